@@ -1,0 +1,207 @@
+//! One tenure of a signer's lease: what its owner knows, decides and commits while it has it.
+//!
+//! The order of things, and what a crash after each leaves behind:
+//! 1. acquire (its own transaction): a lease that runs out by itself;
+//! 2. load, in a later statement, so that it sees the last commit of the owner before;
+//! 3. expire what is overdue (one commit): holes or quarantined nonces, as the policy says;
+//! 4. each request: decide on the loaded state, commit; a crash before the answer leaves a hold that runs
+//!    out, or that the caller's retry finds under its idempotency key;
+//! 5. release.
+//!
+//! Any commit that was not surely done ends the tenure: the state in memory is dropped, never repaired.
+
+use std::time::{Duration, Instant};
+
+use domain::limits::{EXPIRIES_MAX, HOLES_IN_MEMORY_MAX};
+use domain::nonce::{Allocator, Change};
+use domain::{Resource, SignerId, Timestamp, Token};
+use ledger::{Acquisition, Batch, Verdict};
+
+use super::{Inner, Refusal};
+
+/// A batch whose lease row was locked is sent again so often before the tenure is given up.
+const AGAIN_MAX: usize = 3;
+
+/// Why a try did not come to an answer.
+pub(super) enum Trouble {
+    /// The answer is no. The tenure is as good as before.
+    Refused(Refusal),
+    /// The lease is another's.
+    Fenced { op: &'static str },
+    /// What is in memory and what is in the ledger differ, or may.
+    Reload,
+    /// The ledger does not answer, or nobody knows what it did.
+    Away,
+    /// The ledger refused what it should have taken. Logged.
+    Defect,
+}
+
+impl From<Refusal> for Trouble {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<ledger::Error> for Trouble {
+    fn from(error: ledger::Error) -> Self {
+        if error.is_retryable() {
+            tracing::debug!(%error, "the ledger did not answer; beginning again");
+            return Self::Away;
+        }
+        tracing::error!(%error, "the ledger failed");
+        Self::Defect
+    }
+}
+
+/// A lease and what its owner knows under it.
+pub(super) struct Tenure {
+    signer: SignerId,
+    token: Token,
+    /// From here on the lease may have run out, by this process's own clock.
+    ends: Instant,
+    /// What is known here is not what the ledger has, or may not be.
+    spoiled: bool,
+    pub(super) allocator: Allocator,
+}
+
+impl Tenure {
+    /// Acquires, loads, and expires what is overdue.
+    pub(super) async fn open(inner: &Inner, signer: &SignerId) -> Result<Self, Trouble> {
+        let resource = Resource::signer(signer);
+        let lease_ms = inner.limits.lease.as_millis() as u64;
+        // The lease is counted from when it was asked for: the database cannot have begun earlier.
+        let sent = Instant::now();
+        let acquired = inner.ledger.acquire(&resource, &inner.owner, lease_ms).await;
+        let result = match &acquired {
+            Ok(Acquisition::Acquired { .. }) => "acquired",
+            Ok(Acquisition::Held { .. }) => "held",
+            Err(_) => "error",
+        };
+        metrics::counter!("fencepost_lease_acquire_total", "kind" => "signer", "result" => result)
+            .increment(1);
+        let token = match acquired? {
+            Acquisition::Acquired { token, expires_at } => {
+                let expires_at = expires_at.as_micros();
+                tracing::debug!(%resource, owner = %inner.owner, %token, expires_at, "lease acquired");
+                token
+            }
+            Acquisition::Held { owner, expires_in_ms } => {
+                return Err(Refusal::LeaseHeld { owner, expires_in_ms }.into());
+            }
+        };
+        let loaded = inner.ledger.load(signer, HOLES_IN_MEMORY_MAX).await?;
+        let mut tenure = Self {
+            signer: signer.clone(),
+            token,
+            ends: sent + inner.limits.lease,
+            spoiled: false,
+            allocator: Allocator::new(loaded),
+        };
+        if tenure.allocator.is_known() {
+            inner.remember(signer);
+            tenure.expire_overdue(inner).await?;
+        }
+        Ok(tenure)
+    }
+
+    pub(super) const fn token(&self) -> Token {
+        self.token
+    }
+
+    pub(super) const fn signer(&self) -> &SignerId {
+        &self.signer
+    }
+
+    /// Whether it can be decided upon: what it knows is what the ledger has, and the lease surely lasts by
+    /// this process's own clock. A process that was paused finds out here; one that is paused after this
+    /// look is stopped by the fence.
+    pub(super) fn is_current(&self) -> bool {
+        !self.spoiled && Instant::now() < self.ends
+    }
+
+    /// Nothing is decided on this tenure any more. The lease stays, to be given back or acquired anew.
+    pub(super) const fn spoil(&mut self) {
+        self.spoiled = true;
+    }
+
+    /// Gives the lease back.
+    pub(super) async fn close(self, inner: &Inner) {
+        let resource = Resource::signer(&self.signer);
+        match inner.ledger.release(&resource, &inner.owner, self.token).await {
+            Ok(true) => {}
+            Ok(false) => {
+                tracing::debug!(%resource, token = %self.token, "the lease was gone before its release")
+            }
+            Err(error) => {
+                tracing::warn!(%resource, %error, "a lease was not released and runs out by itself")
+            }
+        }
+    }
+
+    /// Applies the policy to holds that ran out, [`EXPIRIES_MAX`] at most; answers how many.
+    pub(super) async fn expire_overdue(&mut self, inner: &Inner) -> Result<usize, Trouble> {
+        let overdue = inner.ledger.overdue(&self.signer, EXPIRIES_MAX).await?;
+        let to = self.allocator.policy().on_expiry.target();
+        let changes: Vec<_> =
+            overdue.into_iter().map(|(nonce, hold)| Change::Expire { nonce, hold, to }).collect();
+        let expired = changes.len();
+        self.commit_changes(inner, "expire", changes).await?;
+        Ok(expired)
+    }
+
+    /// Commits changes that were decided outside the allocator, if there are any.
+    pub(super) async fn commit_changes(
+        &mut self,
+        inner: &Inner,
+        op: &'static str,
+        changes: Vec<Change>,
+    ) -> Result<(), Trouble> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.allocator.note(&changes);
+        self.commit(inner, op, Batch { changes, ..self.batch(inner) }).await?;
+        Ok(())
+    }
+
+    /// An empty batch of this tenure.
+    pub(super) fn batch(&self, inner: &Inner) -> Batch {
+        Batch {
+            signer: self.signer.clone(),
+            owner: inner.owner.clone(),
+            token: self.token,
+            key: None,
+            policy: None,
+            changes: Vec::new(),
+        }
+    }
+
+    /// Commits; answers the commit's time, or `None` if the batch's idempotency key was taken.
+    pub(super) async fn commit(
+        &self,
+        inner: &Inner,
+        op: &'static str,
+        batch: Batch,
+    ) -> Result<Option<Timestamp>, Trouble> {
+        for _ in 0..AGAIN_MAX {
+            // Past the lease's end by the own clock no write leaves, whatever the database would say.
+            if !self.is_current() {
+                return Err(Trouble::Reload);
+            }
+            let sent = Instant::now();
+            let verdict = inner.ledger.commit(batch.clone()).await?;
+            metrics::histogram!("fencepost_commit_seconds", "op" => op).record(sent.elapsed());
+            match verdict {
+                Verdict::Committed { at } => return Ok(Some(at)),
+                Verdict::KeyTaken => return Ok(None),
+                Verdict::Fenced => return Err(Trouble::Fenced { op }),
+                Verdict::Again => tokio::time::sleep(Duration::from_millis(1)).await,
+                Verdict::Diverged => {
+                    tracing::warn!(signer = %self.signer, op, "a row was not as its owner knew it");
+                    return Err(Trouble::Reload);
+                }
+            }
+        }
+        Err(Trouble::Reload)
+    }
+}

@@ -1,0 +1,132 @@
+//! What nobody asks for: overdue holds of signers that nobody owns, old idempotency keys, incarnations
+//! that ended long ago, and the gauges that come from the ledger. Every step is bounded and jittered, so
+//! that many instances share the work instead of doing it all at the same moment.
+
+use std::time::{Duration, Instant};
+
+use rand::seq::SliceRandom;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::desk::jittered;
+use super::{Refusal, Signers};
+
+/// How often, and how much at once.
+#[derive(Clone, Debug)]
+pub struct UpkeepSettings {
+    /// Between two looks for overdue holds, before jitter.
+    pub sweep_every: Duration,
+    /// Signers swept per look.
+    pub sweep_signers_max: usize,
+    /// Age at which an idempotency key is forgotten.
+    pub keep_keys: Duration,
+    /// Age at which an ended incarnation is forgotten.
+    pub keep_instances: Duration,
+}
+
+/// Between two purges, before jitter.
+const PURGE_EVERY: Duration = Duration::from_secs(30);
+/// Rows deleted in one step of a purge.
+const PURGE_STEP_ROWS: u32 = 1_000;
+/// Between two refreshes of the gauges, before jitter.
+const GAUGES_EVERY: Duration = Duration::from_secs(10);
+/// Overdue signers read for each one that is swept: instances pick at random among them, so that they
+/// rarely pick the same.
+const SWEEP_CHOICE: usize = 4;
+
+/// The running upkeep of one instance.
+pub struct Upkeep {
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Upkeep {
+    /// Starts it. Must be called within a Tokio runtime.
+    #[must_use]
+    pub fn start(signers: Signers, settings: UpkeepSettings) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let sweep = {
+            let (signers, settings, every) = (signers.clone(), settings.clone(), settings.sweep_every);
+            tokio::spawn(repeat(every, stopped.clone(), async move || sweep(&signers, &settings).await))
+        };
+        let purge = {
+            let signers = signers.clone();
+            tokio::spawn(repeat(PURGE_EVERY, stopped.clone(), async move || purge(&signers, &settings).await))
+        };
+        let gauges = tokio::spawn(repeat(GAUGES_EVERY, stopped, async move || gauges(&signers).await));
+        Self { stop, tasks: vec![sweep, purge, gauges] }
+    }
+
+    /// Ends it, a step under way first.
+    pub async fn stop(self) {
+        // No receiver is left when all tasks have died; they are looked at below.
+        let _ = self.stop.send(true);
+        for task in self.tasks {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "a task of the upkeep had died");
+            }
+        }
+    }
+}
+
+async fn repeat(
+    every: Duration,
+    mut stopped: watch::Receiver<bool>,
+    mut step: impl AsyncFnMut() -> ledger::Result<()>,
+) {
+    loop {
+        tokio::select! {
+            _ = stopped.wait_for(|stop| *stop) => return,
+            () = tokio::time::sleep(jittered(every)) => {}
+        }
+        let begun = Instant::now();
+        match step().await {
+            Ok(()) => {}
+            Err(error) if error.is_retryable() => tracing::debug!(%error, "upkeep waits for the ledger"),
+            Err(error) => tracing::error!(%error, "upkeep failed"),
+        }
+        tracing::trace!(took = ?begun.elapsed(), "upkeep");
+    }
+}
+
+async fn sweep(signers: &Signers, settings: &UpkeepSettings) -> ledger::Result<()> {
+    let choice = settings.sweep_signers_max.saturating_mul(SWEEP_CHOICE);
+    let mut overdue = signers.inner.ledger.overdue_signers(u32::try_from(choice).unwrap_or(u32::MAX)).await?;
+    overdue.shuffle(&mut rand::rng());
+    for signer in overdue.iter().take(settings.sweep_signers_max) {
+        match signers.sweep(signer).await {
+            Ok(_) => {}
+            // Another instance was quicker, or this one has better things to do.
+            Err(Refusal::LeaseHeld { .. } | Refusal::Fenced | Refusal::Overloaded) => {}
+            Err(refusal) => tracing::debug!(%signer, %refusal, "overdue holds were not swept"),
+        }
+    }
+    Ok(())
+}
+
+async fn purge(signers: &Signers, settings: &UpkeepSettings) -> ledger::Result<()> {
+    let ledger = &signers.inner.ledger;
+    while ledger.purge_keys(settings.keep_keys.as_millis() as u64, PURGE_STEP_ROWS).await?
+        >= u64::from(PURGE_STEP_ROWS)
+    {
+        tokio::task::yield_now().await;
+    }
+    ledger.purge_instances(settings.keep_instances.as_millis() as u64, PURGE_STEP_ROWS).await?;
+    Ok(())
+}
+
+async fn gauges(signers: &Signers) -> ledger::Result<()> {
+    let ledger = &signers.inner.ledger;
+    let counts = ledger.open_counts().await?;
+    for status in domain::nonce::Status::ALL {
+        // CONSUMED ones only ever grow in number and are not counted anew each time.
+        if status != domain::nonce::Status::Consumed {
+            let nonces =
+                counts.iter().find(|(counted, _)| *counted == status).map_or(0, |(_, nonces)| *nonces);
+            metrics::gauge!("fencepost_nonces", "state" => status.as_str()).set(nonces as f64);
+        }
+    }
+    metrics::gauge!("fencepost_pool_in_use", "pool" => ledger.kind().as_str())
+        .set(f64::from(ledger.connections_in_use()));
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! Bearer tokens and their scopes.
+//!
+//! Tokens are kept as SHA-256 digests only; a digest is compared with every entry, each in constant
+//! time, so that how long a refusal takes says nothing about any token.
+
+use actix_web::http::header::{AUTHORIZATION, HeaderMap};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use wire::Code;
+
+use crate::refusal::Refusal;
+
+/// What a token may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Use the API.
+    Submit,
+    /// Connect as a worker node.
+    Node,
+    /// Decide for others. Includes every other scope.
+    Admin,
+}
+
+impl Scope {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Submit, Self::Node, Self::Admin];
+
+    /// The name in configuration and answers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Submit => "submit",
+            Self::Node => "node",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// Reads the name; `None` for any other text.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scope| scope.as_str() == text)
+    }
+}
+
+/// What a route asks of the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing: probes.
+    Open,
+    /// Any known token.
+    Known,
+    /// A token with this scope.
+    Scope(Scope),
+}
+
+/// Who may use the API.
+#[derive(Clone)]
+pub struct Auth(Option<Vec<Entry>>);
+
+#[derive(Clone)]
+struct Entry {
+    name: String,
+    digest: [u8; 32],
+    scopes: Vec<Scope>,
+}
+
+impl Auth {
+    /// Everybody may do everything. Whoever starts the daemon sees to it that only the machine itself
+    /// can connect then.
+    #[must_use]
+    pub const fn open() -> Self {
+        Self(None)
+    }
+
+    /// Only who shows one of these tokens: its name (for the log), the token, and what it is good for.
+    #[must_use]
+    pub fn tokens(tokens: Vec<(String, String, Vec<Scope>)>) -> Self {
+        let entry = |(name, token, scopes): (String, String, Vec<Scope>)| Entry {
+            name,
+            digest: digest(token.as_bytes()),
+            scopes,
+        };
+        Self(Some(tokens.into_iter().map(entry).collect()))
+    }
+
+    /// Checks a request's token against what its route asks.
+    ///
+    /// # Errors
+    /// `unauthorized` without a known token, `forbidden` with one of another scope.
+    pub(crate) fn admit(&self, headers: &HeaderMap, access: Access) -> Result<(), Refusal> {
+        let (Some(entries), false) = (&self.0, access == Access::Open) else { return Ok(()) };
+        let token = bearer(headers).ok_or_else(|| {
+            Refusal::new(Code::Unauthorized, "send the header Authorization: Bearer <token>, once")
+        })?;
+        let shown = digest(token);
+        let mut found = None;
+        for entry in entries {
+            // Every entry is compared, also after a match.
+            if bool::from(entry.digest.ct_eq(&shown)) {
+                found = Some(entry);
+            }
+        }
+        let Some(entry) = found else {
+            return Err(Refusal::new(Code::Unauthorized, "no such token is configured"));
+        };
+        let Access::Scope(scope) = access else { return Ok(()) };
+        if entry.scopes.contains(&scope) || entry.scopes.contains(&Scope::Admin) {
+            return Ok(());
+        }
+        tracing::debug!(token = entry.name, scope = scope.as_str(), "the token lacks the scope");
+        Err(Refusal::new(Code::Forbidden, format!("this needs a token with the scope {}", scope.as_str())))
+    }
+}
+
+/// The one bearer token of a request.
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut all = headers.get_all(AUTHORIZATION);
+    let value = all.next()?.as_bytes();
+    if all.next().is_some() {
+        return None;
+    }
+    let (scheme, token) = value.split_at_checked(7)?;
+    (scheme.eq_ignore_ascii_case(b"bearer ") && !token.is_empty()).then_some(token.trim_ascii())
+}
+
+fn digest(token: &[u8]) -> [u8; 32] {
+    Sha256::digest(token).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::http::header::HeaderValue;
+
+    use super::*;
+
+    fn code(auth: &Auth, header: Option<&str>, access: Access) -> Option<String> {
+        let mut headers = HeaderMap::new();
+        if let Some(text) = header {
+            headers.insert(AUTHORIZATION, HeaderValue::from_str(text).unwrap());
+        }
+        auth.admit(&headers, access).err().map(|refusal| refusal.code().to_string())
+    }
+
+    #[test]
+    fn a_token_opens_what_its_scopes_say_and_admin_opens_all() {
+        let token = |name: &str, scope| (name.to_owned(), format!("secret-{name}"), vec![scope]);
+        let auth =
+            Auth::tokens(vec![token("s", Scope::Submit), token("n", Scope::Node), token("a", Scope::Admin)]);
+        let submit = Access::Scope(Scope::Submit);
+        let admin = Access::Scope(Scope::Admin);
+        for (header, access, expected) in [
+            (None, Access::Open, None),
+            (None, Access::Known, Some("unauthorized")),
+            (None, submit, Some("unauthorized")),
+            (Some("Bearer secret-s"), submit, None),
+            (Some("bearer secret-s"), submit, None),
+            (Some("Bearer secret-s"), admin, Some("forbidden")),
+            (Some("Bearer secret-n"), submit, Some("forbidden")),
+            (Some("Bearer secret-n"), Access::Known, None),
+            (Some("Bearer secret-a"), submit, None),
+            (Some("Bearer secret-a"), admin, None),
+            (Some("Bearer secret-"), submit, Some("unauthorized")),
+            (Some("Bearer "), submit, Some("unauthorized")),
+            (Some("Bearer"), submit, Some("unauthorized")),
+            (Some("Basic secret-s"), submit, Some("unauthorized")),
+            (Some("secret-s"), submit, Some("unauthorized")),
+        ] {
+            assert_eq!(code(&auth, header, access).as_deref(), expected, "{header:?} {access:?}");
+        }
+        assert_eq!(code(&Auth::open(), None, admin), None);
+    }
+}

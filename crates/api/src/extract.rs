@@ -1,0 +1,294 @@
+//! Reading requests: bodies, query parameters, path segments, the idempotency key. Everything wrong
+//! is refused here, in words that say what would be right; nothing is repaired.
+
+use std::time::Duration;
+
+use actix_web::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
+use actix_web::{HttpRequest, web};
+use domain::limits::NONCE_MAX;
+use domain::{IdempotencyKey, Nonce, SignerId};
+use futures_util::StreamExt;
+use serde::de::DeserializeOwned;
+use wire::Code;
+use wire::limits::{LIST_ITEMS_DEFAULT, LIST_ITEMS_MAX};
+
+use crate::limits::CURSOR_CHARS_MAX;
+use crate::refusal::Refusal;
+
+/// How much body is read, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyLimits {
+    /// Longest body, in bytes.
+    pub bytes_max: usize,
+    /// How long it may take to arrive.
+    pub timeout: Duration,
+}
+
+/// The body, which must be there.
+pub async fn body<T: DeserializeOwned>(
+    request: &HttpRequest,
+    payload: web::Payload,
+    limits: BodyLimits,
+) -> Result<T, Refusal> {
+    optional_body(request, payload, limits)
+        .await?
+        .ok_or_else(|| Refusal::invalid("the body is missing; it must be a JSON object"))
+}
+
+/// The body; `None` when there is none.
+pub async fn optional_body<T: DeserializeOwned>(
+    request: &HttpRequest,
+    payload: web::Payload,
+    limits: BodyLimits,
+) -> Result<Option<T>, Refusal> {
+    let bytes = bytes(request.headers(), payload, limits).await?;
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    check_media_type(request.headers())?;
+    let text = std::str::from_utf8(&bytes).map_err(|error| {
+        Refusal::invalid(format!("the body is not UTF-8, from byte {} on", error.valid_up_to()))
+    })?;
+    object(text).map(Some)
+}
+
+async fn bytes(
+    headers: &HeaderMap,
+    mut payload: web::Payload,
+    limits: BodyLimits,
+) -> Result<Vec<u8>, Refusal> {
+    let too_large =
+        || Refusal::new(Code::TooLarge, format!("a body may have {} bytes", limits.bytes_max)).closing();
+    let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if declared.is_some_and(|bytes| bytes > limits.bytes_max as u64) {
+        return Err(too_large());
+    }
+    if headers.get(CONTENT_ENCODING).is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
+    {
+        return Err(Refusal::new(Code::UnsupportedMediaType, "a body must come without Content-Encoding"));
+    }
+    let read = async {
+        let mut bytes = Vec::new();
+        while let Some(chunk) = payload.next().await {
+            let chunk = chunk
+                .map_err(|error| Refusal::invalid(format!("the body was cut short: {error}")).closing())?;
+            if bytes.len() + chunk.len() > limits.bytes_max {
+                return Err(too_large());
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(bytes)
+    };
+    tokio::time::timeout(limits.timeout, read).await.unwrap_or_else(|_elapsed| {
+        let ms = limits.timeout.as_millis();
+        Err(Refusal::invalid(format!("the body did not arrive within {ms} ms")).closing())
+    })
+}
+
+fn check_media_type(headers: &HeaderMap) -> Result<(), Refusal> {
+    let fits = |text: &str| {
+        let (media_type, parameters) = text.split_once(';').unwrap_or((text, ""));
+        let parameters = parameters.trim();
+        let utf8 = ["", "charset=utf-8", "charset=\"utf-8\""];
+        media_type.trim().eq_ignore_ascii_case("application/json")
+            && utf8.iter().any(|known| parameters.eq_ignore_ascii_case(known))
+    };
+    let mut all = headers.get_all(CONTENT_TYPE);
+    let first = all.next().and_then(|value| value.to_str().ok());
+    if first.is_some_and(fits) && all.next().is_none() {
+        return Ok(());
+    }
+    Err(Refusal::new(Code::UnsupportedMediaType, "send the header Content-Type: application/json, in UTF-8"))
+}
+
+/// Reads a JSON object and names the field that is wrong.
+fn object<T: DeserializeOwned>(text: &str) -> Result<T, Refusal> {
+    // The derived readers of objects would also take an array of the fields' values.
+    let refuse_array = text.trim_start().starts_with('[');
+    let mut json = serde_json::Deserializer::from_str(text);
+    if refuse_array {
+        return Err(Refusal::invalid("the body is an array; it must be a JSON object"));
+    }
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        let inner = error.inner();
+        let place = if inner.is_data() && path != "." { format!("{path}: ") } else { String::new() };
+        Refusal::invalid(format!("the body is refused: {place}{inner}"))
+    })?;
+    json.end().map_err(|error| Refusal::invalid(format!("after the body's JSON object: {error}")))?;
+    Ok(value)
+}
+
+/// The signer in the path.
+pub fn signer(request: &HttpRequest) -> Result<SignerId, Refusal> {
+    Ok(SignerId::parse(segment(request, "signer"))?)
+}
+
+/// The nonce in the path.
+pub fn nonce(request: &HttpRequest) -> Result<Nonce, Refusal> {
+    let text = segment(request, "nonce");
+    number(text)
+        .and_then(|number| Nonce::new(number).ok())
+        .ok_or_else(|| Refusal::invalid(format!("nonce must be a whole number from 0 to {NONCE_MAX}")))
+}
+
+/// A segment of the path, its percent-encoding undone once. `%25`, `%2B` and `%2F` stay as they are;
+/// the characters they stand for are in no id, so every reader refuses them either way.
+pub fn segment<'r>(request: &'r HttpRequest, name: &str) -> &'r str {
+    request.match_info().get(name).unwrap_or_default()
+}
+
+/// Digits only: no sign, no space, no zero in front.
+fn number(text: &str) -> Option<u64> {
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
+    if plain { text.parse().ok() } else { None }
+}
+
+/// The idempotency key, if there is one.
+pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Refusal> {
+    let mut all = headers.get_all("idempotency-key");
+    let Some(value) = all.next() else { return Ok(None) };
+    if all.next().is_some() {
+        return Err(Refusal::invalid("Idempotency-Key must be sent once"));
+    }
+    // Text that is not ASCII fails the check as well, so its exact bytes do not matter.
+    Ok(Some(IdempotencyKey::parse(&String::from_utf8_lossy(value.as_bytes()))?))
+}
+
+/// The query parameters, each known to the route and given once.
+#[derive(Debug)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads them.
+    pub fn read(request: &HttpRequest, known: &[&str]) -> Result<Self, Refusal> {
+        let query = request.query_string();
+        let mut given: Vec<(String, String)> = Vec::new();
+        if query.is_empty() {
+            return Ok(Self(given));
+        }
+        for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+            if !known.contains(&name.as_ref()) {
+                let allowed = match known {
+                    [] => "this path takes none".to_owned(),
+                    known => format!("this path takes {}", known.join(", ")),
+                };
+                return Err(Refusal::invalid(format!("unknown query parameter {name:?}; {allowed}")));
+            }
+            if given.iter().any(|(earlier, _)| *earlier == name) {
+                return Err(Refusal::invalid(format!("query parameter {name} must be given once")));
+            }
+            given.push((name.into_owned(), value.into_owned()));
+        }
+        Ok(Self(given))
+    }
+
+    /// The value of one.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+    }
+
+    /// How many items a page may have.
+    pub fn limit(&self) -> Result<u32, Refusal> {
+        let Some(text) = self.get("limit") else { return Ok(LIST_ITEMS_DEFAULT) };
+        number(text)
+            .and_then(|number| u32::try_from(number).ok())
+            .filter(|limit| (1..=LIST_ITEMS_MAX).contains(limit))
+            .ok_or_else(|| {
+                Refusal::invalid(format!("limit must be a whole number from 1 to {LIST_ITEMS_MAX}"))
+            })
+    }
+
+    /// Where the page begins: what [`page`] wrote after this list's last item.
+    pub fn cursor<T>(&self, list: &str, read: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, Refusal> {
+        let Some(text) = self.get("cursor") else { return Ok(None) };
+        let broken = || Refusal::invalid("cursor must be a next_cursor of this list, unchanged");
+        if text.len() > CURSOR_CHARS_MAX {
+            return Err(broken());
+        }
+        let last = text.strip_prefix(list).and_then(|rest| rest.strip_prefix('.')).ok_or_else(broken)?;
+        read(last).map(Some).ok_or_else(broken)
+    }
+}
+
+/// Reads a nonce out of a cursor.
+pub fn cursor_nonce(text: &str) -> Option<Nonce> {
+    Nonce::new(number(text)?).ok()
+}
+
+/// Makes a page of `limit` items out of up to one more than that. The cursor is the list's name and the
+/// last item's key; ids are made of characters that need no escaping in a query.
+pub fn page<R, T>(
+    list: &str,
+    mut records: Vec<R>,
+    limit: u32,
+    key: impl FnOnce(&R) -> String,
+    show: impl FnMut(&R) -> T,
+) -> wire::List<T> {
+    let more = records.len() > limit as usize;
+    records.truncate(limit as usize);
+    let next_cursor = if more { records.last().map(|last| format!("{list}.{}", key(last))) } else { None };
+    wire::List { items: records.iter().map(show).collect(), next_cursor }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+    use wire::nonces::{GrantRequest, SettlementsRequest};
+
+    use super::*;
+
+    #[test]
+    fn a_refused_body_names_the_field_and_what_would_be_right() {
+        for (text, expected) in [
+            (r#"{"count":0}"#, "count: invalid value: integer `0`, expected a whole number from 1 to 1000"),
+            (r#"{"count":"1"}"#, "count: invalid type: string \"1\", expected a whole number from 1 to 1000"),
+            (r#"{"kount":1}"#, "unknown field `kount`, expected `count` or `hold_ms`"),
+            (r#"{"count":1"#, "EOF while parsing an object"),
+            (r#"{"count":1} x"#, "trailing characters"),
+            ("[1,2]", "it must be a JSON object"),
+            ("7", "invalid type: integer `7`"),
+        ] {
+            let refusal = object::<GrantRequest>(text).expect_err(text).to_string();
+            assert!(refusal.contains(expected), "{text}: {refusal}");
+        }
+        let text = r#"{"settlements":[{"nonce":0,"hold":"h","outcome":"consumed"},{"nonce":-1}]}"#;
+        let refusal = object::<SettlementsRequest>(text).expect_err(text).to_string();
+        assert!(refusal.contains("settlements[1].nonce: invalid value"), "{refusal}");
+    }
+
+    #[test]
+    fn numbers_in_paths_and_queries_have_one_spelling() {
+        for bad in ["", "+1", "-1", "01", "1.0", "1e3", " 1", "0x1", "99999999999999999999"] {
+            assert_eq!(number(bad), None, "{bad:?}");
+        }
+        assert_eq!((number("0"), number("10")), (Some(0), Some(10)));
+    }
+
+    #[test]
+    fn cursors_of_another_list_are_refused() {
+        let query = |uri| Query::read(&TestRequest::with_uri(uri).to_http_request(), &["cursor", "limit"]);
+        let read = |uri| query(uri).unwrap().cursor("n", cursor_nonce);
+        assert_eq!(read("/?cursor=n.5").unwrap(), Some(Nonce::new(5).unwrap()));
+        assert_eq!(read("/?limit=5").unwrap(), None);
+        for bad in ["/?cursor=s.5", "/?cursor=n.", "/?cursor=", "/?cursor=n.x", "/?cursor=n.9007199254740992"]
+        {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+        for bad in ["/?x=1", "/?cursor=n.1&cursor=n.1", "/?limit=1&limit=2", "/?limit=1&&Limit=1"] {
+            assert!(query(bad).is_err(), "{bad}");
+        }
+        for bad in ["/?limit=0", "/?limit=1001", "/?limit=", "/?limit=x", "/?limit=-1"] {
+            assert!(query(bad).unwrap().limit().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_page_shows_a_cursor_only_when_there_is_more() {
+        let page_of = |items: Vec<u64>| page("n", items, 2, ToString::to_string, |n| *n);
+        assert_eq!(page_of(vec![1, 2, 3]).next_cursor.as_deref(), Some("n.2"));
+        assert_eq!(page_of(vec![1, 2, 3]).items, [1, 2]);
+        assert_eq!(page_of(vec![1, 2]).next_cursor, None);
+        assert_eq!(page_of(vec![]).next_cursor, None);
+    }
+}

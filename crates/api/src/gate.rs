@@ -1,0 +1,180 @@
+//! What every request passes, before its body is looked at: it gets its id, shows its token, is
+//! counted, and whatever comes of it leaves as an answer.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix_web::Error;
+use actix_web::body::BoxBody;
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::{ConnectionType, Method, StatusCode};
+use actix_web::middleware::Next;
+use futures_util::FutureExt;
+use metrics::{Counter, Histogram};
+use tracing::{Instrument, Span};
+use wire::Code;
+
+use crate::auth::Access;
+use crate::refusal::Refusal;
+use crate::request_id::{RequestId, X_REQUEST_ID};
+use crate::routes::{self, Route};
+use crate::state::State;
+
+/// Lets one request through, or refuses it.
+pub async fn pass(
+    state: Arc<State>,
+    tally: Rc<Tally>,
+    request: ServiceRequest,
+    next: Next<BoxBody>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
+    let started = Instant::now();
+    let _in_flight = state.traffic.enter();
+    // The path as the router will match it, percent-encoding undone.
+    let route = routes::find(request.match_info().as_str());
+    let access = route.map_or(Access::Known, |route| route.access);
+    let pattern = route.map_or("other", |route| route.pattern);
+    let method = method_label(request.method());
+    let id = RequestId::of(request.headers());
+
+    let span = if access == Access::Open {
+        // Probes log nothing and are to cost next to nothing.
+        Span::none()
+    } else {
+        tracing::info_span!("request", method, route = pattern, request_id = %id)
+    };
+    let quiet = span.is_none();
+    let answer = async {
+        let mut answer = serve(&state, &id, route, access, request, next).await?;
+        let head = answer.response_mut().head_mut();
+        head.headers_mut().insert(X_REQUEST_ID.clone(), id.value());
+        if state.traffic.is_draining() {
+            head.set_connection_type(ConnectionType::Close);
+        }
+        Ok::<_, Error>(answer)
+    }
+    .instrument(span.clone())
+    .await;
+
+    let status =
+        answer.as_ref().map_or_else(|error| error.as_response_error().status_code(), ServiceResponse::status);
+    let took = started.elapsed();
+    tally.count(pattern, method, status, took);
+    if status == StatusCode::INTERNAL_SERVER_ERROR {
+        metrics::counter!("fencepost_internal_errors_total").increment(1);
+        span.in_scope(|| tracing::error!(status = status.as_u16(), "a request ended in a defect"));
+    } else if !quiet {
+        span.in_scope(|| tracing::debug!(status = status.as_u16(), ms = took.as_millis() as u64, "answered"));
+    }
+    answer
+}
+
+async fn serve(
+    state: &State,
+    id: &RequestId,
+    route: Option<&'static Route>,
+    access: Access,
+    request: ServiceRequest,
+    next: Next<BoxBody>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
+    if let Err(refusal) = admit(state, route, access, &request) {
+        return Ok(request.into_response(refusal.respond(id)));
+    }
+    // The request cannot be kept beside the call (the router wants it for itself), so after a panic
+    // there is only an error to answer with.
+    match AssertUnwindSafe(next.call(request)).catch_unwind().await {
+        Ok(Ok(answer)) => {
+            let refusal = answer.response().error().and_then(|error| error.as_error::<Refusal>()).cloned();
+            Ok(match refusal {
+                Some(refusal) => answer.into_response(refusal.respond(id)),
+                None => answer,
+            })
+        }
+        Ok(Err(error)) => Err(error),
+        Err(panic) => {
+            tracing::error!(panic = panic_text(&*panic), "a handler panicked");
+            Err(Defect(id.clone()).into())
+        }
+    }
+}
+
+fn admit(
+    state: &State,
+    route: Option<&'static Route>,
+    access: Access,
+    request: &ServiceRequest,
+) -> Result<(), Refusal> {
+    state.settings.auth.admit(request.headers(), access)?;
+    let api = route.is_some_and(|route| route.pattern.starts_with("/v1/"));
+    if api && state.traffic.is_draining() {
+        let detail = "this instance is stopping; try another, or this one again when it is back";
+        return Err(Refusal::new(Code::Draining, detail).closing());
+    }
+    Ok(())
+}
+
+/// What is answered when a handler panicked.
+#[derive(Debug)]
+struct Defect(RequestId);
+
+impl std::fmt::Display for Defect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a defect in request {}", self.0)
+    }
+}
+
+impl actix_web::ResponseError for Defect {
+    fn error_response(&self) -> actix_web::HttpResponse {
+        Refusal::internal().closing().respond(&self.0)
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => text,
+        (None, Some(text)) => text,
+        (None, None) => "no text",
+    }
+}
+
+/// Callers may invent methods; labels may not grow with them.
+fn method_label(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::HEAD => "HEAD",
+        Method::DELETE => "DELETE",
+        Method::PATCH => "PATCH",
+        Method::OPTIONS => "OPTIONS",
+        _ => "other",
+    }
+}
+
+/// One thread's handles to the request metrics, found once per route, method and status.
+#[derive(Default)]
+pub struct Tally(RefCell<HashMap<Key, (Counter, Histogram)>>);
+
+/// Route, method, status.
+type Key = (&'static str, &'static str, u16);
+
+impl Tally {
+    fn count(&self, route: &'static str, method: &'static str, status: StatusCode, took: Duration) {
+        let mut handles = self.0.borrow_mut();
+        let (requests, seconds) = handles.entry((route, method, status.as_u16())).or_insert_with(|| {
+            let status = status.as_str().to_owned();
+            (
+                metrics::counter!(
+                    "fencepost_http_requests_total", "route" => route, "method" => method, "status" => status
+                ),
+                metrics::histogram!("fencepost_http_request_seconds", "route" => route),
+            )
+        });
+        requests.increment(1);
+        seconds.record(took.as_secs_f64());
+    }
+}

@@ -1,0 +1,148 @@
+//! Probes, metrics, the document, the page. Nothing here may cost more than it must: probes come often,
+//! and a scrape never asks the ledger anything.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, X_CONTENT_TYPE_OPTIONS};
+use actix_web::web::Bytes;
+use actix_web::{HttpRequest, HttpResponse, web};
+use tokio::sync::Mutex;
+use wire::Code;
+use wire::health::{Check, CheckStatus, Readiness, Ready};
+
+use crate::limits::{HEALTH_AGE_MAX, HEALTH_TIMEOUT};
+use crate::openapi;
+use crate::refusal::Refusal;
+use crate::routes;
+use crate::state::State;
+
+/// Says that the process runs
+#[utoipa::path(
+    get, path = "/healthz", tag = "housekeeping", operation_id = "healthz",
+    responses((status = 200, description = "The process runs", body = wire::health::Health)),
+)]
+pub async fn healthz() -> HttpResponse {
+    HttpResponse::Ok().content_type("application/json").body(Bytes::from_static(br#"{"status":"ok"}"#))
+}
+
+/// Says whether this instance can serve
+///
+/// What it finds is up to a second old. `degraded` serves, and something is not as it should be: each
+/// check says what.
+#[utoipa::path(
+    get, path = "/readyz", tag = "housekeeping", operation_id = "readyz",
+    responses((status = 200, description = "It can serve", body = Ready)),
+)]
+pub async fn readyz(state: web::Data<State>) -> Result<HttpResponse, Refusal> {
+    let found = state.ledger_check.look(&state).await;
+    let down = found.status == CheckStatus::Down;
+    let status = if found.status == CheckStatus::Ok { Readiness::Ready } else { Readiness::Degraded };
+    let checks = BTreeMap::from([("ledger".to_owned(), found)]);
+    if state.traffic.is_draining() {
+        return Err(
+            Refusal::new(Code::Draining, "this instance is stopping").with(|p| p.checks = Some(checks))
+        );
+    }
+    if down {
+        return Err(Refusal::new(Code::LedgerUnavailable, "the ledger does not answer")
+            .with(|problem| problem.checks = Some(checks)));
+    }
+    Ok(HttpResponse::Ok().json(Ready { status, checks }))
+}
+
+/// What was last found about the ledger. One request looks, the others wait for what it finds.
+#[derive(Default)]
+pub struct LedgerCheck(Mutex<Option<(Instant, Check)>>);
+
+impl LedgerCheck {
+    async fn look(&self, state: &State) -> Check {
+        let mut last = self.0.lock().await;
+        if let Some((at, check)) = &*last
+            && at.elapsed() < HEALTH_AGE_MAX
+        {
+            return check.clone();
+        }
+        let answer = state.ask(HEALTH_TIMEOUT, state.services.ledger.check()).await;
+        let check = match answer {
+            Some(Ok(health)) if health.durability_warnings.is_empty() => {
+                Check { status: CheckStatus::Ok, detail: None }
+            }
+            Some(Ok(health)) => {
+                Check { status: CheckStatus::Warn, detail: Some(health.durability_warnings.join("; ")) }
+            }
+            Some(Err(error)) => {
+                tracing::warn!(%error, "the ledger is not well");
+                Check { status: CheckStatus::Down, detail: Some("the ledger does not answer".to_owned()) }
+            }
+            None => {
+                let detail = format!("the ledger did not answer within {} ms", HEALTH_TIMEOUT.as_millis());
+                Check { status: CheckStatus::Down, detail: Some(detail) }
+            }
+        };
+        *last = Some((Instant::now(), check.clone()));
+        check
+    }
+}
+
+/// Shows the metrics
+///
+/// In the text format of Prometheus.
+#[utoipa::path(
+    get, path = "/metrics", tag = "housekeeping", operation_id = "metrics",
+    responses((status = 200, description = "The metrics", body = String, content_type = "text/plain")),
+)]
+pub async fn metrics(state: web::Data<State>) -> HttpResponse {
+    metrics::gauge!("fencepost_http_requests_in_flight").set(state.traffic.in_flight() as f64);
+    HttpResponse::Ok()
+        .content_type("text/plain; version=0.0.4; charset=utf-8")
+        .body(state.services.metrics.render())
+}
+
+/// Shows this document
+#[utoipa::path(
+    get, path = "/openapi.json", tag = "housekeeping", operation_id = "openapi",
+    responses((status = 200, description = "The API, as an OpenAPI document", body = Object)),
+)]
+pub async fn document() -> HttpResponse {
+    static DOCUMENT: OnceLock<Bytes> = OnceLock::new();
+    let document = DOCUMENT.get_or_init(|| Bytes::from(openapi::document()));
+    HttpResponse::Ok().content_type("application/json").body(document.clone())
+}
+
+/// Shows a page that names the API
+#[utoipa::path(
+    get, path = "/", tag = "housekeeping", operation_id = "page",
+    responses((status = 200, description = "A page for people", body = String, content_type = "text/html")),
+)]
+pub async fn page(state: web::Data<State>) -> HttpResponse {
+    // Instance ids are made of characters that mean nothing in HTML.
+    let page = include_str!("page.html")
+        .replace("{{version}}", env!("CARGO_PKG_VERSION"))
+        .replace("{{instance}}", state.services.identity.id.as_str())
+        .replace("{{mode}}", state.services.mode)
+        .replace("{{ledger}}", state.services.ledger.kind().as_str());
+    HttpResponse::Ok()
+        .content_type("text/html; charset=utf-8")
+        .insert_header((CACHE_CONTROL, "no-store"))
+        .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .insert_header((CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'"))
+        .body(page)
+}
+
+/// A path that there is, with a method that it does not take.
+pub async fn method_not_allowed(request: HttpRequest) -> Result<HttpResponse, Refusal> {
+    let allow = routes::find(request.match_info().as_str()).map_or("GET, HEAD", |route| route.allow);
+    Err(Refusal::method_not_allowed(allow))
+}
+
+/// A path that there is not.
+pub async fn not_found() -> Result<HttpResponse, Refusal> {
+    Err(Refusal::new(Code::NotFound, "there is no such path; see /openapi.json"))
+}
+
+/// The state, as handlers get it.
+pub fn shared(state: &Arc<State>) -> web::Data<State> {
+    web::Data::from(Arc::clone(state))
+}

@@ -1,0 +1,58 @@
+//! Leases over HTTP: the audit's view of who owns what.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use domain::{InstanceId, Resource, ResourceKind};
+use ledger::LeaseFilter;
+use wire::Code;
+
+use crate::extract::{self, Query};
+use crate::refusal::Refusal;
+use crate::shown;
+use crate::state::State;
+
+/// Lists leases
+///
+/// In the order of the resources' names, those that ran out or were released included.
+#[utoipa::path(
+    get, path = "/v1/leases", tag = "leases and cluster", operation_id = "list_leases",
+    params(
+        ("kind" = Option<String>, Query, description = "Of this kind only: `signer` or `instance`"),
+        ("owner" = Option<String>, Query, description = "Of this instance only"),
+        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "Most items of the page; 100 without it"),
+    ),
+    responses((status = 200, description = "A page", body = wire::List<wire::leases::Lease>)),
+)]
+pub async fn list(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
+    let query = Query::read(&request, &["kind", "owner", "cursor", "limit"])?;
+    let limit = query.limit()?;
+    let filter = LeaseFilter {
+        kind: query.get("kind").map(ResourceKind::parse).transpose()?,
+        owner: query.get("owner").map(owner).transpose()?,
+        after: query.cursor("l", |text| Resource::parse(text).ok())?,
+        limit: limit + 1,
+    };
+    let leases = state.read(state.services.ledger.leases(&filter)).await?;
+    let page = extract::page("l", leases, limit, |lease| lease.resource.to_string(), shown::lease);
+    Ok(HttpResponse::Ok().json(page))
+}
+
+fn owner(text: &str) -> Result<InstanceId, Refusal> {
+    InstanceId::parse(text).map_err(|wrong| Refusal::invalid(format!("owner must be {}", wrong.expected)))
+}
+
+/// Shows a lease
+#[utoipa::path(
+    get, path = "/v1/leases/{resource}", tag = "leases and cluster", operation_id = "show_lease",
+    params(("resource" = String, Path, description = "`kind:id`, such as `signer:eip155:1:0xab…`")),
+    responses((status = 200, description = "The lease", body = wire::leases::Lease)),
+)]
+pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
+    let resource = Resource::parse(extract::segment(&request, "resource"))?;
+    Query::read(&request, &[])?;
+    let lease = state.read(state.services.ledger.lease(&resource)).await?;
+    lease.map_or_else(
+        || Err(Refusal::new(Code::NotFound, "this resource was never leased")),
+        |lease| Ok(HttpResponse::Ok().json(shown::lease(&lease))),
+    )
+}

@@ -1,0 +1,31 @@
+//! The HTTP surface of Fencepost.
+//!
+//! What lives here: routes, bearer tokens, reading and refusing requests, the translation between
+//! `wire` and `domain`, the table that turns refusals into problems, and the OpenAPI document.
+//! What must never: a decision about a nonce, SQL, or a request that waits without a limit.
+//! `actix-web` is named in no other crate.
+//!
+//! A request passes `gate` (id, token, metrics), then its handler, which reads it with `extract`,
+//! asks the owner of the key (`actors`) or, for the audit, the ledger, and answers.
+
+mod auth;
+mod extract;
+mod gate;
+mod housekeeping;
+mod instances;
+mod leases;
+pub mod limits;
+mod openapi;
+mod refusal;
+mod request_id;
+mod routes;
+mod server;
+mod shown;
+mod signers;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use auth::{Auth, Scope};
+pub use openapi::document;
+pub use server::{Handle, Server, Services, Settings};

@@ -1,0 +1,52 @@
+//! Every limit of the HTTP surface, by name, with its unit last. What callers can run into is in
+//! `wire::limits`; that those are the domain's own is asserted at the foot of this file.
+
+use std::time::Duration;
+
+/// Longest request body when the configuration names none, in bytes. The largest legal request, 1,000
+/// settlements with the longest texts, has about 400 KiB.
+pub const BODY_BYTES_MAX_DEFAULT: usize = 1 << 20;
+/// Connections open at once when the configuration names none, all threads together.
+pub const CONNECTIONS_MAX_DEFAULT: usize = 10_000;
+/// How long an idle connection is kept when the configuration names nothing else.
+pub const KEEP_ALIVE_DEFAULT: Duration = Duration::from_secs(75);
+/// How long a client may take to send a request's head, and again its body.
+pub const CLIENT_REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
+/// How long reading from the ledger may take when the configuration names nothing else.
+pub const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+/// Most threads that serve HTTP when the configuration names no number.
+pub const WORKERS_MAX_DEFAULT: usize = 4;
+/// How long closing waits for answers to leave, in seconds; no request is in flight by then.
+pub const CLOSE_SECONDS_MAX: u64 = 1;
+
+/// Longest `detail` of a refusal, in characters: what a caller sent is not echoed at any length.
+pub const DETAIL_CHARS_MAX: usize = 400;
+/// Longest opaque cursor that is looked at, in characters.
+pub const CURSOR_CHARS_MAX: usize = 200;
+/// How long a finding about the ledger's health is good for.
+pub const HEALTH_AGE_MAX: Duration = Duration::from_secs(1);
+/// How long the ledger may take to show that it is well.
+pub const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a refusal waits for the address of a lease's owner.
+pub const OWNER_URL_TIMEOUT: Duration = Duration::from_millis(100);
+/// Owners whose address is remembered. Forgotten all together when there are more.
+pub const OWNER_URLS_MAX: usize = 1_024;
+
+const _: () = assert!(wire::limits::SIGNER_ID_CHARS_MAX == domain::limits::SIGNER_ID_CHARS_MAX);
+const _: () = assert!(wire::limits::GRANT_NONCES_MAX == domain::limits::GRANT_NONCES_MAX as u64);
+const _: () = assert!(wire::limits::SETTLEMENTS_MAX == domain::limits::SETTLEMENTS_MAX);
+const _: () = assert!(wire::limits::HOLD_MS_MIN == domain::limits::HOLD_MS_MIN);
+const _: () = assert!(wire::limits::HOLD_MS_MAX == domain::limits::HOLD_MS_MAX);
+const _: () = assert!(wire::limits::NONCE_MAX == domain::limits::NONCE_MAX);
+const _: () = assert!(wire::limits::MAX_IN_FLIGHT_MAX == domain::limits::MAX_IN_FLIGHT_MAX);
+const _: () = assert!(wire::limits::TX_HASH_CHARS_MAX == domain::limits::TX_HASH_CHARS_MAX);
+const _: () = assert!(wire::limits::IDEMPOTENCY_KEY_CHARS_MAX == domain::limits::IDEMPOTENCY_KEY_CHARS_MAX);
+const _: () = assert!(
+    // 36 characters of hold, 20 of nonce, and every character of the rest escaped at worst.
+    BODY_BYTES_MAX_DEFAULT
+        > wire::limits::SETTLEMENTS_MAX
+            * (2 * wire::limits::HOLD_CHARS_MAX + 2 * wire::limits::TX_HASH_CHARS_MAX + 128),
+    "the largest legal request must fit the default body"
+);
+const _: () =
+    assert!(CURSOR_CHARS_MAX > wire::limits::SIGNER_ID_CHARS_MAX + 16, "a cursor holds a resource's name");

@@ -1,0 +1,210 @@
+//! The OpenAPI document: made of the handlers' and shapes' own annotations, and of the table of codes.
+
+use serde_json::{Value, json};
+use utoipa::OpenApi;
+use wire::Code;
+use wire::problem::MEDIA_TYPE;
+
+use crate::{housekeeping, instances, leases, signers};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Fencepost", license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")),
+    paths(
+        signers::grant,
+        signers::settle,
+        signers::consume,
+        signers::release,
+        signers::resolve,
+        signers::set_policy,
+        signers::show,
+        signers::nonces,
+        signers::list,
+        leases::list,
+        leases::show,
+        instances::show,
+        housekeeping::healthz,
+        housekeeping::readyz,
+        housekeeping::metrics,
+        housekeeping::document,
+        housekeeping::page,
+    ),
+    components(schemas(wire::Problem, Code))
+)]
+struct Annotated;
+
+const ABOUT: &str = "Nonces for blockchain accounts, from any number of instances: no duplicate, no lost hole.\n\n\
+    JSON in and out, UTF-8. Times are RFC 3339 in UTC; lengths are whole milliseconds. Fields, query parameters \
+    and JSON keys that are unknown or repeated are refused. With configured tokens every request but the probes \
+    shows one (`Authorization: Bearer …`); `submit` opens all of `/v1` but what says otherwise, `admin` opens \
+    everything. Lists are paged: `limit` (1 to 1,000, default 100), and `cursor`, the `next_cursor` of the page \
+    before.\n\n\
+    Every refusal is `application/problem+json` with a stable `code`. Those that may succeed later carry \
+    `Retry-After` (seconds) and `retry_after_ms`.";
+
+/// The document, as JSON.
+///
+/// # Panics
+/// Never: it is made of constants.
+#[must_use]
+pub fn document() -> String {
+    let mut document = serde_json::to_value(Annotated::openapi()).expect("the document's keys are texts");
+    document["info"]["description"] = Value::from(format!("{ABOUT}\n\n{}", table()));
+    document["info"]["version"] = Value::from(env!("CARGO_PKG_VERSION"));
+    document["components"]["securitySchemes"] = json!({ "token": { "type": "http", "scheme": "bearer" } });
+    let paths = document["paths"].as_object_mut().expect("there are paths");
+    for (path, item) in paths {
+        for (method, operation) in item.as_object_mut().expect("a path is an object") {
+            complete(path, method, operation);
+        }
+    }
+    document.to_string()
+}
+
+fn table() -> String {
+    let mut table = "| code | status | retryable | meaning |\n|---|---|---|---|\n".to_owned();
+    for code in Code::ALL {
+        let retryable = if code.is_retryable() { "yes" } else { "no" };
+        table.push_str(&format!("| `{code}` | {} | {retryable} | {} |\n", code.status(), code.title()));
+    }
+    table
+}
+
+/// Adds what all operations have in common: the request id, the token, the refusals.
+fn complete(path: &str, method: &str, operation: &mut Value) {
+    let id = operation["operationId"].as_str().unwrap_or_default().to_owned();
+    let id_header = json!({
+        "description": "The request's id: the caller's, or one that was made",
+        "schema": { "type": "string" },
+    });
+    let mut parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
+    parameters.push(json!({
+        "name": "X-Request-Id", "in": "header", "required": false,
+        "description": "The caller's id for this request, 1 to 128 visible ASCII characters. Answered and \
+                        logged; one is made without it",
+        "schema": { "type": "string", "minLength": 1, "maxLength": 128 },
+    }));
+    operation["parameters"] = Value::from(parameters);
+    if !matches!(path, "/healthz" | "/readyz") {
+        operation["security"] = json!([{}, { "token": [] }]);
+    }
+    let mut by_status = std::collections::BTreeMap::<u16, Vec<Code>>::new();
+    for code in codes(path, method, &id) {
+        by_status.entry(code.status()).or_default().push(code);
+    }
+    let responses = operation["responses"].as_object_mut().expect("an operation has responses");
+    for response in responses.values_mut() {
+        response["headers"]["X-Request-Id"] = id_header.clone();
+    }
+    for (status, codes) in by_status {
+        let describe = |code: &Code| format!("`{code}`: {}", code.title());
+        let mut headers = json!({ "X-Request-Id": id_header });
+        if codes.iter().any(|code| code.is_retryable()) {
+            headers["Retry-After"] = json!({
+                "description": "After how many seconds to try again; retry_after_ms says it more exactly",
+                "schema": { "type": "integer", "minimum": 1 },
+            });
+        }
+        responses.insert(
+            status.to_string(),
+            json!({
+                "description": codes.iter().map(describe).collect::<Vec<_>>().join(". "),
+                "headers": headers,
+                "content": { MEDIA_TYPE: { "schema": { "$ref": "#/components/schemas/Problem" } } },
+            }),
+        );
+    }
+}
+
+/// The codes with which an operation may be refused.
+fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
+    use Code::{
+        AlreadySettled, Conflict, Draining, Exhausted, Fenced, Forbidden, Internal, Invalid, KeyReused,
+        LeaseHeld, LedgerUnavailable, MethodNotAllowed, NotFound, Overloaded, StaleHold, TooLarge,
+        Unauthorized, UnsupportedMediaType, WindowFull,
+    };
+    let mut codes = vec![MethodNotAllowed, Internal];
+    if matches!(path, "/healthz" | "/readyz") {
+        if id == "readyz" {
+            codes.extend([LedgerUnavailable, Draining]);
+        }
+        return codes;
+    }
+    codes.push(Unauthorized);
+    if !path.starts_with("/v1") {
+        return codes;
+    }
+    codes.extend([Invalid, Forbidden, LedgerUnavailable, Draining]);
+    if matches!(method, "post" | "put") {
+        codes.extend([TooLarge, UnsupportedMediaType, LeaseHeld, Fenced, Overloaded]);
+    }
+    codes.extend_from_slice(match id {
+        "grant" => &[StaleHold, KeyReused, WindowFull, Exhausted],
+        "settle" | "show_signer" | "list_nonces" | "show_lease" => &[NotFound],
+        "consume" | "release" => &[NotFound, StaleHold, AlreadySettled],
+        "resolve" => &[NotFound, Conflict, AlreadySettled],
+        "set_policy" => &[Conflict],
+        _ => &[],
+    });
+    codes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::routes;
+
+    #[test]
+    fn every_route_and_method_is_documented_and_nothing_else() {
+        let document: Value = serde_json::from_str(&document()).unwrap();
+        let mut documented = BTreeSet::new();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                documented.insert((path.clone(), method.to_uppercase()));
+                assert!(operation["summary"].is_string(), "{method} {path} has no summary");
+                assert!(operation["responses"]["405"]["content"][MEDIA_TYPE].is_object(), "{method} {path}");
+            }
+        }
+        let routed: BTreeSet<_> = routes::ALL
+            .iter()
+            .flat_map(|route| {
+                let methods = route.allow.split(", ").filter(|method| *method != "HEAD");
+                methods.map(|method| (route.pattern.to_owned(), method.to_owned()))
+            })
+            .collect();
+        assert_eq!(documented, routed);
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere_and_every_field_is_described() {
+        let document: Value = serde_json::from_str(&document()).unwrap();
+        let mut open = vec![&document];
+        while let Some(value) = open.pop() {
+            match value {
+                Value::Object(fields) => {
+                    if let Some(Value::String(target)) = fields.get("$ref") {
+                        assert!(document.pointer(&target[1..]).is_some(), "{target}");
+                    }
+                    open.extend(fields.values());
+                }
+                Value::Array(items) => open.extend(items),
+                _ => {}
+            }
+        }
+        for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+            for (field, about) in schema["properties"].as_object().into_iter().flatten() {
+                assert!(about["description"].is_string(), "{name}.{field} is not described: {about}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_code_can_be_met_somewhere() {
+        let document = document();
+        for code in Code::ALL {
+            assert!(document.matches(&format!("`{code}`")).count() >= 2, "{code} is documented nowhere");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Refusals: from what went wrong inside to the problem that the caller sees.
+
+use std::fmt;
+
+use actix_web::body::BoxBody;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use actix_web::{HttpResponse, ResponseError};
+use domain::Nonce;
+use domain::nonce::SettleRefusal;
+use rand::RngExt;
+use wire::problem::MEDIA_TYPE;
+use wire::{Code, Problem};
+
+use crate::limits::DETAIL_CHARS_MAX;
+use crate::request_id::{RequestId, X_REQUEST_ID};
+
+/// A request that is refused. The handlers' error; `gate` writes the request's id into it.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    code: Code,
+    problem: Box<Problem>,
+    allow: Option<&'static str>,
+    close: bool,
+}
+
+impl Refusal {
+    /// A refusal of this code. A retryable one says when to come back, spread at random.
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        let mut problem = Box::new(Problem::new(code, shortened(detail.into())));
+        problem.retry_after_ms = retry_after_ms(code);
+        Self { code, problem, allow: None, close: false }
+    }
+
+    /// `invalid`, with what is wrong and what would be right.
+    pub fn invalid(detail: impl Into<String>) -> Self {
+        Self::new(Code::Invalid, detail)
+    }
+
+    /// `method_not_allowed`, with the methods that are.
+    pub fn method_not_allowed(allow: &'static str) -> Self {
+        let mut refusal = Self::new(Code::MethodNotAllowed, format!("this path takes {allow}"));
+        refusal.allow = Some(allow);
+        refusal
+    }
+
+    /// `internal`. What happened is for the log, not for the caller.
+    pub fn internal() -> Self {
+        Self::new(Code::Internal, "this is a defect; the log has more under the request id")
+    }
+
+    /// Lets the connection be closed after the answer.
+    pub fn closing(mut self) -> Self {
+        self.close = true;
+        self
+    }
+
+    /// Sets fields beside the usual ones.
+    pub fn with(mut self, set: impl FnOnce(&mut Problem)) -> Self {
+        set(&mut self.problem);
+        self
+    }
+
+    /// The code.
+    #[cfg(test)]
+    pub const fn code(&self) -> Code {
+        self.code
+    }
+
+    /// The whole answer.
+    pub fn respond(&self, id: &RequestId) -> HttpResponse {
+        self.clone().with(|problem| problem.request_id = id.to_string()).answer(Some(id))
+    }
+
+    fn answer(&self, id: Option<&RequestId>) -> HttpResponse {
+        let mut response = HttpResponse::build(self.status_code());
+        response.insert_header((CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE)));
+        if let Some(id) = id {
+            response.insert_header((X_REQUEST_ID.clone(), id.value()));
+        }
+        if let Some(ms) = self.problem.retry_after_ms {
+            response.insert_header((RETRY_AFTER, ms.div_ceil(1_000).max(1)));
+        }
+        if self.code == Code::Unauthorized {
+            response.insert_header((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
+        }
+        if let Some(allow) = self.allow {
+            response.insert_header((ALLOW, HeaderValue::from_static(allow)));
+        }
+        if self.close {
+            response.force_close();
+        }
+        response.body(serde_json::to_vec(&self.problem).expect("a problem has text keys only"))
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.problem.detail)
+    }
+}
+
+impl ResponseError for Refusal {
+    fn status_code(&self) -> StatusCode {
+        StatusCode::from_u16(self.code.status()).expect("the table holds HTTP statuses")
+    }
+
+    fn error_response(&self) -> HttpResponse<BoxBody> {
+        self.answer(None)
+    }
+}
+
+impl From<domain::Invalid> for Refusal {
+    fn from(invalid: domain::Invalid) -> Self {
+        Self::invalid(invalid.to_string())
+    }
+}
+
+impl From<ledger::Error> for Refusal {
+    fn from(error: ledger::Error) -> Self {
+        if error.is_retryable() {
+            tracing::debug!(%error, "the ledger did not answer");
+            return Self::new(Code::LedgerUnavailable, "the ledger did not answer in time; try again");
+        }
+        tracing::error!(%error, "the ledger refused");
+        Self::internal()
+    }
+}
+
+impl From<actors::signers::Refusal> for Refusal {
+    /// The owner's address is added by who can ask for it.
+    fn from(refusal: actors::signers::Refusal) -> Self {
+        use actors::signers::Refusal as Inside;
+        let detail = refusal.to_string();
+        match refusal {
+            Inside::LeaseHeld { owner, expires_in_ms } => {
+                Self::new(Code::LeaseHeld, detail).with(|problem| {
+                    problem.owner = Some(owner.to_string());
+                    problem.expires_in_ms = Some(expires_in_ms);
+                })
+            }
+            Inside::LedgerUnavailable => Self::new(
+                Code::LedgerUnavailable,
+                "the ledger did not answer in time. Whether anything was written is not known; send the same \
+                 again (a grant under the same Idempotency-Key)",
+            ),
+            Inside::Fenced => Self::new(Code::Fenced, detail),
+            Inside::WindowFull { in_flight, max_in_flight } => {
+                Self::new(Code::WindowFull, detail).with(|problem| {
+                    problem.in_flight = Some(in_flight);
+                    problem.max_in_flight = Some(max_in_flight);
+                })
+            }
+            Inside::Exhausted => Self::new(Code::Exhausted, detail),
+            Inside::StaleReplay => Self::new(Code::StaleHold, detail),
+            Inside::KeyReused => Self::new(Code::KeyReused, detail),
+            Inside::Overloaded => Self::new(Code::Overloaded, detail),
+            Inside::UnknownSigner | Inside::UnknownNonce => Self::new(Code::NotFound, detail),
+            Inside::NotQuarantined(state) => {
+                let consumed = state.0 == domain::nonce::Status::Consumed;
+                Self::new(if consumed { Code::AlreadySettled } else { Code::Conflict }, detail)
+            }
+            Inside::FirstNonceFixed { first_nonce } => Self::new(
+                Code::Conflict,
+                format!("first_nonce is fixed since the first grant: nonces begin at {first_nonce}"),
+            )
+            .with(|problem| problem.first_nonce = Some(first_nonce.get())),
+            Inside::Internal => Self::internal(),
+        }
+    }
+}
+
+/// The code and text of a settlement that is refused.
+pub fn settlement(nonce: Nonce, refusal: &SettleRefusal) -> (Code, String) {
+    match refusal {
+        SettleRefusal::NeverGranted => (Code::StaleHold, format!("nonce {nonce} was never granted")),
+        SettleRefusal::StaleHold => {
+            (Code::StaleHold, format!("the hold is not the last one of nonce {nonce}; nothing changed"))
+        }
+        SettleRefusal::AlreadySettled(None) => {
+            (Code::AlreadySettled, format!("nonce {nonce} is CONSUMED already, by a transaction not named"))
+        }
+        SettleRefusal::AlreadySettled(Some(tx_hash)) => {
+            (Code::AlreadySettled, format!("nonce {nonce} is CONSUMED already, by {tx_hash}"))
+        }
+    }
+}
+
+/// When to come back, in milliseconds: spread, so that those refused together do not return together.
+fn retry_after_ms(code: Code) -> Option<u64> {
+    let range = match code {
+        // In basic mode a lease is let go after 100 ms or less.
+        Code::LeaseHeld => 100..=300,
+        Code::Fenced => 50..=150,
+        Code::Overloaded => 100..=500,
+        Code::WindowFull => 250..=1_000,
+        Code::LedgerUnavailable | Code::Draining => 500..=1_500,
+        other => {
+            debug_assert!(!other.is_retryable(), "a retryable code needs a time");
+            return None;
+        }
+    };
+    Some(rand::rng().random_range(range))
+}
+
+fn shortened(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(DETAIL_CHARS_MAX) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}

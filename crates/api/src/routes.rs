@@ -1,0 +1,93 @@
+//! The paths there are: what each is called in metrics, which methods it takes, what it asks of the
+//! caller. One table; `server` hangs the handlers on it, `gate` and the 405 answer read it.
+
+use crate::auth::{Access, Scope};
+
+/// One path of the API.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The path, with `{…}` for a segment that varies. The label in metrics and logs.
+    pub pattern: &'static str,
+    /// The methods it takes, as the header `Allow` lists them.
+    pub allow: &'static str,
+    /// What it asks of the caller.
+    pub access: Access,
+}
+
+const SUBMIT: Access = Access::Scope(Scope::Submit);
+const ADMIN: Access = Access::Scope(Scope::Admin);
+
+macro_rules! routes {
+    ($($name:ident = $pattern:literal, $allow:literal, $access:expr;)+) => {
+        $(pub static $name: Route = Route { pattern: $pattern, allow: $allow, access: $access };)+
+        /// Every path.
+        pub static ALL: &[&Route] = &[$(&$name),+];
+    };
+}
+
+routes! {
+    HEALTH = "/healthz", "GET, HEAD", Access::Open;
+    READY = "/readyz", "GET, HEAD", Access::Open;
+    NONCES = "/v1/signers/{signer}/nonces", "GET, HEAD, POST", SUBMIT;
+    SETTLEMENTS = "/v1/signers/{signer}/settlements", "POST", SUBMIT;
+    CONSUME = "/v1/signers/{signer}/nonces/{nonce}/consume", "POST", SUBMIT;
+    RELEASE = "/v1/signers/{signer}/nonces/{nonce}/release", "POST", SUBMIT;
+    RESOLVE = "/v1/signers/{signer}/nonces/{nonce}/resolve", "POST", ADMIN;
+    SIGNER = "/v1/signers/{signer}", "GET, HEAD", SUBMIT;
+    POLICY = "/v1/signers/{signer}/policy", "PUT", SUBMIT;
+    SIGNERS = "/v1/signers", "GET, HEAD", SUBMIT;
+    LEASES = "/v1/leases", "GET, HEAD", SUBMIT;
+    LEASE = "/v1/leases/{resource}", "GET, HEAD", SUBMIT;
+    CLUSTER = "/v1/cluster", "GET, HEAD", SUBMIT;
+    METRICS = "/metrics", "GET, HEAD", Access::Known;
+    DOCUMENT = "/openapi.json", "GET, HEAD", Access::Known;
+    PAGE = "/", "GET, HEAD", Access::Known;
+}
+
+/// The route of a path, whose percent-encoding must have been undone the way the router does it: were
+/// they to differ, a path could be served under another's access.
+pub fn find(path: &str) -> Option<&'static Route> {
+    ALL.iter().copied().find(|route| matches(route.pattern, path))
+}
+
+fn matches(pattern: &str, path: &str) -> bool {
+    let (mut expected, mut given) = (pattern.split('/'), path.split('/'));
+    loop {
+        match (expected.next(), given.next()) {
+            (None, None) => return true,
+            (Some(expected), Some(given)) if expected.starts_with('{') => {
+                if given.is_empty() {
+                    return false;
+                }
+            }
+            (Some(expected), Some(given)) if expected == given => {}
+            _ => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_find_their_route_and_no_other() {
+        for (path, route) in [
+            ("/", Some(&PAGE)),
+            ("/healthz", Some(&HEALTH)),
+            ("/healthz/", None),
+            ("/v1/signers", Some(&SIGNERS)),
+            ("/v1/signers/", None),
+            ("/v1/signers/eip155:1:0xab", Some(&SIGNER)),
+            ("/v1/signers/x/nonces", Some(&NONCES)),
+            ("/v1/signers//nonces", None),
+            ("/v1/signers/x/nonces/0/resolve", Some(&RESOLVE)),
+            ("/v1/signers/x/nonces/0/resolve/", None),
+            ("/v1/signers/x/nonces/0", None),
+            ("/v2/signers", None),
+            ("", None),
+        ] {
+            assert_eq!(find(path), route, "{path}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The server: its settings, the routes with their handlers, and the handle by which it is stopped.
+
+use std::fmt;
+use std::io;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::body::BoxBody;
+use actix_web::dev::{ServerHandle, ServiceFactory, ServiceRequest, ServiceResponse};
+use actix_web::http::KeepAlive;
+use actix_web::middleware::from_fn;
+use actix_web::{App, Error, HttpServer, Resource, guard, web};
+use tokio::runtime;
+
+use crate::auth::Auth;
+use crate::gate::{self, Tally};
+use crate::limits::{
+    BODY_BYTES_MAX_DEFAULT, CLIENT_REQUEST_TIMEOUT_DEFAULT, CLOSE_SECONDS_MAX, CONNECTIONS_MAX_DEFAULT,
+    KEEP_ALIVE_DEFAULT, REQUEST_TIMEOUT_DEFAULT, WORKERS_MAX_DEFAULT,
+};
+use crate::routes::{self, Route};
+use crate::state::State;
+use crate::{housekeeping, instances, leases, signers};
+
+/// What the API serves from.
+pub struct Services {
+    /// The owners of signers.
+    pub signers: actors::signers::Signers,
+    /// The ledger, for what is only read.
+    pub ledger: ledger::Handle,
+    /// Who this instance is.
+    pub identity: cluster::Identity,
+    /// How requests find their owner, as answers show it.
+    pub mode: &'static str,
+    /// What `/metrics` renders. Whoever made it also runs its upkeep.
+    pub metrics: metrics_exporter_prometheus::PrometheusHandle,
+}
+
+/// Limits and access of the API.
+#[derive(Clone)]
+pub struct Settings {
+    /// Who may use it.
+    pub auth: Auth,
+    /// Longest request body, in bytes.
+    pub body_bytes_max: usize,
+    /// Threads that serve HTTP, at least 1.
+    pub workers: usize,
+    /// Connections open at once, all threads together; more wait to be accepted.
+    pub connections_max: usize,
+    /// How long an idle connection is kept.
+    pub keep_alive: Duration,
+    /// How long a client may take to send a request's head, and again its body.
+    pub client_request_timeout: Duration,
+    /// How long reading from the ledger may take.
+    pub request_timeout: Duration,
+}
+
+impl Settings {
+    /// The defaults of [`crate::limits`].
+    #[must_use]
+    pub fn new(auth: Auth) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self {
+            auth,
+            body_bytes_max: BODY_BYTES_MAX_DEFAULT,
+            workers: cores.min(WORKERS_MAX_DEFAULT),
+            connections_max: CONNECTIONS_MAX_DEFAULT,
+            keep_alive: KEEP_ALIVE_DEFAULT,
+            client_request_timeout: CLIENT_REQUEST_TIMEOUT_DEFAULT,
+            request_timeout: REQUEST_TIMEOUT_DEFAULT,
+        }
+    }
+}
+
+/// A server that is bound and not yet running. It knows no signals; whoever runs it stops it.
+pub struct Server {
+    server: actix_web::dev::Server,
+    handle: Handle,
+}
+
+impl Server {
+    /// Takes the listener. Call it inside the runtime that is to carry the calls to the ledger and that
+    /// outlives the server.
+    ///
+    /// # Errors
+    /// The listener cannot be used, or no thread be started.
+    pub fn bind(listener: TcpListener, services: Services, settings: Settings) -> io::Result<Self> {
+        let workers = settings.workers.max(1);
+        let per_worker = settings.connections_max.div_ceil(workers).max(1);
+        let keep_alive = KeepAlive::Timeout(settings.keep_alive);
+        let client_request_timeout = settings.client_request_timeout;
+        let runtime = runtime::Handle::try_current().map_err(io::Error::other)?;
+        let state = Arc::new(State::new(services, settings, runtime));
+        let shared = Arc::clone(&state);
+        let server = HttpServer::new(move || app(&shared))
+            .workers(workers)
+            .max_connections(per_worker)
+            .keep_alive(keep_alive)
+            .client_request_timeout(client_request_timeout)
+            .shutdown_timeout(CLOSE_SECONDS_MAX)
+            .disable_signals()
+            .listen(listener)?
+            .run();
+        let handle = Handle { state, server: server.handle() };
+        Ok(Self { server, handle })
+    }
+
+    /// The handle by which it is drained and stopped.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Serves until it is stopped.
+    ///
+    /// # Errors
+    /// The server broke down.
+    pub async fn run(self) -> io::Result<()> {
+        self.server.await
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+/// Drains and stops the server. Call [`Handle::drain`], await [`Handle::idle`], then [`Handle::stop`].
+#[derive(Clone)]
+pub struct Handle {
+    state: Arc<State>,
+    server: ServerHandle,
+}
+
+impl Handle {
+    /// From now on new requests for the API are refused as `draining`, `/readyz` says 503, and every
+    /// answer closes its connection. Requests in flight go on.
+    pub fn drain(&self) {
+        self.state.traffic.drain();
+    }
+
+    /// Resolves when no request is in flight.
+    pub async fn idle(&self) {
+        self.state.traffic.idle().await;
+    }
+
+    /// Requests in flight now.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.state.traffic.in_flight()
+    }
+
+    /// Stops accepting and closes, giving answers on their way a second to leave.
+    pub async fn stop(&self) {
+        self.server.stop(true).await;
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("in_flight", &self.in_flight()).finish_non_exhaustive()
+    }
+}
+
+/// The routes with their handlers, as one thread serves them.
+pub fn app(
+    state: &Arc<State>,
+) -> App<
+    impl ServiceFactory<
+        ServiceRequest,
+        Config = (),
+        Response = ServiceResponse<BoxBody>,
+        Error = Error,
+        InitError = (),
+    > + use<>,
+> {
+    let tally = Rc::new(Tally::default());
+    let passing = Arc::clone(state);
+    App::new()
+        .app_data(housekeeping::shared(state))
+        .wrap(from_fn(move |request, next| {
+            gate::pass(Arc::clone(&passing), Rc::clone(&tally), request, next)
+        }))
+        .service(at(&routes::HEALTH).route(get().to(housekeeping::healthz)))
+        .service(at(&routes::READY).route(get().to(housekeeping::readyz)))
+        .service(at(&routes::NONCES).route(web::post().to(signers::grant)).route(get().to(signers::nonces)))
+        .service(at(&routes::SETTLEMENTS).route(web::post().to(signers::settle)))
+        .service(at(&routes::CONSUME).route(web::post().to(signers::consume)))
+        .service(at(&routes::RELEASE).route(web::post().to(signers::release)))
+        .service(at(&routes::RESOLVE).route(web::post().to(signers::resolve)))
+        .service(at(&routes::SIGNER).route(get().to(signers::show)))
+        .service(at(&routes::POLICY).route(web::put().to(signers::set_policy)))
+        .service(at(&routes::SIGNERS).route(get().to(signers::list)))
+        .service(at(&routes::LEASES).route(get().to(leases::list)))
+        .service(at(&routes::LEASE).route(get().to(leases::show)))
+        .service(at(&routes::CLUSTER).route(get().to(instances::show)))
+        .service(at(&routes::METRICS).route(get().to(housekeeping::metrics)))
+        .service(at(&routes::DOCUMENT).route(get().to(housekeeping::document)))
+        .service(at(&routes::PAGE).route(get().to(housekeeping::page)))
+        .default_service(web::to(housekeeping::not_found))
+}
+
+fn at(route: &'static Route) -> Resource {
+    web::resource(route.pattern).default_service(web::to(housekeeping::method_not_allowed))
+}
+
+/// What answers GET answers HEAD; the body stays behind.
+fn get() -> actix_web::Route {
+    web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
+}

@@ -1,0 +1,322 @@
+//! Nonces over HTTP: read the request, ask the signer's owner (or, for the audit, the ledger), show
+//! the answer.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use actors::signers::{GrantRequest, RequestKey};
+use domain::nonce::{OnExpiry, Outcome, PolicyPatch, Resolution, Settlement, Status};
+use domain::{HoldId, Nonce, SignerId, TxHash};
+use ledger::NonceFilter;
+use sha2::{Digest, Sha256};
+use wire::Code;
+use wire::nonces as shape;
+
+use crate::extract::{self, Query};
+use crate::refusal::{self, Refusal};
+use crate::shown;
+use crate::state::State;
+
+type Answer = Result<HttpResponse, Refusal>;
+type Shared = web::Data<State>;
+
+/// Grants nonces
+///
+/// One to 1,000 nonces, lowest hole first, each under a hold of its own. Under an `Idempotency-Key` every
+/// repetition of the same request gets the same nonces for 24 hours, on any instance; once a hold of
+/// them was settled or ran out, `stale_hold`. The same key with another request is `key_reused`.
+#[utoipa::path(
+    post, path = "/v1/signers/{signer}/nonces", tag = "nonces", operation_id = "grant",
+    params(
+        ("signer" = String, Path, description = SIGNER),
+        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128,
+            description = "The caller's name for this request: 1 to 128 visible ASCII characters"),
+    ),
+    request_body(content = Option<shape::GrantRequest>, description = "May be left out"),
+    responses((status = 201, description = "Granted, and durable", body = shape::GrantAnswer)),
+)]
+pub async fn grant(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    let signer = extract::signer(&request)?;
+    Query::read(&request, &[])?;
+    let key = extract::idempotency_key(request.headers())?;
+    let asked: shape::GrantRequest =
+        extract::optional_body(&request, payload, state.body_limits()).await?.unwrap_or_default();
+    let count = asked.count.unwrap_or(1);
+    let key = key.map(|key| RequestKey { key, body_hash: grant_hash(count, asked.hold_ms) });
+    let wish = GrantRequest {
+        count: usize::try_from(count).map_err(|_| Refusal::invalid("count is out of range"))?,
+        hold_ms: asked.hold_ms,
+        key,
+    };
+    match state.call(state.services.signers.grant(&signer, wish)).await {
+        Ok(granted) => Ok(HttpResponse::Created().json(shown::grants(&signer, &granted))),
+        Err(refusal) => Err(state.refusal(refusal).await),
+    }
+}
+
+/// What was asked, in one canonical form: how it was spelled does not matter, the defaults do.
+fn grant_hash(count: u64, hold_ms: Option<u64>) -> [u8; 32] {
+    let hold_ms = hold_ms.map_or_else(|| "null".to_owned(), |ms| ms.to_string());
+    Sha256::digest(format!(r#"{{"count":{count},"hold_ms":{hold_ms}}}"#)).into()
+}
+
+/// Settles many holds
+///
+/// One to 1,000, each accepted or refused on its own, answered in the order asked. Repeating is harmless.
+#[utoipa::path(
+    post, path = "/v1/signers/{signer}/settlements", tag = "nonces", operation_id = "settle",
+    params(("signer" = String, Path, description = SIGNER)),
+    request_body = shape::SettlementsRequest,
+    responses((status = 200, description = "Each one's answer", body = shape::SettlementsAnswer)),
+)]
+pub async fn settle(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    let signer = extract::signer(&request)?;
+    Query::read(&request, &[])?;
+    let asked: shape::SettlementsRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let settlements = asked
+        .settlements
+        .into_iter()
+        .enumerate()
+        .map(|(i, item)| {
+            settlement(item).map_err(|wrong| Refusal::invalid(format!("settlements[{i}].{wrong}")))
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let nonces: Vec<Nonce> = settlements.iter().map(|settlement| settlement.nonce).collect();
+    let answers = match state.call(state.services.signers.settle(&signer, settlements)).await {
+        Ok(answers) => answers,
+        Err(refusal) => return Err(state.refusal(refusal).await),
+    };
+    if answers.len() != nonces.len() {
+        tracing::error!(asked = nonces.len(), answered = answers.len(), "settlements without an answer");
+        return Err(Refusal::internal());
+    }
+    let result = |(nonce, answer): (Nonce, Result<Status, _>)| match answer {
+        Ok(status) => shape::SettlementResult::Settled { nonce: nonce.get(), status: shown::status(status) },
+        Err(refused) => {
+            let (code, detail) = refusal::settlement(nonce, &refused);
+            shape::SettlementResult::Refused { nonce: nonce.get(), code, detail }
+        }
+    };
+    let results = nonces.into_iter().zip(answers).map(result).collect();
+    Ok(HttpResponse::Ok().json(shape::SettlementsAnswer { results }))
+}
+
+fn settlement(item: shape::Settlement) -> Result<Settlement, String> {
+    let nonce = Nonce::new(item.nonce).map_err(|wrong| wrong.to_string())?;
+    let outcome = match item.outcome {
+        shape::Outcome::Consumed => Outcome::Consumed(tx_hash(item.tx_hash.as_deref())?),
+        shape::Outcome::NeverSent | shape::Outcome::Unknown if item.tx_hash.is_some() => {
+            return Err(TX_HASH_MISPLACED.to_owned());
+        }
+        shape::Outcome::NeverSent => Outcome::NeverSent,
+        shape::Outcome::Unknown => Outcome::Unknown,
+    };
+    Ok(Settlement { nonce, hold: HoldId::parse(&item.hold), outcome })
+}
+
+const TX_HASH_MISPLACED: &str = "tx_hash goes with the outcome consumed only";
+
+fn tx_hash(text: Option<&str>) -> Result<Option<TxHash>, String> {
+    text.map(TxHash::parse).transpose().map_err(|wrong| wrong.to_string())
+}
+
+/// Says that a nonce was used
+///
+/// With the nonce's last hold, in time or late, as long as it was not granted again. Repeating is harmless.
+#[utoipa::path(
+    post, path = "/v1/signers/{signer}/nonces/{nonce}/consume", tag = "nonces", operation_id = "consume",
+    params(("signer" = String, Path, description = SIGNER), ("nonce" = u64, Path, description = NONCE)),
+    request_body = shape::ConsumeRequest,
+    responses((status = 200, description = "CONSUMED, and durable", body = shape::NonceAnswer)),
+)]
+pub async fn consume(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    let (signer, nonce) = (extract::signer(&request)?, extract::nonce(&request)?);
+    Query::read(&request, &[])?;
+    let asked: shape::ConsumeRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let tx_hash = tx_hash(asked.tx_hash.as_deref()).map_err(Refusal::invalid)?;
+    settle_one(&state, &signer, nonce, &asked.hold, Outcome::Consumed(tx_hash)).await
+}
+
+/// Gives a nonce back
+///
+/// `never_sent` makes it a hole that the next grant fills; `unknown` puts it into quarantine.
+#[utoipa::path(
+    post, path = "/v1/signers/{signer}/nonces/{nonce}/release", tag = "nonces", operation_id = "release",
+    params(("signer" = String, Path, description = SIGNER), ("nonce" = u64, Path, description = NONCE)),
+    request_body = shape::ReleaseRequest,
+    responses((status = 200, description = "RELEASED or QUARANTINED, and durable", body = shape::NonceAnswer)),
+)]
+pub async fn release(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    let (signer, nonce) = (extract::signer(&request)?, extract::nonce(&request)?);
+    Query::read(&request, &[])?;
+    let asked: shape::ReleaseRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let outcome = match asked.outcome {
+        shape::ReleaseOutcome::NeverSent => Outcome::NeverSent,
+        shape::ReleaseOutcome::Unknown => Outcome::Unknown,
+    };
+    settle_one(&state, &signer, nonce, &asked.hold, outcome).await
+}
+
+async fn settle_one(state: &State, signer: &SignerId, nonce: Nonce, hold: &str, outcome: Outcome) -> Answer {
+    let settlement = Settlement { nonce, hold: HoldId::parse(hold), outcome };
+    let answers = match state.call(state.services.signers.settle(signer, vec![settlement])).await {
+        Ok(answers) => answers,
+        Err(refusal) => return Err(state.refusal(refusal).await),
+    };
+    match answers.as_slice() {
+        [Ok(status)] => Ok(nonce_answer(signer, nonce, *status)),
+        [Err(refused)] => {
+            let (code, detail) = refusal::settlement(nonce, refused);
+            Err(Refusal::new(code, detail))
+        }
+        answers => {
+            tracing::error!(answered = answers.len(), "one settlement without one answer");
+            Err(Refusal::internal())
+        }
+    }
+}
+
+fn nonce_answer(signer: &SignerId, nonce: Nonce, status: Status) -> HttpResponse {
+    HttpResponse::Ok().json(shape::NonceAnswer {
+        signer: signer.to_string(),
+        nonce: nonce.get(),
+        status: shown::status(status),
+    })
+}
+
+/// Decides on a quarantined nonce
+///
+/// An operator's word, without the hold. Repeating the same decision is harmless; a nonce that is
+/// neither QUARANTINED nor decided so before is `conflict`, or `already_settled` if it is CONSUMED.
+#[utoipa::path(
+    post, path = "/v1/signers/{signer}/nonces/{nonce}/resolve", tag = "nonces", operation_id = "resolve",
+    params(("signer" = String, Path, description = SIGNER), ("nonce" = u64, Path, description = NONCE)),
+    request_body = shape::ResolveRequest,
+    responses((status = 200, description = "CONSUMED or RELEASED, and durable", body = shape::NonceAnswer)),
+)]
+pub async fn resolve(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    let (signer, nonce) = (extract::signer(&request)?, extract::nonce(&request)?);
+    Query::read(&request, &[])?;
+    let asked: shape::ResolveRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let resolution = match asked.outcome {
+        shape::Resolution::Consumed => {
+            Resolution::Consumed(tx_hash(asked.tx_hash.as_deref()).map_err(Refusal::invalid)?)
+        }
+        shape::Resolution::NeverSent if asked.tx_hash.is_some() => {
+            return Err(Refusal::invalid(TX_HASH_MISPLACED));
+        }
+        shape::Resolution::NeverSent => Resolution::NeverSent,
+    };
+    match state.call(state.services.signers.resolve(&signer, nonce, resolution)).await {
+        Ok(status) => Ok(nonce_answer(&signer, nonce, status)),
+        Err(refusal) => Err(state.refusal(refusal).await),
+    }
+}
+
+/// Sets how a signer's nonces are handed out
+///
+/// What the body names changes, the rest stays; may be the first that is heard of a signer.
+/// `first_nonce` is fixed by the first grant, after which another one is `conflict`.
+#[utoipa::path(
+    put, path = "/v1/signers/{signer}/policy", tag = "nonces", operation_id = "set_policy",
+    params(("signer" = String, Path, description = SIGNER)),
+    request_body = shape::PolicyRequest,
+    responses((status = 200, description = "In force, and durable", body = shape::PolicyAnswer)),
+)]
+pub async fn set_policy(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    let signer = extract::signer(&request)?;
+    Query::read(&request, &[])?;
+    let asked: shape::PolicyRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let patch = PolicyPatch {
+        first_nonce: asked.first_nonce.map(Nonce::new).transpose()?,
+        hold_ms: asked.hold_ms.map(domain::nonce::check_hold_ms).transpose()?,
+        on_expiry: asked.on_expiry.map(|on_expiry| match on_expiry {
+            shape::OnExpiry::Release => OnExpiry::Release,
+            shape::OnExpiry::Quarantine => OnExpiry::Quarantine,
+        }),
+        max_in_flight: match asked.max_in_flight {
+            Some(Some(nonces)) => Some(Some(domain::nonce::check_max_in_flight(nonces)?)),
+            Some(None) => Some(None),
+            None => None,
+        },
+    };
+    match state.call(state.services.signers.set_policy(&signer, patch)).await {
+        Ok(policy) => Ok(HttpResponse::Ok()
+            .json(shape::PolicyAnswer { signer: signer.to_string(), policy: shown::policy(&policy) })),
+        Err(refusal) => Err(state.refusal(refusal).await),
+    }
+}
+
+/// Shows a signer
+///
+/// The ledger's truth, the same on any instance.
+#[utoipa::path(
+    get, path = "/v1/signers/{signer}", tag = "nonces", operation_id = "show_signer",
+    params(("signer" = String, Path, description = SIGNER)),
+    responses((status = 200, description = "The signer", body = shape::Signer)),
+)]
+pub async fn show(request: HttpRequest, state: Shared) -> Answer {
+    let signer = extract::signer(&request)?;
+    Query::read(&request, &[])?;
+    let record = state.read(state.services.ledger.signer(&signer)).await?;
+    record.map_or_else(|| Err(unknown_signer()), |record| Ok(HttpResponse::Ok().json(shown::signer(&record))))
+}
+
+fn unknown_signer() -> Refusal {
+    Refusal::new(Code::NotFound, "nothing was ever granted to this signer, nor its policy set")
+}
+
+/// Lists signers
+///
+/// In the order of their names.
+#[utoipa::path(
+    get, path = "/v1/signers", tag = "nonces", operation_id = "list_signers",
+    params(
+        ("cursor" = Option<String>, Query, description = CURSOR),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
+    ),
+    responses((status = 200, description = "A page", body = wire::List<shape::Signer>)),
+)]
+pub async fn list(request: HttpRequest, state: Shared) -> Answer {
+    let query = Query::read(&request, &["cursor", "limit"])?;
+    let (limit, after) = (query.limit()?, query.cursor("s", |text| SignerId::parse(text).ok())?);
+    let records = state.read(state.services.ledger.signers(after.as_ref(), limit + 1)).await?;
+    let page = extract::page("s", records, limit, |record| record.signer.to_string(), shown::signer);
+    Ok(HttpResponse::Ok().json(page))
+}
+
+/// Lists a signer's nonces
+///
+/// In their order; each with its last state, hold, times, token and owner.
+#[utoipa::path(
+    get, path = "/v1/signers/{signer}/nonces", tag = "nonces", operation_id = "list_nonces",
+    params(
+        ("signer" = String, Path, description = SIGNER),
+        ("status" = Option<shape::Status>, Query, description = "In this state only"),
+        ("cursor" = Option<String>, Query, description = CURSOR),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
+    ),
+    responses((status = 200, description = "A page", body = wire::List<shape::NonceRecord>)),
+)]
+pub async fn nonces(request: HttpRequest, state: Shared) -> Answer {
+    let signer = extract::signer(&request)?;
+    let query = Query::read(&request, &["status", "cursor", "limit"])?;
+    let limit = query.limit()?;
+    let filter = NonceFilter {
+        signer: signer.clone(),
+        status: query.get("status").map(Status::parse).transpose()?,
+        after: query.cursor("n", extract::cursor_nonce)?,
+        limit: limit + 1,
+    };
+    let records = state.read(state.services.ledger.nonces(&filter)).await?;
+    if records.is_empty() {
+        let known = state.read(state.services.ledger.signer(&signer)).await?;
+        known.ok_or_else(unknown_signer)?;
+    }
+    let page = extract::page("n", records, limit, |record| record.row.nonce.to_string(), shown::nonce);
+    Ok(HttpResponse::Ok().json(page))
+}
+
+const SIGNER: &str = "The account: 1 to 128 letters, digits and . _ : @ - (such as eip155:1:0xab…, in lower case; \
+                      compared byte by byte)";
+const NONCE: &str = "The nonce, 0 to 9007199254740991";
+const CURSOR: &str = "A next_cursor of this list, unchanged";
+const LIMIT: &str = "Most items of the page; 100 without it";

@@ -1,0 +1,167 @@
+//! What all requests share: the services behind the API, and the traffic through it.
+
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use domain::InstanceId;
+use tokio::runtime;
+use tokio::sync::Notify;
+use wire::Code;
+
+use crate::extract::BodyLimits;
+use crate::housekeeping::LedgerCheck;
+use crate::limits::{OWNER_URL_TIMEOUT, OWNER_URLS_MAX};
+use crate::refusal::Refusal;
+use crate::server::{Services, Settings};
+
+/// Shared by all threads that serve HTTP.
+pub struct State {
+    pub services: Services,
+    pub settings: Settings,
+    pub traffic: Traffic,
+    pub ledger_check: LedgerCheck,
+    runtime: runtime::Handle,
+    owner_urls: Mutex<HashMap<InstanceId, String>>,
+}
+
+impl State {
+    pub fn new(services: Services, settings: Settings, runtime: runtime::Handle) -> Self {
+        Self {
+            services,
+            settings,
+            traffic: Traffic::default(),
+            ledger_check: LedgerCheck::default(),
+            runtime,
+            owner_urls: Mutex::default(),
+        }
+    }
+
+    /// Calls a service. The threads that serve HTTP have runtimes of their own, which end with the
+    /// server; what a service starts (the owner of a key, a connection) must live on the runtime that
+    /// outlives it.
+    pub async fn call<F: Future>(&self, call: F) -> F::Output {
+        let mut call = pin!(call);
+        poll_fn(|context| {
+            let _inside = self.runtime.enter();
+            call.as_mut().poll(context)
+        })
+        .await
+    }
+
+    /// Asks the ledger, for as long as a request may take. Giving up does not cut the call off.
+    pub async fn read<T>(&self, question: impl Future<Output = ledger::Result<T>>) -> Result<T, Refusal> {
+        match self.ask(self.settings.request_timeout, question).await {
+            Some(answer) => answer.map_err(Refusal::from),
+            None => Err(Refusal::new(
+                Code::LedgerUnavailable,
+                "the ledger did not answer in time; nothing was written, try again",
+            )),
+        }
+    }
+
+    /// Asks the ledger for a bounded time; `None` when that ran out.
+    pub async fn ask<T>(
+        &self,
+        timeout: Duration,
+        question: impl Future<Output = ledger::Result<T>>,
+    ) -> Option<ledger::Result<T>> {
+        tokio::time::timeout(timeout, self.call(question)).await.ok()
+    }
+
+    /// The refusal of a signer's owner, as the caller sees it: with the address of who has the lease,
+    /// if that is quickly found.
+    pub async fn refusal(&self, refusal: actors::signers::Refusal) -> Refusal {
+        let owner = match &refusal {
+            actors::signers::Refusal::LeaseHeld { owner, .. } => Some(owner.clone()),
+            _ => None,
+        };
+        let refusal = Refusal::from(refusal);
+        match owner {
+            Some(owner) => {
+                let url = self.owner_url(&owner).await;
+                refusal.with(|problem| problem.owner_url = url)
+            }
+            None => refusal,
+        }
+    }
+
+    /// An incarnation's address never changes, so it is asked for once.
+    async fn owner_url(&self, owner: &InstanceId) -> Option<String> {
+        if let Some(url) = self.lock_owner_urls().get(owner) {
+            return Some(url.clone());
+        }
+        let answer = self.ask(OWNER_URL_TIMEOUT, self.services.ledger.instance_url(owner)).await?;
+        let url = answer.ok()??;
+        let mut known = self.lock_owner_urls();
+        if known.len() >= OWNER_URLS_MAX {
+            known.clear();
+        }
+        known.insert(owner.clone(), url.clone());
+        Some(url)
+    }
+
+    fn lock_owner_urls(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, String>> {
+        self.owner_urls.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub fn body_limits(&self) -> BodyLimits {
+        BodyLimits { bytes_max: self.settings.body_bytes_max, timeout: self.settings.client_request_timeout }
+    }
+}
+
+/// The requests in flight, and whether new ones are still taken.
+#[derive(Default)]
+pub struct Traffic {
+    draining: AtomicBool,
+    in_flight: AtomicUsize,
+    emptied: Notify,
+}
+
+impl Traffic {
+    /// Counts a request until the answer is dropped. Enter first and ask [`Self::is_draining`] then:
+    /// whoever drains asks in the other order, so no request is both let in and overlooked.
+    pub fn enter(&self) -> InFlight<'_> {
+        self.in_flight.fetch_add(1, Ordering::SeqCst);
+        InFlight(self)
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::SeqCst)
+    }
+
+    /// Resolves when no request is in flight.
+    pub async fn idle(&self) {
+        loop {
+            let mut emptied = pin!(self.emptied.notified());
+            // Registered before the count is read, so that the last one's leaving is not missed.
+            emptied.as_mut().enable();
+            if self.in_flight() == 0 {
+                return;
+            }
+            emptied.await;
+        }
+    }
+}
+
+/// One request in flight.
+pub struct InFlight<'t>(&'t Traffic);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        if self.0.in_flight.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.emptied.notify_waiters();
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The API over a real SQLite ledger, in this process: what the black-box tests cannot force.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::AUTHORIZATION;
+use actix_web::test::{TestRequest, call_service, init_service, read_body_json};
+use actix_web::web;
+use domain::InstanceId;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::runtime;
+
+use crate::auth::{Auth, Scope};
+use crate::server::{Server, Services, Settings, app};
+use crate::state::State;
+
+async fn services(dir: &TempDir) -> Services {
+    let options = ledger::Options {
+        url: format!("sqlite:{}", dir.path().join("ledger.db").display()),
+        connections_max: 2,
+        connect_timeout_ms: 5_000,
+        call_timeout_ms: 5_000,
+    };
+    let ledger = ledger::open(&options).await.unwrap();
+    let id = InstanceId::parse("test-1").unwrap();
+    let limits = actors::signers::Limits {
+        lease: Duration::from_secs(15),
+        hold_ms: 60_000,
+        lease_wait: Duration::from_millis(250),
+        tenure_max: Duration::from_millis(100),
+        request_timeout: Duration::from_secs(5),
+        queue_max: 100,
+        in_flight_max: 1_000,
+    };
+    Services {
+        signers: actors::signers::Signers::start(Arc::clone(&ledger), id.clone(), limits),
+        ledger,
+        identity: cluster::Identity { id, url: "http://127.0.0.1:1".to_owned() },
+        mode: "basic",
+        metrics: metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder().handle(),
+    }
+}
+
+async fn state(dir: &TempDir, auth: Auth) -> Arc<State> {
+    Arc::new(State::new(services(dir).await, Settings::new(auth), runtime::Handle::current()))
+}
+
+fn token(name: &str, scope: Scope) -> (String, String, Vec<Scope>) {
+    (name.to_owned(), name.to_owned(), vec![scope])
+}
+
+#[actix_web::test]
+async fn an_encoded_path_is_served_under_the_access_of_what_it_means() {
+    let dir = TempDir::new().unwrap();
+    let auth = Auth::tokens(vec![token("user", Scope::Submit), token("node", Scope::Node)]);
+    let service = init_service(app(&state(&dir, auth).await)).await;
+    for (path, who, status) in [
+        ("/v1/signers/x/nonces/0/resolve", "user", 403),
+        ("/v1/signers/x/nonces/0/%72esolve", "user", 403),
+        ("/%76%31/signers/x/nonces/0/resolve", "user", 403),
+        ("/v1/signers/x%2Fnonces/0/resolve", "user", 404),
+        ("/v1/signers/x%2Fy/nonces", "user", 400),
+        ("/v1/signers/x%252Fy/nonces", "user", 400),
+        ("/v1/%73igners/x/nonces", "node", 403),
+        ("/v1/signers/%78/nonces", "user", 201),
+        ("/v1/signers/%FF/nonces", "user", 400),
+        ("/v1/signers/%/nonces", "user", 400),
+        ("/v1/signers/../nonces", "user", 400),
+        ("/v1/signers/x/nonces/", "user", 404),
+        ("//v1/signers/x/nonces", "user", 404),
+    ] {
+        let request = TestRequest::post().uri(path).insert_header((AUTHORIZATION, format!("Bearer {who}")));
+        let answer = call_service(&service, request.to_request()).await;
+        assert_eq!(answer.status().as_u16(), status, "{path} as {who}");
+    }
+}
+
+#[actix_web::test]
+async fn draining_refuses_the_api_and_leaves_the_probes() {
+    let dir = TempDir::new().unwrap();
+    let state = state(&dir, Auth::open()).await;
+    let service = init_service(app(&state)).await;
+    let get = |path| TestRequest::get().uri(path).to_request();
+
+    let ready = call_service(&service, get("/readyz")).await;
+    assert_eq!(ready.status(), StatusCode::OK);
+    let ready: Value = read_body_json(ready).await;
+    assert_eq!((&ready["status"], &ready["checks"]["ledger"]["status"]), (&"ready".into(), &"ok".into()));
+
+    state.traffic.drain();
+    for (path, status) in [("/healthz", 200), ("/metrics", 200), ("/readyz", 503), ("/v1/signers", 503)] {
+        let answer = call_service(&service, get(path)).await;
+        assert_eq!(answer.status().as_u16(), status, "{path}");
+        assert!(
+            answer.response().head().connection_type() == actix_web::http::ConnectionType::Close,
+            "{path}"
+        );
+        if status == 503 {
+            assert!(answer.headers().contains_key("retry-after"), "{path}");
+            let problem: Value = read_body_json(answer).await;
+            assert_eq!(problem["code"], "draining", "{path}");
+        }
+    }
+}
+
+#[actix_web::test]
+async fn a_panic_is_a_500_under_the_request_id_and_the_next_request_is_served() {
+    let dir = TempDir::new().unwrap();
+    let state = state(&dir, Auth::open()).await;
+    async fn defect() -> &'static str {
+        panic!("on purpose")
+    }
+    let service = init_service(app(&state).route("/defect", web::get().to(defect))).await;
+    let request = TestRequest::get().uri("/defect").insert_header(("x-request-id", "mine")).to_request();
+    let error = actix_web::dev::Service::call(&service, request).await.expect_err("the gate errs");
+    let answer = error.error_response();
+    assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(answer.headers().get("x-request-id").unwrap(), "mine");
+    assert_eq!(answer.headers().get("content-type").unwrap(), "application/problem+json");
+    assert_eq!(state.traffic.in_flight(), 0);
+    let next = call_service(&service, TestRequest::get().uri("/v1/signers").to_request()).await;
+    assert_eq!(next.status(), StatusCode::OK);
+}
+
+/// Sends bytes and reads until the server closes.
+async fn converse(stream: &mut TcpStream, bytes: &[u8]) -> String {
+    stream.write_all(bytes).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+#[tokio::test]
+async fn idle_waits_for_the_request_in_flight_and_stop_ends_the_server() {
+    let dir = TempDir::new().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = Server::bind(listener, services(&dir).await, Settings::new(Auth::open())).unwrap();
+    let handle = server.handle();
+    let running = tokio::spawn(server.run());
+
+    let mut slow = TcpStream::connect(address).await.unwrap();
+    let head = "POST /v1/signers/x/nonces HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+                content-length: 11\r\n\r\n{\"count\"";
+    slow.write_all(head.as_bytes()).await.unwrap();
+    while handle.in_flight() == 0 {
+        tokio::task::yield_now().await;
+    }
+    handle.drain();
+    let early = tokio::time::timeout(Duration::from_millis(50), handle.idle()).await;
+    assert!(early.is_err(), "a request was in flight");
+
+    let mut late = TcpStream::connect(address).await.unwrap();
+    let refused = converse(&mut late, b"GET /v1/signers HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("\"draining\""), "{refused}");
+
+    let answer = converse(&mut slow, b":2}").await;
+    assert!(answer.starts_with("HTTP/1.1 201") && answer.contains("\"nonce\":1"), "{answer}");
+    handle.idle().await;
+    handle.stop().await;
+    running.await.unwrap().unwrap();
+    assert!(TcpStream::connect(address).await.is_err(), "the socket is closed");
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_arrive_is_refused_in_time_and_a_long_one_at_once() {
+    let dir = TempDir::new().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let settings = Settings {
+        client_request_timeout: Duration::from_millis(100),
+        body_bytes_max: 64,
+        ..Settings::new(Auth::open())
+    };
+    let server = Server::bind(listener, services(&dir).await, settings).unwrap();
+    let handle = server.handle();
+    let running = tokio::spawn(server.run());
+    for (length, status, text) in [(20, "HTTP/1.1 400", "within 100 ms"), (65, "HTTP/1.1 413", "64 bytes")] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let head = format!(
+            "POST /v1/signers/x/nonces HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\n\r\n{{"
+        );
+        let answer = converse(&mut stream, head.as_bytes()).await;
+        assert!(answer.starts_with(status) && answer.contains(text), "{answer}");
+    }
+    let mut chunked = TcpStream::connect(address).await.unwrap();
+    let spaces = " ".repeat(65);
+    let request = format!(
+        "POST /v1/signers/x/nonces HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+         transfer-encoding: chunked\r\n\r\n41\r\n{spaces}\r\n"
+    );
+    let answer = converse(&mut chunked, request.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    handle.stop().await;
+    running.await.unwrap().unwrap();
+}

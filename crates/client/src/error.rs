@@ -1,0 +1,87 @@
+//! Why a call did not succeed, and whether the same call may succeed later.
+
+use wire::Problem;
+
+/// Shorthand for this library's answers.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a call did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The daemon refused. Nothing changed, except where the code says that this is not known.
+    #[error("{}: {}", .0.code, .0.detail)]
+    Refused(Box<Problem>),
+    /// No connection could be made; the request was not sent.
+    #[error("no connection to {url}: {reason}")]
+    Unreachable {
+        /// The base URL that was tried last.
+        url: String,
+        /// What the system said.
+        reason: String,
+        /// The driver's error.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The request was sent and no whole answer came. Whether it was carried out is not known;
+    /// repeating it (a grant under the same idempotency key) is harmless.
+    #[error("the answer of {url} was lost: {reason}")]
+    Lost {
+        /// The base URL that was tried last.
+        url: String,
+        /// What the system said.
+        reason: String,
+        /// The driver's error; `None` when the call's own time was up.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+    /// Something answered that does not speak this API, such as a proxy.
+    #[error("{url} gave an answer that is none of Fencepost's (HTTP status {status}): {reason}")]
+    Unexpected {
+        /// The base URL that was tried last.
+        url: String,
+        /// The HTTP status.
+        status: u16,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The call cannot be made with these arguments or settings; nothing was sent.
+    #[error("{0}")]
+    Unusable(String),
+}
+
+impl Error {
+    /// Whether the same call may succeed later without anybody changing anything. A refusal follows
+    /// its code; one of a newer daemon's codes counts as retryable if it says after how long.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Refused(problem) => match problem.known_code() {
+                Some(code) => code.is_retryable(),
+                None => problem.retry_after_ms.is_some(),
+            },
+            Self::Unreachable { .. } | Self::Lost { .. } => true,
+            Self::Unexpected { status, .. } => matches!(status, 429 | 502 | 503 | 504),
+            Self::Unusable(_) => false,
+        }
+    }
+
+    /// The daemon's refusal, if it is one.
+    #[must_use]
+    pub fn problem(&self) -> Option<&Problem> {
+        match self {
+            Self::Refused(problem) => Some(problem),
+            Self::Unreachable { .. } | Self::Lost { .. } | Self::Unexpected { .. } | Self::Unusable(_) => {
+                None
+            }
+        }
+    }
+}
+
+/// The innermost cause: what the system said, without the layers around it.
+pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,47 @@
+//! The Rust client of Fencepost's HTTP API.
+//!
+//! What lives here: one [`Client`] for one or several base URLs, a method per call, errors that carry
+//! the daemon's own [`wire::Problem`], and retries that are bounded and harmless. What must never: a
+//! shape of its own for what travels (that is `wire`'s), or a type of the daemon's inside.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), client::Error> {
+//! use client::{Client, wire::nonces::{GrantRequest, Outcome, Settlement}};
+//!
+//! let fencepost = Client::new(["http://127.0.0.1:7070"], None)?;
+//! let granted = fencepost.grant("eip155:1:0xab", &GrantRequest::default(), None).await?;
+//! let grant = &granted.answer.grants[0];
+//! // … sign and send with `grant.nonce`, before `granted.usable_until(grant)` …
+//! let settlement = Settlement {
+//!     nonce: grant.nonce,
+//!     hold: grant.hold.clone(),
+//!     outcome: Outcome::Consumed,
+//!     tx_hash: Some("0x01".to_owned()),
+//! };
+//! fencepost.settle("eip155:1:0xab", vec![settlement]).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **Retries.** Every call of this API may be repeated without harm: a grant goes out under an
+//! idempotency key (the library makes one where the caller gives none), a settlement under its hold.
+//! So the library tries again after a retryable refusal, after a connection that failed, and after an
+//! answer that was lost, within the bounds of [`Retry`]. A key that the library made is forgotten with
+//! the call: after [`Error::Lost`] of a grant the nonces may be held by nobody, until their hold runs
+//! out. A caller that outlives its own crashes gives keys of its own.
+//!
+//! **TLS.** `https://` works with rustls (ring) and the system's certificates.
+
+mod error;
+mod nonces;
+mod observe;
+mod retry;
+mod tls;
+mod transport;
+
+pub use error::{Error, Result};
+pub use nonces::Granted;
+pub use observe::{LeaseQuery, NonceQuery, Page};
+pub use retry::Retry;
+pub use transport::Client;
+pub use wire;

@@ -1,0 +1,112 @@
+//! Granting and settling nonces, and deciding about them.
+
+use std::time::{Duration, Instant};
+
+use reqwest::Method;
+use wire::nonces::{
+    ConsumeRequest, Grant, GrantAnswer, GrantRequest, NonceAnswer, PolicyAnswer, PolicyRequest,
+    ReleaseRequest, ResolveRequest, Settlement, SettlementResult, SettlementsAnswer, SettlementsRequest,
+};
+
+use crate::transport::Call;
+use crate::{Client, Result};
+
+/// Nonces granted, and from when their time counts.
+#[derive(Clone, Debug)]
+pub struct Granted {
+    /// The daemon's answer.
+    pub answer: GrantAnswer,
+    /// When the request that it answers was sent, by this machine's clock.
+    pub sent_at: Instant,
+}
+
+impl Granted {
+    /// Until when this grant's nonce may be sent. Past it the nonce may be somebody else's. The time is
+    /// counted from when the request was sent, so it errs on the early side.
+    #[must_use]
+    pub fn usable_until(&self, grant: &Grant) -> Instant {
+        self.sent_at + Duration::from_millis(grant.held_for_ms)
+    }
+}
+
+impl Client {
+    /// Grants nonces of a signer. Under one `key` (1 to 128 visible ASCII characters) the same request
+    /// gets the same nonces for 24 hours, on any instance. Without it the library makes one for this
+    /// call, so that its own retries are harmless.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn grant(&self, signer: &str, request: &GrantRequest, key: Option<&str>) -> Result<Granted> {
+        let made;
+        let key = match key {
+            Some(key) => key,
+            None => {
+                made = uuid::Uuid::new_v4().to_string();
+                &made
+            }
+        };
+        let path = ["v1", "signers", signer, "nonces"];
+        let mut call = Call::with_body(Method::POST, &path, request);
+        call.idempotency_key = Some(key);
+        let answer = self.call(&call).await?;
+        Ok(Granted { answer: answer.body, sent_at: answer.sent_at })
+    }
+
+    /// Settles 1 to 1,000 holds; an answer for each, in the order asked. Repeating is harmless.
+    ///
+    /// # Errors
+    /// [`crate::Error`] when none was looked at; a settlement that is refused by itself is an item of
+    /// the answer.
+    pub async fn settle(&self, signer: &str, settlements: Vec<Settlement>) -> Result<Vec<SettlementResult>> {
+        let request = SettlementsRequest { settlements };
+        let path = ["v1", "signers", signer, "settlements"];
+        let answer =
+            self.call::<_, SettlementsAnswer>(&Call::with_body(Method::POST, &path, &request)).await?;
+        Ok(answer.body.results)
+    }
+
+    /// Says that a held nonce was used.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn consume(&self, signer: &str, nonce: u64, request: &ConsumeRequest) -> Result<NonceAnswer> {
+        self.act(signer, nonce, "consume", request).await
+    }
+
+    /// Gives a held nonce back, or says that nobody knows whether it was used.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn release(&self, signer: &str, nonce: u64, request: &ReleaseRequest) -> Result<NonceAnswer> {
+        self.act(signer, nonce, "release", request).await
+    }
+
+    /// An operator's decision on a quarantined nonce; needs the scope `admin`.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn resolve(&self, signer: &str, nonce: u64, request: &ResolveRequest) -> Result<NonceAnswer> {
+        self.act(signer, nonce, "resolve", request).await
+    }
+
+    /// Changes a signer's policy; answers the one then in force.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn set_policy(&self, signer: &str, request: &PolicyRequest) -> Result<PolicyAnswer> {
+        let path = ["v1", "signers", signer, "policy"];
+        Ok(self.call(&Call::with_body(Method::PUT, &path, request)).await?.body)
+    }
+
+    async fn act<B: serde::Serialize>(
+        &self,
+        signer: &str,
+        nonce: u64,
+        verb: &str,
+        request: &B,
+    ) -> Result<NonceAnswer> {
+        let nonce = nonce.to_string();
+        let path = ["v1", "signers", signer, "nonces", &nonce, verb];
+        Ok(self.call(&Call::with_body(Method::POST, &path, request)).await?.body)
+    }
+}

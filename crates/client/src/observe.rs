@@ -1,0 +1,137 @@
+//! Looking without touching: signers, nonces, leases, the cluster, and whether it is well.
+
+use wire::List;
+use wire::cluster::Cluster;
+use wire::health::{Health, Ready};
+use wire::leases::Lease;
+use wire::nonces::{NonceRecord, Signer, Status};
+
+use crate::transport::Call;
+use crate::{Client, Result};
+
+/// Which part of a list.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// Items at most, 1 to 1,000; the daemon's default without it.
+    pub limit: Option<u32>,
+    /// `next_cursor` of the page before.
+    pub cursor: Option<String>,
+}
+
+impl Page {
+    fn query(&self) -> Vec<(&'static str, String)> {
+        let limit = self.limit.map(|limit| ("limit", limit.to_string()));
+        let cursor = self.cursor.clone().map(|cursor| ("cursor", cursor));
+        limit.into_iter().chain(cursor).collect()
+    }
+}
+
+/// Which nonces of a signer to list.
+#[derive(Clone, Debug, Default)]
+pub struct NonceQuery {
+    /// In this state only.
+    pub status: Option<Status>,
+    /// Which part.
+    pub page: Page,
+}
+
+/// Which leases to list.
+#[derive(Clone, Debug, Default)]
+pub struct LeaseQuery {
+    /// Of this kind only, such as `signer`.
+    pub kind: Option<String>,
+    /// Of this instance only.
+    pub owner: Option<String>,
+    /// Which part.
+    pub page: Page,
+}
+
+impl Client {
+    /// One signer: counts, owner, policy.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `not_found` before its first grant or policy.
+    pub async fn signer(&self, signer: &str) -> Result<Signer> {
+        Ok(self.call(&Call::get(&["v1", "signers", signer], &[])).await?.body)
+    }
+
+    /// The signers, in the order of their names.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn signers(&self, page: &Page) -> Result<List<Signer>> {
+        Ok(self.call(&Call::get(&["v1", "signers"], &page.query())).await?.body)
+    }
+
+    /// The nonces of a signer, lowest first.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn nonces(&self, signer: &str, wanted: &NonceQuery) -> Result<List<NonceRecord>> {
+        let mut query = wanted.page.query();
+        query.extend(wanted.status.map(|status| ("status", status.to_string())));
+        Ok(self.call(&Call::get(&["v1", "signers", signer, "nonces"], &query)).await?.body)
+    }
+
+    /// One nonce of a signer; `None` when it was never granted. The API has no call for one nonce, so this
+    /// walks the list, 1,000 at a time.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn nonce(&self, signer: &str, nonce: u64) -> Result<Option<NonceRecord>> {
+        let page = Page { limit: Some(wire::limits::LIST_ITEMS_MAX), cursor: None };
+        let mut query = NonceQuery { status: None, page };
+        loop {
+            let list = self.nonces(signer, &query).await?;
+            let passed = list.items.last().is_none_or(|last| last.nonce >= nonce);
+            let found = list.items.into_iter().find(|record| record.nonce == nonce);
+            if found.is_some() || passed || list.next_cursor.is_none() {
+                return Ok(found);
+            }
+            query.page.cursor = list.next_cursor;
+        }
+    }
+
+    /// The leases, in the order of their resources.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn leases(&self, wanted: &LeaseQuery) -> Result<List<Lease>> {
+        let mut query = wanted.page.query();
+        query.extend(wanted.kind.clone().map(|kind| ("kind", kind)));
+        query.extend(wanted.owner.clone().map(|owner| ("owner", owner)));
+        Ok(self.call(&Call::get(&["v1", "leases"], &query)).await?.body)
+    }
+
+    /// One lease, by its resource `kind:id`.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `not_found` when it was never acquired.
+    pub async fn lease(&self, resource: &str) -> Result<Lease> {
+        Ok(self.call(&Call::get(&["v1", "leases", resource], &[])).await?.body)
+    }
+
+    /// The instances that live.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn cluster(&self) -> Result<Cluster> {
+        Ok(self.call(&Call::get(&["v1", "cluster"], &[])).await?.body)
+    }
+
+    /// Whether the process runs.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn health(&self) -> Result<Health> {
+        Ok(self.call(&Call::get(&["healthz"], &[])).await?.body)
+    }
+
+    /// Whether the instance can serve, and what it looked at.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; a refusal that carries `checks` when it cannot serve.
+    pub async fn ready(&self) -> Result<Ready> {
+        Ok(self.call(&Call::get(&["readyz"], &[])).await?.body)
+    }
+}

@@ -1,0 +1,308 @@
+//! One call: build the request, send it, read the answer, and try again within bounds.
+//!
+//! What must never live here: knowledge of a particular route. Every call that passes through here is
+//! harmless to repeat; a new one that is not must not use [`Client::call`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::{Method, Response, Url};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use wire::{Code, Problem};
+
+use crate::error::root_cause;
+use crate::{Error, Result, Retry, tls};
+
+/// Largest answer that is read, in bytes. A page of 1,000 items stays far below it.
+const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Longest `Retry-After` that is believed, in seconds.
+const RETRY_AFTER_S_MAX: u64 = 3_600;
+
+/// A client of one Fencepost, which may be many instances. Cheap to clone; clones share connections.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    bases: Arc<[Url]>,
+    /// Which of `bases` the next request goes to.
+    current: Arc<AtomicUsize>,
+    retry: Retry,
+}
+
+/// What is to be sent.
+pub(crate) struct Call<'a, B> {
+    pub(crate) method: Method,
+    /// Path segments, not yet escaped.
+    pub(crate) path: &'a [&'a str],
+    pub(crate) query: &'a [(&'static str, String)],
+    pub(crate) body: Option<&'a B>,
+    pub(crate) idempotency_key: Option<&'a str>,
+}
+
+impl<'a> Call<'a, ()> {
+    /// A read.
+    pub(crate) fn get(path: &'a [&'a str], query: &'a [(&'static str, String)]) -> Self {
+        Self { method: Method::GET, path, query, body: None, idempotency_key: None }
+    }
+}
+
+impl<'a, B> Call<'a, B> {
+    /// A write with a body.
+    pub(crate) fn with_body(method: Method, path: &'a [&'a str], body: &'a B) -> Self {
+        Self { method, path, query: &[], body: Some(body), idempotency_key: None }
+    }
+}
+
+/// An answer, and when the attempt that it answers was sent.
+pub(crate) struct Answer<T> {
+    pub(crate) body: T,
+    pub(crate) sent_at: Instant,
+}
+
+impl Client {
+    /// A client for these base URLs, tried in turn as they fail, with the usual [`Retry`].
+    ///
+    /// # Errors
+    /// [`Error::Unusable`] without any URL, for one that is no plain `http://` or `https://` URL, for a
+    /// token that no header can carry, and when TLS is wanted and cannot be set up.
+    pub fn new<U: AsRef<str>>(urls: impl IntoIterator<Item = U>, token: Option<&str>) -> Result<Self> {
+        let bases: Vec<Url> = urls.into_iter().map(|url| base(url.as_ref())).collect::<Result<_>>()?;
+        if bases.is_empty() {
+            return Err(Error::Unusable("a client needs at least one URL".to_owned()));
+        }
+        let mut headers = HeaderMap::new();
+        if let Some(token) = token {
+            let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
+                Error::Unusable("the token has characters that a header cannot carry".to_owned())
+            })?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        let secure = bases.iter().any(|url| url.scheme() == "https");
+        let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls::settings(secure)?)
+            .default_headers(headers)
+            .user_agent(concat!("fencepost-client/", env!("CARGO_PKG_VERSION")))
+            // A redirect would carry the token wherever it points.
+            .redirect(reqwest::redirect::Policy::none())
+            // The loop below decides about repeating; the library's own would escape its bounds.
+            .retry(reqwest::retry::never())
+            .build()
+            .map_err(|error| Error::Unusable(root_cause(&error)))?;
+        Ok(Self {
+            http,
+            bases: bases.into(),
+            current: Arc::new(AtomicUsize::new(0)),
+            retry: Retry::default(),
+        })
+    }
+
+    /// The same client with other bounds on trying again.
+    #[must_use]
+    pub fn with_retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// Sends until there is an answer, a refusal for good, or no time or attempt left.
+    pub(crate) async fn call<B: Serialize, T: DeserializeOwned>(
+        &self,
+        call: &Call<'_, B>,
+    ) -> Result<Answer<T>> {
+        let started = Instant::now();
+        // One id for all attempts, so that they can be found together in the logs.
+        let request_id = uuid::Uuid::new_v4().to_string();
+        let mut attempt = 0;
+        let mut unreachable_in_a_row = 0;
+        loop {
+            attempt += 1;
+            let left = self.retry.total_max.saturating_sub(started.elapsed());
+            let at = self.current.load(Ordering::Relaxed);
+            let sent_at = Instant::now();
+            let failure = match self.attempt(at, call, &request_id, left.min(self.retry.attempt_max)).await {
+                Ok(body) => return Ok(Answer { body, sent_at }),
+                Err(failure) => failure,
+            };
+            if !failure.error.is_retryable() || attempt >= self.retry.attempts_max {
+                return Err(failure.error);
+            }
+            let moved = failure.elsewhere && self.rotate(at);
+            unreachable_in_a_row = if failure.elsewhere { unreachable_in_a_row + 1 } else { 0 };
+            // Another instance that was not asked yet is asked at once; a pause helps only those that were.
+            if moved && unreachable_in_a_row < self.bases.len() {
+                continue;
+            }
+            let pause = self.retry.pause(attempt, failure.hint, rand::random());
+            if started.elapsed() + pause >= self.retry.total_max {
+                return Err(failure.error);
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Goes on to the next base URL, unless another call did. `false` when there is only one.
+    fn rotate(&self, from: usize) -> bool {
+        let next = (from + 1) % self.bases.len();
+        // Losing this race means that another call has left `from` already.
+        let _ = self.current.compare_exchange(from, next, Ordering::Relaxed, Ordering::Relaxed);
+        self.bases.len() > 1
+    }
+
+    async fn attempt<B: Serialize, T: DeserializeOwned>(
+        &self,
+        at: usize,
+        call: &Call<'_, B>,
+        request_id: &str,
+        timeout: Duration,
+    ) -> std::result::Result<T, Failure> {
+        let base = &self.bases[at];
+        let mut request = self
+            .http
+            .request(call.method.clone(), target(base, call.path)?)
+            .timeout(timeout)
+            .header("X-Request-Id", request_id);
+        if !call.query.is_empty() {
+            request = request.query(call.query);
+        }
+        if let Some(body) = call.body {
+            request = request.json(body);
+        }
+        if let Some(key) = call.idempotency_key {
+            request = request.header("Idempotency-Key", key);
+        }
+        let mut response = request.send().await.map_err(|error| Failure::of_sending(base, error))?;
+        let status = response.status();
+        let hint = retry_after(&response);
+        let body = read(&mut response).await.map_err(|error| Failure::of_reading(base, error))?;
+        let Some(body) = body else {
+            let reason = format!("it is longer than {ANSWER_BYTES_MAX} bytes");
+            return Err(Failure::unexpected(base, status.as_u16(), reason, hint));
+        };
+        if status.is_success() {
+            return serde_json::from_slice(&body)
+                .map_err(|error| Failure::unexpected(base, status.as_u16(), error.to_string(), hint));
+        }
+        match serde_json::from_slice::<Problem>(&body) {
+            Ok(problem) => Err(Failure::refused(problem, hint)),
+            Err(_) => {
+                let reason = "it is no problem document".to_owned();
+                Err(Failure::unexpected(base, status.as_u16(), reason, hint))
+            }
+        }
+    }
+}
+
+/// An attempt that failed, and what it says about the next one.
+struct Failure {
+    error: Error,
+    /// After how long to try again at the earliest.
+    hint: Option<Duration>,
+    /// Whether another instance may do better now.
+    elsewhere: bool,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, hint: None, elsewhere: false }
+    }
+}
+
+impl Failure {
+    fn of_sending(base: &Url, source: reqwest::Error) -> Self {
+        let (url, reason) = (shown(base), root_cause(&source));
+        let error = if source.is_builder() {
+            Error::Unusable(reason)
+        } else if source.is_connect() {
+            Error::Unreachable { url, reason, source: source.into() }
+        } else if source.is_timeout() {
+            Error::Lost { url, reason: "no answer in time".to_owned(), source: Some(source.into()) }
+        } else {
+            Error::Lost { url, reason, source: Some(source.into()) }
+        };
+        Self { error, hint: None, elsewhere: true }
+    }
+
+    fn of_reading(base: &Url, source: reqwest::Error) -> Self {
+        let reason = root_cause(&source);
+        Self {
+            error: Error::Lost { url: shown(base), reason, source: Some(source.into()) },
+            hint: None,
+            elsewhere: true,
+        }
+    }
+
+    fn unexpected(base: &Url, status: u16, reason: String, hint: Option<Duration>) -> Self {
+        Self { error: Error::Unexpected { url: shown(base), status, reason }, hint, elsewhere: status >= 500 }
+    }
+
+    fn refused(problem: Problem, header: Option<Duration>) -> Self {
+        // Of the two the body is the finer one: the header counts in whole seconds.
+        let hint = problem.retry_after_ms.map(Duration::from_millis).or(header);
+        let hint = hint.map(|hint| hint.min(Duration::from_secs(RETRY_AFTER_S_MAX)));
+        let elsewhere = match problem.known_code() {
+            Some(Code::Draining | Code::LedgerUnavailable | Code::Fenced | Code::Overloaded) => true,
+            // The lease is let go within moments, and its holder serves no sooner than anybody.
+            Some(_) | None => false,
+        };
+        Self { error: Error::Refused(Box::new(problem)), hint, elsewhere }
+    }
+}
+
+fn base(text: &str) -> Result<Url> {
+    let url = Url::parse(text).map_err(|error| {
+        Error::Unusable(format!("{text:?} is no URL such as http://127.0.0.1:7070: {error}"))
+    })?;
+    let plain = url.query().is_none()
+        && url.fragment().is_none()
+        && url.username().is_empty()
+        && url.password().is_none();
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !plain {
+        return Err(Error::Unusable(
+            "a base URL is http:// or https:// with a host, without user, query and fragment, such as \
+             http://127.0.0.1:7070"
+                .to_owned(),
+        ));
+    }
+    Ok(url)
+}
+
+/// A base URL as it was given, without the slash that parsing adds.
+fn shown(base: &Url) -> String {
+    base.as_str().trim_end_matches('/').to_owned()
+}
+
+/// Joins a base URL and path segments, escaping what needs it.
+fn target(base: &Url, path: &[&str]) -> Result<Url> {
+    // An empty segment or one of dots would make this another path.
+    if let Some(bad) = path.iter().find(|segment| matches!(**segment, "" | "." | "..")) {
+        return Err(Error::Unusable(format!("{bad:?} names nothing that a request could be about")));
+    }
+    let mut url = base.clone();
+    url.path_segments_mut()
+        .map_err(|()| Error::Unusable(format!("{base} cannot be a base URL")))?
+        .pop_if_empty()
+        .extend(path);
+    Ok(url)
+}
+
+fn retry_after(response: &Response) -> Option<Duration> {
+    let seconds: u64 = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds.min(RETRY_AFTER_S_MAX)))
+}
+
+/// The whole body; `None` when it is longer than [`ANSWER_BYTES_MAX`].
+async fn read(response: &mut Response) -> reqwest::Result<Option<Vec<u8>>> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        if body.len() + chunk.len() > ANSWER_BYTES_MAX {
+            return Ok(None);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(Some(body))
+}
+
+#[cfg(test)]
+mod tests;

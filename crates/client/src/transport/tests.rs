@@ -1,0 +1,221 @@
+//! Retries, rotation and errors, against a stand-in that plays a script over real sockets.
+
+use std::sync::Mutex;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use wire::nonces::GrantRequest;
+
+use super::*;
+
+/// What the stand-in does with one request.
+enum Act {
+    /// Answers with this status, header line and body.
+    Answer(u16, &'static str, String),
+    /// Reads the request and hangs up.
+    HangUp,
+}
+
+/// A server that plays its script and then hangs up on everybody.
+struct StandIn {
+    url: String,
+    heard: Arc<Mutex<Vec<String>>>,
+}
+
+impl StandIn {
+    async fn playing(script: Vec<Act>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let record = Arc::clone(&heard);
+        tokio::spawn(async move {
+            for act in script.into_iter().map(Some).chain(std::iter::repeat_with(|| None)) {
+                let (mut socket, _) = listener.accept().await.unwrap();
+                let request = hear(&mut socket).await;
+                record.lock().unwrap().push(request);
+                if let Some(Act::Answer(status, header, body)) = act {
+                    let head = format!(
+                        "HTTP/1.1 {status} x\r\n{header}connection: close\r\ncontent-length: {}\r\n\r\n",
+                        body.len()
+                    );
+                    socket.write_all((head + &body).as_bytes()).await.unwrap();
+                }
+            }
+        });
+        Self { url, heard }
+    }
+
+    fn heard(&self) -> Vec<String> {
+        self.heard.lock().unwrap().clone()
+    }
+}
+
+/// Reads one request, head and body.
+async fn hear(socket: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = header(head, "content-length").map_or(0, |length| length.parse().unwrap());
+            if body.len() >= length {
+                return text;
+            }
+        }
+        if socket.read_buf(&mut bytes).await.unwrap() == 0 {
+            return text;
+        }
+    }
+}
+
+fn header(request: &str, name: &str) -> Option<String> {
+    request.lines().find_map(|line| {
+        let (key, value) = line.split_once(": ")?;
+        key.eq_ignore_ascii_case(name).then(|| value.to_owned())
+    })
+}
+
+fn granted() -> Act {
+    let body = r#"{"signer":"s","fencing_token":1,"owner":"a-1","grants":[{"nonce":7,"hold":"h","status":"HELD","held_until":"2026-01-01T00:00:00Z","held_for_ms":60000}]}"#;
+    Act::Answer(201, "", body.to_owned())
+}
+
+fn refused(code: Code, retry_after_ms: Option<u64>) -> Act {
+    let mut problem = Problem::new(code, "because");
+    problem.retry_after_ms = retry_after_ms;
+    Act::Answer(code.status(), "", serde_json::to_string(&problem).unwrap())
+}
+
+fn client(servers: &[&StandIn]) -> Client {
+    let retry = Retry {
+        pause_initial: Duration::from_millis(1),
+        pause_max: Duration::from_millis(5),
+        attempts_max: 5,
+        ..Retry::default()
+    };
+    Client::new(servers.iter().map(|server| &server.url), Some("t-1")).unwrap().with_retry(retry)
+}
+
+async fn grant(client: &Client) -> Result<u64> {
+    let granted = client.grant("eip155:1:0xab", &GrantRequest::default(), None).await?;
+    assert!(granted.usable_until(&granted.answer.grants[0]) > Instant::now());
+    Ok(granted.answer.grants[0].nonce)
+}
+
+#[tokio::test]
+async fn a_grant_whose_answer_was_lost_is_repeated_under_the_same_key_and_request_id() {
+    let server = StandIn::playing(vec![Act::HangUp, refused(Code::LeaseHeld, Some(1)), granted()]).await;
+    assert_eq!(grant(&client(&[&server])).await.unwrap(), 7);
+    let heard = server.heard();
+    assert_eq!(heard.len(), 3);
+    for name in ["Idempotency-Key", "X-Request-Id"] {
+        let first = header(&heard[0], name).expect(name);
+        assert!(heard.iter().all(|request| header(request, name).as_ref() == Some(&first)), "{heard:?}");
+    }
+    assert!(heard[0].starts_with("POST /v1/signers/eip155:1:0xab/nonces HTTP/1.1\r\n"), "{}", heard[0]);
+    assert_eq!(header(&heard[0], "Authorization").as_deref(), Some("Bearer t-1"));
+    assert!(heard[0].ends_with("{}"));
+}
+
+#[tokio::test]
+async fn the_callers_own_key_is_used() {
+    let server = StandIn::playing(vec![granted()]).await;
+    client(&[&server]).grant("s", &GrantRequest::default(), Some("mine")).await.unwrap();
+    assert_eq!(header(&server.heard()[0], "Idempotency-Key").as_deref(), Some("mine"));
+}
+
+#[tokio::test]
+async fn refusals_for_good_are_not_repeated_and_carry_the_problem() {
+    for code in [Code::Invalid, Code::StaleHold, Code::KeyReused, Code::Internal, Code::Exhausted] {
+        let server = StandIn::playing(vec![refused(code, None)]).await;
+        let error = grant(&client(&[&server])).await.unwrap_err();
+        assert!(!error.is_retryable());
+        assert_eq!(error.problem().unwrap().known_code(), Some(code));
+        assert_eq!(server.heard().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn attempts_are_bounded_and_the_last_refusal_is_told() {
+    let script = (0..9).map(|_| refused(Code::WindowFull, None)).collect();
+    let server = StandIn::playing(script).await;
+    let error = grant(&client(&[&server])).await.unwrap_err();
+    assert!(error.is_retryable());
+    assert_eq!(error.problem().unwrap().known_code(), Some(Code::WindowFull));
+    assert_eq!(server.heard().len(), 5);
+}
+
+#[tokio::test]
+async fn a_pause_that_the_call_has_no_time_for_ends_it_at_once() {
+    let hour = refused(Code::LeaseHeld, Some(3_600_000));
+    let header = Act::Answer(503, "Retry-After: 3600\r\n", "busy".to_owned());
+    for act in [hour, header] {
+        let server = StandIn::playing(vec![act]).await;
+        assert!(grant(&client(&[&server])).await.unwrap_err().is_retryable());
+        assert_eq!(server.heard().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn the_pause_that_the_daemon_asks_for_is_kept() {
+    let server = StandIn::playing(vec![refused(Code::LeaseHeld, Some(40)), granted()]).await;
+    let started = Instant::now();
+    assert_eq!(grant(&client(&[&server])).await.unwrap(), 7);
+    assert!(started.elapsed() >= Duration::from_millis(40));
+}
+
+#[tokio::test]
+async fn a_dead_or_draining_instance_is_left_for_the_next_one() {
+    let dead = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        StandIn { url: format!("http://{}", listener.local_addr().unwrap()), heard: Arc::default() }
+    };
+    let draining = StandIn::playing(vec![refused(Code::Draining, Some(60_000))]).await;
+    let well = StandIn::playing(vec![granted(), granted()]).await;
+    let client = client(&[&dead, &draining, &well]);
+    assert_eq!(grant(&client).await.unwrap(), 7);
+    assert_eq!(grant(&client).await.unwrap(), 7);
+    assert_eq!((draining.heard().len(), well.heard().len()), (1, 2));
+}
+
+#[tokio::test]
+async fn nobody_listening_is_told_with_the_address() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let nobody = StandIn { url: url.clone(), heard: Arc::default() };
+    let error = grant(&client(&[&nobody])).await.unwrap_err();
+    assert!(matches!(&error, Error::Unreachable { url: told, .. } if *told == url), "{error:?}");
+    assert!(error.to_string().to_lowercase().contains("connection refused"), "{error}");
+}
+
+#[tokio::test]
+async fn answers_of_strangers_are_told_as_such() {
+    let server = StandIn::playing(vec![Act::Answer(200, "", "<html>".to_owned())]).await;
+    let error = grant(&client(&[&server])).await.unwrap_err();
+    assert!(matches!(error, Error::Unexpected { status: 200, .. }) && !error.is_retryable(), "{error:?}");
+    let server =
+        StandIn::playing(vec![Act::Answer(302, "location: http://127.0.0.1:1/\r\n", String::new())]).await;
+    let error = grant(&client(&[&server])).await.unwrap_err();
+    assert!(matches!(error, Error::Unexpected { status: 302, .. }), "{error:?}");
+}
+
+#[test]
+fn urls_tokens_and_names_that_cannot_work_are_refused_before_anything_is_sent() {
+    for url in ["127.0.0.1:7070", "ftp://h", "http://", "http://u:hunter2@h", "http://h/?x=1"] {
+        let error = Client::new([url], None).unwrap_err();
+        assert!(matches!(&error, Error::Unusable(_)), "{url}");
+        assert!(!error.to_string().contains("hunter2"));
+    }
+    assert!(Client::new(Vec::<String>::new(), None).is_err());
+    assert!(Client::new(["http://h"], Some("a\nb")).is_err());
+    let base = base("http://h/behind/a/proxy/").unwrap();
+    assert_eq!(target(&base, &["v1", "a b/c:d"]).unwrap().path(), "/behind/a/proxy/v1/a%20b%2Fc:d");
+    for bad in ["", ".", ".."] {
+        assert!(target(&base, &["v1", bad]).is_err());
+    }
+}
+
+#[test]
+fn https_is_set_up_without_a_provider_being_chosen_elsewhere() {
+    assert!(tls::settings(false).is_ok());
+}

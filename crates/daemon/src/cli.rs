@@ -1,0 +1,405 @@
+//! The command line: names, options, and the help that people read first.
+//!
+//! What must never live here: the doing; each command has its room under `commands`.
+
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
+use wire::limits::{
+    GRANT_NONCES_MAX, HOLD_MS_MAX, HOLD_MS_MIN, LIST_ITEMS_MAX, MAX_IN_FLIGHT_MAX, NONCE_MAX,
+};
+use wire::nonces::{OnExpiry, Outcome, Resolution, Status};
+
+use crate::config;
+
+/// Hands out transaction nonces: no duplicate, no lost hole, from any number of instances.
+#[derive(Debug, Parser)]
+#[command(name = "fencepost", version, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the daemon (an embedded ledger on 127.0.0.1:7070 unless told otherwise)
+    Serve(Serve),
+    /// Grant, settle and look at nonces
+    #[command(subcommand)]
+    Nonce(Nonce),
+    /// Look at leases
+    #[command(subcommand)]
+    Lease(Lease),
+    /// Look at the instances that run
+    #[command(subcommand)]
+    Cluster(Cluster),
+    /// Ask a daemon whether it runs
+    Health(Health),
+    /// Bring the ledger's tables up to this version, and do nothing else
+    Migrate(Migrate),
+    /// Print the configuration that `serve` would run with (secrets hidden), or what is wrong with it
+    CheckConfig(CheckConfig),
+}
+
+/// Where the configuration comes from.
+#[derive(Args, Debug, Default)]
+pub struct Configured {
+    /// Configuration file (TOML); without it none is read [env: FENCEPOST_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Address and port to listen on [default: 127.0.0.1:7070] [env: FENCEPOST_LISTEN]
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<String>,
+    /// URL at which others reach this instance [default: made from the address]
+    #[arg(long, value_name = "URL")]
+    pub advertise: Option<String>,
+    /// sqlite:PATH or postgres://… [default: sqlite:./fencepost-data/ledger.db] [env: FENCEPOST_DATABASE_URL]
+    #[arg(long, value_name = "URL")]
+    pub database_url: Option<String>,
+    /// redis://…; checked, and not used by this version [env: FENCEPOST_REDIS_URL]
+    #[arg(long, value_name = "URL")]
+    pub redis_url: Option<String>,
+    /// How requests find the owner of their key; this version has `basic` [default: basic]
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
+    /// First part of the instance's id [default: the machine's name]
+    #[arg(long, value_name = "NAME")]
+    pub node_name: Option<String>,
+}
+
+impl Configured {
+    /// The layers that these options lie on.
+    pub fn sources(self) -> config::Sources {
+        let Self { config: file, listen, advertise, database_url, redis_url, mode, node_name } = self;
+        let options = config::Options { listen, advertise, database_url, redis_url, mode, node_name };
+        config::Sources::of_process(file, options)
+    }
+}
+
+/// `fencepost serve`
+#[derive(Args, Debug)]
+pub struct Serve {
+    #[command(flatten)]
+    pub configured: Configured,
+}
+
+/// `fencepost check-config`
+#[derive(Args, Debug)]
+pub struct CheckConfig {
+    #[command(flatten)]
+    pub configured: Configured,
+    /// Print JSON instead of TOML
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `fencepost migrate`
+#[derive(Args, Debug)]
+pub struct Migrate {
+    /// Configuration file (TOML); without it none is read [env: FENCEPOST_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// sqlite:PATH or postgres://… [default: sqlite:./fencepost-data/ledger.db] [env: FENCEPOST_DATABASE_URL]
+    #[arg(long, value_name = "URL")]
+    pub database_url: Option<String>,
+}
+
+/// Which daemon to ask, and how to print.
+#[derive(Args, Clone, Debug)]
+pub struct Remote {
+    /// Base URL of a daemon; give it again for further ones, which are tried in turn
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "FENCEPOST_URL",
+        value_delimiter = ',',
+        default_value = "http://127.0.0.1:7070"
+    )]
+    pub url: Vec<String>,
+    /// Bearer token (better given in the environment, where no process list shows it)
+    #[arg(long, value_name = "TOKEN", env = "FENCEPOST_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which part of a list.
+#[derive(Args, Clone, Debug)]
+pub struct Paged {
+    /// Items at most [default: 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(LIST_ITEMS_MAX)))]
+    pub limit: Option<u32>,
+    /// Where to go on, as the page before said
+    #[arg(long, value_name = "CURSOR")]
+    pub cursor: Option<String>,
+}
+
+/// `fencepost nonce …`
+#[derive(Debug, Subcommand)]
+pub enum Nonce {
+    /// Grant nonces of a signer, lowest hole first
+    Grant {
+        /// The account, such as eip155:1:0xab…
+        signer: String,
+        /// How many
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=GRANT_NONCES_MAX))]
+        count: Option<u64>,
+        /// How long each is held, in milliseconds
+        #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(HOLD_MS_MIN..=HOLD_MS_MAX))]
+        hold_ms: Option<u64>,
+        /// Idempotency key: the same request under it gets the same nonces
+        #[arg(long, value_name = "KEY")]
+        key: Option<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Say what became of a granted nonce
+    Settle {
+        /// The account
+        signer: String,
+        /// The nonce
+        #[arg(value_parser = nonce())]
+        nonce: u64,
+        /// The hold it was granted under
+        #[arg(long, value_name = "HOLD")]
+        hold: String,
+        /// What became of it
+        #[arg(long, value_parser = words(Outcome::ALL, Outcome::as_str))]
+        outcome: Outcome,
+        /// The transaction that used it (with --outcome consumed)
+        #[arg(long, value_name = "HASH")]
+        tx_hash: Option<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Show a signer, or one of its nonces
+    Show {
+        /// The account
+        signer: String,
+        /// The nonce; without it the signer's counts, owner and policy
+        #[arg(value_parser = nonce())]
+        nonce: Option<u64>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// List signers, or the nonces of one
+    List {
+        /// The account; without it the signers are listed
+        signer: Option<String>,
+        /// Nonces in this state only
+        #[arg(long, requires = "signer", ignore_case = true, value_parser = words(Status::ALL, Status::as_str))]
+        status: Option<Status>,
+        #[command(flatten)]
+        paged: Paged,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Change a signer's policy; what is not named stays
+    #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
+    Policy {
+        /// The account
+        signer: String,
+        /// Where numbering begins; only before the first grant
+        #[arg(long, value_name = "NONCE", group = "change", value_parser = nonce())]
+        first_nonce: Option<u64>,
+        /// Length of a hold whose request names none, in milliseconds
+        #[arg(long, value_name = "MS", group = "change", value_parser = clap::value_parser!(u64).range(HOLD_MS_MIN..=HOLD_MS_MAX))]
+        hold_ms: Option<u64>,
+        /// What happens to holds that run out
+        #[arg(long, group = "change", value_parser = words(OnExpiry::ALL, OnExpiry::as_str))]
+        on_expiry: Option<OnExpiry>,
+        /// Most nonces held or quarantined at once, or `none`
+        #[arg(long, value_name = "N|none", group = "change", value_parser = window)]
+        max_in_flight: Option<Window>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Decide what became of a quarantined nonce (scope admin)
+    Resolve {
+        /// The account
+        signer: String,
+        /// The nonce
+        #[arg(value_parser = nonce())]
+        nonce: u64,
+        /// What became of it
+        #[arg(long, value_parser = words(Resolution::ALL, Resolution::as_str))]
+        outcome: Resolution,
+        /// The transaction that used it (with --outcome consumed)
+        #[arg(long, value_name = "HASH")]
+        tx_hash: Option<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+/// `fencepost lease …`
+#[derive(Debug, Subcommand)]
+pub enum Lease {
+    /// List leases
+    List {
+        /// Of this kind only: signer or instance
+        #[arg(long)]
+        kind: Option<String>,
+        /// Of this instance only
+        #[arg(long, value_name = "INSTANCE")]
+        owner: Option<String>,
+        #[command(flatten)]
+        paged: Paged,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Show one lease
+    Show {
+        /// What it is about, such as signer:eip155:1:0xab…
+        resource: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+/// `fencepost cluster …`
+#[derive(Debug, Subcommand)]
+pub enum Cluster {
+    /// Show the instances that live
+    Show {
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+/// `fencepost health`
+#[derive(Args, Debug)]
+pub struct Health {
+    /// Ask whether it can serve, its ledger included, instead of whether its process runs
+    #[arg(long)]
+    pub ready: bool,
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// A window, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window(pub Option<u64>);
+
+fn window(text: &str) -> Result<Window, String> {
+    match text {
+        "none" => Ok(Window(None)),
+        number => number
+            .parse()
+            .ok()
+            .filter(|number| (1..=MAX_IN_FLIGHT_MAX).contains(number))
+            .map(|number| Window(Some(number)))
+            .ok_or_else(|| format!("1 to {MAX_IN_FLIGHT_MAX}, or none")),
+    }
+}
+
+fn nonce() -> clap::builder::RangedU64ValueParser {
+    clap::value_parser!(u64).range(0..=NONCE_MAX)
+}
+
+/// One of the wire's words.
+fn words<T: Copy + Send + Sync + 'static>(
+    all: &'static [T],
+    name: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(all.iter().map(|word| name(*word))).try_map(move |text| {
+        all.iter().copied().find(|word| name(*word).eq_ignore_ascii_case(&text)).ok_or("no such word")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Command, ErrorKind> {
+        Cli::try_parse_from(line.split(' ')).map(|cli| cli.command).map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn serve_takes_the_contracts_options() {
+        let line = "fencepost serve --config f.toml --listen 127.0.0.1:0 --advertise http://a --database-url sqlite:x \
+                    --redis-url redis://r --mode worker-queue --node-name n";
+        let Ok(Command::Serve(serve)) = parse(line) else { panic!("{line}") };
+        let sources = serve.configured.sources();
+        assert_eq!(sources.file, Some("f.toml".into()));
+        assert_eq!(sources.options.mode.as_deref(), Some("worker-queue"));
+        assert!(parse("fencepost serve").is_ok());
+        assert!(parse("fencepost migrate --database-url sqlite:x --config f").is_ok());
+        assert!(parse("fencepost check-config --config f --json").is_ok());
+    }
+
+    #[test]
+    fn nonce_commands_read_their_arguments() {
+        let Ok(Command::Nonce(Nonce::Grant { signer, count, hold_ms, key, remote })) = parse(
+            "fencepost nonce grant s --count 3 --hold-ms 10 --key k --url http://a --url http://b --json",
+        ) else {
+            panic!("grant")
+        };
+        assert_eq!((signer.as_str(), count, hold_ms, key.as_deref()), ("s", Some(3), Some(10), Some("k")));
+        assert_eq!((remote.url.len(), remote.json), (2, true));
+        let Ok(Command::Nonce(Nonce::Settle { outcome, nonce, .. })) =
+            parse("fencepost nonce settle s 7 --hold h --outcome never_sent")
+        else {
+            panic!("settle")
+        };
+        assert_eq!((outcome, nonce), (Outcome::NeverSent, 7));
+        let Ok(Command::Nonce(Nonce::List { status, .. })) = parse("fencepost nonce list s --status held")
+        else {
+            panic!("list")
+        };
+        assert_eq!(status, Some(Status::Held));
+        let Ok(Command::Nonce(Nonce::Policy { max_in_flight, first_nonce, .. })) =
+            parse("fencepost nonce policy s --max-in-flight none")
+        else {
+            panic!("policy")
+        };
+        assert_eq!((max_in_flight, first_nonce), (Some(Window(None)), None));
+        for line in [
+            "nonce show s",
+            "nonce show s 3",
+            "nonce list",
+            "nonce resolve s 3 --outcome consumed --tx-hash 0x",
+            "lease list --kind signer --owner a --limit 5",
+            "lease show signer:s",
+            "cluster show",
+            "health --ready",
+        ] {
+            assert!(parse(&format!("fencepost {line}")).is_ok(), "{line}");
+        }
+    }
+
+    #[test]
+    fn wrong_usage_exits_with_2() {
+        for line in [
+            "serve --lisen x",
+            "nonce grant",
+            "nonce grant s --count 0",
+            "nonce grant s --count 1001",
+            "nonce settle s 7 --hold h",
+            "nonce settle s 7 --hold h --outcome lost",
+            "nonce settle s -1 --hold h --outcome unknown",
+            "nonce list --status HELD",
+            "nonce policy s",
+            "nonce policy s --max-in-flight 0",
+            "nonce resolve s 1 --outcome unknown",
+            "lease show",
+            "node",
+            "frobnicate",
+        ] {
+            let words = format!("fencepost {line}");
+            let error = Cli::try_parse_from(words.split(' ')).expect_err(line);
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! `fencepost check-config`: what a start would run with, or what is wrong with it.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::shown;
+use crate::cli::CheckConfig;
+use crate::config::{Loaded, redact};
+use crate::exit::Failure;
+
+/// Does it.
+///
+/// # Errors
+/// Everything that is wrong.
+pub fn run(command: CheckConfig) -> Result<(), Failure> {
+    let loaded = command.configured.sources().load()?;
+    shown::answer(command.json, &redact::config(&loaded.config), |_| toml(&loaded));
+    Ok(())
+}
+
+/// The configuration as TOML, secrets hidden, each value that is not a default with where it is from.
+fn toml(loaded: &Loaded) -> String {
+    let shown = serde_json::to_value(redact::config(&loaded.config)).expect("a configuration is plain data");
+    let (mut top, mut sections) = (String::new(), String::new());
+    for (name, value) in shown.as_object().into_iter().flatten() {
+        match value {
+            Value::Object(keys) => {
+                let _ = write!(sections, "\n[{name}]\n");
+                for (key, value) in keys {
+                    line(&mut sections, key, value, loaded.origin(&format!("{name}.{key}")));
+                }
+            }
+            plain => line(&mut top, name, plain, loaded.origin(name)),
+        }
+    }
+    top + &sections
+}
+
+fn line(text: &mut String, key: &str, value: &Value, origin: Option<&str>) {
+    let origin = origin.map(|origin| format!("  # {origin}")).unwrap_or_default();
+    let _ = writeln!(text, "{key} = {}{origin}", inline(value));
+}
+
+/// A value on one line. What JSON escapes in a text TOML escapes alike.
+fn inline(value: &Value) -> String {
+    match value {
+        Value::Array(items) => format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", ")),
+        Value::Object(fields) => {
+            let fields: Vec<String> =
+                fields.iter().map(|(key, value)| format!("{key} = {}", inline(value))).collect();
+            format!("{{ {} }}", fields.join(", "))
+        }
+        plain => plain.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Sources;
+
+    #[test]
+    fn what_is_printed_reads_back_as_the_same_configuration_without_its_secrets() {
+        let variables = [
+            ("FENCEPOST_DATABASE_URL", "postgres://u:hunter2@h/d"),
+            ("FENCEPOST__SERVER__NODE_NAME", "a:b@c"),
+            (
+                "FENCEPOST__AUTH__TOKENS",
+                r#"[{"name":"a \"b\"","token":"hunter2","scopes":["admin","node"]}]"#,
+            ),
+        ];
+        let variables = variables.map(|(name, value)| (name.into(), value.into()));
+        let loaded = Sources { environment: variables.to_vec(), ..Sources::default() }.load().unwrap();
+        let text = toml(&loaded);
+        assert!(!text.contains("hunter2"), "{text}");
+        assert!(text.contains("url = \"postgres://u:***@h/d\"  # FENCEPOST_DATABASE_URL"), "{text}");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("printed.toml");
+        std::fs::write(&file, &text).unwrap();
+        let read_back = Sources { file: Some(file), ..Sources::default() }.load().unwrap();
+        assert_eq!(read_back.config, redact::config(&loaded.config));
+    }
+}

@@ -1,0 +1,19 @@
+//! `fencepost migrate`: the ledger's tables, and nothing else.
+
+use crate::cli::Migrate;
+use crate::config::{self, Options, Sources};
+use crate::exit::Failure;
+use crate::{logging, serve};
+
+/// Does it.
+///
+/// # Errors
+/// A configuration that is refused, or a ledger that cannot be brought up to date.
+pub async fn run(command: Migrate) -> Result<(), Failure> {
+    let options = Options { database_url: command.database_url, ..Options::default() };
+    let config = Sources::of_process(command.config, options).load()?.config;
+    logging::start(&config.log)?;
+    ledger::migrate(&serve::ledger_options(&config)).await?;
+    println!("the ledger at {} is up to date", config::redact::url(&config.ledger.url));
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! `fencepost nonce …`: grant, settle, look, and decide.
+
+use client::wire::nonces::{
+    GrantRequest, NonceRecord, PolicyRequest, ResolveRequest, Settlement, SettlementResult, Signer,
+};
+use client::wire::{Code, List, Problem};
+use client::{Error, NonceQuery, Page};
+
+use super::{connect, shown};
+use crate::cli::{Nonce, Paged};
+use crate::exit::Failure;
+
+/// Does it.
+///
+/// # Errors
+/// The refusal, or why nobody could be asked.
+pub async fn run(command: Nonce) -> Result<(), Failure> {
+    match command {
+        Nonce::Grant { signer, count, hold_ms, key, remote } => {
+            let request = GrantRequest { count, hold_ms };
+            let granted = connect(&remote)?.grant(&signer, &request, key.as_deref()).await;
+            let granted = granted.map_err(|error| shown::failure(remote.json, error))?;
+            shown::answer(remote.json, &granted.answer, |answer| {
+                shown::table(
+                    ["NONCE", "HOLD", "HELD FOR", "UNTIL"],
+                    answer.grants.iter().map(|grant| {
+                        let length = shown::length(grant.held_for_ms);
+                        [grant.nonce.to_string(), grant.hold.clone(), length, grant.held_until.clone()]
+                    }),
+                )
+            });
+        }
+        Nonce::Settle { signer, nonce, hold, outcome, tx_hash, remote } => {
+            let settlement = Settlement { nonce, hold, outcome, tx_hash };
+            let settled = connect(&remote)?.settle(&signer, vec![settlement]).await.and_then(sole);
+            let settled = settled.map_err(|error| shown::failure(remote.json, error))?;
+            shown::answer(remote.json, &settled, |settled| match settled {
+                SettlementResult::Settled { nonce, status } => format!("nonce {nonce} is {status}\n"),
+                SettlementResult::Refused { .. } => String::new(),
+            });
+        }
+        Nonce::Show { signer, nonce: None, remote } => {
+            let answer = connect(&remote)?.signer(&signer).await;
+            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
+            shown::answer(remote.json, &answer, signer_card);
+        }
+        Nonce::Show { signer, nonce: Some(nonce), remote } => {
+            let answer = connect(&remote)?.nonce(&signer, nonce).await.and_then(|found| {
+                let missing = || Problem::new(Code::NotFound, format!("nonce {nonce} was never granted"));
+                found.ok_or_else(|| Error::Refused(Box::new(missing())))
+            });
+            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
+            shown::answer(remote.json, &answer, record_card);
+        }
+        Nonce::List { signer: None, paged, remote, .. } => {
+            let answer = connect(&remote)?.signers(&page(paged)).await;
+            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
+            shown::answer(remote.json, &answer, signers_table);
+        }
+        Nonce::List { signer: Some(signer), status, paged, remote } => {
+            let answer = connect(&remote)?.nonces(&signer, &NonceQuery { status, page: page(paged) }).await;
+            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
+            shown::answer(remote.json, &answer, nonces_table);
+        }
+        Nonce::Policy { signer, first_nonce, hold_ms, on_expiry, max_in_flight, remote } => {
+            let max_in_flight = max_in_flight.map(|window| window.0);
+            let request = PolicyRequest { first_nonce, hold_ms, on_expiry, max_in_flight };
+            let answer = connect(&remote)?.set_policy(&signer, &request).await;
+            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
+            shown::answer(remote.json, &answer, |answer| {
+                let policy = &answer.policy;
+                shown::card([
+                    ("first nonce", policy.first_nonce.to_string()),
+                    ("hold", hold(policy.hold_ms)),
+                    ("on expiry", policy.on_expiry.to_string()),
+                    ("max in flight", shown::or_none(policy.max_in_flight)),
+                ])
+            });
+        }
+        Nonce::Resolve { signer, nonce, outcome, tx_hash, remote } => {
+            let answer =
+                connect(&remote)?.resolve(&signer, nonce, &ResolveRequest { outcome, tx_hash }).await;
+            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
+            shown::answer(remote.json, &answer, |answer| {
+                format!("nonce {} is {}\n", answer.nonce, answer.status)
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The answer to the only settlement of a request: a refusal of it is a refusal of the command.
+fn sole(results: Vec<SettlementResult>) -> Result<SettlementResult, Error> {
+    match results.into_iter().next() {
+        Some(SettlementResult::Refused { code, detail, .. }) => {
+            Err(Error::Refused(Box::new(Problem::new(code, detail))))
+        }
+        Some(settled) => Ok(settled),
+        None => Err(Error::Unusable("the daemon answered none of the settlements".to_owned())),
+    }
+}
+
+fn page(paged: Paged) -> Page {
+    Page { limit: paged.limit, cursor: paged.cursor }
+}
+
+fn hold(ms: Option<u64>) -> String {
+    ms.map_or_else(|| "the daemon's default".to_owned(), shown::length)
+}
+
+fn signer_card(signer: &Signer) -> String {
+    let policy = &signer.policy;
+    let owner = match &signer.owner {
+        Some(owner) => format!("{owner} for {}", shown::length(signer.lease_expires_in_ms)),
+        None => shown::NONE.to_owned(),
+    };
+    shown::card([
+        ("signer", signer.signer.clone()),
+        ("next nonce", signer.next_nonce.to_string()),
+        ("held", signer.held.to_string()),
+        ("released", signer.released.to_string()),
+        ("consumed", signer.consumed.to_string()),
+        ("quarantined", signer.quarantined.to_string()),
+        ("oldest hold", signer.oldest_hold_ms.map_or_else(|| shown::NONE.to_owned(), shown::length)),
+        ("owner", owner),
+        ("fencing token", shown::or_none(signer.fencing_token)),
+        ("first nonce", policy.first_nonce.to_string()),
+        ("hold", hold(policy.hold_ms)),
+        ("on expiry", policy.on_expiry.to_string()),
+        ("max in flight", shown::or_none(policy.max_in_flight)),
+    ])
+}
+
+fn record_card(record: &NonceRecord) -> String {
+    shown::card([
+        ("nonce", record.nonce.to_string()),
+        ("status", record.status.to_string()),
+        ("hold", record.hold.clone()),
+        ("held until", record.held_until.clone()),
+        ("tx hash", shown::or_none(record.tx_hash.as_ref())),
+        ("written by", record.owner.clone()),
+        ("fencing token", record.fencing_token.to_string()),
+        ("first granted", record.created_at.clone()),
+        ("last written", record.updated_at.clone()),
+    ])
+}
+
+fn signers_table(list: &List<Signer>) -> String {
+    let rows = list.items.iter().map(|signer| {
+        [
+            signer.signer.clone(),
+            signer.next_nonce.to_string(),
+            signer.held.to_string(),
+            signer.released.to_string(),
+            signer.consumed.to_string(),
+            signer.quarantined.to_string(),
+            shown::or_none(signer.owner.as_ref()),
+        ]
+    });
+    let headings = ["SIGNER", "NEXT", "HELD", "RELEASED", "CONSUMED", "QUARANTINED", "OWNER"];
+    shown::table(headings, rows) + &shown::more(list.next_cursor.as_ref())
+}
+
+fn nonces_table(list: &List<NonceRecord>) -> String {
+    let rows = list.items.iter().map(|record| {
+        [
+            record.nonce.to_string(),
+            record.status.to_string(),
+            record.hold.clone(),
+            record.held_until.clone(),
+            record.updated_at.clone(),
+            shown::or_none(record.tx_hash.as_ref()),
+        ]
+    });
+    let headings = ["NONCE", "STATUS", "HOLD", "HELD UNTIL", "LAST WRITTEN", "TX HASH"];
+    shown::table(headings, rows) + &shown::more(list.next_cursor.as_ref())
+}

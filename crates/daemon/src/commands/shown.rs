@@ -1,0 +1,142 @@
+//! How answers and refusals are printed: aligned columns for people, one JSON value for programs.
+//! Answers go to stdout, refusals to stderr.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use client::Error;
+use client::wire::Problem;
+use serde::Serialize;
+
+use crate::exit::Failure;
+
+/// Stands where there is nothing.
+pub const NONE: &str = "-";
+
+/// Prints an answer: as JSON if asked, else as `people` renders it.
+pub fn answer<T: Serialize>(json: bool, answer: &T, people: impl FnOnce(&T) -> String) {
+    let text = if json {
+        serde_json::to_string(answer).expect("answers are plain data") + "\n"
+    } else {
+        people(answer)
+    };
+    // Whoever closed the pipe has read enough.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// The failure of a call, told to whoever reads stderr: the problem document under `--json`.
+pub fn failure(json: bool, error: Error) -> Failure {
+    let told = match (json, &error) {
+        (true, Error::Refused(problem)) => serde_json::to_string(problem).expect("a problem is plain data"),
+        (false, Error::Refused(problem)) => self::problem(problem),
+        (true, other) => serde_json::json!({ "error": other.to_string() }).to_string(),
+        (false, _) => return Failure::from(error),
+    };
+    let exit = Failure::from(error).exit;
+    if json {
+        eprintln!("{told}");
+        return Failure { exit, message: String::new() };
+    }
+    Failure { exit, message: told }
+}
+
+/// A refusal in a few lines.
+fn problem(problem: &Problem) -> String {
+    let mut text = format!("refused: {}: {}", problem.code, problem.detail);
+    let mut more = Vec::new();
+    if let Some(owner) = &problem.owner {
+        more.push(format!("owner {owner}"));
+    }
+    if let Some(url) = &problem.owner_url {
+        more.push(format!("at {url}"));
+    }
+    if let Some(ms) = problem.expires_in_ms {
+        more.push(format!("lease runs for {}", length(ms)));
+    }
+    if let Some(ms) = problem.retry_after_ms {
+        more.push(format!("try again in {}", length(ms)));
+    }
+    for (name, check) in problem.checks.iter().flatten() {
+        let detail = check.detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
+        more.push(format!("{name}: {}{detail}", check.status));
+    }
+    if !problem.request_id.is_empty() {
+        more.push(format!("request {}", problem.request_id));
+    }
+    if !more.is_empty() {
+        let _ = write!(text, "\n  {}", more.join(", "));
+    }
+    text
+}
+
+/// A length of time as people say it.
+pub fn length(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..120_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
+        120_000..7_200_000 => format!("{} min", ms / 60_000),
+        7_200_000..172_800_000 => format!("{} h", ms / 3_600_000),
+        _ => format!("{} days", ms / 86_400_000),
+    }
+}
+
+/// What is there, or a dash.
+pub fn or_none(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| NONE.to_owned(), |value| value.to_string())
+}
+
+/// Rows under headings, aligned; the last column runs free.
+pub fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let rows: Vec<[String; N]> = std::iter::once(headings.map(str::to_owned)).chain(rows).collect();
+    let widths: [usize; N] =
+        std::array::from_fn(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0));
+    let mut text = String::new();
+    for row in &rows {
+        let cells: Vec<String> =
+            row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        text += cells.join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// Names and values, aligned, one a line.
+pub fn card<const N: usize>(lines: [(&str, String); N]) -> String {
+    let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    lines.iter().fold(String::new(), |text, (name, value)| text + &format!("{name:width$}  {value}\n"))
+}
+
+/// How to see the next page, if there is one.
+pub fn more(next_cursor: Option<&String>) -> String {
+    next_cursor.map(|cursor| format!("… more: --cursor '{cursor}'\n")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use client::wire::Code;
+
+    use super::*;
+    use crate::exit::Exit;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [["1".to_owned(), "HELD".to_owned()], ["1000".to_owned(), "x".to_owned()]];
+        assert_eq!(table(["nonce", "status"], rows), "nonce  status\n1      HELD\n1000   x\n");
+        assert_eq!(card([("a", "1".to_owned()), ("long", "2".to_owned())]), "a     1\nlong  2\n");
+    }
+
+    #[test]
+    fn lengths_read_well() {
+        let told = [0, 999, 1_250, 60_000, 600_000, 7_200_000, 604_800_000].map(length);
+        assert_eq!(told, ["0 ms", "999 ms", "1.2 s", "60.0 s", "10 min", "2 h", "7 days"]);
+    }
+
+    #[test]
+    fn a_refusal_tells_what_helps() {
+        let mut refusal = Problem::new(Code::LeaseHeld, "somebody has it");
+        (refusal.owner, refusal.retry_after_ms) = (Some("a-1".to_owned()), Some(250));
+        let failure = failure(false, Error::Refused(Box::new(refusal)));
+        assert_eq!(failure.exit, Exit::Refused);
+        assert_eq!(failure.message, "refused: lease_held: somebody has it\n  owner a-1, try again in 250 ms");
+    }
+}

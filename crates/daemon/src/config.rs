@@ -1,0 +1,229 @@
+//! The configuration: its keys, its three layers, and the checks that a start depends on.
+//!
+//! Options beat environment beats file beats defaults. Each layer is checked by itself, so that a
+//! message can name the option, the variable or the file that is to be mended.
+//! What must never live here: a secret on its way out. Whatever is shown goes through `redact`.
+
+mod check;
+mod layers;
+mod limits;
+pub mod redact;
+
+use std::net::SocketAddr;
+
+use domain::limits::HOLD_MS_DEFAULT;
+use serde::{Deserialize, Serialize};
+
+pub use check::Refused;
+pub use layers::{Loaded, Options, Sources};
+use limits as l;
+pub use limits::NODE_NAME_CHARS_MAX;
+
+/// The whole configuration. Every key has a default and stands in `config/fencepost.toml`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    pub mode: String,
+    pub server: Server,
+    pub ledger: Ledger,
+    pub bus: Bus,
+    pub lease: Lease,
+    pub basic: Basic,
+    pub nonce: Nonce,
+    pub auth: Auth,
+    pub log: Log,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mode: l::MODE_DEFAULT.to_owned(),
+            server: Server::default(),
+            ledger: Ledger::default(),
+            bus: Bus::default(),
+            lease: Lease::default(),
+            basic: Basic::default(),
+            nonce: Nonce::default(),
+            auth: Auth::default(),
+            log: Log::default(),
+        }
+    }
+}
+
+/// Where requests come in.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Server {
+    /// Address and port; port 0 takes any free one.
+    pub listen: String,
+    /// Where others reach this instance; empty makes it up from `listen`.
+    pub advertise: String,
+    /// First part of the instance's id; empty takes the machine's name.
+    pub node_name: String,
+    pub workers: u64,
+    pub body_bytes_max: u64,
+    pub connections_max: u64,
+    pub request_timeout_ms: u64,
+    pub drain_timeout_ms: u64,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            listen: l::LISTEN_DEFAULT.to_owned(),
+            advertise: String::new(),
+            node_name: String::new(),
+            workers: l::WORKERS_DEFAULT,
+            body_bytes_max: l::BODY_BYTES_MAX_DEFAULT,
+            connections_max: l::CONNECTIONS_MAX_DEFAULT,
+            request_timeout_ms: l::REQUEST_TIMEOUT_MS_DEFAULT,
+            drain_timeout_ms: l::DRAIN_TIMEOUT_MS_DEFAULT,
+        }
+    }
+}
+
+impl Server {
+    /// The address to listen on; `localhost` is 127.0.0.1. Other names are not resolved: what a name
+    /// stands for can change under a running daemon, and with it the loopback rule.
+    pub fn listen_address(&self) -> Option<SocketAddr> {
+        match self.listen.strip_prefix("localhost:") {
+            Some(port) => format!("127.0.0.1:{port}").parse().ok(),
+            None => self.listen.parse().ok(),
+        }
+    }
+}
+
+/// The SQL database.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ledger {
+    /// `sqlite:path` or `postgres://…`; may hold a password.
+    pub url: String,
+    pub connections_max: u64,
+    pub connect_timeout_ms: u64,
+    pub call_timeout_ms: u64,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self {
+            url: l::LEDGER_URL_DEFAULT.to_owned(),
+            connections_max: l::LEDGER_CONNECTIONS_MAX_DEFAULT,
+            connect_timeout_ms: l::CONNECT_TIMEOUT_MS_DEFAULT,
+            call_timeout_ms: l::CALL_TIMEOUT_MS_DEFAULT,
+        }
+    }
+}
+
+/// Redis. Checked, and otherwise left alone by this version.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Bus {
+    /// `redis://…` or empty; may hold a password.
+    pub redis_url: String,
+}
+
+/// How long leases last.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Lease {
+    pub signer_ms: u64,
+    pub instance_ms: u64,
+    pub instance_retention_ms: u64,
+}
+
+impl Default for Lease {
+    fn default() -> Self {
+        Self {
+            signer_ms: l::LEASE_SIGNER_MS_DEFAULT,
+            instance_ms: l::LEASE_INSTANCE_MS_DEFAULT,
+            instance_retention_ms: l::INSTANCE_RETENTION_MS_DEFAULT,
+        }
+    }
+}
+
+/// Basic mode: any instance serves any signer, one after the other.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Basic {
+    pub lease_wait_ms: u64,
+    pub tenure_max_ms: u64,
+}
+
+impl Default for Basic {
+    fn default() -> Self {
+        Self { lease_wait_ms: l::LEASE_WAIT_MS_DEFAULT, tenure_max_ms: l::TENURE_MAX_MS_DEFAULT }
+    }
+}
+
+/// Nonces.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Nonce {
+    pub hold_ms: u64,
+    pub queue_max: u64,
+    pub in_flight_max: u64,
+    pub sweep_interval_ms: u64,
+    pub sweep_signers_max: u64,
+    pub key_retention_ms: u64,
+}
+
+impl Default for Nonce {
+    fn default() -> Self {
+        Self {
+            hold_ms: HOLD_MS_DEFAULT,
+            queue_max: l::QUEUE_MAX_DEFAULT,
+            in_flight_max: l::IN_FLIGHT_MAX_DEFAULT,
+            sweep_interval_ms: l::SWEEP_INTERVAL_MS_DEFAULT,
+            sweep_signers_max: l::SWEEP_SIGNERS_MAX_DEFAULT,
+            key_retention_ms: l::KEY_RETENTION_MS_DEFAULT,
+        }
+    }
+}
+
+/// Who may ask for what.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Auth {
+    pub tokens: Vec<AuthToken>,
+}
+
+/// One bearer token.
+#[derive(Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuthToken {
+    /// Its name in logs.
+    pub name: String,
+    /// The secret.
+    pub token: String,
+    /// What it opens.
+    pub scopes: Vec<String>,
+}
+
+// By hand, so that no `{:?}` of a configuration can show a secret.
+impl std::fmt::Debug for AuthToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AuthToken")
+            .field("name", &self.name)
+            .field("token", &redact::HIDDEN)
+            .field("scopes", &self.scopes)
+            .finish()
+    }
+}
+
+/// Logs, to stderr.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    pub format: String,
+    pub filter: String,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { format: l::LOG_FORMAT_DEFAULT.to_owned(), filter: l::LOG_FILTER_DEFAULT.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,266 @@
+//! What makes a configuration unfit for a start, and how it is said.
+//!
+//! Every message names the key, its value (secrets hidden), where it was set, and what is allowed.
+//! What must never live here: reading of files or environment.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use tracing_subscriber::EnvFilter;
+use url::Url;
+
+use super::layers::Loaded;
+use super::{limits as l, redact};
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem(String);
+
+impl Problem {
+    /// A key whose value is not allowed.
+    pub(super) fn new(
+        key: &str,
+        value: Option<String>,
+        origin: Option<&str>,
+        allowed: impl fmt::Display,
+    ) -> Self {
+        let value = value.map(|value| format!(" = {value}")).unwrap_or_default();
+        let origin = origin.map(|origin| format!(" ({origin})")).unwrap_or_default();
+        Self(format!("{key}{value}{origin}: allowed: {allowed}"))
+    }
+
+    /// A key that does not exist.
+    pub(super) fn unknown(key: &str, value: String, origin: &str, known: String) -> Self {
+        Self(format!("{key} = {value} ({origin}): unknown key; {known}"))
+    }
+
+    /// A file that cannot be read.
+    pub(super) fn of_file(path: &str, message: String) -> Self {
+        Self(format!("{path}: {message}"))
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Everything that is wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused(pub Vec<Problem>);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the configuration is refused:")?;
+        self.0.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// What a key's value may be, in words.
+pub(super) fn allowed(key: &str) -> String {
+    if let Some(range) = l::range_of(key) {
+        return format!("{} to {} {}", range.min, range.max, range.unit);
+    }
+    match key {
+        "mode" => "basic (this version has no other mode; worker-queue comes with a later one)".to_owned(),
+        "server.listen" => {
+            "an IP address and a port, such as 127.0.0.1:7070, [::1]:7070 or localhost:7070".to_owned()
+        }
+        "server.advertise" => {
+            "an http:// or https:// URL with a host and without a path, or empty".to_owned()
+        }
+        "server.node_name" => {
+            format!(
+                "1 to {} letters, digits and . _ : @ -, or empty for the machine's name",
+                l::NODE_NAME_CHARS_MAX
+            )
+        }
+        "ledger.url" => "sqlite:PATH, sqlite://PATH, postgres://… or postgresql://…".to_owned(),
+        "bus.redis_url" => "redis://HOST… or rediss://HOST…, or empty".to_owned(),
+        "auth.tokens" => format!(
+            "a list of at most {} {{ name, token, scopes }}: a name of 1 to {} visible characters, a token of 1 to {} \
+             visible ASCII characters without spaces that no other entry has, and at least one scope of {}",
+            l::TOKENS_MAX,
+            l::TOKEN_NAME_CHARS_MAX,
+            l::TOKEN_CHARS_MAX,
+            l::SCOPES.join(", ")
+        ),
+        "log.format" => l::LOG_FORMATS.join(", "),
+        "log.filter" => {
+            "a level (error, warn, info, debug, trace, off) or directives such as info,ledger=debug"
+                .to_owned()
+        }
+        _ => "text".to_owned(),
+    }
+}
+
+/// Checks what ranges alone cannot: texts, tokens, and relations between values.
+pub(super) fn check(loaded: &Loaded) -> Vec<Problem> {
+    let config = &loaded.config;
+    let mut problems = Vec::new();
+    let mut text = |key: &str, value: &str, fits: bool| {
+        if !fits {
+            let shown = redact::value(key, &value.into());
+            problems.push(Problem::new(key, Some(shown), loaded.origin(key), allowed(key)));
+        }
+    };
+    let server = &config.server;
+    text("mode", &config.mode, config.mode == l::MODE_DEFAULT);
+    text("server.listen", &server.listen, server.listen_address().is_some());
+    text(
+        "server.advertise",
+        &server.advertise,
+        server.advertise.is_empty() || is_base_url(&server.advertise),
+    );
+    text(
+        "server.node_name",
+        &server.node_name,
+        server.node_name.is_empty() || is_node_name(&server.node_name),
+    );
+    text("ledger.url", &config.ledger.url, is_ledger_url(&config.ledger.url));
+    text(
+        "bus.redis_url",
+        &config.bus.redis_url,
+        config.bus.redis_url.is_empty() || is_redis_url(&config.bus.redis_url),
+    );
+    text("log.format", &config.log.format, l::LOG_FORMATS.contains(&config.log.format.as_str()));
+    text("log.filter", &config.log.filter, is_filter(&config.log.filter));
+    tokens(loaded, &mut problems);
+    loopback(loaded, &mut problems);
+    relations(loaded, &mut problems);
+    problems
+}
+
+fn is_base_url(text: &str) -> bool {
+    Url::parse(text).is_ok_and(|url| {
+        matches!(url.scheme(), "http" | "https")
+            && url.has_host()
+            && url.path() == "/"
+            && url.query().is_none()
+            && url.fragment().is_none()
+            && url.username().is_empty()
+            && url.password().is_none()
+    })
+}
+
+/// Whether an instance id may begin with it.
+pub fn is_node_name(text: &str) -> bool {
+    (1..=l::NODE_NAME_CHARS_MAX).contains(&text.len())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "._:@-".contains(c))
+}
+
+fn is_ledger_url(text: &str) -> bool {
+    if let Some(path) = text.strip_prefix("sqlite:") {
+        let path = path.strip_prefix("//").unwrap_or(path);
+        return !path.is_empty() && !path.contains('\0');
+    }
+    Url::parse(text)
+        .is_ok_and(|url| matches!(url.scheme(), "postgres" | "postgresql") && text.contains("://"))
+}
+
+fn is_redis_url(text: &str) -> bool {
+    Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "redis" | "rediss") && url.has_host())
+}
+
+fn is_filter(text: &str) -> bool {
+    !text.trim().is_empty() && EnvFilter::builder().parse(text).is_ok()
+}
+
+/// Tokens are named by their place in the list: their text is never shown, and their name may be what
+/// is wrong with them.
+fn tokens(loaded: &Loaded, problems: &mut Vec<Problem>) {
+    let tokens = &loaded.config.auth.tokens;
+    let mut refuse = |place: String, why: &str| {
+        let key = format!("auth.tokens{place}");
+        problems.push(Problem::new(
+            &format!("{key} {why}"),
+            None,
+            loaded.origin("auth.tokens"),
+            allowed("auth.tokens"),
+        ));
+    };
+    if tokens.len() > l::TOKENS_MAX {
+        refuse(String::new(), &format!("has {} entries", tokens.len()));
+    }
+    let mut seen = BTreeSet::new();
+    for (at, entry) in tokens.iter().enumerate() {
+        let place = |field: &str| format!("[{at}].{field}");
+        let visible = |text: &str| text.chars().all(|c| c.is_ascii_graphic());
+        if entry.name.is_empty()
+            || entry.name.chars().count() > l::TOKEN_NAME_CHARS_MAX
+            || entry.name.chars().any(char::is_control)
+        {
+            refuse(place("name"), "is empty, too long or not visible");
+        }
+        if entry.token.is_empty() {
+            refuse(place("token"), "is empty");
+        } else if entry.token.len() > l::TOKEN_CHARS_MAX || !visible(&entry.token) {
+            refuse(place("token"), "is too long or has characters that a header cannot carry");
+        } else if !seen.insert(entry.token.as_str()) {
+            refuse(place("token"), "repeats an earlier entry's token");
+        }
+        if entry.scopes.is_empty() {
+            refuse(place("scopes"), "is empty");
+        }
+        for scope in entry.scopes.iter().filter(|scope| !l::SCOPES.contains(&scope.as_str())) {
+            refuse(place("scopes"), &format!("has the unknown scope {scope:?}"));
+        }
+    }
+}
+
+/// Whoever can reach the port may do everything where no token is asked for.
+fn loopback(loaded: &Loaded, problems: &mut Vec<Problem>) {
+    let server = &loaded.config.server;
+    let open = server.listen_address().is_some_and(|address| !address.ip().to_canonical().is_loopback());
+    if open && loaded.config.auth.tokens.is_empty() {
+        problems.push(Problem::new(
+            "server.listen",
+            Some(format!("{:?}", server.listen)),
+            loaded.origin("server.listen"),
+            "a loopback address (127.0.0.1 or [::1]) as long as auth.tokens is empty; configure at least one token \
+             to listen elsewhere",
+        ));
+    }
+}
+
+fn relations(loaded: &Loaded, problems: &mut Vec<Problem>) {
+    let config = &loaded.config;
+    let mut hold = |key: &str, value: u64, fits: bool, allowed: String| {
+        if !fits {
+            problems.push(Problem::new(key, Some(value.to_string()), loaded.origin(key), allowed));
+        }
+    };
+    let request = config.server.request_timeout_ms;
+    hold(
+        "basic.tenure_max_ms",
+        config.basic.tenure_max_ms,
+        config.basic.tenure_max_ms * 3 < config.lease.signer_ms,
+        format!(
+            "less than a third of lease.signer_ms ({}), so that a tenure ends before its lease is to be renewed",
+            config.lease.signer_ms
+        ),
+    );
+    hold(
+        "basic.lease_wait_ms",
+        config.basic.lease_wait_ms,
+        config.basic.lease_wait_ms < request,
+        format!("less than server.request_timeout_ms ({request})"),
+    );
+    hold(
+        "ledger.call_timeout_ms",
+        config.ledger.call_timeout_ms,
+        config.ledger.call_timeout_ms <= request,
+        format!(
+            "at most server.request_timeout_ms ({request}), so that a caller hears that the ledger is away"
+        ),
+    );
+    hold(
+        "nonce.queue_max",
+        config.nonce.queue_max,
+        config.nonce.queue_max <= config.nonce.in_flight_max,
+        format!("at most nonce.in_flight_max ({})", config.nonce.in_flight_max),
+    );
+}

@@ -1,0 +1,312 @@
+//! The layers: file, environment, options. Each is read, checked against the known keys and the
+//! ranges, and laid over the one before it.
+//!
+//! What must never live here: relations between values; they are checked once all layers lie on each
+//! other, in `check`.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use figment::providers::{Format, Serialized, Toml};
+use figment::{Figment, Provider};
+use serde_json::{Map, Value};
+
+use super::check::{self, Problem, Refused, allowed};
+use super::{Config, redact};
+
+/// Variables with a short name of their own.
+const SHORT_VARIABLES: [(&str, &str); 3] = [
+    ("FENCEPOST_LISTEN", "server.listen"),
+    ("FENCEPOST_DATABASE_URL", "ledger.url"),
+    ("FENCEPOST_REDIS_URL", "bus.redis_url"),
+];
+/// Names the file where `--config` does not.
+const FILE_VARIABLE: &str = "FENCEPOST_CONFIG";
+/// The rest: `FENCEPOST__SECTION__KEY`. One underscore is left to others: orchestrators put variables
+/// such as `FENCEPOST_PORT` into the environment of every container beside a service of this name.
+const LONG_PREFIX: &str = "FENCEPOST__";
+/// The customary name for a filter of logs; `FENCEPOST__LOG__FILTER` beats it.
+const RUST_LOG: &str = "RUST_LOG";
+
+/// What the command line says. `None` leaves the word to the layers below.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    pub listen: Option<String>,
+    pub advertise: Option<String>,
+    pub database_url: Option<String>,
+    pub redis_url: Option<String>,
+    pub mode: Option<String>,
+    pub node_name: Option<String>,
+}
+
+impl Options {
+    fn entries(&self) -> impl Iterator<Item = (&'static str, &'static str, &String)> {
+        [
+            ("--listen", "server.listen", &self.listen),
+            ("--advertise", "server.advertise", &self.advertise),
+            ("--database-url", "ledger.url", &self.database_url),
+            ("--redis-url", "bus.redis_url", &self.redis_url),
+            ("--mode", "mode", &self.mode),
+            ("--node-name", "server.node_name", &self.node_name),
+        ]
+        .into_iter()
+        .filter_map(|(option, key, value)| value.as_ref().map(|value| (option, key, value)))
+    }
+}
+
+/// Where a configuration comes from. The environment is handed in, so that tests need not touch the
+/// process's own.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// The file that `--config` names.
+    pub file: Option<PathBuf>,
+    /// The environment; only names of Fencepost's and `RUST_LOG` are looked at.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The command line.
+    pub options: Options,
+}
+
+impl Sources {
+    /// The process's own environment under these options.
+    pub fn of_process(file: Option<PathBuf>, options: Options) -> Self {
+        Self { file, environment: std::env::vars_os().collect(), options }
+    }
+
+    /// Reads, lays over each other and checks.
+    ///
+    /// # Errors
+    /// [`Refused`], with everything that is wrong.
+    pub fn load(&self) -> Result<Loaded, Refused> {
+        let mut stack = Stack::default();
+        let mut problems = Vec::new();
+        let environment = self.variables(&mut problems);
+        let file = self.file.clone().or_else(|| {
+            environment.iter().find(|(name, _)| name == FILE_VARIABLE).map(|(_, path)| PathBuf::from(path))
+        });
+        if let Some(path) = &file {
+            stack.file(path, &mut problems);
+        }
+        stack.environment(&environment, &mut problems);
+        for (option, key, value) in self.options.entries() {
+            stack.set(key, Value::from(value.as_str()), option, &mut problems);
+        }
+        if !problems.is_empty() {
+            return Err(Refused(problems));
+        }
+        let config = stack.config()?;
+        let loaded = Loaded { config, file, origins: stack.origins };
+        let problems = check::check(&loaded);
+        if problems.is_empty() { Ok(loaded) } else { Err(Refused(problems)) }
+    }
+
+    /// The variables that are set and not empty, readable ones only. (Compose files and unit files
+    /// hand over empty variables for what nobody set.)
+    fn variables(&self, problems: &mut Vec<Problem>) -> Vec<(String, String)> {
+        let mut variables = Vec::new();
+        for (name, value) in &self.environment {
+            let Some(name) = name.to_str() else { continue };
+            let ours = name.starts_with(LONG_PREFIX)
+                || name == FILE_VARIABLE
+                || name == RUST_LOG
+                || SHORT_VARIABLES.iter().any(|(short, _)| *short == name);
+            if !ours || value.is_empty() {
+                continue;
+            }
+            match value.to_str() {
+                Some(value) => variables.push((name.to_owned(), value.to_owned())),
+                None => problems.push(Problem::new(name, None, None, "UTF-8 text")),
+            }
+        }
+        variables.sort();
+        variables
+    }
+}
+
+/// A configuration that a start may go on with.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The effective values.
+    pub config: Config,
+    /// The file that was read.
+    pub file: Option<PathBuf>,
+    /// Which option, variable or file each key's value came from; defaults are not listed.
+    pub origins: BTreeMap<String, String>,
+}
+
+impl Loaded {
+    /// Where a key's value came from, if it is not the default.
+    pub fn origin(&self, key: &str) -> Option<&str> {
+        self.origins.get(key).map(String::as_str)
+    }
+}
+
+/// Layers laid over each other.
+#[derive(Default)]
+struct Stack {
+    values: BTreeMap<String, Value>,
+    origins: BTreeMap<String, String>,
+}
+
+impl Stack {
+    /// Lays one value over what is there, if key, type and range allow.
+    fn set(&mut self, key: &str, value: Value, origin: &str, problems: &mut Vec<Problem>) {
+        let known = known_keys();
+        let Some(default) = known.get(key) else {
+            problems.push(unknown_key(key, &value, origin, &known));
+            return;
+        };
+        let fits = match default {
+            Value::Number(_) => value.as_u64().is_some_and(|number| {
+                super::limits::range_of(key).is_none_or(|r| (r.min..=r.max).contains(&number))
+            }),
+            Value::String(_) => value.is_string(),
+            Value::Array(_) => value.is_array(),
+            _ => true,
+        };
+        if !fits {
+            problems.push(Problem::new(key, Some(redact::value(key, &value)), Some(origin), allowed(key)));
+            return;
+        }
+        self.values.insert(key.to_owned(), value);
+        self.origins.insert(key.to_owned(), origin.to_owned());
+    }
+
+    fn file(&mut self, path: &Path, problems: &mut Vec<Problem>) {
+        let shown = path.display().to_string();
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => {
+                problems.push(Problem::of_file(&shown, format!("cannot be read: {error}")));
+                return;
+            }
+        };
+        match toml(&text) {
+            Ok(layer) => {
+                for (key, value) in leaves(&layer) {
+                    self.set(&key, value, &shown, problems);
+                }
+            }
+            Err(message) => problems.push(Problem::of_file(&shown, message)),
+        }
+    }
+
+    fn environment(&mut self, variables: &[(String, String)], problems: &mut Vec<Problem>) {
+        let named = |wanted: &str| variables.iter().find(|(name, _)| name == wanted);
+        if let Some((name, filter)) = named(RUST_LOG) {
+            self.set("log.filter", Value::from(filter.as_str()), name, problems);
+        }
+        for (name, text) in variables {
+            let Some(path) = name.strip_prefix(LONG_PREFIX) else { continue };
+            let key = path.to_ascii_lowercase().replace("__", ".");
+            let value = match known_keys().get(&key) {
+                Some(Value::Number(_)) => {
+                    text.parse::<u64>().map_or_else(|_| Value::from(text.as_str()), Value::from)
+                }
+                Some(Value::Array(_)) => list(text),
+                _ => Value::from(text.as_str()),
+            };
+            self.set(&key, value, name, problems);
+        }
+        for (short, key) in SHORT_VARIABLES {
+            if let Some((name, value)) = named(short) {
+                self.set(key, Value::from(value.as_str()), name, problems);
+            }
+        }
+    }
+
+    /// The values over the defaults. Only the inside of `auth.tokens` can still be of a wrong shape.
+    fn config(&self) -> Result<Config, Refused> {
+        let mut figment = Figment::from(Serialized::defaults(Config::default()));
+        for (key, value) in &self.values {
+            figment = figment.merge(Serialized::default(key, value));
+        }
+        figment.extract().map_err(|error| {
+            Refused(
+                error
+                    .into_iter()
+                    .map(|error| {
+                        let key = error.path.join(".");
+                        let key = if key.is_empty() { "auth.tokens".to_owned() } else { key };
+                        let top = if key.starts_with("auth") { "auth.tokens" } else { &key };
+                        let what = match error.kind {
+                            figment::error::Kind::UnknownField(field, _) => {
+                                format!("{key}: unknown key {field}")
+                            }
+                            figment::error::Kind::MissingField(field) => format!("{key}: {field} is missing"),
+                            _ => key.clone(),
+                        };
+                        Problem::new(&what, None, self.origins.get(top).map(String::as_str), allowed(top))
+                    })
+                    .collect(),
+            )
+        })
+    }
+}
+
+/// Every key there is, as `section.key`, with its default.
+pub(super) fn known_keys() -> BTreeMap<String, Value> {
+    let defaults = serde_json::to_value(Config::default()).expect("a configuration is plain data");
+    leaves(&defaults).into_iter().collect()
+}
+
+/// `section.key` and value of everything in a layer, top-level keys without a section.
+fn leaves(layer: &Value) -> Vec<(String, Value)> {
+    let empty = Map::new();
+    let mut found = Vec::new();
+    for (name, value) in layer.as_object().unwrap_or(&empty) {
+        match value {
+            Value::Object(section) => {
+                found.extend(section.iter().map(|(key, value)| (format!("{name}.{key}"), value.clone())));
+            }
+            plain => found.push((name.clone(), plain.clone())),
+        }
+    }
+    found
+}
+
+/// Reads TOML. The message leaves out the lines that the parser quotes: one may hold a password.
+fn toml(text: &str) -> Result<Value, String> {
+    let quoted = |line: &str| {
+        line.trim_start().trim_start_matches(|c: char| c.is_ascii_digit()).trim_start().starts_with('|')
+    };
+    Toml::string(text)
+        .data()
+        .map_err(|error| {
+            let message = error.to_string();
+            message.lines().filter(|line| !quoted(line)).collect::<Vec<_>>().join(": ")
+        })
+        .and_then(|mut profiles| {
+            let dict = profiles.remove(&figment::Profile::Default).unwrap_or_default();
+            serde_json::to_value(dict).map_err(|error| error.to_string())
+        })
+}
+
+/// A list in a variable, as JSON or TOML; the text itself where it is neither, for the type to be
+/// refused.
+fn list(text: &str) -> Value {
+    serde_json::from_str(text)
+        .ok()
+        .or_else(|| toml(&format!("list = {text}")).ok()?.get("list").cloned())
+        .unwrap_or_else(|| Value::from(text))
+}
+
+fn unknown_key(key: &str, value: &Value, origin: &str, known: &BTreeMap<String, Value>) -> Problem {
+    let beside: Vec<&str> = match key.split_once('.') {
+        Some((section, _)) if known.keys().any(|k| k.starts_with(&format!("{section}."))) => {
+            known.keys().filter_map(|k| k.strip_prefix(section)?.strip_prefix('.')).collect()
+        }
+        _ => {
+            let mut tops: Vec<&str> = known.keys().map(|k| k.split('.').next().unwrap_or(k)).collect();
+            tops.dedup();
+            tops
+        }
+    };
+    let place = match key.split_once('.') {
+        Some((section, _)) if known.keys().any(|k| k.starts_with(&format!("{section}."))) => {
+            format!("known in [{section}]: ")
+        }
+        _ => "known: ".to_owned(),
+    };
+    Problem::unknown(key, redact::value(key, value), origin, format!("{place}{}", beside.join(", ")))
+}

@@ -1,0 +1,124 @@
+//! Every default and every limit of the configuration, by name, with its unit last.
+//!
+//! What must never live here: reading of files or environment. Relations between the defaults are
+//! asserted at compile time at the foot of this file; those between configured values are checked by
+//! [`super::check`].
+
+pub use cluster::NODE_NAME_CHARS_MAX;
+use domain::limits::{HOLD_MS_DEFAULT, HOLD_MS_MAX, HOLD_MS_MIN};
+
+/// The mode that this version serves.
+pub const MODE_DEFAULT: &str = "basic";
+/// Where the daemon listens: this machine only.
+pub const LISTEN_DEFAULT: &str = "127.0.0.1:7070";
+/// The embedded ledger.
+pub const LEDGER_URL_DEFAULT: &str = "sqlite:./fencepost-data/ledger.db";
+/// What is logged when nobody says. The HTTP server's own talk of its threads is left out.
+pub const LOG_FILTER_DEFAULT: &str = "info,actix_server=warn";
+/// How it is logged when nobody says: `pretty` on a terminal, `json` otherwise.
+pub const LOG_FORMAT_DEFAULT: &str = "auto";
+/// The formats there are.
+pub const LOG_FORMATS: [&str; 3] = ["auto", "pretty", "json"];
+/// The scopes that a token may have.
+pub const SCOPES: [&str; 3] = ["submit", "node", "admin"];
+
+/// Longest bearer token, in characters.
+pub const TOKEN_CHARS_MAX: usize = 512;
+/// Longest name of a token, in characters.
+pub const TOKEN_NAME_CHARS_MAX: usize = 64;
+/// Most tokens.
+pub const TOKENS_MAX: usize = 1_000;
+
+/// Threads that serve HTTP; 0 is one for each core, 4 at most.
+pub const WORKERS_DEFAULT: u64 = 0;
+/// Largest request body, in bytes.
+pub const BODY_BYTES_MAX_DEFAULT: u64 = 1024 * 1024;
+/// Connections open at once.
+pub const CONNECTIONS_MAX_DEFAULT: u64 = 10_000;
+/// Longest time for one request, in milliseconds.
+pub const REQUEST_TIMEOUT_MS_DEFAULT: u64 = 10_000;
+/// Longest time between the signal to stop and the end, in milliseconds.
+pub const DRAIN_TIMEOUT_MS_DEFAULT: u64 = 30_000;
+
+/// Connections to the ledger.
+pub const LEDGER_CONNECTIONS_MAX_DEFAULT: u64 = 16;
+/// How long the ledger is tried for at the start, in milliseconds.
+pub const CONNECT_TIMEOUT_MS_DEFAULT: u64 = 30_000;
+/// Longest time for one call to the ledger, in milliseconds.
+pub const CALL_TIMEOUT_MS_DEFAULT: u64 = 5_000;
+
+/// Length of a signer's lease, in milliseconds.
+pub const LEASE_SIGNER_MS_DEFAULT: u64 = 15_000;
+/// Length of an instance's own lease, in milliseconds.
+pub const LEASE_INSTANCE_MS_DEFAULT: u64 = 2_000;
+/// How long an ended incarnation is remembered, in milliseconds.
+pub const INSTANCE_RETENTION_MS_DEFAULT: u64 = 24 * 3_600 * 1_000;
+
+/// How long a request waits for a lease that another instance has, in milliseconds.
+pub const LEASE_WAIT_MS_DEFAULT: u64 = 250;
+/// How long a lease is kept at most while there is work, in milliseconds.
+pub const TENURE_MAX_MS_DEFAULT: u64 = 100;
+
+/// Requests that may wait for one signer.
+pub const QUEUE_MAX_DEFAULT: u64 = 10_000;
+/// Requests that may be under way in this instance.
+pub const IN_FLIGHT_MAX_DEFAULT: u64 = 20_000;
+/// How often overdue holds without an owner are looked for, in milliseconds.
+pub const SWEEP_INTERVAL_MS_DEFAULT: u64 = 1_000;
+/// Signers swept in one round.
+pub const SWEEP_SIGNERS_MAX_DEFAULT: u64 = 8;
+/// How long idempotency keys are kept, in milliseconds.
+pub const KEY_RETENTION_MS_DEFAULT: u64 = 24 * 3_600 * 1_000;
+
+/// What a number may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Range {
+    /// The key, as `section.key`.
+    pub key: &'static str,
+    /// Lowest value allowed.
+    pub min: u64,
+    /// Highest value allowed.
+    pub max: u64,
+    /// What it counts, for messages.
+    pub unit: &'static str,
+}
+
+const fn range(key: &'static str, min: u64, max: u64, unit: &'static str) -> Range {
+    Range { key, min, max, unit }
+}
+
+/// Every number of the configuration. A test holds this table against [`super::Config`].
+pub const RANGES: [Range; 19] = [
+    range("server.workers", 0, 256, "threads (0: one for each core, 4 at most)"),
+    range("server.body_bytes_max", 1_024, 16 * 1024 * 1024, "bytes"),
+    range("server.connections_max", 1, 1_000_000, "connections"),
+    range("server.request_timeout_ms", 100, 300_000, "milliseconds"),
+    range("server.drain_timeout_ms", 0, 30_000, "milliseconds"),
+    range("ledger.connections_max", 2, 500, "connections"),
+    range("ledger.connect_timeout_ms", 0, 600_000, "milliseconds"),
+    range("ledger.call_timeout_ms", 100, 60_000, "milliseconds"),
+    range("lease.signer_ms", 1_000, 300_000, "milliseconds"),
+    range("lease.instance_ms", 1_000, 60_000, "milliseconds"),
+    range("lease.instance_retention_ms", 60_000, 30 * 24 * 3_600 * 1_000, "milliseconds"),
+    range("basic.lease_wait_ms", 0, 30_000, "milliseconds"),
+    range("basic.tenure_max_ms", 1, 10_000, "milliseconds"),
+    range("nonce.hold_ms", HOLD_MS_MIN, HOLD_MS_MAX, "milliseconds"),
+    range("nonce.queue_max", 1, 1_000_000, "requests"),
+    range("nonce.in_flight_max", 1, 1_000_000, "requests"),
+    range("nonce.sweep_interval_ms", 50, 3_600_000, "milliseconds"),
+    range("nonce.sweep_signers_max", 1, 1_000, "signers"),
+    range("nonce.key_retention_ms", 1_000, 30 * 24 * 3_600 * 1_000, "milliseconds"),
+];
+
+/// The range of a number's key.
+pub fn range_of(key: &str) -> Option<&'static Range> {
+    RANGES.iter().find(|range| range.key == key)
+}
+
+const _: () = assert!(NODE_NAME_CHARS_MAX >= 64, "a Linux host name must fit");
+const _: () =
+    assert!(TENURE_MAX_MS_DEFAULT * 3 < LEASE_SIGNER_MS_DEFAULT, "a tenure ends before its renewal");
+const _: () = assert!(LEASE_WAIT_MS_DEFAULT < REQUEST_TIMEOUT_MS_DEFAULT);
+const _: () = assert!(CALL_TIMEOUT_MS_DEFAULT <= REQUEST_TIMEOUT_MS_DEFAULT);
+const _: () = assert!(QUEUE_MAX_DEFAULT <= IN_FLIGHT_MAX_DEFAULT);
+const _: () = assert!(HOLD_MS_DEFAULT >= HOLD_MS_MIN && HOLD_MS_DEFAULT <= HOLD_MS_MAX);

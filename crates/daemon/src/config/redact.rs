@@ -1,0 +1,106 @@
+//! What may be shown of values that hold secrets.
+//!
+//! Every configured value that reaches a log, a message or `check-config` passes through here.
+
+use serde_json::Value;
+use url::Url;
+
+use super::Config;
+
+/// Stands where a secret was.
+pub const HIDDEN: &str = "***";
+
+/// A URL without its password. A text that is no URL shows its scheme at most: nobody knows where in
+/// it a secret begins.
+pub fn url(text: &str) -> String {
+    // A file has no password, and `Url` would normalise its path beyond recognition. Without an @ and a
+    // colon there is no room for one either.
+    if text.starts_with("sqlite:") || !text.contains(['@', ':']) {
+        return text.to_owned();
+    }
+    // Without the slashes `user:password@host` would read as a URL of the scheme `user`.
+    let Some((scheme, _)) = text.split_once("://") else { return HIDDEN.to_owned() };
+    let Ok(mut parsed) = Url::parse(text) else {
+        let plain = scheme.chars().all(|c| c.is_ascii_alphanumeric() || c == '+');
+        return if plain { format!("{scheme}://{HIDDEN}") } else { HIDDEN.to_owned() };
+    };
+    if parsed.password().is_some() && parsed.set_password(Some(HIDDEN)).is_err() {
+        return format!("{}://{HIDDEN}", parsed.scheme());
+    }
+    if parsed.query().is_some() {
+        let pairs: Vec<(String, String)> = parsed
+            .query_pairs()
+            .map(|(key, value)| {
+                let value = if sounds_secret(&key) { HIDDEN.to_owned() } else { value.into_owned() };
+                (key.into_owned(), value)
+            })
+            .collect();
+        parsed.query_pairs_mut().clear().extend_pairs(pairs);
+    }
+    parsed.to_string()
+}
+
+/// A value given for a key, fit to be shown. Also for keys that do not exist: a misspelt
+/// `[auth] token = "…"` must not be echoed.
+pub fn value(key: &str, value: &Value) -> String {
+    if key.starts_with("auth") || sounds_secret(key) {
+        return HIDDEN.to_owned();
+    }
+    match value {
+        Value::String(text) if key.contains("url") || text.contains("://") || text.starts_with("sqlite:") => {
+            format!("\"{}\"", url(text))
+        }
+        Value::String(text) => format!("{text:?}"),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "a section".to_owned(),
+        plain => plain.to_string(),
+    }
+}
+
+/// The same configuration with every secret replaced.
+pub fn config(config: &Config) -> Config {
+    let mut shown = config.clone();
+    shown.ledger.url = url(&config.ledger.url);
+    shown.bus.redis_url = url(&config.bus.redis_url);
+    shown.server.advertise = url(&config.server.advertise);
+    for token in &mut shown.auth.tokens {
+        token.token = HIDDEN.to_owned();
+    }
+    shown
+}
+
+fn sounds_secret(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    ["token", "password", "passwd", "secret", "credential"].iter().any(|word| key.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_in_urls_are_hidden_and_the_rest_is_kept() {
+        assert_eq!(url("postgres://u:hunter2@db:5432/f"), "postgres://u:***@db:5432/f");
+        assert_eq!(url("redis://:hunter2@r:6379/0"), "redis://:***@r:6379/0");
+        assert_eq!(
+            url("postgres:///f?host=/run/pg&password=hunter2"),
+            "postgres:///f?host=%2Frun%2Fpg&password=***"
+        );
+        assert_eq!(url("sqlite:./fencepost-data/ledger.db"), "sqlite:./fencepost-data/ledger.db");
+        assert_eq!(url("postgres://u:hunter2@db:notaport/f"), "postgres://***");
+        assert_eq!(url("u:hunter2@db"), "***");
+        assert_eq!(url("data/ledger.db"), "data/ledger.db");
+    }
+
+    #[test]
+    fn values_of_unknown_keys_do_not_leak() {
+        for key in ["auth.token", "auth.tokens", "server.api_token", "ledger.password"] {
+            assert_eq!(value(key, &Value::from("hunter2")), HIDDEN);
+        }
+        assert_eq!(value("lease.signr_ms", &Value::from(5)), "5");
+        assert_eq!(
+            value("ledger.uri", &Value::from("postgres://u:hunter2@db/f")),
+            "\"postgres://u:***@db/f\""
+        );
+    }
+}

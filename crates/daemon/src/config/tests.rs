@@ -1,0 +1,312 @@
+//! Tests of the layers, the ranges and what messages say.
+
+use std::path::PathBuf;
+
+use super::layers::known_keys;
+use super::*;
+
+const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/fencepost.toml");
+
+/// A file in a folder that goes with the test.
+fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("fencepost.toml");
+    std::fs::write(&path, text).unwrap();
+    (folder, path)
+}
+
+fn sources(variables: &[(&str, &str)]) -> Sources {
+    Sources {
+        environment: variables.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+        ..Sources::default()
+    }
+}
+
+fn refusal(sources: &Sources) -> String {
+    sources.load().expect_err("must be refused").to_string()
+}
+
+#[test]
+fn no_layer_at_all_gives_the_defaults() {
+    let loaded = sources(&[]).load().unwrap();
+    assert_eq!(loaded.config, Config::default());
+    assert!(loaded.origins.is_empty());
+}
+
+#[test]
+fn the_shipped_file_has_every_key_with_its_default() {
+    let loaded = Sources { file: Some(SHIPPED.into()), ..Sources::default() }.load().unwrap();
+    assert_eq!(loaded.config, Config::default());
+    let there: Vec<&String> = loaded.origins.keys().collect();
+    assert_eq!(there, known_keys().keys().collect::<Vec<_>>(), "a key of the code is missing in the file");
+}
+
+#[test]
+fn the_shipped_file_comments_every_key_and_tells_every_range() {
+    let text = std::fs::read_to_string(SHIPPED).unwrap();
+    let (mut section, mut comment) = (String::new(), String::new());
+    for line in text.lines() {
+        if let Some(more) = line.strip_prefix('#') {
+            comment += more;
+            continue;
+        }
+        if let Some(name) = line.strip_prefix('[') {
+            section = format!("{}.", name.trim_end_matches(']'));
+        } else if let Some((key, _)) = line.split_once('=') {
+            let key = format!("{section}{}", key.trim());
+            assert!(!comment.trim().is_empty(), "{key} has no comment");
+            if let Some(range) = limits::range_of(&key) {
+                let told = format!("{} to {}", range.min, range.max);
+                assert!(comment.contains(&told), "the comment of {key} does not say {told}");
+            }
+        }
+        comment.clear();
+    }
+}
+
+#[test]
+fn every_number_has_a_range_that_its_default_is_in() {
+    for (key, default) in known_keys() {
+        if let Some(number) = default.as_u64() {
+            let range = limits::range_of(&key).unwrap_or_else(|| panic!("{key} has no range"));
+            assert!((range.min..=range.max).contains(&number), "{key}");
+        }
+    }
+    for range in &limits::RANGES {
+        assert!(known_keys().contains_key(range.key), "{} is no key", range.key);
+    }
+}
+
+#[test]
+fn options_beat_environment_beats_file_beats_defaults() {
+    let (_folder, path) = file(
+        "[server]\nlisten = \"127.0.0.1:1\"\nnode_name = \"of-file\"\n[lease]\nsigner_ms = 11000\ninstance_ms = 3000\n",
+    );
+    let mut sources = sources(&[
+        ("FENCEPOST_LISTEN", "127.0.0.1:2"),
+        ("FENCEPOST__SERVER__NODE_NAME", "of-environment"),
+        ("FENCEPOST__LEASE__SIGNER_MS", "12000"),
+    ]);
+    sources.file = Some(path);
+    sources.options.listen = Some("127.0.0.1:3".to_owned());
+    let loaded = sources.load().unwrap();
+    assert_eq!(loaded.config.server.listen, "127.0.0.1:3");
+    assert_eq!(loaded.config.server.node_name, "of-environment");
+    assert_eq!(loaded.config.lease.signer_ms, 12_000);
+    assert_eq!(loaded.config.lease.instance_ms, 3_000);
+    assert_eq!(loaded.config.basic, Basic::default());
+    assert_eq!(loaded.origin("server.listen"), Some("--listen"));
+    assert_eq!(loaded.origin("lease.signer_ms"), Some("FENCEPOST__LEASE__SIGNER_MS"));
+}
+
+#[test]
+fn a_file_is_read_only_when_it_is_named() {
+    let (_folder, path) = file("[lease]\nsigner_ms = 11000\n");
+    let loaded = sources(&[("FENCEPOST_CONFIG", path.to_str().unwrap())]).load().unwrap();
+    assert_eq!(loaded.config.lease.signer_ms, 11_000);
+    let missing = Sources { file: Some("/nowhere/fencepost.toml".into()), ..Sources::default() };
+    assert!(refusal(&missing).contains("/nowhere/fencepost.toml"));
+}
+
+#[test]
+fn variables_of_others_and_empty_ones_are_left_alone() {
+    let loaded = sources(&[
+        ("FENCEPOST_PORT", "tcp://10.0.0.1:7070"),
+        ("FENCEPOST_SERVICE_HOST", "10.0.0.1"),
+        ("FENCEPOST_URL", "http://127.0.0.1:7070"),
+        ("FENCEPOST_LISTEN", ""),
+        ("FENCEPOST__LEASE__SIGNER_MS", ""),
+    ])
+    .load()
+    .unwrap();
+    assert_eq!(loaded.config, Config::default());
+}
+
+#[test]
+fn texts_made_of_digits_stay_texts() {
+    let loaded = sources(&[("FENCEPOST__SERVER__NODE_NAME", "007")]).load().unwrap();
+    assert_eq!(loaded.config.server.node_name, "007");
+}
+
+#[test]
+fn rust_log_beats_the_file_and_yields_to_the_long_variable() {
+    let (_folder, path) = file("[log]\nfilter = \"error\"\n");
+    let filter = |variables: &[(&str, &str)]| {
+        Sources { file: Some(path.clone()), ..sources(variables) }.load().unwrap().config.log.filter
+    };
+    assert_eq!(filter(&[]), "error");
+    assert_eq!(filter(&[("RUST_LOG", "debug")]), "debug");
+    assert_eq!(filter(&[("RUST_LOG", "debug"), ("FENCEPOST__LOG__FILTER", "trace")]), "trace");
+}
+
+#[test]
+fn unknown_keys_are_refused_by_name_value_and_neighbours() {
+    let (_folder, path) =
+        file("[lease]\nsignr_ms = 5\n[leases]\nx = 1\n[server.deep]\nx = 1\nlonely = true\n");
+    let message = refusal(&Sources { file: Some(path.clone()), ..Sources::default() });
+    assert!(message.contains("lease.signr_ms = 5"), "{message}");
+    assert!(message.contains("known in [lease]: instance_ms, instance_retention_ms, signer_ms"), "{message}");
+    assert!(message.contains("leases.x = 1"), "{message}");
+    assert!(message.contains("server.deep = a section"), "{message}");
+    assert!(message.contains(path.to_str().unwrap()), "{message}");
+    let message = refusal(&sources(&[("FENCEPOST__LEASE__SIGNR_MS", "5")]));
+    assert!(
+        message.contains("FENCEPOST__LEASE__SIGNR_MS") && message.contains("lease.signr_ms"),
+        "{message}"
+    );
+    let message = refusal(&sources(&[("FENCEPOST__LEASES", "5")]));
+    assert!(message.contains("known: auth, basic"), "{message}");
+}
+
+#[test]
+fn every_number_is_refused_outside_its_range_and_of_another_type() {
+    for range in &limits::RANGES {
+        let variable = format!("FENCEPOST__{}", range.key.to_ascii_uppercase().replace('.', "__"));
+        let mut wrong =
+            vec![(range.max + 1).to_string(), "-1".to_owned(), "1.5".to_owned(), "soon".to_owned()];
+        if range.min > 0 {
+            wrong.push((range.min - 1).to_string());
+        }
+        for value in wrong {
+            let message = refusal(&sources(&[(&variable, &value)]));
+            let told = format!("{} to {} {}", range.min, range.max, range.unit);
+            for part in [range.key, &value, &variable, &told] {
+                assert!(message.contains(part), "{part:?} is not in: {message}");
+            }
+        }
+        let (section, key) = range.key.split_once('.').unwrap();
+        let (_folder, path) = file(&format!("[{section}]\n{key} = \"5\"\n"));
+        let message = refusal(&Sources { file: Some(path), ..Sources::default() });
+        assert!(message.contains(range.key) && message.contains("\"5\""), "{message}");
+    }
+}
+
+#[test]
+fn texts_are_checked_and_the_message_says_what_is_allowed() {
+    for (variable, value, key, told) in [
+        ("FENCEPOST__MODE", "worker-queue", "mode", "basic"),
+        ("FENCEPOST__MODE", "fast", "mode", "basic"),
+        ("FENCEPOST_LISTEN", "7070", "server.listen", "127.0.0.1:7070"),
+        ("FENCEPOST_LISTEN", "example.org:7070", "server.listen", "127.0.0.1:7070"),
+        ("FENCEPOST__SERVER__ADVERTISE", "ftp://x", "server.advertise", "http://"),
+        ("FENCEPOST__SERVER__ADVERTISE", "http://x/path", "server.advertise", "without a path"),
+        ("FENCEPOST__SERVER__NODE_NAME", "a b", "server.node_name", "letters"),
+        ("FENCEPOST_DATABASE_URL", "ledger.db", "ledger.url", "sqlite:PATH"),
+        ("FENCEPOST_DATABASE_URL", "mysql://h/d", "ledger.url", "postgres://"),
+        ("FENCEPOST_DATABASE_URL", "sqlite:", "ledger.url", "sqlite:PATH"),
+        ("FENCEPOST_REDIS_URL", "http://h", "bus.redis_url", "redis://"),
+        ("FENCEPOST_REDIS_URL", "localhost:6379", "bus.redis_url", "redis://"),
+        ("FENCEPOST__LOG__FORMAT", "xml", "log.format", "auto, pretty, json"),
+        ("RUST_LOG", "info,=,", "log.filter", "info,ledger=debug"),
+    ] {
+        let message = refusal(&sources(&[(variable, value)]));
+        for part in [key, variable, told] {
+            assert!(message.contains(part), "{part:?} is not in: {message}");
+        }
+    }
+    for url in ["sqlite:a.db", "sqlite:///a.db", "sqlite://a.db", "postgres://h/d", "postgresql://u:p@h:1/d"]
+    {
+        assert_eq!(sources(&[("FENCEPOST_DATABASE_URL", url)]).load().unwrap().config.ledger.url, url);
+    }
+}
+
+#[test]
+fn relations_between_values_hold() {
+    for (variables, key, told) in [
+        (
+            [("FENCEPOST__BASIC__TENURE_MAX_MS", "5000"), ("X", "")],
+            "basic.tenure_max_ms",
+            "a third of lease.signer_ms",
+        ),
+        (
+            [("FENCEPOST__BASIC__LEASE_WAIT_MS", "10000"), ("X", "")],
+            "basic.lease_wait_ms",
+            "request_timeout_ms",
+        ),
+        (
+            [("FENCEPOST__LEDGER__CALL_TIMEOUT_MS", "10001"), ("X", "")],
+            "ledger.call_timeout_ms",
+            "request_timeout_ms",
+        ),
+        (
+            [("FENCEPOST__NONCE__IN_FLIGHT_MAX", "5"), ("FENCEPOST__NONCE__QUEUE_MAX", "6")],
+            "nonce.queue_max",
+            "in_flight_max (5)",
+        ),
+    ] {
+        let message = refusal(&sources(&variables));
+        assert!(message.contains(key) && message.contains(told), "{message}");
+    }
+}
+
+#[test]
+fn only_loopback_is_listened_on_without_tokens() {
+    for listen in ["0.0.0.0:7070", "[::]:7070", "192.0.2.1:7070"] {
+        let message = refusal(&sources(&[("FENCEPOST_LISTEN", listen)]));
+        assert!(message.contains("server.listen") && message.contains("auth.tokens"), "{message}");
+        let token = r#"[{"name":"ops","token":"t-1","scopes":["admin"]}]"#;
+        let loaded =
+            sources(&[("FENCEPOST_LISTEN", listen), ("FENCEPOST__AUTH__TOKENS", token)]).load().unwrap();
+        assert_eq!(loaded.config.auth.tokens[0].scopes, ["admin"]);
+    }
+    for listen in ["127.0.0.1:0", "127.3.2.1:7070", "[::1]:7070", "localhost:7070"] {
+        assert!(sources(&[("FENCEPOST_LISTEN", listen)]).load().is_ok(), "{listen}");
+    }
+}
+
+#[test]
+fn bad_tokens_are_refused_and_never_shown() {
+    for (tokens, told) in [
+        (r#"[{"name":"a","token":"","scopes":["admin"]}]"#, "is empty"),
+        (r#"[{"name":"","token":"hunter2","scopes":["admin"]}]"#, "[0].name"),
+        (r#"[{"name":"a","token":"hunter 2","scopes":["admin"]}]"#, "header"),
+        (r#"[{"name":"a","token":"hunter2","scopes":[]}]"#, "scopes is empty"),
+        (r#"[{"name":"a","token":"hunter2","scopes":["root"]}]"#, "unknown scope \"root\""),
+        (
+            r#"[{"name":"a","token":"hunter2","scopes":["node"]},{"name":"b","token":"hunter2","scopes":["admin"]}]"#,
+            "[1].token repeats",
+        ),
+        (r#"[{"name":"a","token":"hunter2"}]"#, "scopes is missing"),
+        (r#"[{"name":"a","token":"hunter2","scopes":["node"],"hunter":1}]"#, "unknown key hunter"),
+        (r#"[{"name":"a","token":["hunter2"],"scopes":["node"]}]"#, "auth.tokens"),
+        (r#"["hunter2"]"#, "auth.tokens"),
+        ("hunter2", "auth.tokens"),
+    ] {
+        let message = refusal(&sources(&[("FENCEPOST__AUTH__TOKENS", tokens)]));
+        assert!(message.contains(told), "{told:?} is not in: {message}");
+        assert!(message.contains("FENCEPOST__AUTH__TOKENS"), "{message}");
+        assert!(!message.contains("hunter2"), "{message}");
+    }
+}
+
+#[test]
+fn tokens_are_read_from_toml_in_file_and_environment() {
+    let entry = "[{ name = \"a\", token = \"t\", scopes = [\"submit\", \"admin\"] }]";
+    let (_folder, path) = file(&format!("[auth]\ntokens = {entry}\n"));
+    let of_file = Sources { file: Some(path), ..Sources::default() }.load().unwrap();
+    let of_environment = sources(&[("FENCEPOST__AUTH__TOKENS", entry)]).load().unwrap();
+    assert_eq!(of_file.config, of_environment.config);
+    assert_eq!(of_file.config.auth.tokens.len(), 1);
+}
+
+#[test]
+fn no_message_and_no_rendering_shows_a_secret() {
+    let broken = "[auth]\ntokens = [{ name = \"a\", token = \"hunter2\", scopes = [\"admin\" }]\n";
+    let (_folder, path) = file(broken);
+    let message = refusal(&Sources { file: Some(path), ..Sources::default() });
+    assert!(message.contains("line 2") && !message.contains("hunter2"), "{message}");
+
+    let message = refusal(&sources(&[("FENCEPOST_DATABASE_URL", "mysql://u:hunter2@h/d")]));
+    assert!(!message.contains("hunter2"), "{message}");
+
+    let loaded = sources(&[
+        ("FENCEPOST_DATABASE_URL", "postgres://u:hunter2@h/d"),
+        ("FENCEPOST_REDIS_URL", "rediss://:hunter2@r"),
+        ("FENCEPOST__AUTH__TOKENS", r#"[{"name":"a","token":"hunter2","scopes":["admin"]}]"#),
+    ])
+    .load()
+    .unwrap();
+    let shown = serde_json::to_string(&redact::config(&loaded.config)).unwrap();
+    assert!(!shown.contains("hunter2") && shown.contains("postgres://u:***@h/d"), "{shown}");
+    assert!(!format!("{:?}", loaded.config.auth).contains("hunter2"));
+}

@@ -1,0 +1,132 @@
+//! The exit statuses, in one place, and the failure that carries one to `main`.
+//!
+//! What must never live here: the deciding. Whoever fails says how.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// What the process's end means to whoever started it. 64 to 78 are the customary ones of `sysexits.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Done; also the end of a daemon after SIGTERM or SIGINT.
+    Done = 0,
+    /// The server refused.
+    Refused = 1,
+    /// Wrong usage; clap's own status.
+    Usage = 2,
+    /// A needed service, or the server asked, could not be reached in time.
+    Unavailable = 69,
+    /// A defect.
+    Software = 70,
+    /// The configuration, or what it points at, keeps it from starting.
+    Config = 78,
+    /// A second SIGINT cut the drain short.
+    Interrupted = 130,
+    /// A second SIGTERM cut the drain short.
+    Terminated = 143,
+}
+
+impl Exit {
+    /// The number.
+    pub const fn status(self) -> u8 {
+        self as u8
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.status())
+    }
+}
+
+/// Why the process ends early, and with which status.
+#[derive(Debug)]
+pub struct Failure {
+    /// The status.
+    pub exit: Exit,
+    /// For people, without secrets. Empty when it was told already.
+    pub message: String,
+}
+
+impl Failure {
+    /// Ends with this status after this message.
+    pub fn new(exit: Exit, message: impl fmt::Display) -> Self {
+        Self { exit, message: message.to_string() }
+    }
+}
+
+impl From<crate::config::Refused> for Failure {
+    fn from(refused: crate::config::Refused) -> Self {
+        Self::new(Exit::Config, refused)
+    }
+}
+
+impl From<ledger::Error> for Failure {
+    /// At the start: what waiting may mend is a service out of reach, what only a person can mend is
+    /// configuration.
+    fn from(error: ledger::Error) -> Self {
+        let exit = match &error {
+            ledger::Error::Unavailable { .. }
+            | ledger::Error::Unknown { .. }
+            | ledger::Error::Aborted { .. } => Exit::Unavailable,
+            ledger::Error::Refused { .. }
+            | ledger::Error::Migration(_)
+            | ledger::Error::InUse { .. }
+            | ledger::Error::Address(_)
+            | ledger::Error::File { .. } => Exit::Config,
+            ledger::Error::Impossible(_) => Exit::Software,
+        };
+        Self::new(exit, error)
+    }
+}
+
+impl From<client::Error> for Failure {
+    /// Of the client commands.
+    fn from(error: client::Error) -> Self {
+        match &error {
+            client::Error::Refused(_) => Self::new(Exit::Refused, error),
+            client::Error::Unreachable { url, .. } => Self::new(
+                Exit::Unavailable,
+                format!(
+                    "{error}\n  Is a daemon running there? `fencepost serve` starts one; --url (or FENCEPOST_URL) \
+                         names another than {url}."
+                ),
+            ),
+            client::Error::Lost { .. } | client::Error::Unexpected { .. } => {
+                Self::new(Exit::Unavailable, error)
+            }
+            client::Error::Unusable(_) => Self::new(Exit::Usage, error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_what_scripts_rely_on() {
+        let statuses =
+            [Exit::Done, Exit::Refused, Exit::Usage, Exit::Unavailable, Exit::Config].map(Exit::status);
+        assert_eq!(statuses, [0, 1, 2, 69, 78]);
+    }
+
+    #[test]
+    fn a_ledger_that_only_a_person_can_mend_is_configuration() {
+        let in_use = ledger::Error::InUse { path: "a.db".to_owned(), pid: "42".to_owned() };
+        let failure = Failure::from(in_use);
+        assert_eq!(failure.exit, Exit::Config);
+        assert!(failure.message.contains("42") && failure.message.contains("a.db"));
+        assert_eq!(Failure::from(ledger::Error::Migration("newer".to_owned())).exit, Exit::Config);
+        assert_eq!(Failure::from(ledger::Error::Address("?".to_owned())).exit, Exit::Config);
+        assert_eq!(Failure::from(ledger::Error::Impossible("?".into())).exit, Exit::Software);
+    }
+
+    #[test]
+    fn a_refusal_exits_1_and_wrong_usage_2() {
+        let problem = wire::Problem::new(wire::Code::NotFound, "no such signer");
+        let refused = Failure::from(client::Error::Refused(Box::new(problem)));
+        assert_eq!((refused.exit, refused.message.as_str()), (Exit::Refused, "not_found: no such signer"));
+        assert_eq!(Failure::from(client::Error::Unusable(String::new())).exit, Exit::Usage);
+    }
+}

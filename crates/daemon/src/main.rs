@@ -1,0 +1,42 @@
+//! The `fencepost` binary.
+//!
+//! What lives here: the way from the command line to a command, and from its end to an exit status.
+//! What must never: anything that a library crate could do.
+
+mod cli;
+mod commands;
+mod config;
+mod exit;
+mod logging;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use exit::{Exit, Failure};
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => Exit::Done.into(),
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                eprintln!("fencepost: {}", failure.message);
+            }
+            failure.exit.into()
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Serve(command) => serve::run(command),
+        Command::Nonce(command) => commands::run(commands::nonce::run(command)),
+        Command::Lease(command) => commands::run(commands::lease::run(command)),
+        Command::Cluster(command) => commands::run(commands::cluster::run(command)),
+        Command::Health(command) => commands::run(commands::health::run(command)),
+        Command::Migrate(command) => commands::run(commands::migrate::run(command)),
+        Command::CheckConfig(command) => commands::check_config::run(command),
+    }
+}

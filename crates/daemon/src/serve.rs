@@ -1,0 +1,278 @@
+//! `fencepost serve`: the rooms, put together in order and taken apart in reverse.
+//!
+//! What must never live here: a decision about a key's work. Read [`Daemon::start`] and
+//! [`Daemon::stop`] as a table of contents.
+
+mod place;
+mod signals;
+
+use std::io::Write;
+use std::time::Duration;
+
+use actors::signers::{Limits, Signers, Upkeep, UpkeepSettings};
+use cluster::{Identity, Membership, Process};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::cli::Serve;
+use crate::config::{Config, Loaded, redact};
+use crate::exit::{Exit, Failure};
+use crate::logging;
+use signals::Signals;
+
+/// Upper edges of the buckets of every histogram of seconds.
+const SECONDS_BUCKETS: [f64; 15] =
+    [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+/// Upper edges of the buckets of every histogram of sizes.
+const SIZE_BUCKETS: [f64; 10] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0];
+/// How often the metrics' histograms are tidied.
+const METRICS_UPKEEP: Duration = Duration::from_secs(5);
+/// How long each of the last steps of a stop may take once the work is done: saying goodbye to a ledger
+/// that does not answer must not hold up the end.
+const FAREWELL_MAX: Duration = Duration::from_secs(2);
+/// How long threads of the runtime may still take at the very end.
+const RUNTIME_END_MAX: Duration = Duration::from_millis(500);
+
+/// Runs until a signal says to stop.
+///
+/// # Errors
+/// What kept it from starting, or broke it.
+pub fn run(command: Serve) -> Result<(), Failure> {
+    let loaded = command.configured.sources().load()?;
+    logging::start(&loaded.config.log)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("fencepost")
+        .build()
+        .map_err(|error| Failure::new(Exit::Software, format!("no runtime: {error}")))?;
+    let result = runtime.block_on(live(&loaded));
+    runtime.shutdown_timeout(RUNTIME_END_MAX);
+    result
+}
+
+async fn live(loaded: &Loaded) -> Result<(), Failure> {
+    let mut signals = Signals::listen()?;
+    let mut daemon = tokio::select! {
+        // A start that waits for its ledger can be called off. Nothing was answered yet; a lease taken
+        // half-way runs out by itself.
+        signal = signals.next() => {
+            tracing::info!(%signal, "told to stop before the start was done");
+            return Ok(());
+        }
+        started = Daemon::start(loaded) => started?,
+    };
+    daemon.announce(&loaded.config);
+    let broken = tokio::select! {
+        signal = signals.next() => {
+            tracing::info!(%signal, drain_timeout_ms = loaded.config.server.drain_timeout_ms, "stopping: no new work");
+            None
+        }
+        ended = &mut daemon.serving => Some(match ended {
+            Ok(Ok(())) => "the HTTP server ended by itself".to_owned(),
+            Ok(Err(error)) => format!("the HTTP server broke down: {error}"),
+            Err(error) => format!("the HTTP server died: {error}"),
+        }),
+    };
+    signals.second_ends_at_once();
+    daemon.stop(Duration::from_millis(loaded.config.server.drain_timeout_ms)).await;
+    match broken {
+        None => Ok(()),
+        Some(message) => Err(Failure::new(Exit::Software, message)),
+    }
+}
+
+/// Everything that runs.
+struct Daemon {
+    ledger: ledger::Handle,
+    identity: Identity,
+    url: String,
+    membership: Membership,
+    signers: Signers,
+    upkeep: Upkeep,
+    api: api::Handle,
+    serving: JoinHandle<std::io::Result<()>>,
+}
+
+impl Daemon {
+    /// Puts the rooms together, what others depend on first.
+    async fn start(loaded: &Loaded) -> Result<Self, Failure> {
+        let config = &loaded.config;
+        tell_configuration(loaded);
+        let metrics = start_metrics()?;
+        let ledger = open_ledger(config).await?;
+        let listener = place::listen(config)?;
+        let place = place::Place::of(config, &listener)?;
+        let identity = Identity::new(&place.node_name, place.advertise.clone())
+            .map_err(|invalid| Failure::new(Exit::Config, invalid))?;
+        let process =
+            Process { hostname: place.hostname, pid: std::process::id(), version: version().to_owned() };
+        let lease = Duration::from_millis(config.lease.instance_ms);
+        let membership = Membership::join(ledger.clone(), &identity, process, lease).await?;
+        let signers = Signers::start(ledger.clone(), identity.id.clone(), limits(config));
+        let upkeep = Upkeep::start(signers.clone(), upkeep(config));
+        let services = api::Services {
+            signers: signers.clone(),
+            ledger: ledger.clone(),
+            identity: identity.clone(),
+            mode: "basic",
+            metrics,
+        };
+        let server = api::Server::bind(listener, services, settings(config)).map_err(|error| {
+            Failure::new(Exit::Software, format!("the HTTP server cannot start: {error}"))
+        })?;
+        let api = server.handle();
+        let serving = tokio::spawn(server.run());
+        Ok(Self { ledger, identity, url: place.url, membership, signers, upkeep, api, serving })
+    }
+
+    /// The one line on stdout that says it can be used.
+    fn announce(&self, config: &Config) {
+        let (url, id, ledger) = (&self.url, &self.identity.id, self.ledger.kind().as_str());
+        let line =
+            format!("fencepost ready on {url} instance={id} mode={} ledger={ledger} bus=none\n", config.mode);
+        // Nobody may be reading; that is no reason not to serve.
+        let mut out = std::io::stdout();
+        let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+        tracing::info!(%url, instance = %id, mode = %config.mode, ledger, version = version(), "ready");
+    }
+
+    /// Takes the rooms apart: intake first, then the work under way, then the leases, and the ledger,
+    /// which all of them write to, last. Past the time allowed, what is left is cut off: it was answered
+    /// to nobody, and its leases run out by themselves.
+    async fn stop(self, drain_timeout: Duration) {
+        let Self { ledger, membership, signers, upkeep, api, .. } = self;
+        let deadline = Instant::now() + drain_timeout;
+        api.drain();
+        let drained = timeout_at(deadline, async {
+            api.idle().await;
+            upkeep.stop().await;
+            signers.stop().await;
+        });
+        if drained.await.is_err() {
+            tracing::warn!(
+                requests = api.in_flight(),
+                "the time to drain is up; what is left is cut off and its leases run out by themselves"
+            );
+        }
+        let farewells = [
+            ("leaving the cluster", timeout(FAREWELL_MAX, membership.leave()).await),
+            ("closing the sockets", timeout(FAREWELL_MAX, api.stop()).await),
+            ("closing the ledger", timeout(FAREWELL_MAX, ledger.close()).await),
+        ];
+        for (step, _) in farewells.iter().filter(|(_, done)| done.is_err()) {
+            tracing::warn!(step, "took too long and was left");
+        }
+        tracing::info!("stopped");
+    }
+}
+
+/// What the command line, the environment and the file came to, where a log reader looks for it.
+fn tell_configuration(loaded: &Loaded) {
+    let config = &loaded.config;
+    tracing::info!(
+        version = version(),
+        file = loaded.file.as_ref().map(|file| file.display().to_string()),
+        ledger = redact::url(&config.ledger.url),
+        listen = config.server.listen,
+        tokens = config.auth.tokens.len(),
+        "starting"
+    );
+    if !config.bus.redis_url.is_empty() {
+        tracing::warn!(
+            redis = redact::url(&config.bus.redis_url),
+            "bus.redis_url is set, but this version's basic mode needs no bus: it does not connect to it"
+        );
+    }
+}
+
+/// The recorder behind `/metrics`; the API serves what it renders.
+fn start_metrics() -> Result<PrometheusHandle, Failure> {
+    let defect = |error| Failure::new(Exit::Software, format!("metrics cannot be recorded: {error}"));
+    let handle = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS_BUCKETS)
+        .and_then(|builder| {
+            builder.set_buckets_for_metric(Matcher::Suffix("_size".to_owned()), &SIZE_BUCKETS)
+        })
+        .and_then(PrometheusBuilder::install_recorder)
+        .map_err(defect)?;
+    let tidied = handle.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(METRICS_UPKEEP).await;
+            tidied.run_upkeep();
+        }
+    });
+    Ok(handle)
+}
+
+async fn open_ledger(config: &Config) -> Result<ledger::Handle, Failure> {
+    let ledger = ledger::open(&ledger_options(config)).await?;
+    for warning in ledger.check().await?.durability_warnings {
+        tracing::warn!(warning, "the ledger may lose what it confirmed");
+    }
+    Ok(ledger)
+}
+
+/// How the ledger is reached, as configured.
+pub fn ledger_options(config: &Config) -> ledger::Options {
+    ledger::Options {
+        url: config.ledger.url.clone(),
+        connections_max: u32::try_from(config.ledger.connections_max).expect("its range is checked"),
+        connect_timeout_ms: config.ledger.connect_timeout_ms,
+        call_timeout_ms: config.ledger.call_timeout_ms,
+    }
+}
+
+fn limits(config: &Config) -> Limits {
+    Limits {
+        lease: Duration::from_millis(config.lease.signer_ms),
+        hold_ms: config.nonce.hold_ms,
+        lease_wait: Duration::from_millis(config.basic.lease_wait_ms),
+        tenure_max: Duration::from_millis(config.basic.tenure_max_ms),
+        request_timeout: Duration::from_millis(config.server.request_timeout_ms),
+        queue_max: size(config.nonce.queue_max),
+        in_flight_max: size(config.nonce.in_flight_max),
+    }
+}
+
+fn upkeep(config: &Config) -> UpkeepSettings {
+    UpkeepSettings {
+        sweep_every: Duration::from_millis(config.nonce.sweep_interval_ms),
+        sweep_signers_max: size(config.nonce.sweep_signers_max),
+        keep_keys: Duration::from_millis(config.nonce.key_retention_ms),
+        keep_instances: Duration::from_millis(config.lease.instance_retention_ms),
+    }
+}
+
+fn settings(config: &Config) -> api::Settings {
+    let mut settings = api::Settings::new(auth(config));
+    let server = &config.server;
+    if server.workers > 0 {
+        settings.workers = size(server.workers);
+    }
+    settings.body_bytes_max = size(server.body_bytes_max);
+    settings.connections_max = size(server.connections_max);
+    settings.request_timeout = Duration::from_millis(server.request_timeout_ms);
+    settings
+}
+
+fn auth(config: &Config) -> api::Auth {
+    if config.auth.tokens.is_empty() {
+        return api::Auth::open();
+    }
+    let entry = |token: &crate::config::AuthToken| {
+        let scope = |text: &String| api::Scope::parse(text).expect("scopes are checked");
+        (token.name.clone(), token.token.clone(), token.scopes.iter().map(scope).collect())
+    };
+    api::Auth::tokens(config.auth.tokens.iter().map(entry).collect())
+}
+
+/// A configured number as a size in memory. Its range, checked before, fits any machine.
+fn size(number: u64) -> usize {
+    usize::try_from(number).expect("its range is checked")
+}
+
+fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}

@@ -1,0 +1,131 @@
+//! Where this process is: its socket, its machine's name, and the URL at which others reach it.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+
+use crate::config::{Config, NODE_NAME_CHARS_MAX};
+use crate::exit::{Exit, Failure};
+
+/// Where the kernel keeps the machine's name.
+const HOSTNAME_FILES: [&str; 2] = ["/proc/sys/kernel/hostname", "/etc/hostname"];
+/// The name of a machine that has none.
+const HOSTNAME_UNKNOWN: &str = "localhost";
+
+/// Binds the configured address.
+///
+/// # Errors
+/// [`Exit::Unavailable`] when another process has the port, [`Exit::Config`] when this machine or user
+/// cannot have the address at all.
+pub fn listen(config: &Config) -> Result<TcpListener, Failure> {
+    let listen = &config.server.listen;
+    let address = config.server.listen_address().expect("the address is checked");
+    TcpListener::bind(address).map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => Failure::new(
+            Exit::Unavailable,
+            format!(
+                "server.listen = {listen:?}: another process listens there; choose another port or stop it"
+            ),
+        ),
+        _ => Failure::new(Exit::Config, format!("server.listen = {listen:?}: {error}")),
+    })
+}
+
+/// Where this process is.
+#[derive(Debug)]
+pub struct Place {
+    /// The URL of the bound address, for the ready line.
+    pub url: String,
+    /// The URL that others are told.
+    pub advertise: String,
+    /// The machine's name.
+    pub hostname: String,
+    /// First part of the instance's id.
+    pub node_name: String,
+}
+
+impl Place {
+    /// Fills in what the configuration left open.
+    ///
+    /// # Errors
+    /// [`Exit::Software`] when the socket does not know its own address.
+    pub fn of(config: &Config, listener: &TcpListener) -> Result<Self, Failure> {
+        let bound = listener
+            .local_addr()
+            .map_err(|error| Failure::new(Exit::Software, format!("the socket has no address: {error}")))?;
+        Ok(Self::at(config, bound, hostname()))
+    }
+
+    fn at(config: &Config, bound: SocketAddr, hostname: String) -> Self {
+        let chosen = |text: &String| (!text.is_empty()).then(|| text.clone());
+        let advertise = chosen(&config.server.advertise)
+            .map(|url| url.trim_end_matches('/').to_owned())
+            .unwrap_or_else(|| {
+                if bound.ip().is_unspecified() {
+                    format!("http://{hostname}:{}", bound.port())
+                } else {
+                    format!("http://{bound}")
+                }
+            });
+        let node_name = chosen(&config.server.node_name).unwrap_or_else(|| hostname.clone());
+        Self { url: format!("http://{bound}"), advertise, hostname, node_name }
+    }
+}
+
+fn hostname() -> String {
+    HOSTNAME_FILES
+        .iter()
+        .filter_map(|file| std::fs::read_to_string(file).ok())
+        .map(|name| safe(&name))
+        .find(|name| !name.is_empty())
+        .unwrap_or_else(|| HOSTNAME_UNKNOWN.to_owned())
+}
+
+/// The name, with what an instance id cannot hold replaced or cut off.
+fn safe(name: &str) -> String {
+    let kept = |c: char| if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '-' };
+    name.trim().chars().map(kept).take(NODE_NAME_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(advertise: &str, node_name: &str, bound: &str) -> Place {
+        let mut config = Config::default();
+        config.server.advertise = advertise.to_owned();
+        config.server.node_name = node_name.to_owned();
+        Place::at(&config, bound.parse().unwrap(), "machine".to_owned())
+    }
+
+    #[test]
+    fn what_is_not_configured_is_made_from_the_address_and_the_machine() {
+        let here = place("", "", "127.0.0.1:7070");
+        assert_eq!((here.advertise.as_str(), here.node_name.as_str()), ("http://127.0.0.1:7070", "machine"));
+        assert_eq!(place("", "", "0.0.0.0:81").advertise, "http://machine:81");
+        assert_eq!(place("", "", "[::]:81").advertise, "http://machine:81");
+        assert_eq!(place("", "", "[::1]:81").url, "http://[::1]:81");
+        let named = place("https://f.example/", "n", "0.0.0.0:81");
+        assert_eq!((named.advertise.as_str(), named.node_name.as_str()), ("https://f.example", "n"));
+    }
+
+    #[test]
+    fn any_machines_name_fits_an_instance_id() {
+        for name in ["a host\n", "ü.example", &"x".repeat(300), "n{1}/2"] {
+            let id = cluster::Identity::new(&safe(name), String::new());
+            assert!(id.is_ok(), "{name}");
+        }
+        assert!(cluster::Identity::new(&hostname(), String::new()).is_ok());
+    }
+
+    #[test]
+    fn a_port_in_use_is_told_as_a_service_in_the_way() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut config = Config::default();
+        config.server.listen = taken.local_addr().unwrap().to_string();
+        let failure = listen(&config).unwrap_err();
+        assert_eq!(failure.exit, Exit::Unavailable);
+        assert!(failure.message.contains(&config.server.listen), "{}", failure.message);
+        config.server.listen = "192.0.2.1:7070".to_owned();
+        assert_eq!(listen(&config).unwrap_err().exit, Exit::Config);
+    }
+}

@@ -1,0 +1,225 @@
+//! Typed ids. Each is checked once, where it enters, and is then carried by type.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::limits::{
+    IDEMPOTENCY_KEY_CHARS_MAX, INSTANCE_ID_CHARS_MAX, NONCE_MAX, SIGNER_ID_CHARS_MAX, TX_HASH_CHARS_MAX,
+};
+
+/// Why a text or number is no such id: what was expected, fit to be shown to the caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid {
+    /// The thing that was to be read, such as `signer`.
+    pub what: &'static str,
+    /// What would have been right.
+    pub expected: String,
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} must be {}", self.what, self.expected)
+    }
+}
+
+impl std::error::Error for Invalid {}
+
+/// The characters that signer ids, instance ids and node names are made of: they need no escaping
+/// in a URL path segment, a Redis key, a log line or a shell word, and hold no brace, slash or space.
+const SAFE: &str = "letters, digits and . _ : @ -";
+
+fn is_safe(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':' | '@' | '-')
+}
+
+fn safe_text(what: &'static str, text: &str, chars_max: usize) -> Result<Arc<str>, Invalid> {
+    // "." and ".." would be eaten by path normalisation on the way of a request.
+    let dots = text == "." || text == "..";
+    if text.is_empty() || text.len() > chars_max || dots || !text.chars().all(is_safe) {
+        return Err(Invalid { what, expected: format!("1 to {chars_max} characters of {SAFE}") });
+    }
+    Ok(Arc::from(text))
+}
+
+fn printable(what: &'static str, text: &str, chars_max: usize) -> Result<Arc<str>, Invalid> {
+    if text.is_empty() || text.len() > chars_max || !text.chars().all(|c| c.is_ascii_graphic()) {
+        return Err(Invalid {
+            what,
+            expected: format!("1 to {chars_max} visible ASCII characters without spaces"),
+        });
+    }
+    Ok(Arc::from(text))
+}
+
+macro_rules! text_id {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $check:ident, $max:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Reads and checks the text.
+            ///
+            /// # Errors
+            /// [`Invalid`], saying what is allowed.
+            pub fn parse(text: &str) -> Result<Self, Invalid> {
+                $check($what, text, $max).map(Self)
+            }
+
+            /// The text itself.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+text_id!(
+    /// Names the account whose nonces are handed out. The CAIP-10 form `eip155:1:0xab…` is advised,
+    /// so that one address on two chains is two signers. Compared byte by byte: `0xAB` and `0xab`
+    /// are two signers, so settle on one spelling (lower case).
+    SignerId, "signer", safe_text, SIGNER_ID_CHARS_MAX
+);
+text_id!(
+    /// One incarnation of a Fencepost process: `<node name>-<unique per start>`. Never reused, since a
+    /// restarted process must not be able to renew its paused predecessor's leases.
+    InstanceId, "instance", safe_text, INSTANCE_ID_CHARS_MAX
+);
+text_id!(
+    /// The caller's name for one request, under which every retry gets the same answer for 24 hours.
+    IdempotencyKey, "Idempotency-Key", printable, IDEMPOTENCY_KEY_CHARS_MAX
+);
+text_id!(
+    /// The transaction that used a nonce, as its chain names it. Kept, never interpreted.
+    TxHash, "tx_hash", printable, TX_HASH_CHARS_MAX
+);
+
+/// A transaction nonce, 0 to [`NONCE_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nonce(u64);
+
+impl Nonce {
+    /// The first nonce of a fresh account.
+    pub const ZERO: Self = Self(0);
+
+    /// Checks the range.
+    ///
+    /// # Errors
+    /// [`Invalid`] above [`NONCE_MAX`].
+    pub fn new(number: u64) -> Result<Self, Invalid> {
+        if number > NONCE_MAX {
+            return Err(Invalid { what: "nonce", expected: format!("0 to {NONCE_MAX}") });
+        }
+        Ok(Self(number))
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One grant of one nonce to one caller: 128 random bits, shown as 32 hexadecimal digits in UUID form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HoldId(u128);
+
+impl HoldId {
+    /// The hold with these bits. The caller draws them at random.
+    #[must_use]
+    pub const fn from_u128(bits: u128) -> Self {
+        Self(bits)
+    }
+
+    /// The bits.
+    #[must_use]
+    pub const fn as_u128(self) -> u128 {
+        self.0
+    }
+
+    /// Reads the form that [`fmt::Display`] writes, hyphens optional. `None` for anything else; such a
+    /// text is no hold that was ever granted.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let well_formed = match text.len() {
+            32 => text.bytes().all(|b| b.is_ascii_hexdigit()),
+            36 => text.bytes().enumerate().all(|(i, b)| match i {
+                8 | 13 | 18 | 23 => b == b'-',
+                _ => b.is_ascii_hexdigit(),
+            }),
+            _ => false,
+        };
+        if !well_formed {
+            return None;
+        }
+        u128::from_str_radix(&text.replace('-', ""), 16).ok().map(Self)
+    }
+}
+
+impl fmt::Display for HoldId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let b = self.0;
+        write!(
+            f,
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            b >> 96,
+            (b >> 80) & 0xffff,
+            (b >> 64) & 0xffff,
+            (b >> 48) & 0xffff,
+            b & 0xffff_ffff_ffff
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_take_their_safe_set_and_nothing_else() {
+        let long = "x".repeat(129);
+        for good in
+            ["a", "eip155:1:0xab16a96d359ec26a11e2c2b3d8f8b8942d5bfcdb", "A.b_c:d@e-f", &"x".repeat(128)]
+        {
+            assert_eq!(SignerId::parse(good).unwrap().as_str(), good);
+        }
+        for bad in ["", ".", "..", "a b", "a/b", "a{b}", "a%b", "ä", "a\0", "a\n", &long] {
+            let refusal = SignerId::parse(bad).unwrap_err();
+            assert!(refusal.to_string().contains("1 to 128 characters"), "{bad:?}: {refusal}");
+        }
+        assert!(TxHash::parse("0xab/+=").is_ok());
+        assert!(TxHash::parse("0x ab").is_err());
+        assert!(IdempotencyKey::parse("a\u{7f}").is_err());
+    }
+
+    #[test]
+    fn nonces_stay_exact_in_json() {
+        assert_eq!(Nonce::new(NONCE_MAX).unwrap().get(), 9_007_199_254_740_991);
+        assert!(Nonce::new(NONCE_MAX + 1).is_err());
+    }
+
+    #[test]
+    fn holds_read_back_what_they_print() {
+        for bits in [0, 1, u128::MAX, 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef] {
+            let hold = HoldId::from_u128(bits);
+            assert_eq!(HoldId::parse(&hold.to_string()), Some(hold));
+            assert_eq!(HoldId::parse(&hold.to_string().replace('-', "")), Some(hold));
+        }
+        for bad in ["", "x", "+0000000000000000000000000000000", "0123456789abcdef-0123456789abcdef0123"] {
+            assert_eq!(HoldId::parse(bad), None, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! States and decisions of Fencepost.
+//!
+//! What lives here: the words of the system as types ([`SignerId`], [`Token`], [`nonce::Status`]),
+//! its limits, and the pure decisions over them. What must never: I/O, async, a clock, serde.
+//! Time comes in as an argument; whoever decides here can be tested with a table.
+
+pub mod id;
+pub mod lease;
+pub mod limits;
+pub mod nonce;
+pub mod time;
+
+pub use id::{HoldId, IdempotencyKey, InstanceId, Invalid, Nonce, SignerId, TxHash};
+pub use lease::{Resource, ResourceKind, Token};
+pub use time::Timestamp;

@@ -1,0 +1,12 @@
+-- Takes a lease that is free, ran out, or is the asker's own; always one token on.
+-- Sent alone: a transaction that went on would keep the row lock of a lost race.
+-- $1 resource, $2 owner, $3 length in ms
+UPDATE lease
+SET owner         = $2,
+    fencing_token = fencing_token + 1,
+    acquired_at   = clock_timestamp(),
+    renewed_at    = clock_timestamp(),
+    expires_at    = clock_timestamp() + $3 * interval '1 millisecond'
+WHERE resource = $1
+  AND (owner IS NULL OR owner = $2 OR expires_at <= clock_timestamp())
+RETURNING fencing_token, (extract(epoch FROM expires_at) * 1000000)::bigint AS expires_at

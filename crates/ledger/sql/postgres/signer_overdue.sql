@@ -1,0 +1,16 @@
+-- Signers whose holds ran out and that nobody owns. Looks at the longest overdue holds only, so that
+-- its cost has a bound.
+-- $1 limit
+SELECT o.signer
+FROM (
+    SELECT signer, held_until
+    FROM signer_nonce_allocation
+    WHERE status = 'HELD' AND held_until <= now()
+    ORDER BY held_until
+    LIMIT 10000
+) AS o
+LEFT JOIN lease l ON l.resource = 'signer:' || o.signer AND l.owner IS NOT NULL AND l.expires_at > now()
+WHERE l.resource IS NULL
+GROUP BY o.signer
+ORDER BY min(o.held_until)
+LIMIT $1

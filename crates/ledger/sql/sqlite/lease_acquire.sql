@@ -1,0 +1,11 @@
+-- Takes a lease that is free, ran out, or is the asker's own; always one token on.
+-- ?1 resource, ?2 owner, ?3 length in ms
+UPDATE lease
+SET owner         = ?2,
+    fencing_token = fencing_token + 1,
+    acquired_at   = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000,
+    renewed_at    = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000,
+    expires_at    = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 + ?3 * 1000
+WHERE resource = ?1
+  AND (owner IS NULL OR owner = ?2 OR expires_at <= CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000)
+RETURNING fencing_token, expires_at

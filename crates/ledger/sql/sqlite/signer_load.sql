@@ -1,0 +1,8 @@
+-- What a new owner must know. Sent after its acquire was answered.
+-- ?1 signer
+SELECT s.first_nonce, s.hold_ms, s.on_expiry, s.max_in_flight,
+       (SELECT max(nonce) FROM signer_nonce_allocation WHERE signer = ?1) AS last_nonce,
+       (SELECT count(*) FROM signer_nonce_allocation
+        WHERE signer = ?1 AND status <> 'CONSUMED' AND status IN ('HELD', 'QUARANTINED')) AS in_flight
+FROM (SELECT 1) AS one
+LEFT JOIN signer s ON s.signer = ?1

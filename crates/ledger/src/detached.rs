@@ -1,0 +1,36 @@
+//! Calls that outlive their callers. A caller may be dropped at any await; a connection in the middle
+//! of a transaction must not be. So each call runs in a task of its own and the caller only waits.
+
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+
+use crate::{Error, Result};
+
+/// What a call may leave behind when its answer does not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Nothing.
+    Reads,
+    /// Perhaps its write.
+    Writes,
+}
+
+/// Runs `call` to its end, and waits for it no longer than `limit`.
+pub(crate) async fn run<T: Send + 'static>(
+    effect: Effect,
+    limit: Duration,
+    call: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let source = match tokio::time::timeout(limit, tokio::spawn(call)).await {
+        Ok(Ok(answer)) => return answer,
+        Ok(Err(gone)) if gone.is_panic() => std::panic::resume_unwind(gone.into_panic()),
+        Ok(Err(gone)) => io::Error::other(gone),
+        Err(elapsed) => io::Error::new(io::ErrorKind::TimedOut, elapsed),
+    };
+    let source = sqlx::Error::Io(source);
+    Err(match effect {
+        Effect::Reads => Error::Unavailable { source },
+        Effect::Writes => Error::Unknown { source },
+    })
+}

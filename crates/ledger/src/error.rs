@@ -1,0 +1,90 @@
+//! What can go wrong between a decision and its row. What each means for the writer is the point:
+//! whether anything was written, and whether to ask again.
+
+use std::borrow::Cow;
+
+/// Why the ledger did not answer as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It could not be reached or did not answer in time; nothing was written.
+    #[error("the ledger is unavailable: {source}")]
+    Unavailable {
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// A write was sent and its outcome is not known: it may have been committed, may still be, or
+    /// not. The writer must acquire its lease anew and reload before its next decision (I9).
+    #[error("the outcome of a write is unknown: {source}")]
+    Unknown {
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The server undid the transaction (deadlock, lock time-out, serialisation); nothing was written
+    /// and the same may be sent again.
+    #[error("the ledger aborted the transaction: {source}")]
+    Aborted {
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The database refused the statement or the data: a defect, or a foreign hand in the tables.
+    #[error("the ledger refused: {source}")]
+    Refused {
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// A row that cannot be, such as an unknown state.
+    #[error("impossible data in the ledger: {0}")]
+    Impossible(Cow<'static, str>),
+    /// The tables were made by a newer Fencepost, or by another hand.
+    #[error("{0}")]
+    Migration(String),
+    /// Another process has the SQLite file.
+    #[error("the ledger {path} is in use by the process with pid {pid}")]
+    InUse {
+        /// The file.
+        path: String,
+        /// Its holder, as it wrote it down.
+        pid: String,
+    },
+    /// The ledger's address is not one that can be used.
+    #[error("{0}")]
+    Address(String),
+    /// The file system stands in the way.
+    #[error("{path}: {source}")]
+    File {
+        /// The file or folder.
+        path: String,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    /// Whether the same may succeed later without anybody changing anything.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        match self {
+            Self::Unavailable { .. } | Self::Unknown { .. } | Self::Aborted { .. } => true,
+            Self::Refused { .. }
+            | Self::Impossible(_)
+            | Self::Migration(_)
+            | Self::InUse { .. }
+            | Self::Address(_)
+            | Self::File { .. } => false,
+        }
+    }
+
+    /// Whether something may have been written although this is an error.
+    #[must_use]
+    pub const fn may_have_written(&self) -> bool {
+        matches!(self, Self::Unknown { .. })
+    }
+}
+
+/// Shorthand for the ledger's answers.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,60 @@
+//! Instances: the incarnations of Fencepost, each with the address it serves at.
+
+use domain::{InstanceId, Timestamp};
+
+use crate::Result;
+
+/// What an instance says of itself at its start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewInstance {
+    /// Its id.
+    pub id: InstanceId,
+    /// Where others and clients reach it.
+    pub url: String,
+    /// The machine's name.
+    pub hostname: String,
+    /// Its process there.
+    pub pid: u32,
+    /// The version of the binary.
+    pub version: String,
+}
+
+/// A live instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// What it said of itself.
+    pub about: NewInstance,
+    /// When it started.
+    pub started_at: Timestamp,
+    /// How many live leases it has, its own `instance:` lease left out.
+    pub resources: u64,
+}
+
+/// Who runs, and where. An instance lives while its `instance:` lease does and is its own.
+#[async_trait::async_trait]
+pub trait Instances: Send + Sync {
+    /// Writes an incarnation down.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; repeating is harmless.
+    async fn register(&self, instance: &NewInstance) -> Result<()>;
+
+    /// Those that live, in the order of their ids.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn live_instances(&self) -> Result<Vec<Instance>>;
+
+    /// The address of an instance, dead or alive.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn instance_url(&self, id: &InstanceId) -> Result<Option<String>>;
+
+    /// Forgets incarnations whose `instance:` lease ended more than `age_ms` ago, `limit` at most, the
+    /// lease row included: such an id never comes back. Answers how many.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn purge_instances(&self, age_ms: u64, limit: u32) -> Result<u64>;
+}

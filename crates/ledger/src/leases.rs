@@ -1,0 +1,163 @@
+//! Leases: who owns a resource until when.
+
+use domain::{InstanceId, Resource, ResourceKind, Timestamp, Token};
+
+use crate::records::TokenRow;
+use crate::{Error, Result};
+
+/// The answer to an acquire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Acquisition {
+    /// The lease is the asker's. Count its length from when the acquire was *sent*.
+    Acquired {
+        /// The token of this tenure, one above every earlier one.
+        token: Token,
+        /// When it runs out by the database's clock, for the log.
+        expires_at: Timestamp,
+    },
+    /// Somebody else has a live lease.
+    Held {
+        /// Who.
+        owner: InstanceId,
+        /// How long it still runs, in milliseconds.
+        expires_in_ms: u64,
+    },
+}
+
+/// A lease to be renewed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renewal {
+    /// Whose lease.
+    pub resource: Resource,
+    /// Under which token it was acquired.
+    pub token: Token,
+    /// For how long from now, in milliseconds.
+    pub lease_ms: u64,
+}
+
+/// A lease as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The resource.
+    pub resource: Resource,
+    /// The owner; `None` once released.
+    pub owner: Option<InstanceId>,
+    /// The token of the newest acquisition.
+    pub token: Token,
+    /// When it was acquired.
+    pub acquired_at: Timestamp,
+    /// When it was renewed last.
+    pub renewed_at: Timestamp,
+    /// How long it still runs, in milliseconds; 0 when it ran out.
+    pub expires_in_ms: u64,
+}
+
+impl Lease {
+    /// Somebody owns it and it has not run out.
+    #[must_use]
+    pub const fn is_live(&self) -> bool {
+        self.owner.is_some() && self.expires_in_ms > 0
+    }
+}
+
+/// Which leases to list.
+#[derive(Clone, Debug, Default)]
+pub struct LeaseFilter {
+    /// Of this kind only.
+    pub kind: Option<ResourceKind>,
+    /// Of this owner only.
+    pub owner: Option<InstanceId>,
+    /// After this resource, in the order of names.
+    pub after: Option<Resource>,
+    /// So many at most.
+    pub limit: u32,
+}
+
+/// Who owns what, and until when.
+#[async_trait::async_trait]
+pub trait Leases: Send + Sync {
+    /// Takes a lease that is free, ran out, or is the asker's own, and raises its token by one in any
+    /// case. A refusal takes no lock. Load the resource's state in a *later* call.
+    ///
+    /// # Errors
+    /// After [`crate::Error::Unknown`] the lease may be the asker's: acquire again.
+    async fn acquire(&self, resource: &Resource, owner: &InstanceId, lease_ms: u64) -> Result<Acquisition>;
+
+    /// Lengthens leases, also one that ran out but that nobody took. Answers those renewed; ask once
+    /// more for a missing one (its row was locked), then take it for lost.
+    ///
+    /// At most [`domain::limits::RENEWALS_MAX`] at once.
+    ///
+    /// # Errors
+    /// After any error some or all may be renewed.
+    async fn renew(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Resource>>;
+
+    /// Ends a lease and keeps its token. `false` if it was no longer this tenure's.
+    ///
+    /// # Errors
+    /// After an error the lease may still run; it then runs out by itself.
+    async fn release(&self, resource: &Resource, owner: &InstanceId, token: Token) -> Result<bool>;
+
+    /// Reads one lease.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn lease(&self, resource: &Resource) -> Result<Option<Lease>>;
+
+    /// Lists leases in the order of their names.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn leases(&self, filter: &LeaseFilter) -> Result<Vec<Lease>>;
+}
+
+/// The two statements of an acquire, as a backend sends them: each a transaction of its own.
+#[async_trait::async_trait]
+pub(crate) trait Take: Leases {
+    /// `lease_acquire`: takes a row that is there and to be had.
+    async fn take(&self, resource: &Resource, owner: &InstanceId, lease_ms: u64) -> Result<Option<TokenRow>>;
+    /// `lease_create`: takes a resource that has no row.
+    async fn create(
+        &self,
+        resource: &Resource,
+        owner: &InstanceId,
+        lease_ms: u64,
+    ) -> Result<Option<TokenRow>>;
+}
+
+/// Each round that comes to nothing is one in which somebody else got the lease and lost it again.
+const ACQUIRE_ROUNDS_MAX: usize = 8;
+
+/// Acquires: update, else look, else create. Nothing is held between the steps; whoever wins a race
+/// wins it in one statement.
+pub(crate) async fn acquire(
+    ledger: &impl Take,
+    resource: &Resource,
+    owner: &InstanceId,
+    lease_ms: u64,
+) -> Result<Acquisition> {
+    let mut seen = None;
+    for _ in 0..ACQUIRE_ROUNDS_MAX {
+        let mut taken = ledger.take(resource, owner, lease_ms).await?;
+        if taken.is_none() {
+            match ledger.lease(resource).await? {
+                None => taken = ledger.create(resource, owner, lease_ms).await?,
+                Some(Lease { owner: Some(holder), expires_in_ms, .. }) if holder != *owner => {
+                    if expires_in_ms > 0 {
+                        return Ok(Acquisition::Held { owner: holder, expires_in_ms });
+                    }
+                    seen = Some(holder);
+                }
+                // It came free between the two looks.
+                Some(_) => {}
+            }
+        }
+        if let Some(row) = taken {
+            return Ok(Acquisition::Acquired { token: row.token(), expires_at: row.expires_at() });
+        }
+    }
+    match seen {
+        Some(owner) => Ok(Acquisition::Held { owner, expires_in_ms: 0 }),
+        None => Err(Error::Impossible(format!("{resource} is neither held nor free").into())),
+    }
+}

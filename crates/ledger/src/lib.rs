@@ -1,0 +1,134 @@
+//! The durable truth of Fencepost, in SQL.
+//!
+//! What lives here: leases, the fenced write, nonces, idempotency keys and instances, behind one
+//! trait per concern; the same for PostgreSQL and SQLite, held to one conformance suite. Every
+//! statement is a file under `sql/`, of the same name in each dialect.
+//! What must never: a decision about a nonce (that is `domain`'s), or a time that is not the
+//! database's own. `sqlx` is named in no other crate.
+//!
+//! Every call runs in a task of its own, so that a caller that is dropped half-way leaves no
+//! connection in the middle of a transaction.
+
+mod changes;
+mod detached;
+mod error;
+mod instances;
+mod leases;
+mod migrations;
+mod nonces;
+mod postgres;
+mod records;
+mod sqlite;
+
+use std::sync::Arc;
+
+pub use error::{Error, Result};
+pub use instances::{Instance, Instances, NewInstance};
+pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal};
+pub use nonces::{
+    Batch, GrantAnswer, KeptKey, KeyScope, NewKey, NonceFilter, NonceRecord, Nonces, Read, SignerRecord,
+    Verdict,
+};
+
+/// How the ledger is reached, and what it is allowed to take.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `sqlite:path`, `sqlite://path` or `postgres://…`.
+    pub url: String,
+    /// Connections for requests, renewals not counted.
+    pub connections_max: u32,
+    /// How long to go on trying to reach it at the start, in milliseconds.
+    pub connect_timeout_ms: u64,
+    /// How long one call may take, in milliseconds.
+    pub call_timeout_ms: u64,
+}
+
+/// Which database it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A file in the same process.
+    Sqlite,
+    /// A server.
+    Postgres,
+}
+
+impl Kind {
+    /// Which database a URL means.
+    ///
+    /// # Errors
+    /// [`Error::Address`] for any other scheme.
+    pub fn of(url: &str) -> Result<Self> {
+        match url.split_once(':').map(|(scheme, _)| scheme) {
+            Some("sqlite") => Ok(Self::Sqlite),
+            Some("postgres" | "postgresql") => Ok(Self::Postgres),
+            _ => Err(Error::Address(
+                "the database URL must be sqlite:PATH or postgres://USER@HOST/DATABASE".to_owned(),
+            )),
+        }
+    }
+
+    /// The name in logs and in the ready line.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
+        }
+    }
+}
+
+/// What [`Ledger::check`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// Settings under which a 2xx may be lost with the machine (I5), each with what it should be.
+    pub durability_warnings: Vec<String>,
+}
+
+/// The whole ledger.
+#[async_trait::async_trait]
+pub trait Ledger: Leases + Nonces + Instances {
+    /// Which database it is.
+    fn kind(&self) -> Kind;
+
+    /// Asks whether it answers, and whether it is set to keep what it answers.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    async fn check(&self) -> Result<Health>;
+
+    /// Connections in use now, for the metric.
+    fn connections_in_use(&self) -> u32;
+
+    /// Ends all connections; calls under way are finished first.
+    async fn close(&self);
+}
+
+/// A ledger to share.
+pub type Handle = Arc<dyn Ledger>;
+
+/// Reaches the ledger, brings its tables up to date, and hands it out.
+///
+/// On SQLite this takes the file for this process alone, creates it if need be, and ends what earlier
+/// processes left leased.
+///
+/// # Errors
+/// [`Error::Unavailable`] when it could not be reached within `connect_timeout_ms`;
+/// [`Error::InUse`], [`Error::Migration`], [`Error::Address`], [`Error::File`] and [`Error::Refused`]
+/// when trying again would not help.
+pub async fn open(options: &Options) -> Result<Handle> {
+    match Kind::of(&options.url)? {
+        Kind::Sqlite => Ok(Arc::new(sqlite::Sqlite::open(options).await?)),
+        Kind::Postgres => Ok(Arc::new(postgres::Postgres::open(options).await?)),
+    }
+}
+
+/// Brings the tables up to date and leaves again.
+///
+/// # Errors
+/// As [`open`].
+pub async fn migrate(options: &Options) -> Result<()> {
+    match Kind::of(&options.url)? {
+        Kind::Sqlite => sqlite::migrate_only(options).await,
+        Kind::Postgres => postgres::migrate_only(options).await,
+    }
+}

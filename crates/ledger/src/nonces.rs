@@ -1,0 +1,239 @@
+//! Nonces: the fenced write, what an owner loads, and what anybody may read.
+
+use domain::nonce::{Change, Hole, Loaded, Policy, Row, Status};
+use domain::{HoldId, IdempotencyKey, InstanceId, Nonce, Resource, SignerId, Timestamp, Token, TxHash};
+
+use crate::Result;
+
+/// Everything that one commit writes for one signer: all of it or nothing.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// Whose nonces.
+    pub signer: SignerId,
+    /// Who writes.
+    pub owner: InstanceId,
+    /// Under which tenure. The commit locks the signer's lease at exactly this token.
+    pub token: Token,
+    /// The idempotency key to keep with it; the rest is written only if the key is new.
+    pub key: Option<NewKey>,
+    /// The policy to set.
+    pub policy: Option<Policy>,
+    /// The nonces to write, each at most once.
+    pub changes: Vec<Change>,
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is durable.
+    Committed {
+        /// The transaction's time: `held_until` of its grants is this plus their length.
+        at: Timestamp,
+    },
+    /// The lease is another's by now, or released. Nothing was written, nor will anything be.
+    Fenced,
+    /// The lease row was locked; nothing was written, the same may be sent again.
+    Again,
+    /// The idempotency key is taken; nothing was written. Read its answer.
+    KeyTaken,
+    /// A row was not as the batch said it was; nothing was written. Reload.
+    Diverged,
+}
+
+/// Where an idempotency key counts: route and path resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyScope {
+    /// The route and resource, such as `grant signer:x`.
+    pub scope: String,
+    /// The caller's key.
+    pub key: IdempotencyKey,
+}
+
+/// An idempotency key to be kept with the answer it stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewKey {
+    /// Where it counts.
+    pub scope: KeyScope,
+    /// SHA-256 of what was asked.
+    pub body_hash: [u8; 32],
+    /// The answer to give again.
+    pub answer: GrantAnswer,
+}
+
+/// A key that was kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptKey {
+    /// SHA-256 of what was asked.
+    pub body_hash: [u8; 32],
+    /// The answer to give again, if its holds are still live.
+    pub answer: GrantAnswer,
+}
+
+/// The lasting part of a grant's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantAnswer {
+    /// The token it was granted under.
+    pub token: Token,
+    /// The owner then.
+    pub owner: InstanceId,
+    /// The nonces and their holds, in the order granted.
+    pub grants: Vec<(Nonce, HoldId)>,
+}
+
+/// A nonce's row and the database's time of reading it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Read<T> {
+    /// What was read.
+    pub value: T,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// One nonce for the audit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NonceRecord {
+    /// Nonce, state, last hold, transaction.
+    pub row: Row,
+    /// Under which token it was written last.
+    pub token: Token,
+    /// By whom.
+    pub owner: InstanceId,
+    /// When it was granted first.
+    pub created_at: Timestamp,
+    /// When it was written last.
+    pub updated_at: Timestamp,
+}
+
+/// One signer for the audit: the ledger's truth at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignerRecord {
+    /// The signer.
+    pub signer: SignerId,
+    /// The owner of its lease, if that is live.
+    pub owner: Option<InstanceId>,
+    /// Its newest token; `None` if its lease was never acquired.
+    pub token: Option<Token>,
+    /// How long the lease still runs, in milliseconds; 0 without a live one.
+    pub lease_expires_in_ms: u64,
+    /// The lowest nonce never granted.
+    pub next_nonce: u64,
+    /// How many are HELD.
+    pub held: u64,
+    /// How many are RELEASED.
+    pub released: u64,
+    /// How many are CONSUMED.
+    pub consumed: u64,
+    /// How many are QUARANTINED.
+    pub quarantined: u64,
+    /// Age of the oldest hold that is HELD, in milliseconds.
+    pub oldest_hold_ms: Option<u64>,
+    /// Its policy.
+    pub policy: Policy,
+}
+
+/// Which nonces to list.
+#[derive(Clone, Debug)]
+pub struct NonceFilter {
+    /// Of this signer.
+    pub signer: SignerId,
+    /// In this state only.
+    pub status: Option<Status>,
+    /// After this one.
+    pub after: Option<Nonce>,
+    /// So many at most.
+    pub limit: u32,
+}
+
+/// The nonces of all signers.
+#[async_trait::async_trait]
+pub trait Nonces: Send + Sync {
+    /// What a new owner must know. Call after the acquire was answered, never together with it.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn load(&self, signer: &SignerId, holes_max: usize) -> Result<Loaded>;
+
+    /// The lowest holes in order, `max` at most, and whether these are all.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn holes(&self, signer: &SignerId, max: usize) -> Result<(Vec<Hole>, bool)>;
+
+    /// Holds of the signer that ran out and are still HELD, `max` at most, lowest nonce first.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn overdue(&self, signer: &SignerId, max: usize) -> Result<Vec<(Nonce, HoldId)>>;
+
+    /// The named nonces as they stand; one never granted is missing from the answer.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn rows(&self, signer: &SignerId, nonces: &[Nonce]) -> Result<Read<Vec<Row>>>;
+
+    /// The fenced write: one transaction that locks the lease at exactly the batch's token, then
+    /// writes, comparing every row with what the batch says it was.
+    ///
+    /// # Errors
+    /// After [`crate::Error::Unknown`] it may have been, or may yet be, committed.
+    async fn commit(&self, batch: Batch) -> Result<Verdict>;
+
+    /// The answer kept under an idempotency key.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn kept_key(&self, scope: &KeyScope) -> Result<Option<KeptKey>>;
+
+    /// One signer for the audit; `None` before its first grant or policy.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn signer(&self, signer: &SignerId) -> Result<Option<SignerRecord>>;
+
+    /// Signers in the order of their names.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn signers(&self, after: Option<&SignerId>, limit: u32) -> Result<Vec<SignerRecord>>;
+
+    /// Nonces of one signer in their order.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn nonces(&self, filter: &NonceFilter) -> Result<Vec<NonceRecord>>;
+
+    /// Signers that have overdue holds and no live owner, longest overdue first.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn overdue_signers(&self, limit: u32) -> Result<Vec<SignerId>>;
+
+    /// How many nonces there are in each state that still needs care (all but CONSUMED), all signers
+    /// together.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn open_counts(&self) -> Result<Vec<(Status, u64)>>;
+
+    /// Deletes idempotency keys older than `age_ms`, `limit` at most; answers how many.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn purge_keys(&self, age_ms: u64, limit: u32) -> Result<u64>;
+}
+
+impl Batch {
+    /// The resource whose lease guards this batch.
+    #[must_use]
+    pub fn resource(&self) -> Resource {
+        Resource::signer(&self.signer)
+    }
+}
+
+impl NonceRecord {
+    /// The transaction that used it, if it was named.
+    #[must_use]
+    pub const fn tx_hash(&self) -> Option<&TxHash> {
+        self.row.tx_hash.as_ref()
+    }
+}

@@ -1,0 +1,204 @@
+//! The ledger on PostgreSQL: connecting, and what a failure of the driver means.
+
+mod instances;
+mod leases;
+mod nonces;
+
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use rand::RngExt;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions, Connection, PgPool};
+
+use crate::detached::{self, Effect};
+use crate::{Error, Health, Kind, Ledger, Options, Result, migrations};
+
+macro_rules! sql {
+    ($name:literal) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/postgres/", $name, ".sql"))
+    };
+}
+pub(crate) use sql;
+
+/// A transaction that its client left hanging is ended by the server after this. A takeover waits no
+/// longer than that for a paused owner's last transaction.
+const IDLE_IN_TRANSACTION_MS: u64 = 900;
+/// A statement waits no longer than this for a lock; longer than the one above, so that a takeover
+/// outlasts a hung transaction.
+const LOCK_WAIT_MS: u64 = 2_000;
+/// Pause between attempts to connect at the start, before jitter.
+const CONNECT_PAUSE_MS: u64 = 200;
+
+const _: () = assert!(LOCK_WAIT_MS > IDLE_IN_TRANSACTION_MS);
+
+/// Shared by all who write and read.
+pub(crate) struct Postgres {
+    pool: PgPool,
+    /// Renewals never queue behind requests for a connection.
+    renewals: PgPool,
+    call_timeout: Duration,
+}
+
+impl Postgres {
+    pub(crate) async fn open(options: &Options) -> Result<Self> {
+        let connect = connect_options(&options.url)?;
+        migrate(&connect, options.connect_timeout_ms).await?;
+        let server_side = |connect: PgConnectOptions, name: &str| {
+            connect.application_name(name).options([
+                ("idle_in_transaction_session_timeout", IDLE_IN_TRANSACTION_MS.to_string()),
+                ("lock_timeout", LOCK_WAIT_MS.to_string()),
+                ("statement_timeout", options.call_timeout_ms.to_string()),
+            ])
+        };
+        let call_timeout = Duration::from_millis(options.call_timeout_ms);
+        // A connection is asked for a sign of life before it is lent: after a restart of the server the
+        // dead ones are replaced instead of failing a request each.
+        let pool = |max| PgPoolOptions::new().max_connections(max).acquire_timeout(call_timeout);
+        Ok(Self {
+            pool: pool(options.connections_max).connect_lazy_with(server_side(connect.clone(), "fencepost")),
+            renewals: pool(1).connect_lazy_with(server_side(connect, "fencepost renewals")),
+            call_timeout,
+        })
+    }
+
+    async fn reads<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = sqlx::Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        detached::run(Effect::Reads, self.call_timeout, async { call.await.map_err(read_failed) }).await
+    }
+
+    async fn writes<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = sqlx::Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        detached::run(Effect::Writes, self.call_timeout, async { call.await.map_err(write_failed) }).await
+    }
+}
+
+#[async_trait::async_trait]
+impl Ledger for Postgres {
+    fn kind(&self) -> Kind {
+        Kind::Postgres
+    }
+
+    async fn check(&self) -> Result<Health> {
+        let pool = self.pool.clone();
+        let settings: [String; 3] = self
+            .reads(async move {
+                let row: (String, String, String) = sqlx::query_as(sql!("health")).fetch_one(&pool).await?;
+                Ok([row.0, row.1, row.2])
+            })
+            .await?;
+        let [fsync, synchronous_commit, full_page_writes] = &settings;
+        let mut durability_warnings = Vec::new();
+        if fsync != "on" {
+            durability_warnings.push(format!("fsync is {fsync}, should be on"));
+        }
+        if !matches!(synchronous_commit.as_str(), "on" | "remote_apply") {
+            durability_warnings.push(format!("synchronous_commit is {synchronous_commit}, should be on"));
+        }
+        if full_page_writes != "on" {
+            durability_warnings.push(format!("full_page_writes is {full_page_writes}, should be on"));
+        }
+        Ok(Health { durability_warnings })
+    }
+
+    fn connections_in_use(&self) -> u32 {
+        let idle = u32::try_from(self.pool.num_idle()).unwrap_or(u32::MAX);
+        self.pool.size().saturating_sub(idle)
+    }
+
+    async fn close(&self) {
+        self.pool.close().await;
+        self.renewals.close().await;
+    }
+}
+
+fn connect_options(url: &str) -> Result<PgConnectOptions> {
+    let address = |e: sqlx::Error| Error::Address(format!("the database URL cannot be used: {e}"));
+    Ok(PgConnectOptions::from_str(url).map_err(address)?.disable_statement_logging())
+}
+
+/// Brings the tables up to date, waiting for the server for `timeout_ms` at most. Several instances may
+/// do so at once: the migrator takes a lock of the whole database, and the last comers find it done. Its
+/// connection is its own, without the limits on waiting that the others have.
+pub(crate) async fn migrate(connect: &PgConnectOptions, timeout_ms: u64) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_millis(timeout_ms);
+    let mut connection = loop {
+        match sqlx::PgConnection::connect_with(connect).await.map_err(read_failed) {
+            Ok(connection) => break connection,
+            Err(error) if error.is_retryable() && Instant::now() < deadline => {
+                tracing::warn!(%error, "waiting for the ledger");
+                let pause = rand::rng().random_range(CONNECT_PAUSE_MS / 2..CONNECT_PAUSE_MS * 3 / 2);
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    migrations::POSTGRES.run(&mut connection).await.map_err(migrations::failed)?;
+    connection.close().await.map_err(read_failed)
+}
+
+/// Migrates without serving.
+pub(crate) async fn migrate_only(options: &Options) -> Result<()> {
+    migrate(&connect_options(&options.url)?, options.connect_timeout_ms).await
+}
+
+/// What a failure says of the server's state.
+enum Failure {
+    /// The server undid what was asked and said so.
+    Undone,
+    /// The connection is gone, or never was.
+    Lost,
+    /// The server refused.
+    Refused,
+}
+
+fn failure(error: &sqlx::Error) -> Failure {
+    match error {
+        sqlx::Error::Database(database) => match database.code().as_deref() {
+            // Serialisation, deadlock, lock not available, statement cancelled (time-out).
+            Some("40001" | "40P01" | "55P03" | "57014") => Failure::Undone,
+            // Connection exceptions, server going down or coming up, too many connections, idle session.
+            Some(code)
+                if code.starts_with("08")
+                    || code.starts_with("57P")
+                    || code == "53300"
+                    || code == "25P03" =>
+            {
+                Failure::Lost
+            }
+            _ => Failure::Refused,
+        },
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed => Failure::Lost,
+        _ => Failure::Refused,
+    }
+}
+
+fn read_failed(source: sqlx::Error) -> Error {
+    match failure(&source) {
+        Failure::Undone | Failure::Lost => Error::Unavailable { source },
+        Failure::Refused => Error::Refused { source },
+    }
+}
+
+/// Of a statement that commits by itself, of a COMMIT, or of anything after a BEGIN: a connection lost
+/// there may leave a statement running in the server.
+fn write_failed(source: sqlx::Error) -> Error {
+    match failure(&source) {
+        // No connection was had, so nothing was sent.
+        _ if matches!(source, sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed) => {
+            Error::Unavailable { source }
+        }
+        Failure::Undone => Error::Aborted { source },
+        Failure::Lost => Error::Unknown { source },
+        Failure::Refused => Error::Refused { source },
+    }
+}

@@ -1,0 +1,328 @@
+//! Rows as the databases hand them over, in plain columns, and their way into typed values. The same
+//! for both dialects. A row that cannot be is an error, never a guess.
+
+use domain::nonce::{Hole, Loaded, OnExpiry, Policy, Row, Status};
+use domain::{HoldId, InstanceId, Nonce, Resource, SignerId, Timestamp, Token, TxHash};
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, GrantAnswer, Instance, KeptKey, Lease, NewInstance, NonceRecord, Result, SignerRecord};
+
+fn impossible(what: impl std::fmt::Display) -> Error {
+    Error::Impossible(what.to_string().into())
+}
+
+fn nonce(number: i64) -> Result<Nonce> {
+    u64::try_from(number).map_err(impossible).and_then(|number| Nonce::new(number).map_err(impossible))
+}
+
+fn count(number: i64) -> Result<u64> {
+    u64::try_from(number).map_err(impossible)
+}
+
+fn hold(text: &str) -> Result<HoldId> {
+    HoldId::parse(text).ok_or_else(|| impossible(format_args!("hold {text:?}")))
+}
+
+fn instance(text: &str) -> Result<InstanceId> {
+    InstanceId::parse(text).map_err(impossible)
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct TokenRow {
+    fencing_token: i64,
+    expires_at: i64,
+}
+
+impl TokenRow {
+    pub(crate) const fn token(&self) -> Token {
+        Token::new(self.fencing_token)
+    }
+
+    pub(crate) const fn expires_at(&self) -> Timestamp {
+        Timestamp::from_micros(self.expires_at)
+    }
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct LeaseRow {
+    resource: String,
+    owner: Option<String>,
+    fencing_token: i64,
+    acquired_at: i64,
+    renewed_at: i64,
+    expires_in_ms: i64,
+}
+
+impl TryFrom<LeaseRow> for Lease {
+    type Error = Error;
+
+    fn try_from(row: LeaseRow) -> Result<Self> {
+        Ok(Self {
+            resource: Resource::parse(&row.resource).map_err(impossible)?,
+            owner: row.owner.as_deref().map(instance).transpose()?,
+            token: Token::new(row.fencing_token),
+            acquired_at: Timestamp::from_micros(row.acquired_at),
+            renewed_at: Timestamp::from_micros(row.renewed_at),
+            expires_in_ms: count(row.expires_in_ms)?,
+        })
+    }
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct PolicyRow {
+    first_nonce: Option<i64>,
+    hold_ms: Option<i64>,
+    on_expiry: Option<String>,
+    max_in_flight: Option<i64>,
+}
+
+impl PolicyRow {
+    /// `None` where there is no row of the signer.
+    fn policy(&self) -> Result<Option<Policy>> {
+        let (Some(first_nonce), Some(on_expiry)) = (self.first_nonce, &self.on_expiry) else {
+            return Ok(None);
+        };
+        Ok(Some(Policy {
+            first_nonce: nonce(first_nonce)?,
+            hold_ms: self.hold_ms.map(count).transpose()?,
+            on_expiry: OnExpiry::parse(on_expiry).map_err(impossible)?,
+            max_in_flight: self.max_in_flight.map(count).transpose()?,
+        }))
+    }
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct LoadRow {
+    #[sqlx(flatten)]
+    policy: PolicyRow,
+    last_nonce: Option<i64>,
+    in_flight: i64,
+}
+
+impl LoadRow {
+    pub(crate) fn loaded(&self, (holes, holes_complete): (Vec<Hole>, bool)) -> Result<Loaded> {
+        Ok(Loaded {
+            policy: self.policy.policy()?,
+            last: self.last_nonce.map(nonce).transpose()?,
+            in_flight: count(self.in_flight)?,
+            holes,
+            holes_complete,
+        })
+    }
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct HoldRow {
+    nonce: i64,
+    hold: String,
+}
+
+impl TryFrom<HoldRow> for (Nonce, HoldId) {
+    type Error = Error;
+
+    fn try_from(row: HoldRow) -> Result<Self> {
+        Ok((nonce(row.nonce)?, hold(&row.hold)?))
+    }
+}
+
+/// The holes among `rows`, which were asked for with a limit of `max + 1` to see whether there are more.
+pub(crate) fn holes(mut rows: Vec<HoldRow>, max: usize) -> Result<(Vec<Hole>, bool)> {
+    let complete = rows.len() <= max;
+    rows.truncate(max);
+    let holes = rows.into_iter().map(|row| {
+        let (nonce, hold) = row.try_into()?;
+        Ok(Hole { nonce, hold })
+    });
+    Ok((holes.collect::<Result<_>>()?, complete))
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct NonceRow {
+    nonce: i64,
+    status: String,
+    hold: String,
+    held_until: i64,
+    tx_hash: Option<String>,
+}
+
+impl TryFrom<NonceRow> for Row {
+    type Error = Error;
+
+    fn try_from(row: NonceRow) -> Result<Self> {
+        Ok(Self {
+            nonce: nonce(row.nonce)?,
+            status: Status::parse(&row.status).map_err(impossible)?,
+            hold: hold(&row.hold)?,
+            held_until: Timestamp::from_micros(row.held_until),
+            tx_hash: row.tx_hash.as_deref().map(TxHash::parse).transpose().map_err(impossible)?,
+        })
+    }
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct NonceRecordRow {
+    #[sqlx(flatten)]
+    row: NonceRow,
+    fencing_token: i64,
+    owner: String,
+    created_at: i64,
+    updated_at: i64,
+}
+
+impl TryFrom<NonceRecordRow> for NonceRecord {
+    type Error = Error;
+
+    fn try_from(row: NonceRecordRow) -> Result<Self> {
+        Ok(Self {
+            row: row.row.try_into()?,
+            token: Token::new(row.fencing_token),
+            owner: instance(&row.owner)?,
+            created_at: Timestamp::from_micros(row.created_at),
+            updated_at: Timestamp::from_micros(row.updated_at),
+        })
+    }
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct SignerRow {
+    signer: String,
+    #[sqlx(flatten)]
+    policy: PolicyRow,
+    owner: Option<String>,
+    fencing_token: Option<i64>,
+    lease_expires_in_ms: Option<i64>,
+    last_nonce: Option<i64>,
+    held: i64,
+    released: i64,
+    quarantined: i64,
+    oldest_hold_ms: Option<i64>,
+}
+
+impl TryFrom<SignerRow> for SignerRecord {
+    type Error = Error;
+
+    fn try_from(row: SignerRow) -> Result<Self> {
+        let policy = row.policy.policy()?.ok_or_else(|| impossible("a signer without a policy"))?;
+        let (held, released) = (count(row.held)?, count(row.released)?);
+        let quarantined = count(row.quarantined)?;
+        let first_nonce = policy.first_nonce.get();
+        let next_nonce = row.last_nonce.map(nonce).transpose()?.map_or(first_nonce, |last| last.get() + 1);
+        let consumed = next_nonce
+            .checked_sub(first_nonce + held + released + quarantined)
+            .ok_or_else(|| impossible("more open nonces than were ever granted"))?;
+        let lease_expires_in_ms = row.lease_expires_in_ms.map_or(Ok(0), count)?;
+        let owner = row.owner.as_deref().map(instance).transpose()?.filter(|_| lease_expires_in_ms > 0);
+        Ok(Self {
+            signer: SignerId::parse(&row.signer).map_err(impossible)?,
+            lease_expires_in_ms: if owner.is_some() { lease_expires_in_ms } else { 0 },
+            owner,
+            token: row.fencing_token.map(Token::new),
+            next_nonce,
+            held,
+            released,
+            consumed,
+            quarantined,
+            oldest_hold_ms: row.oldest_hold_ms.map(count).transpose()?,
+            policy,
+        })
+    }
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct StatusCountRow {
+    status: String,
+    nonces: i64,
+}
+
+impl TryFrom<StatusCountRow> for (Status, u64) {
+    type Error = Error;
+
+    fn try_from(row: StatusCountRow) -> Result<Self> {
+        Ok((Status::parse(&row.status).map_err(impossible)?, count(row.nonces)?))
+    }
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct InstanceRow {
+    instance_id: String,
+    url: String,
+    hostname: String,
+    pid: i64,
+    version: String,
+    started_at: i64,
+    resources: i64,
+}
+
+impl TryFrom<InstanceRow> for Instance {
+    type Error = Error;
+
+    fn try_from(row: InstanceRow) -> Result<Self> {
+        Ok(Self {
+            about: NewInstance {
+                id: instance(&row.instance_id)?,
+                url: row.url,
+                hostname: row.hostname,
+                pid: u32::try_from(row.pid).map_err(impossible)?,
+                version: row.version,
+            },
+            started_at: Timestamp::from_micros(row.started_at),
+            resources: count(row.resources)?,
+        })
+    }
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct KeyRow {
+    body_hash: Vec<u8>,
+    answer: String,
+}
+
+/// A grant's answer as it is kept: JSON text, written and read here alone.
+#[derive(Serialize, Deserialize)]
+struct KeptAnswer {
+    token: i64,
+    owner: String,
+    grants: Vec<(u64, String)>,
+}
+
+impl TryFrom<KeyRow> for KeptKey {
+    type Error = Error;
+
+    fn try_from(row: KeyRow) -> Result<Self> {
+        let kept: KeptAnswer = serde_json::from_str(&row.answer).map_err(impossible)?;
+        let grants = kept
+            .grants
+            .iter()
+            .map(|(number, text)| Ok((Nonce::new(*number).map_err(impossible)?, hold(text)?)));
+        Ok(Self {
+            body_hash: row.body_hash.try_into().map_err(|_| impossible("a body hash of another length"))?,
+            answer: GrantAnswer {
+                token: Token::new(kept.token),
+                owner: instance(&kept.owner)?,
+                grants: grants.collect::<Result<_>>()?,
+            },
+        })
+    }
+}
+
+impl GrantAnswer {
+    /// The text that is kept under an idempotency key.
+    pub(crate) fn to_kept_text(&self) -> String {
+        let kept = KeptAnswer {
+            token: self.token.get(),
+            owner: self.owner.to_string(),
+            grants: self.grants.iter().map(|(nonce, hold)| (nonce.get(), hold.to_string())).collect(),
+        };
+        serde_json::to_string(&kept).expect("numbers and texts always serialise")
+    }
+}
+
+/// Reads signers' names.
+pub(crate) fn signers(names: &[String]) -> Result<Vec<SignerId>> {
+    names.iter().map(|name| SignerId::parse(name).map_err(impossible)).collect()
+}
+
+/// Converts every row.
+pub(crate) fn all<Raw, Typed: TryFrom<Raw, Error = Error>>(rows: Vec<Raw>) -> Result<Vec<Typed>> {
+    rows.into_iter().map(Typed::try_from).collect()
+}

@@ -1,0 +1,112 @@
+//! What a case works on: an empty ledger of its own, and short forms of what every case does.
+
+use std::time::{Duration, Instant};
+
+use domain::nonce::{Change, Policy};
+use domain::{HoldId, InstanceId, Nonce, Resource, SignerId, Token};
+use ledger::{Acquisition, Batch, Handle, Options, Verdict};
+use loadtest::servers::Database;
+
+/// Long enough for any case.
+pub const LONG_MS: u64 = 60_000;
+/// How long a case waits for what must happen.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct Bench {
+    pub ledger: Handle,
+    pub options: Options,
+    pub database: Option<Database>,
+    pub _folder: tempfile::TempDir,
+}
+
+impl Bench {
+    pub async fn sqlite() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("data/ledger.db").display());
+        Self::open(url, None, folder).await
+    }
+
+    pub async fn postgres() -> Self {
+        let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
+        Self::open(database.url().to_owned(), Some(database), tempfile::tempdir().unwrap()).await
+    }
+
+    async fn open(url: String, database: Option<Database>, folder: tempfile::TempDir) -> Self {
+        let options =
+            Options { url, connections_max: 8, connect_timeout_ms: 20_000, call_timeout_ms: 10_000 };
+        let ledger = ledger::open(&options).await.unwrap();
+        Self { ledger, options, database, _folder: folder }
+    }
+
+    /// A tenure that is there at once.
+    pub async fn acquired(&self, owner: &InstanceId, signer: &SignerId, lease_ms: u64) -> Token {
+        match self.ledger.acquire(&Resource::signer(signer), owner, lease_ms).await.unwrap() {
+            Acquisition::Acquired { token, .. } => token,
+            held @ Acquisition::Held { .. } => panic!("{owner} was refused: {held:?}"),
+        }
+    }
+
+    /// A tenure that is there as soon as the one before has run out.
+    pub async fn takes_over(&self, owner: &InstanceId, signer: &SignerId) -> Token {
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            let asked = self.ledger.acquire(&Resource::signer(signer), owner, LONG_MS).await.unwrap();
+            match asked {
+                Acquisition::Acquired { token, .. } => return token,
+                Acquisition::Held { .. } => assert!(Instant::now() < patience, "the lease never ran out"),
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    pub async fn commits(&self, batch: Batch) {
+        let verdict = self.ledger.commit(batch).await.unwrap();
+        assert!(matches!(verdict, Verdict::Committed { .. }), "{verdict:?}");
+    }
+
+    pub async fn last(&self, signer: &SignerId) -> Option<u64> {
+        self.ledger.load(signer, 10).await.unwrap().last.map(Nonce::get)
+    }
+}
+
+/// Waits until something holds, by looking again and again; fails when it never does.
+pub async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let patience = Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(Instant::now() < patience, "never came true: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+pub fn owner(name: &str) -> InstanceId {
+    InstanceId::parse(name).unwrap()
+}
+
+pub fn signer(name: &str) -> SignerId {
+    SignerId::parse(name).unwrap()
+}
+
+pub fn nonce(number: u64) -> Nonce {
+    Nonce::new(number).unwrap()
+}
+
+/// The hold number `n` of the test.
+pub const fn hold(n: u128) -> HoldId {
+    HoldId::from_u128(n)
+}
+
+pub fn batch(signer: &SignerId, owner: &InstanceId, token: Token, changes: Vec<Change>) -> Batch {
+    Batch {
+        signer: signer.clone(),
+        owner: owner.clone(),
+        token,
+        key: None,
+        policy: Some(Policy::default()),
+        changes,
+    }
+}
+
+/// A nonce granted for the first time, its hold numbered as the nonce.
+pub fn new_grant(number: u64, hold_ms: u64) -> Change {
+    Change::Grant { nonce: nonce(number), hold: hold(u128::from(number)), hold_ms, fills: None }
+}

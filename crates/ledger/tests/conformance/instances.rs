@@ -1,0 +1,43 @@
+//! Instances: written down at their start, alive as long as their lease.
+
+use domain::{InstanceId, Resource};
+use ledger::{Acquisition, NewInstance};
+
+use crate::bench::{Bench, LONG_MS, eventually, owner, signer};
+
+async fn joins(b: &Bench, id: &InstanceId, lease_ms: u64) {
+    let about = NewInstance {
+        id: id.clone(),
+        url: format!("http://{id}:7070"),
+        hostname: "host".to_owned(),
+        pid: 42,
+        version: "0.1.0".to_owned(),
+    };
+    b.ledger.register(&about).await.unwrap();
+    b.ledger.register(&about).await.expect("twice is once");
+    let taken = b.ledger.acquire(&Resource::instance(id), id, lease_ms).await.unwrap();
+    assert!(matches!(taken, Acquisition::Acquired { .. }));
+}
+
+pub async fn an_instance_lives_while_its_lease_does(b: Bench) {
+    let (a, gone) = (owner("a-1"), owner("gone-1"));
+    joins(&b, &a, LONG_MS).await;
+    joins(&b, &gone, 1).await;
+    b.acquired(&a, &signer("s"), LONG_MS).await;
+    eventually("the other is gone", async || b.ledger.live_instances().await.unwrap().len() == 1).await;
+    let live = b.ledger.live_instances().await.unwrap();
+    assert_eq!((live[0].about.id.clone(), live[0].resources), (a, 1));
+    assert_eq!(b.ledger.instance_url(&gone).await.unwrap().as_deref(), Some("http://gone-1:7070"));
+    assert_eq!(b.ledger.instance_url(&owner("never")).await.unwrap(), None);
+}
+
+pub async fn ended_instances_are_forgotten_after_their_time(b: Bench) {
+    let (a, gone) = (owner("a-1"), owner("gone-1"));
+    joins(&b, &a, LONG_MS).await;
+    joins(&b, &gone, 1).await;
+    assert_eq!(b.ledger.purge_instances(LONG_MS, 10).await.unwrap(), 0);
+    eventually("it is forgotten", async || b.ledger.purge_instances(1, 10).await.unwrap() == 1).await;
+    assert_eq!(b.ledger.lease(&Resource::instance(&gone)).await.unwrap(), None);
+    assert_eq!(b.ledger.instance_url(&gone).await.unwrap(), None);
+    assert_eq!(b.ledger.live_instances().await.unwrap()[0].about.id, a, "the living stay");
+}

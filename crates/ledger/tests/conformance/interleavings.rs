@@ -1,0 +1,228 @@
+//! What can go wrong only between the sessions of a server, step by step on a real PostgreSQL.
+//!
+//! A commit is stopped in its middle by a session that has inserted the same nonce and neither commits
+//! nor rolls back. What waits for whom is read from the server, not guessed from the time.
+
+use domain::{InstanceId, Resource, SignerId, Token};
+use ledger::{Acquisition, Renewal, Verdict};
+use sqlx::{Connection, PgConnection};
+use tokio::task::JoinHandle;
+
+use crate::bench::{Bench, LONG_MS, batch, eventually, new_grant, owner, signer};
+
+/// A session beside the ledger's own.
+async fn session(b: &Bench) -> PgConnection {
+    PgConnection::connect(&b.options.url).await.unwrap()
+}
+
+/// How many of the ledger's sessions wait for a lock now.
+async fn waiting(observer: &mut PgConnection) -> i64 {
+    sqlx::query_scalar(
+        "SELECT count(*) FROM pg_stat_activity
+         WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    )
+    .fetch_one(observer)
+    .await
+    .unwrap()
+}
+
+async fn until_waiting(b: &Bench, sessions: i64) {
+    let observer = tokio::sync::Mutex::new(session(b).await);
+    eventually("sessions wait for locks", async || waiting(&mut *observer.lock().await).await == sessions)
+        .await;
+}
+
+/// Lets nobody else insert the nonce until it is rolled back.
+async fn bar(b: &Bench, signer: &SignerId, nonce: i64) -> PgConnection {
+    let mut bar = session(b).await;
+    sqlx::query("BEGIN").execute(&mut bar).await.unwrap();
+    sqlx::query(
+        "INSERT INTO signer_nonce_allocation
+         VALUES ($1, $2, 'HELD', gen_random_uuid(), now(), NULL, 1, 'bar', now(), now())",
+    )
+    .bind(signer.as_str())
+    .bind(nonce)
+    .execute(&mut bar)
+    .await
+    .unwrap();
+    bar
+}
+
+async fn lift(mut bar: PgConnection) {
+    sqlx::query("ROLLBACK").execute(&mut bar).await.unwrap();
+}
+
+fn commits(b: &Bench, s: &SignerId, who: &InstanceId, token: Token) -> JoinHandle<ledger::Result<Verdict>> {
+    let (ledger, write) = (b.ledger.clone(), batch(s, who, token, vec![new_grant(0, LONG_MS)]));
+    tokio::spawn(async move { ledger.commit(write).await })
+}
+
+fn acquires(b: &Bench, s: &SignerId, who: &InstanceId) -> JoinHandle<Acquisition> {
+    let (ledger, resource, who) = (b.ledger.clone(), Resource::signer(s), who.clone());
+    tokio::spawn(async move { ledger.acquire(&resource, &who, LONG_MS).await.unwrap() })
+}
+
+async fn run_out(b: &Bench, s: &SignerId) {
+    let resource = Resource::signer(s);
+    eventually("the lease runs out", async || !b.ledger.lease(&resource).await.unwrap().unwrap().is_live())
+        .await;
+}
+
+/// Traps 2 and 3: the fence is a lock that a takeover waits for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_takeover_waits_for_a_fenced_write_and_its_load_sees_it() {
+    let b = Bench::postgres().await;
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, 50).await;
+    let bar = bar(&b, &s, 0).await;
+    let commit = commits(&b, &s, &a, token);
+    until_waiting(&b, 1).await;
+    run_out(&b, &s).await;
+    let takeover = acquires(&b, &s, &owner("b"));
+    // Either it waits, or it has got through: then what it loads must be all there will ever be.
+    tokio::select! {
+        () = until_waiting(&b, 2) => {}
+        () = eventually("the takeover got through", async || takeover.is_finished()) => {}
+    }
+    let got_through = takeover.is_finished();
+    let seen_early = b.last(&s).await;
+    lift(bar).await;
+    let verdict = commit.await.unwrap().unwrap();
+    assert!(matches!(takeover.await.unwrap(), Acquisition::Acquired { token, .. } if token == Token::new(2)));
+    assert!(matches!(verdict, Verdict::Committed { .. }), "{verdict:?}");
+    assert!(
+        !got_through,
+        "the new owner loaded {seen_early:?} while the old owner's write of 0 was still to come: {verdict:?}"
+    );
+    assert_eq!(b.last(&s).await, Some(0));
+}
+
+/// Trap 3: the lock does not stand in the way of renewals.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_does_not_wait_for_a_fenced_write() {
+    let b = Bench::postgres().await;
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, 10_000).await;
+    let bar = bar(&b, &s, 0).await;
+    let commit = commits(&b, &s, &a, token);
+    until_waiting(&b, 1).await;
+    let renewal = [Renewal { resource: Resource::signer(&s), token, lease_ms: LONG_MS }];
+    let renewed = b.ledger.renew(&a, &renewal).await.unwrap();
+    assert!(!commit.is_finished(), "the write was to be still under way");
+    assert_eq!(renewed, [Resource::signer(&s)], "passed over or put off because of a fenced write");
+    lift(bar).await;
+    assert!(matches!(commit.await.unwrap().unwrap(), Verdict::Committed { .. }));
+}
+
+/// Trap 4: a connection dies, its statement runs on, and the same owner begins anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_acquires_anew_waits_for_its_own_zombie() {
+    let b = Bench::postgres().await;
+    let (a, s) = (owner("a"), signer("s"));
+    b.acquired(&a, &s, LONG_MS).await;
+    // What is left in the server of a transaction whose client is gone.
+    let mut zombie = session(&b).await;
+    sqlx::query("BEGIN").execute(&mut zombie).await.unwrap();
+    let locked = sqlx::query(include_str!("../../sql/postgres/fence_lock.sql"))
+        .bind(vec![Resource::signer(&s).to_string()])
+        .bind(vec![1_i64])
+        .bind(a.as_str())
+        .fetch_all(&mut zombie)
+        .await
+        .unwrap();
+    assert_eq!(locked.len(), 1);
+    sqlx::query(
+        "INSERT INTO signer_nonce_allocation
+         VALUES ($1, 0, 'HELD', gen_random_uuid(), now(), NULL, 1, 'a', now(), now())",
+    )
+    .bind(s.as_str())
+    .execute(&mut zombie)
+    .await
+    .unwrap();
+    let anew = acquires(&b, &s, &a);
+    tokio::select! {
+        () = until_waiting(&b, 1) => {}
+        () = eventually("the acquire got through", async || anew.is_finished()) => {}
+    }
+    assert!(!anew.is_finished(), "the owner went on while its zombie could still commit");
+    sqlx::query("COMMIT").execute(&mut zombie).await.unwrap();
+    assert!(matches!(anew.await.unwrap(), Acquisition::Acquired { token, .. } if token == Token::new(2)));
+    assert_eq!(b.last(&s).await, Some(0), "what the zombie wrote is known before the next decision");
+    // And one that has not come to its lock yet never will.
+    assert_eq!(commits(&b, &s, &a, Token::new(1)).await.unwrap().unwrap(), Verdict::Fenced);
+}
+
+/// Why the load is a later statement: one that acquires and loads reads a snapshot from before it waited.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_after_the_acquire_sees_what_one_statement_for_both_misses() {
+    let b = Bench::postgres().await;
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, 50).await;
+    let bar = bar(&b, &s, 0).await;
+    let commit = commits(&b, &s, &a, token);
+    until_waiting(&b, 1).await;
+    run_out(&b, &s).await;
+    let mut other = session(&b).await;
+    let both = tokio::spawn(async move {
+        sqlx::query_as::<_, (i64, Option<i64>)>(
+            "WITH acquired AS (
+                 UPDATE lease SET owner = 'b', fencing_token = fencing_token + 1,
+                                  expires_at = clock_timestamp() + interval '1 minute'
+                 WHERE resource = 'signer:s' AND expires_at <= clock_timestamp()
+                 RETURNING fencing_token)
+             SELECT fencing_token, (SELECT max(nonce) FROM signer_nonce_allocation WHERE signer = 's')
+             FROM acquired",
+        )
+        .fetch_one(&mut other)
+        .await
+        .unwrap()
+    });
+    until_waiting(&b, 2).await;
+    lift(bar).await;
+    assert!(matches!(commit.await.unwrap().unwrap(), Verdict::Committed { .. }));
+    assert_eq!(both.await.unwrap(), (2, None), "the trap is gone from this server: the comment may go too");
+    assert_eq!(b.last(&s).await, Some(0));
+}
+
+/// A row that a takeover has locked is no verdict yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_meets_a_takeover_half_way_is_told_to_come_again() {
+    let b = Bench::postgres().await;
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    let mut takeover = session(&b).await;
+    sqlx::query("BEGIN").execute(&mut takeover).await.unwrap();
+    sqlx::query("UPDATE lease SET owner = 'b', fencing_token = fencing_token + 1")
+        .execute(&mut takeover)
+        .await
+        .unwrap();
+    assert_eq!(commits(&b, &s, &a, token).await.unwrap().unwrap(), Verdict::Again);
+    sqlx::query("ROLLBACK").execute(&mut takeover).await.unwrap();
+    assert!(matches!(commits(&b, &s, &a, token).await.unwrap().unwrap(), Verdict::Committed { .. }));
+}
+
+/// I9 begins here: a connection that is lost leaves an outcome that nobody knows, and it is said so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_lost_in_a_write_is_an_unknown_outcome() {
+    let b = Bench::postgres().await;
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    let bar = bar(&b, &s, 0).await;
+    let commit = commits(&b, &s, &a, token);
+    until_waiting(&b, 1).await;
+    let mut executioner = session(&b).await;
+    let ended: bool = sqlx::query_scalar(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+         WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    )
+    .fetch_one(&mut executioner)
+    .await
+    .unwrap();
+    assert!(ended);
+    let error = commit.await.unwrap().expect_err("its connection was lost");
+    assert!(error.may_have_written() && error.is_retryable(), "{error}");
+    lift(bar).await;
+    let anew = b.acquired(&a, &s, LONG_MS).await;
+    assert_eq!(b.last(&s).await, None);
+    assert!(matches!(commits(&b, &s, &a, anew).await.unwrap().unwrap(), Verdict::Committed { .. }));
+}

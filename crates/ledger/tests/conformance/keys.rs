@@ -1,0 +1,81 @@
+//! Idempotency keys: kept in the commit that they stand for, or not at all (I3).
+
+use domain::{IdempotencyKey, InstanceId, Token};
+use ledger::{GrantAnswer, KeyScope, NewKey, Verdict};
+
+use crate::bench::{Bench, LONG_MS, batch, eventually, hold, new_grant, nonce, owner, signer};
+
+fn key(name: &str, owner: &InstanceId, number: u64) -> NewKey {
+    NewKey {
+        scope: KeyScope { scope: "grant signer:s".to_owned(), key: IdempotencyKey::parse(name).unwrap() },
+        body_hash: [7; 32],
+        answer: GrantAnswer {
+            token: Token::new(1),
+            owner: owner.clone(),
+            grants: vec![(nonce(number), hold(u128::from(number)))],
+        },
+    }
+}
+
+pub async fn a_key_is_kept_with_its_batch_and_taken_afterwards(b: Bench) {
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    let first = key("k", &a, 0);
+    let mut write = batch(&s, &a, token, vec![new_grant(0, LONG_MS)]);
+    write.key = Some(first.clone());
+    b.commits(write).await;
+    let kept = b.ledger.kept_key(&first.scope).await.unwrap().unwrap();
+    assert_eq!((kept.body_hash, kept.answer), (first.body_hash, first.answer.clone()));
+    let mut again = batch(&s, &a, token, vec![new_grant(1, LONG_MS)]);
+    again.key = Some(key("k", &a, 1));
+    assert_eq!(b.ledger.commit(again).await.unwrap(), Verdict::KeyTaken);
+    assert_eq!(b.last(&s).await, Some(0), "nothing is written beside a taken key");
+    assert_eq!(b.ledger.kept_key(&first.scope).await.unwrap().unwrap().answer, first.answer);
+    let elsewhere = KeyScope { scope: "grant signer:other".to_owned(), ..first.scope };
+    assert_eq!(b.ledger.kept_key(&elsewhere).await.unwrap(), None);
+}
+
+pub async fn a_key_is_not_kept_with_a_batch_that_failed(b: Bench) {
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    b.commits(batch(&s, &a, token, vec![new_grant(0, LONG_MS)])).await;
+    let failed = key("k", &a, 0);
+    let mut write = batch(&s, &a, token, vec![new_grant(0, LONG_MS)]);
+    write.key = Some(failed.clone());
+    assert_eq!(b.ledger.commit(write).await.unwrap(), Verdict::Diverged);
+    assert_eq!(b.ledger.kept_key(&failed.scope).await.unwrap(), None);
+}
+
+pub async fn one_of_many_requests_under_one_key_is_written(b: Bench) {
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    let writes = (0..12).map(|number| {
+        let (ledger, mut write) = (b.ledger.clone(), batch(&s, &a, token, vec![new_grant(number, LONG_MS)]));
+        write.key = Some(key("k", &a, number));
+        tokio::spawn(async move { ledger.commit(write).await.unwrap() })
+    });
+    let mut committed = 0;
+    for write in writes.collect::<Vec<_>>() {
+        match write.await.unwrap() {
+            Verdict::Committed { .. } => committed += 1,
+            verdict => assert_eq!(verdict, Verdict::KeyTaken),
+        }
+    }
+    assert_eq!(committed, 1);
+    assert_eq!(b.ledger.signer(&s).await.unwrap().unwrap().held, 1);
+}
+
+pub async fn old_keys_are_purged_in_steps(b: Bench) {
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    for number in 0..5 {
+        let mut write = batch(&s, &a, token, vec![new_grant(number, LONG_MS)]);
+        write.key = Some(key(&format!("k{number}"), &a, number));
+        b.commits(write).await;
+    }
+    assert_eq!(b.ledger.purge_keys(LONG_MS, 100).await.unwrap(), 0, "young keys stay");
+    eventually("the keys are two milliseconds old", async || b.ledger.purge_keys(2, 3).await.unwrap() == 3)
+        .await;
+    assert_eq!(b.ledger.purge_keys(0, 3).await.unwrap(), 2);
+    assert_eq!(b.ledger.kept_key(&key("k4", &a, 4).scope).await.unwrap(), None);
+}

@@ -1,0 +1,171 @@
+//! Acquire, renew, release.
+
+use std::collections::BTreeSet;
+
+use domain::{Resource, ResourceKind, Token};
+use ledger::{Acquisition, LeaseFilter, Renewal};
+
+use crate::bench::{Bench, LONG_MS, eventually, owner, signer};
+
+pub async fn every_acquisition_raises_the_token(b: Bench) {
+    let (a, s) = (owner("a"), signer("s"));
+    for token in 1..=3 {
+        assert_eq!(b.acquired(&a, &s, LONG_MS).await, Token::new(token), "also for the same owner");
+    }
+}
+
+pub async fn a_live_lease_is_refused_with_owner_and_time_left(b: Bench) {
+    let (a, s) = (owner("a"), signer("s"));
+    b.acquired(&a, &s, LONG_MS).await;
+    let before = b.ledger.lease(&Resource::signer(&s)).await.unwrap().unwrap();
+    for _ in 0..3 {
+        let refused = b.ledger.acquire(&Resource::signer(&s), &owner("b"), LONG_MS).await.unwrap();
+        let Acquisition::Held { owner: holder, expires_in_ms } = refused else { panic!("{refused:?}") };
+        assert_eq!(holder, a);
+        assert!((1..=LONG_MS).contains(&expires_in_ms), "{expires_in_ms}");
+    }
+    let after = b.ledger.lease(&Resource::signer(&s)).await.unwrap().unwrap();
+    assert_eq!(
+        (after.token, after.renewed_at),
+        (before.token, before.renewed_at),
+        "a refusal changes nothing"
+    );
+}
+
+pub async fn a_lease_that_ran_out_is_taken_with_the_next_token(b: Bench) {
+    let s = signer("s");
+    assert_eq!(b.acquired(&owner("a"), &s, 20).await, Token::new(1));
+    assert_eq!(b.takes_over(&owner("b"), &s).await, Token::new(2));
+    let lease = b.ledger.lease(&Resource::signer(&s)).await.unwrap().unwrap();
+    assert_eq!(lease.owner, Some(owner("b")));
+    assert!(lease.is_live());
+}
+
+pub async fn a_release_keeps_the_token(b: Bench) {
+    let (a, s) = (owner("a"), signer("s"));
+    let resource = Resource::signer(&s);
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    assert!(b.ledger.release(&resource, &a, token).await.unwrap());
+    assert!(!b.ledger.release(&resource, &a, token).await.unwrap(), "twice is once");
+    let lease = b.ledger.lease(&resource).await.unwrap().unwrap();
+    assert_eq!((lease.owner.clone(), lease.token, lease.is_live()), (None, token, false));
+    assert_eq!(b.acquired(&owner("b"), &s, LONG_MS).await, Token::new(2));
+}
+
+pub async fn a_release_under_an_old_token_ends_nothing(b: Bench) {
+    let (a, s) = (owner("a"), signer("s"));
+    let old = b.acquired(&a, &s, LONG_MS).await;
+    b.acquired(&a, &s, LONG_MS).await;
+    assert!(!b.ledger.release(&Resource::signer(&s), &a, old).await.unwrap());
+    assert!(b.ledger.lease(&Resource::signer(&s)).await.unwrap().unwrap().is_live());
+}
+
+pub async fn one_of_many_first_askers_wins(b: Bench) {
+    let s = signer("s");
+    let asks = (0..16).map(|n| {
+        let (ledger, resource) = (b.ledger.clone(), Resource::signer(&s));
+        tokio::spawn(
+            async move { ledger.acquire(&resource, &owner(&format!("o{n}")), LONG_MS).await.unwrap() },
+        )
+    });
+    let mut winners = 0;
+    for ask in asks.collect::<Vec<_>>() {
+        match ask.await.unwrap() {
+            Acquisition::Acquired { token, .. } => {
+                assert_eq!(token, Token::new(1));
+                winners += 1;
+            }
+            Acquisition::Held { .. } => {}
+        }
+    }
+    assert_eq!(winners, 1);
+}
+
+fn renewal(name: &str, token: Token, lease_ms: u64) -> Renewal {
+    Renewal { resource: Resource::signer(&signer(name)), token, lease_ms }
+}
+
+pub async fn a_renewal_lengthens_and_leaves_the_token(b: Bench) {
+    let (a, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&a, &s, 10_000).await;
+    let renewed = b.ledger.renew(&a, &[renewal("s", token, LONG_MS)]).await.unwrap();
+    assert_eq!(renewed, [Resource::signer(&s)]);
+    let lease = b.ledger.lease(&Resource::signer(&s)).await.unwrap().unwrap();
+    assert_eq!(lease.token, token);
+    assert!(lease.expires_in_ms > 10_000 && lease.renewed_at >= lease.acquired_at);
+}
+
+pub async fn a_renewal_revives_a_lease_that_nobody_took(b: Bench) {
+    let (a, s) = (owner("a"), signer("s"));
+    let resource = Resource::signer(&s);
+    let token = b.acquired(&a, &s, 5).await;
+    eventually("the lease runs out", async || !b.ledger.lease(&resource).await.unwrap().unwrap().is_live())
+        .await;
+    assert_eq!(b.ledger.renew(&a, &[renewal("s", token, LONG_MS)]).await.unwrap().len(), 1);
+    assert!(b.ledger.lease(&resource).await.unwrap().unwrap().is_live());
+}
+
+pub async fn a_bulk_renewal_never_revives_a_released_lease(b: Bench) {
+    let a = owner("a");
+    let kept = b.acquired(&a, &signer("kept"), LONG_MS).await;
+    let released = b.acquired(&a, &signer("released"), LONG_MS).await;
+    let resource = Resource::signer(&signer("released"));
+    b.ledger.release(&resource, &a, released).await.unwrap();
+    let both = [renewal("kept", kept, LONG_MS), renewal("released", released, LONG_MS)];
+    let renewed = b.ledger.renew(&a, &both).await.unwrap();
+    assert_eq!(renewed, [Resource::signer(&signer("kept"))]);
+    let lease = b.ledger.lease(&resource).await.unwrap().unwrap();
+    assert!(lease.owner.is_none() && !lease.is_live(), "nobody would ever serve it: {lease:?}");
+}
+
+pub async fn a_renewal_under_an_old_token_or_name_does_nothing(b: Bench) {
+    let (a, s) = (owner("a"), signer("s"));
+    let old = b.acquired(&a, &s, LONG_MS).await;
+    let new = b.acquired(&a, &s, 10_000).await;
+    assert!(b.ledger.renew(&a, &[renewal("s", old, LONG_MS)]).await.unwrap().is_empty());
+    assert!(b.ledger.renew(&owner("b"), &[renewal("s", new, LONG_MS)]).await.unwrap().is_empty());
+    assert!(b.ledger.renew(&a, &[renewal("unheard-of", new, LONG_MS)]).await.unwrap().is_empty());
+    assert!(b.ledger.renew(&a, &[]).await.unwrap().is_empty());
+    assert!(b.ledger.lease(&Resource::signer(&s)).await.unwrap().unwrap().expires_in_ms <= 10_000);
+}
+
+pub async fn a_bulk_renewal_takes_a_thousand_and_answers_those_renewed(b: Bench) {
+    let a = owner("a");
+    let mut renewals = Vec::new();
+    for n in 0..40 {
+        let name = format!("s{n}");
+        let token = b.acquired(&a, &signer(&name), LONG_MS).await;
+        renewals.push(renewal(&name, token, LONG_MS));
+    }
+    for n in 40..1_000 {
+        renewals.push(renewal(&format!("missing{n}"), Token::new(1), LONG_MS));
+    }
+    let renewed: BTreeSet<_> = b.ledger.renew(&a, &renewals).await.unwrap().into_iter().collect();
+    assert_eq!(renewed, renewals[..40].iter().map(|r| r.resource.clone()).collect());
+}
+
+pub async fn leases_are_listed_by_kind_owner_and_cursor(b: Bench) {
+    for n in 0..5 {
+        let who = owner(if n % 2 == 0 { "even" } else { "odd" });
+        b.acquired(&who, &signer(&format!("s{n}")), LONG_MS).await;
+    }
+    let instance = Resource::instance(&owner("even"));
+    b.ledger.acquire(&instance, &owner("even"), LONG_MS).await.unwrap();
+    let listed = async |filter: LeaseFilter| {
+        let leases = b.ledger.leases(&filter).await.unwrap();
+        leases.into_iter().map(|lease| lease.resource.to_string()).collect::<Vec<_>>()
+    };
+    let all = LeaseFilter { limit: 100, ..LeaseFilter::default() };
+    assert_eq!(
+        listed(all.clone()).await,
+        ["instance:even", "signer:s0", "signer:s1", "signer:s2", "signer:s3", "signer:s4"]
+    );
+    let odd = LeaseFilter { owner: Some(owner("odd")), ..all.clone() };
+    assert_eq!(listed(odd).await, ["signer:s1", "signer:s3"]);
+    let signers = LeaseFilter { kind: Some(ResourceKind::Signer), limit: 2, ..all.clone() };
+    assert_eq!(listed(signers.clone()).await, ["signer:s0", "signer:s1"]);
+    let after = LeaseFilter { after: Some(Resource::signer(&signer("s1"))), ..signers };
+    assert_eq!(listed(after).await, ["signer:s2", "signer:s3"]);
+    let instances = LeaseFilter { kind: Some(ResourceKind::Instance), ..all };
+    assert_eq!(listed(instances).await, ["instance:even"]);
+}

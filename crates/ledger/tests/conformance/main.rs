@@ -1,0 +1,78 @@
+//! One suite for every ledger: each case is written once, against the traits, and run on SQLite and on
+//! PostgreSQL. What only a server can do wrong is in `interleavings`.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+mod bench;
+mod fence;
+mod instances;
+mod interleavings;
+mod keys;
+mod leases;
+mod nonces;
+mod opening;
+
+/// Runs every case on every ledger. A case is an async function that takes a [`bench::Bench`].
+macro_rules! on_every_ledger {
+    ($($room:ident: $($case:ident),+;)+) => {
+        mod sqlite {
+            $(mod $room { $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $case() { crate::$room::$case(crate::bench::Bench::sqlite().await).await; }
+            )+ })+
+        }
+        mod postgres {
+            $(mod $room { $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $case() { crate::$room::$case(crate::bench::Bench::postgres().await).await; }
+            )+ })+
+        }
+    };
+}
+
+on_every_ledger! {
+    leases:
+        every_acquisition_raises_the_token,
+        a_live_lease_is_refused_with_owner_and_time_left,
+        a_lease_that_ran_out_is_taken_with_the_next_token,
+        a_release_keeps_the_token,
+        a_release_under_an_old_token_ends_nothing,
+        one_of_many_first_askers_wins,
+        a_renewal_lengthens_and_leaves_the_token,
+        a_renewal_revives_a_lease_that_nobody_took,
+        a_bulk_renewal_never_revives_a_released_lease,
+        a_renewal_under_an_old_token_or_name_does_nothing,
+        a_bulk_renewal_takes_a_thousand_and_answers_those_renewed,
+        leases_are_listed_by_kind_owner_and_cursor;
+    fence:
+        stale_owner_cannot_insert_an_untouched_nonce,
+        stale_owner_cannot_change_a_nonce,
+        stale_owner_cannot_set_a_policy_or_keep_a_key,
+        a_released_tenure_cannot_write,
+        nobody_writes_without_a_lease,
+        a_successor_sees_all_that_its_predecessors_committed;
+    nonces:
+        a_grant_is_loaded_by_the_next_owner,
+        a_batch_with_one_wrong_row_writes_nothing,
+        settlements_move_rows_and_keep_the_hold,
+        a_hold_expires_only_when_the_database_says_so,
+        holes_come_lowest_first_and_say_whether_there_are_more,
+        a_policy_is_kept_whole,
+        signers_are_counted_and_listed,
+        nonces_are_listed_by_state_and_cursor,
+        overdue_signers_are_those_without_a_live_owner,
+        a_thousand_nonces_fit_one_batch,
+        odd_but_legal_texts_survive;
+    keys:
+        a_key_is_kept_with_its_batch_and_taken_afterwards,
+        a_key_is_not_kept_with_a_batch_that_failed,
+        one_of_many_requests_under_one_key_is_written,
+        old_keys_are_purged_in_steps;
+    instances:
+        an_instance_lives_while_its_lease_does,
+        ended_instances_are_forgotten_after_their_time;
+    opening:
+        the_ledger_is_found_again_as_it_was_left,
+        a_newer_database_is_refused,
+        durable_settings_raise_no_warning;
+}

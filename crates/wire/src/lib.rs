@@ -1,0 +1,21 @@
+//! The shapes that cross HTTP: what goes in, what comes out, and the table of refusals.
+//!
+//! What lives here: serde structs and enums with their documentation (which the OpenAPI document
+//! shows), the limits a caller can run into, and [`problem::Code`]. What must never: a decision, I/O,
+//! a type of another room. Both sides use it, the daemon and the client library.
+//!
+//! Requests refuse unknown fields, repeated fields, `null` where it has no meaning, arrays in place of
+//! objects, and numbers that are not whole; each with a text that says what would be right. Answers
+//! may grow fields, so readers of answers ignore what they do not know.
+
+pub mod cluster;
+pub mod health;
+pub mod leases;
+pub mod limits;
+mod list;
+pub mod nonces;
+pub mod problem;
+mod strict;
+
+pub use list::List;
+pub use problem::{Code, Problem};

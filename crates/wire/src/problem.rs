@@ -1,0 +1,234 @@
+//! Refusals: one table of stable codes, and the body that carries them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::health::Check;
+use crate::strict::words;
+
+/// The media type of every refusal.
+pub const MEDIA_TYPE: &str = "application/problem+json";
+
+words! {
+    /// What kind of refusal it is. Stable: programs branch on it.
+    pub enum Code {
+        /// Something in the request is wrong; `detail` says what, and what would be right.
+        Invalid = "invalid",
+        /// No bearer token, or an unknown one.
+        Unauthorized = "unauthorized",
+        /// A good token without the needed scope.
+        Forbidden = "forbidden",
+        /// No such thing.
+        NotFound = "not_found",
+        /// This path does not take this method; `Allow` says which it takes.
+        MethodNotAllowed = "method_not_allowed",
+        /// The hold is not the nonce's last one.
+        StaleHold = "stale_hold",
+        /// The hold is the nonce's last one, but the nonce is CONSUMED already, or with another `tx_hash`.
+        AlreadySettled = "already_settled",
+        /// It contradicts what is.
+        Conflict = "conflict",
+        /// The body is longer than this daemon takes.
+        TooLarge = "too_large",
+        /// The body is not `application/json`.
+        UnsupportedMediaType = "unsupported_media_type",
+        /// The idempotency key was used for another request.
+        KeyReused = "key_reused",
+        /// The signer's window has no room.
+        WindowFull = "window_full",
+        /// Too many requests are waiting.
+        Overloaded = "overloaded",
+        /// A defect of the daemon, counted and logged under the request id.
+        Internal = "internal",
+        /// Another instance has the lease: `owner`, `owner_url`, `expires_in_ms`.
+        LeaseHeld = "lease_held",
+        /// The ledger did not answer in time. Whether anything was written is not known; asking again
+        /// (a grant under the same idempotency key) is safe.
+        LedgerUnavailable = "ledger_unavailable",
+        /// This instance is stopping.
+        Draining = "draining",
+        /// The lease was taken over while the request was served; nothing was written.
+        Fenced = "fenced",
+        /// There are no numbers left.
+        Exhausted = "exhausted",
+    }
+}
+
+impl Code {
+    /// The HTTP status that goes with it.
+    #[must_use]
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::Invalid => 400,
+            Self::Unauthorized => 401,
+            Self::Forbidden => 403,
+            Self::NotFound => 404,
+            Self::MethodNotAllowed => 405,
+            Self::StaleHold | Self::AlreadySettled | Self::Conflict => 409,
+            Self::TooLarge => 413,
+            Self::UnsupportedMediaType => 415,
+            Self::KeyReused => 422,
+            Self::WindowFull | Self::Overloaded => 429,
+            Self::Internal => 500,
+            Self::LeaseHeld | Self::LedgerUnavailable | Self::Draining | Self::Fenced | Self::Exhausted => {
+                503
+            }
+        }
+    }
+
+    /// A short text for people, the same for every occurrence.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Invalid => "The request is not valid",
+            Self::Unauthorized => "A valid bearer token is needed",
+            Self::Forbidden => "The token lacks the scope for this",
+            Self::NotFound => "There is no such thing",
+            Self::MethodNotAllowed => "The path does not take this method",
+            Self::StaleHold => "The hold is not the nonce's last one",
+            Self::AlreadySettled => "The nonce is settled already",
+            Self::Conflict => "The request contradicts what is",
+            Self::TooLarge => "The body is too large",
+            Self::UnsupportedMediaType => "The body must be application/json",
+            Self::KeyReused => "The idempotency key was used for another request",
+            Self::WindowFull => "The signer's window is full",
+            Self::Overloaded => "Too many requests are waiting",
+            Self::Internal => "A defect of the daemon",
+            Self::LeaseHeld => "Another instance holds the lease",
+            Self::LedgerUnavailable => "The ledger did not answer in time",
+            Self::Draining => "This instance is stopping",
+            Self::Fenced => "The lease was taken over",
+            Self::Exhausted => "There are no numbers left",
+        }
+    }
+
+    /// Whether the same request may succeed later without anybody changing anything. Such refusals
+    /// carry `Retry-After` and `retry_after_ms`.
+    #[must_use]
+    pub const fn is_retryable(self) -> bool {
+        match self {
+            Self::WindowFull
+            | Self::Overloaded
+            | Self::LeaseHeld
+            | Self::LedgerUnavailable
+            | Self::Draining
+            | Self::Fenced => true,
+            Self::Invalid
+            | Self::Unauthorized
+            | Self::Forbidden
+            | Self::NotFound
+            | Self::MethodNotAllowed
+            | Self::StaleHold
+            | Self::AlreadySettled
+            | Self::Conflict
+            | Self::TooLarge
+            | Self::UnsupportedMediaType
+            | Self::KeyReused
+            | Self::Internal
+            | Self::Exhausted => false,
+        }
+    }
+
+    /// Reads the word that travels.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|code| code.as_str() == text)
+    }
+}
+
+/// Why a request is refused. Nothing changed, except where the code says that this is not known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Problem {
+    /// `urn:fencepost:problem:<code>`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// A short text for people, the same for every occurrence of the code.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What was wrong this time, and what would be right.
+    pub detail: String,
+    /// The stable code. A text, since newer daemons may know more: see [`Problem::known_code`].
+    #[schema(value_type = Code)]
+    pub code: String,
+    /// The request's id, as in the header `X-Request-Id` and in the log.
+    #[serde(default)]
+    pub request_id: String,
+    /// After how long to try again, in milliseconds; on retryable refusals only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    /// `lease_held`: the instance that has the lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// `lease_held`: where that instance is reached, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner_url: Option<String>,
+    /// `lease_held`: how long the lease still runs, in milliseconds. It may be let go earlier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_ms: Option<u64>,
+    /// `window_full`: how many nonces are HELD or QUARANTINED now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<u64>,
+    /// `window_full`: how many may be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_in_flight: Option<u64>,
+    /// `conflict` of a policy: where the signer's numbering begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_nonce: Option<u64>,
+    /// What `/readyz` looked at, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checks: Option<BTreeMap<String, Check>>,
+}
+
+impl Problem {
+    /// A problem of this code, with nothing beside the detail.
+    #[must_use]
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self {
+            kind: format!("urn:fencepost:problem:{code}"),
+            title: code.title().to_owned(),
+            status: code.status(),
+            detail: detail.into(),
+            code: code.as_str().to_owned(),
+            request_id: String::new(),
+            retry_after_ms: None,
+            owner: None,
+            owner_url: None,
+            expires_in_ms: None,
+            in_flight: None,
+            max_in_flight: None,
+            first_nonce: None,
+            checks: None,
+        }
+    }
+
+    /// The code, if this version knows it.
+    #[must_use]
+    pub fn known_code(&self) -> Option<Code> {
+        Code::parse(&self.code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_read_back_what_they_print_and_have_error_statuses() {
+        for &code in Code::ALL {
+            assert_eq!(Code::parse(code.as_str()), Some(code));
+            assert!((400..=503).contains(&code.status()), "{code}");
+            assert!(!code.is_retryable() || matches!(code.status(), 429 | 503), "{code}");
+        }
+        assert_eq!(Code::parse("no_such_code"), None);
+    }
+
+    #[test]
+    fn a_problem_of_a_newer_daemon_can_be_read() {
+        let text = r#"{"type":"t","title":"t","status":409,"detail":"d","code":"not_owner","extra":1}"#;
+        let problem: Problem = serde_json::from_str(text).unwrap();
+        assert_eq!((problem.known_code(), problem.code.as_str()), (None, "not_owner"));
+    }
+}

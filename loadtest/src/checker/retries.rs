@@ -1,0 +1,109 @@
+//! Attempts of one grant under one key: one answer, until its holds moved on.
+
+use super::evidence::{Attempts, Evidence};
+use super::{Rule, SLACK_US, Violation, accuse};
+use crate::history::{Asked, Granted, Outcome, Told};
+
+pub(super) fn check(evidence: &Evidence<'_>, found: &mut Vec<Violation>) {
+    for grant in &evidence.attempts {
+        same_answer(grant, found);
+        stale_is_true(evidence, grant, found);
+        dead_is_stale(evidence, grant, found);
+    }
+}
+
+fn same_answer(grant: &Attempts<'_>, found: &mut Vec<Violation>) {
+    let name = |grants: &[Granted]| -> Vec<(u64, String)> {
+        grants.iter().map(|one| (one.nonce, one.hold.clone())).collect()
+    };
+    let Some((_, first)) = grant.grants() else { return };
+    let first = name(first);
+    let mut nonces: Vec<u64> = first.iter().map(|(nonce, _)| *nonce).collect();
+    nonces.sort_unstable();
+    nonces.dedup();
+    if nonces.len() as u64 != grant.count {
+        accuse(
+            found,
+            Rule::ContractKept,
+            format!("{}: asked for {} nonces, got {first:?}", grant.signer, grant.count),
+        );
+    }
+    let mut stale_at = None;
+    for record in &grant.records {
+        match &record.told {
+            Told::Granted { grants, .. } => {
+                if name(grants) != first {
+                    accuse(
+                        found,
+                        Rule::RetryAnswersTheSame,
+                        format!("{:?}: first {first:?}, then {:?}", record.asked, name(grants)),
+                    );
+                }
+                if stale_at.is_some_and(|stale| record.sent_us > stale) {
+                    accuse(
+                        found,
+                        Rule::RetryAnswersTheSame,
+                        format!("{:?} was stale, then granted", record.asked),
+                    );
+                }
+            }
+            Told::Refused { code, .. } if code == "stale_hold" => {
+                stale_at = Some(stale_at.map_or(record.ended_us, |at: u64| at.min(record.ended_us)));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// `stale_hold` is an answer only to a retry, and only when a hold may have moved on by then.
+fn stale_is_true(evidence: &Evidence<'_>, grant: &Attempts<'_>, found: &mut Vec<Violation>) {
+    for (index, record) in grant.records.iter().enumerate() {
+        if !matches!(&record.told, Told::Refused { code, .. } if code == "stale_hold") {
+            continue;
+        }
+        let keyed = matches!(&record.asked, Asked::Grant { key: Some(_), .. });
+        let may_be = match grant.grants() {
+            None => record.ended_us + SLACK_US >= grant.first_sent_us() + grant.hold_ms * 1_000,
+            Some((_, grants)) => grants.iter().any(|one| {
+                let hold = &evidence.holds[&(grant.signer, one.nonce, one.hold.as_str())];
+                let settled = hold.settles.iter().any(|settle| settle.sent_us < record.ended_us);
+                settled || hold.expires_us <= record.ended_us
+            }),
+        };
+        if index == 0 || !keyed || !may_be {
+            accuse(
+                found,
+                Rule::LiveHoldServes,
+                format!(
+                    "{:?} was called stale at {} µs, yet nothing moved on",
+                    record.asked, record.ended_us
+                ),
+            );
+        }
+    }
+}
+
+/// A replay never hands out a hold that is over: it may be somebody else's nonce by now.
+fn dead_is_stale(evidence: &Evidence<'_>, grant: &Attempts<'_>, found: &mut Vec<Violation>) {
+    for record in &grant.records {
+        let Told::Granted { grants, .. } = &record.told else { continue };
+        for one in grants {
+            let hold = &evidence.holds[&(grant.signer, one.nonce, one.hold.as_str())];
+            // Granted by `answered_us` at the latest, so run out by then.
+            let ran_out = hold.answered_us + hold.hold_ms * 1_000 + SLACK_US;
+            let let_go = hold.first_done(Outcome::NeverSent).map(|settle| settle.ended_us);
+            if record.sent_us > ran_out || let_go.is_some_and(|at| record.sent_us > at) {
+                accuse(
+                    found,
+                    Rule::RetryAnswersTheSame,
+                    format!(
+                        "{:?} sent at {} µs was given {}, which was over",
+                        record.asked,
+                        record.sent_us,
+                        hold.name()
+                    ),
+                );
+            }
+        }
+    }
+}

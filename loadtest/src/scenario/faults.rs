@@ -1,0 +1,270 @@
+//! Does every promise hold while instances are killed and frozen and the database crashes?
+//!
+//! Clients spray requests over the instances, retry what they got no answer to, forget some holds,
+//! and remember everything. A schedule of faults runs beside them. When all is healed, the checker
+//! judges.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Serialize;
+
+use crate::caller::Caller;
+use crate::checker::{self, Violation};
+use crate::faults::{Fault, Recipe};
+use crate::fleet::Fleet;
+use crate::history::{Asked, History, Record, TokenSeen, Told};
+use crate::http::Client;
+use crate::{report, tables};
+
+/// What is to be run.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Decides faults and requests (not their interleaving, which the machine decides).
+    pub seed: u64,
+    /// How many faults.
+    pub faults: usize,
+    /// How many instances.
+    pub instances: usize,
+    /// How many clients.
+    pub clients: usize,
+    /// How many signers; the first two get half of the requests.
+    pub signers: usize,
+    /// Mean time from one fault to the next.
+    pub mean_gap: Duration,
+    /// Length of a signer's lease.
+    pub lease: Duration,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            seed: rand::random(),
+            faults: 10,
+            instances: 3,
+            clients: 8,
+            signers: 8,
+            mean_gap: Duration::from_millis(2_000),
+            lease: Duration::from_millis(1_000),
+        }
+    }
+}
+
+/// What was done, and what the judge found.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The seed, to run it again.
+    pub seed: u64,
+    /// How long the clients ran, in seconds.
+    pub seconds: f64,
+    /// Faults by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Requests by what came of them.
+    pub requests: BTreeMap<String, u64>,
+    /// Rows by status, at the end.
+    pub rows: BTreeMap<String, u64>,
+    /// Lease tokens looked at while it ran.
+    pub tokens_seen: usize,
+    /// From the last fault's end until every instance granted for every signer, in milliseconds.
+    pub healed_ms: u64,
+    /// Broken promises. Empty is what we want.
+    pub violations: Vec<String>,
+}
+
+impl Report {
+    /// The report as a table for people.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut lines = vec![
+            ("seed".to_owned(), self.seed.to_string()),
+            ("seconds".to_owned(), format!("{:.1}", self.seconds)),
+        ];
+        lines.extend(self.faults.iter().map(|(kind, count)| (format!("faults: {kind}"), count.to_string())));
+        lines.extend(
+            self.requests.iter().map(|(what, count)| (format!("requests: {what}"), count.to_string())),
+        );
+        lines.extend(self.rows.iter().map(|(status, count)| (format!("rows: {status}"), count.to_string())));
+        lines.push(("lease tokens looked at".to_owned(), self.tokens_seen.to_string()));
+        lines.push(("healed after, ms".to_owned(), self.healed_ms.to_string()));
+        lines.push(("broken promises".to_owned(), self.violations.len().to_string()));
+        let mut text = report::two_columns(&lines);
+        for violation in self.violations.iter().take(20) {
+            text.push_str(&format!("\n  {violation}"));
+        }
+        text
+    }
+}
+
+/// Runs the plan; `step` is called after each fault.
+///
+/// # Errors
+/// Something does not start, or does not heal. Broken promises are in the report, not here.
+pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
+    let lease_ms = plan.lease.as_millis().to_string();
+    let fleet =
+        Fleet::start(plan.instances, |setup| setup.env("FENCEPOST__LEASE__SIGNER_MS", &lease_ms)).await?;
+    let fleet = Arc::new(fleet);
+    let history = Arc::new(History::default());
+    let stop = Arc::new(AtomicBool::new(false));
+    let signers: Arc<[String]> =
+        (0..plan.signers).map(|index| format!("eip155:31337:0x{index:040x}")).collect::<Vec<_>>().into();
+
+    let watching = tokio::spawn(watch_tokens(Arc::clone(&fleet), Arc::clone(&stop)));
+    let mut clients = Vec::new();
+    for number in 0..plan.clients {
+        let caller = Caller::new(number, plan.seed, fleet.urls(), &signers, Arc::clone(&history))?;
+        clients.push(tokio::spawn(caller.run(Arc::clone(&stop))));
+    }
+    let began = Instant::now();
+    let outcome = hurt(plan, &fleet, step).await;
+    let healing = Instant::now();
+    let client = Client::new(Duration::from_secs(10))?;
+    let healed = match &outcome {
+        Ok(_) => heal(&fleet, &client, &history, &signers).await,
+        Err(_) => Ok(()),
+    };
+    let healed_ms = healing.elapsed().as_millis() as u64;
+    stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.await?;
+    }
+    let tokens = watching.await?;
+    let faults = outcome?;
+    healed?;
+    let seconds = began.elapsed().as_secs_f64();
+
+    let tables = settle_down(&fleet, &client).await?;
+    let records = history.records();
+    let mut violations: Vec<String> =
+        checker::check(&records, &tokens, &tables).iter().map(Violation::to_string).collect();
+    violations.extend(fleet.defects_logged().await);
+    let mut rows = BTreeMap::new();
+    for row in &tables.rows {
+        *rows.entry(row.status.clone()).or_default() += 1;
+    }
+    let requests = count(&records);
+    Ok(Report {
+        seed: plan.seed,
+        seconds,
+        faults,
+        requests,
+        rows,
+        tokens_seen: tokens.len(),
+        healed_ms,
+        violations,
+    })
+}
+
+/// Carries out the schedule. Faults overlap where one outlasts the gap to the next.
+async fn hurt(plan: &Plan, fleet: &Arc<Fleet>, step: impl Fn(&Fault)) -> Result<BTreeMap<&'static str, u64>> {
+    let recipe = Recipe {
+        seed: plan.seed,
+        faults: plan.faults,
+        instances: plan.instances,
+        mean_gap: plan.mean_gap,
+        lease: plan.lease,
+    };
+    let mut done = BTreeMap::new();
+    let mut running = tokio::task::JoinSet::new();
+    // One crash of the database at a time, and in their order.
+    let database = Arc::new(tokio::sync::Mutex::new(()));
+    for next in recipe.schedule() {
+        tokio::time::sleep(next.after).await;
+        let (fleet, database) = (Arc::clone(fleet), Arc::clone(&database));
+        running.spawn(async move {
+            match next.fault {
+                Fault::Kill { instance, down } => fleet.kill_and_restart(instance, down).await,
+                Fault::Pause { instance, length } => fleet.pause(instance, length).await,
+                Fault::RestartDatabase { down } => {
+                    let _one_at_a_time = database.lock().await;
+                    fleet.restart_database(down).await
+                }
+            }
+            .with_context(|| format!("{:?}", next.fault))
+        });
+        let kind = match next.fault {
+            Fault::Kill { .. } => "instance killed",
+            Fault::Pause { .. } => "instance paused",
+            Fault::RestartDatabase { .. } => "PostgreSQL crashed",
+        };
+        *done.entry(kind).or_default() += 1;
+        step(&next.fault);
+        while let Some(ended) = running.try_join_next() {
+            ended??;
+        }
+    }
+    while let Some(ended) = running.join_next().await {
+        ended??;
+    }
+    Ok(done)
+}
+
+/// Everything is up again: every instance must grant for every signer, by itself and soon.
+async fn heal(fleet: &Fleet, client: &Client, history: &History, signers: &[String]) -> Result<()> {
+    let limit = Duration::from_secs(20);
+    fleet.all_ready(client, limit).await?;
+    let give_up = Instant::now() + limit;
+    for url in fleet.urls() {
+        for signer in signers {
+            let asked = Asked::Grant { signer: signer.clone(), count: 1, hold_ms: 60_000, key: None };
+            loop {
+                let told = client.ask(history, usize::MAX, url, &asked).await;
+                if told.is_success() {
+                    break;
+                }
+                ensure!(
+                    Instant::now() < give_up,
+                    "{url} does not grant for {signer} after {limit:?}: {told:?}"
+                );
+                tokio::time::sleep(Duration::from_millis(30)).await;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Waits until no overdue hold is left (nobody is forgotten) and reads the tables.
+async fn settle_down(fleet: &Fleet, client: &Client) -> Result<checker::Tables> {
+    let give_up = Instant::now() + Duration::from_secs(20);
+    loop {
+        let overdue = tables::overdue(fleet.database())?;
+        if overdue == 0 {
+            break;
+        }
+        ensure!(Instant::now() < give_up, "{overdue} holds that ran out are still HELD after 20 s");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    tables::read(fleet.database(), client, &fleet.urls()[0]).await
+}
+
+async fn watch_tokens(fleet: Arc<Fleet>, stop: Arc<AtomicBool>) -> Vec<TokenSeen> {
+    let mut seen = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let fleet = Arc::clone(&fleet);
+        let read = tokio::task::spawn_blocking(move || tables::tokens(fleet.database())).await;
+        // While the database is away there is nothing to see.
+        if let Ok(Ok(tokens)) = read {
+            seen.extend(tokens);
+        }
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    }
+    seen
+}
+
+fn count(records: &[Record]) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for record in records {
+        let what = match &record.told {
+            Told::Granted { .. } => "granted".to_owned(),
+            Told::Settled(_) => "settled".to_owned(),
+            Told::Refused { code, .. } => format!("refused {code}"),
+            Told::Unknown { .. } => "no answer".to_owned(),
+            Told::Malformed { status, .. } => format!("malformed {status}"),
+        };
+        *counts.entry(what).or_default() += 1;
+    }
+    counts
+}

@@ -1,0 +1,23 @@
+//! Private servers for tests and load: PostgreSQL, Redis and a development chain, each on a free
+//! port of 127.0.0.1 with its files in a temporary directory, gone when dropped.
+//!
+//! Nothing here touches a server that was running before.
+
+mod anvil;
+mod postgres;
+mod redis;
+
+use std::path::PathBuf;
+
+pub use anvil::Anvil;
+pub use postgres::{Database, Postgres, URL_VARIABLE as POSTGRES_URL_VARIABLE};
+pub use redis::{Redis, URL_VARIABLE as REDIS_URL_VARIABLE};
+
+/// The first file called `program` in the directories of `PATH`.
+fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,324 @@
+//! A private PostgreSQL with `fsync` on, and fresh databases on it.
+//!
+//! PostgreSQL refuses to run as root. When the harness is root the server runs as the user
+//! `postgres`, who then owns the data directory.
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use tempfile::TempDir;
+
+use crate::ports;
+use crate::process::{Launch, Process, tail};
+
+/// Where tests look for a server that somebody else started for the whole run: a superuser's URL.
+pub const URL_VARIABLE: &str = "FENCEPOST_TEST_POSTGRES_URL";
+
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// A private server, stopped and removed on drop.
+#[derive(Debug)]
+pub struct Postgres {
+    // Before `dir`: the server ends before its files go.
+    running: Mutex<Option<Process>>,
+    dir: TempDir,
+    port: u16,
+    tools: Tools,
+}
+
+/// One database on a server.
+#[derive(Clone, Debug)]
+pub struct Database {
+    url: String,
+    psql: PathBuf,
+    /// Keeps a server of this process's own alive; `None` where somebody else runs it.
+    _server: Option<Arc<Postgres>>,
+}
+
+#[derive(Clone, Debug)]
+struct Tools {
+    bin: PathBuf,
+    /// User and group ids to run as; `None` is "as we are".
+    run_as: Option<(u32, u32)>,
+}
+
+impl Postgres {
+    /// Makes a data directory and starts a server on it.
+    ///
+    /// # Errors
+    /// PostgreSQL is not installed, or does not start within a minute; its log is in the message.
+    pub fn start() -> Result<Self> {
+        let tools = Tools::find()?;
+        let dir = TempDir::with_prefix("fencepost-postgres-")?;
+        if let Some((user, group)) = tools.run_as {
+            chown(dir.path(), Some(user), Some(group))?;
+        }
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700))?;
+        let data = dir.path().join("data");
+        let made = tools
+            .command("initdb")
+            .args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"])
+            .arg("--pgdata")
+            .arg(&data)
+            .current_dir(dir.path())
+            .output()?;
+        succeed("initdb", &made)?;
+        let server = Self { running: Mutex::new(None), dir, port: ports::free()?, tools };
+        server.boot()?;
+        Ok(server)
+    }
+
+    /// The URL of a database on this server, for its superuser.
+    #[must_use]
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// Makes an empty database on this server.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub fn database(self: &Arc<Self>) -> Result<Database> {
+        let psql = self.tools.bin.join("psql");
+        Database::create(&self.url("postgres"), psql, Some(Arc::clone(self)))
+    }
+
+    /// Stops without a checkpoint, as a crash does (`pg_ctl stop -m immediate`): transactions in
+    /// flight are gone, what was committed is recovered from the log at the next start.
+    ///
+    /// # Errors
+    /// `pg_ctl` fails.
+    pub fn stop_immediate(&self) -> Result<()> {
+        let stopped = self
+            .tools
+            .command("pg_ctl")
+            .args(["stop", "-m", "immediate", "-w", "-t", "30", "-D"])
+            .arg(self.data())
+            .current_dir(self.dir.path())
+            .output()?;
+        succeed("pg_ctl stop -m immediate", &stopped)?;
+        self.forget();
+        Ok(())
+    }
+
+    /// Kills the postmaster with SIGKILL; the other server processes notice and end.
+    pub fn kill(&self) {
+        self.forget();
+    }
+
+    /// Starts the stopped server again on the same port and files, and waits until it answers.
+    ///
+    /// # Errors
+    /// It does not start within a minute; its log is in the message.
+    pub fn boot(&self) -> Result<()> {
+        let give_up = Instant::now() + START_LIMIT;
+        loop {
+            // Backends of a killed predecessor may need a moment to end; the new server then says that
+            // its files are in use and exits.
+            let mut postgres = Command::new(self.tools.bin.join("postgres"));
+            postgres
+                .arg("-D")
+                .arg(self.data())
+                .arg("-p")
+                .arg(self.port.to_string())
+                .current_dir(self.dir.path());
+            for setting in [
+                "listen_addresses=127.0.0.1",
+                "unix_socket_directories=",
+                "fsync=on",
+                "synchronous_commit=on",
+                "max_connections=200",
+                "shared_buffers=64MB",
+                "autovacuum_naptime=5s",
+                "log_min_messages=warning",
+            ] {
+                postgres.args(["-c", setting]);
+            }
+            // SIGQUIT is "stop at once" to PostgreSQL, and unlike SIGKILL lets it tidy its shared memory.
+            let log = self.log();
+            let (process, _) = Process::spawn(&Launch {
+                program: &postgres,
+                death: "QUIT",
+                run_as: self.tools.run_as,
+                stdout: &log,
+                stderr: &log,
+                wanted: |_| false,
+            })?;
+            while process.exited().is_none() {
+                if self.answers() {
+                    *self.running.lock().expect("no holder of this lock panics") = Some(process);
+                    return Ok(());
+                }
+                if Instant::now() > give_up {
+                    bail!("PostgreSQL does not answer:\n{}", tail(&self.log(), 2_000));
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            if Instant::now() > give_up {
+                bail!("PostgreSQL does not start:\n{}", tail(&self.log(), 2_000));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn answers(&self) -> bool {
+        self.tools
+            .command("psql")
+            .args(["-XAtqc", "select 1", &self.url("postgres")])
+            .current_dir(self.dir.path())
+            .output()
+            .is_ok_and(|said| said.status.success())
+    }
+
+    fn forget(&self) {
+        let process = self.running.lock().expect("no holder of this lock panics").take();
+        drop(process);
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.dir.path().join("server.log")
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if self.stop_immediate().is_err() {
+            self.forget();
+        }
+    }
+}
+
+impl Database {
+    /// An empty database on the server that serves the whole test run (named by
+    /// `FENCEPOST_TEST_POSTGRES_URL`), or else on one that all tests of this process share and that
+    /// ends with the last of them.
+    ///
+    /// # Errors
+    /// No server can be started or reached. A missing PostgreSQL is an error, never a skip.
+    pub fn fresh() -> Result<Self> {
+        static SHARED: Mutex<Weak<Postgres>> = Mutex::new(Weak::new());
+        if let Ok(url) = std::env::var(URL_VARIABLE) {
+            return Self::create(&url, Tools::find()?.bin.join("psql"), None);
+        }
+        let server = {
+            let mut shared =
+                SHARED.lock().map_err(|_| anyhow::anyhow!("the shared PostgreSQL did not start"))?;
+            match shared.upgrade() {
+                Some(server) => server,
+                None => {
+                    let server = Arc::new(Postgres::start()?);
+                    *shared = Arc::downgrade(&server);
+                    server
+                }
+            }
+        };
+        server.database()
+    }
+
+    fn create(server_url: &str, psql: PathBuf, server: Option<Arc<Postgres>>) -> Result<Self> {
+        let name = format!("t{:016x}", rand::random::<u64>());
+        run_psql(&psql, server_url, &format!("create database {name} template template0"))?;
+        let (base, _) = server_url.rsplit_once('/').context("a PostgreSQL URL names a database")?;
+        Ok(Self { url: format!("{base}/{name}"), psql, _server: server })
+    }
+
+    /// The URL of this database.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Runs statements through `psql`; each row of the answer is a list of its columns' texts.
+    ///
+    /// # Errors
+    /// The server cannot be reached or refuses a statement.
+    pub fn query(&self, sql: &str) -> Result<Vec<Vec<String>>> {
+        let text = run_psql(&self.psql, &self.url, sql)?;
+        Ok(text.lines().map(|line| line.split('\u{1f}').map(str::to_owned).collect()).collect())
+    }
+}
+
+fn run_psql(psql: &Path, url: &str, sql: &str) -> Result<String> {
+    let said = Command::new(psql)
+        .args(["-XAtq", "-F", "\u{1f}", "-v", "ON_ERROR_STOP=1", "-c", sql, url])
+        .env("PGCONNECT_TIMEOUT", "10")
+        .stdin(Stdio::null())
+        .output()?;
+    succeed("psql", &said)?;
+    Ok(String::from_utf8(said.stdout)?)
+}
+
+impl Tools {
+    fn find() -> Result<Self> {
+        Ok(Self { bin: Self::bin()?, run_as: Self::other_user()? })
+    }
+
+    /// Debian keeps the server's programs out of PATH, one directory per version; the newest wins.
+    fn bin() -> Result<PathBuf> {
+        let mut versions: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| {
+                let version = entry.file_name().to_str()?.parse().ok()?;
+                Some((version, entry.path().join("bin")))
+            })
+            .filter(|(_, bin)| bin.join("initdb").is_file())
+            .collect();
+        versions.sort();
+        if let Some((_, bin)) = versions.pop() {
+            return Ok(bin);
+        }
+        let initdb = super::on_path("initdb")
+            .context("PostgreSQL's server is not installed (tests/install does it)")?;
+        Ok(initdb.parent().context("a file has a directory")?.to_owned())
+    }
+
+    fn other_user() -> Result<Option<(u32, u32)>> {
+        if id(&["-u"])? != 0 {
+            return Ok(None);
+        }
+        let user = id(&["-u", "postgres"]).context("as root, PostgreSQL runs as the user postgres")?;
+        Ok(Some((user, id(&["-g", "postgres"])?)))
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let program = self.bin.join(program);
+        match self.run_as {
+            None => Command::new(program),
+            Some((user, group)) => {
+                let mut command = Command::new("setpriv");
+                command
+                    .arg(format!("--reuid={user}"))
+                    .arg(format!("--regid={group}"))
+                    .args(["--clear-groups", "--"])
+                    .arg(program);
+                command
+            }
+        }
+    }
+}
+
+fn id(args: &[&str]) -> Result<u32> {
+    let said = Command::new("id").args(args).output()?;
+    ensure!(said.status.success(), "id {}: no such user", args.join(" "));
+    Ok(String::from_utf8(said.stdout)?.trim().parse()?)
+}
+
+fn succeed(what: &str, said: &Output) -> Result<()> {
+    ensure!(
+        said.status.success(),
+        "{what} failed: {}{}",
+        String::from_utf8_lossy(&said.stdout),
+        String::from_utf8_lossy(&said.stderr)
+    );
+    Ok(())
+}

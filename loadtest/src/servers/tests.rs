@@ -1,0 +1,45 @@
+//! The private servers themselves: fresh databases, a crash survived, nothing left behind.
+
+use std::sync::Arc;
+
+use super::*;
+
+#[test]
+fn a_database_survives_a_crash_of_its_server_and_others_do_not_see_it() {
+    let server = Arc::new(Postgres::start().unwrap());
+    let (one, other) = (server.database().unwrap(), server.database().unwrap());
+    one.query("create table kept (word text); insert into kept values ('here\tand there'), (null)").unwrap();
+    server.stop_immediate().unwrap();
+    assert!(one.query("select 1").is_err(), "it is stopped");
+    server.boot().unwrap();
+    assert_eq!(one.query("select word from kept order by word").unwrap(), [["here\tand there"], [""]]);
+    assert!(other.query("select * from kept").is_err());
+    assert_eq!(one.query("show fsync").unwrap(), [["on"]]);
+    server.kill();
+    server.boot().unwrap();
+    assert_eq!(one.query("select count(*) from kept").unwrap(), [["2"]]);
+}
+
+#[tokio::test]
+async fn the_chain_counts_what_it_mined_and_refuses_a_nonce_twice() {
+    let chain = Anvil::start().await.unwrap();
+    let account = &chain.accounts().await.unwrap()[3];
+    let ahead = chain.send(account, 1).await.unwrap();
+    let first = chain.send(account, 0).await.unwrap();
+    let again = chain.send(account, 0).await.unwrap_err();
+    while chain.mined(account).await.unwrap() < 2 {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert!(chain.succeeded(&ahead).await.unwrap() && chain.succeeded(&first).await.unwrap(), "{again:#}");
+    let late = chain.send(account, 1).await.unwrap_err();
+    assert!(format!("{late:#}").contains("nonce too low"), "{late:#}");
+}
+
+#[test]
+fn redis_starts_and_is_gone_when_dropped() {
+    let redis = Redis::start().unwrap();
+    let address = redis.url().replace("redis://", "").replace('/', "");
+    assert!(std::net::TcpStream::connect(&address).is_ok());
+    drop(redis);
+    assert!(std::net::TcpStream::connect(&address).is_err());
+}

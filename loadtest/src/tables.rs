@@ -1,0 +1,119 @@
+//! Reads what is to be judged: the tables through `psql`, past the daemon, and the daemon's own
+//! lists beside them.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::checker::{NonceRow, Tables};
+use crate::history::TokenSeen;
+use crate::http::Client;
+use crate::servers::Database;
+
+/// All nonce rows, by signer and nonce.
+///
+/// # Errors
+/// The database does not answer, or a row has another shape.
+pub fn nonce_rows(database: &Database) -> Result<Vec<NonceRow>> {
+    let rows = database.query(
+        "select signer, nonce, status, hold, coalesce(tx_hash, '') from signer_nonce_allocation order by signer, nonce",
+    )?;
+    rows.into_iter()
+        .map(|columns| {
+            let [signer, nonce, status, hold, tx_hash] = <[String; 5]>::try_from(columns)
+                .map_err(|other| anyhow::anyhow!("a row of five: {other:?}"))?;
+            let tx_hash = (!tx_hash.is_empty()).then_some(tx_hash);
+            Ok(NonceRow { signer, nonce: nonce.parse()?, status, hold, tx_hash })
+        })
+        .collect()
+}
+
+/// The fencing tokens of all leases.
+///
+/// # Errors
+/// The database does not answer.
+pub fn tokens(database: &Database) -> Result<Vec<TokenSeen>> {
+    let rows = database.query("select resource, fencing_token from lease")?;
+    rows.into_iter()
+        .map(|columns| {
+            let [resource, token] = <[String; 2]>::try_from(columns)
+                .map_err(|other| anyhow::anyhow!("a row of two: {other:?}"))?;
+            Ok(TokenSeen { resource, token: token.parse()? })
+        })
+        .collect()
+}
+
+/// How many holds ran out but are still `HELD`.
+///
+/// # Errors
+/// The database does not answer.
+pub fn overdue(database: &Database) -> Result<u64> {
+    let rows = database.query(
+        "select count(*) from signer_nonce_allocation where status = 'HELD' and held_until < clock_timestamp()",
+    )?;
+    Ok(rows.first().and_then(|row| row.first()).context("a count")?.parse()?)
+}
+
+/// The rows of one signer as the instance at `base` lists them.
+///
+/// # Errors
+/// The list does not come, or an item lacks a field.
+pub async fn listed(client: &Client, base: &str, signer: &str) -> Result<Vec<NonceRow>> {
+    let items = client.list(&format!("{base}/v1/signers/{signer}/nonces")).await?;
+    let mut rows = items.iter().map(|item| row_of(signer, item)).collect::<Result<Vec<_>>>()?;
+    rows.sort_by_key(|row| row.nonce);
+    Ok(rows)
+}
+
+fn row_of(signer: &str, item: &Value) -> Result<NonceRow> {
+    let text = |name: &str| item[name].as_str().map(str::to_owned);
+    let read = || {
+        Some(NonceRow {
+            signer: signer.to_owned(),
+            nonce: item["nonce"].as_u64()?,
+            status: text("status")?,
+            hold: text("hold")?,
+            tx_hash: text("tx_hash"),
+        })
+    };
+    read().with_context(|| format!("an item of the list of nonces: {item}"))
+}
+
+/// What a single instance tells about these signers, for ledgers into which nobody else can look.
+///
+/// # Errors
+/// It does not answer, or an answer has another shape.
+pub async fn told(client: &Client, base: &str, signers: &[String]) -> Result<Tables> {
+    let mut tables = Tables::default();
+    for signer in signers {
+        tables.rows.extend(listed(client, base, signer).await?);
+        let shown = client.get(&format!("{base}/v1/signers/{signer}")).await?;
+        let next = shown["next_nonce"].as_u64().context("next_nonce is a number")?;
+        tables.next_nonce.insert(signer.clone(), next);
+    }
+    Ok(tables)
+}
+
+/// Everything at rest: the rows by `psql`, each signer's `next_nonce` by the daemon.
+///
+/// # Errors
+/// Something does not answer, rows keep changing, or the daemon's lists differ from the table.
+pub async fn read(database: &Database, client: &Client, base: &str) -> Result<Tables> {
+    // A hold may run out between two reads; then everything is read again.
+    for _ in 0..10 {
+        let rows = nonce_rows(database)?;
+        let signers: BTreeSet<String> = rows.iter().map(|row| row.signer.clone()).collect();
+        let told = told(client, base, &signers.into_iter().collect::<Vec<_>>()).await?;
+        if nonce_rows(database)? != rows {
+            continue;
+        }
+        for (row, told) in rows.iter().zip(&told.rows) {
+            ensure!(row == told, "the list tells {told:?}, the table has {row:?}");
+        }
+        let (ours, theirs) = (rows.len(), told.rows.len());
+        ensure!(ours == theirs, "the lists tell {theirs} nonces, the table has {ours}");
+        return Ok(told);
+    }
+    bail!("the rows keep changing, ten reads long")
+}

@@ -1,0 +1,174 @@
+//! The protocol holds in every run within the bounds, and each trap, reopened, breaks it. What must never live here is
+//! a limit on depth, states or time: a search that did not finish proves nothing.
+
+use std::collections::BTreeSet;
+
+use std::time::Instant;
+
+use model::{Bounds, LeaseModel, Protocol, State, Step, Trap};
+use stateright::{Checker, Expectation, HasDiscoveries, Model, Path};
+
+/// Threads per search; each test runs one.
+const THREADS: usize = 2;
+
+/// Two instances, and one of every accident.
+const ACCIDENTS: Bounds =
+    Bounds { instances: 2, acquisitions: 3, writes: 3, lost_connections: 1, unheard_acquires: 1, crashes: 1 };
+
+/// Two instances, and a lease that goes there and back again.
+const THERE_AND_BACK: Bounds = Bounds { acquisitions: 4, unheard_acquires: 0, crashes: 0, ..ACCIDENTS };
+
+/// Three instances, each of which can be owner once.
+const THREE: Bounds = Bounds { instances: 3, unheard_acquires: 0, crashes: 0, ..ACCIDENTS };
+
+/// Two instances, of which the first may pause and the second take over. Nothing else goes wrong.
+const ONE_TAKEOVER: Bounds =
+    Bounds { instances: 2, acquisitions: 2, writes: 2, lost_connections: 0, unheard_acquires: 0, crashes: 0 };
+
+/// One instance that has nobody to fear but itself, and loses one connection.
+const ALONE: Bounds = Bounds { instances: 1, lost_connections: 1, ..ONE_TAKEOVER };
+
+/// Searches every run and holds all properties against each moment of it.
+#[track_caller]
+fn holds_in_every_run(bounds: Bounds) {
+    let started = Instant::now();
+    let checker =
+        LeaseModel { protocol: Protocol::sound(), bounds }.checker().threads(THREADS).spawn_bfs().join();
+    println!(
+        "{} unique states, {} reached, the farthest after {} steps, in {:?}",
+        checker.unique_state_count(),
+        checker.state_count(),
+        checker.max_depth() - 1,
+        started.elapsed(),
+    );
+    assert!(checker.is_done(), "the search did not visit every state");
+    checker.assert_properties();
+}
+
+/// Searches for each promise that the open trap must break until it is broken, and prints how. With the trap shut the
+/// same search must visit every state and find none of them broken.
+#[track_caller]
+fn is_caught(trap: Trap, bounds: Bounds) {
+    let shut = LeaseModel { protocol: Protocol::sound(), bounds };
+    let checker = shut.checker().threads(THREADS).spawn_bfs().join();
+    assert!(checker.is_done(), "the search did not visit every state");
+    for name in trap.breaks() {
+        checker.assert_no_discovery(name);
+    }
+
+    let open = LeaseModel { protocol: trap.reopened(), bounds };
+    for name in trap.breaks() {
+        let checker = open
+            .checker()
+            .threads(THREADS)
+            .finish_when(HasDiscoveries::AnyOf(BTreeSet::from([*name])))
+            .spawn_bfs()
+            .join();
+        let Some(path) = checker.discovery(name) else {
+            panic!("{trap:?} is open, and yet {name}");
+        };
+        let steps = steps_until_broken(&open, name, path);
+        println!("{trap:?}: not any more after {} steps: {name}", steps.len());
+        for step in steps {
+            println!("    {step:?}");
+        }
+    }
+}
+
+/// The steps of a path up to the first moment that breaks the property; the checker may report a later one.
+fn steps_until_broken(model: &LeaseModel, name: &'static str, path: Path<State, Step>) -> Vec<Step> {
+    let property = model.property(name);
+    path.into_vec()
+        .into_iter()
+        .take_while(|(state, _)| (property.condition)(model, state))
+        .filter_map(|(_, step)| step)
+        .collect()
+}
+
+#[test]
+fn two_instances_keep_every_promise_through_every_accident() {
+    holds_in_every_run(ACCIDENTS);
+}
+
+#[test]
+fn two_instances_keep_every_promise_while_the_lease_goes_there_and_back() {
+    holds_in_every_run(THERE_AND_BACK);
+}
+
+#[test]
+fn three_instances_keep_every_promise() {
+    holds_in_every_run(THREE);
+}
+
+#[test]
+fn every_promise_is_broken_by_some_trap() {
+    for property in model::properties::all() {
+        let is_promise = property.expectation == Expectation::Always;
+        let mut traps = Trap::ALL.into_iter();
+        assert!(
+            !is_promise || traps.any(|trap| trap.breaks().contains(&property.name)),
+            "nothing shows that this could fail: {}",
+            property.name
+        );
+    }
+}
+
+#[test]
+fn a_token_on_the_data_row_only_is_no_fence() {
+    is_caught(Trap::TokenOnDataRowOnly, ONE_TAKEOVER);
+}
+
+#[test]
+fn a_lease_compared_but_not_locked_is_no_fence() {
+    is_caught(Trap::LeaseComparedNotLocked, ONE_TAKEOVER);
+}
+
+#[test]
+fn a_lock_for_share_holds_up_renewals() {
+    is_caught(Trap::LockBlocksRenewal, ALONE);
+}
+
+#[test]
+fn a_key_share_lock_without_the_unique_key_lets_a_takeover_pass() {
+    is_caught(Trap::LockLetsTakeoverPass, ONE_TAKEOVER);
+}
+
+#[test]
+fn acquiring_ones_own_lease_at_the_same_token_passes_ones_own_zombie() {
+    is_caught(Trap::OwnAcquireKeepsToken, ALONE);
+}
+
+#[test]
+fn a_load_without_an_acquire_misses_ones_own_zombie() {
+    is_caught(Trap::LoadWithoutAcquireAfterUnknown, ALONE);
+}
+
+#[test]
+fn an_unknown_commit_is_not_a_failure() {
+    is_caught(Trap::UnknownTakenForFailed, ALONE);
+}
+
+#[test]
+fn an_unknown_commit_is_not_a_success() {
+    is_caught(Trap::UnknownTakenForDone, ALONE);
+}
+
+#[test]
+fn a_renewal_by_owner_revives_a_released_lease() {
+    is_caught(Trap::RenewalByOwner, ALONE);
+}
+
+#[test]
+fn a_release_that_keeps_the_owner_is_undone_by_a_late_renewal() {
+    is_caught(Trap::ReleaseKeepsOwner, ALONE);
+}
+
+#[test]
+fn acquiring_and_loading_in_one_statement_misses_what_the_acquire_waited_for() {
+    is_caught(Trap::LoadInAcquireStatement, ONE_TAKEOVER);
+}
+
+#[test]
+fn a_stable_owner_name_lets_a_process_write_with_its_predecessors_token() {
+    is_caught(Trap::StableOwnerName, ONE_TAKEOVER);
+}

@@ -1,0 +1,63 @@
+//! `fencepost migrate` and `fencepost check-config`, and wrong usage.
+
+use std::path::Path;
+use std::time::Duration;
+
+use loadtest::instance::{Ended, Setup};
+use loadtest::ports;
+use loadtest::servers::Database;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+async fn run(setup: Setup) -> Ended {
+    setup.run_to_end(LIMIT).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn migrate_makes_the_tables_and_can_be_repeated() {
+    let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
+    for _ in 0..2 {
+        let ended = run(Setup::command("migrate").database(database.url())).await;
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    }
+    let rows = database.query("select count(*) from lease").unwrap();
+    assert_eq!(rows, [["0"]]);
+
+    let dir = tempfile::tempdir().unwrap();
+    let ended = run(Setup::command("migrate").dir(dir.path())).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(dir.path().join("fencepost-data/ledger.db").is_file());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn migrate_on_a_server_that_is_not_there_ends_with_69() {
+    let nobody = format!("postgres://127.0.0.1:{}/x", ports::free().unwrap());
+    let setup = Setup::command("migrate").database(&nobody);
+    let ended = run(setup.env("FENCEPOST__LEDGER__CONNECT_TIMEOUT_MS", "300")).await;
+    assert_eq!(ended.code, Some(69), "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn check_config_takes_the_commented_example_and_refuses_nonsense() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/fencepost.toml");
+    let ended = run(Setup::command("check-config").arg("--config").arg(example.to_str().unwrap())).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+
+    let ended = run(Setup::command("check-config").env("FENCEPOST__LEASE__SIGNER_MS", "1")).await;
+    assert_eq!(ended.code, Some(78), "{}", ended.stderr);
+    let said = format!("{}{}", ended.stdout, ended.stderr);
+    assert!(said.contains("lease.signer_ms") && said.contains("1000 to 300000"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_usage_ends_with_2() {
+    for setup in [
+        Setup::command("serve").arg("--no-such-option"),
+        Setup::command("no-such-command"),
+        Setup::command("nonce").arg("grant"),
+    ] {
+        let ended = run(setup).await;
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(!ended.stderr.is_empty());
+    }
+}

@@ -1,0 +1,66 @@
+//! Black-box tests: the real `fencepost`, as processes, on a real PostgreSQL or a SQLite file.
+//!
+//! One binary with a module per question. Nothing here may use a crate of the daemon: what cannot be
+//! seen from outside is not tested here.
+
+#![expect(clippy::unwrap_used, reason = "all of this is test code, its helper functions too")]
+
+mod chain;
+mod commands;
+mod faults;
+mod idempotency;
+mod restart;
+mod shutdown;
+mod startup;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use loadtest::caller::Caller;
+use loadtest::history::History;
+use loadtest::http::Client;
+
+/// A client that waits long enough for any answer.
+fn patient() -> Client {
+    Client::new(Duration::from_secs(15)).unwrap()
+}
+
+/// Clients at work beside a test, and what they remember.
+struct Load {
+    history: Arc<History>,
+    signers: Arc<[String]>,
+    stop: Arc<AtomicBool>,
+    callers: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Load {
+    fn start(clients: usize, urls: &[String]) -> Self {
+        let signers: Arc<[String]> = (0..4).map(|signer| format!("load-{signer}")).collect::<Vec<_>>().into();
+        let mut load = Self { history: Arc::default(), signers, stop: Arc::default(), callers: Vec::new() };
+        for number in 0..clients {
+            let caller = Caller::new(number, 0, urls, &load.signers, Arc::clone(&load.history)).unwrap();
+            load.callers.push(tokio::spawn(caller.run(Arc::clone(&load.stop))));
+        }
+        load
+    }
+
+    /// Waits until so many more requests were answered 2xx.
+    async fn successes(&self, more: usize) {
+        let count = || self.history.records().iter().filter(|record| record.told.is_success()).count();
+        let enough = count() + more;
+        let wait = async {
+            while count() < enough {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), wait).await.expect("requests are answered");
+    }
+
+    async fn stop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for caller in self.callers.drain(..) {
+            caller.await.unwrap();
+        }
+    }
+}

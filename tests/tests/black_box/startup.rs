@@ -1,0 +1,172 @@
+//! From the command line to the ready line, or to an exit code that says why not.
+
+use std::time::{Duration, Instant};
+
+use loadtest::fleet::Fleet;
+use loadtest::instance::{Ended, Ready, Setup};
+use loadtest::ports;
+use loadtest::process::Signal;
+use loadtest::servers::Database;
+
+use crate::patient;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+async fn database() -> Database {
+    tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap()
+}
+
+/// The refusal is a code and a message that has all these words.
+fn assert_refused(ended: &Ended, code: i32, words: &[&str]) {
+    assert_eq!(ended.code, Some(code), "{}", ended.stderr);
+    for word in words {
+        assert!(ended.stderr.contains(word), "{word:?} is not in: {}", ended.stderr);
+    }
+    assert_eq!(ended.stdout, "", "nothing was ready");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn serve_with_nothing_said_runs_on_sqlite_in_its_directory() {
+    let listen = format!("127.0.0.1:{}", ports::free().unwrap());
+    let instance = Setup::bare().env("FENCEPOST_LISTEN", &listen).start().await.unwrap();
+    let ready = instance.ready();
+    assert_eq!(ready.url, format!("http://{listen}"));
+    assert_eq!(ready.ledger, "sqlite");
+    assert!(instance.dir().join("fencepost-data/ledger.db").is_file());
+    let lines: Vec<String> = instance.stdout().lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), 1, "one line goes to standard output, logs do not: {lines:?}");
+    assert_eq!(&Ready::parse(&lines[0]).unwrap(), ready);
+    let granted =
+        patient().request("POST", &format!("{}/v1/signers/a/nonces", ready.url), None, None).await.unwrap();
+    assert_eq!(
+        (granted.status, &granted.body["owner"]),
+        (201, &ready.instance.as_str().into()),
+        "{}",
+        granted.text
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_option_beats_the_environment_beats_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let address = |port: u16| format!("127.0.0.1:{port}");
+    let [by_file, by_variable, by_option] = [(); 3].map(|()| address(ports::free().unwrap()));
+    let file = dir.path().join("fencepost.toml");
+    std::fs::write(&file, format!("[server]\nlisten = \"{by_file}\"\n")).unwrap();
+    let setup = || Setup::bare().arg("--config").arg(file.to_str().unwrap());
+    let url = |address: &str| format!("http://{address}");
+    assert_eq!(setup().start().await.unwrap().url(), url(&by_file));
+    let setup = || setup().env("FENCEPOST_LISTEN", &by_variable);
+    assert_eq!(setup().start().await.unwrap().url(), url(&by_variable));
+    assert_eq!(setup().arg("--listen").arg(&by_option).start().await.unwrap().url(), url(&by_option));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_daemon_on_the_same_sqlite_file_is_refused_with_the_first_ones_pid() {
+    let first = Setup::basic().unwrap().start().await.unwrap();
+    let second = Setup::basic().unwrap().dir(first.dir()).run_to_end(LIMIT).await.unwrap();
+    assert!(matches!(second.code, Some(code) if code != 0), "{second:?}");
+    let pid = first.process().pid().to_string();
+    assert!(second.stderr.contains(&pid), "pid {pid} is not in: {}", second.stderr);
+    assert!(!second.stdout.contains("ready"));
+    patient().get(&format!("{}/readyz", first.url())).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_that_cannot_be_meant_stops_the_start_with_78() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let unknown = file("unknown.toml", "[lease]\nsignor_ms = 15000\n");
+    let range = file("range.toml", "[lease]\nsigner_ms = 12\n");
+    let broken = file("broken.toml", "[lease\n");
+    let kind = file("kind.toml", "[lease]\nsigner_ms = \"long\"\n");
+    let setup = || Setup::basic().unwrap();
+    let cases: Vec<(Setup, &[&str])> = vec![
+        (setup().arg("--config").arg(&unknown), &["lease.signor_ms", "15000", "signer_ms"]),
+        (setup().arg("--config").arg(&range), &["lease.signer_ms", "12", "1000 to 300000"]),
+        (setup().arg("--config").arg(&kind), &["lease.signer_ms", "long"]),
+        (setup().arg("--config").arg(&broken), &["broken.toml"]),
+        (setup().arg("--config").arg("nowhere.toml"), &["nowhere.toml"]),
+        (setup().env("FENCEPOST__LEASE__SIGNER_MS", "0"), &["lease.signer_ms", "0", "1000 to 300000"]),
+        (setup().env("FENCEPOST__LEASE__LENGTH", "7"), &["lease.length", "7"]),
+        (setup().env("FENCEPOST__NOWHERE__KEY", "7"), &["nowhere.key", "7"]),
+        (Setup::bare().arg("--listen").arg("somewhere"), &["server.listen", "somewhere"]),
+        (setup().arg("--database-url").arg("mysql://x/y"), &["ledger.url", "mysql", "postgres://"]),
+    ];
+    for (setup, words) in cases {
+        assert_refused(&setup.run_to_end(LIMIT).await.unwrap(), 78, words);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_tokens_only_loopback_is_served() {
+    for address in ["0.0.0.0:0", "[::]:0", "10.1.2.3:7070"] {
+        let ended = Setup::bare().arg("--listen").arg(address).run_to_end(LIMIT).await.unwrap();
+        assert_refused(&ended, 78, &["server.listen", address, "auth.tokens"]);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("fencepost.toml");
+    let tokens = "[[auth.tokens]]\nname = \"t\"\ntoken = \"s3cret\"\nscopes = [\"submit\"]\n";
+    std::fs::write(&file, tokens).unwrap();
+    let listen = format!("0.0.0.0:{}", ports::free().unwrap());
+    let setup = Setup::bare().arg("--listen").arg(&listen).arg("--config").arg(file.to_str().unwrap());
+    let instance = setup.start().await.unwrap();
+    assert!(!instance.whole_log().contains("s3cret"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_that_is_taken_stops_the_start() {
+    let first = Setup::basic().unwrap().start().await.unwrap();
+    let address = first.url().strip_prefix("http://").unwrap();
+    let ended = Setup::bare().arg("--listen").arg(address).run_to_end(LIMIT).await.unwrap();
+    assert!(matches!(ended.code, Some(code) if code != 0), "{ended:?}");
+    assert!(ended.stderr.contains(address), "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_postgresql_that_cannot_be_reached_ends_the_start_with_69() {
+    let nobody = format!("postgres://fencepost:hunter2@127.0.0.1:{}/x", ports::free().unwrap());
+    let setup = Setup::basic().unwrap().database(&nobody).env("FENCEPOST__LEDGER__CONNECT_TIMEOUT_MS", "700");
+    let began = Instant::now();
+    let ended = setup.run_to_end(LIMIT).await.unwrap();
+    assert_refused(&ended, 69, &["127.0.0.1"]);
+    assert!(began.elapsed() >= Duration::from_millis(650), "it is waited for: {:?}", began.elapsed());
+    assert!(!ended.stderr.contains("hunter2"), "a password was logged: {}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_instances_starting_at_once_on_an_empty_database_migrate_it_safely() {
+    let fleet = Fleet::on(database().await, 4, |setup| setup).await.unwrap();
+    fleet.all_ready(&patient(), LIMIT).await.unwrap();
+    let cluster = patient().get(&format!("{}/v1/cluster", fleet.urls()[0])).await.unwrap();
+    let mut names = Vec::new();
+    for index in 0..4 {
+        names.push(fleet.instance(index).await.ready().instance.clone());
+    }
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 4, "every incarnation has a name of its own: {cluster}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_newer_than_the_binary_is_refused() {
+    let database = database().await;
+    let setup = || Setup::basic().unwrap().database(database.url());
+    let mut instance = setup().start().await.unwrap();
+    instance.end_by(Signal::Terminate, LIMIT).await.unwrap();
+    database
+        .query(
+            "insert into _sqlx_migrations (version, description, success, checksum, execution_time) \
+             values (999999, 'of the future', true, '\\x00', 0)",
+        )
+        .unwrap();
+    for setup in [setup(), Setup::command("migrate").database(database.url())] {
+        let ended = setup.run_to_end(LIMIT).await.unwrap();
+        assert!(matches!(ended.code, Some(code) if code != 0), "{ended:?}");
+        assert!(ended.stderr.contains("newer") && ended.stderr.contains("999999"), "{}", ended.stderr);
+    }
+}
