@@ -58,11 +58,16 @@ impl Client {
     /// [`crate::Error`] when none was looked at; a settlement that is refused by itself is an item of
     /// the answer.
     pub async fn settle(&self, signer: &str, settlements: Vec<Settlement>) -> Result<Vec<SettlementResult>> {
+        let asked = settlements.len();
         let request = SettlementsRequest { settlements };
         let path = ["v1", "signers", signer, "settlements"];
         let answer =
             self.call::<_, SettlementsAnswer>(&Call::with_body(Method::POST, &path, &request)).await?;
-        Ok(answer.body.results)
+        let results = answer.body.results;
+        if results.len() != asked {
+            return Err(self.strange(format!("{} answers to {asked} settlements", results.len())));
+        }
+        Ok(results)
     }
 
     /// Says that a held nonce was used.

@@ -142,6 +142,12 @@ impl Client {
         }
     }
 
+    /// An answer that can be read and cannot be right.
+    pub(crate) fn strange(&self, reason: String) -> Error {
+        let url = shown(&self.bases[self.current.load(Ordering::Relaxed)]);
+        Error::Unexpected { url, status: 200, reason }
+    }
+
     /// Goes on to the next base URL, unless another call did. `false` when there is only one.
     fn rotate(&self, from: usize) -> bool {
         let next = (from + 1) % self.bases.len();

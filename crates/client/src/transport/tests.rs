@@ -199,6 +199,19 @@ async fn answers_of_strangers_are_told_as_such() {
     assert!(matches!(error, Error::Unexpected { status: 302, .. }), "{error:?}");
 }
 
+#[tokio::test]
+async fn settlements_without_an_answer_each_are_not_taken_for_done() {
+    let server = StandIn::playing(vec![Act::Answer(200, "", r#"{"results":[]}"#.to_owned())]).await;
+    let settlement = wire::nonces::Settlement {
+        nonce: 1,
+        hold: "h".to_owned(),
+        outcome: wire::nonces::Outcome::Unknown,
+        tx_hash: None,
+    };
+    let error = client(&[&server]).settle("s", vec![settlement]).await.unwrap_err();
+    assert!(matches!(error, Error::Unexpected { status: 200, .. }), "{error:?}");
+}
+
 #[test]
 fn urls_tokens_and_names_that_cannot_work_are_refused_before_anything_is_sent() {
     for url in ["127.0.0.1:7070", "ftp://h", "http://", "http://u:hunter2@h", "http://h/?x=1"] {

@@ -11,7 +11,7 @@ use crate::{logging, serve};
 /// A configuration that is refused, or a ledger that cannot be brought up to date.
 pub async fn run(command: Migrate) -> Result<(), Failure> {
     let options = Options { database_url: command.database_url, ..Options::default() };
-    let config = Sources::of_process(command.config, options).load()?.config;
+    let config = Sources::of_process(command.config, options).load_without_listening()?.config;
     logging::start(&config.log)?;
     ledger::migrate(&serve::ledger_options(&config)).await?;
     println!("the ledger at {} is up to date", config::redact::url(&config.ledger.url));

@@ -91,12 +91,11 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
 
 /// The answer to the only settlement of a request: a refusal of it is a refusal of the command.
 fn sole(results: Vec<SettlementResult>) -> Result<SettlementResult, Error> {
-    match results.into_iter().next() {
-        Some(SettlementResult::Refused { code, detail, .. }) => {
+    match results.into_iter().next().expect("the client sees to it that there is an answer for each") {
+        SettlementResult::Refused { code, detail, .. } => {
             Err(Error::Refused(Box::new(Problem::new(code, detail))))
         }
-        Some(settled) => Ok(settled),
-        None => Err(Error::Unusable("the daemon answered none of the settlements".to_owned())),
+        settled @ SettlementResult::Settled { .. } => Ok(settled),
     }
 }
 

@@ -98,7 +98,7 @@ pub(super) fn allowed(key: &str) -> String {
 }
 
 /// Checks what ranges alone cannot: texts, tokens, and relations between values.
-pub(super) fn check(loaded: &Loaded) -> Vec<Problem> {
+pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
     let config = &loaded.config;
     let mut problems = Vec::new();
     let mut text = |key: &str, value: &str, fits: bool| {
@@ -129,7 +129,9 @@ pub(super) fn check(loaded: &Loaded) -> Vec<Problem> {
     text("log.format", &config.log.format, l::LOG_FORMATS.contains(&config.log.format.as_str()));
     text("log.filter", &config.log.filter, is_filter(&config.log.filter));
     tokens(loaded, &mut problems);
-    loopback(loaded, &mut problems);
+    if listening {
+        loopback(loaded, &mut problems);
+    }
     relations(loaded, &mut problems);
     problems
 }

@@ -78,6 +78,19 @@ impl Sources {
     /// # Errors
     /// [`Refused`], with everything that is wrong.
     pub fn load(&self) -> Result<Loaded, Refused> {
+        self.load_for(true)
+    }
+
+    /// The same for a command that does not listen: an address that `serve` would refuse is none of its
+    /// business.
+    ///
+    /// # Errors
+    /// As [`Sources::load`].
+    pub fn load_without_listening(&self) -> Result<Loaded, Refused> {
+        self.load_for(false)
+    }
+
+    fn load_for(&self, listening: bool) -> Result<Loaded, Refused> {
         let mut stack = Stack::default();
         let mut problems = Vec::new();
         let environment = self.variables(&mut problems);
@@ -96,7 +109,7 @@ impl Sources {
         }
         let config = stack.config()?;
         let loaded = Loaded { config, file, origins: stack.origins };
-        let problems = check::check(&loaded);
+        let problems = check::check(&loaded, listening);
         if problems.is_empty() { Ok(loaded) } else { Err(Refused(problems)) }
     }
 

@@ -13,8 +13,9 @@ pub const MODE_DEFAULT: &str = "basic";
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7070";
 /// The embedded ledger.
 pub const LEDGER_URL_DEFAULT: &str = "sqlite:./fencepost-data/ledger.db";
-/// What is logged when nobody says. The HTTP server's own talk of its threads is left out.
-pub const LOG_FILTER_DEFAULT: &str = "info,actix_server=warn";
+/// What is logged when nobody says. What the HTTP server tells of its threads and the database of its
+/// tables is left out.
+pub const LOG_FILTER_DEFAULT: &str = "info,actix_server=warn,sqlx=warn";
 /// How it is logged when nobody says: `pretty` on a terminal, `json` otherwise.
 pub const LOG_FORMAT_DEFAULT: &str = "auto";
 /// The formats there are.

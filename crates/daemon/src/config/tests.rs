@@ -244,6 +244,7 @@ fn only_loopback_is_listened_on_without_tokens() {
     for listen in ["0.0.0.0:7070", "[::]:7070", "192.0.2.1:7070"] {
         let message = refusal(&sources(&[("FENCEPOST_LISTEN", listen)]));
         assert!(message.contains("server.listen") && message.contains("auth.tokens"), "{message}");
+        assert!(sources(&[("FENCEPOST_LISTEN", listen)]).load_without_listening().is_ok(), "{listen}");
         let token = r#"[{"name":"ops","token":"t-1","scopes":["admin"]}]"#;
         let loaded =
             sources(&[("FENCEPOST_LISTEN", listen), ("FENCEPOST__AUTH__TOKENS", token)]).load().unwrap();

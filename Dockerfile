@@ -1,0 +1,47 @@
+# One instance of Fencepost.
+#
+#   docker build -t fencepost .
+#   docker run -p 7070:7070 -v fencepost-data:/var/lib/fencepost --stop-timeout 40 \
+#     -e FENCEPOST__AUTH__TOKENS='[{"name":"me","token":"choose-one","scopes":["admin"]}]' fencepost
+#
+# A container listens on all of its addresses, so at least one token must be configured: without any the
+# daemon stops at once with exit status 78 and says so. Its ledger is a SQLite file in the volume unless
+# FENCEPOST_DATABASE_URL names a PostgreSQL. --stop-timeout leaves it its 30 seconds to drain; the
+# engine's own 10 would cut them short.
+
+ARG RUST_VERSION=1.95
+
+FROM rust:${RUST_VERSION}-slim-bookworm AS build
+WORKDIR /src
+COPY . .
+# The binary is copied out, since a cache mount is no part of the image.
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/src/target \
+    cargo build --release --locked -p daemon \
+    && cp target/release/fencepost /usr/local/bin/fencepost
+
+FROM debian:bookworm-slim
+# The certificates are for PostgreSQL over TLS.
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends ca-certificates \
+    && rm -rf /var/lib/apt/lists/* \
+    && groupadd --system --gid 10001 fencepost \
+    && useradd --system --uid 10001 --gid fencepost --no-create-home --home-dir /var/lib/fencepost \
+       --shell /usr/sbin/nologin fencepost \
+    && install -d -o fencepost -g fencepost -m 0750 /var/lib/fencepost
+COPY --from=build /usr/local/bin/fencepost /usr/local/bin/fencepost
+# For reading; used only where FENCEPOST_CONFIG names it.
+COPY config/fencepost.toml /etc/fencepost/fencepost.toml
+ENV FENCEPOST_LISTEN=0.0.0.0:7070 \
+    FENCEPOST_DATABASE_URL=sqlite:/var/lib/fencepost/ledger.db
+# By number, so that an orchestrator can see that it is not root.
+USER 10001:10001
+WORKDIR /var/lib/fencepost
+VOLUME /var/lib/fencepost
+EXPOSE 7070
+STOPSIGNAL SIGTERM
+# Whether the process answers, not whether its ledger does: a restart would not mend the ledger. Where
+# another port is listened on, FENCEPOST_URL=http://127.0.0.1:PORT tells this check.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=40s --retries=3 CMD ["fencepost", "health"]
+ENTRYPOINT ["fencepost"]
+CMD ["serve"]

@@ -1,0 +1,163 @@
+//! A real ledger whose commits can be made to fail as a network and a server make them fail.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use domain::nonce::{Hole, Loaded, Row, Status};
+use domain::{HoldId, InstanceId, Nonce, Resource, SignerId, Token};
+use ledger::*;
+
+/// What happens to one commit.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// It is done, and the answer is lost.
+    DoneUnheard,
+    /// It is not done, and nobody is told.
+    NotDoneUnheard,
+    /// The server undid it and said so.
+    Aborted,
+    /// The server could not be reached.
+    Unreachable,
+    /// Another owner takes the lease just before.
+    TakenOver,
+    /// A takeover has the row locked.
+    Locked,
+}
+
+/// Faults for the commits to come, in order; without one a commit goes through.
+#[derive(Default)]
+pub struct Plan {
+    faults: Mutex<VecDeque<Fault>>,
+    pub commits: Mutex<usize>,
+}
+
+impl Plan {
+    pub fn next_are(&self, faults: &[Fault]) {
+        self.faults.lock().unwrap().extend(faults);
+    }
+
+    pub fn is_used_up(&self) -> bool {
+        self.faults.lock().unwrap().is_empty()
+    }
+}
+
+pub struct Flaky {
+    pub real: Handle,
+    pub plan: Arc<Plan>,
+}
+
+fn lost() -> std::io::Error {
+    std::io::ErrorKind::ConnectionReset.into()
+}
+
+#[async_trait]
+impl Nonces for Flaky {
+    async fn commit(&self, batch: Batch) -> Result<Verdict> {
+        let fault = self.plan.faults.lock().unwrap().pop_front();
+        *self.plan.commits.lock().unwrap() += 1;
+        match fault {
+            None => self.real.commit(batch).await,
+            Some(Fault::DoneUnheard) => {
+                let verdict = self.real.commit(batch).await?;
+                assert!(matches!(verdict, Verdict::Committed { .. }), "{verdict:?}");
+                Err(Error::Unknown { source: lost().into() })
+            }
+            Some(Fault::NotDoneUnheard) => Err(Error::Unknown { source: lost().into() }),
+            Some(Fault::Aborted) => Err(Error::Aborted { source: lost().into() }),
+            Some(Fault::Unreachable) => Err(Error::Unavailable { source: lost().into() }),
+            Some(Fault::Locked) => Ok(Verdict::Again),
+            Some(Fault::TakenOver) => {
+                let (resource, thief) = (batch.resource(), InstanceId::parse("thief").unwrap());
+                self.real.release(&resource, &batch.owner, batch.token).await?;
+                self.real.acquire(&resource, &thief, 1).await?;
+                self.real.commit(batch).await
+            }
+        }
+    }
+
+    async fn load(&self, signer: &SignerId, holes_max: usize) -> Result<Loaded> {
+        self.real.load(signer, holes_max).await
+    }
+    async fn holes(&self, signer: &SignerId, max: usize) -> Result<(Vec<Hole>, bool)> {
+        self.real.holes(signer, max).await
+    }
+    async fn overdue(&self, signer: &SignerId, max: usize) -> Result<Vec<(Nonce, HoldId)>> {
+        self.real.overdue(signer, max).await
+    }
+    async fn rows(&self, signer: &SignerId, nonces: &[Nonce]) -> Result<Read<Vec<Row>>> {
+        self.real.rows(signer, nonces).await
+    }
+    async fn kept_key(&self, scope: &KeyScope) -> Result<Option<KeptKey>> {
+        self.real.kept_key(scope).await
+    }
+    async fn signer(&self, signer: &SignerId) -> Result<Option<SignerRecord>> {
+        self.real.signer(signer).await
+    }
+    async fn signers(&self, after: Option<&SignerId>, limit: u32) -> Result<Vec<SignerRecord>> {
+        self.real.signers(after, limit).await
+    }
+    async fn nonces(&self, filter: &NonceFilter) -> Result<Vec<NonceRecord>> {
+        self.real.nonces(filter).await
+    }
+    async fn overdue_signers(&self, limit: u32) -> Result<Vec<SignerId>> {
+        self.real.overdue_signers(limit).await
+    }
+    async fn open_counts(&self) -> Result<Vec<(Status, u64)>> {
+        self.real.open_counts().await
+    }
+    async fn purge_keys(&self, age_ms: u64, limit: u32) -> Result<u64> {
+        self.real.purge_keys(age_ms, limit).await
+    }
+}
+
+#[async_trait]
+impl Leases for Flaky {
+    async fn acquire(&self, resource: &Resource, owner: &InstanceId, lease_ms: u64) -> Result<Acquisition> {
+        self.real.acquire(resource, owner, lease_ms).await
+    }
+    async fn renew(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Resource>> {
+        self.real.renew(owner, leases).await
+    }
+    async fn release(&self, resource: &Resource, owner: &InstanceId, token: Token) -> Result<bool> {
+        self.real.release(resource, owner, token).await
+    }
+    async fn lease(&self, resource: &Resource) -> Result<Option<Lease>> {
+        self.real.lease(resource).await
+    }
+    async fn leases(&self, filter: &LeaseFilter) -> Result<Vec<Lease>> {
+        self.real.leases(filter).await
+    }
+}
+
+#[async_trait]
+impl Instances for Flaky {
+    async fn register(&self, instance: &NewInstance) -> Result<()> {
+        self.real.register(instance).await
+    }
+    async fn live_instances(&self) -> Result<Vec<Instance>> {
+        self.real.live_instances().await
+    }
+    async fn instance_url(&self, id: &InstanceId) -> Result<Option<String>> {
+        self.real.instance_url(id).await
+    }
+    async fn purge_instances(&self, age_ms: u64, limit: u32) -> Result<u64> {
+        self.real.purge_instances(age_ms, limit).await
+    }
+}
+
+#[async_trait]
+impl Ledger for Flaky {
+    fn kind(&self) -> Kind {
+        self.real.kind()
+    }
+    async fn check(&self) -> Result<Health> {
+        self.real.check().await
+    }
+    fn connections_in_use(&self) -> u32 {
+        self.real.connections_in_use()
+    }
+    async fn close(&self) {
+        self.real.close().await;
+    }
+}

@@ -1,0 +1,329 @@
+//! The owners of basic mode over a real SQLite ledger, with its commits failing on command.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+mod flaky;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actors::signers::{GrantRequest, Grants, Limits, Refusal, RequestKey, Signers};
+use domain::nonce::{OnExpiry, Outcome, PolicyPatch, Resolution, SettleRefusal, Settlement, Status};
+use domain::{HoldId, IdempotencyKey, InstanceId, Nonce, Resource, SignerId, TxHash};
+use flaky::{Fault, Flaky, Plan};
+use ledger::Handle;
+
+const MINUTE_MS: u64 = 60_000;
+
+struct Shop {
+    signers: Signers,
+    ledger: Handle,
+    plan: Arc<Plan>,
+    signer: SignerId,
+    _folder: tempfile::TempDir,
+}
+
+impl Shop {
+    async fn open() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    async fn with(change: impl FnOnce(&mut Limits)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let options = ledger::Options {
+            url: format!("sqlite:{}", folder.path().join("ledger.db").display()),
+            connections_max: 4,
+            connect_timeout_ms: 1_000,
+            call_timeout_ms: 10_000,
+        };
+        let real = ledger::open(&options).await.unwrap();
+        let plan = Arc::<Plan>::default();
+        let ledger: Handle = Arc::new(Flaky { real: real.clone(), plan: plan.clone() });
+        let mut limits = Limits {
+            lease: Duration::from_secs(15),
+            hold_ms: MINUTE_MS,
+            lease_wait: Duration::from_millis(50),
+            tenure_max: Duration::from_millis(100),
+            request_timeout: Duration::from_secs(10),
+            queue_max: 100,
+            in_flight_max: 1_000,
+        };
+        change(&mut limits);
+        let signers = Signers::start(ledger, InstanceId::parse("me-1").unwrap(), limits);
+        Self { signers, ledger: real, plan, signer: SignerId::parse("s").unwrap(), _folder: folder }
+    }
+
+    async fn grants(&self, count: usize, key: Option<&str>) -> Result<Grants, Refusal> {
+        let key = key.map(|key| RequestKey {
+            key: IdempotencyKey::parse(key).unwrap(),
+            body_hash: [u8::try_from(count).unwrap(); 32],
+        });
+        self.signers.grant(&self.signer, GrantRequest { count, hold_ms: None, key }).await
+    }
+
+    async fn settle(&self, nonce: u64, hold: HoldId, outcome: Outcome) -> Result<Status, SettleRefusal> {
+        let settlement = Settlement { nonce: Nonce::new(nonce).unwrap(), hold: Some(hold), outcome };
+        self.signers.settle(&self.signer, vec![settlement]).await.unwrap().remove(0)
+    }
+
+    async fn next_nonce(&self) -> u64 {
+        self.ledger.signer(&self.signer).await.unwrap().map_or(0, |record| record.next_nonce)
+    }
+}
+
+fn numbers(grants: &Grants) -> Vec<u64> {
+    grants.grants.iter().map(|grant| grant.nonce.get()).collect()
+}
+
+#[tokio::test]
+async fn a_commit_that_was_done_unheard_is_found_and_answered() {
+    let shop = Shop::open().await;
+    for key in [None, Some("k")] {
+        let before = shop.next_nonce().await;
+        shop.plan.next_are(&[Fault::DoneUnheard]);
+        let granted = shop.grants(3, key).await.unwrap();
+        assert_eq!(numbers(&granted), [before, before + 1, before + 2]);
+        assert_eq!(shop.next_nonce().await, before + 3, "it was not granted a second time");
+        for grant in &granted.grants {
+            let settled = shop.settle(grant.nonce.get(), grant.hold, Outcome::NeverSent).await;
+            assert_eq!(settled, Ok(Status::Released), "the holds answered are those in the ledger");
+        }
+        shop.grants(3, None).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_was_not_done_is_done_again_and_leaves_no_gap() {
+    let shop = Shop::open().await;
+    let faults = [
+        vec![Fault::NotDoneUnheard],
+        vec![Fault::Aborted],
+        vec![Fault::Unreachable],
+        vec![Fault::Locked],
+        vec![Fault::Locked; 4],
+        vec![Fault::NotDoneUnheard, Fault::Aborted, Fault::Locked, Fault::Unreachable],
+    ];
+    for (round, faults) in faults.iter().enumerate() {
+        shop.plan.next_are(faults);
+        let granted = shop.grants(1, None).await.unwrap();
+        assert_eq!(numbers(&granted), [round as u64], "{faults:?}");
+        assert!(shop.plan.is_used_up());
+    }
+    assert_eq!(shop.next_nonce().await, faults.len() as u64);
+}
+
+#[tokio::test]
+async fn every_unknown_settlement_ends_as_it_was_asked() {
+    let shop = Shop::open().await;
+    let tx_hash = || Some(TxHash::parse("0xab").unwrap());
+    for fault in [Fault::DoneUnheard, Fault::NotDoneUnheard, Fault::Aborted, Fault::Unreachable] {
+        let granted = shop.grants(1, None).await.unwrap().grants[0];
+        shop.plan.next_are(&[fault]);
+        let settled = shop.settle(granted.nonce.get(), granted.hold, Outcome::Consumed(tx_hash())).await;
+        assert_eq!(settled, Ok(Status::Consumed), "{fault:?}");
+        let again = shop.settle(granted.nonce.get(), granted.hold, Outcome::Consumed(tx_hash())).await;
+        assert_eq!(again, Ok(Status::Consumed));
+    }
+}
+
+#[tokio::test]
+async fn a_stale_owner_is_refused_and_begins_anew() {
+    let shop = Shop::open().await;
+    shop.grants(1, None).await.unwrap();
+    shop.plan.next_are(&[Fault::TakenOver]);
+    assert!(matches!(shop.grants(1, None).await, Err(Refusal::Fenced)));
+    assert_eq!(shop.next_nonce().await, 1, "nothing of it was written");
+    let again = shop.grants(1, None).await.unwrap();
+    assert_eq!(numbers(&again), [1]);
+    let token = shop.ledger.lease(&Resource::signer(&shop.signer)).await.unwrap().unwrap().token;
+    assert!(token >= again.token && again.token.get() >= 4);
+}
+
+#[tokio::test]
+async fn a_ledger_that_stays_away_is_reported_in_time_and_costs_nothing() {
+    let shop = Shop::with(|limits| limits.request_timeout = Duration::from_millis(300)).await;
+    shop.plan.next_are(&[Fault::NotDoneUnheard; 100]);
+    assert!(matches!(shop.grants(1, None).await, Err(Refusal::LedgerUnavailable)));
+    assert_eq!(shop.next_nonce().await, 0);
+}
+
+#[tokio::test]
+async fn the_lease_is_let_go_when_there_is_no_more_work() {
+    let shop = Shop::open().await;
+    shop.grants(1, None).await.unwrap();
+    shop.signers.stop().await;
+    let lease = shop.ledger.lease(&Resource::signer(&shop.signer)).await.unwrap().unwrap();
+    assert_eq!((lease.owner.clone(), lease.is_live()), (None, false));
+    assert_eq!(shop.signers.under_way(), 0);
+}
+
+#[tokio::test]
+async fn a_lease_that_another_has_is_waited_for_and_then_named() {
+    let shop = Shop::open().await;
+    let (resource, other) = (Resource::signer(&shop.signer), InstanceId::parse("other-1").unwrap());
+    shop.ledger.acquire(&resource, &other, MINUTE_MS).await.unwrap();
+    match shop.grants(1, None).await {
+        Err(Refusal::LeaseHeld { owner, expires_in_ms }) => {
+            assert_eq!(owner, other);
+            assert!(expires_in_ms > 0 && expires_in_ms <= MINUTE_MS);
+        }
+        answer => panic!("{answer:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_same_key_gets_the_same_nonces_until_they_moved_on() {
+    let shop = Shop::open().await;
+    let first = shop.grants(2, Some("k")).await.unwrap();
+    let again = shop.grants(2, Some("k")).await.unwrap();
+    let holds =
+        |grants: &Grants| grants.grants.iter().map(|g| (g.nonce, g.hold, g.held_until)).collect::<Vec<_>>();
+    assert_eq!(holds(&again), holds(&first));
+    assert!(again.grants[0].held_for_ms <= first.grants[0].held_for_ms);
+    assert!(matches!(shop.grants(3, Some("k")).await, Err(Refusal::KeyReused)));
+    // One of the two moves on: the grant is stale as a whole, also while the nonce is a hole, also when
+    // it is somebody else's by then.
+    shop.settle(0, first.grants[0].hold, Outcome::NeverSent).await.unwrap();
+    assert!(matches!(shop.grants(2, Some("k")).await, Err(Refusal::StaleReplay)));
+    assert_eq!(numbers(&shop.grants(1, None).await.unwrap()), [0]);
+    assert!(matches!(shop.grants(2, Some("k")).await, Err(Refusal::StaleReplay)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_key_sprayed_at_once_is_one_grant() {
+    let shop = Arc::new(Shop::open().await);
+    let asks: Vec<_> = (0..20)
+        .map(|_| {
+            let shop = shop.clone();
+            tokio::spawn(async move { shop.grants(2, Some("k")).await.unwrap() })
+        })
+        .collect();
+    let mut seen = Vec::new();
+    for ask in asks {
+        seen.push(numbers(&ask.await.unwrap()));
+    }
+    assert!(seen.iter().all(|grant| *grant == [0, 1]), "{seen:?}");
+    assert_eq!(shop.next_nonce().await, 2);
+}
+
+#[tokio::test]
+async fn a_full_window_still_answers_what_was_granted_before() {
+    let shop = Shop::open().await;
+    let patch = PolicyPatch { max_in_flight: Some(Some(2)), ..PolicyPatch::default() };
+    shop.signers.set_policy(&shop.signer, patch).await.unwrap();
+    let first = shop.grants(2, Some("k")).await.unwrap();
+    assert!(matches!(
+        shop.grants(1, Some("other")).await,
+        Err(Refusal::WindowFull { in_flight: 2, max_in_flight: 2 })
+    ));
+    assert_eq!(numbers(&shop.grants(2, Some("k")).await.unwrap()), numbers(&first));
+}
+
+#[tokio::test]
+async fn holds_that_ran_out_are_granted_again_or_kept_for_an_operator() {
+    let shop = Shop::open().await;
+    let short = |count| GrantRequest { count, hold_ms: Some(20), key: None };
+    let late = shop.signers.grant(&shop.signer, short(1)).await.unwrap().grants[0];
+    tokio::time::sleep(Duration::from_millis(30)).await; // the hold's own length
+    assert_eq!(numbers(&shop.grants(1, None).await.unwrap()), [0], "released, and granted first");
+    assert_eq!(shop.settle(0, late.hold, Outcome::Consumed(None)).await, Err(SettleRefusal::StaleHold));
+    let patch = PolicyPatch { on_expiry: Some(OnExpiry::Quarantine), ..PolicyPatch::default() };
+    shop.signers.set_policy(&shop.signer, patch).await.unwrap();
+    let quarantined = shop.signers.grant(&shop.signer, short(1)).await.unwrap().grants[0];
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    assert_eq!(numbers(&shop.grants(1, None).await.unwrap()), [2], "1 is not granted again");
+    let resolve = || shop.signers.resolve(&shop.signer, quarantined.nonce, Resolution::NeverSent);
+    assert_eq!(resolve().await.unwrap(), Status::Released);
+    assert_eq!(resolve().await.unwrap(), Status::Released, "twice is once");
+    assert_eq!(numbers(&shop.grants(1, None).await.unwrap()), [1]);
+    assert!(matches!(resolve().await, Err(Refusal::NotQuarantined(_))));
+}
+
+#[tokio::test]
+async fn many_holes_are_granted_in_order_though_few_are_in_memory() {
+    const NONCES: usize = 2_500;
+    let shop = Shop::open().await;
+    let mut holds = Vec::new();
+    for count in [1_000, 1_000, 500] {
+        let request = GrantRequest { count, hold_ms: None, key: None };
+        holds.extend(shop.signers.grant(&shop.signer, request).await.unwrap().grants);
+    }
+    for chunk in holds.chunks(1_000) {
+        let settlements = chunk
+            .iter()
+            .map(|g| Settlement { nonce: g.nonce, hold: Some(g.hold), outcome: Outcome::NeverSent })
+            .collect();
+        let answers = shop.signers.settle(&shop.signer, settlements).await.unwrap();
+        assert!(answers.iter().all(|answer| *answer == Ok(Status::Released)));
+    }
+    let mut seen = Vec::new();
+    for count in [900, 900, 900] {
+        let request = GrantRequest { count, hold_ms: None, key: None };
+        seen.extend(numbers(&shop.signers.grant(&shop.signer, request).await.unwrap()));
+    }
+    assert_eq!(seen, (0..2_700).collect::<Vec<_>>(), "{NONCES} holes first, then new ones");
+}
+
+#[tokio::test]
+async fn a_queue_that_is_full_refuses_at_once() {
+    let shop = Arc::new(
+        Shop::with(|limits| (limits.queue_max, limits.lease_wait) = (3, Duration::from_secs(5))).await,
+    );
+    let (resource, other) = (Resource::signer(&shop.signer), InstanceId::parse("other-1").unwrap());
+    shop.ledger.acquire(&resource, &other, MINUTE_MS).await.unwrap();
+    let waiting: Vec<_> = (0..8)
+        .map(|_| {
+            let shop = shop.clone();
+            tokio::spawn(async move { shop.grants(1, None).await })
+        })
+        .collect();
+    while waiting.iter().filter(|ask| ask.is_finished()).count() < 4 {
+        tokio::task::yield_now().await;
+    }
+    let token = shop.ledger.lease(&resource).await.unwrap().unwrap().token;
+    shop.ledger.release(&resource, &other, token).await.unwrap();
+    let (mut granted, mut refused) = (Vec::new(), 0);
+    for ask in waiting {
+        match ask.await.unwrap() {
+            Ok(grants) => granted.extend(numbers(&grants)),
+            Err(Refusal::Overloaded) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    granted.sort_unstable();
+    assert!(refused >= 4, "{refused}");
+    assert_eq!(granted, (0..granted.len() as u64).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_caller_that_left_gets_nothing_granted() {
+    let shop = Shop::with(|limits| limits.lease_wait = Duration::from_secs(5)).await;
+    let (resource, other) = (Resource::signer(&shop.signer), InstanceId::parse("other-1").unwrap());
+    shop.ledger.acquire(&resource, &other, MINUTE_MS).await.unwrap();
+    // The first waits for the lease, so that the second waits behind it.
+    let first = shop.grants(1, None);
+    let second = tokio::time::timeout(Duration::from_millis(50), shop.grants(5, None));
+    let release = async {
+        while shop.signers.under_way() > 0 && shop.signers.under_way() < 2 {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::sleep(Duration::from_millis(80)).await; // longer than the second caller's patience
+        let token = shop.ledger.lease(&resource).await.unwrap().unwrap().token;
+        shop.ledger.release(&resource, &other, token).await.unwrap();
+    };
+    let (first, second, ()) = tokio::join!(first, second, release);
+    assert!(second.is_err());
+    assert_eq!(numbers(&first.unwrap()), [0]);
+    shop.signers.stop().await;
+    assert_eq!(shop.next_nonce().await, 1);
+}
+
+#[tokio::test]
+async fn unheard_of_signers_are_not_made_by_asking() {
+    let shop = Shop::open().await;
+    let settlement = Settlement { nonce: Nonce::ZERO, hold: None, outcome: Outcome::NeverSent };
+    assert!(matches!(shop.signers.settle(&shop.signer, vec![settlement]).await, Err(Refusal::UnknownSigner)));
+    let resolved = shop.signers.resolve(&shop.signer, Nonce::ZERO, Resolution::NeverSent).await;
+    assert!(matches!(resolved, Err(Refusal::UnknownSigner)));
+    assert_eq!(shop.ledger.lease(&Resource::signer(&shop.signer)).await.unwrap(), None);
+}
