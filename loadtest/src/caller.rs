@@ -50,15 +50,16 @@ impl Caller {
         signers: &Arc<[String]>,
         history: Arc<History>,
     ) -> Result<Self> {
+        // Half of the clients give up sooner than a pause lasts, so that what a frozen instance has yet to
+        // carry out is retried elsewhere meanwhile; the others are still there when it wakes.
+        let patience = Duration::from_millis(if number % 2 == 0 { 1_000 } else { 8_000 });
         Ok(Self {
             number,
             dice: StdRng::seed_from_u64(seed.wrapping_add(1 + number as u64)),
             urls: urls.to_vec(),
             signers: Arc::clone(signers),
             history,
-            // Shorter than the pauses, so that a frozen instance's requests are retried elsewhere while
-            // it may still carry them out.
-            http: Client::new(Duration::from_millis(1_000))?,
+            http: Client::new(patience)?,
             held: Vec::new(),
             past: VecDeque::new(),
             keys: 0,

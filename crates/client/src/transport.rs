@@ -135,7 +135,9 @@ impl Client {
                 continue;
             }
             let pause = self.retry.pause(attempt, failure.hint, rand::random());
-            if started.elapsed() + pause >= self.retry.total_max {
+            // An attempt that there is no time for would only turn a refusal that says why into silence.
+            let another = pause + sent_at.elapsed();
+            if started.elapsed() + another >= self.retry.total_max {
                 return Err(failure.error);
             }
             tokio::time::sleep(pause).await;

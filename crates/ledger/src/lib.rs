@@ -35,7 +35,7 @@ pub use nonces::{
 pub struct Options {
     /// `sqlite:path`, `sqlite://path` or `postgres://…`.
     pub url: String,
-    /// Connections for requests, renewals not counted.
+    /// Connections to the server (renewals have one more), or readers of the SQLite file.
     pub connections_max: u32,
     /// How long to go on trying to reach it at the start, in milliseconds.
     pub connect_timeout_ms: u64,

@@ -24,9 +24,6 @@ macro_rules! sql {
 }
 pub(crate) use sql;
 
-/// Readers beside the one writer.
-const READERS: u32 = 4;
-
 pub(crate) struct Sqlite {
     /// One connection: SQLite has one writer at a time, and waiting for it in order is better than
     /// being told BUSY.
@@ -67,7 +64,7 @@ impl Sqlite {
             .await
             .map_err(write_failed)?;
         let readers = SqlitePoolOptions::new()
-            .max_connections(READERS)
+            .max_connections(options.connections_max)
             .acquire_timeout(call_timeout)
             .test_before_acquire(false)
             .connect_lazy_with(connect.read_only(true).create_if_missing(false));
