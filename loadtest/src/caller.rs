@@ -52,7 +52,7 @@ impl Caller {
     ) -> Result<Self> {
         // Half of the clients give up sooner than a pause lasts, so that what a frozen instance has yet to
         // carry out is retried elsewhere meanwhile; the others are still there when it wakes.
-        let patience = Duration::from_millis(if number % 2 == 0 { 1_000 } else { 8_000 });
+        let patience = Duration::from_millis(if number.is_multiple_of(2) { 1_000 } else { 8_000 });
         Ok(Self {
             number,
             dice: StdRng::seed_from_u64(seed.wrapping_add(1 + number as u64)),

@@ -112,7 +112,7 @@ fn object<T: DeserializeOwned>(text: &str) -> Result<T, Refusal> {
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
         let inner = error.inner();
-        let place = if inner.is_data() && path != "." { format!("{path}: ") } else { String::new() };
+        let place = if path == "." { String::new() } else { format!("{path}: ") };
         Refusal::invalid(format!("the body is refused: {place}{inner}"))
     })?;
     json.end().map_err(|error| Refusal::invalid(format!("after the body's JSON object: {error}")))?;

@@ -24,12 +24,13 @@ use crate::refusal::Refusal;
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::routes::{self, Route};
 use crate::state::State;
+use crate::unread::Chunked;
 
 /// Lets one request through, or refuses it.
 pub async fn pass(
     state: Arc<State>,
     tally: Rc<Tally>,
-    request: ServiceRequest,
+    mut request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let started = Instant::now();
@@ -40,6 +41,7 @@ pub async fn pass(
     let pattern = route.map_or("other", |route| route.pattern);
     let method = method_label(request.method());
     let id = RequestId::of(request.headers());
+    let chunked = Chunked::of(&mut request);
 
     let span = if access == Access::Open {
         // Probes log nothing and are to cost next to nothing.
@@ -50,6 +52,9 @@ pub async fn pass(
     let quiet = span.is_none();
     let answer = async {
         let mut answer = serve(&state, &id, route, access, request, next).await?;
+        if let Some(chunked) = chunked {
+            answer = chunked.keep_with(answer);
+        }
         let head = answer.response_mut().head_mut();
         head.headers_mut().insert(X_REQUEST_ID.clone(), id.value());
         if state.traffic.is_draining() {

@@ -25,6 +25,7 @@ mod signers;
 mod state;
 #[cfg(test)]
 mod tests;
+mod unread;
 
 pub use auth::{Auth, Scope};
 pub use openapi::document;

@@ -10,7 +10,8 @@ pub const BODY_BYTES_MAX_DEFAULT: usize = 1 << 20;
 pub const CONNECTIONS_MAX_DEFAULT: usize = 10_000;
 /// How long an idle connection is kept when the configuration names nothing else.
 pub const KEEP_ALIVE_DEFAULT: Duration = Duration::from_secs(75);
-/// How long a client may take to send a request's head, and again its body.
+/// How long a client may take to send a request's head, and again its body. Measured by a clock that
+/// moves every half second, so under a second it may be no time at all.
 pub const CLIENT_REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 /// How long reading from the ledger may take when the configuration names nothing else.
 pub const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);

@@ -77,7 +77,13 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
         "description": "The request's id: the caller's, or one that was made",
         "schema": { "type": "string" },
     });
+    if id == "grant" {
+        operation["requestBody"]["required"] = Value::from(false);
+    }
     let mut parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
+    for parameter in &mut parameters {
+        without_null(&mut parameter["schema"]);
+    }
     parameters.push(json!({
         "name": "X-Request-Id", "in": "header", "required": false,
         "description": "The caller's id for this request, 1 to 128 visible ASCII characters. Answered and \
@@ -113,6 +119,22 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
                 "content": { MEDIA_TYPE: { "schema": { "$ref": "#/components/schemas/Problem" } } },
             }),
         );
+    }
+}
+
+/// A parameter may be left out, but there is no way to write a null into a header or a query.
+fn without_null(schema: &mut Value) {
+    if let Some(types) = schema.get_mut("type").and_then(Value::as_array_mut) {
+        types.retain(|name| name != "null");
+        if let [only] = types.as_slice() {
+            schema["type"] = only.clone();
+        }
+    }
+    if let Some(choices) = schema.get_mut("oneOf").and_then(Value::as_array_mut) {
+        choices.retain(|choice| choice["type"] != "null");
+        if let [only] = choices.as_slice() {
+            *schema = only.clone();
+        }
     }
 }
 

@@ -51,7 +51,7 @@ pub struct Settings {
     pub connections_max: usize,
     /// How long an idle connection is kept.
     pub keep_alive: Duration,
-    /// How long a client may take to send a request's head, and again its body.
+    /// How long a client may take to send a request's head, and again its body; 1 s at least.
     pub client_request_timeout: Duration,
     /// How long reading from the ledger may take.
     pub request_timeout: Duration,

@@ -26,11 +26,11 @@ type Shared = web::Data<State>;
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/nonces", tag = "nonces", operation_id = "grant",
     params(
-        ("signer" = String, Path, description = SIGNER),
+        ("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER),
         ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128,
             description = "The caller's name for this request: 1 to 128 visible ASCII characters"),
     ),
-    request_body(content = Option<shape::GrantRequest>, description = "May be left out"),
+    request_body(content = shape::GrantRequest, description = "May be left out"),
     responses((status = 201, description = "Granted, and durable", body = shape::GrantAnswer)),
 )]
 pub async fn grant(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
@@ -63,7 +63,7 @@ fn grant_hash(count: u64, hold_ms: Option<u64>) -> [u8; 32] {
 /// One to 1,000, each accepted or refused on its own, answered in the order asked. Repeating is harmless.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/settlements", tag = "nonces", operation_id = "settle",
-    params(("signer" = String, Path, description = SIGNER)),
+    params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER)),
     request_body = shape::SettlementsRequest,
     responses((status = 200, description = "Each one's answer", body = shape::SettlementsAnswer)),
 )]
@@ -123,7 +123,7 @@ fn tx_hash(text: Option<&str>) -> Result<Option<TxHash>, String> {
 /// With the nonce's last hold, in time or late, as long as it was not granted again. Repeating is harmless.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/nonces/{nonce}/consume", tag = "nonces", operation_id = "consume",
-    params(("signer" = String, Path, description = SIGNER), ("nonce" = u64, Path, description = NONCE)),
+    params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER), ("nonce" = u64, Path, minimum = 0, maximum = 9007199254740991u64, description = NONCE)),
     request_body = shape::ConsumeRequest,
     responses((status = 200, description = "CONSUMED, and durable", body = shape::NonceAnswer)),
 )]
@@ -140,7 +140,7 @@ pub async fn consume(request: HttpRequest, payload: web::Payload, state: Shared)
 /// `never_sent` makes it a hole that the next grant fills; `unknown` puts it into quarantine.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/nonces/{nonce}/release", tag = "nonces", operation_id = "release",
-    params(("signer" = String, Path, description = SIGNER), ("nonce" = u64, Path, description = NONCE)),
+    params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER), ("nonce" = u64, Path, minimum = 0, maximum = 9007199254740991u64, description = NONCE)),
     request_body = shape::ReleaseRequest,
     responses((status = 200, description = "RELEASED or QUARANTINED, and durable", body = shape::NonceAnswer)),
 )]
@@ -188,7 +188,7 @@ fn nonce_answer(signer: &SignerId, nonce: Nonce, status: Status) -> HttpResponse
 /// neither QUARANTINED nor decided so before is `conflict`, or `already_settled` if it is CONSUMED.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/nonces/{nonce}/resolve", tag = "nonces", operation_id = "resolve",
-    params(("signer" = String, Path, description = SIGNER), ("nonce" = u64, Path, description = NONCE)),
+    params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER), ("nonce" = u64, Path, minimum = 0, maximum = 9007199254740991u64, description = NONCE)),
     request_body = shape::ResolveRequest,
     responses((status = 200, description = "CONSUMED or RELEASED, and durable", body = shape::NonceAnswer)),
 )]
@@ -217,7 +217,7 @@ pub async fn resolve(request: HttpRequest, payload: web::Payload, state: Shared)
 /// `first_nonce` is fixed by the first grant, after which another one is `conflict`.
 #[utoipa::path(
     put, path = "/v1/signers/{signer}/policy", tag = "nonces", operation_id = "set_policy",
-    params(("signer" = String, Path, description = SIGNER)),
+    params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER)),
     request_body = shape::PolicyRequest,
     responses((status = 200, description = "In force, and durable", body = shape::PolicyAnswer)),
 )]
@@ -250,7 +250,7 @@ pub async fn set_policy(request: HttpRequest, payload: web::Payload, state: Shar
 /// The ledger's truth, the same on any instance.
 #[utoipa::path(
     get, path = "/v1/signers/{signer}", tag = "nonces", operation_id = "show_signer",
-    params(("signer" = String, Path, description = SIGNER)),
+    params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER)),
     responses((status = 200, description = "The signer", body = shape::Signer)),
 )]
 pub async fn show(request: HttpRequest, state: Shared) -> Answer {
@@ -289,7 +289,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
 #[utoipa::path(
     get, path = "/v1/signers/{signer}/nonces", tag = "nonces", operation_id = "list_nonces",
     params(
-        ("signer" = String, Path, description = SIGNER),
+        ("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER),
         ("status" = Option<shape::Status>, Query, description = "In this state only"),
         ("cursor" = Option<String>, Query, description = CURSOR),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),

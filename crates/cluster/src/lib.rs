@@ -17,6 +17,8 @@ use uuid::Uuid;
 const UNIQUE_CHARS: usize = 33;
 /// Longest node name, in characters.
 pub const NODE_NAME_CHARS_MAX: usize = INSTANCE_ID_CHARS_MAX - UNIQUE_CHARS;
+/// Mean pause between two attempts to join, in milliseconds.
+const JOIN_PAUSE_MS: u64 = 200;
 /// A lease is renewed this many times before it would run out.
 pub const RENEWALS_PER_LEASE: u32 = 4;
 
@@ -68,7 +70,9 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Writes the incarnation down, takes its lease and keeps renewing it.
+    /// Writes the incarnation down, takes its lease and keeps renewing it. A ledger that goes away
+    /// meanwhile is waited for, `patience` at most; both writes can be repeated, whatever became of the
+    /// first attempt.
     ///
     /// # Errors
     /// [`ledger::Error`] when the ledger cannot be written.
@@ -77,19 +81,21 @@ impl Membership {
         identity: &Identity,
         process: Process,
         lease: Duration,
+        patience: Duration,
     ) -> ledger::Result<Self> {
         let Process { hostname, pid, version } = process;
-        ledger
-            .register(&NewInstance {
-                id: identity.id.clone(),
-                url: identity.url.clone(),
-                hostname,
-                pid,
-                version,
-            })
-            .await?;
-        let mut heart = Heart { ledger, id: identity.id.clone(), lease, token: None };
-        heart.acquire().await?;
+        let (id, url) = (identity.id.clone(), identity.url.clone());
+        let instance = NewInstance { id: id.clone(), url, hostname, pid, version };
+        let mut heart = Heart { ledger, id, lease, token: None };
+        let give_up = tokio::time::Instant::now() + patience;
+        while let Err(error) = heart.start(&instance).await {
+            if !error.is_retryable() || tokio::time::Instant::now() >= give_up {
+                return Err(error);
+            }
+            tracing::warn!(%error, "waiting for the ledger");
+            let pause = rand::rng().random_range(JOIN_PAUSE_MS / 2..JOIN_PAUSE_MS * 3 / 2);
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+        }
         let (stop, stopped) = oneshot::channel();
         Ok(Self { stop, heart: tokio::spawn(heart.beat(stopped)) })
     }
@@ -112,6 +118,11 @@ struct Heart {
 }
 
 impl Heart {
+    async fn start(&mut self, instance: &NewInstance) -> ledger::Result<()> {
+        self.ledger.register(instance).await?;
+        self.acquire().await
+    }
+
     async fn beat(mut self, mut stopped: oneshot::Receiver<()>) {
         let period = self.lease / RENEWALS_PER_LEASE;
         loop {

@@ -108,7 +108,8 @@ impl Daemon {
         let process =
             Process { hostname: place.hostname, pid: std::process::id(), version: version().to_owned() };
         let lease = Duration::from_millis(config.lease.instance_ms);
-        let membership = Membership::join(ledger.clone(), &identity, process, lease).await?;
+        let patience = Duration::from_millis(config.ledger.connect_timeout_ms);
+        let membership = Membership::join(ledger.clone(), &identity, process, lease, patience).await?;
         let signers = Signers::start(ledger.clone(), identity.id.clone(), limits(config));
         let upkeep = Upkeep::start(signers.clone(), upkeep(config));
         let services = api::Services {

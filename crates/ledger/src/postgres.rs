@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use rand::RngExt;
+use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, PgPool};
 
@@ -121,23 +122,32 @@ fn connect_options(url: &str) -> Result<PgConnectOptions> {
     Ok(PgConnectOptions::from_str(url).map_err(address)?.disable_statement_logging())
 }
 
-/// Brings the tables up to date, waiting for the server for `timeout_ms` at most. Several instances may
-/// do so at once: the migrator takes a lock of the whole database, and the last comers find it done. Its
-/// connection is its own, without the limits on waiting that the others have.
+/// Brings the tables up to date, waiting for the server for `timeout_ms` at most, also for one that goes
+/// away half-way: each migration is one transaction, so a broken off attempt is begun anew. Several
+/// instances may do so at once: the migrator takes a lock of the whole database, and the last comers find
+/// it done.
 pub(crate) async fn migrate(connect: &PgConnectOptions, timeout_ms: u64) -> Result<()> {
     let deadline = Instant::now() + Duration::from_millis(timeout_ms);
-    let mut connection = loop {
-        match sqlx::PgConnection::connect_with(connect).await.map_err(read_failed) {
-            Ok(connection) => break connection,
+    loop {
+        match migrate_once(connect).await {
             Err(error) if error.is_retryable() && Instant::now() < deadline => {
                 tracing::warn!(%error, "waiting for the ledger");
                 let pause = rand::rng().random_range(CONNECT_PAUSE_MS / 2..CONNECT_PAUSE_MS * 3 / 2);
                 tokio::time::sleep(Duration::from_millis(pause)).await;
             }
-            Err(error) => return Err(error),
+            done => return done,
         }
-    };
-    migrations::POSTGRES.run(&mut connection).await.map_err(migrations::failed)?;
+    }
+}
+
+/// One attempt, on a connection of its own without the limits on waiting that the others have.
+async fn migrate_once(connect: &PgConnectOptions) -> Result<()> {
+    let mut connection = sqlx::PgConnection::connect_with(connect).await.map_err(read_failed)?;
+    migrations::POSTGRES.run(&mut connection).await.map_err(|error| match error {
+        // Whether the server went away or refused is told apart here, since only the one is worth a wait.
+        MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) => read_failed(source),
+        other => migrations::failed(other),
+    })?;
     connection.close().await.map_err(read_failed)
 }
 

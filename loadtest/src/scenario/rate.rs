@@ -84,11 +84,15 @@ pub fn table(measured: &[Measured]) -> String {
 pub async fn run(plan: &Plan, step: impl Fn(&str)) -> Result<Vec<Measured>> {
     let mut measured = Vec::new();
     for ledger in ["sqlite", "postgres"] {
-        let setup = Setup::basic()?.env("FENCEPOST__LOG__FILTER", "warn");
-        let setup = match ledger {
-            "sqlite" => setup,
-            _ => setup.database(tokio::task::spawn_blocking(Database::fresh).await??.url()),
+        // Lives until the end of the loop's body, after the instance.
+        let database = match ledger {
+            "sqlite" => None,
+            _ => Some(tokio::task::spawn_blocking(Database::fresh).await??),
         };
+        let mut setup = Setup::basic()?.env("FENCEPOST__LOG__FILTER", "warn");
+        if let Some(database) = &database {
+            setup = setup.database(database.url());
+        }
         measured.extend(on(ledger, plan, &setup.start().await?, &step).await?);
     }
     Ok(measured)

@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "all of this is test code, its helper functions too")]
 
+mod bad_input;
 mod chain;
 mod commands;
 mod faults;

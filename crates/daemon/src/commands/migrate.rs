@@ -1,5 +1,7 @@
 //! `fencepost migrate`: the ledger's tables, and nothing else.
 
+use std::io::Write;
+
 use crate::cli::Migrate;
 use crate::config::{self, Options, Sources};
 use crate::exit::Failure;
@@ -14,6 +16,11 @@ pub async fn run(command: Migrate) -> Result<(), Failure> {
     let config = Sources::of_process(command.config, options).load_without_listening()?.config;
     logging::start(&config.log)?;
     ledger::migrate(&serve::ledger_options(&config)).await?;
-    println!("the ledger at {} is up to date", config::redact::url(&config.ledger.url));
+    // Whoever closed the pipe has read enough.
+    let _ = writeln!(
+        std::io::stdout(),
+        "the ledger at {} is up to date",
+        config::redact::url(&config.ledger.url)
+    );
     Ok(())
 }

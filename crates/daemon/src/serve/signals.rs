@@ -1,10 +1,15 @@
 //! SIGTERM and SIGINT: the first asks for an orderly end, the second ends at once.
 
 use std::fmt;
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Exit, Failure};
+
+/// For so long after the first signal another one is its echo: supervisors such as `timeout` signal the
+/// process and then its whole group.
+const ECHO: Duration = Duration::from_millis(50);
 
 /// Which signal it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,11 +57,14 @@ impl Signals {
         }
     }
 
-    /// From now on a signal ends the process on the spot. What was answered is committed; leases run out
-    /// by themselves.
-    pub fn second_ends_at_once(mut self) {
+    /// From now on, but for an echo of the first, a signal ends the process on the spot. What was answered
+    /// is committed; leases run out by themselves.
+    pub fn second_ends_at_once(self) {
         tokio::spawn(async move {
-            let exit = match self.next().await {
+            tokio::time::sleep(ECHO).await;
+            // Listening anew forgets what came meanwhile.
+            let mut later = Self::listen().unwrap_or(self);
+            let exit = match later.next().await {
                 Told::Terminate => Exit::Terminated,
                 Told::Interrupt => Exit::Interrupted,
             };
