@@ -1,5 +1,6 @@
 //! The ledger on PostgreSQL: connecting, and what a failure of the driver means.
 
+mod engine;
 mod instances;
 mod leases;
 mod nonces;
@@ -12,7 +13,9 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, PgPool};
 
 use crate::detached::{self, Effect};
+use crate::train::Trains;
 use crate::{Error, Health, Kind, Ledger, Options, Result, migrations};
+use engine::Track;
 
 macro_rules! sql {
     ($name:literal) => {
@@ -27,8 +30,11 @@ const IDLE_IN_TRANSACTION_MS: u64 = 900;
 /// A statement waits no longer than this for a lock; longer than the one above, so that a takeover
 /// outlasts a hung transaction.
 const LOCK_WAIT_MS: u64 = 2_000;
-/// Pause between attempts to connect at the start, before jitter.
-const CONNECT_PAUSE_MS: u64 = 200;
+/// Trains under way at once. Two: while one waits for the disk, the other fills.
+const TRACKS: usize = 2;
+/// Pause between attempts to connect at the start, before jitter: doubled each time, up to the second.
+const CONNECT_PAUSE_MS: u64 = 100;
+const CONNECT_PAUSE_MS_MAX: u64 = 2_000;
 
 const _: () = assert!(LOCK_WAIT_MS > IDLE_IN_TRANSACTION_MS);
 
@@ -37,6 +43,7 @@ pub(crate) struct Postgres {
     pool: PgPool,
     /// Renewals never queue behind requests for a connection.
     renewals: PgPool,
+    trains: Trains,
     call_timeout: Duration,
 }
 
@@ -55,7 +62,12 @@ impl Postgres {
         // A connection is asked for a sign of life before it is lent: after a restart of the server the
         // dead ones are replaced instead of failing a request each.
         let pool = |max| PgPoolOptions::new().max_connections(max).acquire_timeout(call_timeout);
+        let tracks = (0..TRACKS).map(|_| {
+            let connect = server_side(connect.clone(), "fencepost trains");
+            Track { connect, connection: None, limit: call_timeout }
+        });
         Ok(Self {
+            trains: Trains::start(tracks),
             pool: pool(options.connections_max).connect_lazy_with(server_side(connect.clone(), "fencepost")),
             renewals: pool(1).connect_lazy_with(server_side(connect, "fencepost renewals")),
             call_timeout,
@@ -126,13 +138,15 @@ fn connect_options(url: &str) -> Result<PgConnectOptions> {
 /// connection is its own, without the limits on waiting that the others have.
 pub(crate) async fn migrate(connect: &PgConnectOptions, timeout_ms: u64) -> Result<()> {
     let deadline = Instant::now() + Duration::from_millis(timeout_ms);
+    let mut pause_ms = CONNECT_PAUSE_MS;
     let mut connection = loop {
         match sqlx::PgConnection::connect_with(connect).await.map_err(read_failed) {
             Ok(connection) => break connection,
             Err(error) if error.is_retryable() && Instant::now() < deadline => {
                 tracing::warn!(%error, "waiting for the ledger");
-                let pause = rand::rng().random_range(CONNECT_PAUSE_MS / 2..CONNECT_PAUSE_MS * 3 / 2);
-                tokio::time::sleep(Duration::from_millis(pause)).await;
+                let jittered = rand::rng().random_range(pause_ms / 2..pause_ms * 3 / 2);
+                tokio::time::sleep(Duration::from_millis(jittered)).await;
+                pause_ms = (pause_ms * 2).min(CONNECT_PAUSE_MS_MAX);
             }
             Err(error) => return Err(error),
         }
@@ -184,8 +198,8 @@ fn failure(error: &sqlx::Error) -> Failure {
 
 fn read_failed(source: sqlx::Error) -> Error {
     match failure(&source) {
-        Failure::Undone | Failure::Lost => Error::Unavailable { source },
-        Failure::Refused => Error::Refused { source },
+        Failure::Undone | Failure::Lost => Error::unavailable(source),
+        Failure::Refused => Error::refused(source),
     }
 }
 
@@ -195,10 +209,10 @@ fn write_failed(source: sqlx::Error) -> Error {
     match failure(&source) {
         // No connection was had, so nothing was sent.
         _ if matches!(source, sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed) => {
-            Error::Unavailable { source }
+            Error::unavailable(source)
         }
-        Failure::Undone => Error::Aborted { source },
-        Failure::Lost => Error::Unknown { source },
-        Failure::Refused => Error::Refused { source },
+        Failure::Undone => Error::aborted(source),
+        Failure::Lost => Error::unknown(source),
+        Failure::Refused => Error::refused(source),
     }
 }

@@ -100,14 +100,14 @@ impl Operation for Granting {
             grants: changes.iter().map(Change::nonce).zip(holds).collect(),
         };
         let key = self.request.key.as_ref();
-        let new_key = key.map(|key| NewKey {
+        let keys = key.map(|key| NewKey {
             scope: key.scope(tenure.signer()),
             body_hash: key.body_hash,
             answer: answer.clone(),
         });
         self.lost = Some(answer.clone());
         let sent = Instant::now();
-        let batch = Batch { key: new_key, policy, changes, ..tenure.batch(inner) };
+        let batch = Batch { keys: keys.into_iter().collect(), policy, changes, ..tenure.batch(inner) };
         let committed = tenure.commit(inner, "grant", batch).await?;
         self.lost = None;
         let Some(at) = committed else {

@@ -170,7 +170,7 @@ impl Tenure {
             signer: self.signer.clone(),
             owner: inner.owner.clone(),
             token: self.token,
-            key: None,
+            keys: Vec::new(),
             policy: None,
             changes: Vec::new(),
         }
