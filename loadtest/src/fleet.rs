@@ -17,7 +17,7 @@ pub struct Fleet {
     // In this order: instances end before the database does.
     instances: Vec<Mutex<Instance>>,
     urls: Vec<String>,
-    server: Option<Mutex<Arc<Postgres>>>,
+    server: Option<Arc<Postgres>>,
     database: Database,
 }
 
@@ -32,7 +32,7 @@ impl Fleet {
         let server = Arc::new(server);
         let database = server.database()?;
         let mut fleet = Self::on(database, count, shape).await?;
-        fleet.server = Some(Mutex::new(server));
+        fleet.server = Some(server);
         Ok(fleet)
     }
 
@@ -99,8 +99,7 @@ impl Fleet {
     /// # Errors
     /// It is not ours, or does not start again.
     pub async fn restart_database(&self, down: Duration) -> Result<()> {
-        let server = self.server.as_ref().context("this database is not ours to stop")?;
-        let server = Arc::clone(&*server.lock().await);
+        let server = Arc::clone(self.server.as_ref().context("this database is not ours to stop")?);
         tokio::task::spawn_blocking(move || {
             server.stop_immediate()?;
             std::thread::sleep(down);

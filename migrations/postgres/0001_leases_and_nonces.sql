@@ -47,8 +47,11 @@ CREATE TABLE signer_nonce_allocation (
     updated_at    timestamptz NOT NULL,
     PRIMARY KEY (signer, nonce)
 );
--- What an owner loads: the few nonces that are not done with, whatever the number of those that are.
-CREATE INDEX signer_nonce_open ON signer_nonce_allocation (signer, status, nonce) WHERE status <> 'CONSUMED';
+-- What an owner loads: the few nonces that are not done with, whatever the number of those that are. Each
+-- row is in one of the first two at most.
+CREATE INDEX signer_nonce_hole ON signer_nonce_allocation (signer, status, nonce)
+    WHERE status IN ('RELEASED', 'QUARANTINED');
+CREATE INDEX signer_nonce_held ON signer_nonce_allocation (signer, held_until) WHERE status = 'HELD';
 -- What the sweep looks for.
 CREATE INDEX signer_nonce_overdue ON signer_nonce_allocation (held_until) WHERE status = 'HELD';
 

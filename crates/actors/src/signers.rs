@@ -144,13 +144,13 @@ impl Signers {
     /// # Errors
     /// [`Refusal`].
     pub async fn grant(&self, signer: &SignerId, request: GrantRequest) -> Result<Grants, Refusal> {
-        if let Some(key) = &request.key {
-            let deadline = Instant::now() + self.inner.limits.request_timeout;
-            if let Some(kept) = self.inner.kept(signer, key, deadline).await? {
-                return self.inner.replay(signer, key, kept, deadline).await;
-            }
+        let deadline = self.deadline();
+        if let Some(key) = &request.key
+            && let Some(kept) = self.inner.kept(signer, key, deadline).await?
+        {
+            return self.inner.replay(signer, key, kept, deadline).await;
         }
-        self.ask(signer, Command::Grant, Granting::new(request)).await
+        self.ask(signer, deadline, Command::Grant, Granting::new(request)).await
     }
 
     /// Settles holds; an answer for each, in the order asked.
@@ -162,11 +162,13 @@ impl Signers {
         signer: &SignerId,
         settlements: Vec<Settlement>,
     ) -> Result<Vec<Result<Status, SettleRefusal>>, Refusal> {
-        self.inner.check_known(signer).await?;
-        self.ask(signer, Command::Settle, Settling(settlements)).await
+        let deadline = self.deadline();
+        self.inner.check_known(signer, deadline).await?;
+        self.ask(signer, deadline, Command::Settle, Settling(settlements)).await
     }
 
-    /// An operator's decision on a quarantined nonce.
+    /// An operator's decision on a quarantined nonce. With `hold` it counts only while that is the nonce's
+    /// last hold, so that a repeat that comes late cannot decide about somebody else's.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -174,10 +176,12 @@ impl Signers {
         &self,
         signer: &SignerId,
         nonce: Nonce,
+        hold: Option<HoldId>,
         resolution: Resolution,
     ) -> Result<Status, Refusal> {
-        self.inner.check_known(signer).await?;
-        self.ask(signer, Command::Resolve, Resolving { nonce, resolution }).await
+        let deadline = self.deadline();
+        self.inner.check_known(signer, deadline).await?;
+        self.ask(signer, deadline, Command::Resolve, Resolving { nonce, hold, resolution }).await
     }
 
     /// Changes a signer's policy; answers the one then in force.
@@ -185,33 +189,38 @@ impl Signers {
     /// # Errors
     /// [`Refusal`].
     pub async fn set_policy(&self, signer: &SignerId, patch: PolicyPatch) -> Result<Policy, Refusal> {
-        self.ask(signer, Command::SetPolicy, PolicyChange(patch)).await
+        self.ask(signer, self.deadline(), Command::SetPolicy, PolicyChange(patch)).await
     }
 
     /// Has the signer's overdue holds expired, if its lease can be had.
     async fn sweep(&self, signer: &SignerId) -> Result<(), Refusal> {
-        self.ask(signer, Command::Sweep, Sweep).await
+        self.ask(signer, self.deadline(), Command::Sweep, Sweep).await
+    }
+
+    /// One for the whole request, whatever it has to wait for.
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.inner.limits.request_timeout
     }
 
     async fn ask<O: Operation>(
         &self,
         signer: &SignerId,
+        deadline: Instant,
         command: impl FnOnce(Asked<O>) -> Command,
         operation: O,
     ) -> Result<O::Answer, Refusal> {
         let (asked, answer) = Asked::new(operation);
-        self.inner.enqueue(signer, command(asked))?;
+        self.inner.enqueue(signer, command(asked), deadline)?;
         // A desk that dies drops its replies.
         answer.await.unwrap_or(Err(Refusal::Internal))
     }
 }
 
 impl Inner {
-    async fn check_known(&self, signer: &SignerId) -> Result<(), Refusal> {
+    async fn check_known(&self, signer: &SignerId, deadline: Instant) -> Result<(), Refusal> {
         if self.known.contains_key(signer) {
             return Ok(());
         }
-        let deadline = Instant::now() + self.limits.request_timeout;
         let loaded = desk::until(deadline, || self.ledger.load(signer, 0)).await?;
         if loaded.policy.is_none() {
             return Err(Refusal::UnknownSigner);

@@ -121,6 +121,7 @@ pub async fn page(state: web::Data<State>) -> HttpResponse {
     let page = include_str!("page.html")
         .replace("{{version}}", env!("CARGO_PKG_VERSION"))
         .replace("{{instance}}", state.services.identity.id.as_str())
+        .replace("{{url}}", &escaped(&state.services.identity.url))
         .replace("{{mode}}", state.services.mode)
         .replace("{{ledger}}", state.services.ledger.kind().as_str());
     HttpResponse::Ok()
@@ -145,4 +146,9 @@ pub async fn not_found() -> Result<HttpResponse, Refusal> {
 /// The state, as handlers get it.
 pub fn shared(state: &Arc<State>) -> web::Data<State> {
     web::Data::from(Arc::clone(state))
+}
+
+/// Text as it may stand in a page.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

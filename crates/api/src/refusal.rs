@@ -156,6 +156,7 @@ impl From<actors::signers::Refusal> for Refusal {
             Inside::KeyReused => Self::new(Code::KeyReused, detail),
             Inside::Overloaded => Self::new(Code::Overloaded, detail),
             Inside::UnknownSigner | Inside::UnknownNonce => Self::new(Code::NotFound, detail),
+            Inside::StaleHold => Self::new(Code::StaleHold, detail),
             Inside::NotQuarantined(state) => {
                 let consumed = state.0 == domain::nonce::Status::Consumed;
                 Self::new(if consumed { Code::AlreadySettled } else { Code::Conflict }, detail)

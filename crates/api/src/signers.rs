@@ -1,6 +1,8 @@
 //! Nonces over HTTP: read the request, ask the signer's owner (or, for the audit, the ledger), show
 //! the answer.
 
+use std::collections::HashMap;
+
 use actix_web::{HttpRequest, HttpResponse, web};
 use actors::signers::{GrantRequest, RequestKey};
 use domain::nonce::{OnExpiry, Outcome, PolicyPatch, Resolution, Settlement, Status};
@@ -79,6 +81,7 @@ pub async fn settle(request: HttpRequest, payload: web::Payload, state: Shared) 
             settlement(item).map_err(|wrong| Refusal::invalid(format!("settlements[{i}].{wrong}")))
         })
         .collect::<Result<Vec<_>, _>>()?;
+    check_contradictions(&settlements)?;
     let nonces: Vec<Nonce> = settlements.iter().map(|settlement| settlement.nonce).collect();
     let answers = match state.call(state.services.signers.settle(&signer, settlements)).await {
         Ok(answers) => answers,
@@ -97,6 +100,22 @@ pub async fn settle(request: HttpRequest, payload: web::Payload, state: Shared) 
     };
     let results = nonces.into_iter().zip(answers).map(result).collect();
     Ok(HttpResponse::Ok().json(shape::SettlementsAnswer { results }))
+}
+
+/// One hold may say one thing in a request, if it likes more than once: of two different ones a retry
+/// could not be answered as the first try was.
+fn check_contradictions(settlements: &[Settlement]) -> Result<(), Refusal> {
+    let mut said = HashMap::new();
+    for settlement in settlements {
+        let key = (settlement.nonce, settlement.hold);
+        if *said.entry(key).or_insert(&settlement.outcome) != &settlement.outcome {
+            return Err(Refusal::invalid(format!(
+                "settlements name two outcomes for nonce {} under one hold; a hold may say one thing",
+                settlement.nonce
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn settlement(item: shape::Settlement) -> Result<Settlement, String> {
@@ -184,7 +203,7 @@ fn nonce_answer(signer: &SignerId, nonce: Nonce, status: Status) -> HttpResponse
 
 /// Decides on a quarantined nonce
 ///
-/// An operator's word, without the hold. Repeating the same decision is harmless; a nonce that is
+/// An operator's word; the hold need not be named, and is compared if it is. Repeating the same decision is harmless; a nonce that is
 /// neither QUARANTINED nor decided so before is `conflict`, or `already_settled` if it is CONSUMED.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/nonces/{nonce}/resolve", tag = "nonces", operation_id = "resolve",
@@ -205,7 +224,11 @@ pub async fn resolve(request: HttpRequest, payload: web::Payload, state: Shared)
         }
         shape::Resolution::NeverSent => Resolution::NeverSent,
     };
-    match state.call(state.services.signers.resolve(&signer, nonce, resolution)).await {
+    let hold = match asked.hold.as_deref().map(HoldId::parse) {
+        Some(None) => return Err(state.refusal(actors::signers::Refusal::StaleHold).await),
+        named => named.flatten(),
+    };
+    match state.call(state.services.signers.resolve(&signer, nonce, hold, resolution)).await {
         Ok(status) => Ok(nonce_answer(&signer, nonce, status)),
         Err(refusal) => Err(state.refusal(refusal).await),
     }

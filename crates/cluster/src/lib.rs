@@ -145,7 +145,7 @@ impl Heart {
     }
 
     async fn renew_or_acquire(&mut self) -> ledger::Result<()> {
-        let Some(token) = self.token else { return self.acquire().await };
+        let Some(token) = self.token else { return self.acquire_again().await };
         let resource = Resource::instance(&self.id);
         let renewal = [Renewal { resource, token, lease_ms: self.lease.as_millis() as u64 }];
         // A row that does not come back may just have been locked: it is asked for once more.
@@ -157,6 +157,17 @@ impl Heart {
         }
         metrics::counter!("fencepost_lease_renew_total", "result" => "lost").increment(1);
         self.token = None;
+        self.acquire_again().await
+    }
+
+    /// Takes the lease that this incarnation had before. One that was away for so long that its row was
+    /// purged stays away: its token would start over.
+    async fn acquire_again(&mut self) -> ledger::Result<()> {
+        let resource = Resource::instance(&self.id);
+        if self.ledger.lease(&resource).await?.is_none() {
+            tracing::error!(%resource, "this incarnation was forgotten; it serves, but is listed no more: restart it");
+            return Ok(());
+        }
         self.acquire().await
     }
 

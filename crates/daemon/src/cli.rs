@@ -227,6 +227,9 @@ pub enum Nonce {
         /// What became of it
         #[arg(long, value_parser = words(Resolution::ALL, Resolution::as_str))]
         outcome: Resolution,
+        /// Decide only if this is still the nonce's last hold
+        #[arg(long)]
+        hold: Option<String>,
         /// The transaction that used it (with --outcome consumed)
         #[arg(long, value_name = "HASH")]
         tx_hash: Option<String>,

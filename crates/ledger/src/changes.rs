@@ -1,63 +1,87 @@
-//! A batch's changes, sorted by the statement that writes them.
+//! The changes of all batches on a train, sorted by the statement that writes them.
 
 use domain::nonce::{Change, Status};
 use domain::{HoldId, Nonce, TxHash};
 
-/// Nonces granted for the first time.
-pub(crate) struct New {
+use crate::Batch;
+
+/// Whose nonce a row is, and who writes it under which token.
+#[derive(Clone, Copy)]
+pub(crate) struct Writer<'a> {
+    pub(crate) signer: &'a str,
+    pub(crate) token: i64,
+    pub(crate) owner: &'a str,
+}
+
+/// A nonce granted for the first time.
+pub(crate) struct New<'a> {
+    pub(crate) by: Writer<'a>,
     pub(crate) nonce: Nonce,
     pub(crate) hold: HoldId,
     pub(crate) hold_ms: u64,
 }
 
-/// Holes granted again.
-pub(crate) struct Refill {
-    pub(crate) grant: New,
+/// A hole granted again.
+pub(crate) struct Refill<'a> {
+    pub(crate) grant: New<'a>,
     pub(crate) last_hold: HoldId,
 }
 
-/// Nonces that change state under their hold.
-pub(crate) struct Moved {
+/// A nonce that changes state under its hold.
+pub(crate) struct Moved<'a> {
+    pub(crate) by: Writer<'a>,
     pub(crate) nonce: Nonce,
     pub(crate) hold: HoldId,
     pub(crate) from: Status,
     pub(crate) to: Status,
-    pub(crate) tx_hash: Option<TxHash>,
+    pub(crate) tx_hash: Option<&'a TxHash>,
 }
 
-/// Holds that ran out.
-pub(crate) struct Expired {
+/// A hold that ran out.
+pub(crate) struct Expired<'a> {
+    pub(crate) by: Writer<'a>,
     pub(crate) nonce: Nonce,
     pub(crate) hold: HoldId,
     pub(crate) to: Status,
 }
 
-/// One list per statement, each in the order of the nonces: rows are locked in one order.
+/// One list per statement, each in the order of signers and nonces: rows are locked in one order.
 #[derive(Default)]
-pub(crate) struct Changes {
-    pub(crate) new: Vec<New>,
-    pub(crate) refills: Vec<Refill>,
-    pub(crate) moved: Vec<Moved>,
-    pub(crate) expired: Vec<Expired>,
+pub(crate) struct Changes<'a> {
+    pub(crate) new: Vec<New<'a>>,
+    pub(crate) refills: Vec<Refill<'a>>,
+    pub(crate) moved: Vec<Moved<'a>>,
+    pub(crate) expired: Vec<Expired<'a>>,
 }
 
-impl Changes {
-    pub(crate) fn sorted(mut changes: Vec<Change>) -> Self {
-        changes.sort_unstable_by_key(Change::nonce);
-        debug_assert!(changes.windows(2).all(|pair| pair[0].nonce() != pair[1].nonce()), "one write per row");
+impl<'a> Changes<'a> {
+    pub(crate) fn sorted(batches: impl IntoIterator<Item = &'a Batch>) -> Self {
+        let mut changes: Vec<_> = batches
+            .into_iter()
+            .flat_map(|batch| {
+                let by = Writer {
+                    signer: batch.signer.as_str(),
+                    token: batch.token.get(),
+                    owner: batch.owner.as_str(),
+                };
+                batch.changes.iter().map(move |change| (by, change))
+            })
+            .collect();
+        changes.sort_unstable_by_key(|(by, change)| (by.signer, change.nonce()));
         let mut sorted = Self::default();
-        for change in changes {
-            match change {
-                Change::Grant { nonce, hold, hold_ms, fills: None } => {
-                    sorted.new.push(New { nonce, hold, hold_ms })
+        for (by, change) in changes {
+            match *change {
+                Change::Grant { nonce, hold, hold_ms, fills } => {
+                    let grant = New { by, nonce, hold, hold_ms };
+                    match fills {
+                        None => sorted.new.push(grant),
+                        Some(last_hold) => sorted.refills.push(Refill { grant, last_hold }),
+                    }
                 }
-                Change::Grant { nonce, hold, hold_ms, fills: Some(last_hold) } => {
-                    sorted.refills.push(Refill { grant: New { nonce, hold, hold_ms }, last_hold });
+                Change::Move { nonce, hold, from, to, ref tx_hash } => {
+                    sorted.moved.push(Moved { by, nonce, hold, from, to, tx_hash: tx_hash.as_ref() });
                 }
-                Change::Move { nonce, hold, from, to, tx_hash } => {
-                    sorted.moved.push(Moved { nonce, hold, from, to, tx_hash });
-                }
-                Change::Expire { nonce, hold, to } => sorted.expired.push(Expired { nonce, hold, to }),
+                Change::Expire { nonce, hold, to } => sorted.expired.push(Expired { by, nonce, hold, to }),
             }
         }
         sorted

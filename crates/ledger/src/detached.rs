@@ -30,7 +30,7 @@ pub(crate) async fn run<T: Send + 'static>(
     };
     let source = sqlx::Error::Io(source);
     Err(match effect {
-        Effect::Reads => Error::Unavailable { source },
-        Effect::Writes => Error::Unknown { source },
+        Effect::Reads => Error::unavailable(source),
+        Effect::Writes => Error::unknown(source),
     })
 }

@@ -2,16 +2,17 @@
 //! whether anything was written, and whether to ask again.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// Why the ledger did not answer as asked.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// It could not be reached or did not answer in time; nothing was written.
     #[error("the ledger is unavailable: {source}")]
     Unavailable {
         /// What the driver said.
         #[source]
-        source: sqlx::Error,
+        source: Arc<sqlx::Error>,
     },
     /// A write was sent and its outcome is not known: it may have been committed, may still be, or
     /// not. The writer must acquire its lease anew and reload before its next decision (I9).
@@ -19,7 +20,7 @@ pub enum Error {
     Unknown {
         /// What the driver said.
         #[source]
-        source: sqlx::Error,
+        source: Arc<sqlx::Error>,
     },
     /// The server undid the transaction (deadlock, lock time-out, serialisation); nothing was written
     /// and the same may be sent again.
@@ -27,14 +28,14 @@ pub enum Error {
     Aborted {
         /// What the driver said.
         #[source]
-        source: sqlx::Error,
+        source: Arc<sqlx::Error>,
     },
     /// The database refused the statement or the data: a defect, or a foreign hand in the tables.
     #[error("the ledger refused: {source}")]
     Refused {
         /// What the driver said.
         #[source]
-        source: sqlx::Error,
+        source: Arc<sqlx::Error>,
     },
     /// A row that cannot be, such as an unknown state.
     #[error("impossible data in the ledger: {0}")]
@@ -60,11 +61,35 @@ pub enum Error {
         path: String,
         /// What the system said.
         #[source]
-        source: std::io::Error,
+        source: Arc<std::io::Error>,
     },
 }
 
 impl Error {
+    /// Nothing was written; the driver's reason.
+    #[must_use]
+    pub fn unavailable(source: impl Into<sqlx::Error>) -> Self {
+        Self::Unavailable { source: Arc::new(source.into()) }
+    }
+
+    /// Nobody knows what was written; the driver's reason.
+    #[must_use]
+    pub fn unknown(source: impl Into<sqlx::Error>) -> Self {
+        Self::Unknown { source: Arc::new(source.into()) }
+    }
+
+    /// The server undid it; the driver's reason.
+    #[must_use]
+    pub fn aborted(source: impl Into<sqlx::Error>) -> Self {
+        Self::Aborted { source: Arc::new(source.into()) }
+    }
+
+    /// The server refused; the driver's reason.
+    #[must_use]
+    pub fn refused(source: impl Into<sqlx::Error>) -> Self {
+        Self::Refused { source: Arc::new(source.into()) }
+    }
+
     /// Whether the same may succeed later without anybody changing anything.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {

@@ -158,6 +158,7 @@ pub(crate) async fn acquire(
     }
     match seen {
         Some(owner) => Ok(Acquisition::Held { owner, expires_in_ms: 0 }),
-        None => Err(Error::Impossible(format!("{resource} is neither held nor free").into())),
+        // Contention, and no more than that: it may be asked again.
+        None => Err(Error::aborted(std::io::Error::other(format!("{resource} changed hands too quickly")))),
     }
 }

@@ -19,6 +19,7 @@ mod nonces;
 mod postgres;
 mod records;
 mod sqlite;
+mod train;
 
 use std::sync::Arc;
 

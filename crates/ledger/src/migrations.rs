@@ -22,7 +22,7 @@ pub(crate) fn failed(error: MigrateError) -> Error {
             Error::Migration(format!("migration {version} was begun and never finished"))
         }
         MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) => {
-            Error::Unavailable { source }
+            Error::unavailable(source)
         }
         other => Error::Migration(format!("the tables could not be brought up to date: {other}")),
     }

@@ -14,8 +14,8 @@ pub struct Batch {
     pub owner: InstanceId,
     /// Under which tenure. The commit locks the signer's lease at exactly this token.
     pub token: Token,
-    /// The idempotency key to keep with it; the rest is written only if the key is new.
-    pub key: Option<NewKey>,
+    /// The idempotency keys to keep with it; the rest is written only if all of them are new.
+    pub keys: Vec<NewKey>,
     /// The policy to set.
     pub policy: Option<Policy>,
     /// The nonces to write, each at most once.
@@ -34,7 +34,7 @@ pub enum Verdict {
     Fenced,
     /// The lease row was locked; nothing was written, the same may be sent again.
     Again,
-    /// The idempotency key is taken; nothing was written. Read its answer.
+    /// An idempotency key is taken; nothing was written. Read its answer.
     KeyTaken,
     /// A row was not as the batch said it was; nothing was written. Reload.
     Diverged,
@@ -159,7 +159,7 @@ pub trait Nonces: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn holes(&self, signer: &SignerId, max: usize) -> Result<(Vec<Hole>, bool)>;
 
-    /// Holds of the signer that ran out and are still HELD, `max` at most, lowest nonce first.
+    /// Holds of the signer that ran out and are still HELD, `max` at most, longest overdue first.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.

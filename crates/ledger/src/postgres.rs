@@ -1,19 +1,23 @@
 //! The ledger on PostgreSQL: connecting, and what a failure of the driver means.
 
+mod engine;
 mod instances;
 mod leases;
 mod nonces;
 
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use rand::RngExt;
 use sqlx::migrate::MigrateError;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{ConnectOptions, Connection, PgPool};
+use sqlx::postgres::{PgConnectOptions, PgDatabaseError, PgPoolOptions, PgSeverity};
+use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
 
 use crate::detached::{self, Effect};
+use crate::train::Trains;
 use crate::{Error, Health, Kind, Ledger, Options, Result, migrations};
+use engine::Track;
 
 macro_rules! sql {
     ($name:literal) => {
@@ -28,8 +32,14 @@ const IDLE_IN_TRANSACTION_MS: u64 = 900;
 /// A statement waits no longer than this for a lock; longer than the one above, so that a takeover
 /// outlasts a hung transaction.
 const LOCK_WAIT_MS: u64 = 2_000;
-/// Pause between attempts to connect at the start, before jitter.
-const CONNECT_PAUSE_MS: u64 = 200;
+/// A call that the server was to end by itself (`statement_timeout`) is given so much more before its
+/// session is cut off.
+const CUT_OFF_MARGIN: Duration = Duration::from_secs(1);
+/// Trains under way at once. Two: while one waits for the disk, the other fills.
+const TRACKS: usize = 2;
+/// Pause between attempts to connect at the start, before jitter: doubled each time, up to the second.
+const CONNECT_PAUSE_MS: u64 = 100;
+const CONNECT_PAUSE_MS_MAX: u64 = 2_000;
 
 const _: () = assert!(LOCK_WAIT_MS > IDLE_IN_TRANSACTION_MS);
 
@@ -38,6 +48,7 @@ pub(crate) struct Postgres {
     pool: PgPool,
     /// Renewals never queue behind requests for a connection.
     renewals: PgPool,
+    trains: Trains,
     call_timeout: Duration,
 }
 
@@ -56,26 +67,54 @@ impl Postgres {
         // A connection is asked for a sign of life before it is lent: after a restart of the server the
         // dead ones are replaced instead of failing a request each.
         let pool = |max| PgPoolOptions::new().max_connections(max).acquire_timeout(call_timeout);
+        let tracks = (0..TRACKS).map(|_| {
+            let connect = server_side(connect.clone(), "fencepost trains");
+            Track { connect, connection: None, limit: call_timeout }
+        });
         Ok(Self {
+            trains: Trains::start(tracks),
             pool: pool(options.connections_max).connect_lazy_with(server_side(connect.clone(), "fencepost")),
             renewals: pool(1).connect_lazy_with(server_side(connect, "fencepost renewals")),
             call_timeout,
         })
     }
 
-    async fn reads<T: Send + 'static>(
-        &self,
-        call: impl Future<Output = sqlx::Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        detached::run(Effect::Reads, self.call_timeout, async { call.await.map_err(read_failed) }).await
+    async fn reads<T: Send + 'static>(&self, call: impl Call<T>) -> Result<T> {
+        run(&self.pool, Effect::Reads, self.call_timeout, call).await
     }
 
-    async fn writes<T: Send + 'static>(
-        &self,
-        call: impl Future<Output = sqlx::Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        detached::run(Effect::Writes, self.call_timeout, async { call.await.map_err(write_failed) }).await
+    async fn writes<T: Send + 'static>(&self, call: impl Call<T>) -> Result<T> {
+        run(&self.pool, Effect::Writes, self.call_timeout, call).await
     }
+}
+
+/// What is done on a session lent by the pool.
+trait Call<T>: for<'c> FnOnce(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>> + Send + 'static {}
+
+impl<T, F> Call<T> for F where
+    F: for<'c> FnOnce(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>> + Send + 'static
+{
+}
+
+/// Lends a session for one call, in a task of the call's own. A session that does not answer in time is
+/// cut off: behind a dead host it would never answer, and giving it back would wait for it.
+async fn run<T: Send + 'static>(
+    pool: &PgPool,
+    effect: Effect,
+    limit: Duration,
+    call: impl Call<T>,
+) -> Result<T> {
+    let pool = pool.clone();
+    detached::run(effect, limit, async move {
+        let mut session = pool.acquire().await.map_err(read_failed)?;
+        let failed = if effect == Effect::Reads { read_failed } else { write_failed };
+        let Ok(answer) = tokio::time::timeout(limit + CUT_OFF_MARGIN, call(&mut session)).await else {
+            session.close_on_drop();
+            return Err(failed(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())));
+        };
+        answer.map_err(failed)
+    })
+    .await
 }
 
 #[async_trait::async_trait]
@@ -85,14 +124,10 @@ impl Ledger for Postgres {
     }
 
     async fn check(&self) -> Result<Health> {
-        let pool = self.pool.clone();
-        let settings: [String; 3] = self
-            .reads(async move {
-                let row: (String, String, String) = sqlx::query_as(sql!("health")).fetch_one(&pool).await?;
-                Ok([row.0, row.1, row.2])
-            })
+        let settings: (String, String, String) = self
+            .reads(|session| Box::pin(async { sqlx::query_as(sql!("health")).fetch_one(session).await }))
             .await?;
-        let [fsync, synchronous_commit, full_page_writes] = &settings;
+        let (fsync, synchronous_commit, full_page_writes) = &settings;
         let mut durability_warnings = Vec::new();
         if fsync != "on" {
             durability_warnings.push(format!("fsync is {fsync}, should be on"));
@@ -127,13 +162,18 @@ fn connect_options(url: &str) -> Result<PgConnectOptions> {
 /// instances may do so at once: the migrator takes a lock of the whole database, and the last comers find
 /// it done.
 pub(crate) async fn migrate(connect: &PgConnectOptions, timeout_ms: u64) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_millis(timeout_ms);
+    let deadline = tokio::time::Instant::now() + Duration::from_millis(timeout_ms);
+    let mut pause_ms = CONNECT_PAUSE_MS;
     loop {
-        match migrate_once(connect).await {
-            Err(error) if error.is_retryable() && Instant::now() < deadline => {
+        // A server that does not even refuse, or another instance that is stopped in the middle of its
+        // migration, is waited for no longer than that.
+        let attempt = tokio::time::timeout_at(deadline, migrate_once(connect)).await;
+        match attempt.unwrap_or_else(|_| Err(Error::unavailable(sqlx::Error::PoolTimedOut))) {
+            Err(error) if error.is_retryable() && tokio::time::Instant::now() < deadline => {
                 tracing::warn!(%error, "waiting for the ledger");
-                let pause = rand::rng().random_range(CONNECT_PAUSE_MS / 2..CONNECT_PAUSE_MS * 3 / 2);
-                tokio::time::sleep(Duration::from_millis(pause)).await;
+                let jittered = rand::rng().random_range(pause_ms / 2..pause_ms * 3 / 2);
+                tokio::time::sleep(Duration::from_millis(jittered)).await;
+                pause_ms = (pause_ms * 2).min(CONNECT_PAUSE_MS_MAX);
             }
             done => return done,
         }
@@ -142,7 +182,7 @@ pub(crate) async fn migrate(connect: &PgConnectOptions, timeout_ms: u64) -> Resu
 
 /// One attempt, on a connection of its own without the limits on waiting that the others have.
 async fn migrate_once(connect: &PgConnectOptions) -> Result<()> {
-    let mut connection = sqlx::PgConnection::connect_with(connect).await.map_err(read_failed)?;
+    let mut connection = PgConnection::connect_with(connect).await.map_err(read_failed)?;
     migrations::POSTGRES.run(&mut connection).await.map_err(|error| match error {
         // Whether the server went away or refused is told apart here, since only the one is worth a wait.
         MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) => read_failed(source),
@@ -168,25 +208,28 @@ enum Failure {
 
 fn failure(error: &sqlx::Error) -> Failure {
     match error {
-        sqlx::Error::Database(database) => match database.code().as_deref() {
-            // Serialisation, deadlock, lock not available, statement cancelled (time-out).
-            Some("40001" | "40P01" | "55P03" | "57014") => Failure::Undone,
-            // Connection exceptions, server going down or coming up, too many connections, idle session.
-            Some(code)
-                if code.starts_with("08")
-                    || code.starts_with("57P")
-                    || code == "53300"
-                    || code == "25P03" =>
-            {
-                Failure::Lost
+        sqlx::Error::Database(database) => {
+            let code = database.code().unwrap_or_default();
+            let severity = database.try_downcast_ref::<PgDatabaseError>().map(PgDatabaseError::severity);
+            match code.as_ref() {
+                // The session ends with it, and what it was doing may or may not have been kept.
+                _ if matches!(severity, Some(PgSeverity::Fatal | PgSeverity::Panic)) => Failure::Lost,
+                // Serialisation, deadlock, lock not available, statement cancelled (time-out).
+                "40001" | "40P01" | "55P03" | "57014" => Failure::Undone,
+                // Idle session ended; a server that only reads (a standby, or one on its way to be).
+                "25P03" | "25006" => Failure::Lost,
+                // Connection exceptions, out of resources (disk, memory, connections), operator
+                // intervention, input and output.
+                code if ["08", "53", "57", "58"].contains(&&code[..code.len().min(2)]) => Failure::Lost,
+                _ => Failure::Refused,
             }
-            _ => Failure::Refused,
-        },
+        }
         sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)
         | sqlx::Error::Protocol(_)
         | sqlx::Error::PoolTimedOut
         | sqlx::Error::PoolClosed
+        | sqlx::Error::BeginFailed
         | sqlx::Error::WorkerCrashed => Failure::Lost,
         _ => Failure::Refused,
     }
@@ -194,8 +237,8 @@ fn failure(error: &sqlx::Error) -> Failure {
 
 fn read_failed(source: sqlx::Error) -> Error {
     match failure(&source) {
-        Failure::Undone | Failure::Lost => Error::Unavailable { source },
-        Failure::Refused => Error::Refused { source },
+        Failure::Undone | Failure::Lost => Error::unavailable(source),
+        Failure::Refused => Error::refused(source),
     }
 }
 
@@ -205,10 +248,10 @@ fn write_failed(source: sqlx::Error) -> Error {
     match failure(&source) {
         // No connection was had, so nothing was sent.
         _ if matches!(source, sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed) => {
-            Error::Unavailable { source }
+            Error::unavailable(source)
         }
-        Failure::Undone => Error::Aborted { source },
-        Failure::Lost => Error::Unknown { source },
-        Failure::Refused => Error::Refused { source },
+        Failure::Undone => Error::aborted(source),
+        Failure::Lost => Error::unknown(source),
+        Failure::Refused => Error::refused(source),
     }
 }

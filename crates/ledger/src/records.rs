@@ -5,7 +5,9 @@ use domain::nonce::{Hole, Loaded, OnExpiry, Policy, Row, Status};
 use domain::{HoldId, InstanceId, Nonce, Resource, SignerId, Timestamp, Token, TxHash};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, GrantAnswer, Instance, KeptKey, Lease, NewInstance, NonceRecord, Result, SignerRecord};
+use crate::{
+    Error, GrantAnswer, Instance, KeptKey, Lease, LeaseFilter, NewInstance, NonceRecord, Result, SignerRecord,
+};
 
 fn impossible(what: impl std::fmt::Display) -> Error {
     Error::Impossible(what.to_string().into())
@@ -315,6 +317,24 @@ impl GrantAnswer {
         };
         serde_json::to_string(&kept).expect("numbers and texts always serialise")
     }
+}
+
+/// Above every id and resource: `~` comes after all their characters.
+const TOP: &str = "~";
+/// Directly above a name: `!` comes before all characters that could follow it.
+const JUST_ABOVE: &str = "!";
+
+/// The bounds of a page of signers.
+pub(crate) fn signer_bounds(after: Option<&SignerId>) -> (String, String) {
+    (after.map_or_else(String::new, |after| format!("{after}{JUST_ABOVE}")), TOP.to_owned())
+}
+
+/// The bounds of a page of leases.
+pub(crate) fn lease_bounds(filter: &LeaseFilter) -> (String, String) {
+    let prefix = filter.kind.map_or_else(String::new, |kind| format!("{}:", kind.as_str()));
+    let after = filter.after.as_ref().map_or_else(String::new, |after| format!("{after}{JUST_ABOVE}"));
+    let to = format!("{prefix}{TOP}");
+    (prefix.max(after), to)
 }
 
 /// Reads signers' names.

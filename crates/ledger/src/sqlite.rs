@@ -1,5 +1,6 @@
 //! The ledger in a SQLite file: one writer, a few readers, and the lock that keeps other processes out.
 
+mod engine;
 mod instances;
 mod leases;
 mod lock;
@@ -11,10 +12,12 @@ use std::time::Duration;
 use sqlx::sqlite::{
     SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous,
 };
-use sqlx::{ConnectOptions, SqlitePool, SqliteTransaction};
+use sqlx::{ConnectOptions, SqlitePool};
 
 use crate::detached::{self, Effect};
+use crate::train::Trains;
 use crate::{Error, Health, Kind, Ledger, Options, Result, migrations};
+use engine::Track;
 use lock::FileLock;
 
 macro_rules! sql {
@@ -29,6 +32,9 @@ pub(crate) struct Sqlite {
     /// being told BUSY.
     writer: SqlitePool,
     readers: SqlitePool,
+    /// One track, for the one writer. Between two trains acquires and renewals have their turn: the pool
+    /// serves in the order of asking.
+    trains: Trains,
     call_timeout: Duration,
     /// Given back when the ledger is dropped, and by the system when the process dies.
     _lock: FileLock,
@@ -56,7 +62,7 @@ impl Sqlite {
             .test_before_acquire(false)
             .connect_with(connect.clone())
             .await
-            .map_err(|source| Error::Refused { source })?;
+            .map_err(Error::refused)?;
         migrations::SQLITE.run(&writer).await.map_err(migrations::failed)?;
         // The lock proves that whoever left these leases is dead.
         sqlx::query(include_str!("../sql/sqlite-only/lease_end_all.sql"))
@@ -68,7 +74,8 @@ impl Sqlite {
             .acquire_timeout(call_timeout)
             .test_before_acquire(false)
             .connect_lazy_with(connect.read_only(true).create_if_missing(false));
-        Ok(Self { writer, readers, call_timeout, _lock: lock })
+        let trains = Trains::start([Track { writer: writer.clone() }]);
+        Ok(Self { writer, readers, trains, call_timeout, _lock: lock })
     }
 
     async fn reads<T: Send + 'static>(
@@ -123,12 +130,6 @@ pub(crate) async fn migrate_only(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A transaction that is the writer from its first statement on: what it reads cannot change before it
-/// commits.
-async fn begin_immediate(writer: &SqlitePool) -> sqlx::Result<SqliteTransaction<'static>> {
-    writer.begin_with("BEGIN IMMEDIATE").await
-}
-
 fn path(url: &str) -> Result<PathBuf> {
     let path = url.strip_prefix("sqlite://").or_else(|| url.strip_prefix("sqlite:")).unwrap_or_default();
     if path.is_empty() || path.contains(['?', '#']) || path.contains(":memory:") {
@@ -140,7 +141,7 @@ fn path(url: &str) -> Result<PathBuf> {
 }
 
 fn file_error(path: &Path, source: std::io::Error) -> Error {
-    Error::File { path: path.display().to_string(), source }
+    Error::File { path: path.display().to_string(), source: source.into() }
 }
 
 /// SQLite says BUSY or LOCKED when nothing was done; the rest of what can happen between two files of
@@ -172,18 +173,18 @@ fn failure(error: &sqlx::Error) -> Failure {
 
 fn read_failed(source: sqlx::Error) -> Error {
     match failure(&source) {
-        Failure::Undone | Failure::Lost => Error::Unavailable { source },
-        Failure::Refused => Error::Refused { source },
+        Failure::Undone | Failure::Lost => Error::unavailable(source),
+        Failure::Refused => Error::refused(source),
     }
 }
 
 fn write_failed(source: sqlx::Error) -> Error {
     match failure(&source) {
         _ if matches!(source, sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed) => {
-            Error::Unavailable { source }
+            Error::unavailable(source)
         }
-        Failure::Undone => Error::Aborted { source },
-        Failure::Lost => Error::Unknown { source },
-        Failure::Refused => Error::Refused { source },
+        Failure::Undone => Error::aborted(source),
+        Failure::Lost => Error::unknown(source),
+        Failure::Refused => Error::refused(source),
     }
 }

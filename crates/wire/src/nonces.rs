@@ -219,6 +219,15 @@ pub struct ReleaseRequest {
 pub struct ResolveRequest {
     /// What became of it.
     pub outcome: Resolution,
+    /// The hold that the operator looked at. With it the decision counts only while that is the nonce's last
+    /// hold, so that a repeat that comes late cannot decide about somebody else's.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "strict::present_text::<HOLD_CHARS_MAX, _>"
+    )]
+    #[schema(nullable = false, min_length = 1, max_length = 128)]
+    pub hold: Option<String>,
     /// The transaction that used it; only with the outcome `consumed`. Visible ASCII.
     #[serde(
         default,

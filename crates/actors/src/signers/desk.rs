@@ -44,6 +44,7 @@ pub(super) enum Command {
 pub(super) struct Work {
     command: Command,
     arrived: Instant,
+    deadline: Instant,
     /// Held until the command is answered; gives its place under `in_flight_max` back.
     _place: OwnedSemaphorePermit,
 }
@@ -64,9 +65,14 @@ const RETRY_PAUSE_MAX: Duration = Duration::from_millis(640);
 
 impl Inner {
     /// Puts a command into the signer's queue, and opens its desk if there is none.
-    pub(super) fn enqueue(self: &Arc<Self>, signer: &SignerId, command: Command) -> Result<(), Refusal> {
+    pub(super) fn enqueue(
+        self: &Arc<Self>,
+        signer: &SignerId,
+        command: Command,
+        deadline: Instant,
+    ) -> Result<(), Refusal> {
         let place = Arc::clone(&self.under_way).try_acquire_owned().map_err(|_| Refusal::Overloaded)?;
-        let work = Work { command, arrived: Instant::now(), _place: place };
+        let work = Work { command, arrived: Instant::now(), deadline, _place: place };
         match self.desks.entry(signer.clone()) {
             Entry::Occupied(mut desk) => {
                 let waiting = &mut desk.get_mut().waiting;
@@ -95,6 +101,7 @@ impl Inner {
                 // A defect. Whoever waits is told by the loss of their replies; the next request opens a
                 // new desk, which trusts nothing of this one.
                 tracing::error!(%signer, %error, "a signer's desk died");
+                inner.reclaim(&signer).await;
                 if let Some((_, desk)) = inner.desks.remove(&signer) {
                     let lost = desk.waiting.len() as f64;
                     metrics::gauge!("fencepost_actor_queue_depth", "kind" => "signer").decrement(lost);
@@ -116,24 +123,46 @@ impl Inner {
     async fn serve(&self, signer: &SignerId) {
         // Closing and the look for more are one step: whoever enqueues finds the desk open or gone.
         while self.desks.remove_if(signer, |_, desk| desk.waiting.is_empty()).is_none() {
-            let begun = Instant::now();
             let mut tenure = None;
-            while begun.elapsed() < self.limits.tenure_max
+            // The turn counts from when the lease was had, not from when it was waited for.
+            let mut had_since: Option<Instant> = None;
+            let is_over =
+                |since: Option<Instant>| since.is_some_and(|since| since.elapsed() >= self.limits.tenure_max);
+            while !is_over(had_since)
                 && let Some(work) = self.next(signer)
             {
                 self.attend(signer, &mut tenure, work).await;
+                had_since = had_since.or(tenure.is_some().then(Instant::now));
             }
             if let Some(tenure) = tenure {
                 tenure.close(self).await;
             }
-            if begun.elapsed() >= self.limits.tenure_max {
+            if is_over(had_since) {
                 tokio::time::sleep(jittered(TURN_PAUSE)).await;
             }
         }
     }
 
+    /// Ends a lease that this instance has without anybody here knowing its token: what an acquire left
+    /// behind whose answer was lost, or a desk that died. Only to be called while no desk of the signer
+    /// could have it rightly.
+    async fn reclaim(&self, signer: &SignerId) {
+        let resource = Resource::signer(signer);
+        let ended = async {
+            match self.ledger.lease(&resource).await? {
+                Some(lease) if lease.owner.as_ref() == Some(&self.owner) => {
+                    self.ledger.release(&resource, &self.owner, lease.token).await
+                }
+                _ => Ok(false),
+            }
+        };
+        if let Err(error) = ended.await {
+            tracing::warn!(%resource, %error, "a lease that nobody uses runs out by itself");
+        }
+    }
+
     async fn attend(&self, signer: &SignerId, tenure: &mut Option<Tenure>, work: Work) {
-        let deadline = work.arrived + self.limits.request_timeout;
+        let deadline = work.deadline;
         let patience = work.arrived + jittered(self.limits.lease_wait);
         let mut service = Service { inner: self, signer, tenure, deadline, patience };
         match work.command {
@@ -164,7 +193,12 @@ impl Service<'_> {
         if asked.reply.is_closed() {
             return;
         }
-        let answer = self.until_known(&mut asked.operation).await;
+        // Nor is work that waited too long: each such try would keep those behind it waiting too.
+        let answer = if Instant::now() < self.deadline {
+            self.until_known(&mut asked.operation).await
+        } else {
+            Err(Refusal::LedgerUnavailable)
+        };
         // The caller may have left meanwhile; a hold that nobody knows of runs out.
         let _ = asked.reply.send(answer);
     }
@@ -184,6 +218,7 @@ impl Service<'_> {
                 Err(Trouble::Refused(refusal)) => return Err(refusal),
                 Err(Trouble::Fenced { op }) => {
                     self.report_fenced(op);
+                    self.inner.reclaim(self.signer).await;
                     return Err(Refusal::Fenced);
                 }
                 Err(Trouble::Defect) => {
@@ -193,7 +228,9 @@ impl Service<'_> {
                 // The state in memory and the ledger differ, or may: begin again from the ledger.
                 Err(Trouble::Reload) => self.spoil(),
                 Err(Trouble::Away) => {
-                    *self.tenure = None;
+                    if let Some(tenure) = self.tenure {
+                        tenure.spoil_away();
+                    }
                     if Instant::now() + pause >= self.deadline {
                         return Err(Refusal::LedgerUnavailable);
                     }
@@ -224,18 +261,16 @@ impl Service<'_> {
     /// waited for as long as patience goes.
     async fn tenure(&mut self) -> Result<&mut Tenure, Trouble> {
         if !self.tenure.as_ref().is_some_and(Tenure::is_current) {
-            loop {
-                match Tenure::open(self.inner, self.signer).await {
-                    Ok(opened) => {
-                        *self.tenure = Some(opened);
-                        break;
-                    }
+            let acquired = loop {
+                match Tenure::acquire(self.inner, self.signer).await {
                     Err(Trouble::Refused(Refusal::LeaseHeld { .. })) if Instant::now() < self.patience => {
                         tokio::time::sleep(jittered(LOOK_PAUSE)).await;
                     }
-                    Err(trouble) => return Err(trouble),
+                    acquired => break acquired?,
                 }
-            }
+            };
+            // Kept before it is loaded: whatever happens from here on, the lease is to be given back.
+            self.tenure.insert(acquired).load(self.inner).await?;
         }
         Ok(self.tenure.as_mut().expect("just opened"))
     }

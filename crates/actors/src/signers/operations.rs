@@ -100,14 +100,14 @@ impl Operation for Granting {
             grants: changes.iter().map(Change::nonce).zip(holds).collect(),
         };
         let key = self.request.key.as_ref();
-        let new_key = key.map(|key| NewKey {
+        let keys = key.map(|key| NewKey {
             scope: key.scope(tenure.signer()),
             body_hash: key.body_hash,
             answer: answer.clone(),
         });
         self.lost = Some(answer.clone());
         let sent = Instant::now();
-        let batch = Batch { key: new_key, policy, changes, ..tenure.batch(inner) };
+        let batch = Batch { keys: keys.into_iter().collect(), policy, changes, ..tenure.batch(inner) };
         let committed = tenure.commit(inner, "grant", batch).await?;
         self.lost = None;
         let Some(at) = committed else {
@@ -153,6 +153,7 @@ impl Operation for Settling {
 /// Carries out an operator's decision.
 pub(super) struct Resolving {
     pub(super) nonce: Nonce,
+    pub(super) hold: Option<HoldId>,
     pub(super) resolution: Resolution,
 }
 
@@ -162,6 +163,9 @@ impl Operation for Resolving {
     async fn attempt(&mut self, inner: &Inner, tenure: &mut Tenure, _: Instant) -> Result<Status, Trouble> {
         let mut rows = inner.ledger.rows(tenure.signer(), &[self.nonce]).await?.value;
         let row = rows.pop().ok_or(Refusal::UnknownNonce)?;
+        if self.hold.is_some_and(|hold| hold != row.hold) {
+            return Err(Refusal::StaleHold.into());
+        }
         let change = resolve(&row, &self.resolution).map_err(Refusal::NotQuarantined)?;
         tenure.commit_changes(inner, "resolve", change.into_iter().collect()).await?;
         Ok(match self.resolution {
@@ -185,6 +189,10 @@ impl Operation for PolicyChange {
         let batch = Batch { policy: Some(policy.clone()), ..tenure.batch(inner) };
         tenure.commit(inner, "policy", batch).await?;
         inner.remember(tenure.signer());
+        if self.0.max_in_flight.is_some() {
+            // Those in flight are counted only where there is a window; with a new one they are counted anew.
+            tenure.spoil();
+        }
         Ok(policy)
     }
 }

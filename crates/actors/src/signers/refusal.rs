@@ -46,6 +46,9 @@ pub enum Refusal {
     /// The nonce was never granted.
     #[error("no such nonce")]
     UnknownNonce,
+    /// The hold named is not the nonce's last one.
+    #[error("the hold is not the nonce's last one")]
+    StaleHold,
     /// The nonce is not QUARANTINED.
     #[error("the nonce is {}, not QUARANTINED", .0.0.as_str())]
     NotQuarantined(ResolveRefusal),

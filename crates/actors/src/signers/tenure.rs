@@ -13,7 +13,7 @@
 use std::time::{Duration, Instant};
 
 use domain::limits::{EXPIRIES_MAX, HOLES_IN_MEMORY_MAX};
-use domain::nonce::{Allocator, Change};
+use domain::nonce::{Allocator, Change, Loaded};
 use domain::{Resource, SignerId, Timestamp, Token};
 use ledger::{Acquisition, Batch, Verdict};
 
@@ -53,20 +53,30 @@ impl From<ledger::Error> for Trouble {
     }
 }
 
+/// How far what is known here can be relied on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    /// It is what the ledger has.
+    Sound,
+    /// It is not, or may not be.
+    Reload,
+    /// The same, and the ledger did not answer the last time.
+    Away,
+}
+
 /// A lease and what its owner knows under it.
 pub(super) struct Tenure {
     signer: SignerId,
     token: Token,
     /// From here on the lease may have run out, by this process's own clock.
     ends: Instant,
-    /// What is known here is not what the ledger has, or may not be.
-    spoiled: bool,
+    trust: Trust,
     pub(super) allocator: Allocator,
 }
 
 impl Tenure {
-    /// Acquires, loads, and expires what is overdue.
-    pub(super) async fn open(inner: &Inner, signer: &SignerId) -> Result<Self, Trouble> {
+    /// Acquires. Nothing is known yet: [`Self::load`] comes next, as a statement of its own.
+    pub(super) async fn acquire(inner: &Inner, signer: &SignerId) -> Result<Self, Trouble> {
         let resource = Resource::signer(signer);
         let lease_ms = inner.limits.lease.as_millis() as u64;
         // The lease is counted from when it was asked for: the database cannot have begun earlier.
@@ -89,19 +99,25 @@ impl Tenure {
                 return Err(Refusal::LeaseHeld { owner, expires_in_ms }.into());
             }
         };
-        let loaded = inner.ledger.load(signer, HOLES_IN_MEMORY_MAX).await?;
-        let mut tenure = Self {
+        Ok(Self {
             signer: signer.clone(),
             token,
             ends: sent + inner.limits.lease,
-            spoiled: false,
-            allocator: Allocator::new(loaded),
-        };
-        if tenure.allocator.is_known() {
-            inner.remember(signer);
-            tenure.expire_overdue(inner).await?;
+            trust: Trust::Reload,
+            allocator: Allocator::new(Loaded::default()),
+        })
+    }
+
+    /// Learns what the ledger has, and expires what is overdue. From here on it can be decided upon.
+    pub(super) async fn load(&mut self, inner: &Inner) -> Result<(), Trouble> {
+        let loaded = inner.ledger.load(&self.signer, HOLES_IN_MEMORY_MAX).await?;
+        self.allocator = Allocator::new(loaded);
+        self.trust = Trust::Sound;
+        if self.allocator.is_known() {
+            inner.remember(&self.signer);
+            self.expire_overdue(inner).await?;
         }
-        Ok(tenure)
+        Ok(())
     }
 
     pub(super) const fn token(&self) -> Token {
@@ -116,25 +132,37 @@ impl Tenure {
     /// this process's own clock. A process that was paused finds out here; one that is paused after this
     /// look is stopped by the fence.
     pub(super) fn is_current(&self) -> bool {
-        !self.spoiled && Instant::now() < self.ends
+        self.trust == Trust::Sound && Instant::now() < self.ends
     }
 
     /// Nothing is decided on this tenure any more. The lease stays, to be given back or acquired anew.
-    pub(super) const fn spoil(&mut self) {
-        self.spoiled = true;
+    pub(super) fn spoil(&mut self) {
+        self.trust = Trust::Reload;
     }
 
-    /// Gives the lease back.
+    /// As [`Self::spoil`], since the ledger does not answer.
+    pub(super) fn spoil_away(&mut self) {
+        self.trust = Trust::Away;
+    }
+
+    /// Gives the lease back. Where the ledger did not answer, nobody waits for that; the exact token makes
+    /// it harmless however late it comes.
     pub(super) async fn close(self, inner: &Inner) {
+        let (ledger, owner, token) = (inner.ledger.clone(), inner.owner.clone(), self.token);
         let resource = Resource::signer(&self.signer);
-        match inner.ledger.release(&resource, &inner.owner, self.token).await {
-            Ok(true) => {}
-            Ok(false) => {
-                tracing::debug!(%resource, token = %self.token, "the lease was gone before its release")
+        let release = async move {
+            match ledger.release(&resource, &owner, token).await {
+                Ok(true) => {}
+                Ok(false) => tracing::debug!(%resource, %token, "the lease was gone before its release"),
+                Err(error) => {
+                    tracing::warn!(%resource, %error, "a lease was not released and runs out by itself")
+                }
             }
-            Err(error) => {
-                tracing::warn!(%resource, %error, "a lease was not released and runs out by itself")
-            }
+        };
+        if self.trust == Trust::Away {
+            tokio::spawn(release);
+        } else {
+            release.await;
         }
     }
 
@@ -170,7 +198,7 @@ impl Tenure {
             signer: self.signer.clone(),
             owner: inner.owner.clone(),
             token: self.token,
-            key: None,
+            keys: Vec::new(),
             policy: None,
             changes: Vec::new(),
         }

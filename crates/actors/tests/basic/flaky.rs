@@ -61,11 +61,11 @@ impl Nonces for Flaky {
             Some(Fault::DoneUnheard) => {
                 let verdict = self.real.commit(batch).await?;
                 assert!(matches!(verdict, Verdict::Committed { .. }), "{verdict:?}");
-                Err(Error::Unknown { source: lost().into() })
+                Err(Error::unknown(lost()))
             }
-            Some(Fault::NotDoneUnheard) => Err(Error::Unknown { source: lost().into() }),
-            Some(Fault::Aborted) => Err(Error::Aborted { source: lost().into() }),
-            Some(Fault::Unreachable) => Err(Error::Unavailable { source: lost().into() }),
+            Some(Fault::NotDoneUnheard) => Err(Error::unknown(lost())),
+            Some(Fault::Aborted) => Err(Error::aborted(lost())),
+            Some(Fault::Unreachable) => Err(Error::unavailable(lost())),
             Some(Fault::Locked) => Ok(Verdict::Again),
             Some(Fault::TakenOver) => {
                 let (resource, thief) = (batch.resource(), InstanceId::parse("thief").unwrap());

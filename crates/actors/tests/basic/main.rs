@@ -232,11 +232,15 @@ async fn holds_that_ran_out_are_granted_again_or_kept_for_an_operator() {
     let quarantined = shop.signers.grant(&shop.signer, short(1)).await.unwrap().grants[0];
     tokio::time::sleep(Duration::from_millis(30)).await;
     assert_eq!(numbers(&shop.grants(1, None).await.unwrap()), [2], "1 is not granted again");
-    let resolve = || shop.signers.resolve(&shop.signer, quarantined.nonce, Resolution::NeverSent);
+    let resolve = || {
+        shop.signers.resolve(&shop.signer, quarantined.nonce, Some(quarantined.hold), Resolution::NeverSent)
+    };
     assert_eq!(resolve().await.unwrap(), Status::Released);
     assert_eq!(resolve().await.unwrap(), Status::Released, "twice is once");
     assert_eq!(numbers(&shop.grants(1, None).await.unwrap()), [1]);
-    assert!(matches!(resolve().await, Err(Refusal::NotQuarantined(_))));
+    assert!(matches!(resolve().await, Err(Refusal::StaleHold)), "the hold named is not the last any more");
+    let unnamed = shop.signers.resolve(&shop.signer, quarantined.nonce, None, Resolution::NeverSent).await;
+    assert!(matches!(unnamed, Err(Refusal::NotQuarantined(_))));
 }
 
 #[tokio::test]
@@ -323,7 +327,7 @@ async fn unheard_of_signers_are_not_made_by_asking() {
     let shop = Shop::open().await;
     let settlement = Settlement { nonce: Nonce::ZERO, hold: None, outcome: Outcome::NeverSent };
     assert!(matches!(shop.signers.settle(&shop.signer, vec![settlement]).await, Err(Refusal::UnknownSigner)));
-    let resolved = shop.signers.resolve(&shop.signer, Nonce::ZERO, Resolution::NeverSent).await;
+    let resolved = shop.signers.resolve(&shop.signer, Nonce::ZERO, None, Resolution::NeverSent).await;
     assert!(matches!(resolved, Err(Refusal::UnknownSigner)));
     assert_eq!(shop.ledger.lease(&Resource::signer(&shop.signer)).await.unwrap(), None);
 }

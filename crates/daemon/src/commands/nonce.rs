@@ -77,9 +77,9 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
                 ])
             });
         }
-        Nonce::Resolve { signer, nonce, outcome, tx_hash, remote } => {
+        Nonce::Resolve { signer, nonce, outcome, hold, tx_hash, remote } => {
             let answer =
-                connect(&remote)?.resolve(&signer, nonce, &ResolveRequest { outcome, tx_hash }).await;
+                connect(&remote)?.resolve(&signer, nonce, &ResolveRequest { outcome, hold, tx_hash }).await;
             let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
             shown::answer(remote.json, &answer, |answer| {
                 format!("nonce {} is {}\n", answer.nonce, answer.status)

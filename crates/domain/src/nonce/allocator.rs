@@ -24,7 +24,7 @@ pub struct Loaded {
     pub policy: Option<Policy>,
     /// The highest nonce ever granted.
     pub last: Option<Nonce>,
-    /// How many nonces are HELD or QUARANTINED.
+    /// How many nonces are HELD or QUARANTINED; counted only where the policy has a window.
     pub in_flight: u64,
     /// The lowest holes, in order.
     pub holes: Vec<Hole>,

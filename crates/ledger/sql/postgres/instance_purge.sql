@@ -1,10 +1,12 @@
--- Forgets the incarnations that ended long ago: such an id never comes back. lease_purge follows.
+-- Forgets the incarnations that ended long ago, or began long ago and never had a lease: such an id never
+-- comes back. lease_purge follows.
 -- $1 age in ms, $2 limit
 DELETE FROM instance
-WHERE 'instance:' || instance_id IN (
-    SELECT resource FROM lease
-    WHERE resource > 'instance:' AND resource < 'instance;'
-      AND expires_at < now() - $1 * interval '1 millisecond'
-    ORDER BY resource
+WHERE instance_id IN (
+    SELECT i.instance_id
+    FROM instance i
+    LEFT JOIN lease l ON l.resource = 'instance:' || i.instance_id
+    WHERE coalesce(l.expires_at, i.started_at) < now() - $1 * interval '1 millisecond'
+    ORDER BY i.instance_id
     LIMIT $2
 )

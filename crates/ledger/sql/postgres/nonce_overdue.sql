@@ -1,6 +1,7 @@
+-- Longest overdue first.
 -- $1 signer, $2 limit
 SELECT nonce, hold::text AS hold
 FROM signer_nonce_allocation
-WHERE signer = $1 AND status <> 'CONSUMED' AND status = 'HELD' AND held_until <= now()
-ORDER BY nonce
+WHERE signer = $1 AND status = 'HELD' AND held_until <= now()
+ORDER BY held_until
 LIMIT $2

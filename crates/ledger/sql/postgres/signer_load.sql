@@ -1,9 +1,13 @@
 -- What a new owner must know. Sent after its acquire was answered: in one statement with it, the
 -- snapshot would be from before the acquire waited for its predecessor's last commit.
+-- Those in flight are counted only where there is a window to compare them with.
 -- $1 signer
 SELECT s.first_nonce, s.hold_ms, s.on_expiry, s.max_in_flight,
        (SELECT max(nonce) FROM signer_nonce_allocation WHERE signer = $1) AS last_nonce,
-       (SELECT count(*) FROM signer_nonce_allocation
-        WHERE signer = $1 AND status <> 'CONSUMED' AND status IN ('HELD', 'QUARANTINED')) AS in_flight
+       CASE WHEN s.max_in_flight IS NULL THEN 0 ELSE
+           (SELECT count(*) FROM signer_nonce_allocation WHERE signer = $1 AND status = 'HELD')
+           + (SELECT count(*) FROM signer_nonce_allocation
+              WHERE signer = $1 AND status IN ('RELEASED', 'QUARANTINED') AND status = 'QUARANTINED')
+       END AS in_flight
 FROM (SELECT) AS one
 LEFT JOIN signer s ON s.signer = $1

@@ -1,6 +1,9 @@
--- $1 signer, $2 first nonce, $3 hold_ms or NULL, $4 on_expiry, $5 max_in_flight or NULL, $6 token
+-- $1 signers, $2 first nonces, $3 hold_ms or NULL, $4 on_expiry, $5 max_in_flight or NULL, $6 tokens
 INSERT INTO signer (signer, first_nonce, hold_ms, on_expiry, max_in_flight, fencing_token, created_at, updated_at)
-VALUES ($1, $2, $3, $4, $5, $6, now(), now())
+SELECT w.signer, w.first_nonce, w.hold_ms, w.on_expiry, w.max_in_flight, w.fencing_token, now(), now()
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[])
+     AS w (signer, first_nonce, hold_ms, on_expiry, max_in_flight, fencing_token)
+ORDER BY w.signer COLLATE "C"
 ON CONFLICT (signer) DO UPDATE
 SET first_nonce   = excluded.first_nonce,
     hold_ms       = excluded.hold_ms,

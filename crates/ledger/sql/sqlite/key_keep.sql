@@ -1,4 +1,8 @@
--- ?1 scope, ?2 key, ?3 body hash, ?4 answer, ?5 the transaction's time
+-- Keeps idempotency keys; answers those that were new.
+-- ?1 JSON array of {scope, key, body_hash (hexadecimal), answer}, ?2 the transaction's time
 INSERT INTO idempotency_key (scope, key, body_hash, answer, created_at)
-VALUES (?1, ?2, ?3, ?4, ?5)
+SELECT w.value ->> 'scope', w.value ->> 'key', unhex(w.value ->> 'body_hash'), w.value ->> 'answer', ?2
+FROM json_each(?1) AS w
+WHERE TRUE
 ON CONFLICT DO NOTHING
+RETURNING scope, key

@@ -1,7 +1,10 @@
--- ?1 signer, ?2 first nonce, ?3 hold_ms or NULL, ?4 on_expiry, ?5 max_in_flight or NULL, ?6 token,
--- ?7 the transaction's time
+-- ?1 JSON array of {signer, first_nonce, hold_ms or null, on_expiry, max_in_flight or null, token},
+-- ?2 the transaction's time
 INSERT INTO signer (signer, first_nonce, hold_ms, on_expiry, max_in_flight, fencing_token, created_at, updated_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)
+SELECT w.value ->> 'signer', w.value ->> 'first_nonce', w.value ->> 'hold_ms', w.value ->> 'on_expiry',
+       w.value ->> 'max_in_flight', w.value ->> 'token', ?2, ?2
+FROM json_each(?1) AS w
+WHERE TRUE
 ON CONFLICT (signer) DO UPDATE
 SET first_nonce   = excluded.first_nonce,
     hold_ms       = excluded.hold_ms,

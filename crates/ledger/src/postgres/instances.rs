@@ -10,50 +10,58 @@ use crate::records::{self, InstanceRow};
 #[async_trait::async_trait]
 impl Instances for Postgres {
     async fn register(&self, instance: &NewInstance) -> Result<()> {
-        let pool = self.pool.clone();
         let instance = instance.clone();
-        self.writes(async move {
-            sqlx::query(sql!("instance_register"))
-                .bind(instance.id.as_str())
-                .bind(instance.url)
-                .bind(instance.hostname)
-                .bind(i64::from(instance.pid))
-                .bind(instance.version)
-                .execute(&pool)
-                .await
+        self.writes(move |session| {
+            Box::pin(async move {
+                sqlx::query(sql!("instance_register"))
+                    .bind(instance.id.as_str())
+                    .bind(instance.url)
+                    .bind(instance.hostname)
+                    .bind(i64::from(instance.pid))
+                    .bind(instance.version)
+                    .execute(&mut *session)
+                    .await
+            })
         })
         .await?;
         Ok(())
     }
 
     async fn live_instances(&self) -> Result<Vec<Instance>> {
-        let pool = self.pool.clone();
-        let rows: Vec<InstanceRow> =
-            self.reads(async move { sqlx::query_as(sql!("instance_list")).fetch_all(&pool).await }).await?;
+        let rows: Vec<InstanceRow> = self
+            .reads(move |session| {
+                Box::pin(async move { sqlx::query_as(sql!("instance_list")).fetch_all(&mut *session).await })
+            })
+            .await?;
         records::all(rows)
     }
 
     async fn instance_url(&self, id: &InstanceId) -> Result<Option<String>> {
-        let pool = self.pool.clone();
         let id = id.to_string();
-        self.reads(
-            async move { sqlx::query_scalar(sql!("instance_url")).bind(id).fetch_optional(&pool).await },
-        )
+        self.reads(move |session| {
+            Box::pin(async move {
+                sqlx::query_scalar(sql!("instance_url")).bind(id).fetch_optional(&mut *session).await
+            })
+        })
         .await
     }
 
     async fn purge_instances(&self, age_ms: u64, limit: u32) -> Result<u64> {
-        let pool = self.pool.clone();
-        self.writes(async move {
-            // First the incarnations, then their leases. A crash in between leaves leases, which the next
-            // purge finds by themselves.
-            let mut purged = 0;
-            for statement in [sql!("instance_purge"), sql!("lease_purge")] {
-                let done =
-                    sqlx::query(statement).bind(age_ms as i64).bind(i64::from(limit)).execute(&pool).await?;
-                purged = done.rows_affected();
-            }
-            Ok(purged)
+        self.writes(move |session| {
+            Box::pin(async move {
+                // First the incarnations, then their leases. A crash in between leaves leases, which the next
+                // purge finds by themselves.
+                let mut purged = 0;
+                for statement in [sql!("instance_purge"), sql!("lease_purge")] {
+                    let done = sqlx::query(statement)
+                        .bind(age_ms as i64)
+                        .bind(i64::from(limit))
+                        .execute(&mut *session)
+                        .await?;
+                    purged = done.rows_affected();
+                }
+                Ok(purged)
+            })
         })
         .await
     }

@@ -69,16 +69,15 @@ impl Leases for Sqlite {
 
     async fn leases(&self, filter: &LeaseFilter) -> Result<Vec<Lease>> {
         let pool = self.readers.clone();
-        let prefix = filter.kind.map_or_else(String::new, |kind| format!("{}:", kind.as_str()));
+        let (from, to) = records::lease_bounds(filter);
         let owner = filter.owner.as_ref().map(ToString::to_string);
-        let after = filter.after.as_ref().map_or_else(String::new, ToString::to_string);
         let limit = i64::from(filter.limit);
         let rows: Vec<LeaseRow> = self
             .reads(async move {
                 sqlx::query_as(sql!("lease_list"))
-                    .bind(prefix)
+                    .bind(from)
+                    .bind(to)
                     .bind(owner)
-                    .bind(after)
                     .bind(limit)
                     .fetch_all(&pool)
                     .await
@@ -114,14 +113,18 @@ impl Sqlite {
     ) -> Result<Option<TokenRow>> {
         let pool = self.writer.clone();
         let (resource, owner) = (resource.to_string(), owner.to_string());
-        self.writes(async move {
-            sqlx::query_as(statement)
-                .bind(resource)
-                .bind(owner)
-                .bind(lease_ms as i64)
-                .fetch_optional(&pool)
-                .await
-        })
-        .await
+        // All rows are asked for, though there is one at most: the statement commits when it is run to its
+        // end, and only then is its failure seen.
+        let rows: Vec<TokenRow> = self
+            .writes(async move {
+                sqlx::query_as(statement)
+                    .bind(resource)
+                    .bind(owner)
+                    .bind(lease_ms as i64)
+                    .fetch_all(&pool)
+                    .await
+            })
+            .await?;
+        Ok(rows.into_iter().next())
     }
 }

@@ -1,14 +1,11 @@
-//! Nonces in SQLite: the fenced transaction, and reads.
+//! Nonces in SQLite. Writes leave by train; the rest are reads.
 
 use domain::nonce::{Hole, Loaded, Row, Status};
-use domain::{HoldId, Nonce, SignerId, Timestamp, TxHash};
-use serde_json::{Value, json};
-use sqlx::SqliteTransaction;
+use domain::{HoldId, Nonce, SignerId, Timestamp};
+use serde_json::Value;
 
-use super::{Sqlite, begin_immediate, sql, write_failed};
+use super::{Sqlite, sql};
 use crate::Result;
-use crate::changes::Changes;
-use crate::detached::{self, Effect};
 use crate::nonces::{
     Batch, KeptKey, KeyScope, NonceFilter, NonceRecord, Nonces, Read, SignerRecord, Verdict,
 };
@@ -51,19 +48,7 @@ impl Nonces for Sqlite {
     }
 
     async fn commit(&self, batch: Batch) -> Result<Verdict> {
-        let writer = self.writer.clone();
-        detached::run(Effect::Writes, self.call_timeout, async move {
-            let mut transaction = begin_immediate(&writer).await.map_err(write_failed)?;
-            let verdict = write(&mut transaction, batch).await.map_err(write_failed)?;
-            // Nothing short of a commit that was answered is a success; all else undoes everything.
-            if matches!(verdict, Verdict::Committed { .. }) {
-                transaction.commit().await.map_err(write_failed)?;
-            } else if let Err(error) = transaction.rollback().await {
-                tracing::debug!(%error, "a refused batch was undone by losing its connection");
-            }
-            Ok(verdict)
-        })
-        .await
+        self.trains.commit(batch, self.call_timeout).await
     }
 
     async fn kept_key(&self, scope: &KeyScope) -> Result<Option<KeptKey>> {
@@ -82,11 +67,12 @@ impl Nonces for Sqlite {
     }
 
     async fn signer(&self, signer: &SignerId) -> Result<Option<SignerRecord>> {
-        Ok(self.signer_page(None, Some(signer), 1).await?.pop())
+        Ok(self.signer_page(signer.to_string(), signer.to_string(), 1).await?.pop())
     }
 
     async fn signers(&self, after: Option<&SignerId>, limit: u32) -> Result<Vec<SignerRecord>> {
-        self.signer_page(after, None, limit).await
+        let (from, to) = records::signer_bounds(after);
+        self.signer_page(from, to, limit).await
     }
 
     async fn nonces(&self, filter: &NonceFilter) -> Result<Vec<NonceRecord>> {
@@ -144,20 +130,13 @@ impl Sqlite {
         .await
     }
 
-    async fn signer_page(
-        &self,
-        after: Option<&SignerId>,
-        only: Option<&SignerId>,
-        limit: u32,
-    ) -> Result<Vec<SignerRecord>> {
+    async fn signer_page(&self, from: String, to: String, limit: u32) -> Result<Vec<SignerRecord>> {
         let pool = self.readers.clone();
-        let after = after.map_or_else(String::new, ToString::to_string);
-        let only = only.map(ToString::to_string);
         let rows: Vec<SignerRow> = self
             .reads(async move {
                 sqlx::query_as(sql!("signer_list"))
-                    .bind(after)
-                    .bind(only)
+                    .bind(from)
+                    .bind(to)
                     .bind(i64::from(limit))
                     .fetch_all(&pool)
                     .await
@@ -165,96 +144,4 @@ impl Sqlite {
             .await?;
         records::all(rows)
     }
-}
-
-/// Everything between BEGIN IMMEDIATE and COMMIT.
-async fn write(transaction: &mut SqliteTransaction<'_>, batch: Batch) -> sqlx::Result<Verdict> {
-    let tenure = json!([{ "resource": batch.resource().as_str(), "token": batch.token.get() }]);
-    let locked: Option<(String, i64)> = sqlx::query_as(sql!("fence_lock"))
-        .bind(tenure.to_string())
-        .bind(batch.owner.as_str())
-        .fetch_optional(&mut **transaction)
-        .await?;
-    // No row is ever passed over here: the whole file is this transaction's.
-    let Some((_, at)) = locked else { return Ok(Verdict::Fenced) };
-    if let Some(key) = &batch.key {
-        let keep = sqlx::query(sql!("key_keep"))
-            .bind(&key.scope.scope)
-            .bind(key.scope.key.as_str())
-            .bind(&key.body_hash[..])
-            .bind(key.answer.to_kept_text())
-            .bind(at);
-        if keep.execute(&mut **transaction).await?.rows_affected() == 0 {
-            return Ok(Verdict::KeyTaken);
-        }
-    }
-    if let Some(policy) = &batch.policy {
-        sqlx::query(sql!("signer_policy"))
-            .bind(batch.signer.as_str())
-            .bind(policy.first_nonce.get() as i64)
-            .bind(policy.hold_ms.map(|ms| ms as i64))
-            .bind(policy.on_expiry.as_str())
-            .bind(policy.max_in_flight.map(|nonces| nonces as i64))
-            .bind(batch.token.get())
-            .bind(at)
-            .execute(&mut **transaction)
-            .await?;
-    }
-    let owner = batch.owner.clone();
-    for (statement, rows) in statements(batch) {
-        let done = sqlx::query(statement)
-            .bind(json!(rows).to_string())
-            .bind(owner.as_str())
-            .bind(at)
-            .execute(&mut **transaction)
-            .await?;
-        if done.rows_affected() != rows.len() as u64 {
-            return Ok(Verdict::Diverged);
-        }
-    }
-    Ok(Verdict::Committed { at: Timestamp::from_micros(at) })
-}
-
-/// The writes of nonce rows: each statement with the rows that it must touch.
-fn statements(batch: Batch) -> Vec<(&'static str, Vec<Value>)> {
-    let Batch { signer, token, changes, .. } = batch;
-    let changes = Changes::sorted(changes);
-    let (signer, token) = (signer.as_str(), token.get());
-    let new = changes.new.iter().map(|n| {
-        let (nonce, hold) = (n.nonce.get(), n.hold.to_string());
-        json!({ "signer": signer, "nonce": nonce, "hold": hold, "hold_ms": n.hold_ms, "token": token })
-    });
-    let refills = changes.refills.iter().map(|r| {
-        json!({
-            "signer": signer,
-            "nonce": r.grant.nonce.get(),
-            "hold": r.grant.hold.to_string(),
-            "hold_ms": r.grant.hold_ms,
-            "token": token,
-            "last_hold": r.last_hold.to_string(),
-        })
-    });
-    let moved = changes.moved.iter().map(|m| {
-        json!({
-            "signer": signer,
-            "nonce": m.nonce.get(),
-            "hold": m.hold.to_string(),
-            "from": m.from.as_str(),
-            "to": m.to.as_str(),
-            "tx_hash": m.tx_hash.as_ref().map(TxHash::as_str),
-            "token": token,
-        })
-    });
-    let expired = changes.expired.iter().map(|e| {
-        let (nonce, hold) = (e.nonce.get(), e.hold.to_string());
-        json!({ "signer": signer, "nonce": nonce, "hold": hold, "to": e.to.as_str(), "token": token })
-    });
-    let mut statements: Vec<(&'static str, Vec<Value>)> = vec![
-        (sql!("nonce_grant_new"), new.collect()),
-        (sql!("nonce_grant_hole"), refills.collect()),
-        (sql!("nonce_move"), moved.collect()),
-        (sql!("nonce_expire"), expired.collect()),
-    ];
-    statements.retain(|(_, rows)| !rows.is_empty());
-    statements
 }

@@ -100,7 +100,7 @@ pub fn batch(signer: &SignerId, owner: &InstanceId, token: Token, changes: Vec<C
         signer: signer.clone(),
         owner: owner.clone(),
         token,
-        key: None,
+        keys: vec![],
         policy: Some(Policy::default()),
         changes,
     }

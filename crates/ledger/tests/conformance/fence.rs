@@ -48,7 +48,7 @@ pub async fn stale_owner_cannot_set_a_policy_or_keep_a_key(b: Bench) {
     let key = NewKey { scope: scope.clone(), body_hash: [1; 32], answer };
     let policy = Policy { max_in_flight: Some(1), ..Policy::default() };
     let mut write = batch(&s, &a, old, vec![]);
-    (write.key, write.policy) = (Some(key), Some(policy));
+    (write.keys, write.policy) = (vec![key], Some(policy));
     assert_eq!(b.ledger.commit(write).await.unwrap(), Verdict::Fenced);
     assert_eq!(b.ledger.kept_key(&scope).await.unwrap(), None);
     assert_eq!(b.ledger.load(&s, 1).await.unwrap().policy, None);

@@ -31,6 +31,23 @@ pub async fn an_instance_lives_while_its_lease_does(b: Bench) {
     assert_eq!(b.ledger.instance_url(&owner("never")).await.unwrap(), None);
 }
 
+pub async fn an_incarnation_that_never_had_a_lease_is_forgotten_too(b: Bench) {
+    let about = NewInstance {
+        id: owner("stillborn-1"),
+        url: "http://stillborn:7070".to_owned(),
+        hostname: "host".to_owned(),
+        pid: 42,
+        version: "0.1.0".to_owned(),
+    };
+    b.ledger.register(&about).await.unwrap();
+    assert_eq!(b.ledger.instance_url(&about.id).await.unwrap(), Some(about.url.clone()));
+    eventually("it is forgotten", async || {
+        b.ledger.purge_instances(1, 10).await.unwrap();
+        b.ledger.instance_url(&about.id).await.unwrap().is_none()
+    })
+    .await;
+}
+
 pub async fn ended_instances_are_forgotten_after_their_time(b: Bench) {
     let (a, gone) = (owner("a-1"), owner("gone-1"));
     joins(&b, &a, LONG_MS).await;

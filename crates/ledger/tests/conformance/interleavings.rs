@@ -126,7 +126,7 @@ async fn an_owner_that_acquires_anew_waits_for_its_own_zombie() {
     let locked = sqlx::query(include_str!("../../sql/postgres/fence_lock.sql"))
         .bind(vec![Resource::signer(&s).to_string()])
         .bind(vec![1_i64])
-        .bind(a.as_str())
+        .bind(vec![a.as_str()])
         .fetch_all(&mut zombie)
         .await
         .unwrap();

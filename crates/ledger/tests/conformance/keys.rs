@@ -22,12 +22,12 @@ pub async fn a_key_is_kept_with_its_batch_and_taken_afterwards(b: Bench) {
     let token = b.acquired(&a, &s, LONG_MS).await;
     let first = key("k", &a, 0);
     let mut write = batch(&s, &a, token, vec![new_grant(0, LONG_MS)]);
-    write.key = Some(first.clone());
+    write.keys = vec![first.clone()];
     b.commits(write).await;
     let kept = b.ledger.kept_key(&first.scope).await.unwrap().unwrap();
     assert_eq!((kept.body_hash, kept.answer), (first.body_hash, first.answer.clone()));
     let mut again = batch(&s, &a, token, vec![new_grant(1, LONG_MS)]);
-    again.key = Some(key("k", &a, 1));
+    again.keys = vec![key("k", &a, 1)];
     assert_eq!(b.ledger.commit(again).await.unwrap(), Verdict::KeyTaken);
     assert_eq!(b.last(&s).await, Some(0), "nothing is written beside a taken key");
     assert_eq!(b.ledger.kept_key(&first.scope).await.unwrap().unwrap().answer, first.answer);
@@ -41,7 +41,7 @@ pub async fn a_key_is_not_kept_with_a_batch_that_failed(b: Bench) {
     b.commits(batch(&s, &a, token, vec![new_grant(0, LONG_MS)])).await;
     let failed = key("k", &a, 0);
     let mut write = batch(&s, &a, token, vec![new_grant(0, LONG_MS)]);
-    write.key = Some(failed.clone());
+    write.keys = vec![failed.clone()];
     assert_eq!(b.ledger.commit(write).await.unwrap(), Verdict::Diverged);
     assert_eq!(b.ledger.kept_key(&failed.scope).await.unwrap(), None);
 }
@@ -51,7 +51,7 @@ pub async fn one_of_many_requests_under_one_key_is_written(b: Bench) {
     let token = b.acquired(&a, &s, LONG_MS).await;
     let writes = (0..12).map(|number| {
         let (ledger, mut write) = (b.ledger.clone(), batch(&s, &a, token, vec![new_grant(number, LONG_MS)]));
-        write.key = Some(key("k", &a, number));
+        write.keys = vec![key("k", &a, number)];
         tokio::spawn(async move { ledger.commit(write).await.unwrap() })
     });
     let mut committed = 0;
@@ -70,7 +70,7 @@ pub async fn old_keys_are_purged_in_steps(b: Bench) {
     let token = b.acquired(&a, &s, LONG_MS).await;
     for number in 0..5 {
         let mut write = batch(&s, &a, token, vec![new_grant(number, LONG_MS)]);
-        write.key = Some(key(&format!("k{number}"), &a, number));
+        write.keys = vec![key(&format!("k{number}"), &a, number)];
         b.commits(write).await;
     }
     assert_eq!(b.ledger.purge_keys(LONG_MS, 100).await.unwrap(), 0, "young keys stay");

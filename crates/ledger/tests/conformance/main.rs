@@ -11,6 +11,7 @@ mod keys;
 mod leases;
 mod nonces;
 mod opening;
+mod plans;
 
 /// Runs every case on every ledger. A case is an async function that takes a [`bench::Bench`].
 macro_rules! on_every_ledger {
@@ -70,6 +71,7 @@ on_every_ledger! {
         old_keys_are_purged_in_steps;
     instances:
         an_instance_lives_while_its_lease_does,
+        an_incarnation_that_never_had_a_lease_is_forgotten_too,
         ended_instances_are_forgotten_after_their_time;
     opening:
         the_ledger_is_found_again_as_it_was_left,

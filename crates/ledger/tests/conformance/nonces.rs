@@ -13,13 +13,15 @@ fn moves(number: u64, from: Status, to: Status, tx: Option<&str>) -> Change {
 
 pub async fn a_grant_is_loaded_by_the_next_owner(b: Bench) {
     let (a, s) = (owner("a"), signer("s"));
+    let window = Policy { max_in_flight: Some(9), ..Policy::default() };
     let empty = b.ledger.load(&s, 10).await.unwrap();
     assert_eq!((empty.policy, empty.last, empty.in_flight, empty.holes_complete), (None, None, 0, true));
     let token = b.acquired(&a, &s, LONG_MS).await;
-    let grant = batch(&s, &a, token, vec![new_grant(5, 1_000), new_grant(6, 1_000)]);
+    let mut grant = batch(&s, &a, token, vec![new_grant(5, 1_000), new_grant(6, 1_000)]);
+    grant.policy = Some(window.clone());
     let Verdict::Committed { at } = b.ledger.commit(grant).await.unwrap() else { panic!("not committed") };
     let loaded = b.ledger.load(&s, 10).await.unwrap();
-    assert_eq!((loaded.policy, loaded.last, loaded.in_flight), (Some(Policy::default()), Some(nonce(6)), 2));
+    assert_eq!((loaded.policy, loaded.last, loaded.in_flight), (Some(window), Some(nonce(6)), 2));
     let read = b.ledger.rows(&s, &[nonce(6), nonce(4)]).await.unwrap();
     let [row] = &read.value[..] else { panic!("{read:?}") };
     assert_eq!((row.nonce, row.status, row.hold), (nonce(6), Status::Held, hold(6)));
@@ -73,7 +75,9 @@ pub async fn settlements_move_rows_and_keep_the_hold(b: Bench) {
         moves(1, Status::Held, Status::Released, None),
         moves(2, Status::Held, Status::Quarantined, None),
     ];
-    b.commits(batch(&s, &a, token, changes)).await;
+    let mut settle = batch(&s, &a, token, changes);
+    settle.policy = Some(Policy { max_in_flight: Some(9), ..Policy::default() });
+    b.commits(settle).await;
     let rows =
         b.ledger.nonces(&NonceFilter { signer: s.clone(), status: None, after: None, limit: 10 }).await;
     let rows = rows.unwrap();
@@ -89,7 +93,7 @@ pub async fn settlements_move_rows_and_keep_the_hold(b: Bench) {
         ]
     );
     assert!(rows.iter().all(|r| r.owner == a && r.token == token && r.updated_at >= r.created_at));
-    assert_eq!(b.ledger.load(&s, 10).await.unwrap().in_flight, 2);
+    assert_eq!(b.ledger.load(&s, 10).await.unwrap().in_flight, 2, "HELD and QUARANTINED count");
 }
 
 pub async fn a_hold_expires_only_when_the_database_says_so(b: Bench) {
