@@ -12,6 +12,7 @@ mod leases;
 mod nonces;
 mod opening;
 mod plans;
+mod trains;
 
 /// Runs every case on every ledger. A case is an async function that takes a [`bench::Bench`].
 macro_rules! on_every_ledger {
@@ -69,6 +70,9 @@ on_every_ledger! {
         a_key_is_not_kept_with_a_batch_that_failed,
         one_of_many_requests_under_one_key_is_written,
         old_keys_are_purged_in_steps;
+    trains:
+        what_is_wrong_with_one_batch_sinks_nobody_else,
+        trains_takeovers_and_renewals_get_on_with_each_other;
     instances:
         an_instance_lives_while_its_lease_does,
         an_incarnation_that_never_had_a_lease_is_forgotten_too,
