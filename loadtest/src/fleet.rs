@@ -22,16 +22,16 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts `count` instances at once, in basic mode, on a PostgreSQL that nobody else uses, so that
+    /// Starts `count` instances at once, in the mode named, on a PostgreSQL that nobody else uses, so that
     /// it may be stopped. `shape` adds to how each is started.
     ///
     /// # Errors
     /// A server or an instance does not start.
-    pub async fn start(count: usize, shape: impl Fn(Setup) -> Setup) -> Result<Self> {
+    pub async fn start(mode: &str, count: usize, shape: impl Fn(Setup) -> Setup) -> Result<Self> {
         let server = tokio::task::spawn_blocking(Postgres::start).await??;
         let server = Arc::new(server);
         let database = server.database()?;
-        let mut fleet = Self::on(database, count, shape).await?;
+        let mut fleet = Self::on(database, mode, count, shape).await?;
         fleet.server = Some(server);
         Ok(fleet)
     }
@@ -40,10 +40,15 @@ impl Fleet {
     ///
     /// # Errors
     /// An instance does not start.
-    pub async fn on(database: Database, count: usize, shape: impl Fn(Setup) -> Setup) -> Result<Self> {
+    pub async fn on(
+        database: Database,
+        mode: &str,
+        count: usize,
+        shape: impl Fn(Setup) -> Setup,
+    ) -> Result<Self> {
         let mut starting = Vec::new();
         for _ in 0..count {
-            let setup = shape(Setup::basic()?.database(database.url()));
+            let setup = shape(Setup::in_mode(mode)?.database(database.url()));
             starting.push(tokio::spawn(setup.start()));
         }
         let (mut instances, mut urls) = (Vec::new(), Vec::new());

@@ -1,5 +1,5 @@
 //! A small client: the nonce calls of the contract, each attempt exactly one request to the instance
-//! that the caller names. No retry, no redirect, no guess.
+//! that the caller names, and one more to the owner where that instance names one. No other retry, no guess.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,11 +127,18 @@ impl Client {
         }
     }
 
-    /// Sends a recorded request to the instance at `base` and records what came of it.
+    /// Sends a recorded request to the instance at `base`, or to the owner that it names instead of itself,
+    /// and records what came of it.
     pub async fn ask(&self, history: &History, client: usize, base: &str, asked: &Asked) -> Told {
         let (url, key, body) = request_of(base, asked);
         let sent_us = history.now_us();
-        let answer = self.request("POST", &url, key, Some(&body)).await;
+        let mut answer = self.request("POST", &url, key, Some(&body)).await;
+        if let Some(owner) = answer.as_ref().ok().and_then(|reply| reply.body["owner_url"].as_str())
+            && answer.as_ref().is_ok_and(|reply| reply.code() == "not_owner")
+        {
+            let (url, ..) = request_of(owner, asked);
+            answer = self.request("POST", &url, key, Some(&body)).await;
+        }
         let ended_us = history.now_us();
         let told = match &answer {
             Err(error) => Told::Unknown { error: format!("{error:#}") },

@@ -84,8 +84,16 @@ impl Setup {
     /// # Errors
     /// No port is free.
     pub fn basic() -> Result<Self> {
+        Self::in_mode("basic")
+    }
+
+    /// On a free port of 127.0.0.1, in the mode named, everything else default.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub fn in_mode(mode: &str) -> Result<Self> {
         let listen = format!("127.0.0.1:{}", ports::free()?);
-        Ok(Self::bare().arg("--listen").arg(&listen).arg("--mode").arg("basic"))
+        Ok(Self::bare().arg("--listen").arg(&listen).arg("--mode").arg(mode))
     }
 
     /// Adds a command line argument.

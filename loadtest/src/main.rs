@@ -34,6 +34,9 @@ enum What {
         /// Mean time from one fault to the next, in seconds.
         #[arg(long, default_value_t = 2.0)]
         seconds_between: f64,
+        /// `basic` or `worker-queue`.
+        #[arg(long, default_value = "basic")]
+        mode: String,
         /// How many instances.
         #[arg(long, default_value_t = 3)]
         instances: usize,
@@ -76,8 +79,9 @@ fn main() -> Result<ExitCode> {
 
 async fn scenario(options: &Options) -> Result<ExitCode> {
     let good = match options.what {
-        What::Faults { faults, seed, seconds_between, instances, clients } => {
+        What::Faults { faults, seed, seconds_between, ref mode, instances, clients } => {
             let mut plan = faults::Plan {
+                mode: if mode == "basic" { "basic" } else { "worker-queue" },
                 faults,
                 instances,
                 clients,
@@ -98,7 +102,7 @@ async fn scenario(options: &Options) -> Result<ExitCode> {
         }
         What::Rate { seconds, connections } => {
             let plan = rate::Plan { length: Duration::from_secs_f64(seconds), connections };
-            let bar = bar(10);
+            let bar = bar(20);
             let measured = rate::run(&plan, |case| {
                 bar.set_message(case.to_owned());
                 bar.inc(1);

@@ -4,25 +4,54 @@
 //! decision in `domain::nonce` → commit in `ledger` → answer. Replays of a kept idempotency key and
 //! signers that do not exist are answered from the ledger without a lease.
 
+mod command;
 mod desk;
-mod operations;
+mod draft;
 mod refusal;
+mod renewals;
+mod round;
 mod tenure;
 mod upkeep;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cluster::Standing;
 use dashmap::DashMap;
 use domain::nonce::{Policy, PolicyPatch, Resolution, SettleRefusal, Settlement, Status};
 use domain::{HoldId, IdempotencyKey, InstanceId, Nonce, SignerId, Timestamp, Token};
-use ledger::{GrantAnswer, KeptKey, KeyScope};
-use tokio::sync::{Notify, Semaphore};
+use ledger::KeyScope;
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
 
-use desk::{Asked, Command, Desk};
-use operations::{Granting, Operation, PolicyChange, Resolving, Settling, Sweep};
+use command::{Command, Granting, Reply, Resolving};
+use desk::Desk;
+use draft::Facts;
 pub use refusal::Refusal;
+use renewals::Renewals;
 pub use upkeep::{Upkeep, UpkeepSettings};
+
+/// How requests and owners find each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Any instance takes any request, and has the lease for as long as that takes.
+    Basic,
+    /// An owner keeps its lease while there is work, and decides together what waits together.
+    WorkerQueue,
+}
+
+impl Mode {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Basic, Self::WorkerQueue];
+
+    /// The name in configuration and answers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Basic => "basic",
+            Self::WorkerQueue => "worker-queue",
+        }
+    }
+}
 
 /// A wish for nonces.
 #[derive(Clone, Debug)]
@@ -71,6 +100,8 @@ pub struct Grant {
 /// Lengths and limits of the signers' owners.
 #[derive(Clone, Debug)]
 pub struct Limits {
+    /// How requests and owners find each other.
+    pub mode: Mode,
     /// Length of a signer's lease.
     pub lease: Duration,
     /// Length of a hold when neither request nor policy says, in milliseconds.
@@ -79,6 +110,8 @@ pub struct Limits {
     pub lease_wait: Duration,
     /// How long a lease is kept at most while there is work (basic mode).
     pub tenure_max: Duration,
+    /// How long a lease is kept without work (worker-queue mode).
+    pub idle: Duration,
     /// How long a request may take altogether.
     pub request_timeout: Duration,
     /// Requests that may wait for one signer.
@@ -99,7 +132,11 @@ pub struct Signers {
 struct Inner {
     ledger: ledger::Handle,
     owner: InstanceId,
+    standing: Standing,
     limits: Limits,
+    renewals: Arc<Renewals>,
+    /// Whether owners are to give their leases back as soon as they have no work.
+    stopping: watch::Sender<bool>,
     /// The signers that have work now. A desk is there exactly as long as its task runs.
     desks: DashMap<SignerId, Desk>,
     desk_closed: Notify,
@@ -112,12 +149,19 @@ struct Inner {
 impl Signers {
     /// Opens the desks of an instance. Must be called within a Tokio runtime; desks run on it.
     #[must_use]
-    pub fn start(ledger: ledger::Handle, owner: InstanceId, limits: Limits) -> Self {
+    pub fn start(ledger: ledger::Handle, owner: InstanceId, standing: Standing, limits: Limits) -> Self {
         let under_way = Arc::new(Semaphore::new(limits.in_flight_max));
+        let renewals = Arc::<Renewals>::default();
+        if limits.mode == Mode::WorkerQueue {
+            renewals.start(ledger.clone(), owner.clone(), limits.lease);
+        }
         let inner = Inner {
             ledger,
             owner,
+            standing,
             limits,
+            renewals,
+            stopping: watch::Sender::new(false),
             desks: DashMap::new(),
             desk_closed: Notify::new(),
             under_way,
@@ -129,6 +173,7 @@ impl Signers {
     /// Waits until all that was accepted is done and every lease is given back. Accept nothing more
     /// before calling this.
     pub async fn stop(&self) {
+        self.inner.stopping.send_replace(true);
         loop {
             // Registered before the look, so that a desk that closes in between is not missed.
             let closed = self.inner.desk_closed.notified();
@@ -145,12 +190,14 @@ impl Signers {
     /// [`Refusal`].
     pub async fn grant(&self, signer: &SignerId, request: GrantRequest) -> Result<Grants, Refusal> {
         let deadline = self.deadline();
-        if let Some(key) = &request.key
-            && let Some(kept) = self.inner.kept(signer, key, deadline).await?
+        // In basic mode the lease may be anywhere; what was answered before is answered without it. In
+        // worker-queue mode the owner looks, once for all that it decides together.
+        if let (Mode::Basic, Some(key)) = (self.inner.limits.mode, &request.key)
+            && let Some(grants) = self.inner.replay(signer, key, deadline).await?
         {
-            return self.inner.replay(signer, key, kept, deadline).await;
+            return Ok(grants);
         }
-        self.ask(signer, deadline, Command::Grant, Granting::new(request)).await
+        self.ask(signer, deadline, |reply| Command::Grant(Granting { request, lost: None }, reply)).await
     }
 
     /// Settles holds; an answer for each, in the order asked.
@@ -164,7 +211,7 @@ impl Signers {
     ) -> Result<Vec<Result<Status, SettleRefusal>>, Refusal> {
         let deadline = self.deadline();
         self.inner.check_known(signer, deadline).await?;
-        self.ask(signer, deadline, Command::Settle, Settling(settlements)).await
+        self.ask(signer, deadline, |reply| Command::Settle(settlements, reply)).await
     }
 
     /// An operator's decision on a quarantined nonce. With `hold` it counts only while that is the nonce's
@@ -181,7 +228,8 @@ impl Signers {
     ) -> Result<Status, Refusal> {
         let deadline = self.deadline();
         self.inner.check_known(signer, deadline).await?;
-        self.ask(signer, deadline, Command::Resolve, Resolving { nonce, hold, resolution }).await
+        let resolving = Resolving { nonce, hold, resolution };
+        self.ask(signer, deadline, |reply| Command::Resolve(resolving, reply)).await
     }
 
     /// Changes a signer's policy; answers the one then in force.
@@ -189,12 +237,12 @@ impl Signers {
     /// # Errors
     /// [`Refusal`].
     pub async fn set_policy(&self, signer: &SignerId, patch: PolicyPatch) -> Result<Policy, Refusal> {
-        self.ask(signer, self.deadline(), Command::SetPolicy, PolicyChange(patch)).await
+        self.ask(signer, self.deadline(), |reply| Command::SetPolicy(patch, reply)).await
     }
 
     /// Has the signer's overdue holds expired, if its lease can be had.
     async fn sweep(&self, signer: &SignerId) -> Result<(), Refusal> {
-        self.ask(signer, self.deadline(), Command::Sweep, Sweep).await
+        self.ask(signer, self.deadline(), Command::Sweep).await
     }
 
     /// One for the whole request, whatever it has to wait for.
@@ -202,15 +250,14 @@ impl Signers {
         Instant::now() + self.inner.limits.request_timeout
     }
 
-    async fn ask<O: Operation>(
+    async fn ask<T>(
         &self,
         signer: &SignerId,
         deadline: Instant,
-        command: impl FnOnce(Asked<O>) -> Command,
-        operation: O,
-    ) -> Result<O::Answer, Refusal> {
-        let (asked, answer) = Asked::new(operation);
-        self.inner.enqueue(signer, command(asked), deadline)?;
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> Result<T, Refusal> {
+        let (reply, answer) = oneshot::channel();
+        self.inner.enqueue(signer, command(reply), deadline)?;
         // A desk that dies drops its replies.
         answer.await.unwrap_or(Err(Refusal::Internal))
     }
@@ -236,54 +283,28 @@ impl Inner {
         self.known.insert(signer.clone(), ());
     }
 
-    async fn kept(
-        &self,
-        signer: &SignerId,
-        key: &RequestKey,
-        deadline: Instant,
-    ) -> Result<Option<KeptKey>, Refusal> {
-        let scope = key.scope(signer);
-        desk::until(deadline, || self.ledger.kept_key(&scope)).await
-    }
-
-    /// The answer to a request that was answered before.
+    /// The answer to a request that was answered before; `None` if it was not.
     async fn replay(
         &self,
         signer: &SignerId,
         key: &RequestKey,
-        kept: KeptKey,
         deadline: Instant,
-    ) -> Result<Grants, Refusal> {
+    ) -> Result<Option<Grants>, Refusal> {
+        let scope = [key.scope(signer)];
+        let kept = desk::until(deadline, || self.ledger.kept_keys(&scope)).await?.pop();
+        let Some((_, kept)) = kept else { return Ok(None) };
         if kept.body_hash != key.body_hash {
             return Err(Refusal::KeyReused);
         }
-        self.still_live(signer, kept.answer, deadline).await?.ok_or(Refusal::StaleReplay)
-    }
-
-    /// The grants of an earlier answer, if every hold of it is still live; `None` as soon as one was
-    /// settled, ran out, or was never written.
-    async fn still_live(
-        &self,
-        signer: &SignerId,
-        answer: GrantAnswer,
-        deadline: Instant,
-    ) -> Result<Option<Grants>, Refusal> {
-        let nonces: Vec<_> = answer.grants.iter().map(|(nonce, _)| *nonce).collect();
+        let nonces: Vec<_> = kept.answer.grants.iter().map(|(nonce, _)| *nonce).collect();
         let (read, asked) = desk::until(deadline, || async {
             let asked = Instant::now();
             self.ledger.rows(signer, &nonces).await.map(|read| (read, asked))
         })
         .await?;
-        let rows: std::collections::HashMap<_, _> =
-            read.value.into_iter().map(|row| (row.nonce, row)).collect();
-        let since = asked.elapsed().as_millis() as u64;
-        let grants = answer.grants.into_iter().map(|(nonce, hold)| {
-            let row = rows.get(&nonce).filter(|row| row.hold == hold && row.status == Status::Held)?;
-            let left = row.held_until.ms_since(read.at).saturating_sub(since);
-            (left > 0).then_some(Grant { nonce, hold, held_until: row.held_until, held_for_ms: left })
-        });
-        let grants = grants.collect::<Option<Vec<_>>>();
-        Ok(grants.map(|grants| Grants { token: answer.token, owner: answer.owner, grants }))
+        let rows = read.value.into_iter().map(|row| (row.nonce, row)).collect();
+        let facts = Facts { kept: std::collections::HashMap::new(), rows, at: read.at, asked };
+        facts.still_live(&kept.answer).map(Some).ok_or(Refusal::StaleReplay)
     }
 }
 

@@ -142,7 +142,7 @@ fn without_null(schema: &mut Value) {
 fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
     use Code::{
         AlreadySettled, Conflict, Draining, Exhausted, Fenced, Forbidden, Internal, Invalid, KeyReused,
-        LeaseHeld, LedgerUnavailable, MethodNotAllowed, NotFound, Overloaded, StaleHold, TooLarge,
+        LeaseHeld, LedgerUnavailable, MethodNotAllowed, NotFound, NotOwner, Overloaded, StaleHold, TooLarge,
         Unauthorized, UnsupportedMediaType, WindowFull,
     };
     let mut codes = vec![MethodNotAllowed, Internal];
@@ -158,13 +158,13 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
     }
     codes.extend([Invalid, Forbidden, LedgerUnavailable, Draining]);
     if matches!(method, "post" | "put") {
-        codes.extend([TooLarge, UnsupportedMediaType, LeaseHeld, Fenced, Overloaded]);
+        codes.extend([TooLarge, UnsupportedMediaType, LeaseHeld, NotOwner, Fenced, Overloaded]);
     }
     codes.extend_from_slice(match id {
         "grant" => &[StaleHold, KeyReused, WindowFull, Exhausted],
         "settle" | "show_signer" | "list_nonces" | "show_lease" => &[NotFound],
         "consume" | "release" => &[NotFound, StaleHold, AlreadySettled],
-        "resolve" => &[NotFound, Conflict, AlreadySettled],
+        "resolve" => &[NotFound, StaleHold, Conflict, AlreadySettled],
         "set_policy" => &[Conflict],
         _ => &[],
     });

@@ -139,6 +139,10 @@ impl From<actors::signers::Refusal> for Refusal {
                     problem.expires_in_ms = Some(expires_in_ms);
                 })
             }
+            Inside::NotOwner { owner, expires_in_ms } => Self::new(Code::NotOwner, detail).with(|problem| {
+                problem.owner = Some(owner.to_string());
+                problem.expires_in_ms = Some(expires_in_ms);
+            }),
             Inside::LedgerUnavailable => Self::new(
                 Code::LedgerUnavailable,
                 "the ledger did not answer in time. Whether anything was written is not known; send the same \
@@ -192,6 +196,8 @@ fn retry_after_ms(code: Code) -> Option<u64> {
     let range = match code {
         // In basic mode a lease is let go after 100 ms or less.
         Code::LeaseHeld => 100..=300,
+        // Where its owner is dead, another may take the key within seconds.
+        Code::NotOwner => 200..=600,
         Code::Fenced => 50..=150,
         Code::Overloaded => 100..=500,
         Code::WindowFull => 250..=1_000,

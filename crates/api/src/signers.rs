@@ -1,8 +1,6 @@
 //! Nonces over HTTP: read the request, ask the signer's owner (or, for the audit, the ledger), show
 //! the answer.
 
-use std::collections::HashMap;
-
 use actix_web::{HttpRequest, HttpResponse, web};
 use actors::signers::{GrantRequest, RequestKey};
 use domain::nonce::{OnExpiry, Outcome, PolicyPatch, Resolution, Settlement, Status};
@@ -81,7 +79,6 @@ pub async fn settle(request: HttpRequest, payload: web::Payload, state: Shared) 
             settlement(item).map_err(|wrong| Refusal::invalid(format!("settlements[{i}].{wrong}")))
         })
         .collect::<Result<Vec<_>, _>>()?;
-    check_contradictions(&settlements)?;
     let nonces: Vec<Nonce> = settlements.iter().map(|settlement| settlement.nonce).collect();
     let answers = match state.call(state.services.signers.settle(&signer, settlements)).await {
         Ok(answers) => answers,
@@ -100,22 +97,6 @@ pub async fn settle(request: HttpRequest, payload: web::Payload, state: Shared) 
     };
     let results = nonces.into_iter().zip(answers).map(result).collect();
     Ok(HttpResponse::Ok().json(shape::SettlementsAnswer { results }))
-}
-
-/// One hold may say one thing in a request, if it likes more than once: of two different ones a retry
-/// could not be answered as the first try was.
-fn check_contradictions(settlements: &[Settlement]) -> Result<(), Refusal> {
-    let mut said = HashMap::new();
-    for settlement in settlements {
-        let key = (settlement.nonce, settlement.hold);
-        if *said.entry(key).or_insert(&settlement.outcome) != &settlement.outcome {
-            return Err(Refusal::invalid(format!(
-                "settlements name two outcomes for nonce {} under one hold; a hold may say one thing",
-                settlement.nonce
-            )));
-        }
-    }
-    Ok(())
 }
 
 fn settlement(item: shape::Settlement) -> Result<Settlement, String> {

@@ -76,7 +76,8 @@ impl State {
     /// if that is quickly found.
     pub async fn refusal(&self, refusal: actors::signers::Refusal) -> Refusal {
         let owner = match &refusal {
-            actors::signers::Refusal::LeaseHeld { owner, .. } => Some(owner.clone()),
+            actors::signers::Refusal::LeaseHeld { owner, .. }
+            | actors::signers::Refusal::NotOwner { owner, .. } => Some(owner.clone()),
             _ => None,
         };
         let refusal = Refusal::from(refusal);

@@ -29,6 +29,8 @@ async fn services(dir: &TempDir) -> Services {
     let ledger = ledger::open(&options).await.unwrap();
     let id = InstanceId::parse("test-1").unwrap();
     let limits = actors::signers::Limits {
+        mode: actors::signers::Mode::Basic,
+        idle: Duration::from_secs(1),
         lease: Duration::from_secs(15),
         hold_ms: 60_000,
         lease_wait: Duration::from_millis(250),
@@ -38,7 +40,12 @@ async fn services(dir: &TempDir) -> Services {
         in_flight_max: 1_000,
     };
     Services {
-        signers: actors::signers::Signers::start(Arc::clone(&ledger), id.clone(), limits),
+        signers: actors::signers::Signers::start(
+            Arc::clone(&ledger),
+            id.clone(),
+            cluster::Standing::alone(),
+            limits,
+        ),
         ledger,
         identity: cluster::Identity { id, url: "http://127.0.0.1:1".to_owned() },
         mode: "basic",

@@ -121,10 +121,19 @@ impl Client {
             let left = self.retry.total_max.saturating_sub(started.elapsed());
             let at = self.current.load(Ordering::Relaxed);
             let sent_at = Instant::now();
-            let failure = match self.attempt(at, call, &request_id, left.min(self.retry.attempt_max)).await {
+            let limit = left.min(self.retry.attempt_max);
+            let mut failure = match self.attempt(&self.bases[at], call, &request_id, limit).await {
                 Ok(body) => return Ok(Answer { body, sent_at }),
                 Err(failure) => failure,
             };
+            // Whoever says that it is not the owner names the one who is: that one is asked once.
+            if let Some(owner) = failure.owner.take().filter(|owner| self.may_ask(owner)) {
+                let sent_at = Instant::now();
+                failure = match self.attempt(&owner, call, &request_id, limit).await {
+                    Ok(body) => return Ok(Answer { body, sent_at }),
+                    Err(failure) => failure,
+                };
+            }
             if !failure.error.is_retryable() || attempt >= self.retry.attempts_max {
                 return Err(failure.error);
             }
@@ -150,6 +159,12 @@ impl Client {
         Error::Unexpected { url, status: 200, reason }
     }
 
+    /// The token goes nowhere but where this client was sent: over the kind of connection that it was
+    /// given, to an address that one of its own daemons named.
+    fn may_ask(&self, owner: &Url) -> bool {
+        self.bases.iter().any(|base| base.scheme() == owner.scheme())
+    }
+
     /// Goes on to the next base URL, unless another call did. `false` when there is only one.
     fn rotate(&self, from: usize) -> bool {
         let next = (from + 1) % self.bases.len();
@@ -160,12 +175,11 @@ impl Client {
 
     async fn attempt<B: Serialize, T: DeserializeOwned>(
         &self,
-        at: usize,
+        base: &Url,
         call: &Call<'_, B>,
         request_id: &str,
         timeout: Duration,
     ) -> std::result::Result<T, Failure> {
-        let base = &self.bases[at];
         let mut request = self
             .http
             .request(call.method.clone(), target(base, call.path)?)
@@ -209,11 +223,13 @@ struct Failure {
     hint: Option<Duration>,
     /// Whether another instance may do better now.
     elsewhere: bool,
+    /// The owner of the key, where the instance asked is not.
+    owner: Option<Url>,
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self { error, hint: None, elsewhere: false }
+        Self { error, hint: None, elsewhere: false, owner: None }
     }
 }
 
@@ -229,7 +245,7 @@ impl Failure {
         } else {
             Error::Lost { url, reason, source: Some(source.into()) }
         };
-        Self { error, hint: None, elsewhere: true }
+        Self { error, hint: None, elsewhere: true, owner: None }
     }
 
     fn of_reading(base: &Url, source: reqwest::Error) -> Self {
@@ -238,11 +254,13 @@ impl Failure {
             error: Error::Lost { url: shown(base), reason, source: Some(source.into()) },
             hint: None,
             elsewhere: true,
+            owner: None,
         }
     }
 
     fn unexpected(base: &Url, status: u16, reason: String, hint: Option<Duration>) -> Self {
-        Self { error: Error::Unexpected { url: shown(base), status, reason }, hint, elsewhere: status >= 500 }
+        let error = Error::Unexpected { url: shown(base), status, reason };
+        Self { error, hint, elsewhere: status >= 500, owner: None }
     }
 
     fn refused(problem: Problem, header: Option<Duration>) -> Self {
@@ -250,11 +268,17 @@ impl Failure {
         let hint = problem.retry_after_ms.map(Duration::from_millis).or(header);
         let hint = hint.map(|hint| hint.min(Duration::from_secs(RETRY_AFTER_S_MAX)));
         let elsewhere = match problem.known_code() {
-            Some(Code::Draining | Code::LedgerUnavailable | Code::Fenced | Code::Overloaded) => true,
+            Some(
+                Code::Draining | Code::LedgerUnavailable | Code::Fenced | Code::Overloaded | Code::NotOwner,
+            ) => true,
             // The lease is let go within moments, and its holder serves no sooner than anybody.
             Some(_) | None => false,
         };
-        Self { error: Error::Refused(Box::new(problem)), hint, elsewhere }
+        let owner = match problem.known_code() {
+            Some(Code::NotOwner) => problem.owner_url.as_deref().and_then(|url| base(url).ok()),
+            _ => None,
+        };
+        Self { error: Error::Refused(Box::new(problem)), hint, elsewhere, owner }
     }
 }
 

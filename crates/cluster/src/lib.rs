@@ -3,12 +3,15 @@
 //! What lives here: the identity of one incarnation and the `instance:` lease behind it.
 //! What must never: a decision about a key's work, or a name that two incarnations could share.
 
-use std::time::Duration;
+mod standing;
+
+use std::time::{Duration, Instant};
 
 use domain::limits::INSTANCE_ID_CHARS_MAX;
-use domain::{InstanceId, Resource, Token};
-use ledger::{Acquisition, Handle, NewInstance, Renewal};
+use domain::{InstanceId, Resource, ResourceKind, Token};
+use ledger::{Acquisition, Handle, LeaseFilter, NewInstance, Renewal};
 use rand::RngExt;
+pub use standing::Standing;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -65,6 +68,7 @@ pub struct Process {
 
 /// The running proof of life: written down in the ledger, its lease renewed in the background.
 pub struct Membership {
+    standing: Standing,
     stop: oneshot::Sender<()>,
     heart: JoinHandle<()>,
 }
@@ -86,7 +90,8 @@ impl Membership {
         let Process { hostname, pid, version } = process;
         let (id, url) = (identity.id.clone(), identity.url.clone());
         let instance = NewInstance { id: id.clone(), url, hostname, pid, version };
-        let mut heart = Heart { ledger, id, lease, token: None };
+        let standing = Standing::member(lease);
+        let mut heart = Heart { ledger, id, lease, token: None, standing: standing.clone() };
         let give_up = tokio::time::Instant::now() + patience;
         while let Err(error) = heart.start(&instance).await {
             if !error.is_retryable() || tokio::time::Instant::now() >= give_up {
@@ -97,7 +102,13 @@ impl Membership {
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
         let (stop, stopped) = oneshot::channel();
-        Ok(Self { stop, heart: tokio::spawn(heart.beat(stopped)) })
+        Ok(Self { standing, stop, heart: tokio::spawn(heart.beat(stopped)) })
+    }
+
+    /// What this instance knows of life and death.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        self.standing.clone()
     }
 
     /// Ends the lease, so that others see at once that this instance is gone.
@@ -115,7 +126,11 @@ struct Heart {
     id: InstanceId,
     lease: Duration,
     token: Option<Token>,
+    standing: Standing,
 }
+
+/// Instances looked at after each renewal.
+const NEIGHBOURS_MAX: u32 = 1_000;
 
 impl Heart {
     async fn start(&mut self, instance: &NewInstance) -> ledger::Result<()> {
@@ -150,7 +165,9 @@ impl Heart {
         let renewal = [Renewal { resource, token, lease_ms: self.lease.as_millis() as u64 }];
         // A row that does not come back may just have been locked: it is asked for once more.
         for _ in 0..2 {
+            let sent = Instant::now();
             if !self.ledger.renew(&self.id, &renewal).await?.is_empty() {
+                self.look_around(sent).await?;
                 metrics::counter!("fencepost_lease_renew_total", "result" => "renewed").increment(1);
                 return Ok(());
             }
@@ -171,12 +188,21 @@ impl Heart {
         self.acquire().await
     }
 
+    async fn look_around(&self, sent: Instant) -> ledger::Result<()> {
+        let kind = Some(ResourceKind::Instance);
+        let filter = LeaseFilter { kind, limit: NEIGHBOURS_MAX, ..LeaseFilter::default() };
+        self.standing.renewed(sent, self.ledger.leases(&filter).await?);
+        Ok(())
+    }
+
     async fn acquire(&mut self) -> ledger::Result<()> {
         let resource = Resource::instance(&self.id);
+        let sent = Instant::now();
         match self.ledger.acquire(&resource, &self.id, self.lease.as_millis() as u64).await? {
             Acquisition::Acquired { token, .. } => {
                 tracing::info!(%resource, owner = %self.id, %token, "lease acquired");
                 self.token = Some(token);
+                self.look_around(sent).await?;
             }
             Acquisition::Held { owner, .. } => {
                 tracing::error!(%resource, %owner, "another holds the lease of this very instance");

@@ -29,6 +29,7 @@ pub struct Config {
     pub bus: Bus,
     pub lease: Lease,
     pub basic: Basic,
+    pub worker_queue: WorkerQueue,
     pub nonce: Nonce,
     pub auth: Auth,
     pub log: Log,
@@ -43,6 +44,7 @@ impl Default for Config {
             bus: Bus::default(),
             lease: Lease::default(),
             basic: Basic::default(),
+            worker_queue: WorkerQueue::default(),
             nonce: Nonce::default(),
             auth: Auth::default(),
             log: Log::default(),
@@ -153,6 +155,19 @@ pub struct Basic {
 impl Default for Basic {
     fn default() -> Self {
         Self { lease_wait_ms: l::LEASE_WAIT_MS_DEFAULT, tenure_max_ms: l::TENURE_MAX_MS_DEFAULT }
+    }
+}
+
+/// Worker-queue mode: an owner keeps its signer while there is work.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WorkerQueue {
+    pub idle_ms: u64,
+}
+
+impl Default for WorkerQueue {
+    fn default() -> Self {
+        Self { idle_ms: l::IDLE_MS_DEFAULT }
     }
 }
 

@@ -9,7 +9,7 @@ mod signals;
 use std::io::Write;
 use std::time::Duration;
 
-use actors::signers::{Limits, Signers, Upkeep, UpkeepSettings};
+use actors::signers::{Limits, Mode, Signers, Upkeep, UpkeepSettings};
 use cluster::{Identity, Membership, Process};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::task::JoinHandle;
@@ -110,13 +110,14 @@ impl Daemon {
         let lease = Duration::from_millis(config.lease.instance_ms);
         let patience = Duration::from_millis(config.ledger.connect_timeout_ms);
         let membership = Membership::join(ledger.clone(), &identity, process, lease, patience).await?;
-        let signers = Signers::start(ledger.clone(), identity.id.clone(), limits(config));
+        let standing = membership.standing();
+        let signers = Signers::start(ledger.clone(), identity.id.clone(), standing, limits(config));
         let upkeep = Upkeep::start(signers.clone(), upkeep(config));
         let services = api::Services {
             signers: signers.clone(),
             ledger: ledger.clone(),
             identity: identity.clone(),
-            mode: "basic",
+            mode: mode(config).as_str(),
             metrics,
         };
         let server = api::Server::bind(listener, services, settings(config)).map_err(|error| {
@@ -182,7 +183,7 @@ fn tell_configuration(loaded: &Loaded) {
     if !config.bus.redis_url.is_empty() {
         tracing::warn!(
             redis = redact::url(&config.bus.redis_url),
-            "bus.redis_url is set, but this version's basic mode needs no bus: it does not connect to it"
+            "bus.redis_url is set, but nothing that this version does needs a bus: it does not connect to it"
         );
     }
 }
@@ -225,12 +226,18 @@ pub fn ledger_options(config: &Config) -> ledger::Options {
     }
 }
 
+fn mode(config: &Config) -> Mode {
+    Mode::ALL.into_iter().find(|mode| mode.as_str() == config.mode).expect("the mode is checked")
+}
+
 fn limits(config: &Config) -> Limits {
     Limits {
+        mode: mode(config),
         lease: Duration::from_millis(config.lease.signer_ms),
         hold_ms: config.nonce.hold_ms,
         lease_wait: Duration::from_millis(config.basic.lease_wait_ms),
         tenure_max: Duration::from_millis(config.basic.tenure_max_ms),
+        idle: Duration::from_millis(config.worker_queue.idle_ms),
         request_timeout: Duration::from_millis(config.server.request_timeout_ms),
         queue_max: size(config.nonce.queue_max),
         in_flight_max: size(config.nonce.in_flight_max),

@@ -12,8 +12,8 @@ pub enum Acquisition {
     Acquired {
         /// The token of this tenure, one above every earlier one.
         token: Token,
-        /// When it runs out by the database's clock, for the log.
-        expires_at: Timestamp,
+        /// When it runs out by the database's clock, for the log; `None` after a take-over.
+        expires_at: Option<Timestamp>,
     },
     /// Somebody else has a live lease.
     Held {
@@ -82,6 +82,21 @@ pub trait Leases: Send + Sync {
     /// # Errors
     /// After [`crate::Error::Unknown`] the lease may be the asker's: acquire again.
     async fn acquire(&self, resource: &Resource, owner: &InstanceId, lease_ms: u64) -> Result<Acquisition>;
+
+    /// Takes a lease from `dead` at once, live or not, and raises its token by one. `None` if it is not
+    /// `dead`'s any more, or if `dead` has shown a sign of life: its own `instance:` lease is live.
+    ///
+    /// Fencing makes this safe at any time. When it is wise is for the caller to know.
+    ///
+    /// # Errors
+    /// After [`crate::Error::Unknown`] the lease may be the asker's: acquire again.
+    async fn take_over(
+        &self,
+        resource: &Resource,
+        owner: &InstanceId,
+        dead: &InstanceId,
+        lease_ms: u64,
+    ) -> Result<Option<Token>>;
 
     /// Lengthens leases, also one that ran out but that nobody took. Answers those renewed; ask once
     /// more for a missing one (its row was locked), then take it for lost.
@@ -153,7 +168,7 @@ pub(crate) async fn acquire(
             }
         }
         if let Some(row) = taken {
-            return Ok(Acquisition::Acquired { token: row.token(), expires_at: row.expires_at() });
+            return Ok(Acquisition::Acquired { token: row.token(), expires_at: Some(row.expires_at()) });
         }
     }
     match seen {

@@ -178,11 +178,11 @@ pub trait Nonces: Send + Sync {
     /// After [`crate::Error::Unknown`] it may have been, or may yet be, committed.
     async fn commit(&self, batch: Batch) -> Result<Verdict>;
 
-    /// The answer kept under an idempotency key.
+    /// The answers kept under idempotency keys; one never kept is missing from them.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn kept_key(&self, scope: &KeyScope) -> Result<Option<KeptKey>>;
+    async fn kept_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptKey)>>;
 
     /// One signer for the audit; `None` before its first grant or policy.
     ///
@@ -202,11 +202,11 @@ pub trait Nonces: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn nonces(&self, filter: &NonceFilter) -> Result<Vec<NonceRecord>>;
 
-    /// Signers that have overdue holds and no live owner, longest overdue first.
+    /// Signers that have overdue holds and no live owner but `me`, longest overdue first.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn overdue_signers(&self, limit: u32) -> Result<Vec<SignerId>>;
+    async fn overdue_signers(&self, me: &InstanceId, limit: u32) -> Result<Vec<SignerId>>;
 
     /// How many nonces there are in each state that still needs care (all but CONSUMED), all signers
     /// together.

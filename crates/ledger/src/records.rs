@@ -2,11 +2,12 @@
 //! for both dialects. A row that cannot be is an error, never a guess.
 
 use domain::nonce::{Hole, Loaded, OnExpiry, Policy, Row, Status};
-use domain::{HoldId, InstanceId, Nonce, Resource, SignerId, Timestamp, Token, TxHash};
+use domain::{HoldId, IdempotencyKey, InstanceId, Nonce, Resource, SignerId, Timestamp, Token, TxHash};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Error, GrantAnswer, Instance, KeptKey, Lease, LeaseFilter, NewInstance, NonceRecord, Result, SignerRecord,
+    Error, GrantAnswer, Instance, KeptKey, KeyScope, Lease, LeaseFilter, NewInstance, NonceRecord, Result,
+    SignerRecord,
 };
 
 fn impossible(what: impl std::fmt::Display) -> Error {
@@ -275,6 +276,8 @@ impl TryFrom<InstanceRow> for Instance {
 
 #[derive(sqlx::FromRow)]
 pub(crate) struct KeyRow {
+    scope: String,
+    key: String,
     body_hash: Vec<u8>,
     answer: String,
 }
@@ -287,7 +290,7 @@ struct KeptAnswer {
     grants: Vec<(u64, String)>,
 }
 
-impl TryFrom<KeyRow> for KeptKey {
+impl TryFrom<KeyRow> for (KeyScope, KeptKey) {
     type Error = Error;
 
     fn try_from(row: KeyRow) -> Result<Self> {
@@ -296,14 +299,16 @@ impl TryFrom<KeyRow> for KeptKey {
             .grants
             .iter()
             .map(|(number, text)| Ok((Nonce::new(*number).map_err(impossible)?, hold(text)?)));
-        Ok(Self {
+        let key = IdempotencyKey::parse(&row.key).map_err(impossible)?;
+        let kept = KeptKey {
             body_hash: row.body_hash.try_into().map_err(|_| impossible("a body hash of another length"))?,
             answer: GrantAnswer {
                 token: Token::new(kept.token),
                 owner: instance(&kept.owner)?,
                 grants: grants.collect::<Result<_>>()?,
             },
-        })
+        };
+        Ok((KeyScope { scope: row.scope, key }, kept))
     }
 }
 

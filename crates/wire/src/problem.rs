@@ -28,6 +28,8 @@ words! {
         StaleHold = "stale_hold",
         /// The hold is the nonce's last one, but the nonce is CONSUMED already, or with another `tx_hash`.
         AlreadySettled = "already_settled",
+        /// Another instance owns the key: ask it at `owner_url`, or again here later.
+        NotOwner = "not_owner",
         /// It contradicts what is.
         Conflict = "conflict",
         /// The body is longer than this daemon takes.
@@ -66,7 +68,7 @@ impl Code {
             Self::Forbidden => 403,
             Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
-            Self::StaleHold | Self::AlreadySettled | Self::Conflict => 409,
+            Self::StaleHold | Self::AlreadySettled | Self::NotOwner | Self::Conflict => 409,
             Self::TooLarge => 413,
             Self::UnsupportedMediaType => 415,
             Self::KeyReused => 422,
@@ -89,6 +91,7 @@ impl Code {
             Self::MethodNotAllowed => "The path does not take this method",
             Self::StaleHold => "The hold is not the nonce's last one",
             Self::AlreadySettled => "The nonce is settled already",
+            Self::NotOwner => "Another instance owns the key",
             Self::Conflict => "The request contradicts what is",
             Self::TooLarge => "The body is too large",
             Self::UnsupportedMediaType => "The body must be application/json",
@@ -109,7 +112,8 @@ impl Code {
     #[must_use]
     pub const fn is_retryable(self) -> bool {
         match self {
-            Self::WindowFull
+            Self::NotOwner
+            | Self::WindowFull
             | Self::Overloaded
             | Self::LeaseHeld
             | Self::LedgerUnavailable
@@ -220,15 +224,17 @@ mod tests {
         for &code in Code::ALL {
             assert_eq!(Code::parse(code.as_str()), Some(code));
             assert!((400..=503).contains(&code.status()), "{code}");
-            assert!(!code.is_retryable() || matches!(code.status(), 429 | 503), "{code}");
+            // Of the conflicts one passes by itself: keys change hands.
+            let passes = matches!(code.status(), 429 | 503) || code == Code::NotOwner;
+            assert!(!code.is_retryable() || passes, "{code}");
         }
         assert_eq!(Code::parse("no_such_code"), None);
     }
 
     #[test]
     fn a_problem_of_a_newer_daemon_can_be_read() {
-        let text = r#"{"type":"t","title":"t","status":409,"detail":"d","code":"not_owner","extra":1}"#;
+        let text = r#"{"type":"t","title":"t","status":409,"detail":"d","code":"bus_unavailable","extra":1}"#;
         let problem: Problem = serde_json::from_str(text).unwrap();
-        assert_eq!((problem.known_code(), problem.code.as_str()), (None, "not_owner"));
+        assert_eq!((problem.known_code(), problem.code.as_str()), (None, "bus_unavailable"));
     }
 }

@@ -75,8 +75,10 @@ struct Sent {
 /// The chain refuses a transaction, its counts differ from ours, or something does not start.
 pub async fn run(plan: &Plan, database: Database) -> Result<Report> {
     let chain = Arc::new(Anvil::start().await?);
-    let fleet =
-        Fleet::on(database, plan.instances, |setup| setup.env("FENCEPOST__LEASE__SIGNER_MS", "1000")).await?;
+    let fleet = Fleet::on(database, "basic", plan.instances, |setup| {
+        setup.env("FENCEPOST__LEASE__SIGNER_MS", "1000")
+    })
+    .await?;
     let history = Arc::new(History::default());
     let http = Client::new(Duration::from_secs(5))?;
     let accounts = chain.accounts().await?;

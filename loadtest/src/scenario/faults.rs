@@ -23,6 +23,8 @@ use crate::{report, tables};
 /// What is to be run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
+    /// `basic` or `worker-queue`.
+    pub mode: &'static str,
     /// Decides faults and requests (not their interleaving, which the machine decides).
     pub seed: u64,
     /// How many faults.
@@ -42,6 +44,7 @@ pub struct Plan {
 impl Default for Plan {
     fn default() -> Self {
         Self {
+            mode: "basic",
             seed: rand::random(),
             faults: 10,
             instances: 3,
@@ -105,7 +108,8 @@ impl Report {
 pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     let lease_ms = plan.lease.as_millis().to_string();
     let fleet =
-        Fleet::start(plan.instances, |setup| setup.env("FENCEPOST__LEASE__SIGNER_MS", &lease_ms)).await?;
+        Fleet::start(plan.mode, plan.instances, |setup| setup.env("FENCEPOST__LEASE__SIGNER_MS", &lease_ms))
+            .await?;
     let fleet = Arc::new(fleet);
     let history = Arc::new(History::default());
     let stop = Arc::new(AtomicBool::new(false));

@@ -28,6 +28,8 @@ pub struct Plan {
 pub struct Measured {
     /// `sqlite` or `postgres`.
     pub ledger: String,
+    /// `basic` or `worker-queue`.
+    pub mode: String,
     /// What was asked.
     pub case: String,
     /// Answered as hoped, per second.
@@ -50,6 +52,10 @@ struct Case {
     count: u64,
 }
 
+/// Ledger and mode of each instance.
+const RUNS: [(&str, &str); 4] =
+    [("sqlite", "basic"), ("sqlite", "worker-queue"), ("postgres", "basic"), ("postgres", "worker-queue")];
+
 const CASES: [Case; 4] = [
     Case { name: "one hot signer, grants of 1", signers: 1, count: 1 },
     Case { name: "100 signers, grants of 1", signers: 100, count: 1 },
@@ -64,7 +70,7 @@ pub fn table(measured: &[Measured]) -> String {
         .iter()
         .map(|one| {
             vec![
-                format!("{}: {}", one.ledger, one.case),
+                format!("{}, {}: {}", one.ledger, one.mode, one.case),
                 format!("{:.0}", one.per_second),
                 format!("{:.0}", one.nonces_per_second),
                 format!("{:.3}", one.of_empty_route),
@@ -77,35 +83,40 @@ pub fn table(measured: &[Measured]) -> String {
     report::table(&["case", "requests/s", "nonces/s", "of empty route", "p50 ms", "p99 ms", "refused"], &rows)
 }
 
-/// Measures every case on both ledgers, one instance each, in basic mode; `step` names what begins.
+/// Measures every case on both ledgers in both modes, one instance each; `step` names what begins.
 ///
 /// # Errors
 /// A server or an instance does not start, or a connection breaks.
 pub async fn run(plan: &Plan, step: impl Fn(&str)) -> Result<Vec<Measured>> {
     let mut measured = Vec::new();
-    for ledger in ["sqlite", "postgres"] {
+    for (ledger, mode) in RUNS {
         // Lives until the end of the loop's body, after the instance.
         let database = match ledger {
             "sqlite" => None,
             _ => Some(tokio::task::spawn_blocking(Database::fresh).await??),
         };
-        let mut setup = Setup::basic()?.env("FENCEPOST__LOG__FILTER", "warn");
+        let mut setup = Setup::in_mode(mode)?.env("FENCEPOST__LOG__FILTER", "warn");
         if let Some(database) = &database {
             setup = setup.database(database.url());
         }
-        measured.extend(on(ledger, plan, &setup.start().await?, &step).await?);
+        measured.extend(on((ledger, mode), plan, &setup.start().await?, &step).await?);
     }
     Ok(measured)
 }
 
-async fn on(ledger: &str, plan: &Plan, instance: &Instance, step: &impl Fn(&str)) -> Result<Vec<Measured>> {
+async fn on(
+    (ledger, mode): (&str, &str),
+    plan: &Plan,
+    instance: &Instance,
+    step: &impl Fn(&str),
+) -> Result<Vec<Measured>> {
     let host = instance.url().strip_prefix("http://").context("a plain URL")?.to_owned();
-    step(&format!("{ledger}: empty route"));
+    step(&format!("{ledger}, {mode}: empty route"));
     let empty = load(plan, &host, vec![request("GET", &host, "/healthz", None)], 200).await?;
     let base = empty.per_second;
-    let mut measured = vec![empty.row(ledger, "empty route (GET /healthz)", 0, base)];
+    let mut measured = vec![empty.row((ledger, mode), "empty route (GET /healthz)", 0, base)];
     for (index, case) in CASES.iter().enumerate() {
-        step(&format!("{ledger}: {}", case.name));
+        step(&format!("{ledger}, {mode}: {}", case.name));
         let body = format!("{{\"count\":{},\"hold_ms\":600000}}", case.count);
         let requests = (0..case.signers)
             .map(|signer| {
@@ -113,7 +124,7 @@ async fn on(ledger: &str, plan: &Plan, instance: &Instance, step: &impl Fn(&str)
             })
             .collect();
         let load = load(plan, &host, requests, 201).await?;
-        measured.push(load.row(ledger, case.name, case.count, base));
+        measured.push(load.row((ledger, mode), case.name, case.count, base));
     }
     Ok(measured)
 }
@@ -125,9 +136,10 @@ struct Load {
 }
 
 impl Load {
-    fn row(&self, ledger: &str, case: &str, count: u64, base: f64) -> Measured {
+    fn row(&self, (ledger, mode): (&str, &str), case: &str, count: u64, base: f64) -> Measured {
         Measured {
             ledger: ledger.to_owned(),
+            mode: mode.to_owned(),
             case: case.to_owned(),
             per_second: self.per_second,
             nonces_per_second: self.per_second * count as f64,

@@ -9,7 +9,7 @@ use crate::patient;
 
 async fn fleet() -> Fleet {
     let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
-    Fleet::on(database, 3, |setup| setup).await.unwrap()
+    Fleet::on(database, "basic", 3, |setup| setup).await.unwrap()
 }
 
 /// Asks until the answer is not "later".

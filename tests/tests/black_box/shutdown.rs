@@ -19,7 +19,7 @@ const DRAIN: Duration = Duration::from_secs(30);
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_under_load_loses_nothing_and_lets_go_of_every_lease() {
     let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
-    let fleet = Fleet::on(database, 2, |setup| setup).await.unwrap();
+    let fleet = Fleet::on(database, "basic", 2, |setup| setup).await.unwrap();
     let mut load = Load::start(8, &fleet.urls()[..1]);
     load.successes(100).await;
 

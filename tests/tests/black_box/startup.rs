@@ -140,7 +140,7 @@ async fn a_postgresql_that_cannot_be_reached_ends_the_start_with_69() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn several_instances_starting_at_once_on_an_empty_database_migrate_it_safely() {
-    let fleet = Fleet::on(database().await, 4, |setup| setup).await.unwrap();
+    let fleet = Fleet::on(database().await, "basic", 4, |setup| setup).await.unwrap();
     fleet.all_ready(&patient(), LIMIT).await.unwrap();
     let cluster = patient().get(&format!("{}/v1/cluster", fleet.urls()[0])).await.unwrap();
     let mut names = Vec::new();

@@ -4,7 +4,7 @@ use domain::nonce::ResolveRefusal;
 use domain::{InstanceId, Nonce};
 
 /// Why a request is refused.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Refusal {
     /// Another instance has the signer's lease.
     #[error("the signer's lease is held by {owner} for another {expires_in_ms} ms")]
@@ -12,6 +12,14 @@ pub enum Refusal {
         /// Which.
         owner: InstanceId,
         /// How long it still runs, in milliseconds.
+        expires_in_ms: u64,
+    },
+    /// Another instance owns the signer, and serves it for as long as there is work (worker-queue mode).
+    #[error("the signer is owned by {owner}")]
+    NotOwner {
+        /// Which.
+        owner: InstanceId,
+        /// How long its lease still runs unless it is renewed, in milliseconds.
         expires_in_ms: u64,
     },
     /// The ledger did not answer in time. Whether anything was written is not known.

@@ -10,17 +10,23 @@
 //!
 //! Any commit that was not surely done ends the tenure: the state in memory is dropped, never repaired.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cluster::Standing;
 use domain::limits::{EXPIRIES_MAX, HOLES_IN_MEMORY_MAX};
 use domain::nonce::{Allocator, Change, Loaded};
 use domain::{Resource, SignerId, Timestamp, Token};
 use ledger::{Acquisition, Batch, Verdict};
 
-use super::{Inner, Refusal};
+use super::renewals::{Clock, Renewals};
+use super::{Inner, Mode, Refusal};
 
 /// A batch whose lease row was locked is sent again so often before the tenure is given up.
 const AGAIN_MAX: usize = 3;
+
+/// Holds from before a tenure, of which it does not know when they run out, are looked for so often.
+const OVERDUE_LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Why a try did not come to an answer.
 pub(super) enum Trouble {
@@ -67,10 +73,13 @@ enum Trust {
 /// A lease and what its owner knows under it.
 pub(super) struct Tenure {
     signer: SignerId,
-    token: Token,
-    /// From here on the lease may have run out, by this process's own clock.
-    ends: Instant,
+    /// Says when the lease may have run out, by this process's own clock.
+    clock: Arc<Clock>,
+    renewals: Arc<Renewals>,
+    standing: Standing,
     trust: Trust,
+    /// When to look for holds that ran out: when one may have, by this process's own clock.
+    look_for_overdue: Instant,
     pub(super) allocator: Allocator,
 }
 
@@ -81,29 +90,49 @@ impl Tenure {
         let lease_ms = inner.limits.lease.as_millis() as u64;
         // The lease is counted from when it was asked for: the database cannot have begun earlier.
         let sent = Instant::now();
-        let acquired = inner.ledger.acquire(&resource, &inner.owner, lease_ms).await;
-        let result = match &acquired {
-            Ok(Acquisition::Acquired { .. }) => "acquired",
-            Ok(Acquisition::Held { .. }) => "held",
-            Err(_) => "error",
-        };
+        let mut acquired = inner.ledger.acquire(&resource, &inner.owner, lease_ms).await;
+        let mut result = "acquired";
+        if let Ok(Acquisition::Held { owner: dead, .. }) = &acquired
+            && inner.standing.is_dead(dead)
+            && let Some(token) = inner.ledger.take_over(&resource, &inner.owner, dead, lease_ms).await?
+        {
+            tracing::info!(%resource, %dead, %token, "taken over from a dead instance");
+            metrics::counter!("fencepost_lease_takeover_total", "kind" => "signer", "reason" => "dead")
+                .increment(1);
+            acquired = Ok(Acquisition::Acquired { token, expires_at: None });
+        }
+        match &acquired {
+            Ok(Acquisition::Acquired { .. }) => {}
+            Ok(Acquisition::Held { .. }) => result = "held",
+            Err(_) => result = "error",
+        }
         metrics::counter!("fencepost_lease_acquire_total", "kind" => "signer", "result" => result)
             .increment(1);
         let token = match acquired? {
             Acquisition::Acquired { token, expires_at } => {
-                let expires_at = expires_at.as_micros();
+                let expires_at = expires_at.map(Timestamp::as_micros);
                 tracing::debug!(%resource, owner = %inner.owner, %token, expires_at, "lease acquired");
                 token
             }
             Acquisition::Held { owner, expires_in_ms } => {
-                return Err(Refusal::LeaseHeld { owner, expires_in_ms }.into());
+                return Err(match inner.limits.mode {
+                    Mode::Basic => Refusal::LeaseHeld { owner, expires_in_ms },
+                    Mode::WorkerQueue => Refusal::NotOwner { owner, expires_in_ms },
+                }
+                .into());
             }
         };
+        let clock = Arc::new(Clock::new(token, sent, inner.limits.lease));
+        if inner.limits.mode == Mode::WorkerQueue {
+            inner.renewals.keep(resource, Arc::clone(&clock));
+        }
         Ok(Self {
             signer: signer.clone(),
-            token,
-            ends: sent + inner.limits.lease,
+            clock,
+            renewals: Arc::clone(&inner.renewals),
+            standing: inner.standing.clone(),
             trust: Trust::Reload,
+            look_for_overdue: sent,
             allocator: Allocator::new(Loaded::default()),
         })
     }
@@ -120,8 +149,22 @@ impl Tenure {
         Ok(())
     }
 
-    pub(super) const fn token(&self) -> Token {
-        self.token
+    /// A hold of `hold_ms` was granted in this tenure.
+    pub(super) fn granted(&mut self, hold_ms: u64) {
+        let runs_out = Instant::now() + Duration::from_millis(hold_ms);
+        self.look_for_overdue = self.look_for_overdue.min(runs_out);
+    }
+
+    /// Expires what is overdue, if something may be: a hold of this tenure, or one from before it.
+    pub(super) async fn expire_due(&mut self, inner: &Inner) -> Result<(), Trouble> {
+        if Instant::now() >= self.look_for_overdue && self.allocator.is_known() {
+            self.expire_overdue(inner).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn token(&self) -> Token {
+        self.clock.token()
     }
 
     pub(super) const fn signer(&self) -> &SignerId {
@@ -132,7 +175,7 @@ impl Tenure {
     /// this process's own clock. A process that was paused finds out here; one that is paused after this
     /// look is stopped by the fence.
     pub(super) fn is_current(&self) -> bool {
-        self.trust == Trust::Sound && Instant::now() < self.ends
+        self.trust == Trust::Sound && self.clock.is_running() && self.standing.is_alive()
     }
 
     /// Nothing is decided on this tenure any more. The lease stays, to be given back or acquired anew.
@@ -148,8 +191,9 @@ impl Tenure {
     /// Gives the lease back. Where the ledger did not answer, nobody waits for that; the exact token makes
     /// it harmless however late it comes.
     pub(super) async fn close(self, inner: &Inner) {
-        let (ledger, owner, token) = (inner.ledger.clone(), inner.owner.clone(), self.token);
+        let (ledger, owner, token) = (inner.ledger.clone(), inner.owner.clone(), self.token());
         let resource = Resource::signer(&self.signer);
+        self.renewals.forget(&resource, token);
         let release = async move {
             match ledger.release(&resource, &owner, token).await {
                 Ok(true) => {}
@@ -168,6 +212,7 @@ impl Tenure {
 
     /// Applies the policy to holds that ran out, [`EXPIRIES_MAX`] at most; answers how many.
     pub(super) async fn expire_overdue(&mut self, inner: &Inner) -> Result<usize, Trouble> {
+        self.look_for_overdue = Instant::now() + OVERDUE_LOOK_EVERY;
         let overdue = inner.ledger.overdue(&self.signer, EXPIRIES_MAX).await?;
         let to = self.allocator.policy().on_expiry.target();
         let changes: Vec<_> =
@@ -197,7 +242,7 @@ impl Tenure {
         Batch {
             signer: self.signer.clone(),
             owner: inner.owner.clone(),
-            token: self.token,
+            token: self.token(),
             keys: Vec::new(),
             policy: None,
             changes: Vec::new(),
@@ -231,5 +276,12 @@ impl Tenure {
             }
         }
         Err(Trouble::Reload)
+    }
+}
+
+impl Drop for Tenure {
+    fn drop(&mut self) {
+        // Also of one that is dropped because its lease was acquired anew: the new one is renewed by itself.
+        self.renewals.forget(&Resource::signer(&self.signer), self.clock.token());
     }
 }

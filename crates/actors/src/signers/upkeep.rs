@@ -91,13 +91,19 @@ async fn repeat(
 
 async fn sweep(signers: &Signers, settings: &UpkeepSettings) -> ledger::Result<()> {
     let choice = settings.sweep_signers_max.saturating_mul(SWEEP_CHOICE);
-    let mut overdue = signers.inner.ledger.overdue_signers(u32::try_from(choice).unwrap_or(u32::MAX)).await?;
+    let mut overdue = signers
+        .inner
+        .ledger
+        .overdue_signers(&signers.inner.owner, u32::try_from(choice).unwrap_or(u32::MAX))
+        .await?;
     overdue.shuffle(&mut rand::rng());
     for signer in overdue.iter().take(settings.sweep_signers_max) {
         match signers.sweep(signer).await {
             Ok(_) => {}
             // Another instance was quicker, or this one has better things to do.
-            Err(Refusal::LeaseHeld { .. } | Refusal::Fenced | Refusal::Overloaded) => {}
+            Err(
+                Refusal::LeaseHeld { .. } | Refusal::NotOwner { .. } | Refusal::Fenced | Refusal::Overloaded,
+            ) => {}
             Err(refusal) => tracing::debug!(%signer, %refusal, "overdue holds were not swept"),
         }
     }

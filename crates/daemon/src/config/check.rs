@@ -65,7 +65,7 @@ pub(super) fn allowed(key: &str) -> String {
         return format!("{} to {} {}", range.min, range.max, range.unit);
     }
     match key {
-        "mode" => "basic (this version has no other mode; worker-queue comes with a later one)".to_owned(),
+        "mode" => l::MODES.join(" or "),
         "server.listen" => {
             "an IP address and a port, such as 127.0.0.1:7070, [::1]:7070 or localhost:7070".to_owned()
         }
@@ -108,7 +108,7 @@ pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
         }
     };
     let server = &config.server;
-    text("mode", &config.mode, config.mode == l::MODE_DEFAULT);
+    text("mode", &config.mode, l::MODES.contains(&config.mode.as_str()));
     text("server.listen", &server.listen, server.listen_address().is_some());
     text(
         "server.advertise",

@@ -7,8 +7,10 @@
 pub use cluster::NODE_NAME_CHARS_MAX;
 use domain::limits::{HOLD_MS_DEFAULT, HOLD_MS_MAX, HOLD_MS_MIN};
 
-/// The mode that this version serves.
+/// The mode when nobody says.
 pub const MODE_DEFAULT: &str = "basic";
+/// The modes there are.
+pub const MODES: [&str; 2] = ["basic", "worker-queue"];
 /// Where the daemon listens: this machine only.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7070";
 /// The embedded ledger.
@@ -60,6 +62,9 @@ pub const LEASE_WAIT_MS_DEFAULT: u64 = 250;
 /// How long a lease is kept at most while there is work, in milliseconds.
 pub const TENURE_MAX_MS_DEFAULT: u64 = 100;
 
+/// How long an owner keeps a lease without work, in milliseconds.
+pub const IDLE_MS_DEFAULT: u64 = 30_000;
+
 /// Requests that may wait for one signer.
 pub const QUEUE_MAX_DEFAULT: u64 = 10_000;
 /// Requests that may be under way in this instance.
@@ -89,7 +94,7 @@ const fn range(key: &'static str, min: u64, max: u64, unit: &'static str) -> Ran
 }
 
 /// Every number of the configuration. A test holds this table against [`super::Config`].
-pub const RANGES: [Range; 19] = [
+pub const RANGES: [Range; 20] = [
     range("server.workers", 0, 256, "threads (0: one for each core, 4 at most)"),
     range("server.body_bytes_max", 1_024, 16 * 1024 * 1024, "bytes"),
     range("server.connections_max", 1, 1_000_000, "connections"),
@@ -103,6 +108,7 @@ pub const RANGES: [Range; 19] = [
     range("lease.instance_retention_ms", 60_000, 30 * 24 * 3_600 * 1_000, "milliseconds"),
     range("basic.lease_wait_ms", 0, 30_000, "milliseconds"),
     range("basic.tenure_max_ms", 1, 10_000, "milliseconds"),
+    range("worker_queue.idle_ms", 100, 3_600_000, "milliseconds"),
     range("nonce.hold_ms", HOLD_MS_MIN, HOLD_MS_MAX, "milliseconds"),
     range("nonce.queue_max", 1, 1_000_000, "requests"),
     range("nonce.in_flight_max", 1, 1_000_000, "requests"),

@@ -149,6 +149,16 @@ impl Allocator {
         nonce
     }
 
+    /// Keeps holes out of the next grants that changes not yet committed speak of. [`Self::note`] follows once
+    /// they are.
+    pub fn withhold(&mut self, changes: &[Change]) {
+        for change in changes {
+            if let Change::Move { nonce, from: Status::Released, .. } = change {
+                self.holes.remove(nonce);
+            }
+        }
+    }
+
     /// Takes note of changes decided elsewhere: settlements, resolutions, expiries.
     pub fn note(&mut self, changes: &[Change]) {
         for change in changes {

@@ -1,2 +1,4 @@
--- $1 scope, $2 key
-SELECT body_hash, answer FROM idempotency_key WHERE scope = $1 AND key = $2
+-- $1 scopes, $2 keys
+SELECT k.scope, k.key, k.body_hash, k.answer
+FROM idempotency_key k
+JOIN unnest($1::text[], $2::text[]) AS w (scope, key) ON k.scope = w.scope AND k.key = w.key

@@ -1,6 +1,6 @@
--- Signers whose holds ran out and that nobody owns. Looks at the longest overdue holds only, so that
+-- Signers whose holds ran out and that nobody else owns. Looks at the longest overdue holds only, so that
 -- its cost has a bound.
--- $1 limit
+-- $1 who asks, $2 limit
 SELECT o.signer
 FROM (
     SELECT signer, held_until
@@ -9,8 +9,8 @@ FROM (
     ORDER BY held_until
     LIMIT 10000
 ) AS o
-LEFT JOIN lease l ON l.resource = 'signer:' || o.signer AND l.owner IS NOT NULL AND l.expires_at > now()
+LEFT JOIN lease l ON l.resource = 'signer:' || o.signer AND l.owner <> $1 AND l.expires_at > now()
 WHERE l.resource IS NULL
 GROUP BY o.signer
 ORDER BY min(o.held_until)
-LIMIT $1
+LIMIT $2

@@ -1,2 +1,4 @@
--- ?1 scope, ?2 key
-SELECT body_hash, answer FROM idempotency_key WHERE scope = ?1 AND key = ?2
+-- ?1 JSON array of {scope, key}
+SELECT k.scope, k.key, k.body_hash, k.answer
+FROM json_each(?1) AS w
+JOIN idempotency_key k ON k.scope = w.value ->> 'scope' AND k.key = w.value ->> 'key'

@@ -14,6 +14,30 @@ impl Leases for Postgres {
         leases::acquire(self, resource, owner, lease_ms).await
     }
 
+    async fn take_over(
+        &self,
+        resource: &Resource,
+        owner: &InstanceId,
+        dead: &InstanceId,
+        lease_ms: u64,
+    ) -> Result<Option<Token>> {
+        let (resource, owner, dead) = (resource.to_string(), owner.to_string(), dead.to_string());
+        let row: Option<TokenRow> = self
+            .writes(move |session| {
+                Box::pin(async move {
+                    sqlx::query_as(sql!("lease_take_over"))
+                        .bind(resource)
+                        .bind(owner)
+                        .bind(dead)
+                        .bind(lease_ms as i64)
+                        .fetch_optional(session)
+                        .await
+                })
+            })
+            .await?;
+        Ok(row.map(|row| row.token()))
+    }
+
     async fn renew(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Resource>> {
         assert!(leases.len() <= domain::limits::RENEWALS_MAX, "the caller splits renewals");
         let owner = owner.to_string();

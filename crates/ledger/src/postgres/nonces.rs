@@ -1,7 +1,7 @@
 //! Nonces on PostgreSQL. Writes leave by train; the rest are reads.
 
 use domain::nonce::{Hole, Loaded, Row, Status};
-use domain::{HoldId, Nonce, SignerId, Timestamp};
+use domain::{HoldId, InstanceId, Nonce, SignerId, Timestamp};
 
 use super::{Postgres, sql};
 use crate::Result;
@@ -57,20 +57,17 @@ impl Nonces for Postgres {
         self.trains.commit(batch, self.call_timeout).await
     }
 
-    async fn kept_key(&self, scope: &KeyScope) -> Result<Option<KeptKey>> {
-        let scope = scope.clone();
-        let row: Option<KeyRow> = self
+    async fn kept_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptKey)>> {
+        let keys: Vec<_> = scopes.iter().map(|scope| scope.key.to_string()).collect();
+        let scopes: Vec<_> = scopes.iter().map(|scope| scope.scope.clone()).collect();
+        let rows: Vec<KeyRow> = self
             .reads(move |session| {
                 Box::pin(async move {
-                    sqlx::query_as(sql!("key_show"))
-                        .bind(scope.scope)
-                        .bind(scope.key.as_str())
-                        .fetch_optional(&mut *session)
-                        .await
+                    sqlx::query_as(sql!("key_show")).bind(scopes).bind(keys).fetch_all(session).await
                 })
             })
             .await?;
-        row.map(KeptKey::try_from).transpose()
+        records::all(rows)
     }
 
     async fn signer(&self, signer: &SignerId) -> Result<Option<SignerRecord>> {
@@ -100,11 +97,13 @@ impl Nonces for Postgres {
         records::all(rows)
     }
 
-    async fn overdue_signers(&self, limit: u32) -> Result<Vec<SignerId>> {
+    async fn overdue_signers(&self, me: &InstanceId, limit: u32) -> Result<Vec<SignerId>> {
+        let me = me.to_string();
         let rows: Vec<String> = self
             .reads(move |session| {
                 Box::pin(async move {
                     sqlx::query_scalar(sql!("signer_overdue"))
+                        .bind(me)
                         .bind(i64::from(limit))
                         .fetch_all(&mut *session)
                         .await

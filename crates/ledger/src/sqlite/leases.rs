@@ -14,6 +14,30 @@ impl Leases for Sqlite {
         leases::acquire(self, resource, owner, lease_ms).await
     }
 
+    async fn take_over(
+        &self,
+        resource: &Resource,
+        owner: &InstanceId,
+        dead: &InstanceId,
+        lease_ms: u64,
+    ) -> Result<Option<Token>> {
+        let pool = self.writer.clone();
+        let (resource, owner, dead) = (resource.to_string(), owner.to_string(), dead.to_string());
+        // As in `take_with`: run to its end, so that a failed commit is seen.
+        let rows: Vec<TokenRow> = self
+            .writes(async move {
+                sqlx::query_as(sql!("lease_take_over"))
+                    .bind(resource)
+                    .bind(owner)
+                    .bind(dead)
+                    .bind(lease_ms as i64)
+                    .fetch_all(&pool)
+                    .await
+            })
+            .await?;
+        Ok(rows.first().map(TokenRow::token))
+    }
+
     async fn renew(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Resource>> {
         assert!(leases.len() <= domain::limits::RENEWALS_MAX, "the caller splits renewals");
         let pool = self.writer.clone();

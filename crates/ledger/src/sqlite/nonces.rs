@@ -1,8 +1,8 @@
 //! Nonces in SQLite. Writes leave by train; the rest are reads.
 
 use domain::nonce::{Hole, Loaded, Row, Status};
-use domain::{HoldId, Nonce, SignerId, Timestamp};
-use serde_json::Value;
+use domain::{HoldId, InstanceId, Nonce, SignerId, Timestamp};
+use serde_json::{Value, json};
 
 use super::{Sqlite, sql};
 use crate::Result;
@@ -51,19 +51,17 @@ impl Nonces for Sqlite {
         self.trains.commit(batch, self.call_timeout).await
     }
 
-    async fn kept_key(&self, scope: &KeyScope) -> Result<Option<KeptKey>> {
+    async fn kept_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptKey)>> {
         let pool = self.readers.clone();
-        let scope = scope.clone();
-        let row: Option<KeyRow> = self
-            .reads(async move {
-                sqlx::query_as(sql!("key_show"))
-                    .bind(scope.scope)
-                    .bind(scope.key.as_str())
-                    .fetch_optional(&pool)
-                    .await
+        let wanted = Value::from_iter(
+            scopes.iter().map(|scope| json!({ "scope": scope.scope, "key": scope.key.as_str() })),
+        );
+        let rows: Vec<KeyRow> =
+            self.reads(async move {
+                sqlx::query_as(sql!("key_show")).bind(wanted.to_string()).fetch_all(&pool).await
             })
             .await?;
-        row.map(KeptKey::try_from).transpose()
+        records::all(rows)
     }
 
     async fn signer(&self, signer: &SignerId) -> Result<Option<SignerRecord>> {
@@ -92,11 +90,16 @@ impl Nonces for Sqlite {
         records::all(rows)
     }
 
-    async fn overdue_signers(&self, limit: u32) -> Result<Vec<SignerId>> {
+    async fn overdue_signers(&self, me: &InstanceId, limit: u32) -> Result<Vec<SignerId>> {
         let pool = self.readers.clone();
+        let me = me.to_string();
         let rows: Vec<String> = self
             .reads(async move {
-                sqlx::query_scalar(sql!("signer_overdue")).bind(i64::from(limit)).fetch_all(&pool).await
+                sqlx::query_scalar(sql!("signer_overdue"))
+                    .bind(me)
+                    .bind(i64::from(limit))
+                    .fetch_all(&pool)
+                    .await
             })
             .await?;
         records::signers(&rows)

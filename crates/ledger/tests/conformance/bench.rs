@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use domain::nonce::{Change, Policy};
 use domain::{HoldId, InstanceId, Nonce, Resource, SignerId, Token};
-use ledger::{Acquisition, Batch, Handle, Options, Verdict};
+use ledger::{Acquisition, Batch, Handle, KeptKey, KeyScope, Options, Verdict};
 use loadtest::servers::Database;
 
 /// Long enough for any case.
@@ -62,6 +62,10 @@ impl Bench {
     pub async fn commits(&self, batch: Batch) {
         let verdict = self.ledger.commit(batch).await.unwrap();
         assert!(matches!(verdict, Verdict::Committed { .. }), "{verdict:?}");
+    }
+
+    pub async fn kept(&self, scope: &KeyScope) -> Option<KeptKey> {
+        self.ledger.kept_keys(std::slice::from_ref(scope)).await.unwrap().pop().map(|(_, kept)| kept)
     }
 
     pub async fn last(&self, signer: &SignerId) -> Option<u64> {

@@ -50,7 +50,7 @@ pub async fn stale_owner_cannot_set_a_policy_or_keep_a_key(b: Bench) {
     let mut write = batch(&s, &a, old, vec![]);
     (write.keys, write.policy) = (vec![key], Some(policy));
     assert_eq!(b.ledger.commit(write).await.unwrap(), Verdict::Fenced);
-    assert_eq!(b.ledger.kept_key(&scope).await.unwrap(), None);
+    assert_eq!(b.kept(&scope).await, None);
     assert_eq!(b.ledger.load(&s, 1).await.unwrap().policy, None);
 }
 

@@ -24,15 +24,15 @@ pub async fn a_key_is_kept_with_its_batch_and_taken_afterwards(b: Bench) {
     let mut write = batch(&s, &a, token, vec![new_grant(0, LONG_MS)]);
     write.keys = vec![first.clone()];
     b.commits(write).await;
-    let kept = b.ledger.kept_key(&first.scope).await.unwrap().unwrap();
+    let kept = b.kept(&first.scope).await.unwrap();
     assert_eq!((kept.body_hash, kept.answer), (first.body_hash, first.answer.clone()));
     let mut again = batch(&s, &a, token, vec![new_grant(1, LONG_MS)]);
     again.keys = vec![key("k", &a, 1)];
     assert_eq!(b.ledger.commit(again).await.unwrap(), Verdict::KeyTaken);
     assert_eq!(b.last(&s).await, Some(0), "nothing is written beside a taken key");
-    assert_eq!(b.ledger.kept_key(&first.scope).await.unwrap().unwrap().answer, first.answer);
+    assert_eq!(b.kept(&first.scope).await.unwrap().answer, first.answer);
     let elsewhere = KeyScope { scope: "grant signer:other".to_owned(), ..first.scope };
-    assert_eq!(b.ledger.kept_key(&elsewhere).await.unwrap(), None);
+    assert_eq!(b.kept(&elsewhere).await, None);
 }
 
 pub async fn a_key_is_not_kept_with_a_batch_that_failed(b: Bench) {
@@ -43,7 +43,7 @@ pub async fn a_key_is_not_kept_with_a_batch_that_failed(b: Bench) {
     let mut write = batch(&s, &a, token, vec![new_grant(0, LONG_MS)]);
     write.keys = vec![failed.clone()];
     assert_eq!(b.ledger.commit(write).await.unwrap(), Verdict::Diverged);
-    assert_eq!(b.ledger.kept_key(&failed.scope).await.unwrap(), None);
+    assert_eq!(b.kept(&failed.scope).await, None);
 }
 
 pub async fn one_of_many_requests_under_one_key_is_written(b: Bench) {
@@ -77,5 +77,5 @@ pub async fn old_keys_are_purged_in_steps(b: Bench) {
     eventually("the keys are two milliseconds old", async || b.ledger.purge_keys(2, 3).await.unwrap() == 3)
         .await;
     assert_eq!(b.ledger.purge_keys(0, 3).await.unwrap(), 2);
-    assert_eq!(b.ledger.kept_key(&key("k4", &a, 4).scope).await.unwrap(), None);
+    assert_eq!(b.kept(&key("k4", &a, 4).scope).await, None);
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use domain::{Resource, ResourceKind, Token};
-use ledger::{Acquisition, LeaseFilter, Renewal};
+use ledger::{Acquisition, LeaseFilter, Renewal, Verdict};
 
-use crate::bench::{Bench, LONG_MS, eventually, owner, signer};
+use crate::bench::{Bench, LONG_MS, batch, eventually, new_grant, owner, signer};
 
 pub async fn every_acquisition_raises_the_token(b: Bench) {
     let (a, s) = (owner("a"), signer("s"));
@@ -39,6 +39,35 @@ pub async fn a_lease_that_ran_out_is_taken_with_the_next_token(b: Bench) {
     let lease = b.ledger.lease(&Resource::signer(&s)).await.unwrap().unwrap();
     assert_eq!(lease.owner, Some(owner("b")));
     assert!(lease.is_live());
+}
+
+pub async fn a_dead_owners_lease_is_taken_before_it_runs_out(b: Bench) {
+    let (a, s) = (owner("a-1"), signer("s"));
+    b.ledger.acquire(&Resource::instance(&a), &a, 20).await.unwrap();
+    let old = b.acquired(&a, &s, LONG_MS).await;
+    let (resource, thief) = (Resource::signer(&s), owner("b-1"));
+    let taken = std::cell::Cell::new(None);
+    eventually("its instance lease runs out", async || {
+        taken.set(b.ledger.take_over(&resource, &thief, &a, LONG_MS).await.unwrap());
+        taken.get().is_some()
+    })
+    .await;
+    assert_eq!(taken.get(), Some(Token::new(old.get() + 1)));
+    let lease = b.ledger.lease(&resource).await.unwrap().unwrap();
+    assert_eq!((lease.owner.clone(), lease.is_live()), (Some(thief.clone()), true));
+    let write = batch(&s, &a, old, vec![new_grant(0, LONG_MS)]);
+    assert_eq!(b.ledger.commit(write).await.unwrap(), Verdict::Fenced, "whenever it wakes");
+    let again = b.ledger.take_over(&resource, &owner("c-1"), &a, LONG_MS).await.unwrap();
+    assert_eq!(again, None, "it is the dead one's no more");
+}
+
+pub async fn a_living_owners_lease_is_not_taken_over(b: Bench) {
+    let (a, s) = (owner("a-1"), signer("s"));
+    b.ledger.acquire(&Resource::instance(&a), &a, LONG_MS).await.unwrap();
+    let token = b.acquired(&a, &s, LONG_MS).await;
+    let resource = Resource::signer(&s);
+    assert_eq!(b.ledger.take_over(&resource, &owner("b-1"), &a, LONG_MS).await.unwrap(), None);
+    assert_eq!(b.ledger.lease(&resource).await.unwrap().unwrap().token, token);
 }
 
 pub async fn a_release_keeps_the_token(b: Bench) {

@@ -37,6 +37,8 @@ on_every_ledger! {
         every_acquisition_raises_the_token,
         a_live_lease_is_refused_with_owner_and_time_left,
         a_lease_that_ran_out_is_taken_with_the_next_token,
+        a_dead_owners_lease_is_taken_before_it_runs_out,
+        a_living_owners_lease_is_not_taken_over,
         a_release_keeps_the_token,
         a_release_under_an_old_token_ends_nothing,
         one_of_many_first_askers_wins,

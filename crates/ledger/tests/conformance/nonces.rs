@@ -211,8 +211,11 @@ pub async fn overdue_signers_are_those_without_a_live_owner(b: Bench) {
             b.ledger.release(&Resource::signer(&s), &a, token).await.unwrap();
         }
     }
-    eventually("the hold runs out", async || !b.ledger.overdue_signers(9).await.unwrap().is_empty()).await;
-    assert_eq!(b.ledger.overdue_signers(9).await.unwrap(), [signer("free")]);
+    eventually("the hold runs out", async || {
+        !b.ledger.overdue_signers(&owner("b"), 9).await.unwrap().is_empty()
+    })
+    .await;
+    assert_eq!(b.ledger.overdue_signers(&owner("b"), 9).await.unwrap(), [signer("free")]);
 }
 
 pub async fn a_thousand_nonces_fit_one_batch(b: Bench) {

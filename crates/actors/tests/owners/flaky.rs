@@ -88,8 +88,8 @@ impl Nonces for Flaky {
     async fn rows(&self, signer: &SignerId, nonces: &[Nonce]) -> Result<Read<Vec<Row>>> {
         self.real.rows(signer, nonces).await
     }
-    async fn kept_key(&self, scope: &KeyScope) -> Result<Option<KeptKey>> {
-        self.real.kept_key(scope).await
+    async fn kept_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptKey)>> {
+        self.real.kept_keys(scopes).await
     }
     async fn signer(&self, signer: &SignerId) -> Result<Option<SignerRecord>> {
         self.real.signer(signer).await
@@ -100,8 +100,8 @@ impl Nonces for Flaky {
     async fn nonces(&self, filter: &NonceFilter) -> Result<Vec<NonceRecord>> {
         self.real.nonces(filter).await
     }
-    async fn overdue_signers(&self, limit: u32) -> Result<Vec<SignerId>> {
-        self.real.overdue_signers(limit).await
+    async fn overdue_signers(&self, me: &InstanceId, limit: u32) -> Result<Vec<SignerId>> {
+        self.real.overdue_signers(me, limit).await
     }
     async fn open_counts(&self) -> Result<Vec<(Status, u64)>> {
         self.real.open_counts().await
@@ -115,6 +115,15 @@ impl Nonces for Flaky {
 impl Leases for Flaky {
     async fn acquire(&self, resource: &Resource, owner: &InstanceId, lease_ms: u64) -> Result<Acquisition> {
         self.real.acquire(resource, owner, lease_ms).await
+    }
+    async fn take_over(
+        &self,
+        resource: &Resource,
+        owner: &InstanceId,
+        dead: &InstanceId,
+        lease_ms: u64,
+    ) -> Result<Option<Token>> {
+        self.real.take_over(resource, owner, dead, lease_ms).await
     }
     async fn renew(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Resource>> {
         self.real.renew(owner, leases).await

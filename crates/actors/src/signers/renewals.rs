@@ -1,0 +1,147 @@
+//! Renewal of the leases that owners keep (worker-queue mode): one task for all of an instance, on which no
+//! owner's work can weigh. It names live tenures only, by their exact tokens.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use dashmap::DashMap;
+use domain::limits::RENEWALS_MAX;
+use domain::{InstanceId, Resource, Token};
+use ledger::Renewal;
+use tokio::task::JoinHandle;
+
+use super::desk::jittered;
+
+/// A lease is renewed when this part of it is over.
+const RENEW_AT: u32 = 3;
+/// Looks per lease for those that are due.
+const LOOKS_PER_LEASE: u32 = 10;
+/// A lease that did not come back is asked for once more: its row may just have been locked.
+const MISSES_MAX: u32 = 2;
+
+/// How long a tenure's lease surely lasts, by the own clock. Read by its owner, moved on by the renewals.
+pub(super) struct Clock {
+    token: Token,
+    epoch: Instant,
+    ends_ms: AtomicU64,
+    lost: AtomicBool,
+}
+
+impl Clock {
+    /// A lease that was asked for at `sent`: the database cannot have begun to count earlier.
+    pub(super) fn new(token: Token, sent: Instant, lease: Duration) -> Self {
+        let ends_ms = AtomicU64::new(lease.as_millis() as u64);
+        Self { token, epoch: sent, ends_ms, lost: AtomicBool::new(false) }
+    }
+
+    pub(super) const fn token(&self) -> Token {
+        self.token
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        !self.lost.load(Ordering::Acquire) && !self.left().is_zero()
+    }
+
+    fn left(&self) -> Duration {
+        let ends = Duration::from_millis(self.ends_ms.load(Ordering::Acquire));
+        ends.saturating_sub(self.epoch.elapsed())
+    }
+
+    fn renewed(&self, sent: Instant, lease: Duration) {
+        let ends = sent.saturating_duration_since(self.epoch) + lease;
+        self.ends_ms.store(ends.as_millis() as u64, Ordering::Release);
+    }
+}
+
+struct Kept {
+    clock: Arc<Clock>,
+    misses: u32,
+}
+
+/// The tenures that are to be renewed.
+#[derive(Default)]
+pub(super) struct Renewals {
+    kept: DashMap<Resource, Kept>,
+}
+
+impl Renewals {
+    /// From now on this tenure's lease is renewed.
+    pub(super) fn keep(&self, resource: Resource, clock: Arc<Clock>) {
+        self.kept.insert(resource, Kept { clock, misses: 0 });
+    }
+
+    /// Not any more. To be called before the lease is released.
+    pub(super) fn forget(&self, resource: &Resource, token: Token) {
+        self.kept.remove_if(resource, |_, kept| kept.clock.token == token);
+    }
+
+    /// Renews for as long as somebody else holds on to the renewals.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        ledger: ledger::Handle,
+        owner: InstanceId,
+        lease: Duration,
+    ) -> JoinHandle<()> {
+        let renewals = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(jittered(lease / LOOKS_PER_LEASE)).await;
+                let Some(renewals) = renewals.upgrade() else { return };
+                renewals.renew_due(&ledger, &owner, lease).await;
+            }
+        })
+    }
+
+    async fn renew_due(&self, ledger: &ledger::Handle, owner: &InstanceId, lease: Duration) {
+        let due_below = lease - lease / RENEW_AT;
+        let mut due: Vec<_> = self
+            .kept
+            .iter()
+            .filter(|kept| kept.clock.left() < due_below)
+            .map(|kept| Renewal {
+                resource: kept.key().clone(),
+                token: kept.clock.token,
+                lease_ms: lease.as_millis() as u64,
+            })
+            .collect();
+        due.sort_unstable_by(|a, b| a.resource.cmp(&b.resource));
+        for chunk in due.chunks(RENEWALS_MAX) {
+            let sent = Instant::now();
+            match ledger.renew(owner, chunk).await {
+                Ok(renewed) => self.note(chunk, &renewed.into_iter().collect(), sent, lease),
+                Err(error) => {
+                    metrics::counter!("fencepost_lease_renew_total", "result" => "error").increment(1);
+                    tracing::warn!(%error, leases = chunk.len(), "leases could not be renewed");
+                }
+            }
+        }
+    }
+
+    fn note(
+        &self,
+        asked: &[Renewal],
+        renewed: &std::collections::HashSet<Resource>,
+        sent: Instant,
+        lease: Duration,
+    ) {
+        for Renewal { resource, token, .. } in asked {
+            // It may have been forgotten, or acquired anew, while the statement was under way.
+            let Some(mut kept) = self.kept.get_mut(resource).filter(|kept| kept.clock.token == *token) else {
+                continue;
+            };
+            if renewed.contains(resource) {
+                kept.misses = 0;
+                kept.clock.renewed(sent, lease);
+                metrics::counter!("fencepost_lease_renew_total", "result" => "renewed").increment(1);
+                continue;
+            }
+            kept.misses += 1;
+            if kept.misses >= MISSES_MAX {
+                kept.clock.lost.store(true, Ordering::Release);
+                metrics::counter!("fencepost_lease_renew_total", "result" => "lost").increment(1);
+                tracing::warn!(%resource, %token, "a lease was lost");
+            }
+        }
+    }
+}

@@ -1,0 +1,16 @@
+-- Takes a lease from an owner that is dead, without waiting for it to run out: dead is whose own `instance:`
+-- lease is not live. Always one token on; sent alone, as lease_acquire is.
+-- $1 resource, $2 owner, $3 dead owner, $4 length in ms
+UPDATE lease
+SET owner         = $2,
+    fencing_token = fencing_token + 1,
+    acquired_at   = clock_timestamp(),
+    renewed_at    = clock_timestamp(),
+    expires_at    = clock_timestamp() + $4 * interval '1 millisecond'
+WHERE resource = $1
+  AND owner = $3
+  AND NOT EXISTS (
+      SELECT FROM lease i
+      WHERE i.resource = 'instance:' || $3 AND i.owner = $3 AND i.expires_at > clock_timestamp()
+  )
+RETURNING fencing_token, (extract(epoch FROM expires_at) * 1000000)::bigint AS expires_at
