@@ -6,8 +6,17 @@ use loadtest::scenario::faults::{Plan, run};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_promise_holds_through_kills_pauses_and_database_crashes() {
-    let plan = Plan { faults: 10, mean_gap: Duration::from_millis(1_500), ..Plan::default() };
-    eprintln!("seed {}", plan.seed);
+    hurt("basic").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_promise_holds_also_where_owners_keep_their_signers() {
+    hurt("worker-queue").await;
+}
+
+async fn hurt(mode: &'static str) {
+    let plan = Plan { mode, faults: 10, mean_gap: Duration::from_millis(1_500), ..Plan::default() };
+    eprintln!("{mode}, seed {}", plan.seed);
     let report = run(&plan, |fault| eprintln!("{fault:?}")).await.unwrap();
     eprintln!("{}", report.table());
     assert_eq!(report.violations, Vec::<String>::new(), "seed {}", plan.seed);
