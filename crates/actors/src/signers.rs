@@ -7,6 +7,7 @@
 mod command;
 mod desk;
 mod draft;
+mod pause;
 mod refusal;
 mod renewals;
 mod round;
@@ -268,7 +269,7 @@ impl Inner {
         if self.known.contains_key(signer) {
             return Ok(());
         }
-        let loaded = desk::until(deadline, || self.ledger.load(signer, 0)).await?;
+        let loaded = pause::until(deadline, || self.ledger.load(signer, 0)).await?;
         if loaded.policy.is_none() {
             return Err(Refusal::UnknownSigner);
         }
@@ -291,13 +292,13 @@ impl Inner {
         deadline: Instant,
     ) -> Result<Option<Grants>, Refusal> {
         let scope = [key.scope(signer)];
-        let kept = desk::until(deadline, || self.ledger.kept_keys(&scope)).await?.pop();
+        let kept = pause::until(deadline, || self.ledger.kept_keys(&scope)).await?.pop();
         let Some((_, kept)) = kept else { return Ok(None) };
         if kept.body_hash != key.body_hash {
             return Err(Refusal::KeyReused);
         }
         let nonces: Vec<_> = kept.answer.grants.iter().map(|(nonce, _)| *nonce).collect();
-        let (read, asked) = desk::until(deadline, || async {
+        let (read, asked) = pause::until(deadline, || async {
             let asked = Instant::now();
             self.ledger.rows(signer, &nonces).await.map(|read| (read, asked))
         })

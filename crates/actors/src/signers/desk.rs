@@ -8,17 +8,16 @@
 //! The desk closes when its queue is empty and its lease given back.
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dashmap::Entry;
 use domain::{Resource, SignerId};
-use rand::RngExt;
 use tokio::sync::Notify;
 
 use super::command::{Command, Work};
-use super::round::{RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, Rounds};
+use super::pause::jittered;
+use super::round::Rounds;
 use super::tenure::Tenure;
 use super::{Inner, Mode, Refusal, Signers};
 
@@ -173,29 +172,6 @@ impl Inner {
             tracing::warn!(%resource, %error, "a lease that nobody uses runs out by itself");
         }
     }
-}
-
-/// Asks the ledger again until it answers or the deadline has passed. For reads, which may be repeated.
-pub(super) async fn until<T, F>(deadline: Instant, mut read: impl FnMut() -> F) -> Result<T, Refusal>
-where
-    F: Future<Output = ledger::Result<T>>,
-{
-    let mut pause = RETRY_PAUSE_MIN;
-    loop {
-        match read().await {
-            Ok(answer) => return Ok(answer),
-            Err(error) if error.is_retryable() && Instant::now() + pause < deadline => {
-                tokio::time::sleep(jittered(pause)).await;
-                pause = (pause * 2).min(RETRY_PAUSE_MAX);
-            }
-            Err(error) => return Err(super::refusal::of_ledger(&error)),
-        }
-    }
-}
-
-/// Half to one and a half times as long, so that those who wait for the same do not come in step.
-pub(super) fn jittered(length: Duration) -> Duration {
-    length.mul_f64(rand::rng().random_range(0.5..1.5))
 }
 
 impl Signers {

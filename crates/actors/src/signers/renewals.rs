@@ -11,7 +11,7 @@ use domain::{InstanceId, Resource, Token};
 use ledger::Renewal;
 use tokio::task::JoinHandle;
 
-use super::desk::jittered;
+use super::pause::jittered;
 
 /// A lease is renewed when this part of it is over.
 const RENEW_AT: u32 = 3;

@@ -9,18 +9,13 @@ use domain::limits::{EXPIRIES_MAX, HOLES_IN_MEMORY_MAX};
 use domain::{Resource, SignerId, Timestamp};
 
 use super::command::{Command, Work};
-use super::desk::jittered;
 use super::draft::{Draft, Facts};
+use super::pause::{RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, jittered};
 use super::tenure::{Tenure, Trouble};
 use super::{Inner, Mode, Refusal};
 
 /// Between two looks at a lease that another instance has, before jitter.
 const LOOK_PAUSE: Duration = Duration::from_millis(15);
-/// Between two tries at a ledger that does not answer, before jitter: doubled each time, from the first to
-/// the second.
-pub(super) const RETRY_PAUSE_MIN: Duration = Duration::from_millis(20);
-pub(super) const RETRY_PAUSE_MAX: Duration = Duration::from_millis(640);
-
 /// The serving of some work to its end: an answer, or a refusal, for each.
 pub(super) struct Rounds<'a> {
     pub(super) inner: &'a Inner,

@@ -8,7 +8,7 @@ use rand::seq::SliceRandom;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::desk::jittered;
+use super::pause::jittered;
 use super::{Refusal, Signers};
 
 /// How often, and how much at once.

@@ -1,0 +1,37 @@
+//! Pauses: how long to wait before trying again. All are jittered, so that those who wait for the same do
+//! not come in step.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use rand::RngExt;
+
+use super::refusal::{self, Refusal};
+
+/// Between two tries at a ledger that does not answer, before jitter: doubled each time, from the first to
+/// the second.
+pub(super) const RETRY_PAUSE_MIN: Duration = Duration::from_millis(20);
+pub(super) const RETRY_PAUSE_MAX: Duration = Duration::from_millis(640);
+
+/// Asks the ledger again until it answers or the deadline has passed. For reads, which may be repeated.
+pub(super) async fn until<T, F>(deadline: Instant, mut read: impl FnMut() -> F) -> Result<T, Refusal>
+where
+    F: Future<Output = ledger::Result<T>>,
+{
+    let mut pause = RETRY_PAUSE_MIN;
+    loop {
+        match read().await {
+            Ok(answer) => return Ok(answer),
+            Err(error) if error.is_retryable() && Instant::now() + pause < deadline => {
+                tokio::time::sleep(jittered(pause)).await;
+                pause = (pause * 2).min(RETRY_PAUSE_MAX);
+            }
+            Err(error) => return Err(refusal::of_ledger(&error)),
+        }
+    }
+}
+
+/// Half to one and a half times as long, so that those who wait for the same do not come in step.
+pub(super) fn jittered(length: Duration) -> Duration {
+    length.mul_f64(rand::rng().random_range(0.5..1.5))
+}
