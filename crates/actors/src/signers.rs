@@ -124,6 +124,9 @@ pub struct Limits {
 /// Signers remembered as existing. Beyond that many all are forgotten and asked for again.
 const KNOWN_SIGNERS_MAX: usize = 100_000;
 
+/// A desk that can still say more than "not in time" gets so long past the deadline to say it.
+const DEADLINE_SLACK: Duration = Duration::from_millis(250);
+
 /// Cheap to clone; all clones reach the same owners.
 #[derive(Clone)]
 pub struct Signers {
@@ -259,8 +262,11 @@ impl Signers {
     ) -> Result<T, Refusal> {
         let (reply, answer) = oneshot::channel();
         self.inner.enqueue(signer, command(reply), deadline)?;
-        // A desk that dies drops its replies.
-        answer.await.unwrap_or(Err(Refusal::Internal))
+        match tokio::time::timeout_at((deadline + DEADLINE_SLACK).into(), answer).await {
+            // A desk that dies drops its replies.
+            Ok(answer) => answer.unwrap_or(Err(Refusal::Internal)),
+            Err(_) => Err(Refusal::LedgerUnavailable),
+        }
     }
 }
 

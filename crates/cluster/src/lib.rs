@@ -12,7 +12,7 @@ use domain::{InstanceId, Resource, ResourceKind, Token};
 use ledger::{Acquisition, Handle, LeaseFilter, NewInstance, Renewal};
 use rand::RngExt;
 pub use standing::Standing;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -69,6 +69,7 @@ pub struct Process {
 /// The running proof of life: written down in the ledger, its lease renewed in the background.
 pub struct Membership {
     standing: Standing,
+    forgotten: watch::Receiver<bool>,
     stop: oneshot::Sender<()>,
     heart: JoinHandle<()>,
 }
@@ -91,7 +92,8 @@ impl Membership {
         let (id, url) = (identity.id.clone(), identity.url.clone());
         let instance = NewInstance { id: id.clone(), url, hostname, pid, version };
         let standing = Standing::member(lease);
-        let mut heart = Heart { ledger, id, lease, token: None, standing: standing.clone() };
+        let (forget, forgotten) = watch::channel(false);
+        let mut heart = Heart { ledger, id, lease, token: None, standing: standing.clone(), forget };
         let give_up = tokio::time::Instant::now() + patience;
         while let Err(error) = heart.start(&instance).await {
             if !error.is_retryable() || tokio::time::Instant::now() >= give_up {
@@ -102,13 +104,22 @@ impl Membership {
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
         let (stop, stopped) = oneshot::channel();
-        Ok(Self { standing, stop, heart: tokio::spawn(heart.beat(stopped)) })
+        Ok(Self { standing, forgotten, stop, heart: tokio::spawn(heart.beat(stopped)) })
     }
 
     /// What this instance knows of life and death.
     #[must_use]
     pub fn standing(&self) -> Standing {
         self.standing.clone()
+    }
+
+    /// Comes back when this incarnation was forgotten: it was away for so long that its lease's row was
+    /// purged, and its id can never be acquired again. A new incarnation is needed.
+    pub async fn forgotten(&mut self) {
+        // A heart that died forgets nobody; that is seen when it is asked to stop.
+        if self.forgotten.wait_for(|forgotten| *forgotten).await.is_err() {
+            std::future::pending().await
+        }
     }
 
     /// Ends the lease, so that others see at once that this instance is gone.
@@ -127,6 +138,7 @@ struct Heart {
     lease: Duration,
     token: Option<Token>,
     standing: Standing,
+    forget: watch::Sender<bool>,
 }
 
 /// Instances looked at after each renewal.
@@ -167,7 +179,8 @@ impl Heart {
         for _ in 0..2 {
             let sent = Instant::now();
             if !self.ledger.renew(&self.id, &renewal).await?.is_empty() {
-                self.look_around(sent).await?;
+                self.standing.renewed(sent);
+                self.look_around().await;
                 metrics::counter!("fencepost_lease_renew_total", "result" => "renewed").increment(1);
                 return Ok(());
             }
@@ -182,17 +195,23 @@ impl Heart {
     async fn acquire_again(&mut self) -> ledger::Result<()> {
         let resource = Resource::instance(&self.id);
         if self.ledger.lease(&resource).await?.is_none() {
-            tracing::error!(%resource, "this incarnation was forgotten; it serves, but is listed no more: restart it");
+            tracing::error!(%resource, "this incarnation was forgotten");
+            self.forget.send_replace(true);
             return Ok(());
         }
         self.acquire().await
     }
 
-    async fn look_around(&self, sent: Instant) -> ledger::Result<()> {
+    /// Looks at the others, for as long as the next renewal is not due: a ledger that is slow to answer must
+    /// not make this instance look dead.
+    async fn look_around(&self) {
         let kind = Some(ResourceKind::Instance);
         let filter = LeaseFilter { kind, limit: NEIGHBOURS_MAX, ..LeaseFilter::default() };
-        self.standing.renewed(sent, self.ledger.leases(&filter).await?);
-        Ok(())
+        match tokio::time::timeout(self.lease / RENEWALS_PER_LEASE, self.ledger.leases(&filter)).await {
+            Ok(Ok(leases)) => self.standing.saw(leases),
+            Ok(Err(error)) => tracing::debug!(%error, "the other instances were not seen"),
+            Err(_) => tracing::debug!("the other instances were not seen in time"),
+        }
     }
 
     async fn acquire(&mut self) -> ledger::Result<()> {
@@ -202,7 +221,8 @@ impl Heart {
             Acquisition::Acquired { token, .. } => {
                 tracing::info!(%resource, owner = %self.id, %token, "lease acquired");
                 self.token = Some(token);
-                self.look_around(sent).await?;
+                self.standing.renewed(sent);
+                self.look_around().await;
             }
             Acquisition::Held { owner, .. } => {
                 tracing::error!(%resource, %owner, "another holds the lease of this very instance");

@@ -63,15 +63,19 @@ impl Standing {
         calm && known.others.get(other).is_some_and(|other| !other.live && other.unmoved >= UNMOVED_MIN)
     }
 
-    /// This instance renewed itself with a statement sent at `sent`, and then found the instances' leases
-    /// to be `leases`.
-    pub(crate) fn renewed(&self, sent: Instant, leases: Vec<Lease>) {
+    /// This instance renewed itself with a statement sent at `sent`.
+    pub(crate) fn renewed(&self, sent: Instant) {
         let mut known = self.known();
         let until = sent + known.lease;
         if known.alive_until.is_none_or(|before| before < sent) {
             known.calm_until = until;
         }
         known.alive_until = Some(until);
+    }
+
+    /// After a renewal of its own, this instance found the instances' leases to be these.
+    pub(crate) fn saw(&self, leases: Vec<Lease>) {
+        let mut known = self.known();
         let mut before = std::mem::take(&mut known.others);
         for lease in leases {
             let Ok(id) = InstanceId::parse(lease.resource.id()) else { continue };
@@ -128,10 +132,12 @@ mod tests {
         let standing = member_since(LEASE * 2);
         standing.known().alive_until = Some(Instant::now() + LEASE);
         for (expires_in_ms, dead) in [(300, false), (100, false), (0, true)] {
-            standing.renewed(Instant::now(), vec![lease("a", 1, expires_in_ms)]);
+            standing.renewed(Instant::now());
+            standing.saw(vec![lease("a", 1, expires_in_ms)]);
             assert_eq!(standing.is_dead(&id("a")), dead, "{expires_in_ms}");
         }
-        standing.renewed(Instant::now(), vec![lease("a", 2, 0)]);
+        standing.renewed(Instant::now());
+        standing.saw(vec![lease("a", 2, 0)]);
         assert!(!standing.is_dead(&id("a")), "it moved");
         assert!(!standing.is_dead(&id("unheard-of")));
     }
@@ -141,7 +147,8 @@ mod tests {
         let standing = member_since(LEASE * 2);
         for _ in 0..5 {
             // Its own lease had run out before the first of these.
-            standing.renewed(Instant::now(), vec![lease("a", 1, 0)]);
+            standing.renewed(Instant::now());
+            standing.saw(vec![lease("a", 1, 0)]);
             assert!(!standing.is_dead(&id("a")));
         }
         standing.known().calm_until = Instant::now();
@@ -152,9 +159,9 @@ mod tests {
     fn a_member_lives_as_long_as_its_lease_counted_from_its_sending() {
         let standing = member_since(LEASE * 2);
         assert!(!standing.is_alive());
-        standing.renewed(Instant::now(), vec![]);
+        standing.renewed(Instant::now());
         assert!(standing.is_alive());
-        standing.renewed(Instant::now().checked_sub(LEASE).unwrap(), vec![]);
+        standing.renewed(Instant::now().checked_sub(LEASE).unwrap());
         assert!(!standing.is_alive(), "the answer came too late");
         assert!(Standing::alone().is_alive());
     }

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use actors::signers::{Limits, Mode, Signers, Upkeep, UpkeepSettings};
-use cluster::{Identity, Membership, Process};
+use cluster::{Identity, Membership, Process, Standing};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -68,6 +68,9 @@ async fn live(loaded: &Loaded) -> Result<(), Failure> {
             tracing::info!(%signal, drain_timeout_ms = loaded.config.server.drain_timeout_ms, "stopping: no new work");
             None
         }
+        () = daemon.membership.forgotten() => {
+            Some("this incarnation was away for so long that the others forgot it; start it anew".to_owned())
+        }
         ended = &mut daemon.serving => Some(match ended {
             Ok(Ok(())) => "the HTTP server ended by itself".to_owned(),
             Ok(Err(error)) => format!("the HTTP server broke down: {error}"),
@@ -110,7 +113,11 @@ impl Daemon {
         let lease = Duration::from_millis(config.lease.instance_ms);
         let patience = Duration::from_millis(config.ledger.connect_timeout_ms);
         let membership = Membership::join(ledger.clone(), &identity, process, lease, patience).await?;
-        let standing = membership.standing();
+        // A SQLite file has one process; its lock says more about life and death than any lease.
+        let standing = match ledger.kind() {
+            ledger::Kind::Sqlite => Standing::alone(),
+            ledger::Kind::Postgres => membership.standing(),
+        };
         let signers = Signers::start(ledger.clone(), identity.id.clone(), standing, limits(config));
         let upkeep = Upkeep::start(signers.clone(), upkeep(config));
         let services = api::Services {

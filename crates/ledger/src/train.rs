@@ -7,9 +7,11 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 use domain::SignerId;
+use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{Batch, Error, Result, Verdict};
@@ -128,6 +130,10 @@ impl Train {
     }
 
     fn offer(&mut self, passenger: Passenger, left_behind: &mut VecDeque<Passenger>) {
+        if passenger.verdict.is_closed() {
+            // Whoever sent it was told that its outcome is unknown, and has begun anew. It is not sent.
+            return;
+        }
         if !self.has_room() || !self.signers.insert(passenger.batch.signer.clone()) {
             left_behind.push_back(passenger);
             return;
@@ -157,7 +163,10 @@ async fn carry<E: Engine>(engine: &mut E, batches: &[Batch], verdicts: &mut Vec<
     let mut sent = 0;
     let derailed = loop {
         sent += 1;
-        match engine.pull(batches).await {
+        // A defect in an engine costs its train, not its track.
+        let pulled = AssertUnwindSafe(engine.pull(batches)).catch_unwind().await;
+        let lost = |_| Err(Derailed::Failed(Error::unknown(sqlx::Error::WorkerCrashed)));
+        match pulled.unwrap_or_else(lost) {
             Ok(arrived) => {
                 assert_eq!(arrived.len(), batches.len(), "a verdict for each batch");
                 verdicts.extend(arrived.into_iter().map(Ok));

@@ -41,12 +41,16 @@ pub(super) struct Work {
     pub(super) arrived: Instant,
     /// When the caller is told that the ledger does not answer.
     pub(super) deadline: Instant,
+    /// Whether a try of it may have been committed without anybody having looked since.
+    pub(super) unsure: bool,
     /// Held until the command is answered; gives its place under `in_flight_max` back.
     pub(super) _place: OwnedSemaphorePermit,
 }
 
 impl Work {
+    /// Refuses it; where something may have been written all the same, by saying that this is not known.
     pub(super) fn refuse(self, refusal: Refusal) {
+        let refusal = if self.unsure { Refusal::LedgerUnavailable } else { refusal };
         // A caller that has left needs no answer.
         match self.command {
             Command::Grant(_, reply) => drop(reply.send(Err(refusal))),

@@ -29,6 +29,9 @@ pub(super) struct Desk {
 
 /// After a turn that ran its full length, before jitter.
 const TURN_PAUSE: Duration = Duration::from_millis(20);
+/// Signers whose leases an instance keeps without work. With more desks open than that, leases are given
+/// back at once.
+const KEPT_MAX: usize = 150_000;
 /// Commands decided in one round in worker-queue mode.
 const ROUND_COMMANDS_MAX: usize = 512;
 /// Nonces that a round may touch, counted before its last command. With that command they are as many as
@@ -49,7 +52,7 @@ impl Inner {
         deadline: Instant,
     ) -> Result<(), Refusal> {
         let place = Arc::clone(&self.under_way).try_acquire_owned().map_err(|_| Refusal::Overloaded)?;
-        let work = Work { command, arrived: Instant::now(), deadline, _place: place };
+        let work = Work { command, arrived: Instant::now(), deadline, unsure: false, _place: place };
         match self.desks.entry(signer.clone()) {
             Entry::Occupied(mut desk) => {
                 let desk = desk.get_mut();
@@ -116,7 +119,7 @@ impl Inner {
     async fn serve(&self, signer: &SignerId, wake: &Notify) {
         // Closing and the look for more are one step: whoever enqueues finds the desk open or gone.
         while self.desks.remove_if(signer, |_, desk| desk.waiting.is_empty()).is_none() {
-            let mut tenure = None;
+            let (mut tenure, mut unheard) = (None, false);
             // The turn counts from when the lease was had, not from when it was waited for.
             let mut had_since: Option<Instant> = None;
             while !self.is_turn_over(had_since) {
@@ -124,11 +127,14 @@ impl Inner {
                 if works.is_empty() && !self.lingers(tenure.as_ref(), wake).await {
                     break;
                 }
-                Rounds { inner: self, signer, tenure: &mut tenure, works }.run().await;
+                Rounds { inner: self, signer, tenure: &mut tenure, unheard: &mut unheard, works }.run().await;
                 had_since = had_since.or(tenure.is_some().then(Instant::now));
             }
             if let Some(tenure) = tenure {
                 tenure.close(self).await;
+            }
+            if unheard {
+                self.reclaim(signer).await;
             }
             if self.is_turn_over(had_since) {
                 tokio::time::sleep(jittered(TURN_PAUSE)).await;
@@ -144,7 +150,8 @@ impl Inner {
     /// With nothing waiting: waits for more while the lease is worth keeping. `false` when it is to be given
     /// back.
     async fn lingers(&self, tenure: Option<&Tenure>, wake: &Notify) -> bool {
-        if self.limits.mode == Mode::Basic || !tenure.is_some_and(Tenure::is_current) {
+        let is_worth_it = tenure.is_some_and(Tenure::is_current) && self.desks.len() <= KEPT_MAX;
+        if self.limits.mode == Mode::Basic || !is_worth_it {
             return false;
         }
         let mut stopping = self.stopping.subscribe();

@@ -52,6 +52,7 @@ enum Pending {
 struct Shell {
     arrived: Instant,
     deadline: Instant,
+    unsure: bool,
     place: tokio::sync::OwnedSemaphorePermit,
 }
 
@@ -83,8 +84,8 @@ impl Draft {
         if self.recount {
             return Some(work);
         }
-        let Work { command, arrived, deadline, _place: place } = work;
-        let shell = Shell { arrived, deadline, place };
+        let Work { command, arrived, deadline, unsure, _place: place } = work;
+        let shell = Shell { arrived, deadline, unsure, place };
         match command {
             Command::Grant(granting, reply) => self.grant(inner, tenure, facts, shell, granting, reply),
             Command::Settle(settlements, reply) => {
@@ -130,6 +131,10 @@ impl Draft {
             }
             Command::SetPolicy(patch, reply) => {
                 match tenure.allocator.set_policy(&patch) {
+                    // What is drafted is not yet so; a refusal must not rest on it.
+                    Err(_) if !self.is_empty() => {
+                        return Some(shell.around(Command::SetPolicy(patch, reply)));
+                    }
                     Err(refusal) => {
                         let first_nonce = refusal.first_nonce;
                         drop(reply.send(Err(Refusal::FirstNonceFixed { first_nonce })));
@@ -186,6 +191,8 @@ impl Draft {
         let holds: Vec<_> = (0..count).map(|_| HoldId::from_u128(Uuid::new_v4().as_u128())).collect();
         let changes = match allocator.grant(&holds, hold_ms) {
             Ok(changes) => changes,
+            // As above.
+            Err(_) if !self.is_empty() => return Some(shell.around(Command::Grant(granting, reply))),
             Err(refusal) => {
                 drop(reply.send(Err(match refusal {
                     GrantRefusal::WindowFull { in_flight, max_in_flight } => {
@@ -264,10 +271,11 @@ impl Draft {
         }
     }
 
-    /// It is not durable, or nobody knows: the commands are to be decided again. Each grant remembers what
-    /// was sent for it.
-    pub(super) fn undecided(self) -> Vec<Work> {
+    /// It is not durable, or nobody knows (`unsure`): the commands are to be decided again. Each grant
+    /// remembers what was sent for it.
+    pub(super) fn undecided(self, unsure: bool) -> Vec<Work> {
         let work = |(shell, pending): (Shell, Pending)| {
+            let shell = Shell { unsure, ..shell };
             shell.around(match pending {
                 Pending::Grant { granting, reply, answer, .. } => {
                     Command::Grant(Granting { lost: Some(answer), ..granting }, reply)
@@ -288,6 +296,7 @@ fn whole_ms(length: Duration) -> u64 {
 
 impl Shell {
     fn around(self, command: Command) -> Work {
-        Work { command, arrived: self.arrived, deadline: self.deadline, _place: self.place }
+        let Self { arrived, deadline, unsure, place } = self;
+        Work { command, arrived, deadline, unsure, _place: place }
     }
 }

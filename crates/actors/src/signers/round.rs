@@ -22,6 +22,8 @@ pub(super) struct Rounds<'a> {
     pub(super) signer: &'a SignerId,
     /// The tenure, as it is found and left.
     pub(super) tenure: &'a mut Option<Tenure>,
+    /// Whether the last acquire was sent without an answer: the lease may be this instance's.
+    pub(super) unheard: &'a mut bool,
     pub(super) works: VecDeque<Work>,
 }
 
@@ -125,7 +127,9 @@ impl Rounds<'_> {
             if !inner.standing.is_alive() {
                 return Err(Trouble::Away);
             }
-            let acquired = Tenure::acquire(inner, self.signer).await?;
+            let acquired = Tenure::acquire(inner, self.signer).await;
+            *self.unheard = matches!(acquired, Err(Trouble::Away));
+            let acquired = acquired?;
             // Kept before it is loaded: whatever happens from here on, the lease is to be given back.
             self.tenure.insert(acquired).load(inner).await?;
         }
@@ -134,10 +138,8 @@ impl Rounds<'_> {
             sweep(inner, tenure).await?;
         }
         tenure.expire_due(inner).await?;
-        let nonces = self.works.iter().map(|work| match &work.command {
-            Command::Grant(granting, _) => granting.request.count,
-            _ => 0,
-        });
+        // Settlements count too: one that comes late takes a hole away before a grant behind it is decided.
+        let nonces = self.works.iter().map(Work::nonces);
         if tenure.allocator.lacks_holes_for(nonces.sum()) {
             let (holes, complete) = inner.ledger.holes(self.signer, HOLES_IN_MEMORY_MAX).await?;
             tenure.allocator.refill(holes, complete);
@@ -177,7 +179,9 @@ impl Rounds<'_> {
     }
 
     fn decide_again(&mut self, draft: Draft, trouble: Trouble) -> Result<(), Trouble> {
-        for work in draft.undecided().into_iter().rev() {
+        // Told that nothing was written is only who surely was not.
+        let unsure = matches!(trouble, Trouble::Away);
+        for work in draft.undecided(unsure).into_iter().rev() {
             self.works.push_front(work);
         }
         Err(trouble)
