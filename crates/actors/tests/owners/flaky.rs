@@ -13,6 +13,8 @@ use ledger::*;
 pub enum Fault {
     /// It is done, and the answer is lost.
     DoneUnheard,
+    /// The same, and then another owner has the lease.
+    DoneUnheardAndTaken,
     /// It is not done, and nobody is told.
     NotDoneUnheard,
     /// The server undid it and said so.
@@ -61,6 +63,14 @@ impl Nonces for Flaky {
             Some(Fault::DoneUnheard) => {
                 let verdict = self.real.commit(batch).await?;
                 assert!(matches!(verdict, Verdict::Committed { .. }), "{verdict:?}");
+                Err(Error::unknown(lost()))
+            }
+            Some(Fault::DoneUnheardAndTaken) => {
+                let (resource, thief) = (batch.resource(), InstanceId::parse("thief").unwrap());
+                let (owner, token) = (batch.owner.clone(), batch.token);
+                self.real.commit(batch).await?;
+                self.real.release(&resource, &owner, token).await?;
+                self.real.acquire(&resource, &thief, 60_000).await?;
                 Err(Error::unknown(lost()))
             }
             Some(Fault::NotDoneUnheard) => Err(Error::unknown(lost())),

@@ -35,6 +35,7 @@ in_both_modes! {
     a_commit_that_was_not_done_is_done_again_and_leaves_no_gap,
     every_unknown_settlement_ends_as_it_was_asked,
     a_stale_owner_is_refused_and_begins_anew,
+    who_may_have_been_granted_is_not_told_that_nothing_was_written,
     a_ledger_that_stays_away_is_reported_in_time_and_costs_nothing,
     the_lease_is_let_go_when_there_is_no_more_work,
     a_lease_that_another_has_is_waited_for_and_then_named,
@@ -168,6 +169,17 @@ async fn a_stale_owner_is_refused_and_begins_anew(mode: Mode) {
     assert!(token >= again.token && again.token.get() >= 3);
 }
 
+async fn who_may_have_been_granted_is_not_told_that_nothing_was_written(mode: Mode) {
+    let shop = Shop::open(mode).await;
+    shop.plan.next_are(&[Fault::DoneUnheardAndTaken]);
+    let answer = shop.grants(1, None).await;
+    assert!(matches!(answer, Err(Refusal::LedgerUnavailable)), "{answer:?}");
+    assert_eq!(shop.next_nonce().await, 1);
+    // The next one has tried nothing yet.
+    let answer = shop.grants(1, None).await;
+    assert!(matches!(answer, Err(Refusal::LeaseHeld { .. } | Refusal::NotOwner { .. })), "{answer:?}");
+}
+
 async fn a_ledger_that_stays_away_is_reported_in_time_and_costs_nothing(mode: Mode) {
     let shop = Shop::with(mode, |limits| limits.request_timeout = Duration::from_millis(300)).await;
     shop.plan.next_are(&[Fault::NotDoneUnheard; 100]);
@@ -288,6 +300,41 @@ async fn many_holes_are_granted_in_order_though_few_are_in_memory(mode: Mode) {
         seen.extend(numbers(&shop.signers.grant(&shop.signer, request).await.unwrap()));
     }
     assert_eq!(seen, (0..2_700).collect::<Vec<_>>(), "{NONCES} holes first, then new ones");
+}
+
+#[tokio::test]
+async fn a_late_word_on_a_hole_does_not_make_a_grant_beside_it_skip_unread_holes() {
+    // More holes than are kept in memory, and all but five of those in memory granted again.
+    let shop = Shop::open(Mode::WorkerQueue).await;
+    let mut grants = Vec::new();
+    for _ in 0..3 {
+        let request = GrantRequest { count: 1_000, hold_ms: None, key: None };
+        grants.extend(shop.signers.grant(&shop.signer, request).await.unwrap().grants);
+    }
+    for chunk in grants.chunks(1_000) {
+        let word = |g: &actors::signers::Grant| Settlement {
+            nonce: g.nonce,
+            hold: Some(g.hold),
+            outcome: Outcome::NeverSent,
+        };
+        shop.signers.settle(&shop.signer, chunk.iter().map(word).collect()).await.unwrap();
+    }
+    // A new tenure, which reads the lowest 2,000 holes.
+    let patch = PolicyPatch { max_in_flight: Some(None), ..PolicyPatch::default() };
+    shop.signers.set_policy(&shop.signer, patch).await.unwrap();
+    for count in [1_000, 995] {
+        let request = GrantRequest { count, hold_ms: None, key: None };
+        shop.signers.grant(&shop.signer, request).await.unwrap();
+    }
+    let late = Settlement {
+        nonce: grants[1_997].nonce,
+        hold: Some(grants[1_997].hold),
+        outcome: Outcome::Consumed(None),
+    };
+    let (settled, granted) =
+        tokio::join!(shop.signers.settle(&shop.signer, vec![late]), shop.grants(5, None));
+    assert_eq!(settled.unwrap(), [Ok(Status::Consumed)]);
+    assert_eq!(numbers(&granted.unwrap()), [1_995, 1_996, 1_998, 1_999, 2_000]);
 }
 
 #[tokio::test]
