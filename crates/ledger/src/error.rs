@@ -65,6 +65,40 @@ pub enum Error {
     },
 }
 
+/// What a failure of the driver says of the database's state. Each dialect tells them apart in its own way.
+pub(crate) enum Failure {
+    /// The database undid what was asked and said so.
+    Undone,
+    /// The connection is gone, or never was, or what was done is not known.
+    Lost,
+    /// The database refused.
+    Refused,
+}
+
+impl Failure {
+    /// What it means to who only read.
+    pub(crate) fn of_read(self, source: sqlx::Error) -> Error {
+        match self {
+            Self::Undone | Self::Lost => Error::unavailable(source),
+            Self::Refused => Error::refused(source),
+        }
+    }
+
+    /// What it means of a statement that commits by itself, of a COMMIT, or of anything after a BEGIN: a
+    /// connection lost there may leave a statement running in the server.
+    pub(crate) fn of_write(self, source: sqlx::Error) -> Error {
+        match self {
+            // No connection was had, so nothing was sent.
+            _ if matches!(source, sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed) => {
+                Error::unavailable(source)
+            }
+            Self::Undone => Error::aborted(source),
+            Self::Lost => Error::unknown(source),
+            Self::Refused => Error::refused(source),
+        }
+    }
+}
+
 impl Error {
     /// Nothing was written; the driver's reason.
     #[must_use]

@@ -15,6 +15,7 @@ use sqlx::postgres::{PgConnectOptions, PgDatabaseError, PgPoolOptions, PgSeverit
 use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
 
 use crate::detached::{self, Effect};
+use crate::error::Failure;
 use crate::train::Trains;
 use crate::{Error, Health, Kind, Ledger, Options, Result, migrations};
 use engine::Track;
@@ -196,16 +197,6 @@ pub(crate) async fn migrate_only(options: &Options) -> Result<()> {
     migrate(&connect_options(&options.url)?, options.connect_timeout_ms).await
 }
 
-/// What a failure says of the server's state.
-enum Failure {
-    /// The server undid what was asked and said so.
-    Undone,
-    /// The connection is gone, or never was.
-    Lost,
-    /// The server refused.
-    Refused,
-}
-
 fn failure(error: &sqlx::Error) -> Failure {
     match error {
         sqlx::Error::Database(database) => {
@@ -236,22 +227,9 @@ fn failure(error: &sqlx::Error) -> Failure {
 }
 
 fn read_failed(source: sqlx::Error) -> Error {
-    match failure(&source) {
-        Failure::Undone | Failure::Lost => Error::unavailable(source),
-        Failure::Refused => Error::refused(source),
-    }
+    failure(&source).of_read(source)
 }
 
-/// Of a statement that commits by itself, of a COMMIT, or of anything after a BEGIN: a connection lost
-/// there may leave a statement running in the server.
 fn write_failed(source: sqlx::Error) -> Error {
-    match failure(&source) {
-        // No connection was had, so nothing was sent.
-        _ if matches!(source, sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed) => {
-            Error::unavailable(source)
-        }
-        Failure::Undone => Error::aborted(source),
-        Failure::Lost => Error::unknown(source),
-        Failure::Refused => Error::refused(source),
-    }
+    failure(&source).of_write(source)
 }

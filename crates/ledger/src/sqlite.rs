@@ -15,6 +15,7 @@ use sqlx::sqlite::{
 use sqlx::{ConnectOptions, SqlitePool};
 
 use crate::detached::{self, Effect};
+use crate::error::Failure;
 use crate::train::Trains;
 use crate::{Error, Health, Kind, Ledger, Options, Result, migrations};
 use engine::Track;
@@ -144,14 +145,7 @@ fn file_error(path: &Path, source: std::io::Error) -> Error {
     Error::File { path: path.display().to_string(), source: source.into() }
 }
 
-/// SQLite says BUSY or LOCKED when nothing was done; the rest of what can happen between two files of
-/// one process is not undone so surely.
-enum Failure {
-    Undone,
-    Lost,
-    Refused,
-}
-
+/// BUSY and LOCKED say that nothing was done; the rest of what can happen to a file is not undone so surely.
 fn failure(error: &sqlx::Error) -> Failure {
     match error {
         sqlx::Error::Database(database) => {
@@ -172,19 +166,9 @@ fn failure(error: &sqlx::Error) -> Failure {
 }
 
 fn read_failed(source: sqlx::Error) -> Error {
-    match failure(&source) {
-        Failure::Undone | Failure::Lost => Error::unavailable(source),
-        Failure::Refused => Error::refused(source),
-    }
+    failure(&source).of_read(source)
 }
 
 fn write_failed(source: sqlx::Error) -> Error {
-    match failure(&source) {
-        _ if matches!(source, sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed) => {
-            Error::unavailable(source)
-        }
-        Failure::Undone => Error::aborted(source),
-        Failure::Lost => Error::unknown(source),
-        Failure::Refused => Error::refused(source),
-    }
+    failure(&source).of_write(source)
 }
