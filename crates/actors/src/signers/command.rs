@@ -38,7 +38,14 @@ pub(super) struct Resolving {
 /// A command that waits.
 pub(super) struct Work {
     pub(super) command: Command,
+    pub(super) ticket: Ticket,
+}
+
+/// What a command has with it, whatever it asks.
+pub(super) struct Ticket {
     pub(super) arrived: Instant,
+    /// When the caller is told that another instance has the lease.
+    pub(super) patience: Instant,
     /// When the caller is told that the ledger does not answer.
     pub(super) deadline: Instant,
     /// Whether a try of it may have been committed without anybody having looked since.
@@ -50,7 +57,7 @@ pub(super) struct Work {
 impl Work {
     /// Refuses it; where something may have been written all the same, by saying that this is not known.
     pub(super) fn refuse(self, refusal: Refusal) {
-        let refusal = if self.unsure { Refusal::LedgerUnavailable } else { refusal };
+        let refusal = if self.ticket.unsure { Refusal::LedgerUnavailable } else { refusal };
         // A caller that has left needs no answer.
         match self.command {
             Command::Grant(_, reply) => drop(reply.send(Err(refusal))),

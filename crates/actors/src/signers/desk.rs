@@ -15,7 +15,7 @@ use dashmap::Entry;
 use domain::{Resource, SignerId};
 use tokio::sync::Notify;
 
-use super::command::{Command, Work};
+use super::command::{Command, Ticket, Work};
 use super::pause::jittered;
 use super::round::Rounds;
 use super::tenure::Tenure;
@@ -52,7 +52,14 @@ impl Inner {
         deadline: Instant,
     ) -> Result<(), Refusal> {
         let place = Arc::clone(&self.under_way).try_acquire_owned().map_err(|_| Refusal::Overloaded)?;
-        let work = Work { command, arrived: Instant::now(), deadline, unsure: false, _place: place };
+        let arrived = Instant::now();
+        let patience = match self.limits.mode {
+            Mode::Basic => arrived + jittered(self.limits.lease_wait),
+            // The other one is the owner, and that is the answer.
+            Mode::WorkerQueue => arrived,
+        };
+        let ticket = Ticket { arrived, patience, deadline, unsure: false, _place: place };
+        let work = Work { command, ticket };
         match self.desks.entry(signer.clone()) {
             Entry::Occupied(mut desk) => {
                 let desk = desk.get_mut();
@@ -112,7 +119,7 @@ impl Inner {
         }
         metrics::gauge!("fencepost_actor_queue_depth", "kind" => "signer").decrement(works.len() as f64);
         let waited = metrics::histogram!("fencepost_actor_queue_seconds", "kind" => "signer");
-        works.iter().for_each(|work| waited.record(work.arrived.elapsed()));
+        works.iter().for_each(|work| waited.record(work.ticket.arrived.elapsed()));
         works
     }
 

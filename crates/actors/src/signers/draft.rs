@@ -9,7 +9,7 @@ use domain::{HoldId, IdempotencyKey, Nonce, Timestamp};
 use ledger::{Batch, GrantAnswer, KeptKey, NewKey};
 use uuid::Uuid;
 
-use super::command::{Command, Granting, Reply, Settlements, Work};
+use super::command::{Command, Granting, Reply, Settlements, Ticket, Work};
 use super::tenure::Tenure;
 use super::{Grant, Grants, Inner, Refusal};
 
@@ -48,14 +48,6 @@ enum Pending {
     SetPolicy { patch: domain::nonce::PolicyPatch, reply: Reply<Policy>, policy: Policy },
 }
 
-/// The rest of a [`Work`] whose command is pending.
-struct Shell {
-    arrived: Instant,
-    deadline: Instant,
-    unsure: bool,
-    place: tokio::sync::OwnedSemaphorePermit,
-}
-
 /// One batch in the making.
 #[derive(Default)]
 pub(super) struct Draft {
@@ -64,7 +56,7 @@ pub(super) struct Draft {
     policy: Option<Policy>,
     /// A window was set: those in flight must be counted anew before the next grant.
     recount: bool,
-    pending: Vec<(Shell, Pending)>,
+    pending: Vec<(Ticket, Pending)>,
 }
 
 impl Draft {
@@ -84,13 +76,12 @@ impl Draft {
         if self.recount {
             return Some(work);
         }
-        let Work { command, arrived, deadline, unsure, _place: place } = work;
-        let shell = Shell { arrived, deadline, unsure, place };
+        let Work { command, ticket } = work;
         match command {
-            Command::Grant(granting, reply) => self.grant(inner, tenure, facts, shell, granting, reply),
+            Command::Grant(granting, reply) => self.grant(inner, tenure, facts, ticket, granting, reply),
             Command::Settle(settlements, reply) => {
                 if settlements.iter().any(|settlement| self.changes.contains_key(&settlement.nonce)) {
-                    return Some(shell.around(Command::Settle(settlements, reply)));
+                    return Some(Work { command: Command::Settle(settlements, reply), ticket });
                 }
                 let mut nonces: Vec<_> = settlements.iter().map(|settlement| settlement.nonce).collect();
                 nonces.sort_unstable();
@@ -98,12 +89,12 @@ impl Draft {
                 let rows = nonces.iter().filter_map(|nonce| facts.rows.get(nonce).cloned()).collect();
                 let settled = settle(rows, &settlements);
                 self.write(&mut tenure.allocator, settled.changes);
-                self.pending.push((shell, Pending::Settle { settlements, reply, answers: settled.answers }));
+                self.pending.push((ticket, Pending::Settle { settlements, reply, answers: settled.answers }));
                 None
             }
             Command::Resolve(resolving, reply) => {
                 if self.changes.contains_key(&resolving.nonce) {
-                    return Some(shell.around(Command::Resolve(resolving, reply)));
+                    return Some(Work { command: Command::Resolve(resolving, reply), ticket });
                 }
                 let decided = match facts.rows.get(&resolving.nonce) {
                     None => Err(Refusal::UnknownNonce),
@@ -124,7 +115,7 @@ impl Draft {
                     Err(refusal) => drop(reply.send(Err(refusal))),
                     Ok((change, status)) => {
                         self.write(&mut tenure.allocator, change.into_iter().collect());
-                        self.pending.push((shell, Pending::Resolve { resolving, reply, status }));
+                        self.pending.push((ticket, Pending::Resolve { resolving, reply, status }));
                     }
                 }
                 None
@@ -133,7 +124,7 @@ impl Draft {
                 match tenure.allocator.set_policy(&patch) {
                     // What is drafted is not yet so; a refusal must not rest on it.
                     Err(_) if !self.is_empty() => {
-                        return Some(shell.around(Command::SetPolicy(patch, reply)));
+                        return Some(Work { command: Command::SetPolicy(patch, reply), ticket });
                     }
                     Err(refusal) => {
                         let first_nonce = refusal.first_nonce;
@@ -142,7 +133,7 @@ impl Draft {
                     Ok(policy) => {
                         self.recount |= patch.max_in_flight.is_some();
                         self.policy = Some(policy.clone());
-                        self.pending.push((shell, Pending::SetPolicy { patch, reply, policy }));
+                        self.pending.push((ticket, Pending::SetPolicy { patch, reply, policy }));
                     }
                 }
                 None
@@ -160,7 +151,7 @@ impl Draft {
         inner: &Inner,
         tenure: &mut Tenure,
         facts: &Facts,
-        shell: Shell,
+        ticket: Ticket,
         mut granting: Granting,
         reply: Reply<Grants>,
     ) -> Option<Work> {
@@ -172,7 +163,7 @@ impl Draft {
         }
         if let Some(key) = &granting.request.key {
             if self.keys.iter().any(|drafted| drafted.scope.key == key.key) {
-                return Some(shell.around(Command::Grant(granting, reply)));
+                return Some(Work { command: Command::Grant(granting, reply), ticket });
             }
             if let Some(kept) = facts.kept.get(&key.key) {
                 let replay = if kept.body_hash == key.body_hash {
@@ -192,7 +183,9 @@ impl Draft {
         let changes = match allocator.grant(&holds, hold_ms) {
             Ok(changes) => changes,
             // As above.
-            Err(_) if !self.is_empty() => return Some(shell.around(Command::Grant(granting, reply))),
+            Err(_) if !self.is_empty() => {
+                return Some(Work { command: Command::Grant(granting, reply), ticket });
+            }
             Err(refusal) => {
                 drop(reply.send(Err(match refusal {
                     GrantRefusal::WindowFull { in_flight, max_in_flight } => {
@@ -214,7 +207,7 @@ impl Draft {
         }
         self.policy = first_of_signer.or(self.policy.take());
         self.changes.extend(changes.into_iter().map(|change| (change.nonce(), change)));
-        self.pending.push((shell, Pending::Grant { granting, reply, answer, hold_ms }));
+        self.pending.push((ticket, Pending::Grant { granting, reply, answer, hold_ms }));
         None
     }
 
@@ -274,16 +267,16 @@ impl Draft {
     /// It is not durable, or nobody knows (`unsure`): the commands are to be decided again. Each grant
     /// remembers what was sent for it.
     pub(super) fn undecided(self, unsure: bool) -> Vec<Work> {
-        let work = |(shell, pending): (Shell, Pending)| {
-            let shell = Shell { unsure, ..shell };
-            shell.around(match pending {
+        let work = |(ticket, pending): (Ticket, Pending)| {
+            let command = match pending {
                 Pending::Grant { granting, reply, answer, .. } => {
                     Command::Grant(Granting { lost: Some(answer), ..granting }, reply)
                 }
                 Pending::Settle { settlements, reply, .. } => Command::Settle(settlements, reply),
                 Pending::Resolve { resolving, reply, .. } => Command::Resolve(resolving, reply),
                 Pending::SetPolicy { patch, reply, .. } => Command::SetPolicy(patch, reply),
-            })
+            };
+            Work { command, ticket: Ticket { unsure, ..ticket } }
         };
         self.pending.into_iter().map(work).collect()
     }
@@ -292,11 +285,4 @@ impl Draft {
 /// Milliseconds, a begun one counted as a whole: what is left of a hold is never told too long.
 fn whole_ms(length: Duration) -> u64 {
     length.as_micros().div_ceil(1_000) as u64
-}
-
-impl Shell {
-    fn around(self, command: Command) -> Work {
-        let Self { arrived, deadline, unsure, place } = self;
-        Work { command, arrived, deadline, unsure, _place: place }
-    }
 }

@@ -12,7 +12,7 @@ use super::command::{Command, Work};
 use super::draft::{Draft, Facts};
 use super::pause::{RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, jittered};
 use super::tenure::{Tenure, Trouble};
-use super::{Inner, Mode, Refusal};
+use super::{Inner, Refusal};
 
 /// Between two looks at a lease that another instance has, before jitter.
 const LOOK_PAUSE: Duration = Duration::from_millis(15);
@@ -53,7 +53,7 @@ impl Rounds<'_> {
                     if let Some(tenure) = self.tenure {
                         tenure.spoil_away();
                     }
-                    let patience = self.works.iter().map(|work| work.deadline).max();
+                    let patience = self.works.iter().map(|work| work.ticket.deadline).max();
                     let left = patience
                         .map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
                     tokio::time::sleep(jittered(pause).min(left)).await;
@@ -71,7 +71,7 @@ impl Rounds<'_> {
             if work.is_abandoned() {
                 continue;
             }
-            if now >= work.deadline {
+            if now >= work.ticket.deadline {
                 work.refuse(Refusal::LedgerUnavailable);
             } else {
                 self.works.push_back(work);
@@ -85,16 +85,11 @@ impl Rounds<'_> {
         }
     }
 
-    /// Another instance has the lease. In basic mode whoever still has patience waits for a moment; in
-    /// worker-queue mode the other one is the owner, and that is the answer.
+    /// Another instance has the lease: whoever still has patience waits for a moment.
     async fn wait_or_refuse(&mut self, refusal: &Refusal) {
         let now = Instant::now();
-        let lease_wait = match self.inner.limits.mode {
-            Mode::Basic => self.inner.limits.lease_wait,
-            Mode::WorkerQueue => Duration::ZERO,
-        };
         for work in std::mem::take(&mut self.works) {
-            if now >= work.arrived + jittered(lease_wait) {
+            if now >= work.ticket.patience {
                 work.refuse(refusal.clone());
             } else {
                 self.works.push_back(work);
