@@ -65,3 +65,11 @@ CREATE TABLE idempotency_key (
     PRIMARY KEY (scope, key)
 );
 CREATE INDEX idempotency_key_age ON idempotency_key (created_at);
+
+-- What is decided for the whole cluster while it runs. A change names the version that it replaces.
+CREATE TABLE setting (
+    name       text COLLATE "C" NOT NULL PRIMARY KEY,
+    version    bigint NOT NULL CHECK (version > 0),
+    value      text NOT NULL,                -- JSON
+    updated_at timestamptz NOT NULL
+);

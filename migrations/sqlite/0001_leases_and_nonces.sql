@@ -60,3 +60,11 @@ CREATE TABLE idempotency_key (
     PRIMARY KEY (scope, key)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX idempotency_key_age ON idempotency_key (created_at);
+
+-- What is decided for the whole cluster while it runs. A change names the version that it replaces.
+CREATE TABLE setting (
+    name       TEXT NOT NULL PRIMARY KEY,
+    version    INTEGER NOT NULL CHECK (version > 0),
+    value      TEXT NOT NULL,                -- JSON
+    updated_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use domain::{InstanceId, Timestamp, Token};
-use ledger::Lease;
+use ledger::Peer;
 
 /// So many renewals of one's own in a row must have found the other's unmoved. A ledger that stalls stops
 /// everybody's renewals alike; only who goes on renewing while another does not may call it dead.
@@ -30,6 +30,8 @@ struct Known {
 struct Other {
     mark: (Token, Timestamp),
     unmoved: u32,
+    /// A survivor found it dead and took its lease.
+    taken: bool,
     live: bool,
 }
 
@@ -60,7 +62,8 @@ impl Standing {
     pub fn is_dead(&self, other: &InstanceId) -> bool {
         let (known, now) = (self.known(), Instant::now());
         let calm = known.alive_until.is_some_and(|until| now < until) && now >= known.calm_until;
-        calm && known.others.get(other).is_some_and(|other| !other.live && other.unmoved >= UNMOVED_MIN)
+        let is_dead = |other: &Other| other.taken || !other.live && other.unmoved >= UNMOVED_MIN;
+        calm && known.others.get(other).is_some_and(is_dead)
     }
 
     /// This instance renewed itself with a statement sent at `sent`.
@@ -73,17 +76,24 @@ impl Standing {
         known.alive_until = Some(until);
     }
 
-    /// After a renewal of its own, this instance found the instances' leases to be these.
-    pub(crate) fn saw(&self, leases: Vec<Lease>) {
+    /// This incarnation is over: it writes for nobody any more.
+    pub(crate) fn ended(&self) {
+        // A beginning that lies in the past is all that is needed; `None` would mean alone.
+        self.known().alive_until = Some(Instant::now());
+    }
+
+    /// After a renewal of its own, this instance found the others to be so.
+    pub(crate) fn saw(&self, peers: &[Peer]) {
         let mut known = self.known();
         let mut before = std::mem::take(&mut known.others);
-        for lease in leases {
-            let Ok(id) = InstanceId::parse(lease.resource.id()) else { continue };
-            let mark = (lease.token, lease.renewed_at);
-            let unmoved =
-                before.remove(&id).filter(|other| other.mark == mark).map_or(0, |other| other.unmoved + 1);
-            let live = lease.is_live() && lease.owner.as_ref() == Some(&id);
-            known.others.insert(id, Other { mark, unmoved, live });
+        for peer in peers {
+            let mark = (peer.lease.token, peer.lease.renewed_at);
+            let unmoved = before
+                .remove(&peer.id)
+                .filter(|other| other.mark == mark)
+                .map_or(0, |other| other.unmoved + 1);
+            let taken = peer.lease.owner.as_ref().is_some_and(|owner| *owner != peer.id);
+            known.others.insert(peer.id.clone(), Other { mark, unmoved, taken, live: peer.is_live() });
         }
     }
 
@@ -96,6 +106,7 @@ impl Standing {
 #[cfg(test)]
 mod tests {
     use domain::Resource;
+    use ledger::Lease;
 
     use super::*;
 
@@ -105,15 +116,16 @@ mod tests {
         InstanceId::parse(name).unwrap()
     }
 
-    fn lease(name: &str, renewed_at: i64, expires_in_ms: u64) -> Lease {
-        Lease {
+    fn peer(name: &str, renewed_at: i64, expires_in_ms: u64) -> Peer {
+        let lease = Lease {
             resource: Resource::instance(&id(name)),
             owner: Some(id(name)),
             token: Token::new(1),
             acquired_at: Timestamp::from_micros(0),
             renewed_at: Timestamp::from_micros(renewed_at),
             expires_in_ms,
-        }
+        };
+        Peer { id: id(name), url: String::new(), lease, age_ms: 10_000 }
     }
 
     /// A member that joined `ago` and has renewed itself ever since.
@@ -133,13 +145,25 @@ mod tests {
         standing.known().alive_until = Some(Instant::now() + LEASE);
         for (expires_in_ms, dead) in [(300, false), (100, false), (0, true)] {
             standing.renewed(Instant::now());
-            standing.saw(vec![lease("a", 1, expires_in_ms)]);
+            standing.saw(&[peer("a", 1, expires_in_ms)]);
             assert_eq!(standing.is_dead(&id("a")), dead, "{expires_in_ms}");
         }
         standing.renewed(Instant::now());
-        standing.saw(vec![lease("a", 2, 0)]);
+        standing.saw(&[peer("a", 2, 0)]);
         assert!(!standing.is_dead(&id("a")), "it moved");
         assert!(!standing.is_dead(&id("unheard-of")));
+    }
+
+    #[test]
+    fn whose_lease_a_survivor_took_is_dead_at_once() {
+        let standing = member_since(LEASE * 2);
+        standing.known().alive_until = Some(Instant::now() + LEASE);
+        let mut taken = peer("a", 5, 300);
+        taken.lease.owner = Some(id("b"));
+        standing.saw(&[taken]);
+        assert!(standing.is_dead(&id("a")));
+        standing.ended();
+        assert!(!standing.is_dead(&id("a")), "the dead bury nobody");
     }
 
     #[test]
@@ -148,7 +172,7 @@ mod tests {
         for _ in 0..5 {
             // Its own lease had run out before the first of these.
             standing.renewed(Instant::now());
-            standing.saw(vec![lease("a", 1, 0)]);
+            standing.saw(&[peer("a", 1, 0)]);
             assert!(!standing.is_dead(&id("a")));
         }
         standing.known().calm_until = Instant::now();

@@ -7,9 +7,11 @@
 pub mod id;
 pub mod lease;
 pub mod limits;
+pub mod mode;
 pub mod nonce;
 pub mod time;
 
 pub use id::{HoldId, IdempotencyKey, InstanceId, Invalid, Nonce, SignerId, TxHash};
 pub use lease::{Resource, ResourceKind, Token};
+pub use mode::{Mode, Modes};
 pub use time::Timestamp;

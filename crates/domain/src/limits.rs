@@ -30,6 +30,9 @@ pub const HOLES_IN_MEMORY_MAX: usize = 2_000;
 /// Overdue holds that an owner expires in one commit.
 pub const EXPIRIES_MAX: usize = 1_000;
 
+/// Signers that a canary may name.
+pub const CANARY_SIGNERS_MAX: usize = 1_000;
+
 /// Leases that one bulk renewal may name.
 pub const RENEWALS_MAX: usize = 1_000;
 

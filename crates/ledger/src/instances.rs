@@ -2,7 +2,7 @@
 
 use domain::{InstanceId, Timestamp};
 
-use crate::Result;
+use crate::{Lease, Result};
 
 /// What an instance says of itself at its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +30,27 @@ pub struct Instance {
     pub resources: u64,
 }
 
+/// An incarnation that lives or ended a short while ago, and the lease by which it shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its id.
+    pub id: InstanceId,
+    /// Where others and clients reach it.
+    pub url: String,
+    /// Its `instance:` lease.
+    pub lease: Lease,
+    /// How long ago that was acquired, in milliseconds, by the database's clock.
+    pub age_ms: u64,
+}
+
+impl Peer {
+    /// It lives: its lease is live, and its own. After a survivor took the lease, it does not.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.lease.is_live() && self.lease.owner.as_ref() == Some(&self.id)
+    }
+}
+
 /// Who runs, and where. An instance lives while its `instance:` lease does and is its own.
 #[async_trait::async_trait]
 pub trait Instances: Send + Sync {
@@ -44,6 +65,12 @@ pub trait Instances: Send + Sync {
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
     async fn live_instances(&self) -> Result<Vec<Instance>>;
+
+    /// Those that live and those that ended less than `since_ms` ago, the living first, `limit` at most.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn peers(&self, since_ms: u64, limit: u32) -> Result<Vec<Peer>>;
 
     /// The address of an instance, dead or alive.
     ///

@@ -1,6 +1,6 @@
 //! The durable truth of Fencepost, in SQL.
 //!
-//! What lives here: leases, the fenced write, nonces, idempotency keys and instances, behind one
+//! What lives here: leases, the fenced write, nonces, idempotency keys, instances and settings, behind one
 //! trait per concern; the same for PostgreSQL and SQLite, held to one conformance suite. Every
 //! statement is a file under `sql/`, of the same name in each dialect.
 //! What must never: a decision about a nonce (that is `domain`'s), or a time that is not the
@@ -18,18 +18,20 @@ mod migrations;
 mod nonces;
 mod postgres;
 mod records;
+mod settings;
 mod sqlite;
 mod train;
 
 use std::sync::Arc;
 
 pub use error::{Error, Result};
-pub use instances::{Instance, Instances, NewInstance};
+pub use instances::{Instance, Instances, NewInstance, Peer};
 pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal};
 pub use nonces::{
     Batch, GrantAnswer, KeptKey, KeyScope, NewKey, NonceFilter, NonceRecord, Nonces, Read, SignerRecord,
     Verdict,
 };
+pub use settings::Settings;
 
 /// How the ledger is reached, and what it is allowed to take.
 #[derive(Clone, Debug)]
@@ -87,7 +89,7 @@ pub struct Health {
 
 /// The whole ledger.
 #[async_trait::async_trait]
-pub trait Ledger: Leases + Nonces + Instances {
+pub trait Ledger: Leases + Nonces + Instances + Settings {
     /// Which database it is.
     fn kind(&self) -> Kind;
 

@@ -4,6 +4,7 @@ mod engine;
 mod instances;
 mod leases;
 mod nonces;
+mod settings;
 
 use std::str::FromStr;
 use std::time::Duration;

@@ -6,11 +6,11 @@ use domain::{HoldId, IdempotencyKey, InstanceId, Nonce, Resource, SignerId, Time
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Error, GrantAnswer, Instance, KeptKey, KeyScope, Lease, LeaseFilter, NewInstance, NonceRecord, Result,
-    SignerRecord,
+    Error, GrantAnswer, Instance, KeptKey, KeyScope, Lease, LeaseFilter, NewInstance, NonceRecord, Peer,
+    Result, SignerRecord,
 };
 
-fn impossible(what: impl std::fmt::Display) -> Error {
+pub(crate) fn impossible(what: impl std::fmt::Display) -> Error {
     Error::Impossible(what.to_string().into())
 }
 
@@ -270,6 +270,28 @@ impl TryFrom<InstanceRow> for Instance {
             },
             started_at: Timestamp::from_micros(row.started_at),
             resources: count(row.resources)?,
+        })
+    }
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct PeerRow {
+    instance_id: String,
+    url: String,
+    #[sqlx(flatten)]
+    lease: LeaseRow,
+    age_ms: i64,
+}
+
+impl TryFrom<PeerRow> for Peer {
+    type Error = Error;
+
+    fn try_from(row: PeerRow) -> Result<Self> {
+        Ok(Self {
+            id: instance(&row.instance_id)?,
+            url: row.url,
+            lease: row.lease.try_into()?,
+            age_ms: count(row.age_ms)?,
         })
     }
 }

@@ -5,6 +5,7 @@ mod instances;
 mod leases;
 mod lock;
 mod nonces;
+mod settings;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

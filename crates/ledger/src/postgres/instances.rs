@@ -4,8 +4,8 @@ use domain::InstanceId;
 
 use super::{Postgres, sql};
 use crate::Result;
-use crate::instances::{Instance, Instances, NewInstance};
-use crate::records::{self, InstanceRow};
+use crate::instances::{Instance, Instances, NewInstance, Peer};
+use crate::records::{self, InstanceRow, PeerRow};
 
 #[async_trait::async_trait]
 impl Instances for Postgres {
@@ -31,6 +31,21 @@ impl Instances for Postgres {
         let rows: Vec<InstanceRow> = self
             .reads(move |session| {
                 Box::pin(async move { sqlx::query_as(sql!("instance_list")).fetch_all(&mut *session).await })
+            })
+            .await?;
+        records::all(rows)
+    }
+
+    async fn peers(&self, since_ms: u64, limit: u32) -> Result<Vec<Peer>> {
+        let rows: Vec<PeerRow> = self
+            .reads(move |session| {
+                Box::pin(async move {
+                    sqlx::query_as(sql!("instance_peers"))
+                        .bind(since_ms as i64)
+                        .bind(i64::from(limit))
+                        .fetch_all(&mut *session)
+                        .await
+                })
             })
             .await?;
         records::all(rows)

@@ -31,6 +31,24 @@ pub async fn an_instance_lives_while_its_lease_does(b: Bench) {
     assert_eq!(b.ledger.instance_url(&owner("never")).await.unwrap(), None);
 }
 
+pub async fn peers_are_seen_living_dying_and_taken(b: Bench) {
+    let (a, gone) = (owner("a-1"), owner("gone-1"));
+    joins(&b, &a, LONG_MS).await;
+    joins(&b, &gone, 1).await;
+    let seen = async || b.ledger.peers(LONG_MS, 10).await.unwrap();
+    eventually("the other's lease ran out", async || seen().await.iter().any(|peer| !peer.is_live())).await;
+    let peers = seen().await;
+    assert_eq!(peers.iter().map(|peer| peer.id.clone()).collect::<Vec<_>>(), [a.clone(), gone.clone()]);
+    assert_eq!((peers[0].url.as_str(), peers[0].is_live()), ("http://a-1:7070", true));
+    eventually("it grows older", async || seen().await[0].age_ms > peers[0].age_ms).await;
+    assert_eq!(b.ledger.peers(LONG_MS, 1).await.unwrap()[0].id, a, "the living come first");
+    eventually("it is too long ago", async || b.ledger.peers(1, 10).await.unwrap().len() == 1).await;
+    let taken = b.ledger.take_over(&Resource::instance(&gone), &a, &gone, LONG_MS).await.unwrap();
+    assert!(taken.is_some());
+    let peer = seen().await.into_iter().find(|peer| peer.id == gone).unwrap();
+    assert!(peer.lease.is_live() && !peer.is_live(), "a lease that a survivor took shows no life");
+}
+
 pub async fn an_incarnation_that_never_had_a_lease_is_forgotten_too(b: Bench) {
     let about = NewInstance {
         id: owner("stillborn-1"),

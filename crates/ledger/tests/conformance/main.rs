@@ -12,6 +12,7 @@ mod leases;
 mod nonces;
 mod opening;
 mod plans;
+mod settings;
 mod trains;
 
 /// Runs every case on every ledger. A case is an async function that takes a [`bench::Bench`].
@@ -78,7 +79,11 @@ on_every_ledger! {
     instances:
         an_instance_lives_while_its_lease_does,
         an_incarnation_that_never_had_a_lease_is_forgotten_too,
-        ended_instances_are_forgotten_after_their_time;
+        ended_instances_are_forgotten_after_their_time,
+        peers_are_seen_living_dying_and_taken;
+    settings:
+        the_first_to_decide_the_mode_decides,
+        a_change_of_the_modes_names_the_version_that_it_replaces;
     opening:
         the_ledger_is_found_again_as_it_was_left,
         a_newer_database_is_refused,

@@ -1,0 +1,259 @@
+//! The proof of life: an incarnation is written down in the ledger, its `instance:` lease renewed. With each
+//! renewal it looks at the others: who lives, who died, what was decided for all.
+//!
+//! An incarnation ends when its lease is lost: somebody took it, or its row is gone. It is never acquired
+//! again; whoever goes on in the same process does so as another incarnation.
+
+use std::time::{Duration, Instant};
+
+use domain::limits::RENEWALS_MAX;
+use domain::{InstanceId, Mode, Resource, Token};
+use ledger::{Acquisition, Handle, NewInstance, Peer, Renewal};
+use rand::RngExt;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::{Identity, Outlook, Standing};
+
+/// Mean pause between two attempts to join, in milliseconds.
+const JOIN_PAUSE_MS: u64 = 200;
+/// A lease is renewed this many times before it would run out.
+pub const RENEWALS_PER_LEASE: u32 = 4;
+/// Instances looked at after each renewal.
+const PEERS_MAX: u32 = 1_000;
+/// Ended incarnations are looked at for so long, in milliseconds: by then every lease of theirs has run out.
+const PEERS_SINCE_MS: u64 = 600_000;
+/// Leases of dead instances taken after one renewal.
+const BURIALS_MAX: usize = 16;
+
+const _: () = assert!(PEERS_MAX as usize <= RENEWALS_MAX);
+
+/// What an incarnation tells of its process.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// The machine's name.
+    pub hostname: String,
+    /// The process there.
+    pub pid: u32,
+    /// The version of the binary.
+    pub version: String,
+}
+
+/// How an incarnation joins.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// Length of its lease.
+    pub lease: Duration,
+    /// The mode, where nobody has decided about it yet.
+    pub first_mode: Mode,
+    /// How long to wait for a ledger that is away.
+    pub patience: Duration,
+}
+
+/// The running proof of life.
+pub struct Membership {
+    standing: Standing,
+    outlook: Outlook,
+    lost: watch::Receiver<bool>,
+    stop: oneshot::Sender<()>,
+    heart: JoinHandle<()>,
+}
+
+impl Membership {
+    /// Writes the incarnation down, takes its lease and keeps renewing it. A ledger that goes away
+    /// meanwhile is waited for; everything here can be repeated, whatever became of the first attempt.
+    ///
+    /// # Errors
+    /// [`ledger::Error`] when the ledger cannot be written.
+    pub async fn join(
+        ledger: Handle,
+        identity: &Identity,
+        process: Process,
+        terms: Terms,
+    ) -> ledger::Result<Self> {
+        let Terms { lease, first_mode, patience } = terms;
+        let Process { hostname, pid, version } = process;
+        let (id, url) = (identity.id.clone(), identity.url.clone());
+        let instance = NewInstance { id: id.clone(), url, hostname, pid, version };
+        let standing = Standing::member(lease);
+        let outlook = Outlook::alone(identity, first_mode);
+        let (lose, lost) = watch::channel(false);
+        let mut heart = Heart {
+            ledger,
+            id,
+            lease,
+            token: None,
+            standing: standing.clone(),
+            outlook: outlook.clone(),
+            lose,
+        };
+        let give_up = tokio::time::Instant::now() + patience;
+        while let Err(error) = heart.start(&instance, first_mode).await {
+            if !error.is_retryable() || tokio::time::Instant::now() >= give_up {
+                return Err(error);
+            }
+            tracing::warn!(%error, "waiting for the ledger");
+            let pause = rand::rng().random_range(JOIN_PAUSE_MS / 2..JOIN_PAUSE_MS * 3 / 2);
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+        }
+        let (stop, stopped) = oneshot::channel();
+        Ok(Self { standing, outlook, lost, stop, heart: tokio::spawn(heart.beat(stopped)) })
+    }
+
+    /// What this instance knows of life and death.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        self.standing.clone()
+    }
+
+    /// What this instance knows of what belongs where.
+    #[must_use]
+    pub fn outlook(&self) -> Outlook {
+        self.outlook.clone()
+    }
+
+    /// Comes back when this incarnation has ended: others found it dead and took its lease. It writes for
+    /// nobody any more; a new incarnation is needed.
+    pub async fn lost(&mut self) {
+        // A heart that died loses nothing; that is seen when it is asked to stop.
+        if self.lost.wait_for(|lost| *lost).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// Ends the lease, so that others see at once that this instance is gone.
+    pub async fn leave(self) {
+        // The heart may have stopped by itself; there is then nothing to tell it.
+        let _ = self.stop.send(());
+        if let Err(error) = self.heart.await {
+            tracing::error!(%error, "the renewal of the instance's lease had died");
+        }
+    }
+}
+
+struct Heart {
+    ledger: Handle,
+    id: InstanceId,
+    lease: Duration,
+    token: Option<Token>,
+    standing: Standing,
+    outlook: Outlook,
+    lose: watch::Sender<bool>,
+}
+
+impl Heart {
+    async fn start(&mut self, instance: &NewInstance, first_mode: Mode) -> ledger::Result<()> {
+        self.ledger.register(instance).await?;
+        self.outlook.adopt_modes(self.ledger.decide_mode(first_mode).await?);
+        let resource = Resource::instance(&self.id);
+        let sent = Instant::now();
+        match self.ledger.acquire(&resource, &self.id, self.lease_ms()).await? {
+            Acquisition::Acquired { token, .. } => {
+                tracing::info!(%resource, owner = %self.id, %token, "lease acquired");
+                self.token = Some(token);
+                self.standing.renewed(sent);
+                let peers = self.ledger.peers(PEERS_SINCE_MS, PEERS_MAX).await?;
+                self.saw(peers);
+            }
+            // An earlier attempt to join took so long that others have found it dead.
+            Acquisition::Held { owner, .. } => {
+                tracing::warn!(%resource, %owner, "the lease of this very instance was taken");
+                self.lose.send_replace(true);
+            }
+        }
+        Ok(())
+    }
+
+    async fn beat(mut self, mut stopped: oneshot::Receiver<()>) {
+        let period = self.lease / RENEWALS_PER_LEASE;
+        while let Some(token) = self.token {
+            let jittered = period.mul_f64(rand::rng().random_range(0.9..1.1));
+            tokio::select! {
+                _ = &mut stopped => break,
+                () = tokio::time::sleep(jittered) => {}
+            }
+            let result = match self.renew(token).await {
+                Ok(true) => "renewed",
+                Ok(false) => "lost",
+                Err(error) => {
+                    tracing::warn!(%error, "the instance's lease could not be renewed");
+                    "error"
+                }
+            };
+            metrics::counter!("fencepost_lease_renew_total", "result" => result).increment(1);
+        }
+        self.standing.ended();
+        if let Some(token) = self.token {
+            let resource = Resource::instance(&self.id);
+            if let Err(error) = self.ledger.release(&resource, &self.id, token).await {
+                tracing::warn!(%error, "the instance's lease was not released and runs out by itself");
+            }
+        }
+    }
+
+    /// Renews by the exact token, which also revives a lease that ran out and that nobody took. `false` when
+    /// it is lost for good.
+    async fn renew(&mut self, token: Token) -> ledger::Result<bool> {
+        let resource = Resource::instance(&self.id);
+        let renewal = [Renewal { resource, token, lease_ms: self.lease_ms() }];
+        // A row that does not come back may just have been locked: it is asked for once more.
+        for _ in 0..2 {
+            let sent = Instant::now();
+            if !self.ledger.renew(&self.id, &renewal).await?.is_empty() {
+                self.standing.renewed(sent);
+                self.look_around().await;
+                return Ok(true);
+            }
+        }
+        tracing::error!(instance = %self.id, %token, "the instance's lease was taken: this incarnation ends");
+        self.token = None;
+        self.standing.ended();
+        self.lose.send_replace(true);
+        Ok(false)
+    }
+
+    /// Looks at the others, for as long as the next renewal is not due: a ledger that is slow to answer must
+    /// not make this instance look dead.
+    async fn look_around(&self) {
+        let look = async {
+            let peers = self.ledger.peers(PEERS_SINCE_MS, PEERS_MAX).await?;
+            if let Some(modes) = self.ledger.modes().await? {
+                self.outlook.adopt_modes(modes);
+            }
+            for dead in self.saw(peers) {
+                self.bury(&dead).await?;
+            }
+            Ok::<_, ledger::Error>(())
+        };
+        match tokio::time::timeout(self.lease / RENEWALS_PER_LEASE, look).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "the other instances were not seen"),
+            Err(_) => tracing::debug!("the other instances were not seen in time"),
+        }
+    }
+
+    /// Notes how the others are; answers who is dead and has nobody yet to say so.
+    fn saw(&self, peers: Vec<Peer>) -> Vec<InstanceId> {
+        self.standing.saw(&peers);
+        let unburied = |peer: &&Peer| peer.lease.owner.as_ref() == Some(&peer.id);
+        let dead = peers.iter().filter(unburied).filter(|peer| self.standing.is_dead(&peer.id));
+        let dead = dead.take(BURIALS_MAX).map(|peer| peer.id.clone()).collect();
+        self.outlook.saw(peers);
+        dead
+    }
+
+    /// Takes the lease of a dead instance, so that it finds out should it wake, and all the others know.
+    async fn bury(&self, dead: &InstanceId) -> ledger::Result<()> {
+        let resource = Resource::instance(dead);
+        if let Some(token) = self.ledger.take_over(&resource, &self.id, dead, self.lease_ms()).await? {
+            tracing::warn!(%resource, owner = %self.id, %token, "an instance is dead; its lease is taken");
+            metrics::counter!("fencepost_lease_takeover_total", "kind" => "instance", "reason" => "dead")
+                .increment(1);
+        }
+        Ok(())
+    }
+
+    fn lease_ms(&self) -> u64 {
+        self.lease.as_millis() as u64
+    }
+}

@@ -1,0 +1,12 @@
+-- The incarnations that live or ended a short while ago, with the leases by which they show it. All times
+-- are told as they are when the row is read.
+-- ?1 how long ago, in ms; ?2 limit
+SELECT i.instance_id, i.url, l.resource, l.owner, l.fencing_token, l.acquired_at, l.renewed_at,
+       max((l.expires_at - (CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000) + 999) / 1000, 0) AS expires_in_ms,
+       max(((CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000) - l.acquired_at) / 1000, 0) AS age_ms
+FROM lease l
+JOIN instance i ON l.resource = 'instance:' || i.instance_id
+WHERE l.resource BETWEEN 'instance:' AND 'instance:~'
+  AND l.expires_at > CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 - ?1 * 1000
+ORDER BY l.expires_at DESC, l.resource
+LIMIT ?2

@@ -1,0 +1,85 @@
+//! Settings: what is decided for the whole cluster while it runs. Versioned: a change names the version that
+//! it replaces, so that of two changes made on the same knowledge one is refused.
+
+use domain::{Mode, Modes, Resource};
+use serde::{Deserialize, Serialize};
+
+use crate::Result;
+use crate::records::impossible;
+
+/// The name under which the modes are kept.
+const MODES: &str = "mode";
+
+/// What is decided for the whole cluster while it runs.
+#[async_trait::async_trait]
+pub trait Settings: Send + Sync {
+    /// The modes; `None` before anybody decided.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn modes(&self) -> Result<Option<Modes>>;
+
+    /// Decides, unless somebody has; answers what is in force then.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; repeating is harmless.
+    async fn decide_mode(&self, mode: Mode) -> Result<Modes>;
+
+    /// Replaces the modes where their version is `modes.version`, and answers the new ones. `None` where it
+    /// is another.
+    ///
+    /// # Errors
+    /// [`crate::Error`]. After [`crate::Error::Unknown`] they may be replaced or not.
+    async fn replace_modes(&self, modes: &Modes) -> Result<Option<Modes>>;
+}
+
+/// The modes as they are kept: JSON text, written and read here alone.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    mode: String,
+    only: Option<Vec<String>>,
+}
+
+fn written(modes: &Modes) -> String {
+    let only = modes.only.as_ref().map(|only| only.iter().map(ToString::to_string).collect());
+    let kept = Kept { mode: modes.mode.as_str().to_owned(), only };
+    serde_json::to_string(&kept).expect("texts always serialise")
+}
+
+fn read((version, value): (i64, String)) -> Result<Modes> {
+    let kept: Kept = serde_json::from_str(&value).map_err(impossible)?;
+    let only = kept.only.map(|only| only.iter().map(|name| Resource::parse(name)).collect());
+    Ok(Modes {
+        version: u64::try_from(version).map_err(impossible)?,
+        mode: Mode::parse(&kept.mode).map_err(impossible)?,
+        only: only.transpose().map_err(impossible)?,
+    })
+}
+
+/// The three statements on a named setting, in one dialect.
+#[async_trait::async_trait]
+pub(crate) trait Rows: Send + Sync {
+    async fn show(&self, name: &'static str) -> Result<Option<(i64, String)>>;
+    async fn create(&self, name: &'static str, value: String) -> Result<()>;
+    /// Whether that version was there to be replaced.
+    async fn replace(&self, name: &'static str, value: String, version: i64) -> Result<bool>;
+}
+
+#[async_trait::async_trait]
+impl<R: Rows> Settings for R {
+    async fn modes(&self) -> Result<Option<Modes>> {
+        self.show(MODES).await?.map(read).transpose()
+    }
+
+    async fn decide_mode(&self, mode: Mode) -> Result<Modes> {
+        self.create(MODES, written(&Modes { version: 1, mode, only: None })).await?;
+        self.modes().await?.ok_or_else(|| impossible("a setting that was just made is not there"))
+    }
+
+    async fn replace_modes(&self, modes: &Modes) -> Result<Option<Modes>> {
+        // No version ever gets this far.
+        let Ok(version) = i64::try_from(modes.version) else { return Ok(None) };
+        let replaced = self.replace(MODES, written(modes), version).await?;
+        Ok(replaced.then(|| Modes { version: modes.version + 1, ..modes.clone() }))
+    }
+}
