@@ -7,6 +7,7 @@
 mod command;
 mod desk;
 mod draft;
+mod hand_off;
 mod pause;
 mod refusal;
 mod renewals;
@@ -17,10 +18,10 @@ mod upkeep;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::Standing;
+use cluster::{Outlook, Standing};
 use dashmap::DashMap;
 use domain::nonce::{Policy, PolicyPatch, Resolution, SettleRefusal, Settlement, Status};
-use domain::{HoldId, IdempotencyKey, InstanceId, Nonce, SignerId, Timestamp, Token};
+use domain::{HoldId, IdempotencyKey, InstanceId, Mode, Nonce, Resource, SignerId, Timestamp, Token};
 use ledger::KeyScope;
 use tokio::sync::{Notify, Semaphore, oneshot, watch};
 
@@ -30,29 +31,6 @@ use draft::Facts;
 pub use refusal::Refusal;
 use renewals::Renewals;
 pub use upkeep::{Upkeep, UpkeepSettings};
-
-/// How requests and owners find each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Any instance takes any request, and has the lease for as long as that takes.
-    Basic,
-    /// An owner keeps its lease while there is work, and decides together what waits together.
-    WorkerQueue,
-}
-
-impl Mode {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Basic, Self::WorkerQueue];
-
-    /// The name in configuration and answers.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Basic => "basic",
-            Self::WorkerQueue => "worker-queue",
-        }
-    }
-}
 
 /// A wish for nonces.
 #[derive(Clone, Debug)]
@@ -101,8 +79,6 @@ pub struct Grant {
 /// Lengths and limits of the signers' owners.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// How requests and owners find each other.
-    pub mode: Mode,
     /// Length of a signer's lease.
     pub lease: Duration,
     /// Length of a hold when neither request nor policy says, in milliseconds.
@@ -127,6 +103,17 @@ const KNOWN_SIGNERS_MAX: usize = 100_000;
 /// A desk that can still say more than "not in time" gets so long past the deadline to say it.
 const DEADLINE_SLACK: Duration = Duration::from_millis(250);
 
+/// How long the owners of an incarnation go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    /// For as long as there is work, and a while after.
+    Serving,
+    /// They give their leases back as soon as they have no work.
+    Stopping,
+    /// The incarnation has ended: they do nothing any more.
+    Over,
+}
+
 /// Cheap to clone; all clones reach the same owners.
 #[derive(Clone)]
 pub struct Signers {
@@ -137,10 +124,10 @@ struct Inner {
     ledger: ledger::Handle,
     owner: InstanceId,
     standing: Standing,
+    outlook: Outlook,
     limits: Limits,
     renewals: Arc<Renewals>,
-    /// Whether owners are to give their leases back as soon as they have no work.
-    stopping: watch::Sender<bool>,
+    phase: watch::Sender<Phase>,
     /// The signers that have work now. A desk is there exactly as long as its task runs.
     desks: DashMap<SignerId, Desk>,
     desk_closed: Notify,
@@ -153,31 +140,54 @@ struct Inner {
 impl Signers {
     /// Opens the desks of an instance. Must be called within a Tokio runtime; desks run on it.
     #[must_use]
-    pub fn start(ledger: ledger::Handle, owner: InstanceId, standing: Standing, limits: Limits) -> Self {
+    pub fn start(
+        ledger: ledger::Handle,
+        owner: InstanceId,
+        standing: Standing,
+        outlook: Outlook,
+        limits: Limits,
+    ) -> Self {
         let under_way = Arc::new(Semaphore::new(limits.in_flight_max));
         let renewals = Arc::<Renewals>::default();
-        if limits.mode == Mode::WorkerQueue {
-            renewals.start(ledger.clone(), owner.clone(), limits.lease);
-        }
+        renewals.start(ledger.clone(), owner.clone(), limits.lease);
         let inner = Inner {
             ledger,
             owner,
             standing,
+            outlook,
             limits,
             renewals,
-            stopping: watch::Sender::new(false),
+            phase: watch::Sender::new(Phase::Serving),
             desks: DashMap::new(),
             desk_closed: Notify::new(),
             under_way,
             known: DashMap::new(),
         };
-        Self { inner: Arc::new(inner) }
+        let inner = Arc::new(inner);
+        hand_off::start(&inner);
+        Self { inner }
+    }
+
+    /// Whether this instance keeps the signer's lease now, as far as its own clock tells.
+    #[must_use]
+    pub fn owns(&self, signer: &SignerId) -> bool {
+        self.inner.renewals.keeps(&Resource::signer(signer))
+    }
+
+    /// Ends all that is under way: this incarnation's leases may be others' by now. What was asked of it and
+    /// not answered yet is refused as fenced.
+    pub async fn abandon(&self) {
+        self.end(Phase::Over).await;
     }
 
     /// Waits until all that was accepted is done and every lease is given back. Accept nothing more
     /// before calling this.
     pub async fn stop(&self) {
-        self.inner.stopping.send_replace(true);
+        self.end(Phase::Stopping).await;
+    }
+
+    async fn end(&self, phase: Phase) {
+        self.inner.phase.send_modify(|now| *now = phase.max(*now));
         loop {
             // Registered before the look, so that a desk that closes in between is not missed.
             let closed = self.inner.desk_closed.notified();
@@ -196,7 +206,7 @@ impl Signers {
         let deadline = self.deadline();
         // In basic mode the lease may be anywhere; what was answered before is answered without it. In
         // worker-queue mode the owner looks, once for all that it decides together.
-        if let (Mode::Basic, Some(key)) = (self.inner.limits.mode, &request.key)
+        if let (Mode::Basic, Some(key)) = (self.inner.mode(signer), &request.key)
             && let Some(grants) = self.inner.replay(signer, key, deadline).await?
         {
             return Ok(grants);
@@ -271,6 +281,14 @@ impl Signers {
 }
 
 impl Inner {
+    fn mode(&self, signer: &SignerId) -> Mode {
+        self.outlook.mode(&Resource::signer(signer))
+    }
+
+    fn is_over(&self) -> bool {
+        *self.phase.borrow() == Phase::Over
+    }
+
     async fn check_known(&self, signer: &SignerId, deadline: Instant) -> Result<(), Refusal> {
         if self.known.contains_key(signer) {
             return Ok(());

@@ -159,7 +159,7 @@ impl Outlook {
     }
 
     /// The instances were found to be these.
-    pub(crate) fn saw(&self, peers: Vec<Peer>) {
+    pub fn saw(&self, peers: Vec<Peer>) {
         let live: Vec<_> = peers.into_iter().filter(Peer::is_live).collect();
         let settled = |peer: &&Peer| u128::from(peer.age_ms) >= RING_AGE.as_millis();
         let ring = if live.iter().any(|peer| settled(&peer)) {

@@ -11,20 +11,23 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cluster::Place;
 use dashmap::Entry;
-use domain::{Resource, SignerId};
+use domain::{Mode, Resource, SignerId};
 use tokio::sync::Notify;
 
 use super::command::{Command, Ticket, Work};
 use super::pause::jittered;
 use super::round::Rounds;
 use super::tenure::Tenure;
-use super::{Inner, Mode, Refusal, Signers};
+use super::{Inner, Phase, Refusal, Signers};
 
 /// The queue of one signer.
 pub(super) struct Desk {
     waiting: VecDeque<Work>,
     wake: Arc<Notify>,
+    /// The lease is to be given back after the round under way.
+    let_go: bool,
 }
 
 /// After a turn that ran its full length, before jitter.
@@ -51,9 +54,12 @@ impl Inner {
         command: Command,
         deadline: Instant,
     ) -> Result<(), Refusal> {
+        if self.is_over() {
+            return Err(Refusal::Fenced);
+        }
         let place = Arc::clone(&self.under_way).try_acquire_owned().map_err(|_| Refusal::Overloaded)?;
         let arrived = Instant::now();
-        let patience = match self.limits.mode {
+        let patience = match self.mode(signer) {
             Mode::Basic => arrived + jittered(self.limits.lease_wait),
             // The other one is the owner, and that is the answer.
             Mode::WorkerQueue => arrived,
@@ -71,7 +77,8 @@ impl Inner {
             }
             Entry::Vacant(none) => {
                 let wake = Arc::new(Notify::new());
-                none.insert(Desk { waiting: VecDeque::from([work]), wake: Arc::clone(&wake) });
+                let waiting = VecDeque::from([work]);
+                none.insert(Desk { waiting, wake: Arc::clone(&wake), let_go: false });
                 self.open_desk(signer.clone(), wake);
             }
         }
@@ -100,15 +107,26 @@ impl Inner {
         });
     }
 
-    /// The commands of the next round.
-    fn take(&self, signer: &SignerId) -> VecDeque<Work> {
-        let commands_max = match self.limits.mode {
+    /// The signer belongs elsewhere: its lease is given back after the round under way.
+    pub(super) fn let_go(&self, signer: &SignerId) {
+        if let Some(mut desk) = self.desks.get_mut(signer) {
+            desk.let_go = true;
+            desk.wake.notify_one();
+        }
+    }
+
+    /// The commands of the next round; `None` when the lease is to be given back first.
+    fn take(&self, signer: &SignerId, mode: Mode) -> Option<VecDeque<Work>> {
+        let commands_max = match mode {
             Mode::Basic => 1,
             Mode::WorkerQueue => ROUND_COMMANDS_MAX,
         };
         let mut works = VecDeque::new();
         let mut nonces = 0;
         if let Some(mut desk) = self.desks.get_mut(signer) {
+            if std::mem::take(&mut desk.let_go) {
+                return None;
+            }
             while works.len() < commands_max
                 && nonces < ROUND_NONCES_MAX
                 && let Some(work) = desk.waiting.pop_front()
@@ -120,21 +138,27 @@ impl Inner {
         metrics::gauge!("fencepost_actor_queue_depth", "kind" => "signer").decrement(works.len() as f64);
         let waited = metrics::histogram!("fencepost_actor_queue_seconds", "kind" => "signer");
         works.iter().for_each(|work| waited.record(work.ticket.arrived.elapsed()));
-        works
+        Some(works)
     }
 
     async fn serve(&self, signer: &SignerId, wake: &Notify) {
         // Closing and the look for more are one step: whoever enqueues finds the desk open or gone.
         while self.desks.remove_if(signer, |_, desk| desk.waiting.is_empty()).is_none() {
-            let (mut tenure, mut unheard) = (None, false);
+            // One mode for the whole turn. A change of it lets go of the lease.
+            let mode = self.mode(signer);
+            let (mut tenure, mut unheard, mut let_go) = (None, false, false);
             // The turn counts from when the lease was had, not from when it was waited for.
             let mut had_since: Option<Instant> = None;
-            while !self.is_turn_over(had_since) {
-                let works = self.take(signer);
-                if works.is_empty() && !self.lingers(tenure.as_ref(), wake).await {
+            while !self.is_turn_over(mode, had_since) {
+                let Some(works) = self.take(signer, mode) else {
+                    let_go = true;
+                    break;
+                };
+                if works.is_empty() && !self.lingers(mode, tenure.as_ref(), wake).await {
                     break;
                 }
-                Rounds { inner: self, signer, tenure: &mut tenure, unheard: &mut unheard, works }.run().await;
+                let (tenure, unheard) = (&mut tenure, &mut unheard);
+                Rounds { inner: self, signer, mode, tenure, unheard, works }.run().await;
                 had_since = had_since.or(tenure.is_some().then(Instant::now));
             }
             if let Some(tenure) = tenure {
@@ -143,29 +167,46 @@ impl Inner {
             if unheard {
                 self.reclaim(signer).await;
             }
-            if self.is_turn_over(had_since) {
+            if let_go {
+                self.send_on(signer);
+            }
+            if self.is_turn_over(mode, had_since) {
                 tokio::time::sleep(jittered(TURN_PAUSE)).await;
             }
         }
     }
 
-    fn is_turn_over(&self, had_since: Option<Instant>) -> bool {
-        self.limits.mode == Mode::Basic
-            && had_since.is_some_and(|since| since.elapsed() >= self.limits.tenure_max)
+    /// Whoever waits for a signer that was handed off is told to whom.
+    fn send_on(&self, signer: &SignerId) {
+        let resource = Resource::signer(signer);
+        if self.outlook.mode(&resource) != Mode::WorkerQueue {
+            return;
+        }
+        let Place::There(owner) = self.outlook.place(&resource) else { return };
+        let waiting = self.desks.get_mut(signer).map(|mut desk| std::mem::take(&mut desk.waiting));
+        let waiting = waiting.unwrap_or_default();
+        metrics::gauge!("fencepost_actor_queue_depth", "kind" => "signer").decrement(waiting.len() as f64);
+        for work in waiting {
+            work.refuse(Refusal::NotOwner { owner: owner.id.clone(), expires_in_ms: 0 });
+        }
+    }
+
+    fn is_turn_over(&self, mode: Mode, had_since: Option<Instant>) -> bool {
+        mode == Mode::Basic && had_since.is_some_and(|since| since.elapsed() >= self.limits.tenure_max)
     }
 
     /// With nothing waiting: waits for more while the lease is worth keeping. `false` when it is to be given
     /// back.
-    async fn lingers(&self, tenure: Option<&Tenure>, wake: &Notify) -> bool {
+    async fn lingers(&self, mode: Mode, tenure: Option<&Tenure>, wake: &Notify) -> bool {
         let is_worth_it = tenure.is_some_and(Tenure::is_current) && self.desks.len() <= KEPT_MAX;
-        if self.limits.mode == Mode::Basic || !is_worth_it {
+        if mode == Mode::Basic || !is_worth_it {
             return false;
         }
-        let mut stopping = self.stopping.subscribe();
+        let mut phase = self.phase.subscribe();
         tokio::select! {
             () = wake.notified() => true,
             () = tokio::time::sleep(jittered(self.limits.idle)) => false,
-            _ = stopping.wait_for(|stopping| *stopping) => false,
+            _ = phase.wait_for(|phase| *phase != Phase::Serving) => false,
         }
     }
 

@@ -76,6 +76,16 @@ impl Renewals {
         self.kept.remove_if(resource, |_, kept| kept.clock.token == token);
     }
 
+    /// Whether a tenure of it is kept whose lease surely lasts.
+    pub(super) fn keeps(&self, resource: &Resource) -> bool {
+        self.kept.get(resource).is_some_and(|kept| kept.clock.is_running())
+    }
+
+    /// What is kept.
+    pub(super) fn resources(&self) -> Vec<Resource> {
+        self.kept.iter().map(|kept| kept.key().clone()).collect()
+    }
+
     /// Renews for as long as somebody else holds on to the renewals.
     pub(super) fn start(
         self: &Arc<Self>,

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use domain::limits::{EXPIRIES_MAX, HOLES_IN_MEMORY_MAX};
-use domain::{Resource, SignerId, Timestamp};
+use domain::{Mode, Resource, SignerId, Timestamp};
 
 use super::command::{Command, Work};
 use super::draft::{Draft, Facts};
@@ -20,6 +20,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(15);
 pub(super) struct Rounds<'a> {
     pub(super) inner: &'a Inner,
     pub(super) signer: &'a SignerId,
+    pub(super) mode: Mode,
     /// The tenure, as it is found and left.
     pub(super) tenure: &'a mut Option<Tenure>,
     /// Whether the last acquire was sent without an answer: the lease may be this instance's.
@@ -31,6 +32,9 @@ impl Rounds<'_> {
     pub(super) async fn run(mut self) {
         let mut pause = RETRY_PAUSE_MIN;
         loop {
+            if self.inner.is_over() {
+                self.refuse_all(&Refusal::Fenced);
+            }
             self.drop_hopeless();
             if self.works.is_empty() {
                 return;
@@ -122,7 +126,7 @@ impl Rounds<'_> {
             if !inner.standing.is_alive() {
                 return Err(Trouble::Away);
             }
-            let acquired = Tenure::acquire(inner, self.signer).await;
+            let acquired = Tenure::acquire(inner, self.signer, self.mode).await;
             *self.unheard = matches!(acquired, Err(Trouble::Away));
             let acquired = acquired?;
             // Kept before it is loaded: whatever happens from here on, the lease is to be given back.

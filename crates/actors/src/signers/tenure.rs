@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 use cluster::Standing;
 use domain::limits::{EXPIRIES_MAX, HOLES_IN_MEMORY_MAX};
 use domain::nonce::{Allocator, Change, Loaded};
-use domain::{Resource, SignerId, Timestamp, Token};
+use domain::{Mode, Resource, SignerId, Timestamp, Token};
 use ledger::{Acquisition, Batch, Verdict};
 
 use super::renewals::{Clock, Renewals};
-use super::{Inner, Mode, Refusal};
+use super::{Inner, Refusal};
 
 /// A batch whose lease row was locked is sent again so often before the tenure is given up.
 const AGAIN_MAX: usize = 3;
@@ -85,7 +85,7 @@ pub(super) struct Tenure {
 
 impl Tenure {
     /// Acquires. Nothing is known yet: [`Self::load`] comes next, as a statement of its own.
-    pub(super) async fn acquire(inner: &Inner, signer: &SignerId) -> Result<Self, Trouble> {
+    pub(super) async fn acquire(inner: &Inner, signer: &SignerId, mode: Mode) -> Result<Self, Trouble> {
         let resource = Resource::signer(signer);
         let lease_ms = inner.limits.lease.as_millis() as u64;
         // The lease is counted from when it was asked for: the database cannot have begun earlier.
@@ -115,7 +115,7 @@ impl Tenure {
                 token
             }
             Acquisition::Held { owner, expires_in_ms } => {
-                return Err(match inner.limits.mode {
+                return Err(match mode {
                     Mode::Basic => Refusal::LeaseHeld { owner, expires_in_ms },
                     Mode::WorkerQueue => Refusal::NotOwner { owner, expires_in_ms },
                 }
@@ -123,7 +123,7 @@ impl Tenure {
             }
         };
         let clock = Arc::new(Clock::new(token, sent, inner.limits.lease));
-        if inner.limits.mode == Mode::WorkerQueue {
+        if mode == Mode::WorkerQueue {
             inner.renewals.keep(resource, Arc::clone(&clock));
         }
         Ok(Self {

@@ -96,6 +96,8 @@ async fn sweep(signers: &Signers, settings: &UpkeepSettings) -> ledger::Result<(
         .ledger
         .overdue_signers(&signers.inner.owner, u32::try_from(choice).unwrap_or(u32::MAX))
         .await?;
+    // Whoever sweeps a signer keeps it for a while, so that is for the one whom it belongs to.
+    overdue.retain(|signer| !signers.inner.belongs_elsewhere(signer));
     overdue.shuffle(&mut rand::rng());
     for signer in overdue.iter().take(settings.sweep_signers_max) {
         match signers.sweep(signer).await {

@@ -157,6 +157,9 @@ impl Instances for Flaky {
     async fn live_instances(&self) -> Result<Vec<Instance>> {
         self.real.live_instances().await
     }
+    async fn peers(&self, since_ms: u64, limit: u32) -> Result<Vec<Peer>> {
+        self.real.peers(since_ms, limit).await
+    }
     async fn instance_url(&self, id: &InstanceId) -> Result<Option<String>> {
         self.real.instance_url(id).await
     }
@@ -178,5 +181,18 @@ impl Ledger for Flaky {
     }
     async fn close(&self) {
         self.real.close().await;
+    }
+}
+
+#[async_trait]
+impl Settings for Flaky {
+    async fn modes(&self) -> Result<Option<domain::Modes>> {
+        self.real.modes().await
+    }
+    async fn decide_mode(&self, mode: domain::Mode) -> Result<domain::Modes> {
+        self.real.decide_mode(mode).await
+    }
+    async fn replace_modes(&self, modes: &domain::Modes) -> Result<Option<domain::Modes>> {
+        self.real.replace_modes(modes).await
     }
 }

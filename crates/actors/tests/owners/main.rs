@@ -7,10 +7,10 @@ mod flaky;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actors::signers::{GrantRequest, Grants, Limits, Mode, Refusal, RequestKey, Signers};
-use cluster::Standing;
+use actors::signers::{GrantRequest, Grants, Limits, Refusal, RequestKey, Signers};
+use cluster::{Identity, Outlook, Standing};
 use domain::nonce::{OnExpiry, Outcome, PolicyPatch, Resolution, SettleRefusal, Settlement, Status};
-use domain::{HoldId, IdempotencyKey, InstanceId, Nonce, Resource, SignerId, TxHash};
+use domain::{HoldId, IdempotencyKey, InstanceId, Mode, Modes, Nonce, Resource, SignerId, TxHash};
 use flaky::{Fault, Flaky, Plan};
 use ledger::Handle;
 
@@ -21,11 +21,11 @@ macro_rules! in_both_modes {
     ($($case:ident,)+) => {
         mod in_basic {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { crate::$case(actors::signers::Mode::Basic).await; })+
+            async fn $case() { crate::$case(domain::Mode::Basic).await; })+
         }
         mod in_worker_queue {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { crate::$case(actors::signers::Mode::WorkerQueue).await; })+
+            async fn $case() { crate::$case(domain::Mode::WorkerQueue).await; })+
         }
     };
 }
@@ -49,6 +49,7 @@ in_both_modes! {
 
 struct Shop {
     signers: Signers,
+    outlook: Outlook,
     ledger: Handle,
     plan: Arc<Plan>,
     signer: SignerId,
@@ -72,7 +73,6 @@ impl Shop {
         let plan = Arc::<Plan>::default();
         let ledger: Handle = Arc::new(Flaky { real: real.clone(), plan: plan.clone() });
         let mut limits = Limits {
-            mode,
             idle: Duration::from_secs(30),
             lease: Duration::from_secs(15),
             hold_ms: MINUTE_MS,
@@ -83,8 +83,10 @@ impl Shop {
             in_flight_max: 1_000,
         };
         change(&mut limits);
-        let signers = Signers::start(ledger, InstanceId::parse("me-1").unwrap(), Standing::alone(), limits);
-        Self { signers, ledger: real, plan, signer: SignerId::parse("s").unwrap(), _folder: folder }
+        let me = Identity { id: InstanceId::parse("me-1").unwrap(), url: "http://me".to_owned() };
+        let outlook = Outlook::alone(&me, mode);
+        let signers = Signers::start(ledger, me.id, Standing::alone(), outlook.clone(), limits);
+        Self { signers, outlook, ledger: real, plan, signer: SignerId::parse("s").unwrap(), _folder: folder }
     }
 
     async fn grants(&self, count: usize, key: Option<&str>) -> Result<Grants, Refusal> {
@@ -399,4 +401,103 @@ async fn unheard_of_signers_are_not_made_by_asking(mode: Mode) {
     let resolved = shop.signers.resolve(&shop.signer, Nonce::ZERO, None, Resolution::NeverSent).await;
     assert!(matches!(resolved, Err(Refusal::UnknownSigner)));
     assert_eq!(shop.ledger.lease(&Resource::signer(&shop.signer)).await.unwrap(), None);
+}
+
+/// A live instance, old enough for the ring.
+fn peer(name: &str) -> ledger::Peer {
+    let id = InstanceId::parse(name).unwrap();
+    let at = domain::Timestamp::from_micros(0);
+    let lease = ledger::Lease {
+        resource: Resource::instance(&id),
+        owner: Some(id.clone()),
+        token: domain::Token::new(1),
+        acquired_at: at,
+        renewed_at: at,
+        expires_in_ms: 1_000,
+    };
+    ledger::Peer { url: format!("http://{name}"), id, lease, age_ms: 60_000 }
+}
+
+async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !so().await {
+        assert!(begun.elapsed() < Duration::from_secs(10), "not within 10 s: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+impl Shop {
+    async fn is_leased(&self) -> bool {
+        self.ledger.lease(&Resource::signer(&self.signer)).await.unwrap().is_some_and(|lease| lease.is_live())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn back_to_basic_lets_kept_leases_go() {
+    let shop = Shop::open(Mode::WorkerQueue).await;
+    shop.grants(1, None).await.unwrap();
+    assert!(shop.is_leased().await && shop.signers.owns(&shop.signer));
+    shop.outlook.adopt_modes(Modes { version: 1, mode: Mode::Basic, only: None });
+    until("the lease is given back", async || !shop.is_leased().await).await;
+    assert!(!shop.signers.owns(&shop.signer));
+    assert_eq!(numbers(&shop.grants(1, None).await.unwrap()), [1], "and it is served all the same");
+    let only = Some([Resource::signer(&shop.signer)].into());
+    shop.outlook.adopt_modes(Modes { version: 2, mode: Mode::WorkerQueue, only });
+    assert_eq!(numbers(&shop.grants(1, None).await.unwrap()), [2]);
+    until("a canary is kept", async || shop.signers.owns(&shop.signer)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_signer_that_moved_on_the_ring_is_handed_off_and_comes_back() {
+    let shop = Shop::open(Mode::WorkerQueue).await;
+    shop.grants(1, None).await.unwrap();
+    shop.outlook.saw(vec![peer("other")]);
+    until("the lease is given back", async || !shop.is_leased().await).await;
+    // Whoever asks here all the same is served: nobody else has the lease.
+    assert_eq!(numbers(&shop.grants(1, None).await.unwrap()), [1]);
+    until("it is handed off again", async || !shop.is_leased().await).await;
+    shop.outlook.saw(vec![peer("me-1")]);
+    shop.grants(1, None).await.unwrap();
+    assert!(shop.is_leased().await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_for_a_signer_that_moves_is_told_where_to_or_served() {
+    let shop = Arc::new(Shop::open(Mode::WorkerQueue).await);
+    let asking = |shop: &Arc<Shop>| {
+        let shop = Arc::clone(shop);
+        tokio::spawn(async move {
+            let mut granted = Vec::new();
+            for _ in 0..100 {
+                match shop.grants(1, None).await {
+                    Ok(grants) => granted.extend(numbers(&grants)),
+                    Err(Refusal::NotOwner { owner, .. }) => assert_eq!(owner.as_str(), "other"),
+                    Err(refusal) => panic!("{refusal}"),
+                }
+            }
+            granted
+        })
+    };
+    let callers: Vec<_> = (0..8).map(|_| asking(&shop)).collect();
+    for name in ["other", "me-1", "other"] {
+        shop.outlook.saw(vec![peer(name)]);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let mut all = Vec::new();
+    for caller in callers {
+        all.extend(caller.await.unwrap());
+    }
+    all.sort_unstable();
+    assert!(all.iter().copied().eq(0..all.len() as u64), "each once, no gap: {all:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_incarnation_that_ended_does_nothing_any_more() {
+    let shop = Shop::open(Mode::WorkerQueue).await;
+    shop.grants(1, None).await.unwrap();
+    let commits = *shop.plan.commits.lock().unwrap();
+    shop.signers.abandon().await;
+    assert!(matches!(shop.grants(1, None).await, Err(Refusal::Fenced)));
+    assert!(!shop.is_leased().await, "it held its lease to the last and gives it back");
+    assert_eq!(*shop.plan.commits.lock().unwrap(), commits);
 }
