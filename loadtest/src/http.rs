@@ -151,7 +151,7 @@ impl Client {
 
 /// An HTTP client for private servers: no proxy, no redirect, and no TLS to speak of. It trusts no
 /// certificate, so that it works where the system has none.
-pub(crate) fn plain_http(limit: Duration) -> Result<reqwest::Client> {
+pub fn plain_http(limit: Duration) -> Result<reqwest::Client> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?

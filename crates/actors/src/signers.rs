@@ -174,6 +174,11 @@ impl Signers {
         self.inner.renewals.keeps(&Resource::signer(signer))
     }
 
+    /// From now on nothing is decided or begun.
+    pub fn end_at_once(&self) {
+        self.inner.phase.send_replace(Phase::Over);
+    }
+
     /// Ends all that is under way: this incarnation's leases may be others' by now. What was asked of it and
     /// not answered yet is refused as fenced.
     pub async fn abandon(&self) {

@@ -24,39 +24,43 @@ pub struct BodyLimits {
     pub timeout: Duration,
 }
 
-/// The body, which must be there.
+/// The body of a request that is served by whoever gets it.
 pub async fn body<T: DeserializeOwned>(
     request: &HttpRequest,
     payload: web::Payload,
     limits: BodyLimits,
 ) -> Result<T, Refusal> {
-    optional_body(request, payload, limits)
-        .await?
+    object(request, &bytes(request, payload, limits).await?)
+}
+
+/// What a body says, which must be there.
+pub fn object<T: DeserializeOwned>(request: &HttpRequest, body: &[u8]) -> Result<T, Refusal> {
+    optional_object(request, body)?
         .ok_or_else(|| Refusal::invalid("the body is missing; it must be a JSON object"))
 }
 
-/// The body; `None` when there is none.
-pub async fn optional_body<T: DeserializeOwned>(
+/// What a body says; `None` when there is none.
+pub fn optional_object<T: DeserializeOwned>(
     request: &HttpRequest,
-    payload: web::Payload,
-    limits: BodyLimits,
+    body: &[u8],
 ) -> Result<Option<T>, Refusal> {
-    let bytes = bytes(request.headers(), payload, limits).await?;
-    if bytes.is_empty() {
+    if body.is_empty() {
         return Ok(None);
     }
     check_media_type(request.headers())?;
-    let text = std::str::from_utf8(&bytes).map_err(|error| {
+    let text = std::str::from_utf8(body).map_err(|error| {
         Refusal::invalid(format!("the body is not UTF-8, from byte {} on", error.valid_up_to()))
     })?;
-    object(text).map(Some)
+    json(text).map(Some)
 }
 
-async fn bytes(
-    headers: &HeaderMap,
+/// The body as it came, within its limits.
+pub async fn bytes(
+    request: &HttpRequest,
     mut payload: web::Payload,
     limits: BodyLimits,
 ) -> Result<Vec<u8>, Refusal> {
+    let headers = request.headers();
     let too_large =
         || Refusal::new(Code::TooLarge, format!("a body may have {} bytes", limits.bytes_max)).closing();
     let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
@@ -102,20 +106,20 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 /// Reads a JSON object and names the field that is wrong.
-fn object<T: DeserializeOwned>(text: &str) -> Result<T, Refusal> {
+fn json<T: DeserializeOwned>(text: &str) -> Result<T, Refusal> {
     // The derived readers of objects would also take an array of the fields' values.
     let refuse_array = text.trim_start().starts_with('[');
-    let mut json = serde_json::Deserializer::from_str(text);
+    let mut reader = serde_json::Deserializer::from_str(text);
     if refuse_array {
         return Err(Refusal::invalid("the body is an array; it must be a JSON object"));
     }
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();
         let inner = error.inner();
         let place = if path == "." { String::new() } else { format!("{path}: ") };
         Refusal::invalid(format!("the body is refused: {place}{inner}"))
     })?;
-    json.end().map_err(|error| Refusal::invalid(format!("after the body's JSON object: {error}")))?;
+    reader.end().map_err(|error| Refusal::invalid(format!("after the body's JSON object: {error}")))?;
     Ok(value)
 }
 
@@ -249,11 +253,11 @@ mod tests {
             ("[1,2]", "it must be a JSON object"),
             ("7", "invalid type: integer `7`"),
         ] {
-            let refusal = object::<GrantRequest>(text).expect_err(text).to_string();
+            let refusal = json::<GrantRequest>(text).expect_err(text).to_string();
             assert!(refusal.contains(expected), "{text}: {refusal}");
         }
         let text = r#"{"settlements":[{"nonce":0,"hold":"h","outcome":"consumed"},{"nonce":-1}]}"#;
-        let refusal = object::<SettlementsRequest>(text).expect_err(text).to_string();
+        let refusal = json::<SettlementsRequest>(text).expect_err(text).to_string();
         assert!(refusal.contains("settlements[1].nonce: invalid value"), "{refusal}");
     }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use actix_web::Error;
 use actix_web::body::BoxBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::header::HeaderName;
 use actix_web::http::{ConnectionType, Method, StatusCode};
 use actix_web::middleware::Next;
 use futures_util::FutureExt;
@@ -41,6 +42,8 @@ pub async fn pass(
     let pattern = route.map_or("other", |route| route.pattern);
     let method = method_label(request.method());
     let id = RequestId::of(request.headers());
+    // So that a request that is sent on has the same.
+    request.headers_mut().insert(X_REQUEST_ID.clone(), id.value());
     let chunked = Chunked::of(&mut request);
 
     let span = if access == Access::Open {
@@ -57,6 +60,10 @@ pub async fn pass(
         }
         let head = answer.response_mut().head_mut();
         head.headers_mut().insert(X_REQUEST_ID.clone(), id.value());
+        if pattern.starts_with("/v1/") {
+            let version = state.incarnation().outlook.view().ring().version();
+            head.headers_mut().insert(HeaderName::from_static(wire::RING_VERSION), version.into());
+        }
         if state.traffic.is_draining() {
             head.set_connection_type(ConnectionType::Close);
         }

@@ -64,7 +64,7 @@ impl LedgerCheck {
         {
             return check.clone();
         }
-        let answer = state.ask(HEALTH_TIMEOUT, state.services.ledger.check()).await;
+        let answer = state.ask(HEALTH_TIMEOUT, state.ledger.check()).await;
         let check = match answer {
             Some(Ok(health)) if health.durability_warnings.is_empty() => {
                 Check { status: CheckStatus::Ok, detail: None }
@@ -95,9 +95,7 @@ impl LedgerCheck {
 )]
 pub async fn metrics(state: web::Data<State>) -> HttpResponse {
     metrics::gauge!("fencepost_http_requests_in_flight").set(state.traffic.in_flight() as f64);
-    HttpResponse::Ok()
-        .content_type("text/plain; version=0.0.4; charset=utf-8")
-        .body(state.services.metrics.render())
+    HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(state.metrics.render())
 }
 
 /// Shows this document
@@ -117,13 +115,15 @@ pub async fn document() -> HttpResponse {
     responses((status = 200, description = "A page for people", body = String, content_type = "text/html")),
 )]
 pub async fn page(state: web::Data<State>) -> HttpResponse {
+    let incarnation = state.incarnation();
+    let mode = incarnation.outlook.view().modes().mode;
     // Instance ids are made of characters that mean nothing in HTML.
     let page = include_str!("page.html")
         .replace("{{version}}", env!("CARGO_PKG_VERSION"))
-        .replace("{{instance}}", state.services.identity.id.as_str())
-        .replace("{{url}}", &escaped(&state.services.identity.url))
-        .replace("{{mode}}", state.services.mode)
-        .replace("{{ledger}}", state.services.ledger.kind().as_str());
+        .replace("{{instance}}", incarnation.identity.id.as_str())
+        .replace("{{url}}", &escaped(&incarnation.identity.url))
+        .replace("{{mode}}", mode.as_str())
+        .replace("{{ledger}}", state.ledger.kind().as_str());
     HttpResponse::Ok()
         .content_type("text/html; charset=utf-8")
         .insert_header((CACHE_CONTROL, "no-store"))

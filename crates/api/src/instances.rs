@@ -1,25 +1,71 @@
-//! The cluster over HTTP: which instances live.
+//! The cluster over HTTP: which instances live, and what belongs to which of them.
 
 use actix_web::{HttpRequest, HttpResponse, web};
+use domain::{Resource, ResourceKind};
+use wire::Code;
 
-use crate::extract::Query;
+use crate::extract::{self, Query};
 use crate::refusal::Refusal;
 use crate::shown;
 use crate::state::State;
 
 /// Shows the cluster
 ///
-/// The instances that live by their leases in the ledger, and which of them answers.
+/// The instances that live by their leases in the ledger, the ring that the one that answers sees, and the
+/// mode.
 #[utoipa::path(
     get, path = "/v1/cluster", tag = "leases and cluster", operation_id = "show_cluster",
     responses((status = 200, description = "The instances that live", body = wire::cluster::Cluster)),
 )]
 pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
     Query::read(&request, &[])?;
-    let instances = state.read(state.services.ledger.live_instances()).await?;
+    let instances = state.read(state.ledger.live_instances()).await?;
+    let incarnation = state.incarnation();
+    let view = incarnation.outlook.view();
+    let on_ring = |id: &str| view.ring().members().iter().any(|member| member == id);
     Ok(HttpResponse::Ok().json(wire::cluster::Cluster {
-        instance: state.services.identity.id.to_string(),
-        mode: state.services.mode.to_owned(),
-        instances: instances.iter().map(shown::instance).collect(),
+        instance: incarnation.identity.id.to_string(),
+        mode: shown::mode(view.modes().mode),
+        only: shown::only(view.modes()),
+        ring_version: view.ring().version(),
+        instances: instances
+            .iter()
+            .map(|instance| shown::instance(instance, on_ring(instance.about.id.as_str())))
+            .collect(),
+    }))
+}
+
+/// Shows to whom a resource belongs
+///
+/// Who has its live lease, or else whom the ring gives it to.
+#[utoipa::path(
+    get, path = "/v1/cluster/owner/{resource}", tag = "leases and cluster", operation_id = "show_owner",
+    params(("resource" = String, Path, description = "`kind:id`, such as `signer:eip155:1:0xab…`")),
+    responses((status = 200, description = "The owner", body = wire::cluster::Owner)),
+)]
+pub async fn owner(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
+    let resource = Resource::parse(extract::segment(&request, "resource"))?;
+    Query::read(&request, &[])?;
+    let lease = state.read(state.ledger.lease(&resource)).await?;
+    let view = state.incarnation().outlook.view();
+    let holder = lease.filter(ledger::Lease::is_live).and_then(|lease| lease.owner);
+    let leased = holder.is_some();
+    let owner = match holder {
+        Some(owner) => {
+            let url = state.owner_url(&owner).await.unwrap_or_default();
+            Some((owner.to_string(), url))
+        }
+        // An instance belongs to nobody but itself.
+        None if resource.kind() == ResourceKind::Instance => None,
+        None => view.placed(&resource).map(|member| (member.id.to_string(), member.url.clone())),
+    };
+    let (instance_id, url) =
+        owner.ok_or_else(|| Refusal::new(Code::NotFound, "nobody owns this resource, nor would"))?;
+    Ok(HttpResponse::Ok().json(wire::cluster::Owner {
+        resource: resource.to_string(),
+        instance_id,
+        url,
+        ring_version: view.ring().version(),
+        leased,
     }))
 }

@@ -32,7 +32,7 @@ pub async fn list(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
         after: query.cursor("l", |text| Resource::parse(text).ok())?,
         limit: limit + 1,
     };
-    let leases = state.read(state.services.ledger.leases(&filter)).await?;
+    let leases = state.read(state.ledger.leases(&filter)).await?;
     let page = extract::page("l", leases, limit, |lease| lease.resource.to_string(), shown::lease);
     Ok(HttpResponse::Ok().json(page))
 }
@@ -50,7 +50,7 @@ fn owner(text: &str) -> Result<InstanceId, Refusal> {
 pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
     let resource = Resource::parse(extract::segment(&request, "resource"))?;
     Query::read(&request, &[])?;
-    let lease = state.read(state.services.ledger.lease(&resource)).await?;
+    let lease = state.read(state.ledger.lease(&resource)).await?;
     lease.map_or_else(
         || Err(Refusal::new(Code::NotFound, "this resource was never leased")),
         |lease| Ok(HttpResponse::Ok().json(shown::lease(&lease))),

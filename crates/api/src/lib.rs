@@ -6,7 +6,8 @@
 //! `actix-web` is named in no other crate.
 //!
 //! A request passes `gate` (id, token, metrics), then its handler, which reads it with `extract`,
-//! asks the owner of the key (`actors`) or, for the audit, the ledger, and answers.
+//! has `routing` bring it to the owner of the key (here, or on another instance) or, for the audit, asks the
+//! ledger, and answers.
 
 mod auth;
 mod extract;
@@ -15,10 +16,12 @@ mod housekeeping;
 mod instances;
 mod leases;
 pub mod limits;
+mod modes;
 mod openapi;
 mod refusal;
 mod request_id;
 mod routes;
+mod routing;
 mod server;
 mod shown;
 mod signers;
@@ -29,4 +32,5 @@ mod unread;
 
 pub use auth::{Auth, Scope};
 pub use openapi::document;
-pub use server::{Handle, Server, Services, Settings};
+pub use routing::OnMisroute;
+pub use server::{Handle, Incarnation, Server, Services, Settings};

@@ -33,7 +33,17 @@ pub const OWNER_URL_TIMEOUT: Duration = Duration::from_millis(100);
 /// Owners whose address is remembered. Forgotten all together when there are more.
 pub const OWNER_URLS_MAX: usize = 1_024;
 
+/// How much longer than a request may take its answer is waited for where it was sent on.
+pub const FORWARD_SLACK: Duration = Duration::from_millis(500);
+/// Requests sent on at once.
+pub const FORWARDS_MAX: usize = 20_000;
+/// For so long a signer is sought where it was last found, though the ring puts it elsewhere.
+pub const HINT_AGE_MAX: Duration = Duration::from_secs(1);
+/// Signers for which that is remembered. Forgotten all together when there are more.
+pub const HINTS_MAX: usize = 100_000;
+
 const _: () = assert!(wire::limits::SIGNER_ID_CHARS_MAX == domain::limits::SIGNER_ID_CHARS_MAX);
+const _: () = assert!(wire::limits::CANARY_SIGNERS_MAX == domain::limits::CANARY_SIGNERS_MAX);
 const _: () = assert!(wire::limits::GRANT_NONCES_MAX == domain::limits::GRANT_NONCES_MAX as u64);
 const _: () = assert!(wire::limits::SETTLEMENTS_MAX == domain::limits::SETTLEMENTS_MAX);
 const _: () = assert!(wire::limits::HOLD_MS_MIN == domain::limits::HOLD_MS_MIN);

@@ -5,7 +5,7 @@ use utoipa::OpenApi;
 use wire::Code;
 use wire::problem::MEDIA_TYPE;
 
-use crate::{housekeeping, instances, leases, signers};
+use crate::{housekeeping, instances, leases, modes, signers};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -23,6 +23,9 @@ use crate::{housekeeping, instances, leases, signers};
         leases::list,
         leases::show,
         instances::show,
+        instances::owner,
+        modes::show,
+        modes::replace,
         housekeeping::healthz,
         housekeeping::readyz,
         housekeeping::metrics,

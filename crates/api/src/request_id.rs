@@ -5,8 +5,10 @@ use std::fmt;
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use wire::limits::REQUEST_ID_CHARS_MAX;
 
-/// The header that carries it, both ways.
-pub static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The name of the header that carries it, both ways.
+pub const X_REQUEST_ID_NAME: &str = "x-request-id";
+/// That header.
+pub static X_REQUEST_ID: HeaderName = HeaderName::from_static(X_REQUEST_ID_NAME);
 
 /// A request's id: 1 to 128 visible ASCII characters.
 #[derive(Clone, Debug)]

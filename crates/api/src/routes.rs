@@ -39,6 +39,8 @@ routes! {
     LEASES = "/v1/leases", "GET, HEAD", SUBMIT;
     LEASE = "/v1/leases/{resource}", "GET, HEAD", SUBMIT;
     CLUSTER = "/v1/cluster", "GET, HEAD", SUBMIT;
+    OWNER = "/v1/cluster/owner/{resource}", "GET, HEAD", SUBMIT;
+    MODE = "/v1/config/mode", "GET, HEAD, PUT", ADMIN;
     METRICS = "/metrics", "GET, HEAD", Access::Known;
     DOCUMENT = "/openapi.json", "GET, HEAD", Access::Known;
     PAGE = "/", "GET, HEAD", Access::Known;

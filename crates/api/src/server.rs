@@ -21,19 +21,28 @@ use crate::limits::{
     KEEP_ALIVE_DEFAULT, REQUEST_TIMEOUT_DEFAULT, WORKERS_MAX_DEFAULT,
 };
 use crate::routes::{self, Route};
+use crate::routing::OnMisroute;
 use crate::state::State;
-use crate::{housekeeping, instances, leases, signers};
+use crate::{housekeeping, instances, leases, modes, signers};
+
+/// As whom a process serves. It may end while the process goes on, as another one.
+pub struct Incarnation {
+    /// Who this instance is.
+    pub identity: cluster::Identity,
+    /// What belongs where, as it sees it.
+    pub outlook: cluster::Outlook,
+    /// The owners of signers.
+    pub signers: actors::signers::Signers,
+}
 
 /// What the API serves from.
 pub struct Services {
-    /// The owners of signers.
-    pub signers: actors::signers::Signers,
+    /// As whom it serves at first.
+    pub incarnation: Incarnation,
     /// The ledger, for what is only read.
     pub ledger: ledger::Handle,
-    /// Who this instance is.
-    pub identity: cluster::Identity,
-    /// How requests find their owner, as answers show it.
-    pub mode: &'static str,
+    /// Connections to the other instances.
+    pub peers: client::Peers,
     /// What `/metrics` renders. Whoever made it also runs its upkeep.
     pub metrics: metrics_exporter_prometheus::PrometheusHandle,
 }
@@ -43,6 +52,8 @@ pub struct Services {
 pub struct Settings {
     /// Who may use it.
     pub auth: Auth,
+    /// What becomes of a request that comes to an instance that does not own its key.
+    pub on_misroute: OnMisroute,
     /// Longest request body, in bytes.
     pub body_bytes_max: usize,
     /// Threads that serve HTTP, at least 1.
@@ -64,6 +75,7 @@ impl Settings {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
             auth,
+            on_misroute: OnMisroute::Forward,
             body_bytes_max: BODY_BYTES_MAX_DEFAULT,
             workers: cores.min(WORKERS_MAX_DEFAULT),
             connections_max: CONNECTIONS_MAX_DEFAULT,
@@ -142,6 +154,11 @@ impl Handle {
         self.state.traffic.drain();
     }
 
+    /// From now on it serves as another incarnation.
+    pub fn reincarnate(&self, incarnation: Incarnation) {
+        self.state.reincarnate(incarnation);
+    }
+
     /// Resolves when no request is in flight.
     pub async fn idle(&self) {
         self.state.traffic.idle().await;
@@ -197,6 +214,8 @@ pub fn app(
         .service(at(&routes::LEASES).route(get().to(leases::list)))
         .service(at(&routes::LEASE).route(get().to(leases::show)))
         .service(at(&routes::CLUSTER).route(get().to(instances::show)))
+        .service(at(&routes::OWNER).route(get().to(instances::owner)))
+        .service(at(&routes::MODE).route(get().to(modes::show)).route(web::put().to(modes::replace)))
         .service(at(&routes::METRICS).route(get().to(housekeeping::metrics)))
         .service(at(&routes::DOCUMENT).route(get().to(housekeeping::document)))
         .service(at(&routes::PAGE).route(get().to(housekeeping::page)))

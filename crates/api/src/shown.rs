@@ -1,7 +1,7 @@
 //! From the domain's words to the wire's, for answers.
 
 use domain::nonce::{OnExpiry, Policy, Status};
-use domain::{SignerId, Timestamp};
+use domain::{Mode, Modes, SignerId, Timestamp};
 use ledger::{Instance, Lease, NonceRecord, SignerRecord};
 
 /// RFC 3339, UTC, with microseconds: always of one length, so that texts sort as times do.
@@ -106,8 +106,26 @@ pub fn lease(lease: &Lease) -> wire::leases::Lease {
     }
 }
 
-/// A live instance.
-pub fn instance(instance: &Instance) -> wire::cluster::Instance {
+/// A mode.
+pub const fn mode(mode: Mode) -> wire::cluster::Mode {
+    match mode {
+        Mode::Basic => wire::cluster::Mode::Basic,
+        Mode::WorkerQueue => wire::cluster::Mode::WorkerQueue,
+    }
+}
+
+/// The signers of a canary.
+pub fn only(modes: &Modes) -> Option<Vec<String>> {
+    modes.only.as_ref().map(|only| only.iter().map(ToString::to_string).collect())
+}
+
+/// The modes.
+pub fn modes(modes: &Modes) -> wire::cluster::ModeSetting {
+    wire::cluster::ModeSetting { mode: mode(modes.mode), only: only(modes), version: modes.version }
+}
+
+/// A live instance, on the ring or not yet.
+pub fn instance(instance: &Instance, on_ring: bool) -> wire::cluster::Instance {
     wire::cluster::Instance {
         instance_id: instance.about.id.to_string(),
         url: instance.about.url.clone(),
@@ -116,6 +134,7 @@ pub fn instance(instance: &Instance) -> wire::cluster::Instance {
         pid: instance.about.pid,
         version: instance.about.version.clone(),
         resources: instance.resources,
+        on_ring,
     }
 }
 

@@ -2,7 +2,7 @@
 //! the answer.
 
 use actix_web::{HttpRequest, HttpResponse, web};
-use actors::signers::{GrantRequest, RequestKey};
+use actors::signers::{GrantRequest, RequestKey, Signers};
 use domain::nonce::{OnExpiry, Outcome, PolicyPatch, Resolution, Settlement, Status};
 use domain::{HoldId, Nonce, SignerId, TxHash};
 use ledger::NonceFilter;
@@ -12,6 +12,7 @@ use wire::nonces as shape;
 
 use crate::extract::{self, Query};
 use crate::refusal::{self, Refusal};
+use crate::routing::Routed;
 use crate::shown;
 use crate::state::State;
 
@@ -37,8 +38,8 @@ pub async fn grant(request: HttpRequest, payload: web::Payload, state: Shared) -
     let signer = extract::signer(&request)?;
     Query::read(&request, &[])?;
     let key = extract::idempotency_key(request.headers())?;
-    let asked: shape::GrantRequest =
-        extract::optional_body(&request, payload, state.body_limits()).await?.unwrap_or_default();
+    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    let asked: shape::GrantRequest = extract::optional_object(&request, &body)?.unwrap_or_default();
     let count = asked.count.unwrap_or(1);
     let key = key.map(|key| RequestKey { key, body_hash: grant_hash(count, asked.hold_ms) });
     let wish = GrantRequest {
@@ -46,9 +47,10 @@ pub async fn grant(request: HttpRequest, payload: web::Payload, state: Shared) -
         hold_ms: asked.hold_ms,
         key,
     };
-    match state.call(state.services.signers.grant(&signer, wish)).await {
-        Ok(granted) => Ok(HttpResponse::Created().json(shown::grants(&signer, &granted))),
-        Err(refusal) => Err(state.refusal(refusal).await),
+    let serve = async |owners: &Signers| owners.grant(&signer, wish.clone()).await;
+    match state.to_owner(&request, body, &signer, serve).await? {
+        Routed::Here(granted) => Ok(HttpResponse::Created().json(shown::grants(&signer, &granted))),
+        Routed::There(answer) => Ok(answer),
     }
 }
 
@@ -70,7 +72,8 @@ fn grant_hash(count: u64, hold_ms: Option<u64>) -> [u8; 32] {
 pub async fn settle(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
     let signer = extract::signer(&request)?;
     Query::read(&request, &[])?;
-    let asked: shape::SettlementsRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    let asked: shape::SettlementsRequest = extract::object(&request, &body)?;
     let settlements = asked
         .settlements
         .into_iter()
@@ -80,9 +83,10 @@ pub async fn settle(request: HttpRequest, payload: web::Payload, state: Shared) 
         })
         .collect::<Result<Vec<_>, _>>()?;
     let nonces: Vec<Nonce> = settlements.iter().map(|settlement| settlement.nonce).collect();
-    let answers = match state.call(state.services.signers.settle(&signer, settlements)).await {
-        Ok(answers) => answers,
-        Err(refusal) => return Err(state.refusal(refusal).await),
+    let serve = async |owners: &Signers| owners.settle(&signer, settlements.clone()).await;
+    let answers = match state.to_owner(&request, body, &signer, serve).await? {
+        Routed::Here(answers) => answers,
+        Routed::There(answer) => return Ok(answer),
     };
     if answers.len() != nonces.len() {
         tracing::error!(asked = nonces.len(), answered = answers.len(), "settlements without an answer");
@@ -130,9 +134,11 @@ fn tx_hash(text: Option<&str>) -> Result<Option<TxHash>, String> {
 pub async fn consume(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
     let (signer, nonce) = (extract::signer(&request)?, extract::nonce(&request)?);
     Query::read(&request, &[])?;
-    let asked: shape::ConsumeRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    let asked: shape::ConsumeRequest = extract::object(&request, &body)?;
     let tx_hash = tx_hash(asked.tx_hash.as_deref()).map_err(Refusal::invalid)?;
-    settle_one(&state, &signer, nonce, &asked.hold, Outcome::Consumed(tx_hash)).await
+    settle_one(&request, body, &state, &signer, settlement_of(nonce, &asked.hold, Outcome::Consumed(tx_hash)))
+        .await
 }
 
 /// Gives a nonce back
@@ -147,19 +153,31 @@ pub async fn consume(request: HttpRequest, payload: web::Payload, state: Shared)
 pub async fn release(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
     let (signer, nonce) = (extract::signer(&request)?, extract::nonce(&request)?);
     Query::read(&request, &[])?;
-    let asked: shape::ReleaseRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    let asked: shape::ReleaseRequest = extract::object(&request, &body)?;
     let outcome = match asked.outcome {
         shape::ReleaseOutcome::NeverSent => Outcome::NeverSent,
         shape::ReleaseOutcome::Unknown => Outcome::Unknown,
     };
-    settle_one(&state, &signer, nonce, &asked.hold, outcome).await
+    settle_one(&request, body, &state, &signer, settlement_of(nonce, &asked.hold, outcome)).await
 }
 
-async fn settle_one(state: &State, signer: &SignerId, nonce: Nonce, hold: &str, outcome: Outcome) -> Answer {
-    let settlement = Settlement { nonce, hold: HoldId::parse(hold), outcome };
-    let answers = match state.call(state.services.signers.settle(signer, vec![settlement])).await {
-        Ok(answers) => answers,
-        Err(refusal) => return Err(state.refusal(refusal).await),
+fn settlement_of(nonce: Nonce, hold: &str, outcome: Outcome) -> Settlement {
+    Settlement { nonce, hold: HoldId::parse(hold), outcome }
+}
+
+async fn settle_one(
+    request: &HttpRequest,
+    body: Vec<u8>,
+    state: &State,
+    signer: &SignerId,
+    settlement: Settlement,
+) -> Answer {
+    let nonce = settlement.nonce;
+    let serve = async |owners: &Signers| owners.settle(signer, vec![settlement.clone()]).await;
+    let answers = match state.to_owner(request, body, signer, serve).await? {
+        Routed::Here(answers) => answers,
+        Routed::There(answer) => return Ok(answer),
     };
     match answers.as_slice() {
         [Ok(status)] => Ok(nonce_answer(signer, nonce, *status)),
@@ -195,7 +213,8 @@ fn nonce_answer(signer: &SignerId, nonce: Nonce, status: Status) -> HttpResponse
 pub async fn resolve(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
     let (signer, nonce) = (extract::signer(&request)?, extract::nonce(&request)?);
     Query::read(&request, &[])?;
-    let asked: shape::ResolveRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    let asked: shape::ResolveRequest = extract::object(&request, &body)?;
     let resolution = match asked.outcome {
         shape::Resolution::Consumed => {
             Resolution::Consumed(tx_hash(asked.tx_hash.as_deref()).map_err(Refusal::invalid)?)
@@ -209,9 +228,10 @@ pub async fn resolve(request: HttpRequest, payload: web::Payload, state: Shared)
         Some(None) => return Err(state.refusal(actors::signers::Refusal::StaleHold).await),
         named => named.flatten(),
     };
-    match state.call(state.services.signers.resolve(&signer, nonce, hold, resolution)).await {
-        Ok(status) => Ok(nonce_answer(&signer, nonce, status)),
-        Err(refusal) => Err(state.refusal(refusal).await),
+    let serve = async |owners: &Signers| owners.resolve(&signer, nonce, hold, resolution.clone()).await;
+    match state.to_owner(&request, body, &signer, serve).await? {
+        Routed::Here(status) => Ok(nonce_answer(&signer, nonce, status)),
+        Routed::There(answer) => Ok(answer),
     }
 }
 
@@ -228,7 +248,8 @@ pub async fn resolve(request: HttpRequest, payload: web::Payload, state: Shared)
 pub async fn set_policy(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
     let signer = extract::signer(&request)?;
     Query::read(&request, &[])?;
-    let asked: shape::PolicyRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    let asked: shape::PolicyRequest = extract::object(&request, &body)?;
     let patch = PolicyPatch {
         first_nonce: asked.first_nonce.map(Nonce::new).transpose()?,
         hold_ms: asked.hold_ms.map(domain::nonce::check_hold_ms).transpose()?,
@@ -242,10 +263,11 @@ pub async fn set_policy(request: HttpRequest, payload: web::Payload, state: Shar
             None => None,
         },
     };
-    match state.call(state.services.signers.set_policy(&signer, patch)).await {
-        Ok(policy) => Ok(HttpResponse::Ok()
+    let serve = async |owners: &Signers| owners.set_policy(&signer, patch.clone()).await;
+    match state.to_owner(&request, body, &signer, serve).await? {
+        Routed::Here(policy) => Ok(HttpResponse::Ok()
             .json(shape::PolicyAnswer { signer: signer.to_string(), policy: shown::policy(&policy) })),
-        Err(refusal) => Err(state.refusal(refusal).await),
+        Routed::There(answer) => Ok(answer),
     }
 }
 
@@ -260,7 +282,7 @@ pub async fn set_policy(request: HttpRequest, payload: web::Payload, state: Shar
 pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     let signer = extract::signer(&request)?;
     Query::read(&request, &[])?;
-    let record = state.read(state.services.ledger.signer(&signer)).await?;
+    let record = state.read(state.ledger.signer(&signer)).await?;
     record.map_or_else(|| Err(unknown_signer()), |record| Ok(HttpResponse::Ok().json(shown::signer(&record))))
 }
 
@@ -282,7 +304,7 @@ fn unknown_signer() -> Refusal {
 pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(&request, &["cursor", "limit"])?;
     let (limit, after) = (query.limit()?, query.cursor("s", |text| SignerId::parse(text).ok())?);
-    let records = state.read(state.services.ledger.signers(after.as_ref(), limit + 1)).await?;
+    let records = state.read(state.ledger.signers(after.as_ref(), limit + 1)).await?;
     let page = extract::page("s", records, limit, |record| record.signer.to_string(), shown::signer);
     Ok(HttpResponse::Ok().json(page))
 }
@@ -310,9 +332,9 @@ pub async fn nonces(request: HttpRequest, state: Shared) -> Answer {
         after: query.cursor("n", extract::cursor_nonce)?,
         limit: limit + 1,
     };
-    let records = state.read(state.services.ledger.nonces(&filter)).await?;
+    let records = state.read(state.ledger.nonces(&filter)).await?;
     if records.is_empty() {
-        let known = state.read(state.services.ledger.signer(&signer)).await?;
+        let known = state.read(state.ledger.signer(&signer)).await?;
         known.ok_or_else(unknown_signer)?;
     }
     let page = extract::page("n", records, limit, |record| record.row.nonce.to_string(), shown::nonce);

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use domain::InstanceId;
 use tokio::runtime;
 use tokio::sync::Notify;
@@ -16,11 +17,15 @@ use crate::extract::BodyLimits;
 use crate::housekeeping::LedgerCheck;
 use crate::limits::{OWNER_URL_TIMEOUT, OWNER_URLS_MAX};
 use crate::refusal::Refusal;
-use crate::server::{Services, Settings};
+use crate::routing::Routing;
+use crate::server::{Incarnation, Services, Settings};
 
 /// Shared by all threads that serve HTTP.
 pub struct State {
-    pub services: Services,
+    pub ledger: ledger::Handle,
+    pub metrics: metrics_exporter_prometheus::PrometheusHandle,
+    pub routing: Routing,
+    incarnation: ArcSwap<Incarnation>,
     pub settings: Settings,
     pub traffic: Traffic,
     pub ledger_check: LedgerCheck,
@@ -30,14 +35,28 @@ pub struct State {
 
 impl State {
     pub fn new(services: Services, settings: Settings, runtime: runtime::Handle) -> Self {
+        let Services { incarnation, ledger, metrics, peers } = services;
         Self {
-            services,
+            ledger,
+            metrics,
+            routing: Routing::new(peers),
+            incarnation: ArcSwap::from_pointee(incarnation),
             settings,
             traffic: Traffic::default(),
             ledger_check: LedgerCheck::default(),
             runtime,
             owner_urls: Mutex::default(),
         }
+    }
+
+    /// As whom this process serves now. Ask once per request.
+    pub fn incarnation(&self) -> Arc<Incarnation> {
+        self.incarnation.load_full()
+    }
+
+    /// From now on it serves as this one.
+    pub fn reincarnate(&self, incarnation: Incarnation) {
+        self.incarnation.store(Arc::new(incarnation));
     }
 
     /// Calls a service. The threads that serve HTTP have runtimes of their own, which end with the
@@ -91,11 +110,11 @@ impl State {
     }
 
     /// An incarnation's address never changes, so it is asked for once.
-    async fn owner_url(&self, owner: &InstanceId) -> Option<String> {
+    pub async fn owner_url(&self, owner: &InstanceId) -> Option<String> {
         if let Some(url) = self.lock_owner_urls().get(owner) {
             return Some(url.clone());
         }
-        let answer = self.ask(OWNER_URL_TIMEOUT, self.services.ledger.instance_url(owner)).await?;
+        let answer = self.ask(OWNER_URL_TIMEOUT, self.ledger.instance_url(owner)).await?;
         let url = answer.ok()??;
         let mut known = self.lock_owner_urls();
         if known.len() >= OWNER_URLS_MAX {

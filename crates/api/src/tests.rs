@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::runtime;
 
 use crate::auth::{Auth, Scope};
-use crate::server::{Server, Services, Settings, app};
+use crate::server::{Incarnation, Server, Services, Settings, app};
 use crate::state::State;
 
 async fn services(dir: &TempDir) -> Services {
@@ -29,7 +29,6 @@ async fn services(dir: &TempDir) -> Services {
     let ledger = ledger::open(&options).await.unwrap();
     let id = InstanceId::parse("test-1").unwrap();
     let limits = actors::signers::Limits {
-        mode: actors::signers::Mode::Basic,
         idle: Duration::from_secs(1),
         lease: Duration::from_secs(15),
         hold_ms: 60_000,
@@ -39,16 +38,14 @@ async fn services(dir: &TempDir) -> Services {
         queue_max: 100,
         in_flight_max: 1_000,
     };
+    let identity = cluster::Identity { id: id.clone(), url: "http://127.0.0.1:1".to_owned() };
+    let outlook = cluster::Outlook::alone(&identity, domain::Mode::Basic);
+    let standing = cluster::Standing::alone();
+    let signers = actors::signers::Signers::start(Arc::clone(&ledger), id, standing, outlook.clone(), limits);
     Services {
-        signers: actors::signers::Signers::start(
-            Arc::clone(&ledger),
-            id.clone(),
-            cluster::Standing::alone(),
-            limits,
-        ),
+        incarnation: Incarnation { identity, outlook, signers },
         ledger,
-        identity: cluster::Identity { id, url: "http://127.0.0.1:1".to_owned() },
-        mode: "basic",
+        peers: client::Peers::new(false).unwrap(),
         metrics: metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder().handle(),
     }
 }

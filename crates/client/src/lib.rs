@@ -30,18 +30,25 @@
 //! the call: after [`Error::Lost`] of a grant the nonces may be held by nobody, until their hold runs
 //! out. A caller that outlives its own crashes gives keys of its own.
 //!
+//! **Routes.** The library learns from the answers where the instances are, and asks the owner of a signer
+//! straight. Where that does not work it asks the URLs that it was given; any instance brings a request to its
+//! owner.
+//!
 //! **TLS.** `https://` works with rustls (ring) and the system's certificates.
 
 mod error;
 mod nonces;
 mod observe;
+mod peer;
 mod retry;
+mod routes;
 mod tls;
 mod transport;
 
 pub use error::{Error, Result};
 pub use nonces::Granted;
 pub use observe::{LeaseQuery, NonceQuery, Page};
+pub use peer::{Passed, PassedBack, Peers};
 pub use retry::Retry;
 pub use transport::Client;
 pub use wire;

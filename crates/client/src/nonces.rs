@@ -46,7 +46,7 @@ impl Client {
             }
         };
         let path = ["v1", "signers", signer, "nonces"];
-        let mut call = Call::with_body(Method::POST, &path, request);
+        let mut call = Call::about(signer, Method::POST, &path, request);
         call.idempotency_key = Some(key);
         let answer = self.call(&call).await?;
         Ok(Granted { answer: answer.body, sent_at: answer.sent_at })
@@ -62,7 +62,7 @@ impl Client {
         let request = SettlementsRequest { settlements };
         let path = ["v1", "signers", signer, "settlements"];
         let answer =
-            self.call::<_, SettlementsAnswer>(&Call::with_body(Method::POST, &path, &request)).await?;
+            self.call::<_, SettlementsAnswer>(&Call::about(signer, Method::POST, &path, &request)).await?;
         let results = answer.body.results;
         if results.len() != asked {
             return Err(self.strange(format!("{} answers to {asked} settlements", results.len())));
@@ -100,7 +100,7 @@ impl Client {
     /// [`crate::Error`].
     pub async fn set_policy(&self, signer: &str, request: &PolicyRequest) -> Result<PolicyAnswer> {
         let path = ["v1", "signers", signer, "policy"];
-        Ok(self.call(&Call::with_body(Method::PUT, &path, request)).await?.body)
+        Ok(self.call(&Call::about(signer, Method::PUT, &path, request)).await?.body)
     }
 
     async fn act<B: serde::Serialize>(
@@ -112,6 +112,6 @@ impl Client {
     ) -> Result<NonceAnswer> {
         let nonce = nonce.to_string();
         let path = ["v1", "signers", signer, "nonces", &nonce, verb];
-        Ok(self.call(&Call::with_body(Method::POST, &path, request)).await?.body)
+        Ok(self.call(&Call::about(signer, Method::POST, &path, request)).await?.body)
     }
 }

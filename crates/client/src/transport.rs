@@ -14,10 +14,13 @@ use serde::de::DeserializeOwned;
 use wire::{Code, Problem};
 
 use crate::error::root_cause;
+use crate::routes::Routes;
 use crate::{Error, Result, Retry, tls};
 
 /// Largest answer that is read, in bytes. A page of 1,000 items stays far below it.
-const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+pub(crate) const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How long an instance may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest `Retry-After` that is believed, in seconds.
 const RETRY_AFTER_S_MAX: u64 = 3_600;
 
@@ -28,6 +31,8 @@ pub struct Client {
     bases: Arc<[Url]>,
     /// Which of `bases` the next request goes to.
     current: Arc<AtomicUsize>,
+    /// Where signers are, as far as is known; `None` where that is not asked.
+    routes: Option<Routes>,
     retry: Retry,
 }
 
@@ -39,19 +44,22 @@ pub(crate) struct Call<'a, B> {
     pub(crate) query: &'a [(&'static str, String)],
     pub(crate) body: Option<&'a B>,
     pub(crate) idempotency_key: Option<&'a str>,
+    /// The signer whose owner is to do it.
+    pub(crate) signer: Option<&'a str>,
 }
 
 impl<'a> Call<'a, ()> {
     /// A read.
     pub(crate) fn get(path: &'a [&'a str], query: &'a [(&'static str, String)]) -> Self {
-        Self { method: Method::GET, path, query, body: None, idempotency_key: None }
+        Self { method: Method::GET, path, query, body: None, idempotency_key: None, signer: None }
     }
 }
 
 impl<'a, B> Call<'a, B> {
-    /// A write with a body.
-    pub(crate) fn with_body(method: Method, path: &'a [&'a str], body: &'a B) -> Self {
-        Self { method, path, query: &[], body: Some(body), idempotency_key: None }
+    /// A write about a signer.
+    pub(crate) fn about(signer: &'a str, method: Method, path: &'a [&'a str], body: &'a B) -> Self {
+        let signer = Some(signer);
+        Self { method, path, query: &[], body: Some(body), idempotency_key: None, signer }
     }
 }
 
@@ -87,6 +95,7 @@ impl Client {
             .user_agent(concat!("fencepost-client/", env!("CARGO_PKG_VERSION")))
             // A redirect would carry the token wherever it points.
             .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(CONNECT_TIMEOUT)
             // The loop below decides about repeating; the library's own would escape its bounds.
             .retry(reqwest::retry::never())
             .build()
@@ -95,6 +104,7 @@ impl Client {
             http,
             bases: bases.into(),
             current: Arc::new(AtomicUsize::new(0)),
+            routes: Some(Routes::default()),
             retry: Retry::default(),
         })
     }
@@ -103,6 +113,15 @@ impl Client {
     #[must_use]
     pub fn with_retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
+        self
+    }
+
+    /// The same client asking its own URLs only. Usually it learns from the daemon where the instances are,
+    /// and asks the owner of a signer straight; where clients cannot reach the instances at the addresses that
+    /// these advertise, that costs an attempt each time.
+    #[must_use]
+    pub fn without_ring(mut self) -> Self {
+        self.routes = None;
         self
     }
 
@@ -122,7 +141,9 @@ impl Client {
             let at = self.current.load(Ordering::Relaxed);
             let sent_at = Instant::now();
             let limit = left.min(self.retry.attempt_max);
-            let mut failure = match self.attempt(&self.bases[at], call, &request_id, limit).await {
+            let straight = self.owner(call.signer);
+            let asked = straight.as_ref().unwrap_or(&self.bases[at]);
+            let mut failure = match self.attempt(asked, call, &request_id, limit).await {
                 Ok(body) => return Ok(Answer { body, sent_at }),
                 Err(failure) => failure,
             };
@@ -136,6 +157,13 @@ impl Client {
             }
             if !failure.error.is_retryable() || attempt >= self.retry.attempts_max {
                 return Err(failure.error);
+            }
+            if let (Some(routes), Some(url), true) = (&self.routes, &straight, failure.elsewhere) {
+                // Back to the URLs that were given; whoever is there knows better.
+                routes.avoid(url);
+                if started.elapsed() < self.retry.total_max {
+                    continue;
+                }
             }
             let moved = failure.elsewhere && self.rotate(at);
             unreachable_in_a_row = if failure.elsewhere { unreachable_in_a_row + 1 } else { 0 };
@@ -151,6 +179,29 @@ impl Client {
             }
             tokio::time::sleep(pause).await;
         }
+    }
+
+    /// Where to ask about a signer, if that is known.
+    fn owner(&self, signer: Option<&str>) -> Option<Url> {
+        self.routes.as_ref()?.owner(signer?).filter(|url| self.may_ask(url))
+    }
+
+    /// Looks at the ring in the background, if an answer says that it has changed.
+    fn note_ring(&self, base: &Url, response: &Response) {
+        let version =
+            response.headers().get(wire::RING_VERSION).and_then(|value| value.to_str().ok()?.parse().ok());
+        let looking =
+            self.routes.as_ref().zip(version).and_then(|(routes, version)| routes.is_outdated(version));
+        let Some(looking) = looking else { return };
+        let (client, base) = (self.clone(), base.clone());
+        tokio::spawn(async move {
+            let id = uuid::Uuid::new_v4().to_string();
+            let call = Call::get(&["v1", "cluster"], &[]);
+            // Whoever fails to look leaves it to the next answer.
+            if let Ok(cluster) = client.attempt(&base, &call, &id, client.retry.attempt_max).await {
+                looking.found(cluster);
+            }
+        });
     }
 
     /// An answer that can be read and cannot be right.
@@ -194,10 +245,14 @@ impl Client {
         if let Some(key) = call.idempotency_key {
             request = request.header("Idempotency-Key", key);
         }
-        let mut response = request.send().await.map_err(|error| Failure::of_sending(base, error))?;
+        let mut response =
+            request.send().await.map_err(|error| Failure::unanswered(of_sending(base, error)))?;
         let status = response.status();
         let hint = retry_after(&response);
-        let body = read(&mut response).await.map_err(|error| Failure::of_reading(base, error))?;
+        if call.signer.is_some() {
+            self.note_ring(base, &response);
+        }
+        let body = read(&mut response).await.map_err(|error| Failure::unanswered(of_reading(base, error)))?;
         let Some(body) = body else {
             let reason = format!("it is longer than {ANSWER_BYTES_MAX} bytes");
             return Err(Failure::unexpected(base, status.as_u16(), reason, hint));
@@ -234,28 +289,9 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    fn of_sending(base: &Url, source: reqwest::Error) -> Self {
-        let (url, reason) = (shown(base), root_cause(&source));
-        let error = if source.is_builder() {
-            Error::Unusable(reason)
-        } else if source.is_connect() {
-            Error::Unreachable { url, reason, source: source.into() }
-        } else if source.is_timeout() {
-            Error::Lost { url, reason: "no answer in time".to_owned(), source: Some(source.into()) }
-        } else {
-            Error::Lost { url, reason, source: Some(source.into()) }
-        };
+    /// No answer came. Another instance may be there.
+    const fn unanswered(error: Error) -> Self {
         Self { error, hint: None, elsewhere: true, owner: None }
-    }
-
-    fn of_reading(base: &Url, source: reqwest::Error) -> Self {
-        let reason = root_cause(&source);
-        Self {
-            error: Error::Lost { url: shown(base), reason, source: Some(source.into()) },
-            hint: None,
-            elsewhere: true,
-            owner: None,
-        }
     }
 
     fn unexpected(base: &Url, status: u16, reason: String, hint: Option<Duration>) -> Self {
@@ -282,7 +318,27 @@ impl Failure {
     }
 }
 
-fn base(text: &str) -> Result<Url> {
+/// What a request that could not be sent, or had no answer, means.
+pub(crate) fn of_sending(base: &Url, source: reqwest::Error) -> Error {
+    let (url, reason) = (shown(base), root_cause(&source));
+    if source.is_builder() {
+        Error::Unusable(reason)
+    } else if source.is_connect() {
+        Error::Unreachable { url, reason, source: source.into() }
+    } else if source.is_timeout() {
+        Error::Lost { url, reason: "no answer in time".to_owned(), source: Some(source.into()) }
+    } else {
+        Error::Lost { url, reason, source: Some(source.into()) }
+    }
+}
+
+/// What an answer that broke off means.
+pub(crate) fn of_reading(base: &Url, source: reqwest::Error) -> Error {
+    let reason = root_cause(&source);
+    Error::Lost { url: shown(base), reason, source: Some(source.into()) }
+}
+
+pub(crate) fn base(text: &str) -> Result<Url> {
     let url = Url::parse(text).map_err(|error| {
         Error::Unusable(format!("{text:?} is no URL such as http://127.0.0.1:7070: {error}"))
     })?;
@@ -301,7 +357,7 @@ fn base(text: &str) -> Result<Url> {
 }
 
 /// A base URL as it was given, without the slash that parsing adds.
-fn shown(base: &Url) -> String {
+pub(crate) fn shown(base: &Url) -> String {
     base.as_str().trim_end_matches('/').to_owned()
 }
 
@@ -325,7 +381,7 @@ fn retry_after(response: &Response) -> Option<Duration> {
 }
 
 /// The whole body; `None` when it is longer than [`ANSWER_BYTES_MAX`].
-async fn read(response: &mut Response) -> reqwest::Result<Option<Vec<u8>>> {
+pub(crate) async fn read(response: &mut Response) -> reqwest::Result<Option<Vec<u8>>> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
         if body.len() + chunk.len() > ANSWER_BYTES_MAX {

@@ -162,12 +162,14 @@ impl Default for Basic {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkerQueue {
+    /// `forward` or `redirect`.
+    pub on_misroute: String,
     pub idle_ms: u64,
 }
 
 impl Default for WorkerQueue {
     fn default() -> Self {
-        Self { idle_ms: l::IDLE_MS_DEFAULT }
+        Self { on_misroute: l::ON_MISROUTE_DEFAULT.to_owned(), idle_ms: l::IDLE_MS_DEFAULT }
     }
 }
 

@@ -3,14 +3,14 @@
 //! What must never live here: a decision about a key's work. Read [`Daemon::start`] and
 //! [`Daemon::stop`] as a table of contents.
 
+mod life;
 mod place;
 mod signals;
 
 use std::io::Write;
 use std::time::Duration;
 
-use actors::signers::{Limits, Mode, Signers, Upkeep, UpkeepSettings};
-use cluster::{Identity, Membership, Process, Standing};
+use actors::signers::{Limits, UpkeepSettings};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -19,6 +19,8 @@ use crate::cli::Serve;
 use crate::config::{Config, Loaded, redact};
 use crate::exit::{Exit, Failure};
 use crate::logging;
+use life::Life;
+use place::Place;
 use signals::Signals;
 
 /// Upper edges of the buckets of every histogram of seconds.
@@ -62,20 +64,33 @@ async fn live(loaded: &Loaded) -> Result<(), Failure> {
         }
         started = Daemon::start(loaded) => started?,
     };
-    daemon.announce(&loaded.config);
-    let broken = tokio::select! {
-        signal = signals.next() => {
-            tracing::info!(%signal, drain_timeout_ms = loaded.config.server.drain_timeout_ms, "stopping: no new work");
-            None
+    daemon.announce();
+    let broken = loop {
+        tokio::select! {
+            signal = signals.next() => {
+                let drain_timeout_ms = loaded.config.server.drain_timeout_ms;
+                tracing::info!(%signal, drain_timeout_ms, "stopping: no new work");
+                break None;
+            }
+            () = daemon.life.membership.lost() => {}
+            ended = &mut daemon.serving => break Some(match ended {
+                Ok(Ok(())) => "the HTTP server ended by itself".to_owned(),
+                Ok(Err(error)) => format!("the HTTP server broke down: {error}"),
+                Err(error) => format!("the HTTP server died: {error}"),
+            }),
         }
-        () = daemon.membership.forgotten() => {
-            Some("this incarnation was away for so long that the others forgot it; start it anew".to_owned())
+        // Others found this incarnation dead. Nothing of it counts any more; the process goes on as another.
+        tokio::select! {
+            signal = signals.next() => {
+                tracing::info!(%signal, "stopping, while beginning anew");
+                break None;
+            }
+            begun = daemon.begin_anew(&loaded.config) => {
+                if let Err(failure) = begun {
+                    break Some(format!("it could not begin anew: {}", failure.message));
+                }
+            }
         }
-        ended = &mut daemon.serving => Some(match ended {
-            Ok(Ok(())) => "the HTTP server ended by itself".to_owned(),
-            Ok(Err(error)) => format!("the HTTP server broke down: {error}"),
-            Err(error) => format!("the HTTP server died: {error}"),
-        }),
     };
     signals.second_ends_at_once();
     daemon.stop(Duration::from_millis(loaded.config.server.drain_timeout_ms)).await;
@@ -88,11 +103,8 @@ async fn live(loaded: &Loaded) -> Result<(), Failure> {
 /// Everything that runs.
 struct Daemon {
     ledger: ledger::Handle,
-    identity: Identity,
-    url: String,
-    membership: Membership,
-    signers: Signers,
-    upkeep: Upkeep,
+    place: Place,
+    life: Life,
     api: api::Handle,
     serving: JoinHandle<std::io::Result<()>>,
 }
@@ -105,52 +117,55 @@ impl Daemon {
         let metrics = start_metrics()?;
         let ledger = open_ledger(config).await?;
         let listener = place::listen(config)?;
-        let place = place::Place::of(config, &listener)?;
-        let identity = Identity::new(&place.node_name, place.advertise.clone())
-            .map_err(|invalid| Failure::new(Exit::Config, invalid))?;
-        let process =
-            Process { hostname: place.hostname, pid: std::process::id(), version: version().to_owned() };
-        let lease = Duration::from_millis(config.lease.instance_ms);
-        let patience = Duration::from_millis(config.ledger.connect_timeout_ms);
-        let membership = Membership::join(ledger.clone(), &identity, process, lease, patience).await?;
-        // A SQLite file has one process; its lock says more about life and death than any lease.
-        let standing = match ledger.kind() {
-            ledger::Kind::Sqlite => Standing::alone(),
-            ledger::Kind::Postgres => membership.standing(),
-        };
-        let signers = Signers::start(ledger.clone(), identity.id.clone(), standing, limits(config));
-        let upkeep = Upkeep::start(signers.clone(), upkeep(config));
-        let services = api::Services {
-            signers: signers.clone(),
-            ledger: ledger.clone(),
-            identity: identity.clone(),
-            mode: mode(config).as_str(),
-            metrics,
-        };
+        let place = Place::of(config, &listener)?;
+        let peers = client::Peers::new(place.advertise.starts_with("https:"))
+            .map_err(|error| Failure::new(Exit::Config, format!("server.advertise: {error}")))?;
+        let life = Life::begin(&ledger, config, &place).await?;
+        let services = api::Services { incarnation: life.shown(), ledger: ledger.clone(), peers, metrics };
         let server = api::Server::bind(listener, services, settings(config)).map_err(|error| {
             Failure::new(Exit::Software, format!("the HTTP server cannot start: {error}"))
         })?;
         let api = server.handle();
         let serving = tokio::spawn(server.run());
-        Ok(Self { ledger, identity, url: place.url, membership, signers, upkeep, api, serving })
+        Ok(Self { ledger, place, life, api, serving })
+    }
+
+    /// Goes on as another incarnation. Until that has joined, requests are refused as fenced.
+    async fn begin_anew(&mut self, config: &Config) -> Result<(), Failure> {
+        self.life.signers.end_at_once();
+        let life = loop {
+            match Life::begin(&self.ledger, config, &self.place).await {
+                Ok(life) => break life,
+                // The ledger may be away for longer than a start would wait.
+                Err(failure) if failure.exit == Exit::Unavailable => {
+                    tracing::warn!(failure = failure.message, "beginning anew waits for the ledger");
+                }
+                Err(failure) => return Err(failure),
+            }
+        };
+        tracing::warn!(before = %self.life.identity.id, instance = %life.identity.id, "begun anew under another id");
+        self.api.reincarnate(life.shown());
+        std::mem::replace(&mut self.life, life).abandon();
+        Ok(())
     }
 
     /// The one line on stdout that says it can be used.
-    fn announce(&self, config: &Config) {
-        let (url, id, ledger) = (&self.url, &self.identity.id, self.ledger.kind().as_str());
-        let line =
-            format!("fencepost ready on {url} instance={id} mode={} ledger={ledger} bus=none\n", config.mode);
+    fn announce(&self) {
+        let (url, id, ledger) = (&self.place.url, &self.life.identity.id, self.ledger.kind().as_str());
+        let mode = self.life.membership.outlook().view().modes().mode.as_str();
+        let line = format!("fencepost ready on {url} instance={id} mode={mode} ledger={ledger} bus=none\n");
         // Nobody may be reading; that is no reason not to serve.
         let mut out = std::io::stdout();
         let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
-        tracing::info!(%url, instance = %id, mode = %config.mode, ledger, version = version(), "ready");
+        tracing::info!(%url, instance = %id, mode, ledger, version = version(), "ready");
     }
 
     /// Takes the rooms apart: intake first, then the work under way, then the leases, and the ledger,
     /// which all of them write to, last. Past the time allowed, what is left is cut off: it was answered
     /// to nobody, and its leases run out by themselves.
     async fn stop(self, drain_timeout: Duration) {
-        let Self { ledger, membership, signers, upkeep, api, .. } = self;
+        let Self { ledger, life, api, .. } = self;
+        let (membership, signers, upkeep) = life.into_parts();
         let deadline = Instant::now() + drain_timeout;
         api.drain();
         let drained = timeout_at(deadline, async {
@@ -233,13 +248,8 @@ pub fn ledger_options(config: &Config) -> ledger::Options {
     }
 }
 
-fn mode(config: &Config) -> Mode {
-    Mode::ALL.into_iter().find(|mode| mode.as_str() == config.mode).expect("the mode is checked")
-}
-
 fn limits(config: &Config) -> Limits {
     Limits {
-        mode: mode(config),
         lease: Duration::from_millis(config.lease.signer_ms),
         hold_ms: config.nonce.hold_ms,
         lease_wait: Duration::from_millis(config.basic.lease_wait_ms),
@@ -266,6 +276,10 @@ fn settings(config: &Config) -> api::Settings {
     if server.workers > 0 {
         settings.workers = size(server.workers);
     }
+    settings.on_misroute = api::OnMisroute::ALL
+        .into_iter()
+        .find(|on_misroute| on_misroute.as_str() == config.worker_queue.on_misroute)
+        .expect("it is checked");
     settings.body_bytes_max = size(server.body_bytes_max);
     settings.connections_max = size(server.connections_max);
     settings.request_timeout = Duration::from_millis(server.request_timeout_ms);

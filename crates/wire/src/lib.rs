@@ -17,5 +17,11 @@ pub mod nonces;
 pub mod problem;
 mod strict;
 
+/// On a request that one instance sends on to another: the id of the one that sends. Such a request is
+/// served or refused, and never sent on.
+pub const FORWARDED_BY: &str = "x-fencepost-forwarded-by";
+/// On every answer of the API: `ring_version`, so that clients see when to look anew.
+pub const RING_VERSION: &str = "x-fencepost-ring";
+
 pub use list::List;
 pub use problem::{Code, Problem};

@@ -27,3 +27,8 @@ pub const REQUEST_ID_CHARS_MAX: usize = 128;
 pub const LIST_ITEMS_DEFAULT: u32 = 100;
 /// Most items of one page of a list.
 pub const LIST_ITEMS_MAX: u32 = 1_000;
+
+/// Signers that a canary may name.
+pub const CANARY_SIGNERS_MAX: usize = 1_000;
+/// The largest whole number that every JSON reader keeps exact: 2^53 − 1.
+pub const NUMBER_MAX: u64 = NONCE_MAX;

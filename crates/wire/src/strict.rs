@@ -168,6 +168,18 @@ pub fn objects<'de, const MAX: usize, T: Deserialize<'de>, D: Deserializer<'de>>
     from.deserialize_seq(Objects::<T, MAX>(PhantomData))
 }
 
+/// For fields with `#[serde(default)]`: a list of 1 to `MAX` texts; absent is `None`, and `null` is refused.
+pub fn present_texts<'de, const MAX: usize, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Vec<String>>, D::Error> {
+    let texts = Vec::<String>::deserialize(from)?;
+    if !(1..=MAX).contains(&texts.len()) {
+        let expected = format!("a list of 1 to {MAX} texts");
+        return Err(D::Error::invalid_length(texts.len(), &expected.as_str()));
+    }
+    Ok(Some(texts))
+}
+
 /// Reads one of a few words.
 pub struct Word<T: 'static>(pub &'static [(&'static str, T)]);
 

@@ -7,9 +7,11 @@
 
 mod bad_input;
 mod chain;
+mod cluster;
 mod commands;
 mod faults;
 mod idempotency;
+mod modes;
 mod restart;
 mod shutdown;
 mod startup;
@@ -37,9 +39,19 @@ struct Load {
 
 impl Load {
     fn start(clients: usize, urls: &[String]) -> Self {
-        let signers: Arc<[String]> = (0..4).map(|signer| format!("load-{signer}")).collect::<Vec<_>>().into();
-        let mut load = Self { history: Arc::default(), signers, stop: Arc::default(), callers: Vec::new() };
-        for number in 0..clients {
+        Self::with("load", 0, clients, urls, Arc::default())
+    }
+
+    /// More clients, with signers of their own, remembered in the same history.
+    fn beside(&self, name: &str, clients: usize, urls: &[String]) -> Self {
+        Self::with(name, self.callers.len(), clients, urls, Arc::clone(&self.history))
+    }
+
+    fn with(name: &str, first: usize, clients: usize, urls: &[String], history: Arc<History>) -> Self {
+        let signers: Arc<[String]> =
+            (0..4).map(|signer| format!("{name}-{signer}")).collect::<Vec<_>>().into();
+        let mut load = Self { history, signers, stop: Arc::default(), callers: Vec::new() };
+        for number in first..first + clients {
             let caller = Caller::new(number, 0, urls, &load.signers, Arc::clone(&load.history)).unwrap();
             load.callers.push(tokio::spawn(caller.run(Arc::clone(&load.stop))));
         }

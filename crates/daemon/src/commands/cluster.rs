@@ -26,7 +26,8 @@ pub async fn run(command: Cluster) -> Result<(), Failure> {
             ]
         });
         let headings = ["", "INSTANCE", "URL", "HOST", "PID", "VERSION", "LEASES", "STARTED"];
-        format!("mode {}; * answered\n", cluster.mode) + &shown::table(headings, rows)
+        format!("mode {}; ring {}; * answered\n", cluster.mode, cluster.ring_version)
+            + &shown::table(headings, rows)
     });
     Ok(())
 }

@@ -66,6 +66,7 @@ pub(super) fn allowed(key: &str) -> String {
     }
     match key {
         "mode" => l::MODES.join(" or "),
+        "worker_queue.on_misroute" => l::ON_MISROUTES.join(" or "),
         "server.listen" => {
             "an IP address and a port, such as 127.0.0.1:7070, [::1]:7070 or localhost:7070".to_owned()
         }
@@ -108,6 +109,8 @@ pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
         }
     };
     let server = &config.server;
+    let on_misroute = &config.worker_queue.on_misroute;
+    text("worker_queue.on_misroute", on_misroute, l::ON_MISROUTES.contains(&on_misroute.as_str()));
     text("mode", &config.mode, l::MODES.contains(&config.mode.as_str()));
     text("server.listen", &server.listen, server.listen_address().is_some());
     text(

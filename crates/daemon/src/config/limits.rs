@@ -8,9 +8,13 @@ pub use cluster::NODE_NAME_CHARS_MAX;
 use domain::limits::{HOLD_MS_DEFAULT, HOLD_MS_MAX, HOLD_MS_MIN};
 
 /// The mode when nobody says.
-pub const MODE_DEFAULT: &str = "basic";
+pub const MODE_DEFAULT: &str = "worker-queue";
 /// The modes there are.
 pub const MODES: [&str; 2] = ["basic", "worker-queue"];
+/// What becomes of a request that comes to an instance that does not own its key, when nobody says.
+pub const ON_MISROUTE_DEFAULT: &str = "forward";
+/// What may become of it.
+pub const ON_MISROUTES: [&str; 2] = ["forward", "redirect"];
 /// Where the daemon listens: this machine only.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7070";
 /// The embedded ledger.

@@ -1,0 +1,71 @@
+//! The mode over HTTP: how requests find their owner, decided for the whole cluster while it runs.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use domain::{Mode, Modes, Resource, ResourceKind};
+use wire::Code;
+use wire::cluster::{ModeRequest, ModeSetting};
+
+use crate::extract::{self, Query};
+use crate::refusal::Refusal;
+use crate::shown;
+use crate::state::State;
+
+/// Shows the mode
+///
+/// The ledger's truth; every instance follows within a second.
+#[utoipa::path(
+    get, path = "/v1/config/mode", tag = "leases and cluster", operation_id = "show_mode",
+    responses((status = 200, description = "The mode", body = ModeSetting)),
+)]
+pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
+    Query::read(&request, &[])?;
+    let modes = state.read(state.ledger.modes()).await?;
+    let modes = modes.unwrap_or_else(|| state.incarnation().outlook.view().modes().clone());
+    Ok(HttpResponse::Ok().json(shown::modes(&modes)))
+}
+
+/// Changes the mode
+///
+/// Names the version that it replaces; where that is no longer the newest, `conflict`. With `only` the named
+/// signers are in the mode and all others in the other one. Owners finish what they have begun.
+#[utoipa::path(
+    put, path = "/v1/config/mode", tag = "leases and cluster", operation_id = "change_mode",
+    request_body = ModeRequest,
+    responses((status = 200, description = "In force, with its new version", body = ModeSetting)),
+)]
+pub async fn replace(
+    request: HttpRequest,
+    payload: web::Payload,
+    state: web::Data<State>,
+) -> Result<HttpResponse, Refusal> {
+    Query::read(&request, &[])?;
+    let asked: ModeRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let modes = Modes {
+        version: asked.version,
+        mode: match asked.mode {
+            wire::cluster::Mode::Basic => Mode::Basic,
+            wire::cluster::Mode::WorkerQueue => Mode::WorkerQueue,
+        },
+        only: asked.only.map(|only| only.iter().map(|name| signer(name)).collect()).transpose()?,
+    };
+    match state.read(state.ledger.replace_modes(&modes)).await? {
+        Some(modes) => {
+            state.incarnation().outlook.adopt_modes(modes.clone());
+            Ok(HttpResponse::Ok().json(shown::modes(&modes)))
+        }
+        None => {
+            let detail = format!("version {} is not the newest; read the mode again", modes.version);
+            Err(Refusal::new(Code::Conflict, detail))
+        }
+    }
+}
+
+fn signer(name: &str) -> Result<Resource, Refusal> {
+    let resource = Resource::parse(name)?;
+    match resource.kind() {
+        ResourceKind::Signer => Ok(resource),
+        ResourceKind::Instance => {
+            Err(Refusal::invalid("only must name signers, such as signer:eip155:1:0xab"))
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The way of a request to the owner of its key. Whoever holds the live lease serves, whatever the ring
+//! says; a wrong route costs a hop, never correctness.
+//!
+//! A request that comes in is served here when the lease is here, or when this is where the ring puts the
+//! key; otherwise it is sent on, or its caller is told where to. Whoever is asked and does not own the key
+//! names who does, and that one is asked once. A request that was sent on is never sent on again.
+
+use std::time::Instant;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use actix_web::{HttpRequest, HttpResponse};
+use actors::signers::{self, Signers};
+use client::{Error, Passed, PassedBack, Peers};
+use cluster::{Member, Place};
+use dashmap::DashMap;
+use domain::{InstanceId, Mode, Resource, SignerId};
+use tokio::sync::Semaphore;
+use wire::{Code, FORWARDED_BY, Problem};
+
+use crate::limits::{FORWARD_SLACK, FORWARDS_MAX, HINT_AGE_MAX, HINTS_MAX};
+use crate::refusal::Refusal;
+use crate::request_id::X_REQUEST_ID_NAME;
+use crate::state::State;
+
+/// What becomes of a request that comes to an instance that does not own its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnMisroute {
+    /// It is sent on to the owner.
+    Forward,
+    /// It is answered with the owner's address.
+    Redirect,
+}
+
+impl OnMisroute {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Forward, Self::Redirect];
+
+    /// The name in the configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Redirect => "redirect",
+        }
+    }
+}
+
+/// What the routing keeps between requests.
+pub struct Routing {
+    peers: Peers,
+    places: Semaphore,
+    /// Who was found to own a signer that the ring puts elsewhere, and when.
+    hints: DashMap<SignerId, (Member, Instant)>,
+}
+
+impl Routing {
+    pub fn new(peers: Peers) -> Self {
+        Self { peers, places: Semaphore::new(FORWARDS_MAX), hints: DashMap::new() }
+    }
+
+    fn hint(&self, signer: &SignerId) -> Option<Member> {
+        let hint = self.hints.get(signer)?;
+        let (member, found) = hint.value();
+        (found.elapsed() < HINT_AGE_MAX).then(|| member.clone())
+    }
+
+    fn found(&self, signer: &SignerId, member: &Member) {
+        if self.hints.len() >= HINTS_MAX {
+            self.hints.clear();
+        }
+        self.hints.insert(signer.clone(), (member.clone(), Instant::now()));
+    }
+}
+
+/// Who served a request.
+pub enum Routed<T> {
+    /// This instance, with this result.
+    Here(T),
+    /// Another, with this answer.
+    There(HttpResponse),
+}
+
+/// What asking another instance came to.
+enum Asked {
+    /// Its answer, for the caller.
+    Answered(HttpResponse),
+    /// It does not own the key. This one does, as far as it knows; and that is what it answered.
+    NotOwner(Option<InstanceId>, HttpResponse),
+    /// It could not be reached, or is leaving: nothing was done.
+    Away,
+    /// Whether it did anything is not known.
+    Lost,
+}
+
+impl State {
+    /// Brings a request to the owner of a signer. `serve` asks this instance's own owners.
+    pub async fn to_owner<T>(
+        &self,
+        request: &HttpRequest,
+        body: Vec<u8>,
+        signer: &SignerId,
+        serve: impl AsyncFn(&Signers) -> Result<T, signers::Refusal>,
+    ) -> Result<Routed<T>, Refusal> {
+        let incarnation = self.incarnation();
+        let (signers, outlook) = (&incarnation.signers, &incarnation.outlook);
+        let resource = Resource::signer(signer);
+        let mut tries = 2;
+        let mut place = if request.headers().contains_key(FORWARDED_BY) {
+            // Sent on once, it is served or refused.
+            tries = 1;
+            Place::Here
+        } else if outlook.mode(&resource) == Mode::Basic || signers.owns(signer) {
+            Place::Here
+        } else {
+            self.routing.hint(signer).map_or_else(|| outlook.place(&resource), Place::There)
+        };
+        loop {
+            tries -= 1;
+            place = match place {
+                Place::Here => match self.call(serve(signers)).await {
+                    Ok(served) => return Ok(Routed::Here(served)),
+                    Err(signers::Refusal::NotOwner { owner, expires_in_ms }) => {
+                        let known = outlook.view().member(owner.as_str()).cloned();
+                        match known.filter(|member| tries > 0 && member.id != incarnation.identity.id) {
+                            Some(member) => Place::There(member),
+                            None => {
+                                let refusal = signers::Refusal::NotOwner { owner, expires_in_ms };
+                                return Err(self.refusal(refusal).await);
+                            }
+                        }
+                    }
+                    Err(refusal) => return Err(self.refusal(refusal).await),
+                },
+                Place::There(member) if self.settings.on_misroute == OnMisroute::Redirect => {
+                    metrics::counter!("fencepost_forward_total", "result" => "redirected").increment(1);
+                    return Err(redirect(&member));
+                }
+                Place::There(member) => match self.ask_there(request, &body, &member).await? {
+                    Asked::Answered(answer) => {
+                        if tries == 0 {
+                            self.routing.found(signer, &member);
+                        }
+                        return Ok(Routed::There(answer));
+                    }
+                    Asked::NotOwner(owner, answer) => {
+                        let known = owner.and_then(|owner| outlook.view().member(owner.as_str()).cloned());
+                        match known.filter(|_| tries > 0) {
+                            Some(owner) if owner.id == incarnation.identity.id => Place::Here,
+                            Some(owner) => Place::There(owner),
+                            None => return Ok(Routed::There(answer)),
+                        }
+                    }
+                    Asked::Away => {
+                        outlook.avoid(&member.id);
+                        if tries == 0 {
+                            return Err(redirect(&member));
+                        }
+                        outlook.place(&resource)
+                    }
+                    Asked::Lost => return Err(lost(&member)),
+                },
+            };
+        }
+    }
+
+    async fn ask_there(&self, request: &HttpRequest, body: &[u8], member: &Member) -> Result<Asked, Refusal> {
+        let Ok(_place) = self.routing.places.try_acquire() else {
+            metrics::counter!("fencepost_forward_total", "result" => "overloaded").increment(1);
+            return Err(Refusal::new(
+                Code::Overloaded,
+                "too many requests are being sent on to other instances",
+            ));
+        };
+        let incarnation = self.incarnation();
+        let passed = Passed {
+            method: request.method().to_string(),
+            path: request.uri().to_string(),
+            headers: passed_headers(request.headers(), &incarnation.identity.id),
+            body: body.to_vec(),
+        };
+        let timeout = self.settings.request_timeout + FORWARD_SLACK;
+        let answer = self.call(async {
+            let mut changes = incarnation.outlook.changes();
+            let mut passing = std::pin::pin!(self.routing.peers.pass(&member.url, passed, timeout));
+            loop {
+                tokio::select! {
+                    answer = &mut passing => return Some(answer),
+                    // An instance that died, or stands still, answers no more.
+                    Ok(()) = changes.changed() => {
+                        if incarnation.outlook.view().member(member.id.as_str()).is_none() {
+                            return None;
+                        }
+                    }
+                }
+            }
+        });
+        let (result, asked) = match answer.await {
+            Some(Ok(answer)) => read(answer),
+            Some(Err(Error::Unreachable { url, reason, .. })) => {
+                tracing::warn!(url, reason, "an owner could not be reached");
+                ("unreachable", Asked::Away)
+            }
+            Some(Err(error)) => {
+                tracing::warn!(%error, owner = %member.id, "a request that was sent on had no answer");
+                ("lost", Asked::Lost)
+            }
+            None => {
+                tracing::warn!(owner = %member.id, "an owner died with a request that was sent on");
+                ("lost", Asked::Lost)
+            }
+        };
+        metrics::counter!("fencepost_forward_total", "result" => result).increment(1);
+        Ok(asked)
+    }
+}
+
+/// What travels with a request that is sent on: who asks, what for, and under which names.
+fn passed_headers(headers: &HeaderMap, me: &InstanceId) -> Vec<(&'static str, Vec<u8>)> {
+    let names = ["authorization", "content-type", "idempotency-key", X_REQUEST_ID_NAME];
+    let passed = names.into_iter().filter_map(|name| Some((name, headers.get(name)?.as_bytes().to_vec())));
+    passed.chain([(FORWARDED_BY, me.as_str().as_bytes().to_vec())]).collect()
+}
+
+fn read(answer: PassedBack) -> (&'static str, Asked) {
+    let code = problem_of(&answer).and_then(|problem| Some((problem.known_code()?, problem)));
+    let (result, owner) = match code {
+        Some((Code::Draining, _)) => return ("draining", Asked::Away),
+        Some((Code::NotOwner, problem)) => ("not_owner", Some(problem.owner)),
+        _ => ("answered", None),
+    };
+    let Ok(status) = StatusCode::from_u16(answer.status) else { return ("lost", Asked::Lost) };
+    let mut response = HttpResponse::build(status);
+    if let Some(content_type) = answer.content_type {
+        response.insert_header((CONTENT_TYPE, content_type.as_slice()));
+    }
+    if let Some(retry_after) = answer.retry_after {
+        response.insert_header((RETRY_AFTER, retry_after.as_slice()));
+    }
+    let response = response.body(answer.body);
+    match owner {
+        Some(owner) => {
+            (result, Asked::NotOwner(owner.and_then(|owner| InstanceId::parse(&owner).ok()), response))
+        }
+        None => (result, Asked::Answered(response)),
+    }
+}
+
+/// Only refusals that say something about the way are looked into.
+fn problem_of(answer: &PassedBack) -> Option<Problem> {
+    if matches!(answer.status, 409 | 503) { serde_json::from_slice(&answer.body).ok() } else { None }
+}
+
+fn redirect(member: &Member) -> Refusal {
+    let detail = format!("the key belongs to {}; ask it at owner_url", member.id);
+    Refusal::new(Code::NotOwner, detail).with(|problem| {
+        problem.owner = Some(member.id.to_string());
+        problem.owner_url = Some(member.url.clone());
+    })
+}
+
+fn lost(member: &Member) -> Refusal {
+    let detail = format!(
+        "the owner, {}, was lost with the request. Whether anything was written is not known; send the same again \
+         (a grant under the same Idempotency-Key)",
+        member.id
+    );
+    Refusal::new(Code::LedgerUnavailable, detail)
+}

@@ -1,0 +1,105 @@
+//! Passing a request on, as it came, to the instance that owns its key, and its answer back, as it is.
+//!
+//! What must never live here: a second try. Whoever passes on knows whom else to ask, and whether the
+//! request may have been carried out already.
+
+use std::time::Duration;
+
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Method, Url};
+
+use crate::error::root_cause;
+use crate::transport::{self, ANSWER_BYTES_MAX};
+use crate::{Error, Result, tls};
+
+/// How long an instance may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a connection is kept without use; well below how long the other side keeps it.
+const IDLE_MAX: Duration = Duration::from_secs(20);
+
+/// Connections to other instances. Cheap to clone; clones share them.
+#[derive(Clone, Debug)]
+pub struct Peers {
+    http: reqwest::Client,
+}
+
+/// A request on its way to another instance.
+#[derive(Clone, Debug)]
+pub struct Passed {
+    /// Its method.
+    pub method: String,
+    /// Its path and query, as they came.
+    pub path: String,
+    /// Its headers, those that are to be passed on.
+    pub headers: Vec<(&'static str, Vec<u8>)>,
+    /// Its body.
+    pub body: Vec<u8>,
+}
+
+/// The other instance's answer.
+#[derive(Clone, Debug)]
+pub struct PassedBack {
+    /// The HTTP status.
+    pub status: u16,
+    /// `Content-Type`.
+    pub content_type: Option<Vec<u8>>,
+    /// `Retry-After`.
+    pub retry_after: Option<Vec<u8>>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Peers {
+    /// Makes ready. `secure` says whether instances are reached by `https://`.
+    ///
+    /// # Errors
+    /// [`Error::Unusable`] when TLS is wanted and cannot be set up.
+    pub fn new(secure: bool) -> Result<Self> {
+        let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls::settings(secure)?)
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(IDLE_MAX)
+            .no_proxy()
+            .build()
+            .map_err(|error| Error::Unusable(root_cause(&error)))?;
+        Ok(Self { http })
+    }
+
+    /// Passes a request on to the instance at `base`.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] when it was surely not carried out; [`Error::Lost`] when that is not known;
+    /// [`Error::Unexpected`] for an answer that is too long; [`Error::Unusable`] for a URL that is none.
+    pub async fn pass(&self, base: &str, request: Passed, timeout: Duration) -> Result<PassedBack> {
+        let base = transport::base(base)?;
+        let unusable = |what: &str| Error::Unusable(format!("{what} cannot be passed on"));
+        let url = Url::options()
+            .base_url(Some(&base))
+            .parse(&request.path)
+            .ok()
+            .filter(|url| url.origin() == base.origin())
+            .ok_or_else(|| unusable("the path"))?;
+        let method = Method::from_bytes(request.method.as_bytes()).map_err(|_| unusable("the method"))?;
+        let mut headers = HeaderMap::new();
+        for (name, value) in request.headers {
+            let value = HeaderValue::from_bytes(&value).map_err(|_| unusable(name))?;
+            headers.append(HeaderName::from_static(name), value);
+        }
+        let sent = self.http.request(method, url).headers(headers).body(request.body).timeout(timeout);
+        let mut response = sent.send().await.map_err(|error| transport::of_sending(&base, error))?;
+        let status = response.status().as_u16();
+        let header = |name: HeaderName| response.headers().get(name).map(|value| value.as_bytes().to_vec());
+        let content_type = header(reqwest::header::CONTENT_TYPE);
+        let retry_after = header(reqwest::header::RETRY_AFTER);
+        let body =
+            transport::read(&mut response).await.map_err(|error| transport::of_reading(&base, error))?;
+        let body = body.ok_or_else(|| Error::Unexpected {
+            url: transport::shown(&base),
+            status,
+            reason: format!("it is longer than {ANSWER_BYTES_MAX} bytes"),
+        })?;
+        Ok(PassedBack { status, content_type, retry_after, body })
+    }
+}

@@ -1,0 +1,77 @@
+//! One incarnation and what lives and ends with it: its proof of life, the owners of keys, their upkeep. When
+//! others have found it dead, the process goes on as another one.
+
+use std::time::Duration;
+
+use actors::signers::{Signers, Upkeep};
+use cluster::{Identity, Membership, Process, Standing, Terms};
+
+use super::place::Place;
+use super::{limits, upkeep, version};
+use crate::config::Config;
+use crate::exit::{Exit, Failure};
+
+/// One incarnation.
+pub struct Life {
+    pub identity: Identity,
+    pub membership: Membership,
+    pub signers: Signers,
+    upkeep: Upkeep,
+}
+
+impl Life {
+    /// Joins the cluster under a new id, and opens the owners' desks.
+    ///
+    /// # Errors
+    /// [`Exit::Config`] for a node name that cannot be part of an id; what the ledger said where it could not
+    /// be written within its time.
+    pub async fn begin(ledger: &ledger::Handle, config: &Config, place: &Place) -> Result<Self, Failure> {
+        let identity = Identity::new(&place.node_name, place.advertise.clone())
+            .map_err(|invalid| Failure::new(Exit::Config, invalid))?;
+        let process = Process {
+            hostname: place.hostname.clone(),
+            pid: std::process::id(),
+            version: version().to_owned(),
+        };
+        let terms = Terms {
+            lease: Duration::from_millis(config.lease.instance_ms),
+            first_mode: domain::Mode::parse(&config.mode).expect("the mode is checked"),
+            patience: Duration::from_millis(config.ledger.connect_timeout_ms),
+        };
+        let membership = Membership::join(ledger.clone(), &identity, process, terms).await?;
+        // A SQLite file has one process; its lock says more about life and death than any lease.
+        let standing = match ledger.kind() {
+            ledger::Kind::Sqlite => Standing::alone(),
+            ledger::Kind::Postgres => membership.standing(),
+        };
+        let (id, outlook) = (identity.id.clone(), membership.outlook());
+        let signers = Signers::start(ledger.clone(), id, standing, outlook, limits(config));
+        let upkeep = Upkeep::start(signers.clone(), upkeep(config));
+        Ok(Self { identity, membership, signers, upkeep })
+    }
+
+    /// As the API is to know it.
+    pub fn shown(&self) -> api::Incarnation {
+        api::Incarnation {
+            identity: self.identity.clone(),
+            outlook: self.membership.outlook(),
+            signers: self.signers.clone(),
+        }
+    }
+
+    /// Takes it apart for an orderly end.
+    pub fn into_parts(self) -> (Membership, Signers, Upkeep) {
+        (self.membership, self.signers, self.upkeep)
+    }
+
+    /// Others have found it dead: what it was doing ends now, in the background, and nothing of it is answered
+    /// with success.
+    pub fn abandon(self) {
+        let Self { membership, signers, upkeep, .. } = self;
+        tokio::spawn(async move {
+            signers.abandon().await;
+            upkeep.stop().await;
+            membership.leave().await;
+        });
+    }
+}

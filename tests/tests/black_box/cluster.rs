@@ -1,0 +1,226 @@
+//! Several instances as one: requests find their owner from anywhere, keys move when instances come and go,
+//! and one that was found dead comes back as another.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use loadtest::checker;
+use loadtest::fleet::Fleet;
+use loadtest::http::{Client, Reply};
+use loadtest::instance::Setup;
+use loadtest::process::Signal;
+use loadtest::servers::Database;
+use loadtest::tables;
+use serde_json::{Value, json};
+
+use crate::{Load, patient};
+
+/// How long a newcomer waits for its place on the ring, and a little more.
+const SETTLED: Duration = Duration::from_secs(20);
+const DRAIN: Duration = Duration::from_secs(30);
+
+async fn database() -> Database {
+    tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap()
+}
+
+async fn fleet(count: usize, shape: impl Fn(Setup) -> Setup) -> Fleet {
+    // Long enough that a busy machine kills nobody.
+    let steady = |setup: Setup| shape(setup.env("FENCEPOST__LEASE__INSTANCE_MS", "10000"));
+    let fleet = Fleet::on(database().await, "worker-queue", count, steady).await.unwrap();
+    all_on_ring(&patient(), fleet.urls(), count).await;
+    fleet
+}
+
+async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !so().await {
+        assert!(begun.elapsed() < SETTLED, "not within {SETTLED:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn shown(client: &Client, url: &str) -> Value {
+    client.get(&format!("{url}/v1/cluster")).await.unwrap()
+}
+
+fn on_ring(cluster: &Value) -> usize {
+    cluster["instances"].as_array().unwrap().iter().filter(|one| one["on_ring"] == true).count()
+}
+
+/// The instance that answered.
+fn itself(cluster: &Value) -> &Value {
+    cluster["instances"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["instance_id"] == cluster["instance"])
+        .unwrap()
+}
+
+/// Waits until everybody sees the same ring of so many.
+async fn all_on_ring(client: &Client, urls: &[String], count: usize) {
+    until("all see the same ring", async || {
+        let mut versions = BTreeSet::new();
+        for url in urls {
+            let cluster = shown(client, url).await;
+            if on_ring(&cluster) != count {
+                return false;
+            }
+            versions.insert(cluster["ring_version"].as_u64().unwrap());
+        }
+        versions.len() == 1
+    })
+    .await;
+}
+
+async fn grant(client: &Client, url: &str, signer: &str) -> Reply {
+    let url = format!("{url}/v1/signers/{signer}/nonces");
+    client.request("POST", &url, None, Some(&json!({}))).await.unwrap()
+}
+
+async fn owner(client: &Client, url: &str, signer: &str) -> Value {
+    client.get(&format!("{url}/v1/cluster/owner/signer:{signer}")).await.unwrap()
+}
+
+/// The sum of a counter's samples that have this text in their labels.
+async fn counted(client: &Client, url: &str, name: &str, label: &str) -> f64 {
+    let text = client.request("GET", &format!("{url}/metrics"), None, None).await.unwrap().text;
+    let samples = text.lines().filter(|line| line.starts_with(name) && line.contains(label));
+    samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_to_any_instance_reach_the_one_owner() {
+    let fleet = fleet(3, |setup| setup).await;
+    let client = patient();
+    let mut owners = BTreeSet::new();
+    for number in 0..12 {
+        let signer = format!("routed-{number}");
+        let placed = owner(&client, &fleet.urls()[0], &signer).await;
+        assert_eq!(placed["leased"], false);
+        for (nonce, url) in fleet.urls().iter().cycle().take(6).enumerate() {
+            let reply = grant(&client, url, &signer).await;
+            assert_eq!(reply.status, 201, "{}", reply.text);
+            assert_eq!(reply.body["grants"][0]["nonce"], nonce, "{}", reply.text);
+            assert_eq!(reply.body["owner"], placed["instance_id"], "{}", reply.text);
+            assert_eq!(reply.body["fencing_token"], 1, "the lease was acquired once: {}", reply.text);
+        }
+        for url in fleet.urls() {
+            let seen = owner(&client, url, &signer).await;
+            assert_eq!((&seen["instance_id"], &seen["url"]), (&placed["instance_id"], &placed["url"]));
+            assert_eq!(seen["leased"], true);
+        }
+        owners.insert(placed["instance_id"].as_str().unwrap().to_owned());
+    }
+    assert!(owners.len() > 1, "the keys are spread");
+    let mut forwarded = 0.0;
+    for url in fleet.urls() {
+        forwarded += counted(&client, url, "fencepost_forward_total", "answered").await;
+    }
+    assert_eq!(forwarded, 48.0, "two of three requests take a hop, and only one");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_was_sent_on_is_served_or_refused_and_never_sent_on() {
+    let fleet = fleet(2, |setup| setup).await;
+    let client = patient();
+    let placed = owner(&client, &fleet.urls()[0], "s").await["url"].clone();
+    let other = fleet.urls().iter().find(|url| placed != url.as_str()).unwrap();
+    let sent_on = async |url: &str| {
+        let http = loadtest::http::plain_http(Duration::from_secs(15)).unwrap();
+        let request =
+            http.post(format!("{url}/v1/signers/s/nonces")).header("x-fencepost-forwarded-by", "x-1");
+        let answer = request.header("x-request-id", "hop-1").send().await.unwrap();
+        assert_eq!(answer.headers()["x-request-id"], "hop-1");
+        (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
+    };
+    // Nobody has the lease: whoever is asked serves, though the ring says otherwise.
+    let (status, answer) = sent_on(other).await;
+    assert_eq!(status, 201, "{answer}");
+    // The key goes where it belongs, and then the other refuses and names the owner.
+    until("it was handed off", async || {
+        owner(&client, other, "s").await["instance_id"] != answer["owner"]
+            && grant(&client, placed.as_str().unwrap(), "s").await.status == 201
+    })
+    .await;
+    let (status, refused) = sent_on(other).await;
+    assert_eq!((status, &refused["code"]), (409, &json!("not_owner")), "{refused}");
+    assert_eq!(refused["owner_url"], placed, "{refused}");
+    assert!(refused["retry_after_ms"].is_u64(), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_requests_are_not_forwarded_they_are_told_the_owners_address() {
+    let fleet = fleet(2, |setup| setup.env("FENCEPOST__WORKER_QUEUE__ON_MISROUTE", "redirect")).await;
+    let client = patient();
+    let placed = owner(&client, &fleet.urls()[0], "s").await;
+    let other = fleet.urls().iter().find(|url| placed["url"] != url.as_str()).unwrap();
+    let reply = grant(&client, other, "s").await;
+    assert_eq!((reply.status, reply.code()), (409, "not_owner"), "{}", reply.text);
+    assert_eq!((&reply.body["owner"], &reply.body["owner_url"]), (&placed["instance_id"], &placed["url"]));
+    assert!(reply.retry_after.is_some(), "{}", reply.text);
+    assert_eq!(grant(&client, placed["url"].as_str().unwrap(), "s").await.status, 201);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_come_and_go_under_load_and_nothing_is_lost() {
+    let fleet = fleet(2, |setup| setup).await;
+    let client = patient();
+    let mut load = Load::start(8, fleet.urls());
+    load.successes(100).await;
+    let newcomer = Setup::in_mode("worker-queue").unwrap().database(fleet.database().url());
+    let mut newcomer = newcomer.start().await.unwrap();
+    let all: Vec<String> = fleet.urls().iter().cloned().chain([newcomer.url().to_owned()]).collect();
+    // Callers that come to a newcomer before it is on the ring, and to instances that see different rings.
+    let mut sprayed = load.beside("sprayed", 4, &all);
+    sprayed.successes(100).await;
+    all_on_ring(&client, &all, 3).await;
+    load.successes(200).await;
+    sprayed.stop().await;
+    newcomer.end_by(Signal::Terminate, DRAIN).await.unwrap();
+    all_on_ring(&client, fleet.urls(), 2).await;
+    load.successes(200).await;
+    load.stop().await;
+    let tables = tables::read(fleet.database(), &client, &fleet.urls()[0]).await.unwrap();
+    assert_eq!(checker::check(&load.history.records(), &[], &tables), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_was_found_dead_comes_back_as_another() {
+    let fleet = fleet(2, |setup| setup.env("FENCEPOST__LEASE__INSTANCE_MS", "1000")).await;
+    let client = patient();
+    let cluster = shown(&client, &fleet.urls()[0]).await;
+    let before = cluster["instance"].as_str().unwrap().to_owned();
+    let pid = itself(&cluster)["pid"].clone();
+    for number in 0..8 {
+        assert_eq!(grant(&client, &fleet.urls()[0], &format!("p-{number}")).await.status, 201);
+    }
+    fleet.instance(0).await.process().signal(Signal::Stop).unwrap();
+    let taken = format!("{}/v1/leases/instance:{before}", fleet.urls()[1]);
+    until("the survivor has taken its lease", async || {
+        client.get(&taken).await.unwrap()["owner"] != before.as_str()
+    })
+    .await;
+    // Its keys are served by the survivor long before their own leases run out.
+    for number in 0..8 {
+        let signer = format!("p-{number}");
+        until("the survivor serves its keys", async || {
+            grant(&client, &fleet.urls()[1], &signer).await.status == 201
+        })
+        .await;
+    }
+    fleet.instance(0).await.process().signal(Signal::Continue).unwrap();
+    until("it has begun anew", async || {
+        let cluster = shown(&client, &fleet.urls()[0]).await;
+        cluster["instance"] != before.as_str() && on_ring(&cluster) == 2
+    })
+    .await;
+    let cluster = shown(&client, &fleet.urls()[0]).await;
+    assert_eq!(itself(&cluster)["pid"], pid, "the same process");
+    for number in 0..8 {
+        let reply = grant(&client, &fleet.urls()[0], &format!("p-{number}")).await;
+        assert_eq!(reply.status, 201, "{}", reply.text);
+        let granted = reply.body["grants"][0]["nonce"].as_u64().unwrap();
+        assert!(granted >= 2, "{}", reply.text);
+    }
+}
