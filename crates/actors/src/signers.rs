@@ -10,6 +10,7 @@ mod draft;
 mod hand_off;
 mod pause;
 mod refusal;
+mod releases;
 mod renewals;
 mod round;
 mod tenure;
@@ -29,6 +30,7 @@ use command::{Command, Granting, Reply, Resolving};
 use desk::Desk;
 use draft::Facts;
 pub use refusal::Refusal;
+use releases::Releases;
 use renewals::Renewals;
 pub use upkeep::{Upkeep, UpkeepSettings};
 
@@ -127,6 +129,7 @@ struct Inner {
     outlook: Outlook,
     limits: Limits,
     renewals: Arc<Renewals>,
+    releases: Releases,
     phase: watch::Sender<Phase>,
     /// The signers that have work now. A desk is there exactly as long as its task runs.
     desks: DashMap<SignerId, Desk>,
@@ -150,6 +153,7 @@ impl Signers {
         let under_way = Arc::new(Semaphore::new(limits.in_flight_max));
         let renewals = Arc::<Renewals>::default();
         renewals.start(ledger.clone(), owner.clone(), limits.lease);
+        let releases = Releases::start(ledger.clone(), owner.clone());
         let inner = Inner {
             ledger,
             owner,
@@ -157,6 +161,7 @@ impl Signers {
             outlook,
             limits,
             renewals,
+            releases,
             phase: watch::Sender::new(Phase::Serving),
             desks: DashMap::new(),
             desk_closed: Notify::new(),

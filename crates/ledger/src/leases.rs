@@ -107,11 +107,21 @@ pub trait Leases: Send + Sync {
     /// After any error some or all may be renewed.
     async fn renew(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Resource>>;
 
-    /// Ends a lease and keeps its token. `false` if it was no longer this tenure's.
+    /// Ends leases, and keeps their tokens. Answers those ended; the others were no longer these tenures'.
+    ///
+    /// At most [`domain::limits::RENEWALS_MAX`] at once.
     ///
     /// # Errors
-    /// After an error the lease may still run; it then runs out by itself.
-    async fn release(&self, resource: &Resource, owner: &InstanceId, token: Token) -> Result<bool>;
+    /// After an error the leases may still run; they then run out by themselves.
+    async fn release_all(&self, owner: &InstanceId, leases: &[(Resource, Token)]) -> Result<Vec<Resource>>;
+
+    /// Ends one lease. `false` if it was no longer this tenure's.
+    ///
+    /// # Errors
+    /// As [`Self::release_all`].
+    async fn release(&self, resource: &Resource, owner: &InstanceId, token: Token) -> Result<bool> {
+        Ok(!self.release_all(owner, &[(resource.clone(), token)]).await?.is_empty())
+    }
 
     /// Reads one lease.
     ///

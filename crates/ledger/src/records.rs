@@ -369,6 +369,11 @@ pub(crate) fn signers(names: &[String]) -> Result<Vec<SignerId>> {
     names.iter().map(|name| SignerId::parse(name).map_err(impossible)).collect()
 }
 
+/// Reads resources' names.
+pub(crate) fn resources(names: &[String]) -> Result<Vec<Resource>> {
+    names.iter().map(|name| Resource::parse(name).map_err(impossible)).collect()
+}
+
 /// Converts every row.
 pub(crate) fn all<Raw, Typed: TryFrom<Raw, Error = Error>>(rows: Vec<Raw>) -> Result<Vec<Typed>> {
     rows.into_iter().map(Typed::try_from).collect()

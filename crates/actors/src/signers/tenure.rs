@@ -191,18 +191,10 @@ impl Tenure {
     /// Gives the lease back. Where the ledger did not answer, nobody waits for that; the exact token makes
     /// it harmless however late it comes.
     pub(super) async fn close(self, inner: &Inner) {
-        let (ledger, owner, token) = (inner.ledger.clone(), inner.owner.clone(), self.token());
-        let resource = Resource::signer(&self.signer);
+        let (resource, token) = (Resource::signer(&self.signer), self.token());
         self.renewals.forget(&resource, token);
-        let release = async move {
-            match ledger.release(&resource, &owner, token).await {
-                Ok(true) => {}
-                Ok(false) => tracing::debug!(%resource, %token, "the lease was gone before its release"),
-                Err(error) => {
-                    tracing::warn!(%resource, %error, "a lease was not released and runs out by itself")
-                }
-            }
-        };
+        let releases = inner.releases.clone();
+        let release = async move { releases.release(resource, token).await };
         if self.trust == Trust::Away {
             tokio::spawn(release);
         } else {

@@ -138,8 +138,8 @@ impl Leases for Flaky {
     async fn renew(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Resource>> {
         self.real.renew(owner, leases).await
     }
-    async fn release(&self, resource: &Resource, owner: &InstanceId, token: Token) -> Result<bool> {
-        self.real.release(resource, owner, token).await
+    async fn release_all(&self, owner: &InstanceId, leases: &[(Resource, Token)]) -> Result<Vec<Resource>> {
+        self.real.release_all(owner, leases).await
     }
     async fn lease(&self, resource: &Resource) -> Result<Option<Lease>> {
         self.real.lease(resource).await

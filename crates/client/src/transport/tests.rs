@@ -232,3 +232,51 @@ fn urls_tokens_and_names_that_cannot_work_are_refused_before_anything_is_sent() 
 fn https_is_set_up_without_a_provider_being_chosen_elsewhere() {
     assert!(tls::settings(false).is_ok());
 }
+
+/// The ring of one other instance, and the header by which an answer tells of it.
+fn ring_of(other: &StandIn) -> (u64, Act) {
+    let version = placement::Ring::new(["other-1"]).version();
+    let cluster = serde_json::json!({
+        "instance": "entry-1", "mode": "worker-queue", "ring_version": version,
+        "instances": [{
+            "instance_id": "other-1", "url": other.url, "started_at": "", "hostname": "", "pid": 1,
+            "version": "", "resources": 0, "on_ring": true,
+        }],
+    });
+    (version, Act::Answer(200, "", cluster.to_string()))
+}
+
+fn granted_on(version: u64) -> Act {
+    let Act::Answer(status, _, body) = granted() else { unreachable!() };
+    let header = format!("{}: {version}\r\n", wire::RING_VERSION);
+    Act::Answer(status, header.leak(), body)
+}
+
+#[tokio::test]
+async fn a_signers_owner_is_asked_straight_once_the_ring_is_known_and_left_where_it_fails() {
+    let other = StandIn::playing(vec![granted(), Act::HangUp]).await;
+    let (version, cluster) = ring_of(&other);
+    let entry = StandIn::playing(vec![granted_on(version), cluster, granted()]).await;
+    let client = client(&[&entry]);
+    grant(&client).await.unwrap();
+    // The ring is looked at in the background.
+    while client.owner(Some("x")).is_none() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(entry.heard()[1].starts_with("GET /v1/cluster "));
+    grant(&client).await.unwrap();
+    assert_eq!((entry.heard().len(), other.heard().len()), (2, 1), "it went straight to the owner");
+    grant(&client).await.unwrap();
+    assert_eq!((entry.heard().len(), other.heard().len()), (3, 2), "and back to the URL that was given");
+}
+
+#[tokio::test]
+async fn a_client_without_the_ring_asks_its_own_urls_only() {
+    let other = StandIn::playing(vec![]).await;
+    let (version, cluster) = ring_of(&other);
+    let entry = StandIn::playing(vec![granted_on(version), granted(), cluster]).await;
+    let client = client(&[&entry]).without_ring();
+    grant(&client).await.unwrap();
+    grant(&client).await.unwrap();
+    assert_eq!((entry.heard().len(), other.heard().len()), (2, 0));
+}

@@ -1,5 +1,17 @@
--- Ends a tenure now. The row stays: its token must never start over.
--- $1 resource, $2 owner, $3 token
-UPDATE lease
+-- Ends the named tenures now, and no others. The rows stay: their tokens must never start over. Rows are locked
+-- in one order.
+-- $1 resources, $2 tokens, $3 owner
+WITH mine AS (
+    SELECT l.resource
+    FROM lease l
+    JOIN unnest($1::text[], $2::bigint[]) AS w (resource, fencing_token)
+      ON l.resource = w.resource AND l.fencing_token = w.fencing_token
+    WHERE l.owner = $3
+    ORDER BY l.resource
+    FOR NO KEY UPDATE OF l
+)
+UPDATE lease l
 SET owner = NULL, expires_at = clock_timestamp()
-WHERE resource = $1 AND owner = $2 AND fencing_token = $3
+FROM mine
+WHERE l.resource = mine.resource
+RETURNING l.resource

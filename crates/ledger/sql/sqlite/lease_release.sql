@@ -1,5 +1,9 @@
--- Ends a tenure now. The row stays: its token must never start over.
--- ?1 resource, ?2 owner, ?3 token
+-- Ends the named tenures now, and no others. The rows stay: their tokens must never start over.
+-- ?1 JSON array of {resource, token}, ?2 owner
 UPDATE lease
 SET owner = NULL, expires_at = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000
-WHERE resource = ?1 AND owner = ?2 AND fencing_token = ?3
+FROM json_each(?1) AS w
+WHERE lease.resource = w.value ->> 'resource'
+  AND lease.fencing_token = w.value ->> 'token'
+  AND lease.owner = ?2
+RETURNING lease.resource

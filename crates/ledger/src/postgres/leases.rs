@@ -3,10 +3,10 @@
 use domain::{InstanceId, Resource, Token};
 
 use super::{Postgres, sql};
+use crate::Result;
 use crate::detached::Effect;
 use crate::leases::{self, Acquisition, Lease, LeaseFilter, Leases, Renewal, Take};
 use crate::records::{self, LeaseRow, TokenRow};
-use crate::{Error, Result};
 
 #[async_trait::async_trait]
 impl Leases for Postgres {
@@ -59,24 +59,27 @@ impl Leases for Postgres {
                 })
             })
             .await?;
-        let parsed = renewed.iter().map(|name| Resource::parse(name));
-        parsed.collect::<std::result::Result<_, _>>().map_err(|e| Error::Impossible(e.to_string().into()))
+        records::resources(&renewed)
     }
 
-    async fn release(&self, resource: &Resource, owner: &InstanceId, token: Token) -> Result<bool> {
-        let (resource, owner) = (resource.to_string(), owner.to_string());
-        self.writes(move |session| {
-            Box::pin(async move {
-                let done = sqlx::query(sql!("lease_release"))
-                    .bind(resource)
-                    .bind(owner)
-                    .bind(token.get())
-                    .execute(&mut *session)
-                    .await?;
-                Ok(done.rows_affected() == 1)
+    async fn release_all(&self, owner: &InstanceId, leases: &[(Resource, Token)]) -> Result<Vec<Resource>> {
+        assert!(leases.len() <= domain::limits::RENEWALS_MAX, "the caller splits releases");
+        let owner = owner.to_string();
+        let resources: Vec<_> = leases.iter().map(|(resource, _)| resource.to_string()).collect();
+        let tokens: Vec<_> = leases.iter().map(|(_, token)| token.get()).collect();
+        let ended: Vec<String> = self
+            .writes(move |session| {
+                Box::pin(async move {
+                    sqlx::query_scalar(sql!("lease_release"))
+                        .bind(resources)
+                        .bind(tokens)
+                        .bind(owner)
+                        .fetch_all(&mut *session)
+                        .await
+                })
             })
-        })
-        .await
+            .await?;
+        records::resources(&ended)
     }
 
     async fn lease(&self, resource: &Resource) -> Result<Option<Lease>> {

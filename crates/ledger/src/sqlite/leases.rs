@@ -4,9 +4,9 @@ use domain::{InstanceId, Resource, Token};
 use serde_json::json;
 
 use super::{Sqlite, sql};
+use crate::Result;
 use crate::leases::{self, Acquisition, Lease, LeaseFilter, Leases, Renewal, Take};
 use crate::records::{self, LeaseRow, TokenRow};
-use crate::{Error, Result};
 
 #[async_trait::async_trait]
 impl Leases for Sqlite {
@@ -61,23 +61,27 @@ impl Leases for Sqlite {
                     .await
             })
             .await?;
-        let parsed = renewed.iter().map(|name| Resource::parse(name));
-        parsed.collect::<std::result::Result<_, _>>().map_err(|e| Error::Impossible(e.to_string().into()))
+        records::resources(&renewed)
     }
 
-    async fn release(&self, resource: &Resource, owner: &InstanceId, token: Token) -> Result<bool> {
+    async fn release_all(&self, owner: &InstanceId, leases: &[(Resource, Token)]) -> Result<Vec<Resource>> {
+        assert!(leases.len() <= domain::limits::RENEWALS_MAX, "the caller splits releases");
         let pool = self.writer.clone();
-        let (resource, owner) = (resource.to_string(), owner.to_string());
-        self.writes(async move {
-            let done = sqlx::query(sql!("lease_release"))
-                .bind(resource)
-                .bind(owner)
-                .bind(token.get())
-                .execute(&pool)
-                .await?;
-            Ok(done.rows_affected() == 1)
-        })
-        .await
+        let owner = owner.to_string();
+        let ending: Vec<_> = leases
+            .iter()
+            .map(|(resource, token)| json!({ "resource": resource.as_str(), "token": token.get() }))
+            .collect();
+        let ended: Vec<String> = self
+            .writes(async move {
+                sqlx::query_scalar(sql!("lease_release"))
+                    .bind(json!(ending).to_string())
+                    .bind(owner)
+                    .fetch_all(&pool)
+                    .await
+            })
+            .await?;
+        records::resources(&ended)
     }
 
     async fn lease(&self, resource: &Resource) -> Result<Option<Lease>> {

@@ -173,6 +173,25 @@ pub async fn a_bulk_renewal_takes_a_thousand_and_answers_those_renewed(b: Bench)
     assert_eq!(renewed, renewals[..40].iter().map(|r| r.resource.clone()).collect());
 }
 
+pub async fn a_bulk_release_ends_the_named_tenures_and_no_others(b: Bench) {
+    let (a, other) = (owner("a"), owner("other"));
+    let lease = |name: &str, token| (Resource::signer(&signer(name)), token);
+    let mine = b.acquired(&a, &signer("mine"), LONG_MS).await;
+    let old = b.acquired(&a, &signer("anew"), LONG_MS).await;
+    let anew = b.acquired(&a, &signer("anew"), LONG_MS).await;
+    let theirs = b.acquired(&other, &signer("theirs"), LONG_MS).await;
+    let kept = b.acquired(&a, &signer("kept"), LONG_MS).await;
+    let named = [lease("mine", mine), lease("anew", old), lease("theirs", theirs), lease("missing", mine)];
+    assert_eq!(b.ledger.release_all(&a, &named).await.unwrap(), [Resource::signer(&signer("mine"))]);
+    for (name, token, live) in
+        [("mine", mine, false), ("anew", anew, true), ("theirs", theirs, true), ("kept", kept, true)]
+    {
+        let lease = b.ledger.lease(&Resource::signer(&signer(name))).await.unwrap().unwrap();
+        assert_eq!((lease.token, lease.is_live()), (token, live), "{name}");
+    }
+    assert_eq!(b.ledger.release_all(&a, &[]).await.unwrap(), []);
+}
+
 pub async fn leases_are_listed_by_kind_owner_and_cursor(b: Bench) {
     for n in 0..5 {
         let who = owner(if n % 2 == 0 { "even" } else { "odd" });

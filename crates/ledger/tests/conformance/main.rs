@@ -42,6 +42,7 @@ on_every_ledger! {
         a_living_owners_lease_is_not_taken_over,
         a_release_keeps_the_token,
         a_release_under_an_old_token_ends_nothing,
+        a_bulk_release_ends_the_named_tenures_and_no_others,
         one_of_many_first_askers_wins,
         a_renewal_lengthens_and_leaves_the_token,
         a_renewal_revives_a_lease_that_nobody_took,
