@@ -132,8 +132,9 @@ pub trait Bus: Send + Sync {
     /// [`Error::Unavailable`] when any of them could not be asked for: no news is no evidence of absence.
     async fn present(&self, instances: &[InstanceId]) -> Result<HashMap<InstanceId, Presence>>;
 
-    /// Tells all subscribers of the channel, this instance's own included. At most once, or, when a Cluster
-    /// loses a server meanwhile, rarely twice.
+    /// Tells all subscribers of the channel, this instance's own included, in the order in which it is told (those
+    /// of several instances are in no order to each other). At most once, or, when a Cluster loses a server
+    /// meanwhile, rarely twice or out of order.
     ///
     /// # Errors
     /// [`Error::TooLarge`] beyond [`limits::NOTICE_BYTES_MAX`], and what the server says; after

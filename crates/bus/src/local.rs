@@ -34,8 +34,8 @@ impl Hub {
     #[must_use]
     pub fn join(&self) -> Handle {
         let link = Gauge::new();
-        link.set(Part::Commands, true);
-        link.set(Part::Listener, true);
+        link.up(Part::Commands);
+        link.up(Part::Listener);
         Arc::new(Local { hub: self.0.clone(), link, closed: watch::Sender::new(false) })
     }
 }
@@ -108,6 +108,6 @@ impl Bus for Local {
 
     async fn close(&self) {
         self.closed.send_replace(true);
-        self.link.set(Part::Commands, false);
+        self.link.doubt();
     }
 }

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 
 use crate::channel::{Channels, check_payload};
 use crate::limits::{KEY_PREFIX_CHARS_MAX, PRESENCE_READS_MAX};
-use crate::link::{Gauge, Part};
+use crate::link::Gauge;
 use crate::presence::check_ttl;
 use crate::{Bus, Channel, Error, Health, Kind, Link, Options, Presence, Result, Subscription};
 use address::Address;
@@ -151,7 +151,7 @@ async fn connect(shared: &Arc<Shared>) -> Result<::redis::aio::PubSub> {
     let connection = commands::connect(shared).await?;
     shared.commands.set(connection);
     // What this user may not do is said at once.
-    commands::publish(shared, &shared.echo, b"").await?;
+    commands::publish_echo(shared).await?;
     listener::connect(shared).await
 }
 
@@ -230,7 +230,6 @@ impl Bus for Redis {
             let _ = task.await;
         }
         self.shared.commands.drop_connection();
-        self.shared.link.set(Part::Commands, false);
-        self.shared.link.set(Part::Listener, false);
+        self.shared.link.doubt();
     }
 }

@@ -45,11 +45,6 @@ impl Address {
         self.hosts.iter().any(|host| matches!(host.addr(), ConnectionAddr::TcpTls { .. }))
     }
 
-    /// The database asked for.
-    pub(super) fn database(&self) -> i64 {
-        self.hosts[0].redis_settings().db()
-    }
-
     /// Another server of the same Cluster, reached in the same way.
     pub(super) fn beside(&self, host: &str, port: u16) -> ConnectionInfo {
         let host = host.to_owned();

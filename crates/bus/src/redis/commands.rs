@@ -38,7 +38,7 @@ pub(super) enum Connection {
 enum To {
     /// To the server that has its key.
     Key,
-    /// To any master: each of them publishes to the whole Cluster.
+    /// To any master.
     Anybody,
     /// To every master; the answer is a map.
     Masters,
@@ -113,11 +113,16 @@ pub(super) async fn ask<T: FromRedisValue>(shared: &Shared, command: &Cmd, effec
     read(answer, effect)
 }
 
-/// Publishes. On a Cluster any server will do, so a channel does not go away with one of them.
+/// Publishes. On a Cluster any server would do; a channel always has the same one, so that what one instance
+/// tells arrives in the order in which it was told.
 pub(super) async fn publish(shared: &Shared, channel: &str, payload: &[u8]) -> Result<()> {
-    let mut publish = cmd("PUBLISH");
-    publish.arg(channel).arg(payload);
-    send(shared, &publish, To::Anybody, Effect::Writes).await.map(|_| ())
+    send(shared, cmd("PUBLISH").arg(channel).arg(payload), To::Key, Effect::Writes).await.map(|_| ())
+}
+
+/// Publishes to ourselves by way of any server, so that in the end all of them are tried.
+pub(super) async fn publish_echo(shared: &Shared) -> Result<()> {
+    let now = shared.listener.clock().as_micros().to_string();
+    send(shared, cmd("PUBLISH").arg(&shared.echo).arg(now), To::Anybody, Effect::Writes).await.map(|_| ())
 }
 
 /// What every server that takes writes says of itself, with its address.
@@ -186,9 +191,6 @@ pub(super) async fn connect(shared: &Shared) -> Result<Connection> {
             }
             shared.commands.is_cluster.get_or_init(|| false);
             return Ok(Connection::Single(server));
-        }
-        if shared.address.database() != 0 {
-            return Err(refused("it names a database, and a Cluster has none but 0"));
         }
         shared.commands.is_cluster.get_or_init(|| true);
         return to_cluster(shared).await;
@@ -265,9 +267,10 @@ impl Keeper {
                 }
             }
         }
+        let look = shared.link.look();
         match self.probe().await {
             Ok(()) => {
-                shared.link.set(Part::Commands, true);
+                shared.link.found_up(Part::Commands, look);
                 self.pause = Pause::default();
                 let probed = jittered(Duration::from_millis(PROBE_MS));
                 tokio::select! {
@@ -283,7 +286,7 @@ impl Keeper {
                 if shared.link.is_up(Part::Commands) {
                     tracing::warn!(%error, "the link to Redis is down");
                 }
-                shared.link.set(Part::Commands, false);
+                shared.link.down(Part::Commands);
                 if !shared.commands.is_cluster() {
                     shared.commands.drop_connection();
                 }
@@ -308,7 +311,7 @@ impl Keeper {
         }
         let (now, generation) = (listener.clock(), listener.generation());
         let hearing = shared.link.is_up(Part::Listener);
-        publish(shared, &shared.echo, now.as_micros().to_string().as_bytes()).await?;
+        publish_echo(shared).await?;
         if hearing && self.awaited.is_none() {
             self.awaited = Some((now, generation));
         }

@@ -110,11 +110,11 @@ pub(super) async fn keep(shared: Arc<Shared>, first: PubSub) {
         };
         let began = Instant::now();
         let generation = shared.listener.generation.fetch_add(1, Ordering::AcqRel) + 1;
-        shared.link.set(Part::Listener, true);
+        shared.link.up(Part::Listener);
         hear(&shared, made, generation).await;
-        shared.link.set(Part::Listener, false);
+        // What took this connection may have taken the other.
+        shared.link.doubt();
         tracing::warn!("the connection that hears from Redis is lost");
-        // What took this one may have taken the other.
         shared.commands.suspect();
         if began.elapsed() >= Duration::from_millis(RECONNECT_SETTLED_MS) {
             pause = Pause::default();

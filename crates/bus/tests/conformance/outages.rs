@@ -88,7 +88,6 @@ async fn a_frozen_server_costs_each_call_its_time_and_no_more() {
     assert!(began.elapsed() < BOUND, "with the link down nobody waits");
     server.wake().unwrap();
     link_is(&bus, true).await;
-    resumed(&mut subscription).await;
     eventually("it answers", async || bus.announce(&presence("a-1"), LONG).await.is_ok()).await;
     assert!(is_present(&bus, "a-1").await, "what it knew it still knows");
     tell(&bus, "awake").await;
