@@ -13,7 +13,9 @@ use std::path::PathBuf;
 pub use anvil::Anvil;
 pub use postgres::{Database, Postgres, URL_VARIABLE as POSTGRES_URL_VARIABLE};
 pub use redis::{Keyspace, Redis, URL_VARIABLE as REDIS_URL_VARIABLE};
-pub use redis_cluster::{DOOR_VARIABLE as REDIS_CLUSTER_DOOR_VARIABLE, Door as RedisClusterDoor, RedisCluster};
+pub use redis_cluster::{
+    DOOR_VARIABLE as REDIS_CLUSTER_DOOR_VARIABLE, Door as RedisClusterDoor, RedisCluster,
+};
 
 /// The first file called `program` in the directories of `PATH`.
 fn on_path(program: &str) -> Option<PathBuf> {

@@ -193,7 +193,7 @@ impl Bus for Redis {
             }
             Ok::<_, Error>(presence)
         };
-        let reads = stream::iter(instances.to_vec().into_iter().map(read)).buffer_unordered(PRESENCE_READS_MAX);
+        let reads = stream::iter(instances.iter().cloned().map(read)).buffer_unordered(PRESENCE_READS_MAX);
         let shown = reads.try_filter_map(async |presence| Ok(presence.map(|it| (it.instance.clone(), it))));
         match tokio::time::timeout(self.shared.limit, shown.try_collect()).await {
             Ok(answer) => answer,

@@ -110,7 +110,8 @@ fn is_whole(server: &Redis) -> Result<bool> {
     let cluster = server.command(&["CLUSTER", "INFO"])?;
     let all = format!("cluster_known_nodes:{SERVERS}");
     let has = |text: &str, wanted: &str| text.lines().any(|line| line.trim() == wanted);
-    if !has(&cluster, "cluster_state:ok") || !has(&cluster, &all) || !has(&cluster, "cluster_slots_ok:16384") {
+    if !has(&cluster, "cluster_state:ok") || !has(&cluster, &all) || !has(&cluster, "cluster_slots_ok:16384")
+    {
         return Ok(false);
     }
     let role = server.command(&["INFO", "replication"])?;

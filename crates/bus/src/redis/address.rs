@@ -91,8 +91,18 @@ mod tests {
     fn what_cannot_be_used_is_refused_and_not_shown() {
         let many = format!("redis://{}", vec!["secret"; HOSTS_MAX + 1].join(","));
         for bad in [
-            "", "secret", "http://secret", "redis://", "redis:///1", "redis://secret:port", "redis://secret,,h",
-            "redis://h/secret", "redis://h?password=secret", "redis://secret#insecure", "redis://secret@", &many,
+            "",
+            "secret",
+            "http://secret",
+            "redis://",
+            "redis:///1",
+            "redis://secret:port",
+            "redis://secret,,h",
+            "redis://h/secret",
+            "redis://h?password=secret",
+            "redis://secret#insecure",
+            "redis://secret@",
+            &many,
             "unix:///secret",
         ] {
             let Err(Error::Address(said)) = Address::parse(bad) else { panic!("{bad} was taken") };

@@ -11,10 +11,10 @@ use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRou
 use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, RedisResult, Value, cmd};
 use tokio::sync::Notify;
 
+use super::Shared;
 use super::address::refused;
 use super::failure::{self, Effect};
 use super::pause::{Pause, jittered};
-use super::Shared;
 use crate::limits::{
     CLUSTER_REMAKE_MS, CLUSTER_RETRIES, CLUSTER_SERVERS_MAX, CLUSTER_SERVERS_PROBES, CONNECT_MS, ECHO_MS,
     PROBE_MS, RECONNECT_PAUSE_MS,
@@ -240,7 +240,8 @@ async fn to_cluster(shared: &Shared) -> Result<Connection> {
 
 /// Keeps the connection for commands: probes it, and makes it again when it is lost. For ever.
 pub(super) async fn keep(shared: Arc<Shared>) {
-    let mut keeper = Keeper { shared, pause: Pause::default(), awaited: None, remade: Instant::now(), probes: 0 };
+    let mut keeper =
+        Keeper { shared, pause: Pause::default(), awaited: None, remade: Instant::now(), probes: 0 };
     loop {
         keeper.turn().await;
     }
@@ -359,14 +360,17 @@ fn named(slots: &Value) -> impl Iterator<Item = (String, u16)> {
         Value::Array(items) => items.clone(),
         _ => vec![],
     };
-    list(slots).into_iter().flat_map(move |range| list(&range).into_iter().skip(2)).filter_map(move |server| {
-        let Value::Array(server) = server else { return None };
-        let (Some(Value::BulkString(host)), Some(Value::Int(port))) = (server.first(), server.get(1)) else {
-            return None;
-        };
-        let host = String::from_utf8(host.clone()).ok().filter(|host| !host.is_empty() && host != "?")?;
-        Some((host, u16::try_from(*port).ok()?))
-    })
+    list(slots).into_iter().flat_map(move |range| list(&range).into_iter().skip(2)).filter_map(
+        move |server| {
+            let Value::Array(server) = server else { return None };
+            let (Some(Value::BulkString(host)), Some(Value::Int(port))) = (server.first(), server.get(1))
+            else {
+                return None;
+            };
+            let host = String::from_utf8(host.clone()).ok().filter(|host| !host.is_empty() && host != "?")?;
+            Some((host, u16::try_from(*port).ok()?))
+        },
+    )
 }
 
 /// Chooses the provider of TLS for the process, unless that was done: ring, as everywhere here.

@@ -3,7 +3,8 @@
 /// The warnings that one server's `INFO` gives cause for.
 pub(super) fn warnings(server: &str, info: &str) -> Vec<String> {
     let field = |name: &str| {
-        let value = |line: &str| line.strip_prefix(name)?.strip_prefix(':').map(|value| value.trim().to_owned());
+        let value =
+            |line: &str| line.strip_prefix(name)?.strip_prefix(':').map(|value| value.trim().to_owned());
         info.lines().find_map(value)
     };
     let number = |name: &str| field(name).and_then(|text| text.parse::<u64>().ok());
@@ -29,7 +30,8 @@ pub(super) fn warnings(server: &str, info: &str) -> Vec<String> {
         warnings.push(format!("Redis {server} is still loading its data"));
     }
     if field("cluster_state").is_some_and(|state| state != "ok") {
-        warnings.push(format!("Redis {server}: the Cluster's state is not ok, part of the keys are not served"));
+        warnings
+            .push(format!("Redis {server}: the Cluster's state is not ok, part of the keys are not served"));
     }
     warnings
 }

@@ -31,7 +31,12 @@ pub(super) struct Listener {
 impl Default for Listener {
     fn default() -> Self {
         let counter = || AtomicU64::new(0);
-        Self { born: Instant::now(), generation: counter(), heard: counter(), condemned: watch::Sender::new(0) }
+        Self {
+            born: Instant::now(),
+            generation: counter(),
+            heard: counter(),
+            condemned: watch::Sender::new(0),
+        }
     }
 }
 

@@ -7,7 +7,8 @@ use bus::{Channel, Handle, Subscription};
 use loadtest::servers::{Keyspace, Redis, RedisCluster};
 
 use crate::bench::{
-    LONG, PATIENCE, blocking, eventually, id, is_present, link_is, message, next, options, presence, tell,
+    LONG, PATIENCE, blocking, eventually, id, is_present, link_is, message, next, options, presence, resumed,
+    tell,
 };
 
 struct Room {
@@ -89,6 +90,27 @@ async fn a_frozen_master_is_replaced_and_not_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_server_that_was_listened_to_is_left_for_another() {
+    let cluster = blocking(|| Arc::new(RedisCluster::start().unwrap())).await;
+    let bus = bus::open(&options(&cluster.url(), "t:")).await.unwrap();
+    let mut subscription = bus.subscribe(Channel::Cluster);
+    let all = cluster.clone();
+    blocking(move || {
+        let listened_to = |server: &&Redis| {
+            server.command(&["CLIENT", "LIST", "TYPE", "pubsub"]).unwrap().contains("addr=")
+        };
+        let mut found: Vec<_> = all.servers().iter().filter(listened_to).collect();
+        assert_eq!(found.len(), 1, "one bus listens at one place");
+        found.remove(0).freeze().unwrap();
+    })
+    .await;
+    resumed(&mut subscription).await;
+    link_is(&bus, true).await;
+    eventually("a notice is taken", async || bus.publish(Channel::Cluster, b"after").await.is_ok()).await;
+    while next(&mut subscription).await != message("after") {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_host_of_a_cluster_is_enough_and_a_database_is_refused() {
     let keys = blocking(|| Keyspace::on_cluster().unwrap()).await;
     let first = keys.url().split(',').next().unwrap();
@@ -102,5 +124,8 @@ async fn one_host_of_a_cluster_is_enough_and_a_database_is_refused() {
     tell(&bus, "heard").await;
     assert_eq!(next(&mut subscription).await, message("heard"));
     let refused = bus::open(&options(&format!("{first}/1"), keys.prefix())).await.err().unwrap();
-    assert!(matches!(refused, bus::Error::Refused { .. }) && refused.to_string().contains("SELECT"), "{refused}");
+    assert!(
+        matches!(refused, bus::Error::Refused { .. }) && refused.to_string().contains("SELECT"),
+        "{refused}"
+    );
 }

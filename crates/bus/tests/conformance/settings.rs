@@ -128,8 +128,7 @@ async fn dangerous_settings_are_warned_of() {
 
 #[tokio::test]
 async fn two_prefixes_on_one_redis_never_meet() {
-    let (one, other) =
-        blocking(|| (Keyspace::fresh().unwrap(), Keyspace::fresh().unwrap())).await;
+    let (one, other) = blocking(|| (Keyspace::fresh().unwrap(), Keyspace::fresh().unwrap())).await;
     assert_ne!(one.prefix(), other.prefix());
     let (a, b) = (
         bus::open(&options(one.url(), one.prefix())).await.unwrap(),
