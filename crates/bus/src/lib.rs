@@ -50,7 +50,7 @@ pub use link::Link;
 pub use local::Hub;
 pub use presence::Presence;
 
-/// How the bus is reached.
+/// How the bus is reached. Not to be printed: the URL may hold a password.
 #[derive(Clone)]
 pub struct Options {
     /// `redis://[[USER]:PASSWORD@]HOST[:PORT][,HOST[:PORT]]…[/DATABASE]`, or `rediss://…` for TLS, trusting what
@@ -145,8 +145,8 @@ pub trait Bus: Send + Sync {
     /// server, and a link that is down is no obstacle.
     fn subscribe(&self, channel: Channel) -> Subscription;
 
-    /// Whether the link is up, and since when; follow it to learn of changes. A link that breaks unnoticed is
-    /// found down within about three seconds.
+    /// Whether the link is up, and since when; follow it to learn of changes. A link that falls silent is found
+    /// down within about a second and the command time-out, one that is cut at once.
     fn link(&self) -> watch::Receiver<Link>;
 
     /// Asks whether the servers answer, and whether they are set to keep what they are given.

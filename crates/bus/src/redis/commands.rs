@@ -127,16 +127,18 @@ pub(super) async fn publish_echo(shared: &Shared) -> Result<()> {
 
 /// What every server that takes writes says of itself, with its address.
 pub(super) async fn ask_all(shared: &Shared) -> Result<Vec<(String, String)>> {
-    let info = send(shared, &cmd("INFO"), To::Masters, Effect::Reads).await?;
+    let info = cmd("INFO");
+    let info = send(shared, &info, To::Masters, Effect::Reads);
     if !shared.commands.is_cluster() {
         let server = shared.address.hosts[0].addr().to_string();
-        return Ok(vec![(server, read(info, Effect::Reads)?)]);
+        return Ok(vec![(server, read(info.await?, Effect::Reads)?)]);
     }
     let mut state = cmd("CLUSTER");
     state.arg("INFO");
-    let state = send(shared, &state, To::Masters, Effect::Reads).await?;
-    let mut state: HashMap<String, String> = read(state, Effect::Reads)?;
+    let state = send(shared, &state, To::Masters, Effect::Reads);
+    let (info, state) = tokio::try_join!(info, state)?;
     let servers: HashMap<String, String> = read(info, Effect::Reads)?;
+    let mut state: HashMap<String, String> = read(state, Effect::Reads)?;
     let whole = servers.into_iter().map(|(server, info)| {
         let state = state.remove(&server).unwrap_or_default();
         (server, format!("{info}\n{state}"))

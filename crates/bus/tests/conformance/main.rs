@@ -1,5 +1,5 @@
 //! One suite for every bus: each case is written once, against the trait, and run in process, on a single
-//! Redis and on a Redis Cluster. What only servers can do wrong is in `outages`, `failover` and `settings`.
+//! Redis and on a Redis Cluster. What only servers can do wrong is in `outages`, `failover`, `settings` and `tls`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -10,6 +10,7 @@ mod notices;
 mod outages;
 mod presence;
 mod settings;
+mod tls;
 
 /// Runs every case on every bus. A case is an async function that takes a [`bench::Bench`].
 macro_rules! on_every_bus {
