@@ -1,6 +1,6 @@
 //! The connection for commands: sending, and a task that probes it and makes it again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
@@ -345,9 +345,10 @@ impl Keeper {
         let shared = &self.shared;
         match send(shared, &slots, To::Anybody, Effect::Reads).await {
             Ok(slots) => {
-                let mut servers: Vec<_> =
-                    named(&slots).map(|(host, port)| shared.address.beside(&host, port)).collect();
-                servers.truncate(CLUSTER_SERVERS_MAX);
+                // A server is named once for each of its ranges.
+                let servers: BTreeSet<_> = named(&slots).collect();
+                let servers = servers.iter().take(CLUSTER_SERVERS_MAX);
+                let servers = servers.map(|(host, port)| shared.address.beside(host, *port)).collect();
                 *shared.commands.servers.lock().expect("no holder of this lock panics") = servers;
             }
             Err(error) => tracing::debug!(%error, "the Cluster's servers were not named"),
