@@ -9,7 +9,10 @@ use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use loadtest::scenario::{chain, faults, rate};
-use loadtest::servers::{Database, POSTGRES_URL_VARIABLE, Postgres, REDIS_URL_VARIABLE, Redis};
+use loadtest::servers::{
+    Database, POSTGRES_URL_VARIABLE, Postgres, REDIS_CLUSTER_DOOR_VARIABLE, REDIS_URL_VARIABLE, Redis,
+    RedisClusterDoor,
+};
 
 /// The load and fault harness of Fencepost.
 #[derive(Parser)]
@@ -60,7 +63,7 @@ enum What {
         grants: usize,
     },
     /// Start a private PostgreSQL and Redis, run a command that finds them by environment variables,
-    /// stop them, and end as the command did.
+    /// stop them, and end as the command did. A Redis Cluster joins them when a test first asks for it.
     Servers {
         /// The command.
         #[arg(last = true, required = true)]
@@ -154,11 +157,13 @@ fn build_daemon() -> Result<()> {
 fn with_servers(command: &[String]) -> Result<ExitCode> {
     let postgres = Postgres::start()?;
     let redis = Redis::start()?;
+    let cluster = RedisClusterDoor::open()?;
     let (program, arguments) = command.split_first().context("a command")?;
     let status = Command::new(program)
         .args(arguments)
         .env(POSTGRES_URL_VARIABLE, postgres.url("postgres"))
         .env(REDIS_URL_VARIABLE, redis.url())
+        .env(REDIS_CLUSTER_DOOR_VARIABLE, cluster.address())
         .status()
         .with_context(|| format!("cannot start {program}"))?;
     Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)))

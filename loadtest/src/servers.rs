@@ -1,4 +1,4 @@
-//! Private servers for tests and load: PostgreSQL, Redis and a development chain, each on a free
+//! Private servers for tests and load: PostgreSQL, Redis, alone and as a Cluster, and a development chain, each on a free
 //! port of 127.0.0.1 with its files in a temporary directory, gone when dropped.
 //!
 //! Nothing here touches a server that was running before.
@@ -6,12 +6,16 @@
 mod anvil;
 mod postgres;
 mod redis;
+mod redis_cluster;
 
 use std::path::PathBuf;
 
 pub use anvil::Anvil;
 pub use postgres::{Database, Postgres, URL_VARIABLE as POSTGRES_URL_VARIABLE};
-pub use redis::{Redis, URL_VARIABLE as REDIS_URL_VARIABLE};
+pub use redis::{Keyspace, Redis, URL_VARIABLE as REDIS_URL_VARIABLE};
+pub use redis_cluster::{
+    DOOR_VARIABLE as REDIS_CLUSTER_DOOR_VARIABLE, Door as RedisClusterDoor, RedisCluster,
+};
 
 /// The first file called `program` in the directories of `PATH`.
 fn on_path(program: &str) -> Option<PathBuf> {

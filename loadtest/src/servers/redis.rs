@@ -1,25 +1,30 @@
-//! A private Redis, without persistence.
+//! Private Redis servers, without persistence: one alone, and what tests share.
 
 use std::process::Command;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
 use super::on_path;
+use super::redis_cluster::RedisCluster;
 use crate::ports;
-use crate::process::{Launch, Process, tail};
+use crate::process::{Launch, Process, Signal, tail};
 
 /// Where tests look for a server that somebody else started for the whole run.
 pub const URL_VARIABLE: &str = "FENCEPOST_TEST_REDIS_URL";
 
+const START_LIMIT: Duration = Duration::from_secs(20);
+
 /// A private server, killed and removed on drop.
 #[derive(Debug)]
 pub struct Redis {
-    // Before `_dir`: the server ends before its files go.
-    _process: Process,
-    _dir: TempDir,
+    // Before `dir`: the server ends before its files go.
+    running: Mutex<Option<Process>>,
+    dir: TempDir,
     port: u16,
+    settings: Vec<String>,
 }
 
 impl Redis {
@@ -28,14 +33,55 @@ impl Redis {
     /// # Errors
     /// Redis is not installed or does not start; its log is in the message.
     pub fn start() -> Result<Self> {
+        Self::with(&[])
+    }
+
+    /// The same with settings of its own, as on its command line: `["--requirepass", "secret"]`.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn with(settings: &[&str]) -> Result<Self> {
+        Self::at(ports::free()?, settings)
+    }
+
+    /// The same on a port that is known to be free.
+    pub(super) fn at(port: u16, settings: &[&str]) -> Result<Self> {
+        let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        let dir = TempDir::with_prefix("fencepost-redis-")?;
+        let server = Self { running: Mutex::new(None), dir, port, settings };
+        server.boot()?;
+        Ok(server)
+    }
+
+    /// Its URL, without a password.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// The port on 127.0.0.1.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Kills it; all that it knew is gone.
+    pub fn kill(&self) {
+        let process = self.running.lock().expect("no holder of this lock panics").take();
+        drop(process);
+    }
+
+    /// Starts the killed server again, empty and on the same port, and waits until it takes connections.
+    ///
+    /// # Errors
+    /// It does not start; its log is in the message.
+    pub fn boot(&self) -> Result<()> {
         let program =
             on_path("redis-server").context("redis-server is not installed (tests/install does it)")?;
-        let dir = TempDir::with_prefix("fencepost-redis-")?;
-        let port = ports::free()?;
         let mut redis = Command::new(program);
-        redis.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
-        redis.current_dir(dir.path());
-        let log = dir.path().join("server.log");
+        redis.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
+        redis.args(["--appendonly", "no"]).args(&self.settings).current_dir(self.dir.path());
+        let log = self.dir.path().join("server.log");
         let (process, _) = Process::spawn(&Launch {
             program: &redis,
             death: "KILL",
@@ -44,19 +90,131 @@ impl Redis {
             stderr: &log,
             wanted: |_| false,
         })?;
-        let give_up = Instant::now() + Duration::from_secs(20);
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        let give_up = Instant::now() + START_LIMIT;
+        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
             if process.exited().is_some() || Instant::now() > give_up {
                 bail!("Redis does not start:\n{}", tail(&log, 2_000));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        Ok(Self { _process: process, _dir: dir, port })
+        *self.running.lock().expect("no holder of this lock panics") = Some(process);
+        Ok(())
     }
 
-    /// Its URL.
-    #[must_use]
-    pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/", self.port)
+    /// Freezes it: it keeps its connections and answers nothing.
+    ///
+    /// # Errors
+    /// The signal could not be sent.
+    pub fn freeze(&self) -> Result<()> {
+        self.signal(Signal::Stop)
     }
+
+    /// Wakes it.
+    ///
+    /// # Errors
+    /// The signal could not be sent.
+    pub fn wake(&self) -> Result<()> {
+        self.signal(Signal::Continue)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let running = self.running.lock().expect("no holder of this lock panics");
+        running.as_ref().context("this Redis was killed")?.signal(signal)
+    }
+
+    /// Runs one command through `redis-cli`.
+    ///
+    /// # Errors
+    /// The server cannot be reached or refuses the command.
+    pub fn command(&self, arguments: &[&str]) -> Result<String> {
+        run_cli(&[&["-p", &self.port.to_string(), "-e"], arguments].concat())
+    }
+
+    /// Forgets everything.
+    ///
+    /// # Errors
+    /// As [`Self::command`].
+    pub fn flush(&self) -> Result<()> {
+        self.command(&["FLUSHALL"]).map(|_| ())
+    }
+}
+
+/// Runs `redis-cli`, and gives back what it printed.
+pub(super) fn run_cli(arguments: &[&str]) -> Result<String> {
+    let program = on_path("redis-cli").context("redis-cli is not installed (tests/install does it)")?;
+    let said = Command::new(program).args(arguments).output()?;
+    let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+    ensure!(said.status.success(), "redis-cli {}: {out}{err}", arguments.join(" "));
+    Ok(out.into_owned())
+}
+
+/// Names of a test's own on a Redis that others use too.
+#[derive(Debug)]
+pub struct Keyspace {
+    url: String,
+    prefix: String,
+    /// Keeps servers of this process's own alive; `None` where somebody else runs them.
+    _servers: Option<Servers>,
+}
+
+#[derive(Debug)]
+#[expect(dead_code, reason = "held for what their ends do")]
+enum Servers {
+    Single(Arc<Redis>),
+    Cluster(Arc<RedisCluster>),
+}
+
+impl Keyspace {
+    /// On the server that serves the whole test run (named by `FENCEPOST_TEST_REDIS_URL`), or else on one that
+    /// all tests of this process share and that ends with the last of them.
+    ///
+    /// # Errors
+    /// No server can be started. A missing Redis is an error, never a skip.
+    pub fn fresh() -> Result<Self> {
+        static SHARED: Mutex<Weak<Redis>> = Mutex::new(Weak::new());
+        if let Ok(url) = std::env::var(URL_VARIABLE) {
+            return Ok(Self::on(url, None));
+        }
+        let server = shared(&SHARED, Redis::start)?;
+        Ok(Self::on(server.url(), Some(Servers::Single(server))))
+    }
+
+    /// The same on a Redis Cluster, which is started for the first test that asks.
+    ///
+    /// # Errors
+    /// As [`Self::fresh`].
+    pub fn on_cluster() -> Result<Self> {
+        static SHARED: Mutex<Weak<RedisCluster>> = Mutex::new(Weak::new());
+        if let Some(url) = super::redis_cluster::url_of_the_run()? {
+            return Ok(Self::on(url, None));
+        }
+        let cluster = shared(&SHARED, RedisCluster::start)?;
+        Ok(Self::on(cluster.url(), Some(Servers::Cluster(cluster))))
+    }
+
+    fn on(url: String, servers: Option<Servers>) -> Self {
+        Self { url, prefix: format!("t{:016x}:", rand::random::<u64>()), _servers: servers }
+    }
+
+    /// The URL of the servers.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// What stands before every name.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+}
+
+fn shared<T>(slot: &Mutex<Weak<T>>, start: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+    let mut slot = slot.lock().map_err(|_| anyhow::anyhow!("the shared Redis did not start"))?;
+    if let Some(running) = slot.upgrade() {
+        return Ok(running);
+    }
+    let started = Arc::new(start()?);
+    *slot = Arc::downgrade(&started);
+    Ok(started)
 }

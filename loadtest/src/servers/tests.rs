@@ -43,3 +43,46 @@ fn redis_starts_and_is_gone_when_dropped() {
     drop(redis);
     assert!(std::net::TcpStream::connect(&address).is_err());
 }
+
+#[test]
+fn redis_comes_back_empty_on_its_port_with_its_settings() {
+    let redis = Redis::with(&["--maxmemory-policy", "volatile-ttl"]).unwrap();
+    assert!(redis.command(&["SET", "a", "1"]).unwrap().contains("OK"));
+    redis.kill();
+    assert!(redis.command(&["GET", "a"]).is_err(), "it is gone");
+    redis.boot().unwrap();
+    assert_eq!(redis.command(&["GET", "a"]).unwrap().trim(), "");
+    assert!(redis.command(&["CONFIG", "GET", "maxmemory-policy"]).unwrap().contains("volatile-ttl"));
+    redis.command(&["SET", "a", "2"]).unwrap();
+    redis.flush().unwrap();
+    assert_eq!(redis.command(&["DBSIZE"]).unwrap().trim(), "0");
+    assert!(redis.command(&["NO-SUCH-COMMAND"]).is_err());
+}
+
+#[test]
+fn a_cluster_goes_on_without_one_master_and_is_whole_when_it_is_back() {
+    let door = RedisClusterDoor::open().unwrap();
+    let said = || {
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut std::net::TcpStream::connect(door.address()).unwrap(), &mut said)
+            .map(|_| said)
+            .unwrap()
+    };
+    assert_eq!(said(), said(), "everybody gets the same one");
+    let cluster = door.cluster.lock().unwrap().take().unwrap();
+    let master = cluster.master_of("key").unwrap();
+    assert!(master.command(&["SET", "key", "1"]).unwrap().contains("OK"));
+    master.command(&["WAIT", "1", "5000"]).unwrap();
+    master.kill();
+    let give_up = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let heir = loop {
+        match cluster.master_of("key") {
+            Ok(heir) if heir.port() != master.port() => break heir,
+            _ => assert!(std::time::Instant::now() < give_up, "nobody took over"),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    };
+    assert_eq!(heir.command(&["GET", "key"]).unwrap().trim(), "1");
+    master.boot().unwrap();
+    cluster.wait_until_whole().unwrap();
+}

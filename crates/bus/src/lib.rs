@@ -1,0 +1,176 @@
+//! What the instances of Fencepost tell each other without keeping it.
+//!
+//! What lives here: presence (who is there, with a time to live) and notices over Pub/Sub, behind one trait,
+//! [`Bus`]; over Redis, single or Cluster, and within one process, held to one conformance suite.
+//! What must never: anything that would be missed for longer than a reload takes. The ledger is the truth,
+//! and everything here may be lost at any time. `redis` is named in no other crate.
+//!
+//! ```no_run
+//! # async fn example() -> bus::Result<()> {
+//! let options = bus::Options {
+//!     redis_url: Some("redis://:secret@10.0.0.1:6379,10.0.0.2:6379".to_owned()),
+//!     key_prefix: "fencepost:".to_owned(),
+//!     connect_timeout_ms: 30_000,
+//!     command_timeout_ms: 1_000,
+//! };
+//! let bus = bus::open(&options).await?;
+//! let mut notices = bus.subscribe(bus::Channel::Cluster);
+//! bus.publish(bus::Channel::Cluster, b"mode").await?;
+//! while let Some(event) = notices.next().await {
+//!     match event {
+//!         bus::Event::Message(text) => println!("look {} up", String::from_utf8_lossy(&text)),
+//!         bus::Event::Resumed | bus::Event::Lagged { .. } => println!("look everything up"),
+//!     }
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! Rules that every key, script and channel here keeps, so that all of it works on a Cluster: a command or
+//! script touches one entity and one slot; ids and prefix contain no braces; nothing scans, and nothing is
+//! sorted. To ask for many records is to ask for each, all of them on their way at once.
+
+mod channel;
+mod error;
+pub mod limits;
+mod link;
+mod local;
+mod presence;
+mod redis;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::InstanceId;
+use tokio::sync::watch;
+
+pub use channel::{Channel, Event, Subscription};
+pub use error::{Cause, Error, Result};
+pub use link::Link;
+pub use local::Hub;
+pub use presence::Presence;
+
+/// How the bus is reached. Not to be printed: the URL may hold a password.
+#[derive(Clone)]
+pub struct Options {
+    /// `redis://[[USER]:PASSWORD@]HOST[:PORT][,HOST[:PORT]]…[/DATABASE]`, or `rediss://…` for TLS, trusting what
+    /// the system trusts. Whether it is a Cluster is asked of the server: for one, any of its servers will do,
+    /// several hosts are better, and there is no database but 0. `None`: a bus within this process.
+    pub redis_url: Option<String>,
+    /// Stands before every key and channel: at most [`limits::KEY_PREFIX_CHARS_MAX`] letters, digits and
+    /// `. _ : @ -`; may be empty.
+    pub key_prefix: String,
+    /// How long [`open`] goes on trying, in milliseconds.
+    pub connect_timeout_ms: u64,
+    /// How long one call may take, in milliseconds.
+    pub command_timeout_ms: u64,
+}
+
+impl Options {
+    /// Checks everything that can be checked without a server.
+    ///
+    /// # Errors
+    /// [`Error::Address`] and [`Error::Invalid`], saying what is allowed; without the password.
+    pub fn check(&self) -> Result<()> {
+        redis::check(self)
+    }
+}
+
+/// Which bus it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Within this process.
+    Local,
+    /// Redis, single or Cluster.
+    Redis,
+}
+
+impl Kind {
+    /// The name in logs and in the ready line.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Redis => "redis",
+        }
+    }
+}
+
+/// What [`Bus::check`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// How long the answer took.
+    pub round_trip: Duration,
+    /// What is dangerous about the servers as they are set or as they are now, each with what it should be.
+    pub warnings: Vec<String>,
+}
+
+/// The whole bus. Every call is answered within the command time-out, and while the link is down at once.
+///
+/// A call that its caller gives up half-way may still have been done; nothing else is left behind.
+#[async_trait::async_trait]
+pub trait Bus: Send + Sync {
+    /// Which bus it is.
+    fn kind(&self) -> Kind;
+
+    /// Shows an instance for `ttl` from now, in place of what it showed before.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::Invalid`], and what the server says; after [`Error::Unknown`] it may be
+    /// shown. Repeating is harmless.
+    async fn announce(&self, presence: &Presence, ttl: Duration) -> Result<()>;
+
+    /// Shows it no more.
+    ///
+    /// # Errors
+    /// What the server says; repeating is harmless.
+    async fn withdraw(&self, instance: &InstanceId) -> Result<()>;
+
+    /// Which of these show themselves now. A record that cannot be read counts as none, and is logged.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when any of them could not be asked for: no news is no evidence of absence.
+    async fn present(&self, instances: &[InstanceId]) -> Result<HashMap<InstanceId, Presence>>;
+
+    /// Tells all subscribers of the channel, this instance's own included, in the order in which it is told (those
+    /// of several instances are in no order to each other). At most once, or, when a Cluster loses a server
+    /// meanwhile, rarely twice or out of order.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] beyond [`limits::NOTICE_BYTES_MAX`], and what the server says; after
+    /// [`Error::Unknown`] it may have been told.
+    async fn publish(&self, channel: Channel, payload: &[u8]) -> Result<()>;
+
+    /// Listens from now on. The bus listens to every channel from its opening on, so nothing is asked of the
+    /// server, and a link that is down is no obstacle.
+    fn subscribe(&self, channel: Channel) -> Subscription;
+
+    /// Whether the link is up, and since when; follow it to learn of changes. A link that falls silent is found
+    /// down within about a second and the command time-out, one that is cut at once.
+    fn link(&self) -> watch::Receiver<Link>;
+
+    /// Asks whether the servers answer, and whether they are set to keep what they are given.
+    ///
+    /// # Errors
+    /// What the server says.
+    async fn check(&self) -> Result<Health>;
+
+    /// Ends the connections and all subscriptions. Later calls are refused with [`Error::Closed`].
+    async fn close(&self);
+}
+
+/// A bus to share.
+pub type Handle = Arc<dyn Bus>;
+
+/// Reaches the bus and hands it out, with its link up and every channel listened to.
+///
+/// # Errors
+/// [`Error::Unavailable`] when it could not be reached within `connect_timeout_ms`; anything that trying again
+/// would not mend, at once: [`Error::Address`], [`Error::Denied`], [`Error::Refused`], [`Error::Invalid`].
+pub async fn open(options: &Options) -> Result<Handle> {
+    options.check()?;
+    match options.redis_url {
+        None => Ok(Hub::default().join()),
+        Some(_) => Ok(Arc::new(redis::Redis::open(options).await?)),
+    }
+}

@@ -1,0 +1,162 @@
+//! The link to the bus: whether it is up now, and since when.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+/// Whether the bus can be reached: commands are answered *and* what is published is heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// It can, without a break since then.
+    Up {
+        /// This process's monotonic clock.
+        since: Instant,
+    },
+    /// It cannot; tries go on.
+    Down {
+        /// This process's monotonic clock.
+        since: Instant,
+    },
+}
+
+impl Link {
+    /// Whether it is up.
+    #[must_use]
+    pub const fn is_up(&self) -> bool {
+        matches!(self, Self::Up { .. })
+    }
+
+    /// How long it has been up without a break; `None` while it is down.
+    #[must_use]
+    pub fn up_for(&self) -> Option<Duration> {
+        match self {
+            Self::Up { since } => Some(since.elapsed()),
+            Self::Down { .. } => None,
+        }
+    }
+}
+
+/// The two connections that the link is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part {
+    Commands,
+    Listener,
+}
+
+/// Puts the link together from its parts.
+#[derive(Debug)]
+pub(crate) struct Gauge {
+    parts: Mutex<Parts>,
+    link: watch::Sender<Link>,
+}
+
+#[derive(Debug, Default)]
+struct Parts {
+    up: [bool; 2],
+    /// How often everything was doubted.
+    doubts: u64,
+}
+
+/// How often everything had been doubted when a look began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look(u64);
+
+impl Gauge {
+    /// A link that is down.
+    pub(crate) fn new() -> Self {
+        let (link, _) = watch::channel(Link::Down { since: Instant::now() });
+        Self { parts: Mutex::default(), link }
+    }
+
+    /// Begins to look whether a part is up.
+    pub(crate) fn look(&self) -> Look {
+        Look(self.parts().doubts)
+    }
+
+    /// What was looked at is up, unless everything was doubted since the look began.
+    pub(crate) fn found_up(&self, part: Part, look: Look) {
+        self.change(|parts| {
+            if parts.doubts == look.0 {
+                parts.up[part as usize] = true;
+            }
+        });
+    }
+
+    /// This part was made new and is up.
+    pub(crate) fn up(&self, part: Part) {
+        self.change(|parts| parts.up[part as usize] = true);
+    }
+
+    /// This part is down.
+    pub(crate) fn down(&self, part: Part) {
+        self.change(|parts| parts.up[part as usize] = false);
+    }
+
+    /// What took one part may have taken the other: both are down until they are found up.
+    pub(crate) fn doubt(&self) {
+        self.change(|parts| *parts = Parts { up: [false; 2], doubts: parts.doubts + 1 });
+    }
+
+    pub(crate) fn is_up(&self, part: Part) -> bool {
+        self.parts().up[part as usize]
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<Link> {
+        self.link.subscribe()
+    }
+
+    fn parts(&self) -> std::sync::MutexGuard<'_, Parts> {
+        self.parts.lock().expect("no holder of this lock panics")
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Parts)) {
+        let mut parts = self.parts();
+        change(&mut parts);
+        let all_up = parts.up.iter().all(|up| *up);
+        // Told under the lock, so that the last word is the newest one.
+        self.link.send_if_modified(|link| {
+            if link.is_up() == all_up {
+                return false;
+            }
+            let since = Instant::now();
+            *link = if all_up { Link::Up { since } } else { Link::Down { since } };
+            true
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_link_is_up_when_both_parts_are_and_remembers_since_when() {
+        let gauge = Gauge::new();
+        let seen = || *gauge.watch().borrow();
+        let began = seen();
+        gauge.up(Part::Commands);
+        assert_eq!(seen(), began, "half a link is none");
+        gauge.up(Part::Listener);
+        let up = seen();
+        assert!(up.is_up() && up.up_for().is_some());
+        gauge.up(Part::Listener);
+        assert_eq!(seen(), up, "no news, no new beginning");
+        gauge.down(Part::Commands);
+        assert!(!seen().is_up() && seen() != began && seen().up_for().is_none());
+    }
+
+    #[test]
+    fn a_look_that_began_before_a_doubt_shows_nothing() {
+        let gauge = Gauge::new();
+        gauge.up(Part::Commands);
+        gauge.up(Part::Listener);
+        let early = gauge.look();
+        gauge.doubt();
+        gauge.up(Part::Listener);
+        gauge.found_up(Part::Commands, early);
+        assert!(!gauge.watch().borrow().is_up());
+        gauge.found_up(Part::Commands, gauge.look());
+        assert!(gauge.watch().borrow().is_up());
+    }
+}

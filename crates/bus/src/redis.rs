@@ -1,0 +1,235 @@
+//! The bus over Redis, single or Cluster.
+//!
+//! Two connections, each made again by a task of its own: [`commands`] sends, [`listener`] hears. What is
+//! published to itself every half second tells whether both are well; that is the link.
+
+mod address;
+mod commands;
+mod failure;
+mod health;
+mod listener;
+mod pause;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use ::redis::{Cmd, FromRedisValue, cmd};
+use domain::{InstanceId, Invalid};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::channel::{Channels, check_payload};
+use crate::limits::{KEY_PREFIX_CHARS_MAX, PRESENCE_READS_MAX};
+use crate::link::Gauge;
+use crate::presence::check_ttl;
+use crate::{Bus, Channel, Error, Health, Kind, Link, Options, Presence, Result, Subscription};
+use address::Address;
+use commands::Commands;
+use failure::Effect;
+use listener::Listener;
+
+/// Checks what can be checked without a server.
+pub(crate) fn check(options: &Options) -> Result<()> {
+    Names::new(&options.key_prefix)?;
+    options.redis_url.as_deref().map_or(Ok(()), |url| Address::parse(url).map(|_| ()))
+}
+
+/// How everything of Fencepost is called in Redis.
+#[derive(Clone, Debug)]
+struct Names {
+    prefix: String,
+}
+
+impl Names {
+    fn new(prefix: &str) -> Result<Self> {
+        let safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':' | '@' | '-');
+        if prefix.len() > KEY_PREFIX_CHARS_MAX || !prefix.chars().all(safe) {
+            let expected =
+                format!("at most {KEY_PREFIX_CHARS_MAX} characters of letters, digits and . _ : @ -");
+            return Err(Invalid { what: "the key prefix", expected }.into());
+        }
+        Ok(Self { prefix: prefix.to_owned() })
+    }
+
+    fn presence(&self, instance: &InstanceId) -> String {
+        format!("{}schedulers:presence:{instance}", self.prefix)
+    }
+
+    fn channel(&self, channel: Channel) -> String {
+        format!("{}channel:{}", self.prefix, channel.as_str())
+    }
+
+    /// The channel on which one handle hears itself.
+    fn echo(&self, handle: u128) -> String {
+        format!("{}echo:{handle:032x}", self.prefix)
+    }
+}
+
+/// What the two connections' tasks and the handle share.
+struct Shared {
+    address: Address,
+    names: Names,
+    /// The channel on which this handle hears itself.
+    echo: String,
+    /// How long one command may take.
+    limit: Duration,
+    channels: Channels,
+    link: Gauge,
+    commands: Commands,
+    listener: Listener,
+    closed: watch::Sender<bool>,
+}
+
+/// A handle on Redis. Its connections end with it.
+pub(crate) struct Redis {
+    shared: Arc<Shared>,
+    /// The two that keep the connections; gone once this was closed.
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Redis {
+    pub(crate) async fn open(options: &Options) -> Result<Self> {
+        let url = options.redis_url.as_deref().unwrap_or_default();
+        let names = Names::new(&options.key_prefix)?;
+        let give_up = tokio::time::Instant::now() + Duration::from_millis(options.connect_timeout_ms);
+        let shared = Arc::new(Shared {
+            address: Address::parse(url)?,
+            echo: names.echo(rand::random()),
+            names,
+            limit: Duration::from_millis(options.command_timeout_ms),
+            channels: Channels::new(),
+            link: Gauge::new(),
+            commands: Commands::default(),
+            listener: Listener::default(),
+            closed: watch::Sender::new(false),
+        });
+        commands::prepare_tls(shared.address.is_tls());
+        let mut pause = pause::Pause::default();
+        let connected = loop {
+            match tokio::time::timeout_at(give_up, connect(&shared)).await {
+                Ok(Ok(connected)) => break connected,
+                Ok(Err(error)) if !error.is_retryable() => return Err(error),
+                Ok(Err(error)) if tokio::time::Instant::now() + pause.mean() >= give_up => return Err(error),
+                Ok(Err(error)) => tracing::warn!(%error, "waiting for Redis"),
+                Err(_) => return Err(failure::timed_out(Effect::Reads)),
+            }
+            pause.wait().await;
+        };
+        let sender = tokio::spawn(commands::keep(shared.clone()));
+        let hearer = tokio::spawn(listener::keep(shared.clone(), connected));
+        let bus = Self { shared, tasks: Mutex::new(vec![sender, hearer]) };
+        // The first probe is on its way; what it meets is met again and again until the time is up.
+        let mut link = bus.link();
+        match tokio::time::timeout_at(give_up, link.wait_for(Link::is_up)).await {
+            Ok(_) => Ok(bus),
+            Err(_) => Err(failure::timed_out(Effect::Reads)),
+        }
+    }
+
+    async fn ask<T: FromRedisValue>(&self, command: &Cmd, effect: Effect) -> Result<T> {
+        self.refuse_if_closed()?;
+        commands::ask(&self.shared, command, effect).await
+    }
+
+    fn refuse_if_closed(&self) -> Result<()> {
+        if *self.shared.closed.borrow() { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Has the tasks end, and hands them out.
+    fn stop(&self) -> Vec<JoinHandle<()>> {
+        self.shared.closed.send_replace(true);
+        let tasks = std::mem::take(&mut *self.tasks.lock().expect("no holder of this lock panics"));
+        tasks.iter().for_each(JoinHandle::abort);
+        tasks
+    }
+}
+
+/// Both connections, for the first time.
+async fn connect(shared: &Arc<Shared>) -> Result<::redis::aio::PubSub> {
+    let connection = commands::connect(shared).await?;
+    shared.commands.set(connection);
+    // What this user may not do is said at once.
+    commands::publish_echo(shared).await?;
+    listener::connect(shared).await
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        drop(self.stop());
+    }
+}
+
+#[async_trait::async_trait]
+impl Bus for Redis {
+    fn kind(&self) -> Kind {
+        Kind::Redis
+    }
+
+    async fn announce(&self, presence: &Presence, ttl: Duration) -> Result<()> {
+        let ttl_ms = check_ttl(ttl)?;
+        let key = self.shared.names.presence(&presence.instance);
+        let mut set = cmd("SET");
+        set.arg(key).arg(presence.to_json()?).arg("PX").arg(ttl_ms);
+        self.ask(&set, Effect::Writes).await
+    }
+
+    async fn withdraw(&self, instance: &InstanceId) -> Result<()> {
+        let mut del = cmd("DEL");
+        del.arg(self.shared.names.presence(instance));
+        self.ask(&del, Effect::Writes).await
+    }
+
+    async fn present(&self, instances: &[InstanceId]) -> Result<HashMap<InstanceId, Presence>> {
+        // One question per key, since the keys lie in different slots; the connection carries them together.
+        let read = |id: InstanceId| async move {
+            let mut get = cmd("GET");
+            get.arg(self.shared.names.presence(&id));
+            let json: Option<Vec<u8>> = self.ask(&get, Effect::Reads).await?;
+            let presence = json.as_deref().and_then(|json| Presence::from_json(&id, json));
+            if json.is_some() && presence.is_none() {
+                tracing::warn!(instance = %id, "its presence cannot be read and counts as none");
+            }
+            Ok::<_, Error>(presence)
+        };
+        let reads = stream::iter(instances.iter().cloned().map(read)).buffer_unordered(PRESENCE_READS_MAX);
+        let shown = reads.try_filter_map(async |presence| Ok(presence.map(|it| (it.instance.clone(), it))));
+        match tokio::time::timeout(self.shared.limit, shown.try_collect()).await {
+            Ok(answer) => answer,
+            Err(_) => Err(failure::timed_out(Effect::Reads)),
+        }
+    }
+
+    async fn publish(&self, channel: Channel, payload: &[u8]) -> Result<()> {
+        check_payload(payload)?;
+        self.refuse_if_closed()?;
+        commands::publish(&self.shared, &self.shared.names.channel(channel), payload).await
+    }
+
+    fn subscribe(&self, channel: Channel) -> Subscription {
+        self.shared.channels.subscribe(channel, &self.shared.closed)
+    }
+
+    fn link(&self) -> watch::Receiver<Link> {
+        self.shared.link.watch()
+    }
+
+    async fn check(&self) -> Result<Health> {
+        self.refuse_if_closed()?;
+        let sent = Instant::now();
+        let servers = commands::ask_all(&self.shared).await?;
+        let round_trip = sent.elapsed();
+        let warnings = servers.iter().flat_map(|(server, info)| health::warnings(server, info)).collect();
+        Ok(Health { round_trip, warnings })
+    }
+
+    async fn close(&self) {
+        for task in self.stop() {
+            // Cut off at its next wait; a task that had panicked is no reason to stay.
+            let _ = task.await;
+        }
+        self.shared.commands.drop_connection();
+        self.shared.link.doubt();
+    }
+}

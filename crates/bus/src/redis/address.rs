@@ -1,0 +1,112 @@
+//! The URL: one server, or several of a Cluster, with one user and password.
+
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+
+use crate::limits::HOSTS_MAX;
+use crate::{Error, Result};
+
+const EXPECTED: &str =
+    "redis://[[USER]:PASSWORD@]HOST[:PORT][,HOST[:PORT]]…[/DATABASE], or rediss://… for TLS";
+
+/// Where Redis is.
+#[derive(Clone)]
+pub(super) struct Address {
+    /// At least one.
+    pub(super) hosts: Vec<ConnectionInfo>,
+}
+
+impl Address {
+    /// Reads the URL. What is refused is never shown: nobody knows where in it a password begins.
+    pub(super) fn parse(url: &str) -> Result<Self> {
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| refused("it has no scheme"))?;
+        if !matches!(scheme, "redis" | "rediss") {
+            return Err(refused("its scheme is another"));
+        }
+        if rest.contains(['?', '#']) {
+            return Err(refused("it has a query or a fragment (in a password, write %3F and %23)"));
+        }
+        // A password may hold a comma, and a slash that was not escaped must not cut it in two.
+        let (user, place) = rest.rsplit_once('@').map_or(("", rest), |(user, place)| (user, place));
+        let (hosts, database) = place.split_once('/').unwrap_or((place, ""));
+        if hosts.split(',').count() > HOSTS_MAX {
+            return Err(refused(&format!("it names more than {HOSTS_MAX} hosts")));
+        }
+        let at = if rest.contains('@') { "@" } else { "" };
+        let one = |host: &str| {
+            let url = format!("{scheme}://{user}{at}{host}/{database}");
+            let server = url.as_str().into_connection_info();
+            server.map_err(|_| refused("a host, a port or the database cannot be read"))
+        };
+        Ok(Self { hosts: hosts.split(',').map(one).collect::<Result<_>>()? })
+    }
+
+    /// Whether connections are encrypted.
+    pub(super) fn is_tls(&self) -> bool {
+        self.hosts.iter().any(|host| matches!(host.addr(), ConnectionAddr::TcpTls { .. }))
+    }
+
+    /// Another server of the same Cluster, reached in the same way.
+    pub(super) fn beside(&self, host: &str, port: u16) -> ConnectionInfo {
+        let host = host.to_owned();
+        let address = if self.is_tls() {
+            ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+        } else {
+            ConnectionAddr::Tcp(host, port)
+        };
+        self.hosts[0].clone().set_addr(address)
+    }
+}
+
+/// The URL cannot be used.
+pub(super) fn refused(why: &str) -> Error {
+    Error::Address(format!("the Redis URL must be {EXPECTED}: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(url: &str) -> Vec<String> {
+        Address::parse(url).unwrap().hosts.iter().map(|host| host.addr().to_string()).collect()
+    }
+
+    #[test]
+    fn one_url_names_one_server_or_several() {
+        assert_eq!(shown("redis://h"), ["h:6379"]);
+        assert_eq!(shown("rediss://h:1,[::1]:2,k"), ["h:1", "::1:2", "k:6379"]);
+        let address = Address::parse("redis://me:a,b%2F%40c@h:1,k:2/3").unwrap();
+        assert_eq!(address.hosts.len(), 2);
+        for host in &address.hosts {
+            let settings = host.redis_settings();
+            assert_eq!((settings.username(), settings.password()), (Some("me"), Some("a,b/@c")));
+            assert_eq!(settings.db(), 3);
+        }
+        assert!(Address::parse("rediss://h").unwrap().is_tls() && !address.is_tls());
+        let beside = address.beside("other", 9);
+        assert_eq!(beside.addr().to_string(), "other:9");
+        assert_eq!(beside.redis_settings().password(), Some("a,b/@c"));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_and_not_shown() {
+        let many = format!("redis://{}", vec!["secret"; HOSTS_MAX + 1].join(","));
+        for bad in [
+            "",
+            "secret",
+            "http://secret",
+            "redis://",
+            "redis:///1",
+            "redis://secret:port",
+            "redis://secret,,h",
+            "redis://h/secret",
+            "redis://h?password=secret",
+            "redis://secret#insecure",
+            "redis://secret@",
+            &many,
+            "unix:///secret",
+        ] {
+            let Err(Error::Address(said)) = Address::parse(bad) else { panic!("{bad} was taken") };
+            assert!(said.contains("rediss://") && !said.contains("secret"), "{bad}: {said}");
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! The connection for commands: sending, and a task that probes it and makes it again.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::cluster::ClusterClientBuilder;
+use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRoutingInfo};
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, RedisResult, Value, cmd};
+use tokio::sync::Notify;
+
+use super::Shared;
+use super::address::refused;
+use super::failure::{self, Effect};
+use super::pause::{Pause, jittered};
+use crate::limits::{
+    CLUSTER_REMAKE_MS, CLUSTER_RETRIES, CLUSTER_SERVERS_MAX, CLUSTER_SERVERS_PROBES, CONNECT_MS, ECHO_MS,
+    PROBE_MS, RECONNECT_PAUSE_MS,
+};
+use crate::link::Part;
+use crate::{Error, Result};
+
+const CONNECT: Duration = Duration::from_millis(CONNECT_MS);
+
+/// One connection that carries the commands of all callers together.
+#[derive(Clone)]
+pub(super) enum Connection {
+    /// To one server.
+    Single(MultiplexedConnection),
+    /// To every server of a Cluster.
+    Cluster(ClusterConnection),
+}
+
+/// Where a command goes.
+#[derive(Clone, Copy)]
+enum To {
+    /// To the server that has its key.
+    Key,
+    /// To any master.
+    Anybody,
+    /// To every master; the answer is a map.
+    Masters,
+}
+
+impl Connection {
+    async fn carry(self, command: &Cmd, to: To) -> RedisResult<Value> {
+        match self {
+            Self::Single(mut server) => server.send_packed_command(command).await?.extract_error(),
+            Self::Cluster(mut cluster) => {
+                let routing = match to {
+                    To::Key => return command.query_async(&mut cluster).await,
+                    To::Anybody => RoutingInfo::SingleNode(SingleNodeRoutingInfo::RandomPrimary),
+                    To::Masters => RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None)),
+                };
+                cluster.route_command(command.clone(), routing).await?.extract_error()
+            }
+        }
+    }
+}
+
+/// What senders and the task share.
+#[derive(Default)]
+pub(super) struct Commands {
+    /// `None` while there is none: callers are then refused at once, and only the task tries.
+    connection: RwLock<Option<Connection>>,
+    /// A command failed in a way that the connection may be to blame for.
+    suspected: Notify,
+    /// What the server said that it is, the first time that it was reached.
+    is_cluster: OnceLock<bool>,
+    /// The servers of the Cluster, as last heard.
+    servers: Mutex<Vec<ConnectionInfo>>,
+}
+
+impl Commands {
+    fn get(&self) -> Option<Connection> {
+        self.connection.read().expect("no holder of this lock panics").clone()
+    }
+
+    pub(super) fn set(&self, connection: Connection) {
+        *self.connection.write().expect("no holder of this lock panics") = Some(connection);
+    }
+
+    pub(super) fn drop_connection(&self) {
+        *self.connection.write().expect("no holder of this lock panics") = None;
+    }
+
+    /// Has the connection looked at soon.
+    pub(super) fn suspect(&self) {
+        self.suspected.notify_one();
+    }
+
+    fn is_cluster(&self) -> bool {
+        self.is_cluster.get().copied().unwrap_or_default()
+    }
+
+    /// All servers that may be connected to: those of the URL, and those that the Cluster named.
+    pub(super) fn servers(&self, shared: &Shared) -> Vec<ConnectionInfo> {
+        let mut servers = shared.address.hosts.clone();
+        for server in self.servers.lock().expect("no holder of this lock panics").iter() {
+            if !servers.iter().any(|known| known.addr() == server.addr()) {
+                servers.push(server.clone());
+            }
+        }
+        servers
+    }
+}
+
+/// Sends a command to the server that has its key, and reads the answer.
+pub(super) async fn ask<T: FromRedisValue>(shared: &Shared, command: &Cmd, effect: Effect) -> Result<T> {
+    let answer = send(shared, command, To::Key, effect).await?;
+    read(answer, effect)
+}
+
+/// Publishes. On a Cluster any server would do; a channel always has the same one, so that what one instance
+/// tells arrives in the order in which it was told.
+pub(super) async fn publish(shared: &Shared, channel: &str, payload: &[u8]) -> Result<()> {
+    send(shared, cmd("PUBLISH").arg(channel).arg(payload), To::Key, Effect::Writes).await.map(|_| ())
+}
+
+/// Publishes to ourselves by way of any server, so that in the end all of them are tried.
+pub(super) async fn publish_echo(shared: &Shared) -> Result<()> {
+    let now = shared.listener.clock().as_micros().to_string();
+    send(shared, cmd("PUBLISH").arg(&shared.echo).arg(now), To::Anybody, Effect::Writes).await.map(|_| ())
+}
+
+/// What every server that takes writes says of itself, with its address.
+pub(super) async fn ask_all(shared: &Shared) -> Result<Vec<(String, String)>> {
+    let info = cmd("INFO");
+    let info = send(shared, &info, To::Masters, Effect::Reads);
+    if !shared.commands.is_cluster() {
+        let server = shared.address.hosts[0].addr().to_string();
+        return Ok(vec![(server, read(info.await?, Effect::Reads)?)]);
+    }
+    let mut state = cmd("CLUSTER");
+    state.arg("INFO");
+    let state = send(shared, &state, To::Masters, Effect::Reads);
+    let (info, state) = tokio::try_join!(info, state)?;
+    let servers: HashMap<String, String> = read(info, Effect::Reads)?;
+    let mut state: HashMap<String, String> = read(state, Effect::Reads)?;
+    let whole = servers.into_iter().map(|(server, info)| {
+        let state = state.remove(&server).unwrap_or_default();
+        (server, format!("{info}\n{state}"))
+    });
+    Ok(whole.collect())
+}
+
+fn read<T: FromRedisValue>(answer: Value, effect: Effect) -> Result<T> {
+    redis::from_redis_value(answer).map_err(|error| failure::of(error.into(), effect))
+}
+
+async fn send(shared: &Shared, command: &Cmd, to: To, effect: Effect) -> Result<Value> {
+    let connection = shared.commands.get().ok_or_else(failure::not_connected)?;
+    let sent = Instant::now();
+    let answer = match tokio::time::timeout(shared.limit, connection.carry(command, to)).await {
+        Ok(answer) => answer.map_err(|error| failure::of(error, effect)),
+        Err(_) => Err(failure::timed_out(effect)),
+    };
+    metrics::histogram!("fencepost_redis_command_seconds", "command" => name(command)).record(sent.elapsed());
+    if matches!(answer, Err(Error::Unavailable { .. } | Error::Unknown { .. })) {
+        shared.commands.suspect();
+    }
+    answer
+}
+
+/// The command's own name, for the metric. What follows it is never shown.
+fn name(command: &Cmd) -> String {
+    match command.args_iter().next() {
+        Some(redis::Arg::Simple(name)) => String::from_utf8_lossy(name).to_ascii_lowercase(),
+        _ => String::new(),
+    }
+}
+
+/// Makes the connection, and finds out whether it is to a Cluster.
+pub(super) async fn connect(shared: &Shared) -> Result<Connection> {
+    if shared.commands.is_cluster() {
+        return to_cluster(shared).await;
+    }
+    let mut last = failure::not_connected();
+    for host in &shared.address.hosts {
+        let server = match to_server(host).await {
+            Ok(server) => server,
+            Err(error) => {
+                last = error;
+                continue;
+            }
+        };
+        if shared.commands.is_cluster.get().is_some() || !is_cluster(server.clone()).await? {
+            if shared.address.hosts.len() > 1 {
+                let addr = host.addr();
+                return Err(refused(&format!("it names several hosts, and {addr} is not part of a Cluster")));
+            }
+            shared.commands.is_cluster.get_or_init(|| false);
+            return Ok(Connection::Single(server));
+        }
+        shared.commands.is_cluster.get_or_init(|| true);
+        return to_cluster(shared).await;
+    }
+    Err(last)
+}
+
+async fn to_server(host: &ConnectionInfo) -> Result<MultiplexedConnection> {
+    let opened = |error| failure::of(error, Effect::Reads);
+    let client = Client::open(host.clone()).map_err(opened)?;
+    // Each command has its own time, counted by who sent it.
+    let config =
+        AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT)).set_response_timeout(None);
+    match tokio::time::timeout(CONNECT, client.get_multiplexed_async_connection_with_config(&config)).await {
+        Ok(connection) => connection.map_err(opened),
+        Err(_) => Err(failure::timed_out(Effect::Reads)),
+    }
+}
+
+async fn is_cluster(mut server: MultiplexedConnection) -> Result<bool> {
+    let mut info = cmd("INFO");
+    info.arg("cluster");
+    match tokio::time::timeout(CONNECT, info.query_async::<String>(&mut server)).await {
+        Ok(Ok(said)) => Ok(said.lines().any(|line| line.trim() == "cluster_enabled:1")),
+        Ok(Err(error)) => Err(failure::of(error, Effect::Reads)),
+        Err(_) => Err(failure::timed_out(Effect::Reads)),
+    }
+}
+
+async fn to_cluster(shared: &Shared) -> Result<Connection> {
+    let opened = |error| failure::of(error, Effect::Reads);
+    let client = ClusterClientBuilder::new(shared.commands.servers(shared))
+        .connection_timeout(CONNECT)
+        .response_timeout(shared.limit)
+        .overall_response_timeout(Some(shared.limit))
+        .retries(CLUSTER_RETRIES)
+        .min_retry_wait(RECONNECT_PAUSE_MS)
+        .max_retry_wait(RECONNECT_PAUSE_MS * 8)
+        .build()
+        .map_err(opened)?;
+    // A server that is lost takes its whole time, beside that of the others.
+    match tokio::time::timeout(CONNECT * 2, client.get_async_connection()).await {
+        Ok(connection) => connection.map(Connection::Cluster).map_err(opened),
+        Err(_) => Err(failure::timed_out(Effect::Reads)),
+    }
+}
+
+/// Keeps the connection for commands: probes it, and makes it again when it is lost. For ever.
+pub(super) async fn keep(shared: Arc<Shared>) {
+    let mut keeper =
+        Keeper { shared, pause: Pause::default(), awaited: None, remade: Instant::now(), probes: 0 };
+    loop {
+        keeper.turn().await;
+    }
+}
+
+struct Keeper {
+    shared: Arc<Shared>,
+    pause: Pause,
+    /// The first echo that was not heard yet: when it was sent, and which listening connection was to hear it.
+    awaited: Option<(Duration, u64)>,
+    remade: Instant,
+    probes: u32,
+}
+
+impl Keeper {
+    async fn turn(&mut self) {
+        let shared = self.shared.clone();
+        if shared.commands.get().is_none() {
+            match connect(&shared).await {
+                Ok(connection) => shared.commands.set(connection),
+                Err(error) => {
+                    tracing::debug!(%error, "no connection to Redis");
+                    return self.pause.wait().await;
+                }
+            }
+        }
+        let look = shared.link.look();
+        match self.probe().await {
+            Ok(()) => {
+                shared.link.found_up(Part::Commands, look);
+                self.pause = Pause::default();
+                let probed = jittered(Duration::from_millis(PROBE_MS));
+                tokio::select! {
+                    () = tokio::time::sleep(probed) => {}
+                    () = shared.commands.suspected.notified() => {
+                        self.remake().await;
+                        // However many fail: one probe for all of them.
+                        tokio::time::sleep(jittered(Duration::from_millis(RECONNECT_PAUSE_MS))).await;
+                    }
+                }
+            }
+            Err(error) => {
+                if shared.link.is_up(Part::Commands) {
+                    tracing::warn!(%error, "the link to Redis is down");
+                }
+                shared.link.down(Part::Commands);
+                if !shared.commands.is_cluster() {
+                    shared.commands.drop_connection();
+                }
+                self.pause.wait().await;
+                self.remake().await;
+            }
+        }
+    }
+
+    /// Publishes to ourselves, and sees whether earlier ones were heard.
+    async fn probe(&mut self) -> Result<()> {
+        let shared = &self.shared;
+        let listener = &shared.listener;
+        if let Some((sent, generation)) = self.awaited {
+            if listener.heard() >= sent || listener.generation() != generation {
+                self.awaited = None;
+            } else if listener.clock().saturating_sub(sent) >= Duration::from_millis(ECHO_MS) {
+                tracing::warn!("what is published to Redis is not heard; listening anew");
+                listener.condemn(generation);
+                self.awaited = None;
+            }
+        }
+        let (now, generation) = (listener.clock(), listener.generation());
+        let hearing = shared.link.is_up(Part::Listener);
+        publish_echo(shared).await?;
+        if hearing && self.awaited.is_none() {
+            self.awaited = Some((now, generation));
+        }
+        if shared.commands.is_cluster() && self.probes.is_multiple_of(CLUSTER_SERVERS_PROBES) {
+            self.look_for_servers().await;
+        }
+        self.probes = self.probes.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Connects to the Cluster anew, in place of a connection that may know it as it was: a server that went
+    /// silent is otherwise waited for again and again. Those who ask meanwhile go on with the old one.
+    async fn remake(&mut self) {
+        let due = self.remade.elapsed() >= Duration::from_millis(CLUSTER_REMAKE_MS);
+        if !self.shared.commands.is_cluster() || !due {
+            return;
+        }
+        match to_cluster(&self.shared).await {
+            Ok(connection) => self.shared.commands.set(connection),
+            Err(error) => tracing::debug!(%error, "no new connection to the Redis Cluster"),
+        }
+        self.remade = Instant::now();
+    }
+
+    async fn look_for_servers(&self) {
+        let mut slots = cmd("CLUSTER");
+        slots.arg("SLOTS");
+        let shared = &self.shared;
+        match send(shared, &slots, To::Anybody, Effect::Reads).await {
+            Ok(slots) => {
+                // A server is named once for each of its ranges.
+                let servers: BTreeSet<_> = named(&slots).collect();
+                let servers = servers.iter().take(CLUSTER_SERVERS_MAX);
+                let servers = servers.map(|(host, port)| shared.address.beside(host, *port)).collect();
+                *shared.commands.servers.lock().expect("no holder of this lock panics") = servers;
+            }
+            Err(error) => tracing::debug!(%error, "the Cluster's servers were not named"),
+        }
+    }
+}
+
+/// The servers in the answer to `CLUSTER SLOTS`: ranges of `[first, last, [host, port, …]…]`. A host that the
+/// answering server does not know is left out.
+fn named(slots: &Value) -> impl Iterator<Item = (String, u16)> {
+    let list = |value: &Value| match value {
+        Value::Array(items) => items.clone(),
+        _ => vec![],
+    };
+    list(slots).into_iter().flat_map(move |range| list(&range).into_iter().skip(2)).filter_map(
+        move |server| {
+            let Value::Array(server) = server else { return None };
+            let (Some(Value::BulkString(host)), Some(Value::Int(port))) = (server.first(), server.get(1))
+            else {
+                return None;
+            };
+            let host = String::from_utf8(host.clone()).ok().filter(|host| !host.is_empty() && host != "?")?;
+            Some((host, u16::try_from(*port).ok()?))
+        },
+    )
+}
+
+/// Chooses the provider of TLS for the process, unless that was done: ring, as everywhere here.
+pub(super) fn prepare_tls(wanted: bool) {
+    if wanted && rustls::crypto::ring::default_provider().install_default().is_err() {
+        tracing::debug!("the process has a provider of TLS already");
+    }
+}

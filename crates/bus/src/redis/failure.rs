@@ -1,0 +1,117 @@
+//! What a failure of the driver means: whether anything was done, and whether to ask again.
+
+use std::io;
+use std::sync::Arc;
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use crate::{Cause, Error};
+
+/// What a command may leave behind when its answer does not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// Nothing.
+    Reads,
+    /// Perhaps what it does.
+    Writes,
+}
+
+/// The answer did not come in time.
+pub(super) fn timed_out(effect: Effect) -> Error {
+    lost(effect, Arc::new(io::Error::new(io::ErrorKind::TimedOut, "Redis did not answer in time")))
+}
+
+/// There is no connection to send anything on.
+pub(super) fn not_connected() -> Error {
+    let source = io::Error::new(io::ErrorKind::NotConnected, "there is no connection to Redis");
+    Error::Unavailable { source: Arc::new(source) }
+}
+
+/// What the driver's failure means.
+pub(super) fn of(error: RedisError, effect: Effect) -> Error {
+    match (error.kind(), error.code()) {
+        (ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm), _)
+        | (_, Some("NOAUTH" | "WRONGPASS" | "NOPERM")) => Error::Denied { source: Arc::new(error) },
+        (_, Some("OOM")) => Error::Full { source: Arc::new(error) },
+        // The server says that it is not ready, or not the one that may: nothing was done.
+        (
+            ErrorKind::Server(
+                ServerErrorKind::BusyLoading
+                | ServerErrorKind::ClusterDown
+                | ServerErrorKind::MasterDown
+                | ServerErrorKind::TryAgain
+                | ServerErrorKind::ReadOnly
+                | ServerErrorKind::Moved
+                | ServerErrorKind::Ask,
+            )
+            | ErrorKind::ClusterConnectionNotFound,
+            _,
+        )
+        | (_, Some("MISCONF" | "NOREPLICAS" | "BUSY")) => Error::Unavailable { source: Arc::new(error) },
+        (ErrorKind::Io, _) => of_io(error, effect),
+        _ => Error::Refused { source: Arc::new(error) },
+    }
+}
+
+fn of_io(error: RedisError, effect: Effect) -> Error {
+    match io_kind(&error) {
+        // A certificate that is not trusted, or a server that does not speak TLS.
+        Some(io::ErrorKind::InvalidData) => Error::Refused { source: Arc::new(error) },
+        Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotConnected) => {
+            Error::Unavailable { source: Arc::new(error) }
+        }
+        _ => lost(effect, Arc::new(error)),
+    }
+}
+
+fn io_kind(error: &RedisError) -> Option<io::ErrorKind> {
+    let source = std::error::Error::source(error)?;
+    let shared = source.downcast_ref::<Cause>().and_then(|cause| cause.downcast_ref::<io::Error>());
+    shared.or_else(|| source.downcast_ref()).map(io::Error::kind)
+}
+
+fn lost(effect: Effect, source: Cause) -> Error {
+    match effect {
+        Effect::Reads => Error::Unavailable { source },
+        Effect::Writes => Error::Unknown { source },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(line: &str) -> RedisError {
+        redis::parse_redis_value(line.as_bytes()).unwrap().extract_error().unwrap_err()
+    }
+
+    #[test]
+    fn each_failure_says_whether_anything_was_done_and_whether_to_ask_again() {
+        let of_line = |line| of(said(line), Effect::Writes);
+        for line in ["-LOADING x\r\n", "-CLUSTERDOWN x\r\n", "-READONLY x\r\n", "-MISCONF x\r\n"] {
+            let error = of_line(line);
+            assert!(matches!(error, Error::Unavailable { .. }) && error.is_retryable(), "{line}: {error:?}");
+        }
+        for line in ["-NOAUTH x\r\n", "-WRONGPASS x\r\n", "-NOPERM x\r\n"] {
+            let error = of_line(line);
+            assert!(matches!(error, Error::Denied { .. }) && !error.is_retryable(), "{line}: {error:?}");
+        }
+        assert!(matches!(of_line("-OOM x\r\n"), Error::Full { .. }));
+        assert!(matches!(of_line("-ERR unknown command\r\n"), Error::Refused { .. }));
+        let io = |kind| RedisError::from(io::Error::from(kind));
+        let broken = of(io(io::ErrorKind::BrokenPipe), Effect::Writes);
+        assert!(broken.may_have_run() && broken.is_retryable());
+        assert!(!of(io(io::ErrorKind::BrokenPipe), Effect::Reads).may_have_run());
+        assert!(!of(io(io::ErrorKind::ConnectionRefused), Effect::Writes).may_have_run());
+        assert!(!of(io(io::ErrorKind::InvalidData), Effect::Writes).is_retryable(), "a bad certificate");
+        assert!(timed_out(Effect::Writes).may_have_run());
+        assert!(!not_connected().may_have_run() && not_connected().is_retryable());
+    }
+
+    #[test]
+    fn the_source_is_kept() {
+        let error = of(said("-NOAUTH Authentication required.\r\n"), Effect::Reads);
+        let source = std::error::Error::source(&error).unwrap();
+        assert!(source.to_string().contains("NOAUTH"), "{source}");
+    }
+}

@@ -1,0 +1,131 @@
+//! A Redis Cluster that loses a master under an open bus.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::{Channel, Handle, Subscription};
+use loadtest::servers::{Keyspace, Redis, RedisCluster};
+
+use crate::bench::{
+    LONG, PATIENCE, blocking, eventually, id, is_present, link_is, message, next, options, presence, resumed,
+    tell,
+};
+
+struct Room {
+    cluster: Arc<RedisCluster>,
+    bus: Handle,
+    other: Handle,
+}
+
+impl Room {
+    async fn open() -> Self {
+        let cluster = blocking(|| Arc::new(RedisCluster::start().unwrap())).await;
+        let options = options(&cluster.url(), "t:");
+        let (bus, other) = (bus::open(&options).await.unwrap(), bus::open(&options).await.unwrap());
+        Self { cluster, bus, other }
+    }
+
+    /// Does something to the master that serves this instance's presence.
+    async fn to_the_master_of(&self, name: &str, what: impl FnOnce(&Redis) + Send + 'static) {
+        let (cluster, key) = (self.cluster.clone(), format!("t:schedulers:presence:{name}"));
+        blocking(move || what(cluster.master_of(&key).unwrap())).await;
+    }
+
+    /// Waits until every instance can be announced, whichever server has it, and seen by the other.
+    async fn heals(&self) {
+        let names: Vec<_> = (0..12).map(|n| format!("a-{n}")).collect();
+        let ids: Vec<_> = names.iter().map(|name| id(name)).collect();
+        eventually("all are announced and seen", async || {
+            for name in &names {
+                if self.bus.announce(&presence(name), LONG).await.is_err() {
+                    return false;
+                }
+            }
+            self.other.present(&ids).await.is_ok_and(|seen| seen.len() == ids.len())
+        })
+        .await;
+        link_is(&self.bus, true).await;
+        link_is(&self.other, true).await;
+    }
+
+    /// Waits until a notice arrives, said as often as it takes.
+    async fn is_heard(&self, subscription: &mut Subscription, text: &str) {
+        let heard = async {
+            loop {
+                // A notice may be lost with a server; that is told by `Resumed`, and it is said again.
+                let _ = self.bus.publish(Channel::Cluster, text.as_bytes()).await;
+                let patience = Duration::from_millis(300);
+                while let Ok(event) = tokio::time::timeout(patience, subscription.next()).await {
+                    if event == Some(message(text)) {
+                        return;
+                    }
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, heard).await.expect("the notice is heard");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_master_is_replaced_and_everything_goes_on() {
+    let room = Room::open().await;
+    let mut subscription = room.other.subscribe(Channel::Cluster);
+    room.heals().await;
+    room.is_heard(&mut subscription, "before").await;
+    room.to_the_master_of("a-1", Redis::kill).await;
+    room.heals().await;
+    room.is_heard(&mut subscription, "after").await;
+    let health = room.bus.check().await.unwrap();
+    assert!(health.warnings.is_empty(), "{health:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_master_is_replaced_and_not_waited_for() {
+    let room = Room::open().await;
+    let mut subscription = room.other.subscribe(Channel::Cluster);
+    room.heals().await;
+    room.to_the_master_of("a-1", |master| master.freeze().unwrap()).await;
+    room.heals().await;
+    room.is_heard(&mut subscription, "after").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_server_that_was_listened_to_is_left_for_another() {
+    let cluster = blocking(|| Arc::new(RedisCluster::start().unwrap())).await;
+    let bus = bus::open(&options(&cluster.url(), "t:")).await.unwrap();
+    let mut subscription = bus.subscribe(Channel::Cluster);
+    let all = cluster.clone();
+    blocking(move || {
+        let listened_to = |server: &&Redis| {
+            server.command(&["CLIENT", "LIST", "TYPE", "pubsub"]).unwrap().contains("addr=")
+        };
+        let mut found: Vec<_> = all.servers().iter().filter(listened_to).collect();
+        assert_eq!(found.len(), 1, "one bus listens at one place");
+        found.remove(0).freeze().unwrap();
+    })
+    .await;
+    resumed(&mut subscription).await;
+    link_is(&bus, true).await;
+    eventually("a notice is taken", async || bus.publish(Channel::Cluster, b"after").await.is_ok()).await;
+    while next(&mut subscription).await != message("after") {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_host_of_a_cluster_is_enough_and_a_database_is_refused() {
+    let keys = blocking(|| Keyspace::on_cluster().unwrap()).await;
+    let first = keys.url().split(',').next().unwrap();
+    let bus = bus::open(&options(first, keys.prefix())).await.unwrap();
+    let mut subscription = bus.subscribe(Channel::Cluster);
+    for n in 0..12 {
+        let name = format!("a-{n}");
+        bus.announce(&presence(&name), LONG).await.unwrap();
+        assert!(is_present(&bus, &name).await);
+    }
+    tell(&bus, "heard").await;
+    assert_eq!(next(&mut subscription).await, message("heard"));
+    let refused = bus::open(&options(&format!("{first}/1"), keys.prefix())).await.err().unwrap();
+    assert!(
+        matches!(refused, bus::Error::Refused { .. }) && refused.to_string().contains("SELECT"),
+        "{refused}"
+    );
+}

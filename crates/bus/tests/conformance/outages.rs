@@ -1,0 +1,114 @@
+//! A single Redis that is killed, emptied or frozen under an open bus.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bus::{Channel, Handle};
+use loadtest::servers::Redis;
+
+use crate::bench::{
+    COMMAND_MS, LONG, blocking, eventually, id, is_present, link_is, message, next, options, presence,
+    resumed, tell,
+};
+
+/// What a call may take at most: its time, and what a busy machine adds.
+const BOUND: Duration = Duration::from_millis(COMMAND_MS + 2_000);
+
+async fn with_a_server() -> (Arc<Redis>, Handle) {
+    let server = blocking(|| Arc::new(Redis::start().unwrap())).await;
+    let bus = bus::open(&options(&server.url(), "t:")).await.unwrap();
+    (server, bus)
+}
+
+/// Every call comes back within its bound, with an error that says to ask again.
+async fn refuses_in_time(bus: &Handle) {
+    let began = Instant::now();
+    let refusals = [
+        bus.announce(&presence("a-1"), LONG).await.unwrap_err(),
+        bus.present(&[id("a-1"), id("a-2")]).await.unwrap_err(),
+        bus.publish(Channel::Cluster, b"").await.unwrap_err(),
+        bus.check().await.unwrap_err(),
+    ];
+    assert!(began.elapsed() < BOUND * 4, "{:?}", began.elapsed());
+    for refused in refusals {
+        assert!(refused.is_retryable(), "{refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_was_restarted_is_found_again_and_subscriptions_resume() {
+    let (server, bus) = with_a_server().await;
+    let mut subscription = bus.subscribe(Channel::Cluster);
+    bus.announce(&presence("a-1"), LONG).await.unwrap();
+    let up_since = *bus.link().borrow();
+    for round in 0..3 {
+        let running = server.clone();
+        blocking(move || running.kill()).await;
+        link_is(&bus, false).await;
+        refuses_in_time(&bus).await;
+        let stopped = server.clone();
+        blocking(move || stopped.boot().unwrap()).await;
+        link_is(&bus, true).await;
+        assert_ne!(*bus.link().borrow(), up_since, "it counts anew");
+        resumed(&mut subscription).await;
+        assert!(!is_present(&bus, "a-1").await, "the server lost it");
+        bus.announce(&presence("a-1"), LONG).await.unwrap();
+        assert!(is_present(&bus, "a-1").await);
+        tell(&bus, &format!("round {round}")).await;
+        assert_eq!(next(&mut subscription).await, message(&format!("round {round}")));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_was_emptied_keeps_the_link_and_the_subscriptions() {
+    let (server, bus) = with_a_server().await;
+    let mut subscription = bus.subscribe(Channel::Cluster);
+    let link = *bus.link().borrow();
+    bus.announce(&presence("a-1"), LONG).await.unwrap();
+    let full = server.clone();
+    blocking(move || full.flush().unwrap()).await;
+    assert!(!is_present(&bus, "a-1").await);
+    bus.announce(&presence("a-1"), LONG).await.unwrap();
+    assert!(is_present(&bus, "a-1").await);
+    tell(&bus, "after").await;
+    assert_eq!(next(&mut subscription).await, message("after"), "nothing came between");
+    assert_eq!(*bus.link().borrow(), link, "it was up all the time");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_server_costs_each_call_its_time_and_no_more() {
+    let (server, bus) = with_a_server().await;
+    let mut subscription = bus.subscribe(Channel::Cluster);
+    bus.announce(&presence("a-1"), LONG).await.unwrap();
+    server.freeze().unwrap();
+    refuses_in_time(&bus).await;
+    link_is(&bus, false).await;
+    let began = Instant::now();
+    refuses_in_time(&bus).await;
+    assert!(began.elapsed() < BOUND, "with the link down nobody waits");
+    server.wake().unwrap();
+    link_is(&bus, true).await;
+    eventually("it answers", async || bus.announce(&presence("a-1"), LONG).await.is_ok()).await;
+    assert!(is_present(&bus, "a-1").await, "what it knew it still knows");
+    tell(&bus, "awake").await;
+    while next(&mut subscription).await != message("awake") {}
+    assert!(bus.check().await.unwrap().warnings.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_cut_is_made_again_and_said_to_be_new() {
+    let (server, bus) = with_a_server().await;
+    let mut subscription = bus.subscribe(Channel::Cluster);
+    for kind in ["pubsub", "normal", "pubsub"] {
+        let cutting = server.clone();
+        let cut = blocking(move || cutting.command(&["CLIENT", "KILL", "TYPE", kind]).unwrap()).await;
+        assert_ne!(cut.trim(), "0", "a connection of type {kind}");
+        if kind == "pubsub" {
+            resumed(&mut subscription).await;
+        }
+        eventually("commands go through", async || bus.announce(&presence("a-1"), LONG).await.is_ok()).await;
+        link_is(&bus, true).await;
+        tell(&bus, kind).await;
+        while next(&mut subscription).await != message(kind) {}
+    }
+}

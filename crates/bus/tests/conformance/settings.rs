@@ -1,0 +1,162 @@
+//! Wrong URLs, wrong passwords, servers that are set dangerously: said quickly, and said what.
+
+use std::io::{Read as _, Write as _};
+use std::time::{Duration, Instant};
+
+use bus::{Channel, Error, Event, Options};
+use loadtest::servers::{Keyspace, Redis};
+
+use crate::bench::{LONG, blocking, is_present, message, next, options, presence, tell};
+
+/// Far below the 20 s for which a server that is away is waited for.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+/// The error of an opening that must fail, and soon.
+async fn refused_at_once(options: &Options) -> Error {
+    let began = Instant::now();
+    let refused = bus::open(options).await.err().expect("a refusal");
+    assert!(began.elapsed() < AT_ONCE, "{:?}: {refused}", began.elapsed());
+    refused
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_refused_at_once_and_not_shown() {
+    let server = blocking(|| Redis::with(&["--requirepass", "right"]).unwrap()).await;
+    let with = |user: &str| options(&server.url().replace("//", &format!("//{user}")), "t:");
+    for user in ["", ":guess@", "nobody:right@", "nobody:guess@"] {
+        let refused = refused_at_once(&with(user)).await;
+        assert!(matches!(refused, Error::Denied { .. }), "{user}: {refused:?}");
+        assert!(!refused.is_retryable() && !refused.to_string().contains("guess"), "{refused}");
+    }
+    for user in [":right@", "default:right@"] {
+        let bus = bus::open(&with(user)).await.unwrap();
+        let mut subscription = bus.subscribe(Channel::Cluster);
+        bus.announce(&presence("a-1"), LONG).await.unwrap();
+        tell(&bus, "in").await;
+        assert_eq!(next(&mut subscription).await, message("in"));
+    }
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_publish_or_listen_is_refused_at_once() {
+    let server = blocking(|| Redis::start().unwrap()).await;
+    for (user, rules) in [
+        ("mute", "+@all -publish allkeys allchannels"),
+        ("deaf", "+@all allkeys resetchannels"),
+        ("blind", "+@all -info allkeys allchannels"),
+    ] {
+        let mut command = vec!["ACL", "SETUSER", user, "on", ">p"];
+        command.extend(rules.split(' '));
+        server.command(&command).unwrap();
+        let url = server.url().replace("//", &format!("//{user}:p@"));
+        let refused = refused_at_once(&options(&url, "t:")).await;
+        assert!(matches!(refused, Error::Denied { .. }), "{user}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_address_is_refused_at_once() {
+    let server = blocking(|| Redis::start().unwrap()).await;
+    let two = server.url().replace("//", "//127.0.0.1:1,");
+    for url in ["", "http://127.0.0.1/", "redis://", "redis://h:port", &two] {
+        let refused = refused_at_once(&options(url, "t:")).await;
+        assert!(matches!(refused, Error::Address(_)) && !refused.is_retryable(), "{url}: {refused:?}");
+    }
+    for prefix in ["{t}:", "t t", "t\n", &"t".repeat(65)] {
+        let refused = refused_at_once(&options(&server.url(), prefix)).await;
+        assert!(matches!(refused, Error::Invalid(_)), "{prefix}: {refused:?}");
+    }
+    let beyond = refused_at_once(&options(&format!("{}99", server.url()), "t:")).await;
+    assert!(matches!(beyond, Error::Refused { .. }), "there is no such database: {beyond:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_redis_is_refused_at_once() {
+    let web = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", web.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut client in web.incoming().flatten() {
+            let _ = client.read(&mut [0; 1024]);
+            let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let refused = refused_at_once(&options(&url, "t:")).await;
+    assert!(matches!(refused, Error::Refused { .. }), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_waited_for_as_long_as_configured() {
+    let server = blocking(|| Redis::start().unwrap()).await;
+    let url = server.url();
+    server.kill();
+    let began = Instant::now();
+    let short = Options { connect_timeout_ms: 300, ..options(&url, "t:") };
+    let refused = bus::open(&short).await.err().unwrap();
+    assert!(matches!(refused, Error::Unavailable { .. }) && refused.is_retryable(), "{refused:?}");
+    assert!(began.elapsed() < AT_ONCE);
+    let waiting = tokio::spawn(async move { bus::open(&options(&url, "t:")).await.map(|_| ()) });
+    let _server = blocking(move || server.boot().map(|()| server).unwrap()).await;
+    waiting.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn dangerous_settings_are_warned_of() {
+    let server =
+        blocking(|| Redis::with(&["--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"]).unwrap())
+            .await;
+    let bus = bus::open(&options(&server.url(), "t:")).await.unwrap();
+    let warned = bus.check().await.unwrap().warnings;
+    assert!(warned.len() == 1 && warned[0].contains("allkeys-lru"), "{warned:?}");
+
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).unwrap();
+    assert!(bus.check().await.unwrap().warnings.is_empty());
+
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
+    let warned = bus.check().await.unwrap().warnings;
+    assert!(warned.len() == 1 && warned[0].contains("maxmemory is 1"), "{warned:?}");
+    let full = bus.announce(&presence("a-1"), LONG).await.unwrap_err();
+    assert!(matches!(full, Error::Full { .. }) && full.is_retryable(), "{full:?}");
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
+    bus.announce(&presence("a-1"), LONG).await.unwrap();
+
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
+    let warned = bus.check().await.unwrap().warnings;
+    assert!(warned.len() == 1 && warned[0].contains("replica"), "{warned:?}");
+    let refused = bus.announce(&presence("a-1"), LONG).await.unwrap_err();
+    assert!(matches!(refused, Error::Unavailable { .. }), "{refused:?}");
+}
+
+#[tokio::test]
+async fn two_prefixes_on_one_redis_never_meet() {
+    let (one, other) = blocking(|| (Keyspace::fresh().unwrap(), Keyspace::fresh().unwrap())).await;
+    assert_ne!(one.prefix(), other.prefix());
+    let (a, b) = (
+        bus::open(&options(one.url(), one.prefix())).await.unwrap(),
+        bus::open(&options(one.url(), other.prefix())).await.unwrap(),
+    );
+    let (mut heard_a, mut heard_b) = (a.subscribe(Channel::Cluster), b.subscribe(Channel::Cluster));
+    a.announce(&presence("a-1"), LONG).await.unwrap();
+    assert!(!is_present(&b, "a-1").await);
+    tell(&a, "of a").await;
+    tell(&b, "of b").await;
+    assert_eq!(next(&mut heard_a).await, message("of a"));
+    assert_eq!(next(&mut heard_b).await, message("of b"));
+}
+
+#[tokio::test]
+async fn a_record_of_another_hand_counts_as_none() {
+    let server = blocking(|| Redis::start().unwrap()).await;
+    let bus = bus::open(&options(&server.url(), "t:")).await.unwrap();
+    for n in 0..3 {
+        bus.announce(&presence(&format!("a-{n}")), LONG).await.unwrap();
+    }
+    server.command(&["SET", "t:schedulers:presence:a-1", "not a record"]).unwrap();
+    let ids = ["a-0", "a-1", "a-2"].map(crate::bench::id);
+    assert_eq!(bus.present(&ids).await.unwrap().len(), 2, "and hides no other");
+    server.command(&["LPUSH", "t:schedulers:presence:a-3", "not even a text"]).unwrap();
+    let refused = bus.present(&[crate::bench::id("a-3")]).await.unwrap_err();
+    assert!(matches!(refused, Error::Refused { .. }), "{refused:?}");
+    let mut subscription = bus.subscribe(Channel::Cluster);
+    server.command(&["PUBLISH", "t:channel:cluster", &"x".repeat(70_000)]).unwrap();
+    assert_eq!(next(&mut subscription).await, Event::Lagged { missed: 1 }, "too large to be handed on");
+}

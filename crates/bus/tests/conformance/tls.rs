@@ -1,0 +1,90 @@
+//! `rediss://`: with a certificate that the system trusts, and with one that it does not.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use bus::{Channel, Error};
+use loadtest::ports;
+use loadtest::servers::Redis;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
+use crate::bench::{LONG, blocking, is_present, message, next, options, presence, tell};
+
+/// Set in the process that is to trust the authority, to the URL of its Redis.
+const TRUSTING: &str = "FENCEPOST_TEST_TLS_REDIS_URL";
+
+/// A Redis whose certificate is for 127.0.0.1, by an authority of its own, `authority.pem` in the folder.
+fn start(folder: &Path) -> (Redis, String) {
+    let mut authority = CertificateParams::new(vec![]).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let server = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let server = server.signed_by(&key, &authority).unwrap();
+    let file = |name: &str, text: String| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let ca = file("authority.pem", authority.pem());
+    let (certificate, key) = (file("server.pem", server.pem()), file("server.key", key.serialize_pem()));
+    let port = ports::free().unwrap();
+    let redis = Redis::with(&[
+        "--tls-port",
+        &port.to_string(),
+        "--tls-cert-file",
+        &certificate,
+        "--tls-key-file",
+        &key,
+        "--tls-ca-cert-file",
+        &ca,
+        "--tls-auth-clients",
+        "no",
+    ]);
+    (redis.unwrap(), format!("rediss://127.0.0.1:{port}/"))
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_not_trusted_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().to_owned();
+    let (_redis, url) = blocking(move || start(&place)).await;
+    let began = Instant::now();
+    let refused = bus::open(&options(&url, "t:")).await.err().unwrap();
+    assert!(matches!(refused, Error::Refused { .. }) && !refused.is_retryable(), "{refused:?}");
+    assert!(refused.to_string().contains("certificate"), "{refused}");
+    assert!(began.elapsed() < Duration::from_secs(5));
+}
+
+/// What the system trusts is known to a process from its start, so this test starts itself once more.
+#[tokio::test]
+async fn a_certificate_that_the_system_trusts_is_taken() {
+    if let Ok(url) = std::env::var(TRUSTING) {
+        return works(&url).await;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().to_owned();
+    let (_redis, url) = blocking(move || start(&place)).await;
+    let authority = folder.path().join("authority.pem");
+    let again = blocking(move || {
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "tls::a_certificate_that_the_system_trusts_is_taken", "--nocapture"])
+            .env("SSL_CERT_FILE", authority)
+            .env(TRUSTING, url)
+            .output()
+            .unwrap()
+    })
+    .await;
+    let said = String::from_utf8_lossy(&again.stdout).into_owned() + &String::from_utf8_lossy(&again.stderr);
+    assert!(again.status.success() && said.contains("1 passed"), "{said}");
+}
+
+async fn works(url: &str) {
+    let bus = bus::open(&options(url, "t:")).await.unwrap();
+    let mut subscription = bus.subscribe(Channel::Cluster);
+    bus.announce(&presence("a-1"), LONG).await.unwrap();
+    assert!(is_present(&bus, "a-1").await);
+    tell(&bus, "secret").await;
+    assert_eq!(next(&mut subscription).await, message("secret"));
+}
