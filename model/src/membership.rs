@@ -73,7 +73,10 @@ impl Model for MembershipModel {
     type Action = Step;
 
     fn init_states(&self) -> Vec<State> {
-        assert!((2..=PLACES_MAX).contains(&usize::from(self.bounds.instances)), "2 to {PLACES_MAX} instances");
+        assert!(
+            (2..=PLACES_MAX).contains(&usize::from(self.bounds.instances)),
+            "2 to {PLACES_MAX} instances"
+        );
         vec![State::new(self.bounds.instances)]
     }
 

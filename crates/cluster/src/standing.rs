@@ -22,8 +22,14 @@ struct Known {
     lease: Duration,
     /// Until here this instance's own lease surely lasts, by its own clock; `None` for one that needs none.
     alive_until: Option<Instant>,
+    /// When the last renewal that was answered was sent.
+    renewed_at: Option<Instant>,
+    /// Whether it was answered soon enough to be one of several in a row.
+    timely: bool,
     /// Until here nothing is taken from anybody: this instance was away itself.
     calm_until: Instant,
+    /// Until here what was seen of the others is good enough to take from them: a stall may have begun since.
+    evidence_until: Instant,
     others: HashMap<InstanceId, Other>,
 }
 
@@ -45,7 +51,16 @@ impl Standing {
     }
 
     fn new(lease: Duration, alive_until: Option<Instant>) -> Self {
-        let known = Known { lease, alive_until, calm_until: Instant::now() + lease, others: HashMap::new() };
+        let now = Instant::now();
+        let known = Known {
+            lease,
+            alive_until,
+            renewed_at: None,
+            timely: false,
+            calm_until: now + lease,
+            evidence_until: now,
+            others: HashMap::new(),
+        };
         Self { inner: Arc::new(Mutex::new(known)) }
     }
 
@@ -60,28 +75,39 @@ impl Standing {
     pub fn is_dead(&self, other: &InstanceId) -> bool {
         let (known, now) = (self.known(), Instant::now());
         let calm = known.alive_until.is_some_and(|until| now < until) && now >= known.calm_until;
-        calm && known.others.get(other).is_some_and(|other| !other.live && other.unmoved >= UNMOVED_MIN)
+        calm && now < known.evidence_until
+            && known.others.get(other).is_some_and(|other| !other.live && other.unmoved >= UNMOVED_MIN)
     }
 
-    /// This instance renewed itself with a statement sent at `sent`.
+    /// This instance has just heard that it renewed itself, with a statement sent at `sent`.
+    ///
+    /// Being away is judged, and counted, by when the answer came. A statement that a stall held up was sent in
+    /// time, and yet the others may have had no turn since the stall began.
     pub(crate) fn renewed(&self, sent: Instant) {
-        let mut known = self.known();
-        let until = sent + known.lease;
-        if known.alive_until.is_none_or(|before| before < sent) {
-            known.calm_until = until;
+        let (mut known, now) = (self.known(), Instant::now());
+        if known.alive_until.is_none_or(|before| before < now) {
+            known.calm_until = now + known.lease;
         }
-        known.alive_until = Some(until);
+        known.timely = known.renewed_at.is_some_and(|before| now <= before + known.lease / 2);
+        if !known.timely {
+            known.others.values_mut().for_each(|other| other.unmoved = 0);
+        }
+        known.renewed_at = Some(sent);
+        known.alive_until = Some(sent + known.lease);
     }
 
     /// After a renewal of its own, this instance found the instances' leases to be these.
     pub(crate) fn saw(&self, leases: Vec<Lease>) {
         let mut known = self.known();
-        let mut before = std::mem::take(&mut known.others);
+        known.evidence_until = Instant::now() + known.lease / 2;
+        let (timely, mut before) = (known.timely, std::mem::take(&mut known.others));
         for lease in leases {
             let Ok(id) = InstanceId::parse(lease.resource.id()) else { continue };
             let mark = (lease.token, lease.renewed_at);
-            let unmoved =
-                before.remove(&id).filter(|other| other.mark == mark).map_or(0, |other| other.unmoved + 1);
+            let unmoved = before
+                .remove(&id)
+                .filter(|other| other.mark == mark && timely)
+                .map_or(0, |other| other.unmoved + 1);
             let live = lease.is_live() && lease.owner.as_ref() == Some(&id);
             known.others.insert(id, Other { mark, unmoved, live });
         }
@@ -153,6 +179,53 @@ mod tests {
         }
         standing.known().calm_until = Instant::now();
         assert!(standing.is_dead(&id("a")));
+    }
+
+    /// A member to whom `a` is as good as dead: one more renewal finds it unmoved and its lease run out.
+    fn about_to_call_a_dead() -> Standing {
+        let standing = member_since(LEASE * 2);
+        standing.known().alive_until = Some(Instant::now() + LEASE);
+        for _ in 0..UNMOVED_MIN {
+            standing.renewed(Instant::now());
+            standing.saw(vec![lease("a", 1, 100)]);
+        }
+        standing
+    }
+
+    #[test]
+    fn a_renewal_that_was_held_up_is_not_one_of_two_in_a_row() {
+        let standing = about_to_call_a_dead();
+        standing.known().renewed_at = Instant::now().checked_sub(LEASE * 3 / 4);
+        standing.renewed(Instant::now());
+        standing.saw(vec![lease("a", 1, 0)]);
+        assert!(!standing.is_dead(&id("a")), "its own renewal may be on its way yet");
+        for dead in [false, true] {
+            standing.renewed(Instant::now());
+            standing.saw(vec![lease("a", 1, 0)]);
+            assert_eq!(standing.is_dead(&id("a")), dead);
+        }
+    }
+
+    #[test]
+    fn what_was_seen_half_a_lease_ago_is_no_evidence() {
+        let standing = about_to_call_a_dead();
+        standing.renewed(Instant::now());
+        standing.saw(vec![lease("a", 1, 0)]);
+        assert!(standing.is_dead(&id("a")));
+        standing.known().evidence_until = Instant::now();
+        assert!(!standing.is_dead(&id("a")));
+        standing.renewed(Instant::now());
+        assert!(!standing.is_dead(&id("a")), "it renewed itself and has not looked");
+    }
+
+    #[test]
+    fn the_calm_counts_from_the_answer_however_long_the_renewal_was_under_way() {
+        let standing = about_to_call_a_dead();
+        let answered = Instant::now();
+        standing.known().alive_until = answered.checked_sub(LEASE / 8);
+        standing.renewed(answered.checked_sub(LEASE / 2).unwrap());
+        assert!(standing.known().calm_until >= answered + LEASE, "sent before its lease had run out");
+        assert!(standing.is_alive());
     }
 
     #[test]

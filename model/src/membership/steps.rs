@@ -42,7 +42,9 @@ pub(super) fn possible(model: &MembershipModel, state: &State, steps: &mut Vec<S
             match me.statement {
                 Statement::None if me.due_in == 0 => steps.push(Step::Send(place)),
                 // To come back under a new id, an instance needs the ledger.
-                Statement::Landed { renewed, .. } if renewed || !state.stalled => steps.push(Step::Hear(place)),
+                Statement::Landed { renewed, .. } if renewed || !state.stalled => {
+                    steps.push(Step::Hear(place))
+                }
                 Statement::Sent { age: LEASE, .. } if state.stalled => {
                     steps.extend((1..=COME_BACK_MAX).map(|ticks| Step::GiveUp(place, ticks)));
                 }

@@ -29,7 +29,8 @@ where
     M::State: Clone + Debug + Hash + PartialEq + Send + Sync,
     M::Action: Clone + Debug + PartialEq,
 {
-    let promises = model.properties().into_iter().filter(|property| property.expectation == Expectation::Always);
+    let promises =
+        model.properties().into_iter().filter(|property| property.expectation == Expectation::Always);
     let promises: Vec<_> = promises.map(|property| property.name).collect();
     let checker = every_run(model);
     for promise in promises {
@@ -93,7 +94,11 @@ where
 }
 
 /// The steps of a path up to the first moment that breaks the property; the checker may report a later one.
-fn steps_until_broken<M: Model>(model: &M, name: &'static str, path: Path<M::State, M::Action>) -> Vec<M::Action>
+fn steps_until_broken<M: Model>(
+    model: &M,
+    name: &'static str,
+    path: Path<M::State, M::Action>,
+) -> Vec<M::Action>
 where
     M::State: PartialEq,
     M::Action: PartialEq,
