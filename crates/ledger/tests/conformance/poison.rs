@@ -252,8 +252,21 @@ pub async fn one_of_two_signers_that_keep_the_same_key_is_written(b: Bench) {
     for n in 0..SIGNERS {
         tokens.push(b.acquired(&a, &signer(&format!("s{n}")), LONG_MS).await);
     }
+    // Long trains on every track, so that those who come after them wait and ride together.
+    let long = (0..4).map(|n| signer(&format!("long{n}")));
+    let long: Vec<_> = long.collect();
+    let mut long_tokens = vec![];
+    for s in &long {
+        long_tokens.push(b.acquired(&a, s, LONG_MS).await);
+    }
     let mut committed = 0;
     for round in 0..ROUNDS {
+        let mut under_way = JoinSet::new();
+        for (s, &token) in long.iter().zip(&long_tokens) {
+            let grants = (round * 2_000..(round + 1) * 2_000).map(|n| new_grant(n, LONG_MS)).collect();
+            let (ledger, write) = (b.ledger.clone(), batch(s, &a, token, grants));
+            under_way.spawn(async move { told(&ledger.commit(write).await) });
+        }
         let mut commits = JoinSet::new();
         for (n, &token) in tokens.iter().enumerate() {
             let s = signer(&format!("s{n}"));
@@ -264,6 +277,7 @@ pub async fn one_of_two_signers_that_keep_the_same_key_is_written(b: Bench) {
             commits.spawn(async move { told(&ledger.commit(write).await) });
         }
         let told: Vec<_> = commits.join_all().await;
+        assert!(under_way.join_all().await.iter().all(|told| *told == Told::Committed));
         let winners = told.iter().filter(|told| **told == Told::Committed).count();
         let losers = told.iter().filter(|told| **told == Told::KeyTaken).count();
         assert_eq!((winners, losers), (1, SIGNERS - 1), "round {round}");
