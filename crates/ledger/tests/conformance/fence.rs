@@ -94,7 +94,9 @@ pub async fn a_successor_sees_all_that_its_predecessors_committed(b: Bench) {
             let me = owner(&format!("o{n}"));
             for _ in 0..ROUNDS {
                 let token = loop {
-                    match ledger.acquire(&Resource::signer(&s), &me, 3).await.unwrap() {
+                    // Some long enough for a commit on a busy machine.
+                    let lease_ms = rng.random_range(1..25);
+                    match ledger.acquire(&Resource::signer(&s), &me, lease_ms).await.unwrap() {
                         Acquisition::Acquired { token, .. } => break token,
                         Acquisition::Held { .. } => tokio::task::yield_now().await,
                     }
