@@ -2,6 +2,9 @@
 //! and their accidents can follow one another. What lives here is the protocol alone; what must never live here is a
 //! database, a clock, or a line of the daemon's code.
 //!
+//! Two models share the work. This page is about [`LeaseModel`]: that nothing is granted twice, whoever takes what from
+//! whom and whenever. [`membership`] is about when it is wise to take: that a ledger which stalls makes nobody steal.
+//!
 //! One resource (a signer), a few instances, and callers who each want one nonce. [`Protocol`] says how the pieces are
 //! built, [`Bounds`] says how much may happen. [`Protocol::sound`] must hold every property of [`properties`]; a
 //! protocol with one [`Trap`] reopened must break those that [`Trap::breaks`] names.
@@ -11,6 +14,7 @@
 //! | [`Step`] | statement or event |
 //! |---|---|
 //! | `Acquire` | `UPDATE lease SET owner = me, fencing_token = fencing_token + 1, … WHERE` free, run out or mine, else `INSERT … ON CONFLICT DO NOTHING`; a transaction of its own. It changes a key column (`UNIQUE (resource, fencing_token)`), so its row lock is `FOR UPDATE` and it waits for every open fenced write |
+//! | `TakeOver` | the same from an owner whose lease has not run out, `WHERE owner = dead`. Here without any condition on who is dead: what must never happen does not happen at any moment of any takeover, however unwise ([`membership`] says when it is wise) |
 //! | `AcquireUnheard` | the same, but the answer never arrives or nobody waits for it any more: a late statement of a lost connection |
 //! | `Load` | `SELECT` of the granted nonces, a statement *after* the acquire, with a snapshot of its own |
 //! | `Begin` | the owner picks the lowest nonce that it does not know as granted and opens a transaction for it, under a fresh hold |
@@ -22,6 +26,7 @@
 //! | `SendRenewal`, `LandRenewal` | the bulk renewal by exact (resource, owner, token), sent and carried out at different times; it changes times only, so its row lock is `FOR NO KEY UPDATE`. Like its statement it has no condition on time, so it revives a lease that ran out and that nobody took |
 //! | `Release` | `UPDATE lease SET owner = NULL, expires_at = now() WHERE` owner and token are mine; the row and its token stay |
 //! | `RunOut` | the database's clock passes `expires_at`. Any time will do: that covers stalls of every length |
+//! | `NewIdentity` | the process finds its `instance:` lease taken, drops its actors and is there again under a new owner name. Its transactions under way live on, as do the late statements of its old name; callers who wait are told that the outcome is unknown |
 //! | `Crash` | the process dies and another starts in its place, under an owner name of its own; its transactions live on as zombies. A renewal under way dies with it: it could only lengthen the lease of the dead |
 //!
 //! A **pause** is not a step. Between any two of its steps an instance may be left out for as long as the others have
@@ -44,9 +49,7 @@
 //!
 //! # Left out
 //!
-//! - Early takeover, and the `instance:` lease behind it. It will be one more way into the acquire's condition,
-//!   [`State::may_acquire`]. A takeover at any moment is among the runs already, since a lease may run out at any moment;
-//!   what is left to model is who may be taken from.
+//! - The `instance:` leases, and with them who is dead: that is [`membership`].
 //! - The holder's own monotonic clock. It only makes a holder stop sooner; safety must not need it, and does not here.
 //! - Holds that end, and holes granted again: they are updates behind the same fence.
 //! - Trains, skipped locks and time limits on the server: a train is one transaction of many resources, and a resource
@@ -58,6 +61,7 @@ mod protocol;
 mod state;
 mod steps;
 
+pub mod membership;
 pub mod properties;
 
 use stateright::{Model, Property};
@@ -85,6 +89,8 @@ pub struct Bounds {
     pub unheard_acquires: u8,
     /// Processes that die and are started anew.
     pub crashes: u8,
+    /// Processes that go on under a new identity.
+    pub new_identities: u8,
 }
 
 /// A protocol within bounds: what the checker explores.

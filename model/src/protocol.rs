@@ -24,6 +24,11 @@ pub struct Protocol {
     pub release_clears_owner: bool,
     /// Who a process says it is.
     pub owner_names: OwnerNames,
+    /// Whether an early takeover raises the token.
+    pub takeover_raises_token: bool,
+    /// Whether a process that goes on under a new identity drops what its actors knew. Otherwise they acquire anew and
+    /// go on without a load.
+    pub new_identity_forgets: bool,
 }
 
 impl Protocol {
@@ -39,6 +44,8 @@ impl Protocol {
             renewal_names_token: true,
             release_clears_owner: true,
             owner_names: OwnerNames::PerIncarnation,
+            takeover_raises_token: true,
+            new_identity_forgets: true,
         }
     }
 
@@ -156,11 +163,15 @@ pub enum Trap {
     LoadInAcquireStatement,
     /// Trap 7: a restarted process bears the name of its paused predecessor.
     StableOwnerName,
+    /// An early takeover changes the owner only, as if the lease were handed over.
+    TakeoverKeepsToken,
+    /// A new identity keeps its actors' memory.
+    NewIdentityRemembers,
 }
 
 impl Trap {
     /// Every trap.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::TokenOnDataRowOnly,
         Self::LeaseComparedNotLocked,
         Self::LockBlocksRenewal,
@@ -173,6 +184,8 @@ impl Trap {
         Self::ReleaseKeepsOwner,
         Self::LoadInAcquireStatement,
         Self::StableOwnerName,
+        Self::TakeoverKeepsToken,
+        Self::NewIdentityRemembers,
     ];
 
     /// The sound protocol with this one trap reopened.
@@ -195,6 +208,8 @@ impl Trap {
             Self::ReleaseKeepsOwner => protocol.release_clears_owner = false,
             Self::LoadInAcquireStatement => protocol.load = LoadIn::AcquireStatement,
             Self::StableOwnerName => protocol.owner_names = OwnerNames::StableAndAdopted,
+            Self::TakeoverKeepsToken => protocol.takeover_raises_token = false,
+            Self::NewIdentityRemembers => protocol.new_identity_forgets = false,
         }
         protocol
     }
@@ -222,12 +237,12 @@ impl Trap {
                 &[properties::ANSWERED_IS_IN_THE_LEDGER, properties::NO_GAP, properties::OWNER_KNOWS_ALL]
             }
             Self::RenewalByOwner | Self::ReleaseKeepsOwner => &[properties::RELEASED_STAYS_RELEASED],
-            Self::LoadInAcquireStatement => &[
+            Self::LoadInAcquireStatement | Self::NewIdentityRemembers => &[
                 properties::NEVER_ANSWERED_TWICE,
                 properties::NEVER_GRANTED_TWICE,
                 properties::OWNER_KNOWS_ALL,
             ],
-            Self::StableOwnerName => &[
+            Self::StableOwnerName | Self::TakeoverKeepsToken => &[
                 properties::NEVER_ANSWERED_TWICE,
                 properties::NEVER_GRANTED_TWICE,
                 properties::ONE_OWNER_WRITES,

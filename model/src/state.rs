@@ -173,6 +173,11 @@ pub enum Phase {
         /// The nonces that were granted when the statement began.
         snapshot: NonceSet,
     },
+    /// Under a new identity, with the memory of the old one ([`crate::Protocol::new_identity_forgets`] left out only).
+    Remembering {
+        /// The nonces that the old identity knew as granted.
+        granted: NonceSet,
+    },
     /// The lease is acquired, the state not loaded.
     Acquired {
         /// The token of the acquire.
@@ -201,7 +206,7 @@ impl Phase {
     #[must_use]
     pub fn token(self) -> Option<Token> {
         match self {
-            Self::Cold | Self::Acquiring { .. } => None,
+            Self::Cold | Self::Acquiring { .. } | Self::Remembering { .. } => None,
             Self::Acquired { token } | Self::Warm { token, .. } | Self::Writing { token, .. } => Some(token),
         }
     }
@@ -216,6 +221,8 @@ pub struct Spent {
     pub unheard_acquires: u8,
     /// Crashes so far.
     pub crashes: u8,
+    /// New identities so far.
+    pub new_identities: u8,
 }
 
 /// Marks for the properties. No step depends on them.
@@ -306,7 +313,7 @@ impl State {
             && self.writes.iter().any(Write::is_admitted)
     }
 
-    /// The acquire's condition: free, run out, or mine. (Early takeover will be a third way in.)
+    /// The acquire's condition: free, run out, or mine.
     #[must_use]
     pub fn may_acquire(&self, protocol: &Protocol, instance: Instance) -> bool {
         match self.lease.owner {
@@ -315,6 +322,13 @@ impl State {
                 self.lease.standing != Standing::Live || owner == self.owner_name(protocol, instance)
             }
         }
+    }
+
+    /// What an early takeover needs: another owner, whose lease is live (one that ran out is there to be acquired).
+    #[must_use]
+    pub fn may_take_over(&self, protocol: &Protocol, instance: Instance) -> bool {
+        self.lease.standing == Standing::Live
+            && self.lease.owner.is_some_and(|owner| owner != self.owner_name(protocol, instance))
     }
 
     /// Whether an acquire by this instance raises the token.

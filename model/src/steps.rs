@@ -10,6 +10,8 @@ use crate::state::{Caller, Hold, Instance, Lease, Phase, Standing, State, Token,
 pub enum Step {
     /// An instance acquires the lease.
     Acquire(Instance),
+    /// An instance takes the lease from an owner that it calls dead, rightly or not.
+    TakeOver(Instance),
     /// An instance's acquire takes effect and nobody hears of it.
     AcquireUnheard(Instance),
     /// An acquire that also loads takes its snapshot ([`LoadIn::AcquireStatement`] only).
@@ -42,6 +44,8 @@ pub enum Step {
     RunOut,
     /// An instance's process dies; another starts in its place.
     Crash(Instance),
+    /// An instance's process goes on under a new identity.
+    NewIdentity(Instance),
 }
 
 /// Lists every step that can be taken now.
@@ -94,6 +98,11 @@ fn of_instance(model: &LeaseModel, state: &State, instance: Instance, steps: &mu
                 steps.push(Step::Acquire(instance));
             }
         }
+        Phase::Remembering { .. } => {
+            if can_acquire {
+                steps.push(Step::Acquire(instance));
+            }
+        }
         Phase::Acquired { .. } => steps.push(Step::Load(instance)),
         Phase::Warm { .. } => {
             if state.writes.len() < usize::from(bounds.writes) {
@@ -111,6 +120,9 @@ fn of_instance(model: &LeaseModel, state: &State, instance: Instance, steps: &mu
         }
     }
 
+    if me.phase == Phase::Cold && takeover_can_land(model, state, instance) {
+        steps.push(Step::TakeOver(instance));
+    }
     match me.renewal {
         None => {
             // Sent for living actors only; a timer per process asks for whatever bears its name.
@@ -134,6 +146,9 @@ fn of_instance(model: &LeaseModel, state: &State, instance: Instance, steps: &mu
     if state.spent.crashes < bounds.crashes && has_something {
         steps.push(Step::Crash(instance));
     }
+    if state.spent.new_identities < bounds.new_identities && has_something {
+        steps.push(Step::NewIdentity(instance));
+    }
 }
 
 /// Instances differ by nothing but their number, so the first to acquire may be called the first. (While there is no
@@ -152,11 +167,26 @@ fn acquire_can_land(model: &LeaseModel, state: &State, instance: Instance) -> bo
         && (!raises || state.lease.token.0 < bounds.acquisitions)
 }
 
+/// Whether an early takeover finds its condition true and its lock free, within the bounds.
+fn takeover_can_land(model: &LeaseModel, state: &State, instance: Instance) -> bool {
+    let LeaseModel { protocol, bounds } = model;
+    let raises = protocol.takeover_raises_token;
+    protocol.load == LoadIn::LaterStatement
+        && state.may_take_over(protocol, instance)
+        && !state.lease_lock_waits(protocol, protocol.acquire_lock(raises))
+        && (!raises || state.lease.token.0 < bounds.acquisitions)
+}
+
 /// The state after a step that [`possible`] listed.
 pub(crate) fn after(model: &LeaseModel, state: &State, step: Step) -> State {
     let mut next = state.clone();
     match step {
         Step::Acquire(instance) => acquire(model, &mut next, instance),
+        Step::TakeOver(instance) => {
+            take(model, &mut next, instance, model.protocol.takeover_raises_token);
+            let token = next.lease.token;
+            set_phase(&mut next, instance, Phase::Acquired { token });
+        }
         Step::AcquireUnheard(instance) => {
             next.spent.unheard_acquires += 1;
             raise(model, &mut next, instance);
@@ -194,7 +224,21 @@ pub(crate) fn after(model: &LeaseModel, state: &State, step: Step) -> State {
         Step::LandRenewal(instance) => land_renewal(model, &mut next, instance),
         Step::Release(instance) => release(model, &mut next, instance),
         Step::RunOut => next.lease.standing = Standing::RanOut,
-        Step::Crash(instance) => crash(&mut next, instance),
+        Step::Crash(instance) => {
+            next.spent.crashes += 1;
+            forget(&mut next, instance);
+        }
+        Step::NewIdentity(instance) => {
+            next.spent.new_identities += 1;
+            let granted = match state.knowledge(instance).phase {
+                Phase::Warm { granted, .. } | Phase::Writing { granted, .. } => Some(granted),
+                _ => None,
+            };
+            forget(&mut next, instance);
+            if let (false, Some(granted)) = (model.protocol.new_identity_forgets, granted) {
+                set_phase(&mut next, instance, Phase::Remembering { granted });
+            }
+        }
     }
     next
 }
@@ -202,6 +246,10 @@ pub(crate) fn after(model: &LeaseModel, state: &State, step: Step) -> State {
 /// The acquire's effect on the row.
 fn raise(model: &LeaseModel, state: &mut State, instance: Instance) {
     let raises = state.acquire_raises_token(&model.protocol, instance);
+    take(model, state, instance, raises);
+}
+
+fn take(model: &LeaseModel, state: &mut State, instance: Instance, raises: bool) {
     state.lease = Lease {
         owner: Some(state.owner_name(&model.protocol, instance)),
         token: Token(state.lease.token.0 + u8::from(raises)),
@@ -219,6 +267,7 @@ fn acquire(model: &LeaseModel, state: &mut State, instance: Instance) {
             tell_the_one_in_the_dark(state, instance);
             Phase::Warm { token, granted: snapshot }
         }
+        Phase::Remembering { granted } => Phase::Warm { token, granted },
         _ => Phase::Acquired { token },
     };
     set_phase(state, instance, phase);
@@ -338,8 +387,8 @@ fn release(model: &LeaseModel, state: &mut State, instance: Instance) {
     set_phase(state, instance, Phase::Cold);
 }
 
-fn crash(state: &mut State, instance: Instance) {
-    state.spent.crashes += 1;
+/// Another process, or the same under another name: it knows nothing.
+fn forget(state: &mut State, instance: Instance) {
     let me = &mut state.instances[usize::from(instance.0)];
     let phase = me.phase;
     me.incarnation += 1;

@@ -235,8 +235,7 @@ impl Heart {
     /// Notes how the others are; answers who is dead and has nobody yet to say so.
     fn saw(&self, peers: Vec<Peer>) -> Vec<InstanceId> {
         self.standing.saw(&peers);
-        let unburied = |peer: &&Peer| peer.lease.owner.as_ref() == Some(&peer.id);
-        let dead = peers.iter().filter(unburied).filter(|peer| self.standing.is_dead(&peer.id));
+        let dead = peers.iter().filter(|peer| self.standing.is_lifeless(&peer.id));
         let dead = dead.take(BURIALS_MAX).map(|peer| peer.id.clone()).collect();
         self.outlook.saw(peers);
         dead
@@ -246,6 +245,7 @@ impl Heart {
     async fn bury(&self, dead: &InstanceId) -> ledger::Result<()> {
         let resource = Resource::instance(dead);
         if let Some(token) = self.ledger.take_over(&resource, &self.id, dead, self.lease_ms()).await? {
+            self.standing.buried(dead);
             tracing::warn!(%resource, owner = %self.id, %token, "an instance is dead; its lease is taken");
             metrics::counter!("fencepost_lease_takeover_total", "kind" => "instance", "reason" => "dead")
                 .increment(1);

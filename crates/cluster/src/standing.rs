@@ -22,16 +22,22 @@ struct Known {
     lease: Duration,
     /// Until here this instance's own lease surely lasts, by its own clock; `None` for one that needs none.
     alive_until: Option<Instant>,
+    /// When the last renewal that was answered was sent.
+    renewed_at: Option<Instant>,
+    /// Whether it was answered soon enough to be one of several in a row.
+    timely: bool,
     /// Until here nothing is taken from anybody: this instance was away itself.
     calm_until: Instant,
+    /// Until here what was seen of the others is good enough to take from them: a stall may have begun since.
+    evidence_until: Instant,
     others: HashMap<InstanceId, Other>,
 }
 
 struct Other {
     mark: (Token, Timestamp),
     unmoved: u32,
-    /// A survivor found it dead and took its lease.
-    taken: bool,
+    /// Its lease is its own no more: a survivor found it dead and took it, or it has left. It never comes back.
+    gone: bool,
     live: bool,
 }
 
@@ -47,7 +53,16 @@ impl Standing {
     }
 
     fn new(lease: Duration, alive_until: Option<Instant>) -> Self {
-        let known = Known { lease, alive_until, calm_until: Instant::now() + lease, others: HashMap::new() };
+        let now = Instant::now();
+        let known = Known {
+            lease,
+            alive_until,
+            renewed_at: None,
+            timely: false,
+            calm_until: now + lease,
+            evidence_until: now,
+            others: HashMap::new(),
+        };
         Self { inner: Arc::new(Mutex::new(known)) }
     }
 
@@ -62,18 +77,40 @@ impl Standing {
     pub fn is_dead(&self, other: &InstanceId) -> bool {
         let (known, now) = (self.known(), Instant::now());
         let calm = known.alive_until.is_some_and(|until| now < until) && now >= known.calm_until;
-        let is_dead = |other: &Other| other.taken || !other.live && other.unmoved >= UNMOVED_MIN;
-        calm && known.others.get(other).is_some_and(is_dead)
+        calm && known.others.get(other).is_some_and(|other| other.gone)
     }
 
-    /// This instance renewed itself with a statement sent at `sent`.
-    pub(crate) fn renewed(&self, sent: Instant) {
-        let mut known = self.known();
-        let until = sent + known.lease;
-        if known.alive_until.is_none_or(|before| before < sent) {
-            known.calm_until = until;
+    /// Whether the other is to be declared dead: its `instance:` lease may be taken, and must be before any of
+    /// its keys, or it would go on under its id should it wake.
+    pub(crate) fn is_lifeless(&self, other: &InstanceId) -> bool {
+        let (known, now) = (self.known(), Instant::now());
+        let calm = known.alive_until.is_some_and(|until| now < until) && now >= known.calm_until;
+        let is_lifeless = |other: &Other| !other.gone && !other.live && other.unmoved >= UNMOVED_MIN;
+        calm && now < known.evidence_until && known.others.get(other).is_some_and(is_lifeless)
+    }
+
+    /// This instance has taken the other's `instance:` lease.
+    pub(crate) fn buried(&self, other: &InstanceId) {
+        if let Some(other) = self.known().others.get_mut(other) {
+            (other.gone, other.live) = (true, false);
         }
-        known.alive_until = Some(until);
+    }
+
+    /// This instance has just heard that it renewed itself, with a statement sent at `sent`.
+    ///
+    /// Being away is judged, and counted, by when the answer came. A statement that a stall held up was sent in
+    /// time, and yet the others may have had no turn since the stall began.
+    pub(crate) fn renewed(&self, sent: Instant) {
+        let (mut known, now) = (self.known(), Instant::now());
+        if known.alive_until.is_none_or(|before| before < now) {
+            known.calm_until = now + known.lease;
+        }
+        known.timely = known.renewed_at.is_some_and(|before| now <= before + known.lease / 2);
+        if !known.timely {
+            known.others.values_mut().for_each(|other| other.unmoved = 0);
+        }
+        known.renewed_at = Some(sent);
+        known.alive_until = Some(sent + known.lease);
     }
 
     /// This incarnation is over: it writes for nobody any more.
@@ -85,15 +122,16 @@ impl Standing {
     /// After a renewal of its own, this instance found the others to be so.
     pub(crate) fn saw(&self, peers: &[Peer]) {
         let mut known = self.known();
-        let mut before = std::mem::take(&mut known.others);
+        known.evidence_until = Instant::now() + known.lease / 2;
+        let (timely, mut before) = (known.timely, std::mem::take(&mut known.others));
         for peer in peers {
             let mark = (peer.lease.token, peer.lease.renewed_at);
             let unmoved = before
                 .remove(&peer.id)
-                .filter(|other| other.mark == mark)
+                .filter(|other| other.mark == mark && timely)
                 .map_or(0, |other| other.unmoved + 1);
-            let taken = peer.lease.owner.as_ref().is_some_and(|owner| *owner != peer.id);
-            known.others.insert(peer.id.clone(), Other { mark, unmoved, taken, live: peer.is_live() });
+            let gone = peer.lease.owner.as_ref() != Some(&peer.id);
+            known.others.insert(peer.id.clone(), Other { mark, unmoved, gone, live: peer.is_live() });
         }
     }
 
@@ -146,12 +184,26 @@ mod tests {
         for (expires_in_ms, dead) in [(300, false), (100, false), (0, true)] {
             standing.renewed(Instant::now());
             standing.saw(&[peer("a", 1, expires_in_ms)]);
-            assert_eq!(standing.is_dead(&id("a")), dead, "{expires_in_ms}");
+            assert_eq!(standing.is_lifeless(&id("a")), dead, "{expires_in_ms}");
         }
         standing.renewed(Instant::now());
         standing.saw(&[peer("a", 2, 0)]);
-        assert!(!standing.is_dead(&id("a")), "it moved");
-        assert!(!standing.is_dead(&id("unheard-of")));
+        assert!(!standing.is_lifeless(&id("a")), "it moved");
+        assert!(!standing.is_lifeless(&id("unheard-of")));
+    }
+
+    #[test]
+    fn nobodys_keys_are_taken_before_its_own_lease() {
+        let standing = about_to_call_a_dead();
+        standing.renewed(Instant::now());
+        standing.saw(&[peer("a", 1, 0)]);
+        assert!(standing.is_lifeless(&id("a")) && !standing.is_dead(&id("a")));
+        standing.buried(&id("a"));
+        assert!(standing.is_dead(&id("a")) && !standing.is_lifeless(&id("a")));
+        let mut left = peer("b", 1, 0);
+        left.lease.owner = None;
+        standing.saw(&[left]);
+        assert!(standing.is_dead(&id("b")), "who has left never comes back");
     }
 
     #[test]
@@ -161,9 +213,9 @@ mod tests {
         let mut taken = peer("a", 5, 300);
         taken.lease.owner = Some(id("b"));
         standing.saw(&[taken]);
-        assert!(standing.is_dead(&id("a")));
+        assert!(standing.is_dead(&id("a")) && !standing.is_lifeless(&id("a")), "once is enough");
         standing.ended();
-        assert!(!standing.is_dead(&id("a")), "the dead bury nobody");
+        assert!(!standing.is_dead(&id("a")), "the dead take nothing");
     }
 
     #[test]
@@ -173,10 +225,57 @@ mod tests {
             // Its own lease had run out before the first of these.
             standing.renewed(Instant::now());
             standing.saw(&[peer("a", 1, 0)]);
-            assert!(!standing.is_dead(&id("a")));
+            assert!(!standing.is_lifeless(&id("a")));
         }
         standing.known().calm_until = Instant::now();
-        assert!(standing.is_dead(&id("a")));
+        assert!(standing.is_lifeless(&id("a")));
+    }
+
+    /// A member to whom `a` is as good as dead: one more renewal finds it unmoved and its lease run out.
+    fn about_to_call_a_dead() -> Standing {
+        let standing = member_since(LEASE * 2);
+        standing.known().alive_until = Some(Instant::now() + LEASE);
+        for _ in 0..UNMOVED_MIN {
+            standing.renewed(Instant::now());
+            standing.saw(&[peer("a", 1, 100)]);
+        }
+        standing
+    }
+
+    #[test]
+    fn a_renewal_that_was_held_up_is_not_one_of_two_in_a_row() {
+        let standing = about_to_call_a_dead();
+        standing.known().renewed_at = Instant::now().checked_sub(LEASE * 3 / 4);
+        standing.renewed(Instant::now());
+        standing.saw(&[peer("a", 1, 0)]);
+        assert!(!standing.is_lifeless(&id("a")), "its own renewal may be on its way yet");
+        for dead in [false, true] {
+            standing.renewed(Instant::now());
+            standing.saw(&[peer("a", 1, 0)]);
+            assert_eq!(standing.is_lifeless(&id("a")), dead);
+        }
+    }
+
+    #[test]
+    fn what_was_seen_half_a_lease_ago_is_no_evidence() {
+        let standing = about_to_call_a_dead();
+        standing.renewed(Instant::now());
+        standing.saw(&[peer("a", 1, 0)]);
+        assert!(standing.is_lifeless(&id("a")));
+        standing.known().evidence_until = Instant::now();
+        assert!(!standing.is_lifeless(&id("a")));
+        standing.renewed(Instant::now());
+        assert!(!standing.is_lifeless(&id("a")), "it renewed itself and has not looked");
+    }
+
+    #[test]
+    fn the_calm_counts_from_the_answer_however_long_the_renewal_was_under_way() {
+        let standing = about_to_call_a_dead();
+        let answered = Instant::now();
+        standing.known().alive_until = answered.checked_sub(LEASE / 8);
+        standing.renewed(answered.checked_sub(LEASE / 2).unwrap());
+        assert!(standing.known().calm_until >= answered + LEASE, "sent before its lease had run out");
+        assert!(standing.is_alive());
     }
 
     #[test]

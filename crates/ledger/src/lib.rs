@@ -9,6 +9,7 @@
 //! Every call runs in a task of its own, so that a caller that is dropped half-way leaves no
 //! connection in the middle of a transaction.
 
+mod baggage;
 mod changes;
 mod detached;
 mod error;

@@ -2,6 +2,9 @@
 //! leaves when one returns. There is no timer. An idle ledger gives the latency of one commit, a busy one
 //! carries hundreds of batches per fsync.
 //!
+//! No two batches on a train write the same: one of a signer, and one that keeps an idempotency key. The
+//! second waits for the next train, and finds there what the first has written.
+//!
 //! What lives here: who boards which train, and what becomes of each when a train fails. What must never:
 //! SQL, which is the [`Engine`]'s.
 
@@ -10,11 +13,11 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
-use domain::SignerId;
+use domain::{IdempotencyKey, SignerId};
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::{Batch, Error, Result, Verdict};
+use crate::{Batch, Error, Result, Verdict, baggage};
 
 /// Batches on one train.
 const TRAIN_BATCHES_MAX: usize = 500;
@@ -22,6 +25,9 @@ const TRAIN_BATCHES_MAX: usize = 500;
 const TRAIN_ROWS_MAX: usize = 5_000;
 /// Batches that wait for one track. Beyond that whoever brings one waits to queue.
 const QUEUE_BATCHES_MAX: usize = 10_000;
+
+const _: () = assert!(baggage::BATCH_ROWS_MAX <= TRAIN_ROWS_MAX, "a batch fits a train");
+
 /// A train that the database is known to have undone is sent again so often.
 const SENT_AGAIN_MAX: usize = 3;
 
@@ -43,7 +49,7 @@ impl From<Error> for Derailed {
 #[async_trait::async_trait]
 pub(crate) trait Engine: Send + 'static {
     /// Commits all batches or none; a verdict for each, in their order. A batch that is fenced, or whose
-    /// key is taken, sinks nobody else. No two batches are of the same signer.
+    /// key is taken, sinks nobody else. No two batches are of the same signer or keep the same key.
     async fn pull(&mut self, batches: &[Batch]) -> std::result::Result<Vec<Verdict>, Derailed>;
 }
 
@@ -71,6 +77,7 @@ impl Trains {
     /// Boards the next train and waits for its arrival, `limit` at most. The train does not wait for
     /// whoever stops waiting.
     pub(crate) async fn commit(&self, batch: Batch, limit: Duration) -> Result<Verdict> {
+        baggage::check(&batch)?;
         let deadline = tokio::time::Instant::now() + limit;
         let track = &self.tracks[track_of(&batch.signer, self.tracks.len())];
         let (verdict, arrival) = oneshot::channel();
@@ -121,6 +128,7 @@ async fn run<E: Engine>(mut engine: E, mut boarding: mpsc::Receiver<Passenger>) 
 struct Train {
     passengers: Vec<Passenger>,
     signers: HashSet<SignerId>,
+    keys: HashSet<(String, IdempotencyKey)>,
     rows: usize,
 }
 
@@ -134,11 +142,18 @@ impl Train {
             // Whoever sent it was told that its outcome is unknown, and has begun anew. It is not sent.
             return;
         }
-        if !self.has_room() || !self.signers.insert(passenger.batch.signer.clone()) {
+        let keys = passenger.batch.keys.iter().map(|key| (key.scope.scope.clone(), key.scope.key.clone()));
+        let keys: Vec<_> = keys.collect();
+        // Of a signer whose batch is left behind, the next one is too: it is among the signers by then.
+        if !self.has_room()
+            || !self.signers.insert(passenger.batch.signer.clone())
+            || keys.iter().any(|key| self.keys.contains(key))
+        {
             left_behind.push_back(passenger);
             return;
         }
-        self.rows += passenger.batch.changes.len() + passenger.batch.keys.len() + 1;
+        self.keys.extend(keys);
+        self.rows += baggage::rows(&passenger.batch);
         self.passengers.push(passenger);
     }
 
@@ -194,6 +209,7 @@ mod tests {
     use domain::{InstanceId, Timestamp, Token};
 
     use super::*;
+    use crate::{GrantAnswer, KeyScope, NewKey};
 
     /// Records its trains; refuses those with a signer called `poison…`.
     struct Recorder {
@@ -229,12 +245,16 @@ mod tests {
     }
 
     async fn verdicts(signers: &[&str]) -> (Vec<Verdict>, Vec<Vec<String>>) {
+        verdicts_of(signers.iter().map(|signer| batch(signer)).collect()).await
+    }
+
+    async fn verdicts_of(batches: Vec<Batch>) -> (Vec<Verdict>, Vec<Vec<String>>) {
         let trains = Arc::<Mutex<Vec<Vec<String>>>>::default();
         let (open, gate) = oneshot::channel();
         let station = Arc::new(Trains::start([Recorder { trains: trains.clone(), gate: Some(gate) }]));
         let mut waiting = Vec::new();
-        for signer in signers {
-            let (station, batch) = (station.clone(), batch(signer));
+        for batch in batches {
+            let station = station.clone();
             waiting.push(tokio::spawn(async move { station.commit(batch, Duration::from_secs(9)).await }));
             tokio::task::yield_now().await;
         }
@@ -257,6 +277,21 @@ mod tests {
     async fn a_signer_has_one_batch_on_a_train_and_keeps_its_order() {
         let (_, trains) = verdicts(&["first", "a", "a", "b", "a"]).await;
         assert_eq!(trains, [vec!["first"], vec!["a", "b"], vec!["a"], vec!["a"]]);
+    }
+
+    #[tokio::test]
+    async fn one_of_two_that_keep_the_same_key_waits_for_the_next_train() {
+        let key = |signer: &str, key: &str| {
+            let mut batch = batch(signer);
+            let scope = KeyScope { scope: "any".to_owned(), key: IdempotencyKey::parse(key).unwrap() };
+            let answer = GrantAnswer { token: batch.token, owner: batch.owner.clone(), grants: vec![] };
+            batch.keys = vec![NewKey { scope, body_hash: [0; 32], answer }];
+            batch
+        };
+        let batches =
+            [batch("first"), key("a", "x"), key("b", "y"), key("c", "x"), key("c", "z"), key("d", "w")];
+        let (_, trains) = verdicts_of(batches.into()).await;
+        assert_eq!(trains, [vec!["first"], vec!["a", "b", "d"], vec!["c"], vec!["c"]]);
     }
 
     #[tokio::test]

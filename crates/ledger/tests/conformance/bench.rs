@@ -6,6 +6,7 @@ use domain::nonce::{Change, Policy};
 use domain::{HoldId, InstanceId, Nonce, Resource, SignerId, Token};
 use ledger::{Acquisition, Batch, Handle, KeptKey, KeyScope, Options, Verdict};
 use loadtest::servers::Database;
+use sqlx::Connection;
 
 /// Long enough for any case.
 pub const LONG_MS: u64 = 60_000;
@@ -62,6 +63,54 @@ impl Bench {
     pub async fn commits(&self, batch: Batch) {
         let verdict = self.ledger.commit(batch).await.unwrap();
         assert!(matches!(verdict, Verdict::Committed { .. }), "{verdict:?}");
+    }
+
+    /// More instances on the same ledger. A SQLite file is one process's, so there they are one.
+    pub async fn instances(&self, count: usize) -> Vec<Handle> {
+        let mut handles = vec![self.ledger.clone()];
+        for _ in 1..count {
+            handles.push(match &self.database {
+                Some(_) => ledger::open(&self.options).await.unwrap(),
+                None => self.ledger.clone(),
+            });
+        }
+        handles
+    }
+
+    /// Ends this ledger, and answers how many deadlocks the server has broken up in its database: none on SQLite.
+    /// Only sessions that have ended have surely reported theirs, so that all ledgers on it must be gone.
+    pub async fn deadlocks_at_last(self) -> i64 {
+        self.ledger.close().await;
+        let Self { ledger, options, database, .. } = self;
+        drop(ledger);
+        if database.is_none() {
+            return 0;
+        }
+        let mut observer = sqlx::PgConnection::connect(&options.url).await.unwrap();
+        let others = "SELECT count(*) FROM pg_stat_activity
+                      WHERE datname = current_database() AND pid <> pg_backend_pid()
+                        AND backend_type = 'client backend'";
+        let patience = Instant::now() + PATIENCE;
+        while sqlx::query_scalar::<_, i64>(others).fetch_one(&mut observer).await.unwrap() > 0 {
+            assert!(Instant::now() < patience, "the ledgers' sessions never ended");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+        sqlx::query_scalar(deadlocks).fetch_one(&mut observer).await.unwrap()
+    }
+
+    /// Another hand puts a condition on the tables that no batch can know of.
+    pub async fn bars_nonce_666_666(&self) {
+        if self.database.is_some() {
+            let mut hand = sqlx::PgConnection::connect(&self.options.url).await.unwrap();
+            let bar = "ALTER TABLE signer_nonce_allocation ADD CONSTRAINT bar CHECK (nonce <> 666666)";
+            sqlx::query(bar).execute(&mut hand).await.unwrap();
+        } else {
+            let mut hand = sqlx::SqliteConnection::connect(&self.options.url).await.unwrap();
+            let bar = "CREATE TRIGGER bar BEFORE INSERT ON signer_nonce_allocation WHEN NEW.nonce = 666666
+                       BEGIN SELECT RAISE(ABORT, 'barred'); END";
+            sqlx::query(bar).execute(&mut hand).await.unwrap();
+        }
     }
 
     pub async fn kept(&self, scope: &KeyScope) -> Option<KeptKey> {

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
 mod bench;
+mod cuts;
 mod fence;
 mod instances;
 mod interleavings;
@@ -12,7 +13,10 @@ mod leases;
 mod nonces;
 mod opening;
 mod plans;
+mod poison;
+mod proxy;
 mod settings;
+mod traffic;
 mod trains;
 
 /// Runs every case on every ledger. A case is an async function that takes a [`bench::Bench`].
@@ -74,8 +78,12 @@ on_every_ledger! {
         a_key_is_not_kept_with_a_batch_that_failed,
         one_of_many_requests_under_one_key_is_written,
         old_keys_are_purged_in_steps;
+    poison:
+        every_kind_of_bad_data_is_told_so_and_sinks_nobody_else,
+        one_of_two_signers_that_keep_the_same_key_is_written;
     trains:
-        what_is_wrong_with_one_batch_sinks_nobody_else,
+        what_is_wrong_with_one_batch_sinks_nobody_else;
+    traffic:
         trains_takeovers_and_renewals_get_on_with_each_other;
     instances:
         an_instance_lives_while_its_lease_does,

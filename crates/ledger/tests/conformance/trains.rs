@@ -1,13 +1,8 @@
 //! Commit trains: many signers in one transaction, each with a fate of its own.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use domain::nonce::{Change, Status};
-use domain::{IdempotencyKey, Resource, Token, TxHash};
-use ledger::{Acquisition, Batch, GrantAnswer, KeyScope, NewKey, Renewal, Verdict};
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
+use domain::{IdempotencyKey, Token, TxHash};
+use ledger::{Batch, GrantAnswer, KeyScope, NewKey, Verdict};
 use tokio::task::JoinSet;
 
 use crate::bench::{Bench, LONG_MS, batch, hold, new_grant, nonce, owner, signer};
@@ -90,82 +85,4 @@ pub async fn what_is_wrong_with_one_batch_sinks_nobody_else(b: Bench) {
     for n in 0..SIGNERS {
         assert_eq!(b.kept(&key(&format!("new{n}")).scope).await, None);
     }
-}
-
-/// Owners that acquire, renew, write and release a few signers at random, many at once. No statement may
-/// deadlock or fail, and what was committed must be there. `FENCEPOST_OPERATIONS` makes it longer.
-pub async fn trains_takeovers_and_renewals_get_on_with_each_other(b: Bench) {
-    const OWNERS: usize = 8;
-    const SIGNERS: usize = 6;
-    let operations: usize = std::env::var("FENCEPOST_OPERATIONS").map_or(2_000, |text| text.parse().unwrap());
-    let seed: u64 = rand::rng().random();
-    println!("seed {seed}, {operations} operations");
-    let committed = Arc::new([const { AtomicU64::new(0) }; SIGNERS]);
-    let mut owners = JoinSet::new();
-    for n in 0..OWNERS {
-        let (ledger, committed) = (b.ledger.clone(), committed.clone());
-        let mut rng = StdRng::seed_from_u64(seed + n as u64);
-        owners.spawn(async move {
-            let me = owner(&format!("o{n}"));
-            let mut tokens: [Option<Token>; SIGNERS] = [None; SIGNERS];
-            for _ in 0..operations / OWNERS {
-                let which = rng.random_range(0..SIGNERS);
-                let s = signer(&format!("s{which}"));
-                match (tokens[which], rng.random_range(0..10)) {
-                    (None, _) | (_, 0) => {
-                        let lease_ms = rng.random_range(1..20);
-                        let asked = ledger.acquire(&Resource::signer(&s), &me, lease_ms).await.unwrap();
-                        tokens[which] = match asked {
-                            Acquisition::Acquired { token, .. } => Some(token),
-                            Acquisition::Held { .. } => None,
-                        };
-                    }
-                    (Some(_), 1) => {
-                        let leases: Vec<_> = (0..SIGNERS)
-                            .filter_map(|n| {
-                                let resource = Resource::signer(&signer(&format!("s{n}")));
-                                tokens[n].map(|token| Renewal { resource, token, lease_ms: 10 })
-                            })
-                            .collect();
-                        ledger.renew(&me, &leases).await.unwrap();
-                    }
-                    (Some(token), 2) => {
-                        ledger.release(&Resource::signer(&s), &me, token).await.unwrap();
-                        tokens[which] = None;
-                    }
-                    (Some(token), _) => {
-                        let last = ledger.load(&s, 1).await.unwrap().last;
-                        let change = Change::Grant {
-                            nonce: nonce(last.map_or(0, |last| last.get() + 1)),
-                            hold: hold(rng.random()),
-                            hold_ms: LONG_MS,
-                            fills: None,
-                        };
-                        match ledger.commit(batch(&s, &me, token, vec![change])).await.unwrap() {
-                            Verdict::Committed { .. } => {
-                                committed[which].fetch_add(1, Ordering::Relaxed);
-                            }
-                            Verdict::Fenced => tokens[which] = None,
-                            Verdict::Again => {}
-                            // Somebody else wrote it between this load and this commit, and this owner's
-                            // lease with it: it loads without asking whether it is still the owner.
-                            Verdict::Diverged => {}
-                            Verdict::KeyTaken => panic!("no key was used (seed {seed})"),
-                        }
-                    }
-                }
-            }
-        });
-    }
-    while let Some(done) = owners.join_next().await {
-        done.unwrap_or_else(|error| panic!("{error} (seed {seed})"));
-    }
-    let mut all = 0;
-    for (which, committed) in committed.iter().enumerate() {
-        let committed = committed.load(Ordering::Relaxed);
-        all += committed;
-        let last = b.last(&signer(&format!("s{which}"))).await;
-        assert_eq!(last.map_or(0, |last| last + 1), committed, "s{which} (seed {seed})");
-    }
-    assert!(all > 0, "nothing was committed (seed {seed})");
 }

@@ -1,19 +1,22 @@
 //! The protocol holds in every run within the bounds, and each trap, reopened, breaks it. What must never live here is
 //! a limit on depth, states or time: a search that did not finish proves nothing.
 
-use std::collections::BTreeSet;
-
-use std::time::Instant;
-
-use model::{Bounds, LeaseModel, Protocol, State, Step, Trap};
-use stateright::{Checker, Expectation, HasDiscoveries, Model, Path};
-
-/// Threads per search; each test runs one.
-const THREADS: usize = 2;
+use model::{Bounds, LeaseModel, Protocol, Trap};
+use stateright::Expectation;
 
 /// Two instances, and one of every accident.
-const ACCIDENTS: Bounds =
-    Bounds { instances: 2, acquisitions: 3, writes: 3, lost_connections: 1, unheard_acquires: 1, crashes: 1 };
+const ACCIDENTS: Bounds = Bounds {
+    instances: 2,
+    acquisitions: 3,
+    writes: 3,
+    lost_connections: 1,
+    unheard_acquires: 1,
+    crashes: 1,
+    new_identities: 0,
+};
+
+/// Two instances that go on under new identities, and one lost connection.
+const NEW_IDENTITIES: Bounds = Bounds { unheard_acquires: 0, crashes: 0, new_identities: 2, ..ACCIDENTS };
 
 /// Two instances, and a lease that goes there and back again.
 const THERE_AND_BACK: Bounds = Bounds { acquisitions: 4, unheard_acquires: 0, crashes: 0, ..ACCIDENTS };
@@ -22,67 +25,30 @@ const THERE_AND_BACK: Bounds = Bounds { acquisitions: 4, unheard_acquires: 0, cr
 const THREE: Bounds = Bounds { instances: 3, unheard_acquires: 0, crashes: 0, ..ACCIDENTS };
 
 /// Two instances, of which the first may pause and the second take over. Nothing else goes wrong.
-const ONE_TAKEOVER: Bounds =
-    Bounds { instances: 2, acquisitions: 2, writes: 2, lost_connections: 0, unheard_acquires: 0, crashes: 0 };
+const ONE_TAKEOVER: Bounds = Bounds {
+    instances: 2,
+    acquisitions: 2,
+    writes: 2,
+    lost_connections: 0,
+    unheard_acquires: 0,
+    crashes: 0,
+    new_identities: 0,
+};
+
+/// The same, and the first comes back under a new identity.
+const ROBBED_AND_BACK: Bounds = Bounds { acquisitions: 3, new_identities: 1, ..ONE_TAKEOVER };
 
 /// One instance that has nobody to fear but itself, and loses one connection.
 const ALONE: Bounds = Bounds { instances: 1, lost_connections: 1, ..ONE_TAKEOVER };
 
-/// Searches every run and holds all properties against each moment of it.
-#[track_caller]
 fn holds_in_every_run(bounds: Bounds) {
-    let started = Instant::now();
-    let checker =
-        LeaseModel { protocol: Protocol::sound(), bounds }.checker().threads(THREADS).spawn_bfs().join();
-    println!(
-        "{} unique states, {} reached, the farthest after {} steps, in {:?}",
-        checker.unique_state_count(),
-        checker.state_count(),
-        checker.max_depth() - 1,
-        started.elapsed(),
-    );
-    assert!(checker.is_done(), "the search did not visit every state");
-    checker.assert_properties();
+    crate::search::holds_in_every_run(LeaseModel { protocol: Protocol::sound(), bounds });
 }
 
-/// Searches for each promise that the open trap must break until it is broken, and prints how. With the trap shut the
-/// same search must visit every state and find none of them broken.
-#[track_caller]
 fn is_caught(trap: Trap, bounds: Bounds) {
     let shut = LeaseModel { protocol: Protocol::sound(), bounds };
-    let checker = shut.checker().threads(THREADS).spawn_bfs().join();
-    assert!(checker.is_done(), "the search did not visit every state");
-    for name in trap.breaks() {
-        checker.assert_no_discovery(name);
-    }
-
     let open = LeaseModel { protocol: trap.reopened(), bounds };
-    for name in trap.breaks() {
-        let checker = open
-            .checker()
-            .threads(THREADS)
-            .finish_when(HasDiscoveries::AnyOf(BTreeSet::from([*name])))
-            .spawn_bfs()
-            .join();
-        let Some(path) = checker.discovery(name) else {
-            panic!("{trap:?} is open, and yet {name}");
-        };
-        let steps = steps_until_broken(&open, name, path);
-        println!("{trap:?}: not any more after {} steps: {name}", steps.len());
-        for step in steps {
-            println!("    {step:?}");
-        }
-    }
-}
-
-/// The steps of a path up to the first moment that breaks the property; the checker may report a later one.
-fn steps_until_broken(model: &LeaseModel, name: &'static str, path: Path<State, Step>) -> Vec<Step> {
-    let property = model.property(name);
-    path.into_vec()
-        .into_iter()
-        .take_while(|(state, _)| (property.condition)(model, state))
-        .filter_map(|(_, step)| step)
-        .collect()
+    crate::search::is_caught(&format!("{trap:?}"), trap.breaks(), shut, open);
 }
 
 #[test]
@@ -93,6 +59,11 @@ fn two_instances_keep_every_promise_through_every_accident() {
 #[test]
 fn two_instances_keep_every_promise_while_the_lease_goes_there_and_back() {
     holds_in_every_run(THERE_AND_BACK);
+}
+
+#[test]
+fn two_instances_keep_every_promise_under_new_identities() {
+    holds_in_every_run(NEW_IDENTITIES);
 }
 
 #[test]
@@ -171,4 +142,14 @@ fn acquiring_and_loading_in_one_statement_misses_what_the_acquire_waited_for() {
 #[test]
 fn a_stable_owner_name_lets_a_process_write_with_its_predecessors_token() {
     is_caught(Trap::StableOwnerName, ONE_TAKEOVER);
+}
+
+#[test]
+fn a_takeover_that_leaves_the_token_hands_the_fence_over_too() {
+    is_caught(Trap::TakeoverKeepsToken, ONE_TAKEOVER);
+}
+
+#[test]
+fn a_new_identity_that_keeps_its_actors_memory_misses_what_others_did() {
+    is_caught(Trap::NewIdentityRemembers, ROBBED_AND_BACK);
 }

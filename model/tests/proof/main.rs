@@ -1,0 +1,6 @@
+//! The models hold in every run within their bounds, and each trap, reopened, breaks them. What must never live here is
+//! a limit on depth, states or time: a search that did not finish proves nothing.
+
+mod lease_protocol;
+mod membership;
+mod search;
