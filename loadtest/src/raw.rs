@@ -37,24 +37,27 @@ impl Connection {
         Ok(Self { socket, buffer: Vec::with_capacity(16 << 10) })
     }
 
-    /// Sends a request and reads the whole answer; gives its status.
+    /// Sends a request and reads the whole answer; gives its status and its body.
     ///
     /// # Errors
     /// The connection ends, or the answer names no length.
-    pub async fn exchange(&mut self, request: &[u8]) -> Result<u16> {
+    pub async fn exchange(&mut self, request: &[u8]) -> Result<(u16, &[u8])> {
         self.socket.write_all(request).await?;
         self.buffer.clear();
         loop {
             if self.socket.read_buf(&mut self.buffer).await? == 0 {
                 bail!("the connection ended before the answer did");
             }
-            if let Some((status, total)) = head(&self.buffer)? {
+            if let Some((status, begin, total)) = head(&self.buffer)? {
+                if total > ANSWER_BYTES_MAX {
+                    bail!("an answer of {total} bytes");
+                }
                 while self.buffer.len() < total {
                     if self.socket.read_buf(&mut self.buffer).await? == 0 {
                         bail!("the connection ended within an answer");
                     }
                 }
-                return Ok(status);
+                return Ok((status, &self.buffer[begin..total]));
             }
             if self.buffer.len() > ANSWER_BYTES_MAX {
                 bail!("an answer without end");
@@ -63,8 +66,8 @@ impl Connection {
     }
 }
 
-/// Status and length of the whole answer, once its head is there.
-fn head(bytes: &[u8]) -> Result<Option<(u16, usize)>> {
+/// Status, and where the body begins and ends, once the head is there.
+fn head(bytes: &[u8]) -> Result<Option<(u16, usize, usize)>> {
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
     let text = std::str::from_utf8(&bytes[..end])?;
     let mut lines = text.split("\r\n");
@@ -74,7 +77,7 @@ fn head(bytes: &[u8]) -> Result<Option<(u16, usize)>> {
         name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>())
     });
     let length = length.context("an answer with a length")??;
-    Ok(Some((status, end + 4 + length)))
+    Ok(Some((status, end + 4, end + 4 + length)))
 }
 
 #[cfg(test)]
@@ -85,7 +88,7 @@ mod tests {
     fn an_answer_is_measured_once_its_head_is_there() {
         assert_eq!(head(b"HTTP/1.1 201 Created\r\ncontent-le").unwrap(), None);
         let whole = b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\nx: y\r\n\r\n{}";
-        assert_eq!(head(whole).unwrap(), Some((201, whole.len())));
+        assert_eq!(head(whole).unwrap(), Some((201, whole.len() - 2, whole.len())));
         assert!(head(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
     }
 }

@@ -174,7 +174,7 @@ async fn load(plan: &Plan, host: &str, requests: Vec<Vec<u8>>, hoped: u16) -> Re
                 if sent < from {
                     continue;
                 }
-                match status == hoped {
+                match status.0 == hoped {
                     true => latencies.record(sent.elapsed().as_micros() as u64)?,
                     false => refused += 1,
                 }
