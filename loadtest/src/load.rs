@@ -58,6 +58,8 @@ pub enum Pace {
     Open(Arc<Schedule>),
     /// Each connection as soon as its last request was answered, for this long.
     Closed(Duration),
+    /// The same, until each of so many signers was asked for once.
+    Each(usize),
 }
 
 /// Which instance is asked first.
@@ -135,7 +137,7 @@ pub async fn run(plan: Plan, targets: &Arc<Targets>, progress: &Arc<Progress>) -
             let keeper = schedule.keep_time(shared.began, &shared.gate, &shared.stop);
             (Some((keeper, schedule.len())), Duration::from_micros(last))
         }
-        Pace::Closed(length) => (None, *length),
+        Pace::Closed(_) | Pace::Each(_) => (None, Duration::ZERO),
     };
     let mut running = tokio::task::JoinSet::new();
     for number in 0..shared.plan.connections {
@@ -185,24 +187,33 @@ async fn work(shared: Arc<Shared>, number: u64) -> Result<Log> {
         request: Vec::with_capacity(512),
         shared,
     };
-    while let Some(intended_us) = worker.turn().await? {
-        let signer = worker.shared.plan.choice.draw(&mut worker.dice) as u32;
+    while let Some(turn) = worker.turn().await? {
+        let signer = match turn {
+            Turn::For(signer) => signer,
+            Turn::Now | Turn::At(_) => worker.shared.plan.choice.draw(&mut worker.dice) as u32,
+        };
         let sent_us = worker.now_us();
+        let intended_us = if let Turn::At(moment) = turn { moment.min(sent_us) } else { sent_us };
         let said = worker.ask(signer).await?;
         let ended_us = worker.now_us();
-        let entry = Entry {
-            signer,
-            intended_us: intended_us.unwrap_or(sent_us).min(sent_us),
-            sent_us,
-            ended_us,
-            said,
-        };
+        let entry = Entry { signer, intended_us, sent_us, ended_us, said };
         let progress = &worker.shared.progress;
         let counted = if entry.is_fine() { &progress.fine } else { &progress.not };
         counted.fetch_add(1, Ordering::Relaxed);
         worker.log.entries.push(entry);
     }
     Ok(worker.log)
+}
+
+/// A request's turn has come.
+#[derive(Clone, Copy)]
+enum Turn {
+    /// It was to begin at this moment.
+    At(u64),
+    /// It begins now.
+    Now,
+    /// It begins now, and is for this signer.
+    For(u32),
 }
 
 /// An attempt at one instance.
@@ -217,17 +228,21 @@ impl Worker {
         self.shared.began.elapsed().as_micros() as u64
     }
 
-    /// Waits for the next request's turn; its intended start, if a schedule has one. `None`: no more.
-    async fn turn(&self) -> Result<Option<Option<u64>>> {
+    /// Waits for the next request's turn. `None`: no more.
+    async fn turn(&self) -> Result<Option<Turn>> {
         match &self.shared.plan.pace {
-            Pace::Closed(length) => Ok((self.shared.began.elapsed() < *length).then_some(None)),
+            Pace::Closed(length) => Ok((self.shared.began.elapsed() < *length).then_some(Turn::Now)),
+            Pace::Each(signers) => {
+                let signer = self.shared.next.fetch_add(1, Ordering::Relaxed);
+                Ok((signer < *signers).then_some(Turn::For(signer as u32)))
+            }
             Pace::Open(schedule) => {
                 self.shared.gate.acquire().await.context("the gate is open")?.forget();
                 if self.shared.stop.load(Ordering::Relaxed) {
                     return Ok(None);
                 }
                 let index = self.shared.next.fetch_add(1, Ordering::Relaxed);
-                Ok(schedule.moment_us(index).map(Some))
+                Ok(schedule.moment_us(index).map(Turn::At))
             }
         }
     }

@@ -10,7 +10,7 @@ mod redis;
 use std::path::PathBuf;
 
 pub use anvil::Anvil;
-pub use postgres::{Database, Postgres, URL_VARIABLE as POSTGRES_URL_VARIABLE};
+pub use postgres::{Database, Postgres, Statements, URL_VARIABLE as POSTGRES_URL_VARIABLE};
 pub use redis::{Redis, URL_VARIABLE as REDIS_URL_VARIABLE};
 
 /// The first file called `program` in the directories of `PATH`.

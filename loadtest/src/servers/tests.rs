@@ -43,3 +43,24 @@ fn redis_starts_and_is_gone_when_dropped() {
     drop(redis);
     assert!(std::net::TcpStream::connect(&address).is_err());
 }
+
+#[test]
+fn a_killed_redis_comes_back_where_it_was() {
+    let redis = Redis::start().unwrap();
+    redis.kill();
+    assert!(std::net::TcpStream::connect(redis.address()).is_err());
+    redis.boot().unwrap();
+    redis.flush().unwrap();
+}
+
+#[tokio::test]
+async fn a_frozen_database_answers_when_it_is_thawed_by_itself() {
+    let server = Arc::new(tokio::task::spawn_blocking(Postgres::start).await.unwrap().unwrap());
+    let database = server.database().unwrap();
+    let length = std::time::Duration::from_millis(1_500);
+    let began = std::time::Instant::now();
+    server.freeze(length).unwrap();
+    let asked = tokio::task::spawn_blocking(move || database.query("select 1"));
+    assert_eq!(asked.await.unwrap().unwrap(), [["1"]]);
+    assert!(began.elapsed() >= length);
+}

@@ -1,0 +1,99 @@
+//! Progress for people: a bar on a terminal, nothing elsewhere.
+
+use std::io::IsTerminal as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::task::JoinHandle;
+
+use crate::load;
+
+const STEPS: &str = "{elapsed_precise} {wide_bar} {pos}/{len} {msg}";
+const TIME: &str = "{elapsed_precise} {wide_bar} {msg}";
+
+/// A bar, or its absence.
+#[derive(Clone, Debug)]
+pub struct Bar(ProgressBar);
+
+impl Bar {
+    /// A bar if standard error is a terminal.
+    #[must_use]
+    pub fn new() -> Self {
+        match std::io::stderr().is_terminal() {
+            true => Self(ProgressBar::new(0)),
+            false => Self::hidden(),
+        }
+    }
+
+    /// No bar.
+    #[must_use]
+    pub fn hidden() -> Self {
+        Self(ProgressBar::hidden())
+    }
+
+    /// So many steps are ahead.
+    pub fn steps(&self, count: u64) {
+        self.restart(STEPS, count);
+    }
+
+    /// A step is done; `message` says which.
+    pub fn step(&self, message: &str) {
+        self.0.set_message(message.to_owned());
+        self.0.inc(1);
+    }
+
+    /// What is under way.
+    pub fn say(&self, message: &str) {
+        self.0.set_message(message.to_owned());
+    }
+
+    /// Follows a load until the guard is dropped.
+    #[must_use]
+    pub fn follow(&self, name: &str, length: Duration, counts: &Arc<load::Progress>) -> Following {
+        self.restart(TIME, length.as_millis() as u64);
+        let (bar, name, counts, began) =
+            (self.0.clone(), name.to_owned(), Arc::clone(counts), Instant::now());
+        let task = tokio::spawn(async move {
+            loop {
+                let (fine, not) = (counts.fine.load(Ordering::Relaxed), counts.not.load(Ordering::Relaxed));
+                let rate = fine as f64 / began.elapsed().as_secs_f64().max(0.001);
+                bar.set_position(began.elapsed().as_millis() as u64);
+                bar.set_message(format!("{name}: {fine} ({rate:.0}/s), otherwise {not}"));
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        });
+        Following(task)
+    }
+
+    /// Takes the bar away.
+    pub fn done(&self) {
+        self.0.finish_and_clear();
+    }
+
+    fn restart(&self, template: &str, length: u64) {
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            self.0.set_style(style);
+        }
+        self.0.set_length(length);
+        self.0.set_position(0);
+        self.0.reset_elapsed();
+    }
+}
+
+impl Default for Bar {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A load being followed.
+#[derive(Debug)]
+pub struct Following(JoinHandle<()>);
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
