@@ -1,8 +1,9 @@
 //! The load itself: requests on plain keep-alive connections, open (on a schedule that waits for
 //! nobody, latency counted from the intended start) or closed (as fast as the answers come).
 //!
-//! What must never live here: what a scenario wants to know, or a retry. A request goes once to the
-//! instance that served its signer last, or to any, and once more to the owner if that one is named.
+//! What must never live here: what a scenario wants to know. A request goes to the instance that served its
+//! signer last, or to any, and once more to the owner if that one is named. It is tried again only where the
+//! plan says so.
 
 mod answer;
 mod log;
@@ -32,6 +33,8 @@ pub use zipf::Zipf;
 const REQUEST_MAX: Duration = Duration::from_secs(30);
 /// The longest time for which requests that are overdue at the end of a schedule are still sent.
 const OVERTIME_MAX: Duration = Duration::from_secs(5);
+/// The pause before a request is tried again, where the plan says so.
+const AGAIN: Duration = Duration::from_millis(10);
 /// A connection that could not be opened is tried again after this.
 const RECONNECT: Duration = Duration::from_millis(20);
 
@@ -48,6 +51,9 @@ pub enum Ask {
         hold_ms: u64,
         /// Each request under an idempotency key of its own.
         keys: bool,
+        /// Each request is tried again under its key, after 10 ms each, until it is granted or 30 s are over.
+        /// Needs `keys`.
+        again: bool,
     },
 }
 
@@ -194,7 +200,8 @@ async fn work(shared: Arc<Shared>, number: u64) -> Result<Log> {
         };
         let sent_us = worker.now_us();
         let intended_us = if let Turn::At(moment) = turn { moment.min(sent_us) } else { sent_us };
-        let said = worker.ask(signer).await?;
+        worker.asked += 1;
+        let said = worker.ask_as_planned(signer, sent_us).await?;
         let ended_us = worker.now_us();
         let entry = Entry { signer, intended_us, sent_us, ended_us, said };
         let progress = &worker.shared.progress;
@@ -247,6 +254,20 @@ impl Worker {
         }
     }
 
+    async fn ask_as_planned(&mut self, signer: u32, sent_us: u64) -> Result<Said> {
+        let again = matches!(self.shared.plan.ask, Ask::Grant { keys: true, again: true, .. });
+        let give_up_us = sent_us + REQUEST_MAX.as_micros() as u64;
+        loop {
+            let said = self.ask(signer).await?;
+            let settled = matches!(said, Said::Fine | Said::Granted { .. } | Said::Malformed(_));
+            if settled || !again || self.now_us() > give_up_us {
+                return Ok(said);
+            }
+            self.log.tried_again += 1;
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
     async fn ask(&mut self, signer: u32) -> Result<Said> {
         let targets = Arc::clone(&self.shared.targets);
         let known = match self.shared.plan.route {
@@ -267,10 +288,9 @@ impl Worker {
     /// Writes the request's bytes, the same for all instances.
     fn build(&mut self, signer: u32) -> Result<()> {
         self.request.clear();
-        self.asked += 1;
         match self.shared.plan.ask {
             Ask::Empty => self.request.extend_from_slice(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"),
-            Ask::Grant { count, hold_ms, keys } => {
+            Ask::Grant { count, hold_ms, keys, .. } => {
                 let body = format!("{{\"count\":{count},\"hold_ms\":{hold_ms}}}");
                 let prefix = &self.shared.plan.prefix;
                 write!(
@@ -325,8 +345,8 @@ impl Worker {
             self.connections.resize_with(at + 1, || None);
         }
         match self.connections[at].take() {
-            Some(connection) => Ok(connection),
-            None => Connection::open(&self.shared.targets.address(host)).await,
+            Some(connection) if !connection.is_stale() => Ok(connection),
+            _ => Connection::open(&self.shared.targets.address(host)).await,
         }
     }
 

@@ -37,6 +37,13 @@ impl Connection {
         Ok(Self { socket, buffer: Vec::with_capacity(16 << 10) })
     }
 
+    /// Whether the other side has closed it while nothing was under way. Costs nothing where it has not:
+    /// the runtime knows that there is nothing to be read.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        !matches!(self.socket.try_read(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+    }
+
     /// Sends a request and reads the whole answer; gives its status and its body.
     ///
     /// # Errors
@@ -83,6 +90,17 @@ fn head(bytes: &[u8]) -> Result<Option<(u16, usize, usize)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_connection_that_the_server_has_closed_is_stale() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connection = Connection::open(&listener.local_addr().unwrap().to_string()).await.unwrap();
+        let (accepted, _) = listener.accept().await.unwrap();
+        assert!(!connection.is_stale());
+        drop(accepted);
+        connection.socket.readable().await.unwrap();
+        assert!(connection.is_stale());
+    }
 
     #[test]
     fn an_answer_is_measured_once_its_head_is_there() {

@@ -92,6 +92,8 @@ pub struct Log {
     pub oddities: Vec<(u16, String)>,
     /// Requests that were due and never sent, since no connection became free in time.
     pub never_sent: u64,
+    /// How often a request was tried again, where that was planned.
+    pub tried_again: u64,
 }
 
 /// The most oddities that are kept apart; the rest count as the last of them.
@@ -126,6 +128,7 @@ impl Log {
         self.nonces.extend(other.nonces);
         self.oddities.extend(other.oddities);
         self.never_sent += other.never_sent;
+        self.tried_again += other.tried_again;
         self.entries.extend(other.entries.into_iter().map(|mut entry| {
             entry.said = match entry.said {
                 Said::Fine => Said::Fine,

@@ -135,7 +135,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Live> {
     let (prefix_before, prefix_with) = (fresh_prefix("before"), fresh_prefix("with"));
     let others = |name: &'static str, length, seed| Run {
         name,
-        ask: Ask::Grant { count: 1, hold_ms: HOLD_MS, keys: false },
+        ask: Ask::Grant { count: 1, hold_ms: HOLD_MS, keys: false, again: false },
         rhythm: Rhythm::Open(plan.rate, Spread::Poisson),
         length,
         warm_up: length / 10,
@@ -218,7 +218,7 @@ async fn bring_up(plan: &Plan, stage: &Stage, bar: &Bar) -> Result<(String, load
     let targets = Arc::new(Targets::new(stage.urls(), plan.actors));
     let counts = Arc::default();
     let load_plan = LoadPlan {
-        ask: Ask::Grant { count: 1, hold_ms: HOLD_MS, keys: false },
+        ask: Ask::Grant { count: 1, hold_ms: HOLD_MS, keys: false, again: false },
         pace: Pace::Each(plan.actors),
         connections: plan.connections.max(128),
         prefix: prefix.clone(),

@@ -1,5 +1,8 @@
 //! What do callers notice when an instance joins and when one leaves? How many keys move, how long does
 //! one key wait at most, and is anything lost?
+//!
+//! Requests come on a schedule. One that is refused or not answered is tried again every 10 ms under its
+//! key until it is granted, so that a key's pause is as long as the key was not served and no longer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,10 +54,10 @@ pub struct Change {
     pub moved_share: f64,
     /// What would have moved if every instance served as many keys as any other, before and after.
     pub ideal_share: f64,
-    /// For each key its longest pause: from when its first unserved request was to begin until the next one
-    /// was granted.
+    /// For each key its longest pause: from when a request was to begin until it, or the next one, was
+    /// granted.
     pub pause: Latency,
-    /// Requests that were refused or not answered within this part.
+    /// Requests that were to begin within this part and were not served, though they were tried again.
     pub not_served: u64,
 }
 
@@ -69,6 +72,8 @@ pub struct Membership {
     pub quiet: Latency,
     /// The join, then the leave.
     pub changes: Vec<Change>,
+    /// How often a request was tried again.
+    pub tried_again: u64,
     /// Rates and latencies.
     pub load: Summary,
     /// What the judge found.
@@ -107,7 +112,10 @@ impl Report for Membership {
             "max ms",
             "not served",
         ];
-        let mut lines = vec![("seed".to_owned(), self.seed.to_string())];
+        let mut lines = vec![
+            ("seed".to_owned(), self.seed.to_string()),
+            ("tried again".to_owned(), self.tried_again.to_string()),
+        ];
         lines.extend(report::trouble(&self.load));
         lines.extend(self.verdict.lines());
         let tables = format!(
@@ -144,7 +152,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Membership> {
     let length = plan.part * 3;
     let schedule = Schedule::new(Spread::Poisson, plan.rate, length, plan.seed);
     let load_plan = load::Plan {
-        ask: Ask::Grant { count: 1, hold_ms: HOLD_MS, keys: false },
+        ask: Ask::Grant { count: 1, hold_ms: HOLD_MS, keys: true, again: true },
         pace: Pace::Open(Arc::new(schedule)),
         connections: plan.connections,
         prefix: prefix.clone(),
@@ -190,6 +198,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Membership> {
             change("join", &log, &keys, 0..joined_us, joined_us..left_us, 1.0 / (few + 1.0))?,
             change("leave", &log, &keys, joined_us..left_us, left_us..u64::MAX, 1.0 / (few + 1.0))?,
         ],
+        tried_again: log.tried_again,
         load,
         verdict,
     })

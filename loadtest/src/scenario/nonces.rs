@@ -95,7 +95,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Granting> {
     let prefix = fresh_prefix("nonces");
     let run = Run {
         name: &plan.name,
-        ask: Ask::Grant { count: plan.count, hold_ms: HOLD_MS, keys: plan.keys },
+        ask: Ask::Grant { count: plan.count, hold_ms: HOLD_MS, keys: plan.keys, again: false },
         rhythm: plan.rhythm,
         length: plan.length,
         warm_up: plan.length / 5,

@@ -154,7 +154,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Overload> {
     }
     let part = |index: usize, name: &'static str, rhythm, length, connections| Run {
         name,
-        ask: Ask::Grant { count: plan.count, hold_ms: HOLD_MS, keys: false },
+        ask: Ask::Grant { count: plan.count, hold_ms: HOLD_MS, keys: false, again: false },
         rhythm,
         length,
         warm_up: Duration::ZERO,

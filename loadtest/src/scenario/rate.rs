@@ -273,7 +273,7 @@ async fn on(
         let choice = Arc::new(Zipf::new(case.signers, 0.0));
         let run = Run {
             name: case.name,
-            ask: Ask::Grant { count: case.count, hold_ms: HOLD_MS, keys: false },
+            ask: Ask::Grant { count: case.count, hold_ms: HOLD_MS, keys: false, again: false },
             prefix: &prefix,
             choice: &choice,
             signers: case.signers,
