@@ -1,4 +1,4 @@
-//! Progress for people: a bar on a terminal, nothing elsewhere.
+//! Progress for people: a bar on a terminal, elsewhere a line for each thing begun.
 
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -13,24 +13,27 @@ use crate::load;
 const STEPS: &str = "{elapsed_precise} {wide_bar} {pos}/{len} {msg}";
 const TIME: &str = "{elapsed_precise} {wide_bar} {msg}";
 
-/// A bar, or its absence.
+/// A bar, lines, or nothing.
 #[derive(Clone, Debug)]
-pub struct Bar(ProgressBar);
+pub struct Bar {
+    bar: ProgressBar,
+    lines: bool,
+}
 
 impl Bar {
-    /// A bar if standard error is a terminal.
+    /// A bar if standard error is a terminal, else lines.
     #[must_use]
     pub fn new() -> Self {
         match std::io::stderr().is_terminal() {
-            true => Self(ProgressBar::new(0)),
-            false => Self::hidden(),
+            true => Self { bar: ProgressBar::new(0), lines: false },
+            false => Self { lines: true, ..Self::hidden() },
         }
     }
 
-    /// No bar.
+    /// Nothing.
     #[must_use]
     pub fn hidden() -> Self {
-        Self(ProgressBar::hidden())
+        Self { bar: ProgressBar::hidden(), lines: false }
     }
 
     /// So many steps are ahead.
@@ -40,21 +43,25 @@ impl Bar {
 
     /// A step is done; `message` says which.
     pub fn step(&self, message: &str) {
-        self.0.set_message(message.to_owned());
-        self.0.inc(1);
+        self.say(message);
+        self.bar.inc(1);
     }
 
     /// What is under way.
     pub fn say(&self, message: &str) {
-        self.0.set_message(message.to_owned());
+        if self.lines {
+            eprintln!("{message}");
+        }
+        self.bar.set_message(message.to_owned());
     }
 
     /// Follows a load until the guard is dropped.
     #[must_use]
     pub fn follow(&self, name: &str, length: Duration, counts: &Arc<load::Progress>) -> Following {
         self.restart(TIME, length.as_millis() as u64);
+        self.say(name);
         let (bar, name, counts, began) =
-            (self.0.clone(), name.to_owned(), Arc::clone(counts), Instant::now());
+            (self.bar.clone(), name.to_owned(), Arc::clone(counts), Instant::now());
         let task = tokio::spawn(async move {
             loop {
                 let (fine, not) = (counts.fine.load(Ordering::Relaxed), counts.not.load(Ordering::Relaxed));
@@ -69,16 +76,16 @@ impl Bar {
 
     /// Takes the bar away.
     pub fn done(&self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 
     fn restart(&self, template: &str, length: u64) {
         if let Ok(style) = ProgressStyle::with_template(template) {
-            self.0.set_style(style);
+            self.bar.set_style(style);
         }
-        self.0.set_length(length);
-        self.0.set_position(0);
-        self.0.reset_elapsed();
+        self.bar.set_length(length);
+        self.bar.set_position(0);
+        self.bar.reset_elapsed();
     }
 }
 
@@ -94,6 +101,6 @@ pub struct Following(JoinHandle<()>);
 
 impl Drop for Following {
     fn drop(&mut self) {
-        self.0.abort();
+        self.bar.abort();
     }
 }
