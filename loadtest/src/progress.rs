@@ -101,6 +101,6 @@ pub struct Following(JoinHandle<()>);
 
 impl Drop for Following {
     fn drop(&mut self) {
-        self.bar.abort();
+        self.0.abort();
     }
 }
