@@ -53,7 +53,8 @@ impl Metrics {
                 (rest.is_empty() || rest.starts_with('{')) && labels.iter().all(|label| rest.contains(label));
             fits.then_some(*value)
         };
-        self.0.iter().filter_map(of).sum()
+        // From 0, since the sum of nothing is otherwise -0.
+        self.0.iter().filter_map(of).fold(0.0, |sum, value| sum + value)
     }
 
     /// Samples of this name by the value of one label.

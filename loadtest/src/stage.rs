@@ -131,7 +131,32 @@ impl Run<'_> {
             Rhythm::Open(rate, spread) => Pace::Open(Arc::new(Schedule::new(spread, rate, whole, self.seed))),
             Rhythm::Closed => Pace::Closed(whole),
         };
-        let plan = Plan {
+        let counts = Arc::default();
+        let following = bar.follow(self.name, whole, &counts);
+        let log = load::run(self.plan(pace), targets, &counts).await?;
+        drop(following);
+        let summary = figures::summary(self.name, &log, self.warm_up, whole)?;
+        Ok((log, summary))
+    }
+
+    /// Asks for each of its signers once, as fast as answers come.
+    ///
+    /// # Errors
+    /// As for [`load::run`].
+    pub async fn each_once(&self, stage: &Stage, bar: &Bar) -> Result<Log> {
+        let targets = Arc::new(Targets::new(stage.urls(), self.signers));
+        let counts = Arc::default();
+        let guess = Duration::from_secs(self.signers as u64 / 5_000 + 1);
+        let following = bar.follow(&format!("{}, each signer once", self.name), guess, &counts);
+        // Another seed makes other idempotency keys than those of the run itself.
+        let plan = Plan { seed: !self.seed, ..self.plan(Pace::Each(self.signers)) };
+        let log = load::run(plan, &targets, &counts).await?;
+        drop(following);
+        Ok(log)
+    }
+
+    fn plan(&self, pace: Pace) -> Plan {
+        Plan {
             ask: self.ask,
             pace,
             connections: self.connections,
@@ -139,13 +164,7 @@ impl Run<'_> {
             choice: Arc::clone(self.choice),
             route: self.route,
             seed: self.seed,
-        };
-        let counts = Arc::default();
-        let following = bar.follow(self.name, whole, &counts);
-        let log = load::run(plan, targets, &counts).await?;
-        drop(following);
-        let summary = figures::summary(self.name, &log, self.warm_up, whole)?;
-        Ok((log, summary))
+        }
     }
 
     /// Runs it on a stage.

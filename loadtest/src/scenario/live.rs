@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::figures::Summary;
 use crate::fleet::Blueprint;
 use crate::judge::Verdict;
-use crate::load::{self, Ask, Pace, Plan as LoadPlan, Route, Spread, Targets, Zipf};
+use crate::load::{Ask, Route, Spread, Zipf};
 use crate::metrics::Metrics;
 use crate::plot::Panel;
 use crate::progress::Bar;
@@ -133,6 +133,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Live> {
     let memory = || async { fleet.instance(0).await.memory_bytes() };
     let choice = Arc::new(Zipf::new(OTHERS, 0.0));
     let (prefix_before, prefix_with) = (fresh_prefix("before"), fresh_prefix("with"));
+    let prefix = fresh_prefix("live");
     let others = |name: &'static str, length, seed| Run {
         name,
         ask: Ask::Grant { count: 1, hold_ms: HOLD_MS, keys: false, again: false },
@@ -154,7 +155,13 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Live> {
 
     let memory_before = memory().await?;
     let began = Instant::now();
-    let (prefix, log) = bring_up(plan, &stage, bar).await?;
+    let many = Run {
+        prefix: &prefix,
+        signers: plan.actors,
+        connections: plan.connections.max(128),
+        ..others("the many", Duration::ZERO, plan.seed)
+    };
+    let log = many.each_once(&stage, bar).await?;
     let brought_up_s = began.elapsed().as_secs_f64();
     let refused = log.entries.iter().filter(|entry| !entry.is_fine()).count();
     ensure!(refused == 0, "{refused} of {} signers were not granted their first nonce", plan.actors);
@@ -178,8 +185,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Live> {
     bar.say("judging");
     let mut verdict = before_run.judged(&before_log, &stage).await?;
     verdict.add(with_run.judged(&with_log, &stage).await?);
-    let case = crate::judge::Case { prefix: &prefix, count: 1, hold_ms: HOLD_MS, seed: plan.seed };
-    verdict.add(crate::judge::judge(&log, &case, &stage.truth()).await?);
+    verdict.add(many.judged(&log, &stage).await?);
     verdict.violations.extend(fleet.defects_logged().await);
     bar.done();
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
@@ -210,25 +216,4 @@ async fn look(stage: &Stage) -> Result<(Metrics, Statements)> {
         None => Statements::default(),
     };
     Ok((stage.metrics().await?, statements))
-}
-
-/// One grant for each signer, each asked for once: a schedule without pauses.
-async fn bring_up(plan: &Plan, stage: &Stage, bar: &Bar) -> Result<(String, load::Log)> {
-    let prefix = fresh_prefix("live");
-    let targets = Arc::new(Targets::new(stage.urls(), plan.actors));
-    let counts = Arc::default();
-    let load_plan = LoadPlan {
-        ask: Ask::Grant { count: 1, hold_ms: HOLD_MS, keys: false, again: false },
-        pace: Pace::Each(plan.actors),
-        connections: plan.connections.max(128),
-        prefix: prefix.clone(),
-        choice: Arc::new(Zipf::new(1, 0.0)),
-        route: Route::Owner,
-        seed: plan.seed,
-    };
-    let following =
-        bar.follow("bringing them to life", Duration::from_secs(plan.actors as u64 / 5_000 + 1), &counts);
-    let log = load::run(load_plan, &targets, &counts).await?;
-    drop(following);
-    Ok((prefix, log))
 }

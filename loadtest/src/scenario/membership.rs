@@ -193,7 +193,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Membership> {
     Ok(Membership {
         seed: plan.seed,
         mode: plan.blueprint.mode.clone(),
-        quiet: Latencies::gather(pauses(&keys, warm..joined_us).into_iter())?.summary(),
+        quiet: Latencies::gather(pauses(&keys, warm..joined_us))?.summary(),
         changes: vec![
             change("join", &log, &keys, 0..joined_us, joined_us..left_us, 1.0 / (few + 1.0))?,
             change("leave", &log, &keys, joined_us..left_us, left_us..u64::MAX, 1.0 / (few + 1.0))?,
