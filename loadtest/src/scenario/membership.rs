@@ -160,6 +160,11 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Membership> {
         route: Route::Owner,
         seed: plan.seed,
     };
+    // Every key has an owner before it begins.
+    let first = Instant::now();
+    bar.say("each signer once");
+    let each = load::Plan { pace: Pace::Each(plan.signers), seed: !plan.seed, ..load_plan.clone() };
+    let mut whole = load::run(each, &targets, &Arc::default()).await?;
     let counts = Arc::default();
     let following = bar.follow("a join, then a leave", length, &counts);
     let began = Instant::now();
@@ -182,18 +187,18 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Membership> {
     let load = figures::summary("a join, then a leave", &log, Duration::ZERO, length)?;
     let case = Case { prefix: &prefix, count: 1, hold_ms: HOLD_MS, seed: plan.seed };
     let truth = Truth { database: Some(fleet.database()), url: &fleet.urls()[1] };
-    let mut verdict = judge(&log, &case, &truth).await?;
+    whole.append(log.clone(), (began - first).as_micros() as u64);
+    let mut verdict = judge(&whole, &case, &truth).await?;
     verdict.violations.extend(fleet.defects_logged().await);
     bar.done();
     let us = |time: Duration| time.as_micros() as u64;
     let (joined_us, left_us) = (us(joined), us(left));
     let few = plan.blueprint.instances as f64;
-    let warm = us(plan.part) / 3;
     let keys = log.by_signer();
     Ok(Membership {
         seed: plan.seed,
         mode: plan.blueprint.mode.clone(),
-        quiet: Latencies::gather(pauses(&keys, warm..joined_us))?.summary(),
+        quiet: Latencies::gather(pauses(&keys, 0..joined_us))?.summary(),
         changes: vec![
             change("join", &log, &keys, 0..joined_us, joined_us..left_us, 1.0 / (few + 1.0))?,
             change("leave", &log, &keys, joined_us..left_us, left_us..u64::MAX, 1.0 / (few + 1.0))?,
