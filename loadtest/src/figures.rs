@@ -118,6 +118,8 @@ pub struct Summary {
     pub malformed: u64,
     /// Requests that were due and for which no connection became free.
     pub never_sent: u64,
+    /// Cores that the generator itself kept busy on average; 0 where that was not looked at.
+    pub generator_cores: f64,
     /// How it went.
     pub over_time: Vec<Interval>,
     /// The part that was longer, and the latency in microseconds there.
@@ -171,6 +173,7 @@ pub fn summary(name: &str, log: &Log, warm_up: Duration, end: Duration) -> Resul
         unanswered,
         malformed,
         never_sent: log.never_sent,
+        generator_cores: 0.0,
         over_time: over_time(&log.entries, interval_for(end), end)?,
         distribution: latencies.distribution(),
     })

@@ -300,6 +300,18 @@ pub fn memory_bytes(pid: u32) -> Result<u64> {
     Ok(kib.trim().parse::<u64>()? * 1_024)
 }
 
+/// The processor time that a process of this machine has used so far, in seconds, to a hundredth.
+///
+/// # Errors
+/// There is no such process.
+pub fn cpu_seconds(pid: u32) -> Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name in brackets may have blanks; what follows has none. Linux counts in hundredths here.
+    let (_, rest) = stat.rsplit_once(')').context("a name in brackets")?;
+    let used = rest.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+    Ok(used.sum::<std::result::Result<u64, _>>()? as f64 / 100.0)
+}
+
 /// A command that runs the daemon's binary, with no `FENCEPOST…` variable of ours in its environment.
 ///
 /// # Errors
@@ -334,6 +346,15 @@ pub fn binary() -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn our_own_processor_time_grows_as_we_work() {
+        let before = cpu_seconds(std::process::id()).unwrap();
+        let began = std::time::Instant::now();
+        while cpu_seconds(std::process::id()).unwrap() - before < 0.05 {
+            assert!(began.elapsed() < Duration::from_secs(60), "busy, and no time was counted");
+        }
+    }
 
     #[test]
     fn our_own_memory_can_be_read() {

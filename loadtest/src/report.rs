@@ -47,6 +47,7 @@ pub fn loads(summaries: &[&Summary]) -> String {
         "refused",
         "no answer",
         "never sent",
+        "generator cores",
     ];
     let row = |one: &&Summary| {
         let latency = &one.latency;
@@ -64,6 +65,7 @@ pub fn loads(summaries: &[&Summary]) -> String {
             total(&one.refused),
             total(&one.unanswered),
             one.never_sent.to_string(),
+            if one.generator_cores > 0.0 { format!("{:.2}", one.generator_cores) } else { String::new() },
         ]
     };
     table(&head, &summaries.iter().map(row).collect::<Vec<_>>())

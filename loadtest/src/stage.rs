@@ -1,13 +1,14 @@
 //! Where a load takes place: instances that are started for it, or some that run already.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 use crate::figures::{self, Summary};
 use crate::fleet::{Blueprint, Fleet};
 use crate::http::Client;
+use crate::instance::cpu_seconds;
 use crate::judge::{Case, Truth, Verdict, judge};
 use crate::load::{self, Ask, Log, Pace, Plan, Route, Schedule, Spread, Targets, Zipf};
 use crate::metrics::Metrics;
@@ -133,10 +134,13 @@ impl Run<'_> {
         };
         let counts = Arc::default();
         let following = bar.follow(self.name, whole, &counts);
+        let (began, used) = (Instant::now(), cpu_seconds(std::process::id())?);
         let log = load::run(self.plan(pace), targets, &counts).await?;
+        let used = cpu_seconds(std::process::id())? - used;
+        let generator_cores = used / began.elapsed().as_secs_f64();
         drop(following);
         let summary = figures::summary(self.name, &log, self.warm_up, whole)?;
-        Ok((log, summary))
+        Ok((log, Summary { generator_cores, ..summary }))
     }
 
     /// Asks for each of its signers once, as fast as answers come.
