@@ -39,10 +39,10 @@ pub struct Panel {
     pub marks: Vec<(f64, String)>,
 }
 
-const WIDTH: f64 = 960.0;
+const WIDTH: f64 = 1060.0;
 const PANEL: f64 = 300.0;
 const LEFT: f64 = 80.0;
-const RIGHT: f64 = 230.0;
+const RIGHT: f64 = 330.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
 /// Told apart also by those who do not see all colours.
