@@ -6,6 +6,8 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 
+use crate::fleet::Link;
+
 /// One thing that goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -28,6 +30,55 @@ pub enum Fault {
         /// How long it stays away.
         down: Duration,
     },
+    /// All processes of PostgreSQL stand still, then go on.
+    FreezeDatabase {
+        /// How long they stand still.
+        length: Duration,
+    },
+    /// Redis killed, then started again, empty.
+    KillRedis {
+        /// How long it stays away.
+        down: Duration,
+    },
+    /// Redis loses everything while it runs.
+    FlushRedis,
+    /// One instance cannot reach one of its servers: connections dropped, new ones refused.
+    Cut {
+        /// Which instance.
+        instance: usize,
+        /// From what.
+        link: Link,
+        /// For how long.
+        length: Duration,
+    },
+    /// Whatever one instance and one of its servers say to each other is held back, then arrives.
+    HoldBack {
+        /// Which instance.
+        instance: usize,
+        /// From what.
+        link: Link,
+        /// For how long.
+        length: Duration,
+    },
+}
+
+impl Fault {
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Kill { .. } => "instance killed",
+            Self::Pause { .. } => "instance paused",
+            Self::RestartDatabase { .. } => "PostgreSQL crashed",
+            Self::FreezeDatabase { .. } => "PostgreSQL frozen",
+            Self::KillRedis { .. } => "Redis killed",
+            Self::FlushRedis => "Redis flushed",
+            Self::Cut { link: Link::Ledger, .. } => "cut off from PostgreSQL",
+            Self::Cut { link: Link::Bus, .. } => "cut off from Redis",
+            Self::HoldBack { link: Link::Ledger, .. } => "held back from PostgreSQL",
+            Self::HoldBack { link: Link::Bus, .. } => "held back from Redis",
+        }
+    }
 }
 
 /// A fault, and how long after the one before it begins.
@@ -50,21 +101,71 @@ pub struct Recipe {
     pub instances: usize,
     /// Mean time from the beginning of one fault to that of the next.
     pub mean_gap: Duration,
-    /// How long a signer's lease lasts; pauses are longer.
+    /// How long a signer's lease lasts; pauses, cuts and what is held back are longer.
     pub lease: Duration,
+    /// How long PostgreSQL is frozen.
+    pub freeze: Duration,
+    /// Whether there is a Redis to be hurt.
+    pub redis: bool,
 }
 
-/// Of ten faults in a row, four kill, four pause, two stop the database.
-const ROUND: [usize; 10] = [0, 0, 0, 0, 1, 1, 1, 1, 2, 2];
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Kill,
+    Pause,
+    RestartDatabase,
+    FreezeDatabase,
+    CutLedger,
+    HoldBackLedger,
+    KillRedis,
+    FlushRedis,
+    CutBus,
+    HoldBackBus,
+}
+
+impl Kind {
+    const ALL: [Self; 10] = [
+        Self::Kill,
+        Self::Pause,
+        Self::RestartDatabase,
+        Self::FreezeDatabase,
+        Self::CutLedger,
+        Self::HoldBackLedger,
+        Self::KillRedis,
+        Self::FlushRedis,
+        Self::CutBus,
+        Self::HoldBackBus,
+    ];
+
+    const fn needs_redis(self) -> bool {
+        matches!(self, Self::KillRedis | Self::FlushRedis | Self::CutBus | Self::HoldBackBus)
+    }
+
+    /// How often it comes in a round after the first, in which each comes once. What is most common
+    /// outside, and what lets much else go on beside it, comes more often.
+    const fn weight(self) -> usize {
+        match self {
+            Self::Kill => 6,
+            Self::Pause => 5,
+            Self::RestartDatabase | Self::CutLedger => 2,
+            _ => 1,
+        }
+    }
+}
 
 impl Recipe {
-    /// The schedule. The same recipe gives the same one.
+    /// The schedule. The same recipe gives the same one. Each kind of fault comes once before any comes
+    /// again.
     #[must_use]
     pub fn schedule(&self) -> Vec<Step> {
         let mut dice = StdRng::seed_from_u64(self.seed);
+        let menu: Vec<Kind> =
+            Kind::ALL.into_iter().filter(|kind| self.redis || !kind.needs_redis()).collect();
         let mut kinds = Vec::new();
         while kinds.len() < self.faults {
-            let mut round = ROUND;
+            let weight = |kind: &Kind| if kinds.is_empty() { 1 } else { kind.weight() };
+            let mut round: Vec<Kind> =
+                menu.iter().flat_map(|kind| std::iter::repeat_n(*kind, weight(kind))).collect();
             round.shuffle(&mut dice);
             kinds.extend(round);
         }
@@ -72,14 +173,22 @@ impl Recipe {
         kinds.into_iter().map(|kind| self.step(kind, &mut dice)).collect()
     }
 
-    fn step(&self, kind: usize, dice: &mut StdRng) -> Step {
+    fn step(&self, kind: Kind, dice: &mut StdRng) -> Step {
         let after = self.mean_gap.mul_f64(dice.random_range(0.4..1.6));
         let instance = dice.random_range(0..self.instances);
         let down = Duration::from_millis(dice.random_range(0..800));
+        let length = self.lease.mul_f64(dice.random_range(1.2..2.5));
         let fault = match kind {
-            0 => Fault::Kill { instance, down },
-            1 => Fault::Pause { instance, length: self.lease.mul_f64(dice.random_range(1.2..2.5)) },
-            _ => Fault::RestartDatabase { down },
+            Kind::Kill => Fault::Kill { instance, down },
+            Kind::Pause => Fault::Pause { instance, length },
+            Kind::RestartDatabase => Fault::RestartDatabase { down },
+            Kind::FreezeDatabase => Fault::FreezeDatabase { length: self.freeze },
+            Kind::CutLedger => Fault::Cut { instance, link: Link::Ledger, length },
+            Kind::HoldBackLedger => Fault::HoldBack { instance, link: Link::Ledger, length },
+            Kind::KillRedis => Fault::KillRedis { down },
+            Kind::FlushRedis => Fault::FlushRedis,
+            Kind::CutBus => Fault::Cut { instance, link: Link::Bus, length },
+            Kind::HoldBackBus => Fault::HoldBack { instance, link: Link::Bus, length },
         };
         Step { after, fault }
     }
@@ -87,25 +196,54 @@ impl Recipe {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
-    #[test]
-    fn a_seed_decides_everything() {
-        let recipe = |seed| Recipe {
+    fn recipe(seed: u64, faults: usize, redis: bool) -> Recipe {
+        Recipe {
             seed,
-            faults: 25,
+            faults,
             instances: 3,
             mean_gap: Duration::from_secs(2),
             lease: Duration::from_secs(1),
-        };
-        let schedule = recipe(7).schedule();
-        assert_eq!(schedule, recipe(7).schedule());
-        assert_ne!(schedule, recipe(8).schedule());
+            freeze: Duration::from_secs(10),
+            redis,
+        }
+    }
+
+    fn names(recipe: &Recipe) -> BTreeMap<&'static str, usize> {
+        let mut names = BTreeMap::new();
+        recipe.schedule().iter().for_each(|step| *names.entry(step.fault.name()).or_default() += 1);
+        names
+    }
+
+    #[test]
+    fn a_seed_decides_everything() {
+        let schedule = recipe(7, 25, true).schedule();
+        assert_eq!(schedule, recipe(7, 25, true).schedule());
+        assert_ne!(schedule, recipe(8, 25, true).schedule());
         assert_eq!(schedule.len(), 25);
         for step in schedule {
-            if let Fault::Pause { length, .. } = step.fault {
-                assert!(length > Duration::from_secs(1), "a pause outlasts the lease");
+            if let Fault::Pause { length, .. } | Fault::Cut { length, .. } = step.fault {
+                assert!(length > Duration::from_secs(1), "it outlasts the lease");
             }
         }
+    }
+
+    #[test]
+    fn each_kind_comes_once_before_any_comes_again() {
+        for seed in 0..20 {
+            let names = names(&recipe(seed, 10, true));
+            assert_eq!((names.len(), names.values().sum::<usize>()), (10, 10), "{names:?}");
+        }
+        assert_eq!(names(&recipe(1, 31, true))["instance killed"], 7);
+    }
+
+    #[test]
+    fn without_redis_nothing_is_done_to_it() {
+        let names = names(&recipe(3, 200, false));
+        assert!(names.keys().all(|name| !name.contains("Redis")), "{names:?}");
+        assert_eq!(names.values().sum::<usize>(), 200);
     }
 }

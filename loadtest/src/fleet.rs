@@ -3,35 +3,110 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tokio::sync::Mutex;
 
 use crate::http::Client;
 use crate::instance::{Instance, Setup};
 use crate::process::Signal;
-use crate::servers::{Database, Postgres};
+use crate::proxy::Proxy;
+use crate::servers::{Database, Postgres, Redis};
 
-/// The instances and their database.
+/// What a fleet is made of.
+#[derive(Clone, Debug)]
+pub struct Blueprint {
+    /// `basic` or `worker-queue`.
+    pub mode: String,
+    /// How many instances.
+    pub instances: usize,
+    /// With a private Redis.
+    pub redis: bool,
+    /// Each instance reaches PostgreSQL and Redis through proxies of its own, so that it can be cut off.
+    pub cuts: bool,
+    /// PostgreSQL counts its statements.
+    pub counting: bool,
+    /// Variables that each instance is started with.
+    pub env: Vec<(String, String)>,
+}
+
+impl Blueprint {
+    /// So many instances in a mode, on PostgreSQL alone, with nothing between.
+    #[must_use]
+    pub fn new(mode: &str, instances: usize) -> Self {
+        Self { mode: mode.to_owned(), instances, redis: false, cuts: false, counting: false, env: Vec::new() }
+    }
+
+    /// The same, with a variable for each instance.
+    #[must_use]
+    pub fn env(mut self, key: &str, value: &str) -> Self {
+        self.env.push((key.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+/// The ways of one instance.
+#[derive(Debug)]
+struct Ways {
+    ledger: Proxy,
+    bus: Option<Proxy>,
+}
+
+/// The instances and their servers.
 #[derive(Debug)]
 pub struct Fleet {
-    // In this order: instances end before the database does.
+    // In this order: instances end before the servers do.
     instances: Vec<Mutex<Instance>>,
     urls: Vec<String>,
+    ways: Vec<Ways>,
+    redis: Option<Arc<Redis>>,
     server: Option<Arc<Postgres>>,
     database: Database,
+    blueprint: Blueprint,
+}
+
+/// A server that one instance can be cut off from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// PostgreSQL.
+    Ledger,
+    /// Redis.
+    Bus,
 }
 
 impl Fleet {
+    /// Starts what the blueprint says, on a PostgreSQL that nobody else uses, so that it may be stopped.
+    ///
+    /// # Errors
+    /// A server or an instance does not start.
+    pub async fn build(blueprint: Blueprint) -> Result<Self> {
+        let start = if blueprint.counting { Postgres::start_counting } else { Postgres::start };
+        let server = Arc::new(tokio::task::spawn_blocking(start).await??);
+        let database = server.database()?;
+        let redis = match blueprint.redis {
+            true => Some(Arc::new(tokio::task::spawn_blocking(Redis::start).await??)),
+            false => None,
+        };
+        let mut fleet = Self {
+            instances: Vec::new(),
+            urls: Vec::new(),
+            ways: Vec::new(),
+            redis,
+            server: Some(server),
+            database,
+            blueprint,
+        };
+        fleet.launch(fleet.blueprint.instances, |setup| setup).await?;
+        Ok(fleet)
+    }
+
     /// Starts `count` instances at once, in the mode named, on a PostgreSQL that nobody else uses, so that
     /// it may be stopped. `shape` adds to how each is started.
     ///
     /// # Errors
     /// A server or an instance does not start.
     pub async fn start(mode: &str, count: usize, shape: impl Fn(Setup) -> Setup) -> Result<Self> {
-        let server = tokio::task::spawn_blocking(Postgres::start).await??;
-        let server = Arc::new(server);
-        let database = server.database()?;
-        let mut fleet = Self::on(database, mode, count, shape).await?;
+        let server = Arc::new(tokio::task::spawn_blocking(Postgres::start).await??);
+        let mut fleet = Self::on(server.database()?, mode, count, shape).await?;
         fleet.server = Some(server);
         Ok(fleet)
     }
@@ -46,18 +121,68 @@ impl Fleet {
         count: usize,
         shape: impl Fn(Setup) -> Setup,
     ) -> Result<Self> {
+        let mut fleet = Self {
+            instances: Vec::new(),
+            urls: Vec::new(),
+            ways: Vec::new(),
+            redis: None,
+            server: None,
+            database,
+            blueprint: Blueprint::new(mode, count),
+        };
+        fleet.launch(count, shape).await?;
+        Ok(fleet)
+    }
+
+    async fn launch(&mut self, count: usize, shape: impl Fn(Setup) -> Setup) -> Result<()> {
         let mut starting = Vec::new();
         for _ in 0..count {
-            let setup = shape(Setup::in_mode(mode)?.database(database.url()));
-            starting.push(tokio::spawn(setup.start()));
+            let setup = self.setup().await?;
+            starting.push(tokio::spawn(shape(setup).start()));
         }
-        let (mut instances, mut urls) = (Vec::new(), Vec::new());
         for instance in starting {
             let instance = instance.await??;
-            urls.push(instance.url().to_owned());
-            instances.push(Mutex::new(instance));
+            self.urls.push(instance.url().to_owned());
+            self.instances.push(Mutex::new(instance));
         }
-        Ok(Self { instances, urls, server: None, database })
+        Ok(())
+    }
+
+    /// How the next instance is to be started; its ways are laid.
+    async fn setup(&mut self) -> Result<Setup> {
+        let mut setup = Setup::in_mode(&self.blueprint.mode)?;
+        for (key, value) in &self.blueprint.env {
+            setup = setup.env(key, value);
+        }
+        if !self.blueprint.cuts {
+            setup = setup.database(self.database.url());
+            return Ok(match &self.redis {
+                Some(redis) => setup.arg("--redis-url").arg(&redis.url()),
+                None => setup,
+            });
+        }
+        let server = self.server.as_ref().context("only a database of ours can be cut off")?;
+        let ledger = Proxy::start(server.address()).await?;
+        let port = |address: std::net::SocketAddr| format!(":{}/", address.port());
+        let url = self.database.url().replace(&port(server.address()), &port(ledger.address()));
+        setup = setup.database(&url);
+        let mut bus = None;
+        if let Some(redis) = &self.redis {
+            let proxy = Proxy::start(redis.address()).await?;
+            setup = setup.arg("--redis-url").arg(&format!("redis://{}/", proxy.address()));
+            bus = Some(proxy);
+        }
+        self.ways.push(Ways { ledger, bus });
+        Ok(setup)
+    }
+
+    /// Starts one more instance like the others; its URL.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn join(&mut self) -> Result<String> {
+        self.launch(1, |setup| setup).await?;
+        self.urls.last().cloned().context("it was just added")
     }
 
     /// `http://ADDR` of each instance; they keep them.
@@ -77,12 +202,28 @@ impl Fleet {
         self.instances[index].lock().await
     }
 
+    /// Which instance has this id now.
+    pub async fn find(&self, id: &str) -> Option<usize> {
+        for (index, instance) in self.instances.iter().enumerate() {
+            let instance = instance.lock().await;
+            if instance.is_started() && instance.ready().instance == id {
+                return Some(index);
+            }
+        }
+        None
+    }
+
     /// Kills an instance, waits, and starts it again.
     ///
     /// # Errors
-    /// It does not start again.
+    /// It had ended by itself, or does not start again.
     pub async fn kill_and_restart(&self, index: usize, down: Duration) -> Result<()> {
         let mut instance = self.instance(index).await;
+        ensure!(
+            instance.process().exited().is_none(),
+            "instance {index} ended by itself:\n{}",
+            instance.log()
+        );
         instance.end_by(Signal::Kill, Duration::from_secs(10)).await?;
         tokio::time::sleep(down).await;
         instance.start().await
@@ -99,12 +240,42 @@ impl Fleet {
         instance.process().signal(Signal::Continue)
     }
 
+    /// Cuts one instance off from a server for a while: connections dropped, new ones refused.
+    ///
+    /// # Errors
+    /// It reaches that server without a proxy.
+    pub async fn cut(&self, index: usize, link: Link, length: Duration) -> Result<()> {
+        let proxy = self.proxy(index, link)?;
+        proxy.cut().await?;
+        tokio::time::sleep(length).await;
+        proxy.heal().await
+    }
+
+    /// Holds back for a while all that one instance and a server say to each other.
+    ///
+    /// # Errors
+    /// It reaches that server without a proxy.
+    pub async fn hold_back(&self, index: usize, link: Link, length: Duration) -> Result<()> {
+        let proxy = self.proxy(index, link)?;
+        proxy.freeze();
+        tokio::time::sleep(length).await;
+        proxy.heal().await
+    }
+
+    fn proxy(&self, index: usize, link: Link) -> Result<&Proxy> {
+        let ways = self.ways.get(index).context("this fleet has no proxies")?;
+        match link {
+            Link::Ledger => Ok(&ways.ledger),
+            Link::Bus => ways.bus.as_ref().context("this fleet has no Redis"),
+        }
+    }
+
     /// Stops the database as a crash would, waits, and starts it again.
     ///
     /// # Errors
     /// It is not ours, or does not start again.
     pub async fn restart_database(&self, down: Duration) -> Result<()> {
-        let server = Arc::clone(self.server.as_ref().context("this database is not ours to stop")?);
+        let server = self.server()?;
         tokio::task::spawn_blocking(move || {
             server.stop_immediate()?;
             std::thread::sleep(down);
@@ -113,20 +284,67 @@ impl Fleet {
         .await?
     }
 
-    /// Waits until every instance says that it is ready to serve.
+    /// Freezes all processes of the database for a while.
     ///
     /// # Errors
-    /// One does not within `limit`; its log is in the message.
+    /// It is not ours, or does not run.
+    pub async fn freeze_database(&self, length: Duration) -> Result<()> {
+        let server = self.server()?;
+        tokio::task::spawn_blocking(move || server.freeze(length)).await??;
+        tokio::time::sleep(length).await;
+        Ok(())
+    }
+
+    /// Kills Redis, waits, and starts it again, empty.
+    ///
+    /// # Errors
+    /// There is none, or it does not start again.
+    pub async fn restart_redis(&self, down: Duration) -> Result<()> {
+        let redis = self.redis()?;
+        tokio::task::spawn_blocking(move || {
+            redis.kill();
+            std::thread::sleep(down);
+            redis.boot()
+        })
+        .await?
+    }
+
+    /// Empties Redis.
+    ///
+    /// # Errors
+    /// There is none, or it does not answer.
+    pub async fn flush_redis(&self) -> Result<()> {
+        let redis = self.redis()?;
+        tokio::task::spawn_blocking(move || redis.flush()).await?
+    }
+
+    fn server(&self) -> Result<Arc<Postgres>> {
+        Ok(Arc::clone(self.server.as_ref().context("this database is not ours to hurt")?))
+    }
+
+    fn redis(&self) -> Result<Arc<Redis>> {
+        Ok(Arc::clone(self.redis.as_ref().context("this fleet has no Redis")?))
+    }
+
+    /// Waits until every instance that runs says that it is ready to serve.
+    ///
+    /// # Errors
+    /// One does not within `limit`, or has ended by itself; its log is in the message.
     pub async fn all_ready(&self, client: &Client, limit: Duration) -> Result<()> {
         let give_up = Instant::now() + limit;
         for (index, url) in self.urls.iter().enumerate() {
+            if !self.instance(index).await.is_started() {
+                continue;
+            }
             while let Err(error) = client.get(&format!("{url}/readyz")).await {
-                if Instant::now() > give_up {
-                    bail!(
-                        "instance {index} is not ready after {limit:?}: {error:#}\n{}",
-                        self.instance(index).await.log()
-                    );
+                let instance = self.instance(index).await;
+                if instance.process().exited().is_some() {
+                    bail!("instance {index} ended by itself:\n{}", instance.log());
                 }
+                if Instant::now() > give_up {
+                    bail!("instance {index} is not ready after {limit:?}: {error:#}\n{}", instance.log());
+                }
+                drop(instance);
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }

@@ -207,6 +207,12 @@ impl Instance {
         }
     }
 
+    /// Whether it was started and not ended by us since.
+    #[must_use]
+    pub const fn is_started(&self) -> bool {
+        self.running.is_some()
+    }
+
     /// What its ready line said.
     ///
     /// # Panics
@@ -231,14 +237,29 @@ impl Instance {
         &self.running.as_ref().expect("the instance was started").0
     }
 
+    /// The memory that it occupies now, in bytes.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn memory_bytes(&self) -> Result<u64> {
+        memory_bytes(self.process().pid())
+    }
+
     /// Sends a signal and waits for the end, `limit` at most.
     ///
     /// # Errors
     /// It still runs after `limit`.
     pub async fn end_by(&mut self, signal: Signal, limit: Duration) -> Result<ExitStatus> {
-        let process = self.process();
-        process.signal(signal)?;
-        let status = process.wait(limit).await.with_context(|| self.log())?;
+        self.process().signal(signal)?;
+        self.ended(limit).await
+    }
+
+    /// Waits for the end after a signal, `limit` at most.
+    ///
+    /// # Errors
+    /// It still runs after `limit`.
+    pub async fn ended(&mut self, limit: Duration) -> Result<ExitStatus> {
+        let status = self.process().wait(limit).await.with_context(|| self.log())?;
         self.running = None;
         Ok(status)
     }
@@ -266,6 +287,29 @@ impl Instance {
     pub fn whole_log(&self) -> String {
         tail(&self.own_dir.path().join("stderr.log"), usize::MAX)
     }
+}
+
+/// The memory that a process of this machine occupies now (its resident set), in bytes.
+///
+/// # Errors
+/// There is no such process.
+pub fn memory_bytes(pid: u32) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).context("a line VmRSS")?;
+    Ok(kib.trim().parse::<u64>()? * 1_024)
+}
+
+/// The processor time that a process of this machine has used so far, in seconds, to a hundredth.
+///
+/// # Errors
+/// There is no such process.
+pub fn cpu_seconds(pid: u32) -> Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name in brackets may have blanks; what follows has none. Linux counts in hundredths here.
+    let (_, rest) = stat.rsplit_once(')').context("a name in brackets")?;
+    let used = rest.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+    Ok(used.sum::<std::result::Result<u64, _>>()? as f64 / 100.0)
 }
 
 /// A command that runs the daemon's binary, with no `FENCEPOST…` variable of ours in its environment.
@@ -302,6 +346,21 @@ pub fn binary() -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn our_own_processor_time_grows_as_we_work() {
+        let before = cpu_seconds(std::process::id()).unwrap();
+        let began = std::time::Instant::now();
+        while cpu_seconds(std::process::id()).unwrap() - before < 0.05 {
+            assert!(began.elapsed() < Duration::from_secs(60), "busy, and no time was counted");
+        }
+    }
+
+    #[test]
+    fn our_own_memory_can_be_read() {
+        let bytes = memory_bytes(std::process::id()).unwrap();
+        assert!((1 << 20..1 << 36).contains(&bytes), "{bytes}");
+    }
 
     #[test]
     fn the_ready_line_is_read_and_nothing_looser() {

@@ -1,20 +1,29 @@
 //! The load and fault harness: private servers, real instances, clients that remember everything,
-//! faults from a seed, and a judge.
+//! faults from a seed, load on a schedule, and a judge.
 //!
 //! It knows Fencepost only from outside (options, HTTP, tables) and shares no code with it, so that
-//! one mistake cannot hide in both.
+//! one mistake cannot hide in both. The one exception is the client library, which is what `failover`
+//! puts to the test: its callers are its users.
 
 pub mod caller;
 pub mod checker;
 pub mod faults;
+pub mod figures;
 pub mod fleet;
 pub mod history;
 pub mod http;
 pub mod instance;
+pub mod judge;
+pub mod load;
+pub mod metrics;
+pub mod plot;
 pub mod ports;
 pub mod process;
+pub mod progress;
+pub mod proxy;
 pub mod raw;
 pub mod report;
 pub mod scenario;
 pub mod servers;
+pub mod stage;
 pub mod tables;

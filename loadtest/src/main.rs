@@ -1,75 +1,22 @@
-//! `cargo run --release -p loadtest -- faults|rate|chain|servers`: reads the command line, shows
-//! progress, prints the report. What the scenarios do is in the library.
+//! `cargo run --release -p loadtest -- SCENARIO`: reads the command line, runs the scenario, prints its
+//! table, writes its JSON and its plot. What the scenarios do is in the library.
 
-use std::io::IsTerminal as _;
+mod cli;
+
 use std::process::{Command, ExitCode};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use clap::{Parser, Subcommand};
-use indicatif::{ProgressBar, ProgressStyle};
-use loadtest::scenario::{chain, faults, rate};
+use clap::Parser as _;
+use loadtest::progress::Bar;
+use loadtest::report::Report;
+use loadtest::scenario::{chain, failover, faults, live, membership, nonces, overload, rate};
 use loadtest::servers::{
     Database, POSTGRES_URL_VARIABLE, Postgres, REDIS_CLUSTER_DOOR_VARIABLE, REDIS_URL_VARIABLE, Redis,
     RedisClusterDoor,
 };
+use loadtest::{plot, report};
 
-/// The load and fault harness of Fencepost.
-#[derive(Parser)]
-struct Options {
-    /// Print the report as JSON.
-    #[arg(long, global = true)]
-    json: bool,
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Subcommand)]
-enum What {
-    /// Kill, freeze and crash under load, then judge.
-    Faults {
-        /// How many faults.
-        #[arg(long, default_value_t = 200)]
-        faults: usize,
-        /// Decides faults and requests; drawn when not given, and printed.
-        #[arg(long)]
-        seed: Option<u64>,
-        /// Mean time from one fault to the next, in seconds.
-        #[arg(long, default_value_t = 2.0)]
-        seconds_between: f64,
-        /// `basic` or `worker-queue`.
-        #[arg(long, default_value = "basic")]
-        mode: String,
-        /// How many instances.
-        #[arg(long, default_value_t = 3)]
-        instances: usize,
-        /// How many clients.
-        #[arg(long, default_value_t = 8)]
-        clients: usize,
-    },
-    /// Grants per second on both ledgers beside an empty route.
-    Rate {
-        /// Length of each case, in seconds.
-        #[arg(long, default_value_t = 5.0)]
-        seconds: f64,
-        /// Keep-alive connections.
-        #[arg(long, default_value_t = 32)]
-        connections: usize,
-    },
-    /// Hand out nonces for a real chain.
-    Chain {
-        /// Grants that each of the thirty senders asks for.
-        #[arg(long, default_value_t = 30)]
-        grants: usize,
-    },
-    /// Start a private PostgreSQL and Redis, run a command that finds them by environment variables,
-    /// stop them, and end as the command did. A Redis Cluster joins them when a test first asks for it.
-    Servers {
-        /// The command.
-        #[arg(last = true, required = true)]
-        command: Vec<String>,
-    },
-}
+use cli::{Options, Output, What};
 
 fn main() -> Result<ExitCode> {
     let options = Options::parse();
@@ -77,67 +24,62 @@ fn main() -> Result<ExitCode> {
         return with_servers(command);
     }
     build_daemon()?;
-    tokio::runtime::Runtime::new()?.block_on(scenario(&options))
+    tokio::runtime::Runtime::new()?.block_on(scenario(options))
 }
 
-async fn scenario(options: &Options) -> Result<ExitCode> {
-    let good = match options.what {
-        What::Faults { faults, seed, seconds_between, ref mode, instances, clients } => {
-            let mut plan = faults::Plan {
-                mode: if mode == "basic" { "basic" } else { "worker-queue" },
-                faults,
-                instances,
-                clients,
-                mean_gap: Duration::from_secs_f64(seconds_between),
-                ..faults::Plan::default()
-            };
-            plan.seed = seed.unwrap_or(plan.seed);
-            eprintln!("seed {}", plan.seed);
-            let bar = bar(faults as u64);
-            let report = faults::run(&plan, |fault| {
-                bar.set_message(format!("{fault:?}"));
-                bar.inc(1);
-            })
-            .await?;
-            bar.finish_and_clear();
-            print(options.json, &report, || report.table())?;
-            report.violations.is_empty()
+async fn scenario(options: Options) -> Result<ExitCode> {
+    let seed = options.seed.unwrap_or_else(rand::random);
+    eprintln!("seed {seed}");
+    let (bar, output) = (Bar::new(), &options.output);
+    match &options.what {
+        What::NonceHot(asked) => {
+            finish("nonce-hot", &nonces::run(&asked.plan("nonce-hot", seed), &bar).await?, output)
         }
-        What::Rate { seconds, connections } => {
-            let plan = rate::Plan { length: Duration::from_secs_f64(seconds), connections };
-            let bar = bar(20);
-            let measured = rate::run(&plan, |case| {
-                bar.set_message(case.to_owned());
-                bar.inc(1);
-            })
-            .await?;
-            bar.finish_and_clear();
-            print(options.json, &measured, || rate::table(&measured))?;
-            true
+        What::NonceMany(asked) => finish("nonce-many", &nonces::run(&asked.plan(seed), &bar).await?, output),
+        What::NonceBatch(asked) => {
+            finish("nonce-batch", &nonces::run(&asked.plan(seed), &bar).await?, output)
         }
+        What::Failover(asked) => finish("failover", &failover::run(&asked.plan(seed), &bar).await?, output),
+        What::Faults(asked) => {
+            let plan = asked.plan(seed);
+            bar.steps(plan.faults as u64);
+            let report = faults::run(&plan, |fault| bar.step(&format!("{fault:?}"))).await?;
+            bar.done();
+            finish("faults", &report, output)
+        }
+        What::Membership(asked) => {
+            finish("membership", &membership::run(&asked.plan(seed), &bar).await?, output)
+        }
+        What::Overload(asked) => finish("overload", &overload::run(&asked.plan(seed), &bar).await?, output),
+        What::Live(asked) => finish("live", &live::run(&asked.plan(seed), &bar).await?, output),
+        What::Rate(asked) => finish("rate", &rate::run(&asked.plan(seed), &bar).await?, output),
         What::Chain { grants } => {
-            let plan = chain::Plan { grants, ..chain::Plan::default() };
+            let plan = chain::Plan { grants: *grants, seed, ..chain::Plan::default() };
             let database = tokio::task::spawn_blocking(Database::fresh).await??;
-            let report = chain::run(&plan, database).await?;
-            print(options.json, &report, || format!("{report:#?}"))?;
-            report.violations.is_empty()
+            finish("chain", &chain::run(&plan, database).await?, output)
         }
-        What::Servers { .. } => true,
-    };
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn print(json: bool, report: &impl serde::Serialize, table: impl Fn() -> String) -> Result<()> {
-    println!("{}", if json { serde_json::to_string_pretty(report)? } else { table() });
-    Ok(())
-}
-
-fn bar(steps: u64) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
+        What::Servers { .. } => Ok(ExitCode::SUCCESS),
     }
-    let style = ProgressStyle::with_template("{elapsed_precise} {wide_bar} {pos}/{len} {msg}");
-    ProgressBar::new(steps).with_style(style.expect("the template is well-formed"))
+}
+
+/// Prints the table, writes what was asked for; the exit status says whether a promise was broken.
+fn finish(name: &str, report: &impl Report, output: &Output) -> Result<ExitCode> {
+    match &output.json {
+        Some(file) if file.as_os_str() == "-" => println!("{}", serde_json::to_string_pretty(report)?),
+        Some(file) => {
+            println!("{}", report.table());
+            let text = serde_json::to_string_pretty(report)?;
+            std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
+        }
+        None => println!("{}", report.table()),
+    }
+    if let Some(file) = &output.plot {
+        let panels = report.panels();
+        ensure!(!panels.is_empty(), "there is nothing to be drawn of {name}");
+        let picture = plot::svg(&format!("loadtest {name}"), &panels);
+        std::fs::write(file, picture).with_context(|| format!("writing {}", file.display()))?;
+    }
+    Ok(if report::is_good(report) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Under `cargo run` the daemon beside us may be missing or old; cargo knows.

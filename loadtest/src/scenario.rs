@@ -1,5 +1,10 @@
 //! What the harness can do as a whole: one module per question that it answers.
 
 pub mod chain;
+pub mod failover;
 pub mod faults;
+pub mod live;
+pub mod membership;
+pub mod nonces;
+pub mod overload;
 pub mod rate;

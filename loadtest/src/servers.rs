@@ -11,7 +11,7 @@ mod redis_cluster;
 use std::path::PathBuf;
 
 pub use anvil::Anvil;
-pub use postgres::{Database, Postgres, URL_VARIABLE as POSTGRES_URL_VARIABLE};
+pub use postgres::{Database, Postgres, Statements, URL_VARIABLE as POSTGRES_URL_VARIABLE};
 pub use redis::{Keyspace, Redis, URL_VARIABLE as REDIS_URL_VARIABLE};
 pub use redis_cluster::{
     DOOR_VARIABLE as REDIS_CLUSTER_DOOR_VARIABLE, Door as RedisClusterDoor, RedisCluster,

@@ -16,9 +16,19 @@ use crate::servers::Database;
 /// # Errors
 /// The database does not answer, or a row has another shape.
 pub fn nonce_rows(database: &Database) -> Result<Vec<NonceRow>> {
-    let rows = database.query(
-        "select signer, nonce, status, hold, coalesce(tx_hash, '') from signer_nonce_allocation order by signer, nonce",
-    )?;
+    nonce_rows_of(database, "")
+}
+
+/// The nonce rows of signers whose names begin so, by signer and nonce.
+///
+/// # Errors
+/// As for [`nonce_rows`].
+pub fn nonce_rows_of(database: &Database, prefix: &str) -> Result<Vec<NonceRow>> {
+    let rows = database.query(&format!(
+        "select signer, nonce, status, hold, coalesce(tx_hash, '') from signer_nonce_allocation \
+         where starts_with(signer, '{}') order by signer, nonce",
+        prefix.replace('\'', "''")
+    ))?;
     rows.into_iter()
         .map(|columns| {
             let [signer, nonce, status, hold, tx_hash] = <[String; 5]>::try_from(columns)

@@ -19,7 +19,7 @@ use crate::fleet::Fleet;
 use crate::history::{Asked, History, Outcome, Settlement, Told, Verdict};
 use crate::http::Client;
 use crate::servers::{Anvil, Database};
-use crate::tables;
+use crate::{report, tables};
 
 /// What is to be run.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +51,22 @@ pub struct Report {
     pub withheld: u64,
     /// Broken promises. Empty is what we want.
     pub violations: Vec<String>,
+}
+
+impl report::Report for Report {
+    fn table(&self) -> String {
+        let mut lines = vec![("seed".to_owned(), self.seed.to_string())];
+        lines.extend(
+            self.mined.iter().map(|(account, count)| (format!("mined: {account}"), count.to_string())),
+        );
+        lines.push(("withheld and handed out again".to_owned(), self.withheld.to_string()));
+        lines.push(("broken promises".to_owned(), self.violations.len().to_string()));
+        report::with_violations(report::two_columns(&lines), &self.violations)
+    }
+
+    fn violations(&self) -> &[String] {
+        &self.violations
+    }
 }
 
 struct Sender {

@@ -1,4 +1,5 @@
-//! Does every promise hold while instances are killed and frozen and the database crashes?
+//! Does every promise hold while instances are killed, frozen and cut off, and their servers crash,
+//! stand still and lose what they knew?
 //!
 //! Clients spray requests over the instances, retry what they got no answer to, forget some holds,
 //! and remember everything. A schedule of faults runs beside them. When all is healed, the checker
@@ -11,14 +12,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
+use tokio::sync::Mutex;
 
 use crate::caller::Caller;
 use crate::checker::{self, Violation};
 use crate::faults::{Fault, Recipe};
-use crate::fleet::Fleet;
+use crate::fleet::{Blueprint, Fleet};
 use crate::history::{Asked, History, Record, TokenSeen, Told};
 use crate::http::Client;
 use crate::{report, tables};
+
+/// Within this time everything must work again by itself, without a restart.
+const HEALED_WITHIN: Duration = Duration::from_secs(60);
 
 /// What is to be run.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +44,10 @@ pub struct Plan {
     pub mean_gap: Duration,
     /// Length of a signer's lease.
     pub lease: Duration,
+    /// How long PostgreSQL is frozen when it is.
+    pub freeze: Duration,
+    /// With a Redis, and what can happen to it.
+    pub redis: bool,
 }
 
 impl Default for Plan {
@@ -52,6 +61,8 @@ impl Default for Plan {
             signers: 8,
             mean_gap: Duration::from_millis(2_000),
             lease: Duration::from_millis(1_000),
+            freeze: Duration::from_secs(10),
+            redis: true,
         }
     }
 }
@@ -59,6 +70,8 @@ impl Default for Plan {
 /// What was done, and what the judge found.
 #[derive(Debug, Serialize)]
 pub struct Report {
+    /// `basic` or `worker-queue`.
+    pub mode: &'static str,
     /// The seed, to run it again.
     pub seed: u64,
     /// How long the clients ran, in seconds.
@@ -77,11 +90,10 @@ pub struct Report {
     pub violations: Vec<String>,
 }
 
-impl Report {
-    /// The report as a table for people.
-    #[must_use]
-    pub fn table(&self) -> String {
+impl report::Report for Report {
+    fn table(&self) -> String {
         let mut lines = vec![
+            ("mode".to_owned(), self.mode.to_owned()),
             ("seed".to_owned(), self.seed.to_string()),
             ("seconds".to_owned(), format!("{:.1}", self.seconds)),
         ];
@@ -93,11 +105,11 @@ impl Report {
         lines.push(("lease tokens looked at".to_owned(), self.tokens_seen.to_string()));
         lines.push(("healed after, ms".to_owned(), self.healed_ms.to_string()));
         lines.push(("broken promises".to_owned(), self.violations.len().to_string()));
-        let mut text = report::two_columns(&lines);
-        for violation in self.violations.iter().take(20) {
-            text.push_str(&format!("\n  {violation}"));
-        }
-        text
+        report::with_violations(report::two_columns(&lines), &self.violations)
+    }
+
+    fn violations(&self) -> &[String] {
+        &self.violations
     }
 }
 
@@ -106,11 +118,13 @@ impl Report {
 /// # Errors
 /// Something does not start, or does not heal. Broken promises are in the report, not here.
 pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
-    let lease_ms = plan.lease.as_millis().to_string();
-    let fleet =
-        Fleet::start(plan.mode, plan.instances, |setup| setup.env("FENCEPOST__LEASE__SIGNER_MS", &lease_ms))
-            .await?;
-    let fleet = Arc::new(fleet);
+    let blueprint = Blueprint {
+        redis: plan.redis,
+        cuts: true,
+        ..Blueprint::new(plan.mode, plan.instances)
+            .env("FENCEPOST__LEASE__SIGNER_MS", &plan.lease.as_millis().to_string())
+    };
+    let fleet = Arc::new(Fleet::build(blueprint).await?);
     let history = Arc::new(History::default());
     let stop = Arc::new(AtomicBool::new(false));
     let signers: Arc<[String]> =
@@ -151,6 +165,7 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     }
     let requests = count(&records);
     Ok(Report {
+        mode: plan.mode,
         seed: plan.seed,
         seconds,
         faults,
@@ -170,31 +185,51 @@ async fn hurt(plan: &Plan, fleet: &Arc<Fleet>, step: impl Fn(&Fault)) -> Result<
         instances: plan.instances,
         mean_gap: plan.mean_gap,
         lease: plan.lease,
+        freeze: plan.freeze,
+        redis: plan.redis,
     };
     let mut done = BTreeMap::new();
     let mut running = tokio::task::JoinSet::new();
-    // One crash of the database at a time, and in their order.
-    let database = Arc::new(tokio::sync::Mutex::new(()));
+    // What is done to one server, or to one way, is done one after the other; the rest overlaps.
+    let (database, redis) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
+    let ways: Arc<Vec<Mutex<()>>> = Arc::new((0..plan.instances).map(|_| Mutex::default()).collect());
     for next in recipe.schedule() {
         tokio::time::sleep(next.after).await;
-        let (fleet, database) = (Arc::clone(fleet), Arc::clone(&database));
+        let (fleet, database, redis) = (Arc::clone(fleet), Arc::clone(&database), Arc::clone(&redis));
+        let ways = Arc::clone(&ways);
         running.spawn(async move {
+            let (_database, _redis, _way);
             match next.fault {
                 Fault::Kill { instance, down } => fleet.kill_and_restart(instance, down).await,
                 Fault::Pause { instance, length } => fleet.pause(instance, length).await,
                 Fault::RestartDatabase { down } => {
-                    let _one_at_a_time = database.lock().await;
+                    _database = database.lock().await;
                     fleet.restart_database(down).await
+                }
+                Fault::FreezeDatabase { length } => {
+                    _database = database.lock().await;
+                    fleet.freeze_database(length).await
+                }
+                Fault::KillRedis { down } => {
+                    _redis = redis.lock().await;
+                    fleet.restart_redis(down).await
+                }
+                Fault::FlushRedis => {
+                    _redis = redis.lock().await;
+                    fleet.flush_redis().await
+                }
+                Fault::Cut { instance, link, length } => {
+                    _way = ways[instance].lock().await;
+                    fleet.cut(instance, link, length).await
+                }
+                Fault::HoldBack { instance, link, length } => {
+                    _way = ways[instance].lock().await;
+                    fleet.hold_back(instance, link, length).await
                 }
             }
             .with_context(|| format!("{:?}", next.fault))
         });
-        let kind = match next.fault {
-            Fault::Kill { .. } => "instance killed",
-            Fault::Pause { .. } => "instance paused",
-            Fault::RestartDatabase { .. } => "PostgreSQL crashed",
-        };
-        *done.entry(kind).or_default() += 1;
+        *done.entry(next.fault.name()).or_default() += 1;
         step(&next.fault);
         while let Some(ended) = running.try_join_next() {
             ended??;
@@ -208,9 +243,8 @@ async fn hurt(plan: &Plan, fleet: &Arc<Fleet>, step: impl Fn(&Fault)) -> Result<
 
 /// Everything is up again: every instance must grant for every signer, by itself and soon.
 async fn heal(fleet: &Fleet, client: &Client, history: &History, signers: &[String]) -> Result<()> {
-    let limit = Duration::from_secs(20);
-    fleet.all_ready(client, limit).await?;
-    let give_up = Instant::now() + limit;
+    fleet.all_ready(client, HEALED_WITHIN).await?;
+    let give_up = Instant::now() + HEALED_WITHIN;
     for url in fleet.urls() {
         for signer in signers {
             let asked = Asked::Grant { signer: signer.clone(), count: 1, hold_ms: 60_000, key: None };
@@ -221,7 +255,7 @@ async fn heal(fleet: &Fleet, client: &Client, history: &History, signers: &[Stri
                 }
                 ensure!(
                     Instant::now() < give_up,
-                    "{url} does not grant for {signer} after {limit:?}: {told:?}"
+                    "{url} does not grant for {signer} after {HEALED_WITHIN:?}: {told:?}"
                 );
                 tokio::time::sleep(Duration::from_millis(30)).await;
             }

@@ -1,49 +1,48 @@
-//! How fast, beside an empty route in the same run: grants per second on both ledgers.
+//! How fast, beside an empty route and bare bulk inserts in the same run: what SPEC 13 asks for, in both
+//! modes side by side.
 //!
 //! A closed loop: each connection sends its next request when the last one was answered. Absolute
 //! numbers are about this machine; the ratios are what to compare.
 
+use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::instance::{Instance, Setup};
-use crate::raw::{Connection, request};
-use crate::report;
+use crate::figures::{Summary, ms};
+use crate::fleet::{Blueprint, Fleet};
+use crate::instance::Setup;
+use crate::judge::Verdict;
+use crate::load::{Ask, Route, Zipf};
+use crate::metrics::Metrics;
+use crate::plot::Panel;
+use crate::progress::Bar;
+use crate::report::{self, Report};
 use crate::servers::Database;
+use crate::stage::{HOLD_MS, Rhythm, Run, Stage, fresh_prefix};
+
+/// Connections with which bare bulk inserts are tried; the best counts.
+const BULK_CONNECTIONS: [usize; 3] = [1, 2, 4];
+/// Rows of one bare insert when no train tells how many it carries.
+const BULK_ROWS: usize = 1_000;
+/// Statements that take, renew or let go of leases.
+const LEASE_STATEMENTS: (&str, &str) = (r"(update|insert into)\s+lease\y", "^$");
 
 /// What is to be run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// How long each case is measured, after a warm-up of a fifth of it.
     pub length: Duration,
     /// Keep-alive connections, each with one request in flight.
     pub connections: usize,
-}
-
-/// One row.
-#[derive(Debug, Serialize)]
-pub struct Measured {
-    /// `sqlite` or `postgres`.
-    pub ledger: String,
-    /// `basic` or `worker-queue`.
-    pub mode: String,
-    /// What was asked.
-    pub case: String,
-    /// Answered as hoped, per second.
-    pub per_second: f64,
-    /// Nonces per second; 0 for the empty route.
-    pub nonces_per_second: f64,
-    /// `per_second` as a part of the empty route's.
-    pub of_empty_route: f64,
-    /// Half of the answers came within this, in microseconds.
-    pub p50_us: u64,
-    /// 99 of 100 came within this, in microseconds.
-    pub p99_us: u64,
-    /// Answered otherwise.
-    pub refused: u64,
+    /// SQLite beside PostgreSQL.
+    pub sqlite: bool,
+    /// A private Redis for the instances on PostgreSQL.
+    pub redis: bool,
+    /// Decides which signers are asked for.
+    pub seed: u64,
 }
 
 struct Case {
@@ -52,141 +51,369 @@ struct Case {
     count: u64,
 }
 
-/// Ledger and mode of each instance.
-const RUNS: [(&str, &str); 4] =
-    [("sqlite", "basic"), ("sqlite", "worker-queue"), ("postgres", "basic"), ("postgres", "worker-queue")];
+const HOT: &str = "one hot signer";
+const MANY: &str = "1,000 signers";
+const BATCH: &str = "one hot signer, grants of 100";
+const EMPTY: &str = "empty route (GET /healthz)";
 
-const CASES: [Case; 4] = [
-    Case { name: "one hot signer, grants of 1", signers: 1, count: 1 },
-    Case { name: "100 signers, grants of 1", signers: 100, count: 1 },
-    Case { name: "1,000 signers, grants of 1", signers: 1_000, count: 1 },
-    Case { name: "one hot signer, grants of 100", signers: 1, count: 100 },
+const CASES: [Case; 3] = [
+    Case { name: HOT, signers: 1, count: 1 },
+    Case { name: MANY, signers: 1_000, count: 1 },
+    Case { name: BATCH, signers: 1, count: 100 },
 ];
 
-/// The results as a table for people.
-#[must_use]
-pub fn table(measured: &[Measured]) -> String {
-    let rows: Vec<Vec<String>> = measured
-        .iter()
-        .map(|one| {
-            vec![
-                format!("{}, {}: {}", one.ledger, one.mode, one.case),
-                format!("{:.0}", one.per_second),
-                format!("{:.0}", one.nonces_per_second),
-                format!("{:.3}", one.of_empty_route),
-                format!("{:.2}", one.p50_us as f64 / 1_000.0),
-                format!("{:.2}", one.p99_us as f64 / 1_000.0),
-                one.refused.to_string(),
-            ]
-        })
-        .collect();
-    report::table(&["case", "requests/s", "nonces/s", "of empty route", "p50 ms", "p99 ms", "refused"], &rows)
+/// One case on one ledger in one mode.
+#[derive(Debug, Serialize)]
+pub struct Measured {
+    /// `sqlite` or `postgres`.
+    pub ledger: &'static str,
+    /// `basic` or `worker-queue`.
+    pub mode: &'static str,
+    /// What was asked.
+    pub case: &'static str,
+    /// Rates and latencies.
+    pub load: Summary,
+    /// Requests per second as a part of the empty route's.
+    pub of_empty_route: f64,
+    /// Acquires that were refused or failed, for each 1,000 grants, as the instance tells.
+    pub acquire_failures_per_1000: f64,
+    /// Acquires, for each 1,000 grants, as the instance tells.
+    pub acquires_per_1000: f64,
+    /// Leases renewed, for each 1,000 grants, as the instance tells.
+    pub renewed_per_1000: f64,
+    /// Statements that wrote to leases, for each 1,000 grants, as PostgreSQL counts them.
+    pub lease_statements_per_1000: Option<f64>,
+    /// Nonces that one commit carried on average, where there are trains.
+    pub rows_per_train: Option<f64>,
 }
 
-/// Measures every case on both ledgers in both modes, one instance each; `step` names what begins.
+/// Bare bulk inserts into a table of the same shape, by `pgbench`.
+#[derive(Debug, Serialize)]
+pub struct Bulk {
+    /// Rows of one insert: what one train carried.
+    pub rows: usize,
+    /// Connections that did best.
+    pub connections: usize,
+    /// Rows per second.
+    pub rows_per_second: f64,
+}
+
+/// A target of SPEC 13 and what was reached.
+#[derive(Debug, Serialize)]
+pub struct Target {
+    /// What is compared.
+    pub what: String,
+    /// At least (or, for statements, at most) this.
+    pub wanted: f64,
+    /// What was reached.
+    pub reached: f64,
+    /// Whether that is enough.
+    pub met: bool,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+pub struct Rates {
+    /// The seed.
+    pub seed: u64,
+    /// Keep-alive connections.
+    pub connections: usize,
+    /// Every case.
+    pub cases: Vec<Measured>,
+    /// The yardstick for grants of 100.
+    pub bulk: Bulk,
+    /// The ratios.
+    pub targets: Vec<Target>,
+    /// What the judge found.
+    pub verdict: Verdict,
+}
+
+impl Report for Rates {
+    fn table(&self) -> String {
+        let number = |value: f64| if value < 10.0 { format!("{value:.2}") } else { format!("{value:.0}") };
+        let head = [
+            "case",
+            "requests/s",
+            "nonces/s",
+            "of empty route",
+            "p50 ms",
+            "p99 ms",
+            "generator cores",
+            "not served",
+            "acquire failures per 1,000",
+            "lease statements per 1,000",
+            "nonces per train",
+        ];
+        let row = |one: &Measured| {
+            let load = &one.load;
+            let grants = one.case != EMPTY;
+            let some = |value: Option<f64>| value.filter(|_| grants).map_or(String::new(), number);
+            vec![
+                format!("{}, {}: {}", one.ledger, one.mode, one.case),
+                format!("{:.0}", load.per_second),
+                format!("{:.0}", load.nonces_per_second),
+                format!("{:.3}", one.of_empty_route),
+                ms(load.latency.p50_us),
+                ms(load.latency.p99_us),
+                format!("{:.2}", load.generator_cores),
+                (load.refused.values().sum::<u64>() + load.unanswered.values().sum::<u64>()).to_string(),
+                some(Some(one.acquire_failures_per_1000)),
+                some(one.lease_statements_per_1000),
+                some(one.rows_per_train),
+            ]
+        };
+        let cases = report::table(&head, &self.cases.iter().map(row).collect::<Vec<_>>());
+        let bulk = format!(
+            "bare bulk inserts (pgbench, {} rows each, {} connections): {:.0} rows/s",
+            self.bulk.rows, self.bulk.connections, self.bulk.rows_per_second
+        );
+        let targets = self.targets.iter().map(|one| {
+            let met = if one.met { "yes" } else { "no" };
+            vec![one.what.clone(), number(one.wanted), format!("{:.3}", one.reached), met.to_owned()]
+        });
+        let targets = report::table(&["ratio", "wanted", "reached", "met"], &targets.collect::<Vec<_>>());
+        let mut lines = vec![
+            ("seed".to_owned(), self.seed.to_string()),
+            ("connections".to_owned(), self.connections.to_string()),
+        ];
+        lines.extend(self.verdict.lines());
+        let text = format!("{cases}\n\n{bulk}\n\n{targets}\n\n{}", report::two_columns(&lines));
+        report::with_violations(text, &self.verdict.violations)
+    }
+
+    fn panels(&self) -> Vec<Panel> {
+        let named =
+            |one: &Measured| Summary { name: format!("{}: {}", one.mode, one.case), ..one.load.clone() };
+        let loads: Vec<Summary> =
+            self.cases.iter().filter(|one| one.ledger == "postgres").map(named).collect();
+        report::load_panels(&loads.iter().collect::<Vec<_>>())
+    }
+
+    fn violations(&self) -> &[String] {
+        &self.verdict.violations
+    }
+}
+
+/// Measures every case in both modes, one instance each, and the yardsticks beside them.
 ///
 /// # Errors
-/// A server or an instance does not start, or a connection breaks.
-pub async fn run(plan: &Plan, step: impl Fn(&str)) -> Result<Vec<Measured>> {
-    let mut measured = Vec::new();
-    for (ledger, mode) in RUNS {
-        // Lives until the end of the loop's body, after the instance.
-        let database = match ledger {
-            "sqlite" => None,
-            _ => Some(tokio::task::spawn_blocking(Database::fresh).await??),
-        };
-        let mut setup = Setup::in_mode(mode)?.env("FENCEPOST__LOG__FILTER", "warn");
-        if let Some(database) = &database {
-            setup = setup.database(database.url());
+/// A server or an instance does not start, or a connection breaks. Missed targets and broken promises are
+/// in the report, not here.
+pub async fn run(plan: &Plan, bar: &Bar) -> Result<Rates> {
+    let mut cases = Vec::new();
+    let mut verdict = Verdict::default();
+    let ledgers: &[&str] = if plan.sqlite { &["sqlite", "postgres"] } else { &["postgres"] };
+    let mut bulk = None;
+    for ledger in ledgers {
+        for mode in ["basic", "worker-queue"] {
+            bar.say("starting");
+            if *ledger == "sqlite" {
+                let setup = Setup::in_mode(mode)?.env("FENCEPOST__LOG__FILTER", "warn");
+                let instance = setup.start().await?;
+                let stage = Stage::Running(vec![instance.url().to_owned()]);
+                cases.extend(on(("sqlite", mode), plan, &stage, &mut verdict, bar).await?);
+                continue;
+            }
+            let blueprint = Blueprint {
+                counting: true,
+                redis: plan.redis,
+                ..Blueprint::new(mode, 1).env("FENCEPOST__LOG__FILTER", "warn")
+            };
+            let stage = Stage::Ours(Box::new(Fleet::build(blueprint).await?));
+            cases.extend(on(("postgres", mode), plan, &stage, &mut verdict, bar).await?);
+            if mode == "worker-queue" {
+                let carried = cases.last().and_then(|last: &Measured| last.rows_per_train);
+                let rows = carried.map_or(BULK_ROWS, |rows| rows.round().max(1.0) as usize);
+                let database = stage.database().context("the database is ours")?.clone();
+                bulk = Some(bare_inserts(database, rows, plan.length, bar).await?);
+            }
         }
-        measured.extend(on((ledger, mode), plan, &setup.start().await?, &step).await?);
     }
-    Ok(measured)
+    bar.done();
+    let bulk = bulk.context("PostgreSQL was measured")?;
+    let targets = targets(&cases, &bulk);
+    Ok(Rates { seed: plan.seed, connections: plan.connections, cases, bulk, targets, verdict })
 }
 
 async fn on(
-    (ledger, mode): (&str, &str),
+    (ledger, mode): (&'static str, &'static str),
     plan: &Plan,
-    instance: &Instance,
-    step: &impl Fn(&str),
+    stage: &Stage,
+    verdict: &mut Verdict,
+    bar: &Bar,
 ) -> Result<Vec<Measured>> {
-    let host = instance.url().strip_prefix("http://").context("a plain URL")?.to_owned();
-    step(&format!("{ledger}, {mode}: empty route"));
-    let empty = load(plan, &host, vec![request("GET", &host, "/healthz", None)], 200).await?;
+    let one = Arc::new(Zipf::new(1, 0.0));
+    let run = Run {
+        name: EMPTY,
+        ask: Ask::Empty,
+        rhythm: Rhythm::Closed,
+        length: plan.length,
+        warm_up: plan.length / 5,
+        connections: plan.connections,
+        prefix: "",
+        choice: &one,
+        signers: 1,
+        route: Route::Owner,
+        seed: plan.seed,
+    };
+    let (_, empty) = run.on(stage, bar).await?;
     let base = empty.per_second;
-    let mut measured = vec![empty.row((ledger, mode), "empty route (GET /healthz)", 0, base)];
-    for (index, case) in CASES.iter().enumerate() {
-        step(&format!("{ledger}, {mode}: {}", case.name));
-        let body = format!("{{\"count\":{},\"hold_ms\":600000}}", case.count);
-        let requests = (0..case.signers)
-            .map(|signer| {
-                request("POST", &host, &format!("/v1/signers/rate-{index}-{signer}/nonces"), Some(&body))
-            })
-            .collect();
-        let load = load(plan, &host, requests, 201).await?;
-        measured.push(load.row((ledger, mode), case.name, case.count, base));
+    let mut measured = vec![Measured {
+        ledger,
+        mode,
+        case: EMPTY,
+        load: empty,
+        of_empty_route: 1.0,
+        acquire_failures_per_1000: 0.0,
+        acquires_per_1000: 0.0,
+        renewed_per_1000: 0.0,
+        lease_statements_per_1000: None,
+        rows_per_train: None,
+    }];
+    for case in &CASES {
+        let prefix = fresh_prefix("rate");
+        let choice = Arc::new(Zipf::new(case.signers, 0.0));
+        let run = Run {
+            name: case.name,
+            ask: Ask::Grant { count: case.count, hold_ms: HOLD_MS, keys: false, again: false },
+            prefix: &prefix,
+            choice: &choice,
+            signers: case.signers,
+            ..run.clone()
+        };
+        // So that every signer has been served before it is measured how fast that goes.
+        let began = Instant::now();
+        let mut whole = run.each_once(stage, bar).await?;
+        let (before, statements) = (stage.metrics().await?, lease_statements(stage).await?);
+        let after_us = began.elapsed().as_micros() as u64;
+        let (log, load) = run.on(stage, bar).await?;
+        let told = stage.metrics().await?.since(&before);
+        let statements_then = lease_statements(stage).await?;
+        let granted = log.entries.iter().filter(|entry| entry.is_fine()).count().max(1) as f64;
+        let per_1000 = |count: f64| count * 1_000.0 / granted;
+        measured.push(Measured {
+            ledger,
+            mode,
+            case: case.name,
+            of_empty_route: load.per_second / base,
+            acquire_failures_per_1000: per_1000(acquire_failures(&told)),
+            acquires_per_1000: per_1000(told.sum("fencepost_lease_acquire_total", &[])),
+            renewed_per_1000: per_1000(told.sum("fencepost_lease_renew_total", &["result=\"renewed\""])),
+            lease_statements_per_1000: statements
+                .zip(statements_then)
+                .map(|(before, then)| per_1000(then - before)),
+            rows_per_train: rows_per_train(&told),
+            load,
+        });
+        bar.say("judging");
+        whole.append(log, after_us);
+        verdict.add(run.judged(&whole, stage).await?);
     }
     Ok(measured)
 }
 
-struct Load {
-    per_second: f64,
-    refused: u64,
-    latencies: Histogram<u64>,
+fn acquire_failures(told: &Metrics) -> f64 {
+    let by_result = told.by("fencepost_lease_acquire_total", "result");
+    by_result.iter().filter(|(result, _)| *result != "acquired").fold(0.0, |sum, (_, count)| sum + count)
 }
 
-impl Load {
-    fn row(&self, (ledger, mode): (&str, &str), case: &str, count: u64, base: f64) -> Measured {
-        Measured {
-            ledger: ledger.to_owned(),
-            mode: mode.to_owned(),
-            case: case.to_owned(),
-            per_second: self.per_second,
-            nonces_per_second: self.per_second * count as f64,
-            of_empty_route: self.per_second / base,
-            p50_us: self.latencies.value_at_quantile(0.5),
-            p99_us: self.latencies.value_at_quantile(0.99),
-            refused: self.refused,
-        }
-    }
+fn rows_per_train(told: &Metrics) -> Option<f64> {
+    let trains = told.sum("fencepost_commit_train_size_count", &[]);
+    (trains > 0.0).then(|| told.sum("fencepost_nonce_grants_total", &[]) / trains)
 }
 
-async fn load(plan: &Plan, host: &str, requests: Vec<Vec<u8>>, hoped: u16) -> Result<Load> {
-    let requests = std::sync::Arc::new(requests);
-    let from = Instant::now() + plan.length / 5;
-    let until = from + plan.length;
-    let mut running = tokio::task::JoinSet::new();
-    for number in 0..plan.connections {
-        let mut connection = Connection::open(host).await?;
-        let requests = std::sync::Arc::clone(&requests);
-        running.spawn(async move {
-            let mut latencies = Histogram::<u64>::new(3)?;
-            let mut refused = 0;
-            // Each connection begins elsewhere among the signers.
-            let mut next = number * requests.len() / 64;
-            loop {
-                let sent = Instant::now();
-                if sent >= until {
-                    return anyhow::Ok((latencies, refused));
-                }
-                let status = connection.exchange(&requests[next % requests.len()]).await?;
-                next += 1;
-                if sent < from {
-                    continue;
-                }
-                match status == hoped {
-                    true => latencies.record(sent.elapsed().as_micros() as u64)?,
-                    false => refused += 1,
-                }
+async fn lease_statements(stage: &Stage) -> Result<Option<f64>> {
+    let Some(database) = stage.database().cloned() else { return Ok(None) };
+    let (like, unlike) = LEASE_STATEMENTS;
+    let counted = tokio::task::spawn_blocking(move || database.statements(like, unlike)).await??;
+    Ok(Some(counted.count))
+}
+
+/// The same rows into a table of the same shape and indexes, and nothing else: prepared once, so that not
+/// even the rows travel.
+async fn bare_inserts(database: Database, rows: usize, length: Duration, bar: &Bar) -> Result<Bulk> {
+    let dir = tempfile::TempDir::with_prefix("fencepost-pgbench-")?;
+    let script = dir.path().join("bulk.sql");
+    std::fs::write(&script, bulk_script(rows))?;
+    let (database, bar) = (database, bar.clone());
+    let best = tokio::task::spawn_blocking(move || {
+        let mut best: Option<Bulk> = None;
+        for connections in BULK_CONNECTIONS {
+            bar.say(&format!("bare bulk inserts of {rows} rows, {connections} connections"));
+            database.query(
+                "drop table if exists bare; create table bare (like signer_nonce_allocation including all)",
+            )?;
+            let rows_per_second = database.pgbench(&script, connections, length)? * rows as f64;
+            if best.as_ref().is_none_or(|best| best.rows_per_second < rows_per_second) {
+                best = Some(Bulk { rows, connections, rows_per_second });
             }
-        });
+        }
+        database.query("drop table bare")?;
+        best.context("something was tried")
+    });
+    best.await?
+}
+
+fn bulk_script(rows: usize) -> String {
+    let (mut offsets, mut holds) = (String::new(), String::new());
+    for row in 0..rows {
+        let comma = if row == 0 { "" } else { "," };
+        let _ = write!(offsets, "{comma}{row}");
+        let _ = write!(holds, "{comma}{:032x}", rand::random::<u128>());
     }
-    let mut latencies = Histogram::<u64>::new(3)?;
-    let mut refused = 0;
-    while let Some(done) = running.join_next().await {
-        let (some, not) = done??;
-        latencies.add(some)?;
-        refused += not;
+    format!(
+        "\\set base :base + {rows}\n\
+         insert into bare (signer, nonce, status, hold, held_until, tx_hash, fencing_token, owner, created_at, updated_at) \
+         select 'bare-' || (:client_id)::text, w.nonce + (:base)::bigint, 'HELD', w.hold, now() + interval '1 hour', null, 1, 'bare', now(), now() \
+         from unnest('{{{offsets}}}'::bigint[], '{{{holds}}}'::uuid[]) as w (nonce, hold) order by 1, 2 on conflict do nothing;\n"
+    )
+}
+
+fn targets(cases: &[Measured], bulk: &Bulk) -> Vec<Target> {
+    let find = |mode: &str, case: &str| {
+        cases.iter().find(|one| one.ledger == "postgres" && one.mode == mode && one.case == case)
+    };
+    let mut targets = Vec::new();
+    let mut add = |what: &str, wanted: f64, reached: Option<f64>, at_most: bool| {
+        if let Some(reached) = reached.filter(|reached| reached.is_finite()) {
+            let met = if at_most { reached <= wanted } else { reached >= wanted };
+            targets.push(Target { what: what.to_owned(), wanted, reached, met });
+        }
+    };
+    let queue = |case: &str| find("worker-queue", case);
+    let against = |case: &str, part: fn(&Measured) -> Option<f64>| {
+        Some(part(queue(case)?)? / part(find("basic", case)?)?)
+    };
+    let rate: fn(&Measured) -> Option<f64> = |one| Some(one.load.per_second);
+    add("hot signer, of the empty route", 0.4, queue(HOT).map(|one| one.of_empty_route), false);
+    add("hot signer, times basic mode", 10.0, against(HOT, rate), false);
+    add("1,000 signers, of the empty route", 0.5, queue(MANY).map(|one| one.of_empty_route), false);
+    add(
+        "grants of 100, of bare bulk inserts",
+        0.6,
+        queue(BATCH).map(|one| one.load.nonces_per_second / bulk.rows_per_second),
+        false,
+    );
+    for (name, case) in [("hot signer", HOT), ("1,000 signers", MANY)] {
+        let statements = against(case, |one| one.lease_statements_per_1000);
+        add(&format!("{name}, lease statements per grant, of basic mode (at most)"), 0.01, statements, true);
     }
-    Ok(Load { per_second: latencies.len() as f64 / plan.length.as_secs_f64(), refused, latencies })
+    targets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_inserts_as_many_rows_as_it_says() {
+        let script = bulk_script(3);
+        assert!(script.starts_with("\\set base :base + 3\ninsert into bare"), "{script}");
+        assert!(script.contains("unnest('{0,1,2}'::bigint[], '{"), "{script}");
+        assert_eq!(script.lines().count(), 2);
+        assert_eq!(
+            script.split("'::uuid[]").next().unwrap().rsplit('{').next().unwrap().split(',').count(),
+            3
+        );
+    }
 }

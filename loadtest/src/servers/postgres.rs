@@ -3,6 +3,7 @@
 //! PostgreSQL refuses to run as root. When the harness is root the server runs as the user
 //! `postgres`, who then owns the data directory.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -20,6 +21,9 @@ pub const URL_VARIABLE: &str = "FENCEPOST_TEST_POSTGRES_URL";
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 
+/// Counts and times of each statement, by the server itself.
+const STATEMENTS: &str = "shared_preload_libraries=pg_stat_statements";
+
 /// A private server, stopped and removed on drop.
 #[derive(Debug)]
 pub struct Postgres {
@@ -28,6 +32,7 @@ pub struct Postgres {
     dir: TempDir,
     port: u16,
     tools: Tools,
+    settings: &'static [&'static str],
 }
 
 /// One database on a server.
@@ -52,6 +57,18 @@ impl Postgres {
     /// # Errors
     /// PostgreSQL is not installed, or does not start within a minute; its log is in the message.
     pub fn start() -> Result<Self> {
+        Self::start_with(&[])
+    }
+
+    /// The same, on a server that also counts and times every statement, for [`Database::statements`].
+    ///
+    /// # Errors
+    /// As for [`Postgres::start`]; also when the module `pg_stat_statements` is not installed.
+    pub fn start_counting() -> Result<Self> {
+        Self::start_with(&[STATEMENTS])
+    }
+
+    fn start_with(settings: &'static [&'static str]) -> Result<Self> {
         let tools = Tools::find()?;
         let dir = TempDir::with_prefix("fencepost-postgres-")?;
         if let Some((user, group)) = tools.run_as {
@@ -67,7 +84,7 @@ impl Postgres {
             .current_dir(dir.path())
             .output()?;
         succeed("initdb", &made)?;
-        let server = Self { running: Mutex::new(None), dir, port: ports::free()?, tools };
+        let server = Self { running: Mutex::new(None), dir, port: ports::free()?, tools, settings };
         server.boot()?;
         Ok(server)
     }
@@ -110,6 +127,34 @@ impl Postgres {
         self.forget();
     }
 
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// Freezes all processes of the server, as a stalled disk or virtual machine would. After `length` they
+    /// go on by themselves, also if the harness has ended meanwhile.
+    ///
+    /// # Errors
+    /// The server does not run, or a process cannot be signalled.
+    pub fn freeze(&self, length: Duration) -> Result<()> {
+        let postmaster = {
+            let running = self.running.lock().expect("no holder of this lock panics");
+            running.as_ref().context("PostgreSQL does not run")?.pid()
+        };
+        // The postmaster first: then it starts no further process, and those that it has are known.
+        let line = format!(
+            "kill -STOP {postmaster} || exit 1; \
+             all=\"{postmaster} $(cat /proc/{postmaster}/task/{postmaster}/children)\"; \
+             kill -STOP $all 2>/dev/null; \
+             (sleep {}; kill -CONT $all) >/dev/null 2>&1 </dev/null &",
+            length.as_secs_f64()
+        );
+        let said = Command::new("sh").args(["-c", &line]).stdin(Stdio::null()).output()?;
+        succeed("freezing PostgreSQL", &said)
+    }
+
     /// Starts the stopped server again on the same port and files, and waits until it answers.
     ///
     /// # Errors
@@ -135,7 +180,10 @@ impl Postgres {
                 "shared_buffers=64MB",
                 "autovacuum_naptime=5s",
                 "log_min_messages=warning",
-            ] {
+            ]
+            .iter()
+            .chain(self.settings)
+            {
                 postgres.args(["-c", setting]);
             }
             // SIGQUIT is "stop at once" to PostgreSQL, and unlike SIGKILL lets it tidy its shared memory.
@@ -230,6 +278,43 @@ impl Database {
         Ok(Self { url: format!("{base}/{name}"), psql, _server: server })
     }
 
+    /// What the server counted in this database, since it started, of statements whose text matches one
+    /// regular expression and not the other. Only on a server that counts ([`Postgres::start_counting`]).
+    ///
+    /// # Errors
+    /// The server does not count, or does not answer.
+    pub fn statements(&self, like: &str, unlike: &str) -> Result<Statements> {
+        let rows = self.query(&format!(
+            "create extension if not exists pg_stat_statements; \
+             select coalesce(sum(calls), 0), coalesce(sum(total_exec_time), 0) / 1000 from pg_stat_statements \
+             where dbid = (select oid from pg_database where datname = current_database()) \
+             and query ~* '{like}' and query !~* '{unlike}'"
+        ))?;
+        let row = rows.last().context("a row")?;
+        let number = |at: usize| anyhow::Ok(row.get(at).context("two columns")?.parse::<f64>()?);
+        Ok(Statements { count: number(0)?, seconds: number(1)? })
+    }
+
+    /// Runs a script of `pgbench` on this database for a while; transactions per second.
+    ///
+    /// # Errors
+    /// `pgbench` is not installed, or a transaction fails.
+    pub fn pgbench(&self, script: &Path, clients: usize, length: Duration) -> Result<f64> {
+        let said = Command::new(self.psql.with_file_name("pgbench"))
+            .args(["--no-vacuum", "--protocol=prepared", "--define=base=0"])
+            .args([format!("--client={clients}"), format!("--time={}", length.as_secs().max(1))])
+            .arg("--file")
+            .arg(script)
+            .arg(&self.url)
+            .stdin(Stdio::null())
+            .output()
+            .context("pgbench")?;
+        succeed("pgbench", &said)?;
+        let text = String::from_utf8(said.stdout)?;
+        let tps = text.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
+        tps.with_context(|| format!("pgbench names no rate:\n{text}"))
+    }
+
     /// The URL of this database.
     #[must_use]
     pub fn url(&self) -> &str {
@@ -243,6 +328,23 @@ impl Database {
     pub fn query(&self, sql: &str) -> Result<Vec<Vec<String>>> {
         let text = run_psql(&self.psql, &self.url, sql)?;
         Ok(text.lines().map(|line| line.split('\u{1f}').map(str::to_owned).collect()).collect())
+    }
+}
+
+/// What the server counted of some statements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Statements {
+    /// How many there were.
+    pub count: f64,
+    /// How long they took, together, in seconds.
+    pub seconds: f64,
+}
+
+impl Statements {
+    /// What was added since an earlier look.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self { count: self.count - earlier.count, seconds: self.seconds - earlier.seconds }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Private Redis servers, without persistence: one alone, and what tests share.
 
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::Command;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -59,6 +60,12 @@ impl Redis {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
     /// The port on 127.0.0.1.
     #[must_use]
     pub const fn port(&self) -> u16 {
@@ -91,7 +98,7 @@ impl Redis {
             wanted: |_| false,
         })?;
         let give_up = Instant::now() + START_LIMIT;
-        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+        while TcpStream::connect(self.address()).is_err() {
             if process.exited().is_some() || Instant::now() > give_up {
                 bail!("Redis does not start:\n{}", tail(&log, 2_000));
             }

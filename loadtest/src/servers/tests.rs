@@ -86,3 +86,15 @@ fn a_cluster_goes_on_without_one_master_and_is_whole_when_it_is_back() {
     master.boot().unwrap();
     cluster.wait_until_whole().unwrap();
 }
+
+#[tokio::test]
+async fn a_frozen_database_answers_when_it_is_thawed_by_itself() {
+    let server = Arc::new(tokio::task::spawn_blocking(Postgres::start).await.unwrap().unwrap());
+    let database = server.database().unwrap();
+    let length = std::time::Duration::from_millis(1_500);
+    let began = std::time::Instant::now();
+    server.freeze(length).unwrap();
+    let asked = tokio::task::spawn_blocking(move || database.query("select 1"));
+    assert_eq!(asked.await.unwrap().unwrap(), [["1"]]);
+    assert!(began.elapsed() >= length);
+}

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use loadtest::report::Report as _;
 use loadtest::scenario::faults::{Plan, run};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_promise_holds_through_kills_pauses_and_database_crashes() {
+async fn every_promise_holds_through_kills_pauses_cuts_and_crashes_of_the_servers() {
     hurt("basic").await;
 }
 
@@ -15,12 +16,19 @@ async fn every_promise_holds_also_where_owners_keep_their_signers() {
 }
 
 async fn hurt(mode: &'static str) {
-    let plan = Plan { mode, faults: 10, mean_gap: Duration::from_millis(1_500), ..Plan::default() };
+    // Each of the ten kinds of fault once.
+    let plan = Plan {
+        mode,
+        faults: 10,
+        mean_gap: Duration::from_millis(1_500),
+        freeze: Duration::from_secs(4),
+        ..Plan::default()
+    };
     eprintln!("{mode}, seed {}", plan.seed);
     let report = run(&plan, |fault| eprintln!("{fault:?}")).await.unwrap();
     eprintln!("{}", report.table());
     assert_eq!(report.violations, Vec::<String>::new(), "seed {}", plan.seed);
     // Otherwise nothing was tried.
     assert!(report.requests["granted"] > 50 && report.requests["settled"] > 50, "{:?}", report.requests);
-    assert_eq!(report.faults.values().sum::<u64>(), 10);
+    assert_eq!((report.faults.len(), report.faults.values().sum::<u64>()), (10, 10), "{:?}", report.faults);
 }
