@@ -18,6 +18,7 @@ CREATE TABLE instance (
     hostname    text NOT NULL,
     pid         bigint NOT NULL,
     version     text NOT NULL,
+    bus_up      boolean,                     -- NULL where it has none that could be down
     started_at  timestamptz NOT NULL
 );
 

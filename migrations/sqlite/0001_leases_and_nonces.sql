@@ -16,6 +16,7 @@ CREATE TABLE instance (
     hostname    TEXT NOT NULL,
     pid         INTEGER NOT NULL,
     version     TEXT NOT NULL,
+    bus_up      INTEGER,                     -- NULL where it has none that could be down
     started_at  INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 

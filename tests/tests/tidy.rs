@@ -16,11 +16,11 @@ const MAY_USE: [(&str, &[&str]); 10] = [
     ("wire", &[]),
     ("ledger", &["domain"]),
     ("bus", &["domain"]),
-    ("cluster", &["domain", "placement", "ledger"]),
+    ("cluster", &["domain", "placement", "ledger", "bus"]),
     ("actors", &["domain", "ledger", "cluster"]),
     ("client", &["placement", "wire"]),
-    ("api", &["domain", "wire", "ledger", "cluster", "actors", "client"]),
-    ("daemon", &["domain", "wire", "ledger", "cluster", "actors", "api", "client"]),
+    ("api", &["domain", "wire", "ledger", "bus", "cluster", "actors", "client"]),
+    ("daemon", &["domain", "wire", "ledger", "bus", "cluster", "actors", "api", "client"]),
 ];
 
 /// Crates from outside that only one room may name.

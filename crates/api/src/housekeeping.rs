@@ -36,10 +36,15 @@ pub async fn healthz() -> HttpResponse {
     responses((status = 200, description = "It can serve", body = Ready)),
 )]
 pub async fn readyz(state: web::Data<State>) -> Result<HttpResponse, Refusal> {
-    let found = state.ledger_check.look(&state).await;
-    let down = found.status == CheckStatus::Down;
-    let status = if found.status == CheckStatus::Ok { Readiness::Ready } else { Readiness::Degraded };
-    let checks = BTreeMap::from([("ledger".to_owned(), found)]);
+    let (ledger, bus) = tokio::join!(
+        state.ledger_check.look(|| look_at_ledger(&state)),
+        state.bus_check.look(|| look_at_bus(&state)),
+    );
+    let down = ledger.status == CheckStatus::Down;
+    // Without its bus an instance serves all the same.
+    let well = [&ledger, &bus].iter().all(|check| check.status == CheckStatus::Ok);
+    let status = if well { Readiness::Ready } else { Readiness::Degraded };
+    let checks = BTreeMap::from([("ledger".to_owned(), ledger), ("bus".to_owned(), bus)]);
     if state.traffic.is_draining() {
         return Err(
             Refusal::new(Code::Draining, "this instance is stopping").with(|p| p.checks = Some(checks))
@@ -52,38 +57,55 @@ pub async fn readyz(state: web::Data<State>) -> Result<HttpResponse, Refusal> {
     Ok(HttpResponse::Ok().json(Ready { status, checks }))
 }
 
-/// What was last found about the ledger. One request looks, the others wait for what it finds.
+/// What was last found about something. One request looks, the others wait for what it finds.
 #[derive(Default)]
-pub struct LedgerCheck(Mutex<Option<(Instant, Check)>>);
+pub struct LastCheck(Mutex<Option<(Instant, Check)>>);
 
-impl LedgerCheck {
-    async fn look(&self, state: &State) -> Check {
+impl LastCheck {
+    async fn look<F: Future<Output = Check>>(&self, look: impl FnOnce() -> F) -> Check {
         let mut last = self.0.lock().await;
         if let Some((at, check)) = &*last
             && at.elapsed() < HEALTH_AGE_MAX
         {
             return check.clone();
         }
-        let answer = state.ask(HEALTH_TIMEOUT, state.ledger.check()).await;
-        let check = match answer {
-            Some(Ok(health)) if health.durability_warnings.is_empty() => {
-                Check { status: CheckStatus::Ok, detail: None }
-            }
-            Some(Ok(health)) => {
-                Check { status: CheckStatus::Warn, detail: Some(health.durability_warnings.join("; ")) }
-            }
-            Some(Err(error)) => {
-                tracing::warn!(%error, "the ledger is not well");
-                Check { status: CheckStatus::Down, detail: Some("the ledger does not answer".to_owned()) }
-            }
-            None => {
-                let detail = format!("the ledger did not answer within {} ms", HEALTH_TIMEOUT.as_millis());
-                Check { status: CheckStatus::Down, detail: Some(detail) }
-            }
-        };
+        let check = look().await;
         *last = Some((Instant::now(), check.clone()));
         check
     }
+}
+
+async fn look_at_ledger(state: &State) -> Check {
+    match state.ask(HEALTH_TIMEOUT, state.ledger.check()).await {
+        Some(Ok(health)) => warned(health.durability_warnings),
+        Some(Err(error)) => {
+            tracing::warn!(%error, "the ledger is not well");
+            Check { status: CheckStatus::Down, detail: Some("the ledger does not answer".to_owned()) }
+        }
+        None => {
+            let detail = format!("the ledger did not answer within {} ms", HEALTH_TIMEOUT.as_millis());
+            Check { status: CheckStatus::Down, detail: Some(detail) }
+        }
+    }
+}
+
+async fn look_at_bus(state: &State) -> Check {
+    let is_up = state.bus.link().borrow().is_up();
+    match tokio::time::timeout(HEALTH_TIMEOUT, state.call(state.bus.check())).await {
+        Ok(Ok(health)) if is_up => warned(health.warnings),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "the bus is not well");
+            Check { status: CheckStatus::Down, detail: Some("the bus does not answer".to_owned()) }
+        }
+        _ => Check { status: CheckStatus::Down, detail: Some("the link to the bus is down".to_owned()) },
+    }
+}
+
+fn warned(warnings: Vec<String>) -> Check {
+    if warnings.is_empty() {
+        return Check { status: CheckStatus::Ok, detail: None };
+    }
+    Check { status: CheckStatus::Warn, detail: Some(warnings.join("; ")) }
 }
 
 /// Shows the metrics

@@ -51,6 +51,7 @@ pub async fn replace(
     match state.read(state.ledger.replace_modes(&modes)).await? {
         Some(modes) => {
             state.incarnation().outlook.adopt_modes(modes.clone());
+            state.call(cluster::tell(&state.bus)).await;
             Ok(HttpResponse::Ok().json(shown::modes(&modes)))
         }
         None => {

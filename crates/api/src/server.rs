@@ -41,6 +41,8 @@ pub struct Services {
     pub incarnation: Incarnation,
     /// The ledger, for what is only read.
     pub ledger: ledger::Handle,
+    /// The bus, on which instances are told of changes.
+    pub bus: bus::Handle,
     /// Connections to the other instances.
     pub peers: client::Peers,
     /// What `/metrics` renders. Whoever made it also runs its upkeep.

@@ -133,6 +133,7 @@ pub fn instance(instance: &Instance, on_ring: bool) -> wire::cluster::Instance {
         hostname: instance.about.hostname.clone(),
         pid: instance.about.pid,
         version: instance.about.version.clone(),
+        bus_up: instance.bus_up,
         resources: instance.resources,
         on_ring,
     }

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use wire::Code;
 
 use crate::extract::BodyLimits;
-use crate::housekeeping::LedgerCheck;
+use crate::housekeeping::LastCheck;
 use crate::limits::{OWNER_URL_TIMEOUT, OWNER_URLS_MAX};
 use crate::refusal::Refusal;
 use crate::routing::Routing;
@@ -23,27 +23,31 @@ use crate::server::{Incarnation, Services, Settings};
 /// Shared by all threads that serve HTTP.
 pub struct State {
     pub ledger: ledger::Handle,
+    pub bus: bus::Handle,
     pub metrics: metrics_exporter_prometheus::PrometheusHandle,
     pub routing: Routing,
     incarnation: ArcSwap<Incarnation>,
     pub settings: Settings,
     pub traffic: Traffic,
-    pub ledger_check: LedgerCheck,
+    pub ledger_check: LastCheck,
+    pub bus_check: LastCheck,
     runtime: runtime::Handle,
     owner_urls: Mutex<HashMap<InstanceId, String>>,
 }
 
 impl State {
     pub fn new(services: Services, settings: Settings, runtime: runtime::Handle) -> Self {
-        let Services { incarnation, ledger, metrics, peers } = services;
+        let Services { incarnation, ledger, bus, metrics, peers } = services;
         Self {
             ledger,
+            bus,
             metrics,
             routing: Routing::new(peers),
             incarnation: ArcSwap::from_pointee(incarnation),
             settings,
             traffic: Traffic::default(),
-            ledger_check: LedgerCheck::default(),
+            ledger_check: LastCheck::default(),
+            bus_check: LastCheck::default(),
             runtime,
             owner_urls: Mutex::default(),
         }

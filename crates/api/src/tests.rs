@@ -45,6 +45,7 @@ async fn services(dir: &TempDir) -> Services {
     Services {
         incarnation: Incarnation { identity, outlook, signers },
         ledger,
+        bus: bus::Hub::default().join(),
         peers: client::Peers::new(false).unwrap(),
         metrics: metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder().handle(),
     }

@@ -133,6 +133,7 @@ mod tests {
             hostname: String::new(),
             pid: 1,
             version: String::new(),
+            bus_up: None,
             resources: 0,
             on_ring: *name != "newcomer",
         };

@@ -4,11 +4,13 @@
 //! follows from the others' ([`Standing`]: who may be taken from; [`Outlook`]: what belongs where).
 //! What must never: a decision about a key's work, or a name that two incarnations could share.
 
+mod herald;
 mod identity;
 mod membership;
 mod outlook;
 mod standing;
 
+pub use herald::{NOTICE, tell};
 pub use identity::{Identity, NODE_NAME_CHARS_MAX};
 pub use membership::{Membership, Process, RENEWALS_PER_LEASE, Terms};
 pub use outlook::{Member, Outlook, Place, RING_AGE, View};

@@ -4,15 +4,17 @@
 //! An incarnation ends when its lease is lost: somebody took it, or its row is gone. It is never acquired
 //! again; whoever goes on in the same process does so as another incarnation.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
 use domain::limits::RENEWALS_MAX;
-use domain::{InstanceId, Mode, Resource, Token};
+use domain::{InstanceId, Mode, Resource, Timestamp, Token};
 use ledger::{Acquisition, Handle, NewInstance, Peer, Renewal};
 use rand::RngExt;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 
+use crate::herald::{Herald, Heralding, tell};
 use crate::{Identity, Outlook, Standing};
 
 /// Mean pause between two attempts to join, in milliseconds.
@@ -23,6 +25,8 @@ pub const RENEWALS_PER_LEASE: u32 = 4;
 const PEERS_MAX: u32 = 1_000;
 /// Ended incarnations are looked at for so long, in milliseconds: by then every lease of theirs has run out.
 const PEERS_SINCE_MS: u64 = 600_000;
+/// Notices that come within this time are answered by one look.
+const NOTICES_GATHERED: Duration = Duration::from_millis(20);
 /// Leases of dead instances taken after one renewal.
 const BURIALS_MAX: usize = 16;
 
@@ -57,6 +61,7 @@ pub struct Membership {
     lost: watch::Receiver<bool>,
     stop: oneshot::Sender<()>,
     heart: JoinHandle<()>,
+    heralding: Heralding,
 }
 
 impl Membership {
@@ -67,6 +72,7 @@ impl Membership {
     /// [`ledger::Error`] when the ledger cannot be written.
     pub async fn join(
         ledger: Handle,
+        bus: bus::Handle,
         identity: &Identity,
         process: Process,
         terms: Terms,
@@ -78,13 +84,17 @@ impl Membership {
         let standing = Standing::member(lease);
         let outlook = Outlook::alone(identity, first_mode);
         let (lose, lost) = watch::channel(false);
+        let look = Arc::new(Notify::new());
+        let presence = presence(&instance);
         let mut heart = Heart {
-            ledger,
+            ledger: ledger.clone(),
+            bus: bus.clone(),
             id,
             lease,
             token: None,
             standing: standing.clone(),
             outlook: outlook.clone(),
+            look: Arc::clone(&look),
             lose,
         };
         let give_up = tokio::time::Instant::now() + patience;
@@ -96,8 +106,9 @@ impl Membership {
             let pause = rand::rng().random_range(JOIN_PAUSE_MS / 2..JOIN_PAUSE_MS * 3 / 2);
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
+        let heralding = Herald { bus, ledger, presence, standing: standing.clone(), look }.start();
         let (stop, stopped) = oneshot::channel();
-        Ok(Self { standing, outlook, lost, stop, heart: tokio::spawn(heart.beat(stopped)) })
+        Ok(Self { standing, outlook, lost, stop, heart: tokio::spawn(heart.beat(stopped)), heralding })
     }
 
     /// What this instance knows of life and death.
@@ -123,6 +134,7 @@ impl Membership {
 
     /// Ends the lease, so that others see at once that this instance is gone.
     pub async fn leave(self) {
+        self.heralding.stop().await;
         // The heart may have stopped by itself; there is then nothing to tell it.
         let _ = self.stop.send(());
         if let Err(error) = self.heart.await {
@@ -131,13 +143,29 @@ impl Membership {
     }
 }
 
+/// What the incarnation shows of itself on the bus. The moment of its start is by this machine's clock; the
+/// ledger has it by the database's.
+fn presence(instance: &NewInstance) -> bus::Presence {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    bus::Presence {
+        instance: instance.id.clone(),
+        started_at: Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX)),
+        hostname: instance.hostname.clone(),
+        pid: instance.pid,
+        version: instance.version.clone(),
+        address: instance.url.clone(),
+    }
+}
+
 struct Heart {
     ledger: Handle,
+    bus: bus::Handle,
     id: InstanceId,
     lease: Duration,
     token: Option<Token>,
     standing: Standing,
     outlook: Outlook,
+    look: Arc<Notify>,
     lose: watch::Sender<bool>,
 }
 
@@ -168,9 +196,16 @@ impl Heart {
         let period = self.lease / RENEWALS_PER_LEASE;
         while let Some(token) = self.token {
             let jittered = period.mul_f64(rand::rng().random_range(0.9..1.1));
-            tokio::select! {
-                _ = &mut stopped => break,
-                () = tokio::time::sleep(jittered) => {}
+            let renewal = tokio::time::Instant::now() + jittered;
+            let is_stopped = loop {
+                tokio::select! {
+                    _ = &mut stopped => break true,
+                    () = tokio::time::sleep_until(renewal) => break false,
+                    () = self.look.notified() => self.look_again().await,
+                }
+            };
+            if is_stopped {
+                break;
             }
             let result = match self.renew(token).await {
                 Ok(true) => "renewed",
@@ -188,6 +223,7 @@ impl Heart {
             if let Err(error) = self.ledger.release(&resource, &self.id, token).await {
                 tracing::warn!(%error, "the instance's lease was not released and runs out by itself");
             }
+            tell(&self.bus).await;
         }
     }
 
@@ -223,8 +259,28 @@ impl Heart {
             for dead in self.saw(peers) {
                 self.bury(&dead).await?;
             }
-            Ok::<_, ledger::Error>(())
+            Ok(())
         };
+        self.in_time(look).await;
+    }
+
+    /// Somebody told that something has changed. What is seen now counts for the ring and the modes, and for who
+    /// is gone; it is no evidence that somebody does not move.
+    async fn look_again(&self) {
+        let look = async {
+            tokio::time::sleep(NOTICES_GATHERED).await;
+            let peers = self.ledger.peers(PEERS_SINCE_MS, PEERS_MAX).await?;
+            if let Some(modes) = self.ledger.modes().await? {
+                self.outlook.adopt_modes(modes);
+            }
+            self.standing.saw_gone(&peers);
+            self.outlook.saw(peers);
+            Ok(())
+        };
+        self.in_time(look).await;
+    }
+
+    async fn in_time(&self, look: impl Future<Output = ledger::Result<()>>) {
         match tokio::time::timeout(self.lease / RENEWALS_PER_LEASE, look).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "the other instances were not seen"),
@@ -249,6 +305,7 @@ impl Heart {
             tracing::warn!(%resource, owner = %self.id, %token, "an instance is dead; its lease is taken");
             metrics::counter!("fencepost_lease_takeover_total", "kind" => "instance", "reason" => "dead")
                 .increment(1);
+            tell(&self.bus).await;
         }
         Ok(())
     }

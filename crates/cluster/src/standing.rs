@@ -113,6 +113,12 @@ impl Standing {
         known.alive_until = Some(sent + known.lease);
     }
 
+    /// Whether no renewal of this instance's own was answered for so long. One that needs none is never silent.
+    pub(crate) fn is_silent_for(&self, length: Duration) -> bool {
+        let known = self.known();
+        known.alive_until.is_some() && known.renewed_at.is_none_or(|at| at.elapsed() >= length)
+    }
+
     /// This incarnation is over: it writes for nobody any more.
     pub(crate) fn ended(&self) {
         // A beginning that lies in the past is all that is needed; `None` would mean alone.
@@ -132,6 +138,16 @@ impl Standing {
                 .map_or(0, |other| other.unmoved + 1);
             let gone = peer.lease.owner.as_ref() != Some(&peer.id);
             known.others.insert(peer.id.clone(), Other { mark, unmoved, gone, live: peer.is_live() });
+        }
+    }
+
+    /// The others were found to be so, between two renewals. That tells who is gone, and nothing of who moves.
+    pub(crate) fn saw_gone(&self, peers: &[Peer]) {
+        let mut known = self.known();
+        for peer in peers.iter().filter(|peer| peer.lease.owner.as_ref() != Some(&peer.id)) {
+            if let Some(other) = known.others.get_mut(&peer.id) {
+                (other.gone, other.live) = (true, false);
+            }
         }
     }
 

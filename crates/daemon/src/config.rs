@@ -117,12 +117,27 @@ impl Default for Ledger {
     }
 }
 
-/// Redis. Checked, and otherwise left alone by this version.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+/// What instances tell each other over Redis, single or Cluster; within the process without it.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Bus {
     /// `redis://…` or empty; may hold a password.
     pub redis_url: String,
+    /// Stands before every key and channel.
+    pub key_prefix: String,
+    pub connect_timeout_ms: u64,
+    pub command_timeout_ms: u64,
+}
+
+impl Default for Bus {
+    fn default() -> Self {
+        Self {
+            redis_url: String::new(),
+            key_prefix: String::new(),
+            connect_timeout_ms: l::CONNECT_TIMEOUT_MS_DEFAULT,
+            command_timeout_ms: l::BUS_COMMAND_TIMEOUT_MS_DEFAULT,
+        }
+    }
 }
 
 /// How long leases last.

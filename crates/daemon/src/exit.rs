@@ -80,6 +80,24 @@ impl From<ledger::Error> for Failure {
     }
 }
 
+impl From<bus::Error> for Failure {
+    /// At the start, as for the ledger.
+    fn from(error: bus::Error) -> Self {
+        let exit = match &error {
+            bus::Error::Unavailable { .. } | bus::Error::Unknown { .. } | bus::Error::Full { .. } => {
+                Exit::Unavailable
+            }
+            bus::Error::Denied { .. }
+            | bus::Error::Refused { .. }
+            | bus::Error::Address(_)
+            | bus::Error::Invalid(_)
+            | bus::Error::TooLarge { .. } => Exit::Config,
+            bus::Error::Closed => Exit::Software,
+        };
+        Self::new(exit, error)
+    }
+}
+
 impl From<client::Error> for Failure {
     /// Of the client commands.
     fn from(error: client::Error) -> Self {

@@ -103,6 +103,7 @@ async fn live(loaded: &Loaded) -> Result<(), Failure> {
 /// Everything that runs.
 struct Daemon {
     ledger: ledger::Handle,
+    bus: bus::Handle,
     place: Place,
     life: Life,
     api: api::Handle,
@@ -118,23 +119,30 @@ impl Daemon {
         let ledger = open_ledger(config).await?;
         let listener = place::listen(config)?;
         let place = Place::of(config, &listener)?;
+        let bus = bus::open(&bus_options(config)).await?;
         let peers = client::Peers::new(place.advertise.starts_with("https:"))
             .map_err(|error| Failure::new(Exit::Config, format!("server.advertise: {error}")))?;
-        let life = Life::begin(&ledger, config, &place).await?;
-        let services = api::Services { incarnation: life.shown(), ledger: ledger.clone(), peers, metrics };
+        let life = Life::begin(&ledger, &bus, config, &place).await?;
+        let services = api::Services {
+            incarnation: life.shown(),
+            ledger: ledger.clone(),
+            bus: bus.clone(),
+            peers,
+            metrics,
+        };
         let server = api::Server::bind(listener, services, settings(config)).map_err(|error| {
             Failure::new(Exit::Software, format!("the HTTP server cannot start: {error}"))
         })?;
         let api = server.handle();
         let serving = tokio::spawn(server.run());
-        Ok(Self { ledger, place, life, api, serving })
+        Ok(Self { ledger, bus, place, life, api, serving })
     }
 
     /// Goes on as another incarnation. Until that has joined, requests are refused as fenced.
     async fn begin_anew(&mut self, config: &Config) -> Result<(), Failure> {
         self.life.signers.end_at_once();
         let life = loop {
-            match Life::begin(&self.ledger, config, &self.place).await {
+            match Life::begin(&self.ledger, &self.bus, config, &self.place).await {
                 Ok(life) => break life,
                 // The ledger may be away for longer than a start would wait.
                 Err(failure) if failure.exit == Exit::Unavailable => {
@@ -153,18 +161,19 @@ impl Daemon {
     fn announce(&self) {
         let (url, id, ledger) = (&self.place.url, &self.life.identity.id, self.ledger.kind().as_str());
         let mode = self.life.membership.outlook().view().modes().mode.as_str();
-        let line = format!("fencepost ready on {url} instance={id} mode={mode} ledger={ledger} bus=none\n");
+        let bus = self.bus.kind().as_str();
+        let line = format!("fencepost ready on {url} instance={id} mode={mode} ledger={ledger} bus={bus}\n");
         // Nobody may be reading; that is no reason not to serve.
         let mut out = std::io::stdout();
         let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
-        tracing::info!(%url, instance = %id, mode, ledger, version = version(), "ready");
+        tracing::info!(%url, instance = %id, mode, ledger, bus, version = version(), "ready");
     }
 
     /// Takes the rooms apart: intake first, then the work under way, then the leases, and the ledger,
     /// which all of them write to, last. Past the time allowed, what is left is cut off: it was answered
     /// to nobody, and its leases run out by themselves.
     async fn stop(self, drain_timeout: Duration) {
-        let Self { ledger, life, api, .. } = self;
+        let Self { ledger, bus, life, api, .. } = self;
         let (membership, signers, upkeep) = life.into_parts();
         let deadline = Instant::now() + drain_timeout;
         api.drain();
@@ -182,6 +191,7 @@ impl Daemon {
         let farewells = [
             ("leaving the cluster", timeout(FAREWELL_MAX, membership.leave()).await),
             ("closing the sockets", timeout(FAREWELL_MAX, api.stop()).await),
+            ("closing the bus", timeout(FAREWELL_MAX, bus.close()).await),
             ("closing the ledger", timeout(FAREWELL_MAX, ledger.close()).await),
         ];
         for (step, _) in farewells.iter().filter(|(_, done)| done.is_err()) {
@@ -198,16 +208,11 @@ fn tell_configuration(loaded: &Loaded) {
         version = version(),
         file = loaded.file.as_ref().map(|file| file.display().to_string()),
         ledger = redact::url(&config.ledger.url),
+        bus = redact::url(&config.bus.redis_url),
         listen = config.server.listen,
         tokens = config.auth.tokens.len(),
         "starting"
     );
-    if !config.bus.redis_url.is_empty() {
-        tracing::warn!(
-            redis = redact::url(&config.bus.redis_url),
-            "bus.redis_url is set, but nothing that this version does needs a bus: it does not connect to it"
-        );
-    }
 }
 
 /// The recorder behind `/metrics`; the API serves what it renders.
@@ -236,6 +241,16 @@ async fn open_ledger(config: &Config) -> Result<ledger::Handle, Failure> {
         tracing::warn!(warning, "the ledger may lose what it confirmed");
     }
     Ok(ledger)
+}
+
+/// How the bus is reached, as configured.
+pub fn bus_options(config: &Config) -> bus::Options {
+    bus::Options {
+        redis_url: (!config.bus.redis_url.is_empty()).then(|| config.bus.redis_url.clone()),
+        key_prefix: config.bus.key_prefix.clone(),
+        connect_timeout_ms: config.bus.connect_timeout_ms,
+        command_timeout_ms: config.bus.command_timeout_ms,
+    }
 }
 
 /// How the ledger is reached, as configured.

@@ -24,6 +24,8 @@ pub struct NewInstance {
 pub struct Instance {
     /// What it said of itself.
     pub about: NewInstance,
+    /// Whether its bus worked when it last said so; `None` for one that needs no other process.
+    pub bus_up: Option<bool>,
     /// When it started.
     pub started_at: Timestamp,
     /// How many live leases it has, its own `instance:` lease left out.
@@ -59,6 +61,12 @@ pub trait Instances: Send + Sync {
     /// # Errors
     /// [`crate::Error`]; repeating is harmless.
     async fn register(&self, instance: &NewInstance) -> Result<()>;
+
+    /// Notes whether an incarnation's bus works.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; repeating is harmless.
+    async fn note_bus(&self, id: &InstanceId, up: bool) -> Result<()>;
 
     /// Those that live, in the order of their ids.
     ///

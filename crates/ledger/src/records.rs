@@ -252,6 +252,7 @@ pub(crate) struct InstanceRow {
     hostname: String,
     pid: i64,
     version: String,
+    bus_up: Option<bool>,
     started_at: i64,
     resources: i64,
 }
@@ -268,6 +269,7 @@ impl TryFrom<InstanceRow> for Instance {
                 pid: u32::try_from(row.pid).map_err(impossible)?,
                 version: row.version,
             },
+            bus_up: row.bus_up,
             started_at: Timestamp::from_micros(row.started_at),
             resources: count(row.resources)?,
         })

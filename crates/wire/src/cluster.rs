@@ -49,6 +49,9 @@ pub struct Instance {
     pub pid: u32,
     /// The version of the binary.
     pub version: String,
+    /// Whether its bus worked when it last said so; absent for a bus within the process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bus_up: Option<bool>,
     /// How many live leases it has, its own `instance:` lease left out.
     pub resources: u64,
     /// Whether it is on the ring, as the instance that answers sees it. A newcomer is after three seconds.

@@ -157,6 +157,9 @@ impl Instances for Flaky {
     async fn live_instances(&self) -> Result<Vec<Instance>> {
         self.real.live_instances().await
     }
+    async fn note_bus(&self, id: &InstanceId, up: bool) -> Result<()> {
+        self.real.note_bus(id, up).await
+    }
     async fn peers(&self, since_ms: u64, limit: u32) -> Result<Vec<Peer>> {
         self.real.peers(since_ms, limit).await
     }

@@ -10,7 +10,7 @@ use tracing_subscriber::EnvFilter;
 use url::Url;
 
 use super::layers::Loaded;
-use super::{limits as l, redact};
+use super::{Config, limits as l, redact};
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +80,8 @@ pub(super) fn allowed(key: &str) -> String {
             )
         }
         "ledger.url" => "sqlite:PATH, sqlite://PATH, postgres://… or postgresql://…".to_owned(),
-        "bus.redis_url" => "redis://HOST… or rediss://HOST…, or empty".to_owned(),
+        "bus.redis_url" => "redis://HOST[:PORT][,HOST…][/DATABASE] or rediss://…, or empty".to_owned(),
+        "bus.key_prefix" => "at most 64 letters, digits and . _ : @ -".to_owned(),
         "auth.tokens" => format!(
             "a list of at most {} {{ name, token, scopes }}: a name of 1 to {} visible characters, a token of 1 to {} \
              visible ASCII characters without spaces that no other entry has, and at least one scope of {}",
@@ -127,7 +128,12 @@ pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
     text(
         "bus.redis_url",
         &config.bus.redis_url,
-        config.bus.redis_url.is_empty() || is_redis_url(&config.bus.redis_url),
+        bus_fits(config, |bus| bus.redis_url = config.bus.redis_url.clone()),
+    );
+    text(
+        "bus.key_prefix",
+        &config.bus.key_prefix,
+        bus_fits(config, |bus| bus.key_prefix = config.bus.key_prefix.clone()),
     );
     text("log.format", &config.log.format, l::LOG_FORMATS.contains(&config.log.format.as_str()));
     text("log.filter", &config.log.filter, is_filter(&config.log.filter));
@@ -166,8 +172,11 @@ fn is_ledger_url(text: &str) -> bool {
         .is_ok_and(|url| matches!(url.scheme(), "postgres" | "postgresql") && text.contains("://"))
 }
 
-fn is_redis_url(text: &str) -> bool {
-    Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "redis" | "rediss") && url.has_host())
+/// Whether one key of the bus, the others at their defaults, is something that it could be opened with.
+fn bus_fits(config: &Config, set: impl FnOnce(&mut super::Bus)) -> bool {
+    let mut alone = Config { bus: super::Bus::default(), ..config.clone() };
+    set(&mut alone.bus);
+    crate::serve::bus_options(&alone).check().is_ok()
 }
 
 fn is_filter(text: &str) -> bool {

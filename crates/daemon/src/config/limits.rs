@@ -49,7 +49,9 @@ pub const DRAIN_TIMEOUT_MS_DEFAULT: u64 = 30_000;
 
 /// Connections to the ledger.
 pub const LEDGER_CONNECTIONS_MAX_DEFAULT: u64 = 16;
-/// How long the ledger is tried for at the start, in milliseconds.
+/// Longest time for one command on the bus, in milliseconds.
+pub const BUS_COMMAND_TIMEOUT_MS_DEFAULT: u64 = 1_000;
+/// How long ledger and bus are tried for at the start, in milliseconds.
 pub const CONNECT_TIMEOUT_MS_DEFAULT: u64 = 30_000;
 /// Longest time for one call to the ledger, in milliseconds.
 pub const CALL_TIMEOUT_MS_DEFAULT: u64 = 5_000;
@@ -98,7 +100,7 @@ const fn range(key: &'static str, min: u64, max: u64, unit: &'static str) -> Ran
 }
 
 /// Every number of the configuration. A test holds this table against [`super::Config`].
-pub const RANGES: [Range; 20] = [
+pub const RANGES: [Range; 22] = [
     range("server.workers", 0, 256, "threads (0: one for each core, 4 at most)"),
     range("server.body_bytes_max", 1_024, 16 * 1024 * 1024, "bytes"),
     range("server.connections_max", 1, 1_000_000, "connections"),
@@ -107,6 +109,8 @@ pub const RANGES: [Range; 20] = [
     range("ledger.connections_max", 2, 500, "connections"),
     range("ledger.connect_timeout_ms", 0, 600_000, "milliseconds"),
     range("ledger.call_timeout_ms", 100, 60_000, "milliseconds"),
+    range("bus.connect_timeout_ms", 0, 600_000, "milliseconds"),
+    range("bus.command_timeout_ms", 50, 60_000, "milliseconds"),
     range("lease.signer_ms", 1_000, 300_000, "milliseconds"),
     range("lease.instance_ms", 1_000, 60_000, "milliseconds"),
     range("lease.instance_retention_ms", 60_000, 30 * 24 * 3_600 * 1_000, "milliseconds"),

@@ -25,7 +25,12 @@ impl Life {
     /// # Errors
     /// [`Exit::Config`] for a node name that cannot be part of an id; what the ledger said where it could not
     /// be written within its time.
-    pub async fn begin(ledger: &ledger::Handle, config: &Config, place: &Place) -> Result<Self, Failure> {
+    pub async fn begin(
+        ledger: &ledger::Handle,
+        bus: &bus::Handle,
+        config: &Config,
+        place: &Place,
+    ) -> Result<Self, Failure> {
         let identity = Identity::new(&place.node_name, place.advertise.clone())
             .map_err(|invalid| Failure::new(Exit::Config, invalid))?;
         let process = Process {
@@ -38,7 +43,7 @@ impl Life {
             first_mode: domain::Mode::parse(&config.mode).expect("the mode is checked"),
             patience: Duration::from_millis(config.ledger.connect_timeout_ms),
         };
-        let membership = Membership::join(ledger.clone(), &identity, process, terms).await?;
+        let membership = Membership::join(ledger.clone(), bus.clone(), &identity, process, terms).await?;
         // A SQLite file has one process; its lock says more about life and death than any lease.
         let standing = match ledger.kind() {
             ledger::Kind::Sqlite => Standing::alone(),

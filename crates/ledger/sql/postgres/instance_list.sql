@@ -1,5 +1,5 @@
 -- A live instance is one whose own lease is live and its own.
-SELECT i.instance_id, i.url, i.hostname, i.pid, i.version,
+SELECT i.instance_id, i.url, i.hostname, i.pid, i.version, i.bus_up,
        (extract(epoch FROM i.started_at) * 1000000)::bigint AS started_at,
        (SELECT count(*) FROM lease r
         WHERE r.owner = i.instance_id AND r.expires_at > now() AND r.resource <> l.resource) AS resources

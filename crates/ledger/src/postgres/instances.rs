@@ -27,6 +27,17 @@ impl Instances for Postgres {
         Ok(())
     }
 
+    async fn note_bus(&self, id: &InstanceId, up: bool) -> Result<()> {
+        let id = id.to_string();
+        self.writes(move |session| {
+            Box::pin(async move {
+                sqlx::query(sql!("instance_bus")).bind(id).bind(up).execute(&mut *session).await
+            })
+        })
+        .await?;
+        Ok(())
+    }
+
     async fn live_instances(&self) -> Result<Vec<Instance>> {
         let rows: Vec<InstanceRow> = self
             .reads(move |session| {

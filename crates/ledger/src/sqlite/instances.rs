@@ -26,6 +26,14 @@ impl Instances for Sqlite {
         Ok(())
     }
 
+    async fn note_bus(&self, id: &InstanceId, up: bool) -> Result<()> {
+        let pool = self.writer.clone();
+        let id = id.to_string();
+        self.writes(async move { sqlx::query(sql!("instance_bus")).bind(id).bind(up).execute(&pool).await })
+            .await?;
+        Ok(())
+    }
+
     async fn live_instances(&self) -> Result<Vec<Instance>> {
         let pool = self.readers.clone();
         let rows: Vec<InstanceRow> =

@@ -26,7 +26,11 @@ pub async fn an_instance_lives_while_its_lease_does(b: Bench) {
     b.acquired(&a, &signer("s"), LONG_MS).await;
     eventually("the other is gone", async || b.ledger.live_instances().await.unwrap().len() == 1).await;
     let live = b.ledger.live_instances().await.unwrap();
-    assert_eq!((live[0].about.id.clone(), live[0].resources), (a, 1));
+    assert_eq!((live[0].about.id.clone(), live[0].resources, live[0].bus_up), (a.clone(), 1, None));
+    for up in [true, false] {
+        b.ledger.note_bus(&a, up).await.unwrap();
+        assert_eq!(b.ledger.live_instances().await.unwrap()[0].bus_up, Some(up));
+    }
     assert_eq!(b.ledger.instance_url(&gone).await.unwrap().as_deref(), Some("http://gone-1:7070"));
     assert_eq!(b.ledger.instance_url(&owner("never")).await.unwrap(), None);
 }

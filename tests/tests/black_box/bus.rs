@@ -1,0 +1,125 @@
+//! Redis beside the instances: shown while they are there, missed by nobody when it goes.
+
+use std::time::{Duration, Instant};
+
+use loadtest::http::Client;
+use loadtest::instance::{Instance, Setup};
+use loadtest::process::Signal;
+use loadtest::servers::{Database, Redis};
+use serde_json::Value;
+
+use crate::patient;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+async fn private_redis() -> Redis {
+    tokio::task::spawn_blocking(Redis::start).await.unwrap().unwrap()
+}
+
+async fn instance(redis: &Redis) -> (Instance, Database) {
+    let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
+    let setup = Setup::in_mode("worker-queue").unwrap().database(database.url());
+    let setup = setup.arg("--redis-url").arg(&redis.url()).env("FENCEPOST__BUS__KEY_PREFIX", "fp:");
+    (setup.start().await.unwrap(), database)
+}
+
+async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !so().await {
+        assert!(begun.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn presence(redis: &Redis, instance: &str) -> Value {
+    let said = redis.command(&["--raw", "GET", &format!("fp:schedulers:presence:{instance}")]).unwrap();
+    serde_json::from_str(&said).unwrap_or_default()
+}
+
+async fn readiness(client: &Client, url: &str) -> (String, String) {
+    let ready = client.get(&format!("{url}/readyz")).await.unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    (text(&ready["status"]), text(&ready["checks"]["bus"]["status"]))
+}
+
+async fn grants(client: &Client, url: &str) {
+    let reply = client.request("POST", &format!("{url}/v1/signers/s/nonces"), None, None).await.unwrap();
+    assert_eq!(reply.status, 201, "{}", reply.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_is_shown_in_redis_as_long_as_it_is_there() {
+    let redis = private_redis().await;
+    let (mut instance, _database) = instance(&redis).await;
+    let ready = instance.ready().clone();
+    assert_eq!((ready.ledger.as_str(), ready.bus.as_str()), ("postgres", "redis"));
+    until("it is shown", async || presence(&redis, &ready.instance) != Value::Null).await;
+    let shown = presence(&redis, &ready.instance);
+    assert_eq!(shown["address"], ready.url.as_str(), "{shown}");
+    for field in ["started_at", "hostname", "version"] {
+        assert!(shown[field].as_str().is_some_and(|text| !text.is_empty()), "{shown}");
+    }
+    let cluster = patient().get(&format!("{}/v1/cluster", ready.url)).await.unwrap();
+    assert_eq!(
+        (&shown["pid"], &cluster["instances"][0]["bus_up"]),
+        (&cluster["instances"][0]["pid"], &true.into())
+    );
+    let left =
+        redis.command(&["--raw", "PTTL", &format!("fp:schedulers:presence:{}", ready.instance)]).unwrap();
+    assert!((1..=2_000).contains(&left.trim().parse::<i64>().unwrap()), "{left}");
+    instance.end_by(Signal::Terminate, LIMIT).await.unwrap();
+    assert_eq!(presence(&redis, &ready.instance), Value::Null, "who leaves takes its presence along");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_redis_nonces_go_on_and_it_comes_back_by_itself() {
+    let redis = private_redis().await;
+    let (instance, _database) = instance(&redis).await;
+    let (client, ready) = (patient(), instance.ready().clone());
+    let url = &ready.url;
+    let is =
+        async |status: &str, bus: &str| readiness(&client, url).await == (status.to_owned(), bus.to_owned());
+    until("all is well", async || is("ready", "ok").await).await;
+    redis.flush().unwrap();
+    until("it is shown again", async || presence(&redis, &ready.instance) != Value::Null).await;
+    redis.kill();
+    grants(&client, url).await;
+    until("it says so", async || is("degraded", "down").await).await;
+    until("the others can see it", async || {
+        let cluster = client.get(&format!("{url}/v1/cluster")).await.unwrap();
+        cluster["instances"][0]["bus_up"] == false
+    })
+    .await;
+    grants(&client, url).await;
+    redis.boot().unwrap();
+    until("all is well again", async || is("ready", "ok").await).await;
+    until("it is shown again", async || presence(&redis, &ready.instance) != Value::Null).await;
+    redis.command(&["CONFIG", "SET", "maxmemory", "100mb"]).unwrap();
+    redis.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).unwrap();
+    until("a server that may forget is told of", async || is("degraded", "warn").await).await;
+    grants(&client, url).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_cannot_be_used_stops_the_start() {
+    let run = async |args: &[&str], variables: &[(&str, &str)]| {
+        let setup = args.iter().fold(Setup::in_mode("basic").unwrap(), |setup, arg| setup.arg(arg));
+        let setup = variables.iter().fold(setup, |setup, (key, value)| setup.env(key, value));
+        let ended = setup.run_to_end(LIMIT).await.unwrap();
+        (ended.code, ended.stderr)
+    };
+    let patience = ("FENCEPOST__BUS__CONNECT_TIMEOUT_MS", "500");
+    let nobody = format!("redis://127.0.0.1:{}", loadtest::ports::free().unwrap());
+    let (code, said) = run(&["--redis-url", &nobody], &[patience]).await;
+    assert_eq!(code, Some(69), "{said}");
+    assert!(said.contains("bus"), "{said}");
+    let (code, said) = run(&[], &[("FENCEPOST__BUS__KEY_PREFIX", "a{b}")]).await;
+    assert_eq!(code, Some(78), "{said}");
+    assert!(said.contains("bus.key_prefix") && said.contains("letters"), "{said}");
+    let redis =
+        tokio::task::spawn_blocking(|| Redis::with(&["--requirepass", "secret"])).await.unwrap().unwrap();
+    let wrong = format!("redis://:wrong@127.0.0.1:{}", redis.port());
+    let (code, said) = run(&["--redis-url", &wrong], &[patience]).await;
+    assert_eq!(code, Some(78), "{said}");
+    assert!(!said.contains("wrong@"), "no password in the log: {said}");
+}
