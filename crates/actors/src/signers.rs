@@ -153,7 +153,7 @@ impl Signers {
         let under_way = Arc::new(Semaphore::new(limits.in_flight_max));
         let renewals = Arc::<Renewals>::default();
         renewals.start(ledger.clone(), owner.clone(), limits.lease);
-        let releases = Releases::start(ledger.clone(), owner.clone());
+        let releases = Releases::start(ledger.clone(), owner.clone(), limits.lease);
         let inner = Inner {
             ledger,
             owner,
@@ -177,6 +177,15 @@ impl Signers {
     #[must_use]
     pub fn owns(&self, signer: &SignerId) -> bool {
         self.inner.renewals.keeps(&Resource::signer(signer))
+    }
+
+    /// From now on a lease is given back as soon as it has no work. What comes is served.
+    pub fn wind_down(&self) {
+        self.inner.phase.send_modify(|now| *now = Phase::Stopping.max(*now));
+    }
+
+    fn is_serving(&self) -> bool {
+        *self.inner.phase.borrow() == Phase::Serving
     }
 
     /// From now on nothing is decided or begun.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use actix_web::Error;
 use actix_web::body::BoxBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::header::HeaderName;
+use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::http::{ConnectionType, Method, StatusCode};
 use actix_web::middleware::Next;
 use futures_util::FutureExt;
@@ -61,8 +61,9 @@ pub async fn pass(
         let head = answer.response_mut().head_mut();
         head.headers_mut().insert(X_REQUEST_ID.clone(), id.value());
         if pattern.starts_with("/v1/") {
-            let version = state.incarnation().outlook.view().ring().version();
-            head.headers_mut().insert(HeaderName::from_static(wire::RING_VERSION), version.into());
+            let view = state.incarnation().outlook.view();
+            let label = HeaderValue::from_str(view.label()).expect("digits and a point");
+            head.headers_mut().insert(HeaderName::from_static(wire::RING_VERSION), label);
         }
         if state.traffic.is_draining() {
             head.set_connection_type(ConnectionType::Close);

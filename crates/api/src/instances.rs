@@ -11,7 +11,7 @@ use crate::state::State;
 
 /// Shows the cluster
 ///
-/// The instances that live by their leases in the ledger, the ring that the one that answers sees, and the
+/// The instances that live by their leases in the ledger (how many leases they have is up to two seconds old), the ring that the one that answers sees, and the
 /// mode.
 #[utoipa::path(
     get, path = "/v1/cluster", tag = "leases and cluster", operation_id = "show_cluster",
@@ -20,6 +20,7 @@ use crate::state::State;
 pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
     Query::read(&request, &[])?;
     let instances = state.read(state.ledger.live_instances()).await?;
+    let counts = state.lease_counts().await?;
     let incarnation = state.incarnation();
     let view = incarnation.outlook.view();
     let on_ring = |id: &str| view.ring().members().iter().any(|member| member == id);
@@ -30,7 +31,10 @@ pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
         ring_version: view.ring().version(),
         instances: instances
             .iter()
-            .map(|instance| shown::instance(instance, on_ring(instance.about.id.as_str())))
+            .map(|instance| {
+                let id = &instance.about.id;
+                shown::instance(instance, counts.get(id).copied().unwrap_or(0), on_ring(id.as_str()))
+            })
             .collect(),
     }))
 }

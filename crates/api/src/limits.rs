@@ -35,8 +35,10 @@ pub const OWNER_URLS_MAX: usize = 1_024;
 
 /// How much longer than a request may take its answer is waited for where it was sent on.
 pub const FORWARD_SLACK: Duration = Duration::from_millis(500);
-/// Requests sent on at once.
-pub const FORWARDS_MAX: usize = 20_000;
+/// How old the numbers of leases may be that `/v1/cluster` shows.
+pub const LEASE_COUNTS_AGE_MAX: Duration = Duration::from_secs(2);
+/// Requests sent on at once. Few beside the connections that an instance takes from all others and its clients.
+pub const FORWARDS_MAX: usize = 2_000;
 /// For so long a signer is sought where it was last found, though the ring puts it elsewhere.
 pub const HINT_AGE_MAX: Duration = Duration::from_secs(1);
 /// Signers for which that is remembered. Forgotten all together when there are more.

@@ -16,11 +16,12 @@ use cluster::{Member, Place};
 use dashmap::DashMap;
 use domain::{InstanceId, Mode, Resource, SignerId};
 use tokio::sync::Semaphore;
-use wire::{Code, FORWARDED_BY, Problem};
+use wire::{Code, FORWARDED_BY, FORWARDED_TO, Problem};
 
 use crate::limits::{FORWARD_SLACK, FORWARDS_MAX, HINT_AGE_MAX, HINTS_MAX};
 use crate::refusal::Refusal;
 use crate::request_id::X_REQUEST_ID_NAME;
+use crate::server::Incarnation;
 use crate::state::State;
 
 /// What becomes of a request that comes to an instance that does not own its key.
@@ -102,8 +103,17 @@ impl State {
         signer: &SignerId,
         serve: impl AsyncFn(&Signers) -> Result<T, signers::Refusal>,
     ) -> Result<Routed<T>, Refusal> {
+        // One for the whole way, whoever serves in the end.
+        let deadline = Instant::now() + self.settings.request_timeout + FORWARD_SLACK;
         let incarnation = self.incarnation();
         let (signers, outlook) = (&incarnation.signers, &incarnation.outlook);
+        if let Some(to) = request.headers().get(FORWARDED_TO)
+            && to.as_bytes() != incarnation.identity.id.as_str().as_bytes()
+        {
+            let detail =
+                format!("this is {}, and the request was sent on to another", incarnation.identity.id);
+            return Err(Refusal::new(Code::NotOwner, detail));
+        }
         let resource = Resource::signer(signer);
         let mut tries = 2;
         let mut place = if request.headers().contains_key(FORWARDED_BY) {
@@ -118,7 +128,7 @@ impl State {
         loop {
             tries -= 1;
             place = match place {
-                Place::Here => match self.call(serve(signers)).await {
+                Place::Here => match self.call(in_time(serve(signers), deadline)).await {
                     Ok(served) => return Ok(Routed::Here(served)),
                     Err(signers::Refusal::NotOwner { owner, expires_in_ms }) => {
                         let known = outlook.view().member(owner.as_str()).cloned();
@@ -136,35 +146,45 @@ impl State {
                     metrics::counter!("fencepost_forward_total", "result" => "redirected").increment(1);
                     return Err(redirect(&member));
                 }
-                Place::There(member) => match self.ask_there(request, &body, &member).await? {
-                    Asked::Answered(answer) => {
-                        if tries == 0 {
-                            self.routing.found(signer, &member);
+                Place::There(member) => {
+                    match self.ask_there(&incarnation, request, &body, &member, deadline).await? {
+                        Asked::Answered(answer) => {
+                            if tries == 0 {
+                                self.routing.found(signer, &member);
+                            }
+                            return Ok(Routed::There(answer));
                         }
-                        return Ok(Routed::There(answer));
-                    }
-                    Asked::NotOwner(owner, answer) => {
-                        let known = owner.and_then(|owner| outlook.view().member(owner.as_str()).cloned());
-                        match known.filter(|_| tries > 0) {
-                            Some(owner) if owner.id == incarnation.identity.id => Place::Here,
-                            Some(owner) => Place::There(owner),
-                            None => return Ok(Routed::There(answer)),
+                        Asked::NotOwner(owner, answer) => {
+                            let known =
+                                owner.and_then(|owner| outlook.view().member(owner.as_str()).cloned());
+                            match known.filter(|_| tries > 0) {
+                                Some(owner) if owner.id == incarnation.identity.id => Place::Here,
+                                Some(owner) => Place::There(owner),
+                                None => return Ok(Routed::There(answer)),
+                            }
                         }
-                    }
-                    Asked::Away => {
-                        outlook.avoid(&member.id);
-                        if tries == 0 {
-                            return Err(redirect(&member));
+                        Asked::Away => {
+                            outlook.avoid(&member.id);
+                            if tries == 0 {
+                                return Err(redirect(&member));
+                            }
+                            outlook.place(&resource)
                         }
-                        outlook.place(&resource)
+                        Asked::Lost => return Err(lost(&member)),
                     }
-                    Asked::Lost => return Err(lost(&member)),
-                },
+                }
             };
         }
     }
 
-    async fn ask_there(&self, request: &HttpRequest, body: &[u8], member: &Member) -> Result<Asked, Refusal> {
+    async fn ask_there(
+        &self,
+        incarnation: &Incarnation,
+        request: &HttpRequest,
+        body: &[u8],
+        member: &Member,
+        deadline: Instant,
+    ) -> Result<Asked, Refusal> {
         let Ok(_place) = self.routing.places.try_acquire() else {
             metrics::counter!("fencepost_forward_total", "result" => "overloaded").increment(1);
             return Err(Refusal::new(
@@ -172,23 +192,35 @@ impl State {
                 "too many requests are being sent on to other instances",
             ));
         };
-        let incarnation = self.incarnation();
+        if !same_scheme(&incarnation.identity.url, &member.url) {
+            // What came in over TLS does not leave without.
+            tracing::error!(owner = %member.id, url = member.url, "an instance is advertised under another scheme");
+            return Ok(Asked::Away);
+        }
         let passed = Passed {
             method: request.method().to_string(),
-            path: request.uri().to_string(),
-            headers: passed_headers(request.headers(), &incarnation.identity.id),
+            path: request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned(),
+            headers: passed_headers(request.headers(), &incarnation.identity.id, &member.id),
             body: body.to_vec(),
         };
-        let timeout = self.settings.request_timeout + FORWARD_SLACK;
+        let timeout = deadline.saturating_duration_since(Instant::now());
         let answer = self.call(async {
             let mut changes = incarnation.outlook.changes();
+            let is_gone = || incarnation.outlook.view().member(member.id.as_str()).is_none();
+            if is_gone() {
+                return Some(Err(Error::Unreachable {
+                    url: member.url.clone(),
+                    reason: "it is no longer there".to_owned(),
+                    source: std::io::Error::from(std::io::ErrorKind::NotFound).into(),
+                }));
+            }
             let mut passing = std::pin::pin!(self.routing.peers.pass(&member.url, passed, timeout));
             loop {
                 tokio::select! {
                     answer = &mut passing => return Some(answer),
                     // An instance that died, or stands still, answers no more.
                     Ok(()) = changes.changed() => {
-                        if incarnation.outlook.view().member(member.id.as_str()).is_none() {
+                        if is_gone() {
                             return None;
                         }
                     }
@@ -215,17 +247,34 @@ impl State {
     }
 }
 
+/// The answer of this instance's own owner, if it comes in time.
+async fn in_time<T>(
+    served: impl Future<Output = Result<T, signers::Refusal>>,
+    deadline: Instant,
+) -> Result<T, signers::Refusal> {
+    let served = tokio::time::timeout_at(deadline.into(), served).await;
+    served.unwrap_or(Err(signers::Refusal::LedgerUnavailable))
+}
+
+fn same_scheme(mine: &str, theirs: &str) -> bool {
+    let scheme = |url: &str| url.split_once(':').map(|(scheme, _)| scheme.to_owned());
+    scheme(mine) == scheme(theirs)
+}
+
 /// What travels with a request that is sent on: who asks, what for, and under which names.
-fn passed_headers(headers: &HeaderMap, me: &InstanceId) -> Vec<(&'static str, Vec<u8>)> {
+fn passed_headers(headers: &HeaderMap, me: &InstanceId, to: &InstanceId) -> Vec<(&'static str, Vec<u8>)> {
     let names = ["authorization", "content-type", "idempotency-key", X_REQUEST_ID_NAME];
     let passed = names.into_iter().filter_map(|name| Some((name, headers.get(name)?.as_bytes().to_vec())));
-    passed.chain([(FORWARDED_BY, me.as_str().as_bytes().to_vec())]).collect()
+    let way = [(FORWARDED_BY, me), (FORWARDED_TO, to)];
+    passed.chain(way.map(|(name, id)| (name, id.as_str().as_bytes().to_vec()))).collect()
 }
 
 fn read(answer: PassedBack) -> (&'static str, Asked) {
     let code = problem_of(&answer).and_then(|problem| Some((problem.known_code()?, problem)));
     let (result, owner) = match code {
         Some((Code::Draining, _)) => return ("draining", Asked::Away),
+        // Somebody else is reached at that address by now.
+        Some((Code::NotOwner, problem)) if problem.owner.is_none() => return ("mistaken", Asked::Away),
         Some((Code::NotOwner, problem)) => ("not_owner", Some(problem.owner)),
         _ => ("answered", None),
     };

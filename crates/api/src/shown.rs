@@ -124,8 +124,8 @@ pub fn modes(modes: &Modes) -> wire::cluster::ModeSetting {
     wire::cluster::ModeSetting { mode: mode(modes.mode), only: only(modes), version: modes.version }
 }
 
-/// A live instance, on the ring or not yet.
-pub fn instance(instance: &Instance, on_ring: bool) -> wire::cluster::Instance {
+/// A live instance with so many leases, on the ring or not yet.
+pub fn instance(instance: &Instance, resources: u64, on_ring: bool) -> wire::cluster::Instance {
     wire::cluster::Instance {
         instance_id: instance.about.id.to_string(),
         url: instance.about.url.clone(),
@@ -134,7 +134,7 @@ pub fn instance(instance: &Instance, on_ring: bool) -> wire::cluster::Instance {
         pid: instance.about.pid,
         version: instance.about.version.clone(),
         bus_up: instance.bus_up,
-        resources: instance.resources,
+        resources,
         on_ring,
     }
 }

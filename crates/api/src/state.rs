@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use domain::InstanceId;
@@ -15,7 +15,7 @@ use wire::Code;
 
 use crate::extract::BodyLimits;
 use crate::housekeeping::LastCheck;
-use crate::limits::{OWNER_URL_TIMEOUT, OWNER_URLS_MAX};
+use crate::limits::{LEASE_COUNTS_AGE_MAX, OWNER_URL_TIMEOUT, OWNER_URLS_MAX};
 use crate::refusal::Refusal;
 use crate::routing::Routing;
 use crate::server::{Incarnation, Services, Settings};
@@ -33,7 +33,10 @@ pub struct State {
     pub bus_check: LastCheck,
     runtime: runtime::Handle,
     owner_urls: Mutex<HashMap<InstanceId, String>>,
+    lease_counts: tokio::sync::Mutex<Option<(Instant, LeaseCounts)>>,
 }
+
+type LeaseCounts = Arc<HashMap<InstanceId, u64>>;
 
 impl State {
     pub fn new(services: Services, settings: Settings, runtime: runtime::Handle) -> Self {
@@ -50,6 +53,7 @@ impl State {
             bus_check: LastCheck::default(),
             runtime,
             owner_urls: Mutex::default(),
+            lease_counts: tokio::sync::Mutex::default(),
         }
     }
 
@@ -79,10 +83,9 @@ impl State {
     pub async fn read<T>(&self, question: impl Future<Output = ledger::Result<T>>) -> Result<T, Refusal> {
         match self.ask(self.settings.request_timeout, question).await {
             Some(answer) => answer.map_err(Refusal::from),
-            None => Err(Refusal::new(
-                Code::LedgerUnavailable,
-                "the ledger did not answer in time; nothing was written, try again",
-            )),
+            None => {
+                Err(Refusal::new(Code::LedgerUnavailable, "the ledger did not answer in time; try again"))
+            }
         }
     }
 
@@ -126,6 +129,20 @@ impl State {
         }
         known.insert(owner.clone(), url.clone());
         Some(url)
+    }
+
+    /// How many leases each instance has. Counting reads the whole table: one request counts, the others wait
+    /// for what it finds or take what was found a moment ago.
+    pub async fn lease_counts(&self) -> Result<LeaseCounts, Refusal> {
+        let mut last = self.lease_counts.lock().await;
+        if let Some((at, counts)) = &*last
+            && at.elapsed() < LEASE_COUNTS_AGE_MAX
+        {
+            return Ok(Arc::clone(counts));
+        }
+        let counts = Arc::new(self.read(self.ledger.lease_counts()).await?);
+        *last = Some((Instant::now(), Arc::clone(&counts)));
+        Ok(counts)
     }
 
     fn lock_owner_urls(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, String>> {

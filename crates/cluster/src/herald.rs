@@ -45,8 +45,8 @@ impl Herald {
         let mut link = self.bus.link();
         link.mark_changed();
         let mut shown = false;
+        let mut next = tokio::time::Instant::now();
         loop {
-            let pause = HEARTBEAT.mul_f64(rand::rng().random_range(0.8..1.0));
             tokio::select! {
                 _ = &mut stopped => break,
                 Some(_) = notices.next() => self.look.notify_one(),
@@ -55,7 +55,11 @@ impl Herald {
                     self.tell_link(link).await;
                     shown = self.show(shown).await;
                 }
-                () = tokio::time::sleep(pause) => shown = self.show(shown).await,
+                () = tokio::time::sleep_until(next) => {
+                    next += HEARTBEAT.mul_f64(rand::rng().random_range(0.8..1.0));
+                    next = next.max(tokio::time::Instant::now());
+                    shown = self.show(shown).await;
+                }
             }
         }
         if shown && let Err(error) = self.bus.withdraw(&self.presence.instance).await {

@@ -126,10 +126,8 @@ impl Membership {
     /// Comes back when this incarnation has ended: others found it dead and took its lease. It writes for
     /// nobody any more; a new incarnation is needed.
     pub async fn lost(&mut self) {
-        // A heart that died loses nothing; that is seen when it is asked to stop.
-        if self.lost.wait_for(|lost| *lost).await.is_err() {
-            std::future::pending().await
-        }
+        // A heart that died has lost it as well.
+        let _ = self.lost.wait_for(|lost| *lost).await;
     }
 
     /// Ends the lease, so that others see at once that this instance is gone.
@@ -199,9 +197,10 @@ impl Heart {
             let renewal = tokio::time::Instant::now() + jittered;
             let is_stopped = loop {
                 tokio::select! {
+                    biased;
                     _ = &mut stopped => break true,
                     () = tokio::time::sleep_until(renewal) => break false,
-                    () = self.look.notified() => self.look_again().await,
+                    () = self.look.notified() => self.look_again(renewal).await,
                 }
             };
             if is_stopped {
@@ -261,12 +260,13 @@ impl Heart {
             }
             Ok(())
         };
-        self.in_time(look).await;
+        let half = self.lease / RENEWALS_PER_LEASE / 2;
+        Self::in_time(look, tokio::time::Instant::now() + half).await;
     }
 
     /// Somebody told that something has changed. What is seen now counts for the ring and the modes, and for who
     /// is gone; it is no evidence that somebody does not move.
-    async fn look_again(&self) {
+    async fn look_again(&self, until: tokio::time::Instant) {
         let look = async {
             tokio::time::sleep(NOTICES_GATHERED).await;
             let peers = self.ledger.peers(PEERS_SINCE_MS, PEERS_MAX).await?;
@@ -277,11 +277,11 @@ impl Heart {
             self.outlook.saw(peers);
             Ok(())
         };
-        self.in_time(look).await;
+        Self::in_time(look, until).await;
     }
 
-    async fn in_time(&self, look: impl Future<Output = ledger::Result<()>>) {
-        match tokio::time::timeout(self.lease / RENEWALS_PER_LEASE, look).await {
+    async fn in_time(look: impl Future<Output = ledger::Result<()>>, until: tokio::time::Instant) {
+        match tokio::time::timeout_at(until, look).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "the other instances were not seen"),
             Err(_) => tracing::debug!("the other instances were not seen in time"),
@@ -305,7 +305,8 @@ impl Heart {
             tracing::warn!(%resource, owner = %self.id, %token, "an instance is dead; its lease is taken");
             metrics::counter!("fencepost_lease_takeover_total", "kind" => "instance", "reason" => "dead")
                 .increment(1);
-            tell(&self.bus).await;
+            let bus = self.bus.clone();
+            tokio::spawn(async move { tell(&bus).await });
         }
         Ok(())
     }

@@ -47,9 +47,21 @@ pub struct View {
     reachable: Ring,
     members: Arc<HashMap<String, Member>>,
     modes: Arc<Modes>,
+    label: Arc<str>,
 }
 
 impl View {
+    /// Names ring and modes together: another text, another view. Opaque.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    fn relabelled(mut self) -> Self {
+        self.label = format!("{}.{}", self.ring.version(), self.modes.version).into();
+        self
+    }
+
     /// The ring of the live instances.
     #[must_use]
     pub const fn ring(&self) -> &Ring {
@@ -100,7 +112,9 @@ impl Outlook {
             ring,
             members: Arc::new([(me.id.to_string(), member)].into()),
             modes: Arc::new(Modes { version: 0, mode, only: None }),
+            label: Arc::from(""),
         };
+        let view = view.relabelled();
         let inner = Inner {
             me: me.id.clone(),
             view: ArcSwap::from_pointee(view),
@@ -195,7 +209,7 @@ impl Outlook {
             let named = only.as_ref().map(std::collections::BTreeSet::len);
             tracing::info!(version, mode = mode.as_str(), named, "the mode has changed");
         }
-        self.inner.view.store(Arc::new(view));
+        self.inner.view.store(Arc::new(view.relabelled()));
         self.inner.changed.send_replace(());
     }
 

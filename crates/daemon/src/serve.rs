@@ -33,6 +33,8 @@ const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// How long each of the last steps of a stop may take once the work is done: saying goodbye to a ledger
 /// that does not answer must not hold up the end.
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
+/// Between two tries to begin anew.
+const BEGIN_ANEW_PAUSE: Duration = Duration::from_millis(300);
 /// How long threads of the runtime may still take at the very end.
 const RUNTIME_END_MAX: Duration = Duration::from_millis(500);
 
@@ -147,6 +149,7 @@ impl Daemon {
                 // The ledger may be away for longer than a start would wait.
                 Err(failure) if failure.exit == Exit::Unavailable => {
                     tracing::warn!(failure = failure.message, "beginning anew waits for the ledger");
+                    tokio::time::sleep(BEGIN_ANEW_PAUSE).await;
                 }
                 Err(failure) => return Err(failure),
             }
@@ -177,9 +180,10 @@ impl Daemon {
         let (membership, signers, upkeep) = life.into_parts();
         let deadline = Instant::now() + drain_timeout;
         api.drain();
+        // Whoever has no work gives its lease back at once: the others are waiting for it.
+        signers.wind_down();
         let drained = timeout_at(deadline, async {
-            api.idle().await;
-            upkeep.stop().await;
+            tokio::join!(api.idle(), upkeep.stop());
             signers.stop().await;
         });
         if drained.await.is_err() {

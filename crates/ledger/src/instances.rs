@@ -1,5 +1,7 @@
 //! Instances: the incarnations of Fencepost, each with the address it serves at.
 
+use std::collections::HashMap;
+
 use domain::{InstanceId, Timestamp};
 
 use crate::{Lease, Result};
@@ -28,8 +30,6 @@ pub struct Instance {
     pub bus_up: Option<bool>,
     /// When it started.
     pub started_at: Timestamp,
-    /// How many live leases it has, its own `instance:` lease left out.
-    pub resources: u64,
 }
 
 /// An incarnation that lives or ended a short while ago, and the lease by which it shows it.
@@ -79,6 +79,13 @@ pub trait Instances: Send + Sync {
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
     async fn peers(&self, since_ms: u64, limit: u32) -> Result<Vec<Peer>>;
+
+    /// How many live leases each instance has, its own `instance:` lease left out; those that have none are
+    /// not among them. Costs as much as there are leases.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn lease_counts(&self) -> Result<HashMap<InstanceId, u64>>;
 
     /// The address of an instance, dead or alive.
     ///

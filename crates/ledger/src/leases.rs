@@ -107,7 +107,8 @@ pub trait Leases: Send + Sync {
     /// After any error some or all may be renewed.
     async fn renew(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Resource>>;
 
-    /// Ends leases, and keeps their tokens. Answers those ended; the others were no longer these tenures'.
+    /// Ends leases, and keeps their tokens. Answers those ended; the others were no longer these tenures', or
+    /// their rows were locked.
     ///
     /// At most [`domain::limits::RENEWALS_MAX`] at once.
     ///

@@ -39,6 +39,8 @@ const LOCK_WAIT_MS: u64 = 2_000;
 const CUT_OFF_MARGIN: Duration = Duration::from_secs(1);
 /// Trains under way at once. Two: while one waits for the disk, the other fills.
 const TRACKS: usize = 2;
+/// Connections for what shows who lives: one may be busy with a thousand renewals.
+const VITAL_CONNECTIONS: u32 = 2;
 /// Pause between attempts to connect at the start, before jitter: doubled each time, up to the second.
 const CONNECT_PAUSE_MS: u64 = 100;
 const CONNECT_PAUSE_MS_MAX: u64 = 2_000;
@@ -48,8 +50,8 @@ const _: () = assert!(LOCK_WAIT_MS > IDLE_IN_TRANSACTION_MS);
 /// Shared by all who write and read.
 pub(crate) struct Postgres {
     pool: PgPool,
-    /// Renewals never queue behind requests for a connection.
-    renewals: PgPool,
+    /// For what shows who lives: renewals, and looking at the others. It never queues behind requests.
+    vital: PgPool,
     trains: Trains,
     call_timeout: Duration,
 }
@@ -76,13 +78,18 @@ impl Postgres {
         Ok(Self {
             trains: Trains::start(tracks),
             pool: pool(options.connections_max).connect_lazy_with(server_side(connect.clone(), "fencepost")),
-            renewals: pool(1).connect_lazy_with(server_side(connect, "fencepost renewals")),
+            vital: pool(VITAL_CONNECTIONS).connect_lazy_with(server_side(connect, "fencepost vital")),
             call_timeout,
         })
     }
 
     async fn reads<T: Send + 'static>(&self, call: impl Call<T>) -> Result<T> {
         run(&self.pool, Effect::Reads, self.call_timeout, call).await
+    }
+
+    /// As [`Self::reads`] and [`Self::writes`], past all requests.
+    async fn vitally<T: Send + 'static>(&self, effect: Effect, call: impl Call<T>) -> Result<T> {
+        run(&self.vital, effect, self.call_timeout, call).await
     }
 
     async fn writes<T: Send + 'static>(&self, call: impl Call<T>) -> Result<T> {
@@ -150,7 +157,7 @@ impl Ledger for Postgres {
 
     async fn close(&self) {
         self.pool.close().await;
-        self.renewals.close().await;
+        self.vital.close().await;
     }
 }
 

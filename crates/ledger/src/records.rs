@@ -254,7 +254,6 @@ pub(crate) struct InstanceRow {
     version: String,
     bus_up: Option<bool>,
     started_at: i64,
-    resources: i64,
 }
 
 impl TryFrom<InstanceRow> for Instance {
@@ -271,8 +270,21 @@ impl TryFrom<InstanceRow> for Instance {
             },
             bus_up: row.bus_up,
             started_at: Timestamp::from_micros(row.started_at),
-            resources: count(row.resources)?,
         })
+    }
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct CountRow {
+    owner: String,
+    leases: i64,
+}
+
+impl TryFrom<CountRow> for (InstanceId, u64) {
+    type Error = Error;
+
+    fn try_from(row: CountRow) -> Result<Self> {
+        Ok((instance(&row.owner)?, count(row.leases)?))
     }
 }
 

@@ -20,7 +20,10 @@ mod strict;
 /// On a request that one instance sends on to another: the id of the one that sends. Such a request is
 /// served or refused, and never sent on.
 pub const FORWARDED_BY: &str = "x-fencepost-forwarded-by";
-/// On every answer of the API: `ring_version`, so that clients see when to look anew.
+/// On such a request: the id of the instance that it was sent on to. Whoever else gets it refuses.
+pub const FORWARDED_TO: &str = "x-fencepost-forwarded-to";
+/// On every answer of the API: names what `/v1/cluster` shows of ring and mode, so that clients see when to look
+/// anew. Opaque.
 pub const RING_VERSION: &str = "x-fencepost-ring";
 
 pub use list::List;

@@ -78,6 +78,12 @@ async fn a_canary_is_kept_by_its_owner_and_the_others_go_from_hand_to_hand() {
     let canary = json!({"mode": "worker-queue", "only": ["signer:canary"], "version": 1});
     let (status, answer) = change(&client, url, &canary).await;
     assert_eq!((status, &answer["only"], &answer["version"]), (200, &json!(["signer:canary"]), &json!(2)));
+    for url in fleet.urls() {
+        followed("all instances follow", async || {
+            client.get(&format!("{url}/v1/cluster")).await.unwrap()["only"].is_array()
+        })
+        .await;
+    }
     for signer in ["canary", "other"] {
         let reply =
             client.request("POST", &format!("{url}/v1/signers/{signer}/nonces"), None, None).await.unwrap();

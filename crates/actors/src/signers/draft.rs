@@ -276,6 +276,8 @@ impl Draft {
                 Pending::Resolve { resolving, reply, .. } => Command::Resolve(resolving, reply),
                 Pending::SetPolicy { patch, reply, .. } => Command::SetPolicy(patch, reply),
             };
+            // Once unsure, always: what this try drafts again may have been written by an earlier one.
+            let unsure = unsure || ticket.unsure;
             Work { command, ticket: Ticket { unsure, ..ticket } }
         };
         self.pending.into_iter().map(work).collect()

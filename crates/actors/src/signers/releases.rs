@@ -1,54 +1,99 @@
 //! Giving leases back: whatever is waiting for that goes in one statement, so that an instance that stops, or a
 //! ring that changes, ends thousands of leases in moments.
+//!
+//! What did not come back is tried again for a while, though nobody waits for it: the exact token makes that
+//! harmless, however late it comes.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 use domain::limits::RENEWALS_MAX;
 use domain::{InstanceId, Resource, Token};
 use tokio::sync::{mpsc, oneshot};
 
-/// A lease on its way back, and who waits for that.
-type Release = (Resource, Token, oneshot::Sender<()>);
+use super::pause::jittered;
+
+/// Between two tries of what did not come back, before jitter.
+const AGAIN_EVERY: Duration = Duration::from_millis(100);
+/// A lease whose row did not come back so often was another's: locked rows are let go of before that.
+const MISSES_MAX: u32 = 3;
+
+/// A lease on its way back.
+struct Release {
+    resource: Resource,
+    token: Token,
+    /// Past that it has run out by itself.
+    until: Instant,
+    misses: u32,
+    /// Who waits for the first try.
+    tried: Option<oneshot::Sender<()>>,
+}
 
 /// Cheap to clone; all clones go the same way. There are never more on their way than desks.
 #[derive(Clone)]
 pub(super) struct Releases {
     queue: mpsc::UnboundedSender<Release>,
+    lease: Duration,
 }
 
 impl Releases {
     /// Gives back for as long as somebody holds on to this.
-    pub(super) fn start(ledger: ledger::Handle, owner: InstanceId) -> Self {
+    pub(super) fn start(ledger: ledger::Handle, owner: InstanceId, lease: Duration) -> Self {
         let (queue, mut waiting) = mpsc::unbounded_channel::<Release>();
         tokio::spawn(async move {
-            let mut boarding = Vec::new();
-            while waiting.recv_many(&mut boarding, RENEWALS_MAX).await > 0 {
-                let leases: Vec<_> =
-                    boarding.iter().map(|(resource, token, _)| (resource.clone(), *token)).collect();
-                match ledger.release_all(&owner, &leases).await {
-                    Ok(ended) if ended.len() < leases.len() => {
-                        let gone = leases.len() - ended.len();
-                        tracing::debug!(gone, "leases were gone before their release");
-                    }
-                    Ok(_) => {}
-                    Err(error) => {
-                        let (leases, first) = (leases.len(), &leases[0].0);
-                        tracing::warn!(%error, leases, %first, "leases were not released and run out by themselves");
+            let mut again: Vec<Release> = Vec::new();
+            loop {
+                let mut boarding = Vec::new();
+                if again.is_empty() {
+                    waiting.recv_many(&mut boarding, RENEWALS_MAX).await;
+                } else {
+                    let more = waiting.recv_many(&mut boarding, RENEWALS_MAX);
+                    if tokio::time::timeout(jittered(AGAIN_EVERY), more).await.is_err() {
+                        boarding.extend(again.drain(..again.len().min(RENEWALS_MAX)));
                     }
                 }
-                for (_, _, done) in boarding.drain(..) {
-                    // Nobody may be waiting for it.
-                    let _ = done.send(());
+                if boarding.is_empty() {
+                    return;
                 }
+                again.extend(try_all(&ledger, &owner, boarding).await);
             }
         });
-        Self { queue }
+        Self { queue, lease }
     }
 
     /// Gives a lease back, and comes back when that was tried.
     pub(super) async fn release(&self, resource: Resource, token: Token) {
-        let (done, tried) = oneshot::channel();
-        if self.queue.send((resource, token, done)).is_ok() {
+        let (tried, done) = oneshot::channel();
+        let until = Instant::now() + self.lease;
+        if self.queue.send(Release { resource, token, until, misses: 0, tried: Some(tried) }).is_ok() {
             // Whoever gives back tells everybody, unless the process ends.
-            let _ = tried.await;
+            let _ = done.await;
         }
     }
+}
+
+/// One statement; answers those to be tried again.
+async fn try_all(ledger: &ledger::Handle, owner: &InstanceId, mut boarding: Vec<Release>) -> Vec<Release> {
+    let leases: Vec<_> = boarding.iter().map(|release| (release.resource.clone(), release.token)).collect();
+    let ended = ledger.release_all(owner, &leases).await;
+    for release in &mut boarding {
+        // Nobody may be waiting for it.
+        let _ = release.tried.take().map(|tried| tried.send(()));
+    }
+    match ended {
+        Ok(ended) => {
+            let ended: HashSet<_> = ended.into_iter().collect();
+            boarding.retain_mut(|release| {
+                release.misses += 1;
+                !ended.contains(&release.resource) && release.misses < MISSES_MAX
+            });
+        }
+        Err(error) => {
+            let leases = boarding.len();
+            tracing::warn!(%error, leases, "leases were not released yet; they run out by themselves if need be");
+        }
+    }
+    let now = Instant::now();
+    boarding.retain(|release| now < release.until);
+    boarding
 }

@@ -100,6 +100,9 @@ async fn sweep(signers: &Signers, settings: &UpkeepSettings) -> ledger::Result<(
     overdue.retain(|signer| !signers.inner.belongs_elsewhere(signer));
     overdue.shuffle(&mut rand::rng());
     for signer in overdue.iter().take(settings.sweep_signers_max) {
+        if !signers.is_serving() {
+            break;
+        }
         match signers.sweep(signer).await {
             Ok(_) => {}
             // Another instance was quicker, or this one has better things to do.
@@ -116,6 +119,7 @@ async fn purge(signers: &Signers, settings: &UpkeepSettings) -> ledger::Result<(
     let ledger = &signers.inner.ledger;
     while ledger.purge_keys(settings.keep_keys.as_millis() as u64, PURGE_STEP_ROWS).await?
         >= u64::from(PURGE_STEP_ROWS)
+        && signers.is_serving()
     {
         tokio::task::yield_now().await;
     }

@@ -157,6 +157,9 @@ impl Instances for Flaky {
     async fn live_instances(&self) -> Result<Vec<Instance>> {
         self.real.live_instances().await
     }
+    async fn lease_counts(&self) -> Result<std::collections::HashMap<InstanceId, u64>> {
+        self.real.lease_counts().await
+    }
     async fn note_bus(&self, id: &InstanceId, up: bool) -> Result<()> {
         self.real.note_bus(id, up).await
     }

@@ -1,5 +1,5 @@
 -- Ends the named tenures now, and no others. The rows stay: their tokens must never start over. Rows are locked
--- in one order.
+-- in one order, and locked ones are passed over.
 -- $1 resources, $2 tokens, $3 owner
 WITH mine AS (
     SELECT l.resource
@@ -8,7 +8,7 @@ WITH mine AS (
       ON l.resource = w.resource AND l.fencing_token = w.fencing_token
     WHERE l.owner = $3
     ORDER BY l.resource
-    FOR NO KEY UPDATE OF l
+    FOR NO KEY UPDATE OF l SKIP LOCKED
 )
 UPDATE lease l
 SET owner = NULL, expires_at = clock_timestamp()

@@ -1,11 +1,14 @@
 //! Instances on PostgreSQL.
 
+use std::collections::HashMap;
+
 use domain::InstanceId;
 
 use super::{Postgres, sql};
 use crate::Result;
+use crate::detached::Effect;
 use crate::instances::{Instance, Instances, NewInstance, Peer};
-use crate::records::{self, InstanceRow, PeerRow};
+use crate::records::{self, CountRow, InstanceRow, PeerRow};
 
 #[async_trait::async_trait]
 impl Instances for Postgres {
@@ -49,7 +52,7 @@ impl Instances for Postgres {
 
     async fn peers(&self, since_ms: u64, limit: u32) -> Result<Vec<Peer>> {
         let rows: Vec<PeerRow> = self
-            .reads(move |session| {
+            .vitally(Effect::Reads, move |session| {
                 Box::pin(async move {
                     sqlx::query_as(sql!("instance_peers"))
                         .bind(since_ms as i64)
@@ -60,6 +63,15 @@ impl Instances for Postgres {
             })
             .await?;
         records::all(rows)
+    }
+
+    async fn lease_counts(&self) -> Result<HashMap<InstanceId, u64>> {
+        let rows: Vec<CountRow> = self
+            .reads(move |session| {
+                Box::pin(async move { sqlx::query_as(sql!("lease_counts")).fetch_all(&mut *session).await })
+            })
+            .await?;
+        rows.into_iter().map(TryInto::try_into).collect()
     }
 
     async fn instance_url(&self, id: &InstanceId) -> Result<Option<String>> {

@@ -1,6 +1,6 @@
 //! Leases on PostgreSQL.
 
-use domain::{InstanceId, Resource, Token};
+use domain::{InstanceId, Resource, ResourceKind, Token};
 
 use super::{Postgres, sql};
 use crate::Result;
@@ -21,20 +21,21 @@ impl Leases for Postgres {
         dead: &InstanceId,
         lease_ms: u64,
     ) -> Result<Option<Token>> {
+        let is_vital = resource.kind() == ResourceKind::Instance;
         let (resource, owner, dead) = (resource.to_string(), owner.to_string(), dead.to_string());
-        let row: Option<TokenRow> = self
-            .writes(move |session| {
-                Box::pin(async move {
-                    sqlx::query_as(sql!("lease_take_over"))
-                        .bind(resource)
-                        .bind(owner)
-                        .bind(dead)
-                        .bind(lease_ms as i64)
-                        .fetch_optional(session)
-                        .await
-                })
+        let pool = if is_vital { &self.vital } else { &self.pool };
+        let row: Option<TokenRow> = super::run(pool, Effect::Writes, self.call_timeout, move |session| {
+            Box::pin(async move {
+                sqlx::query_as(sql!("lease_take_over"))
+                    .bind(resource)
+                    .bind(owner)
+                    .bind(dead)
+                    .bind(lease_ms as i64)
+                    .fetch_optional(session)
+                    .await
             })
-            .await?;
+        })
+        .await?;
         Ok(row.map(|row| row.token()))
     }
 
@@ -46,8 +47,8 @@ impl Leases for Postgres {
         let resources: Vec<_> = leases.iter().map(|lease| lease.resource.to_string()).collect();
         let tokens: Vec<_> = leases.iter().map(|lease| lease.token.get()).collect();
         let lengths: Vec<_> = leases.iter().map(|lease| lease.lease_ms as i64).collect();
-        let renewed: Vec<String> =
-            super::run(&self.renewals, Effect::Writes, self.call_timeout, move |session| {
+        let renewed: Vec<String> = self
+            .vitally(Effect::Writes, move |session| {
                 Box::pin(async move {
                     sqlx::query_scalar(sql!("lease_renew"))
                         .bind(resources)

@@ -2,12 +2,14 @@
 
 use super::{Postgres, sql};
 use crate::Result;
+use crate::detached::Effect;
 use crate::settings::Rows;
 
 #[async_trait::async_trait]
 impl Rows for Postgres {
     async fn show(&self, name: &'static str) -> Result<Option<(i64, String)>> {
-        self.reads(move |session| {
+        // Read with each look at the others.
+        self.vitally(Effect::Reads, move |session| {
             Box::pin(async move {
                 sqlx::query_as(sql!("setting_show")).bind(name).fetch_optional(&mut *session).await
             })

@@ -1,11 +1,13 @@
 //! Instances in SQLite.
 
+use std::collections::HashMap;
+
 use domain::InstanceId;
 
 use super::{Sqlite, sql};
 use crate::Result;
 use crate::instances::{Instance, Instances, NewInstance, Peer};
-use crate::records::{self, InstanceRow, PeerRow};
+use crate::records::{self, CountRow, InstanceRow, PeerRow};
 
 #[async_trait::async_trait]
 impl Instances for Sqlite {
@@ -53,6 +55,13 @@ impl Instances for Sqlite {
             })
             .await?;
         records::all(rows)
+    }
+
+    async fn lease_counts(&self) -> Result<HashMap<InstanceId, u64>> {
+        let pool = self.readers.clone();
+        let rows: Vec<CountRow> =
+            self.reads(async move { sqlx::query_as(sql!("lease_counts")).fetch_all(&pool).await }).await?;
+        rows.into_iter().map(TryInto::try_into).collect()
     }
 
     async fn instance_url(&self, id: &InstanceId) -> Result<Option<String>> {
