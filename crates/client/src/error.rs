@@ -30,7 +30,7 @@ pub enum Error {
         url: String,
         /// What the system said.
         reason: String,
-        /// The driver's error; `None` when the call's own time was up.
+        /// The driver's error; `None` when the instance left the cluster while it was waited for.
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },

@@ -32,10 +32,12 @@
 //!
 //! **Routes.** The library learns from the answers where the instances are, and asks the owner of a signer
 //! straight. Where that does not work it asks the URLs that it was given; any instance brings a request to its
-//! owner.
+//! owner. An address that fails is avoided, for longer each time. An instance that keeps a request waiting for a
+//! second is looked up at another one: if it is no longer in the cluster, the request is repeated elsewhere.
 //!
 //! **TLS.** `https://` works with rustls (ring) and the system's certificates.
 
+mod avoided;
 mod error;
 mod nonces;
 mod observe;

@@ -124,7 +124,7 @@ impl Client {
     /// # Errors
     /// [`crate::Error`].
     pub async fn health(&self) -> Result<Health> {
-        Ok(self.call(&Call::get(&["healthz"], &[])).await?.body)
+        Ok(self.call(&Call::probe(&["healthz"])).await?.body)
     }
 
     /// Whether the instance can serve, and what it looked at.
@@ -132,6 +132,6 @@ impl Client {
     /// # Errors
     /// [`crate::Error`]; a refusal that carries `checks` when it cannot serve.
     pub async fn ready(&self) -> Result<Ready> {
-        Ok(self.call(&Call::get(&["readyz"], &[])).await?.body)
+        Ok(self.call(&Call::probe(&["readyz"])).await?.body)
     }
 }

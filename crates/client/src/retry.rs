@@ -2,16 +2,38 @@
 
 use std::time::Duration;
 
-/// Bounds on trying again. A call ends at whichever is reached first.
+/// No pause is shorter, whatever else is set: a call may repeat for as long as `total_max`.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+
+/// Bounds on trying again.
+///
+/// Two kinds of failure are told apart.
+///
+/// - *Nobody is there yet*: no connection, a lost answer, a proxy's 502 to 504, `not_owner`, `lease_held`,
+///   `fenced`, `draining`, `ledger_unavailable`. So it looks while a killed instance's keys move, which takes
+///   3 s as a rule and 5 s at worst, and while an instance restarts. A call goes on through these until
+///   `total_max`; with the defaults it outlives a failover several times over.
+/// - *Too much, or not now*: `overloaded`, `window_full`, a proxy's 429, and codes of newer daemons. A call ends
+///   with the `attempts_max`th of these, or at `total_max`.
+///
+/// Requests go out in rounds: to the owner of the signer, then to the URLs that were given as long as
+/// another may do better, and once to the owner that one of them names. Between rounds there is a pause. So a
+/// call costs at most two requests more than there are URLs, for each pause.
+///
+/// How an instance is ([`crate::Client::health`], [`crate::Client::ready`]) is not waited for: there every
+/// failure counts towards `attempts_max`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// Times that a request is sent at most, the first included; 1 never repeats.
+    /// With which failure a call ends that is not of the kind that passes while keys move; 1 never repeats,
+    /// whatever the failure.
     pub attempts_max: u32,
-    /// Longest time for one call with all its attempts and pauses.
+    /// Longest time for one call with all its attempts and pauses. A call ends before it when what remains is
+    /// shorter than the next pause.
     pub total_max: Duration,
-    /// Longest time for one attempt, connecting included.
+    /// Longest time for one attempt, connecting included. An attempt that waits for an instance which is no
+    /// longer in the cluster is given up sooner.
     pub attempt_max: Duration,
-    /// The pause before the second attempt, before jitter; it doubles with each further one.
+    /// The first pause, before jitter; it doubles with each further one. None is shorter than 100 ms.
     pub pause_initial: Duration,
     /// Longest pause, unless the daemon asks for a longer one.
     pub pause_max: Duration,
@@ -23,22 +45,23 @@ impl Default for Retry {
             attempts_max: 8,
             total_max: Duration::from_secs(30),
             attempt_max: Duration::from_secs(15),
-            pause_initial: Duration::from_millis(50),
-            pause_max: Duration::from_secs(2),
+            pause_initial: Duration::from_millis(200),
+            pause_max: Duration::from_secs(1),
         }
     }
 }
 
 impl Retry {
-    /// The pause after attempt number `attempt` (from 1). `hint` is what the daemon asked for, and is
-    /// never undercut; `dice`, 0.0 to 1.0, spreads callers that were refused together.
-    pub(crate) fn pause(&self, attempt: u32, hint: Option<Duration>, dice: f64) -> Duration {
-        let doublings = attempt.saturating_sub(1).min(20);
+    /// Pause number `number` (from 1) of a call. `hint` is what the daemon asked for, and is never undercut;
+    /// `dice`, 0.0 to 1.0, spreads callers that were refused together.
+    pub(crate) fn pause(&self, number: u32, hint: Option<Duration>, dice: f64) -> Duration {
+        let doublings = number.saturating_sub(1).min(20);
         let backoff = self.pause_initial.saturating_mul(1 << doublings).min(self.pause_max);
-        match hint {
+        let pause = match hint {
             Some(hint) => hint + backoff.mul_f64(0.5 * dice),
             None => backoff.mul_f64(0.5 + 0.5 * dice),
-        }
+        };
+        pause.max(PAUSE_MIN)
     }
 }
 
@@ -49,18 +72,26 @@ mod tests {
     #[test]
     fn pauses_double_up_to_their_limit_and_are_spread_over_half_of_it() {
         let retry = Retry::default();
-        let ms = |attempt, dice| retry.pause(attempt, None, dice).as_millis();
-        assert_eq!((ms(1, 0.0), ms(1, 1.0)), (25, 50));
-        assert_eq!((ms(2, 1.0), ms(3, 1.0), ms(4, 1.0)), (100, 200, 400));
-        assert_eq!((ms(7, 1.0), ms(u32::MAX, 1.0)), (2_000, 2_000));
+        let ms = |number, dice| retry.pause(number, None, dice).as_millis();
+        assert_eq!((ms(1, 0.0), ms(1, 1.0)), (100, 200));
+        assert_eq!((ms(2, 1.0), ms(3, 1.0), ms(4, 1.0)), (400, 800, 1_000));
+        assert_eq!((ms(7, 1.0), ms(u32::MAX, 1.0)), (1_000, 1_000));
+    }
+
+    #[test]
+    fn no_setting_and_no_hint_makes_a_call_hammer() {
+        let eager = Retry { pause_initial: Duration::ZERO, pause_max: Duration::ZERO, ..Retry::default() };
+        for hint in [None, Some(Duration::ZERO), Some(Duration::from_millis(1))] {
+            assert_eq!(eager.pause(1, hint, 0.0), PAUSE_MIN);
+        }
     }
 
     #[test]
     fn what_the_daemon_asks_for_is_never_undercut() {
         let retry = Retry::default();
-        for attempt in [1, 2, 30] {
+        for number in [1, 2, 30] {
             for dice in [0.0, 0.5, 1.0] {
-                assert!(retry.pause(attempt, Some(Duration::from_secs(3)), dice) >= Duration::from_secs(3));
+                assert!(retry.pause(number, Some(Duration::from_secs(3)), dice) >= Duration::from_secs(3));
             }
         }
     }

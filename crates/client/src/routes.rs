@@ -1,9 +1,10 @@
 //! Which instance to ask about a signer: the ring as one of the instances showed it, so that a request goes
 //! straight to the owner. A guess that saves a hop: where it is wrong, the instance asked knows better.
 //!
-//! The ring is looked at anew, in the background, when an answer names another version than the one known.
+//! The ring is looked at anew, in the background, when an answer names another version than the one known, and
+//! while an instance keeps a request waiting.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,14 +12,14 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use placement::Ring;
 use reqwest::Url;
+use reqwest::header::HeaderValue;
 use wire::cluster::{Cluster, Mode};
 
+use crate::avoided::Avoided;
 use crate::transport::base;
 
 /// Between two looks at the ring, at least.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// For so long an instance that could not be asked is not gone to straight.
-const AVOIDED_FOR: Duration = Duration::from_secs(2);
 
 /// What a client knows of the cluster. Cheap to clone; clones share it.
 #[derive(Clone, Debug, Default)]
@@ -31,25 +32,38 @@ struct Inner {
     known: ArcSwapOption<Known>,
     looking: AtomicBool,
     looked: Mutex<Option<Instant>>,
-    avoided: Mutex<HashMap<Url, Instant>>,
+    avoided: Mutex<Avoided>,
 }
 
 #[derive(Debug)]
 struct Known {
-    version: u64,
+    /// What the instance that showed it calls it, ring and mode and all. It says nothing but whether two are
+    /// the same.
+    version: HeaderValue,
+    /// It was shown no sooner than this.
+    since: Instant,
     mode: Mode,
     only: Option<Vec<String>>,
     ring: Ring,
+    /// Of those on the ring, by their ids.
     urls: HashMap<String, Url>,
+    /// Of all that live.
+    alive: HashSet<Url>,
 }
 
 impl Known {
-    fn of(cluster: Cluster) -> Self {
-        let on_ring = cluster.instances.into_iter().filter(|instance| instance.on_ring);
-        let urls: HashMap<_, _> =
-            on_ring.filter_map(|instance| Some((instance.instance_id, base(&instance.url).ok()?))).collect();
+    fn of(cluster: Cluster, version: Option<HeaderValue>, since: Instant) -> Self {
+        let version = version.unwrap_or_else(|| cluster.ring_version.into());
+        let (mut urls, mut alive) = (HashMap::new(), HashSet::new());
+        for instance in cluster.instances {
+            let Ok(url) = base(&instance.url) else { continue };
+            alive.insert(url.clone());
+            if instance.on_ring {
+                urls.insert(instance.instance_id, url);
+            }
+        }
         let ring = Ring::new(urls.keys().cloned());
-        Self { version: cluster.ring_version, mode: cluster.mode, only: cluster.only, ring, urls }
+        Self { version, since, mode: cluster.mode, only: cluster.only, ring, urls, alive }
     }
 
     /// Whether a signer has an owner that keeps it.
@@ -60,56 +74,86 @@ impl Known {
 }
 
 impl Routes {
-    /// Where the owner of a signer is reached, as far as is known.
+    /// Where the owner of a signer is reached, as far as is known, and unless that address is avoided. Whoever
+    /// asks goes there: see [`Avoided::may_try`].
     pub(crate) fn owner(&self, signer: &str) -> Option<Url> {
         let known = self.inner.known.load();
         let known = known.as_ref()?;
         let resource = format!("signer:{signer}");
         let url = known.urls.get(known.ring.owner(&resource).filter(|_| known.is_kept(&resource))?)?;
-        let avoided = self.avoided();
-        (avoided.is_empty() || avoided.get(url).is_none_or(|until| Instant::now() >= *until))
-            .then(|| url.clone())
+        self.avoided().may_try(url, Instant::now()).then(|| url.clone())
     }
 
-    /// This instance could not be asked.
+    /// The instance at this address could not be asked.
     pub(crate) fn avoid(&self, url: &Url) {
-        let mut avoided = self.avoided();
-        let now = Instant::now();
-        avoided.retain(|_, until| now < *until);
-        avoided.insert(url.clone(), now + AVOIDED_FOR);
+        self.avoided().failed(url, Instant::now());
+    }
+
+    /// The instance at this address answered.
+    pub(crate) fn reached(&self, url: &Url) {
+        self.avoided().answered(url);
+    }
+
+    /// Whether an instance advertised this address when the ring was last looked at.
+    pub(crate) fn lives_at(&self, url: &Url) -> bool {
+        self.inner.known.load().as_ref().is_some_and(|known| known.alive.contains(url))
+    }
+
+    /// Whether the ring was looked at after `since`, and no instance advertised this address any more.
+    pub(crate) fn is_gone(&self, url: &Url, since: Instant) -> bool {
+        let known = self.inner.known.load();
+        known.as_ref().is_some_and(|known| known.since > since && !known.alive.contains(url))
+    }
+
+    /// The addresses of all instances that lived when the ring was last looked at.
+    pub(crate) fn alive(&self) -> Vec<Url> {
+        self.inner.known.load().as_ref().map_or_else(Vec::new, |known| known.alive.iter().cloned().collect())
     }
 
     /// Whether it is time to look at the ring again: an answer named another version. Whoever is told so
     /// looks, and says so with [`Looking`].
-    pub(crate) fn is_outdated(&self, version: u64) -> Option<Looking> {
-        if self.inner.known.load().as_ref().is_some_and(|known| known.version == version) {
+    pub(crate) fn is_outdated(&self, version: &HeaderValue) -> Option<Looking> {
+        if self.inner.known.load().as_ref().is_some_and(|known| known.version == *version) {
             return None;
         }
-        let mut looked = self.inner.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        if looked.is_some_and(|at| at.elapsed() < LOOK_EVERY)
-            || self.inner.looking.swap(true, Ordering::AcqRel)
-        {
-            return None;
-        }
-        *looked = Some(Instant::now());
-        Some(Looking { inner: Arc::clone(&self.inner) })
+        self.look(LOOK_EVERY)
     }
 
-    fn avoided(&self) -> std::sync::MutexGuard<'_, HashMap<Url, Instant>> {
+    /// The right to look at the ring, if nobody does or did so within `every`.
+    pub(crate) fn look(&self, every: Duration) -> Option<Looking> {
+        let mut looked = self.inner.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        if looked.is_some_and(|at| at.elapsed() < every) || self.inner.looking.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let since = Instant::now();
+        *looked = Some(since);
+        Some(Looking { inner: Arc::clone(&self.inner), since })
+    }
+
+    fn avoided(&self) -> std::sync::MutexGuard<'_, Avoided> {
+        self.inner.avoided()
+    }
+}
+
+impl Inner {
+    fn avoided(&self) -> std::sync::MutexGuard<'_, Avoided> {
         // Nothing under it panics half-way through a change.
-        self.inner.avoided.lock().unwrap_or_else(PoisonError::into_inner)
+        self.avoided.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The right to look at the ring; one has it at a time.
 pub(crate) struct Looking {
     inner: Arc<Inner>,
+    since: Instant,
 }
 
 impl Looking {
-    /// It was found to be this.
-    pub(crate) fn found(self, cluster: Cluster) {
-        self.inner.known.store(Some(Arc::new(Known::of(cluster))));
+    /// It was found to be this, and called by this version.
+    pub(crate) fn found(self, cluster: Cluster, version: Option<HeaderValue>) {
+        let known = Known::of(cluster, version, self.since);
+        self.inner.avoided().keep(|url| known.alive.contains(url));
+        self.inner.known.store(Some(Arc::new(known)));
     }
 }
 
@@ -148,7 +192,7 @@ mod tests {
 
     fn routes(cluster: Cluster) -> Routes {
         let routes = Routes::default();
-        routes.is_outdated(cluster.ring_version).unwrap().found(cluster);
+        routes.look(Duration::ZERO).unwrap().found(cluster, None);
         routes
     }
 
@@ -162,7 +206,8 @@ mod tests {
             assert_eq!(url.as_str(), format!("http://{owner}:7070/"));
             routes.avoid(&url);
             assert_eq!(routes.owner(signer), None);
-            routes.avoided().clear();
+            routes.reached(&url);
+            assert_eq!(routes.owner(signer), Some(url));
         }
     }
 
@@ -178,16 +223,37 @@ mod tests {
 
     #[test]
     fn another_version_is_looked_at_once_at_a_time() {
+        let version = |text| HeaderValue::from_static(text);
+        let routes = Routes::default();
+        let time_passes = |routes: &Routes| *routes.inner.looked.lock().unwrap() = None;
         let shown = cluster(&["a", "b"], Mode::WorkerQueue, None);
-        let version = shown.ring_version;
-        let routes = routes(shown);
-        assert!(routes.is_outdated(version).is_none());
-        assert!(routes.is_outdated(version + 1).is_none(), "not again so soon");
-        *routes.inner.looked.lock().unwrap() = None;
-        let looking = routes.is_outdated(version + 1).unwrap();
-        *routes.inner.looked.lock().unwrap() = None;
-        assert!(routes.is_outdated(version + 1).is_none(), "somebody looks");
-        drop(looking);
-        assert!(routes.is_outdated(version + 1).is_some(), "who gave up lets others look");
+        routes.look(Duration::ZERO).unwrap().found(shown.clone(), Some(version("7-1")));
+        time_passes(&routes);
+        assert!(routes.is_outdated(&version("7-1")).is_none());
+        let looking = routes.is_outdated(&version("7-2")).expect("the mode may have changed, the ring not");
+        time_passes(&routes);
+        assert!(routes.is_outdated(&version("7-2")).is_none(), "somebody looks");
+        looking.found(Cluster { mode: Mode::Basic, ..shown }, Some(version("7-2")));
+        assert!(routes.owner("x").is_none());
+        time_passes(&routes);
+        assert!(routes.is_outdated(&version("7-2")).is_none(), "it is what was shown");
+        drop(routes.is_outdated(&version("7-3")).unwrap());
+        assert!(routes.is_outdated(&version("7-3")).is_none(), "not again so soon");
+        time_passes(&routes);
+        assert!(routes.is_outdated(&version("7-3")).is_some(), "who gave up lets others look");
+    }
+
+    #[test]
+    fn an_instance_is_gone_when_a_later_look_does_not_show_it() {
+        let routes = routes(cluster(&["a", "newcomer"], Mode::WorkerQueue, None));
+        let [a, newcomer] = ["http://a:7070", "http://newcomer:7070"].map(|url| base(url).unwrap());
+        assert!(routes.lives_at(&a) && routes.lives_at(&newcomer));
+        let sent_at = Instant::now();
+        let stranger = base("http://stranger").unwrap();
+        assert!(!routes.is_gone(&stranger, sent_at), "that look was earlier");
+        let shown = cluster(&["b", "newcomer"], Mode::WorkerQueue, None);
+        routes.look(Duration::ZERO).unwrap().found(shown, None);
+        assert!(routes.is_gone(&a, sent_at) && routes.is_gone(&stranger, sent_at));
+        assert!(!routes.is_gone(&newcomer, sent_at), "it lives, on the ring or not");
     }
 }

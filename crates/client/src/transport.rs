@@ -1,7 +1,10 @@
-//! One call: build the request, send it, read the answer, and try again within bounds.
+//! One request to one instance: build it, send it, read the answer. Trying again is in [`rounds`].
 //!
 //! What must never live here: knowledge of a particular route. Every call that passes through here is
 //! harmless to repeat; a new one that is not must not use [`Client::call`].
+
+mod failure;
+mod rounds;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,11 +14,12 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Method, Response, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use wire::{Code, Problem};
+use wire::Problem;
 
 use crate::error::root_cause;
-use crate::routes::Routes;
+use crate::routes::{Looking, Routes};
 use crate::{Error, Result, Retry, tls};
+use failure::Failure;
 
 /// Largest answer that is read, in bytes. A page of 1,000 items stays far below it.
 pub(crate) const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -23,6 +27,10 @@ pub(crate) const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest `Retry-After` that is believed, in seconds.
 const RETRY_AFTER_S_MAX: u64 = 3_600;
+/// How long a look at the ring may take.
+const LOOK_MAX: Duration = Duration::from_secs(1);
+/// After so long without an answer of an instance it is looked up whether that instance still lives.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// A client of one Fencepost, which may be many instances. Cheap to clone; clones share connections.
 #[derive(Clone, Debug)]
@@ -34,6 +42,8 @@ pub struct Client {
     /// Where signers are, as far as is known; `None` where that is not asked.
     routes: Option<Routes>,
     retry: Retry,
+    /// [`LOOK_AFTER`].
+    look_after: Duration,
 }
 
 /// What is to be sent.
@@ -46,12 +56,27 @@ pub(crate) struct Call<'a, B> {
     pub(crate) idempotency_key: Option<&'a str>,
     /// The signer whose owner is to do it.
     pub(crate) signer: Option<&'a str>,
+    /// Whether it asks how the instance itself is: that nobody is there answers it.
+    pub(crate) probe: bool,
 }
 
 impl<'a> Call<'a, ()> {
     /// A read.
     pub(crate) fn get(path: &'a [&'a str], query: &'a [(&'static str, String)]) -> Self {
-        Self { method: Method::GET, path, query, body: None, idempotency_key: None, signer: None }
+        Self {
+            method: Method::GET,
+            path,
+            query,
+            body: None,
+            idempotency_key: None,
+            signer: None,
+            probe: false,
+        }
+    }
+
+    /// A question about the instance itself.
+    pub(crate) fn probe(path: &'a [&'a str]) -> Self {
+        Self { probe: true, ..Self::get(path, &[]) }
     }
 }
 
@@ -59,7 +84,7 @@ impl<'a, B> Call<'a, B> {
     /// A write about a signer.
     pub(crate) fn about(signer: &'a str, method: Method, path: &'a [&'a str], body: &'a B) -> Self {
         let signer = Some(signer);
-        Self { method, path, query: &[], body: Some(body), idempotency_key: None, signer }
+        Self { method, path, query: &[], body: Some(body), idempotency_key: None, signer, probe: false }
     }
 }
 
@@ -67,6 +92,13 @@ impl<'a, B> Call<'a, B> {
 pub(crate) struct Answer<T> {
     pub(crate) body: T,
     pub(crate) sent_at: Instant,
+}
+
+/// One instance's answer.
+struct Reply<T> {
+    body: T,
+    /// By what the instance names what its `/v1/cluster` shows now.
+    ring: Option<HeaderValue>,
 }
 
 impl Client {
@@ -106,6 +138,7 @@ impl Client {
             current: Arc::new(AtomicUsize::new(0)),
             routes: Some(Routes::default()),
             retry: Retry::default(),
+            look_after: LOOK_AFTER,
         })
     }
 
@@ -118,67 +151,11 @@ impl Client {
 
     /// The same client asking its own URLs only. Usually it learns from the daemon where the instances are,
     /// and asks the owner of a signer straight; where clients cannot reach the instances at the addresses that
-    /// these advertise, that costs an attempt each time.
+    /// these advertise, that costs an attempt now and then.
     #[must_use]
     pub fn without_ring(mut self) -> Self {
         self.routes = None;
         self
-    }
-
-    /// Sends until there is an answer, a refusal for good, or no time or attempt left.
-    pub(crate) async fn call<B: Serialize, T: DeserializeOwned>(
-        &self,
-        call: &Call<'_, B>,
-    ) -> Result<Answer<T>> {
-        let started = Instant::now();
-        // One id for all attempts, so that they can be found together in the logs.
-        let request_id = uuid::Uuid::new_v4().to_string();
-        let mut attempt = 0;
-        let mut unreachable_in_a_row = 0;
-        loop {
-            attempt += 1;
-            let left = self.retry.total_max.saturating_sub(started.elapsed());
-            let at = self.current.load(Ordering::Relaxed);
-            let sent_at = Instant::now();
-            let limit = left.min(self.retry.attempt_max);
-            let straight = self.owner(call.signer);
-            let asked = straight.as_ref().unwrap_or(&self.bases[at]);
-            let mut failure = match self.attempt(asked, call, &request_id, limit).await {
-                Ok(body) => return Ok(Answer { body, sent_at }),
-                Err(failure) => failure,
-            };
-            // Whoever says that it is not the owner names the one who is: that one is asked once.
-            if let Some(owner) = failure.owner.take().filter(|owner| self.may_ask(owner)) {
-                let sent_at = Instant::now();
-                failure = match self.attempt(&owner, call, &request_id, limit).await {
-                    Ok(body) => return Ok(Answer { body, sent_at }),
-                    Err(failure) => failure,
-                };
-            }
-            if !failure.error.is_retryable() || attempt >= self.retry.attempts_max {
-                return Err(failure.error);
-            }
-            if let (Some(routes), Some(url), true) = (&self.routes, &straight, failure.elsewhere) {
-                // Back to the URLs that were given; whoever is there knows better.
-                routes.avoid(url);
-                if started.elapsed() < self.retry.total_max {
-                    continue;
-                }
-            }
-            let moved = failure.elsewhere && self.rotate(at);
-            unreachable_in_a_row = if failure.elsewhere { unreachable_in_a_row + 1 } else { 0 };
-            // Another instance that was not asked yet is asked at once; a pause helps only those that were.
-            if moved && unreachable_in_a_row < self.bases.len() {
-                continue;
-            }
-            let pause = self.retry.pause(attempt, failure.hint, rand::random());
-            // An attempt that there is no time for would only turn a refusal that says why into silence.
-            let another = pause + sent_at.elapsed();
-            if started.elapsed() + another >= self.retry.total_max {
-                return Err(failure.error);
-            }
-            tokio::time::sleep(pause).await;
-        }
     }
 
     /// Where to ask about a signer, if that is known.
@@ -187,19 +164,22 @@ impl Client {
     }
 
     /// Looks at the ring in the background, if an answer says that it has changed.
-    fn note_ring(&self, base: &Url, response: &Response) {
-        let version =
-            response.headers().get(wire::RING_VERSION).and_then(|value| value.to_str().ok()?.parse().ok());
-        let looking =
-            self.routes.as_ref().zip(version).and_then(|(routes, version)| routes.is_outdated(version));
-        let Some(looking) = looking else { return };
-        let (client, base) = (self.clone(), base.clone());
+    fn note_ring(&self, base: &Url, version: &HeaderValue) {
+        let looking = self.routes.as_ref().and_then(|routes| routes.is_outdated(version));
+        if let Some(looking) = looking {
+            self.look(base.clone(), looking);
+        }
+    }
+
+    /// Looks at the ring in the background, as this instance shows it.
+    fn look(&self, base: Url, looking: Looking) {
+        let client = self.clone();
         tokio::spawn(async move {
             let id = uuid::Uuid::new_v4().to_string();
             let call = Call::get(&["v1", "cluster"], &[]);
-            // Whoever fails to look leaves it to the next answer.
-            if let Ok(cluster) = client.attempt(&base, &call, &id, client.retry.attempt_max).await {
-                looking.found(cluster);
+            // Whoever fails to look leaves it to the next one.
+            if let Ok(reply) = client.attempt(&base, &call, &id, LOOK_MAX).await {
+                looking.found(reply.body, reply.ring);
             }
         });
     }
@@ -230,7 +210,7 @@ impl Client {
         call: &Call<'_, B>,
         request_id: &str,
         timeout: Duration,
-    ) -> std::result::Result<T, Failure> {
+    ) -> std::result::Result<Reply<T>, Failure> {
         let mut request = self
             .http
             .request(call.method.clone(), target(base, call.path)?)
@@ -249,8 +229,9 @@ impl Client {
             request.send().await.map_err(|error| Failure::unanswered(of_sending(base, error)))?;
         let status = response.status();
         let hint = retry_after(&response);
-        if call.signer.is_some() {
-            self.note_ring(base, &response);
+        let ring = response.headers().get(wire::RING_VERSION).cloned();
+        if let (Some(version), Some(_)) = (&ring, call.signer) {
+            self.note_ring(base, version);
         }
         let body = read(&mut response).await.map_err(|error| Failure::unanswered(of_reading(base, error)))?;
         let Some(body) = body else {
@@ -259,6 +240,7 @@ impl Client {
         };
         if status.is_success() {
             return serde_json::from_slice(&body)
+                .map(|body| Reply { body, ring })
                 .map_err(|error| Failure::unexpected(base, status.as_u16(), error.to_string(), hint));
         }
         match serde_json::from_slice::<Problem>(&body) {
@@ -268,53 +250,6 @@ impl Client {
                 Err(Failure::unexpected(base, status.as_u16(), reason, hint))
             }
         }
-    }
-}
-
-/// An attempt that failed, and what it says about the next one.
-struct Failure {
-    error: Error,
-    /// After how long to try again at the earliest.
-    hint: Option<Duration>,
-    /// Whether another instance may do better now.
-    elsewhere: bool,
-    /// The owner of the key, where the instance asked is not.
-    owner: Option<Url>,
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self { error, hint: None, elsewhere: false, owner: None }
-    }
-}
-
-impl Failure {
-    /// No answer came. Another instance may be there.
-    const fn unanswered(error: Error) -> Self {
-        Self { error, hint: None, elsewhere: true, owner: None }
-    }
-
-    fn unexpected(base: &Url, status: u16, reason: String, hint: Option<Duration>) -> Self {
-        let error = Error::Unexpected { url: shown(base), status, reason };
-        Self { error, hint, elsewhere: status >= 500, owner: None }
-    }
-
-    fn refused(problem: Problem, header: Option<Duration>) -> Self {
-        // Of the two the body is the finer one: the header counts in whole seconds.
-        let hint = problem.retry_after_ms.map(Duration::from_millis).or(header);
-        let hint = hint.map(|hint| hint.min(Duration::from_secs(RETRY_AFTER_S_MAX)));
-        let elsewhere = match problem.known_code() {
-            Some(
-                Code::Draining | Code::LedgerUnavailable | Code::Fenced | Code::Overloaded | Code::NotOwner,
-            ) => true,
-            // The lease is let go within moments, and its holder serves no sooner than anybody.
-            Some(_) | None => false,
-        };
-        let owner = match problem.known_code() {
-            Some(Code::NotOwner) => problem.owner_url.as_deref().and_then(|url| base(url).ok()),
-            _ => None,
-        };
-        Self { error: Error::Refused(Box::new(problem)), hint, elsewhere, owner }
     }
 }
 

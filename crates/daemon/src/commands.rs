@@ -8,18 +8,22 @@ pub mod migrate;
 pub mod nonce;
 mod shown;
 
+use std::time::Duration;
+
 use client::{Client, Retry};
 
 use crate::cli::Remote;
 use crate::exit::{Exit, Failure};
 
-/// How long a command tries at most. A person waits for it.
-const TOTAL_S_MAX: u64 = 12;
+/// How long a command tries at most. A person waits for it; a killed instance's keys are served again sooner.
+const TOTAL: Duration = Duration::from_secs(12);
+/// How long it takes at worst until a killed instance's keys are served by another.
+const FAILOVER_MAX: Duration = Duration::from_secs(5);
+const _: () = assert!(TOTAL.as_secs() >= 2 * FAILOVER_MAX.as_secs(), "a command outlives a failover");
 
 /// The client that a command speaks through.
 fn connect(remote: &Remote) -> Result<Client, Failure> {
-    let retry =
-        Retry { attempts_max: 5, total_max: std::time::Duration::from_secs(TOTAL_S_MAX), ..Retry::default() };
+    let retry = Retry { attempts_max: 5, total_max: TOTAL, ..Retry::default() };
     let token = remote.token.as_deref().filter(|token| !token.is_empty());
     Ok(Client::new(remote.url.iter().map(String::as_str), token)?.with_retry(retry))
 }

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use wire::Code;
 use wire::nonces::GrantRequest;
 
 use super::*;
@@ -14,6 +15,10 @@ enum Act {
     Answer(u16, &'static str, String),
     /// Reads the request and hangs up.
     HangUp,
+    /// Reads the request and never answers.
+    Hold,
+    /// Answers so much later.
+    Late(Duration, Box<Act>),
 }
 
 /// A server that plays its script and then hangs up on everybody.
@@ -29,11 +34,21 @@ impl StandIn {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let record = Arc::clone(&heard);
         tokio::spawn(async move {
+            let mut held = Vec::new();
             for act in script.into_iter().map(Some).chain(std::iter::repeat_with(|| None)) {
                 let (mut socket, _) = listener.accept().await.unwrap();
                 let request = hear(&mut socket).await;
                 record.lock().unwrap().push(request);
-                if let Some(Act::Answer(status, header, body)) = act {
+                let act = match act {
+                    Some(Act::Late(by, act)) => {
+                        tokio::time::sleep(by).await;
+                        Some(*act)
+                    }
+                    act => act,
+                };
+                if matches!(act, Some(Act::Hold)) {
+                    held.push(socket);
+                } else if let Some(Act::Answer(status, header, body)) = act {
                     let head = format!(
                         "HTTP/1.1 {status} x\r\n{header}connection: close\r\ncontent-length: {}\r\n\r\n",
                         body.len()
@@ -43,6 +58,12 @@ impl StandIn {
             }
         });
         Self { url, heard }
+    }
+
+    /// Nobody: an address that was there once.
+    async fn dead() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self { url: format!("http://{}", listener.local_addr().unwrap()), heard: Arc::default() }
     }
 
     fn heard(&self) -> Vec<String> {
@@ -93,6 +114,20 @@ fn client(servers: &[&StandIn]) -> Client {
         ..Retry::default()
     };
     Client::new(servers.iter().map(|server| &server.url), Some("t-1")).unwrap().with_retry(retry)
+}
+
+fn bounded(servers: &[&StandIn], attempts_max: u32, total_max: Duration) -> Client {
+    let client = client(servers);
+    let retry = Retry { attempts_max, total_max, ..client.retry.clone() };
+    client.with_retry(retry)
+}
+
+/// A refusal that names the instance which has the key.
+fn owned_by(owner: &str, retry_after_ms: u64) -> Act {
+    let mut problem = Problem::new(Code::NotOwner, "because");
+    problem.retry_after_ms = Some(retry_after_ms);
+    problem.owner_url = Some(owner.to_owned());
+    Act::Answer(409, "", serde_json::to_string(&problem).unwrap())
 }
 
 async fn grant(client: &Client) -> Result<u64> {
@@ -165,10 +200,7 @@ async fn the_pause_that_the_daemon_asks_for_is_kept() {
 
 #[tokio::test]
 async fn a_dead_or_draining_instance_is_left_for_the_next_one() {
-    let dead = {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        StandIn { url: format!("http://{}", listener.local_addr().unwrap()), heard: Arc::default() }
-    };
+    let dead = StandIn::dead().await;
     let draining = StandIn::playing(vec![refused(Code::Draining, Some(60_000))]).await;
     let well = StandIn::playing(vec![granted(), granted()]).await;
     let client = client(&[&dead, &draining, &well]);
@@ -179,11 +211,10 @@ async fn a_dead_or_draining_instance_is_left_for_the_next_one() {
 
 #[tokio::test]
 async fn nobody_listening_is_told_with_the_address() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    drop(listener);
-    let nobody = StandIn { url: url.clone(), heard: Arc::default() };
-    let error = grant(&client(&[&nobody])).await.unwrap_err();
+    let nobody = StandIn::dead().await;
+    let url = nobody.url.clone();
+    let client = bounded(&[&nobody], 5, Duration::from_millis(300));
+    let error = grant(&client).await.unwrap_err();
     assert!(matches!(&error, Error::Unreachable { url: told, .. } if *told == url), "{error:?}");
     assert!(error.to_string().to_lowercase().contains("connection refused"), "{error}");
 }
@@ -233,36 +264,49 @@ fn https_is_set_up_without_a_provider_being_chosen_elsewhere() {
     assert!(tls::settings(false).is_ok());
 }
 
-/// The ring of one other instance, and the header by which an answer tells of it.
-fn ring_of(other: &StandIn) -> (u64, Act) {
-    let version = placement::Ring::new(["other-1"]).version();
-    let cluster = serde_json::json!({
-        "instance": "entry-1", "mode": "worker-queue", "ring_version": version,
-        "instances": [{
-            "instance_id": "other-1", "url": other.url, "started_at": "", "hostname": "", "pid": 1,
+/// The version that [`ring_of`] is shown under, as a header line.
+const FIRST: &str = "x-fencepost-ring: 7.1\r\n";
+/// Another one.
+const SECOND: &str = "x-fencepost-ring: 7.2\r\n";
+
+/// What `/v1/cluster` shows when these are all that live.
+fn shown_as(header: &'static str, mode: &str, living: &[&str]) -> Act {
+    let instances = living.iter().enumerate().map(|(number, url)| {
+        serde_json::json!({
+            "instance_id": format!("i-{number}"), "url": url, "started_at": "", "hostname": "", "pid": 1,
             "version": "", "resources": 0, "on_ring": true,
-        }],
+        })
     });
-    (version, Act::Answer(200, "", cluster.to_string()))
+    let cluster = serde_json::json!({
+        "instance": "entry-1", "mode": mode, "ring_version": 7, "instances": instances.collect::<Vec<_>>(),
+    });
+    Act::Answer(200, header, cluster.to_string())
 }
 
-fn granted_on(version: u64) -> Act {
+/// The ring of one other instance.
+fn ring_of(other: &StandIn) -> Act {
+    shown_as(FIRST, "worker-queue", &[&other.url])
+}
+
+fn granted_on(header: &'static str) -> Act {
     let Act::Answer(status, _, body) = granted() else { unreachable!() };
-    let header = format!("{}: {version}\r\n", wire::RING_VERSION);
-    Act::Answer(status, header.leak(), body)
+    Act::Answer(status, header, body)
+}
+
+/// The ring is looked at in the background.
+async fn until(fact: impl Fn() -> bool) {
+    while !fact() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 #[tokio::test]
 async fn a_signers_owner_is_asked_straight_once_the_ring_is_known_and_left_where_it_fails() {
     let other = StandIn::playing(vec![granted(), Act::HangUp]).await;
-    let (version, cluster) = ring_of(&other);
-    let entry = StandIn::playing(vec![granted_on(version), cluster, granted()]).await;
+    let entry = StandIn::playing(vec![granted_on(FIRST), ring_of(&other), granted()]).await;
     let client = client(&[&entry]);
     grant(&client).await.unwrap();
-    // The ring is looked at in the background.
-    while client.owner(Some("x")).is_none() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until(|| client.owner(Some("x")).is_some()).await;
     assert!(entry.heard()[1].starts_with("GET /v1/cluster "));
     grant(&client).await.unwrap();
     assert_eq!((entry.heard().len(), other.heard().len()), (2, 1), "it went straight to the owner");
@@ -273,10 +317,159 @@ async fn a_signers_owner_is_asked_straight_once_the_ring_is_known_and_left_where
 #[tokio::test]
 async fn a_client_without_the_ring_asks_its_own_urls_only() {
     let other = StandIn::playing(vec![]).await;
-    let (version, cluster) = ring_of(&other);
-    let entry = StandIn::playing(vec![granted_on(version), granted(), cluster]).await;
+    let entry = StandIn::playing(vec![granted_on(FIRST), granted(), ring_of(&other)]).await;
     let client = client(&[&entry]).without_ring();
     grant(&client).await.unwrap();
     grant(&client).await.unwrap();
     assert_eq!((entry.heard().len(), other.heard().len()), (2, 0));
+}
+
+#[tokio::test]
+async fn a_killed_owners_key_is_waited_for_with_the_pauses_of_whoever_names_it() {
+    let dead = StandIn::dead().await;
+    let names_it = || owned_by(&dead.url, 120);
+    // Twice as often as attempts would be allowed, and then it has moved.
+    let script = vec![names_it(), names_it(), names_it(), names_it(), granted()];
+    let (entry, other) = (StandIn::playing(script).await, StandIn::playing(vec![]).await);
+    let client = bounded(&[&entry, &other], 2, Duration::from_secs(30));
+    let started = Instant::now();
+    assert_eq!(grant(&client).await.unwrap(), 7);
+    assert!(started.elapsed() >= Duration::from_millis(4 * 120), "{:?}", started.elapsed());
+    assert_eq!((entry.heard().len(), other.heard().len()), (5, 0), "nobody else was bothered");
+}
+
+#[tokio::test]
+async fn who_names_a_dead_owner_is_who_is_told_of() {
+    let dead = StandIn::dead().await;
+    let entry = StandIn::playing(vec![owned_by(&dead.url, 60_000)]).await;
+    let error = grant(&client(&[&entry])).await.unwrap_err();
+    assert_eq!(error.problem().and_then(Problem::known_code), Some(Code::NotOwner), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_dead_owner_that_was_asked_straight_is_not_asked_again_in_the_same_round() {
+    let owner = StandIn::playing(vec![]).await;
+    let names_it = owned_by(&owner.url, 100);
+    let script = vec![granted_on(FIRST), ring_of(&owner), names_it, granted()];
+    let entry = StandIn::playing(script).await;
+    let client = client(&[&entry]);
+    grant(&client).await.unwrap();
+    until(|| client.owner(Some("x")).is_some()).await;
+    grant(&client).await.unwrap();
+    assert_eq!((entry.heard().len(), owner.heard().len()), (4, 1));
+}
+
+#[tokio::test]
+async fn a_single_attempt_follows_nobody_and_repeats_nothing() {
+    let owner = StandIn::playing(vec![granted()]).await;
+    let entry = StandIn::playing(vec![owned_by(&owner.url, 1), granted()]).await;
+    assert!(grant(&bounded(&[&entry], 1, Duration::from_secs(30))).await.is_err());
+    assert_eq!((entry.heard().len(), owner.heard().len()), (1, 0));
+}
+
+#[tokio::test]
+async fn attempts_at_a_named_owner_count_too() {
+    let full = || refused(Code::WindowFull, Some(1));
+    let owner = StandIn::playing(vec![full(), full(), granted()]).await;
+    let names_it = || owned_by(&owner.url, 1);
+    let entry = StandIn::playing(vec![names_it(), names_it(), names_it()]).await;
+    let error = grant(&bounded(&[&entry], 2, Duration::from_secs(30))).await.unwrap_err();
+    assert_eq!(error.problem().and_then(Problem::known_code), Some(Code::WindowFull));
+    assert_eq!((entry.heard().len(), owner.heard().len()), (2, 2));
+}
+
+#[tokio::test]
+async fn a_named_owner_has_the_time_that_is_left_and_no_more() {
+    let owner = StandIn::playing(vec![Act::Hold]).await;
+    let late = Act::Late(Duration::from_millis(700), Box::new(owned_by(&owner.url, 1)));
+    let entry = StandIn::playing(vec![late]).await;
+    let started = Instant::now();
+    let error = grant(&bounded(&[&entry], 5, Duration::from_millis(800))).await.unwrap_err();
+    assert!(matches!(error, Error::Lost { .. }), "it may have been carried out: {error:?}");
+    assert_eq!(owner.heard().len(), 1);
+    assert!(started.elapsed() < Duration::from_millis(1_400), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn an_overload_is_waited_out_and_not_carried_around() {
+    let script = vec![refused(Code::Overloaded, Some(150)), granted()];
+    let (full, other) = (StandIn::playing(script).await, StandIn::playing(vec![granted()]).await);
+    let started = Instant::now();
+    assert_eq!(grant(&client(&[&full, &other])).await.unwrap(), 7);
+    assert!(started.elapsed() >= Duration::from_millis(150));
+    assert_eq!((full.heard().len(), other.heard().len()), (2, 0));
+}
+
+#[tokio::test]
+async fn a_request_that_a_paused_owner_keeps_is_repeated_once_it_has_left_the_cluster() {
+    let paused = StandIn::playing(vec![Act::Hold]).await;
+    let without_it = shown_as(SECOND, "worker-queue", &[]);
+    let script = vec![granted_on(FIRST), ring_of(&paused), ring_of(&paused), without_it, granted_on(SECOND)];
+    let entry = StandIn::playing(script).await;
+    let mut client = client(&[&entry]);
+    client.look_after = Duration::from_millis(20);
+    grant(&client).await.unwrap();
+    until(|| client.owner(Some("x")).is_some()).await;
+    let started = Instant::now();
+    grant(&client).await.unwrap();
+    assert!(started.elapsed() < client.retry.attempt_max / 2, "{:?}", started.elapsed());
+    let heard = entry.heard();
+    assert_eq!((heard.len(), paused.heard().len()), (5, 1));
+    assert!(heard[2].starts_with("GET /v1/cluster ") && heard[3].starts_with("GET /v1/cluster "));
+    let key = |request| header(request, "Idempotency-Key").expect("a key");
+    assert_eq!(key(&heard[4]), key(&paused.heard()[0]));
+}
+
+#[tokio::test]
+async fn a_slow_owner_that_lives_is_waited_for() {
+    let slow = Act::Late(Duration::from_millis(200), Box::new(granted()));
+    let owner = StandIn::playing(vec![slow]).await;
+    let script = [granted_on(FIRST)].into_iter().chain((0..50).map(|_| ring_of(&owner)));
+    let entry = StandIn::playing(script.collect()).await;
+    let mut client = client(&[&entry]);
+    client.look_after = Duration::from_millis(20);
+    grant(&client).await.unwrap();
+    until(|| client.owner(Some("x")).is_some()).await;
+    grant(&client).await.unwrap();
+    let heard = entry.heard();
+    assert!(heard.len() > 2 && heard[1..].iter().all(|request| request.starts_with("GET /v1/cluster ")));
+    assert_eq!(owner.heard().len(), 1);
+}
+
+#[tokio::test]
+async fn a_change_of_the_mode_alone_is_noticed() {
+    let owner = StandIn::playing(vec![granted_on(SECOND), shown_as(SECOND, "basic", &["http://h"])]).await;
+    let entry = StandIn::playing(vec![granted_on(FIRST), ring_of(&owner), granted_on(SECOND)]).await;
+    let client = client(&[&entry]);
+    grant(&client).await.unwrap();
+    until(|| client.owner(Some("x")).is_some()).await;
+    // A look is due again only after a while.
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    grant(&client).await.unwrap();
+    until(|| client.owner(Some("x")).is_none()).await;
+    grant(&client).await.unwrap();
+    assert_eq!((entry.heard().len(), owner.heard().len()), (3, 2));
+}
+
+#[tokio::test]
+async fn the_token_goes_to_no_address_of_another_scheme() {
+    let other = StandIn::playing(vec![]).await;
+    let secure = other.url.replace("http://", "https://");
+    let ring = shown_as(FIRST, "worker-queue", &[&secure]);
+    let script = vec![granted_on(FIRST), ring, owned_by(&secure, 1), granted_on(FIRST)];
+    let entry = StandIn::playing(script).await;
+    let client = client(&[&entry]);
+    grant(&client).await.unwrap();
+    until(|| client.routes.as_ref().is_some_and(|routes| routes.owner("x").is_some())).await;
+    assert_eq!(client.owner(Some("x")), None);
+    grant(&client).await.unwrap();
+    assert_eq!((entry.heard().len(), other.heard().len()), (4, 0));
+}
+
+#[tokio::test]
+async fn how_an_instance_is_is_not_waited_for() {
+    let server = StandIn::playing((0..5).map(|_| Act::HangUp).collect()).await;
+    let client = bounded(&[&server], 2, Duration::from_secs(30));
+    assert!(client.health().await.is_err());
+    assert_eq!(server.heard().len(), 2);
 }

@@ -1,0 +1,83 @@
+//! What an attempt that failed says about the next one.
+
+use std::time::Duration;
+
+use reqwest::Url;
+use wire::{Code, Problem};
+
+use super::{RETRY_AFTER_S_MAX, base, shown};
+use crate::Error;
+
+/// An attempt that failed, and what it says about the next one.
+pub(super) struct Failure {
+    pub(super) error: Error,
+    /// After how long to try again at the earliest.
+    pub(super) hint: Option<Duration>,
+    /// Whether another instance may do better now.
+    pub(super) elsewhere: bool,
+    /// The owner of the key, where the instance asked is not.
+    pub(super) owner: Option<Url>,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, hint: None, elsewhere: false, owner: None }
+    }
+}
+
+impl Failure {
+    /// No answer came. Another instance may be there.
+    pub(super) const fn unanswered(error: Error) -> Self {
+        Self { error, hint: None, elsewhere: true, owner: None }
+    }
+
+    pub(super) fn unexpected(base: &Url, status: u16, reason: String, hint: Option<Duration>) -> Self {
+        let error = Error::Unexpected { url: shown(base), status, reason };
+        Self { error, hint, elsewhere: status >= 500, owner: None }
+    }
+
+    pub(super) fn refused(problem: Problem, header: Option<Duration>) -> Self {
+        // Of the two the body is the finer one: the header counts in whole seconds.
+        let hint = problem.retry_after_ms.map(Duration::from_millis).or(header);
+        let hint = hint.map(|hint| hint.min(Duration::from_secs(RETRY_AFTER_S_MAX)));
+        let elsewhere = match problem.known_code() {
+            Some(Code::Draining | Code::LedgerUnavailable | Code::Fenced) => true,
+            // Whoever else is asked brings it to the same owner: asking around would only add to its load
+            // (`overloaded`), or ask before the key has moved (`not_owner`, `lease_held`).
+            Some(_) | None => false,
+        };
+        let owner = match problem.known_code() {
+            Some(Code::NotOwner) => problem.owner_url.as_deref().and_then(|url| base(url).ok()),
+            _ => None,
+        };
+        Self { error: Error::Refused(Box::new(problem)), hint, elsewhere, owner }
+    }
+
+    /// Whether it is of the kind that a failover, a restart or a change of hands shows for as long as it
+    /// lasts: nobody there, nobody serving the key yet, the ledger not within reach.
+    pub(super) fn is_moving(&self) -> bool {
+        match &self.error {
+            Error::Unreachable { .. } | Error::Lost { .. } => true,
+            // A proxy without anybody behind it.
+            Error::Unexpected { status, .. } => matches!(status, 502..=504),
+            Error::Refused(problem) => match problem.known_code() {
+                Some(
+                    Code::NotOwner
+                    | Code::LeaseHeld
+                    | Code::LedgerUnavailable
+                    | Code::Draining
+                    | Code::Fenced,
+                ) => true,
+                Some(_) | None => false,
+            },
+            Error::Unusable(_) => false,
+        }
+    }
+
+    /// What remains of this failure and the `next` one, of another instance asked right after. Who could not
+    /// be reached tells less than who answered, or may have carried it out.
+    pub(super) fn then(self, next: Self) -> Self {
+        let unreachable = |failure: &Self| matches!(failure.error, Error::Unreachable { .. });
+        if unreachable(&next) && !unreachable(&self) { Self { hint: next.hint, ..self } } else { next }
+    }
+}

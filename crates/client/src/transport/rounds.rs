@@ -1,0 +1,223 @@
+//! One call with all its attempts. They come in rounds: those of one round follow each other at once, each to
+//! another instance; between rounds there is a pause.
+
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use reqwest::Url;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::failure::Failure;
+use super::{Answer, Call, Client, Reply, shown};
+use crate::routes::Routes;
+use crate::{Error, Result, Retry};
+
+/// While an instance keeps requests waiting: between two checks whether it still lives, and between two looks
+/// at the ring for that, which all calls share.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+type Attempted<T> = std::result::Result<T, Failure>;
+
+/// What one call has cost so far, and what it may still cost.
+struct Effort<'a> {
+    retry: &'a Retry,
+    /// One id for all attempts, so that they can be found together in the logs.
+    request_id: String,
+    started: Instant,
+    probe: bool,
+    /// Attempts that count towards [`Retry::attempts_max`].
+    counted: u32,
+    pauses: u32,
+    /// How long the last attempt took.
+    took: Duration,
+}
+
+impl Effort<'_> {
+    fn left(&self) -> Duration {
+        self.retry.total_max.saturating_sub(self.started.elapsed())
+    }
+
+    fn ended(&mut self, sent_at: Instant, failure: Option<&Failure>) {
+        self.took = sent_at.elapsed();
+        let counts = |failure: &Failure| self.probe || !failure.is_moving();
+        self.counted += u32::from(failure.is_some_and(counts));
+    }
+
+    /// Whether this failure may be followed by another attempt.
+    fn may_go_on(&self, failure: &Failure) -> bool {
+        failure.error.is_retryable()
+            && self.retry.attempts_max > 1
+            && self.counted < self.retry.attempts_max
+            && !self.left().is_zero()
+    }
+
+    /// How long to wait after a round that ended with this; `None` when there is to be no other.
+    fn pause(&mut self, failure: &Failure) -> Option<Duration> {
+        if !self.may_go_on(failure) {
+            return None;
+        }
+        self.pauses += 1;
+        let pause = self.retry.pause(self.pauses, failure.hint, rand::random());
+        // An attempt that there is no time for would only turn a refusal that says why into silence.
+        let took = if failure.error.problem().is_some() { self.took } else { Duration::ZERO };
+        (pause + took < self.left()).then_some(pause)
+    }
+}
+
+impl Client {
+    /// Sends until there is an answer, a refusal for good, or no time or attempt left.
+    pub(crate) async fn call<B: Serialize, T: DeserializeOwned>(
+        &self,
+        call: &Call<'_, B>,
+    ) -> Result<Answer<T>> {
+        let mut effort = Effort {
+            retry: &self.retry,
+            request_id: uuid::Uuid::new_v4().to_string(),
+            started: Instant::now(),
+            probe: call.probe,
+            counted: 0,
+            pauses: 0,
+            took: Duration::ZERO,
+        };
+        loop {
+            let failure = match self.round(call, &mut effort).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            let Some(pause) = effort.pause(&failure) else { return Err(failure.error) };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Asks the owner, where it is known, and then the URLs that were given, until one of them says something
+    /// that the others would not better.
+    async fn round<B: Serialize, T: DeserializeOwned>(
+        &self,
+        call: &Call<'_, B>,
+        effort: &mut Effort<'_>,
+    ) -> Attempted<Answer<T>> {
+        let mut asked: Option<(Url, Failure)> = None;
+        if let Some(owner) = self.owner(call.signer) {
+            match self.send(&owner, true, call, effort).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) if failure.elsewhere && effort.may_go_on(&failure) => {
+                    asked = Some((owner, failure));
+                }
+                Err(failure) => return self.follow(&owner, failure, None, call, effort).await,
+            }
+        }
+        let (straight, mut before) = asked.unzip();
+        for _ in self.bases.iter() {
+            let at = self.current.load(Ordering::Relaxed);
+            let base = &self.bases[at];
+            if straight.as_ref() == Some(base) {
+                self.rotate(at);
+                continue;
+            }
+            let failure = match self.send(base, false, call, effort).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            if !(failure.elsewhere && effort.may_go_on(&failure)) {
+                return self.follow(base, failure, straight.as_ref(), call, effort).await;
+            }
+            self.rotate(at);
+            before = Some(match before {
+                Some(before) => before.then(failure),
+                None => failure,
+            });
+        }
+        // There is a URL: if it was passed over, it was because the owner is there, and failed.
+        Err(before.unwrap_or_else(|| Error::Unusable("a client needs at least one URL".to_owned()).into()))
+    }
+
+    /// Whoever says that it is not the owner names the one who is: that one is asked once, unless it has
+    /// just `failed`. Where it does not answer, the refusal and its pause stand: its keys are about to move.
+    async fn follow<B: Serialize, T: DeserializeOwned>(
+        &self,
+        told_by: &Url,
+        mut refusal: Failure,
+        failed: Option<&Url>,
+        call: &Call<'_, B>,
+        effort: &mut Effort<'_>,
+    ) -> Attempted<Answer<T>> {
+        let owner = refusal
+            .owner
+            .take()
+            .filter(|owner| self.may_ask(owner) && owner != told_by && Some(owner) != failed)
+            .filter(|_| effort.may_go_on(&refusal));
+        let Some(owner) = owner else { return Err(refusal) };
+        let hint = refusal.hint;
+        self.send(&owner, true, call, effort).await.map_err(|failure| {
+            let last = refusal.then(failure);
+            Failure { hint: last.hint.or(hint), ..last }
+        })
+    }
+
+    /// One attempt, for as long as there is time and the instance lives. `direct` where an instance is
+    /// asked at the address that it advertises.
+    async fn send<B: Serialize, T: DeserializeOwned>(
+        &self,
+        to: &Url,
+        direct: bool,
+        call: &Call<'_, B>,
+        effort: &mut Effort<'_>,
+    ) -> Attempted<Answer<T>> {
+        let sent_at = Instant::now();
+        let limit = effort.left().min(self.retry.attempt_max);
+        let attempt = self.attempt(to, call, &effort.request_id, limit);
+        let outcome = match &self.routes {
+            Some(routes) if direct || routes.lives_at(to) => {
+                self.while_it_lives(routes, to, sent_at, attempt).await
+            }
+            _ => attempt.await,
+        };
+        effort.ended(sent_at, outcome.as_ref().err());
+        if let (Some(routes), true) = (&self.routes, direct) {
+            match &outcome {
+                Err(failure) if failure.elsewhere => routes.avoid(to),
+                _ => routes.reached(to),
+            }
+        }
+        outcome.map(|reply| Answer { body: reply.body, sent_at })
+    }
+
+    /// An attempt that is given up when its instance has left the cluster: one that is paused keeps its
+    /// connections and says nothing, while its keys are served by others.
+    async fn while_it_lives<T>(
+        &self,
+        routes: &Routes,
+        to: &Url,
+        sent_at: Instant,
+        attempt: impl Future<Output = Attempted<Reply<T>>>,
+    ) -> Attempted<Reply<T>> {
+        let mut attempt = pin!(attempt);
+        let mut wait = self.look_after;
+        loop {
+            if let Ok(outcome) = tokio::time::timeout(wait, attempt.as_mut()).await {
+                return outcome;
+            }
+            if routes.is_gone(to, sent_at) {
+                let reason = "no answer, and the instance left the cluster".to_owned();
+                return Err(Failure::unanswered(Error::Lost { url: shown(to), reason, source: None }));
+            }
+            wait = self.look_after.min(LOOK_AGAIN);
+            self.look_past(routes, to, wait);
+        }
+    }
+
+    /// Looks at the ring through somebody else than `to`, if nobody did so within `every`.
+    fn look_past(&self, routes: &Routes, to: &Url, every: Duration) {
+        let mut others: Vec<Url> = self.bases.iter().cloned().chain(routes.alive()).collect();
+        others.retain(|url| url != to && self.may_ask(url));
+        if others.is_empty() {
+            return;
+        }
+        if let Some(looking) = routes.look(every) {
+            let one = rand::random_range(0..others.len());
+            self.look(others.swap_remove(one), looking);
+        }
+    }
+}
