@@ -1,13 +1,14 @@
 //! Reading requests: bodies, query parameters, path segments, the idempotency key. Everything wrong
 //! is refused here, in words that say what would be right; nothing is repaired.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use actix_web::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use actix_web::{HttpRequest, web};
 use domain::limits::NONCE_MAX;
 use domain::{IdempotencyKey, Nonce, SignerId};
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use serde::de::DeserializeOwned;
 use wire::Code;
 use wire::limits::{LIST_ITEMS_DEFAULT, LIST_ITEMS_MAX};
@@ -83,6 +84,11 @@ pub async fn bytes(
         }
         Ok(bytes)
     };
+    let mut read = pin!(read);
+    // Nearly every body came with its head, and needs no timer.
+    if let Some(bytes) = read.as_mut().now_or_never() {
+        return bytes;
+    }
     tokio::time::timeout(limits.timeout, read).await.unwrap_or_else(|_elapsed| {
         let ms = limits.timeout.as_millis();
         Err(Refusal::invalid(format!("the body did not arrive within {ms} ms")).closing())

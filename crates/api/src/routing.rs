@@ -125,10 +125,12 @@ impl State {
         } else {
             self.routing.hint(signer).map_or_else(|| outlook.place(&resource), Place::There)
         };
+        let mut first = true;
         loop {
             tries -= 1;
+            let first = std::mem::take(&mut first);
             place = match place {
-                Place::Here => match self.call(in_time(serve(signers), deadline)).await {
+                Place::Here => match self.serve_here(serve(signers), deadline, first).await {
                     Ok(served) => return Ok(Routed::Here(served)),
                     Err(signers::Refusal::NotOwner { owner, expires_in_ms }) => {
                         let known = outlook.view().member(owner.as_str()).cloned();
@@ -175,6 +177,20 @@ impl State {
                 }
             };
         }
+    }
+
+    /// Asks this instance's own owners. The first time they keep the deadline by themselves.
+    async fn serve_here<T>(
+        &self,
+        served: impl Future<Output = Result<T, signers::Refusal>>,
+        deadline: Instant,
+        first: bool,
+    ) -> Result<T, signers::Refusal> {
+        if first {
+            return self.call(served).await;
+        }
+        let served = self.call(async { tokio::time::timeout_at(deadline.into(), served).await });
+        served.await.unwrap_or(Err(signers::Refusal::LedgerUnavailable))
     }
 
     async fn ask_there(
@@ -245,15 +261,6 @@ impl State {
         metrics::counter!("fencepost_forward_total", "result" => result).increment(1);
         Ok(asked)
     }
-}
-
-/// The answer of this instance's own owner, if it comes in time.
-async fn in_time<T>(
-    served: impl Future<Output = Result<T, signers::Refusal>>,
-    deadline: Instant,
-) -> Result<T, signers::Refusal> {
-    let served = tokio::time::timeout_at(deadline.into(), served).await;
-    served.unwrap_or(Err(signers::Refusal::LedgerUnavailable))
 }
 
 fn same_scheme(mine: &str, theirs: &str) -> bool {

@@ -26,7 +26,7 @@ pub const NONCE_MAX: u64 = (1 << 53) - 1;
 pub const MAX_IN_FLIGHT_MAX: u64 = 1_000_000;
 /// Holes (released nonces, lowest first) that an owner keeps in memory; the rest stay in the
 /// ledger until these are used up.
-pub const HOLES_IN_MEMORY_MAX: usize = 2_000;
+pub const HOLES_IN_MEMORY_MAX: usize = 4_000;
 /// Overdue holds that an owner expires in one commit.
 pub const EXPIRIES_MAX: usize = 1_000;
 

@@ -12,7 +12,7 @@ use domain::nonce::Change;
 use crate::{Batch, Error, Result};
 
 /// Rows that one batch may write, its keys and its lease among them.
-pub(crate) const BATCH_ROWS_MAX: usize = 5_000;
+pub const BATCH_ROWS_MAX: usize = 5_000;
 /// Longest scope of an idempotency key, in bytes: a key that an index of either database takes.
 const SCOPE_BYTES_MAX: usize = 512;
 /// Grants that the kept answer of one key may name.

@@ -25,6 +25,7 @@ mod train;
 
 use std::sync::Arc;
 
+pub use baggage::BATCH_ROWS_MAX;
 pub use error::{Error, Result};
 pub use instances::{Instance, Instances, NewInstance, Peer};
 pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal};

@@ -39,11 +39,15 @@ const KEPT_MAX: usize = 150_000;
 const ROUND_COMMANDS_MAX: usize = 512;
 /// Nonces that a round may touch, counted before its last command. With that command they are as many as
 /// there may be holes in memory.
-const ROUND_NONCES_MAX: usize = 1_000;
+const ROUND_NONCES_MAX: usize = 3_000;
 
 const _: () = assert!(
     ROUND_NONCES_MAX + domain::limits::GRANT_NONCES_MAX <= domain::limits::HOLES_IN_MEMORY_MAX,
     "a round must be servable from the holes in memory"
+);
+const _: () = assert!(
+    ROUND_NONCES_MAX + domain::limits::GRANT_NONCES_MAX + ROUND_COMMANDS_MAX < ledger::BATCH_ROWS_MAX,
+    "a round must fit a batch: its rows, and a key for each command"
 );
 
 impl Inner {
