@@ -33,8 +33,8 @@ const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// How long each of the last steps of a stop may take once the work is done: saying goodbye to a ledger
 /// that does not answer must not hold up the end.
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
-/// Between two tries to begin anew.
-const BEGIN_ANEW_PAUSE: Duration = Duration::from_millis(300);
+/// Between two tries at a ledger that is away, at the start or to begin anew.
+const TRY_AGAIN_PAUSE: Duration = Duration::from_millis(300);
 /// How long threads of the runtime may still take at the very end.
 const RUNTIME_END_MAX: Duration = Duration::from_millis(500);
 
@@ -149,7 +149,7 @@ impl Daemon {
                 // The ledger may be away for longer than a start would wait.
                 Err(failure) if failure.exit == Exit::Unavailable => {
                     tracing::warn!(failure = failure.message, "beginning anew waits for the ledger");
-                    tokio::time::sleep(BEGIN_ANEW_PAUSE).await;
+                    tokio::time::sleep(TRY_AGAIN_PAUSE).await;
                 }
                 Err(failure) => return Err(failure),
             }
@@ -240,8 +240,19 @@ fn start_metrics() -> Result<PrometheusHandle, Failure> {
 }
 
 async fn open_ledger(config: &Config) -> Result<ledger::Handle, Failure> {
+    let give_up = Instant::now() + Duration::from_millis(config.ledger.connect_timeout_ms);
     let ledger = ledger::open(&ledger_options(config)).await?;
-    for warning in ledger.check().await?.durability_warnings {
+    // It may have gone away again meanwhile.
+    let health = loop {
+        match ledger.check().await {
+            Err(error) if error.is_retryable() && Instant::now() < give_up => {
+                tracing::warn!(%error, "waiting for the ledger");
+                tokio::time::sleep(TRY_AGAIN_PAUSE).await;
+            }
+            found => break found?,
+        }
+    };
+    for warning in health.durability_warnings {
         tracing::warn!(warning, "the ledger may lose what it confirmed");
     }
     Ok(ledger)

@@ -50,12 +50,10 @@ async fn a_switch_under_load_is_followed_by_all_and_loses_nothing() {
     let mut load = Load::start(8, fleet.urls());
     load.successes(50).await;
     assert_eq!(mode(&client, &fleet.urls()[0]).await, json!({"mode": "basic", "version": 1}));
-    let mut version = 1;
-    for to in ["worker-queue", "basic", "worker-queue", "basic"] {
+    for (version, to) in (1..).zip(["worker-queue", "basic", "worker-queue", "basic"]) {
         let (status, answer) =
             change(&client, &fleet.urls()[version % 3], &json!({"mode": to, "version": version})).await;
         assert_eq!((status, &answer), (200, &json!({"mode": to, "version": version + 1})));
-        version += 1;
         for url in fleet.urls() {
             followed("all instances follow", async || {
                 client.get(&format!("{url}/v1/cluster")).await.unwrap()["mode"] == to
