@@ -20,14 +20,22 @@ use crate::server::{Incarnation, Server, Services, Settings, app};
 use crate::state::State;
 
 async fn services(dir: &TempDir) -> Services {
+    let identity =
+        cluster::Identity { id: InstanceId::parse("test-1").unwrap(), url: "http://127.0.0.1:1".to_owned() };
+    services_of(ledger(dir).await, identity, domain::Mode::Basic)
+}
+
+async fn ledger(dir: &TempDir) -> ledger::Handle {
     let options = ledger::Options {
         url: format!("sqlite:{}", dir.path().join("ledger.db").display()),
         connections_max: 2,
         connect_timeout_ms: 5_000,
         call_timeout_ms: 5_000,
     };
-    let ledger = ledger::open(&options).await.unwrap();
-    let id = InstanceId::parse("test-1").unwrap();
+    ledger::open(&options).await.unwrap()
+}
+
+fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain::Mode) -> Services {
     let limits = actors::signers::Limits {
         idle: Duration::from_secs(1),
         lease: Duration::from_secs(15),
@@ -38,9 +46,8 @@ async fn services(dir: &TempDir) -> Services {
         queue_max: 100,
         in_flight_max: 1_000,
     };
-    let identity = cluster::Identity { id: id.clone(), url: "http://127.0.0.1:1".to_owned() };
-    let outlook = cluster::Outlook::alone(&identity, domain::Mode::Basic);
-    let standing = cluster::Standing::alone();
+    let outlook = cluster::Outlook::alone(&identity, mode);
+    let (id, standing) = (identity.id.clone(), cluster::Standing::alone());
     let signers = actors::signers::Signers::start(Arc::clone(&ledger), id, standing, outlook.clone(), limits);
     Services {
         incarnation: Incarnation { identity, outlook, signers },
@@ -210,4 +217,69 @@ async fn a_body_that_does_not_arrive_is_refused_in_time_and_a_long_one_at_once()
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
     handle.stop().await;
     running.await.unwrap().unwrap();
+}
+
+/// A live instance as the ledger shows it, so old.
+fn peer(identity: &cluster::Identity, age_ms: u64) -> ledger::Peer {
+    let at = domain::Timestamp::from_micros(0);
+    let lease = ledger::Lease {
+        resource: domain::Resource::instance(&identity.id),
+        owner: Some(identity.id.clone()),
+        token: domain::Token::new(1),
+        acquired_at: at,
+        renewed_at: at,
+        expires_in_ms: 1_000,
+    };
+    ledger::Peer { id: identity.id.clone(), url: identity.url.clone(), lease, age_ms }
+}
+
+async fn granted(address: std::net::SocketAddr, signer: &str) -> (String, u64, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "POST /v1/signers/{signer}/nonces HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    );
+    let answer = converse(&mut stream, head.as_bytes()).await;
+    let body: Value = serde_json::from_str(&answer[answer.find('{').unwrap()..]).unwrap();
+    let status = answer.lines().next().unwrap().to_owned();
+    (status, body["grants"][0]["nonce"].as_u64().unwrap(), body["owner"].as_str().unwrap().to_owned())
+}
+
+#[actix_web::test]
+async fn two_instances_that_each_take_the_other_for_the_owner_serve_without_a_loop() {
+    let dir = TempDir::new().unwrap();
+    let ledger = ledger(&dir).await;
+    let listeners = ["a-1", "b-1"].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let addresses = [0, 1].map(|n: usize| listeners[n].local_addr().unwrap());
+    let identities = ["a-1", "b-1"].map(|name| InstanceId::parse(name).unwrap());
+    let identities: Vec<_> = identities
+        .into_iter()
+        .zip(addresses)
+        .map(|(id, address)| cluster::Identity { id, url: format!("http://{address}") })
+        .collect();
+    let mut handles = Vec::new();
+    for (n, listener) in listeners.into_iter().enumerate() {
+        let services = services_of(Arc::clone(&ledger), identities[n].clone(), domain::Mode::WorkerQueue);
+        // Itself too young for the ring, the other old enough: everything belongs to the other.
+        let (me, other) = (&identities[n], &identities[1 - n]);
+        services.incarnation.outlook.saw(vec![peer(me, 0), peer(other, 60_000)]);
+        let settings = Settings { workers: 1, ..Settings::new(Auth::open()) };
+        let server = Server::bind(listener, services, settings).unwrap();
+        handles.push(server.handle());
+        tokio::spawn(server.run());
+    }
+    for (n, signer) in [(0, "x"), (1, "y"), (0, "z")] {
+        let (status, nonce, owner) = granted(addresses[n], signer).await;
+        assert_eq!((status.as_str(), nonce), ("HTTP/1.1 201 Created", 0));
+        assert_eq!(owner, identities[1 - n].id.as_str(), "whoever a request was sent on to serves it");
+    }
+    // Whoever has the lease by now serves, and the next asked finds out by one more hop at most.
+    for round in 0..20_usize {
+        let (status, _, _) = granted(addresses[round % 2], "x").await;
+        assert_eq!(status, "HTTP/1.1 201 Created");
+    }
+    let record = ledger.signer(&domain::SignerId::parse("x").unwrap()).await.unwrap().unwrap();
+    assert_eq!((record.next_nonce, record.held), (21, 21));
+    for handle in handles {
+        handle.stop().await;
+    }
 }
