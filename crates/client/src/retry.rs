@@ -46,7 +46,8 @@ impl Default for Retry {
             total_max: Duration::from_secs(30),
             attempt_max: Duration::from_secs(15),
             pause_initial: Duration::from_millis(200),
-            pause_max: Duration::from_secs(1),
+            // A key that moves is noticed soon: this is what a caller loses in a failover.
+            pause_max: Duration::from_millis(500),
         }
     }
 }
@@ -74,8 +75,8 @@ mod tests {
         let retry = Retry::default();
         let ms = |number, dice| retry.pause(number, None, dice).as_millis();
         assert_eq!((ms(1, 0.0), ms(1, 1.0)), (100, 200));
-        assert_eq!((ms(2, 1.0), ms(3, 1.0), ms(4, 1.0)), (400, 800, 1_000));
-        assert_eq!((ms(7, 1.0), ms(u32::MAX, 1.0)), (1_000, 1_000));
+        assert_eq!((ms(2, 1.0), ms(3, 1.0), ms(4, 1.0)), (400, 500, 500));
+        assert_eq!((ms(7, 0.0), ms(u32::MAX, 1.0)), (250, 500));
     }
 
     #[test]
