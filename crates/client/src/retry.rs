@@ -14,7 +14,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 ///   3 s as a rule and 5 s at worst, and while an instance restarts. A call goes on through these until
 ///   `total_max`; with the defaults it outlives a failover several times over.
 /// - *Too much, or not now*: `overloaded`, `window_full`, a proxy's 429, and codes of newer daemons. A call ends
-///   with the `attempts_max`th of these, or at `total_max`.
+///   with the `attempts_max`th of these, or at `total_max`. As long as nobody could be reached at all, a connection that
+///   is refused counts as one of these too: the URLs may be wrong.
 ///
 /// Requests go out in rounds: to the owner of the signer, then to the URLs that were given as long as
 /// another may do better, and once to the owner that one of them names. Between rounds there is a pause. So a

@@ -27,6 +27,8 @@ struct Effort<'a> {
     request_id: String,
     started: Instant,
     probe: bool,
+    /// Whether anybody was there.
+    reached: bool,
     /// Attempts that count towards [`Retry::attempts_max`].
     counted: u32,
     pauses: u32,
@@ -41,7 +43,11 @@ impl Effort<'_> {
 
     fn ended(&mut self, sent_at: Instant, failure: Option<&Failure>) {
         self.took = sent_at.elapsed();
-        let counts = |failure: &Failure| self.probe || !failure.is_moving();
+        let is_unreachable =
+            failure.is_some_and(|failure| matches!(failure.error, Error::Unreachable { .. }));
+        self.reached |= !is_unreachable;
+        // Where nobody is there at all, it may be a URL that is wrong: that is told soon.
+        let counts = |failure: &Failure| self.probe || !self.reached || !failure.is_moving();
         self.counted += u32::from(failure.is_some_and(counts));
     }
 
@@ -77,6 +83,7 @@ impl Client {
             request_id: uuid::Uuid::new_v4().to_string(),
             started: Instant::now(),
             probe: call.probe,
+            reached: false,
             counted: 0,
             pauses: 0,
             took: Duration::ZERO,
