@@ -12,7 +12,9 @@ pub const CONNECTIONS_MAX_DEFAULT: usize = 10_000;
 pub const KEEP_ALIVE_DEFAULT: Duration = Duration::from_secs(75);
 /// How long a client may take to send a request's head, and again its body. Measured by a clock that
 /// moves every half second, so under a second it may be no time at all.
-pub const CLIENT_REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
+/// Longer than other instances keep a connection that they have opened and not used: it would end in a bare
+/// 408 that could be taken for the answer to a request that is just being sent.
+pub const CLIENT_REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 /// How long reading from the ledger may take when the configuration names nothing else.
 pub const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// Most threads that serve HTTP when the configuration names no number.

@@ -90,6 +90,8 @@ enum Asked {
     NotOwner(Option<InstanceId>, HttpResponse),
     /// It could not be reached, or is leaving: nothing was done.
     Away,
+    /// Nothing was done, and it is there.
+    Again,
     /// Whether it did anything is not known.
     Lost,
 }
@@ -172,6 +174,8 @@ impl State {
                             }
                             outlook.place(&resource)
                         }
+                        Asked::Again if tries > 0 => Place::There(member),
+                        Asked::Again => return Err(redirect(&member)),
                         Asked::Lost => return Err(lost(&member)),
                     }
                 }
@@ -285,6 +289,10 @@ fn read(answer: PassedBack) -> (&'static str, Asked) {
         Some((Code::NotOwner, problem)) => ("not_owner", Some(problem.owner)),
         _ => ("answered", None),
     };
+    // A connection that was given up before the request was read on it.
+    if answer.status == StatusCode::REQUEST_TIMEOUT.as_u16() {
+        return ("late", Asked::Again);
+    }
     let Ok(status) = StatusCode::from_u16(answer.status) else { return ("lost", Asked::Lost) };
     let mut response = HttpResponse::build(status);
     if let Some(content_type) = answer.content_type {

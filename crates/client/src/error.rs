@@ -60,7 +60,7 @@ impl Error {
                 None => problem.retry_after_ms.is_some(),
             },
             Self::Unreachable { .. } | Self::Lost { .. } => true,
-            Self::Unexpected { status, .. } => matches!(status, 429 | 502 | 503 | 504),
+            Self::Unexpected { status, .. } => matches!(status, 408 | 429 | 502 | 503 | 504),
             Self::Unusable(_) => false,
         }
     }

@@ -55,9 +55,10 @@ fn same_answer(grant: &Attempts<'_>, found: &mut Vec<Violation>) {
     }
 }
 
-/// `stale_hold` is an answer only to a retry, and only when a hold may have moved on by then.
+/// `stale_hold` is an answer only under a key, and only when a hold may have moved on by then. It may be the
+/// first answer: an instance that does not hear what became of its commit asks the ledger again.
 fn stale_is_true(evidence: &Evidence<'_>, grant: &Attempts<'_>, found: &mut Vec<Violation>) {
-    for (index, record) in grant.records.iter().enumerate() {
+    for record in &grant.records {
         if !matches!(&record.told, Told::Refused { code, .. } if code == "stale_hold") {
             continue;
         }
@@ -70,7 +71,7 @@ fn stale_is_true(evidence: &Evidence<'_>, grant: &Attempts<'_>, found: &mut Vec<
                 settled || hold.expires_us <= record.ended_us
             }),
         };
-        if index == 0 || !keyed || !may_be {
+        if !keyed || !may_be {
             accuse(
                 found,
                 Rule::LiveHoldServes,
