@@ -8,12 +8,14 @@
 //! The desk closes when its queue is empty and its lease given back.
 
 use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::Place;
 use dashmap::Entry;
 use domain::{Mode, Resource, SignerId};
+use futures_util::FutureExt;
 use tokio::sync::Notify;
 
 use super::command::{Command, Ticket, Work};
@@ -93,15 +95,12 @@ impl Inner {
     fn open_desk(self: &Arc<Self>, signer: SignerId, wake: Arc<Notify>) {
         let inner = Arc::clone(self);
         tokio::spawn(async move {
-            let desk = tokio::spawn({
-                let (inner, signer) = (Arc::clone(&inner), signer.clone());
-                async move { inner.serve(&signer, &wake).await }
-            });
-            if let Err(error) = desk.await {
+            let served = AssertUnwindSafe(inner.serve(&signer, &wake)).catch_unwind().await;
+            if served.is_err() {
                 // A defect. Whoever waits is told by the loss of their replies; the next request opens a
                 // new desk, which trusts nothing of this one.
-                tracing::error!(%signer, %error, "a signer's desk died");
-                inner.reclaim(&signer).await;
+                tracing::error!(%signer, "a signer's desk died");
+                Box::pin(inner.reclaim(&signer)).await;
                 if let Some((_, desk)) = inner.desks.remove(&signer) {
                     let lost = desk.waiting.len() as f64;
                     metrics::gauge!("fencepost_actor_queue_depth", "kind" => "signer").decrement(lost);
@@ -162,14 +161,15 @@ impl Inner {
                     break;
                 }
                 let (tenure, unheard) = (&mut tenure, &mut unheard);
-                Rounds { inner: self, signer, mode, tenure, unheard, works }.run().await;
+                // In a box of its own: an idle owner is to be small, and a round is not.
+                Box::pin(Rounds { inner: self, signer, mode, tenure, unheard, works }.run()).await;
                 had_since = had_since.or(tenure.is_some().then(Instant::now));
             }
             if let Some(tenure) = tenure {
-                tenure.close(self).await;
+                Box::pin(tenure.close(self)).await;
             }
             if unheard {
-                self.reclaim(signer).await;
+                Box::pin(self.reclaim(signer)).await;
             }
             if let_go {
                 self.send_on(signer);
