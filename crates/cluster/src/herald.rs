@@ -23,7 +23,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(15);
 const _: () = assert!(PRESENCE_TTL.as_millis() == 2 * HEARTBEAT.as_millis());
 
 /// What is told to all: worth looking at the members and the modes.
-pub const NOTICE: &[u8] = b"look";
+const NOTICE: &[u8] = b"look";
 
 pub(crate) struct Herald {
     pub(crate) bus: bus::Handle,

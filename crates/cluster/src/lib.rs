@@ -10,7 +10,7 @@ mod membership;
 mod outlook;
 mod standing;
 
-pub use herald::{NOTICE, tell};
+pub use herald::tell;
 pub use identity::{Identity, NODE_NAME_CHARS_MAX};
 pub use membership::{Membership, Process, RENEWALS_PER_LEASE, Terms};
 pub use outlook::{Member, Outlook, Place, RING_AGE, View};
