@@ -181,7 +181,12 @@ impl Signers {
 
     /// From now on a lease is given back as soon as it has no work. What comes is served.
     pub fn wind_down(&self) {
-        self.inner.phase.send_modify(|now| *now = Phase::Stopping.max(*now));
+        self.enter(Phase::Stopping);
+    }
+
+    /// Never back to an earlier one.
+    fn enter(&self, phase: Phase) {
+        self.inner.phase.send_modify(|now| *now = phase.max(*now));
     }
 
     fn is_serving(&self) -> bool {
@@ -190,7 +195,7 @@ impl Signers {
 
     /// From now on nothing is decided or begun.
     pub fn end_at_once(&self) {
-        self.inner.phase.send_replace(Phase::Over);
+        self.enter(Phase::Over);
     }
 
     /// Ends all that is under way: this incarnation's leases may be others' by now. What was asked of it and
@@ -206,7 +211,7 @@ impl Signers {
     }
 
     async fn end(&self, phase: Phase) {
-        self.inner.phase.send_modify(|now| *now = phase.max(*now));
+        self.enter(phase);
         loop {
             // Registered before the look, so that a desk that closes in between is not missed.
             let closed = self.inner.desk_closed.notified();

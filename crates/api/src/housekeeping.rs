@@ -2,18 +2,18 @@
 //! and a scrape never asks the ledger anything.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 use actix_web::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, X_CONTENT_TYPE_OPTIONS};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, web};
-use tokio::sync::Mutex;
 use wire::Code;
 use wire::health::{Check, CheckStatus, Readiness, Ready};
 
 use crate::limits::{HEALTH_AGE_MAX, HEALTH_TIMEOUT};
 use crate::openapi;
+use crate::recent::Recent;
 use crate::refusal::Refusal;
 use crate::routes;
 use crate::state::State;
@@ -37,8 +37,8 @@ pub async fn healthz() -> HttpResponse {
 )]
 pub async fn readyz(state: web::Data<State>) -> Result<HttpResponse, Refusal> {
     let (ledger, bus) = tokio::join!(
-        state.ledger_check.look(|| look_at_ledger(&state)),
-        state.bus_check.look(|| look_at_bus(&state)),
+        looked(&state.ledger_check, || look_at_ledger(&state)),
+        looked(&state.bus_check, || look_at_bus(&state)),
     );
     let down = ledger.status == CheckStatus::Down;
     // Without its bus an instance serves all the same.
@@ -57,22 +57,9 @@ pub async fn readyz(state: web::Data<State>) -> Result<HttpResponse, Refusal> {
     Ok(HttpResponse::Ok().json(Ready { status, checks }))
 }
 
-/// What was last found about something. One request looks, the others wait for what it finds.
-#[derive(Default)]
-pub struct LastCheck(Mutex<Option<(Instant, Check)>>);
-
-impl LastCheck {
-    async fn look<F: Future<Output = Check>>(&self, look: impl FnOnce() -> F) -> Check {
-        let mut last = self.0.lock().await;
-        if let Some((at, check)) = &*last
-            && at.elapsed() < HEALTH_AGE_MAX
-        {
-            return check.clone();
-        }
-        let check = look().await;
-        *last = Some((Instant::now(), check.clone()));
-        check
-    }
+async fn looked<F: Future<Output = Check>>(last: &Recent<Check>, look: impl FnOnce() -> F) -> Check {
+    let found: Result<_, Infallible> = last.get(HEALTH_AGE_MAX, || async { Ok(look().await) }).await;
+    found.unwrap_or_else(|never| match never {})
 }
 
 async fn look_at_ledger(state: &State) -> Check {

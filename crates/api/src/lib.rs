@@ -18,6 +18,7 @@ mod leases;
 pub mod limits;
 mod modes;
 mod openapi;
+mod recent;
 mod refusal;
 mod request_id;
 mod routes;

@@ -224,16 +224,14 @@ impl State {
             body: body.to_vec(),
         };
         let timeout = deadline.saturating_duration_since(Instant::now());
+        // Listened to before the look, so that a change in between is not missed.
+        let mut changes = incarnation.outlook.changes();
+        let is_gone = || incarnation.outlook.view().member(member.id.as_str()).is_none();
+        if is_gone() {
+            metrics::counter!("fencepost_forward_total", "result" => "unreachable").increment(1);
+            return Ok(Asked::Away);
+        }
         let answer = self.call(async {
-            let mut changes = incarnation.outlook.changes();
-            let is_gone = || incarnation.outlook.view().member(member.id.as_str()).is_none();
-            if is_gone() {
-                return Some(Err(Error::Unreachable {
-                    url: member.url.clone(),
-                    reason: "it is no longer there".to_owned(),
-                    source: std::io::Error::from(std::io::ErrorKind::NotFound).into(),
-                }));
-            }
             let mut passing = std::pin::pin!(self.routing.peers.pass(&member.url, passed, timeout));
             loop {
                 tokio::select! {

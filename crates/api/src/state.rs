@@ -5,17 +5,18 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use domain::InstanceId;
 use tokio::runtime;
 use tokio::sync::Notify;
 use wire::Code;
+use wire::health::Check;
 
 use crate::extract::BodyLimits;
-use crate::housekeeping::LastCheck;
 use crate::limits::{LEASE_COUNTS_AGE_MAX, OWNER_URL_TIMEOUT, OWNER_URLS_MAX};
+use crate::recent::Recent;
 use crate::refusal::Refusal;
 use crate::routing::Routing;
 use crate::server::{Incarnation, Services, Settings};
@@ -29,11 +30,11 @@ pub struct State {
     incarnation: ArcSwap<Incarnation>,
     pub settings: Settings,
     pub traffic: Traffic,
-    pub ledger_check: LastCheck,
-    pub bus_check: LastCheck,
+    pub ledger_check: Recent<Check>,
+    pub bus_check: Recent<Check>,
     runtime: runtime::Handle,
     owner_urls: Mutex<HashMap<InstanceId, String>>,
-    lease_counts: tokio::sync::Mutex<Option<(Instant, LeaseCounts)>>,
+    lease_counts: Recent<LeaseCounts>,
 }
 
 type LeaseCounts = Arc<HashMap<InstanceId, u64>>;
@@ -49,11 +50,11 @@ impl State {
             incarnation: ArcSwap::from_pointee(incarnation),
             settings,
             traffic: Traffic::default(),
-            ledger_check: LastCheck::default(),
-            bus_check: LastCheck::default(),
+            ledger_check: Recent::default(),
+            bus_check: Recent::default(),
             runtime,
             owner_urls: Mutex::default(),
-            lease_counts: tokio::sync::Mutex::default(),
+            lease_counts: Recent::default(),
         }
     }
 
@@ -134,15 +135,8 @@ impl State {
     /// How many leases each instance has. Counting reads the whole table: one request counts, the others wait
     /// for what it finds or take what was found a moment ago.
     pub async fn lease_counts(&self) -> Result<LeaseCounts, Refusal> {
-        let mut last = self.lease_counts.lock().await;
-        if let Some((at, counts)) = &*last
-            && at.elapsed() < LEASE_COUNTS_AGE_MAX
-        {
-            return Ok(Arc::clone(counts));
-        }
-        let counts = Arc::new(self.read(self.ledger.lease_counts()).await?);
-        *last = Some((Instant::now(), Arc::clone(&counts)));
-        Ok(counts)
+        let count = || async { self.read(self.ledger.lease_counts()).await.map(Arc::new) };
+        self.lease_counts.get(LEASE_COUNTS_AGE_MAX, count).await
     }
 
     fn lock_owner_urls(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, String>> {
