@@ -59,8 +59,8 @@ pub async fn owner(request: HttpRequest, state: web::Data<State>) -> Result<Http
             let url = state.owner_url(&owner).await.unwrap_or_default();
             Some((owner.to_string(), url))
         }
-        // An instance belongs to nobody but itself.
-        None if resource.kind() == ResourceKind::Instance => None,
+        // An instance belongs to nobody but itself, and a worker's number to whoever took it first.
+        None if matches!(resource.kind(), ResourceKind::Instance | ResourceKind::IdWorker) => None,
         None => view.placed(&resource).map(|member| (member.id.to_string(), member.url.clone())),
     };
     let (instance_id, url) =

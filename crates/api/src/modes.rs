@@ -65,7 +65,7 @@ fn signer(name: &str) -> Result<Resource, Refusal> {
     let resource = Resource::parse(name)?;
     match resource.kind() {
         ResourceKind::Signer => Ok(resource),
-        ResourceKind::Instance => {
+        ResourceKind::IdWorker | ResourceKind::Instance | ResourceKind::Session => {
             Err(Refusal::invalid("only must name signers, such as signer:eip155:1:0xab"))
         }
     }

@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::limits::{
-    IDEMPOTENCY_KEY_CHARS_MAX, INSTANCE_ID_CHARS_MAX, NONCE_MAX, SIGNER_ID_CHARS_MAX, TX_HASH_CHARS_MAX,
+    IDEMPOTENCY_KEY_CHARS_MAX, INSTANCE_ID_CHARS_MAX, LABEL_CHARS_MAX, LANGUAGE_CHARS_MAX, NODE_ID_CHARS_MAX,
+    NONCE_MAX, POOL_NAME_CHARS_MAX, SESSION_ID_CHARS_MAX, SIGNER_ID_CHARS_MAX, TENANT_ID_CHARS_MAX,
+    TX_HASH_CHARS_MAX,
 };
 
 /// Why a text or number is no such id: what was expected, fit to be shown to the caller.
@@ -100,6 +102,30 @@ text_id!(
     /// The transaction that used a nonce, as its chain names it. Kept, never interpreted.
     TxHash, "tx_hash", printable, TX_HASH_CHARS_MAX
 );
+text_id!(
+    /// A worker machine, as it calls itself. Its next connection is the same node.
+    NodeId, "node_id", safe_text, NODE_ID_CHARS_MAX
+);
+text_id!(
+    /// One client's conversation, whose jobs have an order.
+    SessionId, "session", safe_text, SESSION_ID_CHARS_MAX
+);
+text_id!(
+    /// On whose behalf jobs are run; waiting jobs are served fairly between them.
+    TenantId, "tenant", safe_text, TENANT_ID_CHARS_MAX
+);
+text_id!(
+    /// A set of nodes that serve the same kind of job.
+    PoolName, "pool", safe_text, POOL_NAME_CHARS_MAX
+);
+text_id!(
+    /// Something that a node can do and a job may require, such as `gpu` or `asr:zh`.
+    Label, "label", safe_text, LABEL_CHARS_MAX
+);
+text_id!(
+    /// A language as a route names it, such as `zh` or `en-GB`. Compared byte by byte.
+    Language, "language", safe_text, LANGUAGE_CHARS_MAX
+);
 
 /// A transaction nonce, 0 to [`NONCE_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -133,54 +159,86 @@ impl fmt::Display for Nonce {
     }
 }
 
-/// One grant of one nonce to one caller: 128 random bits, shown as 32 hexadecimal digits in UUID form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HoldId(u128);
+macro_rules! bits_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u128);
 
-impl HoldId {
-    /// The hold with these bits. The caller draws them at random.
-    #[must_use]
-    pub const fn from_u128(bits: u128) -> Self {
-        Self(bits)
-    }
+        impl $name {
+            /// The one with these bits. The caller draws them.
+            #[must_use]
+            pub const fn from_u128(bits: u128) -> Self {
+                Self(bits)
+            }
 
-    /// The bits.
-    #[must_use]
-    pub const fn as_u128(self) -> u128 {
-        self.0
-    }
+            /// The bits.
+            #[must_use]
+            pub const fn as_u128(self) -> u128 {
+                self.0
+            }
 
-    /// Reads the form that [`fmt::Display`] writes, hyphens optional. `None` for anything else; such a
-    /// text is no hold that was ever granted.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let well_formed = match text.len() {
-            32 => text.bytes().all(|b| b.is_ascii_hexdigit()),
-            36 => text.bytes().enumerate().all(|(i, b)| match i {
-                8 | 13 | 18 | 23 => b == b'-',
-                _ => b.is_ascii_hexdigit(),
-            }),
-            _ => false,
-        };
-        if !well_formed {
-            return None;
+            /// Reads the form that [`fmt::Display`] writes, hyphens optional. `None` for anything else; such a
+            /// text never named one.
+            #[must_use]
+            pub fn parse(text: &str) -> Option<Self> {
+                uuid_bits(text).map(Self)
+            }
         }
-        u128::from_str_radix(&text.replace('-', ""), 16).ok().map(Self)
-    }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let b = self.0;
+                write!(
+                    f,
+                    "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+                    b >> 96,
+                    (b >> 80) & 0xffff,
+                    (b >> 64) & 0xffff,
+                    (b >> 48) & 0xffff,
+                    b & 0xffff_ffff_ffff
+                )
+            }
+        }
+    };
 }
 
-impl fmt::Display for HoldId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let b = self.0;
-        write!(
-            f,
-            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
-            b >> 96,
-            (b >> 80) & 0xffff,
-            (b >> 64) & 0xffff,
-            (b >> 48) & 0xffff,
-            b & 0xffff_ffff_ffff
-        )
+/// The bits of a text in UUID form.
+fn uuid_bits(text: &str) -> Option<u128> {
+    let well_formed = match text.len() {
+        32 => text.bytes().all(|b| b.is_ascii_hexdigit()),
+        36 => text.bytes().enumerate().all(|(i, b)| match i {
+            8 | 13 | 18 | 23 => b == b'-',
+            _ => b.is_ascii_hexdigit(),
+        }),
+        _ => false,
+    };
+    if !well_formed {
+        return None;
+    }
+    u128::from_str_radix(&text.replace('-', ""), 16).ok()
+}
+
+bits_id!(
+    /// One grant of one nonce to one caller: 128 random bits, shown as 32 hexadecimal digits in UUID form.
+    HoldId
+);
+bits_id!(
+    /// One job: a UUID of version 7, so that ids sort by the time at which they were made (RFC 9562).
+    JobId
+);
+
+impl JobId {
+    /// When it was made, in milliseconds since 1970, by the clock of whoever made it.
+    #[must_use]
+    pub const fn made_at_ms(self) -> u64 {
+        (self.0 >> 80) as u64
+    }
+
+    /// The lowest id that could have been made at that millisecond: a bound for ranges of ids.
+    #[must_use]
+    pub const fn first_at_ms(ms: u64) -> Self {
+        Self((ms as u128) << 80)
     }
 }
 
@@ -209,6 +267,14 @@ mod tests {
     fn nonces_stay_exact_in_json() {
         assert_eq!(Nonce::new(NONCE_MAX).unwrap().get(), 9_007_199_254_740_991);
         assert!(Nonce::new(NONCE_MAX + 1).is_err());
+    }
+
+    #[test]
+    fn jobs_sort_by_when_they_were_made() {
+        let job = JobId::parse("01890a5d-ac96-774b-bcce-b302099a8057").unwrap();
+        assert_eq!(job.made_at_ms(), 0x0189_0a5d_ac96);
+        let (first, next) = (JobId::first_at_ms(job.made_at_ms()), JobId::first_at_ms(job.made_at_ms() + 1));
+        assert!(first <= job && job < next);
     }
 
     #[test]

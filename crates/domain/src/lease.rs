@@ -3,27 +3,34 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::id::{InstanceId, Invalid, SignerId};
+use crate::id::{InstanceId, Invalid, SessionId, SignerId};
+use crate::limits::ID_WORKER_MAX;
 
 /// What a lease can be about. The name before the colon of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ResourceKind {
-    /// A blockchain account whose nonces are handed out.
-    Signer,
+    /// A worker number of the snowflake scheme.
+    IdWorker,
     /// One running Fencepost process.
     Instance,
+    /// One client's conversation, whose jobs have an order.
+    Session,
+    /// A blockchain account whose nonces are handed out.
+    Signer,
 }
 
 impl ResourceKind {
     /// All kinds, in the order of their names.
-    pub const ALL: [Self; 2] = [Self::Instance, Self::Signer];
+    pub const ALL: [Self; 4] = [Self::IdWorker, Self::Instance, Self::Session, Self::Signer];
 
     /// The name before the colon.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Signer => "signer",
+            Self::IdWorker => "id-worker",
             Self::Instance => "instance",
+            Self::Session => "session",
+            Self::Signer => "signer",
         }
     }
 
@@ -32,14 +39,14 @@ impl ResourceKind {
     /// # Errors
     /// [`Invalid`], naming the kinds there are.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
-        Self::ALL
-            .into_iter()
-            .find(|kind| kind.as_str() == text)
-            .ok_or_else(|| Invalid { what: "kind", expected: "one of instance, signer".to_owned() })
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| Invalid {
+            what: "kind",
+            expected: format!("one of {}", Self::ALL.map(Self::as_str).join(", ")),
+        })
     }
 }
 
-/// A named thing that has one owner: `signer:<id>`, `instance:<id>`.
+/// A named thing that has one owner: `signer:<id>`, `session:<id>`, `instance:<id>`, `id-worker:<n>`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resource {
     name: Arc<str>,
@@ -59,6 +66,23 @@ impl Resource {
         Self { name: Arc::from(format!("instance:{id}")), kind: ResourceKind::Instance }
     }
 
+    /// The resource that a session's jobs belong to.
+    #[must_use]
+    pub fn session(id: &SessionId) -> Self {
+        Self { name: Arc::from(format!("session:{id}")), kind: ResourceKind::Session }
+    }
+
+    /// The resource of a snowflake worker's number.
+    ///
+    /// # Errors
+    /// [`Invalid`] above [`ID_WORKER_MAX`].
+    pub fn id_worker(number: u16) -> Result<Self, Invalid> {
+        if number > ID_WORKER_MAX {
+            return Err(Invalid { what: "worker", expected: format!("0 to {ID_WORKER_MAX}") });
+        }
+        Ok(Self { name: Arc::from(format!("id-worker:{number}")), kind: ResourceKind::IdWorker })
+    }
+
     /// Reads `kind:id`.
     ///
     /// # Errors
@@ -71,6 +95,12 @@ impl Resource {
         match ResourceKind::parse(kind)? {
             ResourceKind::Signer => SignerId::parse(id).map(|id| Self::signer(&id)),
             ResourceKind::Instance => InstanceId::parse(id).map(|id| Self::instance(&id)),
+            ResourceKind::Session => SessionId::parse(id).map(|id| Self::session(&id)),
+            // One spelling each: `+7` or `007` would be another resource than `7`.
+            ResourceKind::IdWorker => match id.parse::<u16>() {
+                Ok(number) if number.to_string() == id => Self::id_worker(number),
+                _ => Err(Invalid { what: "worker", expected: format!("0 to {ID_WORKER_MAX}") }),
+            },
         }
     }
 
@@ -134,7 +164,20 @@ mod tests {
         assert_eq!(Resource::parse(signer.as_str()).unwrap(), signer);
         let instance = Resource::parse("instance:a-1").unwrap();
         assert_eq!((instance.kind(), instance.id()), (ResourceKind::Instance, "a-1"));
-        for bad in ["", "signer", "signer:", "lamp:x", "signer:a b", ":x"] {
+        for good in ["session:s-1", "id-worker:0", "id-worker:1023"] {
+            assert_eq!(Resource::parse(good).unwrap().as_str(), good);
+        }
+        for bad in [
+            "",
+            "signer",
+            "signer:",
+            "lamp:x",
+            "signer:a b",
+            ":x",
+            "id-worker:1024",
+            "id-worker:+7",
+            "id-worker:007",
+        ] {
             assert!(Resource::parse(bad).is_err(), "{bad:?}");
         }
     }

@@ -5,13 +5,17 @@
 //! Time comes in as an argument; whoever decides here can be tested with a table.
 
 pub mod id;
+pub mod job;
 pub mod lease;
 pub mod limits;
 pub mod mode;
 pub mod nonce;
 pub mod time;
 
-pub use id::{HoldId, IdempotencyKey, InstanceId, Invalid, Nonce, SignerId, TxHash};
+pub use id::{
+    HoldId, IdempotencyKey, InstanceId, Invalid, JobId, Label, Language, NodeId, Nonce, PoolName, SessionId,
+    SignerId, TenantId, TxHash,
+};
 pub use lease::{Resource, ResourceKind, Token};
 pub use mode::{Mode, Modes};
 pub use time::Timestamp;

@@ -10,6 +10,21 @@ pub const IDEMPOTENCY_KEY_CHARS_MAX: usize = 128;
 /// Longest transaction hash, in characters. Ethereum's has 66, Solana's 88.
 pub const TX_HASH_CHARS_MAX: usize = 128;
 
+/// Longest node id, in characters.
+pub const NODE_ID_CHARS_MAX: usize = 128;
+/// Longest session id, in characters.
+pub const SESSION_ID_CHARS_MAX: usize = 128;
+/// Longest tenant id, in characters.
+pub const TENANT_ID_CHARS_MAX: usize = 128;
+/// Longest pool name, in characters.
+pub const POOL_NAME_CHARS_MAX: usize = 64;
+/// Longest label, in characters.
+pub const LABEL_CHARS_MAX: usize = 64;
+/// Longest language, in characters. BCP 47 advises to take at least 35.
+pub const LANGUAGE_CHARS_MAX: usize = 35;
+/// Highest snowflake worker number: ten bits.
+pub const ID_WORKER_MAX: u16 = 1_023;
+
 /// Most nonces in one grant.
 pub const GRANT_NONCES_MAX: usize = 1_000;
 /// Most settlements in one request.
@@ -32,6 +47,52 @@ pub const EXPIRIES_MAX: usize = 1_000;
 
 /// Signers that a canary may name.
 pub const CANARY_SIGNERS_MAX: usize = 1_000;
+
+/// Largest payload of a job, and largest result, in bytes of JSON text: 1 MiB.
+pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+/// Longest reason kept of an attempt that failed, in bytes; the rest is cut off.
+pub const REASON_BYTES_MAX: usize = 2_048;
+/// Jobs in one batch of submissions, and in one retry of many.
+pub const BATCH_JOBS_MAX: usize = 1_000;
+/// Labels that one job may require.
+pub const JOB_LABELS_MAX: usize = 16;
+/// Lowest and highest priority.
+pub const PRIORITY_MIN: i8 = -10;
+/// See [`PRIORITY_MIN`].
+pub const PRIORITY_MAX: i8 = 10;
+/// How long an attempt may run when the job does not say, in milliseconds: ten minutes.
+pub const JOB_TIMEOUT_MS_DEFAULT: u64 = 600_000;
+/// Shortest time an attempt may be given, in milliseconds.
+pub const JOB_TIMEOUT_MS_MIN: u64 = 1;
+/// Longest time an attempt may be given, in milliseconds: one day.
+pub const JOB_TIMEOUT_MS_MAX: u64 = 86_400_000;
+/// Attempts when the job does not say.
+pub const MAX_ATTEMPTS_DEFAULT: u32 = 3;
+/// Most attempts a job may be given.
+pub const MAX_ATTEMPTS_MAX: u32 = 100;
+/// Past attempts that are kept of one job; the oldest go first.
+pub const PAST_ATTEMPTS_MAX: usize = 100;
+/// Longest delay of a job, in milliseconds: 30 days.
+pub const DELAY_MS_MAX: u64 = 30 * 86_400_000;
+/// Longest pause between two attempts, in milliseconds: one day.
+pub const BACKOFF_MS_MAX: u64 = 86_400_000;
+/// Smallest growth of the pause, in percent: none.
+pub const BACKOFF_FACTOR_PERCENT_MIN: u32 = 100;
+/// Largest growth of the pause, in percent.
+pub const BACKOFF_FACTOR_PERCENT_MAX: u32 = 10_000;
+
+/// Attempts that one node may run at once.
+pub const NODE_CAPACITY_MAX: u32 = 10_000;
+/// Labels that one node may have, those of its services and languages included.
+pub const NODE_LABELS_MAX: usize = 256;
+/// Pools that one node may limit itself to.
+pub const NODE_POOLS_MAX: usize = 64;
+/// Pools that may be configured.
+pub const POOLS_MAX: usize = 1_000;
+/// Routes that one pool may serve.
+pub const POOL_ROUTES_MAX: usize = 256;
+/// Largest weight of a pool.
+pub const POOL_WEIGHT_MAX: u32 = 1_000;
 
 /// Leases that one bulk renewal may name.
 pub const RENEWALS_MAX: usize = 1_000;
