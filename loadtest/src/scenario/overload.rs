@@ -22,6 +22,8 @@ use crate::stage::{HOLD_MS, Rhythm, Run, Stage, fresh_prefix};
 const MEMORY_EVERY: Duration = Duration::from_millis(200);
 /// The pieces in which recovery is looked for.
 const PIECE: Duration = Duration::from_millis(100);
+/// Pieces of one second.
+const PIECES_PER_SECOND: usize = 10;
 /// A piece is as before if its p99 is no longer than this times what it was, and this more.
 const AS_BEFORE: (u64, u64) = (3, 10_000);
 
@@ -215,18 +217,17 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Overload> {
     })
 }
 
-/// When the last piece ended that was not as before: refused something, or was slow.
+/// When the first whole second began in which every piece was as before: nothing refused, nothing slow. A hiccup long
+/// after that is for the percentiles to show.
 fn recovered_ms(log: &Log, length: Duration, p99_before_us: u64) -> Result<Option<u64>> {
     let pieces = figures::over_time(&log.entries, PIECE, length)?;
-    let bad = |piece: &Interval| {
-        piece.not_per_second > 0.0
-            || piece.per_second == 0.0
-            || piece.p99_us > p99_before_us * AS_BEFORE.0 + AS_BEFORE.1
+    let good = |piece: &Interval| {
+        piece.not_per_second == 0.0
+            && piece.per_second > 0.0
+            && piece.p99_us <= p99_before_us * AS_BEFORE.0 + AS_BEFORE.1
     };
-    let bad_pieces = pieces.iter().rposition(bad).map_or(0, |last| last + 1);
-    // The last second must have been good for anything to be said.
-    let enough = pieces.len().saturating_sub(10) >= bad_pieces;
-    Ok(enough.then_some(bad_pieces as u64 * PIECE.as_millis() as u64))
+    let good_second = pieces.windows(PIECES_PER_SECOND).position(|second| second.iter().all(good));
+    Ok(good_second.map(|piece| piece as u64 * PIECE.as_millis() as u64))
 }
 
 /// Looks at a process's memory again and again.
