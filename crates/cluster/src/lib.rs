@@ -12,6 +12,6 @@ mod standing;
 
 pub use herald::tell;
 pub use identity::{Identity, NODE_NAME_CHARS_MAX};
-pub use membership::{Membership, Process, RENEWALS_PER_LEASE, Terms};
+pub use membership::{Membership, Process, RENEWALS_PER_LEASE, Tenure, Terms};
 pub use outlook::{Member, Outlook, Place, RING_AGE, View};
 pub use standing::Standing;

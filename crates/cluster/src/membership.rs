@@ -11,7 +11,7 @@ use domain::limits::RENEWALS_MAX;
 use domain::{InstanceId, Mode, Resource, Timestamp, Token};
 use ledger::{Acquisition, Handle, NewInstance, Peer, Renewal};
 use rand::RngExt;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::herald::{Herald, Heralding, tell};
@@ -54,10 +54,35 @@ pub struct Terms {
     pub patience: Duration,
 }
 
+/// The tenure of this incarnation's own lease, for whoever writes under it: the lane of the jobs that it accepted.
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct Tenure {
+    token: watch::Receiver<Option<Token>>,
+    anew: mpsc::Sender<oneshot::Sender<Option<Token>>>,
+}
+
+impl Tenure {
+    /// Its token now; `None` once the lease is lost.
+    #[must_use]
+    pub fn token(&self) -> Option<Token> {
+        *self.token.borrow()
+    }
+
+    /// Acquires the lease anew, which raises the token: what was sent under the one before and was not heard of is
+    /// over, or fenced. `None` when the lease is lost, or the ledger does not answer: ask again.
+    pub async fn acquire_anew(&self) -> Option<Token> {
+        let (reply, answer) = oneshot::channel();
+        self.anew.send(reply).await.ok()?;
+        answer.await.ok()?
+    }
+}
+
 /// The running proof of life.
 pub struct Membership {
     standing: Standing,
     outlook: Outlook,
+    tenure: Tenure,
     lost: watch::Receiver<bool>,
     stop: oneshot::Sender<()>,
     heart: JoinHandle<()>,
@@ -84,6 +109,8 @@ impl Membership {
         let standing = Standing::member(lease);
         let outlook = Outlook::alone(identity, first_mode);
         let (lose, lost) = watch::channel(false);
+        let (show_token, token) = watch::channel(None);
+        let (anew, asked_anew) = mpsc::channel(1);
         let look = Arc::new(Notify::new());
         let presence = presence(&instance);
         let mut heart = Heart {
@@ -91,12 +118,14 @@ impl Membership {
             bus: bus.clone(),
             id,
             lease,
-            token: None,
+            token: show_token,
+            unsure: false,
             standing: standing.clone(),
             outlook: outlook.clone(),
             look: Arc::clone(&look),
             lose,
         };
+        let tenure = Tenure { token, anew };
         let give_up = tokio::time::Instant::now() + patience;
         while let Err(error) = heart.start(&instance, first_mode).await {
             if !error.is_retryable() || tokio::time::Instant::now() >= give_up {
@@ -108,7 +137,14 @@ impl Membership {
         }
         let heralding = Herald { bus, ledger, presence, standing: standing.clone(), look }.start();
         let (stop, stopped) = oneshot::channel();
-        Ok(Self { standing, outlook, lost, stop, heart: tokio::spawn(heart.beat(stopped)), heralding })
+        let heart = tokio::spawn(heart.beat(stopped, asked_anew));
+        Ok(Self { standing, outlook, tenure, lost, stop, heart, heralding })
+    }
+
+    /// The tenure of its own lease.
+    #[must_use]
+    pub fn tenure(&self) -> Tenure {
+        self.tenure.clone()
     }
 
     /// What this instance knows of life and death.
@@ -160,7 +196,10 @@ struct Heart {
     bus: bus::Handle,
     id: InstanceId,
     lease: Duration,
-    token: Option<Token>,
+    /// `None` before the first acquire and after the loss.
+    token: watch::Sender<Option<Token>>,
+    /// An acquire was not heard of: the token may be higher by now, and renewing the old one proves nothing.
+    unsure: bool,
     standing: Standing,
     outlook: Outlook,
     look: Arc<Notify>,
@@ -171,28 +210,53 @@ impl Heart {
     async fn start(&mut self, instance: &NewInstance, first_mode: Mode) -> ledger::Result<()> {
         self.ledger.register(instance).await?;
         self.outlook.adopt_modes(self.ledger.decide_mode(first_mode).await?);
-        let resource = Resource::instance(&self.id);
-        let sent = Instant::now();
-        match self.ledger.acquire(&resource, &self.id, self.lease_ms()).await? {
-            Acquisition::Acquired { token, .. } => {
-                tracing::info!(%resource, owner = %self.id, %token, "lease acquired");
-                self.token = Some(token);
-                self.standing.renewed(sent);
-                let peers = self.ledger.peers(PEERS_SINCE_MS, PEERS_MAX).await?;
-                self.saw(peers);
-            }
-            // An earlier attempt to join took so long that others have found it dead.
-            Acquisition::Held { owner, .. } => {
-                tracing::warn!(%resource, %owner, "the lease of this very instance was taken");
-                self.lose.send_replace(true);
-            }
+        if self.acquire().await?.is_some() {
+            let peers = self.ledger.peers(PEERS_SINCE_MS, PEERS_MAX).await?;
+            self.saw(peers);
         }
         Ok(())
     }
 
-    async fn beat(mut self, mut stopped: oneshot::Receiver<()>) {
+    /// Takes its own lease, or takes it anew; `None` when another has it, which is the end of this incarnation.
+    async fn acquire(&mut self) -> ledger::Result<Option<Token>> {
+        let resource = Resource::instance(&self.id);
+        let sent = Instant::now();
+        self.unsure = true;
+        let acquired = self.ledger.acquire(&resource, &self.id, self.lease_ms()).await?;
+        self.unsure = false;
+        match acquired {
+            Acquisition::Acquired { token, .. } => {
+                tracing::info!(%resource, owner = %self.id, %token, "lease acquired");
+                self.token.send_replace(Some(token));
+                self.standing.renewed(sent);
+                Ok(Some(token))
+            }
+            // It took so long that others have found it dead.
+            Acquisition::Held { owner, .. } => {
+                tracing::warn!(%resource, %owner, "the lease of this very instance was taken");
+                self.is_lost();
+                Ok(None)
+            }
+        }
+    }
+
+    fn is_lost(&mut self) {
+        self.token.send_replace(None);
+        self.standing.ended();
+        self.lose.send_replace(true);
+    }
+
+    fn token(&self) -> Option<Token> {
+        *self.token.borrow()
+    }
+
+    async fn beat(
+        mut self,
+        mut stopped: oneshot::Receiver<()>,
+        mut asked_anew: mpsc::Receiver<oneshot::Sender<Option<Token>>>,
+    ) {
         let period = self.lease / RENEWALS_PER_LEASE;
-        while let Some(token) = self.token {
+        while let Some(token) = self.token() {
             let jittered = period.mul_f64(rand::rng().random_range(0.9..1.1));
             let renewal = tokio::time::Instant::now() + jittered;
             let is_stopped = loop {
@@ -201,12 +265,27 @@ impl Heart {
                     _ = &mut stopped => break true,
                     () = tokio::time::sleep_until(renewal) => break false,
                     () = self.look.notified() => self.look_again(renewal).await,
+                    Some(reply) = asked_anew.recv() => {
+                        let token = self.acquire_anew(renewal).await;
+                        // Whoever asked may be gone.
+                        let _ = reply.send(token);
+                        break false;
+                    }
                 }
             };
             if is_stopped {
                 break;
             }
-            let result = match self.renew(token).await {
+            if self.token() != Some(token) {
+                // Acquired anew, which is as good as renewed, or lost.
+                continue;
+            }
+            let renewed = if self.unsure {
+                self.acquire().await.map(|token| token.is_some())
+            } else {
+                self.renew(token).await
+            };
+            let result = match renewed {
                 Ok(true) => "renewed",
                 Ok(false) => "lost",
                 Err(error) => {
@@ -217,7 +296,7 @@ impl Heart {
             metrics::counter!("fencepost_lease_renew_total", "result" => result).increment(1);
         }
         self.standing.ended();
-        if let Some(token) = self.token {
+        if let Some(token) = self.token() {
             let resource = Resource::instance(&self.id);
             if let Err(error) = self.ledger.release(&resource, &self.id, token).await {
                 tracing::warn!(%error, "the instance's lease was not released and runs out by itself");
@@ -241,10 +320,20 @@ impl Heart {
             }
         }
         tracing::error!(instance = %self.id, %token, "the instance's lease was taken: this incarnation ends");
-        self.token = None;
-        self.standing.ended();
-        self.lose.send_replace(true);
+        self.is_lost();
         Ok(false)
+    }
+
+    /// For as long as the next renewal is not due; `None` where that was too short, or the lease is lost.
+    async fn acquire_anew(&mut self, until: tokio::time::Instant) -> Option<Token> {
+        match tokio::time::timeout_at(until, self.acquire()).await {
+            Ok(Ok(token)) => token,
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "the instance's lease could not be acquired anew");
+                None
+            }
+            Err(_) => None,
+        }
     }
 
     /// Looks at the others, for as long as the next renewal is not due: a ledger that is slow to answer must
