@@ -38,11 +38,12 @@ struct Lying {
 }
 
 /// What a reader looks for.
-enum Look {
-    /// Everything after this entry.
-    After(Option<EntryId>),
-    /// What was given out for the last time so long ago.
-    Idle(Duration),
+#[derive(Clone, Copy)]
+struct Look {
+    /// Only after this entry.
+    after: Option<EntryId>,
+    /// Only what was given out for the last time so long ago; else everything.
+    idle: Option<Duration>,
 }
 
 impl All {
@@ -73,15 +74,11 @@ impl All {
     }
 
     /// The next entries for the owner; `None` if there is no such inbox any more.
-    fn give_out(&mut self, owner: &InstanceId, look: &Look, now: Instant) -> Option<Vec<Entry>> {
+    fn give_out(&mut self, owner: &InstanceId, look: Look, now: Instant) -> Option<Vec<Entry>> {
         let entries = &mut self.open.get_mut(owner)?.entries;
-        let after = match look {
-            Look::After(Some(after)) => Bound::Excluded(*after),
-            Look::After(None) | Look::Idle(_) => Bound::Unbounded,
-        };
-        let is_due = |lying: &Lying| match look {
-            Look::After(_) => true,
-            Look::Idle(idle) => lying.given_out.is_some_and(|given_out| now - given_out >= *idle),
+        let after = look.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let is_due = |lying: &Lying| {
+            look.idle.is_none_or(|idle| lying.given_out.is_some_and(|given_out| now - given_out >= idle))
         };
         let due = entries.range_mut((after, Bound::Unbounded)).filter(|(_, lying)| is_due(lying));
         let given = due.take(INBOX_BATCH_ENTRIES_MAX).map(|(id, lying)| {
@@ -147,27 +144,27 @@ impl Inboxes for Local {
 /// Hands an owner what comes, beginning with all that lies there, until the inbox is closed.
 async fn feed(hub: Arc<Shared>, owner: InstanceId, idle: Duration, batches: mpsc::Sender<Vec<Entry>>) {
     let Some(changed) = hub.inboxes().open.get(&owner).map(|inbox| inbox.changed.clone()) else { return };
-    let mut last = None;
+    let all = Look { after: None, idle: None };
+    let (mut ahead, mut behind) = (all, None);
     let mut look_for_idle = Instant::now() + idle / 2;
     loop {
         let now = Instant::now();
-        let look = if now < look_for_idle {
-            Look::After(last)
+        let look = behind.unwrap_or(ahead);
+        let Some(entries) = hub.inboxes().give_out(&owner, look, now) else { return };
+        let next = entries.last().map(|entry| Look { after: Some(entry.id), ..look });
+        if behind.is_some() {
+            // Through with what idles once a look finds none; then what is new has its turn.
+            behind = next;
+            look_for_idle = now + idle / 2;
         } else {
-            // Through with these when a look finds none.
-            Look::Idle(idle)
-        };
-        let Some(entries) = hub.inboxes().give_out(&owner, &look, now) else { return };
-        match (entries.last(), &look) {
-            (Some(entry), Look::After(_)) => last = Some(entry.id),
-            (None, Look::Idle(_)) => look_for_idle = now + idle / 2,
-            _ => {}
+            ahead = next.unwrap_or(ahead);
+            behind = (now >= look_for_idle).then_some(Look { idle: Some(idle), ..all });
         }
         if !entries.is_empty() {
             if batches.send(entries).await.is_err() {
                 return;
             }
-        } else if matches!(look, Look::After(_)) {
+        } else if look.idle.is_none() && behind.is_none() {
             // A change since the look is kept for the wait.
             let _ = tokio::time::timeout_at(look_for_idle.into(), changed.notified()).await;
         }

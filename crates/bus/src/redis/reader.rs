@@ -71,6 +71,7 @@ impl Reader {
         let connection = commands::connect_apart(&self.shared, limit).await?;
         let mut look = Look::GivenOut(BEGINNING);
         let mut look_for_idle = self.next_look_for_idle();
+        let mut was_gone = false;
         loop {
             let answer = match tokio::time::timeout(limit, self.ask(&connection, look)).await {
                 Ok(answer) => answer,
@@ -78,8 +79,10 @@ impl Reader {
             };
             let found = match answer {
                 Ok(answer) => answer,
-                // The inbox is gone: Redis lost it, or a survivor closed it.
-                Err(error) if matches!(error.code(), Some("NOGROUP" | "UNBLOCKED")) => {
+                // The inbox is gone: Redis lost it, or a survivor closed it. Twice in a row, and this connection is
+                // to a server that has no say.
+                Err(error) if !was_gone && matches!(error.code(), Some("NOGROUP" | "UNBLOCKED")) => {
+                    was_gone = true;
                     if !make(&self.shared, &self.owner).await? {
                         tracing::warn!("this instance's inbox was closed by another");
                         return Ok(());
@@ -94,11 +97,15 @@ impl Reader {
             if !entries.is_empty() && self.batches.send(entries).await.is_err() {
                 return Ok(());
             }
-            look = next;
-            if matches!(look, Look::New) && Instant::now() >= look_for_idle {
-                look = Look::Idle(BEGINNING);
-                look_for_idle = self.next_look_for_idle();
-            }
+            was_gone = false;
+            look = match (look, next) {
+                (Look::Idle(_), Look::New) => {
+                    look_for_idle = self.next_look_for_idle();
+                    Look::New
+                }
+                (_, Look::New) if Instant::now() >= look_for_idle => Look::Idle(BEGINNING),
+                (_, next) => next,
+            };
         }
     }
 

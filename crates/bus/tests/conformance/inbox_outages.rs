@@ -97,6 +97,8 @@ async fn a_reader_that_is_cut_off_reads_on() {
         all_are_seen(&bus, &mut inbox, (0..5).map(|n| round * 10 + n)).await;
     }
     assert_eq!(bus.inbox_len(&id("a-1")).await.unwrap(), 0, "and settled");
+    let pending = server.command(&["XPENDING", "t:{instance:a-1}:inbox", "scheduler"]).unwrap();
+    assert_eq!(pending.lines().next(), Some("0"), "acknowledged as well as deleted");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

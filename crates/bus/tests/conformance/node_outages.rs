@@ -1,9 +1,9 @@
 //! Nodes on a Redis that is killed, emptied, frozen, or forgets its scripts.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use bus::{Epoch, Error, Handle, Reserved, Written};
+use bus::{Epoch, Error, Handle, Report, Reserved, Written};
 use loadtest::servers::{Redis, RedisCluster};
 
 use crate::bench::{LONG, blocking, eventually, id, link_is, options};
@@ -88,6 +88,31 @@ async fn a_redis_that_forgot_its_scripts_is_told_again() {
         assert_eq!(bus.send_slots(&node("n"), epoch, &[slot(job)]).await.unwrap(), [true]);
     }
     assert_eq!(show(&bus, "n").await.unwrap().used, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_went_back_takes_no_version_back() {
+    const AHEAD: &str = "4000000000000000";
+    let (server, bus) = with_a_server().await;
+    let old = ready(&bus, "n", 1).await;
+    server.command(&["HSET", "t:{node:n}:record", "version", AHEAD]).unwrap();
+    let ahead = show(&bus, "n").await.unwrap().version;
+    assert_eq!(ahead.to_string(), AHEAD, "no digit is lost");
+    let new = connect(&bus, "n", &report(1), &[]).await;
+    assert!(new.version > ahead && new.epoch > old);
+    let written = bus.disconnect_node(&node("n"), new.epoch).await.unwrap();
+    assert!(matches!(written, Written::Done(version) if version > new.version), "{written:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_of_a_node_outlives_its_record_for_long() {
+    let (server, bus) = with_a_server().await;
+    let short = Report { ttl: Duration::from_millis(300), ..report(3) };
+    let epoch = connect(&bus, "n", &short, &[slot(1)]).await.epoch;
+    bus.complete_node(&node("n"), epoch, &[slot(2)]).await.unwrap();
+    assert_eq!(reserve(&bus, "n", &[3]).await, [Reserved::Yes]);
+    bus.list_nodes(&[node("n")], short.ttl).await.unwrap();
+    eventually("nothing is left", async || server.command(&["DBSIZE"]).unwrap().trim() == "0").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
