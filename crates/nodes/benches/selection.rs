@@ -1,0 +1,2 @@
+//! How long a selection takes.
+fn main() {}
