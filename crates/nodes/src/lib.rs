@@ -9,6 +9,8 @@
 pub mod connection;
 mod entry;
 mod explain;
+#[cfg(test)]
+mod fixture;
 mod follower;
 mod index;
 pub mod limits;

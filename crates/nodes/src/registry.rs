@@ -180,6 +180,12 @@ impl Registry {
         applied
     }
 
+    /// The same for a heartbeat, which arrived then.
+    pub fn heartbeat_recorded(&self, record: Record, arrived: Instant, now: Instant) -> Applied {
+        metrics::histogram!("fencepost_node_heartbeat_seconds").record(now.duration_since(arrived));
+        self.recorded(record, now)
+    }
+
     /// This connection is over, says the instance that held it: applied here and told to the others.
     pub fn left(&self, node: &NodeId, epoch: u64, now: Instant) {
         self.hear_leave(node, epoch, now);
@@ -494,3 +500,22 @@ impl Inner {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+impl Registry {
+    /// Does this while every lock that a writer takes is held.
+    pub(crate) fn while_all_locks_are_held(&self, work: impl FnOnce()) {
+        let inner = &*self.inner;
+        let entries = self.entries();
+        let _news: Vec<_> = entries.iter().map(|entry| entry.news()).collect();
+        let (_pools, _outbox) = (inner.pools(), inner.outbox());
+        let _building = inner.building.lock().unwrap();
+        // A guard for writing in every shard that holds a node; a shard that is locked has one already.
+        let shards = entries.iter().map(|entry| inner.nodes.try_get_mut(&entry.profile.node));
+        let _shards: Vec<_> = shards.filter(|tried| tried.is_present()).collect();
+        work();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -332,3 +332,6 @@ fn nth_bit(mut bits: u64, n: u32) -> usize {
     }
     bits.trailing_zeros() as usize
 }
+
+#[cfg(test)]
+mod tests;
