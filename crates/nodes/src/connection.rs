@@ -22,13 +22,13 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
+use bus::{NodeState, Slot};
 use domain::{InstanceId, NodeId};
 
 pub use effect::{CloseCode, Effect, Refused};
-pub use frame::{Dispatch, End, FromNode, Hello, Progress, Slot, ToNode};
+pub use frame::{Dispatch, End, FromNode, Hello, Progress, ToNode};
 
 use crate::limits::{HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN, HELLO_MS};
-use crate::record::State;
 use live::Live;
 
 /// How often [`Connection::on_tick`] is to be called, in milliseconds.
@@ -77,7 +77,7 @@ impl Connection {
 
     /// Whether the node gets work; `None` before its hello and after the end.
     #[must_use]
-    pub fn state(&self) -> Option<State> {
+    pub fn state(&self) -> Option<NodeState> {
         self.live().map(Live::state)
     }
 
@@ -97,7 +97,9 @@ impl Connection {
                 }
                 Err(fault) => self.end(CloseCode::Protocol, fault),
             },
-            (Phase::Opened(_), _) => self.end(CloseCode::Protocol, "the first frame must be hello".to_owned()),
+            (Phase::Opened(_), _) => {
+                self.end(CloseCode::Protocol, "the first frame must be hello".to_owned())
+            }
             (Phase::Live(live), frame) => match live.on_frame(frame, now) {
                 Ok(effects) => effects,
                 Err(fault) => self.end(CloseCode::Protocol, fault),

@@ -5,15 +5,17 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use bus::{Epoch, NodeState, Version};
+
 use crate::limits::silence_max;
-use crate::record::{Load, Profile, Record, Stamp, State, Status};
+use crate::record::{Load, Profile, Record, Stamp, Status};
 use crate::registry::Applied;
 
 /// One connection of one node. Another connection is another entry.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) profile: Arc<Profile>,
-    pub(crate) epoch: u64,
+    pub(crate) epoch: Epoch,
     /// The last news. Never touched by a selection.
     news: Mutex<News>,
     /// The status of the last news, and what this instance itself found out, in one word.
@@ -28,7 +30,7 @@ pub(crate) struct Entry {
 /// What only writers look at.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct News {
-    pub(crate) version: u64,
+    pub(crate) version: Version,
     pub(crate) load: Load,
     /// When something new was heard of it.
     pub(crate) heard: Instant,
@@ -66,28 +68,29 @@ impl Entry {
         }
     }
 
-    /// Takes newer news. Of the same version only how long ago its holder refreshed it is news; older ones change
-    /// nothing.
-    pub(crate) fn take(&self, version: u64, state: (Status, Load), heard: Instant, now: Instant) -> Applied {
+    /// Takes news, unless they are older than what is known. Those of the same version are taken too: slots are
+    /// reserved and freed without a new one, and this instance's own count begins anew with each.
+    pub(crate) fn take(
+        &self,
+        version: Version,
+        state: (Status, Load),
+        heard: Instant,
+        now: Instant,
+    ) -> Applied {
         let mut news = self.news();
         news.compared = now;
         if version < news.version {
             return Applied::Stale;
         }
-        news.heard = news.heard.max(heard);
+        let applied = if version == news.version { Applied::Repeated } else { Applied::New };
+        let (status, load) = state;
+        (news.version, news.load, news.heard) = (version, load, news.heard.max(heard));
+        // What is true but was refreshed long ago is no word from the node.
         let is_quiet = now.duration_since(news.heard) > silence_max(self.profile.heartbeat_ms);
         let kept = if is_quiet { ENDED | SILENT } else { ENDED };
-        let kept = self.word.load(SeqCst) & kept;
-        if version == news.version {
-            self.word.fetch_and(!SILENT, SeqCst);
-            self.word.fetch_or(kept, SeqCst);
-            return Applied::Repeated;
-        }
-        let (status, load) = state;
-        (news.version, news.load) = (version, load);
-        self.word.store(status.to_word() | kept, SeqCst);
+        self.word.store(status.to_word() | self.word.load(SeqCst) & kept, SeqCst);
         self.since.store(0, SeqCst);
-        Applied::New
+        applied
     }
 
     pub(crate) fn stamp(&self) -> Stamp {
@@ -111,8 +114,8 @@ impl Entry {
         let status = Status::from_word(word);
         let used = i64::from(status.capacity) - self.free();
         let used = u32::try_from(used.max(0)).unwrap_or(u32::MAX);
-        let is_silent = word & SILENT != 0 && status.state == State::Accepting;
-        Status { used, state: if is_silent { State::Unhealthy } else { status.state }, ..status }
+        let is_silent = word & SILENT != 0 && status.state == NodeState::Accepting;
+        Status { used, state: if is_silent { NodeState::Unhealthy } else { status.state }, ..status }
     }
 
     pub(crate) fn end(&self) {
@@ -143,7 +146,8 @@ impl Entry {
 
     /// One more slot is about to be reserved; `false`, and nothing changes, if there is none.
     pub(crate) fn claim(&self) -> bool {
-        let one_more = |pending: u32| (self.may_work() && self.free_beside(pending) > 0).then_some(pending + 1);
+        let one_more =
+            |pending: u32| (self.may_work() && self.free_beside(pending) > 0).then_some(pending + 1);
         self.pending.fetch_update(SeqCst, SeqCst, one_more).is_ok()
     }
 
@@ -178,9 +182,9 @@ impl Entry {
         let status = Status::from_word(word);
         if word & ENDED != 0 || !status.is_complete {
             Some(Obstacle::NotReady)
-        } else if status.state == State::Draining {
+        } else if status.state == NodeState::Draining {
             Some(Obstacle::Draining)
-        } else if status.state == State::Unhealthy || word & SILENT != 0 {
+        } else if status.state == NodeState::Unhealthy || word & SILENT != 0 {
             Some(Obstacle::Unhealthy)
         } else if word & FULL != 0 || self.free() <= 0 {
             Some(Obstacle::Full)
@@ -192,7 +196,7 @@ impl Entry {
     fn may_work(&self) -> bool {
         let word = self.word.load(SeqCst);
         let Status { is_complete, state, .. } = Status::from_word(word);
-        is_complete && state == State::Accepting && word & (SILENT | ENDED | FULL) == 0
+        is_complete && state == NodeState::Accepting && word & (SILENT | ENDED | FULL) == 0
     }
 
     fn free_beside(&self, pending: u32) -> i64 {

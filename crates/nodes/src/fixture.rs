@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use bus::{Epoch, NodeState, Version};
 use domain::job::{Needs, Route};
 use domain::{InstanceId, Label, NodeId, PoolName};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
 use crate::pools::{Pool, Pools};
-use crate::record::{Load, Profile, Record, Stamp, State, Status};
+use crate::record::{Load, Profile, Record, Stamp, Status};
 use crate::registry::{Applied, Registry};
 use crate::select::{Choice, Wanted};
 
@@ -31,6 +32,10 @@ pub(crate) fn labels(texts: &[&str]) -> Vec<Label> {
     labels
 }
 
+fn stamp(epoch: u64, version: u64) -> Stamp {
+    Stamp { epoch: Epoch::new(epoch), version: Version::new(version) }
+}
+
 /// A node of instance `a` with four free slots, at version 1 of connection 1.
 pub(crate) fn record(name: &str) -> Record {
     let profile = Profile {
@@ -42,16 +47,16 @@ pub(crate) fn record(name: &str) -> Record {
         software: None,
     };
     Record {
-        stamp: Stamp { epoch: 1, version: 1 },
+        stamp: stamp(1, 1),
         profile: Arc::new(profile),
-        status: Status { capacity: 4, used: 0, is_complete: true, state: State::Accepting },
+        status: Status { capacity: 4, used: 0, is_complete: true, state: NodeState::Accepting },
         load: Load::default(),
     }
 }
 
 impl Record {
     pub(crate) fn at(self, epoch: u64, version: u64) -> Self {
-        Self { stamp: Stamp { epoch, version }, ..self }
+        Self { stamp: stamp(epoch, version), ..self }
     }
 
     pub(crate) fn with(mut self, change: impl FnOnce(&mut Status)) -> Self {

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bus::limits::NODES_LIST_MAX;
 use bus::{Event, Link};
 use domain::NodeId;
 use rand::RngExt;
@@ -16,8 +17,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::limits::{
-    COMPARISON_MS, INDEX_PAUSE_MS, NODES_MAX, PULSES_GATHERED_MS, PULSES_MAX, RECORDS_COMPARED_MAX,
-    RECORDS_READ_MAX, RETRY_PAUSE_MS,
+    COMPARISON_MS, INDEX_PAUSE_MS, LISTING_MS, NODES_MAX, PULSES_GATHERED_MS, PULSES_MAX,
+    RECORDS_COMPARED_MAX, RECORDS_READ_MAX, RETRY_PAUSE_MS,
 };
 use crate::pulse;
 use crate::registry::{Applied, Registry};
@@ -116,6 +117,7 @@ impl Following {
             () = self.read() => {}
             () = self.compare() => {}
             () = self.tell() => {}
+            () = self.list() => {}
             () = self.follow_link() => {}
             () = self.keep_index() => {}
         }
@@ -136,7 +138,10 @@ impl Following {
     fn take_notice(&self, notice: &[u8]) {
         let arrived = Instant::now();
         let Some(pulses) = pulse::read(notice) else {
-            tracing::warn!(bytes = notice.len(), "a notice about nodes cannot be read; all of them are looked up");
+            tracing::warn!(
+                bytes = notice.len(),
+                "a notice about nodes cannot be read; all of them are looked up"
+            );
             return self.wishes.all();
         };
         let mut counts = [0; RESULTS.len()];
@@ -159,7 +164,7 @@ impl Following {
             let read = async {
                 if all {
                     nodes.extend(self.source.online().await?);
-                    nodes.extend(self.registry.foreign());
+                    nodes.extend(self.registry.held(false));
                 }
                 self.look_up(&Vec::from_iter(nodes.iter().cloned())).await
             };
@@ -260,6 +265,18 @@ impl Following {
         }
     }
 
+    /// Says again and again which nodes this instance holds, for those who load them all.
+    async fn list(&self) {
+        loop {
+            for nodes in self.registry.held(true).chunks(NODES_LIST_MAX) {
+                if let Err(error) = self.source.list(nodes).await {
+                    tracing::debug!(%error, "nodes were not listed as online");
+                }
+            }
+            pause(LISTING_MS).await;
+        }
+    }
+
     async fn follow_link(&self) {
         let mut link = self.source.link();
         loop {
@@ -322,3 +339,6 @@ async fn pause(mean_ms: u64) {
     let ms = rand::rng().random_range(mean_ms * 3 / 4..=mean_ms * 5 / 4);
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
+
+#[cfg(test)]
+mod tests;

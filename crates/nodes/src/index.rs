@@ -73,8 +73,7 @@ pub(crate) struct Serving<'a> {
 
 impl Roster {
     fn new<'a>(pools: impl Iterator<Item = (usize, &'a Pool)>) -> Self {
-        let (pools, weights): (Vec<_>, Vec<_>) =
-            pools.map(|(at, pool)| (at, u64::from(pool.weight))).unzip();
+        let (pools, weights): (Vec<_>, Vec<_>) = pools.map(|(at, pool)| (at, u64::from(pool.weight))).unzip();
         let sums = weights.iter().scan(0, |sum, weight| {
             *sum += weight;
             Some(*sum)
@@ -168,10 +167,9 @@ impl Index {
     pub(crate) fn serving(&self, route: Option<&Route>) -> Serving<'_> {
         match route {
             None => Serving { listed: &self.all, by_language: &self.nobody },
-            Some(route) => Serving {
-                listed: self.routes.get(route).unwrap_or(&self.nobody),
-                by_language: &self.general,
-            },
+            Some(route) => {
+                Serving { listed: self.routes.get(route).unwrap_or(&self.nobody), by_language: &self.general }
+            }
         }
     }
 

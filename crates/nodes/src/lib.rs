@@ -26,7 +26,7 @@ pub use explain::{Explanation, Reason};
 pub use follower::Follower;
 pub use pools::{DEFAULT_POOL, Pool, Pools};
 pub use pulse::Pulse;
-pub use record::{Abilities, Document, Load, Profile, Record, Stamp, State, Status};
+pub use record::{Abilities, Load, Profile, Record, Stamp, Status};
 pub use registry::{Applied, Departure, Ended, Registry};
 pub use select::{Choice, Wanted};
 pub use source::{Kept, Notices, Source, SourceHandle};

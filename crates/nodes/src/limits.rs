@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use domain::limits::{LABEL_CHARS_MAX, NODE_ID_CHARS_MAX, NODE_LABELS_MAX, NODE_POOLS_MAX, POOL_NAME_CHARS_MAX};
+use domain::limits::{
+    LABEL_CHARS_MAX, NODE_ID_CHARS_MAX, NODE_LABELS_MAX, NODE_POOLS_MAX, POOL_NAME_CHARS_MAX,
+};
 
 /// Nodes that one registry knows. Further ones are passed over, and counted.
-pub const NODES_MAX: usize = 100_000;
+pub const NODES_MAX: usize = 50_000;
 /// Largest document of a node, in bytes of JSON.
 pub const DOCUMENT_BYTES_MAX: usize = 32 * 1024;
 /// Longest name of a node's software that is kept, in characters; the rest is cut off.
@@ -43,6 +45,8 @@ pub const RECORDS_READ_MAX: usize = 100;
 pub const RECORDS_COMPARED_MAX: usize = 1_000;
 /// Mean time between two comparisons of versions, in milliseconds.
 pub const COMPARISON_MS: u64 = 1_000;
+/// Mean time between two listings of this instance's own nodes as online, in milliseconds.
+pub const LISTING_MS: u64 = 10_000;
 /// Pause before what could not be read or told is tried again, in milliseconds.
 pub const RETRY_PAUSE_MS: u64 = 500;
 /// Shortest time between two rebuilds of the index, in milliseconds.
@@ -66,6 +70,9 @@ pub const fn silence_max(heartbeat_ms: u64) -> Duration {
 const _: () = assert!(HEARTBEAT_MS_MIN <= HEARTBEAT_MS_DEFAULT && HEARTBEAT_MS_DEFAULT <= HEARTBEAT_MS_MAX);
 const _: () = assert!(HEARTBEAT_MS_MAX * 5 / 2 < OFFLINE_MS, "unhealthy comes before offline");
 const _: () = assert!(ACK_MS < UNANSWERED_MS);
+const _: () = assert!(NODES_MAX <= bus::limits::NODES_LISTED_MAX);
+const _: () = assert!(DOCUMENT_BYTES_MAX <= bus::limits::NODE_DOCUMENT_BYTES_MAX);
+const _: () = assert!(LISTING_MS * 2 < OFFLINE_MS, "a listing is renewed before it ends");
 const _: () = assert!(LEFT_REMEMBERED_MS > OFFLINE_MS);
 const _: () = assert!(
     NODE_LABELS_MAX * (LABEL_CHARS_MAX + 3) + NODE_POOLS_MAX * (POOL_NAME_CHARS_MAX + 3) + 2_048

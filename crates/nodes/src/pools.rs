@@ -76,7 +76,10 @@ impl Pools {
                 return invalid("pools", format!("each named once, and {name} is not"));
             }
             if routes.len() > POOL_ROUTES_MAX {
-                return invalid("routes", format!("at most {POOL_ROUTES_MAX} for each pool, {name} included"));
+                return invalid(
+                    "routes",
+                    format!("at most {POOL_ROUTES_MAX} for each pool, {name} included"),
+                );
             }
             if let Some(twice) = repeated(routes) {
                 return invalid("routes", format!("each listed once, and {twice} of pool {name} is not"));
@@ -180,7 +183,10 @@ mod tests {
             (vec![Pool { weight: 0, ..good.clone() }], "1 to 1000"),
             (vec![Pool { weight: POOL_WEIGHT_MAX + 1, ..good.clone() }], "1 to 1000"),
             (vec![Pool { routes: vec![route(1), route(1)], ..good.clone() }], "a:b1 of pool a"),
-            (vec![Pool { routes: (0..=POOL_ROUTES_MAX).map(route).collect(), ..good.clone() }], "at most 256"),
+            (
+                vec![Pool { routes: (0..=POOL_ROUTES_MAX).map(route).collect(), ..good.clone() }],
+                "at most 256",
+            ),
             (vec![Pool { requires: vec![label(1), label(1)], ..good.clone() }], "l1 of pool a"),
             (vec![Pool { requires: (0..=POOL_LABELS_MAX).map(label).collect(), ..good }], "at most 16"),
             ((0..=POOLS_MAX).map(|n| pool(&format!("p{n}"))).collect(), "at most 1000"),

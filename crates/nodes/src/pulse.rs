@@ -1,6 +1,7 @@
 //! What the holder of a node's socket tells the other instances of it, and how many of these travel in one notice.
 //! Notices may be lost: whoever missed one compares versions.
 
+use bus::{Epoch, Version};
 use domain::NodeId;
 use serde::{Deserialize, Serialize};
 
@@ -57,8 +58,8 @@ impl Pulse {
 pub(crate) fn write(pulses: &[Pulse]) -> Vec<u8> {
     let form = |pulse: &Pulse| Form {
         n: pulse.node.to_string(),
-        e: pulse.stamp.epoch,
-        v: pulse.stamp.version,
+        e: pulse.stamp.epoch.get(),
+        v: pulse.stamp.version.get(),
         s: pulse.state.map(|(status, l)| StateForm { w: status.to_word(), l }),
     };
     let notice = Notice { form: NOTICE_FORM, pulses: pulses.iter().map(form).collect() };
@@ -71,7 +72,8 @@ pub(crate) fn read(notice: &[u8]) -> Option<Vec<Pulse>> {
     let Notice { form, pulses } = serde_json::from_slice(notice).ok()?;
     let pulse = |Form { n, e, v, s }| {
         let state = s.map(|StateForm { w, l }| (Status::from_word(w), l));
-        Some(Pulse { node: NodeId::parse(&n).ok()?, stamp: Stamp { epoch: e, version: v }, state })
+        let stamp = Stamp { epoch: Epoch::new(e), version: Version::new(v) };
+        Some(Pulse { node: NodeId::parse(&n).ok()?, stamp, state })
     };
     if form != NOTICE_FORM {
         return None;
@@ -93,7 +95,7 @@ mod tests {
         let tiny = Some(-f32::MIN_POSITIVE);
         let load = Load { cpu: tiny, gpu: tiny, memory: tiny };
         let status = Status::from_word(u64::MAX);
-        let stamp = Stamp { epoch: u64::MAX, version: u64::MAX };
+        let stamp = Stamp { epoch: Epoch::new(u64::MAX), version: Version::new(u64::MAX) };
         let mut pulses = vec![Pulse { node, stamp, state: Some((status, load)) }; PULSES_MAX];
         pulses[0].state = None;
         let notice = write(&pulses);

@@ -4,12 +4,14 @@
 //! hello is a new connection with a new epoch. What changes with every heartbeat is its [`Status`] and [`Load`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use bus::{Epoch, NodeRecord, NodeState, Report, Version};
 use domain::limits::{NODE_CAPACITY_MAX, NODE_LABELS_MAX, NODE_POOLS_MAX};
 use domain::{InstanceId, Invalid, Label, Language, NodeId, PoolName};
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{DOCUMENT_BYTES_MAX, HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN, SOFTWARE_CHARS_MAX};
+use crate::limits::{DOCUMENT_BYTES_MAX, HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN, OFFLINE_MS, SOFTWARE_CHARS_MAX};
 
 /// Stands before the source language in the label of a node that hears it.
 pub(crate) const HEARS: &str = "asr:";
@@ -22,12 +24,12 @@ const UNDERSTANDS: &str = "semantic:";
 const DOCUMENT_FORM: u32 = 1;
 
 /// When something was so: a newer one is never less, over all connections of a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp {
     /// The connection; what an older one says loses.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// The record's version.
-    pub version: u64,
+    pub version: Version,
 }
 
 /// What a node says that it can do.
@@ -95,7 +97,7 @@ impl Profile {
 }
 
 /// Whether a node may get work, and how much.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Attempts that it may run at once.
     pub capacity: u32,
@@ -104,19 +106,7 @@ pub struct Status {
     /// Its slots are all known; until they are, none can be reserved.
     pub is_complete: bool,
     /// Whether it gets work.
-    pub state: State,
-}
-
-/// Whether a node that is connected gets work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum State {
-    /// It does.
-    #[default]
-    Accepting,
-    /// No more, by its own will or an operator's; what it has it finishes.
-    Draining,
-    /// Not now: it missed heartbeats, or left dispatches unanswered.
-    Unhealthy,
+    pub state: NodeState,
 }
 
 /// How busy a node says that its machine is, each 0 to 1. Shown, never judged by.
@@ -146,19 +136,37 @@ pub struct Record {
     pub load: Load,
 }
 
+impl Record {
+    /// What its holder says of it to the bus, for as long as it is not offline for want of news.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let Status { capacity, state, .. } = self.status;
+        let document = Document::of(&self.profile, self.load).to_bytes().into();
+        Report { capacity, state, document, ttl: Duration::from_millis(OFFLINE_MS) }
+    }
+
+    /// What the bus keeps of a node, whose document must be one of these. Whether it is online is another question.
+    #[must_use]
+    pub fn from_kept(node: NodeId, kept: &NodeRecord) -> Option<Self> {
+        let (profile, load) = Document::from_bytes(&kept.document)?.into_profile(node, kept.holder.clone());
+        let NodeRecord { capacity, used, is_complete, state, .. } = *kept;
+        Some(Self {
+            stamp: Stamp { epoch: kept.epoch, version: kept.version },
+            profile: Arc::new(profile),
+            status: Status { capacity, used, is_complete, state },
+            load,
+        })
+    }
+}
+
 /// What the bus keeps of a node without reading it: all of the record that the bus has no field for.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Document {
-    /// See [`Profile::labels`].
-    pub labels: Arc<[Label]>,
-    /// See [`Profile::pools`].
-    pub pools: Option<Arc<[PoolName]>>,
-    /// See [`Profile::heartbeat_ms`].
-    pub heartbeat_ms: u64,
-    /// See [`Profile::software`].
-    pub software: Option<Arc<str>>,
-    /// See [`Load`].
-    pub load: Load,
+struct Document {
+    labels: Arc<[Label]>,
+    pools: Option<Arc<[PoolName]>>,
+    heartbeat_ms: u64,
+    software: Option<Arc<str>>,
+    load: Load,
 }
 
 /// The document as JSON. Fields that a newer form added are passed over.
@@ -177,8 +185,7 @@ struct Form {
 
 impl Document {
     /// Of a node like this.
-    #[must_use]
-    pub fn of(profile: &Profile, load: Load) -> Self {
+    fn of(profile: &Profile, load: Load) -> Self {
         let Profile { node: _, holder: _, labels, pools, heartbeat_ms, software } = profile;
         Self {
             labels: Arc::clone(labels),
@@ -190,8 +197,7 @@ impl Document {
     }
 
     /// Its bytes, at most [`DOCUMENT_BYTES_MAX`] for every node that the limits allow.
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
+    fn to_bytes(&self) -> Vec<u8> {
         let form = Form {
             form: DOCUMENT_FORM,
             labels: self.labels.iter().map(ToString::to_string).collect(),
@@ -204,8 +210,7 @@ impl Document {
     }
 
     /// Reads it. `None` for one that nobody of this kind can have written.
-    #[must_use]
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
         if bytes.len() > DOCUMENT_BYTES_MAX {
             return None;
         }
@@ -230,12 +235,9 @@ impl Document {
             load: form.load,
         })
     }
-}
 
-impl Document {
     /// The rest of what it says about this node.
-    #[must_use]
-    pub fn into_profile(self, node: NodeId, holder: InstanceId) -> (Profile, Load) {
+    fn into_profile(self, node: NodeId, holder: InstanceId) -> (Profile, Load) {
         let Self { labels, pools, heartbeat_ms, software, load } = self;
         (Profile { node, holder, labels, pools, heartbeat_ms, software }, load)
     }
@@ -252,9 +254,9 @@ impl Status {
     pub(crate) fn to_word(self) -> u64 {
         let count = |n: u32| u64::from(n).min(Self::COUNT_MASK);
         let state = match self.state {
-            State::Accepting => 0,
-            State::Draining => Self::DRAINING,
-            State::Unhealthy => Self::UNHEALTHY,
+            NodeState::Accepting => 0,
+            NodeState::Draining => Self::DRAINING,
+            NodeState::Unhealthy => Self::UNHEALTHY,
         };
         let slots = if self.is_complete { 0 } else { Self::INCOMPLETE };
         count(self.used) | count(self.capacity) << Self::CAPACITY_SHIFT | state | slots
@@ -264,9 +266,9 @@ impl Status {
     pub(crate) fn from_word(word: u64) -> Self {
         let count = |word: u64| u32::try_from(word & Self::COUNT_MASK).expect("twenty bits fit");
         let state = match word & (Self::DRAINING | Self::UNHEALTHY) {
-            0 => State::Accepting,
-            Self::UNHEALTHY => State::Unhealthy,
-            _ => State::Draining,
+            0 => NodeState::Accepting,
+            Self::UNHEALTHY => NodeState::Unhealthy,
+            _ => NodeState::Draining,
         };
         Self {
             used: count(word),
@@ -344,19 +346,45 @@ mod tests {
             load: Load { cpu: Some(f32::MAX), gpu: Some(f32::MIN), memory: Some(f32::MIN_POSITIVE) },
         };
         let bytes = document.to_bytes();
-        assert!(bytes.len() <= DOCUMENT_BYTES_MAX && Document::from_bytes(&bytes).is_some(), "{}", bytes.len());
+        assert!(
+            bytes.len() <= DOCUMENT_BYTES_MAX && Document::from_bytes(&bytes).is_some(),
+            "{}",
+            bytes.len()
+        );
+    }
+
+    #[test]
+    fn a_record_reads_back_from_what_the_bus_keeps_of_its_report() {
+        let record = crate::fixture::record("n").labelled(&["gpu"]).used(2).held_by("b");
+        let Report { capacity, state, document, ttl } = record.report();
+        let kept = NodeRecord {
+            holder: record.profile.holder.clone(),
+            epoch: record.stamp.epoch,
+            version: record.stamp.version,
+            is_online: true,
+            is_complete: true,
+            capacity,
+            used: 2,
+            state,
+            document,
+            ttl,
+        };
+        let node = &record.profile.node;
+        assert_eq!(Record::from_kept(node.clone(), &kept), Some(record.clone()));
+        let foreign = NodeRecord { document: (*b"something else").into(), ..kept };
+        assert_eq!(Record::from_kept(node.clone(), &foreign), None);
     }
 
     #[test]
     fn a_status_fits_into_one_word() {
         let base =
-            Status { capacity: NODE_CAPACITY_MAX, used: 7, is_complete: true, state: State::Accepting };
+            Status { capacity: NODE_CAPACITY_MAX, used: 7, is_complete: true, state: NodeState::Accepting };
         for status in [
             base,
             Status { used: NODE_CAPACITY_MAX, ..base },
             Status { is_complete: false, ..base },
-            Status { state: State::Draining, ..base },
-            Status { state: State::Unhealthy, ..base },
+            Status { state: NodeState::Draining, ..base },
+            Status { state: NodeState::Unhealthy, ..base },
         ] {
             assert_eq!(Status::from_word(status.to_word()), status);
         }

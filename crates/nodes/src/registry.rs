@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use bus::{Epoch, Version};
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry as Slot;
 use domain::{InstanceId, NodeId, PoolName};
@@ -49,7 +50,10 @@ pub(crate) struct Inner {
 enum Known {
     Here(Arc<Entry>),
     /// It left; nothing up to this stamp brings it back.
-    Left { stamp: Stamp, at: Instant },
+    Left {
+        stamp: Stamp,
+        at: Instant,
+    },
 }
 
 /// What became of news.
@@ -75,7 +79,7 @@ pub struct Departure {
     /// The instance that held its socket.
     pub holder: InstanceId,
     /// Which connection.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// How it ended.
     pub how: Ended,
 }
@@ -187,13 +191,13 @@ impl Registry {
     }
 
     /// This connection is over, says the instance that held it: applied here and told to the others.
-    pub fn left(&self, node: &NodeId, epoch: u64, now: Instant) {
+    pub fn left(&self, node: &NodeId, epoch: Epoch, now: Instant) {
         self.hear_leave(node, epoch, now);
         self.inner.tell(Pulse { node: node.clone(), stamp: over(epoch), state: None });
     }
 
     /// This connection is over, says its record or its holder.
-    pub(crate) fn hear_leave(&self, node: &NodeId, epoch: u64, now: Instant) -> Applied {
+    pub(crate) fn hear_leave(&self, node: &NodeId, epoch: Epoch, now: Instant) -> Applied {
         let stamp = over(epoch);
         let inner = &*self.inner;
         let has_room = inner.nodes.len() < NODES_MAX;
@@ -206,7 +210,7 @@ impl Registry {
             }
             Slot::Occupied(mut slot) => {
                 let last = match slot.get() {
-                    Known::Here(entry) => Stamp { epoch: entry.epoch, version: 0 },
+                    Known::Here(entry) => Stamp { epoch: entry.epoch, version: Version::new(0) },
                     Known::Left { stamp, .. } => *stamp,
                 };
                 if stamp <= last {
@@ -292,7 +296,7 @@ impl Registry {
     }
 
     /// One slot of a node was freed by this instance, whatever the next news say.
-    pub fn freed(&self, node: &NodeId, epoch: u64) {
+    pub fn freed(&self, node: &NodeId, epoch: Epoch) {
         if let Some(Known::Here(entry)) = self.inner.nodes.get(node).as_deref()
             && entry.epoch == epoch
         {
@@ -397,11 +401,11 @@ impl Registry {
         self.inner.outbox_filled.notified().await;
     }
 
-    /// The nodes that other instances hold.
-    pub(crate) fn foreign(&self) -> Vec<NodeId> {
+    /// The nodes whose sockets this instance holds, or those that others hold.
+    pub(crate) fn held(&self, by_me: bool) -> Vec<NodeId> {
         let entries = self.entries();
-        let foreign = entries.iter().filter(|entry| entry.profile.holder != self.inner.me);
-        foreign.map(|entry| entry.profile.node.clone()).collect()
+        let held = entries.iter().filter(|entry| (entry.profile.holder == self.inner.me) == by_me);
+        held.map(|entry| entry.profile.node.clone()).collect()
     }
 
     /// Whose versions are to be compared with the bus's: all of `online` that are not known, then those that nothing
@@ -440,8 +444,8 @@ impl Registry {
 }
 
 /// Whatever version of the connection comes later, it is over.
-const fn over(epoch: u64) -> Stamp {
-    Stamp { epoch, version: u64::MAX }
+const fn over(epoch: Epoch) -> Stamp {
+    Stamp { epoch, version: Version::new(u64::MAX) }
 }
 
 impl Known {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
 
+use bus::Epoch;
 use domain::job::Needs;
 use domain::limits::JOB_LABELS_MAX;
 use domain::{InstanceId, NodeId, PoolName};
@@ -71,7 +72,7 @@ impl Choice {
 
     /// Which connection of the node.
     #[must_use]
-    pub fn epoch(&self) -> u64 {
+    pub fn epoch(&self) -> Epoch {
         self.entry.epoch
     }
 
@@ -134,12 +135,7 @@ fn preferred(index: &Index, wanted: &Wanted<'_>, only_own: bool) -> Option<(usiz
 }
 
 /// A pool by weight, and a node of it; if it has none, one of the next pool that has.
-fn any(
-    index: &Index,
-    wanted: &Wanted<'_>,
-    only_own: bool,
-    rng: &mut impl Rng,
-) -> Option<(usize, usize)> {
+fn any(index: &Index, wanted: &Wanted<'_>, only_own: bool, rng: &mut impl Rng) -> Option<(usize, usize)> {
     let pools = Pools::serving(index, wanted.needs)?;
     let first = pools.preferred(index, wanted.preferred_pool).unwrap_or_else(|| pools.draw(rng));
     for step in 0..pools.len() {

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::{Event, Link};
+use bus::{Channel, Epoch, Event, Link, NodeRecord, Subscription};
 use domain::NodeId;
 use tokio::sync::watch;
 
+use crate::limits::OFFLINE_MS;
 use crate::record::Record;
 
 /// Where records of nodes are kept, and where their changes are told.
@@ -20,6 +21,12 @@ pub trait Source: Send + Sync {
     /// # Errors
     /// What the bus says.
     async fn tell(&self, notice: &[u8]) -> bus::Result<()>;
+
+    /// Says that these nodes are online, for the next [`OFFLINE_MS`]: at most [`bus::limits::NODES_LIST_MAX`].
+    ///
+    /// # Errors
+    /// What the bus says.
+    async fn list(&self, nodes: &[NodeId]) -> bus::Result<()>;
 
     /// The nodes that are said to be online. A hint: some may be missing, some may be gone.
     ///
@@ -57,7 +64,7 @@ pub enum Kept {
     /// Its holder says that this connection is over.
     Offline {
         /// Which.
-        epoch: u64,
+        epoch: Epoch,
     },
     /// Nothing, or nothing that can be read.
     Absent,
@@ -65,3 +72,53 @@ pub enum Kept {
 
 /// A source to share.
 pub type SourceHandle = Arc<dyn Source>;
+
+#[async_trait::async_trait]
+impl Source for bus::Handle {
+    fn listen(&self) -> Box<dyn Notices> {
+        Box::new(self.subscribe(Channel::Nodes))
+    }
+
+    async fn tell(&self, notice: &[u8]) -> bus::Result<()> {
+        self.publish(Channel::Nodes, notice).await
+    }
+
+    async fn list(&self, nodes: &[NodeId]) -> bus::Result<()> {
+        self.list_nodes(nodes, OFFLINE).await
+    }
+
+    async fn online(&self) -> bus::Result<Vec<NodeId>> {
+        self.listed_nodes().await
+    }
+
+    async fn read(&self, nodes: &[NodeId]) -> bus::Result<Vec<Kept>> {
+        let mut shown = self.show_nodes(nodes).await?;
+        Ok(nodes.iter().map(|node| kept(node, shown.remove(node))).collect())
+    }
+
+    fn link(&self) -> watch::Receiver<Link> {
+        bus::Bus::link(&**self)
+    }
+}
+
+#[async_trait::async_trait]
+impl Notices for Subscription {
+    async fn next(&mut self) -> Option<Event> {
+        Self::next(self).await
+    }
+}
+
+/// How long a record lives after it was refreshed.
+const OFFLINE: Duration = Duration::from_millis(OFFLINE_MS);
+
+fn kept(node: &NodeId, shown: Option<NodeRecord>) -> Kept {
+    let Some(shown) = shown else { return Kept::Absent };
+    if !shown.is_online {
+        return Kept::Offline { epoch: shown.epoch };
+    }
+    let Some(record) = Record::from_kept(node.clone(), &shown) else {
+        tracing::warn!(%node, "the record of a node cannot be read; it gets no work");
+        return Kept::Absent;
+    };
+    Kept::Online { record, age: OFFLINE.saturating_sub(shown.ttl) }
+}

@@ -1,7 +1,9 @@
 //! What whoever runs a socket is to do.
 
-use super::frame::{End, Hello, Progress, Slot, ToNode};
-use crate::record::{Load, State};
+use bus::{NodeState, Slot};
+
+use super::frame::{End, Hello, Progress, ToNode};
+use crate::record::Load;
 
 /// One thing to be done. Those of one call are done in their order.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +21,7 @@ pub enum Effect {
         gone: Vec<Slot>,
     },
     /// Whether it gets work has changed: its record is to be refreshed at the bus.
-    State(State),
+    State(NodeState),
     /// The node has this attempt: RUNNING is to be committed.
     Acknowledged(Slot),
     /// The node will not begin this attempt: its slot is to be freed, and its lane told.

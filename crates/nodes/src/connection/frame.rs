@@ -1,27 +1,11 @@
 //! The frames of the worker socket, in words of the domain. How they are written is `wire`'s.
 
-use std::fmt;
 use std::sync::Arc;
 
-use domain::job::Attempt;
-use domain::{InstanceId, JobId, Label, NodeId, PoolName, SessionId};
+use bus::Slot;
+use domain::{InstanceId, Label, NodeId, PoolName, SessionId};
 
 use crate::record::Load;
-
-/// One attempt of one job: what a slot is taken for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slot {
-    /// Which job.
-    pub job: JobId,
-    /// Which of its attempts.
-    pub attempt: Attempt,
-}
-
-impl fmt::Display for Slot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "attempt {} of job {}", self.attempt, self.job)
-    }
-}
 
 /// What a node sends.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,14 +3,15 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use bus::{NodeState, Slot};
 use domain::limits::NODE_CAPACITY_MAX;
 use domain::{InstanceId, NodeId};
 
 use super::effect::{Effect, Refused};
-use super::frame::{Dispatch, End, FromNode, Hello, Progress, Slot, ToNode};
+use super::frame::{Dispatch, End, FromNode, Hello, Progress, ToNode};
 use super::{Effects, Fault};
 use crate::limits::{ACK_MS, ANSWERED_MAX, OFFLINE_MS, UNACKNOWLEDGED_MAX, UNANSWERED_MS, silence_max};
-use crate::record::{Load, State};
+use crate::record::Load;
 
 #[derive(Debug)]
 pub(super) struct Live {
@@ -31,7 +32,7 @@ pub(super) struct Live {
     /// An operator wants it to get no more work.
     is_drained: bool,
     /// As last told.
-    state: State,
+    state: NodeState,
 }
 
 /// A slot that is taken.
@@ -95,7 +96,7 @@ impl Live {
             heard: now,
             is_draining: false,
             is_drained: false,
-            state: State::Accepting,
+            state: NodeState::Accepting,
         })
     }
 
@@ -103,7 +104,7 @@ impl Live {
         &self.node
     }
 
-    pub(super) const fn state(&self) -> State {
+    pub(super) const fn state(&self) -> NodeState {
         self.state
     }
 
@@ -338,11 +339,11 @@ impl Live {
     fn tell_state(&mut self, now: Instant, effects: &mut Effects) {
         let is_silent = now.duration_since(self.heard) > silence_max(self.heartbeat_ms);
         let state = if self.is_draining || self.is_drained {
-            State::Draining
+            NodeState::Draining
         } else if is_silent || self.unacknowledged >= UNACKNOWLEDGED_MAX {
-            State::Unhealthy
+            NodeState::Unhealthy
         } else {
-            State::Accepting
+            NodeState::Accepting
         };
         if self.is_registered && state != self.state {
             self.state = state;

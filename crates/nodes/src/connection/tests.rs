@@ -290,9 +290,7 @@ fn frames_that_no_node_may_send_end_the_connection() {
         let effects = greeted(frame);
         assert!(why_closed(&effects).1.contains(words), "{effects:?}");
     }
-    for (frame, words) in
-        [(hello(&[]), "may be said once"), (heartbeat(&[1, 1]), "lists an attempt twice")]
-    {
+    for (frame, words) in [(hello(&[]), "may be said once"), (heartbeat(&[1, 1]), "lists an attempt twice")] {
         let effects = Rig::sent(&[1]).frame(frame);
         assert!(why_closed(&effects).1.contains(words), "{effects:?}");
     }
@@ -316,12 +314,12 @@ fn a_full_or_draining_node_is_sent_nothing_more() {
     assert_eq!(rig.connection.dispatch(job(4), rig.now), Err(Refused::Full), "the node may still list it");
     rig.frames([heartbeat(&[2, 3])]);
     assert!(rig.connection.dispatch(job(4), rig.now).is_ok());
-    assert_eq!(rig.frame(FromNode::Drain), [Effect::State(State::Draining)]);
+    assert_eq!(rig.frame(FromNode::Drain), [Effect::State(NodeState::Draining)]);
     assert_eq!(rig.frame(FromNode::Drain), []);
     assert_eq!(rig.connection.dispatch(job(5), rig.now), Err(Refused::Draining));
     assert_eq!(rig.connection.drain(true, rig.now), []);
     assert_eq!(rig.frame(FromNode::Ready), [], "an operator drains it all the same");
-    assert_eq!(rig.connection.drain(false, rig.now), [Effect::State(State::Accepting)]);
+    assert_eq!(rig.connection.drain(false, rig.now), [Effect::State(NodeState::Accepting)]);
     let mut crowded = Rig::live(&[1, 2, 3, 4]);
     assert_eq!(crowded.connection.dispatch(job(5), crowded.now), Err(Refused::Full));
 }
@@ -360,9 +358,9 @@ fn silence_is_noticed_step_by_step() {
 
     let mut rig = Rig::live(&[]);
     assert_eq!(rig.after(HEARTBEAT_MS * 5 / 2), []);
-    assert_eq!(rig.after(1), [Effect::State(State::Unhealthy)]);
-    assert!(rig.frame(heartbeat(&[])).contains(&Effect::State(State::Accepting)));
-    assert_eq!(rig.after(OFFLINE_MS - 1), [Effect::State(State::Unhealthy)]);
+    assert_eq!(rig.after(1), [Effect::State(NodeState::Unhealthy)]);
+    assert!(rig.frame(heartbeat(&[])).contains(&Effect::State(NodeState::Accepting)));
+    assert_eq!(rig.after(OFFLINE_MS - 1), [Effect::State(NodeState::Unhealthy)]);
     assert!(why_closed(&rig.after(1)).1.contains("no heartbeat"));
 }
 
@@ -372,9 +370,9 @@ fn three_dispatches_in_a_row_without_an_answer_are_unhealthy_and_one_for_long_en
     rig.frames([heartbeat(&[])]);
     rig.after(4_000);
     rig.frames([heartbeat(&[])]);
-    assert_eq!(rig.after(1_000), [Effect::State(State::Unhealthy)]);
+    assert_eq!(rig.after(1_000), [Effect::State(NodeState::Unhealthy)]);
     assert_eq!(rig.after(1), [], "each counts once");
-    let acked = [Effect::Acknowledged(slot(3)), Effect::State(State::Accepting)];
+    let acked = [Effect::Acknowledged(slot(3)), Effect::State(NodeState::Accepting)];
     assert_eq!(rig.frame(ack(3)), acked, "they are not in a row any more");
     rig.frames([heartbeat(&[3])]);
     rig.after(UNANSWERED_MS - 5_001 - 1);
@@ -454,9 +452,15 @@ fn random_frames_never_break_a_rule() {
             };
             for effect in &effects {
                 match effect {
-                    Effect::Free(freed) | Effect::Rejected { slot: freed, .. } => assert!(taken.remove(freed)),
+                    Effect::Free(freed) | Effect::Rejected { slot: freed, .. } => {
+                        assert!(taken.remove(freed))
+                    }
                     Effect::Heartbeat { gone, .. } => gone.iter().for_each(|freed| {
-                        assert!(taken.remove(freed) && !pending.contains(freed) && !listed.contains(&freed.job.as_u128()));
+                        assert!(
+                            taken.remove(freed)
+                                && !pending.contains(freed)
+                                && !listed.contains(&freed.job.as_u128())
+                        );
                     }),
                     Effect::Result { slot, .. } => assert!(taken.contains(slot) && pending.insert(*slot)),
                     Effect::Send(answer @ (ToNode::Committed(slot) | ToNode::Stale(slot))) => {

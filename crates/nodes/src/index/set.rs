@@ -64,7 +64,8 @@ mod tests {
 
     #[test]
     fn a_set_has_what_was_put_into_it_whether_few_or_many() {
-        for (step, is_dense) in [(1, true), (3, true), (64, true), (127, true), (200, false), (9_999, false)] {
+        for (step, is_dense) in [(1, true), (3, true), (64, true), (127, true), (200, false), (9_999, false)]
+        {
             let mut builder = Builder::default();
             (0..10_000).step_by(step).for_each(|position| builder.insert(position));
             let set = builder.build(10_000);

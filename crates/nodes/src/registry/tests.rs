@@ -1,9 +1,11 @@
 //! Tests of the registry: which news count, who leaves and when, and who is told.
 
+use bus::NodeState;
+
 use super::*;
 use crate::fixture::*;
 use crate::limits::OFFLINE_MS;
-use crate::record::{Load, State};
+use crate::record::Load;
 
 const OFFLINE: Duration = Duration::from_millis(OFFLINE_MS);
 
@@ -20,15 +22,16 @@ fn only_newer_news_count() {
     let registry = registry([record("n").at(5, 50)]);
     let now = Instant::now();
     assert_eq!(registry.hear(&pulse("n", 5, 49), now), Applied::Stale);
-    assert_eq!(registry.hear(&pulse("n", 5, 50), now), Applied::Repeated);
     assert_eq!(registry.hear(&pulse("n", 4, 99), now), Applied::Stale, "an older connection loses");
     assert_eq!(apply(&registry, record("n").at(4, 99).held_by("b")), Applied::Stale);
     assert_eq!(used(&registry, "n"), Some(0));
     assert_eq!(registry.hear(&pulse("n", 5, 51), now), Applied::New);
     assert_eq!(used(&registry, "n"), Some(3));
+    assert_eq!(apply(&registry, record("n").at(5, 51).used(2)), Applied::Repeated);
+    assert_eq!(used(&registry, "n"), Some(2), "slots come and go without a new version");
     assert_eq!(registry.hear(&pulse("n", 6, 60), now), Applied::Unknown, "a new one is to be read");
     assert_eq!(registry.hear(&pulse("m", 1, 1), now), Applied::Unknown);
-    assert_eq!(used(&registry, "n"), Some(3));
+    assert_eq!(used(&registry, "n"), Some(2));
 }
 
 #[test]
@@ -36,7 +39,8 @@ fn a_new_connection_takes_the_node_over_and_the_old_one_is_told() {
     let registry = registry([record("n").at(5, 50)]);
     let mut departures = registry.departures();
     assert_eq!(apply(&registry, record("n").at(6, 51).held_by("b")), Applied::New);
-    let gone = Departure { node: node("n"), holder: instance("a"), epoch: 5, how: Ended::Replaced };
+    let gone =
+        Departure { node: node("n"), holder: instance("a"), epoch: Epoch::new(5), how: Ended::Replaced };
     assert_eq!(departures.try_recv(), Ok(gone));
     assert_eq!(registry.get(&node("n")).unwrap().profile.holder, instance("b"));
     let mut rng = seeded();
@@ -50,16 +54,21 @@ fn a_node_that_left_is_not_brought_back_by_late_news() {
     let registry = registry([record("n").at(5, 50), record("m")]);
     let mut departures = registry.departures();
     let now = Instant::now();
-    registry.left(&node("n"), 4, now);
+    registry.left(&node("n"), Epoch::new(4), now);
     assert!(registry.get(&node("n")).is_some() && departures.try_recv().is_err(), "that was over before");
-    registry.left(&node("n"), 5, now);
+    registry.left(&node("n"), Epoch::new(5), now);
     assert_eq!(departures.try_recv().unwrap().how, Ended::Left);
     assert_eq!((registry.get(&node("n")), registry.count(), registry.list(None, 9).len()), (None, 1, 1));
     assert_eq!(apply(&registry, record("n").at(5, 51)), Applied::Stale);
     assert_eq!(registry.hear(&pulse("n", 5, 52), now), Applied::Stale);
-    assert_eq!(registry.hear_leave(&node("new"), 7, now), Applied::New, "told before it was known");
+    assert_eq!(
+        registry.hear_leave(&node("new"), Epoch::new(7), now),
+        Applied::New,
+        "told before it was known"
+    );
     assert_eq!(apply(&registry, record("new").at(7, 70)), Applied::Stale);
-    let told: Vec<_> = registry.take_outbox(9).into_iter().map(|pulse| (pulse.state, pulse.stamp.epoch)).collect();
+    let told: Vec<_> =
+        registry.take_outbox(9).into_iter().map(|pulse| (pulse.state, pulse.stamp.epoch.get())).collect();
     assert_eq!(told, [(None, 5)]);
     assert_eq!(apply(&registry, record("n").at(6, 51)), Applied::New);
     registry.sweep(now + Duration::from_millis(LEFT_REMEMBERED_MS), None);
@@ -80,9 +89,13 @@ fn no_news_is_no_evidence_until_the_own_link_was_well_for_long() {
     assert!(!registry.absent(&node("nobody"), later, Some(OFFLINE)));
     assert!(departures.try_recv().is_err());
     assert!(registry.absent(&far, later, Some(OFFLINE)));
-    let gone = Departure { node: far.clone(), holder: instance("b"), epoch: 1, how: Ended::Lost };
+    let gone = Departure { node: far.clone(), holder: instance("b"), epoch: Epoch::new(1), how: Ended::Lost };
     assert_eq!((departures.try_recv(), registry.get(&far)), (Ok(gone), None));
-    assert_eq!(apply(&registry, record("far").held_by("b")), Applied::Stale, "the very record that was missed");
+    assert_eq!(
+        apply(&registry, record("far").held_by("b")),
+        Applied::Stale,
+        "the very record that was missed"
+    );
     assert_eq!(apply(&registry, record("far").held_by("b").at(1, 2)), Applied::New, "it is there after all");
 }
 
@@ -96,22 +109,22 @@ fn two_missed_heartbeats_are_unhealthy_unless_the_own_link_was_down() {
     registry.sweep(soon, Some(OFFLINE));
     registry.sweep(late, None);
     registry.sweep(late, Some(silence));
-    assert_eq!((state("own"), state("far")), (State::Accepting, State::Accepting));
+    assert_eq!((state("own"), state("far")), (NodeState::Accepting, NodeState::Accepting));
     registry.sweep(late, Some(OFFLINE));
-    assert_eq!((state("own"), state("far")), (State::Accepting, State::Unhealthy));
-    assert_eq!(shown_silent(&registry, late), State::Unhealthy, "an old refreshment is no news");
+    assert_eq!((state("own"), state("far")), (NodeState::Accepting, NodeState::Unhealthy));
+    assert_eq!(shown_silent(&registry, late), NodeState::Unhealthy, "an old refreshment is no news");
     registry.sweep(late, None);
-    assert_eq!(state("far"), State::Unhealthy, "a link that goes down moves nothing");
+    assert_eq!(state("far"), NodeState::Unhealthy, "a link that goes down moves nothing");
     assert_eq!(registry.hear(&pulse("far", 1, 1), late), Applied::Repeated);
-    assert_eq!(state("far"), State::Accepting, "it was refreshed");
+    assert_eq!(state("far"), NodeState::Accepting, "it was refreshed");
     registry.silence(&instance("b"));
-    assert_eq!((state("own"), state("far")), (State::Accepting, State::Unhealthy));
+    assert_eq!((state("own"), state("far")), (NodeState::Accepting, NodeState::Unhealthy));
     registry.hear(&pulse("far", 1, 2), late);
-    assert_eq!(state("far"), State::Accepting);
+    assert_eq!(state("far"), NodeState::Accepting);
 }
 
 /// The state of `far` after its record was read again, as old as it was.
-fn shown_silent(registry: &Registry, now: Instant) -> State {
+fn shown_silent(registry: &Registry, now: Instant) -> NodeState {
     let long_ago = now - Duration::from_secs(20);
     let read = record("far").held_by("b");
     assert_eq!(registry.apply(read, long_ago, now), Applied::Repeated);
@@ -140,7 +153,7 @@ fn whoever_waits_for_a_pool_hears_of_its_openings_only() {
     assert_eq!(heard(), [true, true, false, true]);
     apply(&registry, record("x").labelled(&["x"]).at(1, 3).used(2));
     assert_eq!(heard(), [false; 4], "it was open before");
-    apply(&registry, record("z").labelled(&["y"]).at(1, 2).with(|status| status.state = State::Draining));
+    apply(&registry, record("z").labelled(&["y"]).at(1, 2).with(|status| status.state = NodeState::Draining));
     assert_eq!(heard(), [false; 4]);
     apply(&registry, record("z").labelled(&["y"]).at(1, 3));
     assert_eq!(heard(), [true, false, true, true]);
@@ -179,7 +192,8 @@ fn what_this_instance_writes_is_told_once_and_the_newest_of_each_node() {
     assert_eq!(told, [Pulse::of(&record("m")), news]);
     registry.recorded(record("n").at(1, 4), now);
     registry.put_back(told);
-    let stamps: HashSet<_> = registry.take_outbox(9).into_iter().map(|pulse| pulse.stamp.version).collect();
+    let stamps: HashSet<_> =
+        registry.take_outbox(9).into_iter().map(|pulse| pulse.stamp.version.get()).collect();
     assert_eq!(stamps, HashSet::from([4, 1]), "what was not told does not replace what is newer");
 }
 
