@@ -54,8 +54,9 @@ pub const INDEX_PAUSE_MS: u64 = 50;
 /// A node that left is remembered for so long, in milliseconds: late news of the connection that ended does not
 /// bring it back.
 pub const LEFT_REMEMBERED_MS: u64 = 60_000;
-/// Losses of nodes that wait for a slow subscriber; beyond that the oldest are lost to it, and it is told.
-pub const LOSSES_MAX: usize = 1_024;
+/// Ended connections of nodes that wait for a slow subscriber to hear of them; beyond that the oldest are lost to it,
+/// and it is told.
+pub const DEPARTURES_MAX: usize = 1_024;
 /// One selection in so many is timed.
 pub const SELECTIONS_PER_SAMPLE: u64 = 64;
 /// Nodes of one pool that one selection tries to take when others are quicker each time.

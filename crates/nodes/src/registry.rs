@@ -17,7 +17,7 @@ use tokio::sync::{Notify, broadcast, watch};
 
 use crate::entry::Entry;
 use crate::index::Index;
-use crate::limits::{LEFT_REMEMBERED_MS, LOSSES_MAX, NODES_MAX, OFFLINE_MS, silence_max};
+use crate::limits::{DEPARTURES_MAX, LEFT_REMEMBERED_MS, NODES_MAX, OFFLINE_MS, silence_max};
 use crate::pools::Pools;
 use crate::pulse::Pulse;
 use crate::record::{Profile, Record, Stamp};
@@ -108,7 +108,7 @@ impl Registry {
             building: Mutex::default(),
             index_is_old: Notify::new(),
             openings: watch::Sender::new(()),
-            departures: broadcast::channel(LOSSES_MAX).0,
+            departures: broadcast::channel(DEPARTURES_MAX).0,
             outbox: Mutex::default(),
             outbox_filled: Notify::new(),
         };
