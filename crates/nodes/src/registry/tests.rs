@@ -1,5 +1,7 @@
 //! Tests of the registry: which news count, who leaves and when, and who is told.
 
+use std::collections::HashSet;
+
 use bus::NodeState;
 
 use super::*;
