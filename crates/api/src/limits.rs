@@ -56,6 +56,30 @@ const _: () = assert!(wire::limits::NONCE_MAX == domain::limits::NONCE_MAX);
 const _: () = assert!(wire::limits::MAX_IN_FLIGHT_MAX == domain::limits::MAX_IN_FLIGHT_MAX);
 const _: () = assert!(wire::limits::TX_HASH_CHARS_MAX == domain::limits::TX_HASH_CHARS_MAX);
 const _: () = assert!(wire::limits::IDEMPOTENCY_KEY_CHARS_MAX == domain::limits::IDEMPOTENCY_KEY_CHARS_MAX);
+const _: () = assert!(wire::limits::SESSION_ID_CHARS_MAX == domain::limits::SESSION_ID_CHARS_MAX);
+const _: () = assert!(wire::limits::TENANT_ID_CHARS_MAX == domain::limits::TENANT_ID_CHARS_MAX);
+const _: () = assert!(wire::limits::NODE_ID_CHARS_MAX == domain::limits::NODE_ID_CHARS_MAX);
+const _: () = assert!(wire::limits::POOL_NAME_CHARS_MAX == domain::limits::POOL_NAME_CHARS_MAX);
+const _: () = assert!(wire::limits::LABEL_CHARS_MAX == domain::limits::LABEL_CHARS_MAX);
+const _: () = assert!(wire::limits::LANGUAGE_CHARS_MAX == domain::limits::LANGUAGE_CHARS_MAX);
+const _: () = assert!(wire::limits::PAYLOAD_BYTES_MAX == domain::limits::PAYLOAD_BYTES_MAX);
+const _: () = assert!(wire::limits::BATCH_JOBS_MAX == domain::limits::BATCH_JOBS_MAX);
+const _: () = assert!(wire::limits::JOB_LABELS_MAX == domain::limits::JOB_LABELS_MAX);
+const _: () = assert!(wire::limits::DELAY_MS_MAX == domain::limits::DELAY_MS_MAX);
+const _: () = assert!(wire::limits::JOB_TIMEOUT_MS_MIN == domain::limits::JOB_TIMEOUT_MS_MIN);
+const _: () = assert!(wire::limits::JOB_TIMEOUT_MS_MAX == domain::limits::JOB_TIMEOUT_MS_MAX);
+const _: () = assert!(wire::limits::BACKOFF_MS_MAX == domain::limits::BACKOFF_MS_MAX);
+const _: () = assert!(wire::limits::NODE_LABELS_MAX == domain::limits::NODE_LABELS_MAX);
+const _: () = assert!(wire::limits::NODE_POOLS_MAX == domain::limits::NODE_POOLS_MAX);
+const _: () = assert!(wire::limits::POOLS_MAX == domain::limits::POOLS_MAX);
+const _: () = assert!(wire::limits::POOL_ROUTES_MAX == domain::limits::POOL_ROUTES_MAX);
+const _: () = assert!(wire::limits::PRIORITY_MIN == domain::limits::PRIORITY_MIN as i64);
+const _: () = assert!(wire::limits::PRIORITY_MAX == domain::limits::PRIORITY_MAX as i64);
+const _: () = assert!(wire::limits::MAX_ATTEMPTS_MAX == domain::limits::MAX_ATTEMPTS_MAX as u64);
+const _: () =
+    assert!(wire::limits::BACKOFF_FACTOR_MAX * 100 == domain::limits::BACKOFF_FACTOR_PERCENT_MAX as u64);
+const _: () = assert!(wire::limits::NODE_CAPACITY_MAX == domain::limits::NODE_CAPACITY_MAX as u64);
+const _: () = assert!(wire::limits::POOL_WEIGHT_MAX == domain::limits::POOL_WEIGHT_MAX as u64);
 const _: () = assert!(
     // 36 characters of hold, 20 of nonce, and every character of the rest escaped at worst.
     BODY_BYTES_MAX_DEFAULT
