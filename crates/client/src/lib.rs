@@ -39,6 +39,7 @@
 
 mod avoided;
 mod error;
+pub mod node;
 mod nonces;
 mod observe;
 mod peer;
