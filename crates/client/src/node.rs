@@ -45,7 +45,7 @@ use crate::{Error, Result, tls};
 use line::Address;
 use shift::Shift;
 
-pub use job::{Failure, Job, ProgressSender, Stop, Why};
+pub use job::{Failure, Job, ProgressSender, Stop, Stopper, Why};
 
 /// Who a worker is and what it can do.
 #[derive(Clone, Debug)]

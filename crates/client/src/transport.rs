@@ -6,6 +6,7 @@
 mod failure;
 mod rounds;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -267,6 +268,11 @@ pub(crate) fn of_sending(base: &Url, source: reqwest::Error) -> Error {
 pub(crate) fn of_reading(base: &Url, source: reqwest::Error) -> Error {
     let reason = root_cause(&source);
     Error::Lost { url: shown(base), reason, source: Some(source.into()) }
+}
+
+/// The caller's idempotency key, or one that was made for this call.
+pub(crate) fn key_or_new(key: Option<&str>) -> Cow<'_, str> {
+    key.map_or_else(|| Cow::Owned(uuid::Uuid::new_v4().to_string()), Cow::Borrowed)
 }
 
 /// A token as its header carries it.

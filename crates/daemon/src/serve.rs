@@ -21,7 +21,8 @@ use crate::exit::{Exit, Failure};
 use crate::logging;
 use life::Life;
 use place::Place;
-use signals::Signals;
+pub use place::hostname;
+pub use signals::Signals;
 
 /// Upper edges of the buckets of every histogram of seconds.
 const SECONDS_BUCKETS: [f64; 15] =

@@ -29,6 +29,27 @@ pub struct Job {
     pub progress: ProgressSender,
 }
 
+impl Job {
+    /// A first attempt outside any worker, for a handler's own tests; and what stops it.
+    #[must_use]
+    pub fn detached(id: &str, payload: Json, timeout: Duration) -> (Self, Stopper) {
+        let (stopper, stop) = Stopper::new();
+        // Nobody hears of its progress.
+        let progress = ProgressSender::new(AttemptRef { job: id.to_owned(), attempt: 1 }, mpsc::channel(1).0);
+        let job = Self {
+            id: id.to_owned(),
+            attempt: 1,
+            payload,
+            session: None,
+            seq: None,
+            timeout,
+            stop,
+            progress,
+        };
+        (job, stopper)
+    }
+}
+
 /// Why a handler is to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
@@ -69,9 +90,9 @@ impl Stop {
     }
 }
 
-/// Tells a handler to stop. The first reason stays.
+/// Tells a handler to stop. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Stopper(watch::Sender<Option<Why>>);
+pub struct Stopper(watch::Sender<Option<Why>>);
 
 impl Stopper {
     pub(super) fn new() -> (Self, Stop) {
@@ -79,7 +100,8 @@ impl Stopper {
         (Self(sender), Stop(receiver))
     }
 
-    pub(super) fn stop(&self, why: Why) {
+    /// Tells it to. The first reason stays.
+    pub fn stop(&self, why: Why) {
         self.0.send_if_modified(|told| {
             let first = told.is_none();
             told.get_or_insert(why);
