@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use client::node::{Ended, Event, Times, Worker, WorkerOptions};
 use client::wire::worker::Languages;
+use tokio::sync::oneshot;
 
 use crate::cli::jobs::Node;
 use crate::config::Log;
@@ -20,7 +21,8 @@ use command::Command;
 /// How long it may take until a scheduler takes it for the first time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Does it, until SIGTERM or SIGINT: then what runs may finish, for 30 s.
+/// Does it, until SIGTERM or SIGINT: then what runs may finish, for 30 s. A second signal ends it at once, and all
+/// that it runs.
 ///
 /// # Errors
 /// Why it could not begin; [`Exit::Refused`] when another node of the same name took over.
@@ -53,12 +55,23 @@ pub async fn run(node: Node) -> Result<(), Failure> {
         let command = Arc::clone(&command);
         async move { command.run(job).await }
     };
-    let stop = async move {
+    let (stop, stopped) = oneshot::channel();
+    let signalled = async move {
         let told = signals.next().await;
         tracing::info!(signal = %told, "stopping");
-        signals.second_ends_at_once();
+        // Whoever has ended already needs not be told.
+        let _ = stop.send(());
+        signals.second().await
     };
-    match worker.run(handler, stop).await? {
+    let work = worker.run(handler, async {
+        let _ = stopped.await;
+    });
+    let ended = tokio::select! {
+        ended = work => ended?,
+        // What runs is killed as the work is dropped.
+        exit = signalled => return Err(Failure::new(exit, "told to stop a second time: ending at once")),
+    };
+    match ended {
         Ended::Drained { unsettled: 0 } => Ok(()),
         Ended::Drained { unsettled } => {
             tracing::warn!(
