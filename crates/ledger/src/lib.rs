@@ -14,6 +14,7 @@ mod changes;
 mod detached;
 mod error;
 mod instances;
+mod keys;
 mod leases;
 mod migrations;
 mod nonces;

@@ -18,7 +18,7 @@ use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
 use crate::detached::{self, Effect};
 use crate::error::Failure;
 use crate::train::Trains;
-use crate::{Error, Health, Kind, Ledger, Options, Result, migrations};
+use crate::{Batch, Error, Health, Kind, Ledger, Options, Result, migrations};
 use engine::Track;
 
 macro_rules! sql {
@@ -52,7 +52,7 @@ pub(crate) struct Postgres {
     pool: PgPool,
     /// For what shows who lives: renewals, and looking at the others. It never queues behind requests.
     vital: PgPool,
-    trains: Trains,
+    trains: Trains<Batch>,
     call_timeout: Duration,
 }
 

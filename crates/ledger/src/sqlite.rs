@@ -18,7 +18,7 @@ use sqlx::{ConnectOptions, SqlitePool};
 use crate::detached::{self, Effect};
 use crate::error::Failure;
 use crate::train::Trains;
-use crate::{Error, Health, Kind, Ledger, Options, Result, migrations};
+use crate::{Batch, Error, Health, Kind, Ledger, Options, Result, migrations};
 use engine::Track;
 use lock::FileLock;
 
@@ -36,7 +36,7 @@ pub(crate) struct Sqlite {
     readers: SqlitePool,
     /// One track, for the one writer. Between two trains acquires and renewals have their turn: the pool
     /// serves in the order of asking.
-    trains: Trains,
+    trains: Trains<Batch>,
     call_timeout: Duration,
     /// Given back when the ledger is dropped, and by the system when the process dies.
     _lock: FileLock,

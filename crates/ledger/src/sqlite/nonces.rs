@@ -1,5 +1,7 @@
 //! Nonces in SQLite. Writes leave by train; the rest are reads.
 
+mod write;
+
 use domain::nonce::{Hole, Loaded, Row, Status};
 use domain::{HoldId, InstanceId, Nonce, SignerId, Timestamp};
 use serde_json::{Value, json};
