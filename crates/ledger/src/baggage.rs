@@ -81,12 +81,12 @@ impl Cargo for Batch {
 }
 
 /// Says what is wrong with a batch.
-fn refuse(what: String) -> Result<()> {
+pub(crate) fn refuse(what: String) -> Result<()> {
     Err(Error::refused(sqlx::Error::InvalidArgument(what)))
 }
 
 /// Refuses keys that no index takes, and a key that is there twice.
-fn check_keys<'a>(keys: impl Iterator<Item = &'a KeyScope>) -> Result<()> {
+pub(crate) fn check_keys<'a>(keys: impl Iterator<Item = &'a KeyScope>) -> Result<()> {
     let mut seen = HashSet::new();
     for key in keys {
         let scope = key.scope.as_str();

@@ -2,6 +2,7 @@
 
 mod engine;
 mod instances;
+mod jobs;
 mod leases;
 mod nonces;
 mod settings;
@@ -18,7 +19,7 @@ use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
 use crate::detached::{self, Effect};
 use crate::error::Failure;
 use crate::train::Trains;
-use crate::{Batch, Error, Health, Kind, Ledger, Options, Result, migrations};
+use crate::{Batch, Error, Health, JobBatch, Jobs as _, Kind, Ledger, Options, Result, migrations};
 use engine::Track;
 
 macro_rules! sql {
@@ -37,7 +38,17 @@ const LOCK_WAIT_MS: u64 = 2_000;
 /// A call that the server was to end by itself (`statement_timeout`) is given so much more before its
 /// session is cut off.
 const CUT_OFF_MARGIN: Duration = Duration::from_secs(1);
-/// Trains under way at once. Two: while one waits for the disk, the other fills.
+/// Settings of sessions whose statements all find a few rows by their keys. The table of unfinished jobs has no rows
+/// now and a million then, and what is known of it is always old: a plan that suits what it was would read all of what
+/// it is.
+const BY_KEYS: [(&str, &str); 5] = [
+    ("plan_cache_mode", "force_generic_plan"),
+    ("enable_seqscan", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    ("jit", "off"),
+];
+/// Trains of one kind under way at once. Two: while one waits for the disk, the other fills.
 const TRACKS: usize = 2;
 /// Connections for what shows who lives: one may be busy with a thousand renewals.
 const VITAL_CONNECTIONS: u32 = 2;
@@ -53,6 +64,7 @@ pub(crate) struct Postgres {
     /// For what shows who lives: renewals, and looking at the others. It never queues behind requests.
     vital: PgPool,
     trains: Trains<Batch>,
+    job_trains: Trains<JobBatch>,
     call_timeout: Duration,
 }
 
@@ -71,16 +83,20 @@ impl Postgres {
         // A connection is asked for a sign of life before it is lent: after a restart of the server the
         // dead ones are replaced instead of failing a request each.
         let pool = |max| PgPoolOptions::new().max_connections(max).acquire_timeout(call_timeout);
-        let tracks = (0..TRACKS).map(|_| {
-            let connect = server_side(connect.clone(), "fencepost trains");
-            Track { connect, connection: None, limit: call_timeout }
-        });
-        Ok(Self {
-            trains: Trains::start(tracks),
+        let track = |connect| Track { connect, connection: None, limit: call_timeout };
+        let trains = server_side(connect.clone(), "fencepost trains");
+        let job_trains = server_side(connect.clone(), "fencepost trains").options(BY_KEYS);
+        let ledger = Self {
+            trains: Trains::start((0..TRACKS).map(|_| track(trains.clone()))),
+            job_trains: Trains::start((0..TRACKS).map(|_| track(job_trains.clone()))),
             pool: pool(options.connections_max).connect_lazy_with(server_side(connect.clone(), "fencepost")),
             vital: pool(VITAL_CONNECTIONS).connect_lazy_with(server_side(connect, "fencepost vital")),
             call_timeout,
-        })
+        };
+        if let Err(error) = ledger.make_job_partitions().await {
+            tracing::warn!(%error, "finished jobs have no partition of their own yet");
+        }
+        Ok(ledger)
     }
 
     async fn reads<T: Send + 'static>(&self, call: impl Call<T>) -> Result<T> {

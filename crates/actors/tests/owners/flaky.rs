@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use domain::job::Attempt;
 use domain::nonce::{Hole, Loaded, Row, Status};
-use domain::{HoldId, InstanceId, Nonce, Resource, SignerId, Token};
+use domain::{HoldId, InstanceId, JobId, NodeId, Nonce, Resource, SignerId, Token};
 use ledger::*;
 
 /// What happens to one commit.
@@ -171,6 +172,59 @@ impl Instances for Flaky {
     }
     async fn purge_instances(&self, age_ms: u64, limit: u32) -> Result<u64> {
         self.real.purge_instances(age_ms, limit).await
+    }
+}
+
+#[async_trait]
+impl Jobs for Flaky {
+    async fn commit_jobs(&self, batch: JobBatch) -> Result<JobsVerdict> {
+        self.real.commit_jobs(batch).await
+    }
+    async fn job(&self, id: JobId) -> Result<Option<JobRecord>> {
+        self.real.job(id).await
+    }
+    async fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobRecord>> {
+        self.real.jobs(filter).await
+    }
+    async fn kept_job_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptJobKey)>> {
+        self.real.kept_job_keys(scopes).await
+    }
+    async fn in_flight(&self, lane: &Resource, after: Option<JobId>, limit: u32) -> Result<Vec<LiveJob>> {
+        self.real.in_flight(lane, after, limit).await
+    }
+    async fn waiting_groups(
+        &self,
+        lane: &Resource,
+        after: Option<&WaitingGroup>,
+        limit: u32,
+    ) -> Result<Vec<WaitingGroup>> {
+        self.real.waiting_groups(lane, after, limit).await
+    }
+    async fn waiting(&self, lane: &Resource, group: &WaitingGroup, limit: u32) -> Result<Vec<LiveJob>> {
+        self.real.waiting(lane, group, limit).await
+    }
+    async fn coming_due(&self, lane: &Resource, within_ms: u64, limit: u32) -> Result<Vec<(LiveJob, u64)>> {
+        self.real.coming_due(lane, within_ms, limit).await
+    }
+    async fn left_lanes(
+        &self,
+        after: Option<&Resource>,
+        due_within_ms: u64,
+        look_at: u32,
+    ) -> Result<(Vec<LeftLane>, Option<Resource>)> {
+        self.real.left_lanes(after, due_within_ms, look_at).await
+    }
+    async fn lane_seq(&self, lane: &Resource) -> Result<u64> {
+        self.real.lane_seq(lane).await
+    }
+    async fn attempts_on(&self, node: &NodeId) -> Result<Vec<(JobId, Attempt)>> {
+        self.real.attempts_on(node).await
+    }
+    async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {
+        self.real.purge_jobs(age_ms, limit).await
+    }
+    async fn make_job_partitions(&self) -> Result<()> {
+        self.real.make_job_partitions().await
     }
 }
 
