@@ -4,35 +4,42 @@
 -- ?1 after this lane, ?2 due within so many ms, ?3 how many lanes to look at
 WITH RECURSIVE clock AS (
     SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 AS at
-), seen AS (
-    SELECT 0 AS n, ?1 AS lane
+), step AS (
+    -- The next lane with jobs of each kind, '~' for none, which is above all names. The lane looked at is the first of
+    -- the three.
+    SELECT 0 AS n, ?1 AS in_flight, '~' AS waiting, '~' AS delayed
     UNION ALL
-    SELECT seen.n + 1,
-           (SELECT min(lane)
-            FROM (SELECT (SELECT lane FROM job INDEXED BY job_in_flight
-                          WHERE node IS NOT NULL AND lane > seen.lane ORDER BY lane LIMIT 1) AS lane
-                  UNION ALL
-                  SELECT (SELECT lane FROM job INDEXED BY job_waiting
-                          WHERE node IS NULL AND due_at IS NULL AND lane > seen.lane ORDER BY lane LIMIT 1)
-                  UNION ALL
-                  SELECT (SELECT lane FROM job INDEXED BY job_delayed
-                          WHERE node IS NULL AND due_at IS NOT NULL AND lane > seen.lane ORDER BY lane LIMIT 1)))
-    FROM seen
-    WHERE seen.n < ?3 AND seen.lane IS NOT NULL
+    SELECT step.n + 1,
+           coalesce((SELECT lane FROM job INDEXED BY job_in_flight
+                     WHERE node IS NOT NULL AND lane > min(step.in_flight, step.waiting, step.delayed)
+                     ORDER BY lane LIMIT 1), '~'),
+           coalesce((SELECT lane FROM job INDEXED BY job_waiting
+                     WHERE node IS NULL AND due_at IS NULL
+                       AND lane > min(step.in_flight, step.waiting, step.delayed)
+                     ORDER BY lane LIMIT 1), '~'),
+           coalesce((SELECT lane FROM job INDEXED BY job_delayed
+                     WHERE node IS NULL AND due_at IS NOT NULL
+                       AND lane > min(step.in_flight, step.waiting, step.delayed)
+                     ORDER BY lane LIMIT 1), '~')
+    FROM step
+    WHERE step.n < ?3 AND min(step.in_flight, step.waiting, step.delayed) <> '~'
+), seen AS (
+    SELECT n, min(in_flight, waiting, delayed) AS lane, in_flight, waiting
+    FROM step
+    WHERE n > 0 AND min(in_flight, waiting, delayed) <> '~'
 ), looked_at AS (
     SELECT seen.n, seen.lane, held.owner,
            life.resource IS NULL
-           AND (EXISTS (SELECT 1 FROM job WHERE lane = seen.lane AND node IS NOT NULL)
-                OR EXISTS (SELECT 1 FROM job WHERE lane = seen.lane AND node IS NULL AND due_at IS NULL)
-                OR EXISTS (SELECT 1 FROM job
-                           WHERE lane = seen.lane AND node IS NULL AND due_at IS NOT NULL
-                             AND due_at <= clock.at + ?2 * 1000)) AS is_left
+           AND (seen.in_flight = seen.lane
+                OR seen.waiting = seen.lane
+                OR coalesce((SELECT min(due_at) FROM job INDEXED BY job_delayed
+                             WHERE lane = seen.lane AND node IS NULL AND due_at IS NOT NULL)
+                            <= clock.at + ?2 * 1000, FALSE)) AS is_left
     FROM seen
     CROSS JOIN clock
     LEFT JOIN lease held ON held.resource = seen.lane AND held.owner IS NOT NULL AND held.expires_at > clock.at
     LEFT JOIN lease life ON life.resource = 'instance:' || held.owner AND life.owner = held.owner
                             AND life.expires_at > clock.at
-    WHERE seen.n > 0 AND seen.lane IS NOT NULL
 )
 SELECT lane, owner, is_left, n = ?3 AS is_last
 FROM looked_at

@@ -304,3 +304,39 @@ pub async fn pages_end_before_they_are_too_large(b: Bench) {
     b.does(said((10..20).map(|n| complete(job(n), 1, &big[..1 << 19])))).await;
     assert_eq!(b.ledger.jobs(&list).await.unwrap().len(), 11);
 }
+
+/// A row that another hand has barred: its batch is refused, and sinks nobody else on the train.
+pub async fn a_batch_that_the_tables_refuse_sinks_nobody_else(b: Bench) {
+    const LANES: u64 = 12;
+    b.bars_jobs_on_node_666().await;
+    let barred = domain::job::Placed { node: node("666"), ..crate::shop::placed() };
+    let mut lanes = vec![];
+    for n in 0..LANES {
+        lanes.push(b.lane(session(&format!("s{n}")), &owner("a")).await);
+    }
+    let mut honest = std::collections::HashSet::new();
+    for round in 0..4 {
+        let mut commits = tokio::task::JoinSet::new();
+        for (n, lane) in lanes.iter().enumerate() {
+            let id = job(round * LANES + n as u64);
+            let is_barred = n as u64 == round;
+            let first = if is_barred { barred.clone() } else { crate::shop::placed() };
+            let batch = of_lane(lane, [submit(NewJob { placed: Some(first), ..plain(id) })]);
+            let ledger = b.ledger.clone();
+            commits.spawn(async move { (is_barred, id, ledger.commit_jobs(batch).await) });
+        }
+        for (is_barred, id, answer) in commits.join_all().await {
+            match answer {
+                Ok(JobsVerdict::Written { at, jobs }) if !is_barred => {
+                    assert_eq!(jobs, [JobVerdict::Written]);
+                    honest.insert(at);
+                }
+                Err(ledger::Error::Refused { .. }) if is_barred => {
+                    assert_eq!(b.ledger.job(id).await.unwrap(), None);
+                }
+                odd => panic!("{id}: {odd:?}"),
+            }
+        }
+    }
+    assert!(honest.len() < 4 * (LANES as usize - 1), "nobody rode with anybody");
+}

@@ -10,6 +10,7 @@ mod instances;
 mod interleavings;
 mod job_lanes;
 mod job_lists;
+mod job_plans;
 mod job_random;
 mod jobs;
 mod keys;
@@ -114,7 +115,8 @@ on_every_ledger! {
         lanes_without_a_live_owner_are_found,
         the_last_place_given_in_a_session_is_known,
         a_lane_with_unfinished_jobs_keeps_its_token,
-        pages_end_before_they_are_too_large;
+        pages_end_before_they_are_too_large,
+        a_batch_that_the_tables_refuse_sinks_nobody_else;
     job_lists:
         jobs_are_listed_by_every_filter_newest_first,
         a_cursor_goes_on_where_the_page_ended,

@@ -57,7 +57,7 @@ impl Tables for Session<'_, '_> {
     }
 
     async fn known(&mut self, jobs: Vec<JobId>) -> sqlx::Result<Vec<JobId>> {
-        self.ids(sqlx::query_scalar(sql!("job_known")).bind(column(&jobs, |id| uuid(*id)))).await
+        self.ids(bind_range(sqlx::query_scalar(sql!("job_known")), &jobs)).await
     }
 
     async fn keep_keys(&mut self, keys: &[Keeping<'_>]) -> sqlx::Result<Vec<bool>> {
@@ -128,8 +128,15 @@ impl Tables for Session<'_, '_> {
     }
 
     async fn release(&mut self, released: &[JobId]) -> sqlx::Result<Vec<JobId>> {
-        self.ids(sqlx::query_scalar(sql!("job_release")).bind(column(released, |id| uuid(*id)))).await
+        self.ids(bind_range(sqlx::query_scalar(sql!("job_release")), released)).await
     }
+}
+
+/// Ids in their order, with the first and the last.
+fn bind_range<'q>(statement: Statement<'q>, ids: &[JobId]) -> Statement<'q> {
+    let ids = column(ids, |id| uuid(*id));
+    let (lowest, highest) = (ids.first().copied(), ids.last().copied());
+    statement.bind(ids).bind(lowest).bind(highest)
 }
 
 fn bind_endings<'q, 'e: 'q, T>(
