@@ -208,8 +208,16 @@ async fn a_day_is_dropped_as_a_whole_once_all_of_it_is_old() {
     // The day is old, the job is not.
     assert_eq!(b.ledger.purge_jobs(LONG_MS, 100).await.unwrap(), 0);
     assert!(partitions(&mut hand).await.contains(&partition_of(old)));
+    let other = b.instances(2).await.pop().unwrap();
     eventually("it is dropped", async || {
-        assert_eq!(b.ledger.purge_jobs(50, 100).await.unwrap(), 0, "nothing was deleted one by one");
+        // By several at once; one that found the table busy says so.
+        let both = tokio::join!(b.ledger.purge_jobs(50, 100), other.purge_jobs(50, 100));
+        for purged in [both.0, both.1] {
+            assert!(
+                matches!(purged, Ok(0)) || purged.as_ref().is_err_and(ledger::Error::is_retryable),
+                "{purged:?}: nothing is deleted one by one"
+            );
+        }
         !partitions(&mut hand_of(&b).await).await.contains(&partition_of(old))
     })
     .await;

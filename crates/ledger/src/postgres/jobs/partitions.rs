@@ -50,7 +50,11 @@ impl Postgres {
                 let (days, now_ms) = partitions(session).await?;
                 let first_kept_day = now_ms.saturating_sub(age_ms) / DAY_MS;
                 for day in days.into_iter().filter(|day| *day < first_kept_day) {
-                    drop_if_old(session, day, age_ms).await?;
+                    match drop_if_old(session, day, age_ms).await {
+                        // Another instance was quicker.
+                        Err(error) if is(&error, &["42P01"]) => {}
+                        other => other?,
+                    }
                 }
                 let deleted = sqlx::query(sql!("job_purge"))
                     .bind(age_ms as i64)
@@ -92,16 +96,17 @@ async fn make(session: &mut PgConnection, day: u64) -> sqlx::Result<()> {
         Ok(_) => transaction.commit().await,
         Err(error) => {
             transaction.rollback().await?;
-            let code = error.as_database_error().and_then(|error| error.code());
-            match code.as_deref() {
-                // Another instance was quicker.
-                Some("42P07" | "23505") => Ok(()),
-                // Jobs of that day have finished already. They, and all of that day, stay where they are.
-                Some("23514") => Ok(()),
-                _ => Err(error),
-            }
+            // Another instance was quicker; or jobs of that day have finished already: they, and all of that day, stay
+            // where they are.
+            if is(&error, &["42P07", "23505", "23514"]) { Ok(()) } else { Err(error) }
         }
     }
+}
+
+/// Whether the server refused for one of these reasons.
+fn is(error: &sqlx::Error, codes: &[&str]) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_some_and(|code| codes.contains(&&*code))
 }
 
 /// Looks twice: quickly first, and then while nothing can be moved there any more.
