@@ -1,6 +1,6 @@
 //! The durable truth of Fencepost, in SQL.
 //!
-//! What lives here: leases, the fenced write, nonces, idempotency keys, instances and settings, behind one
+//! What lives here: leases, the fenced write, nonces, idempotency keys, what ids are made of, instances and settings, behind one
 //! trait per concern; the same for PostgreSQL and SQLite, held to one conformance suite. Every
 //! statement is a file under `sql/`, of the same name in each dialect.
 //! What must never: a decision about a nonce (that is `domain`'s), or a time that is not the
@@ -13,6 +13,7 @@ mod baggage;
 mod changes;
 mod detached;
 mod error;
+mod ids;
 mod instances;
 mod keys;
 mod leases;
@@ -28,6 +29,10 @@ use std::sync::Arc;
 
 pub use baggage::BATCH_ROWS_MAX;
 pub use error::{Error, Result};
+pub use ids::{
+    Ids, Marked, Put, RangeTaken, SegmentChange, SegmentRecord, SequenceChange, SequenceGrant,
+    SequenceRecord, WorkerHolder, WorkerRecord, WorkerTenure,
+};
 pub use instances::{Instance, Instances, NewInstance, Peer};
 pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal};
 pub use nonces::{
@@ -92,7 +97,7 @@ pub struct Health {
 
 /// The whole ledger.
 #[async_trait::async_trait]
-pub trait Ledger: Leases + Nonces + Instances + Settings {
+pub trait Ledger: Leases + Nonces + Ids + Instances + Settings {
     /// Which database it is.
     fn kind(&self) -> Kind;
 

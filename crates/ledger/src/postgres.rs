@@ -1,6 +1,7 @@
 //! The ledger on PostgreSQL: connecting, and what a failure of the driver means.
 
 mod engine;
+mod ids;
 mod instances;
 mod leases;
 mod nonces;
@@ -17,6 +18,7 @@ use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
 
 use crate::detached::{self, Effect};
 use crate::error::Failure;
+use crate::ids::Grant;
 use crate::train::Trains;
 use crate::{Batch, Error, Health, Kind, Ledger, Options, Result, migrations};
 use engine::Track;
@@ -53,6 +55,7 @@ pub(crate) struct Postgres {
     /// For what shows who lives: renewals, and looking at the others. It never queues behind requests.
     vital: PgPool,
     trains: Trains<Batch>,
+    sequences: Trains<Grant>,
     call_timeout: Duration,
 }
 
@@ -71,14 +74,16 @@ impl Postgres {
         // A connection is asked for a sign of life before it is lent: after a restart of the server the
         // dead ones are replaced instead of failing a request each.
         let pool = |max| PgPoolOptions::new().max_connections(max).acquire_timeout(call_timeout);
-        let tracks = (0..TRACKS).map(|_| {
-            let connect = server_side(connect.clone(), "fencepost trains");
-            Track { connect, connection: None, limit: call_timeout }
-        });
+        let track = |name| Track {
+            connect: server_side(connect.clone(), name),
+            connection: None,
+            limit: call_timeout,
+        };
         Ok(Self {
-            trains: Trains::start(tracks),
+            trains: Trains::start((0..TRACKS).map(|_| track("fencepost trains"))),
+            sequences: Trains::start([track("fencepost sequences")]),
             pool: pool(options.connections_max).connect_lazy_with(server_side(connect.clone(), "fencepost")),
-            vital: pool(VITAL_CONNECTIONS).connect_lazy_with(server_side(connect, "fencepost vital")),
+            vital: pool(VITAL_CONNECTIONS).connect_lazy_with(server_side(connect.clone(), "fencepost vital")),
             call_timeout,
         })
     }

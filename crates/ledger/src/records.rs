@@ -1,6 +1,8 @@
 //! Rows as the databases hand them over, in plain columns, and their way into typed values. The same
 //! for both dialects. A row that cannot be is an error, never a guess.
 
+mod ids;
+
 use domain::nonce::{Hole, Loaded, OnExpiry, Policy, Row, Status};
 use domain::{HoldId, IdempotencyKey, InstanceId, Nonce, Resource, SignerId, Timestamp, Token, TxHash};
 use serde::{Deserialize, Serialize};
@@ -9,6 +11,8 @@ use crate::{
     Error, GrantAnswer, Instance, KeptKey, KeyScope, Lease, LeaseFilter, NewInstance, NonceRecord, Peer,
     Result, SignerRecord,
 };
+
+pub(crate) use ids::{GrantRow, MarkRow, RangeRow, SegmentRow, SequenceRow, WorkerRow, sequence_verdicts};
 
 pub(crate) fn impossible(what: impl std::fmt::Display) -> Error {
     Error::Impossible(what.to_string().into())

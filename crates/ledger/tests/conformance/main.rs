@@ -6,6 +6,7 @@
 mod bench;
 mod cuts;
 mod fence;
+mod ids;
 mod instances;
 mod interleavings;
 mod keys;
@@ -90,6 +91,21 @@ on_every_ledger! {
         an_incarnation_that_never_had_a_lease_is_forgotten_too,
         ended_instances_are_forgotten_after_their_time,
         peers_are_seen_living_dying_and_taken;
+    ids:
+        a_mark_rises_and_is_found_by_the_next_holder,
+        a_mark_gets_no_further_ahead_than_allowed,
+        a_holder_that_lost_its_number_moves_no_mark,
+        a_mark_is_lowered_by_its_holder_and_never_raised_so,
+        worker_numbers_are_listed_with_who_holds_them_and_whether_they_live,
+        the_epoch_of_snowflakes_is_decided_once,
+        ranges_follow_each_other_and_are_as_long_as_step_and_wish,
+        many_takers_never_share_a_range,
+        a_tag_ends_at_the_last_number_and_never_wraps,
+        the_start_of_a_tag_only_rises,
+        tags_are_listed_by_name_and_cursor,
+        a_sequence_rises_by_its_increment,
+        a_sequence_ends_at_the_last_number_and_never_wraps,
+        many_grants_of_many_sequences_share_trains_and_nothing_else;
     settings:
         the_first_to_decide_the_mode_decides,
         a_change_of_the_modes_names_the_version_that_it_replaces;
