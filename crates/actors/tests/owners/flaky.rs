@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use domain::nonce::{Hole, Loaded, Row, Status};
-use domain::{HoldId, InstanceId, Nonce, Resource, SignerId, Token};
+use domain::{HoldId, InstanceId, Nonce, Resource, SegmentTag, SequenceName, SignerId, Token};
 use ledger::*;
 
 /// What happens to one commit.
@@ -200,5 +200,52 @@ impl Settings for Flaky {
     }
     async fn replace_modes(&self, modes: &domain::Modes) -> Result<Option<domain::Modes>> {
         self.real.replace_modes(modes).await
+    }
+    async fn decide_id_epoch(&self, epoch_ms: u64) -> Result<u64> {
+        self.real.decide_id_epoch(epoch_ms).await
+    }
+}
+
+#[async_trait]
+impl Ids for Flaky {
+    async fn clock_ms(&self) -> Result<u64> {
+        self.real.clock_ms().await
+    }
+    async fn id_workers(&self) -> Result<Vec<WorkerRecord>> {
+        self.real.id_workers().await
+    }
+    async fn open_id_worker(&self, tenure: &WorkerTenure, node: &str) -> Result<Option<Marked>> {
+        self.real.open_id_worker(tenure, node).await
+    }
+    async fn mark_id_worker(&self, tenure: &WorkerTenure, mark: u64, ahead: u64) -> Result<Option<Marked>> {
+        self.real.mark_id_worker(tenure, mark, ahead).await
+    }
+    async fn lower_id_worker(&self, tenure: &WorkerTenure, mark_ms: u64) -> Result<Option<Marked>> {
+        self.real.lower_id_worker(tenure, mark_ms).await
+    }
+    async fn take_range(&self, tag: &SegmentTag, at_least: u64) -> Result<RangeTaken> {
+        self.real.take_range(tag, at_least).await
+    }
+    async fn put_segment(&self, tag: &SegmentTag, change: &SegmentChange) -> Result<Put<SegmentRecord>> {
+        self.real.put_segment(tag, change).await
+    }
+    async fn segment(&self, tag: &SegmentTag) -> Result<Option<SegmentRecord>> {
+        self.real.segment(tag).await
+    }
+    async fn segments(&self, after: Option<&SegmentTag>, limit: u32) -> Result<Vec<SegmentRecord>> {
+        self.real.segments(after, limit).await
+    }
+    async fn grant_sequence(&self, name: &SequenceName, count: u64) -> Result<SequenceGrant> {
+        self.real.grant_sequence(name, count).await
+    }
+    async fn put_sequence(
+        &self,
+        name: &SequenceName,
+        change: &SequenceChange,
+    ) -> Result<Put<SequenceRecord>> {
+        self.real.put_sequence(name, change).await
+    }
+    async fn sequence(&self, name: &SequenceName) -> Result<Option<SequenceRecord>> {
+        self.real.sequence(name).await
     }
 }
