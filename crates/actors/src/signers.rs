@@ -10,8 +10,6 @@ mod draft;
 mod hand_off;
 mod pause;
 mod refusal;
-mod releases;
-mod renewals;
 mod round;
 mod tenure;
 mod upkeep;
@@ -30,9 +28,10 @@ use command::{Command, Granting, Reply, Resolving};
 use desk::Desk;
 use draft::Facts;
 pub use refusal::Refusal;
-use releases::Releases;
-use renewals::Renewals;
 pub use upkeep::{Upkeep, UpkeepSettings};
+
+use crate::releases::Releases;
+use crate::renewals::Renewals;
 
 /// A wish for nonces.
 #[derive(Clone, Debug)]

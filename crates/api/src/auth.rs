@@ -92,15 +92,7 @@ impl Auth {
         let token = bearer(headers).ok_or_else(|| {
             Refusal::new(Code::Unauthorized, "send the header Authorization: Bearer <token>, once")
         })?;
-        let shown = digest(token);
-        let mut found = None;
-        for entry in entries {
-            // Every entry is compared, also after a match.
-            if bool::from(entry.digest.ct_eq(&shown)) {
-                found = Some(entry);
-            }
-        }
-        let Some(entry) = found else {
+        let Some(entry) = find(entries, token) else {
             return Err(Refusal::new(Code::Unauthorized, "no such token is configured"));
         };
         let Access::Scope(scope) = access else { return Ok(()) };
@@ -110,6 +102,26 @@ impl Auth {
         tracing::debug!(token = entry.name, scope = scope.as_str(), "the token lacks the scope");
         Err(Refusal::new(Code::Forbidden, format!("this needs a token with the scope {}", scope.as_str())))
     }
+
+    /// Who asks, by the name of the token shown; nobody in particular where everybody may do everything. Idempotency
+    /// keys of different callers never meet.
+    pub(crate) fn principal(&self, headers: &HeaderMap) -> &str {
+        let entry = self.0.as_ref().zip(bearer(headers)).and_then(|(entries, token)| find(entries, token));
+        entry.map_or("", |entry| entry.name.as_str())
+    }
+}
+
+/// Whose token this is.
+fn find<'e>(entries: &'e [Entry], token: &[u8]) -> Option<&'e Entry> {
+    let shown = digest(token);
+    let mut found = None;
+    for entry in entries {
+        // Every entry is compared, also after a match.
+        if bool::from(entry.digest.ct_eq(&shown)) {
+            found = Some(entry);
+        }
+    }
+    found
 }
 
 /// The one bearer token of a request.

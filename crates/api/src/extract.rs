@@ -129,6 +129,14 @@ fn json<T: DeserializeOwned>(text: &str) -> Result<T, Refusal> {
     Ok(value)
 }
 
+/// A body that has nothing to say: none, or an object without fields.
+pub fn no_fields(request: &HttpRequest, body: &[u8]) -> Result<(), Refusal> {
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Nothing {}
+    optional_object::<Nothing>(request, body).map(|_| ())
+}
+
 /// The signer in the path.
 pub fn signer(request: &HttpRequest) -> Result<SignerId, Refusal> {
     Ok(SignerId::parse(segment(request, "signer"))?)
@@ -196,6 +204,24 @@ impl Query {
     /// The value of one.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A whole number from 0 to `max`, if it is given.
+    pub fn number(&self, name: &str, max: u64) -> Result<Option<u64>, Refusal> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        let read = number(text).filter(|number| *number <= max);
+        read.map(Some)
+            .ok_or_else(|| Refusal::invalid(format!("{name} must be a whole number from 0 to {max}")))
+    }
+
+    /// `true` or `false`, if it is given.
+    pub fn flag(&self, name: &str) -> Result<Option<bool>, Refusal> {
+        match self.get(name) {
+            None => Ok(None),
+            Some("true") => Ok(Some(true)),
+            Some("false") => Ok(Some(false)),
+            Some(_) => Err(Refusal::invalid(format!("{name} must be true or false"))),
+        }
     }
 
     /// How many items a page may have.

@@ -14,9 +14,11 @@ mod extract;
 mod gate;
 mod housekeeping;
 mod instances;
+mod jobs;
 mod leases;
 pub mod limits;
 mod modes;
+mod nodes;
 mod openapi;
 mod recent;
 mod refusal;
@@ -30,6 +32,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod unread;
+mod worker;
 
 pub use auth::{Auth, Scope};
 pub use openapi::document;

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-/// Longest request body when the configuration names none, in bytes. The largest legal request, 1,000
-/// settlements with the longest texts, has about 400 KiB.
-pub const BODY_BYTES_MAX_DEFAULT: usize = 1 << 20;
+/// Longest request body when the configuration names none, in bytes: a job with the largest payload and every other
+/// field at its longest fits.
+pub const BODY_BYTES_MAX_DEFAULT: usize = (1 << 20) + (64 << 10);
 /// Connections open at once when the configuration names none, all threads together.
 pub const CONNECTIONS_MAX_DEFAULT: usize = 10_000;
 /// How long an idle connection is kept when the configuration names nothing else.
@@ -35,6 +35,19 @@ pub const OWNER_URL_TIMEOUT: Duration = Duration::from_millis(100);
 /// Owners whose address is remembered. Forgotten all together when there are more.
 pub const OWNER_URLS_MAX: usize = 1_024;
 
+/// Largest body of a batch of jobs, in bytes. Beyond that it is sent as two.
+pub const BATCH_BYTES_MAX: usize = 32 << 20;
+/// Longest wait for a job's end, in milliseconds.
+pub const JOB_WAIT_MS_MAX: u64 = 60_000;
+/// Such a wait looks up so often whether the instance is asked to stop.
+pub const WAIT_PIECE: Duration = Duration::from_secs(1);
+/// How long a worker may leave a frame unread before its socket is closed.
+pub const SOCKET_SEND_MAX: Duration = Duration::from_secs(10);
+/// What is taken at once of what the lanes want of a node.
+pub const SOCKET_WISHES_MAX: usize = 1_000;
+/// Between two tries to register a node while the bus is away.
+pub const NODE_REGISTER_AGAIN: Duration = Duration::from_millis(500);
+
 /// How much longer than a request may take its answer is waited for where it was sent on.
 pub const FORWARD_SLACK: Duration = Duration::from_millis(500);
 /// How old the numbers of leases may be that `/v1/cluster` shows.
@@ -56,6 +69,30 @@ const _: () = assert!(wire::limits::NONCE_MAX == domain::limits::NONCE_MAX);
 const _: () = assert!(wire::limits::MAX_IN_FLIGHT_MAX == domain::limits::MAX_IN_FLIGHT_MAX);
 const _: () = assert!(wire::limits::TX_HASH_CHARS_MAX == domain::limits::TX_HASH_CHARS_MAX);
 const _: () = assert!(wire::limits::IDEMPOTENCY_KEY_CHARS_MAX == domain::limits::IDEMPOTENCY_KEY_CHARS_MAX);
+const _: () = assert!(wire::limits::SESSION_ID_CHARS_MAX == domain::limits::SESSION_ID_CHARS_MAX);
+const _: () = assert!(wire::limits::TENANT_ID_CHARS_MAX == domain::limits::TENANT_ID_CHARS_MAX);
+const _: () = assert!(wire::limits::NODE_ID_CHARS_MAX == domain::limits::NODE_ID_CHARS_MAX);
+const _: () = assert!(wire::limits::POOL_NAME_CHARS_MAX == domain::limits::POOL_NAME_CHARS_MAX);
+const _: () = assert!(wire::limits::LABEL_CHARS_MAX == domain::limits::LABEL_CHARS_MAX);
+const _: () = assert!(wire::limits::LANGUAGE_CHARS_MAX == domain::limits::LANGUAGE_CHARS_MAX);
+const _: () = assert!(wire::limits::PAYLOAD_BYTES_MAX == domain::limits::PAYLOAD_BYTES_MAX);
+const _: () = assert!(wire::limits::BATCH_JOBS_MAX == domain::limits::BATCH_JOBS_MAX);
+const _: () = assert!(wire::limits::JOB_LABELS_MAX == domain::limits::JOB_LABELS_MAX);
+const _: () = assert!(wire::limits::DELAY_MS_MAX == domain::limits::DELAY_MS_MAX);
+const _: () = assert!(wire::limits::JOB_TIMEOUT_MS_MIN == domain::limits::JOB_TIMEOUT_MS_MIN);
+const _: () = assert!(wire::limits::JOB_TIMEOUT_MS_MAX == domain::limits::JOB_TIMEOUT_MS_MAX);
+const _: () = assert!(wire::limits::BACKOFF_MS_MAX == domain::limits::BACKOFF_MS_MAX);
+const _: () = assert!(wire::limits::NODE_LABELS_MAX == domain::limits::NODE_LABELS_MAX);
+const _: () = assert!(wire::limits::NODE_POOLS_MAX == domain::limits::NODE_POOLS_MAX);
+const _: () = assert!(wire::limits::POOLS_MAX == domain::limits::POOLS_MAX);
+const _: () = assert!(wire::limits::POOL_ROUTES_MAX == domain::limits::POOL_ROUTES_MAX);
+const _: () = assert!(wire::limits::PRIORITY_MIN == domain::limits::PRIORITY_MIN as i64);
+const _: () = assert!(wire::limits::PRIORITY_MAX == domain::limits::PRIORITY_MAX as i64);
+const _: () = assert!(wire::limits::MAX_ATTEMPTS_MAX == domain::limits::MAX_ATTEMPTS_MAX as u64);
+const _: () =
+    assert!(wire::limits::BACKOFF_FACTOR_MAX * 100 == domain::limits::BACKOFF_FACTOR_PERCENT_MAX as u64);
+const _: () = assert!(wire::limits::NODE_CAPACITY_MAX == domain::limits::NODE_CAPACITY_MAX as u64);
+const _: () = assert!(wire::limits::POOL_WEIGHT_MAX == domain::limits::POOL_WEIGHT_MAX as u64);
 const _: () = assert!(
     // 36 characters of hold, 20 of nonce, and every character of the rest escaped at worst.
     BODY_BYTES_MAX_DEFAULT

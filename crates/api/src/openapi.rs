@@ -5,7 +5,7 @@ use utoipa::OpenApi;
 use wire::Code;
 use wire::problem::MEDIA_TYPE;
 
-use crate::{housekeeping, instances, leases, modes, signers};
+use crate::{housekeeping, instances, jobs, leases, modes, nodes, signers, worker};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -26,6 +26,21 @@ use crate::{housekeeping, instances, leases, modes, signers};
         instances::owner,
         modes::show,
         modes::replace,
+        jobs::submit,
+        jobs::submit_batch,
+        jobs::show,
+        jobs::list,
+        jobs::cancel,
+        jobs::retry,
+        jobs::retry_many,
+        nodes::list,
+        nodes::show,
+        nodes::drain,
+        nodes::undrain,
+        nodes::select,
+        nodes::pools,
+        nodes::replace_pools,
+        worker::connect,
         housekeeping::healthz,
         housekeeping::readyz,
         housekeeping::metrics,
@@ -36,7 +51,8 @@ use crate::{housekeeping, instances, leases, modes, signers};
 )]
 struct Annotated;
 
-const ABOUT: &str = "Nonces for blockchain accounts, from any number of instances: no duplicate, no lost hole.\n\n\
+const ABOUT: &str = "Nonces for blockchain accounts, from any number of instances: no duplicate, no lost hole. Jobs for \
+    worker nodes: none lost, one result each.\n\n\
     JSON in and out, UTF-8. Times are RFC 3339 in UTC; lengths are whole milliseconds. Fields, query parameters \
     and JSON keys that are unknown or repeated are refused. With configured tokens every request but the probes \
     shows one (`Authorization: Bearer …`); `submit` opens all of `/v1` but what says otherwise, `admin` opens \
@@ -220,7 +236,10 @@ mod tests {
         }
         for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
             for (field, about) in schema["properties"].as_object().into_iter().flatten() {
-                assert!(about["description"].is_string(), "{name}.{field} is not described: {about}");
+                // Of one that may be null, the other form is described.
+                let forms = about["oneOf"].as_array().into_iter().flatten();
+                let is_described = forms.chain([about]).any(|form| form["description"].is_string());
+                assert!(is_described, "{name}.{field} is not described: {about}");
             }
         }
     }

@@ -67,6 +67,11 @@ impl Refusal {
         self.code
     }
 
+    /// The code and what is wrong, for one among many answers.
+    pub fn code_and_detail(self) -> (Code, String) {
+        (self.code, self.problem.detail)
+    }
+
     /// The whole answer.
     pub fn respond(&self, id: &RequestId) -> HttpResponse {
         self.clone().with(|problem| problem.request_id = id.to_string()).answer(Some(id))
@@ -124,6 +129,29 @@ impl From<ledger::Error> for Refusal {
         }
         tracing::error!(%error, "the ledger refused");
         Self::internal()
+    }
+}
+
+impl From<actors::jobs::Refusal> for Refusal {
+    fn from(refusal: actors::jobs::Refusal) -> Self {
+        use actors::jobs::Refusal as Inside;
+        let detail = refusal.to_string();
+        match refusal {
+            Inside::NotOwner { owner } => {
+                Self::new(Code::NotOwner, detail).with(|problem| problem.owner = Some(owner.to_string()))
+            }
+            Inside::NoOwner { .. } | Inside::Fenced => Self::new(Code::Fenced, detail),
+            Inside::LedgerUnavailable => Self::new(
+                Code::LedgerUnavailable,
+                "the ledger did not answer in time. Whether anything was written is not known; send the same \
+                 again (a job under the same Idempotency-Key)",
+            ),
+            Inside::KeyReused => Self::new(Code::KeyReused, detail),
+            Inside::Overloaded => Self::new(Code::Overloaded, detail),
+            Inside::UnknownJob => Self::new(Code::NotFound, detail),
+            Inside::NotFinished(_) => Self::new(Code::Conflict, detail),
+            Inside::Internal => Self::internal(),
+        }
     }
 }
 

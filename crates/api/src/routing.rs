@@ -183,6 +183,30 @@ impl State {
         }
     }
 
+    /// Sends a request on to the instance that can serve it; never a second time.
+    pub async fn pass_on(
+        &self,
+        request: &HttpRequest,
+        body: Vec<u8>,
+        to: &InstanceId,
+    ) -> Result<HttpResponse, Refusal> {
+        let deadline = Instant::now() + self.settings.request_timeout + FORWARD_SLACK;
+        let incarnation = self.incarnation();
+        let member = incarnation.outlook.view().member(to.as_str()).cloned();
+        let Some(member) = member.filter(|_| !request.headers().contains_key(FORWARDED_BY)) else {
+            let refusal = Refusal::new(Code::NotOwner, format!("this belongs to {to}; ask it"));
+            return Err(refusal.with(|problem| problem.owner = Some(to.to_string())));
+        };
+        if self.settings.on_misroute == OnMisroute::Redirect {
+            return Err(redirect(&member));
+        }
+        match self.ask_there(&incarnation, request, &body, &member, deadline).await? {
+            Asked::Answered(answer) | Asked::NotOwner(_, answer) => Ok(answer),
+            Asked::Away | Asked::Again => Err(redirect(&member)),
+            Asked::Lost => Err(lost(&member)),
+        }
+    }
+
     /// Asks this instance's own owners. The first time they keep the deadline by themselves.
     async fn serve_here<T>(
         &self,

@@ -23,7 +23,7 @@ use crate::limits::{
 use crate::routes::{self, Route};
 use crate::routing::OnMisroute;
 use crate::state::State;
-use crate::{housekeeping, instances, leases, modes, signers};
+use crate::{housekeeping, instances, jobs, leases, modes, nodes, signers, worker};
 
 /// As whom a process serves. It may end while the process goes on, as another one.
 pub struct Incarnation {
@@ -33,6 +33,10 @@ pub struct Incarnation {
     pub outlook: cluster::Outlook,
     /// The owners of signers.
     pub signers: actors::signers::Signers,
+    /// The lanes of jobs, and the nodes' sockets.
+    pub jobs: actors::jobs::Jobs,
+    /// The nodes there are.
+    pub registry: ::nodes::Registry,
 }
 
 /// What the API serves from.
@@ -218,6 +222,19 @@ pub fn app(
         .service(at(&routes::CLUSTER).route(get().to(instances::show)))
         .service(at(&routes::OWNER).route(get().to(instances::owner)))
         .service(at(&routes::MODE).route(get().to(modes::show)).route(web::put().to(modes::replace)))
+        .service(at(&routes::JOBS_BATCH).route(web::post().to(jobs::submit_batch)))
+        .service(at(&routes::JOBS_RETRY).route(web::post().to(jobs::retry_many)))
+        .service(at(&routes::JOBS).route(web::post().to(jobs::submit)).route(get().to(jobs::list)))
+        .service(at(&routes::JOB).route(get().to(jobs::show)))
+        .service(at(&routes::JOB_CANCEL).route(web::post().to(jobs::cancel)))
+        .service(at(&routes::JOB_RETRY).route(web::post().to(jobs::retry)))
+        .service(at(&routes::NODE_SOCKET).route(web::get().to(worker::connect)))
+        .service(at(&routes::NODE_SELECT).route(web::post().to(nodes::select)))
+        .service(at(&routes::NODES).route(get().to(nodes::list)))
+        .service(at(&routes::NODE).route(get().to(nodes::show)))
+        .service(at(&routes::NODE_DRAIN).route(web::post().to(nodes::drain)))
+        .service(at(&routes::NODE_UNDRAIN).route(web::post().to(nodes::undrain)))
+        .service(at(&routes::POOLS).route(get().to(nodes::pools)).route(web::put().to(nodes::replace_pools)))
         .service(at(&routes::METRICS).route(get().to(housekeeping::metrics)))
         .service(at(&routes::DOCUMENT).route(get().to(housekeeping::document)))
         .service(at(&routes::PAGE).route(get().to(housekeeping::page)))

@@ -1,8 +1,17 @@
 //! From the domain's words to the wire's, for answers.
 
+use std::collections::BTreeMap;
+
+use ::nodes::connection::Progress;
+use ::nodes::{Explanation, Pools, Record};
+use bus::NodeState;
+use domain::job::{Outcome, PastAttempt, Route, State};
 use domain::nonce::{OnExpiry, Policy, Status};
 use domain::{Mode, Modes, SignerId, Timestamp};
-use ledger::{Instance, Lease, NonceRecord, SignerRecord};
+use ledger::{Instance, JobRecord, Lease, NonceRecord, SignerRecord};
+
+use crate::jobs::json;
+use crate::refusal::Refusal;
 
 /// RFC 3339, UTC, with microseconds: always of one length, so that texts sort as times do.
 pub fn time(at: Timestamp) -> String {
@@ -18,6 +27,163 @@ pub fn time(at: Timestamp) -> String {
             t.microsecond()
         ),
         _ => "9999-12-31T23:59:59.999999Z".to_owned(),
+    }
+}
+
+/// A job's state.
+pub const fn job_state(state: State) -> wire::jobs::JobState {
+    match state {
+        State::Created => wire::jobs::JobState::Created,
+        State::Dispatched => wire::jobs::JobState::Dispatched,
+        State::Running => wire::jobs::JobState::Running,
+        State::Finished => wire::jobs::JobState::Finished,
+    }
+}
+
+/// How a job ended.
+pub const fn outcome(outcome: Outcome) -> wire::jobs::Outcome {
+    match outcome {
+        Outcome::Succeeded => wire::jobs::Outcome::Succeeded,
+        Outcome::Failed => wire::jobs::Outcome::Failed,
+        Outcome::Cancelled => wire::jobs::Outcome::Cancelled,
+        Outcome::TimedOut => wire::jobs::Outcome::TimedOut,
+    }
+}
+
+/// How jobs are to have ended, as a request says it.
+pub const fn outcome_of(outcome: wire::jobs::Outcome) -> Outcome {
+    match outcome {
+        wire::jobs::Outcome::Succeeded => Outcome::Succeeded,
+        wire::jobs::Outcome::Failed => Outcome::Failed,
+        wire::jobs::Outcome::Cancelled => Outcome::Cancelled,
+        wire::jobs::Outcome::TimedOut => Outcome::TimedOut,
+    }
+}
+
+/// A job with everything that is known of it.
+pub fn job(record: &JobRecord, progress: Option<Progress>) -> Result<wire::jobs::Job, Refusal> {
+    let result = record.finished.as_ref().and_then(|finished| finished.result.as_deref());
+    let progress = progress
+        .map(|Progress { percent, note }| wire::jobs::Progress { percent: percent.map(f64::from), note });
+    Ok(wire::jobs::Job {
+        payload: Some(json(&record.spec.payload)?),
+        result: Some(result.map_or_else(|| Ok(wire::Json::null()), json)?),
+        attempts: Some(record.attempts.iter().map(past_attempt).collect()),
+        progress,
+        ..listed_job(record)
+    })
+}
+
+/// A job as a list shows it.
+pub fn listed_job(record: &JobRecord) -> wire::jobs::Job {
+    let (spec, finished) = (&record.spec, record.finished.as_ref());
+    let last_error =
+        || record.attempts.last().map(|past| past.reason.clone()).filter(|reason| !reason.is_empty());
+    wire::jobs::Job {
+        id: record.id.to_string(),
+        state: job_state(record.state),
+        outcome: finished.map(|finished| outcome(finished.outcome)),
+        lane: record.lane.to_string(),
+        session: spec.session.as_ref().map(ToString::to_string),
+        seq: record.seq,
+        tenant: spec.tenant.as_ref().map(ToString::to_string),
+        pool: spec.needs.pool.as_ref().map(ToString::to_string),
+        route: spec.needs.route.as_ref().map(route),
+        requires: spec.needs.requires.iter().map(ToString::to_string).collect(),
+        priority: i64::from(spec.priority.get()),
+        timeout_ms: spec.timeout_ms,
+        attempt: record.attempt.get(),
+        max_attempts: spec.max_attempts,
+        node: record.placed.as_ref().map(|placed| placed.node.to_string()),
+        payload: None,
+        result: None,
+        error: finished.map_or_else(last_error, |finished| finished.error.clone()),
+        dead: finished.is_some_and(|finished| finished.dead),
+        progress: None,
+        created_at: time(record.created_at),
+        run_at: record.due_at.map(time),
+        dispatched_at: record.dispatched_at.map(time),
+        running_at: record.running_at.map(time),
+        finished_at: finished.map(|finished| time(finished.finished_at)),
+        released_at: finished.and_then(|finished| finished.released_at).map(time),
+        retry_of: record.retry_of.map(|id| id.to_string()),
+        attempts: None,
+    }
+}
+
+fn past_attempt(past: &PastAttempt) -> wire::jobs::PastAttempt {
+    wire::jobs::PastAttempt {
+        attempt: past.attempt.get(),
+        node: past.node.to_string(),
+        state: past.ended.as_str().to_owned(),
+        reason: past.reason.clone(),
+        at: time(past.at),
+    }
+}
+
+fn route(route: &Route) -> wire::jobs::Route {
+    wire::jobs::Route { source: route.source.to_string(), target: route.target.to_string() }
+}
+
+/// A node as this instance knows it.
+pub fn node(record: &Record, pools: &Pools) -> wire::nodes::Node {
+    let joined: Vec<_> = match pools.configured() {
+        [] => vec![::nodes::DEFAULT_POOL.to_owned()],
+        configured => {
+            let joined = configured.iter().filter(|pool| pool.admits(&record.profile));
+            joined.map(|pool| pool.name.to_string()).collect()
+        }
+    };
+    let share = |share: Option<f32>| share.map(f64::from);
+    wire::nodes::Node {
+        id: record.profile.node.to_string(),
+        state: match record.status.state {
+            NodeState::Accepting => wire::nodes::NodeState::Online,
+            NodeState::Draining => wire::nodes::NodeState::Draining,
+            NodeState::Unhealthy => wire::nodes::NodeState::Unhealthy,
+        },
+        instance: record.profile.holder.to_string(),
+        capacity: record.status.capacity,
+        used: record.status.used,
+        labels: record.profile.labels.iter().map(ToString::to_string).collect(),
+        pools: joined,
+        load: Some(wire::worker::Load {
+            cpu: share(record.load.cpu),
+            gpu: share(record.load.gpu),
+            memory: share(record.load.memory),
+        }),
+        version: record.profile.software.as_ref().map(ToString::to_string),
+        // Versions are the bus's time.
+        seen_at: time(Timestamp::from_micros(i64::try_from(record.stamp.version.get()).unwrap_or(i64::MAX))),
+    }
+}
+
+/// What a selection would choose.
+pub fn selection(explanation: &Explanation, took: std::time::Duration) -> wire::nodes::SelectAnswer {
+    let (node, pool) = explanation.chosen.clone().unzip();
+    let rejected = explanation.rejected.iter();
+    wire::nodes::SelectAnswer {
+        node: node.map(|node| node.to_string()),
+        pool: pool.map(|pool| pool.to_string()),
+        considered: explanation.considered as u64,
+        rejected: rejected
+            .map(|(reason, count)| (reason.as_str().to_owned(), *count as u64))
+            .collect::<BTreeMap<_, _>>(),
+        took_us: took.as_secs_f64() * 1_000_000.0,
+    }
+}
+
+/// The pools as they are configured.
+pub fn pools(pools: &Pools) -> wire::nodes::PoolsSetting {
+    let pool = |pool: &::nodes::Pool| wire::nodes::Pool {
+        name: pool.name.to_string(),
+        routes: pool.routes.iter().map(ToString::to_string).collect(),
+        requires: pool.requires.iter().map(ToString::to_string).collect(),
+        weight: pool.weight,
+    };
+    wire::nodes::PoolsSetting {
+        version: pools.version(),
+        pools: pools.configured().iter().map(pool).collect(),
     }
 }
 

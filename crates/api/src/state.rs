@@ -15,7 +15,7 @@ use wire::Code;
 use wire::health::Check;
 
 use crate::extract::BodyLimits;
-use crate::limits::{LEASE_COUNTS_AGE_MAX, OWNER_URL_TIMEOUT, OWNER_URLS_MAX};
+use crate::limits::{BATCH_BYTES_MAX, LEASE_COUNTS_AGE_MAX, OWNER_URL_TIMEOUT, OWNER_URLS_MAX};
 use crate::recent::Recent;
 use crate::refusal::Refusal;
 use crate::routing::Routing;
@@ -143,6 +143,16 @@ impl State {
         self.owner_urls.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    /// Runs something on the runtime that outlives the server's own.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(task);
+    }
+
+    /// For a request that carries many jobs.
+    pub fn batch_limits(&self) -> BodyLimits {
+        BodyLimits { bytes_max: self.settings.body_bytes_max.max(BATCH_BYTES_MAX), ..self.body_limits() }
+    }
+
     pub fn body_limits(&self) -> BodyLimits {
         BodyLimits { bytes_max: self.settings.body_bytes_max, timeout: self.settings.client_request_timeout }
     }
@@ -152,6 +162,7 @@ impl State {
 #[derive(Default)]
 pub struct Traffic {
     draining: AtomicBool,
+    drained: Notify,
     in_flight: AtomicUsize,
     emptied: Notify,
 }
@@ -170,6 +181,17 @@ impl Traffic {
 
     pub fn drain(&self) {
         self.draining.store(true, Ordering::SeqCst);
+        self.drained.notify_waiters();
+    }
+
+    /// Resolves when new requests are no longer taken.
+    pub async fn until_draining(&self) {
+        let mut drained = pin!(self.drained.notified());
+        // Registered before the look, so that a drain in between is not missed.
+        drained.as_mut().enable();
+        if !self.is_draining() {
+            drained.await;
+        }
     }
 
     pub fn in_flight(&self) -> usize {

@@ -48,11 +48,25 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
     };
     let outlook = cluster::Outlook::alone(&identity, mode);
     let (id, standing) = (identity.id.clone(), cluster::Standing::alone());
+    let bus = bus::Hub::default().join();
+    let registry = nodes::Registry::new(id.clone());
+    let ground = actors::jobs::Ground {
+        ledger: Arc::clone(&ledger),
+        bus: Arc::clone(&bus),
+        me: id.clone(),
+        standing: standing.clone(),
+        outlook: outlook.clone(),
+        tenure: cluster::Tenure::over(),
+        registry: registry.clone(),
+    };
+    let terms =
+        actors::jobs::Terms { lease: Duration::from_secs(15), request_timeout: Duration::from_secs(5) };
+    let jobs = actors::jobs::Jobs::start(ground, terms);
     let signers = actors::signers::Signers::start(Arc::clone(&ledger), id, standing, outlook.clone(), limits);
     Services {
-        incarnation: Incarnation { identity, outlook, signers },
+        incarnation: Incarnation { identity, outlook, signers, jobs, registry },
         ledger,
-        bus: bus::Hub::default().join(),
+        bus,
         peers: client::Peers::new(false).unwrap(),
         metrics: metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder().handle(),
     }

@@ -4,25 +4,31 @@ use std::sync::Arc;
 
 use tokio::sync::{broadcast, watch};
 
-use crate::limits::{NOTICE_BYTES_MAX, SUBSCRIPTION_NOTICES_MAX};
-use crate::{Error, Result};
+use crate::Result;
+use crate::limits::{NOTICE_BYTES_MAX, SUBSCRIPTION_NOTICES_MAX, check_bytes};
 
 /// What is told to every instance. Only what may be lost goes here, never a job or a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Channel {
     /// Something of the cluster changed and is to be looked up: its mode, its members.
     Cluster,
+    /// Records of nodes changed and are to be looked up: batches of a node and its version.
+    Nodes,
+    /// Something happened to jobs: attempts were acknowledged or ended.
+    Jobs,
 }
 
 impl Channel {
     /// Every channel. Each bus listens to all of them, from its opening to its closing.
-    pub const ALL: [Self; 1] = [Self::Cluster];
+    pub const ALL: [Self; 3] = [Self::Cluster, Self::Nodes, Self::Jobs];
 
     /// The name, as it stands in Redis and in logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Cluster => "cluster",
+            Self::Nodes => "nodes",
+            Self::Jobs => "jobs",
         }
     }
 }
@@ -93,8 +99,5 @@ impl Channels {
 
 /// Refuses what no subscriber would be handed.
 pub(crate) fn check_payload(payload: &[u8]) -> Result<()> {
-    if payload.len() > NOTICE_BYTES_MAX {
-        return Err(Error::TooLarge { what: "a notice", bytes: payload.len(), bytes_max: NOTICE_BYTES_MAX });
-    }
-    Ok(())
+    check_bytes("a notice", payload.len(), NOTICE_BYTES_MAX)
 }

@@ -1,9 +1,10 @@
 //! What the instances of Fencepost tell each other without keeping it.
 //!
-//! What lives here: presence (who is there, with a time to live) and notices over Pub/Sub, behind one trait,
-//! [`Bus`]; over Redis, single or Cluster, and within one process, held to one conformance suite.
-//! What must never: anything that would be missed for longer than a reload takes. The ledger is the truth,
-//! and everything here may be lost at any time. `redis` is named in no other crate.
+//! What lives here: presence (who is there, with a time to live), notices over Pub/Sub, [`Inboxes`] of instances,
+//! and records of [`Nodes`] with their slots, behind one trait, [`Bus`]; over Redis, single or Cluster, and within
+//! one process, held to one conformance suite.
+//! What must never: anything that could not be had from the ledger again. It is the truth, and everything here may be
+//! lost with the bus's memory. `redis` is named in no other crate.
 //!
 //! ```no_run
 //! # async fn example() -> bus::Result<()> {
@@ -31,9 +32,11 @@
 
 mod channel;
 mod error;
+mod inbox;
 pub mod limits;
 mod link;
 mod local;
+mod nodes;
 mod presence;
 mod redis;
 
@@ -46,8 +49,13 @@ use tokio::sync::watch;
 
 pub use channel::{Channel, Event, Subscription};
 pub use error::{Cause, Error, Result};
+pub use inbox::{Delivery, Entry, EntryId, Inbox, Inboxes};
 pub use link::Link;
 pub use local::Hub;
+pub use nodes::{
+    Claim, Connected, Epoch, Held, NodeRecord, NodeState, Nodes, Report, Reserved, Slot, Unreserved, Version,
+    Written,
+};
 pub use presence::Presence;
 
 /// How the bus is reached. Not to be printed: the URL may hold a password.
@@ -109,7 +117,7 @@ pub struct Health {
 ///
 /// A call that its caller gives up half-way may still have been done; nothing else is left behind.
 #[async_trait::async_trait]
-pub trait Bus: Send + Sync {
+pub trait Bus: Inboxes + Nodes + Send + Sync {
     /// Which bus it is.
     fn kind(&self) -> Kind;
 
@@ -155,7 +163,7 @@ pub trait Bus: Send + Sync {
     /// What the server says.
     async fn check(&self) -> Result<Health>;
 
-    /// Ends the connections and all subscriptions. Later calls are refused with [`Error::Closed`].
+    /// Ends the connections, all subscriptions and the reading of inboxes. Later calls are refused with [`Error::Closed`].
     async fn close(&self);
 }
 

@@ -1,5 +1,11 @@
 //! Every limit of the bus, by name, with its unit last. Relations between them are asserted at the foot.
 
+use std::time::Duration;
+
+use domain::Invalid;
+
+use crate::{Error, Result};
+
 /// Longest key prefix, in characters.
 pub const KEY_PREFIX_CHARS_MAX: usize = 64;
 /// Largest notice, in bytes.
@@ -12,6 +18,49 @@ pub const PRESENCE_BYTES_MAX: usize = 4 * 1024;
 pub const PRESENCE_TTL_MS_MAX: u64 = 3_600_000;
 /// Questions of one [`crate::Bus::present`] that are under way at once.
 pub const PRESENCE_READS_MAX: usize = 128;
+
+/// Largest entry of an inbox, in bytes: a job's payload or result, of 1 MiB at most, as it stands in JSON within JSON,
+/// and what is said beside it.
+pub const INBOX_ENTRY_BYTES_MAX: usize = (2 << 20) + (64 << 10);
+/// Entries that one inbox holds. Beyond that who sends is refused.
+pub const INBOX_ENTRIES_MAX: usize = 10_000;
+/// Entries that one call sends.
+pub const INBOX_SEND_ENTRIES_MAX: usize = 500;
+/// Bytes that one call sends, in all its entries together.
+pub const INBOX_SEND_BYTES_MAX: usize = 8 << 20;
+/// Entries that are read at once, by an owner or by a survivor.
+pub const INBOX_BATCH_ENTRIES_MAX: usize = 16;
+/// Entries that one call settles.
+pub const INBOX_SETTLE_ENTRIES_MAX: usize = 1_000;
+/// An entry that was given out and not settled for so long is given out again, in milliseconds; as advised.
+pub const INBOX_IDLE_MS_DEFAULT: u64 = 30_000;
+/// Longest such time, in milliseconds.
+pub const INBOX_IDLE_MS_MAX: u64 = 3_600_000;
+/// How long one read of an empty inbox waits at the server, in milliseconds.
+pub const INBOX_BLOCK_MS: u64 = 1_000;
+/// How long it is remembered that an inbox was closed, in milliseconds: one day. An owner that slept longer opens an
+/// inbox that nobody sends to.
+pub const INBOX_CLOSED_MS: u64 = 86_400_000;
+
+/// How long a node's record lives without a word from its holder, in milliseconds; as advised.
+pub const NODE_TTL_MS_DEFAULT: u64 = 30_000;
+/// Longest such time, in milliseconds.
+pub const NODE_TTL_MS_MAX: u64 = 3_600_000;
+/// Largest document of a node, in bytes.
+pub const NODE_DOCUMENT_BYTES_MAX: usize = 32 * 1024;
+/// Slots that one call names. A node may list more than its capacity: results that wait to be committed count too.
+pub const NODE_SLOTS_MAX: usize = 2 * domain::limits::NODE_CAPACITY_MAX as usize;
+/// How long a slot is reserved for, in milliseconds; as advised.
+pub const RESERVATION_MS_DEFAULT: u64 = 10_000;
+/// Longest such time, in milliseconds.
+pub const RESERVATION_MS_MAX: u64 = 600_000;
+/// Questions of one [`crate::Nodes::show_nodes`] that are under way at once.
+pub const NODE_READS_MAX: usize = 128;
+/// Nodes that are listed as online. Beyond that some are left out.
+pub const NODES_LISTED_MAX: usize = 50_000;
+/// Nodes that one call lists as online.
+pub const NODES_LIST_MAX: usize = 1_000;
+
 /// Hosts that a Redis URL may name.
 pub const HOSTS_MAX: usize = 64;
 
@@ -37,6 +86,33 @@ pub const CLUSTER_SERVERS_MAX: usize = 1_000;
 pub const CLUSTER_RETRIES: u32 = 4;
 
 const _: () = assert!(NOTICE_BYTES_MAX * SUBSCRIPTION_NOTICES_MAX <= 32 << 20, "32 MiB per channel at most");
+const _: () = assert!(INBOX_ENTRY_BYTES_MAX > 2 * domain::limits::PAYLOAD_BYTES_MAX);
+const _: () = assert!(INBOX_ENTRY_BYTES_MAX <= INBOX_SEND_BYTES_MAX, "whatever may be an entry can be sent");
+const _: () = assert!(INBOX_SEND_ENTRIES_MAX <= INBOX_ENTRIES_MAX, "an empty inbox takes a whole call");
+const _: () =
+    assert!(INBOX_BATCH_ENTRIES_MAX <= INBOX_SETTLE_ENTRIES_MAX, "what was read is settled at once");
+const _: () =
+    assert!(INBOX_BATCH_ENTRIES_MAX * INBOX_ENTRY_BYTES_MAX <= 40 << 20, "40 MiB per batch at most");
+const _: () = assert!(RESERVATION_MS_DEFAULT < NODE_TTL_MS_DEFAULT);
 const _: () = assert!(RECONNECT_PAUSE_MS < RECONNECT_PAUSE_MS_MAX);
 const _: () = assert!(RECONNECT_SETTLED_MS > RECONNECT_PAUSE_MS_MAX);
 const _: () = assert!(ECHO_MS > PROBE_MS);
+
+/// Refuses more of something than is allowed.
+pub(crate) fn check_count(what: &'static str, count: usize, count_max: usize) -> Result<()> {
+    if count > count_max {
+        return Err(Invalid { what, expected: format!("at most {count_max}") }.into());
+    }
+    Ok(())
+}
+
+/// Refuses what is too large.
+pub(crate) fn check_bytes(what: &'static str, bytes: usize, bytes_max: usize) -> Result<()> {
+    if bytes > bytes_max { Err(Error::TooLarge { what, bytes, bytes_max }) } else { Ok(()) }
+}
+
+/// A length of time in milliseconds, if it is one at least and within its limit.
+pub(crate) fn check_ms(what: &'static str, length: Duration, ms_max: u64) -> Result<u64> {
+    let ms = u64::try_from(length.as_millis()).ok().filter(|ms| (1..=ms_max).contains(ms));
+    ms.ok_or_else(|| Invalid { what, expected: format!("1 to {ms_max} ms") }.into())
+}

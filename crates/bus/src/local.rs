@@ -1,7 +1,11 @@
-//! The bus within one process: a table and channels in memory, shared by all who join one [`Hub`].
+//! The bus within one process: tables and channels in memory, shared by all who join one [`Hub`].
+
+mod inbox;
+mod node;
+mod nodes;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use domain::InstanceId;
@@ -20,12 +24,19 @@ pub struct Hub(Arc<Shared>);
 struct Shared {
     /// Each with the end of its time. Those that ended go at the next announcement.
     presences: Mutex<HashMap<InstanceId, (Presence, Instant)>>,
+    inboxes: Mutex<inbox::All>,
+    nodes: Mutex<nodes::All>,
     channels: Channels,
 }
 
 impl Default for Hub {
     fn default() -> Self {
-        Self(Arc::new(Shared { presences: Mutex::default(), channels: Channels::new() }))
+        Self(Arc::new(Shared {
+            presences: Mutex::default(),
+            inboxes: Mutex::default(),
+            nodes: Mutex::default(),
+            channels: Channels::new(),
+        }))
     }
 }
 
@@ -53,8 +64,16 @@ impl Local {
 }
 
 impl Shared {
-    fn presences(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, (Presence, Instant)>> {
+    fn presences(&self) -> MutexGuard<'_, HashMap<InstanceId, (Presence, Instant)>> {
         self.presences.lock().expect("no holder of this lock panics")
+    }
+
+    fn inboxes(&self) -> MutexGuard<'_, inbox::All> {
+        self.inboxes.lock().expect("no holder of this lock panics")
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, nodes::All> {
+        self.nodes.lock().expect("no holder of this lock panics")
     }
 }
 

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::limits::{PRESENCE_BYTES_MAX, PRESENCE_TTL_MS_MAX};
-use crate::{Error, Result};
+use crate::Result;
+use crate::limits::{PRESENCE_BYTES_MAX, PRESENCE_TTL_MS_MAX, check_bytes, check_ms};
 
 /// One instance, as it announced itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,10 +49,7 @@ impl Presence {
             address: address.clone(),
         };
         let json = serde_json::to_string(&record).map_err(|_| unreadable())?;
-        if json.len() > PRESENCE_BYTES_MAX {
-            let (bytes, bytes_max) = (json.len(), PRESENCE_BYTES_MAX);
-            return Err(Error::TooLarge { what: "a presence", bytes, bytes_max });
-        }
+        check_bytes("a presence", json.len(), PRESENCE_BYTES_MAX)?;
         Ok(json)
     }
 
@@ -82,15 +79,13 @@ fn from_rfc3339(text: &str) -> Option<Timestamp> {
 
 /// The time to live, in milliseconds.
 pub(crate) fn check_ttl(ttl: Duration) -> Result<u64> {
-    u64::try_from(ttl.as_millis()).ok().filter(|ms| (1..=PRESENCE_TTL_MS_MAX).contains(ms)).ok_or_else(|| {
-        let expected = format!("1 to {PRESENCE_TTL_MS_MAX} ms");
-        Error::Invalid(Invalid { what: "a presence's time to live", expected })
-    })
+    check_ms("a presence's time to live", ttl, PRESENCE_TTL_MS_MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
 
     fn presence() -> Presence {
         Presence {

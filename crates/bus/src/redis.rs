@@ -1,21 +1,26 @@
 //! The bus over Redis, single or Cluster.
 //!
 //! Two connections, each made again by a task of its own: [`commands`] sends, [`listener`] hears. What is
-//! published to itself every half second tells whether both are well; that is the link.
+//! published to itself every half second tells whether both are well; that is the link. An open inbox has one more,
+//! which waits for entries ([`reader`]).
 
 mod address;
 mod commands;
 mod failure;
 mod health;
+mod inbox;
 mod listener;
+mod nodes;
 mod pause;
+mod reader;
+mod script;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ::redis::{Cmd, FromRedisValue, cmd};
-use domain::{InstanceId, Invalid};
+use domain::{InstanceId, Invalid, NodeId};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -29,6 +34,7 @@ use address::Address;
 use commands::Commands;
 use failure::Effect;
 use listener::Listener;
+use script::Script;
 
 /// Checks what can be checked without a server.
 pub(crate) fn check(options: &Options) -> Result<()> {
@@ -55,6 +61,28 @@ impl Names {
 
     fn presence(&self, instance: &InstanceId) -> String {
         format!("{}schedulers:presence:{instance}", self.prefix)
+    }
+
+    /// An instance's inbox.
+    fn inbox(&self, instance: &InstanceId) -> String {
+        format!("{}{{instance:{instance}}}:inbox", self.prefix)
+    }
+
+    /// The inbox, and the mark that it was closed.
+    fn inbox_and_mark(&self, instance: &InstanceId) -> [String; 2] {
+        let inbox = self.inbox(instance);
+        let mark = format!("{inbox}-closed");
+        [inbox, mark]
+    }
+
+    /// A node's record, its slots and their reservations.
+    fn node(&self, node: &NodeId) -> [String; 3] {
+        ["record", "slots", "reserved"].map(|part| format!("{}{{node:{node}}}:{part}", self.prefix))
+    }
+
+    /// The list of nodes that are online.
+    fn listed_nodes(&self) -> String {
+        format!("{}nodes:online", self.prefix)
     }
 
     fn channel(&self, channel: Channel) -> String {
@@ -131,6 +159,17 @@ impl Redis {
     async fn ask<T: FromRedisValue>(&self, command: &Cmd, effect: Effect) -> Result<T> {
         self.refuse_if_closed()?;
         commands::ask(&self.shared, command, effect).await
+    }
+
+    async fn run<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        keys: &[String],
+        fill: impl Fn(&mut Cmd),
+        effect: Effect,
+    ) -> Result<T> {
+        self.refuse_if_closed()?;
+        commands::run(&self.shared, script, keys, fill, effect).await
     }
 
     fn refuse_if_closed(&self) -> Result<()> {

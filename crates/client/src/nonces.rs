@@ -8,7 +8,7 @@ use wire::nonces::{
     ReleaseRequest, ResolveRequest, Settlement, SettlementResult, SettlementsAnswer, SettlementsRequest,
 };
 
-use crate::transport::Call;
+use crate::transport::{Call, key_or_new};
 use crate::{Client, Result};
 
 /// Nonces granted, and from when their time counts.
@@ -37,17 +37,10 @@ impl Client {
     /// # Errors
     /// [`crate::Error`].
     pub async fn grant(&self, signer: &str, request: &GrantRequest, key: Option<&str>) -> Result<Granted> {
-        let made;
-        let key = match key {
-            Some(key) => key,
-            None => {
-                made = uuid::Uuid::new_v4().to_string();
-                &made
-            }
-        };
+        let key = key_or_new(key);
         let path = ["v1", "signers", signer, "nonces"];
         let mut call = Call::about(signer, Method::POST, &path, request);
-        call.idempotency_key = Some(key);
+        call.idempotency_key = Some(&key);
         let answer = self.call(&call).await?;
         Ok(Granted { answer: answer.body, sent_at: answer.sent_at })
     }

@@ -19,7 +19,7 @@ pub struct Page {
 }
 
 impl Page {
-    fn query(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn query(&self) -> Vec<(&'static str, String)> {
         let limit = self.limit.map(|limit| ("limit", limit.to_string()));
         let cursor = self.cursor.clone().map(|cursor| ("cursor", cursor));
         limit.into_iter().chain(cursor).collect()

@@ -6,6 +6,7 @@
 mod failure;
 mod rounds;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -114,11 +115,7 @@ impl Client {
         }
         let mut headers = HeaderMap::new();
         if let Some(token) = token {
-            let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
-                Error::Unusable("the token has characters that a header cannot carry".to_owned())
-            })?;
-            value.set_sensitive(true);
-            headers.insert(AUTHORIZATION, value);
+            headers.insert(AUTHORIZATION, bearer(token)?);
         }
         let secure = bases.iter().any(|url| url.scheme() == "https");
         let http = reqwest::Client::builder()
@@ -273,6 +270,19 @@ pub(crate) fn of_reading(base: &Url, source: reqwest::Error) -> Error {
     Error::Lost { url: shown(base), reason, source: Some(source.into()) }
 }
 
+/// The caller's idempotency key, or one that was made for this call.
+pub(crate) fn key_or_new(key: Option<&str>) -> Cow<'_, str> {
+    key.map_or_else(|| Cow::Owned(uuid::Uuid::new_v4().to_string()), Cow::Borrowed)
+}
+
+/// A token as its header carries it.
+pub(crate) fn bearer(token: &str) -> Result<HeaderValue> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
+        .map_err(|_| Error::Unusable("the token has characters that a header cannot carry".to_owned()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
 pub(crate) fn base(text: &str) -> Result<Url> {
     let url = Url::parse(text).map_err(|error| {
         Error::Unusable(format!("{text:?} is no URL such as http://127.0.0.1:7070: {error}"))
@@ -297,7 +307,7 @@ pub(crate) fn shown(base: &Url) -> String {
 }
 
 /// Joins a base URL and path segments, escaping what needs it.
-fn target(base: &Url, path: &[&str]) -> Result<Url> {
+pub(crate) fn target(base: &Url, path: &[&str]) -> Result<Url> {
     // An empty segment or one of dots would make this another path.
     if let Some(bad) = path.iter().find(|segment| matches!(**segment, "" | "." | "..")) {
         return Err(Error::Unusable(format!("{bad:?} names nothing that a request could be about")));

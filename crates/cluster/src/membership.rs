@@ -63,6 +63,12 @@ pub struct Tenure {
 }
 
 impl Tenure {
+    /// Of an instance that has no lease, or none any more: nothing can be written under it.
+    #[must_use]
+    pub fn over() -> Self {
+        Self { token: watch::channel(None).1, anew: mpsc::channel(1).0 }
+    }
+
     /// Its token now; `None` once the lease is lost.
     #[must_use]
     pub fn token(&self) -> Option<Token> {

@@ -80,6 +80,13 @@ impl Standing {
         calm && known.others.get(other).is_some_and(|other| other.gone)
     }
 
+    /// Those whose keys may be taken at once.
+    #[must_use]
+    pub fn dead(&self) -> Vec<InstanceId> {
+        let others: Vec<_> = self.known().others.keys().cloned().collect();
+        others.into_iter().filter(|other| self.is_dead(other)).collect()
+    }
+
     /// Whether the other is to be declared dead: its `instance:` lease may be taken, and must be before any of
     /// its keys, or it would go on under its id should it wake.
     pub(crate) fn is_lifeless(&self, other: &InstanceId) -> bool {

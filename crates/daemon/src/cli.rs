@@ -2,6 +2,8 @@
 //!
 //! What must never live here: the doing; each command has its room under `commands`.
 
+pub mod jobs;
+
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -35,6 +37,10 @@ pub enum Command {
     /// Look at the instances that run
     #[command(subcommand)]
     Cluster(Cluster),
+    /// Run a command for each job that a scheduler gives: payload on stdin, result from stdout
+    Node(jobs::Node),
+    /// Submit a job, and wait for its result if asked
+    Submit(jobs::Submit),
     /// Ask a daemon whether it runs
     Health(Health),
     /// Bring the ledger's tables up to this version, and do nothing else
@@ -377,6 +383,8 @@ mod tests {
             "lease show signer:s",
             "cluster show",
             "health --ready",
+            "node --url http://a --capacity 4 --label gpu --asr zh --exec cat -",
+            "submit --priority -3 --route zh:en --require gpu --wait -",
         ] {
             assert!(parse(&format!("fencepost {line}")).is_ok(), "{line}");
         }
@@ -397,7 +405,11 @@ mod tests {
             "nonce policy s --max-in-flight 0",
             "nonce resolve s 1 --outcome unknown",
             "lease show",
-            "node",
+            "node --url http://a",
+            "node --exec cat",
+            "submit {} {}",
+            "submit --route zh",
+            "submit --priority 11",
             "frobnicate",
         ] {
             let words = format!("fencepost {line}");

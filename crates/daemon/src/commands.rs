@@ -5,8 +5,10 @@ pub mod cluster;
 pub mod health;
 pub mod lease;
 pub mod migrate;
+pub mod node;
 pub mod nonce;
 mod shown;
+pub mod submit;
 
 use std::time::Duration;
 

@@ -19,9 +19,10 @@ use crate::cli::Serve;
 use crate::config::{Config, Loaded, redact};
 use crate::exit::{Exit, Failure};
 use crate::logging;
-use life::Life;
+use life::{Life, Parts};
 use place::Place;
-use signals::Signals;
+pub use place::hostname;
+pub use signals::Signals;
 
 /// Upper edges of the buckets of every histogram of seconds.
 const SECONDS_BUCKETS: [f64; 15] =
@@ -177,14 +178,15 @@ impl Daemon {
     /// to nobody, and its leases run out by themselves.
     async fn stop(self, drain_timeout: Duration) {
         let Self { ledger, bus, life, api, .. } = self;
-        let (membership, signers, upkeep) = life.into_parts();
+        let Parts { membership, signers, jobs, follower, upkeep } = life.into_parts();
         let deadline = Instant::now() + drain_timeout;
         api.drain();
         // Whoever has no work gives its lease back at once: the others are waiting for it.
         signers.wind_down();
         let drained = timeout_at(deadline, async {
             tokio::join!(api.idle(), upkeep.stop());
-            signers.stop().await;
+            tokio::join!(signers.stop(), jobs.stop());
+            follower.stop().await;
         });
         if drained.await.is_err() {
             tracing::warn!(
@@ -288,6 +290,13 @@ fn limits(config: &Config) -> Limits {
         request_timeout: Duration::from_millis(config.server.request_timeout_ms),
         queue_max: size(config.nonce.queue_max),
         in_flight_max: size(config.nonce.in_flight_max),
+    }
+}
+
+fn lanes(config: &Config) -> actors::jobs::Terms {
+    actors::jobs::Terms {
+        lease: Duration::from_millis(config.lease.signer_ms),
+        request_timeout: Duration::from_millis(config.server.request_timeout_ms),
     }
 }
 

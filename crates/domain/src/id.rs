@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::limits::{
-    IDEMPOTENCY_KEY_CHARS_MAX, INSTANCE_ID_CHARS_MAX, LABEL_CHARS_MAX, LANGUAGE_CHARS_MAX, NODE_ID_CHARS_MAX,
-    NONCE_MAX, POOL_NAME_CHARS_MAX, SESSION_ID_CHARS_MAX, SIGNER_ID_CHARS_MAX, TENANT_ID_CHARS_MAX,
+    ID_FIVE_BITS_MAX, ID_WORKER_MAX, IDEMPOTENCY_KEY_CHARS_MAX, INSTANCE_ID_CHARS_MAX, LABEL_CHARS_MAX,
+    LANGUAGE_CHARS_MAX, NODE_ID_CHARS_MAX, NONCE_MAX, POOL_NAME_CHARS_MAX, SEGMENT_TAG_CHARS_MAX,
+    SEQUENCE_NAME_CHARS_MAX, SESSION_ID_CHARS_MAX, SIGNER_ID_CHARS_MAX, TENANT_ID_CHARS_MAX,
     TX_HASH_CHARS_MAX,
 };
 
@@ -126,6 +127,14 @@ text_id!(
     /// A language as a route names it, such as `zh` or `en-GB`. Compared byte by byte.
     Language, "language", safe_text, LANGUAGE_CHARS_MAX
 );
+text_id!(
+    /// What a run of segment ids is for, such as `order`.
+    SegmentTag, "tag", safe_text, SEGMENT_TAG_CHARS_MAX
+);
+text_id!(
+    /// A strictly increasing count of something, such as `invoice`.
+    SequenceName, "sequence", safe_text, SEQUENCE_NAME_CHARS_MAX
+);
 
 /// A transaction nonce, 0 to [`NONCE_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -154,6 +163,66 @@ impl Nonce {
 }
 
 impl fmt::Display for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The number under which a snowflake generator makes ids, 0 to [`ID_WORKER_MAX`]: ten bits, or five of a data
+/// centre before five of a worker in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerNumber(u16);
+
+impl WorkerNumber {
+    /// Checks the range.
+    ///
+    /// # Errors
+    /// [`Invalid`] above [`ID_WORKER_MAX`].
+    pub fn new(number: u16) -> Result<Self, Invalid> {
+        if number > ID_WORKER_MAX {
+            return Err(Invalid { what: "worker", expected: format!("0 to {ID_WORKER_MAX}") });
+        }
+        Ok(Self(number))
+    }
+
+    /// The number of this worker in this data centre.
+    ///
+    /// # Errors
+    /// [`Invalid`] where either is above [`ID_FIVE_BITS_MAX`].
+    pub fn in_data_center(data_center: u8, worker: u8) -> Result<Self, Invalid> {
+        for (what, number) in [("data_center", data_center), ("worker", worker)] {
+            if number > ID_FIVE_BITS_MAX {
+                return Err(Invalid { what, expected: format!("0 to {ID_FIVE_BITS_MAX}") });
+            }
+        }
+        Ok(Self(u16::from(data_center) << 5 | u16::from(worker)))
+    }
+
+    /// All there are, the lowest first.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..=ID_WORKER_MAX).map(Self)
+    }
+
+    /// The ten bits.
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+
+    /// The upper five.
+    #[must_use]
+    pub const fn data_center(self) -> u8 {
+        (self.0 >> 5) as u8
+    }
+
+    /// The lower five.
+    #[must_use]
+    pub const fn in_its_data_center(self) -> u8 {
+        (self.0 & ID_FIVE_BITS_MAX as u16) as u8
+    }
+}
+
+impl fmt::Display for WorkerNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -267,6 +336,18 @@ mod tests {
     fn nonces_stay_exact_in_json() {
         assert_eq!(Nonce::new(NONCE_MAX).unwrap().get(), 9_007_199_254_740_991);
         assert!(Nonce::new(NONCE_MAX + 1).is_err());
+    }
+
+    #[test]
+    fn worker_numbers_are_ten_bits_or_twice_five() {
+        assert_eq!(WorkerNumber::all().count(), 1_024);
+        assert!(WorkerNumber::new(1_024).is_err());
+        for (data_center, worker, number) in [(0, 0, 0), (0, 31, 31), (1, 0, 32), (31, 31, 1_023)] {
+            let split = WorkerNumber::in_data_center(data_center, worker).unwrap();
+            assert_eq!(split, WorkerNumber::new(number).unwrap());
+            assert_eq!((split.data_center(), split.in_its_data_center()), (data_center, worker));
+        }
+        assert!(WorkerNumber::in_data_center(32, 0).is_err() && WorkerNumber::in_data_center(0, 32).is_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::id::{InstanceId, Invalid, SessionId, SignerId};
+use crate::id::{InstanceId, Invalid, SessionId, SignerId, WorkerNumber};
 use crate::limits::ID_WORKER_MAX;
 
 /// What a lease can be about. The name before the colon of a resource.
@@ -73,14 +73,9 @@ impl Resource {
     }
 
     /// The resource of a snowflake worker's number.
-    ///
-    /// # Errors
-    /// [`Invalid`] above [`ID_WORKER_MAX`].
-    pub fn id_worker(number: u16) -> Result<Self, Invalid> {
-        if number > ID_WORKER_MAX {
-            return Err(Invalid { what: "worker", expected: format!("0 to {ID_WORKER_MAX}") });
-        }
-        Ok(Self { name: Arc::from(format!("id-worker:{number}")), kind: ResourceKind::IdWorker })
+    #[must_use]
+    pub fn id_worker(number: WorkerNumber) -> Self {
+        Self { name: Arc::from(format!("id-worker:{number}")), kind: ResourceKind::IdWorker }
     }
 
     /// Reads `kind:id`.
@@ -98,7 +93,7 @@ impl Resource {
             ResourceKind::Session => SessionId::parse(id).map(|id| Self::session(&id)),
             // One spelling each: `+7` or `007` would be another resource than `7`.
             ResourceKind::IdWorker => match id.parse::<u16>() {
-                Ok(number) if number.to_string() == id => Self::id_worker(number),
+                Ok(number) if number.to_string() == id => WorkerNumber::new(number).map(Self::id_worker),
                 _ => Err(Invalid { what: "worker", expected: format!("0 to {ID_WORKER_MAX}") }),
             },
         }

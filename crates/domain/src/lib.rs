@@ -13,8 +13,8 @@ pub mod nonce;
 pub mod time;
 
 pub use id::{
-    HoldId, IdempotencyKey, InstanceId, Invalid, JobId, Label, Language, NodeId, Nonce, PoolName, SessionId,
-    SignerId, TenantId, TxHash,
+    HoldId, IdempotencyKey, InstanceId, Invalid, JobId, Label, Language, NodeId, Nonce, PoolName, SegmentTag,
+    SequenceName, SessionId, SignerId, TenantId, TxHash, WorkerNumber,
 };
 pub use lease::{Resource, ResourceKind, Token};
 pub use mode::{Mode, Modes};

@@ -24,6 +24,30 @@ pub const LABEL_CHARS_MAX: usize = 64;
 pub const LANGUAGE_CHARS_MAX: usize = 35;
 /// Highest snowflake worker number: ten bits.
 pub const ID_WORKER_MAX: u16 = 1_023;
+/// Highest number of a data centre, and highest number of a worker in one: five bits each.
+pub const ID_FIVE_BITS_MAX: u8 = 31;
+/// Longest tag of segments, in characters.
+pub const SEGMENT_TAG_CHARS_MAX: usize = 128;
+/// Longest name of a sequence, in characters.
+pub const SEQUENCE_NAME_CHARS_MAX: usize = 128;
+/// Ids in one request.
+pub const ID_BATCH_MAX: usize = 10_000;
+/// Ids in a range of a segment when its tag names no step.
+pub const SEGMENT_STEP_DEFAULT: u64 = 1_000;
+/// Largest step that a tag may name, in ids. Ten minutes of 1.6 million ids a second.
+pub const SEGMENT_STEP_MAX: u64 = 1_000_000_000;
+/// Longest description of a tag, in bytes.
+pub const SEGMENT_DESCRIPTION_BYTES_MAX: usize = 1_024;
+/// Tags of segments that there may be.
+pub const SEGMENT_TAGS_MAX: usize = 10_000;
+/// Largest step from one number of a sequence to the next.
+pub const SEQUENCE_INCREMENT_MAX: u64 = 1_000_000_000;
+/// Sequences that there may be.
+pub const SEQUENCES_MAX: usize = 100_000;
+/// Numbers of one sequence that one commit may grant, several requests together.
+pub const SEQUENCE_GRANT_MAX: u64 = 1_000_000;
+/// Largest id of segments and sequences: 2^63 − 1, the largest of a signed 64-bit number.
+pub const ID_NUMBER_MAX: u64 = i64::MAX as u64;
 
 /// Most nonces in one grant.
 pub const GRANT_NONCES_MAX: usize = 1_000;
@@ -100,3 +124,12 @@ pub const RENEWALS_MAX: usize = 1_000;
 const _: () = assert!(HOLES_IN_MEMORY_MAX >= GRANT_NONCES_MAX, "one grant must be servable from memory");
 const _: () = assert!(HOLD_MS_MIN <= HOLD_MS_DEFAULT && HOLD_MS_DEFAULT <= HOLD_MS_MAX);
 const _: () = assert!(NONCE_MAX < i64::MAX as u64, "the ledger keeps nonces as signed 64-bit numbers");
+const _: () = assert!(
+    (ID_FIVE_BITS_MAX as u16 + 1) * (ID_FIVE_BITS_MAX as u16 + 1) == ID_WORKER_MAX + 1,
+    "a data centre and a worker make a worker number"
+);
+const _: () = assert!(ID_BATCH_MAX as u64 <= SEQUENCE_GRANT_MAX, "one request fits a commit");
+const _: () = assert!(
+    SEQUENCE_GRANT_MAX < ID_NUMBER_MAX / SEQUENCE_INCREMENT_MAX,
+    "what one commit grants is reckoned without overflow"
+);

@@ -6,10 +6,12 @@
 
 use std::collections::HashSet;
 
+use domain::SignerId;
 use domain::limits::{HOLD_MS_MAX, MAX_IN_FLIGHT_MAX};
 use domain::nonce::Change;
 
-use crate::{Batch, Error, Result};
+use crate::train::{Cargo, Tenure};
+use crate::{Batch, Error, KeyScope, Result, Verdict};
 
 /// Rows that one batch may write, its keys and its lease among them.
 pub const BATCH_ROWS_MAX: usize = 5_000;
@@ -18,48 +20,81 @@ const SCOPE_BYTES_MAX: usize = 512;
 /// Grants that the kept answer of one key may name.
 const KEPT_GRANTS_MAX: usize = BATCH_ROWS_MAX;
 
-/// How many rows a batch writes, its lease's included.
-pub(crate) fn rows(batch: &Batch) -> usize {
-    batch.changes.len() + batch.keys.len() + 1
+/// What only one batch of nonces on a train may have.
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) enum NonceClaim {
+    Signer(SignerId),
+    Key(KeyScope),
 }
 
-/// Refuses a batch that no database should be asked to write.
-///
-/// # Errors
-/// [`Error::Refused`], saying what is wrong.
-pub(crate) fn check(batch: &Batch) -> Result<()> {
-    let refuse = |what: String| Err(Error::refused(sqlx::Error::InvalidArgument(what)));
-    if rows(batch) > BATCH_ROWS_MAX {
-        return refuse(format!("a batch of {} rows, {BATCH_ROWS_MAX} at most", rows(batch)));
+impl Cargo for Batch {
+    type Verdict = Verdict;
+    type Claim = NonceClaim;
+
+    const NAME: &'static str = "nonces";
+
+    fn check(&self) -> Result<()> {
+        if self.rows() > BATCH_ROWS_MAX {
+            return refuse(format!("a batch of {} rows, {BATCH_ROWS_MAX} at most", self.rows()));
+        }
+        check_keys(self.keys.iter().map(|key| &key.scope))?;
+        for grants in self.keys.iter().map(|key| key.answer.grants.len()) {
+            if grants > KEPT_GRANTS_MAX {
+                return refuse(format!("an answer of {grants} grants, {KEPT_GRANTS_MAX} at most"));
+            }
+        }
+        if let Some(policy) = &self.policy {
+            check_hold(policy.hold_ms.unwrap_or(0))?;
+            let window = policy.max_in_flight.unwrap_or(0);
+            if window > MAX_IN_FLIGHT_MAX {
+                return refuse(format!("a window of {window} nonces, {MAX_IN_FLIGHT_MAX} at most"));
+            }
+        }
+        let mut nonces = HashSet::new();
+        for change in &self.changes {
+            if let Change::Grant { hold_ms, .. } = change {
+                check_hold(*hold_ms)?;
+            }
+            if self.changes.len() > 1 && !nonces.insert(change.nonce()) {
+                return refuse(format!("nonce {} twice in one batch", change.nonce()));
+            }
+        }
+        Ok(())
     }
-    let mut keys = HashSet::new();
-    for key in &batch.keys {
-        let scope = key.scope.scope.as_str();
+
+    fn line(&self) -> Option<NonceClaim> {
+        Some(NonceClaim::Signer(self.signer.clone()))
+    }
+
+    fn claims(&self) -> impl Iterator<Item = NonceClaim> {
+        self.keys.iter().map(|key| NonceClaim::Key(key.scope.clone()))
+    }
+
+    /// Its lease's row among them.
+    fn rows(&self) -> usize {
+        self.changes.len() + self.keys.len() + 1
+    }
+
+    fn tenure(&self) -> Option<Tenure<'_>> {
+        Some(Tenure { resource: self.resource(), owner: &self.owner, token: self.token })
+    }
+}
+
+/// Says what is wrong with a batch.
+pub(crate) fn refuse(what: String) -> Result<()> {
+    Err(Error::refused(sqlx::Error::InvalidArgument(what)))
+}
+
+/// Refuses keys that no index takes, and a key that is there twice.
+pub(crate) fn check_keys<'a>(keys: impl Iterator<Item = &'a KeyScope>) -> Result<()> {
+    let mut seen = HashSet::new();
+    for key in keys {
+        let scope = key.scope.as_str();
         if scope.len() > SCOPE_BYTES_MAX || scope.contains('\0') {
             return refuse(format!("a scope of {} bytes, {SCOPE_BYTES_MAX} at most and no NUL", scope.len()));
         }
-        if key.answer.grants.len() > KEPT_GRANTS_MAX {
-            let grants = key.answer.grants.len();
-            return refuse(format!("an answer of {grants} grants, {KEPT_GRANTS_MAX} at most"));
-        }
-        if !keys.insert((scope, &key.scope.key)) {
-            return refuse(format!("the key {} twice in one batch", key.scope.key));
-        }
-    }
-    if let Some(policy) = &batch.policy {
-        check_hold(policy.hold_ms.unwrap_or(0))?;
-        let window = policy.max_in_flight.unwrap_or(0);
-        if window > MAX_IN_FLIGHT_MAX {
-            return refuse(format!("a window of {window} nonces, {MAX_IN_FLIGHT_MAX} at most"));
-        }
-    }
-    let mut nonces = HashSet::new();
-    for change in &batch.changes {
-        if let Change::Grant { hold_ms, .. } = change {
-            check_hold(*hold_ms)?;
-        }
-        if batch.changes.len() > 1 && !nonces.insert(change.nonce()) {
-            return refuse(format!("nonce {} twice in one batch", change.nonce()));
+        if !seen.insert(key) {
+            return refuse(format!("the key {} twice in one batch", key.key));
         }
     }
     Ok(())
@@ -69,6 +104,5 @@ fn check_hold(hold_ms: u64) -> Result<()> {
     if hold_ms <= HOLD_MS_MAX {
         return Ok(());
     }
-    let what = format!("a hold of {hold_ms} ms, {HOLD_MS_MAX} at most");
-    Err(Error::refused(sqlx::Error::InvalidArgument(what)))
+    refuse(format!("a hold of {hold_ms} ms, {HOLD_MS_MAX} at most"))
 }

@@ -1,9 +1,9 @@
 //! The durable truth of Fencepost, in SQL.
 //!
-//! What lives here: leases, the fenced write, nonces, idempotency keys, instances and settings, behind one
-//! trait per concern; the same for PostgreSQL and SQLite, held to one conformance suite. Every
+//! What lives here: leases, the fenced write, nonces, jobs, idempotency keys, what ids are made of, instances and
+//! settings, behind one trait per concern; the same for PostgreSQL and SQLite, held to one conformance suite. Every
 //! statement is a file under `sql/`, of the same name in each dialect.
-//! What must never: a decision about a nonce (that is `domain`'s), or a time that is not the
+//! What must never: a decision about a nonce or a job (that is `domain`'s), or a time that is not the
 //! database's own. `sqlx` is named in no other crate.
 //!
 //! Every call runs in a task of its own, so that a caller that is dropped half-way leaves no
@@ -13,7 +13,10 @@ mod baggage;
 mod changes;
 mod detached;
 mod error;
+mod ids;
 mod instances;
+mod jobs;
+mod keys;
 mod leases;
 mod migrations;
 mod nonces;
@@ -27,7 +30,15 @@ use std::sync::Arc;
 
 pub use baggage::BATCH_ROWS_MAX;
 pub use error::{Error, Result};
+pub use ids::{
+    Ids, Marked, Put, RangeTaken, SegmentChange, SegmentRecord, SequenceChange, SequenceGrant,
+    SequenceRecord, WorkerHolder, WorkerRecord, WorkerTenure,
+};
 pub use instances::{Instance, Instances, NewInstance, Peer};
+pub use jobs::{
+    Finished, JobBatch, JobFilter, JobKey, JobRecord, JobVerdict, JobWrite, Jobs, JobsVerdict, KeptJobKey,
+    Lane, LeftLane, LiveJob, PAGE_BYTES_MAX, PARTITION_DAYS_AHEAD, WaitingGroup,
+};
 pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal};
 pub use nonces::{
     Batch, GrantAnswer, KeptKey, KeyScope, NewKey, NonceFilter, NonceRecord, Nonces, Read, SignerRecord,
@@ -91,7 +102,7 @@ pub struct Health {
 
 /// The whole ledger.
 #[async_trait::async_trait]
-pub trait Ledger: Leases + Nonces + Instances + Settings {
+pub trait Ledger: Leases + Nonces + Jobs + Ids + Instances + Settings {
     /// Which database it is.
     fn kind(&self) -> Kind;
 

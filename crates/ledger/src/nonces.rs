@@ -41,7 +41,7 @@ pub enum Verdict {
 }
 
 /// Where an idempotency key counts: route and path resource.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeyScope {
     /// The route and resource, such as `grant signer:x`.
     pub scope: String,

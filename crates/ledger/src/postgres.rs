@@ -1,7 +1,9 @@
 //! The ledger on PostgreSQL: connecting, and what a failure of the driver means.
 
 mod engine;
+mod ids;
 mod instances;
+mod jobs;
 mod leases;
 mod nonces;
 mod settings;
@@ -17,8 +19,9 @@ use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
 
 use crate::detached::{self, Effect};
 use crate::error::Failure;
+use crate::ids::Grant;
 use crate::train::Trains;
-use crate::{Error, Health, Kind, Ledger, Options, Result, migrations};
+use crate::{Batch, Error, Health, JobBatch, Jobs as _, Kind, Ledger, Options, Result, migrations};
 use engine::Track;
 
 macro_rules! sql {
@@ -37,7 +40,19 @@ const LOCK_WAIT_MS: u64 = 2_000;
 /// A call that the server was to end by itself (`statement_timeout`) is given so much more before its
 /// session is cut off.
 const CUT_OFF_MARGIN: Duration = Duration::from_secs(1);
-/// Trains under way at once. Two: while one waits for the disk, the other fills.
+/// A setting of sessions whose statements all have an index. A table may have been empty when a plan was made that is
+/// kept while it grows to millions of rows.
+const BY_INDEXES: [(&str, &str); 1] = [("enable_seqscan", "off")];
+/// Settings of sessions whose statements all find a few rows by their keys. The table of unfinished jobs has no rows
+/// now and a million then, and what is known of it is always old: a plan that suits what it was would read all of what
+/// it is.
+const BY_KEYS: [(&str, &str); 4] = [
+    ("plan_cache_mode", "force_generic_plan"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    ("jit", "off"),
+];
+/// Trains of one kind under way at once. Two: while one waits for the disk, the other fills.
 const TRACKS: usize = 2;
 /// Connections for what shows who lives: one may be busy with a thousand renewals.
 const VITAL_CONNECTIONS: u32 = 2;
@@ -52,7 +67,9 @@ pub(crate) struct Postgres {
     pool: PgPool,
     /// For what shows who lives: renewals, and looking at the others. It never queues behind requests.
     vital: PgPool,
-    trains: Trains,
+    trains: Trains<Batch>,
+    job_trains: Trains<JobBatch>,
+    sequences: Trains<Grant>,
     call_timeout: Duration,
 }
 
@@ -71,16 +88,23 @@ impl Postgres {
         // A connection is asked for a sign of life before it is lent: after a restart of the server the
         // dead ones are replaced instead of failing a request each.
         let pool = |max| PgPoolOptions::new().max_connections(max).acquire_timeout(call_timeout);
-        let tracks = (0..TRACKS).map(|_| {
-            let connect = server_side(connect.clone(), "fencepost trains");
-            Track { connect, connection: None, limit: call_timeout }
-        });
-        Ok(Self {
-            trains: Trains::start(tracks),
-            pool: pool(options.connections_max).connect_lazy_with(server_side(connect.clone(), "fencepost")),
+        let track = |connect| Track { connect, connection: None, limit: call_timeout };
+        let trains = server_side(connect.clone(), "fencepost trains");
+        let job_trains = trains.clone().options(BY_INDEXES).options(BY_KEYS);
+        let sequences = server_side(connect.clone(), "fencepost sequences");
+        let ledger = Self {
+            trains: Trains::start((0..TRACKS).map(|_| track(trains.clone()))),
+            job_trains: Trains::start((0..TRACKS).map(|_| track(job_trains.clone()))),
+            sequences: Trains::start([track(sequences)]),
+            pool: pool(options.connections_max)
+                .connect_lazy_with(server_side(connect.clone(), "fencepost").options(BY_INDEXES)),
             vital: pool(VITAL_CONNECTIONS).connect_lazy_with(server_side(connect, "fencepost vital")),
             call_timeout,
-        })
+        };
+        if let Err(error) = ledger.make_job_partitions().await {
+            tracing::warn!(%error, "finished jobs have no partition of their own yet");
+        }
+        Ok(ledger)
     }
 
     async fn reads<T: Send + 'static>(&self, call: impl Call<T>) -> Result<T> {

@@ -1,6 +1,8 @@
 //! Rows as the databases hand them over, in plain columns, and their way into typed values. The same
 //! for both dialects. A row that cannot be is an error, never a guess.
 
+mod ids;
+
 use domain::nonce::{Hole, Loaded, OnExpiry, Policy, Row, Status};
 use domain::{HoldId, IdempotencyKey, InstanceId, Nonce, Resource, SignerId, Timestamp, Token, TxHash};
 use serde::{Deserialize, Serialize};
@@ -10,6 +12,8 @@ use crate::{
     Result, SignerRecord,
 };
 
+pub(crate) use ids::{GrantRow, MarkRow, RangeRow, SegmentRow, SequenceRow, WorkerRow, sequence_verdicts};
+
 pub(crate) fn impossible(what: impl std::fmt::Display) -> Error {
     Error::Impossible(what.to_string().into())
 }
@@ -18,7 +22,7 @@ fn nonce(number: i64) -> Result<Nonce> {
     u64::try_from(number).map_err(impossible).and_then(|number| Nonce::new(number).map_err(impossible))
 }
 
-fn count(number: i64) -> Result<u64> {
+pub(crate) fn count(number: i64) -> Result<u64> {
     u64::try_from(number).map_err(impossible)
 }
 
@@ -312,10 +316,16 @@ impl TryFrom<PeerRow> for Peer {
 
 #[derive(sqlx::FromRow)]
 pub(crate) struct KeyRow {
-    scope: String,
-    key: String,
+    pub(crate) scope: String,
+    pub(crate) key: String,
     body_hash: Vec<u8>,
-    answer: String,
+    pub(crate) answer: String,
+}
+
+impl KeyRow {
+    pub(crate) fn body_hash(&self) -> Result<[u8; 32]> {
+        self.body_hash.as_slice().try_into().map_err(|_| impossible("a body hash of another length"))
+    }
 }
 
 /// A grant's answer as it is kept: JSON text, written and read here alone.
@@ -337,7 +347,7 @@ impl TryFrom<KeyRow> for (KeyScope, KeptKey) {
             .map(|(number, text)| Ok((Nonce::new(*number).map_err(impossible)?, hold(text)?)));
         let key = IdempotencyKey::parse(&row.key).map_err(impossible)?;
         let kept = KeptKey {
-            body_hash: row.body_hash.try_into().map_err(|_| impossible("a body hash of another length"))?,
+            body_hash: row.body_hash()?,
             answer: GrantAnswer {
                 token: Token::new(kept.token),
                 owner: instance(&kept.owner)?,
@@ -361,9 +371,9 @@ impl GrantAnswer {
 }
 
 /// Above every id and resource: `~` comes after all their characters.
-const TOP: &str = "~";
+pub(crate) const TOP: &str = "~";
 /// Directly above a name: `!` comes before all characters that could follow it.
-const JUST_ABOVE: &str = "!";
+pub(crate) const JUST_ABOVE: &str = "!";
 
 /// The bounds of a page of signers.
 pub(crate) fn signer_bounds(after: Option<&SignerId>) -> (String, String) {

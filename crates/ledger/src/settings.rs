@@ -9,6 +9,10 @@ use crate::records::impossible;
 
 /// The name under which the modes are kept.
 const MODES: &str = "mode";
+/// The name under which the pools of nodes are kept.
+const POOLS: &str = "pools";
+/// The name under which the epoch of snowflakes is kept.
+const ID_EPOCH: &str = "id-epoch";
 
 /// What is decided for the whole cluster while it runs.
 #[async_trait::async_trait]
@@ -31,6 +35,26 @@ pub trait Settings: Send + Sync {
     /// # Errors
     /// [`crate::Error`]. After [`crate::Error::Unknown`] they may be replaced or not.
     async fn replace_modes(&self, modes: &Modes) -> Result<Option<Modes>>;
+
+    /// The pools of nodes, as JSON that others write and read, and their version; an empty list before anybody
+    /// configured any.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; repeating is harmless.
+    async fn pools(&self) -> Result<(u64, String)>;
+
+    /// Replaces the pools where their version is that one; the new ones have the next. Whether it was.
+    ///
+    /// # Errors
+    /// [`crate::Error`]. After [`crate::Error::Unknown`] they may be replaced or not.
+    async fn replace_pools(&self, version: u64, pools: String) -> Result<bool>;
+
+    /// Decides on the epoch of snowflakes, unless somebody has; answers what is in force then, in milliseconds
+    /// since 1970. Ids of two epochs could meet, so it is decided once and for all.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; repeating is harmless.
+    async fn decide_id_epoch(&self, epoch_ms: u64) -> Result<u64>;
 }
 
 /// The modes as they are kept: JSON text, written and read here alone.
@@ -81,5 +105,30 @@ impl<R: Rows> Settings for R {
         let Ok(version) = i64::try_from(modes.version) else { return Ok(None) };
         let replaced = self.replace(MODES, written(modes), version).await?;
         Ok(replaced.then(|| Modes { version: modes.version + 1, ..modes.clone() }))
+    }
+
+    async fn pools(&self) -> Result<(u64, String)> {
+        if let Some((version, pools)) = self.show(POOLS).await? {
+            return Ok((u64::try_from(version).map_err(impossible)?, pools));
+        }
+        self.create(POOLS, "[]".to_owned()).await?;
+        let kept = self.show(POOLS).await?;
+        let (version, pools) = kept.ok_or_else(|| impossible("a setting that was just made is not there"))?;
+        Ok((u64::try_from(version).map_err(impossible)?, pools))
+    }
+
+    async fn replace_pools(&self, version: u64, pools: String) -> Result<bool> {
+        // No version ever gets this far.
+        let Ok(version) = i64::try_from(version) else { return Ok(false) };
+        self.replace(POOLS, pools, version).await
+    }
+
+    async fn decide_id_epoch(&self, epoch_ms: u64) -> Result<u64> {
+        if self.show(ID_EPOCH).await?.is_none() {
+            self.create(ID_EPOCH, epoch_ms.to_string()).await?;
+        }
+        let kept = self.show(ID_EPOCH).await?;
+        let (_, kept) = kept.ok_or_else(|| impossible("a setting that was just made is not there"))?;
+        kept.parse().map_err(impossible)
     }
 }

@@ -1,7 +1,9 @@
 //! The ledger in a SQLite file: one writer, a few readers, and the lock that keeps other processes out.
 
 mod engine;
+mod ids;
 mod instances;
+mod jobs;
 mod leases;
 mod lock;
 mod nonces;
@@ -17,8 +19,9 @@ use sqlx::{ConnectOptions, SqlitePool};
 
 use crate::detached::{self, Effect};
 use crate::error::Failure;
+use crate::ids::Grant;
 use crate::train::Trains;
-use crate::{Error, Health, Kind, Ledger, Options, Result, migrations};
+use crate::{Batch, Error, Health, JobBatch, Kind, Ledger, Options, Result, migrations};
 use engine::Track;
 use lock::FileLock;
 
@@ -34,9 +37,12 @@ pub(crate) struct Sqlite {
     /// being told BUSY.
     writer: SqlitePool,
     readers: SqlitePool,
-    /// One track, for the one writer. Between two trains acquires and renewals have their turn: the pool
-    /// serves in the order of asking.
-    trains: Trains,
+    /// A track of each kind, for the one writer. Between two trains acquires and renewals have their turn: the
+    /// pool serves in the order of asking.
+    trains: Trains<Batch>,
+    job_trains: Trains<JobBatch>,
+    /// The same for numbers of sequences. It and the one above take turns at the writer.
+    sequences: Trains<Grant>,
     call_timeout: Duration,
     /// Given back when the ledger is dropped, and by the system when the process dies.
     _lock: FileLock,
@@ -77,7 +83,9 @@ impl Sqlite {
             .test_before_acquire(false)
             .connect_lazy_with(connect.read_only(true).create_if_missing(false));
         let trains = Trains::start([Track { writer: writer.clone() }]);
-        Ok(Self { writer, readers, trains, call_timeout, _lock: lock })
+        let job_trains = Trains::start([Track { writer: writer.clone() }]);
+        let sequences = Trains::start([Track { writer: writer.clone() }]);
+        Ok(Self { writer, readers, trains, job_trains, sequences, call_timeout, _lock: lock })
     }
 
     async fn reads<T: Send + 'static>(

@@ -2,22 +2,22 @@
 //! leaves when one returns. There is no timer. An idle ledger gives the latency of one commit, a busy one
 //! carries hundreds of batches per fsync.
 //!
-//! No two batches on a train write the same: one of a signer, and one that keeps an idempotency key. The
-//! second waits for the next train, and finds there what the first has written.
+//! No two batches on a train write the same: one of a line, and one that claims a row or an idempotency key.
+//! The second waits for the next train, and finds there what the first has written.
 //!
 //! What lives here: who boards which train, and what becomes of each when a train fails. What must never:
-//! SQL, which is the [`Engine`]'s.
+//! SQL, which is the [`Engine`]'s, or what a batch is about, which is the [`Cargo`]'s.
 
 use std::collections::{HashSet, VecDeque};
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
-use domain::{IdempotencyKey, SignerId};
+use domain::{InstanceId, Resource, Token};
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::{Batch, Error, Result, Verdict, baggage};
+use crate::{Error, Result, baggage};
 
 /// Batches on one train.
 const TRAIN_BATCHES_MAX: usize = 500;
@@ -31,41 +31,92 @@ const _: () = assert!(baggage::BATCH_ROWS_MAX <= TRAIN_ROWS_MAX, "a batch fits a
 /// A train that the database is known to have undone is sent again so often.
 const SENT_AGAIN_MAX: usize = 3;
 
-/// Why a train did not arrive.
-pub(crate) enum Derailed {
-    /// A row was not as its batch said it was. Everything was undone.
-    Diverged,
+/// What rides: all that one writer has one commit write.
+pub(crate) trait Cargo: Send + Sync + 'static {
+    /// What becomes of a batch.
+    type Verdict: Send + 'static;
+    /// What no two batches on a train may both have.
+    type Claim: Eq + Hash + Send;
+
+    /// What its trains carry, for the metrics.
+    const NAME: &'static str;
+
+    /// Refuses a batch that is wrong in itself.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], saying what is wrong.
+    fn check(&self) -> Result<()>;
+
+    /// Whose batches keep their order: one on a train, all on one track. `None` for those without an order.
+    fn line(&self) -> Option<Self::Claim>;
+
+    /// The rows and keys that it claims besides.
+    fn claims(&self) -> impl Iterator<Item = Self::Claim>;
+
+    /// How much room it takes.
+    fn rows(&self) -> usize;
+
+    /// The tenure that it is written under, if it is under one.
+    fn tenure(&self) -> Option<Tenure<'_>>;
+}
+
+/// One owner's time with one lease. A fenced write locks the lease at exactly this token.
+#[derive(Clone, Debug)]
+pub(crate) struct Tenure<'a> {
+    pub(crate) resource: Resource,
+    pub(crate) owner: &'a InstanceId,
+    pub(crate) token: Token,
+}
+
+/// What the fence says of a tenure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fence {
+    /// Its lease is locked until the transaction ends.
+    Holds,
+    /// Somebody has the lease's row: no verdict yet.
+    Again,
+    /// The lease is another's, or released.
+    Fenced,
+}
+
+/// Why a train did not arrive. Everything was undone.
+pub(crate) enum Derailed<Verdict> {
+    /// Some batch cannot be written. The one that stands alone is told this.
+    Spoiled(Verdict),
     /// As the error says.
     Failed(Error),
 }
 
-impl From<Error> for Derailed {
+impl<Verdict> From<Error> for Derailed<Verdict> {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
+/// A verdict for each batch of a train, in their order; or why there are none.
+pub(crate) type Arrival<C> = std::result::Result<Vec<<C as Cargo>::Verdict>, Derailed<<C as Cargo>::Verdict>>;
+
 /// Carries one train: one transaction.
 #[async_trait::async_trait]
-pub(crate) trait Engine: Send + 'static {
+pub(crate) trait Engine<C: Cargo>: Send + 'static {
     /// Commits all batches or none; a verdict for each, in their order. A batch that is fenced, or whose
-    /// key is taken, sinks nobody else. No two batches are of the same signer or keep the same key.
-    async fn pull(&mut self, batches: &[Batch]) -> std::result::Result<Vec<Verdict>, Derailed>;
+    /// key is taken, sinks nobody else. No two batches are of the same line or claim the same.
+    async fn pull(&mut self, batches: &[C]) -> Arrival<C>;
 }
 
-struct Passenger {
-    batch: Batch,
-    verdict: oneshot::Sender<Result<Verdict>>,
+struct Passenger<C: Cargo> {
+    batch: C,
+    verdict: oneshot::Sender<Result<C::Verdict>>,
 }
 
-/// The tracks on which trains run, each its own engine. A signer always takes the same one.
-pub(crate) struct Trains {
-    tracks: Vec<mpsc::Sender<Passenger>>,
+/// The tracks on which trains run, each its own engine. A line always takes the same one.
+pub(crate) struct Trains<C: Cargo> {
+    tracks: Vec<mpsc::Sender<Passenger<C>>>,
 }
 
-impl Trains {
+impl<C: Cargo> Trains<C> {
     /// Opens a track for each engine. Ends when dropped, after the trains under way.
-    pub(crate) fn start<E: Engine>(engines: impl IntoIterator<Item = E>) -> Self {
+    pub(crate) fn start<E: Engine<C>>(engines: impl IntoIterator<Item = E>) -> Self {
         let tracks = engines.into_iter().map(|engine| {
             let (board, boarding) = mpsc::channel(QUEUE_BATCHES_MAX);
             tokio::spawn(run(engine, boarding));
@@ -76,10 +127,10 @@ impl Trains {
 
     /// Boards the next train and waits for its arrival, `limit` at most. The train does not wait for
     /// whoever stops waiting.
-    pub(crate) async fn commit(&self, batch: Batch, limit: Duration) -> Result<Verdict> {
-        baggage::check(&batch)?;
+    pub(crate) async fn commit(&self, batch: C, limit: Duration) -> Result<C::Verdict> {
+        batch.check()?;
         let deadline = tokio::time::Instant::now() + limit;
-        let track = &self.tracks[track_of(&batch.signer, self.tracks.len())];
+        let track = &self.tracks[track_of(&batch, self.tracks.len())];
         let (verdict, arrival) = oneshot::channel();
         match tokio::time::timeout_at(deadline, track.send(Passenger { batch, verdict })).await {
             Ok(Ok(())) => {}
@@ -98,16 +149,18 @@ impl Trains {
     }
 }
 
-fn track_of(signer: &SignerId, tracks: usize) -> usize {
-    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(signer);
+/// By its line; one without a line by the first thing that it claims.
+fn track_of<C: Cargo>(batch: &C, tracks: usize) -> usize {
+    let lead = batch.line().or_else(|| batch.claims().next());
+    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(lead);
     (hash % tracks as u64) as usize
 }
 
-async fn run<E: Engine>(mut engine: E, mut boarding: mpsc::Receiver<Passenger>) {
-    // A second batch of one signer waits for the next train, and everything of that signer behind it.
+async fn run<C: Cargo, E: Engine<C>>(mut engine: E, mut boarding: mpsc::Receiver<Passenger<C>>) {
+    // A second batch of one line waits for the next train, and everything of that line behind it.
     let mut left_behind = VecDeque::new();
     loop {
-        let mut train = Train::default();
+        let mut train = Train::new();
         for passenger in std::mem::take(&mut left_behind) {
             train.offer(passenger, &mut left_behind);
         }
@@ -124,47 +177,46 @@ async fn run<E: Engine>(mut engine: E, mut boarding: mpsc::Receiver<Passenger>) 
     }
 }
 
-#[derive(Default)]
-struct Train {
-    passengers: Vec<Passenger>,
-    signers: HashSet<SignerId>,
-    keys: HashSet<(String, IdempotencyKey)>,
+struct Train<C: Cargo> {
+    passengers: Vec<Passenger<C>>,
+    claimed: HashSet<C::Claim>,
     rows: usize,
 }
 
-impl Train {
+impl<C: Cargo> Train<C> {
+    fn new() -> Self {
+        Self { passengers: Vec::new(), claimed: HashSet::new(), rows: 0 }
+    }
+
     fn has_room(&self) -> bool {
         self.passengers.len() < TRAIN_BATCHES_MAX && self.rows < TRAIN_ROWS_MAX
     }
 
-    fn offer(&mut self, passenger: Passenger, left_behind: &mut VecDeque<Passenger>) {
+    fn offer(&mut self, passenger: Passenger<C>, left_behind: &mut VecDeque<Passenger<C>>) {
         if passenger.verdict.is_closed() {
             // Whoever sent it was told that its outcome is unknown, and has begun anew. It is not sent.
             return;
         }
-        let keys = passenger.batch.keys.iter().map(|key| (key.scope.scope.clone(), key.scope.key.clone()));
-        let keys: Vec<_> = keys.collect();
-        // Of a signer whose batch is left behind, the next one is too: it is among the signers by then.
-        if !self.has_room()
-            || !self.signers.insert(passenger.batch.signer.clone())
-            || keys.iter().any(|key| self.keys.contains(key))
-        {
+        let claims: Vec<_> = passenger.batch.claims().collect();
+        // Of a line whose batch is left behind, the next one is too: the line is claimed by then.
+        let is_second = passenger.batch.line().is_some_and(|line| !self.claimed.insert(line));
+        if !self.has_room() || is_second || claims.iter().any(|claim| self.claimed.contains(claim)) {
             left_behind.push_back(passenger);
             return;
         }
-        self.keys.extend(keys);
-        self.rows += baggage::rows(&passenger.batch);
+        self.claimed.extend(claims);
+        self.rows += passenger.batch.rows();
         self.passengers.push(passenger);
     }
 
-    async fn leave<E: Engine>(self, engine: &mut E) {
+    async fn leave<E: Engine<C>>(self, engine: &mut E) {
         let (batches, waiting): (Vec<_>, Vec<_>) =
             self.passengers.into_iter().map(|passenger| (passenger.batch, passenger.verdict)).unzip();
         let sent = Instant::now();
         let mut verdicts = Vec::with_capacity(batches.len());
         carry(engine, &batches, &mut verdicts).await;
-        metrics::histogram!("fencepost_commit_train_size").record(batches.len() as f64);
-        metrics::histogram!("fencepost_commit_train_seconds").record(sent.elapsed());
+        metrics::histogram!("fencepost_commit_train_size", "of" => C::NAME).record(batches.len() as f64);
+        metrics::histogram!("fencepost_commit_train_seconds", "of" => C::NAME).record(sent.elapsed());
         for (waiting, verdict) in waiting.into_iter().zip(verdicts) {
             // Whoever stopped waiting was told that the outcome is unknown.
             let _ = waiting.send(verdict);
@@ -174,7 +226,11 @@ impl Train {
 
 /// Carries the batches to their verdicts. A train that fails on data is halved until the culprit stands
 /// alone; one that was undone is sent again.
-async fn carry<E: Engine>(engine: &mut E, batches: &[Batch], verdicts: &mut Vec<Result<Verdict>>) {
+async fn carry<C: Cargo, E: Engine<C>>(
+    engine: &mut E,
+    batches: &[C],
+    verdicts: &mut Vec<Result<C::Verdict>>,
+) {
     let mut sent = 0;
     let derailed = loop {
         sent += 1;
@@ -192,12 +248,12 @@ async fn carry<E: Engine>(engine: &mut E, batches: &[Batch], verdicts: &mut Vec<
         }
     };
     match derailed {
-        Derailed::Diverged | Derailed::Failed(Error::Refused { .. }) if batches.len() > 1 => {
+        Derailed::Spoiled(_) | Derailed::Failed(Error::Refused { .. }) if batches.len() > 1 => {
             let (left, right) = batches.split_at(batches.len() / 2);
             Box::pin(carry(engine, left, verdicts)).await;
             Box::pin(carry(engine, right, verdicts)).await;
         }
-        Derailed::Diverged => verdicts.push(Ok(Verdict::Diverged)),
+        Derailed::Spoiled(verdict) => verdicts.push(Ok(verdict)),
         Derailed::Failed(error) => verdicts.extend(batches.iter().map(|_| Err(error.clone()))),
     }
 }
@@ -206,10 +262,10 @@ async fn carry<E: Engine>(engine: &mut E, batches: &[Batch], verdicts: &mut Vec<
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use domain::{InstanceId, Timestamp, Token};
+    use domain::{IdempotencyKey, SignerId, Timestamp};
 
     use super::*;
-    use crate::{GrantAnswer, KeyScope, NewKey};
+    use crate::{Batch, GrantAnswer, KeyScope, NewKey, Verdict};
 
     /// Records its trains; refuses those with a signer called `poison…`.
     struct Recorder {
@@ -219,15 +275,15 @@ mod tests {
     }
 
     #[async_trait::async_trait]
-    impl Engine for Recorder {
-        async fn pull(&mut self, batches: &[Batch]) -> std::result::Result<Vec<Verdict>, Derailed> {
+    impl Engine<Batch> for Recorder {
+        async fn pull(&mut self, batches: &[Batch]) -> Arrival<Batch> {
             if let Some(gate) = self.gate.take() {
                 gate.await.unwrap();
             }
             let names: Vec<_> = batches.iter().map(|batch| batch.signer.to_string()).collect();
             self.trains.lock().unwrap().push(names.clone());
             if names.iter().any(|name| name.starts_with("poison")) {
-                return Err(Derailed::Diverged);
+                return Err(Derailed::Spoiled(Verdict::Diverged));
             }
             Ok(vec![Verdict::Committed { at: Timestamp::from_micros(0) }; batches.len()])
         }

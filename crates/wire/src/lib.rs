@@ -1,4 +1,4 @@
-//! The shapes that cross HTTP: what goes in, what comes out, and the table of refusals.
+//! The shapes that cross HTTP and the worker socket: what goes in, what comes out, and the table of refusals.
 //!
 //! What lives here: serde structs and enums with their documentation (which the OpenAPI document
 //! shows), the limits a caller can run into, and [`problem::Code`]. What must never: a decision, I/O,
@@ -10,12 +10,16 @@
 
 pub mod cluster;
 pub mod health;
+pub mod jobs;
+mod json;
 pub mod leases;
 pub mod limits;
 mod list;
+pub mod nodes;
 pub mod nonces;
 pub mod problem;
 mod strict;
+pub mod worker;
 
 /// On a request that one instance sends on to another: the id of the one that sends. Such a request is
 /// served or refused, and never sent on.
@@ -26,5 +30,6 @@ pub const FORWARDED_TO: &str = "x-fencepost-forwarded-to";
 /// anew. Opaque.
 pub const RING_VERSION: &str = "x-fencepost-ring";
 
+pub use json::Json;
 pub use list::List;
 pub use problem::{Code, Problem};

@@ -32,3 +32,90 @@ pub const LIST_ITEMS_MAX: u32 = 1_000;
 pub const CANARY_SIGNERS_MAX: usize = 1_000;
 /// The largest whole number that every JSON reader keeps exact: 2^53 − 1.
 pub const NUMBER_MAX: u64 = NONCE_MAX;
+
+/// Longest session id, in characters.
+pub const SESSION_ID_CHARS_MAX: usize = 128;
+/// Longest tenant id, in characters.
+pub const TENANT_ID_CHARS_MAX: usize = 128;
+/// Longest node id, in characters.
+pub const NODE_ID_CHARS_MAX: usize = 128;
+/// Longest pool name, in characters.
+pub const POOL_NAME_CHARS_MAX: usize = 64;
+/// Longest label, in characters; a service's name is a label too.
+pub const LABEL_CHARS_MAX: usize = 64;
+/// Longest language, in characters.
+pub const LANGUAGE_CHARS_MAX: usize = 35;
+/// Longest text that is looked at as a job's id, in characters. Real ones have 36.
+pub const JOB_ID_CHARS_MAX: usize = 128;
+
+/// Largest payload of a job, and largest result, in bytes of JSON text: 1 MiB.
+pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+/// Most jobs in one batch of submissions, and in one retry of many.
+pub const BATCH_JOBS_MAX: usize = 1_000;
+/// Labels that one job may require.
+pub const JOB_LABELS_MAX: usize = 16;
+/// Lowest priority.
+pub const PRIORITY_MIN: i64 = -10;
+/// Highest priority.
+pub const PRIORITY_MAX: i64 = 10;
+/// Longest delay of a job, in milliseconds: 30 days.
+pub const DELAY_MS_MAX: u64 = 2_592_000_000;
+/// Longest text that is looked at as a time, in characters.
+pub const TIME_CHARS_MAX: usize = 64;
+/// Shortest time an attempt may be given, in milliseconds.
+pub const JOB_TIMEOUT_MS_MIN: u64 = 1;
+/// Longest time an attempt may be given, in milliseconds: one day.
+pub const JOB_TIMEOUT_MS_MAX: u64 = 86_400_000;
+/// Most attempts a job may be given.
+pub const MAX_ATTEMPTS_MAX: u64 = 100;
+/// Longest pause between two attempts, in milliseconds: one day.
+pub const BACKOFF_MS_MAX: u64 = 86_400_000;
+/// Largest factor by which that pause may grow each time.
+pub const BACKOFF_FACTOR_MAX: u64 = 100;
+/// Longest wait for a job's end in one request, in milliseconds.
+pub const JOB_WAIT_MS_MAX: u64 = 60_000;
+
+/// Attempts that one node may run at once.
+pub const NODE_CAPACITY_MAX: u64 = 10_000;
+/// Labels that one node may have, those of its services and languages included.
+pub const NODE_LABELS_MAX: usize = 256;
+/// Pools that one node may limit itself to.
+pub const NODE_POOLS_MAX: usize = 64;
+/// Longest version that a node may show, in characters.
+pub const NODE_VERSION_CHARS_MAX: usize = 128;
+/// Highest number that a node may give as its load.
+pub const NODE_LOAD_MAX: u64 = 1_000_000;
+/// Pools that may be configured.
+pub const POOLS_MAX: usize = 1_000;
+/// Routes that one pool may serve.
+pub const POOL_ROUTES_MAX: usize = 256;
+/// Labels that one pool may require.
+pub const POOL_LABELS_MAX: usize = JOB_LABELS_MAX;
+/// Largest weight of a pool.
+pub const POOL_WEIGHT_MAX: u64 = 1_000;
+
+/// Longest reason of a node that rejects an attempt, in characters.
+pub const REJECT_REASON_CHARS_MAX: usize = 256;
+/// Longest note of a node on its progress, in characters.
+pub const PROGRESS_NOTE_CHARS_MAX: usize = 1_024;
+/// Longest error message of a node, in characters. The daemon keeps the first part of it.
+pub const ERROR_MESSAGE_CHARS_MAX: usize = 8_192;
+/// Most frames in one message of the worker socket.
+pub const MESSAGE_FRAMES_MAX: usize = 1_000;
+/// Largest message of the worker socket, in bytes. Whoever sends several frames in one stays below it.
+pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// How long a node may take to say hello, in milliseconds.
+pub const HELLO_WITHIN_MS: u64 = 5_000;
+/// After so many heartbeats that nothing was heard in, a node takes its connection for dead.
+pub const HEARTBEATS_UNANSWERED_MAX: u32 = 3;
+
+const _: () = assert!(
+    // An attempt's id, its number, and what is around them.
+    NODE_CAPACITY_MAX as usize * (JOB_ID_CHARS_MAX + 64) < MESSAGE_BYTES_MAX,
+    "a list of all attempts of the largest node fits one message"
+);
+const _: () = assert!(
+    // Every character of a text may be four bytes long, or escaped as six.
+    PAYLOAD_BYTES_MAX + 6 * ERROR_MESSAGE_CHARS_MAX + 4_096 < MESSAGE_BYTES_MAX,
+    "every frame fits one message"
+);

@@ -9,6 +9,8 @@ use std::marker::PhantomData;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 
+use crate::json::Json;
+
 /// A whole number from `MIN` to `MAX`.
 struct Integer<const MIN: u64, const MAX: u64>;
 
@@ -41,6 +43,86 @@ pub fn present_integer<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>
     from: D,
 ) -> Result<Option<u64>, D::Error> {
     integer::<MIN, MAX, D>(from).map(Some)
+}
+
+/// One that fits 32 bits, as its limit does.
+pub fn integer32<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(
+    from: D,
+) -> Result<u32, D::Error> {
+    const { assert!(MAX <= u32::MAX as u64, "the limit fits 32 bits") };
+    integer::<MIN, MAX, D>(from).map(|number| number as u32)
+}
+
+/// For fields with `#[serde(default)]`: absent is `None`, and `null` is refused.
+pub fn present_integer32<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<u32>, D::Error> {
+    integer32::<MIN, MAX, D>(from).map(Some)
+}
+
+/// A whole number from `MIN` to `MAX`, which may be below zero.
+struct Signed<const MIN: i64, const MAX: i64>;
+
+impl<const MIN: i64, const MAX: i64> Visitor<'_> for Signed<MIN, MAX> {
+    type Value = i64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number from {MIN} to {MAX}")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<i64, E> {
+        match i64::try_from(number) {
+            Ok(number) => self.visit_i64(number),
+            Err(_) => Err(E::invalid_value(Unexpected::Unsigned(number), &self)),
+        }
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<i64, E> {
+        if (MIN..=MAX).contains(&number) {
+            return Ok(number);
+        }
+        Err(E::invalid_value(Unexpected::Signed(number), &self))
+    }
+}
+
+/// For fields with `#[serde(default)]`: absent is `None`, and `null` is refused.
+pub fn present_signed<'de, const MIN: i64, const MAX: i64, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<i64>, D::Error> {
+    from.deserialize_i64(Signed::<MIN, MAX>).map(Some)
+}
+
+/// A number from `MIN` to `MAX`, whole or not.
+struct Number<const MIN: u64, const MAX: u64>;
+
+impl<const MIN: u64, const MAX: u64> Visitor<'_> for Number<MIN, MAX> {
+    type Value = f64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a number from {MIN} to {MAX}")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<f64, E> {
+        self.visit_f64(number as f64)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<f64, E> {
+        self.visit_f64(number as f64)
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<f64, E> {
+        if (MIN as f64..=MAX as f64).contains(&number) {
+            return Ok(number);
+        }
+        Err(E::invalid_value(Unexpected::Float(number), &self))
+    }
+}
+
+/// For fields with `#[serde(default)]`: absent is `None`, and `null` is refused.
+pub fn present_number<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<f64>, D::Error> {
+    from.deserialize_f64(Number::<MIN, MAX>).map(Some)
 }
 
 /// A whole number from `MIN` to `MAX`, or `null`.
@@ -128,44 +210,136 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
     }
 }
 
+pub fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    from.deserialize_map(Object(PhantomData))
+}
+
+/// For fields with `#[serde(default)]`: absent is `None`, and `null` is refused; so is an array in place of the
+/// object.
+pub fn present_object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    object(from).map(Some)
+}
+
+/// Any JSON value of at most `BYTES` bytes of text.
+pub fn json<'de, const BYTES: usize, D: Deserializer<'de>>(from: D) -> Result<Json, D::Error> {
+    let json = Json::deserialize(from)?;
+    let bytes = json.as_str().len();
+    if bytes > BYTES {
+        let expected = format!("a value of at most {BYTES} bytes of JSON text");
+        return Err(D::Error::invalid_value(
+            Unexpected::Other(&format!("one of {bytes} bytes")),
+            &expected.as_str(),
+        ));
+    }
+    Ok(json)
+}
+
+/// For fields with `#[serde(default)]`: absent is `None`, and `null` is a value like any other.
+pub fn present_json<'de, const BYTES: usize, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Json>, D::Error> {
+    json::<BYTES, D>(from).map(Some)
+}
+
 /// One object inside a list.
 struct Item<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Item<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_map(Object(PhantomData)).map(Self)
+        object(from).map(Self)
     }
 }
 
-/// A list of 1 to `MAX` objects.
-struct Objects<T, const MAX: usize>(PhantomData<T>);
+/// A list of `MIN` to `MAX` objects, each read as `T` reads.
+struct Objects<T, const MIN: usize, const MAX: usize>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Objects<T, MAX> {
+impl<'de, T: Deserialize<'de>, const MIN: usize, const MAX: usize> Visitor<'de> for Objects<T, MIN, MAX> {
     type Value = Vec<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a list of 1 to {MAX} objects")
+        write!(f, "a list of {MIN} to {MAX} objects")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
         let mut list = Vec::new();
-        while let Some(Item(item)) = items.next_element::<Item<T>>()? {
+        while let Some(item) = items.next_element()? {
             if list.len() == MAX {
                 return Err(A::Error::invalid_value(Unexpected::Other("a longer list"), &self));
             }
             list.push(item);
         }
-        if list.is_empty() {
+        if list.len() < MIN {
             return Err(A::Error::invalid_value(Unexpected::Other("an empty list"), &self));
         }
         Ok(list)
     }
 }
 
+fn list<'de, const MIN: usize, const MAX: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
+    let items = from.deserialize_seq(Objects::<Item<T>, MIN, MAX>(PhantomData))?;
+    Ok(items.into_iter().map(|Item(item)| item).collect())
+}
+
 pub fn objects<'de, const MAX: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Vec<T>, D::Error> {
-    from.deserialize_seq(Objects::<T, MAX>(PhantomData))
+    list::<1, MAX, T, D>(from)
+}
+
+/// A list of objects that may be empty.
+pub fn any_objects<'de, const MAX: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
+    list::<0, MAX, T, D>(from)
+}
+
+/// A list of objects of a kind that sees to it by itself that it is one.
+pub fn own_objects<'de, const MAX: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
+    from.deserialize_seq(Objects::<T, 1, MAX>(PhantomData))
+}
+
+/// A text of 1 to `MAX` characters inside a list.
+struct TextItem<const MAX: usize>(String);
+
+impl<'de, const MAX: usize> Deserialize<'de> for TextItem<MAX> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        text::<MAX, D>(from).map(Self)
+    }
+}
+
+/// A list of at most `MAX` texts of 1 to `CHARS` characters.
+struct Texts<const MAX: usize, const CHARS: usize>;
+
+impl<'de, const MAX: usize, const CHARS: usize> Visitor<'de> for Texts<MAX, CHARS> {
+    type Value = Vec<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of at most {MAX} texts")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<String>, A::Error> {
+        let mut list = Vec::new();
+        while let Some(TextItem(item)) = items.next_element::<TextItem<CHARS>>()? {
+            if list.len() == MAX {
+                return Err(A::Error::invalid_value(Unexpected::Other("a longer list"), &self));
+            }
+            list.push(item);
+        }
+        Ok(list)
+    }
+}
+
+/// A list of at most `MAX` texts of 1 to `CHARS` characters each.
+pub fn texts<'de, const MAX: usize, const CHARS: usize, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<String>, D::Error> {
+    from.deserialize_seq(Texts::<MAX, CHARS>)
 }
 
 /// For fields with `#[serde(default)]`: a list of 1 to `MAX` texts; absent is `None`, and `null` is refused.

@@ -268,19 +268,31 @@ mod tests {
     use crate::load::{Entry, Said};
 
     #[test]
-    fn recovery_ends_with_the_last_piece_that_was_not_as_before() {
-        let mut log = Log::default();
-        for piece in 0_u64..30 {
-            let slow = piece == 3;
-            let ended_us = piece * 100_000 + 50_000;
-            let intended_us = ended_us.saturating_sub(if slow { 200_000 } else { 1_000 });
-            log.entries.push(Entry { signer: 0, intended_us, sent_us: ended_us, ended_us, said: Said::Fine });
-        }
+    fn recovery_ends_where_the_first_whole_second_as_before_begins() {
+        let log = |slow: &[u64]| {
+            let mut log = Log::default();
+            for piece in 0_u64..30 {
+                let ended_us = piece * 100_000 + 50_000;
+                let intended_us =
+                    ended_us.saturating_sub(if slow.contains(&piece) { 200_000 } else { 1_000 });
+                log.entries.push(Entry {
+                    signer: 0,
+                    intended_us,
+                    sent_us: ended_us,
+                    ended_us,
+                    said: Said::Fine,
+                });
+            }
+            log
+        };
         let length = Duration::from_secs(3);
-        assert_eq!(recovered_ms(&log, length, 1_000).unwrap(), Some(400));
-        assert_eq!(recovered_ms(&log, length, 200_000).unwrap(), Some(0));
-        let last = log.entries.len() - 1;
-        log.entries[last].said = Said::Refused(0);
-        assert_eq!(recovered_ms(&log, length, 1_000).unwrap(), None);
+        let recovered = |log: &Log, p99_us| recovered_ms(log, length, p99_us).unwrap();
+        assert_eq!(recovered(&log(&[3]), 1_000), Some(400));
+        assert_eq!(recovered(&log(&[3]), 200_000), Some(0), "it was as slow before");
+        assert_eq!(recovered(&log(&[3, 25]), 1_000), Some(400), "a later hiccup is another matter");
+        assert_eq!(recovered(&log(&[3, 12, 21]), 1_000), None);
+        let mut refused = log(&[]);
+        refused.entries[0].said = Said::Refused(0);
+        assert_eq!(recovered(&refused, 1_000), Some(100));
     }
 }

@@ -396,7 +396,7 @@ async fn paths_and_queries(subject: &mut Subject, operations: &[Operation]) {
     for status in ["", "x", "HELD,RELEASED", "null", "%00", "HELD%20"] {
         subject.invalid(get(&format!("{}?status={status}", lists[1])), "status").await;
     }
-    for kind in ["", "x", "Signer", "signer:", "session"] {
+    for kind in ["", "x", "Signer", "signer:", "sessions"] {
         subject.invalid(get(&format!("/v1/leases?kind={kind}")), "kind").await;
     }
     for owner in ["", &long, "a%20b", "a%2Fb", "%00"] {
@@ -466,11 +466,12 @@ async fn every_route_refuses_strangers_wrong_scopes_wrong_methods_and_unknown_pa
         "//",
         "/v1/signers//nonces",
         "/V1/signers",
-        "/v1/jobs",
+        "/v1/jobs/x/y",
+        "/v1/jobs//cancel",
         "/v1/sessions",
-        "/v1/nodes",
+        "/v1/nodes/x/y",
         "/v1/ids/uuid",
-        "/v1/config/pools",
+        "/v1/config/pool",
         "/v1/cluster/owner",
         "/v1/signers/x/nonces/0",
         "/v1/signers/x/y/z",

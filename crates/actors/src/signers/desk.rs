@@ -19,10 +19,10 @@ use futures_util::FutureExt;
 use tokio::sync::Notify;
 
 use super::command::{Command, Ticket, Work};
-use super::pause::jittered;
 use super::round::Rounds;
 use super::tenure::Tenure;
 use super::{Inner, Phase, Refusal, Signers};
+use crate::pause::jittered;
 
 /// The queue of one signer.
 pub(super) struct Desk {

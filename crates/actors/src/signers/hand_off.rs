@@ -12,7 +12,7 @@ use cluster::Place;
 use domain::{Mode, Resource, SignerId};
 
 use super::Inner;
-use super::pause::jittered;
+use crate::pause::jittered;
 
 /// Between two looks when nothing has changed, before jitter: a signer may have been acquired by a request
 /// that was on its way when the ring changed.

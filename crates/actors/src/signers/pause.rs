@@ -1,12 +1,10 @@
-//! Pauses: how long to wait before trying again. All are jittered, so that those who wait for the same do
-//! not come in step.
+//! Asking a ledger that does not answer again, for as long as a request has time.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use rand::RngExt;
-
 use super::refusal::{self, Refusal};
+use crate::pause::jittered;
 
 /// Between two tries at a ledger that does not answer, before jitter: doubled each time, from the first to
 /// the second.
@@ -29,9 +27,4 @@ where
             Err(error) => return Err(refusal::of_ledger(&error)),
         }
     }
-}
-
-/// Half to one and a half times as long, so that those who wait for the same do not come in step.
-pub(super) fn jittered(length: Duration) -> Duration {
-    length.mul_f64(rand::rng().random_range(0.5..1.5))
 }

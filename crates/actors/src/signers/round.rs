@@ -10,9 +10,10 @@ use domain::{Mode, Resource, SignerId, Timestamp};
 
 use super::command::{Command, Work};
 use super::draft::{Draft, Facts};
-use super::pause::{RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, jittered};
+use super::pause::{RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
 use super::tenure::{Tenure, Trouble};
 use super::{Inner, Refusal};
+use crate::pause::jittered;
 
 /// Between two looks at a lease that another instance has, before jitter.
 const LOOK_PAUSE: Duration = Duration::from_millis(15);

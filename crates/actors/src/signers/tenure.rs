@@ -19,8 +19,8 @@ use domain::nonce::{Allocator, Change, Loaded};
 use domain::{Mode, Resource, SignerId, Timestamp, Token};
 use ledger::{Acquisition, Batch, Verdict};
 
-use super::renewals::{Clock, Renewals};
 use super::{Inner, Refusal};
+use crate::renewals::{Clock, Renewals};
 
 /// A batch whose lease row was locked is sent again so often before the tenure is given up.
 const AGAIN_MAX: usize = 3;

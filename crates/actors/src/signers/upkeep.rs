@@ -8,8 +8,8 @@ use rand::seq::SliceRandom;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::pause::jittered;
 use super::{Refusal, Signers};
+use crate::pause::jittered;
 
 /// How often, and how much at once.
 #[derive(Clone, Debug)]

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use domain::job::Attempt;
 use domain::nonce::{Hole, Loaded, Row, Status};
-use domain::{HoldId, InstanceId, Nonce, Resource, SignerId, Token};
+use domain::{HoldId, InstanceId, JobId, NodeId, Nonce, Resource, SegmentTag, SequenceName, SignerId, Token};
 use ledger::*;
 
 /// What happens to one commit.
@@ -175,6 +176,59 @@ impl Instances for Flaky {
 }
 
 #[async_trait]
+impl Jobs for Flaky {
+    async fn commit_jobs(&self, batch: JobBatch) -> Result<JobsVerdict> {
+        self.real.commit_jobs(batch).await
+    }
+    async fn job(&self, id: JobId) -> Result<Option<JobRecord>> {
+        self.real.job(id).await
+    }
+    async fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobRecord>> {
+        self.real.jobs(filter).await
+    }
+    async fn kept_job_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptJobKey)>> {
+        self.real.kept_job_keys(scopes).await
+    }
+    async fn in_flight(&self, lane: &Resource, after: Option<JobId>, limit: u32) -> Result<Vec<LiveJob>> {
+        self.real.in_flight(lane, after, limit).await
+    }
+    async fn waiting_groups(
+        &self,
+        lane: &Resource,
+        after: Option<&WaitingGroup>,
+        limit: u32,
+    ) -> Result<Vec<WaitingGroup>> {
+        self.real.waiting_groups(lane, after, limit).await
+    }
+    async fn waiting(&self, lane: &Resource, group: &WaitingGroup, limit: u32) -> Result<Vec<LiveJob>> {
+        self.real.waiting(lane, group, limit).await
+    }
+    async fn coming_due(&self, lane: &Resource, within_ms: u64, limit: u32) -> Result<Vec<(LiveJob, u64)>> {
+        self.real.coming_due(lane, within_ms, limit).await
+    }
+    async fn left_lanes(
+        &self,
+        after: Option<&Resource>,
+        due_within_ms: u64,
+        look_at: u32,
+    ) -> Result<(Vec<LeftLane>, Option<Resource>)> {
+        self.real.left_lanes(after, due_within_ms, look_at).await
+    }
+    async fn lane_seq(&self, lane: &Resource) -> Result<u64> {
+        self.real.lane_seq(lane).await
+    }
+    async fn attempts_on(&self, node: &NodeId) -> Result<Vec<(JobId, Attempt)>> {
+        self.real.attempts_on(node).await
+    }
+    async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {
+        self.real.purge_jobs(age_ms, limit).await
+    }
+    async fn make_job_partitions(&self) -> Result<()> {
+        self.real.make_job_partitions().await
+    }
+}
+
+#[async_trait]
 impl Ledger for Flaky {
     fn kind(&self) -> Kind {
         self.real.kind()
@@ -200,5 +254,60 @@ impl Settings for Flaky {
     }
     async fn replace_modes(&self, modes: &domain::Modes) -> Result<Option<domain::Modes>> {
         self.real.replace_modes(modes).await
+    }
+
+    async fn pools(&self) -> Result<(u64, String)> {
+        self.real.pools().await
+    }
+
+    async fn replace_pools(&self, version: u64, pools: String) -> Result<bool> {
+        self.real.replace_pools(version, pools).await
+    }
+    async fn decide_id_epoch(&self, epoch_ms: u64) -> Result<u64> {
+        self.real.decide_id_epoch(epoch_ms).await
+    }
+}
+
+#[async_trait]
+impl Ids for Flaky {
+    async fn clock_ms(&self) -> Result<u64> {
+        self.real.clock_ms().await
+    }
+    async fn id_workers(&self) -> Result<Vec<WorkerRecord>> {
+        self.real.id_workers().await
+    }
+    async fn open_id_worker(&self, tenure: &WorkerTenure, node: &str) -> Result<Option<Marked>> {
+        self.real.open_id_worker(tenure, node).await
+    }
+    async fn mark_id_worker(&self, tenure: &WorkerTenure, mark: u64, ahead: u64) -> Result<Option<Marked>> {
+        self.real.mark_id_worker(tenure, mark, ahead).await
+    }
+    async fn lower_id_worker(&self, tenure: &WorkerTenure, mark_ms: u64) -> Result<Option<Marked>> {
+        self.real.lower_id_worker(tenure, mark_ms).await
+    }
+    async fn take_range(&self, tag: &SegmentTag, at_least: u64) -> Result<RangeTaken> {
+        self.real.take_range(tag, at_least).await
+    }
+    async fn put_segment(&self, tag: &SegmentTag, change: &SegmentChange) -> Result<Put<SegmentRecord>> {
+        self.real.put_segment(tag, change).await
+    }
+    async fn segment(&self, tag: &SegmentTag) -> Result<Option<SegmentRecord>> {
+        self.real.segment(tag).await
+    }
+    async fn segments(&self, after: Option<&SegmentTag>, limit: u32) -> Result<Vec<SegmentRecord>> {
+        self.real.segments(after, limit).await
+    }
+    async fn grant_sequence(&self, name: &SequenceName, count: u64) -> Result<SequenceGrant> {
+        self.real.grant_sequence(name, count).await
+    }
+    async fn put_sequence(
+        &self,
+        name: &SequenceName,
+        change: &SequenceChange,
+    ) -> Result<Put<SequenceRecord>> {
+        self.real.put_sequence(name, change).await
+    }
+    async fn sequence(&self, name: &SequenceName) -> Result<Option<SequenceRecord>> {
+        self.real.sequence(name).await
     }
 }

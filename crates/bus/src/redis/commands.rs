@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
+use metrics::SharedString;
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
@@ -15,6 +16,7 @@ use super::Shared;
 use super::address::refused;
 use super::failure::{self, Effect};
 use super::pause::{Pause, jittered};
+use super::script::Script;
 use crate::limits::{
     CLUSTER_REMAKE_MS, CLUSTER_RETRIES, CLUSTER_SERVERS_MAX, CLUSTER_SERVERS_PROBES, CONNECT_MS, ECHO_MS,
     PROBE_MS, RECONNECT_PAUSE_MS,
@@ -45,6 +47,11 @@ enum To {
 }
 
 impl Connection {
+    /// Sends a command to the server that has its key, and waits for the answer without a limit.
+    pub(super) async fn ask(&self, command: &Cmd) -> RedisResult<Value> {
+        self.clone().carry(command, To::Key).await
+    }
+
     async fn carry(self, command: &Cmd, to: To) -> RedisResult<Value> {
         match self {
             Self::Single(mut server) => server.send_packed_command(command).await?.extract_error(),
@@ -113,6 +120,29 @@ pub(super) async fn ask<T: FromRedisValue>(shared: &Shared, command: &Cmd, effec
     read(answer, effect)
 }
 
+/// Runs a script beside its keys, which lie in one slot, with the arguments that `fill` adds.
+pub(super) async fn run<T: FromRedisValue>(
+    shared: &Shared,
+    script: &Script,
+    keys: &[String],
+    fill: impl Fn(&mut Cmd),
+    effect: Effect,
+) -> Result<T> {
+    let filled = |mut command: Cmd| {
+        fill(&mut command);
+        command
+    };
+    let known = filled(script.by_digest(keys));
+    let answer = match send_as(shared, script.name, &known, To::Key, effect).await {
+        Err(error) if failure::is_unknown_script(&error) => {
+            let told = filled(script.by_text(keys));
+            send_as(shared, script.name, &told, To::Key, effect).await
+        }
+        answer => answer,
+    };
+    read(answer?, effect)
+}
+
 /// Publishes. On a Cluster any server would do; a channel always has the same one, so that what one instance
 /// tells arrives in the order in which it was told.
 pub(super) async fn publish(shared: &Shared, channel: &str, payload: &[u8]) -> Result<()> {
@@ -151,13 +181,24 @@ fn read<T: FromRedisValue>(answer: Value, effect: Effect) -> Result<T> {
 }
 
 async fn send(shared: &Shared, command: &Cmd, to: To, effect: Effect) -> Result<Value> {
+    send_as(shared, name(command), command, to, effect).await
+}
+
+/// The same under the name that the metric is to show.
+async fn send_as(
+    shared: &Shared,
+    name: impl Into<SharedString>,
+    command: &Cmd,
+    to: To,
+    effect: Effect,
+) -> Result<Value> {
     let connection = shared.commands.get().ok_or_else(failure::not_connected)?;
     let sent = Instant::now();
     let answer = match tokio::time::timeout(shared.limit, connection.carry(command, to)).await {
         Ok(answer) => answer.map_err(|error| failure::of(error, effect)),
         Err(_) => Err(failure::timed_out(effect)),
     };
-    metrics::histogram!("fencepost_redis_command_seconds", "command" => name(command)).record(sent.elapsed());
+    metrics::histogram!("fencepost_redis_command_seconds", "command" => name).record(sent.elapsed());
     if matches!(answer, Err(Error::Unavailable { .. } | Error::Unknown { .. })) {
         shared.commands.suspect();
     }
@@ -200,6 +241,15 @@ pub(super) async fn connect(shared: &Shared) -> Result<Connection> {
     Err(last)
 }
 
+/// One more connection, for whoever waits for answers: each may take `limit`. Nothing is sent twice on it, and it is
+/// made again by whoever uses it.
+pub(super) async fn connect_apart(shared: &Shared, limit: Duration) -> Result<Connection> {
+    if shared.commands.is_cluster() {
+        return to_cluster_with(shared, limit, 0).await;
+    }
+    to_server(&shared.address.hosts[0]).await.map(Connection::Single)
+}
+
 async fn to_server(host: &ConnectionInfo) -> Result<MultiplexedConnection> {
     let opened = |error| failure::of(error, Effect::Reads);
     let client = Client::open(host.clone()).map_err(opened)?;
@@ -223,12 +273,16 @@ async fn is_cluster(mut server: MultiplexedConnection) -> Result<bool> {
 }
 
 async fn to_cluster(shared: &Shared) -> Result<Connection> {
+    to_cluster_with(shared, shared.limit, CLUSTER_RETRIES).await
+}
+
+async fn to_cluster_with(shared: &Shared, limit: Duration, retries: u32) -> Result<Connection> {
     let opened = |error| failure::of(error, Effect::Reads);
     let client = ClusterClientBuilder::new(shared.commands.servers(shared))
         .connection_timeout(CONNECT)
-        .response_timeout(shared.limit)
-        .overall_response_timeout(Some(shared.limit))
-        .retries(CLUSTER_RETRIES)
+        .response_timeout(limit)
+        .overall_response_timeout(Some(limit))
+        .retries(retries)
         .min_retry_wait(RECONNECT_PAUSE_MS)
         .max_retry_wait(RECONNECT_PAUSE_MS * 8)
         .build()

@@ -53,6 +53,18 @@ pub(super) fn of(error: RedisError, effect: Effect) -> Error {
     }
 }
 
+/// Whether a script was refused only because the server does not know it; nothing was done.
+pub(super) fn is_unknown_script(error: &Error) -> bool {
+    let Error::Refused { source } = error else { return false };
+    source.downcast_ref::<RedisError>().is_some_and(|error| error.code() == Some("NOSCRIPT"))
+}
+
+/// The answer is none that this command gives.
+pub(super) fn unreadable() -> Error {
+    let source = io::Error::new(io::ErrorKind::InvalidData, "the answer cannot be read");
+    Error::Refused { source: Arc::new(source) }
+}
+
 fn of_io(error: RedisError, effect: Effect) -> Error {
     match io_kind(&error) {
         // A certificate that is not trusted, or a server that does not speak TLS.
@@ -97,7 +109,9 @@ mod tests {
             assert!(matches!(error, Error::Denied { .. }) && !error.is_retryable(), "{line}: {error:?}");
         }
         assert!(matches!(of_line("-OOM x\r\n"), Error::Full { .. }));
-        assert!(matches!(of_line("-ERR unknown command\r\n"), Error::Refused { .. }));
+        let refused = of_line("-ERR unknown command\r\n");
+        assert!(matches!(refused, Error::Refused { .. }) && !is_unknown_script(&refused));
+        assert!(is_unknown_script(&of_line("-NOSCRIPT No matching script.\r\n")));
         let io = |kind| RedisError::from(io::Error::from(kind));
         let broken = of(io(io::ErrorKind::BrokenPipe), Effect::Writes);
         assert!(broken.may_have_run() && broken.is_retryable());

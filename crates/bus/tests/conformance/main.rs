@@ -1,15 +1,22 @@
 //! One suite for every bus: each case is written once, against the trait, and run in process, on a single
-//! Redis and on a Redis Cluster. What only servers can do wrong is in `outages`, `failover`, `settings` and `tls`.
+//! Redis and on a Redis Cluster. What only servers can do wrong is in `outages`, `inbox_outages`, `node_outages`,
+//! `failover`, `settings` and `tls`; that records of nodes are alike everywhere, step by step, in `likeness`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
 mod bench;
 mod failover;
+mod inbox_outages;
+mod inboxes;
 mod life;
+mod likeness;
+mod node_outages;
+mod nodes;
 mod notices;
 mod outages;
 mod presence;
 mod settings;
+mod slots;
 mod tls;
 
 /// Runs every case on every bus. A case is an async function that takes a [`bench::Bench`].
@@ -51,7 +58,42 @@ on_every_bus! {
         bytes_arrive_as_they_were_sent,
         a_notice_that_is_too_large_is_refused_and_not_sent,
         a_slow_subscriber_is_told_how_much_it_missed,
-        a_wait_that_is_given_up_loses_nothing;
+        a_wait_that_is_given_up_loses_nothing,
+        what_is_told_on_one_channel_is_not_heard_on_another;
+    inboxes:
+        entries_arrive_in_order_and_as_they_were_sent,
+        what_was_read_and_not_settled_is_given_out_first_to_the_next_reader,
+        nothing_is_lost_however_often_the_reader_crashes,
+        what_idles_is_given_out_again_and_what_was_settled_is_not,
+        a_full_inbox_refuses_and_keeps_what_it_has,
+        an_inbox_that_was_never_opened_takes_nothing,
+        what_is_sent_while_a_survivor_drains_is_drained_or_undeliverable,
+        a_closed_inbox_stays_closed_and_its_reader_ends,
+        an_inbox_with_something_in_it_is_not_closed,
+        waiting_in_vain_loses_nothing,
+        a_closed_bus_reads_and_sends_nothing,
+        more_than_the_limit_is_refused_and_nothing_sent;
+    nodes:
+        a_record_shows_what_its_holder_said,
+        the_version_rises_when_there_is_something_to_see,
+        a_record_ends_with_its_time_unless_it_is_refreshed,
+        versions_and_epochs_never_go_back,
+        an_older_connection_writes_nothing,
+        a_new_connection_frees_what_does_not_run_and_keeps_what_is_reserved,
+        a_node_that_went_offline_shows_it_and_has_no_slots,
+        hundreds_of_records_are_shown_at_once,
+        listed_nodes_are_found_until_their_time_is_over,
+        more_of_a_node_than_the_limit_is_refused,
+        a_closed_bus_says_nothing_of_nodes;
+    slots:
+        nothing_is_reserved_until_all_slots_are_known,
+        a_slot_is_reserved_then_sent_then_free,
+        reserving_again_changes_nothing,
+        a_reservation_ends_with_its_time_and_what_was_sent_does_not,
+        what_a_later_owner_reserved_an_earlier_one_cannot_give_back,
+        a_node_that_drains_reserves_nothing_new_and_sends_what_was_reserved,
+        what_runs_beyond_the_capacity_counts,
+        fifty_at_once_never_take_more_than_the_capacity;
     life:
         the_link_is_up_from_the_opening_on,
         a_healthy_bus_gives_no_warning,

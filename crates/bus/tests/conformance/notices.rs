@@ -81,3 +81,12 @@ pub async fn a_wait_that_is_given_up_loses_nothing(b: Bench) {
         assert_eq!(next(&mut subscription).await, message(&n.to_string()));
     }
 }
+
+pub async fn what_is_told_on_one_channel_is_not_heard_on_another(b: Bench) {
+    let bus = b.join().await;
+    let (mut cluster, mut nodes) = (bus.subscribe(Channel::Cluster), bus.subscribe(Channel::Nodes));
+    bus.publish(Channel::Nodes, b"a node").await.unwrap();
+    tell(&bus, "a member").await;
+    assert_eq!(next(&mut nodes).await, message("a node"));
+    assert_eq!(next(&mut cluster).await, message("a member"));
+}

@@ -12,9 +12,9 @@ use crate::bench::{
 };
 
 /// What a call may take at most: its time, and what a busy machine adds.
-const BOUND: Duration = Duration::from_millis(COMMAND_MS + 2_000);
+pub const BOUND: Duration = Duration::from_millis(COMMAND_MS + 2_000);
 
-async fn with_a_server() -> (Arc<Redis>, Handle) {
+pub async fn with_a_server() -> (Arc<Redis>, Handle) {
     let server = blocking(|| Arc::new(Redis::start().unwrap())).await;
     let bus = bus::open(&options(&server.url(), "t:")).await.unwrap();
     (server, bus)

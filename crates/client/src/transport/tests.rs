@@ -5,8 +5,9 @@ use std::sync::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Notify;
-use wire::Code;
+use wire::jobs::JobRequest;
 use wire::nonces::GrantRequest;
+use wire::{Code, Json};
 
 use super::*;
 
@@ -490,4 +491,55 @@ async fn how_an_instance_is_is_not_waited_for() {
     let client = bounded(&[&server], 2, Duration::from_secs(30));
     assert!(client.health().await.is_err());
     assert_eq!(server.heard().len(), 2);
+}
+
+fn job(state: &str) -> Act {
+    let body = format!(
+        r#"{{"id":"j","state":"{state}","outcome":null,"lane":"l","session":null,"seq":null,"tenant":null,"pool":null,
+        "route":null,"requires":[],"priority":0,"timeout_ms":1,"attempt":0,"max_attempts":3,"node":null,"payload":{{ "a":1 }},
+        "result":null,"error":null,"dead":false,"progress":null,"created_at":"t","run_at":null,"dispatched_at":null,
+        "running_at":null,"finished_at":null,"released_at":null,"retry_of":null,"attempts":[]}}"#
+    );
+    Act::Answer(200, "", body)
+}
+
+#[tokio::test]
+async fn a_job_whose_answer_was_lost_is_submitted_again_under_the_same_key() {
+    let accepted = r#"{"id":"j","state":"CREATED","lane":"l","created_at":"t"}"#.to_owned();
+    let server = StandIn::playing(vec![Act::HangUp, Act::Answer(202, "", accepted)]).await;
+    let request = JobRequest::new(Json::parse(r#"{ "a":1 }"#).unwrap());
+    let accepted = client(&[&server]).jobs().submit(&request, None).await.unwrap();
+    assert_eq!(accepted.id, "j");
+    let heard = server.heard();
+    assert!(
+        heard[0].ends_with(r#"{"payload":{ "a":1 }}"#),
+        "the payload travels as it is written: {}",
+        heard[0]
+    );
+    let keys: Vec<_> = heard.iter().map(|request| header(request, "Idempotency-Key").unwrap()).collect();
+    assert_eq!((keys.len(), &keys[0]), (2, &keys[1]));
+}
+
+#[tokio::test]
+async fn a_wait_asks_until_the_job_has_ended() {
+    let server = StandIn::playing(vec![job("CREATED"), Act::HangUp, job("FINISHED")]).await;
+    let job = client(&[&server]).jobs().wait("j", Duration::from_secs(60)).await.unwrap();
+    assert_eq!((job.id.as_str(), job.result), ("j", Some(Json::null())));
+    assert_eq!(job.payload.unwrap().as_str(), r#"{ "a":1 }"#);
+    let heard = server.heard();
+    assert!(heard.iter().all(|request| request.starts_with("GET /v1/jobs/j?wait_ms=")), "{heard:?}");
+}
+
+#[tokio::test]
+async fn a_batch_has_as_many_answers_as_jobs_and_a_retry_needs_no_body() {
+    let short = Act::Answer(202, "", r#"{"results":[{"id":"j"}]}"#.to_owned());
+    let again = r#"{"id":"k","state":"CREATED","lane":"l","created_at":"t","retry_of":"j"}"#.to_owned();
+    let server = StandIn::playing(vec![short, Act::Answer(202, "", again)]).await;
+    let client = client(&[&server]);
+    let jobs = vec![JobRequest::new(Json::null()), JobRequest::new(Json::null())];
+    assert!(matches!(client.jobs().submit_batch(jobs, None).await, Err(Error::Unexpected { .. })));
+    assert_eq!(client.jobs().retry("j", Some("mine")).await.unwrap().retry_of.as_deref(), Some("j"));
+    let retry = &server.heard()[1];
+    assert!(retry.starts_with("POST /v1/jobs/j/retry HTTP/1.1\r\n"), "{retry}");
+    assert_eq!(header(retry, "Idempotency-Key").as_deref(), Some("mine"));
 }

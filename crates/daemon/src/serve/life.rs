@@ -1,13 +1,16 @@
 //! One incarnation and what lives and ends with it: its proof of life, the owners of keys, their upkeep. When
 //! others have found it dead, the process goes on as another one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use actors::jobs::{self, Jobs};
 use actors::signers::{Signers, Upkeep};
 use cluster::{Identity, Membership, Process, Standing, Terms};
+use nodes::{Follower, Registry};
 
 use super::place::Place;
-use super::{limits, upkeep, version};
+use super::{lanes, limits, upkeep, version};
 use crate::config::Config;
 use crate::exit::{Exit, Failure};
 
@@ -16,7 +19,19 @@ pub struct Life {
     pub identity: Identity,
     pub membership: Membership,
     pub signers: Signers,
+    pub jobs: Jobs,
+    registry: Registry,
+    follower: Follower,
     upkeep: Upkeep,
+}
+
+/// The parts of an incarnation, for an orderly end.
+pub struct Parts {
+    pub membership: Membership,
+    pub signers: Signers,
+    pub jobs: Jobs,
+    pub follower: Follower,
+    pub upkeep: Upkeep,
 }
 
 impl Life {
@@ -50,9 +65,21 @@ impl Life {
             ledger::Kind::Postgres => membership.standing(),
         };
         let (id, outlook) = (identity.id.clone(), membership.outlook());
+        let registry = Registry::new(id.clone());
+        let follower = Follower::start(registry.clone(), Arc::new(bus.clone()));
+        let ground = jobs::Ground {
+            ledger: ledger.clone(),
+            bus: bus.clone(),
+            me: id.clone(),
+            standing: standing.clone(),
+            outlook: outlook.clone(),
+            tenure: membership.tenure(),
+            registry: registry.clone(),
+        };
+        let jobs = Jobs::start(ground, lanes(config));
         let signers = Signers::start(ledger.clone(), id, standing, outlook, limits(config));
         let upkeep = Upkeep::start(signers.clone(), upkeep(config));
-        Ok(Self { identity, membership, signers, upkeep })
+        Ok(Self { identity, membership, signers, jobs, registry, follower, upkeep })
     }
 
     /// As the API is to know it.
@@ -61,20 +88,24 @@ impl Life {
             identity: self.identity.clone(),
             outlook: self.membership.outlook(),
             signers: self.signers.clone(),
+            jobs: self.jobs.clone(),
+            registry: self.registry.clone(),
         }
     }
 
     /// Takes it apart for an orderly end.
-    pub fn into_parts(self) -> (Membership, Signers, Upkeep) {
-        (self.membership, self.signers, self.upkeep)
+    pub fn into_parts(self) -> Parts {
+        let Self { membership, signers, jobs, follower, upkeep, .. } = self;
+        Parts { membership, signers, jobs, follower, upkeep }
     }
 
     /// Others have found it dead: what it was doing ends now, in the background, and nothing of it is answered
     /// with success.
     pub fn abandon(self) {
-        let Self { membership, signers, upkeep, .. } = self;
+        let Parts { membership, signers, jobs, follower, upkeep } = self.into_parts();
         tokio::spawn(async move {
-            signers.abandon().await;
+            tokio::join!(signers.abandon(), jobs.abandon());
+            follower.stop().await;
             upkeep.stop().await;
             membership.leave().await;
         });

@@ -71,7 +71,8 @@ impl Place {
     }
 }
 
-fn hostname() -> String {
+/// The machine's name, fit for an id.
+pub fn hostname() -> String {
     HOSTNAME_FILES
         .iter()
         .filter_map(|file| std::fs::read_to_string(file).ok())

@@ -57,17 +57,22 @@ impl Signals {
         }
     }
 
+    /// The next signal that is no echo of the first, and the status to end with.
+    pub async fn second(self) -> Exit {
+        tokio::time::sleep(ECHO).await;
+        // Listening anew forgets what came meanwhile.
+        let mut later = Self::listen().unwrap_or(self);
+        match later.next().await {
+            Told::Terminate => Exit::Terminated,
+            Told::Interrupt => Exit::Interrupted,
+        }
+    }
+
     /// From now on, but for an echo of the first, a signal ends the process on the spot. What was answered
     /// is committed; leases run out by themselves.
     pub fn second_ends_at_once(self) {
         tokio::spawn(async move {
-            tokio::time::sleep(ECHO).await;
-            // Listening anew forgets what came meanwhile.
-            let mut later = Self::listen().unwrap_or(self);
-            let exit = match later.next().await {
-                Told::Terminate => Exit::Terminated,
-                Told::Interrupt => Exit::Interrupted,
-            };
+            let exit = self.second().await;
             tracing::warn!("told to stop a second time: ending at once");
             std::process::exit(i32::from(exit.status()));
         });

@@ -1,5 +1,7 @@
 //! Nonces on PostgreSQL. Writes leave by train; the rest are reads.
 
+mod write;
+
 use domain::nonce::{Hole, Loaded, Row, Status};
 use domain::{HoldId, InstanceId, Nonce, SignerId, Timestamp};
 
@@ -58,16 +60,7 @@ impl Nonces for Postgres {
     }
 
     async fn kept_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptKey)>> {
-        let keys: Vec<_> = scopes.iter().map(|scope| scope.key.to_string()).collect();
-        let scopes: Vec<_> = scopes.iter().map(|scope| scope.scope.clone()).collect();
-        let rows: Vec<KeyRow> = self
-            .reads(move |session| {
-                Box::pin(async move {
-                    sqlx::query_as(sql!("key_show")).bind(scopes).bind(keys).fetch_all(session).await
-                })
-            })
-            .await?;
-        records::all(rows)
+        records::all(self.key_rows(scopes).await?)
     }
 
     async fn signer(&self, signer: &SignerId) -> Result<Option<SignerRecord>> {
@@ -136,6 +129,18 @@ impl Nonces for Postgres {
 }
 
 impl Postgres {
+    /// What is kept under idempotency keys of whatever kind.
+    pub(super) async fn key_rows(&self, scopes: &[KeyScope]) -> Result<Vec<KeyRow>> {
+        let keys: Vec<_> = scopes.iter().map(|scope| scope.key.to_string()).collect();
+        let scopes: Vec<_> = scopes.iter().map(|scope| scope.scope.clone()).collect();
+        self.reads(move |session| {
+            Box::pin(async move {
+                sqlx::query_as(sql!("key_show")).bind(scopes).bind(keys).fetch_all(session).await
+            })
+        })
+        .await
+    }
+
     async fn holds(&self, statement: &'static str, signer: &SignerId, limit: usize) -> Result<Vec<HoldRow>> {
         let signer = signer.to_string();
         self.reads(move |session| {

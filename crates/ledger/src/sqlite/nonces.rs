@@ -1,5 +1,7 @@
 //! Nonces in SQLite. Writes leave by train; the rest are reads.
 
+mod write;
+
 use domain::nonce::{Hole, Loaded, Row, Status};
 use domain::{HoldId, InstanceId, Nonce, SignerId, Timestamp};
 use serde_json::{Value, json};
@@ -52,16 +54,7 @@ impl Nonces for Sqlite {
     }
 
     async fn kept_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptKey)>> {
-        let pool = self.readers.clone();
-        let wanted = Value::from_iter(
-            scopes.iter().map(|scope| json!({ "scope": scope.scope, "key": scope.key.as_str() })),
-        );
-        let rows: Vec<KeyRow> =
-            self.reads(async move {
-                sqlx::query_as(sql!("key_show")).bind(wanted.to_string()).fetch_all(&pool).await
-            })
-            .await?;
-        records::all(rows)
+        records::all(self.key_rows(scopes).await?)
     }
 
     async fn signer(&self, signer: &SignerId) -> Result<Option<SignerRecord>> {
@@ -124,6 +117,18 @@ impl Nonces for Sqlite {
 }
 
 impl Sqlite {
+    /// What is kept under idempotency keys of whatever kind.
+    pub(super) async fn key_rows(&self, scopes: &[KeyScope]) -> Result<Vec<KeyRow>> {
+        let pool = self.readers.clone();
+        let wanted = Value::from_iter(
+            scopes.iter().map(|scope| json!({ "scope": scope.scope, "key": scope.key.as_str() })),
+        );
+        self.reads(
+            async move { sqlx::query_as(sql!("key_show")).bind(wanted.to_string()).fetch_all(&pool).await },
+        )
+        .await
+    }
+
     async fn holds(&self, statement: &'static str, signer: &SignerId, limit: usize) -> Result<Vec<HoldRow>> {
         let pool = self.readers.clone();
         let signer = signer.to_string();

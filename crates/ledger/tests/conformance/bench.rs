@@ -78,14 +78,20 @@ impl Bench {
     }
 
     /// Ends this ledger, and answers how many deadlocks the server has broken up in its database: none on SQLite.
-    /// Only sessions that have ended have surely reported theirs, so that all ledgers on it must be gone.
     pub async fn deadlocks_at_last(self) -> i64 {
-        self.ledger.close().await;
-        let Self { ledger, options, database, .. } = self;
-        drop(ledger);
-        if database.is_none() {
+        if self.database.is_none() {
             return 0;
         }
+        self.counted_at_last("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+            .await
+    }
+
+    /// Ends this ledger, and answers what the server has counted. Only sessions that have ended have surely reported
+    /// theirs, so that all others on the database must be gone.
+    pub async fn counted_at_last(self, count: &'static str) -> i64 {
+        self.ledger.close().await;
+        let Self { ledger, options, database: _database, .. } = self;
+        drop(ledger);
         let mut observer = sqlx::PgConnection::connect(&options.url).await.unwrap();
         let others = "SELECT count(*) FROM pg_stat_activity
                       WHERE datname = current_database() AND pid <> pg_backend_pid()
@@ -95,8 +101,7 @@ impl Bench {
             assert!(Instant::now() < patience, "the ledgers' sessions never ended");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
-        sqlx::query_scalar(deadlocks).fetch_one(&mut observer).await.unwrap()
+        sqlx::query_scalar(count).fetch_one(&mut observer).await.unwrap()
     }
 
     /// Another hand puts a condition on the tables that no batch can know of.
@@ -108,6 +113,20 @@ impl Bench {
         } else {
             let mut hand = sqlx::SqliteConnection::connect(&self.options.url).await.unwrap();
             let bar = "CREATE TRIGGER bar BEFORE INSERT ON signer_nonce_allocation WHEN NEW.nonce = 666666
+                       BEGIN SELECT RAISE(ABORT, 'barred'); END";
+            sqlx::query(bar).execute(&mut hand).await.unwrap();
+        }
+    }
+
+    /// The same for jobs: none is placed on that node.
+    pub async fn bars_jobs_on_node_666(&self) {
+        if self.database.is_some() {
+            let mut hand = sqlx::PgConnection::connect(&self.options.url).await.unwrap();
+            let bar = "ALTER TABLE job ADD CONSTRAINT bar CHECK (node <> '666')";
+            sqlx::query(bar).execute(&mut hand).await.unwrap();
+        } else {
+            let mut hand = sqlx::SqliteConnection::connect(&self.options.url).await.unwrap();
+            let bar = "CREATE TRIGGER bar_job BEFORE INSERT ON job WHEN NEW.node = '666'
                        BEGIN SELECT RAISE(ABORT, 'barred'); END";
             sqlx::query(bar).execute(&mut hand).await.unwrap();
         }

@@ -6,8 +6,14 @@
 mod bench;
 mod cuts;
 mod fence;
+mod ids;
 mod instances;
 mod interleavings;
+mod job_lanes;
+mod job_lists;
+mod job_plans;
+mod job_random;
+mod jobs;
 mod keys;
 mod leases;
 mod nonces;
@@ -16,6 +22,7 @@ mod plans;
 mod poison;
 mod proxy;
 mod settings;
+mod shop;
 mod traffic;
 mod trains;
 
@@ -85,11 +92,60 @@ on_every_ledger! {
         what_is_wrong_with_one_batch_sinks_nobody_else;
     traffic:
         trains_takeovers_and_renewals_get_on_with_each_other;
+    jobs:
+        each_change_is_written_where_the_domain_allows_it_and_nowhere_else,
+        only_the_node_that_has_the_attempt_may_speak_of_it,
+        a_job_keeps_all_that_it_was_told_to_its_end,
+        a_result_is_written_once,
+        of_racing_results_one_is_written,
+        the_result_of_a_revoked_attempt_is_stale,
+        a_write_that_is_stale_sinks_nobody_else,
+        past_attempts_and_reasons_are_bounded,
+        a_submit_that_was_committed_exists_wherever_the_job_is_by_now,
+        a_key_is_kept_with_its_job_and_taken_afterwards,
+        of_many_submits_under_one_key_one_is_written,
+        a_slot_is_noted_free_once_and_only_of_a_finished_job,
+        what_is_wrong_with_a_batch_of_jobs_is_refused_before_it_boards;
+    job_lanes:
+        a_stale_owner_writes_nothing_of_its_lane,
+        an_owner_writes_nothing_of_another_lane,
+        jobs_in_flight_are_paged_by_lane_and_listed_by_node,
+        groups_that_wait_are_found_one_by_one,
+        a_group_waits_by_priority_then_place_then_age,
+        delayed_jobs_come_when_they_are_due,
+        lanes_without_a_live_owner_are_found,
+        the_last_place_given_in_a_session_is_known,
+        a_lane_with_unfinished_jobs_keeps_its_token,
+        pages_end_before_they_are_too_large,
+        a_batch_that_the_tables_refuse_sinks_nobody_else;
+    job_lists:
+        jobs_are_listed_by_every_filter_newest_first,
+        a_cursor_goes_on_where_the_page_ended,
+        old_finished_jobs_are_forgotten_in_steps;
+    job_random:
+        random_events_come_to_what_the_domain_says,
+        whatever_everybody_says_at_once_every_job_has_one_result,
+        a_job_is_on_a_train_once;
     instances:
         an_instance_lives_while_its_lease_does,
         an_incarnation_that_never_had_a_lease_is_forgotten_too,
         ended_instances_are_forgotten_after_their_time,
         peers_are_seen_living_dying_and_taken;
+    ids:
+        a_mark_rises_and_is_found_by_the_next_holder,
+        a_mark_gets_no_further_ahead_than_allowed,
+        a_holder_that_lost_its_number_moves_no_mark,
+        a_mark_is_lowered_by_its_holder_and_never_raised_so,
+        worker_numbers_are_listed_with_who_holds_them_and_whether_they_live,
+        the_epoch_of_snowflakes_is_decided_once,
+        ranges_follow_each_other_and_are_as_long_as_step_and_wish,
+        many_takers_never_share_a_range,
+        a_tag_ends_at_the_last_number_and_never_wraps,
+        the_start_of_a_tag_only_rises,
+        tags_are_listed_by_name_and_cursor,
+        a_sequence_rises_by_its_increment,
+        a_sequence_ends_at_the_last_number_and_never_wraps,
+        many_grants_of_many_sequences_share_trains_and_nothing_else;
     settings:
         the_first_to_decide_the_mode_decides,
         a_change_of_the_modes_names_the_version_that_it_replaces;

@@ -11,7 +11,7 @@ use domain::limits::RENEWALS_MAX;
 use domain::{InstanceId, Resource, Token};
 use tokio::sync::{mpsc, oneshot};
 
-use super::pause::jittered;
+use crate::pause::jittered;
 
 /// Between two tries of what did not come back, before jitter.
 const AGAIN_EVERY: Duration = Duration::from_millis(100);
@@ -31,14 +31,14 @@ struct Release {
 
 /// Cheap to clone; all clones go the same way. There are never more on their way than desks.
 #[derive(Clone)]
-pub(super) struct Releases {
+pub(crate) struct Releases {
     queue: mpsc::UnboundedSender<Release>,
     lease: Duration,
 }
 
 impl Releases {
     /// Gives back for as long as somebody holds on to this.
-    pub(super) fn start(ledger: ledger::Handle, owner: InstanceId, lease: Duration) -> Self {
+    pub(crate) fn start(ledger: ledger::Handle, owner: InstanceId, lease: Duration) -> Self {
         let (queue, mut waiting) = mpsc::unbounded_channel::<Release>();
         tokio::spawn(async move {
             let mut again: Vec<Release> = Vec::new();
@@ -62,7 +62,7 @@ impl Releases {
     }
 
     /// Gives a lease back, and comes back when that was tried.
-    pub(super) async fn release(&self, resource: Resource, token: Token) {
+    pub(crate) async fn release(&self, resource: Resource, token: Token) {
         let (tried, done) = oneshot::channel();
         let until = Instant::now() + self.lease;
         if self.queue.send(Release { resource, token, until, misses: 0, tried: Some(tried) }).is_ok() {

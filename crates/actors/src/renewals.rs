@@ -11,7 +11,7 @@ use domain::{InstanceId, Resource, Token};
 use ledger::Renewal;
 use tokio::task::JoinHandle;
 
-use super::pause::jittered;
+use crate::pause::jittered;
 
 /// A lease is renewed when this part of it is over.
 const RENEW_AT: u32 = 3;
@@ -21,7 +21,7 @@ const LOOKS_PER_LEASE: u32 = 10;
 const MISSES_MAX: u32 = 2;
 
 /// How long a tenure's lease surely lasts, by the own clock. Read by its owner, moved on by the renewals.
-pub(super) struct Clock {
+pub(crate) struct Clock {
     token: Token,
     epoch: Instant,
     ends_ms: AtomicU64,
@@ -30,16 +30,16 @@ pub(super) struct Clock {
 
 impl Clock {
     /// A lease that was asked for at `sent`: the database cannot have begun to count earlier.
-    pub(super) fn new(token: Token, sent: Instant, lease: Duration) -> Self {
+    pub(crate) fn new(token: Token, sent: Instant, lease: Duration) -> Self {
         let ends_ms = AtomicU64::new(lease.as_millis() as u64);
         Self { token, epoch: sent, ends_ms, lost: AtomicBool::new(false) }
     }
 
-    pub(super) const fn token(&self) -> Token {
+    pub(crate) const fn token(&self) -> Token {
         self.token
     }
 
-    pub(super) fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         !self.lost.load(Ordering::Acquire) && !self.left().is_zero()
     }
 
@@ -61,33 +61,33 @@ struct Kept {
 
 /// The tenures that are to be renewed.
 #[derive(Default)]
-pub(super) struct Renewals {
+pub(crate) struct Renewals {
     kept: DashMap<Resource, Kept>,
 }
 
 impl Renewals {
     /// From now on this tenure's lease is renewed.
-    pub(super) fn keep(&self, resource: Resource, clock: Arc<Clock>) {
+    pub(crate) fn keep(&self, resource: Resource, clock: Arc<Clock>) {
         self.kept.insert(resource, Kept { clock, misses: 0 });
     }
 
     /// Not any more. To be called before the lease is released.
-    pub(super) fn forget(&self, resource: &Resource, token: Token) {
+    pub(crate) fn forget(&self, resource: &Resource, token: Token) {
         self.kept.remove_if(resource, |_, kept| kept.clock.token == token);
     }
 
     /// Whether a tenure of it is kept whose lease surely lasts.
-    pub(super) fn keeps(&self, resource: &Resource) -> bool {
+    pub(crate) fn keeps(&self, resource: &Resource) -> bool {
         self.kept.get(resource).is_some_and(|kept| kept.clock.is_running())
     }
 
     /// What is kept.
-    pub(super) fn resources(&self) -> Vec<Resource> {
+    pub(crate) fn resources(&self) -> Vec<Resource> {
         self.kept.iter().map(|kept| kept.key().clone()).collect()
     }
 
     /// Renews for as long as somebody else holds on to the renewals.
-    pub(super) fn start(
+    pub(crate) fn start(
         self: &Arc<Self>,
         ledger: ledger::Handle,
         owner: InstanceId,

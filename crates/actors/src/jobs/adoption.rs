@@ -1,0 +1,129 @@
+//! Nobody is forgotten: lanes that have work and no live owner are taken by somebody within seconds, and what lies in
+//! a dead instance's inbox is seen to.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cluster::Place;
+use domain::{InstanceId, Resource};
+
+use super::Inner;
+use super::delivery::Letter;
+use crate::pause::jittered;
+
+/// Between two looks, before jitter.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// For so long a lane is left to the instance that the ring gives it to.
+const LEFT_TO_ITS_PLACE: Duration = Duration::from_secs(3);
+/// Lanes looked at in one statement.
+const PAGE_LANES: u32 = 500;
+/// Lanes adopted in one look.
+const ADOPTIONS_MAX: usize = 32;
+/// Lanes of which it is remembered since when they are left.
+const LEFT_REMEMBERED_MAX: usize = 10_000;
+/// Jobs that come due within this time count as work, in milliseconds.
+const DUE_WITHIN_MS: u64 = 2_000;
+
+/// Adopts for as long as somebody else holds on to the lanes.
+pub(super) fn start(inner: &Arc<Inner>) {
+    let inner = Arc::downgrade(inner);
+    tokio::spawn(async move {
+        let mut watch = Watch::default();
+        loop {
+            tokio::time::sleep(jittered(LOOK_EVERY)).await;
+            let Some(inner) = inner.upgrade() else { return };
+            if !inner.is_serving() || !inner.standing.is_alive() {
+                continue;
+            }
+            if let Err(error) = watch.look(&inner).await {
+                tracing::debug!(%error, "lanes without an owner were not looked for");
+            }
+            watch.clear_inboxes(&inner).await;
+        }
+    });
+}
+
+/// What was seen before.
+#[derive(Default)]
+struct Watch {
+    left_since: HashMap<Resource, Instant>,
+    cleared: HashSet<InstanceId>,
+}
+
+impl Watch {
+    async fn look(&mut self, inner: &Arc<Inner>) -> ledger::Result<()> {
+        let (mut after, mut adopted, now) = (None, 0, Instant::now());
+        let mut seen = HashSet::new();
+        loop {
+            let (left, next) = inner.ledger.left_lanes(after.as_ref(), DUE_WITHIN_MS, PAGE_LANES).await?;
+            for left in left {
+                let lane = left.lane;
+                // A lease that is not free is taken from the dead only.
+                let is_free = left.owner.is_none_or(|owner| inner.standing.is_dead(&owner));
+                if inner.serves(&lane) || !is_free || adopted >= ADOPTIONS_MAX {
+                    continue;
+                }
+                let since = *self.left_since.entry(lane.clone()).or_insert(now);
+                seen.insert(lane.clone());
+                let is_mine = inner.outlook.place(&lane) == Place::Here;
+                if is_mine || now.duration_since(since) >= LEFT_TO_ITS_PLACE {
+                    adopted += 1;
+                    inner.adopt(&lane).await?;
+                }
+            }
+            match next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+        self.left_since.retain(|lane, _| seen.contains(lane));
+        if self.left_since.len() > LEFT_REMEMBERED_MAX {
+            self.left_since.clear();
+        }
+        Ok(())
+    }
+
+    /// What lies in the inboxes of dead instances is seen to, and the inboxes are closed.
+    async fn clear_inboxes(&mut self, inner: &Arc<Inner>) {
+        let dead = inner.standing.dead();
+        self.cleared.retain(|cleared| dead.contains(cleared));
+        for dead in dead {
+            if self.cleared.contains(&dead) {
+                continue;
+            }
+            match inner.clear_inbox(&dead).await {
+                Ok(true) => {
+                    self.cleared.insert(dead);
+                }
+                Ok(false) => {}
+                Err(error) => tracing::debug!(%error, %dead, "a dead instance's inbox was not cleared"),
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Empties a dead instance's inbox. Whether it is closed by now.
+    async fn clear_inbox(self: &Arc<Self>, dead: &InstanceId) -> bus::Result<bool> {
+        let mut after = None;
+        loop {
+            let entries = self.bus.read_inbox(dead, after).await?;
+            let Some(last) = entries.last().map(|entry| entry.id) else { break };
+            after = Some(last);
+            let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
+            for entry in entries {
+                match Letter::from_bytes(&entry.payload) {
+                    // Its node may have come here meanwhile; if not, the lane's owner is told.
+                    Some(Letter::Dispatch(dispatch)) => self.hand_over(*dispatch),
+                    Some(Letter::Withdrawal(withdrawal)) => self.call_off(&withdrawal),
+                    None => tracing::warn!(%dead, entry = %entry.id, "a letter that cannot be read"),
+                }
+            }
+            for ids in ids.chunks(bus::limits::INBOX_SETTLE_ENTRIES_MAX) {
+                self.bus.settle(dead, ids).await?;
+            }
+        }
+        self.bus.close_inbox(dead).await
+    }
+}

@@ -1,0 +1,288 @@
+//! What the owner of a lane knows of its unfinished jobs, and when it must look at one again. Pure: it decides
+//! nothing and writes nothing; time comes in as an argument.
+//!
+//! It never holds more than [`BOOK_JOBS_MAX`] jobs, or payloads of [`BOOK_BYTES_MAX`]. What does not fit stays in the
+//! ledger, and is read from there when there is room again.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use domain::job::{Attempt, Newest, Placed, Priority, Revoked, State};
+use domain::{JobId, NodeId};
+use ledger::{LiveJob, WaitingGroup};
+
+use super::limits::{
+    ACK_TIMEOUT, BOOK_BYTES_MAX, BOOK_JOBS_MAX, GROUP_JOBS_LOW, GROUP_JOBS_MAX, STRANDED_AFTER,
+};
+
+/// An unfinished job, as its lane's owner knows it.
+pub(super) struct Entry {
+    pub(super) job: Arc<LiveJob>,
+    pub(super) newest: Newest,
+    pub(super) phase: Phase,
+    /// The node that had its last attempt in vain: another one is better.
+    pub(super) avoid: Option<NodeId>,
+    /// When it is to be looked at: delayed, until it is ready; under way, until its node must have said something.
+    alarm: Option<Instant>,
+}
+
+/// Where it is.
+pub(super) enum Phase {
+    /// Not due yet.
+    Delayed,
+    /// In the queue for a slot.
+    Waiting,
+    /// A node has it.
+    Flying(Flight),
+}
+
+/// An attempt under way.
+#[derive(Clone)]
+pub(super) struct Flight {
+    pub(super) placed: Placed,
+    /// Since when it is known here.
+    pub(super) since: Instant,
+}
+
+/// What is to be done about a job whose time has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// It may be dispatched.
+    Ready(JobId),
+    /// Its attempt is to be taken back.
+    Revoke(JobId, Attempt, Revoked),
+}
+
+/// The jobs of one pool and tenant that wait: which of them are in the book.
+#[derive(Default)]
+struct Group {
+    inside: usize,
+    /// Those left in the ledger have this priority at most; `None` when all are in the book.
+    outside: Option<Priority>,
+}
+
+/// The book of one lane.
+#[derive(Default)]
+pub(super) struct Book {
+    entries: HashMap<JobId, Entry>,
+    bytes: usize,
+    groups: HashMap<WaitingGroup, Group>,
+    /// The alarms of all entries.
+    alarms: BTreeSet<(Instant, JobId)>,
+}
+
+impl Book {
+    pub(super) fn get(&self, job: JobId) -> Option<&Entry> {
+        self.entries.get(&job)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.groups.is_empty()
+    }
+
+    /// An attempt was committed: from here on it is awaited. Always fits, since slots are few.
+    pub(super) fn fly(&mut self, job: Arc<LiveJob>, newest: Newest, placed: Placed, now: Instant) {
+        self.forget(job.id);
+        let wait = match newest.state {
+            State::Running => run_for(&job),
+            State::Created | State::Dispatched | State::Finished => ACK_TIMEOUT,
+        };
+        let phase = Phase::Flying(Flight { placed, since: now });
+        self.insert(Entry { job, newest, phase, avoid: None, alarm: Some(now + wait) });
+    }
+
+    /// The node has it: its running time begins.
+    pub(super) fn acknowledged(&mut self, job: JobId, attempt: Attempt, now: Instant) {
+        let Some(entry) = self.entries.get_mut(&job).filter(|entry| entry.newest.attempt == attempt) else {
+            return;
+        };
+        if matches!(entry.phase, Phase::Flying(_)) && entry.newest.state == State::Dispatched {
+            entry.newest.state = State::Running;
+            let ends = now + run_for(&entry.job);
+            self.look_again(job, ends);
+        }
+    }
+
+    /// A job that is to be dispatched at `at`, if it fits; if not, it is found again in the ledger by its time.
+    pub(super) fn delay(&mut self, job: Arc<LiveJob>, at: Instant, avoid: Option<NodeId>) {
+        self.forget(job.id);
+        if self.has_room(&job) {
+            let newest = job.newest;
+            self.insert(Entry { job, newest, phase: Phase::Delayed, avoid, alarm: Some(at) });
+        }
+    }
+
+    /// A job that waits for a slot from now on, having been in the ledger without a time. Whether it is in the book;
+    /// if not, it is one of those outside.
+    pub(super) fn wait_in_group(&mut self, job: Arc<LiveJob>) -> bool {
+        let newest = job.newest;
+        self.forget(job.id);
+        let (group, priority) = (group_of(&job), job.spec.priority);
+        let has_room = self.has_room(&job);
+        let known = self.groups.entry(group).or_default();
+        let behind = known.outside.is_some_and(|outside| priority <= outside);
+        if behind || known.inside >= GROUP_JOBS_MAX || !has_room {
+            known.outside = Some(known.outside.map_or(priority, |outside| outside.max(priority)));
+            return false;
+        }
+        known.inside += 1;
+        self.insert(Entry { job, newest, phase: Phase::Waiting, avoid: None, alarm: None });
+        true
+    }
+
+    /// A delayed job whose time has come. Its place is kept.
+    pub(super) fn wait_after_delay(&mut self, job: JobId) {
+        if let Some(entry) = self.entries.get_mut(&job) {
+            entry.phase = Phase::Waiting;
+        }
+    }
+
+    /// What was read of a group: the first of those that wait, in their order. Answers those that are new here.
+    pub(super) fn fill(&mut self, group: &WaitingGroup, read: Vec<LiveJob>, is_all: bool) -> Vec<JobId> {
+        let mut last = None;
+        let mut new = Vec::new();
+        let mut is_full = false;
+        for job in read {
+            last = Some(job.spec.priority);
+            if self.entries.contains_key(&job.id) {
+                continue;
+            }
+            if !self.has_room(&job) {
+                is_full = true;
+                break;
+            }
+            self.groups.entry(group.clone()).or_default().inside += 1;
+            new.push(job.id);
+            let newest = job.newest;
+            let phase = Phase::Waiting;
+            self.insert(Entry { job: Arc::new(job), newest, phase, avoid: None, alarm: None });
+        }
+        let known = self.groups.entry(group.clone()).or_default();
+        known.outside = if is_all && !is_full { None } else { last };
+        if known.inside == 0 && known.outside.is_none() {
+            self.groups.remove(group);
+        }
+        new
+    }
+
+    /// A group that has few jobs in the book and more in the ledger, and how many of it are in the book.
+    pub(super) fn group_to_fill(&self) -> Option<(WaitingGroup, usize)> {
+        let low = |group: &Group| group.outside.is_some() && group.inside < GROUP_JOBS_LOW;
+        self.groups.iter().find(|(_, group)| low(group)).map(|(name, group)| (name.clone(), group.inside))
+    }
+
+    /// There is a group of which nothing is known yet but that it has jobs.
+    pub(super) fn heard_of(&mut self, group: WaitingGroup) {
+        let known = self.groups.entry(group).or_default();
+        if known.inside == 0 && known.outside.is_none() {
+            known.outside = Some(Priority::default());
+        }
+    }
+
+    /// Nothing is known of the job any more.
+    pub(super) fn forget(&mut self, job: JobId) -> Option<Entry> {
+        let entry = self.entries.remove(&job)?;
+        self.bytes -= weight(&entry.job);
+        if let Some(at) = entry.alarm {
+            self.alarms.remove(&(at, job));
+        }
+        if matches!(entry.phase, Phase::Waiting) && entry.job.due_at.is_none() {
+            let group = group_of(&entry.job);
+            if let Some(known) = self.groups.get_mut(&group) {
+                known.inside = known.inside.saturating_sub(1);
+                if known.inside == 0 && known.outside.is_none() {
+                    self.groups.remove(&group);
+                }
+            }
+        }
+        Some(entry)
+    }
+
+    /// What has come due by now, each once: who asks sees to it, or has it looked at again.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<Due> {
+        let mut due = Vec::new();
+        while let Some((at, job)) = self.alarms.first().copied()
+            && at <= now
+        {
+            self.alarms.pop_first();
+            let Some(entry) = self.entries.get_mut(&job) else { continue };
+            entry.alarm = None;
+            let attempt = entry.newest.attempt;
+            match (&entry.phase, entry.newest.state) {
+                (Phase::Delayed, _) => due.push(Due::Ready(job)),
+                (Phase::Flying(_), State::Running) => due.push(Due::Revoke(job, attempt, Revoked::TimedOut)),
+                (Phase::Flying(_), _) => due.push(Due::Revoke(job, attempt, Revoked::NotAcknowledged)),
+                (Phase::Waiting, _) => {}
+            }
+        }
+        due
+    }
+
+    /// When [`Self::due`] may have something.
+    pub(super) fn next_alarm(&self) -> Option<Instant> {
+        self.alarms.first().map(|(at, _)| *at)
+    }
+
+    /// Has the job looked at then, and not before.
+    pub(super) fn look_again(&mut self, job: JobId, at: Instant) {
+        let Some(entry) = self.entries.get_mut(&job) else { return };
+        if let Some(before) = entry.alarm.replace(at) {
+            self.alarms.remove(&(before, job));
+        }
+        self.alarms.insert((at, job));
+    }
+
+    /// Attempts that were under way before `before`, and are not among those that the ledger knows of.
+    pub(super) fn unheard_of(&self, known: &HashSet<(JobId, Attempt)>, before: Instant) -> Vec<JobId> {
+        let flying = self.entries.iter().filter(|(id, entry)| match &entry.phase {
+            Phase::Flying(flight) => flight.since < before && !known.contains(&(**id, entry.newest.attempt)),
+            Phase::Delayed | Phase::Waiting => false,
+        });
+        flying.map(|(id, _)| *id).collect()
+    }
+
+    /// Attempts that this node has.
+    pub(super) fn on_node(&self, node: &NodeId) -> Vec<(JobId, Attempt, State)> {
+        let there = self.entries.iter().filter(|(_, entry)| match &entry.phase {
+            Phase::Flying(flight) => flight.placed.node == *node,
+            Phase::Delayed | Phase::Waiting => false,
+        });
+        there.map(|(id, entry)| (*id, entry.newest.attempt, entry.newest.state)).collect()
+    }
+
+    /// Attempts that have been under way for a while, by their nodes.
+    pub(super) fn long_under_way(&self, now: Instant) -> Vec<(JobId, Attempt, &Flight, State)> {
+        let flying = self.entries.iter().filter_map(|(id, entry)| match &entry.phase {
+            Phase::Flying(flight) if now.saturating_duration_since(flight.since) >= STRANDED_AFTER => {
+                Some((*id, entry.newest.attempt, flight, entry.newest.state))
+            }
+            _ => None,
+        });
+        flying.collect()
+    }
+
+    fn has_room(&self, job: &LiveJob) -> bool {
+        self.entries.len() < BOOK_JOBS_MAX && self.bytes + weight(job) <= BOOK_BYTES_MAX
+    }
+
+    fn insert(&mut self, entry: Entry) {
+        self.bytes += weight(&entry.job);
+        if let Some(at) = entry.alarm {
+            self.alarms.insert((at, entry.job.id));
+        }
+        self.entries.insert(entry.job.id, entry);
+    }
+}
+
+fn run_for(job: &LiveJob) -> Duration {
+    Duration::from_millis(job.spec.timeout_ms)
+}
+
+fn group_of(job: &LiveJob) -> WaitingGroup {
+    WaitingGroup { pool: job.spec.needs.pool.clone(), tenant: job.spec.tenant.clone() }
+}
+
+fn weight(job: &LiveJob) -> usize {
+    job.spec.payload.len()
+}

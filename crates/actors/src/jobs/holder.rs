@@ -1,0 +1,426 @@
+//! What an instance does for the nodes whose sockets it holds: attempts go out to them, and what they say goes into
+//! the ledger before they are told that it counts.
+//!
+//! Results need no lease: they are compared with attempt, node and state. So any instance can take one, whoever owns
+//! the lane, and exactly one counts.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bus::Slot;
+use dashmap::DashMap;
+use domain::job::{Attempt, Change, Ended, Event, Newest, Outcome, Revoked, State, Step, decide};
+use domain::{JobId, NodeId};
+use ledger::{JobBatch, JobRecord, JobVerdict, JobWrite, JobsVerdict};
+use nodes::connection::Progress;
+use rand::RngExt;
+use tokio::sync::mpsc;
+
+use super::Inner;
+use super::delivery::{Dispatch, Letter, Terms, Withdrawal};
+use super::lane::Heard;
+use super::limits::SOCKET_MESSAGES_MAX;
+use crate::pause::jittered;
+
+/// Acknowledgements are written down when the result did not come within this time.
+const RUN_NOTED_AFTER: Duration = Duration::from_secs(1);
+/// How often those are looked for.
+const RUN_NOTED_EVERY: Duration = Duration::from_millis(250);
+/// Between two tries of a commit of results, before jitter: at first, and at most.
+const AGAIN_AFTER: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// What is for a node.
+#[derive(Clone, Debug)]
+pub enum ToNode {
+    /// An attempt, for which its slot is to be sent first.
+    Dispatch(Box<Dispatch>),
+    /// An attempt is called off.
+    Cancel(JobId, Attempt),
+    /// An operator wants it to get no more work, or to get work again.
+    Drain(bool),
+}
+
+/// What became of an attempt, in its node's words.
+#[derive(Clone, Debug)]
+pub struct NodeResult {
+    /// The job.
+    pub job: JobId,
+    /// Which attempt.
+    pub attempt: Attempt,
+    /// What came of it.
+    pub output: Result<String, Failure>,
+}
+
+/// Why an attempt failed, in its node's words.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What went wrong.
+    pub message: String,
+    /// Whether trying again may help.
+    pub is_retryable: bool,
+}
+
+/// What a node is told of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is recorded, now or before.
+    Committed,
+    /// It is not that attempt any more.
+    Stale,
+}
+
+/// Of one instance.
+#[derive(Default)]
+pub(super) struct Holder {
+    sockets: DashMap<NodeId, Socket>,
+    /// What was dispatched through this instance and has no result yet.
+    terms: DashMap<(JobId, Attempt), Terms>,
+    /// How far they are.
+    progress: DashMap<(JobId, Attempt), Progress>,
+    /// Acknowledged and not written down as RUNNING.
+    acknowledged: Mutex<HashMap<(JobId, Attempt), (NodeId, Instant)>>,
+}
+
+struct Socket {
+    epoch: u64,
+    line: mpsc::Sender<ToNode>,
+}
+
+/// The line of one node's socket: what is for the node comes out of it. Dropping it hangs up.
+pub struct Line {
+    inner: Arc<Inner>,
+    node: NodeId,
+    epoch: u64,
+    messages: mpsc::Receiver<ToNode>,
+}
+
+impl Line {
+    /// What comes next, as many as are there, at most `max`; empty when another connection of the node has taken over.
+    pub async fn next(&mut self, max: usize) -> Vec<ToNode> {
+        let mut messages = Vec::new();
+        self.messages.recv_many(&mut messages, max).await;
+        messages
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.inner.holder.sockets.remove_if(&self.node, |_, socket| socket.epoch == self.epoch);
+    }
+}
+
+impl Holder {
+    fn acknowledged(&self) -> MutexGuard<'_, HashMap<(JobId, Attempt), (NodeId, Instant)>> {
+        self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_attached(&self, node: &NodeId) -> bool {
+        self.sockets.contains_key(node)
+    }
+
+    pub(super) fn drain(&self, node: &NodeId, is_drained: bool) -> bool {
+        self.sockets.get(node).is_some_and(|socket| socket.line.try_send(ToNode::Drain(is_drained)).is_ok())
+    }
+
+    pub(super) fn progressed(&self, job: JobId, attempt: Attempt, progress: Progress) {
+        // Of an attempt that is over nobody asks any more.
+        if self.terms.contains_key(&(job, attempt)) {
+            self.progress.insert((job, attempt), progress);
+        }
+    }
+
+    pub(super) fn progress(&self, job: JobId, attempt: Attempt) -> Option<Progress> {
+        self.progress.get(&(job, attempt)).map(|progress| progress.clone())
+    }
+
+    fn forget(&self, job: JobId, attempt: Attempt) -> Option<Terms> {
+        self.acknowledged().remove(&(job, attempt));
+        self.progress.remove(&(job, attempt));
+        self.terms.remove(&(job, attempt)).map(|(_, terms)| terms)
+    }
+}
+
+/// Whether this very attempt of this node ended in the node's own words.
+fn was_ended_by(job: &JobRecord, attempt: Attempt, node: &NodeId) -> bool {
+    let of = job.attempts.iter().find(|past| past.attempt == attempt && past.node == *node);
+    of.is_some_and(|past| matches!(past.ended, Ended::Succeeded | Ended::Failed))
+}
+
+impl Inner {
+    /// A node's new connection: from now on it gets what is for the node.
+    pub(super) fn attach(self: &Arc<Self>, node: &NodeId, epoch: u64) -> Line {
+        let (line, messages) = mpsc::channel(SOCKET_MESSAGES_MAX);
+        self.holder.sockets.insert(node.clone(), Socket { epoch, line });
+        Line { inner: Arc::clone(self), node: node.clone(), epoch, messages }
+    }
+
+    /// Sends an attempt on its way.
+    pub(super) fn deliver(self: &Arc<Self>, dispatch: Dispatch) {
+        if dispatch.placed.holder == self.me {
+            self.hand_over(dispatch);
+        } else {
+            self.post(Letter::Dispatch(Box::new(dispatch)));
+        }
+    }
+
+    /// Has an attempt called off at its node.
+    pub(super) fn withdraw(self: &Arc<Self>, withdrawal: Withdrawal) {
+        if withdrawal.placed.holder == self.me {
+            self.call_off(&withdrawal);
+        } else {
+            self.post(Letter::Withdrawal(withdrawal));
+        }
+    }
+
+    /// Gives an attempt to the socket of its node, if that is here.
+    pub(super) fn hand_over(self: &Arc<Self>, dispatch: Dispatch) {
+        let (job, attempt, node) = (dispatch.job, dispatch.attempt, dispatch.placed.node.clone());
+        self.holder.terms.insert((job, attempt), dispatch.terms.clone());
+        let sent = match self.holder.sockets.get(&node) {
+            Some(socket) => socket.line.try_send(ToNode::Dispatch(Box::new(dispatch))).is_ok(),
+            None => false,
+        };
+        if !sent {
+            self.came_to_nothing(
+                job,
+                attempt,
+                Revoked::Undeliverable,
+                "the node's socket is not here, or full",
+            );
+        }
+    }
+
+    pub(super) fn call_off(&self, withdrawal: &Withdrawal) {
+        let Withdrawal { job, attempt, placed } = withdrawal;
+        self.holder.forget(*job, *attempt);
+        if let Some(socket) = self.holder.sockets.get(&placed.node) {
+            // A node that is not told finds out by the answer to its result.
+            let _ = socket.line.try_send(ToNode::Cancel(*job, *attempt));
+        }
+    }
+
+    /// The attempt never began.
+    pub(super) fn came_to_nothing(
+        self: &Arc<Self>,
+        job: JobId,
+        attempt: Attempt,
+        why: Revoked,
+        reason: &str,
+    ) {
+        if let Some(terms) = self.holder.forget(job, attempt) {
+            self.tell_lane(&terms.lane, job, attempt, Heard::Refused(why, reason.to_owned()));
+        }
+    }
+
+    pub(super) async fn attempts_on(
+        self: &Arc<Self>,
+        node: &NodeId,
+        listed: &[Slot],
+    ) -> ledger::Result<Vec<Slot>> {
+        let unfinished = self.ledger.attempts_on(node).await?;
+        let unfinished: Vec<_> = unfinished.into_iter().map(|(job, attempt)| Slot { job, attempt }).collect();
+        for slot in unfinished.iter().filter(|slot| !listed.contains(slot)) {
+            if let Some(live) = self.live_job(slot.job).await?
+                && live.newest.state == State::Running
+                && live.newest.attempt == slot.attempt
+            {
+                let heard =
+                    Heard::Refused(Revoked::Unlisted, "the node does not know of it any more".to_owned());
+                self.tell_lane(&live.lane, slot.job, slot.attempt, heard);
+            }
+        }
+        Ok(unfinished)
+    }
+
+    /// The node has the attempt.
+    pub(super) fn acknowledged(self: &Arc<Self>, node: &NodeId, job: JobId, attempt: Attempt) {
+        let Some(lane) = self.holder.terms.get(&(job, attempt)).map(|terms| terms.lane.clone()) else {
+            return;
+        };
+        self.holder.acknowledged().insert((job, attempt), (node.clone(), Instant::now()));
+        self.tell_lane(&lane, job, attempt, Heard::Acknowledged);
+    }
+
+    /// Commits results; comes back when it is known what became of each, however long that takes.
+    pub(super) async fn results(self: &Arc<Self>, node: &NodeId, results: Vec<NodeResult>) -> Vec<Answer> {
+        let mut answers = vec![Answer::Stale; results.len()];
+        let mut left: Vec<usize> = (0..results.len()).collect();
+        let mut pause = AGAIN_AFTER.0;
+        while !left.is_empty() {
+            match self.commit_results(node, &results, &left, &mut answers).await {
+                Ok(()) => left.clear(),
+                Err(error) if error.is_retryable() => {
+                    tracing::debug!(%error, %node, "results wait for the ledger");
+                    tokio::time::sleep(jittered(pause)).await;
+                    pause = (pause * 2).min(AGAIN_AFTER.1);
+                }
+                Err(error) if left.len() > 1 => {
+                    tracing::warn!(%error, %node, "results are committed one by one");
+                    for n in std::mem::take(&mut left) {
+                        Box::pin(self.one_result(node, &results, n, &mut answers)).await;
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(%error, %node, "the ledger refused a result");
+                    left.clear();
+                }
+            }
+        }
+        answers
+    }
+
+    async fn one_result(
+        self: &Arc<Self>,
+        node: &NodeId,
+        results: &[NodeResult],
+        n: usize,
+        answers: &mut [Answer],
+    ) {
+        let one = self.results(node, vec![results[n].clone()]).await;
+        answers[n] = one[0];
+    }
+
+    async fn commit_results(
+        self: &Arc<Self>,
+        node: &NodeId,
+        results: &[NodeResult],
+        of: &[usize],
+        answers: &mut [Answer],
+    ) -> ledger::Result<()> {
+        let mut writes = Vec::with_capacity(of.len());
+        let mut steps = Vec::with_capacity(of.len());
+        for &n in of {
+            let result = &results[n];
+            match self.change(node, result).await? {
+                Some((change, step)) => {
+                    writes.push(JobWrite { change, key: None });
+                    steps.push((n, step));
+                }
+                None => answers[n] = self.answer_again(node, result).await?,
+            }
+        }
+        if writes.is_empty() {
+            return Ok(());
+        }
+        let verdicts = match self.ledger.commit_jobs(JobBatch { lane: None, writes }).await? {
+            JobsVerdict::Written { jobs, .. } => jobs,
+            // There is no lease to it.
+            JobsVerdict::Fenced | JobsVerdict::Again => return Ok(()),
+        };
+        for ((n, step), verdict) in steps.into_iter().zip(verdicts) {
+            let NodeResult { job, attempt, .. } = results[n];
+            let terms = self.holder.forget(job, attempt);
+            answers[n] = match verdict {
+                JobVerdict::Written => {
+                    self.recorded(job, attempt, step, terms);
+                    Answer::Committed
+                }
+                _ => self.answer_again(node, &results[n]).await?,
+            };
+        }
+        Ok(())
+    }
+
+    /// What a result leads to; `None` where it is not about the newest attempt any more.
+    async fn change(&self, node: &NodeId, result: &NodeResult) -> ledger::Result<Option<(Change, Step)>> {
+        let NodeResult { job, attempt, output } = result;
+        let (job, attempt, node) = (*job, *attempt, node.clone());
+        let failure = match output {
+            Ok(output) => {
+                let step = Step::Finish { outcome: Outcome::Succeeded, dead: false };
+                return Ok(Some((Change::Complete { job, attempt, node, output: output.clone() }, step)));
+            }
+            Err(failure) => failure,
+        };
+        let known = self.holder.terms.get(&(job, attempt)).map(|terms| terms.clone());
+        let terms = match known {
+            Some(terms) => terms,
+            // It was dispatched by way of another instance.
+            None => match self.live_job(job).await? {
+                Some(live) => Terms {
+                    lane: live.lane.clone(),
+                    counted: live.newest.counted,
+                    max_attempts: live.spec.max_attempts,
+                    backoff: live.spec.backoff,
+                },
+                None => return Ok(None),
+            },
+        };
+        let newest = Newest { state: State::Running, attempt, counted: terms.counted };
+        let event = Event::Failed { attempt, retryable: failure.is_retryable };
+        let Ok(step) = decide(Some(newest), terms.max_attempts, event) else { return Ok(None) };
+        let (due_in_ms, dead) = match step {
+            Step::Retry { failures, .. } => {
+                (Some(terms.backoff.pause_ms(failures, rand::rng().random())), false)
+            }
+            Step::Finish { dead, .. } => (None, dead),
+            Step::Dispatch(_) | Step::Run => return Ok(None),
+        };
+        let error = failure.message.clone();
+        Ok(Some((Change::Fail { job, attempt, node, error, due_in_ms, dead }, step)))
+    }
+
+    /// What to say of a result that was not written now: the same as before, if it was then.
+    async fn answer_again(&self, node: &NodeId, result: &NodeResult) -> ledger::Result<Answer> {
+        let found = self.ledger.job(result.job).await?;
+        let was_written = found.is_some_and(|job| was_ended_by(&job, result.attempt, node));
+        Ok(if was_written { Answer::Committed } else { Answer::Stale })
+    }
+
+    fn recorded(self: &Arc<Self>, job: JobId, attempt: Attempt, step: Step, terms: Option<Terms>) {
+        let heard = match step {
+            Step::Finish { outcome, .. } => {
+                metrics::counter!("fencepost_jobs_total", "state" => "FINISHED", "outcome" => outcome.as_str())
+                    .increment(1);
+                self.waiters.finished(job);
+                Heard::Finished
+            }
+            Step::Retry { .. } | Step::Run | Step::Dispatch(_) => Heard::Failed,
+        };
+        // Without terms the lane's owner finds it in the ledger.
+        if let Some(terms) = terms {
+            self.tell_lane(&terms.lane, job, attempt, heard);
+        }
+    }
+
+    /// Writes down what runs without a result yet, for as long as somebody else holds on to this.
+    pub(super) fn note_running(self: &Arc<Self>) {
+        let inner = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(jittered(RUN_NOTED_EVERY)).await;
+                let Some(inner) = inner.upgrade() else { return };
+                inner.write_running().await;
+            }
+        });
+    }
+
+    async fn write_running(&self) {
+        let mut due: Vec<_> = {
+            let acknowledged = self.holder.acknowledged();
+            let is_due = acknowledged.iter().filter(|(_, (_, at))| at.elapsed() >= RUN_NOTED_AFTER);
+            is_due.map(|((job, attempt), (node, _))| (*job, *attempt, node.clone())).collect()
+        };
+        due.sort_unstable();
+        for chunk in due.chunks(domain::limits::BATCH_JOBS_MAX) {
+            let write = |(job, attempt, node): &(JobId, Attempt, NodeId)| JobWrite {
+                change: Change::Run { job: *job, attempt: *attempt, node: node.clone() },
+                key: None,
+            };
+            let batch = JobBatch { lane: None, writes: chunk.iter().map(write).collect() };
+            match self.ledger.commit_jobs(batch).await {
+                Ok(_) => {
+                    let mut acknowledged = self.holder.acknowledged();
+                    for (job, attempt, _) in chunk {
+                        acknowledged.remove(&(*job, *attempt));
+                    }
+                    let running = chunk.len() as u64;
+                    metrics::counter!("fencepost_jobs_total", "state" => "RUNNING", "outcome" => "")
+                        .increment(running);
+                }
+                Err(error) => tracing::debug!(%error, "acknowledgements are not written down yet"),
+            }
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! The owner of one lane: it alone decides about the lane's jobs, one commit after the other, and answers nothing
+//! that is not committed.
+//!
+//! A round: take in what was asked and heard, find slots, commit all of it as one batch, then tell everybody. What a
+//! crash leaves behind after each step:
+//! 1. slots reserved, nothing committed: the reservations run out;
+//! 2. committed, nobody told: whoever submitted asks again under the same key; a dispatch that never left is taken
+//!    back by the next owner, since nobody acknowledges it;
+//! 3. dispatched: the node sends its result to whatever instance it is connected to.
+//!
+//! After a commit of which nobody knows the outcome the lease is acquired anew, which raises its token, and
+//! everything is read again: nothing is decided on a guess.
+
+mod reading;
+mod round;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use domain::job::{Attempt, Change, Event, Newest, Outcome, Placed, Revoked, State, Step, decide};
+use domain::{JobId, NodeId, Resource, Token};
+use ledger::LiveJob;
+use nodes::Ended;
+use rand::RngExt;
+use tokio::sync::{mpsc, oneshot};
+
+use super::book::{Book, Due, Phase};
+use super::limits::{DELAY_KEPT, ROUND_JOBS_MAX};
+use super::placer::Turned;
+use super::tenancy::Tenancy;
+use super::{Accepted, Inner, Refusal, Submission};
+use round::{Item, Round, Then};
+
+/// How long an adopted lane is kept without jobs.
+const EMPTY_FOR: Duration = Duration::from_secs(5);
+
+/// What reaches a lane's owner.
+pub(super) enum Word {
+    /// Jobs to be accepted.
+    Submit(Vec<Asked>),
+    /// A job to be called off. Answers whether it was this lane's to call off.
+    Cancel(JobId, oneshot::Sender<Result<(), Refusal>>),
+    /// A waiting job has a slot.
+    Placed(JobId, Attempt, Placed),
+    /// A waiting job was taken out of the queue for a slot that it did not get.
+    Unplaced(JobId),
+    /// A node's connection has ended.
+    Departed(NodeId, Ended),
+    /// Something was heard of an attempt.
+    Heard(JobId, Attempt, Heard),
+    /// Finish what is under way, give the lease back and end.
+    Stop,
+}
+
+/// A submission and who waits for its answer.
+pub(super) struct Asked {
+    pub(super) submission: Submission,
+    /// Past that nobody waits any more.
+    pub(super) deadline: Instant,
+    pub(super) reply: oneshot::Sender<Result<Accepted, Refusal>>,
+    /// Its place among those on their way; given back with the answer.
+    pub(super) _places: super::Places,
+}
+
+/// What is heard of an attempt from the instance that holds its node's socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// The node has it.
+    Acknowledged,
+    /// The job has its result.
+    Finished,
+    /// It failed and is due again, so many milliseconds after `at`.
+    Failed,
+    /// It came to nothing before it began.
+    Refused(Revoked, String),
+}
+
+/// A lane's address.
+#[derive(Clone)]
+pub(super) struct Address {
+    pub(super) words: mpsc::UnboundedSender<Word>,
+}
+
+impl Address {
+    /// A lane that has ended hears nothing; whatever was said is found in the ledger.
+    pub(super) fn tell(&self, word: Word) {
+        let _ = self.words.send(word);
+    }
+}
+
+/// The owner of a lane.
+pub(super) struct Lane {
+    inner: Arc<Inner>,
+    resource: Resource,
+    tenancy: Tenancy,
+    token: Token,
+    words: mpsc::UnboundedReceiver<Word>,
+    address: Address,
+    book: Book,
+    /// Submissions that are not in a round yet.
+    asked: VecDeque<Asked>,
+    reread_at: Instant,
+    empty_since: Option<Instant>,
+    stopping: bool,
+}
+
+/// Why an owner stops being one.
+enum Over {
+    /// The lease is another's.
+    Lost,
+    /// It has no more to do here.
+    Done,
+}
+
+impl Lane {
+    /// The owner of a lane whose lease was just acquired.
+    pub(super) fn new(
+        inner: Arc<Inner>,
+        resource: Resource,
+        tenancy: Tenancy,
+        token: Token,
+    ) -> (Self, Address) {
+        let (send, words) = mpsc::unbounded_channel();
+        let address = Address { words: send };
+        let lane = Self {
+            inner,
+            resource,
+            tenancy,
+            token,
+            words,
+            address: address.clone(),
+            book: Book::default(),
+            asked: VecDeque::new(),
+            reread_at: Instant::now(),
+            empty_since: None,
+            stopping: false,
+        };
+        (lane, address)
+    }
+
+    /// Serves until the lease is lost or given back.
+    pub(super) async fn run(mut self) {
+        let over = match self.load().await {
+            Ok(()) => self.serve().await,
+            Err(over) => over,
+        };
+        self.inner.placer.forget_lane(&self.resource);
+        if matches!(over, Over::Done) {
+            self.tenancy.close(self.token).await;
+        }
+        // Nobody hears this owner any more; whoever still waits is told so.
+        self.words.close();
+        let mut left: Vec<_> = self.asked.into_iter().collect();
+        while let Ok(word) = self.words.try_recv() {
+            match word {
+                Word::Submit(asked) => left.extend(asked),
+                Word::Cancel(_, reply) => {
+                    let _ = reply.send(Err(Refusal::Fenced));
+                }
+                Word::Placed(..) | Word::Unplaced(_) | Word::Departed(..) | Word::Heard(..) | Word::Stop => {}
+            }
+        }
+        for asked in left {
+            let _ = asked.reply.send(Err(Refusal::Fenced));
+        }
+    }
+
+    async fn serve(&mut self) -> Over {
+        loop {
+            let words = self.wait().await;
+            let now = Instant::now();
+            let mut round = Round::default();
+            for word in words {
+                self.take_in(word, &mut round, now);
+            }
+            self.look_at_due(&mut round, now);
+            self.accept(&mut round, now).await;
+            if !round.items.is_empty()
+                && let Err(over) = self.commit(round).await
+            {
+                return over;
+            }
+            if self.is_time_to_reread(now)
+                && let Err(error) = self.reread().await
+            {
+                tracing::debug!(lane = %self.resource, %error, "the lane's jobs were not read again");
+            }
+            if let Err(error) = self.fill().await {
+                tracing::debug!(lane = %self.resource, %error, "no more waiting jobs were read");
+            }
+            if self.is_done(now) {
+                return Over::Done;
+            }
+        }
+    }
+
+    /// Until there is something to do: at least one word, or a time that has come.
+    async fn wait(&mut self) -> Vec<Word> {
+        let mut words = Vec::new();
+        if !self.asked.is_empty() || self.stopping {
+            while words.len() < ROUND_JOBS_MAX
+                && let Ok(word) = self.words.try_recv()
+            {
+                words.push(word);
+            }
+            return words;
+        }
+        let until = self.book.next_alarm().map_or(self.reread_at, |at| at.min(self.reread_at));
+        tokio::select! {
+            _ = self.words.recv_many(&mut words, ROUND_JOBS_MAX) => {}
+            () = tokio::time::sleep_until(until.into()) => {}
+        }
+        words
+    }
+
+    fn take_in(&mut self, word: Word, round: &mut Round, now: Instant) {
+        match word {
+            Word::Submit(asked) => self.asked.extend(asked),
+            Word::Stop => self.stopping = true,
+            Word::Cancel(job, reply) => self.cancel(job, reply, round),
+            Word::Placed(job, attempt, placed) => self.placed(job, attempt, placed, round),
+            Word::Unplaced(job) => self.enqueue(job),
+            Word::Departed(node, how) => self.departed(&node, how, round),
+            Word::Heard(job, attempt, heard) => self.heard(job, attempt, heard, round, now),
+        }
+    }
+
+    /// What a lost node had goes elsewhere. One that has connected anew says itself what it still has.
+    fn departed(&mut self, node: &NodeId, how: Ended, round: &mut Round) {
+        if how == Ended::Replaced {
+            return;
+        }
+        for (job, attempt, state) in self.book.on_node(node) {
+            let why = match state {
+                State::Running => Revoked::NodeLost,
+                _ => Revoked::NodeLostUnsent,
+            };
+            self.revoke(job, attempt, why, "the node is gone".to_owned(), round);
+        }
+    }
+
+    fn cancel(&mut self, job: JobId, reply: oneshot::Sender<Result<(), Refusal>>, round: &mut Round) {
+        let other = round.items.iter_mut().find(|item| item.write.change.job() == job);
+        if let Some(Item { then: Then::Ended { replies, .. }, .. }) = other {
+            replies.push(reply);
+            return;
+        }
+        if round.has(job) {
+            // Something else is being written of it: the next round.
+            self.address.tell(Word::Cancel(job, reply));
+            return;
+        }
+        // It may be one of those that are only in the ledger: the commit finds it there or nowhere.
+        let (placed, attempt) =
+            self.book.get(job).map_or((None, Attempt::NONE), |entry| match &entry.phase {
+                Phase::Flying(flight) => (Some(flight.placed.clone()), entry.newest.attempt),
+                Phase::Delayed | Phase::Waiting => (None, entry.newest.attempt),
+            });
+        self.inner.placer.forget(job);
+        let change = Change::End {
+            job,
+            outcome: Outcome::Cancelled,
+            dead: false,
+            attempt: None,
+            reason: "cancelled".to_owned(),
+        };
+        round.add(
+            change,
+            None,
+            Then::Ended { outcome: Outcome::Cancelled, placed, attempt, replies: vec![reply] },
+        );
+    }
+
+    /// The placer has reserved a slot for a job that waits here.
+    fn placed(&mut self, job: JobId, attempt: Attempt, placed: Placed, round: &mut Round) {
+        let fits = self.book.get(job).filter(|entry| matches!(entry.phase, Phase::Waiting));
+        let fits = fits.map(|entry| (Arc::clone(&entry.job), entry.newest));
+        if let Some((live, newest)) = fits
+            && !round.has(job)
+            && let Ok(Step::Dispatch(next)) = decide(Some(newest), live.spec.max_attempts, Event::Place)
+            && next == attempt
+        {
+            let newest = Newest { state: State::Dispatched, attempt, ..newest };
+            let change = Change::Dispatch { job, attempt, placed: placed.clone() };
+            round.add(change, None, Then::Dispatched { job: live, newest, placed });
+        } else {
+            self.inner.placer.give_back(&placed.node, job, attempt, self.token);
+        }
+    }
+
+    fn heard(&mut self, job: JobId, attempt: Attempt, heard: Heard, round: &mut Round, now: Instant) {
+        let is_newest = |lane: &Self| lane.book.get(job).is_some_and(|entry| entry.newest.attempt == attempt);
+        match heard {
+            Heard::Acknowledged => self.book.acknowledged(job, attempt, now),
+            Heard::Finished => {
+                if is_newest(self) {
+                    self.book.forget(job);
+                    self.inner.placer.forget(job);
+                }
+            }
+            // When it is due again stands in the ledger; it is read from there.
+            Heard::Failed => {
+                if is_newest(self) {
+                    self.book.forget(job);
+                    self.reread_at = self.reread_at.min(now);
+                }
+            }
+            Heard::Refused(why, reason) => {
+                if is_newest(self) {
+                    self.revoke(job, attempt, why, reason, round);
+                }
+            }
+        }
+    }
+
+    fn look_at_due(&mut self, round: &mut Round, now: Instant) {
+        for due in self.book.due(now) {
+            match due {
+                Due::Ready(job) => {
+                    self.book.wait_after_delay(job);
+                    self.enqueue(job);
+                }
+                Due::Revoke(job, attempt, why) => {
+                    let reason = match why {
+                        Revoked::TimedOut => "it ran for longer than timeout_ms",
+                        _ => "the node did not acknowledge it in time",
+                    };
+                    self.revoke(job, attempt, why, reason.to_owned(), round);
+                }
+            }
+        }
+    }
+
+    /// Takes an attempt back, if it is the newest and under way: another one follows, or the end.
+    fn revoke(&mut self, job: JobId, attempt: Attempt, why: Revoked, reason: String, round: &mut Round) {
+        if round.has(job) {
+            return;
+        }
+        let Some(entry) = self.book.get(job) else { return };
+        let Phase::Flying(flight) = &entry.phase else { return };
+        let (live, newest, placed) = (Arc::clone(&entry.job), entry.newest, flight.placed.clone());
+        match decide(Some(newest), live.spec.max_attempts, Event::Revoked { attempt, why }) {
+            Ok(Step::Retry { counts, failures }) => {
+                let due_in_ms = live.spec.backoff.pause_ms(failures, rand::rng().random());
+                let change = Change::Revoke { job, attempt, why, reason, due_in_ms };
+                let newest =
+                    Newest { state: State::Created, attempt, counted: newest.counted + u32::from(counts) };
+                round.add(change, None, Then::Revoked { job: live, newest, placed, due_in_ms, why });
+            }
+            Ok(Step::Finish { outcome, dead }) => {
+                let change = Change::End { job, outcome, dead, attempt: Some((attempt, why)), reason };
+                let then = Then::Ended { outcome, placed: Some(placed), attempt, replies: vec![] };
+                round.add(change, None, then);
+            }
+            Ok(Step::Dispatch(_) | Step::Run) | Err(_) => {}
+        }
+    }
+
+    fn delay(&mut self, job: Arc<LiveJob>, ms: u64, now: Instant, avoid: Option<NodeId>) {
+        let length = Duration::from_millis(ms);
+        // Later ones, and those that do not fit, are found in the ledger when their time comes.
+        if length <= DELAY_KEPT {
+            self.book.delay(job, now + length, avoid);
+        }
+    }
+
+    /// A job that is due at once waits from now on, here or, behind others of its group, in the ledger.
+    fn wait_in_group(&mut self, job: Arc<LiveJob>) {
+        let id = job.id;
+        if self.book.wait_in_group(job) {
+            self.enqueue(id);
+        }
+    }
+
+    /// Puts a job that waits into the queue for a slot.
+    fn enqueue(&self, job: JobId) {
+        let Some(entry) = self.book.get(job).filter(|entry| matches!(entry.phase, Phase::Waiting)) else {
+            return;
+        };
+        let turned = Turned {
+            lane: self.address.clone(),
+            resource: self.resource.clone(),
+            attempt: entry.newest.attempt.next(),
+            token: self.token,
+            avoid: entry.avoid.clone(),
+        };
+        self.inner.placer.wait(turned, &entry.job);
+    }
+
+    fn is_done(&mut self, now: Instant) -> bool {
+        if self.stopping {
+            return self.asked.is_empty() && self.words.is_empty();
+        }
+        if !self.tenancy.is_adopted() || !self.book.is_empty() {
+            self.empty_since = None;
+            return false;
+        }
+        now.duration_since(*self.empty_since.get_or_insert(now)) >= EMPTY_FOR
+    }
+}

@@ -1,0 +1,216 @@
+//! What a lane's owner reads of the ledger: everything at the beginning of a tenure, a little now and then.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use domain::JobId;
+use domain::job::{OnRecovery, Revoked, State};
+use ledger::LiveJob;
+
+use super::round::Round;
+use super::{Lane, Over};
+use crate::jobs::book::Book;
+use crate::jobs::limits::{DELAYED_READ_MAX, PAGE_JOBS, REREAD_EVERY, RESERVATION};
+use crate::jobs::tenancy::Lost;
+use crate::pause::jittered;
+
+/// Between two tries to learn anew what the ledger has, before jitter.
+const RELOAD_EVERY: Duration = Duration::from_millis(200);
+
+impl Lane {
+    /// Reads one job again, after a write of it found it otherwise.
+    pub(super) async fn look_up(&mut self, id: JobId, now: Instant) {
+        match self.inner.live_job(id).await {
+            Ok(found) => {
+                self.book.forget(id);
+                self.inner.placer.forget(id);
+                if let Some(job) = found.filter(|job| job.lane == self.resource) {
+                    self.learn(Arc::new(job), now);
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, job = %id, "a job was not read again");
+                self.book.look_again(id, now + REREAD_EVERY);
+            }
+        }
+    }
+
+    /// A job as the ledger has it.
+    fn learn(&mut self, job: Arc<LiveJob>, now: Instant) {
+        let newest = job.newest;
+        match (newest.state, job.placed.clone()) {
+            (State::Dispatched | State::Running, Some(placed)) => self.book.fly(job, newest, placed, now),
+            _ if self.tenancy.is_adopted() && job.spec.on_recovery == OnRecovery::Hold => {}
+            _ if job.due_at.is_some() => {
+                // How long it still has is asked for with the others.
+                self.reread_at = self.reread_at.min(now);
+            }
+            _ => {
+                self.wait_in_group(job);
+            }
+        }
+    }
+
+    /// The lease is acquired anew, and everything learnt again.
+    pub(super) async fn anew(&mut self) -> Result<(), Over> {
+        loop {
+            if self.inner.is_over() {
+                return Err(Over::Lost);
+            }
+            match self.tenancy.acquire_anew().await {
+                Ok(Some(token)) => {
+                    self.token = token;
+                    return self.load().await;
+                }
+                Ok(None) => tokio::time::sleep(jittered(RELOAD_EVERY)).await,
+                Err(Lost) => return Err(Over::Lost),
+            }
+        }
+    }
+
+    /// Learns what the ledger has of this lane, after an acquire that was answered. Tries until it does.
+    pub(super) async fn load(&mut self) -> Result<(), Over> {
+        loop {
+            if self.inner.is_over() {
+                return Err(Over::Lost);
+            }
+            self.book = Book::default();
+            self.inner.placer.forget_lane(&self.resource);
+            match self.read_all().await {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    tracing::warn!(%error, lane = %self.resource, "the lane's jobs could not be read; trying again");
+                    tokio::time::sleep(jittered(RELOAD_EVERY)).await;
+                    if !self.tenancy.is_current() {
+                        match self.tenancy.acquire_anew().await {
+                            Ok(Some(token)) => self.token = token,
+                            Ok(None) => {}
+                            Err(Lost) => return Err(Over::Lost),
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn read_all(&mut self) -> ledger::Result<()> {
+        let ledger = self.inner.ledger.clone();
+        let mut after = None;
+        loop {
+            let page = ledger.in_flight(&self.resource, after, PAGE_JOBS).await?;
+            let Some(last) = page.last().map(|job| job.id) else { break };
+            after = Some(last);
+            for job in page {
+                self.learn(Arc::new(job), Instant::now());
+            }
+        }
+        let mut after = None;
+        loop {
+            let page = ledger.waiting_groups(&self.resource, after.as_ref(), PAGE_JOBS).await?;
+            let Some(last) = page.last().cloned() else { break };
+            after = Some(last);
+            page.into_iter().for_each(|group| self.book.heard_of(group));
+        }
+        self.read_coming().await?;
+        self.reread_at = Instant::now() + jittered(REREAD_EVERY);
+        self.fill().await
+    }
+
+    /// Delayed jobs that come due before the next look.
+    async fn read_coming(&mut self) -> ledger::Result<()> {
+        let asked = Instant::now();
+        let within_ms = (REREAD_EVERY * 2).as_millis() as u64;
+        let coming = self.inner.ledger.coming_due(&self.resource, within_ms, DELAYED_READ_MAX).await?;
+        for (job, due_in_ms) in coming {
+            if self.book.get(job.id).is_none()
+                && !(self.tenancy.is_adopted() && job.spec.on_recovery == OnRecovery::Hold)
+            {
+                self.delay(Arc::new(job), due_in_ms, asked, None);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads more waiting jobs where few of many are known.
+    pub(super) async fn fill(&mut self) -> ledger::Result<()> {
+        while let Some((group, inside)) = self.book.group_to_fill() {
+            let limit = PAGE_JOBS + inside as u32;
+            let read = self.inner.ledger.waiting(&self.resource, &group, limit).await?;
+            let is_all = read.len() < limit as usize;
+            let held = |job: &LiveJob| self.tenancy.is_adopted() && job.spec.on_recovery == OnRecovery::Hold;
+            let read: Vec<_> = read.into_iter().filter(|job| !held(job)).collect();
+            let new = self.book.fill(&group, read, is_all);
+            let none_fitted = new.is_empty();
+            for job in new {
+                self.enqueue(job);
+            }
+            if none_fitted {
+                // The book is full, or the group's are all known: the next time.
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_time_to_reread(&self, now: Instant) -> bool {
+        now >= self.reread_at
+    }
+
+    /// What a lost notice would have told: results, failures, and attempts whose slot is gone.
+    pub(super) async fn reread(&mut self) -> ledger::Result<()> {
+        let asked = Instant::now();
+        self.reread_at = asked + jittered(REREAD_EVERY);
+        let mut known = HashSet::new();
+        let mut after = None;
+        loop {
+            let page = self.inner.ledger.in_flight(&self.resource, after, PAGE_JOBS).await?;
+            let Some(last) = page.last().map(|job| job.id) else { break };
+            after = Some(last);
+            for LiveJob { id, newest, .. } in page {
+                known.insert((id, newest.attempt));
+                if newest.state == State::Running {
+                    self.book.acknowledged(id, newest.attempt, asked);
+                }
+            }
+        }
+        for job in self.book.unheard_of(&known, asked.checked_sub(RESERVATION).unwrap_or(asked)) {
+            self.look_up(job, asked).await;
+        }
+        self.read_coming().await?;
+        self.look_for_stranded(asked).await;
+        Ok(())
+    }
+
+    /// Attempts that have neither a result nor a slot, though their node's slots are all known, are lost.
+    async fn look_for_stranded(&mut self, now: Instant) {
+        let mut by_node: HashMap<_, Vec<_>> = HashMap::new();
+        for (job, attempt, flight, state) in self.book.long_under_way(now) {
+            by_node.entry(flight.placed.node.clone()).or_default().push((job, attempt, state));
+        }
+        let mut round = Round::default();
+        for (node, attempts) in by_node {
+            let is_gone = self.inner.placer.is_surely_gone(&node);
+            let slots: Vec<_> = attempts.iter().map(|(job, attempt, _)| (*job, *attempt)).collect();
+            let lost = if is_gone {
+                vec![true; slots.len()]
+            } else {
+                self.inner.placer.missing(&node, &slots).await
+            };
+            for ((job, attempt, state), lost) in attempts.into_iter().zip(lost) {
+                if lost {
+                    let (why, reason) = match state {
+                        State::Running if is_gone => (Revoked::NodeLost, "the node is gone"),
+                        State::Running => (Revoked::Unlisted, "the node does not know of it any more"),
+                        _ => (Revoked::Undeliverable, "it never reached the node"),
+                    };
+                    self.revoke(job, attempt, why, reason.to_owned(), &mut round);
+                }
+            }
+        }
+        if !round.items.is_empty() {
+            // A commit that fails has everything learnt again; should the lease be lost, the next round says so.
+            let _ = self.commit(round).await;
+        }
+    }
+}

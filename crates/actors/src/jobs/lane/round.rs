@@ -1,0 +1,371 @@
+//! One round of a lane's owner: what it writes, and what follows once that is committed.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use domain::job::{Attempt, Change, Due as DueAt, NewJob, Newest, Outcome, Placed, Revoked, State};
+use domain::{JobId, Timestamp};
+use ledger::{BATCH_ROWS_MAX, JobBatch, JobKey, JobVerdict, JobWrite, JobsVerdict, LiveJob};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::{Asked, Heard, Lane, Over};
+use crate::jobs::delivery::{Dispatch, Withdrawal};
+use crate::jobs::limits::{ROUND_BYTES_MAX, ROUND_JOBS_MAX};
+use crate::jobs::placer::Want;
+use crate::jobs::{Accepted, Refusal, Submission};
+use crate::pause::jittered;
+
+/// How a lane's commit whose lease row was locked is tried again, before its tenure is doubted.
+const AGAIN_MAX: usize = 3;
+
+/// One write of a round, and what follows from it once it is committed.
+pub(super) struct Item {
+    pub(super) write: JobWrite,
+    pub(super) then: Then,
+}
+
+pub(super) enum Then {
+    Submitted {
+        asked: Box<Asked>,
+        job: Arc<LiveJob>,
+    },
+    Dispatched {
+        job: Arc<LiveJob>,
+        newest: Newest,
+        placed: Placed,
+    },
+    Revoked {
+        job: Arc<LiveJob>,
+        newest: Newest,
+        placed: Placed,
+        due_in_ms: u64,
+        why: Revoked,
+    },
+    Ended {
+        outcome: Outcome,
+        placed: Option<Placed>,
+        attempt: Attempt,
+        replies: Vec<oneshot::Sender<Result<(), Refusal>>>,
+    },
+}
+
+/// What one round writes: each job once.
+#[derive(Default)]
+pub(super) struct Round {
+    pub(super) items: Vec<Item>,
+    jobs: HashSet<JobId>,
+}
+
+impl Round {
+    pub(super) fn has(&self, job: JobId) -> bool {
+        self.jobs.contains(&job)
+    }
+
+    pub(super) fn add(&mut self, change: Change, key: Option<JobKey>, then: Then) {
+        self.jobs.insert(change.job());
+        self.items.push(Item { write: JobWrite { change, key }, then });
+    }
+}
+
+/// A delayed job, as the ledger has it.
+fn due_at(job: &LiveJob, at: Timestamp) -> Arc<LiveJob> {
+    Arc::new(LiveJob { due_at: Some(at), ..job.clone() })
+}
+
+/// A batch that is committed.
+pub(super) struct Committed<'c> {
+    /// By the database's clock.
+    at: Timestamp,
+    now: Instant,
+    /// What stands under the keys that were taken.
+    kept: &'c HashMap<(String, String), ledger::KeptJobKey>,
+}
+
+impl Committed<'_> {
+    /// The answer to a submission whose key was taken: the same as then.
+    fn replay(&self, key: Option<&JobKey>) -> Result<Accepted, Refusal> {
+        let kept = key.and_then(|key| {
+            let kept = self.kept.get(&(key.scope.scope.clone(), key.scope.key.to_string()))?;
+            Some((kept, kept.body_hash == key.body_hash))
+        });
+        match kept {
+            Some((kept, true)) => {
+                Ok(Accepted { id: kept.job, lane: kept.lane.clone(), created_at: kept.created_at })
+            }
+            Some((_, false)) => Err(Refusal::KeyReused),
+            None => Err(Refusal::LedgerUnavailable),
+        }
+    }
+}
+
+impl Then {
+    /// Nobody knows whether it was written.
+    fn failed(self) {
+        match self {
+            Self::Submitted { asked, .. } => {
+                let _ = asked.reply.send(Err(Refusal::LedgerUnavailable));
+            }
+            Self::Ended { replies, .. } => {
+                for reply in replies {
+                    let _ = reply.send(Err(Refusal::LedgerUnavailable));
+                }
+            }
+            // What becomes of these is read again; a reservation runs out.
+            Self::Dispatched { .. } | Self::Revoked { .. } => {}
+        }
+    }
+}
+
+impl Lane {
+    /// Takes submissions into the round, as many as fit, each with a slot if there is one for it now.
+    pub(super) async fn accept(&mut self, round: &mut Round, now: Instant) {
+        let mut bytes = 0;
+        let mut accepted = Vec::new();
+        while accepted.len() < ROUND_JOBS_MAX
+            && bytes < ROUND_BYTES_MAX
+            && let Some(asked) = self.asked.pop_front()
+        {
+            if now >= asked.deadline {
+                // Whoever asked was told so long ago.
+                continue;
+            }
+            bytes += asked.submission.spec.payload.len();
+            accepted.push((JobId::from_u128(Uuid::now_v7().as_u128()), asked));
+        }
+        if accepted.is_empty() {
+            return;
+        }
+        let is_due = |asked: &Asked| asked.submission.due == DueAt::Now && !self.stopping;
+        let wants = accepted.iter().filter(|(_, asked)| is_due(asked)).map(|(job, asked)| Want {
+            job: *job,
+            attempt: Attempt::NONE.next(),
+            token: self.token,
+            needs: Arc::new(asked.submission.spec.needs.clone()),
+            priority: asked.submission.spec.priority,
+        });
+        let mut slots = self.inner.placer.place_now(wants.collect()).await;
+        for (id, asked) in accepted {
+            let placed = slots.remove(&id);
+            let Submission { spec, due, key, retry_of } = &asked.submission;
+            let new = NewJob {
+                id,
+                spec: spec.clone(),
+                seq: None,
+                due: *due,
+                retry_of: *retry_of,
+                placed: placed.clone(),
+            };
+            let (job, key) = (Arc::new(self.live(&new)), key.clone());
+            round.add(Change::Submit(Box::new(new)), key, Then::Submitted { asked: Box::new(asked), job });
+        }
+    }
+
+    /// A new job, as it is known here.
+    fn live(&self, new: &NewJob) -> LiveJob {
+        LiveJob {
+            id: new.id,
+            lane: self.resource.clone(),
+            seq: new.seq,
+            spec: new.spec.clone(),
+            newest: Newest { state: State::Created, attempt: Attempt::NONE, counted: 0 },
+            placed: None,
+            retry_of: new.retry_of,
+            // By the database's clock: nobody here asks for it.
+            created_at: Timestamp::from_micros(0),
+            due_at: None,
+            dispatched_at: None,
+            running_at: None,
+        }
+    }
+
+    /// Commits the round, as one batch if it fits, and sees to what follows.
+    pub(super) async fn commit(&mut self, round: Round) -> Result<(), Over> {
+        let mut items = VecDeque::from(round.items);
+        while !items.is_empty() {
+            let (mut rows, mut count) = (1, 0);
+            for item in &items {
+                rows += item.write.rows();
+                if rows > BATCH_ROWS_MAX && count > 0 {
+                    break;
+                }
+                count += 1;
+            }
+            let batch: Vec<_> = items.drain(..count).collect();
+            if !self.commit_batch(batch).await {
+                for item in items {
+                    item.then.failed();
+                }
+                return self.anew().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it was committed. If not, nobody knows what became of it.
+    async fn commit_batch(&mut self, items: Vec<Item>) -> bool {
+        let (writes, thens): (Vec<_>, Vec<_>) = items.into_iter().map(|item| (item.write, item.then)).unzip();
+        let lane =
+            ledger::Lane { resource: self.resource.clone(), owner: self.inner.me.clone(), token: self.token };
+        let batch = JobBatch { lane: Some(lane), writes };
+        for _ in 0..AGAIN_MAX {
+            // Past the lease's end by the own clock no write leaves, whatever the database would say.
+            if !self.tenancy.is_current() {
+                break;
+            }
+            match self.inner.ledger.commit_jobs(batch.clone()).await {
+                Ok(JobsVerdict::Written { at, jobs: verdicts }) => {
+                    let kept = self.taken_keys(&batch.writes, &verdicts).await;
+                    let now = Instant::now();
+                    for ((then, write), verdict) in thens.into_iter().zip(batch.writes).zip(verdicts) {
+                        self.follow(then, write, verdict, &Committed { at, now, kept: &kept }).await;
+                    }
+                    return true;
+                }
+                Ok(JobsVerdict::Again) => tokio::time::sleep(jittered(Duration::from_millis(1))).await,
+                Ok(JobsVerdict::Fenced) => {
+                    metrics::counter!("fencepost_fence_reject_total", "op" => "jobs").increment(1);
+                    tracing::warn!(
+                        resource = %self.resource, token = %self.token, owner = %self.inner.me, op = "jobs", "fenced"
+                    );
+                    break;
+                }
+                Err(error) if error.is_retryable() => {
+                    tracing::debug!(%error, lane = %self.resource, "the outcome of a commit is not known");
+                    break;
+                }
+                Err(error) => {
+                    tracing::error!(%error, lane = %self.resource, "the ledger refused what it should have taken");
+                    break;
+                }
+            }
+        }
+        thens.into_iter().for_each(Then::failed);
+        false
+    }
+
+    /// The answers under the keys that were taken.
+    async fn taken_keys(
+        &self,
+        writes: &[JobWrite],
+        verdicts: &[JobVerdict],
+    ) -> HashMap<(String, String), ledger::KeptJobKey> {
+        let taken = writes.iter().zip(verdicts).filter(|(_, verdict)| **verdict == JobVerdict::KeyTaken);
+        let scopes: Vec<_> = taken.filter_map(|(write, _)| Some(write.key.as_ref()?.scope.clone())).collect();
+        if scopes.is_empty() {
+            return HashMap::new();
+        }
+        match self.inner.ledger.kept_job_keys(&scopes).await {
+            Ok(kept) => {
+                let name = |scope: ledger::KeyScope| (scope.scope, scope.key.to_string());
+                kept.into_iter().map(|(scope, kept)| (name(scope), kept)).collect()
+            }
+            Err(error) => {
+                tracing::debug!(%error, "kept keys were not read");
+                HashMap::new()
+            }
+        }
+    }
+
+    /// What a write leads to, once its verdict is known.
+    async fn follow(&mut self, then: Then, write: JobWrite, verdict: JobVerdict, committed: &Committed<'_>) {
+        let (id, now) = (write.change.job(), committed.now);
+        let is_written = matches!(verdict, JobVerdict::Written | JobVerdict::Exists);
+        match then {
+            Then::Submitted { asked, job } => {
+                let Change::Submit(new) = write.change else { return };
+                if is_written {
+                    self.submitted(asked, job, new.placed, committed);
+                    return;
+                }
+                if let Some(placed) = new.placed {
+                    self.inner.placer.give_back(&placed.node, id, Attempt::NONE.next(), self.token);
+                }
+                let _ = asked.reply.send(committed.replay(write.key.as_ref()));
+            }
+            Then::Dispatched { job, newest, placed } => {
+                if is_written {
+                    self.dispatched(job, newest, placed, now);
+                } else {
+                    // It is not as it was known here: what is so is read again.
+                    self.inner.placer.give_back(&placed.node, id, newest.attempt, self.token);
+                    self.look_up(id, now).await;
+                }
+            }
+            Then::Revoked { job, newest, placed, due_in_ms, why } => {
+                if !is_written {
+                    self.look_up(id, now).await;
+                    return;
+                }
+                metrics::counter!("fencepost_dispatch_revoked_total", "reason" => why.as_str()).increment(1);
+                self.book.forget(id);
+                self.withdraw(id, newest.attempt, &placed);
+                let mut again = LiveJob::clone(&job);
+                again.newest = newest;
+                again.placed = None;
+                again.due_at = Some(committed.at.plus_ms(due_in_ms));
+                self.delay(Arc::new(again), due_in_ms, now, Some(placed.node));
+            }
+            Then::Ended { outcome, placed, attempt, replies } => {
+                if is_written {
+                    metrics::counter!(
+                        "fencepost_jobs_total", "state" => "FINISHED", "outcome" => outcome.as_str()
+                    )
+                    .increment(1);
+                    self.book.forget(id);
+                    if let Some(placed) = placed {
+                        self.withdraw(id, attempt, &placed);
+                    }
+                    self.inner.tell_lane(&self.resource, id, attempt, Heard::Finished);
+                    self.inner.waiters.finished(id);
+                } else {
+                    self.look_up(id, now).await;
+                }
+                for reply in replies {
+                    // Whoever asked may be gone.
+                    let _ = reply.send(Ok(()));
+                }
+            }
+        }
+    }
+
+    /// A job is accepted: whoever asked is told, and it goes on its way.
+    fn submitted(
+        &mut self,
+        asked: Box<Asked>,
+        job: Arc<LiveJob>,
+        placed: Option<Placed>,
+        committed: &Committed<'_>,
+    ) {
+        metrics::counter!("fencepost_jobs_total", "state" => "CREATED", "outcome" => "").increment(1);
+        let (at, now, due) = (committed.at, committed.now, asked.submission.due);
+        let accepted = Accepted { id: job.id, lane: self.resource.clone(), created_at: at };
+        // Whoever asked may be gone; the job is not.
+        let _ = asked.reply.send(Ok(accepted));
+        match (placed, due) {
+            (Some(placed), _) => {
+                let attempt = Attempt::NONE.next();
+                self.dispatched(job, Newest { state: State::Dispatched, attempt, counted: 0 }, placed, now);
+            }
+            (None, DueAt::Now) => {
+                self.wait_in_group(job);
+            }
+            (None, DueAt::InMs(ms)) => self.delay(due_at(&job, at.plus_ms(ms)), ms, now, None),
+            (None, DueAt::At(moment)) => self.delay(due_at(&job, moment), moment.ms_since(at), now, None),
+        }
+    }
+
+    fn dispatched(&mut self, job: Arc<LiveJob>, newest: Newest, placed: Placed, now: Instant) {
+        metrics::counter!("fencepost_jobs_total", "state" => "DISPATCHED", "outcome" => "").increment(1);
+        let dispatch = Dispatch::new(&job, newest, placed.clone());
+        self.book.fly(job, newest, placed, now);
+        self.inner.deliver(dispatch);
+    }
+
+    /// The node is not to go on with an attempt: what was only reserved is free, what was sent is called off.
+    fn withdraw(&self, job: JobId, attempt: Attempt, placed: &Placed) {
+        self.inner.placer.give_back(&placed.node, job, attempt, self.token);
+        self.inner.withdraw(Withdrawal { job, attempt, placed: placed.clone() });
+    }
+}

@@ -1,0 +1,41 @@
+//! The lanes' limits, by name, with their units.
+
+use std::time::Duration;
+
+/// How long a node may take to acknowledge an attempt.
+pub const ACK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a reserved slot waits for its dispatch.
+pub const RESERVATION: Duration = Duration::from_secs(10);
+/// Unfinished jobs that one lane's owner keeps in memory; the rest stay in the ledger.
+pub const BOOK_JOBS_MAX: usize = 50_000;
+/// Bytes of payloads that one lane's owner keeps in memory.
+pub const BOOK_BYTES_MAX: usize = 64 << 20;
+/// Waiting jobs of one pool and tenant that are kept in memory.
+pub const GROUP_JOBS_MAX: usize = 1_000;
+/// More are read when there are fewer than this.
+pub const GROUP_JOBS_LOW: usize = 250;
+/// An attempt under way for so long is looked for in its node's record.
+pub const STRANDED_AFTER: Duration = Duration::from_secs(10);
+/// Jobs written in one commit of one lane, counted before the last submission.
+pub const ROUND_JOBS_MAX: usize = 1_000;
+/// Bytes of payloads written in one commit of one lane, counted before the last submission.
+pub const ROUND_BYTES_MAX: usize = 8 << 20;
+/// Jobs that may be on their way into the ledger, all submissions together.
+pub const SUBMISSIONS_MAX: usize = 20_000;
+/// Bytes of payloads that may be on their way into the ledger.
+pub const SUBMISSION_BYTES_MAX: usize = 128 << 20;
+/// How often a lane's owner reads again what the ledger knows of its jobs, in case that a notice was lost.
+pub const REREAD_EVERY: Duration = Duration::from_secs(5);
+/// Delayed jobs are kept in memory when they come due within this time.
+pub const DELAY_KEPT: Duration = Duration::from_secs(60);
+/// Delayed jobs read at once, earliest first.
+pub const DELAYED_READ_MAX: u32 = 1_000;
+/// Rows of one page of whatever a lane's owner reads.
+pub const PAGE_JOBS: u32 = 500;
+/// What may wait for one node at its socket: dispatches for all its slots, and as many that call them off.
+pub const SOCKET_MESSAGES_MAX: usize = 2 * domain::limits::NODE_CAPACITY_MAX as usize;
+/// Jobs that get a slot in one pass.
+pub const PASS_JOBS_MAX: usize = 1_000;
+
+const _: () = assert!(GROUP_JOBS_LOW < GROUP_JOBS_MAX && GROUP_JOBS_MAX < BOOK_JOBS_MAX);
+const _: () = assert!(ROUND_JOBS_MAX + domain::limits::BATCH_JOBS_MAX <= ledger::BATCH_ROWS_MAX / 2);

@@ -1,0 +1,307 @@
+//! Brings waiting jobs and free slots together, for all lanes of this instance. It decides who is next; whether the
+//! slot is had is decided at the bus; what becomes of it is the lane's.
+//!
+//! What lives here: the queue, selection, reservations and their giving back. What must never: a word about a job to
+//! the ledger.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bus::{Claim, Reserved, Slot};
+use domain::job::{Attempt, Needs, Placed, Priority};
+use domain::{JobId, NodeId, Resource, Token};
+use futures_util::future::join_all;
+use ledger::LiveJob;
+use nodes::{Choice, Registry, Wanted};
+use tokio::sync::Notify;
+
+use super::lane::{Address, Word};
+use super::limits::{PASS_JOBS_MAX, RESERVATION};
+use super::queue::{Blocked, Queue, Turn};
+use crate::pause::jittered;
+
+/// With jobs waiting and no news, nodes are looked for again so often, before jitter.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// After a pass in which the bus could not be asked, before jitter.
+const BUS_AWAY_PAUSE: Duration = Duration::from_millis(200);
+
+/// A job that wants a slot now.
+pub(super) struct Want {
+    pub(super) job: JobId,
+    pub(super) attempt: Attempt,
+    /// Of its lane.
+    pub(super) token: Token,
+    pub(super) needs: Arc<Needs>,
+    pub(super) priority: Priority,
+}
+
+/// A job that waits for its turn: whom to tell, and what the slot is for.
+pub(super) struct Turned {
+    pub(super) lane: Address,
+    pub(super) resource: Resource,
+    pub(super) attempt: Attempt,
+    pub(super) token: Token,
+    /// The node that had its last attempt in vain.
+    pub(super) avoid: Option<NodeId>,
+}
+
+/// Of one instance.
+pub(super) struct Placer {
+    registry: Registry,
+    bus: bus::Handle,
+    queue: Mutex<Queue<Turned>>,
+    /// Something was put into the queue.
+    queued: Notify,
+}
+
+impl Placer {
+    pub(super) fn new(registry: Registry, bus: bus::Handle) -> Self {
+        Self { registry, bus, queue: Mutex::default(), queued: Notify::new() }
+    }
+
+    /// How many jobs wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.queue().len()
+    }
+
+    /// Puts a job into the queue.
+    pub(super) fn wait(&self, turned: Turned, job: &LiveJob) {
+        let turn = Turn {
+            job: job.id,
+            seq: job.seq.unwrap_or_default(),
+            priority: job.spec.priority,
+            tenant: job.spec.tenant.clone(),
+        };
+        let needs = Arc::new(job.spec.needs.clone());
+        self.queue().push(&needs, turn, turned);
+        self.queued.notify_one();
+    }
+
+    /// The job waits no more.
+    pub(super) fn forget(&self, job: JobId) {
+        self.queue().remove(job);
+    }
+
+    /// None of the lane's jobs waits any more.
+    pub(super) fn forget_lane(&self, lane: &Resource) {
+        self.queue().remove_if(|turned| turned.resource == *lane);
+    }
+
+    /// Slots for jobs that would have to wait behind nobody; those without one are left out.
+    pub(super) async fn place_now(&self, wants: Vec<Want>) -> HashMap<JobId, Placed> {
+        let mut picks = Vec::new();
+        for want in wants {
+            if !self.queue().has_before(&want.needs, want.priority)
+                && let Some(choice) = self.choose(&want.needs)
+            {
+                picks.push((want, choice));
+            }
+        }
+        let reserved = self.reserve(picks).await;
+        reserved.into_iter().filter_map(|(want, placed)| Some((want.job, placed?))).collect()
+    }
+
+    /// Places what waits, for as long as somebody else holds on to this.
+    pub(super) fn start(self: &Arc<Self>) {
+        let mut openings = self.registry.openings(None);
+        let placer = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                let Some(this) = placer.upgrade() else { return };
+                // Registered before the pass, so that what comes meanwhile is not missed.
+                let queued = this.queued.notified();
+                openings.borrow_and_update();
+                let pause = match this.pass().await {
+                    Passed::All if this.queue().len() == 0 => None,
+                    Passed::All => Some(LOOK_EVERY),
+                    Passed::More => continue,
+                    Passed::Away => {
+                        tokio::time::sleep(jittered(BUS_AWAY_PAUSE)).await;
+                        continue;
+                    }
+                };
+                let slept = async {
+                    match pause {
+                        Some(pause) => tokio::time::sleep(jittered(pause)).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    () = queued => {}
+                    // A registry that is gone opens nothing any more.
+                    Ok(()) = openings.changed() => {}
+                    () = slept => {}
+                }
+            }
+        });
+    }
+
+    /// One pass over the queue: as many as find a node, a bounded number at once.
+    async fn pass(&self) -> Passed {
+        let mut picks = Vec::new();
+        let mut is_full = false;
+        {
+            let mut queue = self.queue();
+            let mut blocked = Blocked::default();
+            while let Some((class, needs)) = queue.turn(&blocked) {
+                if picks.len() >= PASS_JOBS_MAX {
+                    is_full = true;
+                    break;
+                }
+                let Some(choice) = self.choose(&needs) else {
+                    blocked.add(class);
+                    continue;
+                };
+                let Some((job, turned)) = queue.pop(class) else { break };
+                let choice = self.choose_another(choice, &needs, turned.avoid.as_ref());
+                picks.push((Waited { job, turned }, choice));
+            }
+        }
+        if picks.is_empty() {
+            return Passed::All;
+        }
+        let picked = picks.len();
+        let mut placed_any = false;
+        for (waited, placed) in self.reserve(picks).await {
+            let Waited { job, turned } = waited;
+            match placed {
+                Some(placed) => {
+                    placed_any = true;
+                    turned.lane.tell(Word::Placed(job, turned.attempt, placed));
+                }
+                // Back to its lane's owner, which puts it where it was.
+                None => turned.lane.tell(Word::Unplaced(job)),
+            }
+        }
+        match (placed_any, is_full) {
+            (false, _) => {
+                tracing::debug!(picked, "no slot could be reserved");
+                Passed::Away
+            }
+            (true, true) => Passed::More,
+            (true, false) => Passed::All,
+        }
+    }
+
+    fn choose(&self, needs: &Needs) -> Option<Choice> {
+        self.registry.select(&Wanted::new(needs), &mut rand::rng())
+    }
+
+    /// Another node than the one to be avoided, if there is one.
+    fn choose_another(&self, choice: Choice, needs: &Needs, avoid: Option<&NodeId>) -> Choice {
+        let Some(avoid) = avoid.filter(|avoid| choice.node() == *avoid) else { return choice };
+        let wanted = Wanted { excluded: std::slice::from_ref(avoid), ..Wanted::new(needs) };
+        self.registry.select(&wanted, &mut rand::rng()).unwrap_or(choice)
+    }
+
+    /// Reserves a slot for each pick at its node, one call per node, all at once.
+    async fn reserve<W: Claiming>(&self, picks: Vec<(W, Choice)>) -> Vec<(W, Option<Placed>)> {
+        let mut by_node: HashMap<NodeId, Vec<(W, Choice)>> = HashMap::new();
+        for (want, choice) in picks {
+            by_node.entry(choice.node().clone()).or_default().push((want, choice));
+        }
+        let reservations = by_node.into_iter().map(async |(node, picks)| {
+            let claims: Vec<_> = picks.iter().map(|(want, _)| want.claim()).collect();
+            let mut answers = Vec::with_capacity(claims.len());
+            for claims in claims.chunks(bus::limits::NODE_SLOTS_MAX) {
+                match self.bus.reserve_slots(&node, claims, RESERVATION).await {
+                    Ok(reserved) => answers.extend(reserved),
+                    Err(error) => {
+                        tracing::debug!(%error, %node, "slots were not reserved");
+                        break;
+                    }
+                }
+            }
+            let mut answers = answers.into_iter();
+            let placed = picks.into_iter().map(|(want, choice)| {
+                let placed = Placed { node: node.clone(), holder: choice.holder().clone() };
+                match answers.next() {
+                    Some(Reserved::Yes) => {
+                        choice.reserved();
+                        (want, Some(placed))
+                    }
+                    Some(Reserved::Full | Reserved::NotReady) => {
+                        choice.was_full();
+                        (want, None)
+                    }
+                    None => (want, None),
+                }
+            });
+            placed.collect::<Vec<_>>()
+        });
+        join_all(reservations).await.into_iter().flatten().collect()
+    }
+
+    /// Takes a reservation back, in the background: should that fail, it runs out.
+    pub(super) fn give_back(self: &Arc<Self>, node: &NodeId, job: JobId, attempt: Attempt, token: Token) {
+        let (this, node) = (Arc::clone(self), node.clone());
+        tokio::spawn(async move {
+            let claim = Claim { slot: Slot { job, attempt }, token };
+            if let Err(error) = this.bus.unreserve_slots(&node, &[claim]).await {
+                tracing::debug!(%error, %node, "a reservation was not given back and runs out");
+            }
+        });
+    }
+
+    /// Whether the node is gone for sure: this instance does not know it, although its link to the bus has been well
+    /// for as long as a node's record lives. No news is no evidence.
+    pub(super) fn is_surely_gone(&self, node: &NodeId) -> bool {
+        let is_evidence = |up: Duration| up >= Duration::from_millis(nodes::limits::OFFLINE_MS);
+        self.registry.get(node).is_none() && self.bus.link().borrow().up_for().is_some_and(is_evidence)
+    }
+
+    /// Which of these attempts have no slot in their node's record although that is complete.
+    pub(super) async fn missing(&self, node: &NodeId, attempts: &[(JobId, Attempt)]) -> Vec<bool> {
+        let slots: Vec<_> =
+            attempts.iter().map(|(job, attempt)| Slot { job: *job, attempt: *attempt }).collect();
+        let mut missing = Vec::with_capacity(slots.len());
+        for slots in slots.chunks(bus::limits::NODE_SLOTS_MAX) {
+            match self.bus.held_slots(node, slots).await {
+                Ok(held) => missing.extend(held.is_taken.iter().map(|taken| held.is_complete && !taken)),
+                Err(error) => {
+                    tracing::debug!(%error, %node, "its slots could not be looked at");
+                    missing.extend(slots.iter().map(|_| false));
+                }
+            }
+        }
+        missing
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue<Turned>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How a pass went.
+enum Passed {
+    /// Whoever still waits finds no node.
+    All,
+    /// There may be more to place.
+    More,
+    /// Nodes were found, and none could be had.
+    Away,
+}
+
+/// A job in a pass.
+struct Waited {
+    job: JobId,
+    turned: Turned,
+}
+
+/// Who wants a slot.
+trait Claiming {
+    fn claim(&self) -> Claim;
+}
+
+impl Claiming for Want {
+    fn claim(&self) -> Claim {
+        Claim { slot: Slot { job: self.job, attempt: self.attempt }, token: self.token }
+    }
+}
+
+impl Claiming for Waited {
+    fn claim(&self) -> Claim {
+        Claim { slot: Slot { job: self.job, attempt: self.turned.attempt }, token: self.turned.token }
+    }
+}

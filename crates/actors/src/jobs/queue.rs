@@ -1,0 +1,355 @@
+//! What waits for a slot on this instance, in the order in which it is to be served: by priority, and among equals
+//! fairly, first between those that need different things, then between tenants, then first come first served.
+//!
+//! Pure: nothing here knows a node. Jobs that need the same are one *class*: where one of them finds no node, none of
+//! them does, so a pass asks once per class and not once per job.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use domain::job::{Needs, Priority};
+use domain::{JobId, TenantId};
+
+/// What decides about a job's turn.
+#[derive(Clone, Debug)]
+pub(super) struct Turn {
+    pub(super) job: JobId,
+    /// Its place in its session; 0 without one.
+    pub(super) seq: u64,
+    pub(super) priority: Priority,
+    pub(super) tenant: Option<TenantId>,
+}
+
+type Order = (u64, JobId);
+type ClassId = u64;
+
+/// The queue, with something of the caller's for each job.
+pub(super) struct Queue<T> {
+    classes: HashMap<ClassId, Class<T>>,
+    ids: HashMap<Arc<Needs>, ClassId>,
+    /// The classes by the priority of their first job; among equals, who was served longest ago comes first.
+    ready: BTreeSet<(Reverse<Priority>, u64, ClassId)>,
+    places: HashMap<JobId, Place>,
+    class_count: ClassId,
+    served_count: u64,
+}
+
+struct Class<T> {
+    needs: Arc<Needs>,
+    /// Its place among the ready ones.
+    key: (Reverse<Priority>, u64),
+    served: u64,
+    levels: BTreeMap<Reverse<Priority>, Level<T>>,
+}
+
+/// The jobs of one class and priority. Each tenant in `turns` has jobs, and each that has jobs is in it once.
+struct Level<T> {
+    tenants: HashMap<Option<TenantId>, BTreeMap<Order, T>>,
+    turns: VecDeque<Option<TenantId>>,
+}
+
+struct Place {
+    class: ClassId,
+    priority: Priority,
+    tenant: Option<TenantId>,
+    order: Order,
+}
+
+/// Which classes found no node in this pass.
+#[derive(Default)]
+pub(super) struct Blocked(HashSet<ClassId>);
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self {
+            classes: HashMap::new(),
+            ids: HashMap::new(),
+            ready: BTreeSet::new(),
+            places: HashMap::new(),
+            class_count: 0,
+            served_count: 0,
+        }
+    }
+}
+
+impl<T> Queue<T> {
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether a job with these needs would have to wait behind others of at least its priority.
+    pub(super) fn has_before(&self, needs: &Needs, priority: Priority) -> bool {
+        let class = self.ids.get(needs).and_then(|id| self.classes.get(id));
+        class.is_some_and(|class| class.key.0.0 >= priority)
+    }
+
+    /// Puts a job in. One that is in already stays where it is.
+    pub(super) fn push(&mut self, needs: &Arc<Needs>, turn: Turn, item: T) {
+        let Turn { job, seq, priority, tenant } = turn;
+        if self.places.contains_key(&job) {
+            return;
+        }
+        let id = match self.ids.get(needs) {
+            Some(id) => *id,
+            None => self.open(needs),
+        };
+        let order = (seq, job);
+        let class = self.classes.get_mut(&id).expect("a class that has an id is there");
+        let level = class.levels.entry(Reverse(priority)).or_insert_with(Level::new);
+        level.push(tenant.clone(), order, item);
+        self.places.insert(job, Place { class: id, priority, tenant, order });
+        self.reorder(id);
+    }
+
+    /// Takes a job out, wherever it waits.
+    pub(super) fn remove(&mut self, job: JobId) -> Option<T> {
+        let Place { class: id, priority, tenant, order } = self.places.remove(&job)?;
+        let class = self.classes.get_mut(&id)?;
+        let level = class.levels.get_mut(&Reverse(priority))?;
+        let item = level.remove(&tenant, order);
+        if level.turns.is_empty() {
+            class.levels.remove(&Reverse(priority));
+        }
+        self.reorder(id);
+        item
+    }
+
+    /// The needs of the class whose turn it is, leaving out those that found no node.
+    pub(super) fn turn(&self, blocked: &Blocked) -> Option<(ClassTurn, Arc<Needs>)> {
+        let (_, _, id) = self.ready.iter().find(|(_, _, id)| !blocked.0.contains(id))?;
+        Some((ClassTurn(*id), Arc::clone(&self.classes[id].needs)))
+    }
+
+    /// Takes out the job whose turn it is in the class.
+    pub(super) fn pop(&mut self, ClassTurn(id): ClassTurn) -> Option<(JobId, T)> {
+        let class = self.classes.get_mut(&id)?;
+        let mut first = class.levels.first_entry()?;
+        let (order, item) = first.get_mut().pop()?;
+        if first.get().turns.is_empty() {
+            first.remove();
+        }
+        self.served_count += 1;
+        class.served = self.served_count;
+        self.places.remove(&order.1);
+        self.reorder(id);
+        Some((order.1, item))
+    }
+
+    /// Takes all out that the caller wants out.
+    pub(super) fn remove_if(&mut self, mut unwanted: impl FnMut(&T) -> bool) {
+        let all = self.classes.values().flat_map(|class| class.levels.values());
+        let items = all.flat_map(|level| level.tenants.values()).flatten();
+        let gone: Vec<_> = items.filter(|(_, item)| unwanted(item)).map(|(order, _)| order.1).collect();
+        for job in gone {
+            self.remove(job);
+        }
+    }
+
+    fn open(&mut self, needs: &Arc<Needs>) -> ClassId {
+        self.class_count += 1;
+        let id = self.class_count;
+        // Not ready before its first job is in.
+        let key = (Reverse(Priority::default()), 0);
+        let class = Class { needs: Arc::clone(needs), key, served: 0, levels: BTreeMap::new() };
+        self.classes.insert(id, class);
+        self.ids.insert(Arc::clone(needs), id);
+        id
+    }
+
+    /// After a change: puts the class where it belongs now; an empty one goes.
+    fn reorder(&mut self, id: ClassId) {
+        let Some(class) = self.classes.get_mut(&id) else { return };
+        self.ready.remove(&(class.key.0, class.key.1, id));
+        match class.levels.first_key_value() {
+            Some((priority, _)) => {
+                class.key = (*priority, class.served);
+                self.ready.insert((class.key.0, class.key.1, id));
+            }
+            None => {
+                let needs = Arc::clone(&class.needs);
+                self.ids.remove(&needs);
+                self.classes.remove(&id);
+            }
+        }
+    }
+}
+
+/// A class that was found to be next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClassTurn(ClassId);
+
+impl Blocked {
+    /// The class found no node.
+    pub(super) fn add(&mut self, ClassTurn(id): ClassTurn) {
+        self.0.insert(id);
+    }
+}
+
+impl<T> Level<T> {
+    fn new() -> Self {
+        Self { tenants: HashMap::new(), turns: VecDeque::new() }
+    }
+
+    fn push(&mut self, tenant: Option<TenantId>, order: Order, item: T) {
+        let jobs = self.tenants.entry(tenant.clone()).or_default();
+        if jobs.is_empty() {
+            self.turns.push_back(tenant);
+        }
+        jobs.insert(order, item);
+    }
+
+    fn pop(&mut self) -> Option<(Order, T)> {
+        let tenant = self.turns.pop_front()?;
+        let jobs = self.tenants.get_mut(&tenant)?;
+        let first = jobs.pop_first();
+        if jobs.is_empty() {
+            self.tenants.remove(&tenant);
+        } else {
+            self.turns.push_back(tenant);
+        }
+        first
+    }
+
+    fn remove(&mut self, tenant: &Option<TenantId>, order: Order) -> Option<T> {
+        let jobs = self.tenants.get_mut(tenant)?;
+        let item = jobs.remove(&order);
+        if jobs.is_empty() {
+            self.tenants.remove(tenant);
+            self.turns.retain(|other| other != tenant);
+        }
+        item
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::{Label, PoolName};
+
+    use super::*;
+
+    fn needs(pool: &str) -> Arc<Needs> {
+        Arc::new(Needs { pool: Some(PoolName::parse(pool).unwrap()), ..Needs::default() })
+    }
+
+    fn turn(job: u128, priority: i64, tenant: &str) -> Turn {
+        let tenant = (!tenant.is_empty()).then(|| TenantId::parse(tenant).unwrap());
+        Turn { job: JobId::from_u128(job), seq: 0, priority: Priority::new(priority).unwrap(), tenant }
+    }
+
+    /// All jobs in the order in which they are served.
+    fn drained(queue: &mut Queue<()>) -> Vec<u128> {
+        let mut order = Vec::new();
+        while let Some((class, _)) = queue.turn(&Blocked::default()) {
+            order.push(queue.pop(class).unwrap().0.as_u128());
+        }
+        assert_eq!((queue.len(), queue.classes.len(), queue.ids.len(), queue.ready.len()), (0, 0, 0, 0));
+        order
+    }
+
+    #[test]
+    fn higher_priority_comes_first_then_who_came_first() {
+        let mut queue = Queue::default();
+        for (job, priority) in [(1, 0), (2, 5), (4, -10), (3, 0), (5, 5)] {
+            queue.push(&needs("a"), turn(job, priority, ""), ());
+        }
+        assert!(queue.has_before(&needs("a"), Priority::new(5).unwrap()));
+        assert!(!queue.has_before(&needs("a"), Priority::new(6).unwrap()));
+        assert!(!queue.has_before(&needs("b"), Priority::new(-10).unwrap()));
+        assert_eq!(drained(&mut queue), [2, 5, 1, 3, 4]);
+    }
+
+    #[test]
+    fn a_backlog_of_one_tenant_does_not_keep_anothers_single_job_waiting() {
+        let mut queue = Queue::default();
+        for job in 0..1_000 {
+            queue.push(&needs("a"), turn(job, 0, "big"), ());
+        }
+        queue.push(&needs("a"), turn(5_000, 0, "small"), ());
+        queue.push(&needs("a"), turn(5_001, 0, ""), ());
+        assert_eq!(drained(&mut queue)[..5], [0, 5_000, 5_001, 1, 2]);
+    }
+
+    #[test]
+    fn classes_take_turns_and_one_without_a_node_does_not_hold_up_the_others() {
+        let mut queue = Queue::default();
+        for job in [1, 2, 3] {
+            queue.push(&needs("a"), turn(job, 0, ""), ());
+            queue.push(&needs("b"), turn(job + 10, 0, ""), ());
+        }
+        let mut blocked = Blocked::default();
+        let (first, of) = queue.turn(&blocked).unwrap();
+        assert_eq!(of, needs("a"));
+        blocked.add(first);
+        assert_eq!(queue.turn(&blocked).unwrap().1, needs("b"));
+        assert_eq!(drained(&mut queue), [1, 11, 2, 12, 3, 13]);
+    }
+
+    #[test]
+    fn who_is_removed_is_not_served_and_who_is_in_is_not_put_in_twice() {
+        let mut queue = Queue::default();
+        for job in [1, 2, 3, 2] {
+            queue.push(&needs("a"), turn(job, 0, "t"), job);
+        }
+        assert_eq!(queue.len(), 3);
+        assert_eq!(queue.remove(JobId::from_u128(2)), Some(2));
+        assert_eq!(queue.remove(JobId::from_u128(2)), None);
+        queue.remove_if(|item| *item == 3);
+        assert_eq!(queue.len(), 1);
+        let (class, _) = queue.turn(&Blocked::default()).unwrap();
+        assert_eq!(queue.pop(class), Some((JobId::from_u128(1), 1)));
+    }
+
+    #[test]
+    fn needs_that_differ_in_anything_are_classes_of_their_own() {
+        let mut queue = Queue::default();
+        let gpu = Arc::new(Needs { requires: vec![Label::parse("gpu").unwrap()], ..Needs::default() });
+        queue.push(&gpu, turn(1, 0, ""), ());
+        queue.push(&Arc::new(Needs::default()), turn(2, 1, ""), ());
+        assert_eq!(queue.classes.len(), 2);
+        assert_eq!(drained(&mut queue), [2, 1]);
+    }
+
+    /// Whatever is pushed, popped and removed: each job comes out once, and the counts add up.
+    #[test]
+    fn nothing_is_lost_or_served_twice() {
+        use std::collections::BTreeSet;
+
+        use rand::rngs::StdRng;
+        use rand::{RngExt, SeedableRng};
+
+        let seed: u64 = rand::random();
+        println!("seed {seed}");
+        let mut rng = StdRng::seed_from_u64(seed);
+        let (mut queue, mut inside) = (Queue::default(), BTreeSet::new());
+        for job in 0..20_000_u128 {
+            let class = needs(["a", "b", "c"][rng.random_range(0..3)]);
+            queue.push(
+                &class,
+                turn(job, rng.random_range(-2..3), ["", "x", "y"][rng.random_range(0..3)]),
+                job,
+            );
+            inside.insert(job);
+            match rng.random_range(0..4) {
+                0 => {
+                    let gone = rng.random_range(0..=job);
+                    assert_eq!(
+                        queue.remove(JobId::from_u128(gone)).is_some(),
+                        inside.remove(&gone),
+                        "seed {seed}"
+                    );
+                }
+                1 | 2 => {
+                    let (class, _) = queue.turn(&Blocked::default()).unwrap();
+                    let (_, item) = queue.pop(class).unwrap();
+                    assert!(inside.remove(&item), "seed {seed}");
+                }
+                _ => {}
+            }
+            assert_eq!(queue.len(), inside.len(), "seed {seed}");
+            if inside.is_empty() {
+                assert!(queue.turn(&Blocked::default()).is_none());
+            }
+        }
+    }
+}

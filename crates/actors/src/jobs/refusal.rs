@@ -1,0 +1,51 @@
+//! Why a wish about a job was not fulfilled.
+
+use domain::{InstanceId, Resource};
+
+/// A wish that was not fulfilled. Where it does not say otherwise, nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Another instance owns the job's lane.
+    #[error("the job's lane is owned by {owner}")]
+    NotOwner {
+        /// Which.
+        owner: InstanceId,
+    },
+    /// Nobody owns the job's lane at the moment; somebody will within seconds.
+    #[error("nobody owns {lane} at the moment")]
+    NoOwner {
+        /// The lane.
+        lane: Resource,
+    },
+    /// The ledger did not answer in time. Whether anything was written is not known.
+    #[error("the ledger did not answer in time")]
+    LedgerUnavailable,
+    /// This incarnation has ended, or the lane was taken over; nothing was written.
+    #[error("the lane was taken over while the request was served")]
+    Fenced,
+    /// The idempotency key was used for another request.
+    #[error("the idempotency key was used for another request")]
+    KeyReused,
+    /// Too much is on its way into the ledger.
+    #[error("too many jobs are on their way into the ledger")]
+    Overloaded,
+    /// There never was such a job, or it was purged.
+    #[error("no such job")]
+    UnknownJob,
+    /// Only a finished job is repeated.
+    #[error("the job is {}, not FINISHED", .0.as_str())]
+    NotFinished(domain::job::State),
+    /// A defect, logged where it was seen.
+    #[error("internal error")]
+    Internal,
+}
+
+/// What a failure of the ledger means to the caller.
+pub(super) fn of_ledger(error: &ledger::Error) -> Refusal {
+    if error.is_retryable() {
+        tracing::debug!(%error, "the ledger did not answer");
+        return Refusal::LedgerUnavailable;
+    }
+    tracing::error!(%error, "the ledger failed");
+    Refusal::Internal
+}

@@ -1,0 +1,366 @@
+//! Jobs over HTTP: read the request, ask the lanes (or, for what is only looked at, the ledger), show the answer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix_web::http::header::LOCATION;
+use actix_web::{HttpRequest, HttpResponse, web};
+use actors::jobs::{Accepted, Submission};
+use domain::job::{Backoff, Due, Needs, OnRecovery, Outcome, Priority, Route, Spec, State as JobState};
+use domain::limits::{JOB_TIMEOUT_MS_DEFAULT, MAX_ATTEMPTS_DEFAULT};
+use domain::{JobId, Label, Language, PoolName, SessionId, TenantId, Timestamp};
+use ledger::{JobFilter, JobKey, JobRecord, KeyScope};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use wire::jobs as shape;
+use wire::{Code, Json};
+
+use crate::extract::{self, Query};
+use crate::limits::{JOB_WAIT_MS_MAX, WAIT_PIECE};
+use crate::refusal::Refusal;
+use crate::shown;
+use crate::state::State;
+
+type Answer = Result<HttpResponse, Refusal>;
+type Shared = web::Data<State>;
+
+/// Submits a job
+///
+/// Accepted means durable. Under an `Idempotency-Key` every repetition of the same request gets the same job for 24
+/// hours, on any instance; the same key with another request is `key_reused`.
+#[utoipa::path(
+    post, path = "/v1/jobs", tag = "jobs", operation_id = "submit_job",
+    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
+    request_body = shape::JobRequest,
+    responses((status = 202, description = "Accepted, and durable", body = shape::JobAccepted)),
+)]
+pub async fn submit(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    Query::read(&request, &[])?;
+    let key = extract::idempotency_key(request.headers())?;
+    let asked: shape::JobRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let key = key.map(|key| JobKey {
+        scope: KeyScope { scope: scope(&request, &state, "job"), key },
+        body_hash: hash(&asked),
+    });
+    let (spec, due) = read(asked)?;
+    let submission = Submission { spec, due, key, retry_of: None };
+    let mut answers = state.call(state.incarnation().jobs.submit(vec![submission])).await;
+    let accepted = answers.pop().ok_or_else(Refusal::internal)??;
+    Ok(accepted_answer(&accepted, None))
+}
+
+/// Submits many jobs
+///
+/// 1 to 1,000, each accepted or refused on its own, answered in the order asked. Under an `Idempotency-Key` each of
+/// them is the same on every repetition of the same request.
+#[utoipa::path(
+    post, path = "/v1/jobs/batch", tag = "jobs", operation_id = "submit_jobs",
+    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
+    request_body = shape::JobsRequest,
+    responses((status = 202, description = "Each one's answer", body = shape::JobsAnswer)),
+)]
+pub async fn submit_batch(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    Query::read(&request, &[])?;
+    let key = extract::idempotency_key(request.headers())?;
+    let asked: shape::JobsRequest = extract::body(&request, payload, state.batch_limits()).await?;
+    let mut wrong = Vec::new();
+    let mut submissions = Vec::new();
+    for (at, job) in asked.jobs.into_iter().enumerate() {
+        let read = job.0.map_err(Refusal::invalid).and_then(|job| {
+            let key = key.as_ref().map(|key| JobKey {
+                scope: KeyScope { scope: scope(&request, &state, &format!("jobs {at}")), key: key.clone() },
+                body_hash: hash(&job),
+            });
+            let (spec, due) = read(job)?;
+            Ok(Submission { spec, due, key, retry_of: None })
+        });
+        match read {
+            Ok(submission) => {
+                submissions.push(submission);
+                wrong.push(None);
+            }
+            Err(refusal) => wrong.push(Some(refusal)),
+        }
+    }
+    let mut answers = state.call(state.incarnation().jobs.submit(submissions)).await.into_iter();
+    let results = wrong.into_iter().map(|wrong| {
+        let answer = match wrong {
+            Some(refusal) => Err(refusal),
+            None => answers.next().ok_or_else(Refusal::internal).and_then(|answer| Ok(answer?)),
+        };
+        match answer {
+            Ok(accepted) => shape::BatchResult::Accepted { id: accepted.id.to_string() },
+            Err(refusal) => {
+                let (code, detail) = refusal.code_and_detail();
+                shape::BatchResult::Refused { code, detail }
+            }
+        }
+    });
+    let results = results.collect();
+    Ok(HttpResponse::Accepted().json(shape::JobsAnswer { results }))
+}
+
+/// Shows a job
+///
+/// With `wait_ms` the answer waits until the job is FINISHED, so long at most.
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}", tag = "jobs", operation_id = "show_job",
+    params(
+        ("id" = String, Path, description = ID),
+        ("wait_ms" = Option<u64>, Query, minimum = 0, maximum = 60000, description = "How long to wait for its end"),
+    ),
+    responses((status = 200, description = "The job", body = shape::Job)),
+)]
+pub async fn show(request: HttpRequest, state: Shared) -> Answer {
+    let id = job(&request)?;
+    let wait = Query::read(&request, &["wait_ms"])?.number("wait_ms", JOB_WAIT_MS_MAX)?.unwrap_or(0);
+    let until = Instant::now() + Duration::from_millis(wait);
+    // In pieces, so that an instance that is asked to stop is not kept from it.
+    let record = loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let waited = state.call(state.incarnation().jobs.wait(id, left.min(WAIT_PIECE))).await?;
+        if waited.state == JobState::Finished || Instant::now() >= until || state.traffic.is_draining() {
+            break waited;
+        }
+    };
+    let progress = state.incarnation().jobs.progress(record.id, record.attempt);
+    Ok(HttpResponse::Ok().json(shown::job(&record, progress)?))
+}
+
+/// Lists jobs
+///
+/// Newest first, without payloads, results and past attempts. All conditions together.
+#[utoipa::path(
+    get, path = "/v1/jobs", tag = "jobs", operation_id = "list_jobs",
+    params(
+        ("state" = Option<shape::JobState>, Query, description = "In this state only"),
+        ("outcome" = Option<shape::Outcome>, Query, description = "That ended so"),
+        ("session" = Option<String>, Query, description = "Of this session"),
+        ("tenant" = Option<String>, Query, description = "Of this tenant"),
+        ("pool" = Option<String>, Query, description = "That asked for this pool"),
+        ("dead" = Option<bool>, Query, description = "Only those whose attempts are used up"),
+        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "Most items of the page; 100 without it"),
+    ),
+    responses((status = 200, description = "A page", body = wire::List<shape::Job>)),
+)]
+pub async fn list(request: HttpRequest, state: Shared) -> Answer {
+    let query =
+        Query::read(&request, &["state", "outcome", "session", "tenant", "pool", "dead", "cursor", "limit"])?;
+    let limit = query.limit()?;
+    let filter = JobFilter {
+        state: query.get("state").map(JobState::parse).transpose()?,
+        outcome: query.get("outcome").map(Outcome::parse).transpose()?,
+        session: query.get("session").map(SessionId::parse).transpose()?,
+        tenant: query.get("tenant").map(TenantId::parse).transpose()?,
+        pool: query.get("pool").map(PoolName::parse).transpose()?,
+        dead: query.flag("dead")?.unwrap_or(false),
+        before: query.cursor("j", JobId::parse)?,
+        limit: limit + 1,
+    };
+    let records = state.read(state.ledger.jobs(&filter)).await?;
+    let page = extract::page("j", records, limit, |record| record.id.to_string(), shown::listed_job);
+    Ok(HttpResponse::Ok().json(page))
+}
+
+/// Calls a job off
+///
+/// In whatever state it is; the node that runs it is told. Of a job that is finished nothing changes.
+#[utoipa::path(
+    post, path = "/v1/jobs/{id}/cancel", tag = "jobs", operation_id = "cancel_job",
+    params(("id" = String, Path, description = ID)),
+    responses((status = 200, description = "The job as it stands now", body = shape::Job)),
+)]
+pub async fn cancel(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    let id = job(&request)?;
+    Query::read(&request, &[])?;
+    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    extract::no_fields(&request, &body)?;
+    match state.call(state.incarnation().jobs.cancel(id)).await {
+        Ok(record) => Ok(HttpResponse::Ok().json(shown::job(&record, None)?)),
+        Err(actors::jobs::Refusal::NotOwner { owner }) => state.pass_on(&request, body, &owner).await,
+        Err(refusal) => Err(refusal.into()),
+    }
+}
+
+/// Tries a finished job again
+///
+/// As a new job at the end of this instance's lane, due at once.
+#[utoipa::path(
+    post, path = "/v1/jobs/{id}/retry", tag = "jobs", operation_id = "retry_job",
+    params(
+        ("id" = String, Path, description = ID),
+        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY),
+    ),
+    responses((status = 202, description = "The new job", body = shape::JobAccepted)),
+)]
+pub async fn retry(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    let id = job(&request)?;
+    Query::read(&request, &[])?;
+    let key = extract::idempotency_key(request.headers())?;
+    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    extract::no_fields(&request, &body)?;
+    let key = key.map(|key| JobKey {
+        scope: KeyScope { scope: scope(&request, &state, "retry"), key },
+        body_hash: Sha256::digest(id.to_string()).into(),
+    });
+    let accepted = state.call(state.incarnation().jobs.retry(id, key)).await?;
+    Ok(accepted_answer(&accepted, Some(id)))
+}
+
+/// Tries many finished jobs again
+///
+/// Those that are named, or all that fit a filter, 1,000 at most at once: ask again until `retried` is 0, under a
+/// filter that the new jobs do not fit. Those that are not finished, or gone, are left out.
+#[utoipa::path(
+    post, path = "/v1/jobs/retry", tag = "jobs", operation_id = "retry_jobs",
+    request_body = shape::RetryRequest,
+    responses((status = 202, description = "The new jobs", body = shape::RetryAnswer)),
+)]
+pub async fn retry_many(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    Query::read(&request, &[])?;
+    let asked: shape::RetryRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let records = if asked.ids.is_empty() {
+        let filter = JobFilter {
+            state: Some(JobState::Finished),
+            outcome: asked.outcome.map(shown::outcome_of),
+            session: asked.session.as_deref().map(SessionId::parse).transpose()?,
+            tenant: asked.tenant.as_deref().map(TenantId::parse).transpose()?,
+            pool: asked.pool.as_deref().map(PoolName::parse).transpose()?,
+            dead: asked.dead.unwrap_or(false),
+            before: None,
+            limit: domain::limits::BATCH_JOBS_MAX as u32,
+        };
+        if filter.outcome.is_none() && !filter.dead {
+            return Err(Refusal::invalid(
+                "name ids, an outcome, or \"dead\": true; all jobs are never tried again",
+            ));
+        }
+        state.read(state.ledger.jobs(&filter)).await?
+    } else {
+        let mut records = Vec::new();
+        for id in &asked.ids {
+            let id =
+                JobId::parse(id).ok_or_else(|| Refusal::invalid(format!("ids: {id:?} is no job's id")))?;
+            records.extend(state.read(state.ledger.job(id)).await?);
+        }
+        records
+    };
+    let again = |record: JobRecord| Submission {
+        retry_of: Some(record.id),
+        spec: record.spec,
+        due: Due::Now,
+        key: None,
+    };
+    let finished = records.into_iter().filter(|record| record.state == JobState::Finished);
+    let answers = state.call(state.incarnation().jobs.submit(finished.map(again).collect())).await;
+    let mut ids = Vec::with_capacity(answers.len());
+    for answer in answers {
+        match answer {
+            Ok(accepted) => ids.push(accepted.id.to_string()),
+            Err(refusal) if ids.is_empty() => return Err(refusal.into()),
+            // Some are on their way: whoever asks again gets the others.
+            Err(refusal) => tracing::debug!(%refusal, "a job was not tried again"),
+        }
+    }
+    Ok(HttpResponse::Accepted().json(shape::RetryAnswer { retried: ids.len() as u64, ids }))
+}
+
+fn accepted_answer(accepted: &Accepted, retry_of: Option<JobId>) -> HttpResponse {
+    let Accepted { id, lane, created_at } = accepted;
+    HttpResponse::Accepted().insert_header((LOCATION, format!("/v1/jobs/{id}"))).json(shape::JobAccepted {
+        id: id.to_string(),
+        state: shape::JobState::Created,
+        lane: lane.to_string(),
+        created_at: shown::time(*created_at),
+        retry_of: retry_of.map(|id| id.to_string()),
+    })
+}
+
+/// Keys count per route and caller.
+fn scope(request: &HttpRequest, state: &State, route: &str) -> String {
+    format!("{route} {}", state.settings.auth.principal(request.headers()))
+}
+
+/// What was asked, in one form: the fields in their order, the payload as it was written.
+fn hash(asked: &impl Serialize) -> [u8; 32] {
+    Sha256::digest(serde_json::to_vec(asked).expect("what was read can be written")).into()
+}
+
+fn job(request: &HttpRequest) -> Result<JobId, Refusal> {
+    JobId::parse(extract::segment(request, "id"))
+        .ok_or_else(|| Refusal::new(Code::NotFound, "no job has an id of this form"))
+}
+
+fn read(asked: shape::JobRequest) -> Result<(Spec, Due), Refusal> {
+    if asked.session.is_some() {
+        return Err(Refusal::new(Code::NotFound, "there is no such session"));
+    }
+    let due = match (asked.delay_ms, asked.run_at.as_deref()) {
+        (None, None) => Due::Now,
+        (Some(ms), None) => Due::InMs(ms),
+        (None, Some(at)) => Due::At(moment(at)?),
+        (Some(_), Some(_)) => return Err(Refusal::invalid("delay_ms and run_at exclude each other")),
+    };
+    let spec = Spec {
+        payload: Arc::from(asked.payload.as_str()),
+        session: None,
+        tenant: asked.tenant.as_deref().map(TenantId::parse).transpose()?,
+        needs: needs(asked.pool.as_deref(), asked.route.as_ref(), &asked.requires)?,
+        priority: Priority::new(asked.priority.unwrap_or(0))?,
+        timeout_ms: asked.timeout_ms.unwrap_or(JOB_TIMEOUT_MS_DEFAULT),
+        max_attempts: asked.max_attempts.unwrap_or(MAX_ATTEMPTS_DEFAULT),
+        backoff: backoff(asked.backoff.unwrap_or_default())?,
+        on_recovery: OnRecovery::Run,
+    };
+    Ok((spec, due))
+}
+
+/// What a job asks of whoever runs it; its labels sorted, each once.
+pub fn needs(
+    pool: Option<&str>,
+    route: Option<&shape::Route>,
+    requires: &[String],
+) -> Result<Needs, Refusal> {
+    let route = route.map(|route| {
+        Ok::<_, Refusal>(Route {
+            source: Language::parse(&route.source)?,
+            target: Language::parse(&route.target)?,
+        })
+    });
+    let mut requires = requires.iter().map(|label| Label::parse(label)).collect::<Result<Vec<_>, _>>()?;
+    requires.sort_unstable();
+    requires.dedup();
+    Ok(Needs { pool: pool.map(PoolName::parse).transpose()?, route: route.transpose()?, requires })
+}
+
+fn backoff(asked: shape::Backoff) -> Result<Backoff, Refusal> {
+    let default = Backoff::default();
+    let initial_ms = asked.initial_ms.unwrap_or(default.initial_ms);
+    let factor_percent =
+        asked.factor.map_or(default.factor_percent, |factor| (factor * 100.0).round() as u32);
+    // Whoever asks for a longer first pause has not asked for a longer one to be cut.
+    let max_ms = asked.max_ms.unwrap_or(default.max_ms.max(initial_ms));
+    Ok(Backoff { initial_ms, factor_percent, max_ms }.check()?)
+}
+
+fn moment(text: &str) -> Result<Timestamp, Refusal> {
+    let read = time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339);
+    let micros = read.ok().and_then(|at| i64::try_from(at.unix_timestamp_nanos() / 1_000).ok());
+    let at = micros.filter(|micros| (0..=RUN_AT_MICROS_MAX).contains(micros)).map(Timestamp::from_micros);
+    at.ok_or_else(|| Refusal::invalid("run_at must be a time as in 2026-01-31T08:00:00Z, from 1970 to 2255"))
+}
+
+/// What both databases keep exactly: in the year 2255.
+const RUN_AT_MICROS_MAX: i64 = 1 << 53;
+
+/// The text of a payload or result that the ledger has.
+pub fn json(text: &str) -> Result<Json, Refusal> {
+    Json::parse(text).map_err(|error| {
+        tracing::error!(%error, "the ledger has a text that is not JSON");
+        Refusal::internal()
+    })
+}
+
+const ID: &str = "The job's id";
+const KEY: &str = "The caller's name for this request: 1 to 128 visible ASCII characters";

@@ -1,0 +1,172 @@
+//! Nodes and pools over HTTP: what is known of them here, and what would be chosen.
+
+use std::time::Instant;
+
+use ::nodes::{Pool, Pools, Record, Wanted};
+use actix_web::{HttpRequest, HttpResponse, web};
+use domain::job::Route;
+use domain::{Label, NodeId, PoolName};
+use wire::Code;
+use wire::nodes as shape;
+
+use crate::extract::{self, Query};
+use crate::jobs::needs;
+use crate::refusal::Refusal;
+use crate::shown;
+use crate::state::State;
+
+type Answer = Result<HttpResponse, Refusal>;
+type Shared = web::Data<State>;
+
+/// Lists the nodes
+///
+/// In the order of their ids, as this instance knows them: changes elsewhere arrive within moments.
+#[utoipa::path(
+    get, path = "/v1/nodes", tag = "nodes", operation_id = "list_nodes",
+    params(
+        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "Most items of the page; 100 without it"),
+    ),
+    responses((status = 200, description = "A page", body = wire::List<shape::Node>)),
+)]
+pub async fn list(request: HttpRequest, state: Shared) -> Answer {
+    let query = Query::read(&request, &["cursor", "limit"])?;
+    let (limit, after) = (query.limit()?, query.cursor("n", |text| NodeId::parse(text).ok())?);
+    let incarnation = state.incarnation();
+    let records = incarnation.registry.list(after.as_ref(), limit as usize + 1);
+    let pools = incarnation.registry.pools();
+    let show = |record: &Record| shown::node(record, &pools);
+    Ok(HttpResponse::Ok().json(extract::page("n", records, limit, |r| r.profile.node.to_string(), show)))
+}
+
+/// Shows a node
+#[utoipa::path(
+    get, path = "/v1/nodes/{id}", tag = "nodes", operation_id = "show_node",
+    params(("id" = String, Path, description = "The node, as it calls itself")),
+    responses((status = 200, description = "The node", body = shape::Node)),
+)]
+pub async fn show(request: HttpRequest, state: Shared) -> Answer {
+    Query::read(&request, &[])?;
+    let record = node(&request, &state)?;
+    let pools = state.incarnation().registry.pools();
+    Ok(HttpResponse::Ok().json(shown::node(&record, &pools)))
+}
+
+/// Gives a node no more work
+///
+/// What it has it finishes. It holds until `undrain`, or until the node connects anew.
+#[utoipa::path(
+    post, path = "/v1/nodes/{id}/drain", tag = "nodes", operation_id = "drain_node",
+    params(("id" = String, Path, description = "The node, as it calls itself")),
+    responses((status = 200, description = "The node", body = shape::Node)),
+)]
+pub async fn drain(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    set_drained(request, payload, state, true).await
+}
+
+/// Gives a node work again
+///
+/// Unless it wants none itself.
+#[utoipa::path(
+    post, path = "/v1/nodes/{id}/undrain", tag = "nodes", operation_id = "undrain_node",
+    params(("id" = String, Path, description = "The node, as it calls itself")),
+    responses((status = 200, description = "The node", body = shape::Node)),
+)]
+pub async fn undrain(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    set_drained(request, payload, state, false).await
+}
+
+async fn set_drained(request: HttpRequest, payload: web::Payload, state: Shared, drained: bool) -> Answer {
+    Query::read(&request, &[])?;
+    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    extract::no_fields(&request, &body)?;
+    let record = node(&request, &state)?;
+    let incarnation = state.incarnation();
+    if record.profile.holder != incarnation.identity.id {
+        return state.pass_on(&request, body, &record.profile.holder).await;
+    }
+    if !incarnation.jobs.drain(&record.profile.node, drained) {
+        return Err(unknown_node());
+    }
+    // The socket takes it up in a moment; what is shown is how it was known before.
+    Ok(HttpResponse::Ok().json(shown::node(&record, &incarnation.registry.pools())))
+}
+
+/// Says which node would be chosen
+///
+/// For a job that needs this, and how many nodes fell out for which reason. Nothing is reserved.
+#[utoipa::path(
+    post, path = "/v1/nodes/select", tag = "nodes", operation_id = "select_node",
+    request_body = shape::SelectRequest,
+    responses((status = 200, description = "What would be chosen, and why", body = shape::SelectAnswer)),
+)]
+pub async fn select(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    Query::read(&request, &[])?;
+    let asked: shape::SelectRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let needs = needs(asked.pool.as_deref(), asked.route.as_ref(), &asked.requires)?;
+    let registry = state.incarnation().registry.clone();
+    let began = Instant::now();
+    let chosen = registry.select(&Wanted::new(&needs), &mut rand::rng());
+    let took = began.elapsed();
+    drop(chosen);
+    let explanation = registry.explain(&Wanted::new(&needs), &mut rand::rng());
+    Ok(HttpResponse::Ok().json(shown::selection(&explanation, took)))
+}
+
+/// Shows the pools
+///
+/// The ledger's truth; every instance follows within a second. Without any, all nodes are in `default`.
+#[utoipa::path(
+    get, path = "/v1/config/pools", tag = "nodes", operation_id = "show_pools",
+    responses((status = 200, description = "The pools", body = shape::PoolsSetting)),
+)]
+pub async fn pools(request: HttpRequest, state: Shared) -> Answer {
+    Query::read(&request, &[])?;
+    let (version, value) = state.read(state.ledger.pools()).await?;
+    let pools = Pools::from_json(version, &value).map_err(|error| {
+        tracing::error!(%error, "the ledger has pools that cannot be read");
+        Refusal::internal()
+    })?;
+    Ok(HttpResponse::Ok().json(shown::pools(&pools)))
+}
+
+/// Changes the pools
+///
+/// What is sent replaces all of them. Names the version that it replaces; where that is no longer the newest,
+/// `conflict`.
+#[utoipa::path(
+    put, path = "/v1/config/pools", tag = "nodes", operation_id = "change_pools",
+    request_body = shape::PoolsRequest,
+    responses((status = 200, description = "In force, with their new version", body = shape::PoolsSetting)),
+)]
+pub async fn replace_pools(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    Query::read(&request, &[])?;
+    let asked: shape::PoolsRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let list = asked.pools.iter().map(pool).collect::<Result<Vec<_>, _>>()?;
+    let pools = Pools::new(asked.version + 1, list)?;
+    if !state.read(state.ledger.replace_pools(asked.version, pools.to_json())).await? {
+        let detail = format!("version {} is not the newest; read the pools again", asked.version);
+        return Err(Refusal::new(Code::Conflict, detail));
+    }
+    state.incarnation().registry.adopt_pools(pools.clone());
+    state.call(cluster::tell(&state.bus)).await;
+    Ok(HttpResponse::Ok().json(shown::pools(&pools)))
+}
+
+fn pool(asked: &shape::Pool) -> Result<Pool, Refusal> {
+    Ok(Pool {
+        name: PoolName::parse(&asked.name)?,
+        routes: asked.routes.iter().map(|route| Route::parse(route)).collect::<Result<_, _>>()?,
+        requires: asked.requires.iter().map(|label| Label::parse(label)).collect::<Result<_, _>>()?,
+        weight: asked.weight,
+    })
+}
+
+fn node(request: &HttpRequest, state: &State) -> Result<Record, Refusal> {
+    let id = NodeId::parse(extract::segment(request, "id"))?;
+    state.incarnation().registry.get(&id).ok_or_else(unknown_node)
+}
+
+fn unknown_node() -> Refusal {
+    Refusal::new(Code::NotFound, "no node of this id is connected")
+}

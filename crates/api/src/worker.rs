@@ -1,0 +1,41 @@
+//! The worker socket: nodes connect here.
+
+mod frames;
+mod socket;
+
+use std::sync::Arc;
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use wire::Code;
+use wire::limits::MESSAGE_BYTES_MAX;
+use wire::worker::SUBPROTOCOL;
+
+use crate::extract::Query;
+use crate::refusal::Refusal;
+use crate::state::State;
+use socket::Socket;
+
+/// Connects a node
+///
+/// A WebSocket with the subprotocol `fencepost.v1`: JSON text frames, `type` first; the first frame is `hello`.
+#[utoipa::path(
+    get, path = "/v1/nodes/ws", tag = "nodes", operation_id = "connect_node",
+    responses((status = 101, description = "The socket is open")),
+)]
+pub async fn connect(
+    request: HttpRequest,
+    payload: web::Payload,
+    state: web::Data<State>,
+) -> Result<HttpResponse, Refusal> {
+    Query::read(&request, &[])?;
+    let (response, session, messages) = actix_ws::handle_with_protocols(&request, payload, &[SUBPROTOCOL])
+        .map_err(|error| Refusal::new(Code::Invalid, format!("this path takes WebSockets only: {error}")))?;
+    let messages = messages
+        .max_frame_size(MESSAGE_BYTES_MAX)
+        .aggregate_continuations()
+        .max_continuation_size(MESSAGE_BYTES_MAX);
+    let state: Arc<State> = state.into_inner();
+    let socket = Socket::new(Arc::clone(&state), state.incarnation(), session);
+    actix_web::rt::spawn(socket.run(messages));
+    Ok(response)
+}

@@ -1,0 +1,117 @@
+//! Frames of the worker socket: from the wire's words to those of the domain, and back.
+
+use bus::Slot;
+use domain::job::Attempt;
+use domain::{JobId, Label, Language, NodeId, PoolName};
+use nodes::connection::{Dispatch, End, FromNode, Hello, Progress, ToNode};
+use nodes::{Abilities, Load};
+use wire::Json;
+use wire::worker::{
+    AttemptOutcome, AttemptRef, Dispatch as WireDispatch, HeartbeatOk, Hello as WireHello, NodeFrame, Notice,
+    SchedulerFrame, Welcome,
+};
+
+/// What a node has sent.
+///
+/// # Errors
+/// In words fit for the node: what is wrong, and what would be right.
+pub fn read(frame: NodeFrame) -> Result<FromNode, String> {
+    Ok(match frame {
+        NodeFrame::Hello(hello) => FromNode::Hello(read_hello(hello)?),
+        NodeFrame::Heartbeat(heartbeat) => FromNode::Heartbeat {
+            load: heartbeat.load.map(load).unwrap_or_default(),
+            running: slots(&heartbeat.running)?,
+        },
+        NodeFrame::Ready(_) => FromNode::Ready,
+        NodeFrame::Drain(_) => FromNode::Drain,
+        NodeFrame::Ack(of) => FromNode::Ack(slot(&of.job, of.attempt)?),
+        NodeFrame::Reject(reject) => {
+            FromNode::Reject { slot: slot(&reject.job, reject.attempt)?, reason: reject.reason }
+        }
+        NodeFrame::Progress(progress) => FromNode::Progress {
+            slot: slot(&progress.job, progress.attempt)?,
+            progress: Progress { percent: progress.percent.map(|p| p.round() as u8), note: progress.note },
+        },
+        NodeFrame::Result(result) => FromNode::Result {
+            slot: slot(&result.job, result.attempt)?,
+            end: match result.outcome {
+                AttemptOutcome::Done(output) => End::Succeeded { output: output.as_str().to_owned() },
+                AttemptOutcome::Failed(failure) => {
+                    End::Failed { message: failure.message, is_retryable: failure.retryable }
+                }
+            },
+        },
+    })
+}
+
+/// What a node is to be sent; `None` for a payload that is not JSON, which the ledger never has.
+pub fn written(frame: ToNode) -> Option<SchedulerFrame> {
+    Some(match frame {
+        ToNode::Welcome { node, instance, heartbeat_ms } => SchedulerFrame::Welcome(Welcome {
+            node_id: node.to_string(),
+            instance: instance.to_string(),
+            heartbeat_ms,
+        }),
+        ToNode::HeartbeatOk => SchedulerFrame::HeartbeatOk(HeartbeatOk {}),
+        ToNode::Dispatch(Dispatch { slot, payload, session, timeout_ms }) => {
+            let (session, seq) = session.map(|(session, seq)| (session.to_string(), seq)).unzip();
+            SchedulerFrame::Dispatch(WireDispatch {
+                job: slot.job.to_string(),
+                attempt: slot.attempt.get(),
+                payload: Json::parse(&payload).ok()?,
+                session,
+                seq,
+                timeout_ms,
+            })
+        }
+        ToNode::Cancel(slot) => SchedulerFrame::Cancel(notice(slot)),
+        ToNode::Committed(slot) => SchedulerFrame::Committed(notice(slot)),
+        ToNode::Stale(slot) => SchedulerFrame::Stale(notice(slot)),
+    })
+}
+
+fn notice(slot: Slot) -> Notice {
+    Notice { job: slot.job.to_string(), attempt: slot.attempt.get() }
+}
+
+fn read_hello(hello: WireHello) -> Result<Hello, String> {
+    let labels = |texts: &[String]| {
+        texts.iter().map(|text| Label::parse(text)).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())
+    };
+    let languages = |texts: &[String]| {
+        let read = texts.iter().map(|text| Language::parse(text)).collect::<Result<Vec<_>, _>>();
+        read.map_err(|e| e.to_string())
+    };
+    let abilities = Abilities {
+        services: labels(&hello.services)?,
+        hears: languages(&hello.languages.asr)?,
+        speaks: languages(&hello.languages.tts)?,
+        understands: languages(&hello.languages.semantic)?,
+        labels: labels(&hello.labels)?,
+    };
+    let pools = hello.pools.iter().map(|name| PoolName::parse(name)).collect::<Result<Vec<_>, _>>();
+    let pools = pools.map_err(|e| e.to_string())?;
+    Ok(Hello {
+        node: NodeId::parse(&hello.node_id).map_err(|e| e.to_string())?,
+        capacity: hello.capacity,
+        takes_batches: hello.batch,
+        labels: abilities.into_labels().map_err(|e| e.to_string())?,
+        pools: (!pools.is_empty()).then(|| pools.into()),
+        software: hello.version.as_deref().map(Into::into),
+        running: slots(&hello.running)?,
+    })
+}
+
+fn slots(running: &[AttemptRef]) -> Result<Vec<Slot>, String> {
+    running.iter().map(|of| slot(&of.job, of.attempt)).collect()
+}
+
+fn slot(job: &str, attempt: u32) -> Result<Slot, String> {
+    let job = JobId::parse(job).ok_or_else(|| format!("{job:?} is no job's id"))?;
+    Ok(Slot { job, attempt: Attempt::new(attempt) })
+}
+
+fn load(load: wire::worker::Load) -> Load {
+    let share = |share: Option<f64>| share.map(|share| share as f32);
+    Load { cpu: share(load.cpu), gpu: share(load.gpu), memory: share(load.memory) }
+}

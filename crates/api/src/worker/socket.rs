@@ -1,0 +1,600 @@
+//! Runs one worker socket: reads frames, has the connection's state machine judge them, carries its effects out, and
+//! sends what comes of it. Everything that waits for a database or a bus does so beside the socket, never in its way.
+//!
+//! Order of things for one dispatch: its slot is `sent` at the bus, then the frame leaves. For one result: it is
+//! committed, then the node is told `committed`, then its slot is free.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode as WsCode, CloseReason, Session};
+use actors::jobs::{Answer, Failure, Jobs, Line, NodeResult, ToNode as Wish};
+use bus::{Connected, Epoch, NodeState, Slot, Version, Written};
+use domain::NodeId;
+use domain::job::Revoked;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use nodes::connection::{CloseCode, Connection, Dispatch, Effect, End, Hello, Refused, TICK_MS, ToNode};
+use nodes::limits::HEARTBEAT_MS_DEFAULT;
+use nodes::{Load, Profile, Record, Registry, Stamp, Status};
+use wire::limits::{MESSAGE_BYTES_MAX, MESSAGE_FRAMES_MAX};
+use wire::worker::{Message, NodeFrame, SchedulerFrame, SocketProblem};
+
+use super::frames;
+use crate::limits::{NODE_REGISTER_AGAIN, SOCKET_SEND_MAX, SOCKET_WISHES_MAX};
+use crate::server::Incarnation;
+use crate::state::State;
+
+/// What was waited for beside the socket.
+enum Done {
+    Registered(bus::Result<Connected>),
+    Refreshed(bus::Result<Written>, Vec<Slot>),
+    Sent(bus::Result<Vec<bool>>, Vec<actors::jobs::Dispatch>),
+    Committed(Vec<Slot>, Vec<Answer>),
+    Freed,
+}
+
+/// One socket, from its opening to its end.
+pub struct Socket {
+    state: Arc<State>,
+    incarnation: Arc<Incarnation>,
+    session: Session,
+    connection: Connection,
+    batch: bool,
+    registered: Option<Registered>,
+    hello: Option<Hello>,
+    load: Load,
+    /// Frames on their way out.
+    out: VecDeque<SchedulerFrame>,
+    /// What is waited for.
+    work: FuturesUnordered<LocalBoxFuture<'static, Done>>,
+    refreshing: bool,
+    refresh_again: bool,
+    /// Slots to be freed with the next refresh.
+    gone: Vec<Slot>,
+    /// Why it is closed.
+    closing: Option<(CloseCode, String)>,
+}
+
+/// A node that the bus knows as connected here.
+struct Registered {
+    node: NodeId,
+    profile: Arc<Profile>,
+    epoch: Epoch,
+    line: Line,
+}
+
+impl Socket {
+    pub fn new(state: Arc<State>, incarnation: Arc<Incarnation>, session: Session) -> Self {
+        let connection =
+            Connection::opened(incarnation.identity.id.clone(), HEARTBEAT_MS_DEFAULT, Instant::now());
+        Self {
+            state,
+            incarnation,
+            session,
+            connection,
+            batch: false,
+            registered: None,
+            hello: None,
+            load: Load::default(),
+            out: VecDeque::new(),
+            work: FuturesUnordered::new(),
+            refreshing: false,
+            refresh_again: false,
+            gone: Vec::new(),
+            closing: None,
+        }
+    }
+
+    /// Serves until either side ends it.
+    pub async fn run(mut self, mut messages: AggregatedMessageStream) {
+        let mut tick = tokio::time::interval(Duration::from_millis(TICK_MS));
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let state = Arc::clone(&self.state);
+        let mut draining = std::pin::pin!(state.traffic.until_draining());
+        let mut is_ended = false;
+        while !is_ended && self.closing.is_none() {
+            let wishes = async {
+                match &mut self.registered {
+                    Some(registered) => registered.line.next(SOCKET_WISHES_MAX).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                message = messages.next() => match message {
+                    Some(Ok(message)) => is_ended = self.on_message(message),
+                    Some(Err(error)) => self.fault(format!("the message cannot be read: {error}")),
+                    None => is_ended = true,
+                },
+                wishes = wishes => self.on_wishes(wishes),
+                Some(done) = self.work.next(), if !self.work.is_empty() => self.on_done(done),
+                _ = tick.tick() => {
+                    let effects = self.connection.on_tick(Instant::now());
+                    self.follow(effects);
+                    if self.state.incarnation().identity.id != self.incarnation.identity.id {
+                        self.end(CloseCode::GoingAway, "this instance has begun anew; connect again");
+                    }
+                }
+                () = &mut draining => self.end(CloseCode::GoingAway, "this instance is stopping; connect to another"),
+            }
+            if !self.flush().await {
+                self.closing =
+                    Some((CloseCode::TooSlow, "the node does not read what it is sent".to_owned()));
+            }
+        }
+        self.depart().await;
+    }
+
+    /// Whether the node has closed the socket.
+    fn on_message(&mut self, message: AggregatedMessage) -> bool {
+        match message {
+            AggregatedMessage::Text(text) => self.on_text(&text),
+            AggregatedMessage::Binary(_) => self.fault("messages must be JSON text".to_owned()),
+            // The session answers by itself when the frame is told to it.
+            AggregatedMessage::Ping(bytes) => {
+                let mut session = self.session.clone();
+                self.work.push(
+                    async move {
+                        // A session that is closed is found by the next read.
+                        let _ = session.pong(&bytes).await;
+                        Done::Freed
+                    }
+                    .boxed_local(),
+                );
+            }
+            AggregatedMessage::Pong(_) => {}
+            AggregatedMessage::Close(_) => return true,
+        }
+        false
+    }
+
+    fn on_text(&mut self, text: &str) {
+        let is_batch = text.trim_start().starts_with('[');
+        if is_batch && !self.batch {
+            return self.fault("arrays of frames are for nodes whose hello says \"batch\": true".to_owned());
+        }
+        let message = match Message::<NodeFrame>::read(text) {
+            Ok(message) => message,
+            Err(error) => return self.fault(error.to_string()),
+        };
+        let mut effects = Vec::new();
+        for frame in message.into_frames() {
+            match frames::read(frame) {
+                Ok(frame) => effects.extend(self.connection.on_frame(frame, Instant::now())),
+                Err(wrong) => return self.fault(wrong),
+            }
+            if self.connection.is_over() {
+                break;
+            }
+        }
+        self.follow(effects);
+    }
+
+    fn fault(&mut self, why: String) {
+        let effects = self.connection.end(CloseCode::Protocol, why);
+        self.follow(effects);
+    }
+
+    fn end(&mut self, code: CloseCode, why: &str) {
+        let effects = self.connection.end(code, why.to_owned());
+        self.follow(effects);
+    }
+
+    /// Carries effects out, in their order.
+    fn follow(&mut self, effects: Vec<Effect>) {
+        let (mut results, mut freed) = (Vec::new(), Vec::new());
+        for effect in effects {
+            match effect {
+                Effect::Register(hello) => {
+                    self.batch = hello.takes_batches;
+                    self.hello = Some(hello);
+                    self.register();
+                }
+                Effect::Send(frame) => self.send(frame),
+                Effect::Heartbeat { load, gone } => {
+                    self.load = load;
+                    for Slot { job, attempt } in &gone {
+                        let why = "the node does not know of it any more";
+                        self.incarnation.jobs.came_to_nothing(*job, *attempt, Revoked::Unlisted, why);
+                    }
+                    self.gone.extend(gone);
+                    self.refresh();
+                }
+                Effect::State(_) => self.refresh(),
+                Effect::Acknowledged(slot) => {
+                    if let Some(registered) = &self.registered {
+                        self.incarnation.jobs.acknowledged(&registered.node, slot.job, slot.attempt);
+                    }
+                }
+                Effect::Rejected { slot, reason } => {
+                    let why = Revoked::Rejected;
+                    self.incarnation.jobs.came_to_nothing(slot.job, slot.attempt, why, &reason);
+                    freed.push(slot);
+                }
+                Effect::Progress { slot, progress } => {
+                    self.incarnation.jobs.progressed(slot.job, slot.attempt, progress);
+                }
+                Effect::Result { slot, end } => results.push((slot, end)),
+                Effect::Free(slot) => freed.push(slot),
+                Effect::Close { code, why } => self.closing = Some((code, why)),
+            }
+        }
+        self.commit(results);
+        self.free(freed);
+    }
+
+    /// Has the node's record taken over at the bus. Tried until it is, for as long as the socket lives.
+    fn register(&mut self) {
+        let Some(hello) = &self.hello else { return };
+        let profile = Arc::new(profile(hello, &self.incarnation));
+        let stamp = Stamp { epoch: Epoch::new(0), version: Version::new(0) };
+        let report = self.known(hello, &profile, stamp).report();
+        let running: Vec<_> = match self.registered {
+            Some(_) => self.connection.slots().collect(),
+            None => hello.running.clone(),
+        };
+        let (state, incarnation) = (Arc::clone(&self.state), Arc::clone(&self.incarnation));
+        let node = hello.node.clone();
+        let connect = async move {
+            let jobs = &incarnation.jobs;
+            let connect = async {
+                let connected = state.bus.connect_node(&node, jobs.me(), &report, &running).await?;
+                let unfinished = jobs.attempts_on(&node, &running).await;
+                let Ok(unfinished) = unfinished else { return Ok(connected) };
+                if !connected.is_complete {
+                    state.bus.complete_node(&node, connected.epoch, &unfinished).await?;
+                }
+                Ok(Connected { is_complete: true, ..connected })
+            };
+            let connected = state.call(connect).await;
+            if connected.is_err() {
+                tokio::time::sleep(NODE_REGISTER_AGAIN).await;
+            }
+            Done::Registered(connected)
+        };
+        self.work.push(connect.boxed_local());
+    }
+
+    /// The node as it is known here.
+    fn known(&self, hello: &Hello, profile: &Arc<Profile>, stamp: Stamp) -> Record {
+        let used = u32::try_from(self.connection.slots().count()).unwrap_or(u32::MAX);
+        // Before its welcome it gets work as soon as its slots are known.
+        let state = self.connection.state().unwrap_or(NodeState::Accepting);
+        let status = Status { capacity: hello.capacity, used, is_complete: true, state };
+        Record { stamp, profile: Arc::clone(profile), status, load: self.load }
+    }
+
+    fn on_done(&mut self, done: Done) {
+        match done {
+            Done::Registered(Ok(connected)) => self.on_registered(connected),
+            Done::Registered(Err(error)) => {
+                tracing::debug!(%error, "a node could not be registered yet");
+                self.register();
+            }
+            Done::Refreshed(written, gone) => self.on_refreshed(written, gone),
+            Done::Sent(sent, dispatches) => self.on_sent(sent, dispatches),
+            Done::Committed(slots, answers) => {
+                let mut effects = Vec::new();
+                for (slot, answer) in slots.into_iter().zip(answers) {
+                    effects.extend(match answer {
+                        Answer::Committed => self.connection.committed(slot),
+                        Answer::Stale => self.connection.stale(slot),
+                    });
+                }
+                self.follow(effects);
+            }
+            Done::Freed => {}
+        }
+    }
+
+    fn on_registered(&mut self, connected: Connected) {
+        let Some(hello) = &self.hello else { return };
+        let profile = Arc::new(profile(hello, &self.incarnation));
+        let node = hello.node.clone();
+        let line = self.incarnation.jobs.attach(&node, connected.epoch.get());
+        let is_first = self.registered.is_none();
+        self.registered = Some(Registered { node: node.clone(), profile, epoch: connected.epoch, line });
+        if is_first {
+            tracing::info!(%node, epoch = %connected.epoch, "a node is connected");
+        } else {
+            tracing::info!(%node, epoch = %connected.epoch, "a node's record was lost and is made again");
+        }
+        self.record(connected.version);
+        let effects = self.connection.registered(Instant::now());
+        self.follow(effects);
+        if !connected.is_complete {
+            // The ledger could not be asked. The record is made anew until it can.
+            self.register();
+        }
+        self.refresh();
+    }
+
+    /// What was written to the bus is applied here and told to the others.
+    fn record(&self, version: Version) {
+        let (Some(registered), Some(hello)) = (&self.registered, &self.hello) else { return };
+        let stamp = Stamp { epoch: registered.epoch, version };
+        let record = self.known(hello, &registered.profile, stamp);
+        self.incarnation.registry.recorded(record, Instant::now());
+    }
+
+    /// Has the record say how the node is now; one such call at a time.
+    fn refresh(&mut self) {
+        let (Some(registered), Some(hello)) = (&self.registered, &self.hello) else { return };
+        if self.refreshing {
+            self.refresh_again = true;
+            return;
+        }
+        self.refreshing = true;
+        let stamp = Stamp { epoch: registered.epoch, version: Version::new(0) };
+        let report = self.known(hello, &registered.profile, stamp).report();
+        let (node, epoch) = (registered.node.clone(), registered.epoch);
+        let gone = std::mem::take(&mut self.gone);
+        let api = Arc::clone(&self.state);
+        let refresh = async move {
+            Done::Refreshed(api.call(api.bus.refresh_node(&node, epoch, &report, &gone)).await, gone)
+        };
+        self.work.push(refresh.boxed_local());
+    }
+
+    fn on_refreshed(&mut self, written: bus::Result<Written>, gone: Vec<Slot>) {
+        self.refreshing = false;
+        match written {
+            Ok(Written::Done(version)) => self.record(version),
+            Ok(Written::Lost) => self.register(),
+            Ok(Written::Replaced) => {
+                self.end(CloseCode::Replaced, "a newer connection of this node took over")
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a node's record was not refreshed");
+                self.gone.extend(gone);
+            }
+        }
+        if std::mem::take(&mut self.refresh_again) {
+            self.refresh();
+        }
+    }
+
+    /// What the lanes want of the node.
+    fn on_wishes(&mut self, wishes: Vec<Wish>) {
+        if wishes.is_empty() {
+            return self.end(CloseCode::Replaced, "a newer connection of this node took over");
+        }
+        let Some(registered) = &self.registered else { return };
+        let (node, epoch) = (registered.node.clone(), registered.epoch);
+        let mut dispatches = Vec::new();
+        let (mut effects, mut unknown) = (Vec::new(), Vec::new());
+        for wish in wishes {
+            match wish {
+                Wish::Dispatch(dispatch) => dispatches.push(*dispatch),
+                Wish::Cancel(job, attempt) => {
+                    let slot = Slot { job, attempt };
+                    if self.connection.slots().any(|taken| taken == slot) {
+                        effects.extend(self.connection.cancel(slot));
+                    } else {
+                        // The node does not have it.
+                        unknown.push(slot);
+                    }
+                }
+                Wish::Drain(is_drained) => effects.extend(self.connection.drain(is_drained, Instant::now())),
+            }
+        }
+        self.follow(effects);
+        self.free(unknown);
+        if !dispatches.is_empty() {
+            let state = Arc::clone(&self.state);
+            let slots: Vec<_> = dispatches.iter().map(|d| Slot { job: d.job, attempt: d.attempt }).collect();
+            let send = async move {
+                let sent = state.call(state.bus.send_slots(&node, epoch, &slots)).await;
+                Done::Sent(sent, dispatches)
+            };
+            self.work.push(send.boxed_local());
+        }
+    }
+
+    /// What has its slot is sent; what has none is not.
+    fn on_sent(&mut self, sent: bus::Result<Vec<bool>>, dispatches: Vec<actors::jobs::Dispatch>) {
+        let sent = sent.unwrap_or_else(|error| {
+            tracing::debug!(%error, "dispatches whose slots are not known to be sent are dropped");
+            vec![false; dispatches.len()]
+        });
+        let mut freed = Vec::new();
+        for (dispatch, is_sent) in dispatches.into_iter().zip(sent) {
+            let slot = Slot { job: dispatch.job, attempt: dispatch.attempt };
+            let jobs = &self.incarnation.jobs;
+            if !is_sent {
+                jobs.came_to_nothing(slot.job, slot.attempt, Revoked::Undeliverable, "its slot was gone");
+                continue;
+            }
+            let session = dispatch.session.clone().zip(dispatch.seq);
+            let frame = Dispatch {
+                slot,
+                payload: Arc::clone(&dispatch.payload),
+                session,
+                timeout_ms: dispatch.timeout_ms,
+            };
+            match self.connection.dispatch(frame, Instant::now()) {
+                Ok(effects) => self.follow(effects),
+                Err(Refused::Known) => {}
+                Err(refused) => {
+                    let why = Revoked::Undeliverable;
+                    jobs.came_to_nothing(slot.job, slot.attempt, why, &refused.to_string());
+                    freed.push(slot);
+                }
+            }
+        }
+        self.free(freed);
+    }
+
+    fn commit(&mut self, results: Vec<(Slot, End)>) {
+        let Some(registered) = self.registered.as_ref().filter(|_| !results.is_empty()) else { return };
+        let (slots, results): (Vec<_>, Vec<_>) = results
+            .into_iter()
+            .map(|(slot, end)| {
+                let output = match end {
+                    End::Succeeded { output } => Ok(output),
+                    End::Failed { message, is_retryable } => Err(Failure { message, is_retryable }),
+                };
+                (slot, NodeResult { job: slot.job, attempt: slot.attempt, output })
+            })
+            .unzip();
+        let (state, jobs, node) =
+            (Arc::clone(&self.state), self.incarnation.jobs.clone(), registered.node.clone());
+        let commit = async move {
+            let answers = state.call(jobs.results(&node, results)).await;
+            Done::Committed(slots, answers)
+        };
+        self.work.push(commit.boxed_local());
+    }
+
+    fn free(&mut self, slots: Vec<Slot>) {
+        let Some(registered) = self.registered.as_ref().filter(|_| !slots.is_empty()) else { return };
+        let (node, epoch) = (registered.node.clone(), registered.epoch);
+        let (state, registry) = (Arc::clone(&self.state), self.incarnation.registry.clone());
+        let slots: Vec<_> = slots.into_iter().collect();
+        let free = async move {
+            free(&state, &registry, &node, epoch, &slots).await;
+            Done::Freed
+        };
+        self.work.push(free.boxed_local());
+    }
+
+    fn send(&mut self, frame: ToNode) {
+        match frames::written(frame) {
+            Some(frame) => self.out.push_back(frame),
+            None => tracing::error!("a payload that is not JSON is not sent"),
+        }
+    }
+
+    /// Sends all frames that wait. `false` if the node does not read them.
+    async fn flush(&mut self) -> bool {
+        while !self.out.is_empty() {
+            let count = if self.batch { self.out.len().min(MESSAGE_FRAMES_MAX) } else { 1 };
+            let (mut texts, mut bytes, mut taken) = (Vec::with_capacity(count), 0, 0);
+            for frame in self.out.iter().take(count) {
+                let text = serde_json::to_string(frame).expect("frames have text keys only");
+                if taken > 0 && bytes + text.len() + 2 > MESSAGE_BYTES_MAX {
+                    break;
+                }
+                bytes += text.len() + 1;
+                taken += 1;
+                texts.push(text);
+            }
+            self.out.drain(..taken);
+            let message =
+                if self.batch && texts.len() > 1 { format!("[{}]", texts.join(",")) } else { texts.concat() };
+            match tokio::time::timeout(SOCKET_SEND_MAX, self.session.text(message)).await {
+                Ok(Ok(())) => {}
+                // Closed: the next read says so.
+                Ok(Err(_)) => return true,
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// The socket is over. What the node runs it goes on with; it has a while to connect anew, to whatever instance.
+    async fn depart(mut self) {
+        if let Some((code, why)) = self.closing.take() {
+            if code == CloseCode::Protocol {
+                let problem = SocketProblem { code: "invalid".to_owned(), detail: why.clone() };
+                self.out.push_back(SchedulerFrame::Problem(problem));
+                self.flush().await;
+            }
+            tracing::debug!(code = code.number(), why, "a worker socket is closed");
+            let code = match code {
+                CloseCode::GoingAway => WsCode::Away,
+                other => WsCode::Other(other.number()),
+            };
+            let reason = CloseReason { code, description: Some(shortened(why)) };
+            let close = self.session.clone().close(Some(reason));
+            // A node that does not read is not waited for.
+            let _ = tokio::time::timeout(SOCKET_SEND_MAX, close).await;
+        }
+        let has_slots = self.connection.slots().next().is_some();
+        // Commits that are under way are finished; what they are told to the node it asks for again.
+        while let Some(done) = self.work.next().await {
+            if matches!(done, Done::Registered(_)) {
+                break;
+            }
+        }
+        let (Some(registered), Some(hello)) = (self.registered.take(), &self.hello) else { return };
+        let Registered { node, profile, epoch, line } = registered;
+        drop(line);
+        tracing::info!(%node, %epoch, "a node's socket is closed");
+        let stamp = Stamp { epoch, version: Version::new(0) };
+        let mut record = self.known(hello, &profile, stamp);
+        record.status.state = NodeState::Unhealthy;
+        let (state, registry) = (Arc::clone(&self.state), self.incarnation.registry.clone());
+        let jobs = self.incarnation.jobs.clone();
+        self.state.spawn(say_farewell(state, registry, jobs, record, has_slots));
+    }
+}
+
+/// Has nothing more given to a node whose socket is closed, and, unless it connects anew in time, says that it is gone.
+/// One that had nothing to do is gone at once.
+async fn say_farewell(
+    state: Arc<State>,
+    registry: Registry,
+    jobs: Jobs,
+    mut record: Record,
+    has_slots: bool,
+) {
+    let (node, epoch) = (record.profile.node.clone(), record.stamp.epoch);
+    let grace = Duration::from_millis(nodes::limits::OFFLINE_MS);
+    if has_slots {
+        match state.bus.refresh_node(&node, epoch, &record.report(), &[]).await {
+            Ok(Written::Done(version)) => {
+                record.stamp.version = version;
+                registry.recorded(record, Instant::now());
+                tokio::time::sleep(grace).await;
+            }
+            // It is connected anew, or nobody knows of it any more.
+            Ok(Written::Replaced | Written::Lost) => return,
+            Err(error) => {
+                tracing::debug!(%error, %node, "a closed socket was not noted");
+                tokio::time::sleep(grace).await;
+            }
+        }
+    }
+    match state.bus.disconnect_node(&node, epoch).await {
+        Ok(Written::Replaced) => {}
+        Ok(Written::Done(_) | Written::Lost) | Err(_) if !jobs.is_attached(&node) => {
+            registry.left(&node, epoch, Instant::now());
+        }
+        Ok(Written::Done(_) | Written::Lost) | Err(_) => {}
+    }
+}
+
+async fn free(state: &Arc<State>, registry: &Registry, node: &NodeId, epoch: Epoch, slots: &[Slot]) {
+    for slots in slots.chunks(bus::limits::NODE_SLOTS_MAX) {
+        match state.call(state.bus.free_slots(node, slots)).await {
+            Ok(()) => slots.iter().for_each(|_| registry.freed(node, epoch)),
+            Err(error) => {
+                tracing::debug!(%error, %node, "slots were not freed; the next heartbeat frees them")
+            }
+        }
+    }
+}
+
+fn profile(hello: &Hello, incarnation: &Incarnation) -> Profile {
+    Profile {
+        node: hello.node.clone(),
+        holder: incarnation.identity.id.clone(),
+        labels: Arc::clone(&hello.labels),
+        pools: hello.pools.clone(),
+        heartbeat_ms: HEARTBEAT_MS_DEFAULT,
+        software: hello.software.clone(),
+    }
+}
+
+/// A reason fit for a close frame, which takes 123 bytes.
+fn shortened(mut why: String) -> String {
+    let mut end = why.len().min(120);
+    while !why.is_char_boundary(end) {
+        end -= 1;
+    }
+    why.truncate(end);
+    why
+}

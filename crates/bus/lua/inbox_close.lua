@@ -1,0 +1,13 @@
+-- Ends an inbox for good if nothing is left in it: who sends to it from now on is told that there is none, and an
+-- owner that was only asleep cannot open it again.
+--
+-- KEYS[1]  the stream
+-- KEYS[2]  the mark that it was closed
+-- ARGV[1]  how long the mark stays, in milliseconds
+-- Answer   1: it is closed. 0: something is left in it, and nothing was done.
+if redis.call('XLEN', KEYS[1]) > 0 then
+  return 0
+end
+redis.call('DEL', KEYS[1])
+redis.call('SET', KEYS[2], '1', 'PX', ARGV[1])
+return 1

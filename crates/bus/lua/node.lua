@@ -1,0 +1,73 @@
+-- What every script of a node begins with; this file stands before each of them.
+--
+-- KEYS[1]  the record, a hash that lives as long as its node is heard of:
+--          epoch     the connection that may write it
+--          version   rises with every change that readers should see, and never goes back
+--          online    1; 0 once its connection said that the node is gone
+--          complete  1 once all slots are known; until then nothing is reserved
+--          holder, capacity, state, document: what the connection says
+--          told      how many slots were taken when the version rose last
+-- KEYS[2]  the slots, a hash of <job>/<attempt> to 's<epoch>' (sent by that connection; 0: it was running already) or
+--          'r<token>' (reserved by the lane of that token)
+-- KEYS[3]  the reservations, a sorted set of <job>/<attempt> by their end, in microseconds
+--
+-- Slots and reservations count only beside a record that is online, and outlive it a little: never the other way round.
+local RECORD, SLOTS, RESERVED = KEYS[1], KEYS[2], KEYS[3]
+local OUTLIVE_MS = 1000
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+
+-- A number as Redis is to keep it: Lua's own form loses digits.
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+local function is_online()
+  return redis.call('HGET', RECORD, 'online') == '1'
+end
+
+-- Frees what was reserved for too long.
+local function prune()
+  for _, slot in ipairs(redis.call('ZRANGEBYSCORE', RESERVED, '-inf', text(now))) do
+    redis.call('HDEL', SLOTS, slot)
+    redis.call('ZREM', RESERVED, slot)
+  end
+end
+
+-- Frees one slot, reserved or sent.
+local function free(slot)
+  redis.call('HDEL', SLOTS, slot)
+  redis.call('ZREM', RESERVED, slot)
+end
+
+-- Takes a slot for what is known to run.
+local function take(slot)
+  redis.call('HSET', SLOTS, slot, 's0')
+  redis.call('ZREM', RESERVED, slot)
+end
+
+local function next_version()
+  local old = tonumber(redis.call('HGET', RECORD, 'version') or 0)
+  return math.max(old + 1, now)
+end
+
+-- Lets the slots outlive the record, which is left as long as it has.
+local function outlive()
+  local left = redis.call('PTTL', RECORD) + OUTLIVE_MS
+  redis.call('PEXPIRE', SLOTS, left)
+  redis.call('PEXPIRE', RESERVED, left)
+end
+
+-- Whether the connection may write: 0 if so; -1: there is nothing that it could write (connect anew);
+-- -2: a newer connection has taken over.
+local function refusal(epoch)
+  local newest = tonumber(redis.call('HGET', RECORD, 'epoch') or 0)
+  if newest > tonumber(epoch) then
+    return -2
+  end
+  if newest < tonumber(epoch) or not is_online() then
+    return -1
+  end
+  return 0
+end

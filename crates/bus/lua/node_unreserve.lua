@@ -1,0 +1,21 @@
+-- Takes reservations back. What was sent stays, and so does what a later owner of the lane reserved.
+--
+-- ARGV     a slot, and the token of its lane; and so on
+-- Answer   for each, 1: it was reserved and is free. 2: it was sent. 0: there is none.
+local is_known = is_online()
+if is_known then
+  prune()
+end
+local answers = {}
+for i = 1, #ARGV, 2 do
+  local answer = 0
+  local taken = is_known and redis.call('HGET', SLOTS, ARGV[i])
+  if taken and string.sub(taken, 1, 1) == 's' then
+    answer = 2
+  elseif taken and tonumber(string.sub(taken, 2)) <= tonumber(ARGV[i + 1]) then
+    free(ARGV[i])
+    answer = 1
+  end
+  answers[#answers + 1] = answer
+end
+return answers

@@ -1,0 +1,233 @@
+//! One node's record and slots: what the scripts do at a server, as plain steps. The time comes in.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Instant;
+
+use domain::{InstanceId, Token};
+
+use crate::{
+    Claim, Epoch, Held, NodeRecord, NodeState, Report, Reserved, Slot, Unreserved, Version, Written,
+};
+
+/// What is known of a node.
+pub(super) struct Node {
+    holder: InstanceId,
+    report: Report,
+    epoch: Epoch,
+    version: Version,
+    is_online: bool,
+    is_complete: bool,
+    /// How many slots were taken when the version rose last.
+    told: usize,
+    /// When the record ends unless it is refreshed.
+    end: Instant,
+    slots: HashMap<Slot, Taken>,
+    /// The ends of all reservations.
+    reserved: BTreeSet<(Instant, Slot)>,
+}
+
+/// What a slot is taken by.
+#[derive(Clone, Copy)]
+enum Taken {
+    /// What was running when a connection began, or what the ledger knew of.
+    Running,
+    /// What this connection sent.
+    Sent(Epoch),
+    /// What is to be sent before then.
+    Reserved { token: Token, end: Instant },
+}
+
+impl Node {
+    /// The first connection of a node without a record.
+    pub(super) fn new(
+        holder: &InstanceId,
+        report: &Report,
+        running: &[Slot],
+        epoch: Epoch,
+        now: Instant,
+    ) -> Self {
+        let mut node = Self {
+            holder: holder.clone(),
+            report: report.clone(),
+            epoch,
+            version: Version::new(epoch.get()),
+            is_online: true,
+            is_complete: false,
+            told: 0,
+            end: now + report.ttl,
+            slots: HashMap::new(),
+            reserved: BTreeSet::new(),
+        };
+        node.connect(holder, report, running, epoch, now);
+        node
+    }
+
+    /// A newer connection takes it over.
+    pub(super) fn connect(
+        &mut self,
+        holder: &InstanceId,
+        report: &Report,
+        running: &[Slot],
+        epoch: Epoch,
+        now: Instant,
+    ) {
+        self.prune(now);
+        let listed: HashSet<_> = running.iter().collect();
+        self.slots.retain(|slot, taken| matches!(taken, Taken::Reserved { .. }) || listed.contains(slot));
+        for slot in running {
+            self.free(slot);
+            self.slots.insert(*slot, Taken::Running);
+        }
+        self.holder = holder.clone();
+        self.report = report.clone();
+        self.epoch = epoch;
+        self.is_online = true;
+        self.end = now + report.ttl;
+        self.rise(epoch.get());
+    }
+
+    pub(super) fn complete(&mut self, unfinished: &[Slot], version: u64) -> Written {
+        for slot in unfinished {
+            self.slots.entry(*slot).or_insert(Taken::Running);
+        }
+        self.is_complete = true;
+        self.rise(version)
+    }
+
+    pub(super) fn refresh(&mut self, report: &Report, gone: &[Slot], version: u64, now: Instant) -> Written {
+        self.prune(now);
+        self.free_all(gone);
+        self.end = now + report.ttl;
+        let Report { capacity, state, document, ttl: _ } = &self.report;
+        let is_same = (*capacity, *state) == (report.capacity, report.state) && *document == report.document;
+        if is_same && self.told == self.slots.len() {
+            return Written::Done(self.version);
+        }
+        self.report = report.clone();
+        self.rise(version)
+    }
+
+    /// Offline; the record stays until then to say so.
+    pub(super) fn disconnect(&mut self, version: u64, end: Instant) -> Written {
+        self.is_online = false;
+        self.is_complete = false;
+        self.end = end;
+        self.slots = HashMap::new();
+        self.reserved = BTreeSet::new();
+        self.rise(version)
+    }
+
+    pub(super) fn reserve(&mut self, claims: &[Claim], end: Instant, now: Instant) -> Vec<Reserved> {
+        self.prune(now);
+        let is_ready = self.is_complete && self.report.state == NodeState::Accepting;
+        let reserve = |Claim { slot, token }: &Claim| {
+            match self.slots.get(slot) {
+                // A lane's next owner takes over what the last one reserved. Whoever repeats itself gains no time.
+                Some(Taken::Reserved { token: earlier, .. }) if earlier < token => self.free(slot),
+                Some(_) => return Reserved::Yes,
+                None if !is_ready => return Reserved::NotReady,
+                None if self.slots.len() >= self.report.capacity as usize => return Reserved::Full,
+                None => {}
+            }
+            self.slots.insert(*slot, Taken::Reserved { token: *token, end });
+            self.reserved.insert((end, *slot));
+            Reserved::Yes
+        };
+        claims.iter().map(reserve).collect()
+    }
+
+    pub(super) fn send(&mut self, slots: &[Slot], now: Instant) -> Vec<bool> {
+        self.prune(now);
+        let send = |slot: &Slot| match self.slots.get(slot) {
+            Some(Taken::Reserved { .. }) => {
+                self.free(slot);
+                self.slots.insert(*slot, Taken::Sent(self.epoch));
+                true
+            }
+            Some(Taken::Sent(epoch)) => *epoch == self.epoch,
+            Some(Taken::Running) | None => false,
+        };
+        slots.iter().map(send).collect()
+    }
+
+    pub(super) fn unreserve(&mut self, claims: &[Claim], now: Instant) -> Vec<Unreserved> {
+        self.prune(now);
+        let unreserve = |Claim { slot, token }: &Claim| match self.slots.get(slot) {
+            Some(Taken::Reserved { token: reserved, .. }) if reserved <= token => {
+                self.free(slot);
+                Unreserved::Removed
+            }
+            Some(Taken::Reserved { .. }) | None => Unreserved::Absent,
+            Some(Taken::Running | Taken::Sent(_)) => Unreserved::WasSent,
+        };
+        claims.iter().map(unreserve).collect()
+    }
+
+    pub(super) fn free_all(&mut self, slots: &[Slot]) {
+        slots.iter().for_each(|slot| self.free(slot));
+    }
+
+    pub(super) fn held(&mut self, slots: &[Slot], now: Instant) -> Held {
+        self.prune(now);
+        let is_taken = slots.iter().map(|slot| self.slots.contains_key(slot)).collect();
+        Held { is_complete: self.is_complete, is_taken }
+    }
+
+    pub(super) fn show(&mut self, now: Instant) -> NodeRecord {
+        self.prune(now);
+        NodeRecord {
+            holder: self.holder.clone(),
+            epoch: self.epoch,
+            version: self.version,
+            is_online: self.is_online,
+            is_complete: self.is_complete,
+            capacity: self.report.capacity,
+            used: u32::try_from(self.slots.len()).unwrap_or(u32::MAX),
+            state: self.report.state,
+            document: self.report.document.clone(),
+            ttl: self.end.saturating_duration_since(now),
+        }
+    }
+
+    /// Whether there still is a record.
+    pub(super) fn lives(&self, now: Instant) -> bool {
+        self.end > now
+    }
+
+    pub(super) const fn is_online(&self) -> bool {
+        self.is_online
+    }
+
+    pub(super) const fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// Why this connection may not write; `None` if it may.
+    pub(super) fn refusal(&self, epoch: Epoch) -> Option<Written> {
+        if self.epoch > epoch {
+            return Some(Written::Replaced);
+        }
+        (self.epoch < epoch || !self.is_online).then_some(Written::Lost)
+    }
+
+    fn rise(&mut self, version: u64) -> Written {
+        self.version = Version::new(version);
+        self.told = self.slots.len();
+        Written::Done(self.version)
+    }
+
+    fn free(&mut self, slot: &Slot) {
+        if let Some(Taken::Reserved { end, .. }) = self.slots.remove(slot) {
+            self.reserved.remove(&(end, *slot));
+        }
+    }
+
+    /// Frees what was reserved for too long.
+    fn prune(&mut self, now: Instant) {
+        while let Some((end, slot)) = self.reserved.first().copied()
+            && end <= now
+        {
+            self.free(&slot);
+        }
+    }
+}

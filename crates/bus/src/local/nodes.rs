@@ -1,0 +1,191 @@
+//! Nodes in memory.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant, SystemTime};
+
+use domain::{InstanceId, NodeId};
+
+use super::Local;
+use super::node::Node;
+use crate::limits::{NODE_TTL_MS_DEFAULT, NODES_LISTED_MAX};
+use crate::nodes::{check_lasting, check_listed, check_node_ttl, check_report, check_slots};
+use crate::{
+    Claim, Connected, Epoch, Held, NodeRecord, Nodes, Report, Reserved, Result, Slot, Unreserved, Version,
+    Written,
+};
+
+/// All nodes of a hub.
+#[derive(Default)]
+pub(super) struct All {
+    records: HashMap<NodeId, Node>,
+    /// The newest version of any record; none ever goes back.
+    newest: u64,
+    /// The nodes that are listed as online, each with the end of its time.
+    listed: HashMap<NodeId, Instant>,
+    /// When records that ended are thrown away next.
+    sweep: Option<Instant>,
+}
+
+impl All {
+    /// The record of a node that has one.
+    fn alive(&mut self, node: &NodeId, now: Instant) -> Option<&mut Node> {
+        self.records.get_mut(node).filter(|record| record.lives(now))
+    }
+
+    /// The same while the node is online: only then its slots count.
+    fn online(&mut self, node: &NodeId, now: Instant) -> Option<&mut Node> {
+        self.alive(node, now).filter(|record| record.is_online())
+    }
+
+    fn next_version(&mut self) -> u64 {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = u64::try_from(since.as_micros()).unwrap_or_default();
+        self.newest = now.max(self.newest + 1);
+        self.newest
+    }
+
+    /// Has a connection write, if it may.
+    fn write(
+        &mut self,
+        node: &NodeId,
+        epoch: Epoch,
+        now: Instant,
+        write: impl FnOnce(&mut Node, u64) -> Written,
+    ) -> Written {
+        // Drawn before the record is held; one that is not used is no loss.
+        let version = self.next_version();
+        let Some(record) = self.alive(node, now) else { return Written::Lost };
+        record.refusal(epoch).unwrap_or_else(|| write(record, version))
+    }
+
+    /// Throws away what ended, once in a while.
+    fn sweep(&mut self, now: Instant) {
+        if self.sweep.is_none_or(|due| due <= now) {
+            self.records.retain(|_, record| record.lives(now));
+            self.sweep = Some(now + Duration::from_millis(NODE_TTL_MS_DEFAULT));
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Nodes for Local {
+    async fn connect_node(
+        &self,
+        node: &NodeId,
+        holder: &InstanceId,
+        report: &Report,
+        running: &[Slot],
+    ) -> Result<Connected> {
+        check_slots(running)?;
+        check_report(report)?;
+        let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
+        nodes.sweep(now);
+        let number = nodes.next_version();
+        let (epoch, version) = (Epoch::new(number), Version::new(number));
+        if let Some(record) = nodes.online(node, now) {
+            record.connect(holder, report, running, epoch, now);
+            return Ok(Connected { epoch, version, is_complete: record.is_complete() });
+        }
+        nodes.records.insert(node.clone(), Node::new(holder, report, running, epoch, now));
+        Ok(Connected { epoch, version, is_complete: false })
+    }
+
+    async fn complete_node(&self, node: &NodeId, epoch: Epoch, unfinished: &[Slot]) -> Result<Written> {
+        check_slots(unfinished)?;
+        let mut nodes = self.open()?.nodes();
+        Ok(nodes.write(node, epoch, Instant::now(), |record, version| record.complete(unfinished, version)))
+    }
+
+    async fn refresh_node(
+        &self,
+        node: &NodeId,
+        epoch: Epoch,
+        report: &Report,
+        gone: &[Slot],
+    ) -> Result<Written> {
+        check_slots(gone)?;
+        check_report(report)?;
+        let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
+        Ok(nodes.write(node, epoch, now, |record, version| record.refresh(report, gone, version, now)))
+    }
+
+    async fn disconnect_node(&self, node: &NodeId, epoch: Epoch) -> Result<Written> {
+        let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
+        let end = now + Duration::from_millis(NODE_TTL_MS_DEFAULT);
+        Ok(nodes.write(node, epoch, now, |record, version| record.disconnect(version, end)))
+    }
+
+    async fn reserve_slots(
+        &self,
+        node: &NodeId,
+        claims: &[Claim],
+        lasting: Duration,
+    ) -> Result<Vec<Reserved>> {
+        check_slots(claims)?;
+        let lasting = Duration::from_millis(check_lasting(lasting)?);
+        let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
+        Ok(match nodes.online(node, now) {
+            Some(record) => record.reserve(claims, now + lasting, now),
+            None => vec![Reserved::NotReady; claims.len()],
+        })
+    }
+
+    async fn send_slots(&self, node: &NodeId, epoch: Epoch, slots: &[Slot]) -> Result<Vec<bool>> {
+        check_slots(slots)?;
+        let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
+        Ok(match nodes.online(node, now).filter(|record| record.refusal(epoch).is_none()) {
+            Some(record) => record.send(slots, now),
+            None => vec![false; slots.len()],
+        })
+    }
+
+    async fn unreserve_slots(&self, node: &NodeId, claims: &[Claim]) -> Result<Vec<Unreserved>> {
+        check_slots(claims)?;
+        let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
+        Ok(match nodes.online(node, now) {
+            Some(record) => record.unreserve(claims, now),
+            None => vec![Unreserved::Absent; claims.len()],
+        })
+    }
+
+    async fn free_slots(&self, node: &NodeId, slots: &[Slot]) -> Result<()> {
+        check_slots(slots)?;
+        if let Some(record) = self.open()?.nodes().online(node, Instant::now()) {
+            record.free_all(slots);
+        }
+        Ok(())
+    }
+
+    async fn held_slots(&self, node: &NodeId, slots: &[Slot]) -> Result<Held> {
+        check_slots(slots)?;
+        let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
+        Ok(match nodes.online(node, now) {
+            Some(record) => record.held(slots, now),
+            None => Held { is_complete: false, is_taken: vec![false; slots.len()] },
+        })
+    }
+
+    async fn show_nodes(&self, nodes: &[NodeId]) -> Result<HashMap<NodeId, NodeRecord>> {
+        let (mut all, now) = (self.open()?.nodes(), Instant::now());
+        let show = |node: &NodeId| Some((node.clone(), all.alive(node, now)?.show(now)));
+        Ok(nodes.iter().filter_map(show).collect())
+    }
+
+    async fn list_nodes(&self, nodes: &[NodeId], ttl: Duration) -> Result<()> {
+        check_listed(nodes)?;
+        let ttl = Duration::from_millis(check_node_ttl(ttl)?);
+        let (mut all, now) = (self.open()?.nodes(), Instant::now());
+        let listed = &mut all.listed;
+        listed.retain(|_, end| *end > now);
+        for node in nodes {
+            if listed.len() < NODES_LISTED_MAX || listed.contains_key(node) {
+                listed.insert(node.clone(), now + ttl);
+            }
+        }
+        Ok(())
+    }
+
+    async fn listed_nodes(&self) -> Result<Vec<NodeId>> {
+        Ok(self.open()?.nodes().listed.keys().cloned().collect())
+    }
+}

@@ -1,0 +1,332 @@
+//! Nodes: what is known of each worker machine, and which of its slots are taken.
+//!
+//! The instance that holds a node's connection writes its record, and the newest connection alone; everybody reserves
+//! slots and gives them back. A record lives as long as it is refreshed. When it was lost, nothing is reserved until
+//! its holder has told of everything that may still run there.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::job::Attempt;
+use domain::limits::NODE_CAPACITY_MAX;
+use domain::{InstanceId, JobId, NodeId, Token};
+
+use crate::Result;
+use crate::limits::{
+    NODE_DOCUMENT_BYTES_MAX, NODE_SLOTS_MAX, NODE_TTL_MS_MAX, NODES_LIST_MAX, RESERVATION_MS_MAX,
+    check_bytes, check_count, check_ms,
+};
+
+/// Says what a slot is taken for: one attempt of one job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot {
+    /// Which job.
+    pub job: JobId,
+    /// Which of its attempts.
+    pub attempt: Attempt,
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.job, self.attempt)
+    }
+}
+
+/// A slot, and the lane on whose behalf it is reserved. What an owner of the lane reserved, a later one (with a
+/// higher token) takes over, and an earlier one cannot give back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Claim {
+    /// The attempt.
+    pub slot: Slot,
+    /// The token under which the lane is owned.
+    pub token: Token,
+}
+
+macro_rules! rising {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u64);
+
+        impl $name {
+            /// The one with this number.
+            #[must_use]
+            pub const fn new(number: u64) -> Self {
+                Self(number)
+            }
+
+            /// The number.
+            #[must_use]
+            pub const fn get(self) -> u64 {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+rising!(
+    /// One connection of a node: the newest has the highest, and older ones write nothing more.
+    Epoch
+);
+rising!(
+    /// Rises with every change of a record that readers should see. Never goes back, also when the record was lost
+    /// meanwhile: it is at least the bus's time, in microseconds since 1970.
+    Version
+);
+
+/// Whether a node that is connected gets work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NodeState {
+    /// It does.
+    Accepting,
+    /// No more; what it has it finishes.
+    Draining,
+    /// Not now: it is slow to answer.
+    Unhealthy,
+}
+
+impl NodeState {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Accepting, Self::Draining, Self::Unhealthy];
+
+    /// The name, as it stands in Redis and is shown.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepting => "accepting",
+            Self::Draining => "draining",
+            Self::Unhealthy => "unhealthy",
+        }
+    }
+}
+
+/// What its holder says of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// How many attempts it may run at once, at most [`domain::limits::NODE_CAPACITY_MAX`].
+    pub capacity: u32,
+    /// Whether it gets work.
+    pub state: NodeState,
+    /// All the rest, for readers: at most [`crate::limits::NODE_DOCUMENT_BYTES_MAX`].
+    pub document: Arc<[u8]>,
+    /// How long the record lives without another word, at most [`crate::limits::NODE_TTL_MS_MAX`].
+    pub ttl: Duration,
+}
+
+/// What a new connection was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connected {
+    /// To be named with whatever this connection writes.
+    pub epoch: Epoch,
+    /// The record's.
+    pub version: Version,
+    /// Whether all slots are known. If not, nothing is reserved until [`Nodes::complete_node`].
+    pub is_complete: bool,
+}
+
+/// What became of what a connection wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It is written; the record has this version now.
+    Done(Version),
+    /// There is no record of this connection: it ran out or was lost, or the connection had said goodbye. To go on,
+    /// connect anew.
+    Lost,
+    /// A newer connection has taken the node over. This one is to end.
+    Replaced,
+}
+
+/// What became of one claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserved {
+    /// It has its slot, now or already.
+    Yes,
+    /// All slots are taken.
+    Full,
+    /// The node is not there, does not accept, or not all its slots are known.
+    NotReady,
+}
+
+/// What became of one reservation that was taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreserved {
+    /// Its slot is free.
+    Removed,
+    /// Too late: its holder had it sent, or is about to.
+    WasSent,
+    /// There was none: never made, run out, taken back already, a later owner's by now, or over.
+    Absent,
+}
+
+/// Which slots are taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Whether all slots are known. If not, one that is missing says nothing.
+    pub is_complete: bool,
+    /// For each that was asked for, in that order, whether it is reserved or sent.
+    pub is_taken: Vec<bool>,
+}
+
+/// A node, as its record shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRecord {
+    /// The instance that holds its connection, or did.
+    pub holder: InstanceId,
+    /// Which connection.
+    pub epoch: Epoch,
+    /// Of this record.
+    pub version: Version,
+    /// Whether it is connected. The record of one that is not stays for a while to say so.
+    pub is_online: bool,
+    /// Whether all slots are known.
+    pub is_complete: bool,
+    /// How many attempts it may run at once.
+    pub capacity: u32,
+    /// How many slots are taken. More than the capacity if it lists more.
+    pub used: u32,
+    /// Whether it gets work.
+    pub state: NodeState,
+    /// What else its holder said.
+    pub document: Arc<[u8]>,
+    /// How long the record still lives.
+    pub ttl: Duration,
+}
+
+/// Records and slots of nodes. Each call that names slots takes [`crate::limits::NODE_SLOTS_MAX`] of them, and is one
+/// step for that node.
+#[async_trait::async_trait]
+pub trait Nodes: Send + Sync {
+    /// A new connection takes the node over. What had been sent and is not `running` is freed, what runs without a
+    /// slot gets one, reservations stay. If there was no record, what runs is all that is known, and the slots are
+    /// not complete.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] and [`crate::Error::TooLarge`], and what the server says; after [`crate::Error::Unknown`] connect again,
+    /// and should that one be [`Written::Replaced`] by its own predecessor, once more.
+    async fn connect_node(
+        &self,
+        node: &NodeId,
+        holder: &InstanceId,
+        report: &Report,
+        running: &[Slot],
+    ) -> Result<Connected>;
+
+    /// The ledger's unfinished attempts of this node get slots too, unless they have; now all are known.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`], and what the server says; repeating is harmless.
+    async fn complete_node(&self, node: &NodeId, epoch: Epoch, unfinished: &[Slot]) -> Result<Written>;
+
+    /// A heartbeat: the record lives for another `ttl`, and the slots of what is `gone` are free. The version rises
+    /// only if the report changed, or the number of slots taken since it last rose.
+    ///
+    /// # Errors
+    /// As [`Self::connect_node`]; repeating is harmless.
+    async fn refresh_node(
+        &self,
+        node: &NodeId,
+        epoch: Epoch,
+        report: &Report,
+        gone: &[Slot],
+    ) -> Result<Written>;
+
+    /// The node is offline: all its slots are free, and nothing is reserved until it was connected and completed
+    /// again.
+    ///
+    /// # Errors
+    /// What the server says; after [`crate::Error::Unknown`] repeat it ([`Written::Lost`] then means that it was done).
+    async fn disconnect_node(&self, node: &NodeId, epoch: Epoch) -> Result<Written>;
+
+    /// Reserves slots for `lasting` from now, each unless the node is full by then; one that has its slot keeps it as
+    /// it is.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`], and what the server says; repeating is harmless, and gains no time.
+    async fn reserve_slots(
+        &self,
+        node: &NodeId,
+        claims: &[Claim],
+        lasting: Duration,
+    ) -> Result<Vec<Reserved>>;
+
+    /// For the holder, before it sends: which of these were reserved and are sent from now on, in their order. One
+    /// that this connection has sent already counts again; the others must not be sent.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`], and what the server says; repeating is harmless.
+    async fn send_slots(&self, node: &NodeId, epoch: Epoch, slots: &[Slot]) -> Result<Vec<bool>>;
+
+    /// Takes reservations back, and only those.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`], and what the server says; what was removed unheard is [`Unreserved::Absent`] the next time.
+    async fn unreserve_slots(&self, node: &NodeId, claims: &[Claim]) -> Result<Vec<Unreserved>>;
+
+    /// These attempts are over: their slots are free, reserved or sent.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`], and what the server says; repeating is harmless.
+    async fn free_slots(&self, node: &NodeId, slots: &[Slot]) -> Result<()>;
+
+    /// Which of these have their slot.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`], and what the server says.
+    async fn held_slots(&self, node: &NodeId, slots: &[Slot]) -> Result<Held>;
+
+    /// What is known of these nodes. One that has no record is left out; so is one whose record cannot be read, which
+    /// is logged.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] when any of them could not be asked for: no news is no evidence of absence.
+    async fn show_nodes(&self, nodes: &[NodeId]) -> Result<HashMap<NodeId, NodeRecord>>;
+
+    /// Lists nodes as online for `ttl` from now: at most [`crate::limits::NODES_LIST_MAX`] in one call.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`], and what the server says; repeating is harmless.
+    async fn list_nodes(&self, nodes: &[NodeId], ttl: Duration) -> Result<()>;
+
+    /// The nodes that are listed, to begin with. It is a hint: some may be gone, and after a loss some are missing
+    /// until they are listed again. Their records are the truth.
+    ///
+    /// # Errors
+    /// What the server says.
+    async fn listed_nodes(&self) -> Result<Vec<NodeId>>;
+}
+
+/// Refuses what no record takes, and gives its time in milliseconds.
+pub(crate) fn check_report(report: &Report) -> Result<u64> {
+    let Report { capacity, state: _, document, ttl } = report;
+    check_count("a node's capacity", *capacity as usize, NODE_CAPACITY_MAX as usize)?;
+    check_bytes("a node's document", document.len(), NODE_DOCUMENT_BYTES_MAX)?;
+    check_node_ttl(*ttl)
+}
+
+/// The time that a record or a listing lives, in milliseconds.
+pub(crate) fn check_node_ttl(ttl: Duration) -> Result<u64> {
+    check_ms("a node's time to live", ttl, NODE_TTL_MS_MAX)
+}
+
+/// The time of a reservation, in milliseconds.
+pub(crate) fn check_lasting(lasting: Duration) -> Result<u64> {
+    check_ms("the time of a reservation", lasting, RESERVATION_MS_MAX)
+}
+
+/// Refuses more slots, or claims, than one call takes.
+pub(crate) fn check_slots<T>(slots: &[T]) -> Result<()> {
+    check_count("the slots of one call", slots.len(), NODE_SLOTS_MAX)
+}
+
+/// Refuses more nodes than one call lists.
+pub(crate) fn check_listed(nodes: &[NodeId]) -> Result<()> {
+    check_count("the nodes listed in one call", nodes.len(), NODES_LIST_MAX)
+}

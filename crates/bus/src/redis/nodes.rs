@@ -1,0 +1,256 @@
+//! Nodes as three keys each, `{node:<id>}:…`, which only scripts touch; `lua/node.lua` says what they hold.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::{InstanceId, NodeId};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use redis::{Cmd, cmd};
+
+use super::Redis;
+use super::failure::{self, Effect};
+use super::script::{Script, script};
+use crate::limits::{NODE_READS_MAX, NODE_TTL_MS_DEFAULT, NODES_LISTED_MAX};
+use crate::nodes::{check_lasting, check_listed, check_node_ttl, check_report, check_slots};
+use crate::{
+    Claim, Connected, Epoch, Error, Held, NodeRecord, NodeState, Nodes, Report, Reserved, Result, Slot,
+    Unreserved, Version, Written,
+};
+
+static CONNECT: Script = script!("node_connect" after "node");
+static COMPLETE: Script = script!("node_complete" after "node");
+static REFRESH: Script = script!("node_refresh" after "node");
+static DISCONNECT: Script = script!("node_disconnect" after "node");
+static RESERVE: Script = script!("node_reserve" after "node");
+static SEND: Script = script!("node_to_sent" after "node");
+static UNRESERVE: Script = script!("node_unreserve" after "node");
+static FREE: Script = script!("node_free" after "node");
+static HOLDS: Script = script!("node_holds" after "node");
+static SHOW: Script = script!("node_show" after "node");
+static LIST: Script = script!("nodes_list");
+
+#[async_trait::async_trait]
+impl Nodes for Redis {
+    async fn connect_node(
+        &self,
+        node: &NodeId,
+        holder: &InstanceId,
+        report: &Report,
+        running: &[Slot],
+    ) -> Result<Connected> {
+        check_slots(running)?;
+        let ttl_ms = check_report(report)?;
+        let fill = |call: &mut Cmd| {
+            call.arg(holder.as_str());
+            add_report(call, report, ttl_ms);
+            add_slots(call, running);
+        };
+        let (number, is_complete) = self.run_at(node, &CONNECT, fill, Effect::Writes).await?;
+        Ok(Connected { epoch: Epoch::new(number), version: Version::new(number), is_complete })
+    }
+
+    async fn complete_node(&self, node: &NodeId, epoch: Epoch, unfinished: &[Slot]) -> Result<Written> {
+        check_slots(unfinished)?;
+        let fill = |call: &mut Cmd| {
+            call.arg(epoch.get());
+            add_slots(call, unfinished);
+        };
+        self.run_at(node, &COMPLETE, fill, Effect::Writes).await.and_then(written)
+    }
+
+    async fn refresh_node(
+        &self,
+        node: &NodeId,
+        epoch: Epoch,
+        report: &Report,
+        gone: &[Slot],
+    ) -> Result<Written> {
+        check_slots(gone)?;
+        let ttl_ms = check_report(report)?;
+        let fill = |call: &mut Cmd| {
+            call.arg(epoch.get());
+            add_report(call, report, ttl_ms);
+            add_slots(call, gone);
+        };
+        self.run_at(node, &REFRESH, fill, Effect::Writes).await.and_then(written)
+    }
+
+    async fn disconnect_node(&self, node: &NodeId, epoch: Epoch) -> Result<Written> {
+        let fill = |call: &mut Cmd| {
+            call.arg(epoch.get()).arg(NODE_TTL_MS_DEFAULT);
+        };
+        self.run_at(node, &DISCONNECT, fill, Effect::Writes).await.and_then(written)
+    }
+
+    async fn reserve_slots(
+        &self,
+        node: &NodeId,
+        claims: &[Claim],
+        lasting: Duration,
+    ) -> Result<Vec<Reserved>> {
+        check_slots(claims)?;
+        let ms = check_lasting(lasting)?;
+        let fill = |call: &mut Cmd| {
+            call.arg(ms);
+            add_claims(call, claims);
+        };
+        let meaning = |answer| match answer {
+            1 => Some(Reserved::Yes),
+            0 => Some(Reserved::Full),
+            -1 => Some(Reserved::NotReady),
+            _ => None,
+        };
+        let answers = self.run_at(node, &RESERVE, fill, Effect::Writes).await?;
+        each(answers, claims.len(), meaning)
+    }
+
+    async fn send_slots(&self, node: &NodeId, epoch: Epoch, slots: &[Slot]) -> Result<Vec<bool>> {
+        check_slots(slots)?;
+        let fill = |call: &mut Cmd| {
+            call.arg(epoch.get());
+            add_slots(call, slots);
+        };
+        let answers = self.run_at(node, &SEND, fill, Effect::Writes).await?;
+        each(answers, slots.len(), is_one)
+    }
+
+    async fn unreserve_slots(&self, node: &NodeId, claims: &[Claim]) -> Result<Vec<Unreserved>> {
+        check_slots(claims)?;
+        let meaning = |answer| match answer {
+            0 => Some(Unreserved::Absent),
+            1 => Some(Unreserved::Removed),
+            2 => Some(Unreserved::WasSent),
+            _ => None,
+        };
+        let fill = |call: &mut Cmd| add_claims(call, claims);
+        let answers = self.run_at(node, &UNRESERVE, fill, Effect::Writes).await?;
+        each(answers, claims.len(), meaning)
+    }
+
+    async fn free_slots(&self, node: &NodeId, slots: &[Slot]) -> Result<()> {
+        check_slots(slots)?;
+        self.run_at(node, &FREE, |call: &mut Cmd| add_slots(call, slots), Effect::Writes).await
+    }
+
+    async fn held_slots(&self, node: &NodeId, slots: &[Slot]) -> Result<Held> {
+        check_slots(slots)?;
+        let fill = |call: &mut Cmd| add_slots(call, slots);
+        let answers = self.run_at(node, &HOLDS, fill, Effect::Reads).await?;
+        let mut is_taken = each(answers, slots.len() + 1, is_one)?;
+        let is_complete = is_taken.remove(0);
+        Ok(Held { is_complete, is_taken })
+    }
+
+    async fn show_nodes(&self, nodes: &[NodeId]) -> Result<HashMap<NodeId, NodeRecord>> {
+        // One question per node, since they lie in different slots; the connection carries them together.
+        let read = |node: NodeId| async move {
+            let found: Option<Shown> = self.run_at(&node, &SHOW, |_: &mut Cmd| {}, Effect::Reads).await?;
+            let is_found = found.is_some();
+            let record = found.and_then(record);
+            if is_found && record.is_none() {
+                tracing::warn!(%node, "its record cannot be read and counts as none");
+            }
+            Ok::<_, Error>(record.map(|record| (node, record)))
+        };
+        let reads = stream::iter(nodes.iter().cloned().map(read)).buffer_unordered(NODE_READS_MAX);
+        let shown = reads.try_filter_map(async |shown| Ok(shown));
+        match tokio::time::timeout(self.shared.limit, shown.try_collect()).await {
+            Ok(answer) => answer,
+            Err(_) => Err(failure::timed_out(Effect::Reads)),
+        }
+    }
+
+    async fn list_nodes(&self, nodes: &[NodeId], ttl: Duration) -> Result<()> {
+        check_listed(nodes)?;
+        let ttl_ms = check_node_ttl(ttl)?;
+        let fill = |call: &mut Cmd| {
+            call.arg(ttl_ms).arg(NODES_LISTED_MAX);
+            for node in nodes {
+                call.arg(node.as_str());
+            }
+        };
+        self.run(&LIST, &[self.shared.names.listed_nodes()], fill, Effect::Writes).await
+    }
+
+    async fn listed_nodes(&self) -> Result<Vec<NodeId>> {
+        let mut range = cmd("ZRANGE");
+        range.arg(self.shared.names.listed_nodes()).arg(0).arg(-1);
+        let names: Vec<String> = self.ask(&range, Effect::Reads).await?;
+        Ok(names.iter().filter_map(|name| NodeId::parse(name).ok()).collect())
+    }
+}
+
+impl Redis {
+    async fn run_at<T: redis::FromRedisValue>(
+        &self,
+        node: &NodeId,
+        script: &Script,
+        fill: impl Fn(&mut Cmd),
+        effect: Effect,
+    ) -> Result<T> {
+        self.run(script, &self.shared.names.node(node), fill, effect).await
+    }
+}
+
+fn add_report(call: &mut Cmd, report: &Report, ttl_ms: u64) {
+    let Report { capacity, state, document, ttl: _ } = report;
+    call.arg(capacity).arg(state.as_str()).arg(&document[..]).arg(ttl_ms);
+}
+
+fn add_slots(call: &mut Cmd, slots: &[Slot]) {
+    for slot in slots {
+        call.arg(slot.to_string());
+    }
+}
+
+fn add_claims(call: &mut Cmd, claims: &[Claim]) {
+    for Claim { slot, token } in claims {
+        call.arg(slot.to_string()).arg(token.get());
+    }
+}
+
+/// What a script answers to who writes by its epoch.
+fn written(answer: i64) -> Result<Written> {
+    match answer {
+        -2 => Ok(Written::Replaced),
+        -1 => Ok(Written::Lost),
+        version => u64::try_from(version)
+            .map(|version| Written::Done(Version::new(version)))
+            .map_err(|_| failure::unreadable()),
+    }
+}
+
+fn is_one(answer: i64) -> Option<bool> {
+    match answer {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
+
+/// One answer for each that was asked for.
+fn each<T>(answers: Vec<i64>, count: usize, meaning: impl Fn(i64) -> Option<T>) -> Result<Vec<T>> {
+    let meant: Option<Vec<T>> = answers.into_iter().map(meaning).collect();
+    meant.filter(|meant| meant.len() == count).ok_or_else(failure::unreadable)
+}
+
+/// What `node_show` answers.
+type Shown = (String, String, Vec<u8>, u64, u64, u32, u32, bool, bool, u64);
+
+/// Reads a record. `None` for one that nobody of this kind can have written.
+fn record(shown: Shown) -> Option<NodeRecord> {
+    let (holder, state, document, epoch, version, capacity, used, is_online, is_complete, ttl_ms) = shown;
+    Some(NodeRecord {
+        holder: InstanceId::parse(&holder).ok()?,
+        epoch: Epoch::new(epoch),
+        version: Version::new(version),
+        is_online,
+        is_complete,
+        capacity,
+        used,
+        state: NodeState::ALL.into_iter().find(|known| known.as_str() == state)?,
+        document: Arc::from(document),
+        ttl: Duration::from_millis(ttl_ms),
+    })
+}

@@ -1,0 +1,152 @@
+//! Nodes on a Redis that is killed, emptied, frozen, or forgets its scripts.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bus::{Epoch, Error, Handle, Report, Reserved, Written};
+use loadtest::servers::{Redis, RedisCluster};
+
+use crate::bench::{LONG, blocking, eventually, id, link_is, options};
+use crate::nodes::{claim, connect, held, node, ready, report, reserve, show, slot};
+use crate::outages::{BOUND, with_a_server};
+
+/// Every call comes back within its bound, with an error that says to ask again.
+async fn refuses_in_time(bus: &Handle, epoch: Epoch) {
+    let (began, n) = (Instant::now(), node("n"));
+    let refusals: [Error; 11] = [
+        bus.connect_node(&n, &id("a-1"), &report(2), &[]).await.unwrap_err(),
+        bus.complete_node(&n, epoch, &[]).await.unwrap_err(),
+        bus.refresh_node(&n, epoch, &report(2), &[]).await.unwrap_err(),
+        bus.reserve_slots(&n, &[claim(1)], LONG).await.unwrap_err(),
+        bus.send_slots(&n, epoch, &[slot(1)]).await.unwrap_err(),
+        bus.unreserve_slots(&n, &[claim(1)]).await.unwrap_err(),
+        bus.free_slots(&n, &[slot(1)]).await.unwrap_err(),
+        bus.held_slots(&n, &[slot(1)]).await.unwrap_err(),
+        bus.show_nodes(&[n.clone(), node("m")]).await.unwrap_err(),
+        bus.list_nodes(&[node("n")], LONG).await.unwrap_err(),
+        bus.listed_nodes().await.unwrap_err(),
+    ];
+    assert!(began.elapsed() < BOUND * 11, "{:?}", began.elapsed());
+    for refused in refusals {
+        assert!(refused.is_retryable(), "{refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_that_redis_lost_is_connected_anew_with_a_higher_version() {
+    let (server, bus) = with_a_server().await;
+    for is_killed in [false, true] {
+        let epoch = ready(&bus, "n", 2).await;
+        reserve(&bus, "n", &[1]).await;
+        let seen = show(&bus, "n").await.unwrap();
+        let losing = server.clone();
+        if is_killed {
+            blocking(move || losing.kill()).await;
+            link_is(&bus, false).await;
+            refuses_in_time(&bus, epoch).await;
+            let stopped = server.clone();
+            blocking(move || stopped.boot().unwrap()).await;
+            link_is(&bus, true).await;
+        } else {
+            blocking(move || losing.flush().unwrap()).await;
+        }
+        assert_eq!(reserve(&bus, "n", &[1, 2]).await, [Reserved::NotReady; 2]);
+        let written = bus.refresh_node(&node("n"), epoch, &report(2), &[]).await.unwrap();
+        assert_eq!(written, Written::Lost);
+        assert_eq!(bus.send_slots(&node("n"), epoch, &[slot(1)]).await.unwrap(), [false]);
+        let again = connect(&bus, "n", &report(2), &[]).await;
+        assert!(!again.is_complete && again.version > seen.version && again.epoch > epoch);
+        assert!(matches!(bus.disconnect_node(&node("n"), again.epoch).await.unwrap(), Written::Done(_)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_redis_costs_each_call_its_time_and_keeps_the_record() {
+    let (server, bus) = with_a_server().await;
+    let before = ready(&bus, "n", 2).await;
+    assert_eq!(reserve(&bus, "n", &[2]).await, [Reserved::Yes]);
+    server.freeze().unwrap();
+    refuses_in_time(&bus, before).await;
+    server.wake().unwrap();
+    link_is(&bus, true).await;
+    // What was sent while it was frozen may be done now, a new connection among it.
+    eventually("it answers", async || bus.show_nodes(&[node("n")]).await.is_ok()).await;
+    let again = connect(&bus, "n", &report(2), &[]).await;
+    assert!(again.is_complete && again.epoch > before);
+    assert_eq!(held(&bus, "n", &[2]).await, [2]);
+    assert_eq!(bus.send_slots(&node("n"), again.epoch, &[slot(2)]).await.unwrap(), [true]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_forgot_its_scripts_is_told_again() {
+    let (server, bus) = with_a_server().await;
+    let epoch = ready(&bus, "n", 100).await;
+    for job in 0..3 {
+        server.command(&["SCRIPT", "FLUSH"]).unwrap();
+        assert_eq!(reserve(&bus, "n", &[job]).await, [Reserved::Yes]);
+        server.command(&["SCRIPT", "FLUSH"]).unwrap();
+        assert_eq!(bus.send_slots(&node("n"), epoch, &[slot(job)]).await.unwrap(), [true]);
+    }
+    assert_eq!(show(&bus, "n").await.unwrap().used, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_went_back_takes_no_version_back() {
+    const AHEAD: &str = "4000000000000000";
+    let (server, bus) = with_a_server().await;
+    let old = ready(&bus, "n", 1).await;
+    server.command(&["HSET", "t:{node:n}:record", "version", AHEAD]).unwrap();
+    let ahead = show(&bus, "n").await.unwrap().version;
+    assert_eq!(ahead.to_string(), AHEAD, "no digit is lost");
+    let new = connect(&bus, "n", &report(1), &[]).await;
+    assert!(new.version > ahead && new.epoch > old);
+    let written = bus.disconnect_node(&node("n"), new.epoch).await.unwrap();
+    assert!(matches!(written, Written::Done(version) if version > new.version), "{written:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_of_a_node_outlives_its_record_for_long() {
+    let (server, bus) = with_a_server().await;
+    let short = Report { ttl: Duration::from_millis(300), ..report(3) };
+    let epoch = connect(&bus, "n", &short, &[slot(1)]).await.epoch;
+    bus.complete_node(&node("n"), epoch, &[slot(2)]).await.unwrap();
+    assert_eq!(reserve(&bus, "n", &[3]).await, [Reserved::Yes]);
+    bus.list_nodes(&[node("n")], short.ttl).await.unwrap();
+    eventually("nothing is left", async || server.command(&["DBSIZE"]).unwrap().trim() == "0").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_of_another_hand_counts_as_none() {
+    let (server, bus) = with_a_server().await;
+    ready(&bus, "n", 1).await;
+    ready(&bus, "m", 1).await;
+    server.command(&["HSET", "t:{node:n}:record", "state", "of a newer version"]).unwrap();
+    let shown = bus.show_nodes(&[node("n"), node("m")]).await.unwrap();
+    assert_eq!(shown.into_keys().collect::<Vec<_>>(), [node("m")], "and hides no other");
+    assert_eq!(reserve(&bus, "n", &[1]).await, [Reserved::NotReady]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_moves_with_its_master() {
+    let cluster = blocking(|| Arc::new(RedisCluster::start().unwrap())).await;
+    let bus = bus::open(&options(&cluster.url(), "t:")).await.unwrap();
+    let before = ready(&bus, "n", 1).await;
+    let all = cluster.clone();
+    blocking(move || Redis::kill(all.master_of("t:{node:n}:record").unwrap())).await;
+    let n = node("n");
+    let mut epoch = before;
+    eventually("it is connected", async || match bus.connect_node(&n, &id("a-1"), &report(1), &[]).await {
+        Ok(connected) => {
+            epoch = connected.epoch;
+            true
+        }
+        Err(_) => false,
+    })
+    .await;
+    assert!(epoch > before, "the replica goes on from what it had");
+    eventually("it is complete", async || {
+        bus.complete_node(&n, epoch, &[]).await.is_ok_and(|written| matches!(written, Written::Done(_)))
+    })
+    .await;
+    assert_eq!(reserve(&bus, "n", &[1, 2]).await, [Reserved::Yes, Reserved::Full]);
+}

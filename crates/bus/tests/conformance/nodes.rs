@@ -1,0 +1,343 @@
+//! Records of nodes, and the connections that write them.
+
+use std::time::Duration;
+
+use bus::limits::{NODE_DOCUMENT_BYTES_MAX, NODE_SLOTS_MAX, NODE_TTL_MS_MAX, NODES_LIST_MAX};
+use bus::{
+    Claim, Connected, Epoch, Error, Handle, NodeRecord, NodeState, Report, Reserved, Slot, Version, Written,
+};
+use domain::job::Attempt;
+use domain::limits::NODE_CAPACITY_MAX;
+use domain::{JobId, NodeId, Token};
+
+use crate::bench::{Bench, LONG, eventually, id};
+
+/// Short, and long enough to be seen once.
+const SHORT: Duration = Duration::from_millis(300);
+
+pub fn node(name: &str) -> NodeId {
+    NodeId::parse(name).unwrap()
+}
+
+/// The first attempt of a job.
+pub fn slot(job: u128) -> Slot {
+    Slot { job: JobId::from_u128(job), attempt: Attempt::new(1) }
+}
+
+pub fn claim(job: u128) -> Claim {
+    Claim { slot: slot(job), token: Token::new(1) }
+}
+
+/// A node that accepts, and says nothing else.
+pub fn report(capacity: u32) -> Report {
+    Report { capacity, state: NodeState::Accepting, document: b"{}"[..].into(), ttl: LONG }
+}
+
+pub async fn connect(bus: &Handle, name: &str, report: &Report, running: &[Slot]) -> Connected {
+    bus.connect_node(&node(name), &id("a-1"), report, running).await.unwrap()
+}
+
+/// Connects a node of which nothing was known, and completes it.
+pub async fn ready(bus: &Handle, name: &str, capacity: u32) -> Epoch {
+    let connected = connect(bus, name, &report(capacity), &[]).await;
+    assert!(!connected.is_complete);
+    let written = bus.complete_node(&node(name), connected.epoch, &[]).await.unwrap();
+    assert!(matches!(written, Written::Done(version) if version > connected.version), "{written:?}");
+    connected.epoch
+}
+
+pub async fn reserve(bus: &Handle, name: &str, jobs: &[u128]) -> Vec<Reserved> {
+    let claims: Vec<_> = jobs.iter().map(|job| claim(*job)).collect();
+    bus.reserve_slots(&node(name), &claims, LONG).await.unwrap()
+}
+
+pub async fn show(bus: &Handle, name: &str) -> Option<NodeRecord> {
+    bus.show_nodes(&[node(name)]).await.unwrap().remove(&node(name))
+}
+
+/// Those of these jobs that have a slot.
+pub async fn held(bus: &Handle, name: &str, jobs: &[u128]) -> Vec<u128> {
+    let slots: Vec<_> = jobs.iter().map(|job| slot(*job)).collect();
+    let held = bus.held_slots(&node(name), &slots).await.unwrap();
+    jobs.iter().zip(held.is_taken).filter(|(_, taken)| *taken).map(|(job, _)| *job).collect()
+}
+
+fn version(written: Written) -> Version {
+    match written {
+        Written::Done(version) => version,
+        other => panic!("it was {other:?}"),
+    }
+}
+
+pub async fn a_record_shows_what_its_holder_said(b: Bench) {
+    let (holder, reader) = (b.join().await, b.join().await);
+    assert_eq!(show(&reader, "n").await, None);
+    let document: Vec<u8> = (0..=255).collect();
+    let said = Report {
+        capacity: 3,
+        state: NodeState::Unhealthy,
+        document: document.into(),
+        ttl: Duration::from_secs(20),
+    };
+    let connected = connect(&holder, "n", &said, &[slot(1)]).await;
+    let shown = show(&reader, "n").await.unwrap();
+    assert!(shown.ttl <= said.ttl && shown.ttl > said.ttl / 2, "{:?}", shown.ttl);
+    let expected = NodeRecord {
+        holder: id("a-1"),
+        epoch: connected.epoch,
+        version: connected.version,
+        is_online: true,
+        is_complete: false,
+        capacity: 3,
+        used: 1,
+        state: said.state,
+        document: said.document.clone(),
+        ttl: shown.ttl,
+    };
+    assert_eq!(shown, expected);
+    let now = Report { capacity: 4, state: NodeState::Draining, document: b""[..].into(), ..said };
+    let written = reader.refresh_node(&node("n"), connected.epoch, &now, &[slot(1)]).await.unwrap();
+    let shown = show(&holder, "n").await.unwrap();
+    assert_eq!((shown.capacity, shown.state, shown.used, shown.document.len()), (4, now.state, 0, 0));
+    assert_eq!(Written::Done(shown.version), written);
+}
+
+pub async fn the_version_rises_when_there_is_something_to_see(b: Bench) {
+    let bus = b.join().await;
+    let epoch = ready(&bus, "n", 2).await;
+    let refresh = async |report: &Report, gone: &[Slot]| {
+        version(bus.refresh_node(&node("n"), epoch, report, gone).await.unwrap())
+    };
+    let same = report(2);
+    let first = refresh(&same, &[]).await;
+    assert_eq!(refresh(&same, &[slot(9)]).await, first, "nothing changed");
+    reserve(&bus, "n", &[1]).await;
+    let taken = refresh(&same, &[]).await;
+    assert!(taken > first);
+    assert_eq!(refresh(&same, &[]).await, taken);
+    let freed = refresh(&same, &[slot(1)]).await;
+    assert!(freed > taken);
+    let mut last = freed;
+    for changed in [
+        Report { document: b"{1}"[..].into(), ..same.clone() },
+        Report { document: b"{1}"[..].into(), capacity: 3, ..same.clone() },
+        Report { document: b"{1}"[..].into(), capacity: 3, state: NodeState::Draining, ..same.clone() },
+    ] {
+        let seen = refresh(&changed, &[]).await;
+        assert!(seen > last, "{changed:?}");
+        assert_eq!(refresh(&changed, &[]).await, seen);
+        last = seen;
+    }
+}
+
+pub async fn a_record_ends_with_its_time_unless_it_is_refreshed(b: Bench) {
+    let bus = b.join().await;
+    let short = Report { ttl: SHORT, ..report(2) };
+    let (goes, stays) =
+        (connect(&bus, "goes", &short, &[slot(1)]).await, connect(&bus, "stays", &short, &[]).await);
+    for (name, connected) in [("goes", goes), ("stays", stays)] {
+        version(bus.complete_node(&node(name), connected.epoch, &[]).await.unwrap());
+    }
+    version(bus.refresh_node(&node("stays"), stays.epoch, &report(2), &[]).await.unwrap());
+    eventually("its time is over", async || show(&bus, "goes").await.is_none()).await;
+    assert!(show(&bus, "stays").await.is_some());
+    assert_eq!(reserve(&bus, "goes", &[2]).await, [Reserved::NotReady]);
+    assert_eq!(held(&bus, "goes", &[1]).await, []);
+    for written in [
+        bus.refresh_node(&node("goes"), goes.epoch, &report(2), &[]).await.unwrap(),
+        bus.complete_node(&node("goes"), goes.epoch, &[]).await.unwrap(),
+        bus.disconnect_node(&node("goes"), goes.epoch).await.unwrap(),
+    ] {
+        assert_eq!(written, Written::Lost);
+    }
+    let again = connect(&bus, "goes", &report(2), &[]).await;
+    assert!(!again.is_complete && again.version > goes.version);
+    assert_eq!(held(&bus, "goes", &[1]).await, [], "what was known is known no more");
+}
+
+pub async fn versions_and_epochs_never_go_back(b: Bench) {
+    let bus = b.join().await;
+    let mut last = Version::new(0);
+    let mut rises = |version: Version| {
+        assert!(version > last, "{version} after {last}");
+        last = version;
+    };
+    for round in 0..5 {
+        let connected = connect(&bus, "n", &report(2), &[]).await;
+        assert_eq!(connected.epoch.get(), connected.version.get());
+        rises(connected.version);
+        rises(version(bus.complete_node(&node("n"), connected.epoch, &[]).await.unwrap()));
+        for n in 0..5 {
+            let document = format!("{round} {n}").into_bytes().into();
+            let changed = Report { document, ..report(2) };
+            rises(version(bus.refresh_node(&node("n"), connected.epoch, &changed, &[]).await.unwrap()));
+        }
+        if round % 2 == 1 {
+            rises(version(bus.disconnect_node(&node("n"), connected.epoch).await.unwrap()));
+        }
+    }
+    let epoch = connect(&bus, "n", &Report { ttl: SHORT, ..report(2) }, &[]).await.epoch;
+    rises(version(bus.complete_node(&node("n"), epoch, &[]).await.unwrap()));
+    eventually("its time is over", async || show(&bus, "n").await.is_none()).await;
+    rises(connect(&bus, "n", &report(2), &[]).await.version);
+}
+
+pub async fn an_older_connection_writes_nothing(b: Bench) {
+    let (older, newer) = (b.join().await, b.join().await);
+    let old = ready(&older, "n", 2).await;
+    reserve(&older, "n", &[1]).await;
+    let new = connect(&newer, "n", &report(2), &[]).await;
+    assert!(new.epoch > old && new.is_complete);
+    let seen = show(&newer, "n").await.unwrap();
+    let all_are_replaced = async || {
+        let changed = Report { capacity: 1, ..report(2) };
+        for written in [
+            older.refresh_node(&node("n"), old, &changed, &[slot(1)]).await.unwrap(),
+            older.complete_node(&node("n"), old, &[slot(7)]).await.unwrap(),
+            older.disconnect_node(&node("n"), old).await.unwrap(),
+        ] {
+            assert_eq!(written, Written::Replaced);
+        }
+        assert_eq!(older.send_slots(&node("n"), old, &[slot(1)]).await.unwrap(), [false]);
+    };
+    all_are_replaced().await;
+    let still = show(&newer, "n").await.unwrap();
+    assert_eq!(NodeRecord { ttl: seen.ttl, ..still }, seen);
+    assert_eq!(held(&newer, "n", &[1, 7]).await, [1]);
+    version(newer.disconnect_node(&node("n"), new.epoch).await.unwrap());
+    all_are_replaced().await;
+    assert!(!show(&newer, "n").await.unwrap().is_online, "and brings nothing back");
+}
+
+pub async fn a_new_connection_frees_what_does_not_run_and_keeps_what_is_reserved(b: Bench) {
+    let bus = b.join().await;
+    let old = ready(&bus, "n", 9).await;
+    reserve(&bus, "n", &[1, 2, 3, 4]).await;
+    assert_eq!(bus.send_slots(&node("n"), old, &[slot(1), slot(2)]).await.unwrap(), [true, true]);
+    // 1 runs, 2 was sent and never arrived, 3 is reserved, 4 is reserved and runs, 5 runs unknown to the record.
+    let new = connect(&bus, "n", &report(9), &[slot(1), slot(4), slot(5)]).await;
+    assert!(new.is_complete, "all that was known still is");
+    assert_eq!(held(&bus, "n", &[1, 2, 3, 4, 5]).await, [1, 3, 4, 5]);
+    assert_eq!(show(&bus, "n").await.unwrap().used, 4);
+    let sent = bus.send_slots(&node("n"), new.epoch, &[1, 2, 3, 4, 5].map(slot)).await.unwrap();
+    assert_eq!(sent, [false, false, true, false, false], "what runs is not sent again");
+}
+
+pub async fn a_node_that_went_offline_shows_it_and_has_no_slots(b: Bench) {
+    let bus = b.join().await;
+    let epoch = ready(&bus, "n", 2).await;
+    reserve(&bus, "n", &[1, 2]).await;
+    assert_eq!(bus.send_slots(&node("n"), epoch, &[slot(1)]).await.unwrap(), [true]);
+    let seen = show(&bus, "n").await.unwrap();
+    let gone = version(bus.disconnect_node(&node("n"), epoch).await.unwrap());
+    assert!(gone > seen.version);
+    let shown = show(&bus, "n").await.unwrap();
+    assert!(!shown.is_online && !shown.is_complete && shown.used == 0 && shown.version == gone);
+    assert_eq!(reserve(&bus, "n", &[1, 3]).await, [Reserved::NotReady; 2]);
+    assert_eq!(held(&bus, "n", &[1, 2]).await, []);
+    assert_eq!(bus.send_slots(&node("n"), epoch, &[slot(2)]).await.unwrap(), [false]);
+    assert_eq!(bus.disconnect_node(&node("n"), epoch).await.unwrap(), Written::Lost, "it has gone already");
+    let again = connect(&bus, "n", &report(2), &[slot(1)]).await;
+    assert!(!again.is_complete && again.version > gone);
+    let unfinished = [slot(1), slot(2)];
+    version(bus.complete_node(&node("n"), again.epoch, &unfinished).await.unwrap());
+    assert_eq!(held(&bus, "n", &[1, 2, 3]).await, [1, 2]);
+    assert_eq!(reserve(&bus, "n", &[3]).await, [Reserved::Full], "what the ledger knew of counts");
+}
+
+pub async fn hundreds_of_records_are_shown_at_once(b: Bench) {
+    let bus = b.join().await;
+    let names: Vec<_> = (0..300).map(|n| node(&format!("n-{n}"))).collect();
+    for name in names.iter().step_by(3) {
+        connect(&bus, name.as_str(), &report(1), &[]).await;
+    }
+    let mut shown: Vec<_> = bus.show_nodes(&names).await.unwrap().into_keys().collect();
+    shown.sort();
+    let mut connected: Vec<_> = names.into_iter().step_by(3).collect();
+    connected.sort();
+    assert_eq!(shown, connected);
+    assert!(bus.show_nodes(&[]).await.unwrap().is_empty());
+}
+
+pub async fn listed_nodes_are_found_until_their_time_is_over(b: Bench) {
+    let (one, other) = (b.join().await, b.join().await);
+    assert_eq!(other.listed_nodes().await.unwrap(), []);
+    one.list_nodes(&[node("goes"), node("stays"), node("back")], SHORT).await.unwrap();
+    other.list_nodes(&[node("stays"), node("later")], LONG).await.unwrap();
+    let listed = async || {
+        let mut listed = one.listed_nodes().await.unwrap();
+        listed.sort();
+        listed
+    };
+    eventually("its time is over", async || {
+        other.list_nodes(&[], LONG).await.unwrap();
+        !listed().await.contains(&node("goes"))
+    })
+    .await;
+    assert_eq!(listed().await, [node("later"), node("stays")]);
+    one.list_nodes(&[node("back")], LONG).await.unwrap();
+    assert_eq!(listed().await, [node("back"), node("later"), node("stays")]);
+}
+
+pub async fn more_of_a_node_than_the_limit_is_refused(b: Bench) {
+    let bus = b.join().await;
+    let (n, holder, fine) = (node("n"), id("a-1"), report(1));
+    let refused = [
+        Report { capacity: NODE_CAPACITY_MAX + 1, ..fine.clone() },
+        Report { document: vec![0; NODE_DOCUMENT_BYTES_MAX + 1].into(), ..fine.clone() },
+        Report { ttl: Duration::ZERO, ..fine.clone() },
+        Report { ttl: Duration::from_millis(NODE_TTL_MS_MAX + 1), ..fine.clone() },
+    ];
+    let is_refusal = |error: &Error| matches!(error, Error::Invalid(_) | Error::TooLarge { .. });
+    for report in &refused {
+        assert!(is_refusal(&bus.connect_node(&n, &holder, report, &[]).await.unwrap_err()));
+    }
+    let many = vec![slot(1); NODE_SLOTS_MAX + 1];
+    let claims = vec![claim(1); NODE_SLOTS_MAX + 1];
+    assert!(is_refusal(&bus.connect_node(&n, &holder, &fine, &many).await.unwrap_err()));
+    assert_eq!(show(&bus, "n").await, None, "a refusal changes nothing");
+    let epoch = ready(&bus, "n", 1).await;
+    for error in [
+        bus.refresh_node(&n, epoch, &refused[0], &[]).await.unwrap_err(),
+        bus.refresh_node(&n, epoch, &fine, &many).await.unwrap_err(),
+        bus.complete_node(&n, epoch, &many).await.unwrap_err(),
+        bus.reserve_slots(&n, &claims, LONG).await.unwrap_err(),
+        bus.reserve_slots(&n, &claims[..1], Duration::ZERO).await.unwrap_err(),
+        bus.send_slots(&n, epoch, &many).await.unwrap_err(),
+        bus.unreserve_slots(&n, &claims).await.unwrap_err(),
+        bus.free_slots(&n, &many).await.unwrap_err(),
+        bus.held_slots(&n, &many).await.unwrap_err(),
+        bus.list_nodes(&vec![n.clone(); NODES_LIST_MAX + 1], LONG).await.unwrap_err(),
+        bus.list_nodes(&[], Duration::ZERO).await.unwrap_err(),
+    ] {
+        assert!(is_refusal(&error), "{error}");
+    }
+    let largest = Report { document: vec![0; NODE_DOCUMENT_BYTES_MAX].into(), ..report(NODE_CAPACITY_MAX) };
+    version(bus.refresh_node(&n, epoch, &largest, &many[1..]).await.unwrap());
+    let all: Vec<_> = (0..NODE_CAPACITY_MAX.into()).map(claim).collect();
+    let reserved = bus.reserve_slots(&n, &all, LONG).await.unwrap();
+    assert!(reserved.iter().all(|it| *it == Reserved::Yes), "a whole node in one call");
+}
+
+pub async fn a_closed_bus_says_nothing_of_nodes(b: Bench) {
+    let (bus, other) = (b.join().await, b.join().await);
+    let (n, epoch) = (node("n"), ready(&bus, "n", 1).await);
+    bus.close().await;
+    for error in [
+        bus.connect_node(&n, &id("a-1"), &report(1), &[]).await.unwrap_err(),
+        bus.complete_node(&n, epoch, &[]).await.unwrap_err(),
+        bus.refresh_node(&n, epoch, &report(1), &[]).await.unwrap_err(),
+        bus.disconnect_node(&n, epoch).await.unwrap_err(),
+        bus.reserve_slots(&n, &[claim(1)], LONG).await.unwrap_err(),
+        bus.send_slots(&n, epoch, &[slot(1)]).await.unwrap_err(),
+        bus.unreserve_slots(&n, &[claim(1)]).await.unwrap_err(),
+        bus.free_slots(&n, &[slot(1)]).await.unwrap_err(),
+        bus.held_slots(&n, &[slot(1)]).await.unwrap_err(),
+        bus.show_nodes(&[node("n")]).await.unwrap_err(),
+        bus.list_nodes(&[node("n")], LONG).await.unwrap_err(),
+        bus.listed_nodes().await.unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::Closed), "{error}");
+    }
+    assert!(show(&other, "n").await.unwrap().is_online, "closing disconnects nothing");
+}

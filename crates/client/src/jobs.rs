@@ -1,0 +1,169 @@
+//! Jobs: submitting them, looking at them, waiting for their end, calling them off, trying them again.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use tokio::time::Instant;
+use wire::List;
+use wire::jobs::{
+    BatchJob, BatchResult, Job, JobAccepted, JobRequest, JobState, JobsAnswer, JobsRequest, Outcome,
+    RetryAnswer, RetryRequest,
+};
+
+use crate::observe::Page;
+use crate::transport::{Call, key_or_new};
+use crate::{Client, Result};
+
+/// How long one request may wait for a job's end. Well below the time for one attempt of a call.
+const WAIT_MAX: Duration = Duration::from_secs(8);
+/// Between two of them, so that an answer that comes at once is not asked for without end.
+const WAIT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Which jobs to list.
+#[derive(Clone, Debug, Default)]
+pub struct JobQuery {
+    /// In this state only.
+    pub state: Option<JobState>,
+    /// That ended so only.
+    pub outcome: Option<Outcome>,
+    /// Of this session only.
+    pub session: Option<String>,
+    /// Of this tenant only.
+    pub tenant: Option<String>,
+    /// Of this pool only.
+    pub pool: Option<String>,
+    /// Only those whose attempts are all used up (`true`), or are not (`false`).
+    pub dead: Option<bool>,
+    /// Which part.
+    pub page: Page,
+}
+
+/// The calls about jobs.
+#[derive(Clone, Copy, Debug)]
+pub struct Jobs<'a>(&'a Client);
+
+impl Client {
+    /// The calls about jobs.
+    #[must_use]
+    pub const fn jobs(&self) -> Jobs<'_> {
+        Jobs(self)
+    }
+}
+
+impl Jobs<'_> {
+    /// Submits a job; when this returns it is durable. Under one `key` (1 to 128 visible ASCII characters) the
+    /// same request is the same job for 24 hours, on any instance. Without it the library makes one for this
+    /// call, so that its own retries are harmless.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn submit(&self, job: &JobRequest, key: Option<&str>) -> Result<JobAccepted> {
+        let key = key_or_new(key);
+        Ok(self.0.call(&Call::create(&["v1", "jobs"], Some(job), &key)).await?.body)
+    }
+
+    /// Submits 1 to 1,000 jobs; an answer for each, in the order asked. The `key` counts for all of them together.
+    ///
+    /// # Errors
+    /// [`crate::Error`] when none was looked at; a job that is refused by itself is an item of the answer.
+    pub async fn submit_batch(&self, jobs: Vec<JobRequest>, key: Option<&str>) -> Result<Vec<BatchResult>> {
+        let asked = jobs.len();
+        let request = JobsRequest { jobs: jobs.into_iter().map(|job| BatchJob(Ok(job))).collect() };
+        let key = key_or_new(key);
+        let answer: JobsAnswer =
+            self.0.call(&Call::create(&["v1", "jobs", "batch"], Some(&request), &key)).await?.body;
+        if answer.results.len() != asked {
+            return Err(self.0.strange(format!("{} answers to {asked} jobs", answer.results.len())));
+        }
+        Ok(answer.results)
+    }
+
+    /// One job, as it is now.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `not_found` for one that never was, or that was forgotten days after its end.
+    pub async fn get(&self, id: &str) -> Result<Job> {
+        Ok(self.0.call(&Call::get(&["v1", "jobs", id], &[])).await?.body)
+    }
+
+    /// One job, as soon as it is FINISHED, or as it is after that time. Through failures in between it goes on as
+    /// any call does.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn wait(&self, id: &str, at_most: Duration) -> Result<Job> {
+        let began = Instant::now();
+        loop {
+            let left = at_most.saturating_sub(began.elapsed()).min(WAIT_MAX);
+            let query = [("wait_ms", left.as_millis().to_string())];
+            let job: Job = self.0.call(&Call::get(&["v1", "jobs", id], &query)).await?.body;
+            if job.state == JobState::Finished || began.elapsed() >= at_most {
+                return Ok(job);
+            }
+            tokio::time::sleep(WAIT_PAUSE).await;
+        }
+    }
+
+    /// The jobs, newest first, without what they carry.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn list(&self, wanted: &JobQuery) -> Result<List<Job>> {
+        let mut query = wanted.page.query();
+        query.extend(wanted.state.map(|state| ("state", state.to_string())));
+        query.extend(wanted.outcome.map(|outcome| ("outcome", outcome.to_string())));
+        query.extend(wanted.session.clone().map(|session| ("session", session)));
+        query.extend(wanted.tenant.clone().map(|tenant| ("tenant", tenant)));
+        query.extend(wanted.pool.clone().map(|pool| ("pool", pool)));
+        query.extend(wanted.dead.map(|dead| ("dead", dead.to_string())));
+        Ok(self.0.call(&Call::get(&["v1", "jobs"], &query)).await?.body)
+    }
+
+    /// Calls a job off; answers how it is then. Repeating is harmless, and so is calling off what has ended.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn cancel(&self, id: &str) -> Result<Job> {
+        Ok(self.0.call(&Call::act(&["v1", "jobs", id, "cancel"])).await?.body)
+    }
+
+    /// Tries a finished job again, as a new one. The `key` is as for [`Jobs::submit`].
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `conflict` for one that is not finished.
+    pub async fn retry(&self, id: &str, key: Option<&str>) -> Result<JobAccepted> {
+        let key = key_or_new(key);
+        Ok(self.0.call(&Call::<()>::create(&["v1", "jobs", id, "retry"], None, &key)).await?.body)
+    }
+
+    /// Tries many again, named or by a filter. The `key` is as for [`Jobs::submit`].
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn retry_many(&self, which: &RetryRequest, key: Option<&str>) -> Result<RetryAnswer> {
+        let key = key_or_new(key);
+        Ok(self.0.call(&Call::create(&["v1", "jobs", "retry"], Some(which), &key)).await?.body)
+    }
+}
+
+impl<'a> Call<'a, ()> {
+    /// A write that says all it has to say by its path.
+    fn act(path: &'a [&'a str]) -> Self {
+        Self { method: Method::POST, ..Self::get(path, &[]) }
+    }
+}
+
+impl<'a, B> Call<'a, B> {
+    /// A write that makes something, once under its key.
+    fn create(path: &'a [&'a str], body: Option<&'a B>, key: &'a str) -> Self {
+        Self {
+            method: Method::POST,
+            path,
+            query: &[],
+            body,
+            idempotency_key: Some(key),
+            signer: None,
+            probe: false,
+        }
+    }
+}

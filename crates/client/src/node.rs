@@ -1,0 +1,255 @@
+//! The node's side of the worker socket: a [`Worker`] connects to a scheduler, is given jobs, runs a handler for
+//! each, and answers for them until the scheduler has their results.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), client::Error> {
+//! use client::node::{Failure, Job, Worker, WorkerOptions};
+//! use client::wire::Json;
+//!
+//! let mut options = WorkerOptions::new(["http://127.0.0.1:7070"], "gpu-7");
+//! options.capacity = 4;
+//! options.labels.push("gpu".to_owned());
+//! let handler = |job: Job| async move {
+//!     let words: Vec<String> = job.payload.read().map_err(|error| Failure::lasting(error.to_string()))?;
+//!     job.progress.send(Some(50.0), None);
+//!     Json::of(&words.len()).map_err(|error| Failure::lasting(error.to_string()))
+//! };
+//! Worker::new(options)?.run(handler, std::future::pending()).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **What it promises.** At most `capacity` handlers run at once. An attempt is run once, however often it is
+//! dispatched. Its result is kept, and sent again on every new connection, until the scheduler says that it is
+//! durable or stale; until then the attempt has one of the node's places. A connection that is cut, or on which
+//! nothing is heard for three heartbeats, is followed by another, to the next of the URLs, after a pause with jitter; the
+//! handlers do not notice. What is called off is stopped, and nothing of it is reported.
+//!
+//! What lives here: `book` is the protocol, `line` one connection, `job` what a handler sees, `shift` the loop that
+//! ties them together. What must never: a decision on the protocol outside `book`.
+
+mod book;
+mod job;
+mod line;
+mod shift;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use wire::Json;
+use wire::worker::{Hello, Languages, Message, NodeFrame};
+
+use crate::transport::{base, bearer};
+use crate::{Error, Result, tls};
+use line::Address;
+use shift::Shift;
+
+pub use job::{Failure, Job, ProgressSender, Stop, Stopper, Why};
+
+/// Who a worker is and what it can do.
+#[derive(Clone, Debug)]
+pub struct WorkerOptions {
+    /// Base URLs of schedulers, any of which will do.
+    pub urls: Vec<String>,
+    /// Its name. Of two workers with one name the later one stays.
+    pub node_id: String,
+    /// Attempts that it may have at once, 1 to 10,000.
+    pub capacity: u32,
+    /// The services it runs; each gives the label of its name.
+    pub services: Vec<String>,
+    /// The languages it can work with.
+    pub languages: Languages,
+    /// What else a job may require of it.
+    pub labels: Vec<String>,
+    /// Only these pools; without any, all whose requirements it meets.
+    pub pools: Vec<String>,
+    /// The version of what runs here; for people.
+    pub version: Option<String>,
+    /// The bearer token, with the scope `node`.
+    pub token: Option<String>,
+    /// Whether several frames may share a message.
+    pub batch: bool,
+    /// How long things may take.
+    pub times: Times,
+}
+
+impl WorkerOptions {
+    /// A worker that takes one job at a time and can do nothing in particular.
+    #[must_use]
+    pub fn new<U: Into<String>>(urls: impl IntoIterator<Item = U>, node_id: impl Into<String>) -> Self {
+        Self {
+            urls: urls.into_iter().map(Into::into).collect(),
+            node_id: node_id.into(),
+            capacity: 1,
+            services: Vec::new(),
+            languages: Languages::default(),
+            labels: Vec::new(),
+            pools: Vec::new(),
+            version: None,
+            token: None,
+            batch: true,
+            times: Times::default(),
+        }
+    }
+
+    fn hello(&self) -> Hello {
+        Hello {
+            node_id: self.node_id.clone(),
+            capacity: self.capacity,
+            batch: self.batch,
+            services: self.services.clone(),
+            languages: self.languages.clone(),
+            labels: self.labels.clone(),
+            pools: self.pools.clone(),
+            version: self.version.clone(),
+            running: Vec::new(),
+        }
+    }
+}
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// How long it may take until a scheduler takes this worker for the first time; without it, for ever. Later
+    /// it tries for ever.
+    pub patience: Option<Duration>,
+    /// Longest pause before another connection. None is shorter than 100 ms.
+    pub pause_max: Duration,
+    /// A handler is told to stop so much later than its time is over. The scheduler ends what runs for too long by
+    /// itself, and better words for it than this worker's; this is for when it cannot reach the worker.
+    pub timeout_grace: Duration,
+    /// A handler that was told to stop is dropped so much later.
+    pub stop_grace: Duration,
+    /// How long what runs may take to finish after the worker was told to stop.
+    pub drain_max: Duration,
+    /// How much longer, after the handlers' grace, results may take to be durable.
+    pub settle_max: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            patience: None,
+            pause_max: Duration::from_secs(5),
+            timeout_grace: Duration::from_secs(2),
+            stop_grace: Duration::from_secs(5),
+            drain_max: Duration::from_secs(30),
+            settle_max: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What a worker tells whoever watches it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A scheduler has taken it.
+    Connected {
+        /// The base URL.
+        url: String,
+        /// The instance behind it.
+        instance: String,
+        /// How often it is to give a sign of life.
+        heartbeat: Duration,
+    },
+    /// There is no connection; the next try is after the pause.
+    Lost {
+        /// Why.
+        reason: String,
+        /// How long it waits.
+        pause: Duration,
+    },
+    /// The scheduler says that something is wrong.
+    Problem {
+        /// The code.
+        code: String,
+        /// What.
+        detail: String,
+    },
+    /// It was told to stop, and has this many attempts to finish.
+    Draining {
+        /// How many.
+        held: usize,
+    },
+}
+
+/// Who watches.
+type Observer = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// How a worker ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to stop, and has.
+    Drained {
+        /// Attempts whose results are not known to be durable; 0 as a rule. They will be run again.
+        unsettled: usize,
+    },
+    /// Another worker of the same name took over. What was running here was stopped.
+    Replaced,
+}
+
+/// A node. See the [module's page](self).
+pub struct Worker {
+    hello: Hello,
+    addresses: Vec<Address>,
+    times: Times,
+    observer: Observer,
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("hello", &self.hello).finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    /// Makes ready; connects to nobody.
+    ///
+    /// # Errors
+    /// [`Error::Unusable`] for options that no scheduler would take, saying what is wrong.
+    pub fn new(options: WorkerOptions) -> Result<Self> {
+        let hello = options.hello();
+        // What a scheduler reads strictly is read so here already.
+        let text = Message::One(NodeFrame::Hello(hello.clone())).to_text();
+        Message::<NodeFrame>::read(&text)
+            .map_err(|error| Error::Unusable(format!("no scheduler takes such a node: {error}")))?;
+        let bases: Vec<_> = options.urls.iter().map(|url| base(url)).collect::<Result<_>>()?;
+        if bases.is_empty() {
+            return Err(Error::Unusable("a worker needs at least one URL".to_owned()));
+        }
+        let token = options.token.as_deref().map(bearer).transpose()?;
+        let tls = Arc::new(tls::settings(bases.iter().any(|url| url.scheme() == "https"))?);
+        let address = |base| Address { base, token: token.clone(), tls: Arc::clone(&tls) };
+        Ok(Self {
+            hello,
+            addresses: bases.into_iter().map(address).collect(),
+            times: options.times,
+            observer: Arc::new(|_| {}),
+        })
+    }
+
+    /// The same worker, telling what happens to it. `observer` must not block.
+    #[must_use]
+    pub fn with_observer(mut self, observer: impl Fn(Event) + Send + Sync + 'static) -> Self {
+        self.observer = Arc::new(observer);
+        self
+    }
+
+    /// Works until `stop` is done: then it takes no more, finishes what it has, and returns when the results are
+    /// durable or [`Times`] says that it is enough. Dropping the future stops all handlers on the spot.
+    ///
+    /// # Errors
+    /// [`Error`] when it could not begin: the token is refused, or nobody could be reached within
+    /// [`Times::patience`].
+    pub async fn run<H, F>(self, handler: H, stop: impl Future<Output = ()>) -> Result<Ended>
+    where
+        H: Fn(Job) -> F + Send + Sync + 'static,
+        F: Future<Output = std::result::Result<Json, Failure>> + Send + 'static,
+    {
+        let Self { hello, addresses, times, observer } = self;
+        Shift::new(hello, addresses, times, observer, handler, stop).run().await
+    }
+}
+
+#[cfg(test)]
+mod tests;

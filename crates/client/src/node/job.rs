@@ -1,0 +1,223 @@
+//! What a handler is given, and what it gives back.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use wire::Json;
+use wire::limits::{ERROR_MESSAGE_CHARS_MAX, PAYLOAD_BYTES_MAX, PROGRESS_NOTE_CHARS_MAX};
+use wire::worker::{AttemptFailure, AttemptOutcome, AttemptProgress, AttemptRef};
+
+/// One attempt at one job, for the handler.
+#[derive(Debug)]
+pub struct Job {
+    /// The job's id.
+    pub id: String,
+    /// The attempt's number, counted from 1. A job may be tried again after a failure, here or elsewhere.
+    pub attempt: u32,
+    /// What was submitted, as it was written.
+    pub payload: Json,
+    /// The session it belongs to.
+    pub session: Option<String>,
+    /// Its place there, counted from 1.
+    pub seq: Option<u64>,
+    /// How long it may run.
+    pub timeout: Duration,
+    /// Says when to stop. A handler that does not look is dropped a while after.
+    pub stop: Stop,
+    /// Says how far it has come.
+    pub progress: ProgressSender,
+}
+
+impl Job {
+    /// A first attempt outside any worker, for a handler's own tests; and what stops it.
+    #[must_use]
+    pub fn detached(id: &str, payload: Json, timeout: Duration) -> (Self, Stopper) {
+        let (stopper, stop) = Stopper::new();
+        // Nobody hears of its progress.
+        let progress = ProgressSender::new(AttemptRef { job: id.to_owned(), attempt: 1 }, mpsc::channel(1).0);
+        let job = Self {
+            id: id.to_owned(),
+            attempt: 1,
+            payload,
+            session: None,
+            seq: None,
+            timeout,
+            stop,
+            progress,
+        };
+        (job, stopper)
+    }
+}
+
+/// Why a handler is to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Nobody wants the result any more.
+    CalledOff,
+    /// It has run for too long.
+    TimedOut,
+    /// The worker stops, and has no more time.
+    Stopping,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CalledOff => "it was called off",
+            Self::TimedOut => "it ran for longer than it may",
+            Self::Stopping => "the node stopped before it was done",
+        })
+    }
+}
+
+/// Hears when a handler is to stop. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Stop(watch::Receiver<Option<Why>>);
+
+impl Stop {
+    /// Why to stop, if it is to.
+    #[must_use]
+    pub fn why(&self) -> Option<Why> {
+        *self.0.borrow()
+    }
+
+    /// Waits until it is to stop.
+    pub async fn told(&self) -> Why {
+        let mut hears = self.0.clone();
+        // Whoever could say something else is gone: so is the worker.
+        hears.wait_for(Option::is_some).await.ok().and_then(|why| *why).unwrap_or(Why::Stopping)
+    }
+}
+
+/// Tells a handler to stop. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Stopper(watch::Sender<Option<Why>>);
+
+impl Stopper {
+    pub(super) fn new() -> (Self, Stop) {
+        let (sender, receiver) = watch::channel(None);
+        (Self(sender), Stop(receiver))
+    }
+
+    /// Tells it to. The first reason stays.
+    pub fn stop(&self, why: Why) {
+        self.0.send_if_modified(|told| {
+            let first = told.is_none();
+            told.get_or_insert(why);
+            first
+        });
+    }
+}
+
+/// Says how far an attempt has come. What nobody can be told just now is dropped. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ProgressSender {
+    attempt: AttemptRef,
+    to: mpsc::Sender<AttemptProgress>,
+}
+
+impl ProgressSender {
+    pub(super) const fn new(attempt: AttemptRef, to: mpsc::Sender<AttemptProgress>) -> Self {
+        Self { attempt, to }
+    }
+
+    /// Percent (0 to 100) and a note of at most 1,024 characters; what is beyond is cut off.
+    pub fn send(&self, percent: Option<f64>, note: Option<&str>) {
+        let AttemptRef { job, attempt } = self.attempt.clone();
+        let percent = percent.filter(|percent| !percent.is_nan()).map(|percent| percent.clamp(0.0, 100.0));
+        let note = note.filter(|note| !note.is_empty()).map(|note| cut(note, PROGRESS_NOTE_CHARS_MAX));
+        // A queue that is full has newer things to come.
+        let _ = self.to.try_send(AttemptProgress { job, attempt, percent, note });
+    }
+}
+
+/// Why an attempt failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// In words; of very many the first 8,192 characters count.
+    pub message: String,
+    /// Whether trying again may help.
+    pub retryable: bool,
+}
+
+impl Failure {
+    /// One that trying again may mend.
+    pub fn passing(message: impl Into<String>) -> Self {
+        Self { message: message.into(), retryable: true }
+    }
+
+    /// One that would come again.
+    pub fn lasting(message: impl Into<String>) -> Self {
+        Self { message: message.into(), retryable: false }
+    }
+}
+
+/// What a handler gave, as the scheduler takes it.
+pub(super) fn outcome(given: Result<Json, Failure>) -> AttemptOutcome {
+    let Failure { message, retryable } = match given {
+        Ok(output) if output.as_str().len() <= PAYLOAD_BYTES_MAX => return AttemptOutcome::Done(output),
+        Ok(output) => Failure::lasting(format!(
+            "its output has {} bytes of JSON text; at most {PAYLOAD_BYTES_MAX} are taken",
+            output.as_str().len()
+        )),
+        Err(failure) => failure,
+    };
+    let message = match message.as_str() {
+        "" => "it failed and did not say why".to_owned(),
+        message => cut(message, ERROR_MESSAGE_CHARS_MAX),
+    };
+    AttemptOutcome::Failed(AttemptFailure { message, retryable })
+}
+
+fn cut(text: &str, chars_max: usize) -> String {
+    text.chars().take(chars_max).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_scheduler_would_refuse_is_made_fit() {
+        let failed = |message: &str, retryable| {
+            AttemptOutcome::Failed(AttemptFailure { message: message.to_owned(), retryable })
+        };
+        assert_eq!(outcome(Err(Failure::passing(""))), failed("it failed and did not say why", true));
+        let long = "ä".repeat(ERROR_MESSAGE_CHARS_MAX + 1);
+        assert_eq!(
+            outcome(Err(Failure::lasting(&long))),
+            failed(&long[..2 * ERROR_MESSAGE_CHARS_MAX], false)
+        );
+        let largest = Json::of(&"x".repeat(PAYLOAD_BYTES_MAX - 2)).unwrap();
+        assert_eq!(outcome(Ok(largest.clone())), AttemptOutcome::Done(largest));
+        let larger = outcome(Ok(Json::of(&"x".repeat(PAYLOAD_BYTES_MAX - 1)).unwrap()));
+        assert!(matches!(larger, AttemptOutcome::Failed(failure) if !failure.retryable));
+    }
+
+    #[tokio::test]
+    async fn progress_is_made_fit_and_dropped_rather_than_waited_for() {
+        let (to, mut hears) = mpsc::channel(2);
+        let sender = ProgressSender::new(AttemptRef { job: "j".to_owned(), attempt: 1 }, to);
+        sender.send(Some(120.0), Some(""));
+        sender.send(Some(f64::NAN), Some(&"x".repeat(2_000)));
+        sender.send(Some(3.0), None);
+        let first = hears.recv().await.unwrap();
+        assert_eq!((first.percent, first.note), (Some(100.0), None));
+        let second = hears.recv().await.unwrap();
+        assert_eq!((second.percent, second.note.unwrap().len()), (None, PROGRESS_NOTE_CHARS_MAX));
+        assert!(hears.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn the_first_reason_to_stop_stays() {
+        let (stopper, stop) = Stopper::new();
+        assert_eq!(stop.why(), None);
+        stopper.stop(Why::TimedOut);
+        stopper.stop(Why::CalledOff);
+        assert_eq!((stop.why(), stop.told().await), (Some(Why::TimedOut), Why::TimedOut));
+        let (gone, stop) = Stopper::new();
+        drop(gone);
+        assert_eq!(stop.told().await, Why::Stopping);
+    }
+}

@@ -1,0 +1,446 @@
+//! The worker at work: the handlers that run, the connection while there is one, and the end.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::mpsc;
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use wire::limits::HEARTBEATS_UNANSWERED_MAX;
+use wire::worker::{
+    AttemptOutcome, AttemptProgress, AttemptRef, Dispatch, Heartbeat, Hello, NodeFrame, SchedulerFrame,
+    Welcome, close,
+};
+use wire::{Code, Json, Problem};
+
+use super::book::{Book, Effect};
+use super::job::{Stop, Stopper, outcome};
+use super::line::{Address, Heard, Line};
+use super::{Ended, Event, Failure, Job, Observer, ProgressSender, Times, Why};
+use crate::{Error, Result, Retry};
+
+/// Words on progress that wait to be sent.
+const PROGRESS_QUEUE: usize = 1_024;
+/// How long the scheduler may take to answer `hello`.
+const WELCOME_WITHIN: Duration = Duration::from_secs(10);
+/// Shortest time between two heartbeats that is believed.
+const HEARTBEAT_MIN: Duration = Duration::from_millis(10);
+/// Longest.
+const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
+/// A connection that held for so long was a good one: the next pause is a short one again.
+const GOOD_AFTER: Duration = Duration::from_secs(10);
+/// The first pause before another connection; it doubles with each further one.
+const PAUSE_INITIAL: Duration = Duration::from_millis(200);
+
+/// What may happen whether there is a connection or not.
+enum Happening {
+    /// A handler has returned, or could not.
+    Returned(std::result::Result<(Id, AttemptOutcome), JoinError>),
+    /// A handler says how far it has come.
+    Progress(AttemptProgress),
+    /// The worker is to stop.
+    Asked,
+    /// The time for the present phase is over.
+    Late,
+}
+
+/// How far the end is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// There is none.
+    Working,
+    /// Nothing is taken; what runs may finish until then.
+    Draining(Instant),
+    /// The handlers were told to stop; their results may be settled until then.
+    Stopping(Instant),
+    /// Enough.
+    Over,
+}
+
+/// How a connection ended.
+enum Parted {
+    /// By a fault or a refusal.
+    Cut(Error),
+    /// A newer connection of the same node took over.
+    Replaced,
+    /// The work is over.
+    Over,
+}
+
+pub(super) struct Shift<H, S> {
+    pub(super) hello: Hello,
+    pub(super) addresses: Vec<Address>,
+    pub(super) times: Times,
+    pub(super) observer: Observer,
+    handler: Arc<H>,
+    asked: Pin<Box<S>>,
+    phase: Phase,
+    book: Book,
+    work: JoinSet<AttemptOutcome>,
+    attempts: HashMap<Id, AttemptRef>,
+    stoppers: HashMap<AttemptRef, Stopper>,
+    progress: (mpsc::Sender<AttemptProgress>, mpsc::Receiver<AttemptProgress>),
+    welcomed: bool,
+}
+
+impl<H, F, S> Shift<H, S>
+where
+    H: Fn(Job) -> F + Send + Sync + 'static,
+    F: Future<Output = std::result::Result<Json, Failure>> + Send + 'static,
+    S: Future<Output = ()>,
+{
+    pub(super) fn new(
+        hello: Hello,
+        addresses: Vec<Address>,
+        times: Times,
+        observer: Observer,
+        handler: H,
+        asked: S,
+    ) -> Self {
+        Self {
+            book: Book::new(hello.capacity),
+            hello,
+            addresses,
+            times,
+            observer,
+            handler: Arc::new(handler),
+            asked: Box::pin(asked),
+            phase: Phase::Working,
+            work: JoinSet::new(),
+            attempts: HashMap::new(),
+            stoppers: HashMap::new(),
+            progress: mpsc::channel(PROGRESS_QUEUE),
+            welcomed: false,
+        }
+    }
+
+    /// Connects, works, connects again; until it is stopped, replaced, or refused for good before it began.
+    pub(super) async fn run(mut self) -> Result<Ended> {
+        let began = Instant::now();
+        // Many nodes with the same list do not all go to its first.
+        let mut at = rand::random_range(0..self.addresses.len());
+        let mut pauses = 0;
+        loop {
+            let opening = Line::open(self.addresses[at].clone(), self.hello.batch);
+            let Some(opened) = self.meanwhile(opening).await else { break };
+            let opened_at = Instant::now();
+            let error = match opened {
+                Err(error) => error,
+                Ok(line) => match self.converse(line).await {
+                    Parted::Over => break,
+                    Parted::Replaced => {
+                        self.stop_work(Why::CalledOff).await;
+                        return Ok(Ended::Replaced);
+                    }
+                    Parted::Cut(error) => error,
+                },
+            };
+            let patience = self.times.patience.is_some_and(|patience| began.elapsed() >= patience);
+            if !self.welcomed && (patience || is_refused_for_good(&error)) {
+                return Err(error);
+            }
+            pauses = if opened_at.elapsed() >= GOOD_AFTER { 1 } else { pauses + 1 };
+            let pause = self.pause(pauses, &error);
+            (self.observer)(Event::Lost { reason: error.to_string(), pause });
+            at = (at + 1) % self.addresses.len();
+            if self.meanwhile(sleep(pause)).await.is_none() {
+                break;
+            }
+        }
+        let unsettled = self.book.len();
+        self.stop_work(Why::Stopping).await;
+        Ok(Ended::Drained { unsettled })
+    }
+
+    /// Waits for something that is not work, while the work goes on; `None` when that is over first.
+    async fn meanwhile<T>(&mut self, wait: impl Future<Output = T>) -> Option<T> {
+        let mut wait = pin!(wait);
+        loop {
+            if self.is_over() {
+                return None;
+            }
+            tokio::select! {
+                done = &mut wait => return Some(done),
+                happening = self.happening() => {
+                    // What is to be said will be said in the next connection.
+                    self.handle(happening, None);
+                }
+            }
+        }
+    }
+
+    /// One connection, from `hello` on.
+    async fn converse(&mut self, mut line: Line) -> Parted {
+        line.send(NodeFrame::Hello(Hello { running: self.book.listed(), ..self.hello.clone() }));
+        let welcome = match self.welcome(&mut line).await {
+            Ok(welcome) => welcome,
+            Err(parted) => return parted,
+        };
+        self.welcomed = true;
+        let every = Duration::from_millis(welcome.heartbeat_ms).clamp(HEARTBEAT_MIN, HEARTBEAT_MAX);
+        (self.observer)(Event::Connected {
+            url: line.url().to_owned(),
+            instance: welcome.instance,
+            heartbeat: every,
+        });
+        for frame in self.book.welcomed() {
+            line.send(frame);
+        }
+        let mut next_beat = Instant::now() + every;
+        let mut heard_at = Instant::now();
+        loop {
+            if self.is_over() {
+                line.close(1000, "done").await;
+                return Parted::Over;
+            }
+            if line.is_stuck() {
+                return Parted::Cut(lost(&line, "it does not read what it is sent"));
+            }
+            tokio::select! {
+                heard = line.next() => {
+                    heard_at = Instant::now();
+                    match heard {
+                        Err(error) => return Parted::Cut(error),
+                        Ok(Heard::Sign) => {}
+                        Ok(Heard::Frames(frames)) => {
+                            for frame in frames {
+                                self.hear(frame, &mut line);
+                            }
+                        }
+                        Ok(Heard::Unreadable(why)) => {
+                            let error = lost(&line, &format!("it sent what is no frame: {why}"));
+                            line.close(close::PROTOCOL, "no frame").await;
+                            return Parted::Cut(error);
+                        }
+                        Ok(Heard::Closed(why)) => return closed(&line, why),
+                    }
+                }
+                happening = self.happening() => self.handle(happening, Some(&mut line)),
+                () = sleep_until(heard_at + every * HEARTBEATS_UNANSWERED_MAX) => {
+                    return Parted::Cut(lost(&line, "nothing was heard for three heartbeats"));
+                }
+                () = sleep_until(next_beat) => {
+                    next_beat = Instant::now() + every;
+                    line.beat(self.heartbeat());
+                }
+            }
+        }
+    }
+
+    /// Waits for the answer to `hello`.
+    async fn welcome(&mut self, line: &mut Line) -> std::result::Result<Welcome, Parted> {
+        let deadline = Instant::now() + WELCOME_WITHIN;
+        loop {
+            if self.is_over() {
+                return Err(Parted::Over);
+            }
+            tokio::select! {
+                heard = line.next() => match heard {
+                    Err(error) => return Err(Parted::Cut(error)),
+                    Ok(Heard::Closed(why)) => return Err(closed(line, why)),
+                    Ok(Heard::Sign) => {}
+                    Ok(Heard::Unreadable(why)) => {
+                        return Err(Parted::Cut(lost(line, &format!("it sent what is no frame: {why}"))));
+                    }
+                    Ok(Heard::Frames(frames)) => {
+                        let mut frames = frames.into_iter();
+                        match frames.next() {
+                            Some(SchedulerFrame::Welcome(welcome)) if frames.len() == 0 => return Ok(welcome),
+                            Some(SchedulerFrame::Problem(it)) => {
+                                (self.observer)(Event::Problem { code: it.code, detail: it.detail });
+                            }
+                            _ => {
+                                return Err(Parted::Cut(lost(line, "its first message is no welcome alone")));
+                            }
+                        }
+                    }
+                },
+                // It is in the book when the connection is there.
+                happening = self.happening() => self.handle(happening, None),
+                () = sleep_until(deadline) => return Err(Parted::Cut(lost(line, "hello was not answered"))),
+            }
+        }
+    }
+
+    /// The next thing that happens. Nothing is lost when it is dropped before.
+    async fn happening(&mut self) -> Happening {
+        let deadline = match self.phase {
+            Phase::Draining(until) | Phase::Stopping(until) => Some(until),
+            Phase::Working | Phase::Over => None,
+        };
+        tokio::select! {
+            Some(returned) = self.work.join_next_with_id() => Happening::Returned(returned),
+            Some(progress) = self.progress.1.recv() => Happening::Progress(progress),
+            () = &mut self.asked, if self.phase == Phase::Working => Happening::Asked,
+            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => Happening::Late,
+        }
+    }
+
+    fn handle(&mut self, happening: Happening, line: Option<&mut Line>) {
+        match happening {
+            Happening::Returned(returned) => {
+                let (id, outcome) = match returned {
+                    Ok(returned) => returned,
+                    Err(error) => (error.id(), outcome(Err(Failure::passing("the handler panicked")))),
+                };
+                let attempt = self.attempts.remove(&id).expect("every task is one attempt's");
+                self.stoppers.remove(&attempt);
+                if let Some(effect) = self.book.ended(&attempt, outcome) {
+                    self.carry_out(effect, line);
+                }
+            }
+            Happening::Progress(progress) => {
+                let attempt = AttemptRef { job: progress.job.clone(), attempt: progress.attempt };
+                if let (Some(line), true) = (line, self.book.is_running(&attempt)) {
+                    line.progress(progress);
+                }
+            }
+            Happening::Asked => {
+                self.phase = Phase::Draining(Instant::now() + self.times.drain_max);
+                (self.observer)(Event::Draining { held: self.book.len() });
+                let frame = self.book.drain();
+                self.carry_out(Effect::Send(frame), line);
+            }
+            Happening::Late if matches!(self.phase, Phase::Draining(_)) => {
+                self.phase = Phase::Stopping(Instant::now() + self.times.stop_grace + self.times.settle_max);
+                self.stoppers.values().for_each(|stopper| stopper.stop(Why::Stopping));
+            }
+            Happening::Late => self.phase = Phase::Over,
+        }
+    }
+
+    fn hear(&mut self, frame: SchedulerFrame, line: &mut Line) {
+        if let SchedulerFrame::Problem(it) = &frame {
+            (self.observer)(Event::Problem { code: it.code.clone(), detail: it.detail.clone() });
+        }
+        for effect in self.book.heard(frame) {
+            self.carry_out(effect, Some(&mut *line));
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect, line: Option<&mut Line>) {
+        match effect {
+            Effect::Start(dispatch) => self.start(dispatch),
+            Effect::Stop(attempt) => {
+                if let Some(stopper) = self.stoppers.get(&attempt) {
+                    stopper.stop(Why::CalledOff);
+                }
+            }
+            Effect::Send(frame) => {
+                if let Some(line) = line {
+                    line.send(frame);
+                }
+            }
+            Effect::Beat => {
+                if let Some(line) = line {
+                    line.beat(self.heartbeat());
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, dispatch: Dispatch) {
+        let Dispatch { job: id, attempt: number, payload, session, seq, timeout_ms } = dispatch;
+        let attempt = AttemptRef { job: id.clone(), attempt: number };
+        let (stopper, stop) = Stopper::new();
+        let progress = ProgressSender::new(attempt.clone(), self.progress.0.clone());
+        let timeout = Duration::from_millis(timeout_ms);
+        let job = Job { id, attempt: number, payload, session, seq, timeout, stop: stop.clone(), progress };
+        let limits = Limits { run: timeout + self.times.timeout_grace, grace: self.times.stop_grace };
+        let handler = Arc::clone(&self.handler);
+        let work = attend(async move { handler(job).await }, stop, stopper.clone(), limits);
+        let task = self.work.spawn(work);
+        self.attempts.insert(task.id(), attempt.clone());
+        self.stoppers.insert(attempt, stopper);
+    }
+
+    fn heartbeat(&self) -> Heartbeat {
+        Heartbeat { load: None, running: self.book.listed() }
+    }
+
+    fn is_over(&self) -> bool {
+        match self.phase {
+            Phase::Working => false,
+            Phase::Draining(_) | Phase::Stopping(_) => self.book.is_empty(),
+            Phase::Over => true,
+        }
+    }
+
+    /// How long to wait for the next connection.
+    fn pause(&self, number: u32, error: &Error) -> Duration {
+        let pause_max = self.times.pause_max;
+        let hint = error.problem().and_then(|problem| problem.retry_after_ms).map(Duration::from_millis);
+        let bounds = Retry { pause_initial: PAUSE_INITIAL.min(pause_max), pause_max, ..Retry::default() };
+        bounds.pause(number, hint.map(|hint| hint.min(pause_max)), rand::random())
+    }
+
+    /// Tells all handlers to stop and waits until they have, each for its grace at most.
+    async fn stop_work(&mut self, why: Why) {
+        self.stoppers.values().for_each(|stopper| stopper.stop(why));
+        while self.work.join_next().await.is_some() {}
+    }
+}
+
+/// How long a handler may work, and how long it may take to stop.
+struct Limits {
+    run: Duration,
+    grace: Duration,
+}
+
+/// Sees one handler through: to its end, or to that of its time.
+async fn attend(
+    work: impl Future<Output = std::result::Result<Json, Failure>>,
+    stop: Stop,
+    stopper: Stopper,
+    limits: Limits,
+) -> AttemptOutcome {
+    let work = AssertUnwindSafe(work).catch_unwind();
+    let mut work = pin!(work.map(|done| match done {
+        Ok(given) => outcome(given),
+        Err(_) => outcome(Err(Failure::passing("the handler panicked"))),
+    }));
+    let why = tokio::select! {
+        done = &mut work => return done,
+        why = stop.told() => why,
+        () = sleep(limits.run) => {
+            stopper.stop(Why::TimedOut);
+            Why::TimedOut
+        }
+    };
+    match timeout(limits.grace, work).await {
+        Ok(done) => done,
+        Err(_) => outcome(Err(Failure::passing(format!("{why}, and did not stop when told")))),
+    }
+}
+
+fn lost(line: &Line, reason: &str) -> Error {
+    Error::Lost { url: line.url().to_owned(), reason: reason.to_owned(), source: None }
+}
+
+/// What the other side's goodbye means.
+fn closed(line: &Line, why: Option<(u16, String)>) -> Parted {
+    match why {
+        Some((close::REPLACED, _)) => Parted::Replaced,
+        Some((close::UNAUTHORIZED, reason)) => {
+            let reason = if reason.is_empty() { "the scheduler said so".to_owned() } else { reason };
+            Parted::Cut(Error::Refused(Box::new(Problem::new(Code::Unauthorized, reason))))
+        }
+        Some((code, reason)) => Parted::Cut(lost(line, &format!("it was closed with {code}: {reason}"))),
+        None => Parted::Cut(lost(line, "it was closed without a word")),
+    }
+}
+
+/// Whether only a person can mend it.
+fn is_refused_for_good(error: &Error) -> bool {
+    match error {
+        Error::Unusable(_) => true,
+        Error::Refused(problem) => {
+            matches!(problem.known_code(), Some(Code::Unauthorized | Code::Forbidden))
+        }
+        Error::Unreachable { .. } | Error::Lost { .. } | Error::Unexpected { .. } => false,
+    }
+}

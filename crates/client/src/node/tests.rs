@@ -1,0 +1,589 @@
+//! A worker against a stand-in for the scheduler, over real sockets: what it says, what it survives, how it ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use futures_util::{SinkExt, StreamExt};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_tungstenite::tungstenite::Message as Packet;
+use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
+use wire::worker::{
+    AttemptOutcome, AttemptRef, AttemptResult, Dispatch, HeartbeatOk, Notice, SchedulerFrame, Welcome, close,
+};
+
+use super::*;
+
+/// Longer than anything takes that is right.
+const PATIENCE: Duration = Duration::from_secs(20);
+const HEARTBEAT_MS: u64 = 50;
+
+/// Where workers connect to.
+struct Scheduler {
+    listener: TcpListener,
+    url: String,
+}
+
+/// One connection of a worker.
+struct Peer {
+    socket: WebSocketStream<TcpStream>,
+    unread: Vec<NodeFrame>,
+    /// What the last list of attempts said.
+    listed: Vec<AttemptRef>,
+    answers_heartbeats: bool,
+}
+
+impl Scheduler {
+    async fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        Self { listener, url }
+    }
+
+    /// The next connection, as far as `hello`.
+    async fn greeted(&self) -> Peer {
+        let (stream, _) = tokio::time::timeout(PATIENCE, self.listener.accept()).await.unwrap().unwrap();
+        #[expect(clippy::result_large_err, reason = "the library's own shape")]
+        let accept = |request: &Request, mut response: Response| {
+            let asked = request.headers()["sec-websocket-protocol"].clone();
+            assert_eq!((request.uri().path(), &asked), ("/v1/nodes/ws", &"fencepost.v1".parse().unwrap()));
+            response.headers_mut().insert("sec-websocket-protocol", asked);
+            Ok(response)
+        };
+        let socket = accept_hdr_async(stream, accept).await.unwrap();
+        let mut peer = Peer { socket, unread: Vec::new(), listed: Vec::new(), answers_heartbeats: true };
+        let NodeFrame::Hello(hello) = peer.hear().await.unwrap() else { panic!("hello comes first") };
+        peer.listed = hello.running;
+        peer
+    }
+
+    /// The next connection, welcomed.
+    async fn welcomed(&self) -> Peer {
+        let mut peer = self.greeted().await;
+        peer.welcome().await;
+        peer
+    }
+}
+
+impl Peer {
+    async fn welcome(&mut self) {
+        let (node_id, instance) = ("n".to_owned(), "i".to_owned());
+        self.say(SchedulerFrame::Welcome(Welcome { node_id, instance, heartbeat_ms: HEARTBEAT_MS })).await;
+    }
+
+    async fn say(&mut self, frame: SchedulerFrame) {
+        self.socket.send(Packet::text(Message::One(frame).to_text())).await.unwrap();
+    }
+
+    async fn dispatch(&mut self, job: &str, attempt: u32) {
+        self.say(SchedulerFrame::Dispatch(dispatch(job, attempt))).await;
+    }
+
+    async fn commit(&mut self, job: &str, attempt: u32) {
+        self.say(SchedulerFrame::Committed(Notice { job: job.to_owned(), attempt })).await;
+    }
+
+    /// The next frame that is no heartbeat; `None` when the connection is gone.
+    async fn hear(&mut self) -> Option<NodeFrame> {
+        loop {
+            while !self.unread.is_empty() {
+                match self.unread.remove(0) {
+                    NodeFrame::Heartbeat(heartbeat) => {
+                        self.listed = heartbeat.running;
+                        if self.answers_heartbeats {
+                            let ok = Message::One(SchedulerFrame::HeartbeatOk(HeartbeatOk {})).to_text();
+                            self.socket.send(Packet::text(ok)).await.ok()?;
+                        }
+                    }
+                    frame => return Some(frame),
+                }
+            }
+            match tokio::time::timeout(PATIENCE, self.socket.next()).await.expect("a word in time") {
+                Some(Ok(Packet::Text(text))) => self.unread = Message::read(&text).unwrap().into_frames(),
+                Some(Ok(Packet::Close(_)) | Err(_)) | None => return None,
+                Some(Ok(_)) => {}
+            }
+        }
+    }
+
+    /// The next frame, in short.
+    async fn heard(&mut self) -> String {
+        match self.hear().await {
+            Some(NodeFrame::Ack(it)) => format!("ack {}{}", it.job, it.attempt),
+            Some(NodeFrame::Reject(it)) => format!("reject {}{}: {}", it.job, it.attempt, it.reason),
+            Some(NodeFrame::Result(AttemptResult { job, attempt, outcome })) => match outcome {
+                AttemptOutcome::Done(output) => format!("done {job}{attempt}: {output}"),
+                AttemptOutcome::Failed(failure) => format!("failed {job}{attempt}: {}", failure.message),
+            },
+            Some(NodeFrame::Progress(it)) => format!("progress {}{}: {:?}", it.job, it.attempt, it.percent),
+            Some(frame) => frame.kind().to_owned(),
+            None => "gone".to_owned(),
+        }
+    }
+
+    /// Hears heartbeats until one lists exactly these.
+    async fn until_listed(&mut self, wanted: &[AttemptRef]) {
+        while self.listed != wanted {
+            let next = tokio::time::timeout(PATIENCE, self.socket.next()).await.unwrap().unwrap().unwrap();
+            for frame in Message::read(next.to_text().unwrap()).unwrap().into_frames() {
+                let NodeFrame::Heartbeat(heartbeat) = frame else { panic!("{frame:?}") };
+                self.listed = heartbeat.running;
+            }
+            self.say(SchedulerFrame::HeartbeatOk(HeartbeatOk {})).await;
+        }
+    }
+
+    async fn close(mut self, code: u16) {
+        let frame = CloseFrame { code: code.into(), reason: "".into() };
+        self.socket.close(Some(frame)).await.unwrap();
+        while self.hear().await.is_some() {}
+    }
+}
+
+fn dispatch(job: &str, attempt: u32) -> Dispatch {
+    let payload = Json::of(job).unwrap();
+    Dispatch { job: job.to_owned(), attempt, payload, session: None, seq: None, timeout_ms: 60_000 }
+}
+
+fn attempt(job: &str, attempt: u32) -> AttemptRef {
+    AttemptRef { job: job.to_owned(), attempt }
+}
+
+/// A worker that runs, and the way to stop it.
+struct Running {
+    stop: Option<oneshot::Sender<()>>,
+    ended: JoinHandle<Result<Ended>>,
+    events: mpsc::UnboundedReceiver<Event>,
+}
+
+impl Running {
+    fn start<H, F>(options: WorkerOptions, handler: H) -> Self
+    where
+        H: Fn(Job) -> F + Send + Sync + 'static,
+        F: Future<Output = std::result::Result<Json, Failure>> + Send + 'static,
+    {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (tells, events) = mpsc::unbounded_channel();
+        let worker = Worker::new(options).unwrap().with_observer(move |event| {
+            let _ = tells.send(event);
+        });
+        let ended = tokio::spawn(worker.run(handler, async {
+            let _ = stopped.await;
+        }));
+        Self { stop: Some(stop), ended, events }
+    }
+
+    fn stop(&mut self) {
+        let _ = self.stop.take().unwrap().send(());
+    }
+
+    async fn ended(self) -> Result<Ended> {
+        tokio::time::timeout(PATIENCE, self.ended).await.expect("it ends").unwrap()
+    }
+}
+
+fn options(scheduler: &Scheduler, capacity: u32) -> WorkerOptions {
+    let times = Times { pause_max: Duration::ZERO, ..Times::default() };
+    WorkerOptions { capacity, times, ..WorkerOptions::new([scheduler.url.as_str()], "n") }
+}
+
+async fn echo(job: Job) -> std::result::Result<Json, Failure> {
+    Ok(job.payload)
+}
+
+/// Works until it is told to stop.
+async fn endless(job: Job) -> std::result::Result<Json, Failure> {
+    Err(Failure::passing(job.stop.told().await.to_string()))
+}
+
+#[tokio::test]
+async fn a_job_is_acknowledged_run_and_answered_and_a_stop_closes_the_socket() {
+    let scheduler = Scheduler::new().await;
+    let go = Arc::new(Notify::new());
+    let gate = Arc::clone(&go);
+    let mut worker = Running::start(options(&scheduler, 1), move |job| {
+        let gate = Arc::clone(&gate);
+        async move {
+            job.progress.send(Some(50.0), None);
+            gate.notified().await;
+            echo(job).await
+        }
+    });
+    let mut peer = scheduler.welcomed().await;
+    peer.dispatch("a", 1).await;
+    assert_eq!(peer.heard().await, "ack a1");
+    assert_eq!(peer.heard().await, "progress a1: Some(50.0)");
+    go.notify_one();
+    assert_eq!(peer.heard().await, r#"done a1: "a""#);
+    peer.until_listed(&[attempt("a", 1)]).await;
+    peer.commit("a", 1).await;
+    peer.until_listed(&[]).await;
+    worker.stop();
+    assert_eq!(peer.heard().await, "drain");
+    assert_eq!(peer.heard().await, "gone");
+    assert_eq!(worker.ended().await.unwrap(), Ended::Drained { unsettled: 0 });
+}
+
+#[tokio::test]
+async fn a_result_is_sent_on_every_connection_until_it_is_durable() {
+    let scheduler = Scheduler::new().await;
+    let worker = Running::start(options(&scheduler, 2), echo);
+    let mut peer = scheduler.welcomed().await;
+    peer.dispatch("a", 1).await;
+    assert_eq!((peer.heard().await.as_str(), peer.heard().await.as_str()), ("ack a1", r#"done a1: "a""#));
+    drop(peer);
+    for _ in 0..2 {
+        let mut peer = scheduler.welcomed().await;
+        assert_eq!(peer.listed, [attempt("a", 1)]);
+        assert_eq!(peer.heard().await, r#"done a1: "a""#);
+        peer.close(close::GOING_AWAY).await;
+    }
+    let mut peer = scheduler.welcomed().await;
+    assert_eq!(peer.heard().await, r#"done a1: "a""#);
+    peer.say(SchedulerFrame::Stale(attempt("a", 1).into())).await;
+    peer.until_listed(&[]).await;
+    worker.ended.abort();
+}
+
+#[tokio::test]
+async fn an_attempt_runs_on_while_the_connection_is_cut_within_a_frame() {
+    let scheduler = Scheduler::new().await;
+    let go = Arc::new(Notify::new());
+    let (gate, runs) = (Arc::clone(&go), Arc::new(AtomicU32::new(0)));
+    let count = Arc::clone(&runs);
+    let worker = Running::start(options(&scheduler, 1), move |job| {
+        count.fetch_add(1, Ordering::Relaxed);
+        let gate = Arc::clone(&gate);
+        async move {
+            gate.notified().await;
+            echo(job).await
+        }
+    });
+    let mut peer = scheduler.welcomed().await;
+    peer.dispatch("a", 1).await;
+    assert_eq!(peer.heard().await, "ack a1");
+    // A text of 16 bytes is announced, and 9 come.
+    peer.socket.get_mut().write_all(b"\x81\x10{\"type\":\"").await.unwrap();
+    drop(peer);
+    let mut peer = scheduler.welcomed().await;
+    assert_eq!(peer.listed, [attempt("a", 1)]);
+    // A scheduler that lost its memory may dispatch it once more.
+    peer.dispatch("a", 1).await;
+    assert_eq!(peer.heard().await, "ack a1");
+    go.notify_one();
+    assert_eq!(peer.heard().await, r#"done a1: "a""#);
+    assert_eq!(runs.load(Ordering::Relaxed), 1);
+    worker.ended.abort();
+}
+
+#[tokio::test]
+async fn what_is_called_off_stops_and_gives_its_place_back_unreported() {
+    let scheduler = Scheduler::new().await;
+    let worker = Running::start(options(&scheduler, 1), endless);
+    let mut peer = scheduler.welcomed().await;
+    peer.dispatch("a", 1).await;
+    assert_eq!(peer.heard().await, "ack a1");
+    peer.dispatch("b", 1).await;
+    assert_eq!(peer.heard().await, "reject b1: full");
+    peer.say(SchedulerFrame::Cancel(attempt("a", 1).into())).await;
+    peer.until_listed(&[]).await;
+    peer.dispatch("b", 2).await;
+    assert_eq!(peer.heard().await, "ack b2");
+    worker.ended.abort();
+}
+
+#[tokio::test]
+async fn who_is_replaced_stops_its_work_and_does_not_come_back() {
+    let scheduler = Scheduler::new().await;
+    let told = Arc::new(Mutex::new(None));
+    let tell = Arc::clone(&told);
+    let worker = Running::start(options(&scheduler, 1), move |job| {
+        let tell = Arc::clone(&tell);
+        async move {
+            *tell.lock().unwrap() = Some(job.stop.told().await);
+            Ok(Json::null())
+        }
+    });
+    let mut peer = scheduler.welcomed().await;
+    peer.dispatch("a", 1).await;
+    assert_eq!(peer.heard().await, "ack a1");
+    peer.close(close::REPLACED).await;
+    assert_eq!(worker.ended().await.unwrap(), Ended::Replaced);
+    assert_eq!(*told.lock().unwrap(), Some(Why::CalledOff));
+}
+
+#[tokio::test]
+async fn a_connection_on_which_nothing_is_heard_is_given_up() {
+    let scheduler = Scheduler::new().await;
+    let worker = Running::start(options(&scheduler, 1), echo);
+    let mut silent = scheduler.welcomed().await;
+    silent.answers_heartbeats = false;
+    // The silent one is still open when the next one comes.
+    let mut peer = scheduler.welcomed().await;
+    peer.dispatch("a", 1).await;
+    assert_eq!(peer.heard().await, "ack a1");
+    worker.ended.abort();
+}
+
+#[tokio::test]
+async fn another_url_is_tried_when_one_fails() {
+    let (dead, alive) = (Scheduler::new().await, Scheduler::new().await);
+    let urls = [dead.url.clone(), alive.url.clone()];
+    drop(dead);
+    let mut worker = Running::start(WorkerOptions::new(urls, "n"), echo);
+    let peer = alive.welcomed().await;
+    drop(peer);
+    alive.welcomed().await;
+    let mut lost = 0;
+    while let Ok(event) = worker.events.try_recv() {
+        lost += u32::from(matches!(event, Event::Lost { .. }));
+    }
+    assert!(lost >= 2, "the cut connection and the dead URL: {lost}");
+    worker.ended.abort();
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_says_so_instead_of_trying_for_ever() {
+    let scheduler = Scheduler::new().await;
+    let worker = Running::start(options(&scheduler, 1), echo);
+    let (mut stream, _) = scheduler.listener.accept().await.unwrap();
+    let _ = stream.read(&mut [0; 4_096]).await.unwrap();
+    let body = serde_json::to_string(&wire::Problem::new(wire::Code::Forbidden, "no scope node")).unwrap();
+    let answer = format!("HTTP/1.1 403 Forbidden\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    stream.write_all(answer.as_bytes()).await.unwrap();
+    let error = worker.ended().await.unwrap_err();
+    assert_eq!(error.problem().map(|problem| problem.code.as_str()), Some("forbidden"));
+
+    let scheduler = Scheduler::new().await;
+    let worker = Running::start(options(&scheduler, 1), echo);
+    scheduler.greeted().await.close(close::UNAUTHORIZED).await;
+    let error = worker.ended().await.unwrap_err();
+    assert_eq!(error.problem().map(|problem| problem.code.as_str()), Some("unauthorized"));
+}
+
+#[tokio::test]
+async fn patience_ends_when_nobody_is_there_and_a_stop_ends_the_search() {
+    let scheduler = Scheduler::new().await;
+    let nobody = options(&scheduler, 1);
+    drop(scheduler);
+    let times = Times { patience: Some(Duration::ZERO), ..Times::default() };
+    let error = Running::start(WorkerOptions { times, ..nobody.clone() }, echo).ended().await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    let mut worker = Running::start(nobody, echo);
+    assert!(matches!(worker.events.recv().await, Some(Event::Lost { .. })));
+    worker.stop();
+    assert_eq!(worker.ended().await.unwrap(), Ended::Drained { unsettled: 0 });
+}
+
+#[tokio::test]
+async fn who_drains_finishes_what_it_has_also_over_a_new_connection() {
+    let scheduler = Scheduler::new().await;
+    let go = Arc::new(Notify::new());
+    let gate = Arc::clone(&go);
+    let mut worker = Running::start(options(&scheduler, 2), move |job| {
+        let gate = Arc::clone(&gate);
+        async move {
+            gate.notified().await;
+            echo(job).await
+        }
+    });
+    let mut peer = scheduler.welcomed().await;
+    peer.dispatch("a", 1).await;
+    assert_eq!(peer.heard().await, "ack a1");
+    worker.stop();
+    assert_eq!(peer.heard().await, "drain");
+    peer.dispatch("b", 1).await;
+    assert_eq!(peer.heard().await, "reject b1: draining");
+    drop(peer);
+    let mut peer = scheduler.welcomed().await;
+    assert_eq!(peer.heard().await, "drain");
+    go.notify_one();
+    assert_eq!(peer.heard().await, r#"done a1: "a""#);
+    peer.commit("a", 1).await;
+    assert_eq!(peer.heard().await, "gone");
+    assert_eq!(worker.ended().await.unwrap(), Ended::Drained { unsettled: 0 });
+}
+
+#[tokio::test]
+async fn a_drain_that_takes_too_long_stops_the_work_and_counts_what_is_not_settled() {
+    let scheduler = Scheduler::new().await;
+    let brief = Duration::from_millis(50);
+    let times = Times { drain_max: Duration::ZERO, stop_grace: brief, settle_max: brief, ..Times::default() };
+    let mut worker = Running::start(WorkerOptions { times, ..options(&scheduler, 2) }, |job| async move {
+        if *job.payload.as_str() == *"\"deaf\"" {
+            std::future::pending::<()>().await;
+        }
+        endless(job).await
+    });
+    let mut peer = scheduler.welcomed().await;
+    peer.dispatch("deaf", 1).await;
+    peer.dispatch("good", 1).await;
+    assert_eq!((peer.heard().await.as_str(), peer.heard().await.as_str()), ("ack deaf1", "ack good1"));
+    worker.stop();
+    assert_eq!(peer.heard().await, "drain");
+    assert_eq!(peer.heard().await, "failed good1: the node stopped before it was done");
+    assert_eq!(
+        peer.heard().await,
+        "failed deaf1: the node stopped before it was done, and did not stop when told"
+    );
+    peer.commit("good", 1).await;
+    assert_eq!(peer.heard().await, "gone");
+    assert_eq!(worker.ended().await.unwrap(), Ended::Drained { unsettled: 1 });
+}
+
+#[tokio::test]
+async fn handlers_that_panic_or_take_too_long_fail_and_nothing_else_does() {
+    let scheduler = Scheduler::new().await;
+    let times = Times { timeout_grace: Duration::ZERO, ..Times::default() };
+    let worker = Running::start(WorkerOptions { times, ..options(&scheduler, 1) }, |job| async move {
+        if job.attempt == 1 {
+            // A panic without the hook, whose backtrace would take longer than heartbeats may.
+            std::panic::resume_unwind(Box::new("wanted"));
+        }
+        endless(job).await
+    });
+    let mut peer = scheduler.welcomed().await;
+    peer.dispatch("a", 1).await;
+    assert_eq!(peer.heard().await, "ack a1");
+    assert_eq!(peer.heard().await, "failed a1: the handler panicked");
+    peer.commit("a", 1).await;
+    peer.say(SchedulerFrame::Dispatch(Dispatch { timeout_ms: 1, ..dispatch("a", 2) })).await;
+    assert_eq!(peer.heard().await, "ack a2");
+    assert_eq!(peer.heard().await, "failed a2: it ran for longer than it may");
+    worker.ended.abort();
+}
+
+#[tokio::test]
+async fn what_is_no_frame_ends_the_connection_with_the_reason() {
+    let scheduler = Scheduler::new().await;
+    let mut worker = Running::start(options(&scheduler, 1), echo);
+    let mut peer = scheduler.welcomed().await;
+    peer.socket.send(Packet::text("{}")).await.unwrap();
+    let Some(Ok(Packet::Close(Some(frame)))) = peer.socket.next().await else { panic!("a close") };
+    assert_eq!(u16::from(frame.code), close::PROTOCOL);
+    drop(peer);
+    let reason = loop {
+        if let Some(Event::Lost { reason, .. }) = worker.events.recv().await {
+            break reason;
+        }
+    };
+    assert!(
+        reason.contains("it sent what is no frame: the first field must be")
+            || reason.contains("empty object"),
+        "{reason}"
+    );
+    scheduler.welcomed().await;
+    worker.ended.abort();
+}
+
+#[test]
+fn options_that_no_scheduler_would_take_are_refused_at_once() {
+    let good = WorkerOptions::new(["http://h"], "n");
+    for (bad, says) in [
+        (WorkerOptions { urls: Vec::new(), ..good.clone() }, "at least one URL"),
+        (WorkerOptions { urls: vec!["ws://h".to_owned()], ..good.clone() }, "http:// or https://"),
+        (WorkerOptions { node_id: String::new(), ..good.clone() }, "1 to 128 characters"),
+        (WorkerOptions { capacity: 0, ..good.clone() }, "from 1 to 10000"),
+        (WorkerOptions { labels: vec!["l".repeat(65)], ..good.clone() }, "1 to 64 characters"),
+        (WorkerOptions { token: Some("\n".to_owned()), ..good.clone() }, "the token"),
+    ] {
+        let error = Worker::new(bad).unwrap_err();
+        assert!(matches!(&error, Error::Unusable(why) if why.contains(says)), "{error}");
+    }
+    assert!(Worker::new(good).is_ok());
+}
+
+/// A scheduler that keeps its books and loses its connections, its words and its memory of what it sent.
+#[tokio::test]
+async fn every_job_runs_once_and_is_settled_once_however_often_the_connection_is_cut() {
+    const JOBS: usize = 100;
+    const CAPACITY: usize = 8;
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    let mut dice = SmallRng::seed_from_u64(seed);
+    let scheduler = Scheduler::new().await;
+    let runs = Arc::new(Mutex::new(BTreeMap::<String, u32>::new()));
+    let count = Arc::clone(&runs);
+    let mut worker = Running::start(options(&scheduler, CAPACITY as u32), move |job| {
+        *count.lock().unwrap().entry(job.id.clone()).or_default() += 1;
+        async move {
+            tokio::task::yield_now().await;
+            echo(job).await
+        }
+    });
+    let mut waiting: Vec<String> = (0..JOBS).map(|i| format!("j{i:03}")).collect();
+    let (mut sent, mut settled) = (BTreeSet::<String>::new(), BTreeSet::<String>::new());
+    while settled.len() < JOBS {
+        let mut peer = scheduler.welcomed().await;
+        // What it does not list was never seen by it, or was settled: it is sent again, in the first case.
+        for job in std::mem::take(&mut sent) {
+            if !peer.listed.contains(&attempt(&job, 1)) && !settled.contains(&job) {
+                waiting.push(job);
+            } else {
+                sent.insert(job);
+            }
+        }
+        for _ in 0..dice.random_range(1..60) {
+            while sent.len() < CAPACITY && !waiting.is_empty() {
+                let job = waiting.pop().unwrap();
+                peer.dispatch(&job, 1).await;
+                sent.insert(job);
+            }
+            if settled.len() == JOBS {
+                break;
+            }
+            let result = match peer.hear().await {
+                Some(NodeFrame::Result(result)) => result,
+                Some(NodeFrame::Reject(full)) => {
+                    // It still has one whose `committed` was lost.
+                    sent.remove(&full.job);
+                    waiting.insert(0, full.job);
+                    break;
+                }
+                _ => continue,
+            };
+            settled.insert(result.job.clone());
+            sent.remove(&result.job);
+            // A `committed` that is lost is said again when the result comes again.
+            if dice.random_range(0..10) < 9 {
+                peer.commit(&result.job, 1).await;
+            } else {
+                sent.insert(result.job);
+                break;
+            }
+        }
+        if settled.len() == JOBS {
+            worker.stop();
+            while let Some(frame) = peer.hear().await {
+                if let NodeFrame::Result(result) = frame {
+                    peer.commit(&result.job, 1).await;
+                }
+            }
+        }
+    }
+    // What was not heard to be settled may be asked about once more.
+    let ended = tokio::select! {
+        ended = worker.ended() => ended.unwrap(),
+        () = async {
+            loop {
+                let mut peer = scheduler.welcomed().await;
+                while let Some(frame) = peer.hear().await {
+                    if let NodeFrame::Result(result) = frame {
+                        peer.commit(&result.job, 1).await;
+                    }
+                }
+            }
+        } => unreachable!(),
+    };
+    assert_eq!(ended, Ended::Drained { unsettled: 0 });
+    let runs = runs.lock().unwrap();
+    assert_eq!(runs.len(), JOBS);
+    assert!(runs.values().all(|runs| *runs == 1), "{runs:?}");
+}

@@ -1,0 +1,123 @@
+//! `fencepost node`: a worker that runs a command for each job.
+
+mod command;
+mod group;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::node::{Ended, Event, Times, Worker, WorkerOptions};
+use client::wire::worker::Languages;
+use tokio::sync::oneshot;
+
+use crate::cli::jobs::Node;
+use crate::config::Log;
+use crate::exit::{Exit, Failure};
+use crate::logging;
+use crate::serve::{Signals, hostname};
+use command::Command;
+
+/// How long it may take until a scheduler takes it for the first time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Does it, until SIGTERM or SIGINT: then what runs may finish, for 30 s. A second signal ends it at once, and all
+/// that it runs.
+///
+/// # Errors
+/// Why it could not begin; [`Exit::Refused`] when another node of the same name took over.
+pub async fn run(node: Node) -> Result<(), Failure> {
+    let Node { url, token, node_id, capacity, labels, services, asr, tts, pools, exec } = node;
+    let command = Command::new(exec);
+    if !can_run(command.program()) {
+        return Err(Failure::new(
+            Exit::Usage,
+            format!("--exec: there is no program {:?}", command.program()),
+        ));
+    }
+    logging::start(&Log::default())?;
+    let mut signals = Signals::listen()?;
+    let node_id = node_id.unwrap_or_else(|| format!("{}-{:08x}", hostname(), rand::random::<u32>()));
+    let options = WorkerOptions {
+        capacity,
+        services,
+        languages: Languages { asr, tts, semantic: Vec::new() },
+        labels,
+        pools,
+        version: Some(concat!("fencepost/", env!("CARGO_PKG_VERSION")).to_owned()),
+        token: token.filter(|token| !token.is_empty()),
+        times: Times { patience: Some(PATIENCE), ..Times::default() },
+        ..WorkerOptions::new(url, node_id.as_str())
+    };
+    let worker = Worker::new(options)?.with_observer(move |event| log(&node_id, event));
+    let command = Arc::new(command);
+    let handler = move |job| {
+        let command = Arc::clone(&command);
+        async move { command.run(job).await }
+    };
+    let (stop, stopped) = oneshot::channel();
+    let signalled = async move {
+        let told = signals.next().await;
+        tracing::info!(signal = %told, "stopping");
+        // Whoever has ended already needs not be told.
+        let _ = stop.send(());
+        signals.second().await
+    };
+    let work = worker.run(handler, async {
+        let _ = stopped.await;
+    });
+    let ended = tokio::select! {
+        ended = work => ended?,
+        // What runs is killed as the work is dropped.
+        exit = signalled => return Err(Failure::new(exit, "told to stop a second time: ending at once")),
+    };
+    match ended {
+        Ended::Drained { unsettled: 0 } => Ok(()),
+        Ended::Drained { unsettled } => {
+            tracing::warn!(
+                unsettled,
+                "stopped with results that no scheduler confirmed; these jobs run again"
+            );
+            Ok(())
+        }
+        Ended::Replaced => Err(Failure::new(
+            Exit::Refused,
+            "another node of the same name took over; --node-id gives it another",
+        )),
+    }
+}
+
+fn log(node: &str, event: Event) {
+    match event {
+        Event::Connected { url, instance, heartbeat } => {
+            tracing::info!(node, url, instance, heartbeat_ms = heartbeat.as_millis() as u64, "connected");
+        }
+        Event::Lost { reason, pause } => {
+            tracing::warn!(node, reason, again_in_ms = pause.as_millis() as u64, "no connection");
+        }
+        Event::Problem { code, detail } => {
+            tracing::warn!(node, code, detail, "the scheduler says that something is wrong");
+        }
+        Event::Draining { held } => tracing::info!(node, held, "draining"),
+    }
+}
+
+/// Whether there is such a program: a node that can run nothing would fail every job it is given.
+fn can_run(program: &str) -> bool {
+    if program.contains('/') {
+        return Path::new(program).is_file();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_sought_where_the_system_would() {
+        assert!(can_run("sh") && can_run("/bin/sh"));
+        assert!(!can_run("no-such-program-here") && !can_run("/bin") && !can_run(""));
+    }
+}

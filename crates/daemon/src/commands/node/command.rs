@@ -1,0 +1,208 @@
+//! One run of the command: what it is given, what is made of what it prints, and how it is stopped.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::pin::pin;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use client::node::{Failure, Job, Why};
+use client::wire::Json;
+use client::wire::limits::PAYLOAD_BYTES_MAX;
+use rustix::process::Signal;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::group::Group;
+
+/// Of what a command prints to standard error the last so many bytes are kept.
+const STDERR_BYTES_MAX: usize = 4 << 10;
+/// After SIGTERM a group has this long until SIGKILL. Shorter than what a worker gives its handlers.
+const KILL_AFTER: Duration = Duration::from_secs(2);
+/// The exit status of a command that says: the payload is wrong, trying again would not help (EX_DATAERR).
+const EXIT_LASTING: i32 = 65;
+
+/// A command with its arguments.
+#[derive(Debug)]
+pub struct Command {
+    words: Vec<String>,
+}
+
+/// What a command printed.
+struct Printed {
+    output: Vec<u8>,
+    errors: Vec<u8>,
+}
+
+impl Command {
+    /// A command of at least one word.
+    pub const fn new(words: Vec<String>) -> Self {
+        Self { words }
+    }
+
+    /// What is run.
+    pub fn program(&self) -> &str {
+        self.words.first().map_or("", String::as_str)
+    }
+
+    /// Runs it for one job.
+    ///
+    /// # Errors
+    /// [`Failure`]: it could not be started, was stopped, printed too much, or said by its exit status that it
+    /// failed.
+    pub async fn run(&self, job: Job) -> Result<Json, Failure> {
+        let mut group = Group::spawn(&mut self.prepared(&job))
+            .map_err(|error| Failure::passing(format!("{:?} cannot be started: {error}", self.program())))?;
+        let child = group.child();
+        let stdin = child.stdin.take().expect("it is a pipe");
+        let stdout = child.stdout.take().expect("it is a pipe");
+        let stderr = child.stderr.take().expect("it is a pipe");
+        let overflow = Notify::new();
+        let talk = async {
+            let feed = async {
+                let mut stdin = stdin;
+                // A command need not read what it is given.
+                let _ = stdin.write_all(job.payload.as_str().as_bytes()).await;
+            };
+            let ((), output, errors) = tokio::join!(feed, head(stdout, &overflow), tail(stderr));
+            Ok(Printed { output: output?, errors: errors? })
+        };
+        let seen = see_through(&mut group, &job, talk, &overflow).await;
+        let (status, printed, ended_for) = seen
+            .map_err(|error| Failure::passing(format!("{:?} was lost sight of: {error}", self.program())))?;
+        judge(status, &printed, ended_for)
+    }
+
+    fn prepared(&self, job: &Job) -> tokio::process::Command {
+        let mut command = tokio::process::Command::new(self.program());
+        command
+            .args(&self.words[1..])
+            .env("FENCEPOST_JOB", &job.id)
+            .env("FENCEPOST_ATTEMPT", job.attempt.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        match &job.session {
+            Some(session) => command.env("FENCEPOST_SESSION", session),
+            None => command.env_remove("FENCEPOST_SESSION"),
+        };
+        // The node's own token is none of the command's business.
+        command.env_remove("FENCEPOST_TOKEN");
+        command
+    }
+}
+
+/// Why a group was ended from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EndedFor {
+    /// It was told to stop.
+    Stop(Why),
+    /// It printed more than is taken.
+    Overflow,
+}
+
+/// Waits for the end of the group and of what it prints, and ends it when it is to stop or prints too much.
+async fn see_through(
+    group: &mut Group,
+    job: &Job,
+    talk: impl Future<Output = io::Result<Printed>>,
+    overflow: &Notify,
+) -> io::Result<(ExitStatus, Printed, Option<EndedFor>)> {
+    let mut talk = pin!(talk);
+    let mut kill_at = pin!(sleep(Duration::ZERO));
+    let (mut printed, mut ended_for, mut kill) = (None, None, false);
+    let status = loop {
+        tokio::select! {
+            status = group.ended() => break status?,
+            heard = &mut talk, if printed.is_none() => printed = Some(heard?),
+            () = overflow.notified(), if ended_for.is_none() => {
+                ended_for = Some(EndedFor::Overflow);
+                group.signal(Signal::KILL);
+            }
+            why = job.stop.told(), if ended_for.is_none() => {
+                ended_for = Some(EndedFor::Stop(why));
+                group.signal(Signal::TERM);
+                kill_at.as_mut().reset(Instant::now() + KILL_AFTER);
+                kill = true;
+            }
+            () = &mut kill_at, if kill => {
+                group.signal(Signal::KILL);
+                kill = false;
+            }
+        }
+    };
+    let printed = match printed {
+        Some(printed) => printed,
+        None => match timeout(KILL_AFTER, talk).await {
+            Ok(printed) => printed?,
+            Err(_) => return Err(io::Error::other("a process that left its group keeps its output open")),
+        },
+    };
+    Ok((status, printed, ended_for))
+}
+
+/// All of it, up to the largest output. Says when there was more.
+async fn head(pipe: impl AsyncRead + Unpin, overflow: &Notify) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    // The last newline does not count.
+    let most = PAYLOAD_BYTES_MAX + 1;
+    pipe.take(most as u64 + 1).read_to_end(&mut bytes).await?;
+    if bytes.len() > most {
+        overflow.notify_one();
+    }
+    Ok(bytes)
+}
+
+/// The last of it.
+async fn tail(mut pipe: impl AsyncRead + Unpin) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(2 * STDERR_BYTES_MAX);
+    while pipe.read_buf(&mut bytes).await? > 0 {
+        if bytes.len() > STDERR_BYTES_MAX {
+            bytes.drain(..bytes.len() - STDERR_BYTES_MAX);
+        }
+    }
+    Ok(bytes)
+}
+
+fn judge(status: ExitStatus, printed: &Printed, ended_for: Option<EndedFor>) -> Result<Json, Failure> {
+    match ended_for {
+        Some(EndedFor::Stop(why)) => return Err(Failure::passing(why.to_string())),
+        Some(EndedFor::Overflow) => {
+            return Err(Failure::lasting(format!("it printed more than {PAYLOAD_BYTES_MAX} bytes")));
+        }
+        None => {}
+    }
+    if status.success() {
+        return Ok(result(&printed.output));
+    }
+    let how = match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => status.to_string(),
+    };
+    let errors = String::from_utf8_lossy(&printed.errors);
+    let message = match errors.trim() {
+        "" => how,
+        errors => format!("{how}: {errors}"),
+    };
+    Err(Failure { message, retryable: status.code() != Some(EXIT_LASTING) })
+}
+
+/// What a command printed, as a result.
+fn result(output: &[u8]) -> Json {
+    let Ok(text) = std::str::from_utf8(output) else {
+        let coded = serde_json::json!({ "base64": STANDARD.encode(output) });
+        return Json::of(&coded).expect("a text has a JSON form");
+    };
+    if text.is_empty() {
+        return Json::null();
+    }
+    let line = text.strip_suffix('\n').unwrap_or(text);
+    Json::parse(text).unwrap_or_else(|_| Json::of(line).expect("a text has a JSON form"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! Real child processes: what they are given, what becomes of what they print, and that nothing of them is left.
+
+use std::path::Path;
+
+use client::node::Stopper;
+
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn command(words: &[&str]) -> Command {
+    Command::new(words.iter().map(|word| (*word).to_owned()).collect())
+}
+
+fn shell(script: &str) -> Command {
+    command(&["sh", "-c", script])
+}
+
+fn job(payload: &str) -> (Job, Stopper) {
+    Job::detached("j-1", Json::parse(payload).unwrap(), HOUR)
+}
+
+async fn run(command: Command, payload: &str) -> Result<String, Failure> {
+    let (job, _stopper) = job(payload);
+    command.run(job).await.map(|json| json.as_str().to_owned())
+}
+
+/// Waits for a file to have a line, and gives it.
+async fn line_in(file: &Path) -> String {
+    loop {
+        match std::fs::read_to_string(file) {
+            Ok(text) if text.ends_with('\n') => return text.trim().to_owned(),
+            _ => sleep(Duration::from_millis(5)).await,
+        }
+    }
+}
+
+/// Waits until there is no such process, or only what nobody has reaped yet.
+async fn until_gone(pid: &str) {
+    loop {
+        match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+            Ok(stat) if !stat.contains(") Z ") => sleep(Duration::from_millis(5)).await,
+            _ => return,
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_payload_goes_in_and_the_result_comes_out_as_they_are() {
+    let payload = r#"{ "b": 1.0, "a": [123456789012345678901234567890] }"#;
+    assert_eq!(run(command(&["cat"]), payload).await.unwrap(), payload);
+    let big = format!("\"{}\"", "x".repeat(PAYLOAD_BYTES_MAX - 2));
+    assert_eq!(run(command(&["cat"]), &big).await.unwrap(), big);
+    assert_eq!(run(command(&["true"]), &big).await.unwrap(), "null");
+}
+
+#[tokio::test]
+async fn what_is_no_json_becomes_a_text_and_what_is_no_text_is_coded() {
+    for (script, result) in [
+        ("echo 42", "42"),
+        ("echo hello; echo you", r#""hello\nyou""#),
+        ("printf 'no newline'", r#""no newline""#),
+        (r"printf '\377\0'", r#"{"base64":"/wA="}"#),
+        ("echo", r#""""#),
+    ] {
+        assert_eq!(run(shell(script), "null").await.unwrap(), result, "{script}");
+    }
+}
+
+#[tokio::test]
+async fn the_command_knows_whose_it_is_and_not_the_nodes_token() {
+    let script = r#"printf '%s %s %s %s' "$FENCEPOST_JOB" "$FENCEPOST_ATTEMPT" "$FENCEPOST_SESSION" "${FENCEPOST_TOKEN-none}""#;
+    let (mut job, _stopper) = job("null");
+    job.session = Some("s-1".to_owned());
+    assert_eq!(shell(script).run(job).await.unwrap().as_str(), r#""j-1 1 s-1 none""#);
+    assert_eq!(run(shell(script), "null").await.unwrap(), r#""j-1 1  none""#);
+}
+
+#[tokio::test]
+async fn a_failure_has_the_last_of_what_was_said() {
+    let failure = run(shell("echo out; echo why >&2; exit 3"), "null").await.unwrap_err();
+    assert_eq!(failure, Failure::passing("exit status 3: why"));
+    let failure = run(shell("echo bad input >&2; exit 65"), "null").await.unwrap_err();
+    assert_eq!(failure, Failure::lasting("exit status 65: bad input"));
+    assert_eq!(run(shell("exit 1"), "null").await.unwrap_err(), Failure::passing("exit status 1"));
+    assert_eq!(run(shell("kill -9 $$"), "null").await.unwrap_err(), Failure::passing("killed by signal 9"));
+    let script = "head -c 300000 /dev/zero | tr '\\0' x >&2; echo the end >&2; exit 1";
+    let failure = run(shell(script), "null").await.unwrap_err();
+    assert!(failure.message.ends_with("xxxthe end"), "{}", failure.message);
+    assert!(failure.message.len() <= STDERR_BYTES_MAX + 20, "{}", failure.message.len());
+    let failure = run(command(&["/no/such/program"]), "null").await.unwrap_err();
+    assert!(failure.retryable && failure.message.contains("cannot be started"), "{failure:?}");
+}
+
+#[tokio::test]
+async fn who_prints_too_much_is_killed() {
+    let exactly = format!("head -c {PAYLOAD_BYTES_MAX} /dev/zero | tr '\\0' 1; echo");
+    assert_eq!(run(shell(&exactly), "null").await.unwrap().len(), PAYLOAD_BYTES_MAX);
+    // It does not care that nobody reads.
+    let failure = run(shell("trap '' PIPE; while :; do echo 0123456789; done"), "null").await.unwrap_err();
+    assert_eq!(failure, Failure::lasting("it printed more than 1048576 bytes"));
+}
+
+#[tokio::test]
+async fn who_is_told_to_stop_goes_with_all_its_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pid");
+    let script = format!("sleep 3600 & echo $! > {}; wait", file.display());
+    let (job, stopper) = job("null");
+    let running = tokio::spawn(async move { shell(&script).run(job).await });
+    let pid = line_in(&file).await;
+    stopper.stop(Why::CalledOff);
+    assert_eq!(running.await.unwrap().unwrap_err(), Failure::passing("it was called off"));
+    until_gone(&pid).await;
+}
+
+#[tokio::test]
+async fn who_does_not_heed_the_first_signal_gets_the_second() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pid");
+    let script = format!("trap '' TERM; echo $$ > {}; while :; do sleep 3600; done", file.display());
+    let (job, stopper) = job("null");
+    let running = tokio::spawn(async move { shell(&script).run(job).await });
+    let pid = line_in(&file).await;
+    stopper.stop(Why::TimedOut);
+    assert_eq!(running.await.unwrap().unwrap_err(), Failure::passing("it ran for longer than it may"));
+    until_gone(&pid).await;
+}
+
+#[tokio::test]
+async fn what_a_command_leaves_running_is_killed_when_it_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pid");
+    let script = format!("sleep 3600 & echo $! > {}; echo 7", file.display());
+    assert_eq!(run(shell(&script), "null").await.unwrap(), "7");
+    until_gone(&line_in(&file).await).await;
+}
+
+#[tokio::test]
+async fn a_run_that_is_dropped_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pid");
+    let script = format!("sleep 3600 & echo $! > {}; wait", file.display());
+    let (job, _stopper) = job("null");
+    let running = tokio::spawn(async move { shell(&script).run(job).await });
+    let pid = line_in(&file).await;
+    running.abort();
+    assert!(running.await.unwrap_err().is_cancelled());
+    until_gone(&pid).await;
+}

@@ -1,0 +1,94 @@
+//! `fencepost submit`: one job, and its result if that is waited for.
+
+use std::io::Read as _;
+use std::time::Duration;
+
+use client::wire::Json;
+use client::wire::jobs::{Job, JobRequest, Outcome};
+use client::wire::limits::PAYLOAD_BYTES_MAX;
+
+use super::{connect, shown};
+use crate::cli::jobs::Submit;
+use crate::exit::{Exit, Failure};
+
+/// Does it.
+///
+/// # Errors
+/// The refusal, or why nobody could be asked; with `--wait` also that the job did not succeed.
+pub async fn run(command: Submit) -> Result<(), Failure> {
+    let Submit { payload, session, tenant, pool, requires, route, priority, key, wait, remote } = command;
+    let payload = self::payload(payload)?;
+    let job = JobRequest { session, tenant, pool, route, requires, priority, ..JobRequest::new(payload) };
+    let client = connect(&remote)?;
+    let told = |error| shown::failure(remote.json, error);
+    let accepted = client.jobs().submit(&job, key.as_deref()).await.map_err(told)?;
+    if !wait {
+        shown::answer(remote.json, &accepted, |accepted| format!("{}\n", accepted.id));
+        return Ok(());
+    }
+    // Whoever interrupts the wait knows what goes on without them.
+    eprintln!("job {} is accepted", accepted.id);
+    let job = client.jobs().wait(&accepted.id, Duration::MAX).await.map_err(told)?;
+    shown::answer(remote.json, &job, |job| match (&job.outcome, &job.result) {
+        (Some(Outcome::Succeeded), Some(result)) => format!("{result}\n"),
+        _ => String::new(),
+    });
+    match job.outcome {
+        Some(Outcome::Succeeded) => Ok(()),
+        _ => Err(Failure::new(Exit::Refused, unsuccessful(&job))),
+    }
+}
+
+fn unsuccessful(job: &Job) -> String {
+    let how = job.outcome.map_or("did not end", Outcome::as_str);
+    let why = job.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+    format!("job {} {how} after {} of {} attempts{why}", job.id, job.attempt, job.max_attempts)
+}
+
+/// What was given on the command line, or on standard input.
+fn payload(given: Option<String>) -> Result<Json, Failure> {
+    match given.as_deref() {
+        None => Ok(Json::null()),
+        Some("-") => {
+            let mut text = String::new();
+            // One byte more than is taken tells that it is too much.
+            let read = std::io::stdin().lock().take(PAYLOAD_BYTES_MAX as u64 + 1).read_to_string(&mut text);
+            read.map_err(|error| Failure::new(Exit::Usage, format!("standard input: {error}")))?;
+            if text.len() > PAYLOAD_BYTES_MAX {
+                let message = format!("a payload has at most {PAYLOAD_BYTES_MAX} bytes");
+                return Err(Failure::new(Exit::Usage, message));
+            }
+            json(&text)
+        }
+        Some(text) => json(text),
+    }
+}
+
+/// JSON as it is; other text as a JSON string, unless it begins as only JSON does.
+fn json(text: &str) -> Result<Json, Failure> {
+    match Json::parse(text) {
+        Ok(json) => Ok(json),
+        Err(error) if text.trim_start().starts_with(['{', '[', '"']) => {
+            Err(Failure::new(Exit::Usage, format!("the payload is no JSON: {error}")))
+        }
+        Err(_) => Ok(Json::of(text.trim_end_matches('\n')).expect("a text has a JSON form")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payloads_are_json_or_plain_text() {
+        for (text, json) in
+            [(r#"{ "a": 1 }"#, r#"{ "a": 1 }"#), ("7", "7"), ("hello\n", r#""hello""#), ("", r#""""#)]
+        {
+            assert_eq!(super::json(text).unwrap().as_str(), json, "{text}");
+        }
+        for bad in ["{a:1}", "[1,", "\"x"] {
+            assert_eq!(json(bad).unwrap_err().exit, Exit::Usage, "{bad}");
+        }
+        assert_eq!(payload(None).unwrap(), Json::null());
+    }
+}

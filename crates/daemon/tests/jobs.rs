@@ -1,0 +1,234 @@
+//! `fencepost node` and `fencepost submit` as processes, against stand-ins for the scheduler: signals, exit statuses,
+//! and what is printed where.
+
+#![expect(clippy::unwrap_used, reason = "all of this is test code, its helper functions too")]
+
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::{Child, Command};
+use tokio_tungstenite::tungstenite::Message as Packet;
+use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
+use wire::Json;
+use wire::worker::{Dispatch, HeartbeatOk, Message, NodeFrame, Notice, SchedulerFrame, Welcome, close};
+
+/// Longer than anything takes that is right.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn fencepost(words: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.kill_on_drop(true).spawn().unwrap()
+}
+
+fn tell(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+async fn ended(child: Child) -> Output {
+    tokio::time::timeout(PATIENCE, child.wait_with_output()).await.expect("it ends").unwrap()
+}
+
+async fn listener() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    (listener, url)
+}
+
+/// A node's connection, from the scheduler's end.
+struct Peer(WebSocketStream<TcpStream>);
+
+impl Peer {
+    async fn welcomed(listener: &TcpListener) -> Self {
+        let (stream, _) = tokio::time::timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+        #[expect(clippy::result_large_err, reason = "the library's own shape")]
+        let accept = |request: &Request, mut response: Response| {
+            assert_eq!(request.headers()["authorization"], "Bearer t-1");
+            response.headers_mut().insert("sec-websocket-protocol", "fencepost.v1".parse().unwrap());
+            Ok(response)
+        };
+        let mut peer = Self(accept_hdr_async(stream, accept).await.unwrap());
+        assert_eq!(peer.heard().await, "hello");
+        let (node_id, instance) = ("n".to_owned(), "i".to_owned());
+        peer.say(SchedulerFrame::Welcome(Welcome { node_id, instance, heartbeat_ms: 500 })).await;
+        peer
+    }
+
+    async fn say(&mut self, frame: SchedulerFrame) {
+        self.0.send(Packet::text(Message::One(frame).to_text())).await.unwrap();
+    }
+
+    async fn dispatch(&mut self, job: &str) {
+        let (job, payload) = (job.to_owned(), Json::of(job).unwrap());
+        let dispatch = Dispatch { job, attempt: 1, payload, session: None, seq: None, timeout_ms: 600_000 };
+        self.say(SchedulerFrame::Dispatch(dispatch)).await;
+        assert_eq!(self.heard().await, "ack");
+    }
+
+    /// The next frame that is no heartbeat: a result as it is, of the others the type.
+    async fn heard(&mut self) -> String {
+        loop {
+            let packet = tokio::time::timeout(PATIENCE, self.0.next()).await.expect("a word in time");
+            let Some(Ok(Packet::Text(text))) = packet else { return "gone".to_owned() };
+            let Message::One(frame) = Message::<NodeFrame>::read(&text).unwrap() else { panic!("{text}") };
+            match frame {
+                NodeFrame::Heartbeat(_) => self.say(SchedulerFrame::HeartbeatOk(HeartbeatOk {})).await,
+                NodeFrame::Result(_) => return text.to_string(),
+                frame => return frame.kind().to_owned(),
+            }
+        }
+    }
+}
+
+fn node(url: &str, script: &str) -> Child {
+    fencepost(&["node", "--url", url, "--token", "t-1", "--node-id", "n", "--exec", "sh", "-c", script])
+}
+
+/// Waits for a file to have a line, and gives it.
+async fn line_in(file: &std::path::Path) -> String {
+    loop {
+        match std::fs::read_to_string(file) {
+            Ok(text) if text.ends_with('\n') => return text.trim().to_owned(),
+            _ => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_node_told_to_stop_finishes_what_it_has_and_exits_0() {
+    let dir = tempfile::tempdir().unwrap();
+    let go = dir.path().join("go");
+    let (listener, url) = listener().await;
+    let script = format!("while [ ! -e {} ]; do sleep 0.01; done; cat", go.display());
+    let node = node(&url, &script);
+    let mut peer = Peer::welcomed(&listener).await;
+    peer.dispatch("a").await;
+    tell(&node, Signal::TERM);
+    assert_eq!(peer.heard().await, "drain");
+    std::fs::write(&go, "").unwrap();
+    assert_eq!(peer.heard().await, r#"{"type":"result","job":"a","attempt":1,"ok":true,"output":"a"}"#);
+    peer.say(SchedulerFrame::Committed(Notice { job: "a".to_owned(), attempt: 1 })).await;
+    assert_eq!(peer.heard().await, "gone");
+    let output = ended(node).await;
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_a_node_at_once_and_what_it_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pid");
+    let (listener, url) = listener().await;
+    let node = node(&url, &format!("trap '' TERM; echo $$ > {}; while :; do sleep 60; done", file.display()));
+    let mut peer = Peer::welcomed(&listener).await;
+    peer.dispatch("a").await;
+    let pid = line_in(&file).await;
+    tell(&node, Signal::TERM);
+    assert_eq!(peer.heard().await, "drain");
+    // What follows at once is taken for an echo.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    tell(&node, Signal::TERM);
+    assert_eq!(ended(node).await.status.code(), Some(143));
+    while std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_is_replaced_exits_1_and_says_why() {
+    let (listener, url) = listener().await;
+    let node = node(&url, "cat");
+    let mut peer = Peer::welcomed(&listener).await;
+    let frame = CloseFrame { code: close::REPLACED.into(), reason: "".into() };
+    peer.0.close(Some(frame)).await.unwrap();
+    let output = ended(node).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--node-id"));
+}
+
+/// Reads one whole request.
+async fn hear(stream: &mut TcpStream) {
+    let mut request = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&request);
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            if body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
+                return;
+            }
+        }
+        assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0, "a whole request");
+    }
+}
+
+/// Answers one request after the other with these.
+fn answering(listener: TcpListener, answers: Vec<(u16, String)>) {
+    tokio::spawn(async move {
+        for (status, body) in answers {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            hear(&mut stream).await;
+            let answer = format!(
+                "HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+}
+
+fn accepted() -> (u16, String) {
+    (202, r#"{"id":"j-1","state":"CREATED","lane":"l","created_at":"t"}"#.to_owned())
+}
+
+fn finished(outcome: &str, result: &str, error: &str) -> (u16, String) {
+    let body = format!(
+        r#"{{"id":"j-1","state":"FINISHED","outcome":"{outcome}","lane":"l","session":null,"seq":null,"tenant":null,
+        "pool":null,"route":null,"requires":[],"priority":0,"timeout_ms":1,"attempt":3,"max_attempts":3,"node":null,
+        "payload":1,"result":{result},"error":{error},"dead":false,"progress":null,"created_at":"t","run_at":null,
+        "dispatched_at":null,"running_at":null,"finished_at":null,"released_at":null,"retry_of":null,"attempts":[]}}"#
+    );
+    (200, body)
+}
+
+#[tokio::test]
+async fn a_submit_prints_the_id_or_the_result_and_exits_1_when_the_job_fails() {
+    let cases = [
+        (vec![accepted()], vec![], 0, "j-1\n", ""),
+        (
+            vec![accepted(), finished("succeeded", r#"{ "a": 1.0 }"#, "null")],
+            vec!["--wait"],
+            0,
+            "{ \"a\": 1.0 }\n",
+            "job j-1 is accepted",
+        ),
+        (
+            vec![accepted(), finished("failed", "null", "\"no luck\"")],
+            vec!["--wait"],
+            1,
+            "",
+            "job j-1 failed after 3 of 3 attempts: no luck",
+        ),
+        (
+            vec![(409, serde_json::to_string(&wire::Problem::new(wire::Code::Conflict, "closed")).unwrap())],
+            vec![],
+            1,
+            "",
+            "conflict",
+        ),
+    ];
+    for (answers, options, status, stdout, stderr) in cases {
+        let (listener, url) = listener().await;
+        answering(listener, answers);
+        let words = [&["submit", "--url", &url, "hello"], options.as_slice()].concat();
+        let output = ended(fencepost(&words)).await;
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!((output.status.code(), out.as_ref()), (Some(status), stdout), "{words:?}: {err}");
+        assert!(err.contains(stderr), "{words:?}: {err}");
+    }
+}

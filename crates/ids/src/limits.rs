@@ -1,0 +1,52 @@
+//! Every limit of the generators, by name, with its unit last. Those that callers can run into are in
+//! `domain::limits`.
+
+use std::time::Duration;
+
+/// From when on the time in a snowflake counts, in milliseconds since 1970: 2010-11-04T01:42:54.657Z.
+pub const EPOCH_MS_DEFAULT: u64 = 1_288_834_974_657;
+/// The end of the epoch is warned of so long before, in milliseconds: five years.
+pub const EPOCH_END_WARNED_MS: u64 = 5 * 365 * 86_400_000;
+
+/// Length of a worker number's lease, in milliseconds: fifteen minutes.
+pub const WORKER_LEASE_MS_DEFAULT: u64 = 900_000;
+/// How far ahead of the clock the time mark is committed, in milliseconds.
+pub const LEAD_MS_DEFAULT: u64 = 10_000;
+/// Shortest lead, in milliseconds.
+pub const LEAD_MS_MIN: u64 = 1_000;
+/// Longest lead, in milliseconds: with the longest lease, what a fleet can go on for without its ledger.
+pub const LEAD_MS_MAX: u64 = 900_000;
+/// Longest time between two renewals of the mark, in milliseconds. A short lead has it renewed more often.
+pub const MARK_EVERY_MS_MAX: u64 = 3_000;
+/// Renewals of the mark that a lead has room for: one may fail.
+pub const MARKS_PER_LEAD: u64 = 3;
+/// How far this machine's clock may be off the database's, in milliseconds.
+pub const CLOCK_SKEW_MS_DEFAULT: u64 = 1_000;
+/// A clock that went back by no more than this is waited for, in milliseconds.
+pub const CLOCK_BACK_MS_MAX: u64 = 5;
+/// A clock that does not move for so long stands still.
+pub const CLOCK_STILL_MAX: Duration = Duration::from_millis(100);
+
+/// How far the local file is ahead of issuance, in milliseconds, as the mark is in the ledger.
+pub const FILE_LEAD_MS: u64 = 5_000;
+
+/// A range that lasted less than this makes the next one twice as long.
+pub const RANGE_SHORT: Duration = Duration::from_secs(15 * 60);
+/// A range that lasted longer than this makes the next one half as long.
+pub const RANGE_LONG: Duration = Duration::from_secs(30 * 60);
+/// A step does not grow beyond this, in ids, unless its tag names a longer one.
+pub const STEP_GROWN_MAX: u64 = 1_000_000;
+/// The next range is loaded when this part of the current one is used.
+pub const RANGE_USED_TO_LOAD: u64 = 10;
+/// Over how long the rate of a tag is measured.
+pub const RATE_OVER: Duration = Duration::from_secs(10);
+
+/// Requests that may wait for one sequence.
+pub const SEQUENCE_QUEUE_MAX: usize = 10_000;
+
+const _: () = assert!(LEAD_MS_MIN <= LEAD_MS_DEFAULT && LEAD_MS_DEFAULT <= LEAD_MS_MAX);
+const _: () = assert!(LEAD_MS_MAX <= WORKER_LEASE_MS_DEFAULT);
+const _: () = assert!(MARK_EVERY_MS_MAX * MARKS_PER_LEAD < LEAD_MS_DEFAULT);
+const _: () = assert!(FILE_LEAD_MS > MARK_EVERY_MS_MAX && FILE_LEAD_MS <= LEAD_MS_DEFAULT);
+const _: () = assert!(RANGE_SHORT.as_secs() * 2 == RANGE_LONG.as_secs(), "doubled, a range is not too long");
+const _: () = assert!(domain::limits::SEGMENT_STEP_DEFAULT <= STEP_GROWN_MAX);

@@ -1,0 +1,218 @@
+//! Segments: ids of a tag out of ranges that are taken from the ledger ahead of need.
+//!
+//! An instance's ids of a tag rise. Between instances they rise by trend: each has its own ranges. A range that was
+//! taken and not used, by a crash or because the ledger's answer was lost, leaves a gap and nothing worse.
+
+mod buffer;
+mod step;
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dashmap::DashMap;
+use domain::SegmentTag;
+use domain::limits::ID_BATCH_MAX;
+use ledger::RangeTaken;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::shelter::sheltered;
+use buffer::{Buffer, Drawn};
+
+/// Where ranges come from.
+#[async_trait::async_trait]
+pub trait Ranges: Send + Sync + 'static {
+    /// Takes the next range of a tag: as long as its step, and `at_least` so long.
+    ///
+    /// # Errors
+    /// [`ledger::Error`]. A range may be taken all the same; it is then never used.
+    async fn take(&self, tag: &SegmentTag, at_least: u64) -> ledger::Result<RangeTaken>;
+}
+
+#[async_trait::async_trait]
+impl Ranges for ledger::Handle {
+    async fn take(&self, tag: &SegmentTag, at_least: u64) -> ledger::Result<RangeTaken> {
+        self.take_range(tag, at_least).await
+    }
+}
+
+/// Why there are no ids of a tag or sequence now.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// Nobody has made it.
+    #[error("there is no such tag or sequence; make it with PUT first")]
+    Unknown,
+    /// Its numbers are used up.
+    #[error("its numbers are used up: the next one would be above 2^63 - 1")]
+    Exhausted,
+    /// The ledger was asked and did not answer as it should.
+    #[error(transparent)]
+    Ledger(#[from] ledger::Error),
+    /// No answer within the time of the request.
+    #[error("the ledger did not answer in time")]
+    Late,
+    /// Too many requests wait for it.
+    #[error("too many requests wait for this sequence")]
+    Overloaded,
+}
+
+/// How a tag stands in this instance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Status {
+    /// How long the next range will be, in ids.
+    pub step: u64,
+    /// Ids in memory.
+    pub left: u64,
+    /// Ids given in a second, of late.
+    pub rate: f64,
+}
+
+impl Status {
+    /// For how long the ids in memory will do at this rate, in seconds; `None` while none are asked for.
+    #[must_use]
+    pub fn seconds_left(&self) -> Option<f64> {
+        (self.rate > 0.0).then(|| self.left as f64 / self.rate)
+    }
+}
+
+/// Cheap to clone; all clones draw from the same ranges.
+#[derive(Clone)]
+pub struct Segments {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    source: Arc<dyn Ranges>,
+    /// The tags that were asked for and are there.
+    tags: DashMap<SegmentTag, Arc<Tag>>,
+}
+
+struct Tag {
+    name: SegmentTag,
+    buffer: Mutex<Buffer>,
+    /// What became of the last load.
+    outcome: watch::Sender<Outcome>,
+}
+
+type Outcome = Result<(), Refusal>;
+
+impl Segments {
+    /// Draws from this source. Must be used within a Tokio runtime: loads run on it.
+    #[must_use]
+    pub fn new(source: impl Ranges) -> Self {
+        Self { inner: Arc::new(Inner { source: Arc::new(source), tags: DashMap::new() }) }
+    }
+
+    /// `count` ids of a tag, rising; waits no longer than `limit`. In steady state it does not wait at all.
+    ///
+    /// # Errors
+    /// [`Refusal`]. The next request tries again.
+    ///
+    /// # Panics
+    /// Above [`ID_BATCH_MAX`], which callers check.
+    pub async fn take(
+        &self,
+        name: &SegmentTag,
+        count: usize,
+        limit: Duration,
+    ) -> Result<Vec<Range<u64>>, Refusal> {
+        assert!((1..=ID_BATCH_MAX).contains(&count), "the caller checks its batch");
+        let tag = self.tag(name);
+        if let Drawn::Ids(ids) = self.draw(&tag, count) {
+            return Ok(ids);
+        }
+        metrics::counter!("fencepost_segment_wait_total").increment(1);
+        let waited = tokio::time::timeout(limit, self.wait_and_draw(&tag, count)).await;
+        waited.unwrap_or(Err(Refusal::Late))
+    }
+
+    /// How a tag stands; `None` where this instance has given none of it.
+    #[must_use]
+    pub fn status(&self, name: &SegmentTag) -> Option<Status> {
+        let tag = Arc::clone(self.inner.tags.get(name)?.value());
+        let mut buffer = tag.buffer();
+        let (left, rate) = (buffer.left(), buffer.rate(Instant::now()));
+        buffer.step().map(|step| Status { step, left, rate })
+    }
+
+    /// Forgets the ranges of a tag, so that its next id is of a new one: its start was raised.
+    pub fn forget(&self, name: &SegmentTag) {
+        self.inner.tags.remove(name);
+    }
+
+    fn tag(&self, name: &SegmentTag) -> Arc<Tag> {
+        if let Some(tag) = self.inner.tags.get(name) {
+            return Arc::clone(tag.value());
+        }
+        let new = || {
+            let buffer = Mutex::new(Buffer::new(Instant::now()));
+            Arc::new(Tag { name: name.clone(), buffer, outcome: watch::Sender::new(Ok(())) })
+        };
+        Arc::clone(self.inner.tags.entry(name.clone()).or_insert_with(new).value())
+    }
+
+    async fn wait_and_draw(&self, tag: &Arc<Tag>, count: usize) -> Result<Vec<Range<u64>>, Refusal> {
+        loop {
+            // Subscribed before it is looked, so that the end of a load under way is not missed.
+            let mut outcome = tag.outcome.subscribe();
+            if let Drawn::Ids(ids) = self.draw(tag, count) {
+                return Ok(ids);
+            }
+            outcome.changed().await.expect("the tag holds the sender");
+            outcome.borrow_and_update().clone()?;
+        }
+    }
+
+    fn draw(&self, tag: &Arc<Tag>, count: usize) -> Drawn {
+        let (drawn, load) = tag.buffer().draw(count as u64, Instant::now());
+        if let Some(at_least) = load {
+            // In a task of its own: it belongs to all who wait, and goes on when they stop waiting.
+            tokio::spawn(load_range(Arc::clone(&self.inner), Arc::clone(tag), at_least));
+        }
+        drawn
+    }
+}
+
+impl Tag {
+    fn buffer(&self) -> MutexGuard<'_, Buffer> {
+        // Nothing in there panics half-way through a change.
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn load_range(inner: Arc<Inner>, tag: Arc<Tag>, at_least: u64) {
+    let (source, name) = (Arc::clone(&inner.source), tag.name.clone());
+    let taken = sheltered(async move { source.take(&name, at_least).await }).await;
+    let result = match &taken {
+        Ok(RangeTaken::Taken { .. }) => "loaded",
+        Ok(RangeTaken::Unknown | RangeTaken::Exhausted) => "refused",
+        Err(_) => "error",
+    };
+    metrics::counter!("fencepost_segment_loads_total", "result" => result).increment(1);
+    let now = Instant::now();
+    let outcome = match taken {
+        Ok(RangeTaken::Taken { range, step }) => {
+            tag.buffer().loaded(range, step, now);
+            Ok(())
+        }
+        Ok(RangeTaken::Unknown) => Err(Refusal::Unknown),
+        Ok(RangeTaken::Exhausted) => Err(Refusal::Exhausted),
+        Err(error) => {
+            tracing::warn!(%error, tag = %tag.name, "a range could not be loaded; the next request tries again");
+            Err(Refusal::Ledger(error))
+        }
+    };
+    if let Err(refusal) = &outcome {
+        tag.buffer().failed(now);
+        if matches!(refusal, Refusal::Unknown) {
+            // What is not there takes no room.
+            inner.tags.remove_if(&tag.name, |_, known| Arc::ptr_eq(known, &tag));
+        }
+    }
+    // Those who wait for it are told; what was said before does not matter.
+    let _ = tag.outcome.send_replace(outcome);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! The ranges of one tag that are in memory: the one in use and, most of the time, the next one.
+//!
+//! What lives here: what is drawn from which range, and when another is to be loaded. What must never: a wait, or
+//! a clock that is not handed in.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::step::Step;
+use crate::limits::{RANGE_USED_TO_LOAD, RATE_OVER};
+
+/// After a load that failed, one that nobody waits for is tried again no sooner than this.
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+/// The ranges of one tag.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    /// The one in use first. Each is above those before it.
+    ranges: VecDeque<Range<u64>>,
+    /// How long the one in use was when its use began.
+    size: u64,
+    loading: Loading,
+    /// Unknown before the first load.
+    step: Option<Step>,
+    loaded_at: Option<Instant>,
+    rate: Rate,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loading {
+    No,
+    Yes,
+    Failed(Instant),
+}
+
+/// What came of a wish.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Drawn {
+    /// The ids, rising.
+    Ids(Vec<Range<u64>>),
+    /// There are not so many; nothing was used up. A load is under way.
+    Short,
+}
+
+impl Buffer {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            ranges: VecDeque::new(),
+            size: 0,
+            loading: Loading::No,
+            step: None,
+            loaded_at: None,
+            rate: Rate::new(now),
+        }
+    }
+
+    /// Draws `count` ids. Where a load is to be begun with this, answers how long the range must be at least.
+    pub(super) fn draw(&mut self, count: u64, now: Instant) -> (Drawn, Option<u64>) {
+        let left = self.left();
+        if left < count {
+            return (Drawn::Short, self.load(count - left, true, now));
+        }
+        self.rate.count(count, now);
+        let mut drawn = Vec::with_capacity(1);
+        let mut missing = count;
+        while missing > 0 {
+            let range = self.ranges.front_mut().expect("there are as many left as were asked for");
+            let from = range.start;
+            range.start = range.end.min(from + missing);
+            drawn.push(from..range.start);
+            missing -= range.start - from;
+            if range.is_empty() {
+                self.ranges.pop_front();
+                self.size = self.ranges.front().map_or(0, |next| next.end - next.start);
+            }
+        }
+        let used = self.size - self.ranges.front().map_or(0, |range| range.end - range.start);
+        let due = self.ranges.len() < 2 && used >= self.size / RANGE_USED_TO_LOAD;
+        (Drawn::Ids(drawn), if due { self.load(1, false, now) } else { None })
+    }
+
+    /// A range was loaded, for a tag whose step is `base` now.
+    pub(super) fn loaded(&mut self, range: Range<u64>, base: u64, now: Instant) {
+        assert!(
+            self.ranges.back().is_none_or(|last| last.end <= range.start),
+            "the ledger's ranges rise, and one is loaded at a time"
+        );
+        let step = self.step.map_or_else(|| Step::new(base), |step| step.rebase(base));
+        let lasted = self.loaded_at.map(|before| now.saturating_duration_since(before));
+        self.step = Some(lasted.map_or(step, |lasted| step.after(lasted)));
+        (self.loaded_at, self.loading) = (Some(now), Loading::No);
+        if self.ranges.is_empty() {
+            self.size = range.end - range.start;
+        }
+        self.ranges.push_back(range);
+    }
+
+    /// A load came to nothing.
+    pub(super) fn failed(&mut self, now: Instant) {
+        self.loading = Loading::Failed(now);
+    }
+
+    /// Ids in memory.
+    pub(super) fn left(&self) -> u64 {
+        self.ranges.iter().map(|range| range.end - range.start).sum()
+    }
+
+    /// How long the next range will be; `None` before the first.
+    pub(super) fn step(&self) -> Option<u64> {
+        self.step.map(Step::now)
+    }
+
+    /// Ids drawn in a second, of late.
+    pub(super) fn rate(&mut self, now: Instant) -> f64 {
+        self.rate.per_second(now)
+    }
+
+    /// Begins a load if none is under way.
+    fn load(&mut self, missing: u64, urgent: bool, now: Instant) -> Option<u64> {
+        match self.loading {
+            Loading::Yes => return None,
+            Loading::Failed(at) if !urgent && now < at + TRY_AGAIN_AFTER => return None,
+            Loading::No | Loading::Failed(_) => {}
+        }
+        self.loading = Loading::Yes;
+        Some(self.step.map_or(missing, |step| step.now().max(missing)))
+    }
+}
+
+/// Counts over two spells of time, so that the rate is always of a whole one.
+#[derive(Debug)]
+struct Rate {
+    since: Instant,
+    counted: u64,
+    before: f64,
+}
+
+impl Rate {
+    const fn new(now: Instant) -> Self {
+        Self { since: now, counted: 0, before: 0.0 }
+    }
+
+    fn count(&mut self, count: u64, now: Instant) {
+        self.turn(now);
+        self.counted += count;
+    }
+
+    fn per_second(&mut self, now: Instant) -> f64 {
+        self.turn(now);
+        // The spell before counts for the part of this one that is still to come.
+        let over = now.saturating_duration_since(self.since).as_secs_f64() / RATE_OVER.as_secs_f64();
+        self.counted as f64 / RATE_OVER.as_secs_f64() + self.before * (1.0 - over)
+    }
+
+    fn turn(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.since);
+        if passed >= RATE_OVER {
+            let just_over = passed < RATE_OVER * 2;
+            self.before = if just_over { self.counted as f64 / passed.as_secs_f64() } else { 0.0 };
+            (self.since, self.counted) = (now, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn buffer(ranges: &[(u64, u64)], now: Instant) -> Buffer {
+        let mut buffer = Buffer::new(now);
+        for (first, end) in ranges {
+            assert!(matches!(buffer.draw(100_000, now), (Drawn::Short, Some(_))));
+            buffer.loaded(*first..*end, 100, now);
+        }
+        buffer
+    }
+
+    fn ids(drawn: (Drawn, Option<u64>)) -> (Vec<(u64, u64)>, bool) {
+        let (Drawn::Ids(ids), load) = drawn else { panic!("{drawn:?}") };
+        (ids.into_iter().map(|range| (range.start, range.end)).collect(), load.is_some())
+    }
+
+    #[test]
+    fn the_next_range_is_loaded_when_a_tenth_is_used_and_only_once() {
+        let now = Instant::now();
+        let mut buffer = buffer(&[(1, 101)], now);
+        assert_eq!(ids(buffer.draw(9, now)), (vec![(1, 10)], false));
+        assert_eq!(ids(buffer.draw(1, now)), (vec![(10, 11)], true));
+        assert_eq!(ids(buffer.draw(1, now)), (vec![(11, 12)], false), "one load in flight");
+        buffer.loaded(201..301, 100, now);
+        assert_eq!(ids(buffer.draw(50, now)), (vec![(12, 62)], false), "two ranges are enough");
+        assert_eq!(ids(buffer.draw(39, now)), (vec![(62, 101)], false), "a fresh range has nothing used");
+        assert_eq!(ids(buffer.draw(10, now)), (vec![(201, 211)], true));
+    }
+
+    #[test]
+    fn a_batch_may_span_ranges_and_is_given_whole_or_not_at_all() {
+        let now = Instant::now();
+        let mut buffer = buffer(&[(1, 11), (21, 31)], now);
+        assert_eq!(buffer.draw(21, now), (Drawn::Short, Some(200)), "the step has doubled by now");
+        assert_eq!(buffer.draw(30, now), (Drawn::Short, None));
+        assert_eq!(buffer.left(), 20, "nothing was used up");
+        assert_eq!(ids(buffer.draw(15, now)).0, [(1, 11), (21, 26)]);
+        buffer.loaded(41..51, 100, now);
+        assert_eq!(ids(buffer.draw(15, now)), (vec![(26, 31), (41, 51)], true), "nothing is left");
+    }
+
+    #[test]
+    fn a_load_is_as_long_as_the_wish_needs() {
+        let now = Instant::now();
+        let mut buffer = buffer(&[(1, 101)], now);
+        assert_eq!(buffer.draw(10_000, now), (Drawn::Short, Some(9_900)));
+    }
+
+    #[test]
+    fn a_load_that_failed_is_tried_again_by_the_next_request() {
+        let now = Instant::now();
+        let mut buffer = buffer(&[(1, 101)], now);
+        assert!(ids(buffer.draw(20, now)).1);
+        buffer.failed(now);
+        assert!(!ids(buffer.draw(1, now)).1, "not at once, where nobody waits for it");
+        assert!(ids(buffer.draw(1, now + TRY_AGAIN_AFTER)).1);
+        buffer.failed(now);
+        assert_eq!(buffer.draw(80, now), (Drawn::Short, Some(100)), "at once, where somebody does");
+    }
+
+    #[test]
+    fn the_rate_is_of_the_last_spell() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let mut rate = Rate::new(start);
+        for second in 0..=25 {
+            rate.count(100, at(second));
+        }
+        assert!((90.0..=110.0).contains(&rate.per_second(at(25))), "{rate:?}");
+        assert!(rate.per_second(at(40)) < 100.0);
+        assert!(rate.per_second(at(60)) < f64::EPSILON, "long over");
+    }
+}

@@ -1,0 +1,228 @@
+//! Snowflakes: ids made in memory, out of the time, a worker number that is leased, and a count.
+//!
+//! The way of an id: [`Snowflakes::take`] → the [`Generator`] of the number held → answer. Behind it the [`keeper`]
+//! acquires a number when the first id is asked for, keeps its time mark ahead of issuance, and gives it back.
+//!
+//! **Why no id comes twice.** Two generators never share a number and a time: the ids of a tenure have times from
+//! its start, where the mark was that its predecessors left, to below the mark that it has committed itself. The
+//! mark is written under the fence, so that a holder which lost its number cannot move it any more, and goes on at
+//! most to the mark that its successor began at. No clock has a part in this: a clock that is wrong makes ids wait,
+//! or be refused.
+
+mod draw;
+mod generator;
+mod keeper;
+mod keepsake;
+mod layout;
+mod numbers;
+mod refusal;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use domain::WorkerNumber;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use crate::Clock;
+use crate::limits::{
+    CLOCK_SKEW_MS_DEFAULT, EPOCH_END_WARNED_MS, LEAD_MS_DEFAULT, LEAD_MS_MAX, LEAD_MS_MIN, MARK_EVERY_MS_MAX,
+    MARKS_PER_LEAD, WORKER_LEASE_MS_DEFAULT,
+};
+pub use generator::{Generator, Run, Stop};
+use keeper::Keeper;
+pub use layout::{Layout, PER_MS, Parts};
+pub use numbers::{Candidate, Choice, LedgerNumbers, Numbers, Tenure, candidates};
+pub use refusal::Refusal;
+
+/// How snowflakes are made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The layout, which all of a fleet share.
+    pub layout: Layout,
+    /// The numbers that come into question.
+    pub choice: Choice,
+    /// How far ahead of the clock the mark is committed, in milliseconds: [`LEAD_MS_MIN`] to [`LEAD_MS_MAX`].
+    pub lead_ms: u64,
+    /// Length of the number's lease, in milliseconds. Not shorter than the lead.
+    pub lease_ms: u64,
+    /// How far this machine's clock may be off the database's, in milliseconds.
+    pub clock_skew_ms: u64,
+    /// The local file; `None` for none.
+    pub file: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            layout: Layout::default(),
+            choice: Choice::Any,
+            lead_ms: LEAD_MS_DEFAULT,
+            lease_ms: WORKER_LEASE_MS_DEFAULT,
+            clock_skew_ms: CLOCK_SKEW_MS_DEFAULT,
+            file: None,
+        }
+    }
+}
+
+impl Options {
+    /// Between two renewals of the mark.
+    fn mark_every(&self) -> Duration {
+        Duration::from_millis((self.lead_ms / MARKS_PER_LEAD).min(MARK_EVERY_MS_MAX))
+    }
+
+    /// How far the mark may be ahead of the database's clock, in milliseconds.
+    const fn ahead_max_ms(&self) -> u64 {
+        self.lead_ms + self.clock_skew_ms
+    }
+}
+
+/// Ids, and whose they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// The ids, rising.
+    pub runs: Vec<Run>,
+    /// The number they were made under.
+    pub worker: WorkerNumber,
+}
+
+impl Batch {
+    /// The ids.
+    pub fn ids(&self) -> impl Iterator<Item = u64> {
+        self.runs.iter().flat_map(|run| run.ids())
+    }
+}
+
+/// How the snowflakes of this instance stand.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// The number held, if any.
+    pub worker: Option<WorkerNumber>,
+    /// What is wrong, if anything is. Nothing is wrong where nobody has asked yet.
+    pub trouble: Option<Refusal>,
+    /// How long until the layout has no room for the time any more, in milliseconds, where that is soon.
+    pub ends_in_ms: Option<u64>,
+}
+
+/// Cheap to clone; all clones share the number.
+#[derive(Clone)]
+pub struct Snowflakes {
+    shared: Arc<Shared>,
+}
+
+/// What the keeper and those who ask share.
+struct Shared {
+    clock: Arc<dyn Clock>,
+    layout: Layout,
+    /// The generator of the number held now.
+    current: ArcSwapOption<Generator>,
+    phase: watch::Sender<Phase>,
+    /// Rung by who finds no generator, or one at its limit.
+    bell: Notify,
+    /// Whether the clock was found back, and has not caught up since.
+    is_behind: AtomicBool,
+}
+
+/// What the keeper is about.
+#[derive(Clone, Debug)]
+enum Phase {
+    /// Nobody has asked for an id yet.
+    Idle,
+    /// It looks for a number, or waits until it may use the one it has.
+    Seeking(Option<Refusal>),
+    /// It has one. What keeps it from moving the limit on, if anything does, matters once that is reached.
+    Holding(Option<Refusal>),
+    /// It could not get one, and tries again.
+    Refusing(Refusal),
+    /// It is over.
+    Stopped,
+}
+
+/// For whom numbers are acquired.
+#[derive(Clone)]
+enum Employer {
+    /// Nobody yet: the ledger was not reached since the start.
+    Nobody,
+    /// An instance. A process that begins anew as another one has another.
+    Instance(Arc<dyn Numbers>),
+    /// Nobody any more.
+    Over,
+}
+
+impl Snowflakes {
+    /// Starts the keeper. Must be called within a Tokio runtime; the keeper runs on it. Until
+    /// [`Keeping::serve`] is called it can go on only with what the local file proves.
+    ///
+    /// # Panics
+    /// Where lead, lease and skew are not in the order that [`Options`] asks for.
+    #[must_use]
+    pub fn start(options: Options, clock: Arc<dyn Clock>) -> (Self, Keeping) {
+        assert!(
+            (LEAD_MS_MIN..=LEAD_MS_MAX).contains(&options.lead_ms) && options.lead_ms <= options.lease_ms
+        );
+        let shared = Arc::new(Shared {
+            clock,
+            layout: options.layout,
+            current: ArcSwapOption::empty(),
+            phase: watch::Sender::new(Phase::Idle),
+            bell: Notify::new(),
+            is_behind: AtomicBool::new(false),
+        });
+        let (employer, employment) = watch::channel(Employer::Nobody);
+        let keeper = Keeper::new(options, Arc::clone(&shared), employment);
+        let keeping = Keeping { employer, keeper: tokio::spawn(keeper.run()) };
+        (Self { shared }, keeping)
+    }
+
+    /// The layout of the ids.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        self.shared.layout
+    }
+
+    /// How they stand.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let left = self.shared.layout.ends_at_ms().saturating_sub(self.shared.clock.now_ms());
+        Status {
+            worker: self.shared.current.load().as_ref().map(|generator| generator.worker()),
+            trouble: match &*self.shared.phase.borrow() {
+                Phase::Seeking(trouble) | Phase::Holding(trouble) => trouble.clone(),
+                Phase::Refusing(refusal) => Some(refusal.clone()),
+                Phase::Idle | Phase::Stopped => None,
+            },
+            ends_in_ms: (left <= EPOCH_END_WARNED_MS).then_some(left),
+        }
+    }
+}
+
+/// Holds on to the keeper. Dropped, it is stopped as by [`Self::stop`], and nobody waits for that.
+pub struct Keeping {
+    employer: watch::Sender<Employer>,
+    keeper: JoinHandle<()>,
+}
+
+impl Keeping {
+    /// From now on numbers are acquired from here. What was acquired from elsewhere is given back there.
+    pub fn serve(&self, numbers: Arc<dyn Numbers>) {
+        self.employer.send_replace(Employer::Instance(numbers));
+    }
+
+    /// Closes the generator, deletes the local file, lowers the mark, gives the number back.
+    pub async fn stop(self) {
+        self.employer.send_replace(Employer::Over);
+        if let Err(error) = self.keeper.await {
+            tracing::error!(%error, "the keeper of the worker number had died");
+        }
+    }
+}
+
+#[cfg(test)]
+mod fleet;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;

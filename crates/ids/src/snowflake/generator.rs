@@ -1,0 +1,135 @@
+//! The generator of one worker number: lock-free, on any number of threads, never the same id twice.
+//!
+//! What lives here: the order in which state, clock and limit are looked at. Nothing waits here and nothing is
+//! remembered of who asks; what to do about a refusal is for [`super::Snowflakes`].
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use domain::WorkerNumber;
+
+use super::layout::{self, Layout, PER_MS, SEQUENCE_BITS, TIME_END};
+use crate::Clock;
+
+/// Set in the state once and for all when the generator is closed. Time and sequence leave the bit free.
+const CLOSED: u64 = 1 << 63;
+
+const _: () = assert!(TIME_END << SEQUENCE_BITS < CLOSED);
+
+/// Makes the ids of one tenure of a worker number.
+///
+/// Two things keep its ids apart from those of all others, whatever the clock does: it counts on from its last id
+/// and never back, and it stays within the times that are its own, from its start to below its limit.
+#[derive(Debug)]
+pub struct Generator {
+    layout: Layout,
+    worker: WorkerNumber,
+    /// Time and sequence of the last id, side by side. The only thing that changes with an id.
+    last: AtomicU64,
+    /// No id has this time or a later one. Only rises.
+    limit: AtomicU64,
+}
+
+/// Ids in a row: `first`, `first + 1`, and so on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The lowest.
+    pub first: u64,
+    /// How many, at least one.
+    pub count: u32,
+}
+
+impl Run {
+    /// The ids.
+    pub fn ids(self) -> impl Iterator<Item = u64> {
+        self.first..self.first + u64::from(self.count)
+    }
+}
+
+/// Why there is no id now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The ids of this millisecond are used up; the next one has more.
+    Full,
+    /// The clock shows an earlier time than the last id has.
+    Behind {
+        /// By so much, in milliseconds.
+        by_ms: u64,
+    },
+    /// The clock has reached the limit.
+    AtLimit,
+    /// The layout has no room for this time.
+    Ended,
+    /// The generator is closed for good.
+    Closed,
+}
+
+impl Generator {
+    /// A generator whose first id has the time `start_ms` at the earliest, in milliseconds since 1970. It makes
+    /// none before [`Self::raise_limit`].
+    #[must_use]
+    pub fn new(layout: Layout, worker: WorkerNumber, start_ms: u64) -> Self {
+        // As if the millisecond before were used up.
+        let start = start_ms.saturating_sub(layout.epoch_ms()).clamp(1, TIME_END);
+        let last = AtomicU64::new((start << SEQUENCE_BITS) - 1);
+        Self { layout, worker, last, limit: AtomicU64::new(0) }
+    }
+
+    /// Whose ids it makes.
+    #[must_use]
+    pub const fn worker(&self) -> WorkerNumber {
+        self.worker
+    }
+
+    /// From now on ids may have times below `limit_ms`, in milliseconds since 1970. A lower limit than before
+    /// changes nothing.
+    pub fn raise_limit(&self, limit_ms: u64) {
+        self.limit.fetch_max(limit_ms.saturating_sub(self.layout.epoch_ms()), Ordering::AcqRel);
+    }
+
+    /// The next ids: `count` of them, or as many as this millisecond still has.
+    ///
+    /// # Errors
+    /// [`Stop`]. Nothing is used up then.
+    pub fn take(&self, clock: &(impl Clock + ?Sized), count: u32) -> Result<Run, Stop> {
+        let mut last = self.last.load(Ordering::Acquire);
+        loop {
+            if last & CLOSED != 0 {
+                return Err(Stop::Closed);
+            }
+            // After the state: whoever wrote that had looked at the clock before.
+            let now = clock.now_ms().saturating_sub(self.layout.epoch_ms());
+            let time = last >> SEQUENCE_BITS;
+            if now < time {
+                return Err(Stop::Behind { by_ms: time - now });
+            }
+            if now >= TIME_END {
+                return Err(Stop::Ended);
+            }
+            if now >= self.limit.load(Ordering::Acquire) {
+                return Err(Stop::AtLimit);
+            }
+            let used = if now == time { (last & u64::from(PER_MS - 1)) as u32 + 1 } else { 0 };
+            if used == PER_MS {
+                return Err(Stop::Full);
+            }
+            let count = count.clamp(1, PER_MS - used);
+            let first = now << SEQUENCE_BITS | u64::from(used);
+            let new = first + u64::from(count) - 1;
+            match self.last.compare_exchange_weak(last, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Ok(Run { first: layout::id(first, self.worker), count }),
+                Err(seen) => last = seen,
+            }
+        }
+    }
+
+    /// Closes it. Answers the first time that no id of its has or will ever have, in milliseconds since 1970.
+    ///
+    /// The same word tells of the last id and of the end: whoever was about to make one finds it closed.
+    pub fn close(&self) -> u64 {
+        let last = self.last.fetch_or(CLOSED, Ordering::AcqRel) & !CLOSED;
+        self.layout.epoch_ms() + (last >> SEQUENCE_BITS) + 1
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! Looking for a worker number.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::WorkerNumber;
+use rand::RngExt;
+use tokio::time::Instant;
+
+use super::super::numbers::{Numbers, candidates};
+use super::super::{Generator, Phase, Refusal};
+use super::{Held, Seat};
+
+/// Each round that comes to nothing is one in which another instance was quicker.
+const ROUNDS_MAX: usize = 64;
+/// The clock is looked at this often while a mark is waited for.
+const LOOK_EVERY_MS: u64 = 250;
+
+impl Seat {
+    /// Acquires a number and waits until the clock has passed the mark that its last holder has left. No mark of
+    /// this tenure is committed yet.
+    pub(super) async fn seek(&self, numbers: &Arc<dyn Numbers>) -> Result<Held, Refusal> {
+        let configured_ms = self.options.layout.epoch_ms();
+        let in_force_ms = numbers.epoch_ms(configured_ms).await?;
+        if in_force_ms != configured_ms {
+            return Err(Refusal::OtherEpoch { configured_ms, in_force_ms });
+        }
+        self.compare_clocks(numbers).await?;
+        for round in 0..ROUNDS_MAX {
+            let sent = Instant::now();
+            let known = numbers.survey().await?;
+            let now_ms = self.shared.clock.now_ms();
+            let found = candidates(&known, self.options.choice, numbers.identity(), now_ms);
+            let Some(best) = found.first() else {
+                let mut holders =
+                    known.into_iter().filter(|record| self.options.choice.admits(record.number));
+                let numbers =
+                    WorkerNumber::all().filter(|number| self.options.choice.admits(*number)).count();
+                let Some(holder) = holders.find_map(|record| record.holder) else {
+                    return Err(Refusal::Late);
+                };
+                return Err(Refusal::NoNumber { numbers, holder: holder.id });
+            };
+            // Who lost a race tries another, so that a thousand that start together do not meet again and again.
+            let alike = found.iter().take_while(|candidate| candidate.is_like(best)).count().max(1);
+            let picked = if round == 0 { best } else { &found[rand::rng().random_range(0..alike)] };
+            let Some(tenure) = numbers.acquire(picked).await? else { continue };
+            let Some(opened) = numbers.open(&tenure).await? else { continue };
+            self.wait_for(tenure.number, opened.mark_ms).await;
+            let generator = Generator::new(self.options.layout, tenure.number, opened.mark_ms);
+            return Ok(Held {
+                numbers: Arc::clone(numbers),
+                tenure,
+                generator: Arc::new(generator),
+                mark_ms: 0,
+                leased_at: sent,
+            });
+        }
+        Err(Refusal::Late)
+    }
+
+    /// Holds this machine's clock against the database's. What the question took is in favour of the clock.
+    async fn compare_clocks(&self, numbers: &Arc<dyn Numbers>) -> Result<(), Refusal> {
+        let max_ms = self.options.clock_skew_ms;
+        let before = self.shared.clock.now_ms();
+        let database = numbers.clock_ms().await?;
+        let after = self.shared.clock.now_ms();
+        if before < self.options.layout.epoch_ms() {
+            return Err(Refusal::NotBegun { epoch_ms: self.options.layout.epoch_ms() });
+        }
+        let (ahead, behind) = (before.saturating_sub(database), database.saturating_sub(after));
+        match (ahead > max_ms, behind > max_ms) {
+            (true, _) => Err(Refusal::ClockOff { ahead: true, by_ms: ahead, max_ms }),
+            (_, true) => Err(Refusal::ClockOff { ahead: false, by_ms: behind, max_ms }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until the clock has reached the mark. Its time, not the runtime's, is what counts.
+    async fn wait_for(&self, number: WorkerNumber, mark_ms: u64) {
+        loop {
+            let wait_ms = mark_ms.saturating_sub(self.shared.clock.now_ms());
+            if wait_ms == 0 {
+                return;
+            }
+            if self.shared.current.load().is_none() {
+                self.tell(Phase::Seeking(Some(Refusal::MarkAhead { number, wait_ms })));
+            }
+            tokio::time::sleep(Duration::from_millis(wait_ms.min(LOOK_EVERY_MS))).await;
+        }
+    }
+}

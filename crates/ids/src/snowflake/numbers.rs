@@ -1,0 +1,298 @@
+//! Where worker numbers come from, and which one to try first.
+
+use domain::{InstanceId, Resource, Token, WorkerNumber};
+use ledger::{Acquisition, Marked, Renewal, WorkerRecord, WorkerTenure};
+
+/// One acquisition of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tenure {
+    /// The number.
+    pub number: WorkerNumber,
+    /// The token that it was acquired under.
+    pub token: Token,
+}
+
+/// A number that could be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The number.
+    pub number: WorkerNumber,
+    /// The dead instance that it is to be taken from; `None` where nobody has it.
+    pub from: Option<InstanceId>,
+    /// No id may have an earlier time, in milliseconds since 1970.
+    pub mark_ms: u64,
+    rank: Rank,
+}
+
+/// What is tried first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// What this very instance acquired without hearing of it.
+    Mine,
+    /// What this node had before.
+    Last,
+    /// What was given back, or ran out.
+    Free,
+    /// What nobody had yet.
+    Unused,
+    /// What a dead instance still has.
+    Orphaned,
+    /// What is to be had, but whose mark the clock has not reached: to be waited for.
+    Ahead,
+}
+
+/// The worker numbers of a fleet, seen by one instance. What is not heard of may have happened.
+#[async_trait::async_trait]
+pub trait Numbers: Send + Sync + 'static {
+    /// The epoch that the fleet has decided on: this one, unless another was first.
+    ///
+    /// # Errors
+    /// [`ledger::Error`].
+    async fn epoch_ms(&self, wanted_ms: u64) -> ledger::Result<u64>;
+
+    /// The database's time, in milliseconds since 1970.
+    ///
+    /// # Errors
+    /// [`ledger::Error`].
+    async fn clock_ms(&self) -> ledger::Result<u64>;
+
+    /// The numbers that were ever acquired.
+    ///
+    /// # Errors
+    /// [`ledger::Error`].
+    async fn survey(&self) -> ledger::Result<Vec<WorkerRecord>>;
+
+    /// Who acquires them, and the node that it is an incarnation of: its next one gets its number back.
+    fn identity(&self) -> (&InstanceId, &str);
+
+    /// Acquires a number; `None` where somebody else was quicker.
+    ///
+    /// # Errors
+    /// [`ledger::Error`].
+    async fn acquire(&self, candidate: &Candidate) -> ledger::Result<Option<Tenure>>;
+
+    /// Begins a tenure: answers the mark that those before have left. `None` where the tenure is over.
+    ///
+    /// # Errors
+    /// [`ledger::Error`].
+    async fn open(&self, tenure: &Tenure) -> ledger::Result<Option<Marked>>;
+
+    /// Raises the mark, though no further than `ahead_max_ms` ahead of the database's clock; answers where it is
+    /// now. `None` where the tenure is over.
+    ///
+    /// # Errors
+    /// [`ledger::Error`]. The mark may be raised all the same.
+    async fn mark(&self, tenure: &Tenure, mark_ms: u64, ahead_max_ms: u64) -> ledger::Result<Option<Marked>>;
+
+    /// Renews the lease behind it; whether it was this tenure's.
+    ///
+    /// # Errors
+    /// [`ledger::Error`].
+    async fn renew(&self, tenure: &Tenure) -> ledger::Result<bool>;
+
+    /// Lowers the mark to where issuance has ended for good, then gives the number back.
+    ///
+    /// # Errors
+    /// [`ledger::Error`]. The number then comes free by itself, later.
+    async fn give_back(&self, tenure: &Tenure, mark_ms: u64) -> ledger::Result<()>;
+}
+
+/// Which numbers come into question.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// All 1,024.
+    #[default]
+    Any,
+    /// The 32 of this data centre.
+    DataCenter(u8),
+    /// This one alone.
+    Fixed(WorkerNumber),
+}
+
+impl Choice {
+    /// Whether it is among them.
+    #[must_use]
+    pub fn admits(self, number: WorkerNumber) -> bool {
+        match self {
+            Self::Any => true,
+            Self::DataCenter(data_center) => number.data_center() == data_center,
+            Self::Fixed(fixed) => number == fixed,
+        }
+    }
+}
+
+/// The numbers in a ledger, for one instance.
+pub struct LedgerNumbers {
+    /// Where they are.
+    pub ledger: ledger::Handle,
+    /// The instance that acquires them.
+    pub owner: InstanceId,
+    /// The node that it is an incarnation of: its next one gets its number back.
+    pub node: String,
+    /// Length of their leases, in milliseconds.
+    pub lease_ms: u64,
+}
+
+impl LedgerNumbers {
+    fn tenure(&self, tenure: &Tenure) -> WorkerTenure {
+        WorkerTenure { number: tenure.number, owner: self.owner.clone(), token: tenure.token }
+    }
+}
+
+#[async_trait::async_trait]
+impl Numbers for LedgerNumbers {
+    async fn epoch_ms(&self, wanted_ms: u64) -> ledger::Result<u64> {
+        self.ledger.decide_id_epoch(wanted_ms).await
+    }
+
+    async fn clock_ms(&self) -> ledger::Result<u64> {
+        self.ledger.clock_ms().await
+    }
+
+    async fn survey(&self) -> ledger::Result<Vec<WorkerRecord>> {
+        self.ledger.id_workers().await
+    }
+
+    fn identity(&self) -> (&InstanceId, &str) {
+        (&self.owner, &self.node)
+    }
+
+    async fn acquire(&self, candidate: &Candidate) -> ledger::Result<Option<Tenure>> {
+        let resource = Resource::id_worker(candidate.number);
+        let token = match &candidate.from {
+            Some(dead) => self.ledger.take_over(&resource, &self.owner, dead, self.lease_ms).await?,
+            None => match self.ledger.acquire(&resource, &self.owner, self.lease_ms).await? {
+                Acquisition::Acquired { token, .. } => Some(token),
+                Acquisition::Held { .. } => None,
+            },
+        };
+        let result = if token.is_some() { "acquired" } else { "held" };
+        metrics::counter!("fencepost_lease_acquire_total", "kind" => "id-worker", "result" => result)
+            .increment(1);
+        if let (Some(token), Some(dead)) = (token, &candidate.from) {
+            metrics::counter!("fencepost_lease_takeover_total", "kind" => "id-worker", "reason" => "dead")
+                .increment(1);
+            tracing::info!(%resource, owner = %self.owner, %token, %dead, "lease taken over from a dead instance");
+        } else if let Some(token) = token {
+            tracing::info!(%resource, owner = %self.owner, %token, "lease acquired");
+        }
+        Ok(token.map(|token| Tenure { number: candidate.number, token }))
+    }
+
+    async fn open(&self, tenure: &Tenure) -> ledger::Result<Option<Marked>> {
+        self.ledger.open_id_worker(&self.tenure(tenure), &self.node).await
+    }
+
+    async fn mark(&self, tenure: &Tenure, mark_ms: u64, ahead_max_ms: u64) -> ledger::Result<Option<Marked>> {
+        self.ledger.mark_id_worker(&self.tenure(tenure), mark_ms, ahead_max_ms).await
+    }
+
+    async fn renew(&self, tenure: &Tenure) -> ledger::Result<bool> {
+        let renewal = Renewal {
+            resource: Resource::id_worker(tenure.number),
+            token: tenure.token,
+            lease_ms: self.lease_ms,
+        };
+        Ok(!self.ledger.renew(&self.owner, &[renewal]).await?.is_empty())
+    }
+
+    async fn give_back(&self, tenure: &Tenure, mark_ms: u64) -> ledger::Result<()> {
+        self.ledger.lower_id_worker(&self.tenure(tenure), mark_ms).await?;
+        self.ledger.release(&Resource::id_worker(tenure.number), &self.owner, tenure.token).await?;
+        Ok(())
+    }
+}
+
+/// The numbers that the instance `me` of `node` could have, the best first. Those of the living are not among them.
+pub fn candidates(
+    known: &[WorkerRecord],
+    choice: Choice,
+    (me, node): (&InstanceId, &str),
+    now_ms: u64,
+) -> Vec<Candidate> {
+    let mut unseen = vec![true; usize::from(domain::limits::ID_WORKER_MAX) + 1];
+    let mut found = Vec::new();
+    for record in known {
+        unseen[usize::from(record.number.get())] = false;
+        let (rank, from) = match &record.holder {
+            None => (Rank::Free, None),
+            Some(holder) if holder.id == *me => (Rank::Mine, None),
+            Some(holder) if holder.lives => continue,
+            Some(holder) => (Rank::Orphaned, Some(holder.id.clone())),
+        };
+        let rank = if record.mark_ms > now_ms {
+            Rank::Ahead
+        } else if record.node.as_deref() == Some(node) {
+            rank.min(Rank::Last)
+        } else {
+            rank
+        };
+        found.push(Candidate { number: record.number, from, mark_ms: record.mark_ms, rank });
+    }
+    let unused = WorkerNumber::all().filter(|number| unseen[usize::from(number.get())]);
+    found.extend(unused.map(|number| Candidate { number, from: None, mark_ms: 0, rank: Rank::Unused }));
+    found.retain(|candidate| choice.admits(candidate.number));
+    // Those that are to be waited for by how soon they come; the others have a mark that does not matter.
+    let wait = |candidate: &Candidate| candidate.mark_ms.saturating_sub(now_ms);
+    found.sort_by_key(|candidate| (candidate.rank, wait(candidate), candidate.number));
+    found
+}
+
+impl Candidate {
+    /// Whether one is as good as the other, so that it does not matter which of them is tried.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.rank == other.rank && self.rank != Rank::Ahead
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ledger::WorkerHolder;
+
+    use super::*;
+
+    const NOW: u64 = 1_000_000;
+
+    fn id(name: &str) -> InstanceId {
+        InstanceId::parse(name).unwrap()
+    }
+
+    fn record(number: u16, holder: Option<(&str, bool)>, node: &str, mark_ms: u64) -> WorkerRecord {
+        let number = WorkerNumber::new(number).unwrap();
+        let holder = holder.map(|(name, lives)| WorkerHolder { id: id(name), lives, expires_in_ms: 1_000 });
+        WorkerRecord { number, holder, node: Some(node.to_owned()), mark_ms }
+    }
+
+    fn numbers(known: &[WorkerRecord], choice: Choice) -> Vec<u16> {
+        let found = candidates(known, choice, (&id("me-1"), "me"), NOW);
+        found.into_iter().map(|candidate| candidate.number.get()).collect()
+    }
+
+    #[test]
+    fn the_last_number_comes_first_then_free_ones_then_unused_then_orphans_then_those_to_wait_for() {
+        let known = [
+            record(0, Some(("live-1", true)), "live", NOW),
+            record(1, Some(("dead-1", false)), "dead", NOW),
+            record(2, None, "other", NOW + 5_000),
+            record(3, None, "other", NOW),
+            record(4, Some(("me-0", false)), "me", NOW - 1),
+            record(5, Some(("me-1", true)), "me", NOW - 1),
+            record(6, Some(("dead-2", false)), "me", NOW + 3_000),
+        ];
+        let found = numbers(&known, Choice::Any);
+        assert_eq!(found[..4], [5, 4, 3, 7], "mine, my node's, free, unused");
+        assert_eq!(found[found.len() - 3..], [1, 6, 2], "orphans, then by how soon");
+        assert_eq!(found.len(), 1_023, "the living keep theirs");
+        let from_dead = candidates(&known, Choice::Any, (&id("me-1"), "me"), NOW);
+        assert_eq!(from_dead[1].from, Some(id("me-0")));
+    }
+
+    #[test]
+    fn a_data_center_or_a_fixed_number_narrow_the_choice() {
+        let known = [record(64, None, "other", 0), record(3, None, "other", 0)];
+        assert_eq!(numbers(&known, Choice::DataCenter(2)), (64..96).collect::<Vec<_>>());
+        let fixed = WorkerNumber::new(3).unwrap();
+        assert_eq!(numbers(&known, Choice::Fixed(fixed)), [3]);
+        assert_eq!(numbers(&[record(3, Some(("live-1", true)), "live", 0)], Choice::Fixed(fixed)), [0; 0]);
+    }
+}

@@ -1,0 +1,80 @@
+//! Why there are no snowflakes now, in words for the caller.
+
+use domain::{InstanceId, WorkerNumber};
+
+/// Why there are no snowflakes now.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The clock went back since the last id.
+    #[error("the clock of this instance went back by {by_ms} ms; no id is made until it has caught up")]
+    ClockBack {
+        /// By so much, in milliseconds.
+        by_ms: u64,
+    },
+    /// The clock does not move.
+    #[error("the clock of this instance stands still, and the ids of this millisecond are used up")]
+    ClockStill,
+    /// This machine's clock and the database's do not agree.
+    #[error(
+        "the clock of this instance is {by_ms} ms {} the database's, and {max_ms} ms are allowed; mend the clock",
+        if *.ahead { "ahead of" } else { "behind" }
+    )]
+    ClockOff {
+        /// Whether it is this machine's that is ahead.
+        ahead: bool,
+        /// By so much, in milliseconds.
+        by_ms: u64,
+        /// So much is allowed, in milliseconds.
+        max_ms: u64,
+    },
+    /// The last holder of the number may have made ids up to a time that the clock has not reached.
+    #[error("ids of worker {number} may have been made up to {wait_ms} ms from now; that is waited for")]
+    MarkAhead {
+        /// The number.
+        number: WorkerNumber,
+        /// How long the wait still is, in milliseconds.
+        wait_ms: u64,
+    },
+    /// Others have all the numbers that this instance may use.
+    #[error(
+        "all {numbers} worker numbers that this instance may use are held by live instances, {holder} among them"
+    )]
+    NoNumber {
+        /// How many it may use.
+        numbers: usize,
+        /// One of those that hold them.
+        holder: InstanceId,
+    },
+    /// The layout has no room for times as late as this.
+    #[error("the 41 bits of time since the epoch are used up since {ended_ms} ms after 1970")]
+    Ended {
+        /// When that was, in milliseconds since 1970.
+        ended_ms: u64,
+    },
+    /// The clock is before the epoch.
+    #[error("the epoch of {epoch_ms} ms after 1970 has not begun by the clock of this instance")]
+    NotBegun {
+        /// When it begins, in milliseconds since 1970.
+        epoch_ms: u64,
+    },
+    /// This instance is configured with another epoch than the fleet, and their ids could meet.
+    #[error("ids.epoch_ms is {configured_ms} here and {in_force_ms} in the ledger; make them agree")]
+    OtherEpoch {
+        /// Here.
+        configured_ms: u64,
+        /// In the ledger, for all.
+        in_force_ms: u64,
+    },
+    /// The local file can neither be written nor removed, and would prove what is not so.
+    #[error("the local file for worker numbers can neither be written nor removed: {0}")]
+    File(String),
+    /// The ledger was asked and did not answer as it should.
+    #[error(transparent)]
+    Ledger(#[from] ledger::Error),
+    /// No answer within the time of the request.
+    #[error("a worker number, or more time for it, was not had in time")]
+    Late,
+    /// The generator is stopped.
+    #[error("this instance is stopping")]
+    Stopped,
+}

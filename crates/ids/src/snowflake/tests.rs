@@ -1,0 +1,374 @@
+//! Snowflakes under clocks, crashes and a ledger that comes and goes. Every id that is made here is held against
+//! all others of its test.
+
+use std::sync::atomic::Ordering;
+
+use domain::WorkerNumber;
+use tokio::time::Instant;
+
+use super::fleet::{Fleet, fixed, pass, with_file};
+use super::*;
+
+fn number(n: u16) -> WorkerNumber {
+    WorkerNumber::new(n).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_is_acquired_when_the_first_id_is_asked_for() {
+    let fleet = Fleet::new();
+    let process = fleet.start("a", 0, Options::default());
+    pass(60_000).await;
+    assert!(fleet.held().is_empty() && process.snowflakes.status().worker.is_none());
+    assert_eq!(process.makes().await, 0);
+    assert_eq!(fleet.held().len(), 1);
+    process.take(10_000, 1_000).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_that_start_together_take_two_numbers() {
+    let fleet = Fleet::new();
+    let processes: Vec<_> = (0..20).map(|n| fleet.start(&format!("n{n}"), 0, Options::default())).collect();
+    let mut numbers = futures_util::future::join_all(processes.iter().map(|process| process.makes())).await;
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_goes_back_by_five_ms_or_less_is_waited_for_twice_as_long() {
+    for back in [1, 5] {
+        let process = Fleet::new().start("a", 0, Options::default());
+        process.makes().await;
+        process.clock.jump(-back);
+        let since = Instant::now();
+        process.makes().await;
+        assert_eq!(since.elapsed().as_millis() as i64, 2 * back);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_goes_back_further_is_refused_until_it_has_caught_up() {
+    for back in [6, 1_000, 3_600_000] {
+        let process = Fleet::new().start("a", 0, Options::default());
+        process.makes().await;
+        process.clock.jump(-back);
+        let since = Instant::now();
+        let refused = process.take(1, 1_000).await;
+        assert!(matches!(refused, Err(Refusal::ClockBack { by_ms }) if by_ms as i64 == back), "{refused:?}");
+        assert!(since.elapsed().is_zero(), "at once");
+        pass(back as u64 / 2).await;
+        assert!(process.take(1, 1_000).await.is_err() || back < 11);
+        pass(back as u64 / 2).await;
+        process.makes().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_jumps_ahead_makes_ids_up_to_the_mark_and_is_then_refused() {
+    let process = Fleet::new().start("a", 0, Options::default());
+    process.makes().await;
+    process.clock.jump(900);
+    process.makes().await;
+    process.clock.jump(3_600_000);
+    let refused = process.take(1, 10_000).await;
+    assert!(
+        matches!(refused, Err(Refusal::ClockOff { ahead: true, by_ms, .. }) if by_ms >= 3_600_000),
+        "{refused:?}"
+    );
+    process.clock.jump(-3_600_000);
+    process.makes().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_jumps_ahead_keeps_its_number_from_nobody_for_long() {
+    let fleet = Fleet::new();
+    let process = fleet.start("a", 0, fixed(7));
+    process.makes().await;
+    process.clock.jump(3_600_000);
+    assert!(process.take(1, 20_000).await.is_err());
+    process.crash().await;
+    let next = fleet.start("b", 0, fixed(7));
+    let since = Instant::now();
+    next.take(1, 60_000).await.unwrap();
+    assert!(since.elapsed() <= Duration::from_millis(LEAD_MS_DEFAULT + CLOCK_SKEW_MS_DEFAULT + 1_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_stands_still_is_refused_when_its_millisecond_is_used_up() {
+    let process = Fleet::new().start("a", 0, Options::default());
+    process.makes().await;
+    process.clock.stand(true);
+    process.take(4_000, 1_000).await.unwrap();
+    let since = Instant::now();
+    let refused = process.take(1_000, 60_000).await;
+    assert!(matches!(refused, Err(Refusal::ClockStill)), "{refused:?}");
+    assert!(since.elapsed() < Duration::from_secs(1), "no endless wait");
+    process.clock.stand(false);
+    process.take(10_000, 1_000).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_leapt_back_while_nobody_ran_waits_for_the_mark_or_takes_another_number() {
+    let fleet = Fleet::new();
+    let process = fleet.start("a", 900, fixed(7));
+    for _ in 0..50 {
+        process.makes().await;
+    }
+    process.crash().await;
+    let elsewhere = fleet.start("a", -900, Options::default());
+    assert_ne!(elsewhere.makes().await, 7, "another number is free at once");
+    let restarted = fleet.start("a", -900, fixed(7));
+    let since = Instant::now();
+    let refused = restarted.take(1, 1_000).await;
+    assert!(matches!(refused, Err(Refusal::MarkAhead { wait_ms, .. }) if wait_ms > 8_000), "{refused:?}");
+    restarted.take(1, 60_000).await.unwrap();
+    assert!(since.elapsed() <= Duration::from_secs(13), "lead and twice the skew: {:?}", since.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_holder_with_a_slower_clock_makes_nothing_that_the_old_one_still_makes() {
+    let fleet = Fleet::new();
+    let old = fleet.start("a", 900, fixed(7));
+    old.makes().await;
+    // Cut off and taken for dead, while it goes on.
+    old.numbers.is_away.store(true, Ordering::Relaxed);
+    let new = fleet.start("b", -900, fixed(7));
+    fleet.declare_dead(&old.numbers.owner);
+    let (mut by_old, mut by_new) = (0, 0);
+    for _ in 0..3_000 {
+        by_old += u32::from(old.take(1, 1).await.is_ok());
+        by_new += u32::from(new.take(1, 1).await.is_ok());
+        pass(10).await;
+    }
+    assert!(by_old > 100 && by_new > 1_000, "{by_old} and {by_new}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_cut_off_from_the_ledger_goes_on_to_its_mark_and_then_again_by_itself() {
+    let process = Fleet::new().start("a", 0, Options::default());
+    process.makes().await;
+    pass(5_000).await;
+    for hangs in [false, true] {
+        let away = if hangs { &process.numbers.hangs } else { &process.numbers.is_away };
+        away.store(true, Ordering::Relaxed);
+        let since = Instant::now();
+        while process.take(1, 1).await.is_ok() {
+            pass(20).await;
+        }
+        let served = since.elapsed().as_millis() as u64;
+        assert!((LEAD_MS_DEFAULT - MARK_EVERY_MS_MAX - 100..=LEAD_MS_DEFAULT).contains(&served), "{served}");
+        pass(30_000).await;
+        let refused = process.take(1, 100).await;
+        assert!(matches!(refused, Err(Refusal::Ledger(_))), "{refused:?}");
+        away.store(false, Ordering::Relaxed);
+        pass(6_000).await;
+        process.makes().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_longer_lead_buys_a_longer_time_without_the_ledger() {
+    let options = Options { lead_ms: 600_000, ..Options::default() };
+    let process = Fleet::new().start("a", 0, options);
+    process.makes().await;
+    process.numbers.is_away.store(true, Ordering::Relaxed);
+    for _ in 0..590 {
+        pass(1_000).await;
+        process.take(1, 1).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_was_paused_past_its_mark_goes_on_as_soon_as_the_mark_is_renewed() {
+    let fleet = Fleet::new();
+    let process = fleet.start("a", 0, Options::default());
+    process.makes().await;
+    // As after a pause: the clock is far ahead of the mark, and the keeper had no turn.
+    tokio::time::advance(Duration::from_secs(120)).await;
+    let since = Instant::now();
+    process.makes().await;
+    assert!(since.elapsed() < Duration::from_millis(500), "{:?}", since.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_that_was_lost_is_replaced_by_another() {
+    let fleet = Fleet::new();
+    let process = fleet.start("a", 0, Options::default());
+    let before = process.makes().await;
+    fleet.declare_dead(&process.numbers.owner);
+    let thief = fleet.start("b", 0, fixed(before));
+    let stolen = tokio::spawn(async move { thief.take(1, 30_000).await.map(|_| thief) });
+    pass(10_000).await;
+    fleet.declare_alive(&process.numbers.owner);
+    assert_ne!(process.makes().await, before);
+    stolen.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clean_stop_lowers_the_mark_and_the_next_start_has_its_number_at_once() {
+    let fleet = Fleet::new();
+    for _ in 0..10 {
+        let process = fleet.start("a", 0, Options::default());
+        let since = Instant::now();
+        assert_eq!(process.makes().await, 0);
+        assert!(since.elapsed() < Duration::from_millis(50), "{:?}", since.elapsed());
+        let now = process.clock.now_ms();
+        assert!(fleet.mark_ms(number(0)) > now + 5_000);
+        process.stop().await;
+        assert!(fleet.mark_ms(number(0)) <= now + 1, "just past the last id");
+        assert!(fleet.held().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_generator_refuses() {
+    let process = Fleet::new().start("a", 0, Options::default());
+    process.makes().await;
+    let snowflakes = process.snowflakes.clone();
+    process.stop().await;
+    let refused = snowflakes.take(1, Duration::from_secs(1)).await;
+    assert!(matches!(refused, Err(Refusal::Stopped)), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_begins_anew_gives_its_number_back_and_acquires_another_time() {
+    let fleet = Fleet::new();
+    let mut process = fleet.start("a", 0, Options::default());
+    process.makes().await;
+    for _ in 0..5 {
+        process.begin_anew();
+        pass(100).await;
+        process.makes().await;
+        assert_eq!(fleet.held().values().collect::<Vec<_>>(), [&process.numbers.owner]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_too_far_off_the_databases_makes_nothing_until_it_is_mended() {
+    for off in [1_200, -1_200] {
+        let fleet = Fleet::new();
+        let process = fleet.start("a", off, Options::default());
+        let refused = process.take(1, 5_000).await;
+        assert!(
+            matches!(refused, Err(Refusal::ClockOff { ahead, by_ms, max_ms: 1_000 })
+            if ahead == (off > 0) && (1_190..=1_210).contains(&by_ms)),
+            "{refused:?}"
+        );
+        assert!(fleet.held().is_empty(), "no number is taken for that");
+        assert!(process.snowflakes.status().trouble.is_some());
+        process.clock.jump(-off);
+        pass(2_000).await;
+        process.makes().await;
+        assert!(process.snowflakes.status().trouble.is_none());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_epoch_than_the_fleets_makes_nothing() {
+    let fleet = Fleet::new();
+    fleet.start("a", 0, Options::default()).makes().await;
+    let other = Options { layout: Layout::since(1_700_000_000_000), ..Options::default() };
+    let refused = fleet.start("b", 0, other).take(1, 5_000).await;
+    assert!(matches!(refused, Err(Refusal::OtherEpoch { .. })), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_data_center_has_its_own_numbers() {
+    let fleet = Fleet::new();
+    let options = Options { choice: Choice::DataCenter(3), ..Options::default() };
+    assert_eq!(fleet.start("a", 0, options).makes().await, 96);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_the_epoch_is_told_years_ahead_and_then_refused() {
+    let year_ms = 365 * 86_400_000;
+    let ending_in = |ms: u64| {
+        let layout = Layout::since(fleet::BEGIN_MS + ms - (1 << 41));
+        Fleet::new().start("a", 0, Options { layout, ..Options::default() })
+    };
+    assert_eq!(ending_in(6 * year_ms).snowflakes.status().ends_in_ms, None);
+    let soon = ending_in(4 * year_ms).snowflakes.status().ends_in_ms.unwrap();
+    assert!((3 * year_ms..=4 * year_ms).contains(&soon));
+    let process = ending_in(1_000);
+    pass(2_000).await;
+    let refused = process.take(1, 1_000).await;
+    assert!(matches!(refused, Err(Refusal::Ended { .. })), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_while_the_ledger_is_away_goes_on_by_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fleet, file) = (Fleet::new(), folder.path().join("worker"));
+    let process = fleet.start("a", 0, with_file(file.clone()));
+    let before = process.makes().await;
+    for _ in 0..40 {
+        pass(100).await;
+        process.makes().await;
+    }
+    process.crash().await;
+    let restarted = fleet.start_cut_off("a", 0, with_file(file.clone()));
+    assert_eq!(restarted.makes().await, before, "the same number, without the ledger");
+    // Others find the number's mark where it was.
+    let other = fleet.start("b", 0, fixed(before));
+    let (mut by_file, mut by_other) = (0, 0);
+    for _ in 0..1_000 {
+        by_file += u32::from(restarted.take(1, 1).await.is_ok());
+        by_other += u32::from(other.take(1, 1).await.is_ok());
+        pass(10).await;
+    }
+    assert!(by_file > 20 && by_other > 10, "{by_file} and {by_other}");
+    restarted.numbers.is_away.store(false, Ordering::Relaxed);
+    pass(5_000).await;
+    assert_ne!(restarted.makes().await, before, "the ledger is there again, and the number another's");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_proves_nothing_is_not_gone_by() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fleet, file, copy) = (Fleet::new(), folder.path().join("worker"), folder.path().join("copy"));
+    let process = fleet.start("a", 0, with_file(file.clone()));
+    process.makes().await;
+    std::fs::copy(&file, &copy).unwrap();
+    let refuses = async |options: Options, why: &str| {
+        let cut_off = fleet.start_cut_off("a", 0, options);
+        let refused = cut_off.take(1, 8_000).await;
+        assert!(refused.is_err(), "{why}: {refused:?}");
+        cut_off.crash().await;
+    };
+    refuses(with_file(copy), "a copied folder").await;
+    refuses(with_file(file.clone()), "the process that wrote it lives").await;
+    process.crash().await;
+    refuses(Options { layout: Layout::since(1), ..with_file(file.clone()) }, "another epoch").await;
+    refuses(Options { choice: Choice::DataCenter(3), ..with_file(file.clone()) }, "another data centre")
+        .await;
+    pass(LEAD_MS_DEFAULT).await;
+    refuses(with_file(file), "its mark is past").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clean_stop_deletes_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fleet, file) = (Fleet::new(), folder.path().join("worker"));
+    let process = fleet.start("a", 0, with_file(file.clone()));
+    process.makes().await;
+    assert!(file.exists());
+    process.stop().await;
+    assert!(!file.exists());
+    let again = fleet.start("a", 0, with_file(file.clone()));
+    assert_eq!(again.makes().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_file_keeps_ahead_of_issuance_while_the_ledger_does_not_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let fleet = Fleet::new();
+    let process = fleet.start("a", 0, with_file(folder.path().join("worker")));
+    process.makes().await;
+    process.numbers.hangs.store(true, Ordering::Relaxed);
+    let since = Instant::now();
+    while process.take(1, 1).await.is_ok() {
+        pass(20).await;
+    }
+    let served = since.elapsed().as_millis() as u64;
+    assert!(served >= LEAD_MS_DEFAULT - MARK_EVERY_MS_MAX - 100, "up to the mark: {served}");
+}

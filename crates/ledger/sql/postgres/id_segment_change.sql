@@ -1,0 +1,13 @@
+-- Changes what is named of a tag. Its start only rises, past all that is given out; naming the same one again
+-- changes nothing.
+-- $1 tag, $2 start or NULL, $3 step or NULL, $4 description or NULL
+UPDATE id_segment
+SET next        = CASE WHEN $2::bigint > start THEN $2 ELSE next END,
+    start       = coalesce($2, start),
+    step        = coalesce($3, step),
+    description = coalesce($4, description),
+    updated_at  = clock_timestamp()
+WHERE tag = $1 AND ($2::bigint IS NULL OR $2 = start OR ($2 > start AND $2 >= next))
+RETURNING tag, start, next, step, description,
+       (extract(epoch FROM created_at) * 1000000)::bigint AS created_at,
+       (extract(epoch FROM updated_at) * 1000000)::bigint AS updated_at

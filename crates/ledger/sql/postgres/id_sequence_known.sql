@@ -1,0 +1,3 @@
+-- Those that are there.
+-- $1 sequences
+SELECT sequence FROM id_sequence WHERE sequence = ANY ($1)

@@ -1,0 +1,34 @@
+-- Moves jobs to where the finished ones are; answers those that were as said. An attempt under way that did not
+-- succeed becomes a past one.
+-- $1 ids, $2 lanes or NULL, $3 attempts or NULL, $4 nodes or NULL, $5 whether also from RUNNING, $6 what they count,
+-- $7 how the attempts ended, $8 outcomes, $9 dead ones, $10 results or NULL, $11 errors or NULL,
+-- $12 whether their slots are free, $13 most past attempts kept
+WITH gone AS (
+    DELETE FROM job j
+    USING unnest($1::uuid[], $2::text[], $3::bigint[], $4::text[], $5::boolean[], $6::bigint[], $7::text[],
+                 $8::text[], $9::boolean[], $10::text[], $11::text[], $12::boolean[])
+          AS w (which, of_lane, of_attempt, of_node, also_running, counts, ended, outcome, dead, result, error, is_free)
+    WHERE j.id = w.which
+      AND (w.of_lane IS NULL OR j.lane = w.of_lane)
+      AND (w.of_attempt IS NULL OR j.attempt = w.of_attempt AND j.node IS NOT NULL)
+      AND (w.of_node IS NULL OR j.node = w.of_node)
+      AND (w.also_running OR j.state <> 'RUNNING')
+    RETURNING j.*, w.*
+)
+INSERT INTO job_finished
+    (id, lane, seq, session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts,
+     backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload, retry_of, created_at, due_at,
+     attempt, counted, node, holder, dispatched_at, running_at, past_attempts, outcome, dead, result, error,
+     finished_at, released_at)
+SELECT id, lane, seq, session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts,
+       backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload, retry_of, created_at, due_at,
+       attempt, counted + counts, node, holder, dispatched_at, running_at,
+       CASE WHEN node IS NULL OR outcome = 'succeeded' THEN past_attempts
+            ELSE CASE WHEN attempt > $13 THEN substr(past_attempts, strpos(past_attempts, E'\n') + 1)
+                      ELSE past_attempts END
+                 || json_build_object('attempt', attempt, 'node', node, 'ended', ended, 'reason', coalesce(error, ''),
+                                      'at', (extract(epoch FROM now()) * 1000000)::bigint) || E'\n'
+       END,
+       outcome, dead, result, error, now(), CASE WHEN is_free OR node IS NULL THEN now() END
+FROM gone
+RETURNING id

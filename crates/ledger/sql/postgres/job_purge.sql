@@ -1,0 +1,10 @@
+-- Deletes old finished jobs of days whose partition cannot be dropped, since a job of that day finished late.
+-- $1 age in ms, $2 below this id, $3 limit
+DELETE FROM job_finished
+WHERE id IN (
+    SELECT id FROM job_finished
+    WHERE id < $2 AND finished_at < now() - $1 * interval '1 millisecond'
+    ORDER BY id
+    LIMIT $3
+    FOR UPDATE SKIP LOCKED
+)

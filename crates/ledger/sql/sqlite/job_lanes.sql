@@ -1,0 +1,47 @@
+-- Looks at the lanes that have unfinished jobs, one after the other by their names, and answers those that have
+-- something due and no live owner: nobody has a live lease of theirs, or whoever has it shows no life itself. The last
+-- lane looked at is answered in any case, so that the next page goes on behind it.
+-- ?1 after this lane, ?2 due within so many ms, ?3 how many lanes to look at
+WITH RECURSIVE clock AS (
+    SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 AS at
+), step AS (
+    -- The next lane with jobs of each kind, '~' for none, which is above all names. The lane looked at is the first of
+    -- the three.
+    SELECT 0 AS n, ?1 AS in_flight, '~' AS waiting, '~' AS delayed
+    UNION ALL
+    SELECT step.n + 1,
+           coalesce((SELECT lane FROM job INDEXED BY job_in_flight
+                     WHERE node IS NOT NULL AND lane > min(step.in_flight, step.waiting, step.delayed)
+                     ORDER BY lane LIMIT 1), '~'),
+           coalesce((SELECT lane FROM job INDEXED BY job_waiting
+                     WHERE node IS NULL AND due_at IS NULL
+                       AND lane > min(step.in_flight, step.waiting, step.delayed)
+                     ORDER BY lane LIMIT 1), '~'),
+           coalesce((SELECT lane FROM job INDEXED BY job_delayed
+                     WHERE node IS NULL AND due_at IS NOT NULL
+                       AND lane > min(step.in_flight, step.waiting, step.delayed)
+                     ORDER BY lane LIMIT 1), '~')
+    FROM step
+    WHERE step.n < ?3 AND min(step.in_flight, step.waiting, step.delayed) <> '~'
+), seen AS (
+    SELECT n, min(in_flight, waiting, delayed) AS lane, in_flight, waiting
+    FROM step
+    WHERE n > 0 AND min(in_flight, waiting, delayed) <> '~'
+), looked_at AS (
+    SELECT seen.n, seen.lane, held.owner,
+           life.resource IS NULL
+           AND (seen.in_flight = seen.lane
+                OR seen.waiting = seen.lane
+                OR coalesce((SELECT min(due_at) FROM job INDEXED BY job_delayed
+                             WHERE lane = seen.lane AND node IS NULL AND due_at IS NOT NULL)
+                            <= clock.at + ?2 * 1000, FALSE)) AS is_left
+    FROM seen
+    CROSS JOIN clock
+    LEFT JOIN lease held ON held.resource = seen.lane AND held.owner IS NOT NULL AND held.expires_at > clock.at
+    LEFT JOIN lease life ON life.resource = 'instance:' || held.owner AND life.owner = held.owner
+                            AND life.expires_at > clock.at
+)
+SELECT lane, owner, is_left, n = ?3 AS is_last
+FROM looked_at
+WHERE is_left OR n = ?3
+ORDER BY n

@@ -1,0 +1,9 @@
+-- Deletes old finished jobs.
+-- ?1 age in ms, ?2 limit
+DELETE FROM job_finished
+WHERE id IN (
+    SELECT id FROM job_finished
+    WHERE finished_at < CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 - ?1 * 1000
+    ORDER BY finished_at
+    LIMIT ?2
+)

@@ -1,0 +1,428 @@
+//! Rows of jobs as the databases hand them over, and their way into typed values. The same for both dialects.
+
+use domain::job::{
+    Attempt, Backoff, Ended, Needs, Newest, OnRecovery, Outcome, PastAttempt, Placed, Priority, Route, Spec,
+    State,
+};
+use domain::limits::DELAY_MS_MAX;
+use domain::{
+    IdempotencyKey, InstanceId, JobId, Label, Language, NodeId, PoolName, Resource, SessionId, TenantId,
+    Timestamp,
+};
+use serde::Deserialize;
+use sqlx::error::BoxDynError;
+use sqlx::postgres::{PgTypeInfo, PgValueFormat, PgValueRef};
+use sqlx::sqlite::{SqliteTypeInfo, SqliteValueRef};
+use sqlx::{Decode, Postgres, Sqlite, Type};
+
+use super::sorted::KeptSubmit;
+use super::{Finished, JobRecord, KeptJobKey, LeftLane, LiveJob, WaitingGroup};
+use crate::records::{self, JUST_ABOVE, KeyRow, impossible};
+use crate::{Error, KeyScope, Result};
+
+/// An unfinished job.
+#[derive(sqlx::FromRow)]
+pub(crate) struct LiveRow {
+    state: String,
+    #[sqlx(flatten)]
+    job: JobRow,
+}
+
+impl TryFrom<LiveRow> for LiveJob {
+    type Error = Error;
+
+    fn try_from(row: LiveRow) -> Result<Self> {
+        let (spec, placed) = (row.job.spec()?, row.job.placed()?);
+        let JobRow { id, seq, due_at, dispatched_at, running_at, .. } = row.job;
+        let (attempt, counted) = (row.job.attempt()?, row.job.counted()?);
+        Ok(Self {
+            id: id.0,
+            lane: Resource::parse(&row.job.lane).map_err(impossible)?,
+            seq: place(seq)?,
+            spec,
+            newest: Newest { state: State::parse(&row.state).map_err(impossible)?, attempt, counted },
+            placed,
+            retry_of: row.job.retry_of.map(|id| id.0),
+            created_at: row.job.created_at.0,
+            due_at: due_at.map(|at| at.0),
+            dispatched_at: dispatched_at.map(|at| at.0),
+            running_at: running_at.map(|at| at.0),
+        })
+    }
+}
+
+impl TryFrom<LiveRow> for JobRecord {
+    type Error = Error;
+
+    fn try_from(row: LiveRow) -> Result<Self> {
+        let attempts = row.job.past_attempts()?;
+        let job = LiveJob::try_from(row)?;
+        Ok(Self {
+            id: job.id,
+            lane: job.lane,
+            seq: job.seq,
+            spec: job.spec,
+            state: job.newest.state,
+            attempt: job.newest.attempt,
+            counted: job.newest.counted,
+            placed: job.placed,
+            retry_of: job.retry_of,
+            created_at: job.created_at,
+            due_at: job.due_at,
+            dispatched_at: job.dispatched_at,
+            running_at: job.running_at,
+            attempts,
+            finished: None,
+        })
+    }
+}
+
+/// A delayed job, and in how many milliseconds it is due.
+#[derive(sqlx::FromRow)]
+pub(crate) struct ComingRow {
+    due_in_ms: i64,
+    #[sqlx(flatten)]
+    live: LiveRow,
+}
+
+impl TryFrom<ComingRow> for (LiveJob, u64) {
+    type Error = Error;
+
+    fn try_from(row: ComingRow) -> Result<Self> {
+        Ok((row.live.try_into()?, number(row.due_in_ms)?))
+    }
+}
+
+/// A finished job.
+#[derive(sqlx::FromRow)]
+pub(crate) struct FinishedRow {
+    #[sqlx(flatten)]
+    job: JobRow,
+    outcome: String,
+    dead: bool,
+    result: Option<String>,
+    error: Option<String>,
+    finished_at: Moment,
+    released_at: Option<Moment>,
+}
+
+impl TryFrom<FinishedRow> for JobRecord {
+    type Error = Error;
+
+    fn try_from(row: FinishedRow) -> Result<Self> {
+        let outcome = Outcome::parse(&row.outcome).map_err(impossible)?;
+        let mut attempts = row.job.past_attempts()?;
+        let (attempt, at) = (row.job.attempt()?, row.finished_at.0);
+        let placed = row.job.placed()?;
+        if let (Outcome::Succeeded, Some(Placed { node, .. })) = (outcome, &placed) {
+            let (node, ended, reason) = (node.clone(), Ended::Succeeded, String::new());
+            attempts.push(PastAttempt { attempt, node, ended, reason, at });
+        }
+        Ok(Self {
+            id: row.job.id.0,
+            lane: Resource::parse(&row.job.lane).map_err(impossible)?,
+            seq: place(row.job.seq)?,
+            spec: row.job.spec()?,
+            state: State::Finished,
+            attempt,
+            counted: row.job.counted()?,
+            placed,
+            retry_of: row.job.retry_of.map(|id| id.0),
+            created_at: row.job.created_at.0,
+            due_at: row.job.due_at.map(|at| at.0),
+            dispatched_at: row.job.dispatched_at.map(|at| at.0),
+            running_at: row.job.running_at.map(|at| at.0),
+            attempts,
+            finished: Some(Finished {
+                outcome,
+                dead: row.dead,
+                result: row.result,
+                error: row.error,
+                finished_at: at,
+                released_at: row.released_at.map(|at| at.0),
+            }),
+        })
+    }
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct GroupRow {
+    pool: String,
+    tenant: String,
+}
+
+impl TryFrom<GroupRow> for WaitingGroup {
+    type Error = Error;
+
+    fn try_from(row: GroupRow) -> Result<Self> {
+        Ok(Self { pool: name(&row.pool, PoolName::parse)?, tenant: name(&row.tenant, TenantId::parse)? })
+    }
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct LaneRow {
+    lane: String,
+    owner: Option<String>,
+    is_left: bool,
+    is_last: bool,
+}
+
+/// From which pool and tenant a page of groups begins.
+pub(crate) fn group_bound(after: Option<&WaitingGroup>) -> (String, String) {
+    let after =
+        after.map(|after| (after.pool_text().to_owned(), format!("{}{JUST_ABOVE}", after.tenant_text())));
+    after.unwrap_or_default()
+}
+
+/// A length for the databases to add to their time. No delay is longer.
+pub(crate) const fn soon(within_ms: u64) -> i64 {
+    let longest = DELAY_MS_MAX * 2;
+    if within_ms > longest { longest as i64 } else { within_ms as i64 }
+}
+
+/// One page of both tables. A job that was moved between the two looks is there as finished.
+pub(crate) fn newest_first(
+    live: Vec<LiveRow>,
+    finished: Vec<FinishedRow>,
+    limit: u32,
+) -> Result<Vec<JobRecord>> {
+    let mut jobs: Vec<JobRecord> = records::all(finished)?;
+    jobs.extend(records::all::<_, JobRecord>(live)?);
+    // Stable: of two with the same id the finished one comes first.
+    jobs.sort_by_key(|job| std::cmp::Reverse(job.id));
+    jobs.dedup_by_key(|job| job.id);
+    jobs.truncate(limit as usize);
+    Ok(jobs)
+}
+
+/// The lanes left, and the one to go on behind.
+pub(crate) fn left_lanes(rows: Vec<LaneRow>) -> Result<(Vec<LeftLane>, Option<Resource>)> {
+    let (mut left, mut last) = (Vec::new(), None);
+    for row in rows {
+        let lane = Resource::parse(&row.lane).map_err(impossible)?;
+        if row.is_last {
+            last = Some(lane.clone());
+        }
+        if row.is_left {
+            let owner = row.owner.as_deref().map(InstanceId::parse).transpose().map_err(impossible)?;
+            left.push(LeftLane { lane, owner });
+        }
+    }
+    Ok((left, last))
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct AttemptRow {
+    id: Id,
+    attempt: i64,
+}
+
+impl TryFrom<AttemptRow> for (JobId, Attempt) {
+    type Error = Error;
+
+    fn try_from(row: AttemptRow) -> Result<Self> {
+        Ok((row.id.0, Attempt::new(number(row.attempt)?)))
+    }
+}
+
+impl TryFrom<KeyRow> for (KeyScope, KeptJobKey) {
+    type Error = Error;
+
+    fn try_from(row: KeyRow) -> Result<Self> {
+        let kept: KeptSubmit = serde_json::from_str(&row.answer).map_err(impossible)?;
+        let key = IdempotencyKey::parse(&row.key).map_err(impossible)?;
+        let job = JobId::parse(&kept.job).ok_or_else(|| impossible(format_args!("job {:?}", kept.job)))?;
+        let kept = KeptJobKey {
+            body_hash: row.body_hash()?,
+            job,
+            lane: Resource::parse(&kept.lane).map_err(impossible)?,
+            created_at: Timestamp::from_micros(kept.created_at),
+        };
+        Ok((KeyScope { scope: row.scope, key }, kept))
+    }
+}
+
+/// What finished and unfinished jobs have in common.
+#[derive(sqlx::FromRow)]
+struct JobRow {
+    id: Id,
+    lane: String,
+    seq: i64,
+    session: Option<String>,
+    tenant: String,
+    pool: String,
+    route_source: Option<String>,
+    route_target: Option<String>,
+    requires: String,
+    priority: i64,
+    timeout_ms: i64,
+    max_attempts: i64,
+    backoff_initial_ms: i64,
+    backoff_factor_percent: i64,
+    backoff_max_ms: i64,
+    on_recovery: String,
+    payload: String,
+    retry_of: Option<Id>,
+    created_at: Moment,
+    due_at: Option<Moment>,
+    attempt: i64,
+    counted: i64,
+    node: Option<String>,
+    holder: Option<String>,
+    dispatched_at: Option<Moment>,
+    running_at: Option<Moment>,
+    past_attempts: String,
+}
+
+/// A line of `past_attempts`: JSON text, written by the statements that end attempts.
+#[derive(Deserialize)]
+struct PastLine {
+    attempt: u32,
+    node: String,
+    ended: String,
+    reason: String,
+    at: i64,
+}
+
+impl JobRow {
+    fn spec(&self) -> Result<Spec> {
+        let route = match (&self.route_source, &self.route_target) {
+            (Some(source), Some(target)) => Some(Route {
+                source: Language::parse(source).map_err(impossible)?,
+                target: Language::parse(target).map_err(impossible)?,
+            }),
+            _ => None,
+        };
+        let requires = self.requires.split_ascii_whitespace();
+        Ok(Spec {
+            payload: self.payload.as_str().into(),
+            session: self.session.as_deref().map(SessionId::parse).transpose().map_err(impossible)?,
+            tenant: name(&self.tenant, TenantId::parse)?,
+            needs: Needs {
+                pool: name(&self.pool, PoolName::parse)?,
+                route,
+                requires: requires
+                    .map(|label| Label::parse(label).map_err(impossible))
+                    .collect::<Result<_>>()?,
+            },
+            priority: Priority::new(self.priority).map_err(impossible)?,
+            timeout_ms: number(self.timeout_ms)?,
+            max_attempts: number(self.max_attempts)?,
+            backoff: Backoff {
+                initial_ms: number(self.backoff_initial_ms)?,
+                factor_percent: number(self.backoff_factor_percent)?,
+                max_ms: number(self.backoff_max_ms)?,
+            },
+            on_recovery: OnRecovery::parse(&self.on_recovery).map_err(impossible)?,
+        })
+    }
+
+    fn placed(&self) -> Result<Option<Placed>> {
+        let (Some(node), Some(holder)) = (&self.node, &self.holder) else { return Ok(None) };
+        let (node, holder) = (NodeId::parse(node), InstanceId::parse(holder));
+        Ok(Some(Placed { node: node.map_err(impossible)?, holder: holder.map_err(impossible)? }))
+    }
+
+    fn attempt(&self) -> Result<Attempt> {
+        number(self.attempt).map(Attempt::new)
+    }
+
+    fn counted(&self) -> Result<u32> {
+        number(self.counted)
+    }
+
+    fn past_attempts(&self) -> Result<Vec<PastAttempt>> {
+        let past = self.past_attempts.lines().map(|line| {
+            let line: PastLine = serde_json::from_str(line).map_err(impossible)?;
+            Ok(PastAttempt {
+                attempt: Attempt::new(line.attempt),
+                node: NodeId::parse(&line.node).map_err(impossible)?,
+                ended: Ended::parse(&line.ended).ok_or_else(|| impossible(line.ended))?,
+                reason: line.reason,
+                at: Timestamp::from_micros(line.at),
+            })
+        });
+        past.collect()
+    }
+}
+
+/// A name where an empty text stands for none.
+fn name<T>(text: &str, parse: fn(&str) -> std::result::Result<T, domain::Invalid>) -> Result<Option<T>> {
+    if text.is_empty() { Ok(None) } else { parse(text).map(Some).map_err(impossible) }
+}
+
+/// A place in a session, where 0 stands for none.
+fn place(seq: i64) -> Result<Option<u64>> {
+    Ok(Some(number(seq)?).filter(|seq| *seq > 0))
+}
+
+fn number<T: TryFrom<i64, Error: std::fmt::Display>>(number: i64) -> Result<T> {
+    T::try_from(number).map_err(impossible)
+}
+
+/// A column with a job's id: `uuid` on PostgreSQL, text in SQLite.
+#[derive(Clone, Copy)]
+pub(crate) struct Id(pub(crate) JobId);
+
+impl Type<Postgres> for Id {
+    fn type_info() -> PgTypeInfo {
+        <uuid::Uuid as Type<Postgres>>::type_info()
+    }
+}
+
+impl Decode<'_, Postgres> for Id {
+    fn decode(value: PgValueRef<'_>) -> std::result::Result<Self, BoxDynError> {
+        let id = <uuid::Uuid as Decode<Postgres>>::decode(value)?;
+        Ok(Self(JobId::from_u128(id.as_u128())))
+    }
+}
+
+impl Type<Sqlite> for Id {
+    fn type_info() -> SqliteTypeInfo {
+        <str as Type<Sqlite>>::type_info()
+    }
+}
+
+impl<'r> Decode<'r, Sqlite> for Id {
+    fn decode(value: SqliteValueRef<'r>) -> std::result::Result<Self, BoxDynError> {
+        let text = <&str as Decode<'r, Sqlite>>::decode(value)?;
+        JobId::parse(text).map(Self).ok_or_else(|| format!("{text:?} is no id").into())
+    }
+}
+
+/// A column with a time: `timestamptz` on PostgreSQL, microseconds since 1970 in SQLite.
+#[derive(Clone, Copy)]
+pub(crate) struct Moment(Timestamp);
+
+/// From 1970 to 2000, where PostgreSQL begins to count.
+const TO_2000_MICROS: i64 = 946_684_800_000_000;
+
+impl Type<Postgres> for Moment {
+    fn type_info() -> PgTypeInfo {
+        PgTypeInfo::with_name("timestamptz")
+    }
+}
+
+impl Decode<'_, Postgres> for Moment {
+    fn decode(value: PgValueRef<'_>) -> std::result::Result<Self, BoxDynError> {
+        match value.format() {
+            PgValueFormat::Binary => {
+                let since_2000 = i64::from_be_bytes(value.as_bytes()?.try_into()?);
+                Ok(Self(Timestamp::from_micros(since_2000 + TO_2000_MICROS)))
+            }
+            PgValueFormat::Text => Err("a time as text: only prepared statements read jobs".into()),
+        }
+    }
+}
+
+impl Type<Sqlite> for Moment {
+    fn type_info() -> SqliteTypeInfo {
+        <i64 as Type<Sqlite>>::type_info()
+    }
+}
+
+impl<'r> Decode<'r, Sqlite> for Moment {
+    fn decode(value: SqliteValueRef<'r>) -> std::result::Result<Self, BoxDynError> {
+        Ok(Self(Timestamp::from_micros(<i64 as Decode<'r, Sqlite>>::decode(value)?)))
+    }
+}

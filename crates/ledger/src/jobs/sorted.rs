@@ -1,0 +1,292 @@
+//! The writes of all batches of jobs on a train, sorted by the statement that writes them, and what became of each.
+
+use std::collections::HashSet;
+
+use domain::job::{Attempt, Change, Due, Ended, NewJob, Outcome, Placed};
+use domain::limits::REASON_BYTES_MAX;
+use domain::{JobId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::{JobBatch, JobKey, JobVerdict, JobWrite, JobsVerdict};
+use crate::keys::Keeping;
+use crate::train::Fence;
+
+/// A submit.
+#[derive(Clone, Copy)]
+pub(crate) struct New<'a> {
+    pub(crate) lane: &'a str,
+    pub(crate) job: &'a NewJob,
+    pub(crate) key: Option<&'a JobKey>,
+}
+
+/// An attempt that begins.
+pub(crate) struct Dispatched<'a> {
+    pub(crate) id: JobId,
+    pub(crate) lane: &'a str,
+    pub(crate) attempt: i64,
+    pub(crate) placed: &'a Placed,
+}
+
+/// An attempt that its node has acknowledged.
+pub(crate) struct Acknowledged<'a> {
+    pub(crate) id: JobId,
+    pub(crate) attempt: i64,
+    pub(crate) node: &'a str,
+}
+
+/// What a row must still be for its attempt to end, and how that ends. What is `None` may be anything.
+pub(crate) struct Ending<'a> {
+    pub(crate) id: JobId,
+    pub(crate) lane: Option<&'a str>,
+    pub(crate) attempt: Option<i64>,
+    pub(crate) node: Option<&'a str>,
+    /// Or only from DISPATCHED.
+    pub(crate) also_running: bool,
+    pub(crate) counts: i64,
+    pub(crate) ended: &'static str,
+}
+
+/// A job that goes back to CREATED.
+pub(crate) struct Back<'a> {
+    pub(crate) ending: Ending<'a>,
+    pub(crate) reason: String,
+    pub(crate) due_at: Option<i64>,
+}
+
+/// A job that is finished.
+pub(crate) struct Done<'a> {
+    pub(crate) ending: Ending<'a>,
+    pub(crate) outcome: Outcome,
+    pub(crate) dead: bool,
+    pub(crate) result: Option<&'a str>,
+    pub(crate) error: Option<String>,
+    /// Its node said so itself.
+    pub(crate) is_free: bool,
+}
+
+/// One list per statement.
+#[derive(Default)]
+pub(crate) struct Sorted<'a> {
+    pub(crate) new: Vec<New<'a>>,
+    pub(crate) dispatched: Vec<Dispatched<'a>>,
+    pub(crate) back: Vec<Back<'a>>,
+    pub(crate) acknowledged: Vec<Acknowledged<'a>>,
+    pub(crate) done: Vec<Done<'a>>,
+    pub(crate) released: Vec<JobId>,
+}
+
+/// The batches of a train of jobs that the fence lets pass.
+pub(crate) struct Aboard<'a> {
+    batches: &'a [JobBatch],
+    fences: Vec<Fence>,
+    /// Those whose write is done.
+    pub(crate) written: HashSet<JobId>,
+    /// Submits of jobs that were there.
+    pub(crate) existing: HashSet<JobId>,
+    /// Submits whose keys were taken.
+    pub(crate) key_taken: HashSet<JobId>,
+}
+
+impl<'a> Aboard<'a> {
+    pub(crate) fn of(batches: &'a [JobBatch], fences: Vec<Fence>) -> Self {
+        let (written, existing, key_taken) = Default::default();
+        Self { batches, fences, written, existing, key_taken }
+    }
+
+    fn writes(&self) -> impl Iterator<Item = (&'a JobBatch, &'a JobWrite)> {
+        let batches = self.batches.iter().zip(&self.fences).filter(|(_, fence)| **fence == Fence::Holds);
+        batches.flat_map(|(batch, _)| batch.writes.iter().map(move |write| (batch, write)))
+    }
+
+    /// The jobs whose rows are to be locked, sorted.
+    pub(crate) fn ids(&self) -> Vec<JobId> {
+        let ids = self.writes().filter(|(_, write)| !matches!(write.change, Change::Release { .. }));
+        let mut ids: Vec<_> = ids.map(|(_, write)| write.change.job()).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// All writes that may still be done at that time, now that it is known which unfinished jobs are there. The
+    /// rows of the others must not be touched: they are not locked.
+    pub(crate) fn sorted(&mut self, at: Timestamp, there: &HashSet<JobId>) -> Sorted<'a> {
+        let (mut sorted, mut existing) = (Sorted::default(), HashSet::new());
+        for (batch, write) in self.writes() {
+            let lane = batch.lane.as_ref().map_or("", |lane| lane.resource.as_str());
+            let is_there = there.contains(&write.change.job());
+            match &write.change {
+                Change::Submit(job) if is_there => drop(existing.insert(job.id)),
+                Change::Submit(job) => sorted.new.push(New { lane, job, key: write.key.as_ref() }),
+                Change::Release { job } => sorted.released.push(*job),
+                change if is_there => sorted.push(change, lane, at),
+                _ => {}
+            }
+        }
+        sorted.new.sort_unstable_by_key(|new| new.job.id);
+        sorted.released.sort_unstable();
+        self.existing = existing;
+        sorted
+    }
+
+    /// The verdict on every batch.
+    pub(crate) fn verdicts(&self, at: Timestamp) -> Vec<JobsVerdict> {
+        let verdict = |write: &JobWrite| {
+            let job = write.change.job();
+            if self.written.contains(&job) {
+                JobVerdict::Written
+            } else if self.existing.contains(&job) {
+                JobVerdict::Exists
+            } else if self.key_taken.contains(&job) {
+                JobVerdict::KeyTaken
+            } else {
+                JobVerdict::Stale
+            }
+        };
+        let batches = self.batches.iter().zip(&self.fences);
+        let verdicts = batches.map(|(batch, fence)| match fence {
+            Fence::Holds => JobsVerdict::Written { at, jobs: batch.writes.iter().map(verdict).collect() },
+            Fence::Again => JobsVerdict::Again,
+            Fence::Fenced => JobsVerdict::Fenced,
+        });
+        verdicts.collect()
+    }
+}
+
+impl<'a> Sorted<'a> {
+    /// The keys of the new jobs, with the answer that each is to be given again.
+    pub(crate) fn keys(&self, at: Timestamp) -> Vec<Keeping<'a>> {
+        let keys = self.new.iter().filter_map(|new| Some((new, new.key?)));
+        let keep = |(new, key): (&New<'_>, &'a JobKey)| Keeping {
+            scope: &key.scope,
+            body_hash: &key.body_hash,
+            answer: KeptSubmit::text(new.job.id, new.lane, at),
+        };
+        keys.map(keep).collect()
+    }
+
+    /// Drops the new jobs whose key was taken, and answers them. `is_new` is of [`Self::keys`], in their order.
+    pub(crate) fn drop_taken(&mut self, is_new: &[bool]) -> HashSet<JobId> {
+        let (mut is_new, mut taken) = (is_new.iter(), HashSet::new());
+        self.new.retain(|new| {
+            let stays = new.key.is_none() || is_new.next().is_some_and(|new| *new);
+            if !stays {
+                taken.insert(new.job.id);
+            }
+            stays
+        });
+        taken
+    }
+
+    /// A change of a job that is there.
+    fn push(&mut self, change: &'a Change, lane: &'a str, at: Timestamp) {
+        let due = |in_ms: u64| (in_ms > 0).then(|| at.plus_ms(in_ms).as_micros());
+        let number = |attempt: Attempt| i64::from(attempt.get());
+        match change {
+            Change::Submit(_) | Change::Release { .. } => unreachable!("sorted before"),
+            Change::Dispatch { job, attempt, placed } => {
+                self.dispatched.push(Dispatched { id: *job, lane, attempt: number(*attempt), placed });
+            }
+            Change::Revoke { job, attempt, why, reason, due_in_ms } => {
+                let ending = Ending {
+                    id: *job,
+                    lane: Some(lane),
+                    attempt: Some(number(*attempt)),
+                    node: None,
+                    also_running: why.reaches_running(),
+                    counts: i64::from(why.counts()),
+                    ended: Ended::Revoked(*why).as_str(),
+                };
+                self.back.push(Back { ending, reason: kept(reason), due_at: due(*due_in_ms) });
+            }
+            Change::End { job, outcome, dead, attempt, reason } => {
+                let ending = Ending {
+                    id: *job,
+                    lane: Some(lane),
+                    attempt: attempt.map(|(attempt, _)| number(attempt)),
+                    node: None,
+                    also_running: attempt.is_none_or(|(_, why)| why.reaches_running()),
+                    counts: attempt.map_or(0, |(_, why)| i64::from(why.counts())),
+                    ended: attempt.map_or(Ended::Cancelled, |(_, why)| Ended::Revoked(why)).as_str(),
+                };
+                let error = (!reason.is_empty()).then(|| kept(reason));
+                let (outcome, dead) = (*outcome, *dead);
+                self.done.push(Done { ending, outcome, dead, result: None, error, is_free: false });
+            }
+            Change::Run { job, attempt, node } => {
+                let (attempt, node) = (number(*attempt), node.as_str());
+                self.acknowledged.push(Acknowledged { id: *job, attempt, node });
+            }
+            Change::Complete { job, attempt, node, output } => {
+                let ended = Ended::Succeeded;
+                self.done.push(Done {
+                    ending: Ending::told(*job, number(*attempt), node.as_str(), 0, ended),
+                    outcome: Outcome::Succeeded,
+                    dead: false,
+                    result: Some(output),
+                    error: None,
+                    is_free: true,
+                });
+            }
+            Change::Fail { job, attempt, node, error, due_in_ms, dead } => {
+                let ending = Ending::told(*job, number(*attempt), node.as_str(), 1, Ended::Failed);
+                match due_in_ms {
+                    Some(ms) => self.back.push(Back { ending, reason: kept(error), due_at: due(*ms) }),
+                    None => self.done.push(Done {
+                        ending,
+                        outcome: Outcome::Failed,
+                        dead: *dead,
+                        result: None,
+                        error: Some(kept(error)),
+                        is_free: true,
+                    }),
+                }
+            }
+        }
+    }
+}
+
+impl<'a> Ending<'a> {
+    /// As the node that has the attempt tells it.
+    const fn told(id: JobId, attempt: i64, node: &'a str, counts: i64, ended: Ended) -> Self {
+        let (attempt, node) = (Some(attempt), Some(node));
+        Self { id, lane: None, attempt, node, also_running: true, counts, ended: ended.as_str() }
+    }
+}
+
+impl New<'_> {
+    /// When it is due, if that is later than its submit.
+    pub(crate) fn due_at(&self, at: Timestamp) -> Option<i64> {
+        let due = match self.job.due {
+            Due::Now => return None,
+            Due::InMs(ms) => at.plus_ms(ms),
+            Due::At(due) => due,
+        };
+        (due > at).then(|| due.as_micros())
+    }
+
+    /// The labels that it requires, as they are kept.
+    pub(crate) fn requires(&self) -> String {
+        let labels = self.job.spec.needs.requires.iter();
+        labels.map(domain::Label::as_str).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// The answer to a submit as it is kept under its key: JSON text.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct KeptSubmit {
+    pub(crate) job: String,
+    pub(crate) lane: String,
+    pub(crate) created_at: i64,
+}
+
+impl KeptSubmit {
+    fn text(job: JobId, lane: &str, at: Timestamp) -> String {
+        let kept = Self { job: job.to_string(), lane: lane.to_owned(), created_at: at.as_micros() };
+        serde_json::to_string(&kept).expect("numbers and texts always serialise")
+    }
+}
+
+/// A reason as it is kept: no longer than it may be, and without what the tables cannot hold.
+fn kept(reason: &str) -> String {
+    let end = reason.floor_char_boundary(REASON_BYTES_MAX);
+    reason[..end].replace('\0', " ")
+}

@@ -1,0 +1,164 @@
+//! The statements of a train of jobs on PostgreSQL.
+
+use std::collections::HashSet;
+
+use domain::limits::PAST_ATTEMPTS_MAX;
+use domain::{JobId, Timestamp};
+use sqlx::postgres::PgArguments;
+use sqlx::query::QueryScalar;
+use sqlx::{PgTransaction, Postgres as Dialect};
+use uuid::Uuid;
+
+use crate::jobs::sorted::{Acknowledged, Back, Dispatched, Done, Ending, New};
+use crate::jobs::write::{Tables, write};
+use crate::jobs::{JobBatch, JobsVerdict};
+use crate::keys::Keeping;
+use crate::postgres::engine::{Writes, Written, fence, keep_keys};
+use crate::postgres::{sql, write_failed};
+use crate::train::Derailed;
+
+#[async_trait::async_trait]
+impl Writes for JobBatch {
+    async fn write(
+        transaction: &mut PgTransaction<'_>,
+        batches: &[Self],
+    ) -> Result<Written<JobsVerdict>, Derailed<JobsVerdict>> {
+        let (fences, _) = fence(transaction, batches).await.map_err(write_failed)?;
+        let mut session = Session { transaction };
+        let (verdicts, anything) = write(&mut session, batches, fences).await.map_err(write_failed)?;
+        Ok(Written { verdicts, anything })
+    }
+}
+
+struct Session<'t, 'c> {
+    transaction: &'t mut PgTransaction<'c>,
+}
+
+/// A statement that answers ids.
+type Statement<'a> = QueryScalar<'a, Dialect, Uuid, PgArguments>;
+
+impl Session<'_, '_> {
+    async fn ids(&mut self, statement: Statement<'_>) -> sqlx::Result<Vec<JobId>> {
+        let ids = statement.fetch_all(&mut **self.transaction).await?;
+        Ok(ids.into_iter().map(|id| JobId::from_u128(id.as_u128())).collect())
+    }
+}
+
+#[async_trait::async_trait]
+impl Tables for Session<'_, '_> {
+    async fn lock(&mut self, jobs: &[JobId]) -> sqlx::Result<(HashSet<JobId>, Timestamp)> {
+        let rows: Vec<(Option<Uuid>, i64)> = sqlx::query_as(sql!("job_lock"))
+            .bind(column(jobs, |id| uuid(*id)))
+            .fetch_all(&mut **self.transaction)
+            .await?;
+        let at = rows.first().map_or(0, |(_, at)| *at);
+        let there = rows.into_iter().filter_map(|(id, _)| Some(JobId::from_u128(id?.as_u128())));
+        Ok((there.collect(), Timestamp::from_micros(at)))
+    }
+
+    async fn known(&mut self, jobs: Vec<JobId>) -> sqlx::Result<Vec<JobId>> {
+        self.ids(bind_range(sqlx::query_scalar(sql!("job_known")), &jobs)).await
+    }
+
+    async fn keep_keys(&mut self, keys: &[Keeping<'_>]) -> sqlx::Result<Vec<bool>> {
+        keep_keys(self.transaction, keys).await
+    }
+
+    async fn submit(&mut self, new: &[New<'_>], at: Timestamp) -> sqlx::Result<Vec<JobId>> {
+        let statement = sqlx::query_scalar(sql!("job_submit"))
+            .bind(column(new, |new| uuid(new.job.id)))
+            .bind(column(new, |new| new.lane))
+            .bind(column(new, |new| new.job.seq.unwrap_or(0) as i64))
+            .bind(column(new, |new| new.job.spec.session.as_ref().map(|id| id.as_str())))
+            .bind(column(new, |new| new.job.spec.tenant.as_ref().map_or("", |id| id.as_str())))
+            .bind(column(new, |new| new.job.spec.needs.pool.as_ref().map_or("", |pool| pool.as_str())))
+            .bind(column(new, |new| new.job.spec.needs.route.as_ref().map(|route| route.source.as_str())))
+            .bind(column(new, |new| new.job.spec.needs.route.as_ref().map(|route| route.target.as_str())))
+            .bind(column(new, New::requires))
+            .bind(column(new, |new| i64::from(new.job.spec.priority.get())))
+            .bind(column(new, |new| new.job.spec.timeout_ms as i64))
+            .bind(column(new, |new| i64::from(new.job.spec.max_attempts)))
+            .bind(column(new, |new| new.job.spec.backoff.initial_ms as i64))
+            .bind(column(new, |new| i64::from(new.job.spec.backoff.factor_percent)))
+            .bind(column(new, |new| new.job.spec.backoff.max_ms as i64))
+            .bind(column(new, |new| new.job.spec.on_recovery.as_str()))
+            .bind(column(new, |new| &*new.job.spec.payload))
+            .bind(column(new, |new| new.job.retry_of.map(uuid)))
+            .bind(column(new, |new| new.due_at(at)))
+            .bind(column(new, |new| new.job.placed.as_ref().map(|placed| placed.node.as_str())))
+            .bind(column(new, |new| new.job.placed.as_ref().map(|placed| placed.holder.as_str())));
+        self.ids(statement).await
+    }
+
+    async fn dispatch(&mut self, dispatched: &[Dispatched<'_>]) -> sqlx::Result<Vec<JobId>> {
+        let statement = sqlx::query_scalar(sql!("job_dispatch"))
+            .bind(column(dispatched, |d| uuid(d.id)))
+            .bind(column(dispatched, |d| d.lane))
+            .bind(column(dispatched, |d| d.attempt))
+            .bind(column(dispatched, |d| d.placed.node.as_str()))
+            .bind(column(dispatched, |d| d.placed.holder.as_str()));
+        self.ids(statement).await
+    }
+
+    async fn acknowledge(&mut self, acknowledged: &[Acknowledged<'_>]) -> sqlx::Result<Vec<JobId>> {
+        let statement = sqlx::query_scalar(sql!("job_run"))
+            .bind(column(acknowledged, |a| uuid(a.id)))
+            .bind(column(acknowledged, |a| a.attempt))
+            .bind(column(acknowledged, |a| a.node));
+        self.ids(statement).await
+    }
+
+    async fn put_back(&mut self, back: &[Back<'_>]) -> sqlx::Result<Vec<JobId>> {
+        let statement = bind_endings(sqlx::query_scalar(sql!("job_back")), back, |b| &b.ending)
+            .bind(column(back, |b| b.reason.as_str()))
+            .bind(column(back, |b| b.due_at))
+            .bind(PAST_ATTEMPTS_MAX as i64);
+        self.ids(statement).await
+    }
+
+    async fn finish(&mut self, done: &[Done<'_>]) -> sqlx::Result<Vec<JobId>> {
+        let statement = bind_endings(sqlx::query_scalar(sql!("job_finish")), done, |d| &d.ending)
+            .bind(column(done, |d| d.outcome.as_str()))
+            .bind(column(done, |d| d.dead))
+            .bind(column(done, |d| d.result))
+            .bind(column(done, |d| d.error.as_deref()))
+            .bind(column(done, |d| d.is_free))
+            .bind(PAST_ATTEMPTS_MAX as i64);
+        self.ids(statement).await
+    }
+
+    async fn release(&mut self, released: &[JobId]) -> sqlx::Result<Vec<JobId>> {
+        self.ids(bind_range(sqlx::query_scalar(sql!("job_release")), released)).await
+    }
+}
+
+/// Ids in their order, with the first and the last.
+fn bind_range<'q>(statement: Statement<'q>, ids: &[JobId]) -> Statement<'q> {
+    let ids = column(ids, |id| uuid(*id));
+    let (lowest, highest) = (ids.first().copied(), ids.last().copied());
+    statement.bind(ids).bind(lowest).bind(highest)
+}
+
+fn bind_endings<'q, 'e: 'q, T>(
+    statement: Statement<'q>,
+    rows: &'e [T],
+    ending: impl Fn(&'e T) -> &'e Ending<'e>,
+) -> Statement<'q> {
+    statement
+        .bind(column(rows, |row| uuid(ending(row).id)))
+        .bind(column(rows, |row| ending(row).lane))
+        .bind(column(rows, |row| ending(row).attempt))
+        .bind(column(rows, |row| ending(row).node))
+        .bind(column(rows, |row| ending(row).also_running))
+        .bind(column(rows, |row| ending(row).counts))
+        .bind(column(rows, |row| ending(row).ended))
+}
+
+/// One column of the rows.
+fn column<'a, T, U>(rows: &'a [T], of: impl Fn(&'a T) -> U) -> Vec<U> {
+    rows.iter().map(of).collect()
+}
+
+fn uuid(id: JobId) -> Uuid {
+    Uuid::from_u128(id.as_u128())
+}

@@ -1,0 +1,342 @@
+//! Lanes: who may write in one, and what its owner, or who looks for one without an owner, is given to read.
+
+use domain::job::{Attempt, Change, Due, NewJob, Outcome, Priority, Revoked, State};
+use domain::{InstanceId, JobId, PoolName, Resource, TenantId};
+use ledger::{JobVerdict, JobsVerdict, Lane, LeftLane, LiveJob, WaitingGroup};
+
+use crate::bench::{Bench, LONG_MS, eventually, owner};
+use crate::shop::{
+    cancel, complete, dispatch, job, node, of_lane, plain, run, said, session, spec, submit, submit_placed,
+};
+
+fn revoke(job: JobId) -> Change {
+    let (attempt, why) = (Attempt::new(1), Revoked::NodeLost);
+    Change::Revoke { job, attempt, why, reason: String::new(), due_in_ms: 0 }
+}
+
+pub async fn a_stale_owner_writes_nothing_of_its_lane(b: Bench) {
+    let old = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&old, [submit_placed(job(0)), submit(plain(job(1)))])).await;
+    b.ledger.release(&old.resource, &old.owner, old.token).await.unwrap();
+    let written = |verdict| assert_eq!(verdict, JobsVerdict::Fenced);
+    let changes = || [submit(plain(job(2))), dispatch(job(1), 1), revoke(job(0)), cancel(job(0))];
+    for change in changes() {
+        written(b.ledger.commit_jobs(of_lane(&old, [change])).await.unwrap());
+    }
+    let new = b.lane(session("s"), &owner("b")).await;
+    for change in changes() {
+        written(b.ledger.commit_jobs(of_lane(&old, [change])).await.unwrap());
+    }
+    let other_token = Lane { token: new.token, ..old };
+    written(b.ledger.commit_jobs(of_lane(&other_token, [cancel(job(0))])).await.unwrap());
+    assert_eq!(b.ledger.job(job(2)).await.unwrap(), None);
+    assert_eq!(
+        (b.found(job(0)).await.state, b.found(job(1)).await.state),
+        (State::Dispatched, State::Created)
+    );
+    // Its node's word counts whoever has the lane.
+    b.does(said([complete(job(0), 1, "1")])).await;
+    b.does(of_lane(&new, [dispatch(job(1), 1)])).await;
+}
+
+pub async fn an_owner_writes_nothing_of_another_lane(b: Bench) {
+    let (mine, other) = (b.lane(session("s"), &owner("a")).await, b.lane(session("t"), &owner("a")).await);
+    b.does(of_lane(&other, [submit_placed(job(0)), submit(plain(job(1)))])).await;
+    let changes = [dispatch(job(1), 1), revoke(job(0)), cancel(job(0)), cancel(job(1))];
+    for change in changes {
+        assert_eq!(b.told(of_lane(&mine, [change])).await, [JobVerdict::Stale]);
+    }
+}
+
+pub async fn jobs_in_flight_are_paged_by_lane_and_listed_by_node(b: Bench) {
+    let (mine, other) = (b.lane(session("s"), &owner("a")).await, b.lane(session("t"), &owner("a")).await);
+    b.does(of_lane(&mine, (0..5).map(|n| submit_placed(job(n))))).await;
+    b.does(of_lane(&mine, [submit(plain(job(5)))])).await;
+    b.does(of_lane(&other, [submit_placed(job(6))])).await;
+    b.does(said([run(job(1), 1), complete(job(2), 1, "1")])).await;
+    let mut seen: Vec<LiveJob> = vec![];
+    loop {
+        let after = seen.last().map(|last| last.id);
+        let page = b.ledger.in_flight(&mine.resource, after, 2).await.unwrap();
+        assert!(page.len() <= 2);
+        if page.is_empty() {
+            break;
+        }
+        seen.extend(page);
+    }
+    let states: Vec<_> = seen.iter().map(|live| (live.id, live.newest.state)).collect();
+    let (dispatched, running) = (State::Dispatched, State::Running);
+    assert_eq!(states, [(job(0), dispatched), (job(1), running), (job(3), dispatched), (job(4), dispatched)]);
+    assert!(seen.iter().all(|live| live.placed == Some(crate::shop::placed())));
+    let on = b.ledger.attempts_on(&node("n")).await.unwrap();
+    assert_eq!(on, [0, 1, 3, 4, 6].map(|n| (job(n), Attempt::new(1))));
+    assert!(b.ledger.attempts_on(&node("other")).await.unwrap().is_empty());
+}
+
+fn group(pool: Option<&str>, tenant: Option<&str>) -> WaitingGroup {
+    WaitingGroup {
+        pool: pool.map(|pool| PoolName::parse(pool).unwrap()),
+        tenant: tenant.map(|tenant| TenantId::parse(tenant).unwrap()),
+    }
+}
+
+fn in_group(id: JobId, group: &WaitingGroup, priority: i64, seq: Option<u64>) -> NewJob {
+    let mut new = plain(id);
+    (new.spec.needs.pool, new.spec.tenant) = (group.pool.clone(), group.tenant.clone());
+    (new.spec.priority, new.seq) = (Priority::new(priority).unwrap(), seq);
+    new
+}
+
+pub async fn groups_that_wait_are_found_one_by_one(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    let groups = [
+        group(None, None),
+        group(None, Some("t1")),
+        group(None, Some("t10")),
+        group(Some("p"), None),
+        group(Some("p"), Some("t1")),
+        group(Some("p-2"), None),
+        group(Some("p-2"), Some("T")),
+    ];
+    let mut n = 0;
+    for group in &groups {
+        let jobs = (n..n + 20).map(|n| submit(in_group(job(n), group, 0, None)));
+        b.does(of_lane(&lane, jobs)).await;
+        n += 20;
+    }
+    // Neither what is delayed, nor what has a node, nor another lane's makes a group.
+    let elsewhere = group(Some("elsewhere"), None);
+    let delayed = NewJob { due: Due::InMs(LONG_MS), ..in_group(job(900), &elsewhere, 0, None) };
+    b.does(of_lane(&lane, [submit(delayed), submit(in_group(job(901), &elsewhere, 0, None))])).await;
+    b.does(of_lane(&lane, [dispatch(job(901), 1)])).await;
+    let other = b.lane(session("s2"), &owner("a")).await;
+    b.does(of_lane(&other, [submit(in_group(job(902), &elsewhere, 0, None))])).await;
+    let groups_after = async |after: Option<&WaitingGroup>, limit| {
+        b.ledger.waiting_groups(&lane.resource, after, limit).await.unwrap()
+    };
+    assert_eq!(groups_after(None, 100).await, groups);
+    for (n, after) in groups.iter().enumerate() {
+        assert_eq!(
+            groups_after(Some(after), 2).await,
+            groups[n + 1..].iter().take(2).cloned().collect::<Vec<_>>()
+        );
+    }
+    let gone = group(Some("o"), Some("zzz"));
+    assert_eq!(
+        groups_after(Some(&gone), 1).await,
+        [group(Some("p"), None)],
+        "a group that is gone bounds too"
+    );
+}
+
+pub async fn a_group_waits_by_priority_then_place_then_age(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    let g = group(Some("p"), Some("t"));
+    let jobs =
+        [(0, 0, Some(2)), (1, 0, Some(1)), (2, 5, Some(9)), (3, -5, Some(3)), (4, 0, None), (5, 0, None)];
+    let new = jobs.map(|(n, priority, seq)| submit(in_group(job(n), &g, priority, seq)));
+    b.does(of_lane(&lane, new)).await;
+    let waiting = async |limit| {
+        let jobs = b.ledger.waiting(&lane.resource, &g, limit).await.unwrap();
+        jobs.iter().map(|live| live.id).collect::<Vec<_>>()
+    };
+    assert_eq!(waiting(9).await, [2, 4, 5, 1, 0, 3].map(job));
+    assert_eq!(waiting(2).await, [2, 4].map(job));
+    b.does(of_lane(&lane, [dispatch(job(2), 1), cancel(job(4))])).await;
+    assert_eq!(waiting(2).await, [5, 1].map(job));
+    // It comes back to where it was.
+    b.does(of_lane(&lane, [revoke(job(2))])).await;
+    assert_eq!(waiting(1).await, [job(2)]);
+    assert!(b.ledger.waiting(&lane.resource, &group(Some("p"), None), 9).await.unwrap().is_empty());
+}
+
+pub async fn delayed_jobs_come_when_they_are_due(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    let delayed = |n, ms| submit(NewJob { due: Due::InMs(ms), ..plain(job(n)) });
+    let answer =
+        b.ledger.commit_jobs(of_lane(&lane, [delayed(0, 50_000), delayed(1, 30), delayed(2, 0)])).await;
+    let Ok(JobsVerdict::Written { at, .. }) = answer else { panic!("{answer:?}") };
+    let moment = |n, at| submit(NewJob { due: Due::At(at), ..plain(job(n)) });
+    b.does(of_lane(&lane, [moment(3, at), moment(4, at.plus_ms(40_000))])).await;
+    let waiting = b.ledger.waiting(&lane.resource, &WaitingGroup::default(), 9).await.unwrap();
+    let ids: Vec<_> = waiting.iter().map(|live| live.id).collect();
+    assert_eq!(ids, [job(2), job(3)], "what is due when it is written is not delayed");
+    let coming = async |within_ms| {
+        let coming = b.ledger.coming_due(&lane.resource, within_ms, 9).await.unwrap();
+        coming.into_iter().map(|(live, in_ms)| (live.id, in_ms)).collect::<Vec<_>>()
+    };
+    eventually("the first is due", async || coming(0).await == [(job(1), 0)]).await;
+    let all = coming(u64::MAX).await;
+    let ids: Vec<_> = all.iter().map(|(id, _)| *id).collect();
+    assert_eq!(ids, [job(1), job(4), job(0)]);
+    assert!(all[1].1 > 0 && all[1].1 <= 40_000 && all[2].1 > all[1].1, "{all:?}");
+    b.does(of_lane(&lane, [dispatch(job(1), 1)])).await;
+    let again = Change::Fail {
+        job: job(1),
+        attempt: Attempt::new(1),
+        node: node("n"),
+        error: String::new(),
+        due_in_ms: Some(45_000),
+        dead: false,
+    };
+    b.does(said([again])).await;
+    let ids: Vec<_> = coming(LONG_MS).await.iter().map(|(id, _)| *id).collect();
+    assert_eq!(ids, [job(4), job(1), job(0)], "a retry is delayed too");
+    assert!(b.found(job(1)).await.due_at > Some(at.plus_ms(40_000)));
+}
+
+pub async fn lanes_without_a_live_owner_are_found(b: Bench) {
+    let (alive, dead) = (owner("alive"), owner("dead"));
+    let lives = |who: &InstanceId| Resource::instance(who);
+    b.lane(lives(&alive), &alive).await;
+    let dead_life = b.lane(lives(&dead), &dead).await;
+    let mut lanes = vec![];
+    for (n, (name, who)) in [("kept", &alive), ("lost", &dead), ("released", &alive)].into_iter().enumerate()
+    {
+        let lane = b.lane(session(name), who).await;
+        b.does(of_lane(&lane, [submit_placed(job(n as u64))])).await;
+        lanes.push(lane);
+    }
+    let released = &lanes[2];
+    b.ledger.release(&released.resource, &released.owner, released.token).await.unwrap();
+    let later = b.lane(session("later"), &alive).await;
+    b.does(of_lane(&later, [submit(NewJob { due: Due::InMs(LONG_MS), ..plain(job(7)) })])).await;
+    b.ledger.release(&later.resource, &later.owner, later.token).await.unwrap();
+    let done = b.lane(session("done"), &alive).await;
+    b.does(of_lane(&done, [submit_placed(job(8)), cancel(job(9))].into_iter().take(1))).await;
+    b.does(said([complete(job(8), 1, "1")])).await;
+    b.ledger.release(&done.resource, &done.owner, done.token).await.unwrap();
+    b.does(of_lane(&dead_life, [submit(plain(job(10)))])).await;
+
+    let left = async |within_ms| b.ledger.left_lanes(None, within_ms, 100).await.unwrap();
+    let lane = |lane: Resource, owner: Option<&InstanceId>| LeftLane { lane, owner: owner.cloned() };
+    let (free, later) = (lane(session("released"), None), lane(session("later"), None));
+    assert_eq!(left(0).await, (vec![free.clone()], None));
+    assert_eq!(left(LONG_MS * 2).await, (vec![later, free.clone()], None));
+    // It dies: its own lease ends, and with it whatever it owned is nobody's who lives.
+    b.ledger.release(&dead_life.resource, &dead, dead_life.token).await.unwrap();
+    let its_own = lane(lives(&dead), None);
+    let lost = lane(session("lost"), Some(&dead));
+    assert_eq!(left(0).await, (vec![its_own, lost.clone(), free.clone()], None));
+    // A survivor takes the dead one's lane: it is that one's now.
+    b.lane(lives(&dead), &alive).await;
+    assert_eq!(left(0).await, (vec![lost.clone(), free.clone()], None));
+    // Page by page, each with as many lanes looked at.
+    let (mut seen, mut after, mut pages) = (vec![], None, 0);
+    loop {
+        let (page, next) = b.ledger.left_lanes(after.as_ref(), 0, 2).await.unwrap();
+        seen.extend(page);
+        (after, pages) = (next, pages + 1);
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!((seen, pages), (vec![lost, free], 3), "five lanes have unfinished jobs");
+}
+
+pub async fn the_last_place_given_in_a_session_is_known(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    let seq = async || b.ledger.lane_seq(&lane.resource).await.unwrap();
+    assert_eq!(seq().await, 0);
+    let in_session = |n: u64, seq| {
+        let mut new = NewJob { seq: Some(seq), ..plain(job(n)) };
+        new.spec.session = Some(domain::SessionId::parse("s").unwrap());
+        new
+    };
+    b.does(of_lane(&lane, [submit(in_session(0, 1)), submit(in_session(1, 2))])).await;
+    assert_eq!(seq().await, 2);
+    b.does(of_lane(&lane, [dispatch(job(1), 1)])).await;
+    assert_eq!(seq().await, 2);
+    let delayed = NewJob { due: Due::InMs(LONG_MS), ..in_session(2, 3) };
+    b.does(of_lane(&lane, [submit(delayed)])).await;
+    assert_eq!(seq().await, 3);
+    b.does(of_lane(&lane, [cancel(job(2)), cancel(job(0))])).await;
+    assert_eq!(seq().await, 3, "a finished job keeps its place");
+    assert_eq!(b.ledger.lane_seq(&session("other")).await.unwrap(), 0);
+    assert_eq!(b.ledger.lane_seq(&Resource::instance(&owner("a"))).await.unwrap(), 0);
+}
+
+pub async fn a_lane_with_unfinished_jobs_keeps_its_token(b: Bench) {
+    let gone = owner("gone-1");
+    let lane = b.lane(Resource::instance(&gone), &gone).await;
+    b.does(of_lane(&lane, [submit(plain(job(0)))])).await;
+    b.ledger.release(&lane.resource, &gone, lane.token).await.unwrap();
+    eventually("its end is a while ago", async || {
+        b.ledger.purge_instances(2, 100).await.unwrap();
+        b.ledger.lease(&lane.resource).await.unwrap().unwrap().expires_in_ms == 0
+    })
+    .await;
+    b.ledger.purge_instances(0, 100).await.unwrap();
+    let heir = b.lane(lane.resource.clone(), &owner("heir-1")).await;
+    assert!(heir.token > lane.token, "its token started over");
+    let end = Change::End {
+        job: job(0),
+        outcome: Outcome::Cancelled,
+        dead: false,
+        attempt: None,
+        reason: "no more".to_owned(),
+    };
+    b.does(of_lane(&heir, [end])).await;
+    assert_eq!(b.found(job(0)).await.finished.unwrap().error.as_deref(), Some("no more"));
+    b.ledger.release(&heir.resource, &heir.owner, heir.token).await.unwrap();
+    eventually("nothing names it", async || {
+        b.ledger.purge_instances(0, 100).await.unwrap();
+        b.ledger.lease(&lane.resource).await.unwrap().is_none()
+    })
+    .await;
+}
+
+pub async fn pages_end_before_they_are_too_large(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    let big = "x".repeat(1 << 20);
+    for n in 0..20 {
+        b.does(of_lane(&lane, [submit(NewJob { spec: spec(&big), ..plain(job(n)) })])).await;
+    }
+    let first = b.ledger.waiting(&lane.resource, &WaitingGroup::default(), 100).await.unwrap();
+    assert_eq!(first.len(), 16);
+    let place = |n| Change::Dispatch { job: job(n), attempt: Attempt::new(1), placed: crate::shop::placed() };
+    b.does(of_lane(&lane, (0..20).map(place))).await;
+    let page = async |after| b.ledger.in_flight(&lane.resource, after, 100).await.unwrap().len();
+    assert_eq!((page(None).await, page(Some(job(15))).await), (16, 4));
+    let list = ledger::JobFilter { limit: 100, ..ledger::JobFilter::default() };
+    assert_eq!(b.ledger.jobs(&list).await.unwrap().len(), 16);
+    b.does(said((0..10).map(|n| complete(job(n), 1, &big[..1 << 19])))).await;
+    b.does(said((10..20).map(|n| complete(job(n), 1, &big[..1 << 19])))).await;
+    assert_eq!(b.ledger.jobs(&list).await.unwrap().len(), 11);
+}
+
+/// A row that another hand has barred: its batch is refused, and sinks nobody else on the train.
+pub async fn a_batch_that_the_tables_refuse_sinks_nobody_else(b: Bench) {
+    const LANES: u64 = 12;
+    b.bars_jobs_on_node_666().await;
+    let barred = domain::job::Placed { node: node("666"), ..crate::shop::placed() };
+    let mut lanes = vec![];
+    for n in 0..LANES {
+        lanes.push(b.lane(session(&format!("s{n}")), &owner("a")).await);
+    }
+    let mut honest = std::collections::HashSet::new();
+    for round in 0..4 {
+        let mut commits = tokio::task::JoinSet::new();
+        for (n, lane) in lanes.iter().enumerate() {
+            let id = job(round * LANES + n as u64);
+            let is_barred = n as u64 == round;
+            let first = if is_barred { barred.clone() } else { crate::shop::placed() };
+            let batch = of_lane(lane, [submit(NewJob { placed: Some(first), ..plain(id) })]);
+            let ledger = b.ledger.clone();
+            commits.spawn(async move { (is_barred, id, ledger.commit_jobs(batch).await) });
+        }
+        for (is_barred, id, answer) in commits.join_all().await {
+            match answer {
+                Ok(JobsVerdict::Written { at, jobs }) if !is_barred => {
+                    assert_eq!(jobs, [JobVerdict::Written]);
+                    honest.insert(at);
+                }
+                Err(ledger::Error::Refused { .. }) if is_barred => {
+                    assert_eq!(b.ledger.job(id).await.unwrap(), None);
+                }
+                odd => panic!("{id}: {odd:?}"),
+            }
+        }
+    }
+    assert!(honest.len() < 4 * (LANES as usize - 1), "nobody rode with anybody");
+}

@@ -1,0 +1,233 @@
+//! Lists of jobs, and forgetting the finished ones.
+
+use domain::job::{Attempt, Change, Outcome, State};
+use domain::{JobId, PoolName, SessionId, TenantId};
+use ledger::{JobFilter, PARTITION_DAYS_AHEAD};
+use sqlx::{Connection, PgConnection};
+
+use crate::bench::{Bench, LONG_MS, eventually, owner};
+use crate::shop::{
+    cancel, complete, dispatch, job, job_made, node, of_lane, plain, run, said, session, submit,
+    submit_placed,
+};
+
+/// Twelve jobs, four of each tenant, in every state and with every outcome.
+async fn stock(b: &Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    let jobs = (0..12).map(|n| {
+        let mut new = plain(job(n));
+        new.spec.tenant = (n % 3 > 0).then(|| TenantId::parse(&format!("t{}", n % 3)).unwrap());
+        new.spec.needs.pool = (n % 2 > 0).then(|| PoolName::parse("p").unwrap());
+        new.spec.session = (n % 4 > 0).then(|| SessionId::parse(&format!("s{}", n % 4)).unwrap());
+        submit(new)
+    });
+    b.does(of_lane(&lane, jobs)).await;
+    b.does(of_lane(&lane, (2..12).map(|n| dispatch(job(n), 1)))).await;
+    let fail = |n, dead| Change::Fail {
+        job: job(n),
+        attempt: Attempt::new(1),
+        node: node("n"),
+        error: "no".to_owned(),
+        due_in_ms: None,
+        dead,
+    };
+    let late = Change::End {
+        job: job(10),
+        outcome: Outcome::TimedOut,
+        dead: true,
+        attempt: Some((Attempt::new(1), domain::job::Revoked::TimedOut)),
+        reason: "too long".to_owned(),
+    };
+    b.does(said([run(job(4), 1), run(job(5), 1)])).await;
+    b.does(said([complete(job(6), 1, "1"), complete(job(7), 1, "1"), fail(8, false), fail(9, true)])).await;
+    b.does(of_lane(&lane, [late, cancel(job(11))])).await;
+}
+
+pub async fn jobs_are_listed_by_every_filter_newest_first(b: Bench) {
+    stock(&b).await;
+    let any = || JobFilter { limit: 100, ..JobFilter::default() };
+    let listed = async |filter: JobFilter| {
+        let jobs = b.ledger.jobs(&filter).await.unwrap();
+        jobs.iter().map(|record| record.id).collect::<Vec<_>>()
+    };
+    let newest_first = |numbers: &[u64]| numbers.iter().rev().map(|n| job(*n)).collect::<Vec<_>>();
+    let all: Vec<_> = (0..12).collect();
+    assert_eq!(listed(any()).await, newest_first(&all));
+    let states: [(State, &[u64]); 4] = [
+        (State::Created, &[0, 1]),
+        (State::Dispatched, &[2, 3]),
+        (State::Running, &[4, 5]),
+        (State::Finished, &[6, 7, 8, 9, 10, 11]),
+    ];
+    for (state, numbers) in states {
+        assert_eq!(
+            listed(JobFilter { state: Some(state), ..any() }).await,
+            newest_first(numbers),
+            "{state:?}"
+        );
+    }
+    let outcomes: [(Outcome, &[u64]); 4] = [
+        (Outcome::Succeeded, &[6, 7]),
+        (Outcome::Failed, &[8, 9]),
+        (Outcome::TimedOut, &[10]),
+        (Outcome::Cancelled, &[11]),
+    ];
+    for (outcome, numbers) in outcomes {
+        let filter = JobFilter { outcome: Some(outcome), ..any() };
+        assert_eq!(listed(filter).await, newest_first(numbers), "{outcome:?}");
+    }
+    assert_eq!(listed(JobFilter { dead: true, ..any() }).await, newest_first(&[9, 10]));
+    let tenant = Some(TenantId::parse("t1").unwrap());
+    assert_eq!(listed(JobFilter { tenant: tenant.clone(), ..any() }).await, newest_first(&[1, 4, 7, 10]));
+    let pool = Some(PoolName::parse("p").unwrap());
+    assert_eq!(listed(JobFilter { pool: pool.clone(), ..any() }).await, newest_first(&[1, 3, 5, 7, 9, 11]));
+    let session = Some(SessionId::parse("s3").unwrap());
+    assert_eq!(listed(JobFilter { session: session.clone(), ..any() }).await, newest_first(&[3, 7, 11]));
+    let together = JobFilter { tenant, pool, session, state: Some(State::Finished), ..any() };
+    assert_eq!(listed(together.clone()).await, newest_first(&[7]));
+    let failed = JobFilter { outcome: Some(Outcome::Failed), ..together };
+    assert_eq!(listed(failed).await, []);
+    let impossible = JobFilter { outcome: Some(Outcome::Failed), state: Some(State::Running), ..any() };
+    assert_eq!(listed(impossible).await, []);
+}
+
+pub async fn a_cursor_goes_on_where_the_page_ended(b: Bench) {
+    stock(&b).await;
+    for finished_only in [false, true] {
+        let state = finished_only.then_some(State::Finished);
+        let (mut seen, mut before) = (Vec::<JobId>::new(), None);
+        loop {
+            let filter = JobFilter { state, before, limit: 5, ..JobFilter::default() };
+            let page = b.ledger.jobs(&filter).await.unwrap();
+            assert!(page.len() <= 5);
+            let Some(last) = page.last() else { break };
+            before = Some(last.id);
+            seen.extend(page.iter().map(|record| record.id));
+        }
+        let first = if finished_only { 6 } else { 0 };
+        assert_eq!(seen, (first..12).rev().map(job).collect::<Vec<_>>());
+    }
+}
+
+pub async fn old_finished_jobs_are_forgotten_in_steps(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, (0..6).map(|n| submit_placed(job_made(n, 2))))).await;
+    b.does(said((0..5).map(|n| complete(job_made(n, 2), 1, "1")))).await;
+    assert_eq!(b.ledger.purge_jobs(LONG_MS, 100).await.unwrap(), 0, "young ones stay");
+    eventually("they are old", async || b.ledger.purge_jobs(2, 3).await.unwrap() == 3).await;
+    assert_eq!(b.ledger.purge_jobs(0, 3).await.unwrap(), 2);
+    assert_eq!(b.ledger.purge_jobs(0, 3).await.unwrap(), 0);
+    for n in 0..5 {
+        assert_eq!(b.ledger.job(job_made(n, 2)).await.unwrap(), None);
+    }
+    assert_eq!(b.found(job_made(5, 2)).await.state, State::Dispatched, "one that is not finished stays");
+    // Its result is stale once it is gone, like anything else that is said of it.
+    let forgotten = b.told(said([complete(job_made(0, 2), 1, "1")])).await;
+    assert_eq!(forgotten, [ledger::JobVerdict::Stale]);
+}
+
+const DAY_MS: u64 = 86_400_000;
+
+async fn partitions(session: &mut PgConnection) -> Vec<String> {
+    let names = "SELECT inhrelid::regclass::text FROM pg_inherits
+                 WHERE inhparent = 'job_finished'::regclass ORDER BY 1";
+    sqlx::query_scalar(names).fetch_all(session).await.unwrap()
+}
+
+async fn rows_in(session: &mut PgConnection, partition: &str) -> i64 {
+    let count = sqlx::AssertSqlSafe(format!("SELECT count(*) FROM {partition}"));
+    sqlx::query_scalar(count).fetch_one(session).await.unwrap()
+}
+
+fn partition_of(id: JobId) -> String {
+    format!("job_finished_{}", id.made_at_ms() / DAY_MS)
+}
+
+/// A day's partition by another hand: the ledger makes none for days that are over.
+async fn made(session: &mut PgConnection, id: JobId) {
+    let day = id.made_at_ms() / DAY_MS;
+    let (from, to) = (JobId::first_at_ms(day * DAY_MS), JobId::first_at_ms((day + 1) * DAY_MS));
+    let make = format!(
+        "CREATE TABLE {} PARTITION OF job_finished FOR VALUES FROM ('{from}') TO ('{to}')",
+        partition_of(id)
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(make)).execute(session).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn partitions_are_made_ahead_by_everybody_at_once() {
+    let b = Bench::postgres().await;
+    let mut hand = PgConnection::connect(&b.options.url).await.unwrap();
+    let expected = PARTITION_DAYS_AHEAD as usize + 2;
+    assert_eq!(partitions(&mut hand).await.len(), expected, "one for today and each day ahead, and the rest");
+    let tomorrow = partition_of(job(0)).rsplit('_').next().unwrap().parse::<u64>().unwrap() + 1;
+    let drop = format!("DROP TABLE job_finished_{tomorrow}");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(drop)).execute(&mut hand).await.unwrap();
+    let handles = b.instances(3).await;
+    let made = handles.iter().map(|ledger| ledger.make_job_partitions());
+    for made in futures_util::future::join_all(made).await {
+        // One that found the table busy says so, and is asked again.
+        assert!(made.is_ok() || made.as_ref().is_err_and(ledger::Error::is_retryable), "{made:?}");
+    }
+    b.ledger.make_job_partitions().await.unwrap();
+    assert_eq!(partitions(&mut hand).await.len(), expected);
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, [submit_placed(job(0))])).await;
+    b.does(said([complete(job(0), 1, "1")])).await;
+    assert_eq!(rows_in(&mut hand, &partition_of(job(0))).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_day_whose_jobs_came_too_early_stays_with_the_rest() {
+    let b = Bench::postgres().await;
+    let mut hand = PgConnection::connect(&b.options.url).await.unwrap();
+    let today = partition_of(job(0));
+    let drop = format!("DROP TABLE {today}");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(drop)).execute(&mut hand).await.unwrap();
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, [submit_placed(job(0))])).await;
+    b.does(said([complete(job(0), 1, "1")])).await;
+    b.ledger.make_job_partitions().await.unwrap();
+    assert!(!partitions(&mut hand).await.contains(&today));
+    assert_eq!(rows_in(&mut hand, "job_finished_rest").await, 1);
+    eventually("it is old", async || b.ledger.purge_jobs(2, 9).await.unwrap() == 1).await;
+    b.ledger.make_job_partitions().await.unwrap();
+    assert!(partitions(&mut hand).await.contains(&today), "there is room for it now");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_day_is_dropped_as_a_whole_once_all_of_it_is_old() {
+    let b = Bench::postgres().await;
+    let mut hand = PgConnection::connect(&b.options.url).await.unwrap();
+    let (old, today) = (job_made(0, 3), job(1));
+    made(&mut hand, old).await;
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, [submit_placed(old), submit_placed(job_made(2, 3)), submit_placed(today)])).await;
+    b.does(said([complete(old, 1, "1"), complete(today, 1, "1")])).await;
+    assert_eq!(rows_in(&mut hand, &partition_of(old)).await, 1);
+    // The day is old, the job is not.
+    assert_eq!(b.ledger.purge_jobs(LONG_MS, 100).await.unwrap(), 0);
+    assert!(partitions(&mut hand).await.contains(&partition_of(old)));
+    let other = b.instances(2).await.pop().unwrap();
+    eventually("it is dropped", async || {
+        // By several at once; one that found the table busy says so.
+        let both = tokio::join!(b.ledger.purge_jobs(50, 100), other.purge_jobs(50, 100));
+        for purged in [both.0, both.1] {
+            assert!(
+                matches!(purged, Ok(0)) || purged.as_ref().is_err_and(ledger::Error::is_retryable),
+                "{purged:?}: nothing is deleted one by one"
+            );
+        }
+        !partitions(&mut hand_of(&b).await).await.contains(&partition_of(old))
+    })
+    .await;
+    assert_eq!(b.ledger.job(old).await.unwrap(), None);
+    assert_eq!(b.found(today).await.state, State::Finished, "today's are kept until the day is over");
+    // One of that day that finishes later finds its place all the same.
+    b.does(said([complete(job_made(2, 3), 1, "1")])).await;
+    assert_eq!(rows_in(&mut hand, "job_finished_rest").await, 1);
+}
+
+async fn hand_of(b: &Bench) -> PgConnection {
+    PgConnection::connect(&b.options.url).await.unwrap()
+}

@@ -1,0 +1,164 @@
+//! What the cases about jobs share: lanes, jobs, and short forms of what is done to them.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use domain::job::{
+    Attempt, Backoff, Change, Due, Event, Needs, NewJob, OnRecovery, Outcome, Placed, Priority, Spec,
+};
+use domain::{InstanceId, JobId, NodeId, Resource, SessionId};
+use ledger::{Acquisition, Error, JobBatch, JobKey, JobRecord, JobVerdict, JobWrite, JobsVerdict, Lane};
+
+use crate::bench::{Bench, LONG_MS, owner};
+
+/// How many attempts a plain job has.
+pub const ATTEMPTS: u32 = 5;
+const DAY_MS: u64 = 86_400_000;
+
+/// The job number `n` of the test, made today.
+pub fn job(n: u64) -> JobId {
+    job_made(n, 0)
+}
+
+/// One made so many days ago.
+pub fn job_made(n: u64, days_ago: u64) -> JobId {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    // The middle of a day, so that the day does not end under a test that asks twice.
+    let day = now / DAY_MS - days_ago;
+    let first = JobId::first_at_ms(day * DAY_MS + DAY_MS / 2);
+    JobId::from_u128(first.as_u128() | 7 << 76 | u128::from(n))
+}
+
+pub fn session(name: &str) -> Resource {
+    Resource::session(&SessionId::parse(name).unwrap())
+}
+
+pub fn node(name: &str) -> NodeId {
+    NodeId::parse(name).unwrap()
+}
+
+pub fn placed() -> Placed {
+    Placed { node: node("n"), holder: owner("holder") }
+}
+
+pub fn spec(payload: &str) -> Spec {
+    Spec {
+        payload: payload.into(),
+        session: None,
+        tenant: None,
+        needs: Needs::default(),
+        priority: Priority::default(),
+        timeout_ms: 1_000,
+        max_attempts: ATTEMPTS,
+        backoff: Backoff::default(),
+        on_recovery: OnRecovery::Run,
+    }
+}
+
+/// A job that is due at once and has no wishes.
+pub fn plain(id: JobId) -> NewJob {
+    NewJob { id, spec: spec("{}"), seq: None, due: Due::Now, retry_of: None, placed: None }
+}
+
+pub fn submit(new: NewJob) -> Change {
+    Change::Submit(Box::new(new))
+}
+
+/// A job whose first attempt is with node n.
+pub fn submit_placed(id: JobId) -> Change {
+    submit(NewJob { placed: Some(placed()), ..plain(id) })
+}
+
+pub fn dispatch(job: JobId, attempt: u32) -> Change {
+    Change::Dispatch { job, attempt: Attempt::new(attempt), placed: placed() }
+}
+
+pub fn run(job: JobId, attempt: u32) -> Change {
+    Change::Run { job, attempt: Attempt::new(attempt), node: node("n") }
+}
+
+pub fn complete(job: JobId, attempt: u32, output: &str) -> Change {
+    Change::Complete { job, attempt: Attempt::new(attempt), node: node("n"), output: output.to_owned() }
+}
+
+pub fn cancel(job: JobId) -> Change {
+    let (outcome, reason) = (Outcome::Cancelled, String::new());
+    Change::End { job, outcome, dead: false, attempt: None, reason }
+}
+
+/// The forms in which an event may be written: where there are two, the one that leads on first, then the end.
+pub fn forms(job: JobId, event: Event, next: Attempt) -> Vec<Change> {
+    let reason = || "for a reason".to_owned();
+    let fail = |attempt, due_in_ms| {
+        let (node, error) = (node("n"), reason());
+        Change::Fail { job, attempt, node, error, due_in_ms, dead: due_in_ms.is_none() }
+    };
+    match event {
+        Event::Place => vec![Change::Dispatch { job, attempt: next, placed: placed() }],
+        Event::Acknowledged(attempt) => vec![Change::Run { job, attempt, node: node("n") }],
+        Event::Succeeded(attempt) => vec![complete(job, attempt.get(), "1")],
+        Event::Failed { attempt, retryable: true } => vec![fail(attempt, Some(0)), fail(attempt, None)],
+        Event::Failed { attempt, retryable: false } => vec![fail(attempt, None)],
+        Event::Revoked { attempt, why } => {
+            let end = Change::End {
+                job,
+                outcome: Outcome::TimedOut,
+                dead: true,
+                attempt: Some((attempt, why)),
+                reason: reason(),
+            };
+            vec![Change::Revoke { job, attempt, why, reason: reason(), due_in_ms: 0 }, end]
+        }
+        Event::Cancelled => vec![cancel(job)],
+    }
+}
+
+pub fn write(change: Change) -> JobWrite {
+    JobWrite { change, key: None }
+}
+
+pub fn with_key(change: Change, key: &JobKey) -> JobWrite {
+    JobWrite { change, key: Some(key.clone()) }
+}
+
+pub fn of_lane(lane: &Lane, changes: impl IntoIterator<Item = Change>) -> JobBatch {
+    JobBatch { lane: Some(lane.clone()), writes: changes.into_iter().map(write).collect() }
+}
+
+/// What a holder of sockets says.
+pub fn said(changes: impl IntoIterator<Item = Change>) -> JobBatch {
+    JobBatch { lane: None, writes: changes.into_iter().map(write).collect() }
+}
+
+impl Bench {
+    /// A tenure of a lane that is there at once.
+    pub async fn lane(&self, resource: Resource, owner: &InstanceId) -> Lane {
+        match self.ledger.acquire(&resource, owner, LONG_MS * 10).await.unwrap() {
+            Acquisition::Acquired { token, .. } => Lane { resource, owner: owner.clone(), token },
+            held @ Acquisition::Held { .. } => panic!("{owner} was refused: {held:?}"),
+        }
+    }
+
+    /// What became of each write of a batch that is not fenced.
+    pub async fn told(&self, batch: JobBatch) -> Vec<JobVerdict> {
+        match self.ledger.commit_jobs(batch).await.unwrap() {
+            JobsVerdict::Written { jobs, .. } => jobs,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// All of a batch must be written.
+    pub async fn does(&self, batch: JobBatch) {
+        let told = self.told(batch).await;
+        assert!(told.iter().all(|verdict| *verdict == JobVerdict::Written), "{told:?}");
+    }
+
+    /// A batch must be refused before it boards.
+    pub async fn is_refused(&self, what: &str, batch: JobBatch) {
+        let answer = self.ledger.commit_jobs(batch).await;
+        assert!(matches!(answer, Err(Error::Refused { .. })), "{what}: {answer:?}");
+    }
+
+    pub async fn found(&self, id: JobId) -> JobRecord {
+        self.ledger.job(id).await.unwrap().unwrap()
+    }
+}

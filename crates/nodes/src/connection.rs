@@ -1,0 +1,181 @@
+//! One node's connection, seen from the instance that holds its socket: what each frame means, what is answered, and
+//! when the connection is to end. Pure: frames and time come in as arguments, effects go out, in their order, for
+//! whoever runs the socket.
+//!
+//! ```text
+//!             ack, or listed            result                  stale
+//!   (sent) ──▶ Sent ─────────▶ Running ─────────▶ Answered ──────────▶ Told
+//!               │ reject          │                  │ committed        │
+//!               ▼                 ▼                  ▼                  ▼
+//!             free        free when not listed     free         free when not listed
+//! ```
+//!
+//! A slot is never free while its attempt may still run. So it is freed by a committed result, by the node's refusal to
+//! begin, or by a heartbeat that was sent after the acknowledgement (frames come in the order in which they were
+//! sent) and no longer lists it. A node that says what cannot be loses its connection.
+
+mod effect;
+mod frame;
+mod live;
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+use bus::{NodeState, Slot};
+use domain::{InstanceId, NodeId};
+
+pub use effect::{CloseCode, Effect, Refused};
+pub use frame::{Dispatch, End, FromNode, Hello, Progress, ToNode};
+
+use crate::limits::{HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN, HELLO_MS};
+use live::Live;
+
+/// How often [`Connection::on_tick`] is to be called, in milliseconds.
+pub const TICK_MS: u64 = 500;
+
+/// The state of one connection.
+#[derive(Debug)]
+pub struct Connection {
+    holder: InstanceId,
+    heartbeat_ms: u64,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Nobody knows who it is yet.
+    Opened(Instant),
+    Live(Box<Live>),
+    Ended,
+}
+
+/// What a frame, a tick or a call leads to.
+type Effects = Vec<Effect>;
+/// A fault of the protocol, in words fit for the node.
+type Fault = String;
+
+impl Connection {
+    /// A socket that was just opened to this instance. The node will be told to send a heartbeat so often.
+    #[must_use]
+    pub fn opened(holder: InstanceId, heartbeat_ms: u64, now: Instant) -> Self {
+        let heartbeat_ms = heartbeat_ms.clamp(HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX);
+        Self { holder, heartbeat_ms, phase: Phase::Opened(now) }
+    }
+
+    /// The node, once it has said hello; `None` also when the connection has ended.
+    #[must_use]
+    pub fn node(&self) -> Option<&NodeId> {
+        self.live().map(Live::node)
+    }
+
+    /// Whether the connection is to end, or has.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Ended)
+    }
+
+    /// Whether the node gets work; `None` before its hello and after the end.
+    #[must_use]
+    pub fn state(&self) -> Option<NodeState> {
+        self.live().map(Live::state)
+    }
+
+    /// The attempts whose slots are taken. After the end: none, so ask before it.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> {
+        self.live().into_iter().flat_map(Live::slots)
+    }
+
+    /// The node has sent this.
+    pub fn on_frame(&mut self, frame: FromNode, now: Instant) -> Effects {
+        match (&mut self.phase, frame) {
+            (Phase::Ended, _) => vec![],
+            (Phase::Opened(_), FromNode::Hello(hello)) => match Live::begin(&hello, self.heartbeat_ms, now) {
+                Ok(live) => {
+                    self.phase = Phase::Live(Box::new(live));
+                    vec![Effect::Register(hello)]
+                }
+                Err(fault) => self.end(CloseCode::Protocol, fault),
+            },
+            (Phase::Opened(_), _) => {
+                self.end(CloseCode::Protocol, "the first frame must be hello".to_owned())
+            }
+            (Phase::Live(live), frame) => match live.on_frame(frame, now) {
+                Ok(effects) => effects,
+                Err(fault) => self.end(CloseCode::Protocol, fault),
+            },
+        }
+    }
+
+    /// Time has passed.
+    pub fn on_tick(&mut self, now: Instant) -> Effects {
+        let ticked = match &mut self.phase {
+            Phase::Ended => Ok(vec![]),
+            Phase::Opened(since) if now.duration_since(*since) >= Duration::from_millis(HELLO_MS) => {
+                Err(format!("no hello within {HELLO_MS} ms"))
+            }
+            Phase::Opened(_) => Ok(vec![]),
+            Phase::Live(live) => live.on_tick(now),
+        };
+        ticked.unwrap_or_else(|fault| self.end(CloseCode::Protocol, fault))
+    }
+
+    /// The bus has the node's record with its running attempts: it is welcomed, and what it runs counts as
+    /// acknowledged.
+    pub fn registered(&mut self, now: Instant) -> Effects {
+        let holder = self.holder.clone();
+        self.live_mut().map_or_else(Vec::new, |live| live.registered(holder, now))
+    }
+
+    /// A job for the node, whose slot is `sent` at the bus by now.
+    ///
+    /// # Errors
+    /// [`Refused`], and nothing was sent: the slot is to be freed and the attempt to be revoked as never sent, unless
+    /// it was [`Refused::Known`].
+    pub fn dispatch(&mut self, dispatch: Dispatch, now: Instant) -> Result<Effects, Refused> {
+        self.live_mut().ok_or(Refused::NotReady)?.dispatch(dispatch, now)
+    }
+
+    /// The attempt's result is durable.
+    pub fn committed(&mut self, slot: Slot) -> Effects {
+        self.live_mut().map_or_else(Vec::new, |live| live.committed(slot))
+    }
+
+    /// The attempt is not the job's newest any more. Its result is answered so; without a result it is called off.
+    pub fn stale(&mut self, slot: Slot) -> Effects {
+        self.live_mut().map_or_else(Vec::new, |live| live.stale(slot))
+    }
+
+    /// The attempt is called off. The node is told once; its slot stays taken until it stops listing it.
+    pub fn cancel(&mut self, slot: Slot) -> Effects {
+        self.live_mut().map_or_else(Vec::new, |live| live.cancel(slot))
+    }
+
+    /// An operator wants the node to get no more work, or to get work again. What the node itself wants stays.
+    pub fn drain(&mut self, is_draining: bool, now: Instant) -> Effects {
+        self.live_mut().map_or_else(Vec::new, |live| live.drain(is_draining, now))
+    }
+
+    /// Ends the connection, for a reason that is not the node's frames.
+    pub fn end(&mut self, code: CloseCode, why: String) -> Effects {
+        if self.is_over() {
+            return vec![];
+        }
+        self.phase = Phase::Ended;
+        vec![Effect::Close { code, why }]
+    }
+
+    fn live(&self) -> Option<&Live> {
+        match &self.phase {
+            Phase::Live(live) => Some(live),
+            Phase::Opened(_) | Phase::Ended => None,
+        }
+    }
+
+    fn live_mut(&mut self) -> Option<&mut Live> {
+        match &mut self.phase {
+            Phase::Live(live) => Some(live),
+            Phase::Opened(_) | Phase::Ended => None,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What whoever runs a socket is to do.
+
+use bus::{NodeState, Slot};
+
+use super::frame::{End, Hello, Progress, ToNode};
+use crate::record::Load;
+
+/// One thing to be done. Those of one call are done in their order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// The node said hello: its record is to be taken over at the bus, with what it runs, and then
+    /// [`super::Connection::registered`] is to be called.
+    Register(Hello),
+    /// This frame goes to the node.
+    Send(ToNode),
+    /// It was heard of: its record is to be refreshed at the bus.
+    Heartbeat {
+        /// How busy its machine is.
+        load: Load,
+        /// Their slots are to be freed with it: the node has acknowledged them and does not list them any more.
+        gone: Vec<Slot>,
+    },
+    /// Whether it gets work has changed: its record is to be refreshed at the bus.
+    State(NodeState),
+    /// The node has this attempt: RUNNING is to be committed.
+    Acknowledged(Slot),
+    /// The node will not begin this attempt: its slot is to be freed, and its lane told.
+    Rejected {
+        /// Which.
+        slot: Slot,
+        /// Why.
+        reason: String,
+    },
+    /// How far an attempt is; may be lost.
+    Progress {
+        /// Which.
+        slot: Slot,
+        /// How far.
+        progress: Progress,
+    },
+    /// The result is to be committed, and then [`super::Connection::committed`] or [`super::Connection::stale`] to be
+    /// called. Comes once for an attempt, however often the node sends it meanwhile.
+    Result {
+        /// Of which attempt.
+        slot: Slot,
+        /// The result.
+        end: End,
+    },
+    /// This slot is to be freed at the bus.
+    Free(Slot),
+    /// The connection is to be closed. The last effect there is.
+    Close {
+        /// With which code.
+        code: CloseCode,
+        /// Why, in words fit for the node.
+        why: String,
+    },
+}
+
+/// Why a connection is closed, as a code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseCode {
+    /// Somebody has to make room: the server is shutting down.
+    GoingAway,
+    /// The node broke the protocol, or fell silent.
+    Protocol,
+    /// It may not connect.
+    Unauthorized,
+    /// The same node has connected anew; this connection is not to come back.
+    Replaced,
+    /// It reads too slowly.
+    TooSlow,
+}
+
+impl CloseCode {
+    /// The number that travels.
+    #[must_use]
+    pub const fn number(self) -> u16 {
+        match self {
+            Self::GoingAway => 1001,
+            Self::Protocol => 4400,
+            Self::Unauthorized => 4401,
+            Self::Replaced => 4409,
+            Self::TooSlow => 4429,
+        }
+    }
+}
+
+/// Why a job was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The node is not registered, or the connection is over.
+    #[error("the node is not connected")]
+    NotReady,
+    /// It takes no more work.
+    #[error("the node is draining")]
+    Draining,
+    /// As many attempts as it has slots are with it.
+    #[error("the node is full")]
+    Full,
+    /// This attempt was sent already.
+    #[error("the node has this attempt already")]
+    Known,
+}

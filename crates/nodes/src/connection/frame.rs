@@ -1,0 +1,131 @@
+//! The frames of the worker socket, in words of the domain. How they are written is `wire`'s.
+
+use std::sync::Arc;
+
+use bus::Slot;
+use domain::{InstanceId, Label, NodeId, PoolName, SessionId};
+
+use crate::record::Load;
+
+/// What a node sends.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FromNode {
+    /// Who it is. The first frame, and never again.
+    Hello(Hello),
+    /// It lives.
+    Heartbeat {
+        /// How busy its machine is.
+        load: Load,
+        /// What it runs, or has the unanswered result of.
+        running: Vec<Slot>,
+    },
+    /// It takes work again.
+    Ready,
+    /// It takes no more work.
+    Drain,
+    /// It begins this attempt.
+    Ack(Slot),
+    /// It does not begin this attempt.
+    Reject {
+        /// Which.
+        slot: Slot,
+        /// Why.
+        reason: String,
+    },
+    /// It is half-way.
+    Progress {
+        /// Of which attempt.
+        slot: Slot,
+        /// How far it is.
+        progress: Progress,
+    },
+    /// It is done.
+    Result {
+        /// With which attempt.
+        slot: Slot,
+        /// How it ended.
+        end: End,
+    },
+}
+
+/// Who a node is and what it can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The node.
+    pub node: NodeId,
+    /// Attempts that it may run at once, at least one.
+    pub capacity: u32,
+    /// Whether several frames may be sent in one message.
+    pub takes_batches: bool,
+    /// See [`crate::Abilities::into_labels`].
+    pub labels: Arc<[Label]>,
+    /// The only pools that it joins.
+    pub pools: Option<Arc<[PoolName]>>,
+    /// What it calls its software.
+    pub software: Option<Arc<str>>,
+    /// What it runs, or has the unanswered result of.
+    pub running: Vec<Slot>,
+}
+
+/// How far an attempt is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// 0 to 100.
+    pub percent: Option<u8>,
+    /// In words.
+    pub note: Option<String>,
+}
+
+/// How an attempt ended, in the node's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With this output: JSON text.
+    Succeeded {
+        /// The text.
+        output: String,
+    },
+    /// Without any.
+    Failed {
+        /// What went wrong.
+        message: String,
+        /// Whether trying again may help.
+        is_retryable: bool,
+    },
+}
+
+/// What a node is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToNode {
+    /// It is registered.
+    Welcome {
+        /// As it called itself.
+        node: NodeId,
+        /// Who holds its socket.
+        instance: InstanceId,
+        /// How often it is to send a heartbeat, in milliseconds.
+        heartbeat_ms: u64,
+    },
+    /// Its heartbeat was heard.
+    HeartbeatOk,
+    /// A job to run.
+    Dispatch(Dispatch),
+    /// An attempt to stop.
+    Cancel(Slot),
+    /// The result is durable: forget it.
+    Committed(Slot),
+    /// Not this attempt any more: forget it.
+    Stale(Slot),
+}
+
+/// A job to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dispatch {
+    /// Which attempt of which job.
+    pub slot: Slot,
+    /// What it is given: JSON text.
+    pub payload: Arc<str>,
+    /// The conversation it belongs to, and its place there.
+    pub session: Option<(SessionId, u64)>,
+    /// How long it may run, in milliseconds.
+    pub timeout_ms: u64,
+}

@@ -1,0 +1,376 @@
+//! A connection whose node has said hello: its slots, its answers, its health.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use bus::{NodeState, Slot};
+use domain::limits::NODE_CAPACITY_MAX;
+use domain::{InstanceId, NodeId};
+
+use super::effect::{Effect, Refused};
+use super::frame::{Dispatch, End, FromNode, Hello, Progress, ToNode};
+use super::{Effects, Fault};
+use crate::limits::{ACK_MS, ANSWERED_MAX, OFFLINE_MS, UNACKNOWLEDGED_MAX, UNANSWERED_MS, silence_max};
+use crate::record::Load;
+
+#[derive(Debug)]
+pub(super) struct Live {
+    node: NodeId,
+    capacity: u32,
+    heartbeat_ms: u64,
+    is_registered: bool,
+    slots: HashMap<Slot, Held>,
+    /// Dispatches by when they were sent; some are answered meanwhile.
+    sent: VecDeque<Sent>,
+    /// Dispatches in a row that were not acknowledged in time.
+    unacknowledged: u32,
+    answered: Answered,
+    /// When the last heartbeat came, or the hello.
+    heard: Instant,
+    /// The node wants no more work.
+    is_draining: bool,
+    /// An operator wants it to get no more work.
+    is_drained: bool,
+    /// As last told.
+    state: NodeState,
+}
+
+/// A slot that is taken.
+#[derive(Debug)]
+struct Held {
+    stage: Stage,
+    is_cancelled: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Nothing was heard of it.
+    Sent,
+    /// The node has it: it said so, or listed it.
+    Running { has_acked: bool },
+    /// Its result is being committed.
+    Answered,
+    /// The node was told that its result is stale.
+    Told,
+}
+
+#[derive(Debug)]
+struct Sent {
+    slot: Slot,
+    at: Instant,
+    is_late: bool,
+}
+
+/// Attempts whose result is committed and whose node may not have heard it. The oldest are forgotten first.
+#[derive(Debug, Default)]
+struct Answered {
+    slots: HashSet<Slot>,
+    order: VecDeque<Slot>,
+    /// From then on an attempt that is not known may have been one of them.
+    has_forgotten: bool,
+}
+
+impl Live {
+    pub(super) fn begin(hello: &Hello, heartbeat_ms: u64, now: Instant) -> Result<Self, Fault> {
+        if !(1..=NODE_CAPACITY_MAX).contains(&hello.capacity) {
+            return Err(format!("capacity must be 1 to {NODE_CAPACITY_MAX}"));
+        }
+        if hello.running.len() > NODE_CAPACITY_MAX as usize {
+            return Err(format!("running must list at most {NODE_CAPACITY_MAX} attempts"));
+        }
+        let running = Stage::Running { has_acked: false };
+        let held = |slot: &Slot| (*slot, Held { stage: running, is_cancelled: false });
+        let slots: HashMap<_, _> = hello.running.iter().map(held).collect();
+        if slots.len() < hello.running.len() {
+            return Err("running lists an attempt twice".to_owned());
+        }
+        Ok(Self {
+            node: hello.node.clone(),
+            capacity: hello.capacity,
+            heartbeat_ms,
+            is_registered: false,
+            slots,
+            sent: VecDeque::new(),
+            unacknowledged: 0,
+            answered: Answered::default(),
+            heard: now,
+            is_draining: false,
+            is_drained: false,
+            state: NodeState::Accepting,
+        })
+    }
+
+    pub(super) const fn node(&self) -> &NodeId {
+        &self.node
+    }
+
+    pub(super) const fn state(&self) -> NodeState {
+        self.state
+    }
+
+    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
+        self.slots.keys().copied()
+    }
+
+    pub(super) fn registered(&mut self, holder: InstanceId, now: Instant) -> Effects {
+        if self.is_registered {
+            return vec![];
+        }
+        self.is_registered = true;
+        let (node, heartbeat_ms) = (self.node.clone(), self.heartbeat_ms);
+        let mut effects = vec![Effect::Send(ToNode::Welcome { node, instance: holder, heartbeat_ms })];
+        let runs = |(slot, held): (&Slot, &Held)| {
+            matches!(held.stage, Stage::Running { .. }).then_some(Effect::Acknowledged(*slot))
+        };
+        effects.extend(self.slots.iter().filter_map(runs));
+        self.tell_state(now, &mut effects);
+        effects
+    }
+
+    pub(super) fn on_frame(&mut self, frame: FromNode, now: Instant) -> Result<Effects, Fault> {
+        let mut effects = match frame {
+            FromNode::Hello(_) => return Err("hello may be said once".to_owned()),
+            FromNode::Heartbeat { load, running } => self.heartbeat(load, &running, now)?,
+            FromNode::Ready => {
+                self.is_draining = false;
+                vec![]
+            }
+            FromNode::Drain => {
+                self.is_draining = true;
+                vec![]
+            }
+            FromNode::Ack(slot) => self.ack(slot)?,
+            FromNode::Reject { slot, reason } => self.reject(slot, reason)?,
+            FromNode::Progress { slot, progress } => self.progress(slot, progress)?,
+            FromNode::Result { slot, end } => self.result(slot, end)?,
+        };
+        self.tell_state(now, &mut effects);
+        Ok(effects)
+    }
+
+    pub(super) fn on_tick(&mut self, now: Instant) -> Result<Effects, Fault> {
+        if now.duration_since(self.heard) >= Duration::from_millis(OFFLINE_MS) {
+            return Err(format!("no heartbeat for {OFFLINE_MS} ms"));
+        }
+        let is_unanswered = |slots: &HashMap<Slot, Held>, sent: &Sent| {
+            slots.get(&sent.slot).is_some_and(|held| held.stage == Stage::Sent)
+        };
+        while self.sent.front().is_some_and(|sent| !is_unanswered(&self.slots, sent)) {
+            self.sent.pop_front();
+        }
+        if let Some(Sent { slot, at, .. }) = self.sent.front()
+            && now.duration_since(*at) >= Duration::from_millis(UNANSWERED_MS)
+        {
+            return Err(format!("{slot} was not answered within {UNANSWERED_MS} ms"));
+        }
+        let ack = Duration::from_millis(ACK_MS);
+        for sent in self.sent.iter_mut().take_while(|sent| now.duration_since(sent.at) >= ack) {
+            if !sent.is_late && is_unanswered(&self.slots, sent) {
+                sent.is_late = true;
+                self.unacknowledged += 1;
+            }
+        }
+        let mut effects = vec![];
+        self.tell_state(now, &mut effects);
+        Ok(effects)
+    }
+
+    pub(super) fn dispatch(&mut self, dispatch: Dispatch, now: Instant) -> Result<Effects, Refused> {
+        let slot = dispatch.slot;
+        if self.slots.contains_key(&slot) || self.answered.slots.contains(&slot) {
+            return Err(Refused::Known);
+        }
+        if !self.is_registered {
+            return Err(Refused::NotReady);
+        }
+        if self.is_draining || self.is_drained {
+            return Err(Refused::Draining);
+        }
+        if self.slots.len() >= self.capacity as usize {
+            return Err(Refused::Full);
+        }
+        self.slots.insert(slot, Held { stage: Stage::Sent, is_cancelled: false });
+        self.sent.push_back(Sent { slot, at: now, is_late: false });
+        Ok(vec![Effect::Send(ToNode::Dispatch(dispatch))])
+    }
+
+    pub(super) fn committed(&mut self, slot: Slot) -> Effects {
+        if self.stage(slot) != Some(Stage::Answered) {
+            return vec![];
+        }
+        self.slots.remove(&slot);
+        self.answered.remember(slot);
+        vec![Effect::Send(ToNode::Committed(slot)), Effect::Free(slot)]
+    }
+
+    pub(super) fn stale(&mut self, slot: Slot) -> Effects {
+        match self.slots.get_mut(&slot) {
+            Some(held) if held.stage == Stage::Answered => {
+                held.stage = Stage::Told;
+                vec![Effect::Send(ToNode::Stale(slot))]
+            }
+            _ => self.cancel(slot),
+        }
+    }
+
+    pub(super) fn cancel(&mut self, slot: Slot) -> Effects {
+        match self.slots.get_mut(&slot) {
+            Some(Held { stage: Stage::Sent | Stage::Running { .. }, is_cancelled }) if !*is_cancelled => {
+                *is_cancelled = true;
+                vec![Effect::Send(ToNode::Cancel(slot))]
+            }
+            _ => vec![],
+        }
+    }
+
+    pub(super) fn drain(&mut self, is_drained: bool, now: Instant) -> Effects {
+        self.is_drained = is_drained;
+        let mut effects = vec![];
+        self.tell_state(now, &mut effects);
+        effects
+    }
+
+    fn heartbeat(&mut self, load: Load, running: &[Slot], now: Instant) -> Result<Effects, Fault> {
+        let listed: HashSet<_> = running.iter().copied().collect();
+        if listed.len() < running.len() {
+            return Err("running lists an attempt twice".to_owned());
+        }
+        self.heard = now;
+        if !self.is_registered {
+            // What it lists is on its way to the bus. The next one will say what is gone by then.
+            return Ok(vec![Effect::Send(ToNode::HeartbeatOk)]);
+        }
+        let mut effects = vec![];
+        for slot in running {
+            match self.slots.get_mut(slot) {
+                Some(held) if held.stage == Stage::Sent => {
+                    held.stage = Stage::Running { has_acked: false };
+                    self.unacknowledged = 0;
+                    effects.push(Effect::Acknowledged(*slot));
+                }
+                Some(_) => {}
+                None if self.answered.may_have(*slot) => {}
+                None => return Err(format!("running lists {slot}, which is not with this node")),
+            }
+        }
+        let mut gone = vec![];
+        self.slots.retain(|slot, held| {
+            let is_gone = matches!(held.stage, Stage::Running { .. } | Stage::Told) && !listed.contains(slot);
+            if is_gone {
+                gone.push(*slot);
+            }
+            !is_gone
+        });
+        self.answered.keep(&listed);
+        effects.extend([Effect::Heartbeat { load, gone }, Effect::Send(ToNode::HeartbeatOk)]);
+        Ok(effects)
+    }
+
+    fn ack(&mut self, slot: Slot) -> Result<Effects, Fault> {
+        let Some(held) = self.slots.get_mut(&slot) else {
+            return self.unknown(slot, vec![]);
+        };
+        match held.stage {
+            Stage::Sent => {
+                held.stage = Stage::Running { has_acked: true };
+                self.unacknowledged = 0;
+                Ok(vec![Effect::Acknowledged(slot)])
+            }
+            // A heartbeat overtook it.
+            Stage::Running { has_acked: false } => {
+                held.stage = Stage::Running { has_acked: true };
+                Ok(vec![])
+            }
+            Stage::Running { has_acked: true } => Err(format!("{slot} was acknowledged before")),
+            Stage::Answered | Stage::Told => Err(format!("{slot} is acknowledged after its result")),
+        }
+    }
+
+    fn reject(&mut self, slot: Slot, reason: String) -> Result<Effects, Fault> {
+        match self.stage(slot) {
+            Some(Stage::Sent) => {
+                self.slots.remove(&slot);
+                self.unacknowledged = 0;
+                Ok(vec![Effect::Rejected { slot, reason }])
+            }
+            Some(_) => Err(format!("{slot} is rejected after it was acknowledged")),
+            None => self.unknown(slot, vec![]),
+        }
+    }
+
+    fn progress(&self, slot: Slot, progress: Progress) -> Result<Effects, Fault> {
+        match self.stage(slot) {
+            Some(Stage::Running { .. }) => Ok(vec![Effect::Progress { slot, progress }]),
+            Some(Stage::Sent) => Err(format!("{slot} makes progress before it was acknowledged")),
+            Some(Stage::Answered | Stage::Told) => Err(format!("{slot} makes progress after its result")),
+            None => self.unknown(slot, vec![]),
+        }
+    }
+
+    fn result(&mut self, slot: Slot, end: End) -> Result<Effects, Fault> {
+        let Some(held) = self.slots.get_mut(&slot) else {
+            if self.answered.slots.contains(&slot) {
+                return Ok(vec![Effect::Send(ToNode::Committed(slot))]);
+            }
+            // If it was forgotten it had its answer; either answer makes the node forget it too.
+            return self.unknown(slot, vec![Effect::Send(ToNode::Stale(slot))]);
+        };
+        match held.stage {
+            Stage::Sent | Stage::Running { .. } => {
+                held.stage = Stage::Answered;
+                self.unacknowledged = 0;
+                Ok(vec![Effect::Result { slot, end }])
+            }
+            Stage::Answered => Ok(vec![]),
+            Stage::Told => Ok(vec![Effect::Send(ToNode::Stale(slot))]),
+        }
+    }
+
+    /// A word about an attempt that is not with this node: a fault, unless it was forgotten here.
+    fn unknown(&self, slot: Slot, forgotten: Effects) -> Result<Effects, Fault> {
+        if self.answered.has_forgotten { Ok(forgotten) } else { Err(format!("{slot} is not with this node")) }
+    }
+
+    fn stage(&self, slot: Slot) -> Option<Stage> {
+        self.slots.get(&slot).map(|held| held.stage)
+    }
+
+    /// Tells whether the node gets work, if that has changed.
+    fn tell_state(&mut self, now: Instant, effects: &mut Effects) {
+        let is_silent = now.duration_since(self.heard) > silence_max(self.heartbeat_ms);
+        let state = if self.is_draining || self.is_drained {
+            NodeState::Draining
+        } else if is_silent || self.unacknowledged >= UNACKNOWLEDGED_MAX {
+            NodeState::Unhealthy
+        } else {
+            NodeState::Accepting
+        };
+        if self.is_registered && state != self.state {
+            self.state = state;
+            effects.push(Effect::State(state));
+        }
+    }
+}
+
+impl Answered {
+    fn remember(&mut self, slot: Slot) {
+        if self.order.len() >= ANSWERED_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.slots.remove(&oldest);
+            self.has_forgotten = true;
+        }
+        self.slots.insert(slot);
+        self.order.push_back(slot);
+    }
+
+    fn may_have(&self, slot: Slot) -> bool {
+        self.has_forgotten || self.slots.contains(&slot)
+    }
+
+    /// A node that lists them no more has heard the answer.
+    fn keep(&mut self, listed: &HashSet<Slot>) {
+        self.slots.retain(|slot| listed.contains(slot));
+        self.order.retain(|slot| listed.contains(slot));
+    }
+}

@@ -1,0 +1,206 @@
+//! One node in this instance's memory. Those who write take its lock; those who select read its atomics and
+//! wait for nobody.
+
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bus::{Epoch, NodeState, Version};
+
+use crate::limits::silence_max;
+use crate::record::{Load, Profile, Record, Stamp, Status};
+use crate::registry::Applied;
+
+/// One connection of one node. Another connection is another entry.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) epoch: Epoch,
+    /// The last news. Never touched by a selection.
+    news: Mutex<News>,
+    /// The status of the last news, and what this instance itself found out, in one word.
+    word: AtomicU64,
+    /// Slots that this instance reserved, less those that it freed, since the last news, which may not count them
+    /// yet.
+    since: AtomicI32,
+    /// Slots that selections of this instance are about to reserve.
+    pending: AtomicU32,
+}
+
+/// What only writers look at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct News {
+    pub(crate) version: Version,
+    pub(crate) load: Load,
+    /// When something new was heard of it.
+    pub(crate) heard: Instant,
+    /// When its version was last compared with the bus's.
+    pub(crate) compared: Instant,
+}
+
+/// This instance has heard nothing of it for two heartbeats.
+const SILENT: u64 = 1 << 60;
+/// This connection is over.
+const ENDED: u64 = 1 << 61;
+/// Found full at the bus since the last news.
+const FULL: u64 = 1 << 62;
+
+/// What stands against giving a node work, apart from what a job needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    NotReady,
+    Draining,
+    Unhealthy,
+    Full,
+}
+
+impl Entry {
+    /// Of a record whose holder refreshed it at `heard`.
+    pub(crate) fn new(record: Record, heard: Instant, now: Instant) -> Self {
+        let Record { stamp, profile, status, load } = record;
+        Self {
+            profile,
+            epoch: stamp.epoch,
+            news: Mutex::new(News { version: stamp.version, load, heard, compared: now }),
+            word: AtomicU64::new(status.to_word()),
+            since: AtomicI32::new(0),
+            pending: AtomicU32::new(0),
+        }
+    }
+
+    /// Takes news, unless they are older than what is known. Those of the same version are taken too: slots are
+    /// reserved and freed without a new one, and this instance's own count begins anew with each.
+    pub(crate) fn take(
+        &self,
+        version: Version,
+        state: (Status, Load),
+        heard: Instant,
+        now: Instant,
+    ) -> Applied {
+        let mut news = self.news();
+        news.compared = now;
+        if version < news.version {
+            return Applied::Stale;
+        }
+        let applied = if version == news.version { Applied::Repeated } else { Applied::New };
+        let (status, load) = state;
+        (news.version, news.load, news.heard) = (version, load, news.heard.max(heard));
+        // What is true but was refreshed long ago is no word from the node.
+        let is_quiet = now.duration_since(news.heard) > silence_max(self.profile.heartbeat_ms);
+        let kept = if is_quiet { ENDED | SILENT } else { ENDED };
+        self.word.store(status.to_word() | self.word.load(SeqCst) & kept, SeqCst);
+        self.since.store(0, SeqCst);
+        applied
+    }
+
+    pub(crate) fn stamp(&self) -> Stamp {
+        Stamp { epoch: self.epoch, version: self.news().version }
+    }
+
+    pub(crate) fn news(&self) -> MutexGuard<'_, News> {
+        // Nothing under it panics half-way through a change.
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn record(&self) -> Record {
+        let News { version, load, .. } = *self.news();
+        let stamp = Stamp { epoch: self.epoch, version };
+        Record { stamp, profile: Arc::clone(&self.profile), status: self.status(), load }
+    }
+
+    /// The status as this instance sees it, with its own reservations.
+    pub(crate) fn status(&self) -> Status {
+        let word = self.word.load(SeqCst);
+        let status = Status::from_word(word);
+        let used = i64::from(status.capacity) - self.free();
+        let used = u32::try_from(used.max(0)).unwrap_or(u32::MAX);
+        let is_silent = word & SILENT != 0 && status.state == NodeState::Accepting;
+        Status { used, state: if is_silent { NodeState::Unhealthy } else { status.state }, ..status }
+    }
+
+    pub(crate) fn end(&self) {
+        self.mark(ENDED);
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.word.load(SeqCst) & ENDED != 0
+    }
+
+    pub(crate) fn fall_silent(&self) {
+        self.mark(SILENT);
+    }
+
+    pub(crate) fn is_silent(&self) -> bool {
+        self.word.load(SeqCst) & SILENT != 0
+    }
+
+    pub(crate) fn found_full(&self) {
+        self.mark(FULL);
+    }
+
+    /// Under the lock, so that news in between are not undone.
+    fn mark(&self, flag: u64) {
+        let _news = self.news();
+        self.word.fetch_or(flag, SeqCst);
+    }
+
+    /// One more slot is about to be reserved; `false`, and nothing changes, if there is none.
+    pub(crate) fn claim(&self) -> bool {
+        let one_more =
+            |pending: u32| (self.may_work() && self.free_beside(pending) > 0).then_some(pending + 1);
+        self.pending.fetch_update(SeqCst, SeqCst, one_more).is_ok()
+    }
+
+    /// A claim ends, with its slot reserved or without.
+    pub(crate) fn end_claim(&self, is_reserved: bool) {
+        if is_reserved {
+            self.since.fetch_add(1, SeqCst);
+        }
+        self.pending.fetch_sub(1, SeqCst);
+    }
+
+    /// One of its slots was freed.
+    pub(crate) fn freed(&self) {
+        self.since.fetch_sub(1, SeqCst);
+        // Under the lock, as with every other change of the word.
+        let _news = self.news();
+        self.word.fetch_and(!FULL, SeqCst);
+    }
+
+    /// Slots that are not taken; below 0 when more are taken than there are.
+    pub(crate) fn free(&self) -> i64 {
+        self.free_beside(self.pending.load(SeqCst))
+    }
+
+    /// Whether a selection may choose it now.
+    pub(crate) fn is_open(&self) -> bool {
+        self.may_work() && self.free() > 0
+    }
+
+    pub(crate) fn obstacle(&self) -> Option<Obstacle> {
+        let word = self.word.load(SeqCst);
+        let status = Status::from_word(word);
+        if word & ENDED != 0 || !status.is_complete {
+            Some(Obstacle::NotReady)
+        } else if status.state == NodeState::Draining {
+            Some(Obstacle::Draining)
+        } else if status.state == NodeState::Unhealthy || word & SILENT != 0 {
+            Some(Obstacle::Unhealthy)
+        } else if word & FULL != 0 || self.free() <= 0 {
+            Some(Obstacle::Full)
+        } else {
+            None
+        }
+    }
+
+    fn may_work(&self) -> bool {
+        let word = self.word.load(SeqCst);
+        let Status { is_complete, state, .. } = Status::from_word(word);
+        is_complete && state == NodeState::Accepting && word & (SILENT | ENDED | FULL) == 0
+    }
+
+    fn free_beside(&self, pending: u32) -> i64 {
+        let Status { capacity, used, .. } = Status::from_word(self.word.load(SeqCst));
+        i64::from(capacity) - i64::from(used) - i64::from(self.since.load(SeqCst)) - i64::from(pending)
+    }
+}

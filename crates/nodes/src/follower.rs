@@ -1,0 +1,344 @@
+//! The follower: keeps the registry as the bus has it, and tells the others what this instance wrote.
+//!
+//! It listens first and loads then, so nothing falls between. What it misses (a notice lost, a link that was down) it
+//! finds by comparing versions each second. It never stands in the way of a selection: it writes to the registry as
+//! everybody does.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bus::limits::NODES_LIST_MAX;
+use bus::{Event, Link};
+use domain::NodeId;
+use rand::RngExt;
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::limits::{
+    COMPARISON_MS, INDEX_PAUSE_MS, LISTING_MS, NODES_MAX, PULSES_GATHERED_MS, PULSES_MAX,
+    RECORDS_COMPARED_MAX, RECORDS_READ_MAX, RETRY_PAUSE_MS,
+};
+use crate::pulse;
+use crate::registry::{Applied, Registry};
+use crate::source::{Kept, Notices, SourceHandle};
+
+/// The running follower.
+#[derive(Debug)]
+pub struct Follower {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+    loaded: watch::Receiver<bool>,
+}
+
+impl Follower {
+    /// Starts to follow. The registry is of no use before it was [`Self::loaded`].
+    #[must_use]
+    pub fn start(registry: Registry, source: SourceHandle) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let (has_loaded, loaded) = watch::channel(false);
+        let following = Following { registry, source, wishes: Wishes::default(), has_loaded };
+        Self { stop, task: tokio::spawn(following.run(stopped)), loaded }
+    }
+
+    /// Comes back when all nodes were loaded for the first time.
+    pub async fn loaded(&mut self) {
+        // A follower that died has nothing more to load; whoever stops it is told.
+        let _ = self.loaded.wait_for(|loaded| *loaded).await;
+    }
+
+    /// Tells what is left to tell, and follows no more.
+    pub async fn stop(self) {
+        // It may have died; that is told below.
+        let _ = self.stop.send(());
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "the follower of the nodes had died");
+        }
+    }
+}
+
+struct Following {
+    registry: Registry,
+    source: SourceHandle,
+    wishes: Wishes,
+    has_loaded: watch::Sender<bool>,
+}
+
+/// What is to be read from the bus.
+#[derive(Debug, Default)]
+struct Wishes {
+    wanted: Mutex<Wanted>,
+    woken: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Wanted {
+    /// Everything: some notices were missed.
+    all: bool,
+    nodes: HashSet<NodeId>,
+    /// When the first of them was asked for.
+    since: Option<Instant>,
+}
+
+impl Wishes {
+    fn all(&self) {
+        self.wanted().all = true;
+        self.woken.notify_one();
+    }
+
+    fn one(&self, node: NodeId) {
+        let mut wanted = self.wanted();
+        if wanted.nodes.len() < NODES_MAX {
+            wanted.nodes.insert(node);
+            wanted.since.get_or_insert_with(Instant::now);
+        }
+        drop(wanted);
+        self.woken.notify_one();
+    }
+
+    fn take(&self) -> Wanted {
+        std::mem::take(&mut *self.wanted())
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, Wanted> {
+        // Nothing under it panics half-way through a change.
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Following {
+    async fn run(self, stopped: oneshot::Receiver<()>) {
+        let notices = self.source.listen();
+        self.wishes.all();
+        tokio::select! {
+            _ = stopped => {}
+            () = self.hear(notices) => {}
+            () = self.read() => {}
+            () = self.compare() => {}
+            () = self.tell() => {}
+            () = self.list() => {}
+            () = self.follow_link() => {}
+            () = self.keep_index() => {}
+        }
+        self.tell_waiting().await;
+    }
+
+    async fn hear(&self, mut notices: Box<dyn Notices>) {
+        while let Some(event) = notices.next().await {
+            match event {
+                Event::Message(notice) => self.take_notice(&notice),
+                Event::Resumed | Event::Lagged { .. } => self.wishes.all(),
+            }
+        }
+        // The bus was closed: what is known stays, until the follower is stopped.
+        std::future::pending().await
+    }
+
+    fn take_notice(&self, notice: &[u8]) {
+        let arrived = Instant::now();
+        let Some(pulses) = pulse::read(notice) else {
+            tracing::warn!(
+                bytes = notice.len(),
+                "a notice about nodes cannot be read; all of them are looked up"
+            );
+            return self.wishes.all();
+        };
+        let mut counts = [0; RESULTS.len()];
+        for pulse in &pulses {
+            let applied = self.registry.hear(pulse, arrived.into_std());
+            counts[result_of(applied)] += 1;
+            if applied == Applied::Unknown {
+                self.wishes.one(pulse.node.clone());
+            }
+        }
+        count(counts);
+        lagged(arrived);
+    }
+
+    /// Reads what is asked for, a batch at a time. What cannot be read stays asked for.
+    async fn read(&self) {
+        loop {
+            self.wishes.woken.notified().await;
+            let Wanted { all, mut nodes, since } = self.wishes.take();
+            let read = async {
+                if all {
+                    nodes.extend(self.source.online().await?);
+                    nodes.extend(self.registry.held(false));
+                }
+                self.look_up(&Vec::from_iter(nodes.iter().cloned())).await
+            };
+            match read.await {
+                Ok(()) => {
+                    if let Some(since) = since {
+                        lagged(since);
+                    }
+                    if all && !*self.has_loaded.borrow() {
+                        self.registry.reindex();
+                        self.has_loaded.send_replace(true);
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "nodes could not be looked up, and will be again");
+                    nodes.into_iter().for_each(|node| self.wishes.one(node));
+                    if all {
+                        self.wishes.all();
+                    }
+                    pause(RETRY_PAUSE_MS).await;
+                }
+            }
+        }
+    }
+
+    /// Each second: whose version is not what the bus has, who is silent, who is lost.
+    async fn compare(&self) {
+        loop {
+            pause(COMPARISON_MS).await;
+            let now = Instant::now().into_std();
+            let up_for = self.up_for(now);
+            self.registry.sweep(now, up_for);
+            metrics::gauge!("fencepost_registry_nodes").set(self.registry.count() as f64);
+            if up_for.is_none() {
+                continue;
+            }
+            let compared = async {
+                let online = self.source.online().await?;
+                let recent = Duration::from_millis(COMPARISON_MS);
+                let nodes = self.registry.to_compare(online, now, recent, RECORDS_COMPARED_MAX);
+                self.look_up(&nodes).await
+            };
+            if let Err(error) = compared.await {
+                tracing::debug!(%error, "the versions of nodes could not be compared");
+            }
+        }
+    }
+
+    async fn look_up(&self, nodes: &[NodeId]) -> bus::Result<()> {
+        for batch in nodes.chunks(RECORDS_READ_MAX) {
+            let asked = Instant::now().into_std();
+            let kept = self.source.read(batch).await?;
+            let mut counts = [0; RESULTS.len()];
+            for (node, kept) in batch.iter().zip(kept) {
+                // By the time of asking: an answer that took long says nothing about the time since.
+                let applied = match kept {
+                    Kept::Online { record, age } => {
+                        self.registry.apply(record, asked.checked_sub(age).unwrap_or(asked), asked)
+                    }
+                    Kept::Offline { epoch } => self.registry.hear_leave(node, epoch, asked),
+                    Kept::Absent => {
+                        if self.registry.absent(node, asked, self.up_for(asked)) {
+                            tracing::warn!(%node, "nothing is heard of a node any more; it is taken for lost");
+                        }
+                        continue;
+                    }
+                };
+                counts[result_of(applied)] += 1;
+            }
+            count(counts);
+        }
+        Ok(())
+    }
+
+    /// Tells what this instance wrote, gathered for a moment.
+    async fn tell(&self) {
+        loop {
+            self.registry.outbox_filled().await;
+            tokio::time::sleep(Duration::from_millis(PULSES_GATHERED_MS)).await;
+            while !self.tell_waiting().await {
+                pause(RETRY_PAUSE_MS).await;
+            }
+        }
+    }
+
+    /// Whether all that waited was told.
+    async fn tell_waiting(&self) -> bool {
+        loop {
+            let pulses = self.registry.take_outbox(PULSES_MAX);
+            if pulses.is_empty() {
+                return true;
+            }
+            if let Err(error) = self.source.tell(&pulse::write(&pulses)).await {
+                tracing::debug!(%error, "changes of nodes were not told");
+                self.registry.put_back(pulses);
+                return false;
+            }
+        }
+    }
+
+    /// Says again and again which nodes this instance holds, for those who load them all.
+    async fn list(&self) {
+        loop {
+            for nodes in self.registry.held(true).chunks(NODES_LIST_MAX) {
+                if let Err(error) = self.source.list(nodes).await {
+                    tracing::debug!(%error, "nodes were not listed as online");
+                }
+            }
+            pause(LISTING_MS).await;
+        }
+    }
+
+    async fn follow_link(&self) {
+        let mut link = self.source.link();
+        loop {
+            let is_up = link.borrow_and_update().is_up();
+            self.registry.link(is_up);
+            if link.changed().await.is_err() {
+                // The bus was closed.
+                self.registry.link(false);
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    async fn keep_index(&self) {
+        loop {
+            self.registry.index_is_old().await;
+            let registry = self.registry.clone();
+            if let Err(error) = tokio::task::spawn_blocking(move || registry.reindex()).await {
+                tracing::error!(%error, "the index of nodes was not rebuilt");
+            }
+            tokio::time::sleep(Duration::from_millis(INDEX_PAUSE_MS)).await;
+        }
+    }
+
+    /// How long the bus could be reached without a break until then.
+    fn up_for(&self, now: std::time::Instant) -> Option<Duration> {
+        match *self.source.link().borrow() {
+            Link::Up { since } => Some(now.saturating_duration_since(since)),
+            Link::Down { .. } => None,
+        }
+    }
+}
+
+/// How news of nodes are counted: known from the notice, nothing new in them, or to be read.
+const RESULTS: [&str; 3] = ["hit", "stale", "miss"];
+
+const fn result_of(applied: Applied) -> usize {
+    match applied {
+        Applied::New | Applied::Repeated => 0,
+        Applied::Stale => 1,
+        Applied::Unknown | Applied::TooMany => 2,
+    }
+}
+
+fn count(counts: [u64; RESULTS.len()]) {
+    for (result, count) in RESULTS.into_iter().zip(counts) {
+        if count > 0 {
+            metrics::counter!("fencepost_registry_cache_total", "result" => result).increment(count);
+        }
+    }
+}
+
+/// From the arrival of news to their being known.
+fn lagged(since: Instant) {
+    metrics::histogram!("fencepost_registry_lag_seconds").record(since.elapsed());
+}
+
+/// About so long; instances that began together do not go on together.
+async fn pause(mean_ms: u64) {
+    let ms = rand::rng().random_range(mean_ms * 3 / 4..=mean_ms * 5 / 4);
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
+#[cfg(test)]
+mod tests;

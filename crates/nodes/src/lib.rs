@@ -1,0 +1,32 @@
+//! The nodes: what every instance knows of them, which of them gets a job, and the state of one's connection.
+//!
+//! What lives here: the records of nodes and the pools that they form ([`Record`], [`Pools`]); the whole registry in
+//! memory ([`Registry`]), kept up to date by a task of its own ([`Follower`]); selection from it without a lock,
+//! without a wait and without asking anybody ([`Registry::select`]); the protocol of one node's socket as a pure state
+//! machine ([`connection`]). What must never: a socket, SQL, Redis, or a decision about a job's result. Who owns a
+//! slot is decided at the bus; what is counted here only makes a refusal there rare.
+
+pub mod connection;
+mod entry;
+mod explain;
+#[cfg(test)]
+mod fixture;
+mod follower;
+mod index;
+pub mod limits;
+mod pools;
+mod pulse;
+mod record;
+mod registry;
+mod select;
+mod source;
+
+pub use connection::Connection;
+pub use explain::{Explanation, Reason};
+pub use follower::Follower;
+pub use pools::{DEFAULT_POOL, Pool, Pools};
+pub use pulse::Pulse;
+pub use record::{Abilities, Load, Profile, Record, Stamp, Status};
+pub use registry::{Applied, Departure, Ended, Registry};
+pub use select::{Choice, Wanted};
+pub use source::{Kept, Notices, Source, SourceHandle};

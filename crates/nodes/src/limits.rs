@@ -1,0 +1,83 @@
+//! Every limit of the nodes' room, by name, with its unit last. Relations between them are asserted at the foot.
+
+use std::time::Duration;
+
+use domain::limits::{
+    LABEL_CHARS_MAX, NODE_ID_CHARS_MAX, NODE_LABELS_MAX, NODE_POOLS_MAX, POOL_NAME_CHARS_MAX,
+};
+
+/// Nodes that one registry knows. Further ones are passed over, and counted.
+pub const NODES_MAX: usize = 50_000;
+/// Largest document of a node, in bytes of JSON.
+pub const DOCUMENT_BYTES_MAX: usize = 32 * 1024;
+/// Longest name of a node's software that is kept, in characters; the rest is cut off.
+pub const SOFTWARE_CHARS_MAX: usize = 128;
+/// Labels that one pool may require.
+pub const POOL_LABELS_MAX: usize = 16;
+
+/// Shortest time between two heartbeats, in milliseconds.
+pub const HEARTBEAT_MS_MIN: u64 = 1_000;
+/// Longest time between two heartbeats, in milliseconds.
+pub const HEARTBEAT_MS_MAX: u64 = 5_000;
+/// Time between two heartbeats when nobody says otherwise, in milliseconds.
+pub const HEARTBEAT_MS_DEFAULT: u64 = 2_000;
+/// A node that nothing was heard of for so long is offline, in milliseconds.
+pub const OFFLINE_MS: u64 = 30_000;
+/// Dispatches in a row that a node may leave without an answer before it gets no new work.
+pub const UNACKNOWLEDGED_MAX: u32 = 3;
+/// The first frame of a connection comes within this time, in milliseconds.
+pub const HELLO_MS: u64 = 5_000;
+/// A dispatch is acknowledged within this time, in milliseconds.
+pub const ACK_MS: u64 = 5_000;
+/// A dispatch that is unanswered for so long closes the connection, in milliseconds.
+pub const UNANSWERED_MS: u64 = 10_000;
+/// Attempts that one connection remembers as answered until the node's heartbeat shows that it has heard the
+/// answer. Beyond that the oldest are forgotten.
+pub const ANSWERED_MAX: usize = 16_384;
+
+/// Changes in one notice to the other instances.
+pub const PULSES_MAX: usize = 200;
+/// Changes are gathered for so long before they are told, in milliseconds.
+pub const PULSES_GATHERED_MS: u64 = 10;
+/// Records read from the bus at once.
+pub const RECORDS_READ_MAX: usize = 100;
+/// Records read in one comparison of versions, the nodes unheard of for longest first.
+pub const RECORDS_COMPARED_MAX: usize = 1_000;
+/// Mean time between two comparisons of versions, in milliseconds.
+pub const COMPARISON_MS: u64 = 1_000;
+/// Mean time between two listings of this instance's own nodes as online, in milliseconds.
+pub const LISTING_MS: u64 = 10_000;
+/// Pause before what could not be read or told is tried again, in milliseconds.
+pub const RETRY_PAUSE_MS: u64 = 500;
+/// Shortest time between two rebuilds of the index, in milliseconds.
+pub const INDEX_PAUSE_MS: u64 = 50;
+/// A node that left is remembered for so long, in milliseconds: late news of the connection that ended does not
+/// bring it back.
+pub const LEFT_REMEMBERED_MS: u64 = 60_000;
+/// Ended connections of nodes that wait for a slow subscriber to hear of them; beyond that the oldest are lost to it,
+/// and it is told.
+pub const DEPARTURES_MAX: usize = 1_024;
+/// One selection in so many is timed.
+pub const SELECTIONS_PER_SAMPLE: u64 = 64;
+/// Nodes of one pool that one selection tries to take when others are quicker each time.
+pub const CLAIMS_MAX: usize = 64;
+
+/// For so long a node may be silent before it counts as having missed two heartbeats: the two and half of a third.
+#[must_use]
+pub const fn silence_max(heartbeat_ms: u64) -> Duration {
+    Duration::from_millis(heartbeat_ms * 5 / 2)
+}
+
+const _: () = assert!(HEARTBEAT_MS_MIN <= HEARTBEAT_MS_DEFAULT && HEARTBEAT_MS_DEFAULT <= HEARTBEAT_MS_MAX);
+const _: () = assert!(HEARTBEAT_MS_MAX * 5 / 2 < OFFLINE_MS, "unhealthy comes before offline");
+const _: () = assert!(ACK_MS < UNANSWERED_MS);
+const _: () = assert!(NODES_MAX <= bus::limits::NODES_LISTED_MAX);
+const _: () = assert!(DOCUMENT_BYTES_MAX <= bus::limits::NODE_DOCUMENT_BYTES_MAX);
+const _: () = assert!(LISTING_MS * 2 < OFFLINE_MS, "a listing is renewed before it ends");
+const _: () = assert!(LEFT_REMEMBERED_MS > OFFLINE_MS);
+const _: () = assert!(
+    NODE_LABELS_MAX * (LABEL_CHARS_MAX + 3) + NODE_POOLS_MAX * (POOL_NAME_CHARS_MAX + 3) + 2_048
+        <= DOCUMENT_BYTES_MAX,
+    "every node that is allowed has a document that is allowed"
+);
+const _: () = assert!(PULSES_MAX * (NODE_ID_CHARS_MAX + 192) <= bus::limits::NOTICE_BYTES_MAX);

@@ -1,0 +1,457 @@
+//! All nodes in this instance's memory: what is applied to them, and who is told.
+//!
+//! Writers change a node under its own lock and note in the index whether it is open for work. Which nodes,
+//! labels and pools there are is the index's: it is rebuilt beside the selections and replaced as a whole.
+
+mod exchange;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use bus::{Epoch, Version};
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry as Slot;
+use domain::{InstanceId, NodeId, PoolName};
+use tokio::sync::{Notify, broadcast, watch};
+
+use crate::entry::Entry;
+use crate::index::Index;
+use crate::limits::{DEPARTURES_MAX, LEFT_REMEMBERED_MS, NODES_MAX, OFFLINE_MS, silence_max};
+use crate::pools::Pools;
+use crate::pulse::Pulse;
+use crate::record::{Profile, Record, Stamp};
+
+/// Cheap to clone; all clones are the same registry.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) me: InstanceId,
+    nodes: DashMap<NodeId, Known>,
+    pub(crate) index: ArcSwap<Index>,
+    /// The bus is away: only this instance's own nodes can be reached.
+    pub(crate) is_alone: AtomicBool,
+    pools: Mutex<Arc<Pools>>,
+    /// One index is built at a time.
+    building: Mutex<()>,
+    index_is_old: Notify,
+    openings: watch::Sender<()>,
+    departures: broadcast::Sender<Departure>,
+    outbox: Mutex<HashMap<NodeId, Pulse>>,
+    outbox_filled: Notify,
+}
+
+/// What is known under a node's id.
+#[derive(Debug)]
+enum Known {
+    Here(Arc<Entry>),
+    /// It left; nothing up to this stamp brings it back.
+    Left {
+        stamp: Stamp,
+        at: Instant,
+    },
+}
+
+/// What became of news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// They were new.
+    New,
+    /// The version is known; it was refreshed since.
+    Repeated,
+    /// Newer ones are known.
+    Stale,
+    /// They speak of a connection whose record is not known; it is to be read.
+    Unknown,
+    /// There are [`NODES_MAX`] nodes already.
+    TooMany,
+}
+
+/// A connection of a node that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// The node.
+    pub node: NodeId,
+    /// The instance that held its socket.
+    pub holder: InstanceId,
+    /// Which connection.
+    pub epoch: Epoch,
+    /// How it ended.
+    pub how: Ended,
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Its holder says that it is offline.
+    Left,
+    /// The node has connected anew, perhaps to another instance.
+    Replaced,
+    /// Nothing was heard of it for long although this instance's own link was well.
+    Lost,
+}
+
+impl Registry {
+    /// An empty one, of this instance.
+    #[must_use]
+    pub fn new(me: InstanceId) -> Self {
+        let inner = Inner {
+            me,
+            nodes: DashMap::new(),
+            index: ArcSwap::from_pointee(Index::empty()),
+            is_alone: AtomicBool::new(false),
+            pools: Mutex::new(Arc::new(Pools::unconfigured())),
+            building: Mutex::default(),
+            index_is_old: Notify::new(),
+            openings: watch::Sender::new(()),
+            departures: broadcast::channel(DEPARTURES_MAX).0,
+            outbox: Mutex::default(),
+            outbox_filled: Notify::new(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The instance whose registry this is.
+    #[must_use]
+    pub fn me(&self) -> &InstanceId {
+        &self.inner.me
+    }
+
+    /// A whole record that its holder refreshed at `heard`.
+    pub fn apply(&self, record: Record, heard: Instant, now: Instant) -> Applied {
+        let inner = &*self.inner;
+        let Record { stamp, ref profile, status, load } = record;
+        if let Some(Known::Here(entry)) = inner.nodes.get(&profile.node).as_deref()
+            && entry.epoch == stamp.epoch
+            && entry.profile == *profile
+        {
+            let applied = entry.take(stamp.version, (status, load), heard, now);
+            inner.refresh(entry);
+            return applied;
+        }
+        let has_room = inner.nodes.len() < NODES_MAX;
+        let before = match inner.nodes.entry(profile.node.clone()) {
+            Slot::Vacant(_) if !has_room => return Applied::TooMany,
+            Slot::Vacant(slot) => {
+                slot.insert(Known::Here(Arc::new(Entry::new(record, heard, now))));
+                None
+            }
+            Slot::Occupied(mut slot) => {
+                let last = match slot.get() {
+                    Known::Here(entry) => entry.stamp(),
+                    Known::Left { stamp, .. } => *stamp,
+                };
+                if stamp <= last {
+                    return Applied::Stale;
+                }
+                slot.insert(Known::Here(Arc::new(Entry::new(record, heard, now)))).into_entry()
+            }
+        };
+        if let Some(entry) = before {
+            inner.depart(&entry, Ended::Replaced);
+        }
+        inner.index_is_old.notify_one();
+        Applied::New
+    }
+
+    /// News of a connection, as its holder tells them.
+    pub fn hear(&self, pulse: &Pulse, now: Instant) -> Applied {
+        let inner = &*self.inner;
+        let Some(state) = pulse.state else { return self.hear_leave(&pulse.node, pulse.stamp.epoch, now) };
+        match inner.nodes.get(&pulse.node).as_deref() {
+            Some(Known::Here(entry)) if entry.epoch == pulse.stamp.epoch => {
+                let applied = entry.take(pulse.stamp.version, state, now, now);
+                inner.refresh(entry);
+                applied
+            }
+            Some(Known::Here(entry)) if entry.epoch > pulse.stamp.epoch => Applied::Stale,
+            Some(Known::Left { stamp, .. }) if pulse.stamp <= *stamp => Applied::Stale,
+            _ => Applied::Unknown,
+        }
+    }
+
+    /// What this instance, as the holder of its socket, wrote down of a node: applied here and told to the others.
+    pub fn recorded(&self, record: Record, now: Instant) -> Applied {
+        let pulse = Pulse::of(&record);
+        let applied = self.apply(record, now, now);
+        if matches!(applied, Applied::New | Applied::Repeated) {
+            self.inner.tell(pulse);
+        }
+        applied
+    }
+
+    /// The same for a heartbeat, which arrived then.
+    pub fn heartbeat_recorded(&self, record: Record, arrived: Instant, now: Instant) -> Applied {
+        metrics::histogram!("fencepost_node_heartbeat_seconds").record(now.duration_since(arrived));
+        self.recorded(record, now)
+    }
+
+    /// This connection is over, says the instance that held it: applied here and told to the others.
+    pub fn left(&self, node: &NodeId, epoch: Epoch, now: Instant) {
+        self.hear_leave(node, epoch, now);
+        self.inner.tell(Pulse { node: node.clone(), stamp: over(epoch), state: None });
+    }
+
+    /// This connection is over, says its record or its holder.
+    pub(crate) fn hear_leave(&self, node: &NodeId, epoch: Epoch, now: Instant) -> Applied {
+        let stamp = over(epoch);
+        let inner = &*self.inner;
+        let has_room = inner.nodes.len() < NODES_MAX;
+        let left = Known::Left { stamp, at: now };
+        let before = match inner.nodes.entry(node.clone()) {
+            Slot::Vacant(_) if !has_room => return Applied::TooMany,
+            Slot::Vacant(slot) => {
+                slot.insert(left);
+                None
+            }
+            Slot::Occupied(mut slot) => {
+                let last = match slot.get() {
+                    Known::Here(entry) => Stamp { epoch: entry.epoch, version: Version::new(0) },
+                    Known::Left { stamp, .. } => *stamp,
+                };
+                if stamp <= last {
+                    return Applied::Stale;
+                }
+                slot.insert(left).into_entry()
+            }
+        };
+        if let Some(entry) = before {
+            inner.depart(&entry, Ended::Left);
+            inner.index_is_old.notify_one();
+        }
+        Applied::New
+    }
+
+    /// A node's record was asked for and is not there. That is evidence only if nothing was heard of it for
+    /// [`OFFLINE_MS`] while this instance's own link was well for as long; and of this instance's own nodes their
+    /// sockets say more. True if it is lost.
+    pub fn absent(&self, node: &NodeId, now: Instant, link_up_for: Option<Duration>) -> bool {
+        let inner = &*self.inner;
+        let offline = Duration::from_millis(OFFLINE_MS);
+        if link_up_for.is_none_or(|up| up < offline) {
+            return false;
+        }
+        let lost = {
+            let Slot::Occupied(mut slot) = inner.nodes.entry(node.clone()) else { return false };
+            let Known::Here(entry) = slot.get() else { return false };
+            let mut news = entry.news();
+            news.compared = now;
+            let is_lost = entry.profile.holder != inner.me && now.duration_since(news.heard) >= offline;
+            drop(news);
+            if !is_lost {
+                return false;
+            }
+            let stamp = entry.stamp();
+            slot.insert(Known::Left { stamp, at: now }).into_entry()
+        };
+        if let Some(entry) = &lost {
+            inner.depart(entry, Ended::Lost);
+            inner.index_is_old.notify_one();
+        }
+        lost.is_some()
+    }
+
+    /// Finds the nodes of other instances that missed two heartbeats, and forgets those that left long ago. While
+    /// the link is down, or has not been up for as long, nobody missed anything.
+    pub fn sweep(&self, now: Instant, link_up_for: Option<Duration>) {
+        let inner = &*self.inner;
+        let remembered = Duration::from_millis(LEFT_REMEMBERED_MS);
+        inner.nodes.retain(|_, known| match known {
+            Known::Left { at, .. } => now.duration_since(*at) < remembered,
+            Known::Here(entry) => {
+                let silence = silence_max(entry.profile.heartbeat_ms);
+                let is_silent = entry.profile.holder != inner.me
+                    && link_up_for.is_some_and(|up| up > silence)
+                    && now.duration_since(entry.news().heard) > silence;
+                if is_silent && !entry.is_silent() {
+                    entry.fall_silent();
+                    inner.refresh(entry);
+                }
+                true
+            }
+        });
+    }
+
+    /// This instance is gone: its nodes get no new work until something is heard of them again.
+    pub fn silence(&self, holder: &InstanceId) {
+        for known in &self.inner.nodes {
+            if let Known::Here(entry) = known.value()
+                && entry.profile.holder == *holder
+            {
+                entry.fall_silent();
+                self.inner.refresh(entry);
+            }
+        }
+    }
+
+    /// Whether the bus can be reached. While it cannot, only this instance's own nodes are selected.
+    pub fn link(&self, is_up: bool) {
+        if self.inner.is_alone.swap(!is_up, SeqCst) && is_up {
+            self.inner.tell_openings();
+        }
+    }
+
+    /// One slot of a node was freed by this instance, whatever the next news say.
+    pub fn freed(&self, node: &NodeId, epoch: Epoch) {
+        if let Some(Known::Here(entry)) = self.inner.nodes.get(node).as_deref()
+            && entry.epoch == epoch
+        {
+            entry.freed();
+            self.inner.refresh(entry);
+        }
+    }
+
+    /// These pools are configured, unless newer ones are known.
+    pub fn adopt_pools(&self, pools: Pools) -> bool {
+        let mut known = self.inner.pools();
+        let is_newer = pools.version() > known.version();
+        if is_newer {
+            *known = Arc::new(pools);
+            self.inner.index_is_old.notify_one();
+        }
+        is_newer
+    }
+
+    /// The pools as they are configured.
+    #[must_use]
+    pub fn pools(&self) -> Arc<Pools> {
+        Arc::clone(&self.inner.pools())
+    }
+
+    /// Puts all nodes and pools that are known now into the index. A few milliseconds for ten thousand nodes: not
+    /// for a thread that others wait for.
+    pub fn reindex(&self) {
+        let inner = &*self.inner;
+        let _building = inner.building.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries();
+        let before = inner.index.load();
+        let index = Arc::new(Index::build(entries, &self.pools(), Some(&inner.me), Some(&before)));
+        inner.index.store(Arc::clone(&index));
+        // Who changed a node before this index was there noted it in the last one.
+        index.refresh_all();
+        inner.tell_openings();
+    }
+
+    /// Comes back when the index no longer has all that is known.
+    pub async fn index_is_old(&self) {
+        self.inner.index_is_old.notified().await;
+    }
+
+    /// Told when a slot may have come free in this pool, or, without a pool, in any. A pool that is not there is any,
+    /// until it is there; the sender is gone when a pool that was there is there no more.
+    #[must_use]
+    pub fn openings(&self, pool: Option<&PoolName>) -> watch::Receiver<()> {
+        let index = self.inner.index.load();
+        let pool = pool.and_then(|name| index.pool(name)).map(|at| &index.pools[at].openings);
+        pool.unwrap_or(&self.inner.openings).subscribe()
+    }
+
+    /// Told of every connection that ends. A subscriber that is too slow is told that it missed some.
+    #[must_use]
+    pub fn departures(&self) -> broadcast::Receiver<Departure> {
+        self.inner.departures.subscribe()
+    }
+
+    /// A node, as it is known now.
+    #[must_use]
+    pub fn get(&self, node: &NodeId) -> Option<Record> {
+        match self.inner.nodes.get(node).as_deref() {
+            Some(Known::Here(entry)) => Some(entry.record()),
+            Some(Known::Left { .. }) | None => None,
+        }
+    }
+
+    /// The nodes after this one, sorted by id, at most so many. Those that came in the last moment may be missing.
+    #[must_use]
+    pub fn list(&self, after: Option<&NodeId>, limit: usize) -> Vec<Record> {
+        let index = self.inner.index.load();
+        let first = after.map_or(0, |after| index.nodes.partition_point(|e| e.profile.node <= *after));
+        index.nodes[first..].iter().filter(|e| !e.is_ended()).take(limit).map(|e| e.record()).collect()
+    }
+
+    /// How many nodes are known.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.inner.nodes.iter().filter(|known| matches!(known.value(), Known::Here(_))).count()
+    }
+
+    fn entries(&self) -> Vec<Arc<Entry>> {
+        let here = |known: &Known| match known {
+            Known::Here(entry) => Some(Arc::clone(entry)),
+            Known::Left { .. } => None,
+        };
+        self.inner.nodes.iter().filter_map(|known| here(known.value())).collect()
+    }
+}
+
+/// Whatever version of the connection comes later, it is over.
+const fn over(epoch: Epoch) -> Stamp {
+    Stamp { epoch, version: Version::new(u64::MAX) }
+}
+
+impl Known {
+    fn into_entry(self) -> Option<Arc<Entry>> {
+        match self {
+            Self::Here(entry) => Some(entry),
+            Self::Left { .. } => None,
+        }
+    }
+}
+
+impl Inner {
+    /// A node has changed: the index is told, and, if it is open again, whoever waits for one of its pools.
+    pub(crate) fn refresh(&self, entry: &Arc<Entry>) {
+        let index = self.index.load();
+        if let Some(position) = index.refresh_entry(entry) {
+            for pool in index.pools.iter().filter(|pool| pool.nodes.contains(position)) {
+                pool.openings.send_replace(());
+            }
+            self.openings.send_replace(());
+        }
+    }
+
+    fn depart(&self, entry: &Arc<Entry>, how: Ended) {
+        entry.end();
+        self.refresh(entry);
+        let Profile { node, holder, .. } = &*entry.profile;
+        let (node, holder) = (node.clone(), holder.clone());
+        // Nobody may be listening.
+        let _ = self.departures.send(Departure { node, holder, epoch: entry.epoch, how });
+    }
+
+    fn tell_openings(&self) {
+        for pool in &self.index.load().pools {
+            pool.openings.send_replace(());
+        }
+        self.openings.send_replace(());
+    }
+
+    fn pools(&self) -> MutexGuard<'_, Arc<Pools>> {
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+impl Registry {
+    /// Does this while every lock that a writer takes is held.
+    pub(crate) fn while_all_locks_are_held(&self, work: impl FnOnce()) {
+        let inner = &*self.inner;
+        let entries = self.entries();
+        let _news: Vec<_> = entries.iter().map(|entry| entry.news()).collect();
+        let (_pools, _outbox) = (inner.pools(), inner.outbox());
+        let _building = inner.building.lock().unwrap();
+        // A guard for writing in every shard that holds a node; a shard that is locked has one already.
+        let shards = entries.iter().map(|entry| inner.nodes.try_get_mut(&entry.profile.node));
+        let _shards: Vec<_> = shards.filter(|tried| tried.is_present()).collect();
+        work();
+    }
+}
+
+#[cfg(test)]
+mod tests;

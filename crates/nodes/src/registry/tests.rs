@@ -1,0 +1,232 @@
+//! Tests of the registry: which news count, who leaves and when, and who is told.
+
+use std::collections::HashSet;
+
+use bus::NodeState;
+
+use super::*;
+use crate::fixture::*;
+use crate::limits::OFFLINE_MS;
+use crate::record::Load;
+
+const OFFLINE: Duration = Duration::from_millis(OFFLINE_MS);
+
+fn pulse(name: &str, epoch: u64, version: u64) -> Pulse {
+    Pulse::of(&record(name).at(epoch, version).used(3))
+}
+
+fn used(registry: &Registry, name: &str) -> Option<u32> {
+    registry.get(&node(name)).map(|record| record.status.used)
+}
+
+#[test]
+fn only_newer_news_count() {
+    let registry = registry([record("n").at(5, 50)]);
+    let now = Instant::now();
+    assert_eq!(registry.hear(&pulse("n", 5, 49), now), Applied::Stale);
+    assert_eq!(registry.hear(&pulse("n", 4, 99), now), Applied::Stale, "an older connection loses");
+    assert_eq!(apply(&registry, record("n").at(4, 99).held_by("b")), Applied::Stale);
+    assert_eq!(used(&registry, "n"), Some(0));
+    assert_eq!(registry.hear(&pulse("n", 5, 51), now), Applied::New);
+    assert_eq!(used(&registry, "n"), Some(3));
+    assert_eq!(apply(&registry, record("n").at(5, 51).used(2)), Applied::Repeated);
+    assert_eq!(used(&registry, "n"), Some(2), "slots come and go without a new version");
+    assert_eq!(registry.hear(&pulse("n", 6, 60), now), Applied::Unknown, "a new one is to be read");
+    assert_eq!(registry.hear(&pulse("m", 1, 1), now), Applied::Unknown);
+    assert_eq!(used(&registry, "n"), Some(2));
+}
+
+#[test]
+fn a_new_connection_takes_the_node_over_and_the_old_one_is_told() {
+    let registry = registry([record("n").at(5, 50)]);
+    let mut departures = registry.departures();
+    assert_eq!(apply(&registry, record("n").at(6, 51).held_by("b")), Applied::New);
+    let gone =
+        Departure { node: node("n"), holder: instance("a"), epoch: Epoch::new(5), how: Ended::Replaced };
+    assert_eq!(departures.try_recv(), Ok(gone));
+    assert_eq!(registry.get(&node("n")).unwrap().profile.holder, instance("b"));
+    let mut rng = seeded();
+    assert!(anybody(&registry, &mut rng).is_none(), "the old connection gets nothing more");
+    registry.reindex();
+    assert_eq!(anybody(&registry, &mut rng).unwrap().holder(), &instance("b"));
+}
+
+#[test]
+fn a_node_that_left_is_not_brought_back_by_late_news() {
+    let registry = registry([record("n").at(5, 50), record("m")]);
+    let mut departures = registry.departures();
+    let now = Instant::now();
+    registry.left(&node("n"), Epoch::new(4), now);
+    assert!(registry.get(&node("n")).is_some() && departures.try_recv().is_err(), "that was over before");
+    registry.left(&node("n"), Epoch::new(5), now);
+    assert_eq!(departures.try_recv().unwrap().how, Ended::Left);
+    assert_eq!((registry.get(&node("n")), registry.count(), registry.list(None, 9).len()), (None, 1, 1));
+    assert_eq!(apply(&registry, record("n").at(5, 51)), Applied::Stale);
+    assert_eq!(registry.hear(&pulse("n", 5, 52), now), Applied::Stale);
+    assert_eq!(
+        registry.hear_leave(&node("new"), Epoch::new(7), now),
+        Applied::New,
+        "told before it was known"
+    );
+    assert_eq!(apply(&registry, record("new").at(7, 70)), Applied::Stale);
+    let told: Vec<_> =
+        registry.take_outbox(9).into_iter().map(|pulse| (pulse.state, pulse.stamp.epoch.get())).collect();
+    assert_eq!(told, [(None, 5)]);
+    assert_eq!(apply(&registry, record("n").at(6, 51)), Applied::New);
+    registry.sweep(now + Duration::from_millis(LEFT_REMEMBERED_MS), None);
+    assert_eq!(apply(&registry, record("new").at(7, 70)), Applied::New, "it was forgotten in time");
+}
+
+#[test]
+fn no_news_is_no_evidence_until_the_own_link_was_well_for_long() {
+    let registry = registry([record("own"), record("far").held_by("b")]);
+    let mut departures = registry.departures();
+    let far = node("far");
+    let later = Instant::now() + OFFLINE + Duration::from_secs(1);
+    let short = OFFLINE - Duration::from_millis(1);
+    assert!(!registry.absent(&far, later, None), "the link is down");
+    assert!(!registry.absent(&far, later, Some(short)), "the link was down");
+    assert!(!registry.absent(&far, Instant::now() + short, Some(OFFLINE * 2)), "it was heard of");
+    assert!(!registry.absent(&node("own"), later, Some(OFFLINE)), "its socket says more");
+    assert!(!registry.absent(&node("nobody"), later, Some(OFFLINE)));
+    assert!(departures.try_recv().is_err());
+    assert!(registry.absent(&far, later, Some(OFFLINE)));
+    let gone = Departure { node: far.clone(), holder: instance("b"), epoch: Epoch::new(1), how: Ended::Lost };
+    assert_eq!((departures.try_recv(), registry.get(&far)), (Ok(gone), None));
+    assert_eq!(
+        apply(&registry, record("far").held_by("b")),
+        Applied::Stale,
+        "the very record that was missed"
+    );
+    assert_eq!(apply(&registry, record("far").held_by("b").at(1, 2)), Applied::New, "it is there after all");
+}
+
+#[test]
+fn two_missed_heartbeats_are_unhealthy_unless_the_own_link_was_down() {
+    let registry = registry([record("own"), record("far").held_by("b")]);
+    let state = |name: &str| registry.get(&node(name)).unwrap().status.state;
+    let now = Instant::now();
+    let silence = silence_max(2_000);
+    let (soon, late) = (now + silence - Duration::from_secs(1), now + silence + Duration::from_secs(1));
+    registry.sweep(soon, Some(OFFLINE));
+    registry.sweep(late, None);
+    registry.sweep(late, Some(silence));
+    assert_eq!((state("own"), state("far")), (NodeState::Accepting, NodeState::Accepting));
+    registry.sweep(late, Some(OFFLINE));
+    assert_eq!((state("own"), state("far")), (NodeState::Accepting, NodeState::Unhealthy));
+    assert_eq!(shown_silent(&registry, late), NodeState::Unhealthy, "an old refreshment is no news");
+    registry.sweep(late, None);
+    assert_eq!(state("far"), NodeState::Unhealthy, "a link that goes down moves nothing");
+    assert_eq!(registry.hear(&pulse("far", 1, 1), late), Applied::Repeated);
+    assert_eq!(state("far"), NodeState::Accepting, "it was refreshed");
+    registry.silence(&instance("b"));
+    assert_eq!((state("own"), state("far")), (NodeState::Accepting, NodeState::Unhealthy));
+    registry.hear(&pulse("far", 1, 2), late);
+    assert_eq!(state("far"), NodeState::Accepting);
+}
+
+/// The state of `far` after its record was read again, as old as it was.
+fn shown_silent(registry: &Registry, now: Instant) -> NodeState {
+    let long_ago = now - Duration::from_secs(20);
+    let read = record("far").held_by("b");
+    assert_eq!(registry.apply(read, long_ago, now), Applied::Repeated);
+    registry.get(&node("far")).unwrap().status.state
+}
+
+#[test]
+fn whoever_waits_for_a_pool_hears_of_its_openings_only() {
+    let registry = registry([
+        record("x").labelled(&["x"]).used(4),
+        record("y").labelled(&["y"]).used(4),
+        record("z").labelled(&["y"]),
+    ]);
+    adopt(&registry, 1, vec![pool("x", &[], &["x"]), pool("y", &[], &["y"])]);
+    let mut all = registry.openings(None);
+    let (mut x, mut y) = (registry.openings(Some(&pool_name("x"))), registry.openings(Some(&pool_name("y"))));
+    let mut later = registry.openings(Some(&pool_name("later")));
+    let mut heard = || {
+        [&mut all, &mut x, &mut y, &mut later].map(|openings| {
+            let is_new = openings.has_changed().unwrap();
+            openings.mark_unchanged();
+            is_new
+        })
+    };
+    apply(&registry, record("x").labelled(&["x"]).at(1, 2).used(3));
+    assert_eq!(heard(), [true, true, false, true]);
+    apply(&registry, record("x").labelled(&["x"]).at(1, 3).used(2));
+    assert_eq!(heard(), [false; 4], "it was open before");
+    apply(&registry, record("z").labelled(&["y"]).at(1, 2).with(|status| status.state = NodeState::Draining));
+    assert_eq!(heard(), [false; 4]);
+    apply(&registry, record("z").labelled(&["y"]).at(1, 3));
+    assert_eq!(heard(), [true, false, true, true]);
+    adopt(&registry, 2, vec![pool("x", &[], &["x"]), pool("later", &[], &[])]);
+    assert_eq!([&all, &x, &later].map(|openings| openings.has_changed().unwrap()), [true; 3]);
+    assert!(y.has_changed().is_err(), "its pool is gone");
+}
+
+#[test]
+fn only_newer_pools_are_adopted() {
+    let registry = registry([]);
+    adopt(&registry, 2, vec![pool("x", &[], &[])]);
+    for version in [1, 2] {
+        assert!(!registry.adopt_pools(Pools::new(version, vec![]).unwrap()));
+    }
+    assert_eq!(registry.pools().version(), 2);
+    adopt(&registry, 3, vec![]);
+    assert!(registry.pools().configured().is_empty());
+}
+
+#[test]
+fn what_this_instance_writes_is_told_once_and_the_newest_of_each_node() {
+    let registry = registry([]);
+    let now = Instant::now();
+    registry.recorded(record("n").at(1, 1), now);
+    registry.recorded(record("n").at(1, 2), now);
+    let load = Load { cpu: Some(0.5), ..Load::default() };
+    registry.heartbeat_recorded(Record { load, ..record("n").at(1, 3) }, now, now);
+    registry.recorded(record("n").at(1, 1), now);
+    registry.recorded(record("m"), now);
+    let mut told = registry.take_outbox(1);
+    assert_eq!(told.len(), 1);
+    told.extend(registry.take_outbox(9));
+    told.sort_unstable_by_key(|pulse| pulse.stamp);
+    let news = Pulse { state: Some((record("n").status, load)), ..Pulse::of(&record("n").at(1, 3)) };
+    assert_eq!(told, [Pulse::of(&record("m")), news]);
+    registry.recorded(record("n").at(1, 4), now);
+    registry.put_back(told);
+    let stamps: HashSet<_> =
+        registry.take_outbox(9).into_iter().map(|pulse| pulse.stamp.version.get()).collect();
+    assert_eq!(stamps, HashSet::from([4, 1]), "what was not told does not replace what is newer");
+}
+
+#[test]
+fn the_list_is_sorted_and_paged() {
+    let registry = registry(["c", "a", "b"].map(record));
+    let names = |after: Option<&str>, limit| -> Vec<String> {
+        let records = registry.list(after.map(node).as_ref(), limit);
+        records.iter().map(|record| record.profile.node.to_string()).collect()
+    };
+    assert_eq!(names(None, 2), ["a", "b"]);
+    assert_eq!(names(Some("b"), 2), ["c"]);
+    assert_eq!(names(Some("bb"), 2), ["c"]);
+}
+
+#[test]
+fn those_unheard_of_for_longest_are_compared_first() {
+    let registry = registry([]);
+    let began = Instant::now();
+    for (n, name) in ["old", "older", "oldest"].into_iter().enumerate() {
+        let heard = began - Duration::from_secs(n as u64);
+        registry.apply(record(name).held_by("b"), heard, heard);
+    }
+    registry.apply(record("own"), began - Duration::from_secs(9), began);
+    let now = began + Duration::from_secs(1);
+    let chosen = |online: &[&str], limit| {
+        let online = online.iter().map(|name| node(name)).collect();
+        let nodes = registry.to_compare(online, now, Duration::from_secs(2), limit);
+        nodes.iter().map(ToString::to_string).collect::<HashSet<_>>()
+    };
+    let set = |names: &[&str]| names.iter().map(ToString::to_string).collect::<HashSet<_>>();
+    assert_eq!(chosen(&["old", "new"], 9), set(&["new", "older", "oldest"]));
+    assert_eq!(chosen(&["new"], 2), set(&["new", "oldest"]));
+}

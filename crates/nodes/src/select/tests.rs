@@ -1,0 +1,372 @@
+//! Tests of selection: what is chosen, what never is, and that nobody is waited for.
+
+use std::collections::HashMap;
+use std::slice;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use bus::NodeState;
+use domain::Label;
+use domain::job::Route;
+use rand::rngs::StdRng;
+
+use super::*;
+use crate::explain::Reason;
+use crate::fixture::*;
+use crate::record::Record;
+use crate::registry::Applied;
+
+fn chosen(registry: &Registry, needs: &Needs, rng: &mut StdRng) -> Option<(String, String)> {
+    let choice = registry.select(&Wanted::new(needs), rng)?;
+    Some((choice.node().to_string(), choice.pool().to_string()))
+}
+
+/// In how many of so many selections each node is chosen, each selection giving its slot back.
+fn shares(registry: &Registry, needs: &Needs, times: usize) -> HashMap<String, usize> {
+    let mut rng = seeded();
+    let mut shares = HashMap::new();
+    for _ in 0..times {
+        let (node, _) = chosen(registry, needs, &mut rng).expect("there are nodes");
+        *shares.entry(node).or_default() += 1;
+    }
+    shares
+}
+
+#[test]
+fn nobody_is_chosen_who_may_not_work_and_the_explanation_says_why() {
+    let registry = registry([
+        record("full").used(4),
+        record("over").used(9),
+        record("draining").with(|status| status.state = NodeState::Draining),
+        record("unhealthy").with(|status| status.state = NodeState::Unhealthy),
+        record("rebuilding").with(|status| status.is_complete = false),
+        record("excluded"),
+        record("lacking").labelled(&["cpu"]),
+    ]);
+    let (needs, excluded) = (needs(None, None, &[]), [node("excluded"), node("lacking")]);
+    let wanted = Wanted { excluded: &excluded, ..Wanted::new(&needs) };
+    let mut rng = seeded();
+    assert!(registry.select(&wanted, &mut rng).is_none());
+    let explanation = registry.explain(&wanted, &mut rng);
+    assert_eq!((explanation.chosen, explanation.considered), (None, 7));
+    let reasons = [
+        (Reason::Excluded, 2),
+        (Reason::NotReady, 1),
+        (Reason::Draining, 1),
+        (Reason::Unhealthy, 1),
+        (Reason::Full, 2),
+    ];
+    assert_eq!(explanation.rejected, reasons);
+    let names: Vec<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
+    let all = ["pool", "labels", "excluded", "unreachable", "not_ready", "draining", "unhealthy", "full"];
+    assert_eq!(names, all);
+}
+
+#[test]
+fn without_configured_pools_everybody_is_in_default_and_routes_ask_for_languages() {
+    let registry = registry([
+        record("zh-en").labelled(&["asr:zh", "tts:en", "gpu"]),
+        record("en-zh").labelled(&["asr:en", "tts:zh"]),
+        record("limited").profile(|profile| profile.pools = Some([pool_name("other")].into())),
+    ]);
+    let mut rng = seeded();
+    let table = [
+        (needs(None, Some("zh:en"), &[]), Some("zh-en")),
+        (needs(Some("default"), Some("en:zh"), &[]), Some("en-zh")),
+        (needs(None, Some("zh:en"), &["gpu"]), Some("zh-en")),
+        (needs(None, Some("en:zh"), &["gpu"]), None),
+        (needs(None, Some("zh:zh"), &[]), None),
+        (needs(None, Some("zh:fr"), &[]), None),
+        (needs(None, None, &["tpu"]), None),
+        (needs(Some("other"), None, &[]), None),
+    ];
+    for (needs, expected) in table {
+        let found = chosen(&registry, &needs, &mut rng);
+        let expected = expected.map(|node| (node.to_owned(), "default".to_owned()));
+        assert_eq!(found, expected, "{needs:?}");
+    }
+    let explanation = registry.explain(&Wanted::new(&needs(Some("other"), None, &[])), &mut rng);
+    assert_eq!(explanation.rejected, [(Reason::Pool, 3)]);
+    let explanation = registry.explain(&Wanted::new(&needs(None, Some("zh:en"), &[])), &mut rng);
+    assert_eq!(explanation.chosen, Some((node("zh-en"), pool_name("default"))));
+    assert_eq!(explanation.rejected, [(Reason::Labels, 2)]);
+}
+
+#[test]
+fn configured_pools_take_who_meets_them_and_serve_their_routes() {
+    let registry = registry([
+        record("special").labelled(&["gpu"]),
+        record("polyglot").labelled(&["asr:zh", "tts:en"]),
+        record("shy")
+            .labelled(&["gpu", "asr:zh", "tts:en"])
+            .profile(|profile| profile.pools = Some([pool_name("nowhere")].into())),
+    ]);
+    adopt(&registry, 1, vec![pool("fast", &["zh:en", "de:fr"], &["gpu"]), pool("rest", &[], &[])]);
+    let mut rng = seeded();
+    let mut both = |needs: &Needs| -> Vec<_> {
+        let mut found: Vec<_> = (0..200).filter_map(|_| chosen(&registry, needs, &mut rng)).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    };
+    let pair = |node: &str, pool: &str| (node.to_owned(), pool.to_owned());
+    let (special, polyglot) = (pair("special", "fast"), pair("polyglot", "rest"));
+    assert_eq!(both(&needs(None, Some("zh:en"), &[])), [polyglot.clone(), special.clone()]);
+    assert_eq!(
+        both(&needs(None, Some("de:fr"), &[])),
+        slice::from_ref(&special),
+        "the pool answers for its route"
+    );
+    assert_eq!(both(&needs(Some("rest"), Some("zh:en"), &[])), [polyglot]);
+    assert_eq!(both(&needs(Some("fast"), Some("zh:en"), &[])), slice::from_ref(&special));
+    assert_eq!(both(&needs(Some("fast"), Some("en:zh"), &[])), [], "it does not serve that route");
+    assert_eq!(both(&needs(Some("fast"), None, &["gpu"])), [special]);
+    assert_eq!(both(&needs(Some("default"), None, &[])), []);
+}
+
+#[test]
+fn pools_are_tried_by_weight_and_an_exhausted_one_leaves_its_share_to_the_others() {
+    let registry = registry([record("often").labelled(&["o"]), record("seldom").labelled(&["s"])]);
+    let mut often = pool("often", &[], &["o"]);
+    often.weight = 3;
+    adopt(&registry, 1, vec![often, pool("seldom", &[], &["s"])]);
+    let shared = shares(&registry, &Needs::default(), 4_000);
+    assert!((2_800..3_200).contains(&shared["often"]), "three of four: {shared:?}");
+    apply(&registry, record("often").labelled(&["o"]).at(1, 2).used(4));
+    assert_eq!(shares(&registry, &Needs::default(), 100), HashMap::from([("seldom".to_owned(), 100)]));
+}
+
+#[test]
+fn every_node_is_chosen_about_as_often_as_any_other() {
+    let registry = registry((0..65).map(|n| record(&format!("n{n}"))));
+    let shared = shares(&registry, &Needs::default(), 65 * 200);
+    assert_eq!(shared.len(), 65);
+    assert!(shared.values().all(|times| (100..400).contains(times)), "{shared:?}");
+}
+
+#[test]
+fn a_burst_does_not_pile_onto_one_node() {
+    let registry = registry((0..10).map(|n| record(&format!("n{n}")).capacity(100)));
+    let mut rng = seeded();
+    for _ in 0..500 {
+        anybody(&registry, &mut rng).unwrap().reserved();
+    }
+    let used: Vec<_> = registry.list(None, 10).iter().map(|record| record.status.used).collect();
+    assert!(used.iter().all(|used| (40..=60).contains(used)), "{used:?}");
+    let record = registry.get(&node("n0")).unwrap();
+    apply(&registry, record.at(1, 2).used(7));
+    assert_eq!(registry.get(&node("n0")).unwrap().status.used, 7, "news count for all that was counted here");
+}
+
+#[test]
+fn slots_add_up_under_many_selections_at_once() {
+    let registry = registry((0..100).map(|n| record(&format!("n{n}")).capacity(3)));
+    let taken = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut rng = seeded();
+                while let Some(choice) = anybody(&registry, &mut rng) {
+                    choice.reserved();
+                    taken.fetch_add(1, SeqCst);
+                }
+            });
+        }
+    });
+    assert_eq!(taken.into_inner(), 300, "every slot once");
+    assert!(registry.list(None, 100).iter().all(|record| record.status.used == 3));
+}
+
+#[test]
+fn a_choice_that_is_dropped_gives_its_slot_back() {
+    let registry = registry([record("only").capacity(1)]);
+    let mut rng = seeded();
+    let choice = anybody(&registry, &mut rng).unwrap();
+    assert_eq!(
+        (choice.holder(), choice.epoch(), choice.pool()),
+        (&instance("a"), Epoch::new(1), &pool_name("default"))
+    );
+    assert!(anybody(&registry, &mut rng).is_none());
+    let mut openings = registry.openings(None);
+    drop(choice);
+    assert!(openings.has_changed().unwrap(), "whoever found it taken hears that it is free");
+    openings.mark_unchanged();
+    anybody(&registry, &mut rng).unwrap().was_full();
+    assert!(anybody(&registry, &mut rng).is_none() && !openings.has_changed().unwrap());
+    apply(&registry, record("only").capacity(1).at(1, 2));
+    assert!(openings.has_changed().unwrap());
+    anybody(&registry, &mut rng).unwrap().reserved();
+    assert!(anybody(&registry, &mut rng).is_none());
+    registry.freed(&node("only"), Epoch::new(2));
+    assert!(anybody(&registry, &mut rng).is_none(), "that was another connection");
+    registry.freed(&node("only"), Epoch::new(1));
+    assert!(anybody(&registry, &mut rng).is_some());
+}
+
+#[test]
+fn who_is_preferred_is_taken_if_it_can_be() {
+    let registry = registry((0..200).map(|n| record(&format!("n{n}")).capacity(1)));
+    adopt(&registry, 1, vec![pool("a", &[], &[]), pool("b", &[], &[])]);
+    let (needs, last, pool) = (Needs::default(), node("n77"), pool_name("b"));
+    let wanted = Wanted { preferred: Some(&last), preferred_pool: Some(&pool), ..Wanted::new(&needs) };
+    let mut rng = seeded();
+    let choice = registry.select(&wanted, &mut rng).unwrap();
+    assert_eq!(choice.node(), &last);
+    let other = registry.select(&wanted, &mut rng).unwrap();
+    assert_eq!((other.node() == &last, other.pool()), (false, &pool));
+    drop(choice);
+    let excluded = Wanted { excluded: slice::from_ref(&last), ..wanted };
+    assert_ne!(registry.select(&excluded, &mut rng).unwrap().node(), &last);
+    let stranger = node("nobody");
+    assert!(registry.select(&Wanted { preferred: Some(&stranger), ..wanted }, &mut rng).is_some());
+}
+
+#[test]
+fn while_the_bus_is_away_only_own_nodes_are_chosen() {
+    let registry = registry([record("own"), record("far").held_by("b")]);
+    let mut rng = seeded();
+    registry.link(false);
+    assert_eq!(shares(&registry, &Needs::default(), 50).len(), 1);
+    let explanation = registry.explain(&Wanted::new(&Needs::default()), &mut rng);
+    assert_eq!(explanation.rejected, [(Reason::Unreachable, 1)]);
+    let mut openings = registry.openings(None);
+    openings.mark_unchanged();
+    registry.link(true);
+    assert!(openings.has_changed().unwrap());
+    assert_eq!(shares(&registry, &Needs::default(), 50).len(), 2);
+}
+
+#[test]
+fn the_one_free_node_of_ten_thousand_is_found() {
+    let registry = registry((0..10_000).map(|n| record(&format!("n{n}")).used(4)));
+    let mut rng = seeded();
+    for round in 0..200_u64 {
+        assert!(anybody(&registry, &mut rng).is_none());
+        let free = format!("n{}", rng.random_range(0..10_000));
+        let version = registry.get(&node(&free)).unwrap().stamp.version.get() + 1;
+        apply(&registry, record(&free).at(1, version));
+        assert_eq!(anybody(&registry, &mut rng).unwrap().node(), &node(&free), "round {round}");
+        apply(&registry, record(&free).at(1, version + 1).used(4));
+    }
+}
+
+/// A choice exists exactly if a look at every node finds one, and it is one of those.
+#[test]
+fn a_selection_finds_what_a_look_at_every_node_finds() {
+    let mut rng = seeded();
+    const LABELS: [&str; 6] = ["asr:zh", "asr:en", "tts:zh", "tts:en", "gpu", "big"];
+    let some = |rng: &mut StdRng, chance: f64| -> Vec<&str> {
+        LABELS.into_iter().filter(|_| rng.random_bool(chance)).collect()
+    };
+    for _ in 0..60 {
+        let count = rng.random_range(0..300);
+        let records: Vec<Record> = (0..count)
+            .map(|n| {
+                let labels = some(&mut rng, 0.4);
+                record(&format!("n{n}")).labelled(&labels).used(rng.random_range(0..5))
+            })
+            .collect();
+        let registry = registry(records.clone());
+        let mut pools =
+            vec![pool("p0", &["zh:en"], &some(&mut rng, 0.2)), pool("p1", &[], &some(&mut rng, 0.2))];
+        pools.truncate(rng.random_range(0..=2));
+        if !pools.is_empty() {
+            adopt(&registry, 1, pools.clone());
+        }
+        for _ in 0..40 {
+            let pool = ["p0", "p1", "default"][rng.random_range(0..3)];
+            let route = ["zh:en", "en:zh"][rng.random_range(0..2)];
+            let needs = needs(
+                rng.random_bool(0.3).then_some(pool),
+                rng.random_bool(0.5).then_some(route),
+                &some(&mut rng, 0.1),
+            );
+            let may = |record: &Record| {
+                let fluent = needs.route.as_ref().is_none_or(|Route { source, target }| {
+                    [format!("asr:{source}"), format!("tts:{target}")]
+                        .iter()
+                        .all(|text| record.profile.has(&Label::parse(text).unwrap()))
+                });
+                let serves = |pool: &crate::Pool| {
+                    needs.pool.as_ref().is_none_or(|name| *name == pool.name)
+                        && pool.admits(&record.profile)
+                        && (pool.routes.is_empty() && fluent
+                            || needs.route.as_ref().is_none_or(|route| pool.routes.contains(route)))
+                };
+                let everybody = crate::Pool { requires: vec![], ..self::pool("default", &[], &[]) };
+                let is_served = if pools.is_empty() { serves(&everybody) } else { pools.iter().any(serves) };
+                is_served
+                    && record.status.used < record.status.capacity
+                    && needs.requires.iter().all(|label| record.profile.has(label))
+            };
+            let able: Vec<_> = records.iter().filter(|record| may(record)).map(|r| &r.profile.node).collect();
+            let choice = registry.select(&Wanted::new(&needs), &mut rng);
+            match &choice {
+                Some(choice) => assert!(able.contains(&choice.node()), "{needs:?}"),
+                None => assert!(able.is_empty(), "{needs:?}"),
+            }
+            drop(choice);
+            let explanation = registry.explain(&Wanted::new(&needs), &mut rng);
+            let rejected: usize = explanation.rejected.iter().map(|(_, count)| count).sum();
+            assert_eq!(records.len() - rejected, able.len(), "{needs:?}: {explanation:?}");
+        }
+    }
+}
+
+/// Writers that stop half-way, with every lock of the registry held.
+#[test]
+fn a_reader_never_waits_for_a_writer() {
+    let registry = registry((0..100).map(|n| record(&format!("n{n}"))));
+    let (done, waiting) = mpsc::channel();
+    let reader = registry.clone();
+    registry.while_all_locks_are_held(|| {
+        std::thread::spawn(move || {
+            let mut rng = seeded();
+            for n in 0..10_000 {
+                let preferred = node(&format!("n{}", n % 100));
+                let wanted = Needs::default();
+                let wanted = Wanted { preferred: Some(&preferred), ..Wanted::new(&wanted) };
+                reader.select(&wanted, &mut rng).expect("there are free nodes");
+                reader.explain(&wanted, &mut rng);
+            }
+            done.send(()).expect("the test waits");
+        });
+        let limit = Duration::from_secs(60);
+        assert!(waiting.recv_timeout(limit).is_ok(), "a selection waits for a writer");
+    });
+}
+
+#[test]
+fn nodes_that_come_and_go_meanwhile_disturb_no_selection() {
+    let registry = registry((0..500).map(|n| record(&format!("n{n}"))));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut rng = seeded();
+            for version in 2..2_000 {
+                let name = format!("n{}", rng.random_range(0..600));
+                let epoch = rng.random_range(1..3) * version;
+                match rng.random_range(0..4) {
+                    0 => registry.left(&node(&name), Epoch::new(epoch), Instant::now()),
+                    _ => {
+                        assert_ne!(apply(&registry, record(&name).at(epoch, version)), Applied::TooMany);
+                    }
+                }
+                if version % 16 == 0 {
+                    registry.reindex();
+                }
+            }
+            is_over.store(true, SeqCst);
+        });
+        let mut rng = seeded();
+        while !is_over.load(SeqCst) {
+            anybody(&registry, &mut rng).expect("most nodes are free");
+        }
+    });
+    registry.reindex();
+    let free: u32 = registry.list(None, 1_000).iter().map(|record| record.status.capacity).sum();
+    let mut rng = seeded();
+    let taken = std::iter::from_fn(|| anybody(&registry, &mut rng).map(Choice::reserved)).count();
+    assert_eq!(taken, free as usize, "what is open is what is free");
+}

@@ -1,0 +1,45 @@
+//! The worker socket, `GET /v1/nodes/ws`: the frames between a node and the scheduler.
+//!
+//! A message is a JSON text: one frame, or, where the node's `hello` said `batch`, an array of frames. `type` is the
+//! first field of every frame. What a node sends is read strictly: an unknown type, an unknown or repeated field, a
+//! number out of range each closes the socket with [`close::PROTOCOL`]. In what the scheduler sends a node ignores
+//! fields that it does not know; new types would be sent only to nodes whose `hello` asks for them.
+
+mod frames;
+mod message;
+
+pub use frames::{
+    AttemptFailure, AttemptOutcome, AttemptProgress, AttemptRef, AttemptResult, Dispatch, Heartbeat,
+    HeartbeatOk, Hello, Languages, Load, Nothing, Notice, Reject, SocketProblem, Welcome,
+};
+pub use message::{Message, NodeFrame, SchedulerFrame};
+
+/// The subprotocol that both sides name in the handshake.
+pub const SUBPROTOCOL: &str = "fencepost.v1";
+
+/// Why a socket is closed, as its close code says.
+pub mod close {
+    /// The scheduler is shutting down: connect to another instance.
+    pub const GOING_AWAY: u16 = 1001;
+    /// A fault of the protocol; a `problem` frame before it says which.
+    pub const PROTOCOL: u16 = 4400;
+    /// No good token.
+    pub const UNAUTHORIZED: u16 = 4401;
+    /// A newer connection of the same node took over. Who is replaced does not connect again.
+    pub const REPLACED: u16 = 4409;
+    /// The other side does not read what it is sent.
+    pub const SLOW_READER: u16 = 4429;
+}
+
+/// Usual reasons of a `reject`.
+pub mod reason {
+    /// All slots are taken.
+    pub const FULL: &str = "full";
+    /// The node takes no more work.
+    pub const DRAINING: &str = "draining";
+    /// The node cannot do this.
+    pub const UNABLE: &str = "unable";
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,351 @@
+//! What each frame carries. The names of the types are in [`super::message`].
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::json::Json;
+use crate::limits::{
+    ERROR_MESSAGE_CHARS_MAX, JOB_ID_CHARS_MAX, LABEL_CHARS_MAX, LANGUAGE_CHARS_MAX, NODE_CAPACITY_MAX,
+    NODE_ID_CHARS_MAX, NODE_LABELS_MAX, NODE_LOAD_MAX, NODE_POOLS_MAX, NODE_VERSION_CHARS_MAX,
+    PAYLOAD_BYTES_MAX, POOL_NAME_CHARS_MAX, PROGRESS_NOTE_CHARS_MAX, REJECT_REASON_CHARS_MAX,
+};
+use crate::strict;
+
+/// Highest number of an attempt.
+const ATTEMPT_MAX: u64 = u32::MAX as u64;
+/// Most attempts in one list: as many as the largest node may have.
+const RUNNING_MAX: usize = NODE_CAPACITY_MAX as usize;
+
+/// One attempt of one job.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttemptRef {
+    /// The job's id.
+    #[serde(deserialize_with = "strict::text::<JOB_ID_CHARS_MAX, _>")]
+    pub job: String,
+    /// The attempt's number, counted from 1.
+    #[serde(deserialize_with = "strict::integer32::<1, ATTEMPT_MAX, _>")]
+    pub attempt: u32,
+}
+
+/// What the scheduler says about one attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// The job's id.
+    pub job: String,
+    /// The attempt's number.
+    pub attempt: u32,
+}
+
+impl From<AttemptRef> for Notice {
+    fn from(AttemptRef { job, attempt }: AttemptRef) -> Self {
+        Self { job, attempt }
+    }
+}
+
+impl From<Notice> for AttemptRef {
+    fn from(Notice { job, attempt }: Notice) -> Self {
+        Self { job, attempt }
+    }
+}
+
+/// A frame that says all it has to say by its type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nothing {}
+
+/// The first frame of a node, within [`crate::limits::HELLO_WITHIN_MS`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hello {
+    /// The node. Its next connection is the same node, and replaces this one.
+    #[serde(deserialize_with = "strict::text::<NODE_ID_CHARS_MAX, _>")]
+    pub node_id: String,
+    /// Attempts that it may have at once. One has a slot until it is not listed as running any more.
+    #[serde(deserialize_with = "strict::integer32::<1, NODE_CAPACITY_MAX, _>")]
+    pub capacity: u32,
+    /// Whether it may be sent, and may send, arrays of frames.
+    #[serde(default)]
+    pub batch: bool,
+    /// The services it runs; each gives the label of its name.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "strict::texts::<NODE_LABELS_MAX, LABEL_CHARS_MAX, _>"
+    )]
+    pub services: Vec<String>,
+    /// The languages it can work with.
+    #[serde(default, skip_serializing_if = "Languages::is_empty", deserialize_with = "strict::object")]
+    pub languages: Languages,
+    /// What else a job may require of it.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "strict::texts::<NODE_LABELS_MAX, LABEL_CHARS_MAX, _>"
+    )]
+    pub labels: Vec<String>,
+    /// Only these pools; without any, all whose requirements it meets.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "strict::texts::<NODE_POOLS_MAX, POOL_NAME_CHARS_MAX, _>"
+    )]
+    pub pools: Vec<String>,
+    /// The version of what runs there; for people.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "strict::present_text::<NODE_VERSION_CHARS_MAX, _>"
+    )]
+    pub version: Option<String>,
+    /// The attempts that it has: those that run, and those whose result is not known to be durable.
+    #[serde(deserialize_with = "strict::any_objects::<RUNNING_MAX, _, _>")]
+    pub running: Vec<AttemptRef>,
+}
+
+/// The languages of a node, by what it does with them; each gives a label such as `asr:zh`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Languages {
+    /// Hears.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "strict::texts::<NODE_LABELS_MAX, LANGUAGE_CHARS_MAX, _>"
+    )]
+    pub asr: Vec<String>,
+    /// Speaks.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "strict::texts::<NODE_LABELS_MAX, LANGUAGE_CHARS_MAX, _>"
+    )]
+    pub tts: Vec<String>,
+    /// Understands.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "strict::texts::<NODE_LABELS_MAX, LANGUAGE_CHARS_MAX, _>"
+    )]
+    pub semantic: Vec<String>,
+}
+
+impl Languages {
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.asr.is_empty() && self.tts.is_empty() && self.semantic.is_empty()
+    }
+}
+
+/// How busy a node is, by whatever measure its people like; shown, and compared with nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// Of its processors.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "strict::present_number::<0, NODE_LOAD_MAX, _>"
+    )]
+    #[schema(nullable = false)]
+    pub cpu: Option<f64>,
+    /// Of its graphics processors.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "strict::present_number::<0, NODE_LOAD_MAX, _>"
+    )]
+    #[schema(nullable = false)]
+    pub gpu: Option<f64>,
+    /// Of its memory.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "strict::present_number::<0, NODE_LOAD_MAX, _>"
+    )]
+    #[schema(nullable = false)]
+    pub memory: Option<f64>,
+}
+
+/// A sign of life, every `heartbeat_ms`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Heartbeat {
+    /// How busy it is.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present_object")]
+    pub load: Option<Load>,
+    /// As in [`Hello::running`].
+    #[serde(deserialize_with = "strict::any_objects::<RUNNING_MAX, _, _>")]
+    pub running: Vec<AttemptRef>,
+}
+
+/// The node does not take an attempt; another node gets it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reject {
+    /// The job's id.
+    #[serde(deserialize_with = "strict::text::<JOB_ID_CHARS_MAX, _>")]
+    pub job: String,
+    /// The attempt's number.
+    #[serde(deserialize_with = "strict::integer32::<1, ATTEMPT_MAX, _>")]
+    pub attempt: u32,
+    /// Why: one of [`super::reason`], or other words.
+    #[serde(deserialize_with = "strict::text::<REJECT_REASON_CHARS_MAX, _>")]
+    pub reason: String,
+}
+
+/// How far an attempt has come. It may be lost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttemptProgress {
+    /// The job's id.
+    #[serde(deserialize_with = "strict::text::<JOB_ID_CHARS_MAX, _>")]
+    pub job: String,
+    /// The attempt's number.
+    #[serde(deserialize_with = "strict::integer32::<1, ATTEMPT_MAX, _>")]
+    pub attempt: u32,
+    /// 0 to 100.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "strict::present_number::<0, 100, _>"
+    )]
+    pub percent: Option<f64>,
+    /// In words.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "strict::present_text::<PROGRESS_NOTE_CHARS_MAX, _>"
+    )]
+    pub note: Option<String>,
+}
+
+/// How an attempt ended. The node sends it again, on its next connections too, until it hears `committed` or
+/// `stale` for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "ResultFields", into = "ResultFields")]
+pub struct AttemptResult {
+    /// The job's id.
+    pub job: String,
+    /// The attempt's number.
+    pub attempt: u32,
+    /// How it ended.
+    pub outcome: AttemptOutcome,
+}
+
+/// How an attempt ended, in the node's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttemptOutcome {
+    /// Done, with this output: any JSON, at most 1 MiB of text.
+    Done(Json),
+    /// Not done.
+    Failed(AttemptFailure),
+}
+
+/// Why an attempt failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttemptFailure {
+    /// In words.
+    #[serde(deserialize_with = "strict::text::<ERROR_MESSAGE_CHARS_MAX, _>")]
+    pub message: String,
+    /// Whether trying again may help; `true` unless it says otherwise.
+    #[serde(default = "yes")]
+    pub retryable: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// [`AttemptResult`] as it travels.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ResultFields {
+    #[serde(deserialize_with = "strict::text::<JOB_ID_CHARS_MAX, _>")]
+    job: String,
+    #[serde(deserialize_with = "strict::integer32::<1, ATTEMPT_MAX, _>")]
+    attempt: u32,
+    ok: bool,
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "strict::present_json::<PAYLOAD_BYTES_MAX, _>"
+    )]
+    output: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present_object")]
+    error: Option<AttemptFailure>,
+}
+
+impl TryFrom<ResultFields> for AttemptResult {
+    type Error = &'static str;
+
+    fn try_from(fields: ResultFields) -> Result<Self, Self::Error> {
+        let ResultFields { job, attempt, ok, output, error } = fields;
+        let outcome = match (ok, output, error) {
+            (true, Some(output), None) => AttemptOutcome::Done(output),
+            (false, None, Some(error)) => AttemptOutcome::Failed(error),
+            (true, _, _) => return Err("a result with \"ok\": true has an output and no error"),
+            (false, _, _) => return Err("a result with \"ok\": false has an error and no output"),
+        };
+        Ok(Self { job, attempt, outcome })
+    }
+}
+
+impl From<AttemptResult> for ResultFields {
+    fn from(result: AttemptResult) -> Self {
+        let AttemptResult { job, attempt, outcome } = result;
+        let (output, error) = match outcome {
+            AttemptOutcome::Done(output) => (Some(output), None),
+            AttemptOutcome::Failed(error) => (None, Some(error)),
+        };
+        Self { job, attempt, ok: output.is_some(), output, error }
+    }
+}
+
+/// The answer to `hello`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The node, as it called itself.
+    pub node_id: String,
+    /// The instance that holds this connection.
+    pub instance: String,
+    /// How often a heartbeat is expected, in milliseconds.
+    pub heartbeat_ms: u64,
+}
+
+/// The answer to `heartbeat`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeartbeatOk {}
+
+/// An attempt to be run. It is answered by `ack` or `reject`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dispatch {
+    /// The job's id.
+    #[serde(deserialize_with = "strict::text::<JOB_ID_CHARS_MAX, _>")]
+    pub job: String,
+    /// The attempt's number.
+    #[serde(deserialize_with = "strict::integer32::<1, ATTEMPT_MAX, _>")]
+    pub attempt: u32,
+    /// What was submitted, as it was written.
+    #[serde(deserialize_with = "strict::json::<PAYLOAD_BYTES_MAX, _>")]
+    pub payload: Json,
+    /// The session it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// Its place there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+    /// How long it may run, in milliseconds, counted from when it was acknowledged.
+    pub timeout_ms: u64,
+}
+
+/// What went wrong, before the socket is closed or in place of an answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketProblem {
+    /// The code. A text, since newer daemons may know more: see [`crate::Code::parse`].
+    pub code: String,
+    /// What was wrong, and what would be right.
+    pub detail: String,
+}

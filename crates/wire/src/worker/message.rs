@@ -1,0 +1,201 @@
+//! Frames by their types, and messages of one or several.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Serialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+
+use super::frames::{
+    AttemptProgress, AttemptRef, AttemptResult, Dispatch, Heartbeat, HeartbeatOk, Hello, Nothing, Notice,
+    Reject, SocketProblem, Welcome,
+};
+use crate::limits::MESSAGE_FRAMES_MAX;
+use crate::strict::Word;
+
+/// Frames of one direction: an enum that travels as an object whose first field is `type`. (serde's own reader
+/// of such enums would take `type` anywhere, and could not carry raw JSON.)
+macro_rules! frames {
+    ($(#[$meta:meta])* pub enum $name:ident as $kinds:ident { $($(#[$doc:meta])* $variant:ident($body:ty) = $word:literal,)+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq, Serialize)]
+        #[serde(tag = "type")]
+        pub enum $name {
+            $($(#[$doc])* #[serde(rename = $word)] $variant($body),)+
+        }
+
+        #[derive(Clone, Copy)]
+        enum $kinds { $($variant,)+ }
+
+        impl $kinds {
+            const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$variant),)+];
+        }
+
+        impl<'de> Deserialize<'de> for $kinds {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                from.deserialize_str(Word(Self::WORDS))
+            }
+        }
+
+        impl $name {
+            /// The word that `type` says.
+            #[must_use]
+            pub const fn kind(&self) -> &'static str {
+                match self { $(Self::$variant(_) => $word,)+ }
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                struct Frame;
+
+                impl<'de> Visitor<'de> for Frame {
+                    type Value = $name;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str("a frame: an object whose first field is \"type\"")
+                    }
+
+                    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<$name, A::Error> {
+                        let kind = kind(&mut map)?;
+                        let rest = MapAccessDeserializer::new(map);
+                        match kind {
+                            $($kinds::$variant => <$body>::deserialize(rest).map($name::$variant),)+
+                        }
+                    }
+                }
+
+                from.deserialize_map(Frame)
+            }
+        }
+    };
+}
+
+frames! {
+    /// What a node sends.
+    pub enum NodeFrame as NodeKind {
+        /// Who it is and what it can do; the first frame.
+        Hello(Hello) = "hello",
+        /// A sign of life.
+        Heartbeat(Heartbeat) = "heartbeat",
+        /// After a drain: it may be given work again.
+        Ready(Nothing) = "ready",
+        /// It does not take an attempt.
+        Reject(Reject) = "reject",
+        /// It has an attempt.
+        Ack(AttemptRef) = "ack",
+        /// How far an attempt has come.
+        Progress(AttemptProgress) = "progress",
+        /// How an attempt ended.
+        Result(AttemptResult) = "result",
+        /// It is to be given no more.
+        Drain(Nothing) = "drain",
+    }
+}
+
+frames! {
+    /// What the scheduler sends.
+    pub enum SchedulerFrame as SchedulerKind {
+        /// The answer to `hello`.
+        Welcome(Welcome) = "welcome",
+        /// The answer to `heartbeat`.
+        HeartbeatOk(HeartbeatOk) = "heartbeat_ok",
+        /// An attempt to be run.
+        Dispatch(Dispatch) = "dispatch",
+        /// An attempt is called off: it is to be stopped, and nothing of it is wanted any more.
+        Cancel(Notice) = "cancel",
+        /// A result is durable; forget it.
+        Committed(Notice) = "committed",
+        /// It is not this attempt any more; forget it.
+        Stale(Notice) = "stale",
+        /// Something is wrong.
+        Problem(SocketProblem) = "problem",
+    }
+}
+
+fn kind<'de, K: Deserialize<'de>, A: MapAccess<'de>>(map: &mut A) -> Result<K, A::Error> {
+    match map.next_key::<String>()? {
+        Some(first) if first == "type" => map.next_value(),
+        Some(first) => {
+            Err(A::Error::custom(format_args!("the first field is {first:?}; it must be \"type\"")))
+        }
+        None => Err(A::Error::custom("an empty object is no frame; the first field must be \"type\"")),
+    }
+}
+
+/// One message of the socket.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Message<F> {
+    /// One frame.
+    One(F),
+    /// 1 to [`MESSAGE_FRAMES_MAX`] of them, to be taken in order. Only where the node's `hello` said `batch`.
+    Batch(Vec<F>),
+}
+
+impl<F> Message<F> {
+    /// The frames, in order.
+    #[must_use]
+    pub fn into_frames(self) -> Vec<F> {
+        match self {
+            Self::One(frame) => vec![frame],
+            Self::Batch(frames) => frames,
+        }
+    }
+}
+
+impl<'de, F: Deserialize<'de>> Message<F> {
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// The reader's own, with the place, saying what would be right.
+    pub fn read(text: &'de str) -> serde_json::Result<Self> {
+        serde_json::from_str(text)
+    }
+}
+
+impl<F: Serialize> Message<F> {
+    /// Writes it down.
+    ///
+    /// # Panics
+    /// Never: frames are plain data.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        serde_json::to_string(self).expect("frames are plain data")
+    }
+}
+
+impl<'de, F: Deserialize<'de>> Deserialize<'de> for Message<F> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Reader(PhantomData))
+    }
+}
+
+struct Reader<F>(PhantomData<F>);
+
+impl<'de, F: Deserialize<'de>> Visitor<'de> for Reader<F> {
+    type Value = Message<F>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a frame, or a list of 1 to {MESSAGE_FRAMES_MAX} frames")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Message<F>, A::Error> {
+        F::deserialize(MapAccessDeserializer::new(map)).map(Message::One)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Message<F>, A::Error> {
+        let mut frames = Vec::new();
+        while let Some(frame) = items.next_element()? {
+            if frames.len() == MESSAGE_FRAMES_MAX {
+                return Err(A::Error::invalid_length(frames.len() + 1, &self));
+            }
+            frames.push(frame);
+        }
+        if frames.is_empty() {
+            return Err(A::Error::invalid_length(0, &self));
+        }
+        Ok(Message::Batch(frames))
+    }
+}

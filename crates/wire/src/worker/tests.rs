@@ -1,0 +1,152 @@
+//! Every frame both ways, and what is refused.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::Json;
+use crate::limits::{MESSAGE_FRAMES_MAX, NODE_CAPACITY_MAX, PAYLOAD_BYTES_MAX};
+
+fn node(text: &str) -> Result<Message<NodeFrame>, String> {
+    Message::read(text).map_err(|error| error.to_string())
+}
+
+fn scheduler(text: &str) -> Result<Message<SchedulerFrame>, String> {
+    Message::read(text).map_err(|error| error.to_string())
+}
+
+#[test]
+fn every_frame_of_a_node_is_written_as_it_is_read() {
+    for text in [
+        r#"{"type":"hello","node_id":"n","capacity":1,"batch":false,"running":[]}"#,
+        r#"{"type":"hello","node_id":"n","capacity":10000,"batch":true,"services":["x"],"languages":{"asr":["zh"],"tts":["en"],"semantic":["zh"]},"labels":["gpu"],"pools":["p"],"version":"1","running":[{"job":"j","attempt":1}]}"#,
+        r#"{"type":"heartbeat","load":{"cpu":0.5,"gpu":80.0,"memory":0.0},"running":[{"job":"j","attempt":4294967295}]}"#,
+        r#"{"type":"heartbeat","running":[]}"#,
+        r#"{"type":"ready"}"#,
+        r#"{"type":"drain"}"#,
+        r#"{"type":"reject","job":"j","attempt":1,"reason":"full"}"#,
+        r#"{"type":"ack","job":"j","attempt":1}"#,
+        r#"{"type":"progress","job":"j","attempt":1,"percent":99.5,"note":"soon"}"#,
+        r#"{"type":"progress","job":"j","attempt":1}"#,
+        r#"{"type":"result","job":"j","attempt":1,"ok":true,"output":{ "a" : 1.50 }}"#,
+        r#"{"type":"result","job":"j","attempt":1,"ok":true,"output":null}"#,
+        r#"{"type":"result","job":"j","attempt":1,"ok":false,"error":{"message":"m","retryable":false}}"#,
+        r#"[{"type":"drain"},{"type":"ack","job":"j","attempt":1}]"#,
+    ] {
+        assert_eq!(node(text).expect(text).to_text(), text);
+    }
+}
+
+#[test]
+fn every_frame_of_the_scheduler_is_written_as_it_is_read() {
+    for text in [
+        r#"{"type":"welcome","node_id":"n","instance":"i","heartbeat_ms":2000}"#,
+        r#"{"type":"heartbeat_ok"}"#,
+        r#"{"type":"dispatch","job":"j","attempt":1,"payload":[1, 2],"timeout_ms":5}"#,
+        r#"{"type":"dispatch","job":"j","attempt":1,"payload":null,"session":"s","seq":7,"timeout_ms":5}"#,
+        r#"{"type":"cancel","job":"j","attempt":1}"#,
+        r#"{"type":"committed","job":"j","attempt":1}"#,
+        r#"{"type":"stale","job":"j","attempt":1}"#,
+        r#"{"type":"problem","code":"invalid","detail":"d"}"#,
+        r#"[{"type":"heartbeat_ok"}]"#,
+    ] {
+        assert_eq!(scheduler(text).expect(text).to_text(), text);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_frame_is_said() {
+    let many = vec![r#"{"type":"ready"}"#; MESSAGE_FRAMES_MAX + 1].join(",");
+    let long = "x".repeat(PAYLOAD_BYTES_MAX);
+    for (text, says) in [
+        ("", "EOF"),
+        ("7", "a frame, or a list of 1 to 1000 frames"),
+        ("[]", "a frame, or a list of 1 to 1000 frames"),
+        ("{}", "the first field must be \"type\""),
+        ("[[]]", "a frame: an object whose first field is \"type\""),
+        (r#"{"job":"j","type":"ack","attempt":1}"#, "it must be \"type\""),
+        (r#"{"type":"welcome","node_id":"n","instance":"i","heartbeat_ms":1}"#, "one of \"hello\""),
+        (r#"{"type":7}"#, "one of \"hello\""),
+        (r#"{"type":"ready","type":"ready"}"#, "unknown field `type`"),
+        (r#"{"type":"ready"} {"type":"ready"}"#, "trailing characters"),
+        (r#"{"type":"ready","now":true}"#, "unknown field `now`"),
+        (r#"{"type":"ack","job":"j"}"#, "missing field `attempt`"),
+        (r#"{"type":"ack","job":"j","job":"j","attempt":1}"#, "duplicate field `job`"),
+        (r#"{"type":"ack","job":"j","attempt":0}"#, "from 1 to 4294967295"),
+        (r#"{"type":"ack","job":"","attempt":1}"#, "1 to 128 characters"),
+        (r#"{"type":"hello","node_id":"n","capacity":0,"running":[]}"#, "from 1 to 10000"),
+        (r#"{"type":"hello","node_id":"n","capacity":1}"#, "missing field `running`"),
+        (r#"{"type":"hello","node_id":"n","capacity":1,"running":[["j",1]]}"#, "an object"),
+        (r#"{"type":"hello","node_id":"n","capacity":1,"languages":null,"running":[]}"#, "an object"),
+        (
+            r#"{"type":"hello","node_id":"n","capacity":1,"labels":[1],"running":[]}"#,
+            "a text of 1 to 64 characters",
+        ),
+        (r#"{"type":"heartbeat","load":{"cpu":-1},"running":[]}"#, "a number from 0 to 1000000"),
+        (r#"{"type":"progress","job":"j","attempt":1,"percent":100.5}"#, "a number from 0 to 100"),
+        (r#"{"type":"reject","job":"j","attempt":1,"reason":""}"#, "1 to 256 characters"),
+        (r#"{"type":"result","job":"j","attempt":1,"ok":true}"#, "has an output and no error"),
+        (r#"{"type":"result","job":"j","attempt":1,"ok":false}"#, "has an error and no output"),
+        (r#"{"type":"result","job":"j","attempt":1,"ok":false,"error":"m"}"#, "an object"),
+        (
+            r#"{"type":"result","job":"j","attempt":1,"ok":true,"output":1,"error":{"message":"m"}}"#,
+            "has an output and no error",
+        ),
+        (
+            &format!(r#"{{"type":"result","job":"j","attempt":1,"ok":true,"output":"{long}"}}"#),
+            "at most 1048576 bytes",
+        ),
+        (&format!("[{many}]"), "a list of 1 to 1000 frames"),
+    ] {
+        let message = node(text).expect_err(text);
+        assert!(message.contains(says), "{message}");
+    }
+}
+
+#[test]
+fn a_node_ignores_fields_of_newer_schedulers_and_no_repeated_ones() {
+    assert_eq!(
+        scheduler(r#"{"type":"committed","job":"j","attempt":1,"new":1}"#),
+        scheduler(r#"{"type":"committed","job":"j","attempt":1}"#)
+    );
+    let text = r#"{"type":"dispatch","new":{"a":[1]},"job":"j","attempt":1,"payload":1,"timeout_ms":5}"#;
+    assert!(matches!(scheduler(text), Ok(Message::One(SchedulerFrame::Dispatch(_)))));
+    let twice = r#"{"type":"dispatch","job":"j","attempt":1,"payload":1,"payload":2,"timeout_ms":5}"#;
+    assert!(scheduler(twice).unwrap_err().contains("duplicate field `payload`"));
+    assert!(scheduler(r#"{"type":"hello"}"#).unwrap_err().contains("one of \"welcome\""));
+}
+
+#[test]
+fn a_failure_is_retryable_unless_it_says_otherwise() {
+    let text = r#"{"type":"result","job":"j","attempt":1,"ok":false,"error":{"message":"m"}}"#;
+    let Ok(Message::One(NodeFrame::Result(result))) = node(text) else { panic!("{text}") };
+    let failure = AttemptFailure { message: "m".to_owned(), retryable: true };
+    assert_eq!(result.outcome, AttemptOutcome::Failed(failure));
+}
+
+#[test]
+fn the_largest_list_of_attempts_is_taken_and_a_longer_one_is_not() {
+    let running = |count: u64| {
+        let list: Vec<_> = (0..count).map(|i| format!(r#"{{"job":"j{i}","attempt":1}}"#)).collect();
+        format!(r#"{{"type":"heartbeat","running":[{}]}}"#, list.join(","))
+    };
+    assert!(node(&running(NODE_CAPACITY_MAX)).is_ok());
+    assert!(node(&running(NODE_CAPACITY_MAX + 1)).unwrap_err().contains("0 to 10000 objects"));
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused_without_a_panic(text in ".{0,200}") {
+        let _ = node(&text);
+        let _ = scheduler(&text);
+    }
+
+    #[test]
+    fn results_of_any_words_come_back_as_they_were(job in "[!-~]{1,128}", message in ".{1,100}", retryable: bool) {
+        let outcome = AttemptOutcome::Failed(AttemptFailure { message, retryable });
+        let failed = NodeFrame::Result(AttemptResult { job: job.clone(), attempt: 1, outcome });
+        let done = AttemptOutcome::Done(Json::of(&job).unwrap());
+        let done = NodeFrame::Result(AttemptResult { job, attempt: 2, outcome: done });
+        let message = Message::Batch(vec![failed, done]);
+        prop_assert_eq!(node(&message.to_text()).unwrap(), message);
+    }
+}
