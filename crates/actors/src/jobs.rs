@@ -40,7 +40,7 @@ use delivery::Letter;
 use holder::Holder;
 pub use holder::{Answer, Failure, Line, NodeResult, ToNode};
 use lane::{Address, Asked, Heard, Lane, Word};
-use limits::{SUBMISSION_BYTES_MAX, SUBMISSIONS_MAX};
+use limits::{NOTICES_MAX, SUBMISSION_BYTES_MAX, SUBMISSIONS_MAX};
 use placer::Placer;
 use post::Notice;
 pub use refusal::Refusal;
@@ -129,6 +129,7 @@ struct Inner {
     me: InstanceId,
     standing: Standing,
     outlook: Outlook,
+    tenure: Tenure,
     terms: Terms,
     registry: Registry,
     adopting: Adopting,
@@ -140,7 +141,7 @@ struct Inner {
     lane_ended: Notify,
     phase: watch::Sender<Phase>,
     letters: mpsc::UnboundedSender<Letter>,
-    notices: mpsc::UnboundedSender<Notice>,
+    notices: mpsc::Sender<Notice>,
     submissions: Arc<Semaphore>,
     submission_bytes: Arc<Semaphore>,
 }
@@ -156,7 +157,7 @@ impl Jobs {
         let placer = Arc::new(Placer::new(registry.clone(), bus.clone()));
         placer.start();
         let (letters, letters_written) = mpsc::unbounded_channel();
-        let (notices, notices_told) = mpsc::unbounded_channel();
+        let (notices, notices_told) = mpsc::channel(NOTICES_MAX);
         let adopting = Adopting {
             me: me.clone(),
             lease: terms.lease,
@@ -171,6 +172,7 @@ impl Jobs {
             me,
             standing,
             outlook,
+            tenure,
             terms,
             registry,
             adopting,
@@ -191,7 +193,9 @@ impl Jobs {
         post::read_inbox(&inner);
         inner.note_running();
         inner.watch_departures();
-        inner.open_own(tenure);
+        if let Some(token) = inner.tenure.token() {
+            inner.open_own(token);
+        }
         adoption::start(&inner);
         pools::follow(&inner);
         Self { inner }
@@ -357,6 +361,11 @@ impl Jobs {
         self.inner.holder.progress(job, attempt)
     }
 
+    /// An attempt's slot is free.
+    pub fn slot_freed(&self, job: JobId, attempt: Attempt) {
+        self.inner.slot_freed(job, attempt);
+    }
+
     /// A node has acknowledged an attempt.
     pub fn acknowledged(&self, node: &NodeId, job: JobId, attempt: Attempt) {
         self.inner.acknowledged(node, job, attempt);
@@ -451,9 +460,8 @@ impl Inner {
         }))
     }
 
-    fn open_own(self: &Arc<Self>, tenure: Tenure) {
-        let Some(token) = tenure.token() else { return };
-        let tenancy = Tenancy::Own { tenure, standing: self.standing.clone() };
+    fn open_own(self: &Arc<Self>, token: domain::Token) {
+        let tenancy = Tenancy::Own { tenure: self.tenure.clone(), standing: self.standing.clone() };
         self.open(Resource::instance(&self.me), tenancy, token);
     }
 
@@ -480,21 +488,37 @@ impl Inner {
         let inner = Arc::clone(self);
         tokio::spawn(async move {
             if let Err(error) = tokio::spawn(lane.run()).await {
-                // A defect. Whoever waits is told by the loss of their replies; the lease runs out.
+                // A defect. Whoever waits is told by the loss of their replies. An adopted lane's lease runs out; the
+                // own one does not, so it is opened again.
                 tracing::error!(%error, %resource, "a lane's owner died");
                 inner.placer.forget_lane(&resource);
+                if resource == Resource::instance(&inner.me) && inner.is_serving() {
+                    return inner.open_own_again().await;
+                }
             }
             inner.lanes.remove(&resource);
             inner.lane_ended.notify_waiters();
         });
     }
 
+    /// After its owner died: under a new token, so that what that one had sent does not count.
+    async fn open_own_again(self: &Arc<Self>) {
+        while self.is_serving() && self.tenure.token().is_some() {
+            tokio::time::sleep(jittered(LOOK_EVERY)).await;
+            if let Some(token) = self.tenure.acquire_anew().await {
+                return self.open_own(token);
+            }
+        }
+        self.lanes.remove(&Resource::instance(&self.me));
+        self.lane_ended.notify_waiters();
+    }
+
     /// Word of an attempt to the owner of its lane, here or wherever it is; and of an end to all who wait for it.
     fn tell_lane(&self, lane: &Resource, job: JobId, attempt: Attempt, heard: Heard) {
         let here = self.lanes.get(lane).map(|address| address.clone());
         if self.bus.kind() != bus::Kind::Local && (here.is_none() || heard == Heard::Finished) {
-            // The receiver lives as long as this.
-            let _ = self.notices.send(Notice::new(lane, job, attempt, &heard));
+            // What is not told is found in the ledger.
+            let _ = self.notices.try_send(Notice::new(lane, job, attempt, &heard));
         }
         if let Some(address) = here {
             address.tell(Word::Heard(job, attempt, heard));

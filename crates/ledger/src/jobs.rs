@@ -276,11 +276,18 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn waiting(&self, lane: &Resource, group: &WaitingGroup, limit: u32) -> Result<Vec<LiveJob>>;
 
-    /// The first of a lane's delayed jobs that are due now or within so many milliseconds, and in how many each is.
+    /// A lane's delayed jobs that are due now or within so many milliseconds, and in how many each is: the earliest
+    /// first, behind the job `after` of that due time.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn coming_due(&self, lane: &Resource, within_ms: u64, limit: u32) -> Result<Vec<(LiveJob, u64)>>;
+    async fn coming_due(
+        &self,
+        lane: &Resource,
+        after: Option<(Timestamp, JobId)>,
+        within_ms: u64,
+        limit: u32,
+    ) -> Result<Vec<(LiveJob, u64)>>;
 
     /// Looks at so many lanes that have unfinished jobs, in the order of their names behind `after`. Answers those
     /// that have something to do within so many milliseconds and no live owner, and the lane to go on behind; `None`

@@ -47,7 +47,11 @@ enum Phase {
     /// Nobody knows who it is yet.
     Opened(Instant),
     Live(Box<Live>),
-    Ended,
+    /// With what it had at its end.
+    Ended {
+        slots: Vec<Slot>,
+        unacknowledged: Vec<Slot>,
+    },
 }
 
 /// What a frame, a tick or a call leads to.
@@ -72,7 +76,7 @@ impl Connection {
     /// Whether the connection is to end, or has.
     #[must_use]
     pub const fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Ended)
+        matches!(self.phase, Phase::Ended { .. })
     }
 
     /// Whether the node gets work; `None` before its hello and after the end.
@@ -81,15 +85,36 @@ impl Connection {
         self.live().map(Live::state)
     }
 
-    /// The attempts whose slots are taken. After the end: none, so ask before it.
-    pub fn slots(&self) -> impl Iterator<Item = Slot> {
-        self.live().into_iter().flat_map(Live::slots)
+    /// The attempts whose slots are taken; after the end, those that were then.
+    #[must_use]
+    pub fn slots(&self) -> Vec<Slot> {
+        match &self.phase {
+            Phase::Opened(_) => vec![],
+            Phase::Live(live) => live.slots().collect(),
+            Phase::Ended { slots, .. } => slots.clone(),
+        }
+    }
+
+    /// Whether the attempt's slot is taken.
+    #[must_use]
+    pub fn has(&self, slot: Slot) -> bool {
+        self.live().is_some_and(|live| live.has(slot))
+    }
+
+    /// The attempts that were sent, and of which nothing was heard; after the end, those that were then.
+    #[must_use]
+    pub fn unacknowledged(&self) -> Vec<Slot> {
+        match &self.phase {
+            Phase::Opened(_) => vec![],
+            Phase::Live(live) => live.unacknowledged().collect(),
+            Phase::Ended { unacknowledged, .. } => unacknowledged.clone(),
+        }
     }
 
     /// The node has sent this.
     pub fn on_frame(&mut self, frame: FromNode, now: Instant) -> Effects {
         match (&mut self.phase, frame) {
-            (Phase::Ended, _) => vec![],
+            (Phase::Ended { .. }, _) => vec![],
             (Phase::Opened(_), FromNode::Hello(hello)) => match Live::begin(&hello, self.heartbeat_ms, now) {
                 Ok(live) => {
                     self.phase = Phase::Live(Box::new(live));
@@ -110,7 +135,7 @@ impl Connection {
     /// Time has passed.
     pub fn on_tick(&mut self, now: Instant) -> Effects {
         let ticked = match &mut self.phase {
-            Phase::Ended => Ok(vec![]),
+            Phase::Ended { .. } => Ok(vec![]),
             Phase::Opened(since) if now.duration_since(*since) >= Duration::from_millis(HELLO_MS) => {
                 Err(format!("no hello within {HELLO_MS} ms"))
             }
@@ -161,21 +186,21 @@ impl Connection {
         if self.is_over() {
             return vec![];
         }
-        self.phase = Phase::Ended;
+        self.phase = Phase::Ended { slots: self.slots(), unacknowledged: self.unacknowledged() };
         vec![Effect::Close { code, why }]
     }
 
     fn live(&self) -> Option<&Live> {
         match &self.phase {
             Phase::Live(live) => Some(live),
-            Phase::Opened(_) | Phase::Ended => None,
+            Phase::Opened(_) | Phase::Ended { .. } => None,
         }
     }
 
     fn live_mut(&mut self) -> Option<&mut Live> {
         match &mut self.phase {
             Phase::Live(live) => Some(live),
-            Phase::Opened(_) | Phase::Ended => None,
+            Phase::Opened(_) | Phase::Ended { .. } => None,
         }
     }
 }

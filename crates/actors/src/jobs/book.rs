@@ -1,8 +1,9 @@
 //! What the owner of a lane knows of its unfinished jobs, and when it must look at one again. Pure: it decides
 //! nothing and writes nothing; time comes in as an argument.
 //!
-//! It never holds more than [`BOOK_JOBS_MAX`] jobs, or payloads of [`BOOK_BYTES_MAX`]. What does not fit stays in the
-//! ledger, and is read from there when there is room again.
+//! Beside the attempts under way, of which there are never more than slots, it holds at most [`BOOK_JOBS_MAX`] jobs, and
+//! payloads of [`BOOK_BYTES_MAX`]; of one group at most [`GROUP_JOBS_MAX`] and [`GROUP_BYTES_MAX`]. What does not fit
+//! stays in the ledger, and is read from there when there is room again.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -13,8 +14,10 @@ use domain::{JobId, NodeId};
 use ledger::{LiveJob, WaitingGroup};
 
 use super::limits::{
-    ACK_TIMEOUT, BOOK_BYTES_MAX, BOOK_JOBS_MAX, GROUP_JOBS_LOW, GROUP_JOBS_MAX, STRANDED_AFTER,
+    ACK_TIMEOUT, BOOK_BYTES_MAX, BOOK_JOBS_MAX, GROUP_BYTES_MAX, GROUP_JOBS_LOW, GROUP_JOBS_MAX,
+    STRANDED_AFTER,
 };
+use domain::limits::PRIORITY_MAX;
 
 /// An unfinished job, as its lane's owner knows it.
 pub(super) struct Entry {
@@ -58,6 +61,9 @@ pub(super) enum Due {
 #[derive(Default)]
 struct Group {
     inside: usize,
+    bytes: usize,
+    /// So many were inside when the ledger had no more that would have fitted: until there are fewer, it is not asked.
+    enough: Option<usize>,
     /// Those left in the ledger have this priority at most; `None` when all are in the book.
     outside: Option<Priority>,
 }
@@ -66,6 +72,9 @@ struct Group {
 #[derive(Default)]
 pub(super) struct Book {
     entries: HashMap<JobId, Entry>,
+    /// The attempts under way.
+    flights: usize,
+    /// Payloads of the others.
     bytes: usize,
     groups: HashMap<WaitingGroup, Group>,
     /// The alarms of all entries.
@@ -116,18 +125,15 @@ impl Book {
     /// A job that waits for a slot from now on, having been in the ledger without a time. Whether it is in the book;
     /// if not, it is one of those outside.
     pub(super) fn wait_in_group(&mut self, job: Arc<LiveJob>) -> bool {
-        let newest = job.newest;
         self.forget(job.id);
         let (group, priority) = (group_of(&job), job.spec.priority);
-        let has_room = self.has_room(&job);
+        let fits = self.fits_group(&group, &job);
         let known = self.groups.entry(group).or_default();
-        let behind = known.outside.is_some_and(|outside| priority <= outside);
-        if behind || known.inside >= GROUP_JOBS_MAX || !has_room {
+        if !fits || known.outside.is_some_and(|outside| priority <= outside) {
             known.outside = Some(known.outside.map_or(priority, |outside| outside.max(priority)));
             return false;
         }
-        known.inside += 1;
-        self.insert(Entry { job, newest, phase: Phase::Waiting, avoid: None, alarm: None });
+        self.insert_waiting(job);
         true
     }
 
@@ -148,18 +154,16 @@ impl Book {
             if self.entries.contains_key(&job.id) {
                 continue;
             }
-            if !self.has_room(&job) {
+            if !self.fits_group(group, &job) {
                 is_full = true;
                 break;
             }
-            self.groups.entry(group.clone()).or_default().inside += 1;
             new.push(job.id);
-            let newest = job.newest;
-            let phase = Phase::Waiting;
-            self.insert(Entry { job: Arc::new(job), newest, phase, avoid: None, alarm: None });
+            self.insert_waiting(Arc::new(job));
         }
         let known = self.groups.entry(group.clone()).or_default();
-        known.outside = if is_all && !is_full { None } else { last };
+        known.outside = if is_all && !is_full { None } else { last.or(known.outside) };
+        known.enough = (new.is_empty() || is_full).then_some(known.inside);
         if known.inside == 0 && known.outside.is_none() {
             self.groups.remove(group);
         }
@@ -168,29 +172,43 @@ impl Book {
 
     /// A group that has few jobs in the book and more in the ledger, and how many of it are in the book.
     pub(super) fn group_to_fill(&self) -> Option<(WaitingGroup, usize)> {
-        let low = |group: &Group| group.outside.is_some() && group.inside < GROUP_JOBS_LOW;
+        let low = |group: &Group| {
+            let is_asked = group.enough.is_none_or(|enough| group.inside < enough);
+            group.outside.is_some() && group.inside < GROUP_JOBS_LOW && is_asked
+        };
         self.groups.iter().find(|(_, group)| low(group)).map(|(name, group)| (name.clone(), group.inside))
+    }
+
+    /// The ledger is asked again about all groups: what did not fit may now.
+    pub(super) fn look_at_groups_again(&mut self) {
+        self.groups.values_mut().for_each(|group| group.enough = None);
     }
 
     /// There is a group of which nothing is known yet but that it has jobs.
     pub(super) fn heard_of(&mut self, group: WaitingGroup) {
         let known = self.groups.entry(group).or_default();
         if known.inside == 0 && known.outside.is_none() {
-            known.outside = Some(Priority::default());
+            // Of whatever priority.
+            known.outside = Priority::new(i64::from(PRIORITY_MAX)).ok();
         }
     }
 
     /// Nothing is known of the job any more.
     pub(super) fn forget(&mut self, job: JobId) -> Option<Entry> {
         let entry = self.entries.remove(&job)?;
-        self.bytes -= weight(&entry.job);
+        if matches!(entry.phase, Phase::Flying(_)) {
+            self.flights -= 1;
+        } else {
+            self.bytes -= weight(&entry.job);
+        }
         if let Some(at) = entry.alarm {
             self.alarms.remove(&(at, job));
         }
         if matches!(entry.phase, Phase::Waiting) && entry.job.due_at.is_none() {
             let group = group_of(&entry.job);
             if let Some(known) = self.groups.get_mut(&group) {
-                known.inside = known.inside.saturating_sub(1);
+                known.inside -= 1;
+                known.bytes -= weight(&entry.job);
                 if known.inside == 0 && known.outside.is_none() {
                     self.groups.remove(&group);
                 }
@@ -263,11 +281,31 @@ impl Book {
     }
 
     fn has_room(&self, job: &LiveJob) -> bool {
-        self.entries.len() < BOOK_JOBS_MAX && self.bytes + weight(job) <= BOOK_BYTES_MAX
+        self.entries.len() - self.flights < BOOK_JOBS_MAX && self.bytes + weight(job) <= BOOK_BYTES_MAX
+    }
+
+    /// The first of a group always fits: none is kept from its turn by the others.
+    fn fits_group(&self, group: &WaitingGroup, job: &LiveJob) -> bool {
+        let none = Group::default();
+        let known = self.groups.get(group).unwrap_or(&none);
+        let has_share = known.inside < GROUP_JOBS_MAX && known.bytes + weight(job) <= GROUP_BYTES_MAX;
+        known.inside == 0 || (has_share && self.has_room(job))
+    }
+
+    fn insert_waiting(&mut self, job: Arc<LiveJob>) {
+        let known = self.groups.entry(group_of(&job)).or_default();
+        known.inside += 1;
+        known.bytes += weight(&job);
+        let newest = job.newest;
+        self.insert(Entry { job, newest, phase: Phase::Waiting, avoid: None, alarm: None });
     }
 
     fn insert(&mut self, entry: Entry) {
-        self.bytes += weight(&entry.job);
+        if matches!(entry.phase, Phase::Flying(_)) {
+            self.flights += 1;
+        } else {
+            self.bytes += weight(&entry.job);
+        }
         if let Some(at) = entry.alarm {
             self.alarms.insert((at, entry.job.id));
         }

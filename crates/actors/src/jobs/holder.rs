@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bus::Slot;
-use dashmap::DashMap;
+use dashmap::{DashMap, Entry};
 use domain::job::{Attempt, Change, Ended, Event, Newest, Outcome, Revoked, State, Step, decide};
 use domain::{JobId, NodeId};
 use ledger::{JobBatch, JobRecord, JobVerdict, JobWrite, JobsVerdict};
@@ -76,6 +76,10 @@ pub(super) struct Holder {
     sockets: DashMap<NodeId, Socket>,
     /// What was dispatched through this instance and has no result yet.
     terms: DashMap<(JobId, Attempt), Terms>,
+    /// Called off, and their slots not known to be free yet.
+    called_off: DashMap<(JobId, Attempt), ()>,
+    /// Called off, and their slots free: to be written down.
+    released: Mutex<Vec<JobId>>,
     /// How far they are.
     progress: DashMap<(JobId, Attempt), Progress>,
     /// Acknowledged and not written down as RUNNING.
@@ -151,7 +155,16 @@ impl Inner {
     /// A node's new connection: from now on it gets what is for the node.
     pub(super) fn attach(self: &Arc<Self>, node: &NodeId, epoch: u64) -> Line {
         let (line, messages) = mpsc::channel(SOCKET_MESSAGES_MAX);
-        self.holder.sockets.insert(node.clone(), Socket { epoch, line });
+        match self.holder.sockets.entry(node.clone()) {
+            // A newer connection was quicker; this one hears at once that it is replaced.
+            Entry::Occupied(newer) if newer.get().epoch > epoch => {}
+            Entry::Occupied(mut older) => {
+                older.insert(Socket { epoch, line });
+            }
+            Entry::Vacant(none) => {
+                none.insert(Socket { epoch, line });
+            }
+        }
         Line { inner: Arc::clone(self), node: node.clone(), epoch, messages }
     }
 
@@ -194,9 +207,17 @@ impl Inner {
     pub(super) fn call_off(&self, withdrawal: &Withdrawal) {
         let Withdrawal { job, attempt, placed } = withdrawal;
         self.holder.forget(*job, *attempt);
+        self.holder.called_off.insert((*job, *attempt), ());
         if let Some(socket) = self.holder.sockets.get(&placed.node) {
             // A node that is not told finds out by the answer to its result.
             let _ = socket.line.try_send(ToNode::Cancel(*job, *attempt));
+        }
+    }
+
+    /// The attempt's slot is free.
+    pub(super) fn slot_freed(&self, job: JobId, attempt: Attempt) {
+        if self.holder.called_off.remove(&(job, attempt)).is_some() {
+            self.holder.released.lock().unwrap_or_else(PoisonError::into_inner).push(job);
         }
     }
 
@@ -235,11 +256,12 @@ impl Inner {
 
     /// The node has the attempt.
     pub(super) fn acknowledged(self: &Arc<Self>, node: &NodeId, job: JobId, attempt: Attempt) {
-        let Some(lane) = self.holder.terms.get(&(job, attempt)).map(|terms| terms.lane.clone()) else {
-            return;
-        };
+        let lane = self.holder.terms.get(&(job, attempt)).map(|terms| terms.lane.clone());
         self.holder.acknowledged().insert((job, attempt), (node.clone(), Instant::now()));
-        self.tell_lane(&lane, job, attempt, Heard::Acknowledged);
+        // Of what came by way of another instance the lane hears when it is written down.
+        if let Some(lane) = lane {
+            self.tell_lane(&lane, job, attempt, Heard::Acknowledged);
+        }
     }
 
     /// Commits results; comes back when it is known what became of each, however long that takes.
@@ -249,7 +271,8 @@ impl Inner {
         let mut pause = AGAIN_AFTER.0;
         while !left.is_empty() {
             match self.commit_results(node, &results, &left, &mut answers).await {
-                Ok(()) => left.clear(),
+                Ok(true) => left.clear(),
+                Ok(false) => tokio::time::sleep(jittered(pause)).await,
                 Err(error) if error.is_retryable() => {
                     tracing::debug!(%error, %node, "results wait for the ledger");
                     tokio::time::sleep(jittered(pause)).await;
@@ -287,49 +310,49 @@ impl Inner {
         results: &[NodeResult],
         of: &[usize],
         answers: &mut [Answer],
-    ) -> ledger::Result<()> {
+    ) -> ledger::Result<bool> {
         let mut writes = Vec::with_capacity(of.len());
-        let mut steps = Vec::with_capacity(of.len());
+        let mut written = Vec::with_capacity(of.len());
         for &n in of {
             let result = &results[n];
             match self.change(node, result).await? {
-                Some((change, step)) => {
+                Some(change) => {
                     writes.push(JobWrite { change, key: None });
-                    steps.push((n, step));
+                    written.push(n);
                 }
                 None => answers[n] = self.answer_again(node, result).await?,
             }
         }
         if writes.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
-        let verdicts = match self.ledger.commit_jobs(JobBatch { lane: None, writes }).await? {
+        let batch = JobBatch { lane: None, writes };
+        let verdicts = match self.ledger.commit_jobs(batch.clone()).await? {
             JobsVerdict::Written { jobs, .. } => jobs,
-            // There is no lease to it.
-            JobsVerdict::Fenced | JobsVerdict::Again => return Ok(()),
+            // There is no lease to it; whatever it was, nothing was written.
+            JobsVerdict::Fenced | JobsVerdict::Again => return Ok(false),
         };
-        for ((n, step), verdict) in steps.into_iter().zip(verdicts) {
+        for ((n, write), verdict) in written.into_iter().zip(&batch.writes).zip(verdicts) {
             let NodeResult { job, attempt, .. } = results[n];
             let terms = self.holder.forget(job, attempt);
             answers[n] = match verdict {
                 JobVerdict::Written => {
-                    self.recorded(job, attempt, step, terms);
+                    self.recorded(&write.change, attempt, terms).await;
                     Answer::Committed
                 }
                 _ => self.answer_again(node, &results[n]).await?,
             };
         }
-        Ok(())
+        Ok(true)
     }
 
     /// What a result leads to; `None` where it is not about the newest attempt any more.
-    async fn change(&self, node: &NodeId, result: &NodeResult) -> ledger::Result<Option<(Change, Step)>> {
+    async fn change(&self, node: &NodeId, result: &NodeResult) -> ledger::Result<Option<Change>> {
         let NodeResult { job, attempt, output } = result;
         let (job, attempt, node) = (*job, *attempt, node.clone());
         let failure = match output {
             Ok(output) => {
-                let step = Step::Finish { outcome: Outcome::Succeeded, dead: false };
-                return Ok(Some((Change::Complete { job, attempt, node, output: output.clone() }, step)));
+                return Ok(Some(Change::Complete { job, attempt, node, output: output.clone() }));
             }
             Err(failure) => failure,
         };
@@ -351,14 +374,15 @@ impl Inner {
         let event = Event::Failed { attempt, retryable: failure.is_retryable };
         let Ok(step) = decide(Some(newest), terms.max_attempts, event) else { return Ok(None) };
         let (due_in_ms, dead) = match step {
+            // Never at once: a job that is due again is found by its time.
             Step::Retry { failures, .. } => {
-                (Some(terms.backoff.pause_ms(failures, rand::rng().random())), false)
+                (Some(terms.backoff.pause_ms(failures, rand::rng().random()).max(1)), false)
             }
             Step::Finish { dead, .. } => (None, dead),
             Step::Dispatch(_) | Step::Run => return Ok(None),
         };
         let error = failure.message.clone();
-        Ok(Some((Change::Fail { job, attempt, node, error, due_in_ms, dead }, step)))
+        Ok(Some(Change::Fail { job, attempt, node, error, due_in_ms, dead }))
     }
 
     /// What to say of a result that was not written now: the same as before, if it was then.
@@ -368,19 +392,29 @@ impl Inner {
         Ok(if was_written { Answer::Committed } else { Answer::Stale })
     }
 
-    fn recorded(self: &Arc<Self>, job: JobId, attempt: Attempt, step: Step, terms: Option<Terms>) {
-        let heard = match step {
-            Step::Finish { outcome, .. } => {
-                metrics::counter!("fencepost_jobs_total", "state" => "FINISHED", "outcome" => outcome.as_str())
-                    .increment(1);
-                self.waiters.finished(job);
-                Heard::Finished
-            }
-            Step::Retry { .. } | Step::Run | Step::Dispatch(_) => Heard::Failed,
+    async fn recorded(self: &Arc<Self>, change: &Change, attempt: Attempt, terms: Option<Terms>) {
+        let job = change.job();
+        let outcome = match change {
+            Change::Complete { .. } => Some(Outcome::Succeeded),
+            Change::Fail { due_in_ms: None, .. } => Some(Outcome::Failed),
+            _ => None,
         };
-        // Without terms the lane's owner finds it in the ledger.
-        if let Some(terms) = terms {
-            self.tell_lane(&terms.lane, job, attempt, heard);
+        if let Some(outcome) = outcome {
+            metrics::counter!("fencepost_jobs_total", "state" => "FINISHED", "outcome" => outcome.as_str())
+                .increment(1);
+            self.waiters.finished(job);
+        }
+        let heard = match change {
+            Change::Fail { due_in_ms: Some(due_in_ms), .. } => Heard::Failed { due_in_ms: *due_in_ms },
+            _ => Heard::Finished,
+        };
+        let lane = match terms {
+            Some(terms) => Some(terms.lane),
+            // It was dispatched by way of another instance. If it is not found, the lane's owner looks by itself.
+            None => self.ledger.job(job).await.ok().flatten().map(|job| job.lane),
+        };
+        if let Some(lane) = lane {
+            self.tell_lane(&lane, job, attempt, heard);
         }
     }
 
@@ -392,8 +426,25 @@ impl Inner {
                 tokio::time::sleep(jittered(RUN_NOTED_EVERY)).await;
                 let Some(inner) = inner.upgrade() else { return };
                 inner.write_running().await;
+                inner.write_released().await;
             }
         });
+    }
+
+    /// Writes down that slots are free of jobs that were called off.
+    async fn write_released(&self) {
+        let mut released =
+            std::mem::take(&mut *self.holder.released.lock().unwrap_or_else(PoisonError::into_inner));
+        released.sort_unstable();
+        released.dedup();
+        for jobs in released.chunks(domain::limits::BATCH_JOBS_MAX) {
+            let write = |job: &JobId| JobWrite { change: Change::Release { job: *job }, key: None };
+            let batch = JobBatch { lane: None, writes: jobs.iter().map(write).collect() };
+            if let Err(error) = self.ledger.commit_jobs(batch).await {
+                tracing::debug!(%error, "slots that are free are not written down yet");
+                self.holder.released.lock().unwrap_or_else(PoisonError::into_inner).extend(jobs);
+            }
+        }
     }
 
     async fn write_running(&self) {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::job::{Attempt, Change, Event, Newest, Outcome, Placed, Revoked, State, Step, decide};
-use domain::{JobId, NodeId, Resource, Token};
+use domain::{JobId, NodeId, Resource, Timestamp, Token};
 use ledger::LiveJob;
 use nodes::Ended;
 use rand::RngExt;
@@ -70,8 +70,11 @@ pub(super) enum Heard {
     Acknowledged,
     /// The job has its result.
     Finished,
-    /// It failed and is due again, so many milliseconds after `at`.
-    Failed,
+    /// It failed, and is due again in so many milliseconds.
+    Failed {
+        /// At least 1.
+        due_in_ms: u64,
+    },
     /// It came to nothing before it began.
     Refused(Revoked, String),
 }
@@ -299,11 +302,20 @@ impl Lane {
                     self.inner.placer.forget(job);
                 }
             }
-            // When it is due again stands in the ledger; it is read from there.
-            Heard::Failed => {
-                if is_newest(self) {
-                    self.book.forget(job);
-                    self.reread_at = self.reread_at.min(now);
+            Heard::Failed { due_in_ms } => {
+                if is_newest(self)
+                    && let Some(entry) = self.book.forget(job)
+                    && let Phase::Flying(flight) = entry.phase
+                {
+                    let newest = Newest {
+                        state: State::Created,
+                        attempt,
+                        counted: entry.newest.counted.saturating_add(1),
+                    };
+                    // When exactly stands in the ledger.
+                    let due_at = Some(Timestamp::from_micros(0));
+                    let again = LiveJob { newest, placed: None, due_at, ..LiveJob::clone(&entry.job) };
+                    self.delay(Arc::new(again), due_in_ms, now, Some(flight.placed.node));
                 }
             }
             Heard::Refused(why, reason) => {
@@ -343,6 +355,8 @@ impl Lane {
         match decide(Some(newest), live.spec.max_attempts, Event::Revoked { attempt, why }) {
             Ok(Step::Retry { counts, failures }) => {
                 let due_in_ms = live.spec.backoff.pause_ms(failures, rand::rng().random());
+                // Never at once: a job that is due again is found by its time.
+                let due_in_ms = due_in_ms.max(1);
                 let change = Change::Revoke { job, attempt, why, reason, due_in_ms };
                 let newest =
                     Newest { state: State::Created, attempt, counted: newest.counted + u32::from(counts) };

@@ -12,6 +12,8 @@ pub const BOOK_JOBS_MAX: usize = 50_000;
 pub const BOOK_BYTES_MAX: usize = 64 << 20;
 /// Waiting jobs of one pool and tenant that are kept in memory.
 pub const GROUP_JOBS_MAX: usize = 1_000;
+/// Bytes of their payloads that are kept in memory.
+pub const GROUP_BYTES_MAX: usize = 8 << 20;
 /// More are read when there are fewer than this.
 pub const GROUP_JOBS_LOW: usize = 250;
 /// An attempt under way for so long is looked for in its node's record.
@@ -28,8 +30,6 @@ pub const SUBMISSION_BYTES_MAX: usize = 128 << 20;
 pub const REREAD_EVERY: Duration = Duration::from_secs(5);
 /// Delayed jobs are kept in memory when they come due within this time.
 pub const DELAY_KEPT: Duration = Duration::from_secs(60);
-/// Delayed jobs read at once, earliest first.
-pub const DELAYED_READ_MAX: u32 = 1_000;
 /// Rows of one page of whatever a lane's owner reads.
 pub const PAGE_JOBS: u32 = 500;
 /// What may wait for one node at its socket: dispatches for all its slots, and as many that call them off.
@@ -37,5 +37,9 @@ pub const SOCKET_MESSAGES_MAX: usize = 2 * domain::limits::NODE_CAPACITY_MAX as 
 /// Jobs that get a slot in one pass.
 pub const PASS_JOBS_MAX: usize = 1_000;
 
+/// Notices that wait to be told; beyond that they are lost, and found in the ledger.
+pub const NOTICES_MAX: usize = 10_000;
+
+const _: () = assert!(GROUP_BYTES_MAX < BOOK_BYTES_MAX);
 const _: () = assert!(GROUP_JOBS_LOW < GROUP_JOBS_MAX && GROUP_JOBS_MAX < BOOK_JOBS_MAX);
 const _: () = assert!(ROUND_JOBS_MAX + domain::limits::BATCH_JOBS_MAX <= ledger::BATCH_ROWS_MAX / 2);

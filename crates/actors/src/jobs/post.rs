@@ -18,7 +18,7 @@ use super::lane::{Heard, Word};
 /// Letters taken at once.
 const LETTERS_MAX: usize = 512;
 /// Notices taken at once.
-const NOTICES_MAX: usize = 512;
+const NOTICES_AT_ONCE: usize = 512;
 /// Notices in one message; each takes some 250 bytes at most.
 const NOTICES_PER_MESSAGE: usize = 32;
 /// Entries of an inbox that were read and not settled for so long are read again.
@@ -40,7 +40,7 @@ pub(super) struct Notice {
 enum What {
     Acknowledged,
     Finished,
-    Failed,
+    Failed { due_in_ms: u64 },
     Rejected,
     Unlisted,
     Undeliverable,
@@ -51,7 +51,7 @@ impl Notice {
         let what = match heard {
             Heard::Acknowledged => What::Acknowledged,
             Heard::Finished => What::Finished,
-            Heard::Failed => What::Failed,
+            Heard::Failed { due_in_ms } => What::Failed { due_in_ms: *due_in_ms },
             Heard::Refused(Revoked::Rejected, _) => What::Rejected,
             Heard::Refused(Revoked::Unlisted, _) => What::Unlisted,
             Heard::Refused(..) => What::Undeliverable,
@@ -64,7 +64,7 @@ impl Notice {
         let heard = match self.what {
             What::Acknowledged => Heard::Acknowledged,
             What::Finished => Heard::Finished,
-            What::Failed => Heard::Failed,
+            What::Failed { due_in_ms } => Heard::Failed { due_in_ms },
             What::Rejected => refused(Revoked::Rejected, "the node would not take it"),
             What::Unlisted => refused(Revoked::Unlisted, "the node does not know of it any more"),
             What::Undeliverable => refused(Revoked::Undeliverable, "it could not be given to the node"),
@@ -92,9 +92,9 @@ pub(super) async fn carry_letters(
 }
 
 /// Tells notices for as long as somebody has any.
-pub(super) async fn tell_notices(bus: bus::Handle, mut notices: mpsc::UnboundedReceiver<Notice>) {
+pub(super) async fn tell_notices(bus: bus::Handle, mut notices: mpsc::Receiver<Notice>) {
     let mut gathered = Vec::new();
-    while notices.recv_many(&mut gathered, NOTICES_MAX).await > 0 {
+    while notices.recv_many(&mut gathered, NOTICES_AT_ONCE).await > 0 {
         for message in gathered.chunks(NOTICES_PER_MESSAGE) {
             let payload = serde_json::to_vec(message).expect("it has text keys only");
             if let Err(error) = bus.publish(Channel::Jobs, &payload).await {

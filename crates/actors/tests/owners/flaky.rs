@@ -203,8 +203,14 @@ impl Jobs for Flaky {
     async fn waiting(&self, lane: &Resource, group: &WaitingGroup, limit: u32) -> Result<Vec<LiveJob>> {
         self.real.waiting(lane, group, limit).await
     }
-    async fn coming_due(&self, lane: &Resource, within_ms: u64, limit: u32) -> Result<Vec<(LiveJob, u64)>> {
-        self.real.coming_due(lane, within_ms, limit).await
+    async fn coming_due(
+        &self,
+        lane: &Resource,
+        after: Option<(domain::Timestamp, JobId)>,
+        within_ms: u64,
+        limit: u32,
+    ) -> Result<Vec<(LiveJob, u64)>> {
+        self.real.coming_due(lane, after, within_ms, limit).await
     }
     async fn left_lanes(
         &self,

@@ -4,7 +4,7 @@
 //! Order of things for one dispatch: its slot is `sent` at the bus, then the frame leaves. For one result: it is
 //! committed, then the node is told `committed`, then its slot is free.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,9 @@ enum Done {
     Refreshed(bus::Result<Written>, Vec<Slot>),
     Sent(bus::Result<Vec<bool>>, Vec<actors::jobs::Dispatch>),
     Committed(Vec<Slot>, Vec<Answer>),
-    Freed,
+    /// The slots that could not be freed.
+    Freed(Vec<Slot>),
+    Ponged,
 }
 
 /// One socket, from its opening to its end.
@@ -54,6 +56,13 @@ pub struct Socket {
     refresh_again: bool,
     /// Slots to be freed with the next refresh.
     gone: Vec<Slot>,
+    /// Attempts on their way to the node, and those of them that were called off meanwhile.
+    sending: HashSet<Slot>,
+    called_off: HashSet<Slot>,
+    /// Results that came before the node was registered.
+    early: Vec<(Slot, End)>,
+    /// When the node was heard of last.
+    heard: Instant,
     /// Why it is closed.
     closing: Option<(CloseCode, String)>,
 }
@@ -84,6 +93,10 @@ impl Socket {
             refreshing: false,
             refresh_again: false,
             gone: Vec::new(),
+            sending: HashSet::new(),
+            called_off: HashSet::new(),
+            early: Vec::new(),
+            heard: Instant::now(),
             closing: None,
         }
     }
@@ -129,6 +142,7 @@ impl Socket {
 
     /// Whether the node has closed the socket.
     fn on_message(&mut self, message: AggregatedMessage) -> bool {
+        self.heard = Instant::now();
         match message {
             AggregatedMessage::Text(text) => self.on_text(&text),
             AggregatedMessage::Binary(_) => self.fault("messages must be JSON text".to_owned()),
@@ -139,7 +153,7 @@ impl Socket {
                     async move {
                         // A session that is closed is found by the next read.
                         let _ = session.pong(&bytes).await;
-                        Done::Freed
+                        Done::Ponged
                     }
                     .boxed_local(),
                 );
@@ -198,6 +212,7 @@ impl Socket {
                     for Slot { job, attempt } in &gone {
                         let why = "the node does not know of it any more";
                         self.incarnation.jobs.came_to_nothing(*job, *attempt, Revoked::Unlisted, why);
+                        self.incarnation.jobs.slot_freed(*job, *attempt);
                     }
                     self.gone.extend(gone);
                     self.refresh();
@@ -232,7 +247,7 @@ impl Socket {
         let stamp = Stamp { epoch: Epoch::new(0), version: Version::new(0) };
         let report = self.known(hello, &profile, stamp).report();
         let running: Vec<_> = match self.registered {
-            Some(_) => self.connection.slots().collect(),
+            Some(_) => self.connection.slots(),
             None => hello.running.clone(),
         };
         let (state, incarnation) = (Arc::clone(&self.state), Arc::clone(&self.incarnation));
@@ -259,7 +274,7 @@ impl Socket {
 
     /// The node as it is known here.
     fn known(&self, hello: &Hello, profile: &Arc<Profile>, stamp: Stamp) -> Record {
-        let used = u32::try_from(self.connection.slots().count()).unwrap_or(u32::MAX);
+        let used = u32::try_from(self.connection.slots().len()).unwrap_or(u32::MAX);
         // Before its welcome it gets work as soon as its slots are known.
         let state = self.connection.state().unwrap_or(NodeState::Accepting);
         let status = Status { capacity: hello.capacity, used, is_complete: true, state };
@@ -285,7 +300,13 @@ impl Socket {
                 }
                 self.follow(effects);
             }
-            Done::Freed => {}
+            Done::Freed(left) => {
+                if !left.is_empty() {
+                    self.gone.extend(left);
+                    self.refresh();
+                }
+            }
+            Done::Ponged => {}
         }
     }
 
@@ -304,6 +325,8 @@ impl Socket {
         self.record(connected.version);
         let effects = self.connection.registered(Instant::now());
         self.follow(effects);
+        let early = std::mem::take(&mut self.early);
+        self.commit(early);
         if !connected.is_complete {
             // The ledger could not be asked. The record is made anew until it can.
             self.register();
@@ -370,8 +393,10 @@ impl Socket {
                 Wish::Dispatch(dispatch) => dispatches.push(*dispatch),
                 Wish::Cancel(job, attempt) => {
                     let slot = Slot { job, attempt };
-                    if self.connection.slots().any(|taken| taken == slot) {
+                    if self.connection.has(slot) {
                         effects.extend(self.connection.cancel(slot));
+                    } else if self.sending.contains(&slot) {
+                        self.called_off.insert(slot);
                     } else {
                         // The node does not have it.
                         unknown.push(slot);
@@ -385,6 +410,7 @@ impl Socket {
         if !dispatches.is_empty() {
             let state = Arc::clone(&self.state);
             let slots: Vec<_> = dispatches.iter().map(|d| Slot { job: d.job, attempt: d.attempt }).collect();
+            self.sending.extend(&slots);
             let send = async move {
                 let sent = state.call(state.bus.send_slots(&node, epoch, &slots)).await;
                 Done::Sent(sent, dispatches)
@@ -402,6 +428,11 @@ impl Socket {
         let mut freed = Vec::new();
         for (dispatch, is_sent) in dispatches.into_iter().zip(sent) {
             let slot = Slot { job: dispatch.job, attempt: dispatch.attempt };
+            self.sending.remove(&slot);
+            if self.called_off.remove(&slot) {
+                freed.push(slot);
+                continue;
+            }
             let jobs = &self.incarnation.jobs;
             if !is_sent {
                 jobs.came_to_nothing(slot.job, slot.attempt, Revoked::Undeliverable, "its slot was gone");
@@ -428,7 +459,10 @@ impl Socket {
     }
 
     fn commit(&mut self, results: Vec<(Slot, End)>) {
-        let Some(registered) = self.registered.as_ref().filter(|_| !results.is_empty()) else { return };
+        if results.is_empty() {
+            return;
+        }
+        let Some(registered) = &self.registered else { return self.early.extend(results) };
         let (slots, results): (Vec<_>, Vec<_>) = results
             .into_iter()
             .map(|(slot, end)| {
@@ -452,11 +486,8 @@ impl Socket {
         let Some(registered) = self.registered.as_ref().filter(|_| !slots.is_empty()) else { return };
         let (node, epoch) = (registered.node.clone(), registered.epoch);
         let (state, registry) = (Arc::clone(&self.state), self.incarnation.registry.clone());
-        let slots: Vec<_> = slots.into_iter().collect();
-        let free = async move {
-            free(&state, &registry, &node, epoch, &slots).await;
-            Done::Freed
-        };
+        slots.iter().for_each(|slot| self.incarnation.jobs.slot_freed(slot.job, slot.attempt));
+        let free = async move { Done::Freed(free(&state, &registry, &node, epoch, slots).await) };
         self.work.push(free.boxed_local());
     }
 
@@ -512,7 +543,12 @@ impl Socket {
             // A node that does not read is not waited for.
             let _ = tokio::time::timeout(SOCKET_SEND_MAX, close).await;
         }
-        let has_slots = self.connection.slots().next().is_some();
+        let slots = self.connection.slots();
+        // What it was sent and did not acknowledge may be what ended it, and counts.
+        for Slot { job, attempt } in self.connection.unacknowledged() {
+            let why = "the node's socket was closed before it was acknowledged";
+            self.incarnation.jobs.came_to_nothing(job, attempt, Revoked::NodeLost, why);
+        }
         // Commits that are under way are finished; what they are told to the node it asks for again.
         while let Some(done) = self.work.next().await {
             if matches!(done, Done::Registered(_)) {
@@ -528,7 +564,7 @@ impl Socket {
         record.status.state = NodeState::Unhealthy;
         let (state, registry) = (Arc::clone(&self.state), self.incarnation.registry.clone());
         let jobs = self.incarnation.jobs.clone();
-        self.state.spawn(say_farewell(state, registry, jobs, record, has_slots));
+        self.state.spawn(say_farewell(state, registry, jobs, record, slots, self.heard));
     }
 }
 
@@ -539,11 +575,12 @@ async fn say_farewell(
     registry: Registry,
     jobs: Jobs,
     mut record: Record,
-    has_slots: bool,
+    slots: Vec<Slot>,
+    heard: Instant,
 ) {
     let (node, epoch) = (record.profile.node.clone(), record.stamp.epoch);
-    let grace = Duration::from_millis(nodes::limits::OFFLINE_MS);
-    if has_slots {
+    let grace = Duration::from_millis(nodes::limits::OFFLINE_MS).saturating_sub(heard.elapsed());
+    if !slots.is_empty() {
         match state.bus.refresh_node(&node, epoch, &record.report(), &[]).await {
             Ok(Written::Done(version)) => {
                 record.stamp.version = version;
@@ -562,20 +599,31 @@ async fn say_farewell(
         Ok(Written::Replaced) => {}
         Ok(Written::Done(_) | Written::Lost) | Err(_) if !jobs.is_attached(&node) => {
             registry.left(&node, epoch, Instant::now());
+            slots.iter().for_each(|slot| jobs.slot_freed(slot.job, slot.attempt));
         }
         Ok(Written::Done(_) | Written::Lost) | Err(_) => {}
     }
 }
 
-async fn free(state: &Arc<State>, registry: &Registry, node: &NodeId, epoch: Epoch, slots: &[Slot]) {
+/// Answers those that could not be freed: they are, with the next refresh.
+async fn free(
+    state: &Arc<State>,
+    registry: &Registry,
+    node: &NodeId,
+    epoch: Epoch,
+    slots: Vec<Slot>,
+) -> Vec<Slot> {
+    let mut left = Vec::new();
     for slots in slots.chunks(bus::limits::NODE_SLOTS_MAX) {
         match state.call(state.bus.free_slots(node, slots)).await {
             Ok(()) => slots.iter().for_each(|_| registry.freed(node, epoch)),
             Err(error) => {
-                tracing::debug!(%error, %node, "slots were not freed; the next heartbeat frees them")
+                tracing::debug!(%error, %node, "slots were not freed yet");
+                left.extend(slots);
             }
         }
     }
+    left
 }
 
 fn profile(hello: &Hello, incarnation: &Incarnation) -> Profile {

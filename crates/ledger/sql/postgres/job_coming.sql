@@ -1,5 +1,6 @@
 -- A lane's delayed jobs that are due or soon will be. A page ends early when its payloads become too many bytes.
--- $1 lane, $2 within so many ms, $3 limit, $4 bytes after which a page ends
+-- $1 lane, $2 within so many ms, $3 limit, $4 bytes after which a page ends, $5 $6 after this due time
+-- (microseconds since 1970) and id
 SELECT *
 FROM (
     SELECT j.*, sum(octet_length(payload)) OVER (ORDER BY due_at, id) - (octet_length(payload)) AS text_before
@@ -7,6 +8,7 @@ FROM (
         SELECT *, greatest(0, ceil(extract(epoch FROM due_at - now()) * 1000))::bigint AS due_in_ms
         FROM job
         WHERE lane = $1 AND node IS NULL AND due_at IS NOT NULL AND due_at <= now() + $2 * interval '1 millisecond'
+          AND (due_at, id) > ('epoch'::timestamptz + $5 * interval '1 microsecond', $6)
         ORDER BY due_at, id
         LIMIT $3
     ) AS j

@@ -4,7 +4,7 @@ mod partitions;
 mod write;
 
 use domain::job::{Attempt, Outcome, State};
-use domain::{JobId, NodeId, PoolName, Resource, ResourceKind, SessionId, TenantId};
+use domain::{JobId, NodeId, PoolName, Resource, ResourceKind, SessionId, TenantId, Timestamp};
 use sqlx::postgres::PgArguments;
 use sqlx::query::QueryAs;
 use sqlx::{AssertSqlSafe, Postgres as Dialect};
@@ -136,8 +136,17 @@ impl Jobs for Postgres {
         records::all(rows)
     }
 
-    async fn coming_due(&self, lane: &Resource, within_ms: u64, limit: u32) -> Result<Vec<(LiveJob, u64)>> {
+    async fn coming_due(
+        &self,
+        lane: &Resource,
+        after: Option<(Timestamp, JobId)>,
+        within_ms: u64,
+        limit: u32,
+    ) -> Result<Vec<(LiveJob, u64)>> {
         let (lane, within_ms) = (lane.to_string(), rows::soon(within_ms));
+        // Nothing is due before 1970.
+        let after_due = after.map_or(-1, |(due, _)| due.as_micros());
+        let after = after.map_or(Uuid::nil(), |(_, id)| uuid(id));
         let rows: Vec<ComingRow> = self
             .reads(move |session| {
                 Box::pin(async move {
@@ -146,6 +155,8 @@ impl Jobs for Postgres {
                         .bind(within_ms)
                         .bind(i64::from(limit))
                         .bind(PAGE_BYTES_MAX as i64)
+                        .bind(after_due)
+                        .bind(after)
                         .fetch_all(&mut *session)
                         .await
                 })

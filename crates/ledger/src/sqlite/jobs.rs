@@ -3,7 +3,7 @@
 mod write;
 
 use domain::job::{Attempt, Outcome, State};
-use domain::{JobId, NodeId, PoolName, Resource, ResourceKind, SessionId, TenantId};
+use domain::{JobId, NodeId, PoolName, Resource, ResourceKind, SessionId, TenantId, Timestamp};
 use sqlx::query::QueryAs;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{AssertSqlSafe, Sqlite as Dialect};
@@ -128,8 +128,17 @@ impl Jobs for Sqlite {
         records::all(rows)
     }
 
-    async fn coming_due(&self, lane: &Resource, within_ms: u64, limit: u32) -> Result<Vec<(LiveJob, u64)>> {
+    async fn coming_due(
+        &self,
+        lane: &Resource,
+        after: Option<(Timestamp, JobId)>,
+        within_ms: u64,
+        limit: u32,
+    ) -> Result<Vec<(LiveJob, u64)>> {
         let (lane, within_ms) = (lane.to_string(), rows::soon(within_ms));
+        // Nothing is due before 1970.
+        let after_due = after.map_or(-1, |(due, _)| due.as_micros());
+        let after = after.map_or_else(String::new, |(_, id)| id.to_string());
         let pool = self.readers.clone();
         let rows: Vec<ComingRow> = self
             .reads(async move {
@@ -138,6 +147,8 @@ impl Jobs for Sqlite {
                     .bind(within_ms)
                     .bind(i64::from(limit))
                     .bind(PAGE_BYTES_MAX as i64)
+                    .bind(after_due)
+                    .bind(after)
                     .fetch_all(&pool)
                     .await
             })

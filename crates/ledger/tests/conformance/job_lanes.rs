@@ -162,13 +162,16 @@ pub async fn delayed_jobs_come_when_they_are_due(b: Bench) {
     let ids: Vec<_> = waiting.iter().map(|live| live.id).collect();
     assert_eq!(ids, [job(2), job(3)], "what is due when it is written is not delayed");
     let coming = async |within_ms| {
-        let coming = b.ledger.coming_due(&lane.resource, within_ms, 9).await.unwrap();
+        let coming = b.ledger.coming_due(&lane.resource, None, within_ms, 9).await.unwrap();
         coming.into_iter().map(|(live, in_ms)| (live.id, in_ms)).collect::<Vec<_>>()
     };
     eventually("the first is due", async || coming(0).await == [(job(1), 0)]).await;
     let all = coming(u64::MAX).await;
     let ids: Vec<_> = all.iter().map(|(id, _)| *id).collect();
     assert_eq!(ids, [job(1), job(4), job(0)]);
+    let due = b.found(job(4)).await.due_at.unwrap();
+    let behind = b.ledger.coming_due(&lane.resource, Some((due, job(4))), u64::MAX, 9).await.unwrap();
+    assert_eq!(behind.iter().map(|(live, _)| live.id).collect::<Vec<_>>(), [job(0)]);
     assert!(all[1].1 > 0 && all[1].1 <= 40_000 && all[2].1 > all[1].1, "{all:?}");
     b.does(of_lane(&lane, [dispatch(job(1), 1)])).await;
     let again = Change::Fail {

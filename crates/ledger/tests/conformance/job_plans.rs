@@ -171,7 +171,7 @@ async fn neither_trains_nor_loads_read_whole_tables() {
         b.ledger.in_flight(&lane.resource, Some(job(n)), 10).await.unwrap();
         b.ledger.waiting(&lane.resource, &WaitingGroup::default(), 10).await.unwrap();
         b.ledger.waiting_groups(&lane.resource, None, 10).await.unwrap();
-        b.ledger.coming_due(&lane.resource, 1_000, 10).await.unwrap();
+        b.ledger.coming_due(&lane.resource, None, 1_000, 10).await.unwrap();
         b.ledger.left_lanes(None, 1_000, 10).await.unwrap();
         b.ledger.lane_seq(&lane.resource).await.unwrap();
         b.ledger.attempts_on(&node("unknown")).await.unwrap();

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use domain::JobId;
 use domain::job::{OnRecovery, Revoked, State};
-use ledger::LiveJob;
+use domain::limits::PAYLOAD_BYTES_MAX;
+use ledger::{LiveJob, PAGE_BYTES_MAX};
 
 use super::round::Round;
 use super::{Lane, Over};
 use crate::jobs::book::Book;
-use crate::jobs::limits::{DELAYED_READ_MAX, PAGE_JOBS, REREAD_EVERY, RESERVATION};
+use crate::jobs::limits::{PAGE_JOBS, REREAD_EVERY, RESERVATION};
 use crate::jobs::tenancy::Lost;
 use crate::pause::jittered;
 
@@ -119,17 +120,21 @@ impl Lane {
 
     /// Delayed jobs that come due before the next look.
     async fn read_coming(&mut self) -> ledger::Result<()> {
-        let asked = Instant::now();
         let within_ms = (REREAD_EVERY * 2).as_millis() as u64;
-        let coming = self.inner.ledger.coming_due(&self.resource, within_ms, DELAYED_READ_MAX).await?;
-        for (job, due_in_ms) in coming {
-            if self.book.get(job.id).is_none()
-                && !(self.tenancy.is_adopted() && job.spec.on_recovery == OnRecovery::Hold)
-            {
-                self.delay(Arc::new(job), due_in_ms, asked, None);
+        let mut after = None;
+        loop {
+            let asked = Instant::now();
+            let coming = self.inner.ledger.coming_due(&self.resource, after, within_ms, PAGE_JOBS).await?;
+            let Some((last, _)) = coming.last() else { return Ok(()) };
+            after = last.due_at.map(|due_at| (due_at, last.id));
+            for (job, due_in_ms) in coming {
+                if self.book.get(job.id).is_none()
+                    && !(self.tenancy.is_adopted() && job.spec.on_recovery == OnRecovery::Hold)
+                {
+                    self.delay(Arc::new(job), due_in_ms, asked, None);
+                }
             }
         }
-        Ok(())
     }
 
     /// Reads more waiting jobs where few of many are known.
@@ -137,17 +142,14 @@ impl Lane {
         while let Some((group, inside)) = self.book.group_to_fill() {
             let limit = PAGE_JOBS + inside as u32;
             let read = self.inner.ledger.waiting(&self.resource, &group, limit).await?;
-            let is_all = read.len() < limit as usize;
+            // A page also ends when its payloads are many bytes.
+            let bytes: usize = read.iter().map(|job| job.spec.payload.len()).sum();
+            let is_all = read.len() < limit as usize && bytes + PAYLOAD_BYTES_MAX < PAGE_BYTES_MAX as usize;
             let held = |job: &LiveJob| self.tenancy.is_adopted() && job.spec.on_recovery == OnRecovery::Hold;
             let read: Vec<_> = read.into_iter().filter(|job| !held(job)).collect();
             let new = self.book.fill(&group, read, is_all);
-            let none_fitted = new.is_empty();
             for job in new {
                 self.enqueue(job);
-            }
-            if none_fitted {
-                // The book is full, or the group's are all known: the next time.
-                break;
             }
         }
         Ok(())
@@ -161,6 +163,7 @@ impl Lane {
     pub(super) async fn reread(&mut self) -> ledger::Result<()> {
         let asked = Instant::now();
         self.reread_at = asked + jittered(REREAD_EVERY);
+        self.book.look_at_groups_again();
         let mut known = HashSet::new();
         let mut after = None;
         loop {

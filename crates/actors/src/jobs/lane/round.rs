@@ -123,6 +123,7 @@ impl Lane {
     pub(super) async fn accept(&mut self, round: &mut Round, now: Instant) {
         let mut bytes = 0;
         let mut accepted = Vec::new();
+        let mut keys = HashSet::new();
         while accepted.len() < ROUND_JOBS_MAX
             && bytes < ROUND_BYTES_MAX
             && let Some(asked) = self.asked.pop_front()
@@ -130,6 +131,13 @@ impl Lane {
             if now >= asked.deadline {
                 // Whoever asked was told so long ago.
                 continue;
+            }
+            if let Some(JobKey { scope, .. }) = &asked.submission.key
+                && !keys.insert((scope.scope.clone(), scope.key.clone()))
+            {
+                // The same request again, while the first is on its way: the next round finds what it wrote.
+                self.asked.push_front(asked);
+                break;
             }
             bytes += asked.submission.spec.payload.len();
             accepted.push((JobId::from_u128(Uuid::now_v7().as_u128()), asked));
@@ -348,9 +356,8 @@ impl Lane {
                 let attempt = Attempt::NONE.next();
                 self.dispatched(job, Newest { state: State::Dispatched, attempt, counted: 0 }, placed, now);
             }
-            (None, DueAt::Now) => {
-                self.wait_in_group(job);
-            }
+            (None, DueAt::Now | DueAt::InMs(0)) => self.wait_in_group(job),
+            (None, DueAt::At(moment)) if moment <= at => self.wait_in_group(job),
             (None, DueAt::InMs(ms)) => self.delay(due_at(&job, at.plus_ms(ms)), ms, now, None),
             (None, DueAt::At(moment)) => self.delay(due_at(&job, moment), moment.ms_since(at), now, None),
         }
