@@ -37,7 +37,7 @@ type Shared = web::Data<State>;
 pub async fn submit(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
     Query::read(&request, &[])?;
     let key = extract::idempotency_key(request.headers())?;
-    let asked: shape::JobRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let asked: shape::JobRequest = extract::body(&request, payload, state.job_limits()).await?;
     let key = key.map(|key| JobKey {
         scope: KeyScope { scope: scope(&request, &state, "job"), key },
         body_hash: hash(&asked),
@@ -211,15 +211,23 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, state: Shared) -
 /// Tries many finished jobs again
 ///
 /// Those that are named, or all that fit a filter, 1,000 at most at once: ask again until `retried` is 0, under a
-/// filter that the new jobs do not fit. Those that are not finished, or gone, are left out.
+/// filter that the new jobs do not fit. Those that are not finished, or gone, are left out. Under an
+/// `Idempotency-Key` each job is tried again once, however often the same request is repeated.
 #[utoipa::path(
     post, path = "/v1/jobs/retry", tag = "jobs", operation_id = "retry_jobs",
+    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
     request_body = shape::RetryRequest,
     responses((status = 202, description = "The new jobs", body = shape::RetryAnswer)),
 )]
 pub async fn retry_many(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
     Query::read(&request, &[])?;
+    let key = extract::idempotency_key(request.headers())?;
     let asked: shape::RetryRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let body_hash = hash(&asked);
+    let filters = shape::RetryRequest { ids: Vec::new(), ..asked.clone() };
+    if !asked.ids.is_empty() && filters != shape::RetryRequest::default() {
+        return Err(Refusal::invalid("name ids or a filter, not both"));
+    }
     let records = if asked.ids.is_empty() {
         let filter = JobFilter {
             state: Some(JobState::Finished),
@@ -247,10 +255,16 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, state: Shar
         records
     };
     let again = |record: JobRecord| Submission {
+        key: key.as_ref().map(|key| JobKey {
+            scope: KeyScope {
+                scope: scope(&request, &state, &format!("retry {}", record.id)),
+                key: key.clone(),
+            },
+            body_hash,
+        }),
         retry_of: Some(record.id),
         spec: record.spec,
         due: Due::Now,
-        key: None,
     };
     let finished = records.into_iter().filter(|record| record.state == JobState::Finished);
     let answers = state.call(state.incarnation().jobs.submit(finished.map(again).collect())).await;

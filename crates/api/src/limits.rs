@@ -17,6 +17,8 @@ pub const KEEP_ALIVE_DEFAULT: Duration = Duration::from_secs(75);
 pub const CLIENT_REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 /// How long reading from the ledger may take when the configuration names nothing else.
 pub const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+/// How long a node whose socket was closed may take to connect anew when the configuration names nothing else.
+pub const NODE_GRACE_DEFAULT: Duration = Duration::from_millis(nodes::limits::OFFLINE_MS);
 /// Most threads that serve HTTP when the configuration names no number.
 pub const WORKERS_MAX_DEFAULT: usize = 4;
 /// How long closing waits for answers to leave, in seconds; no request is in flight by then.
@@ -35,6 +37,8 @@ pub const OWNER_URL_TIMEOUT: Duration = Duration::from_millis(100);
 /// Owners whose address is remembered. Forgotten all together when there are more.
 pub const OWNER_URLS_MAX: usize = 1_024;
 
+/// Largest body of one job, in bytes: the largest payload, and what else it has.
+pub const JOB_BYTES_MAX: usize = wire::limits::PAYLOAD_BYTES_MAX + (64 << 10);
 /// Largest body of a batch of jobs, in bytes. Beyond that it is sent as two.
 pub const BATCH_BYTES_MAX: usize = 32 << 20;
 /// Longest wait for a job's end, in milliseconds.

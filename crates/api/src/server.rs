@@ -18,7 +18,7 @@ use crate::auth::Auth;
 use crate::gate::{self, Tally};
 use crate::limits::{
     BODY_BYTES_MAX_DEFAULT, CLIENT_REQUEST_TIMEOUT_DEFAULT, CLOSE_SECONDS_MAX, CONNECTIONS_MAX_DEFAULT,
-    KEEP_ALIVE_DEFAULT, REQUEST_TIMEOUT_DEFAULT, WORKERS_MAX_DEFAULT,
+    KEEP_ALIVE_DEFAULT, NODE_GRACE_DEFAULT, REQUEST_TIMEOUT_DEFAULT, WORKERS_MAX_DEFAULT,
 };
 use crate::routes::{self, Route};
 use crate::routing::OnMisroute;
@@ -72,6 +72,8 @@ pub struct Settings {
     pub client_request_timeout: Duration,
     /// How long reading from the ledger may take.
     pub request_timeout: Duration,
+    /// How long a node whose socket was closed while it had work may take to connect anew.
+    pub node_grace: Duration,
 }
 
 impl Settings {
@@ -88,6 +90,7 @@ impl Settings {
             keep_alive: KEEP_ALIVE_DEFAULT,
             client_request_timeout: CLIENT_REQUEST_TIMEOUT_DEFAULT,
             request_timeout: REQUEST_TIMEOUT_DEFAULT,
+            node_grace: NODE_GRACE_DEFAULT,
         }
     }
 }

@@ -15,7 +15,9 @@ use wire::Code;
 use wire::health::Check;
 
 use crate::extract::BodyLimits;
-use crate::limits::{BATCH_BYTES_MAX, LEASE_COUNTS_AGE_MAX, OWNER_URL_TIMEOUT, OWNER_URLS_MAX};
+use crate::limits::{
+    BATCH_BYTES_MAX, JOB_BYTES_MAX, LEASE_COUNTS_AGE_MAX, OWNER_URL_TIMEOUT, OWNER_URLS_MAX,
+};
 use crate::recent::Recent;
 use crate::refusal::Refusal;
 use crate::routing::Routing;
@@ -146,6 +148,11 @@ impl State {
     /// Runs something on the runtime that outlives the server's own.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(task);
+    }
+
+    /// For a request that carries a job.
+    pub fn job_limits(&self) -> BodyLimits {
+        BodyLimits { bytes_max: self.settings.body_bytes_max.max(JOB_BYTES_MAX), ..self.body_limits() }
     }
 
     /// For a request that carries many jobs.

@@ -31,6 +31,7 @@ pub struct Config {
     pub basic: Basic,
     pub worker_queue: WorkerQueue,
     pub nonce: Nonce,
+    pub jobs: Jobs,
     pub auth: Auth,
     pub log: Log,
 }
@@ -46,6 +47,7 @@ impl Default for Config {
             basic: Basic::default(),
             worker_queue: WorkerQueue::default(),
             nonce: Nonce::default(),
+            jobs: Jobs::default(),
             auth: Auth::default(),
             log: Log::default(),
         }
@@ -210,6 +212,20 @@ impl Default for Nonce {
             sweep_signers_max: l::SWEEP_SIGNERS_MAX_DEFAULT,
             key_retention_ms: l::KEY_RETENTION_MS_DEFAULT,
         }
+    }
+}
+
+/// Jobs and the nodes that run them.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Jobs {
+    /// How long a node whose socket was closed has to come back before its work goes elsewhere.
+    pub node_grace_ms: u64,
+}
+
+impl Default for Jobs {
+    fn default() -> Self {
+        Self { node_grace_ms: l::NODE_GRACE_MS_DEFAULT }
     }
 }
 

@@ -322,6 +322,7 @@ fn settings(config: &Config) -> api::Settings {
     settings.body_bytes_max = size(server.body_bytes_max);
     settings.connections_max = size(server.connections_max);
     settings.request_timeout = Duration::from_millis(server.request_timeout_ms);
+    settings.node_grace = Duration::from_millis(config.jobs.node_grace_ms);
     settings
 }
 

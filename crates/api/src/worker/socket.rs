@@ -579,7 +579,7 @@ async fn say_farewell(
     heard: Instant,
 ) {
     let (node, epoch) = (record.profile.node.clone(), record.stamp.epoch);
-    let grace = Duration::from_millis(nodes::limits::OFFLINE_MS).saturating_sub(heard.elapsed());
+    let grace = state.settings.node_grace.saturating_sub(heard.elapsed());
     if !slots.is_empty() {
         match state.bus.refresh_node(&node, epoch, &record.report(), &[]).await {
             Ok(Written::Done(version)) => {

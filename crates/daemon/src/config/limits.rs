@@ -82,6 +82,9 @@ pub const SWEEP_SIGNERS_MAX_DEFAULT: u64 = 8;
 /// How long idempotency keys are kept, in milliseconds.
 pub const KEY_RETENTION_MS_DEFAULT: u64 = 24 * 3_600 * 1_000;
 
+/// How long a node whose socket was closed has to come back, in milliseconds; at most as long as its record lives.
+pub const NODE_GRACE_MS_DEFAULT: u64 = 30_000;
+
 /// What a number may be.
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
@@ -100,7 +103,7 @@ const fn range(key: &'static str, min: u64, max: u64, unit: &'static str) -> Ran
 }
 
 /// Every number of the configuration. A test holds this table against [`super::Config`].
-pub const RANGES: [Range; 22] = [
+pub const RANGES: [Range; 23] = [
     range("server.workers", 0, 256, "threads (0: one for each core, 4 at most)"),
     range("server.body_bytes_max", 1_024, 16 * 1024 * 1024, "bytes"),
     range("server.connections_max", 1, 1_000_000, "connections"),
@@ -123,6 +126,7 @@ pub const RANGES: [Range; 22] = [
     range("nonce.sweep_interval_ms", 50, 3_600_000, "milliseconds"),
     range("nonce.sweep_signers_max", 1, 1_000, "signers"),
     range("nonce.key_retention_ms", 1_000, 30 * 24 * 3_600 * 1_000, "milliseconds"),
+    range("jobs.node_grace_ms", 1_000, NODE_GRACE_MS_DEFAULT, "milliseconds"),
 ];
 
 /// The range of a number's key.

@@ -1,0 +1,11 @@
+//! Jobs: submitted to real instances over HTTP, run by real nodes over their sockets.
+
+mod bad_input;
+mod ends;
+mod faults;
+mod lists;
+mod losses;
+mod placing;
+mod rig;
+mod socket;
+mod ways;

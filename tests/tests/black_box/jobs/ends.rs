@@ -1,0 +1,211 @@
+//! How jobs end: retried, dead, called off, out of time; and when they may begin.
+
+use std::time::Duration;
+
+use client::node::Why;
+use serde_json::{Value, json};
+
+use super::rig::{Rig, echo, hold, past, until, with};
+
+const QUICK: &str = r#"{"initial_ms": 50, "factor": 2, "max_ms": 200}"#;
+
+fn failing(times: u64, max_attempts: u64) -> Value {
+    let backoff: Value = serde_json::from_str(QUICK).unwrap();
+    json!({ "payload": {"fail": times}, "max_attempts": max_attempts, "backoff": backoff })
+}
+
+fn states(ends: &[(u64, &str)]) -> Vec<(u64, String)> {
+    ends.iter().map(|(attempt, state)| (*attempt, (*state).to_owned())).collect()
+}
+
+/// Microseconds of the day at the end of an RFC 3339 time, enough to compare two that are near.
+fn micros(time: &Value) -> i64 {
+    let time = time.as_str().unwrap();
+    let (_, clock) = time.trim_end_matches('Z').split_once('T').unwrap();
+    let mut parts = clock.split(':');
+    let (hours, minutes) =
+        (parts.next().unwrap().parse::<i64>().unwrap(), parts.next().unwrap().parse::<i64>().unwrap());
+    let seconds: f64 = parts.next().unwrap().parse().unwrap();
+    (hours * 3_600 + minutes * 60) * 1_000_000 + (seconds * 1e6) as i64
+}
+
+/// From one time to a later one of the same day or the next.
+fn between_ms(from: &Value, to: &Value) -> i64 {
+    (micros(to) - micros(from)).rem_euclid(86_400_000_000) / 1_000
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_fails_is_tried_again_until_it_succeeds() {
+    let rig = Rig::together(2).await;
+    let node = rig.node(&[0], "n", |_| {}).await;
+    // Once where the node is, once where it is not.
+    for index in [0, 1] {
+        let id = rig.submit(index, failing(2, 3)).await;
+        let job = rig.finished(index, &id).await;
+        assert_eq!(
+            (&job["outcome"], &job["result"], &job["attempt"]),
+            (&json!("succeeded"), &json!(3), &json!(3))
+        );
+        assert_eq!(past(&job), states(&[(1, "failed"), (2, "failed"), (3, "succeeded")]));
+        assert_eq!(
+            (&job["attempts"][1]["reason"], &job["attempts"][1]["node"]),
+            (&json!("failure 2"), &json!("n"))
+        );
+        assert_eq!(node.runs.of(&id).len(), 3);
+    }
+    rig.nothing_is_held().await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_fails_too_often_is_dead_with_its_reasons_and_can_be_tried_again_by_hand() {
+    let rig = Rig::alone().await;
+    let node = rig.node(&[0], "n", |options| options.capacity = 4).await;
+    let dead = rig.submit(0, with(failing(9, 2), json!({"tenant": "t", "priority": -2}))).await;
+    let job = rig.finished(0, &dead).await;
+    assert_eq!(
+        (&job["outcome"], &job["dead"], &job["error"]),
+        (&json!("failed"), &json!(true), &json!("failure 2"))
+    );
+    assert_eq!(past(&job), states(&[(1, "failed"), (2, "failed")]));
+    let broken = rig.submit(0, json!({"payload": {"broken": "no such voice"}})).await;
+    let job = rig.finished(0, &broken).await;
+    assert_eq!(
+        (&job["outcome"], &job["error"], &job["attempt"]),
+        (&json!("failed"), &json!("no such voice"), &json!(1))
+    );
+    assert_eq!(job["result"], Value::Null);
+    let listed = rig.get(0, "/v1/jobs?dead=true").await;
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!(listed["items"][0]["id"], dead.as_str());
+
+    let again = rig.post(0, &format!("/v1/jobs/{dead}/retry"), None, 202).await;
+    assert_eq!(again["retry_of"], dead.as_str());
+    let id = again["id"].as_str().unwrap();
+    let job = rig.finished(0, id).await;
+    assert_eq!((&job["retry_of"], &job["tenant"], &job["priority"]), (&json!(dead), &json!("t"), &json!(-2)));
+    assert_eq!(node.runs.of(id).len(), 2, "with all its attempts");
+    assert_eq!(rig.job(0, &dead).await["state"], "FINISHED", "the old one stays as it is");
+    rig.nothing_is_held().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_by_hand_is_one_under_its_key_and_not_of_what_is_not_finished() {
+    let rig = Rig::together(2).await;
+    let node = rig.node(&[0], "n", |options| options.capacity = 4).await;
+    let mut ids = Vec::new();
+    for n in 0..3 {
+        ids.push(rig.submit(n % 2, json!({"payload": {"broken": "b"}})).await);
+    }
+    for id in &ids {
+        rig.finished(0, id).await;
+    }
+    let ask = async |index: usize, path: &str, key: &str, body: Option<&Value>| {
+        let url = format!("{}{path}", rig.urls[index]);
+        rig.http.request("POST", &url, Some(key), body).await.unwrap()
+    };
+    let path = format!("/v1/jobs/{}/retry", ids[0]);
+    let one = ask(0, &path, "k", None).await;
+    let same = ask(1, &path, "k", None).await;
+    assert_eq!((one.status, same.status, &one.body), (202, 202, &same.body));
+    let other = ask(1, &format!("/v1/jobs/{}/retry", ids[1]), "k", None).await;
+    assert_eq!((other.status, other.code()), (422, "key_reused"));
+    let many = json!({ "ids": ids });
+    let all = ask(0, "/v1/jobs/retry", "k", Some(&many)).await;
+    assert_eq!((all.status, &all.body["retried"]), (202, &json!(3)), "{}", all.text);
+    assert_eq!(ask(1, "/v1/jobs/retry", "k", Some(&many)).await.body, all.body);
+    let other = ask(1, "/v1/jobs/retry", "k", Some(&json!({"ids": ids[..2]}))).await;
+    assert_eq!((other.status, other.code()), (422, "key_reused"), "{}", other.text);
+    let filtered =
+        rig.post(1, "/v1/jobs/retry", Some(&json!({"outcome": "failed", "tenant": "none"})), 202).await;
+    assert_eq!(filtered, json!({"retried": 0, "ids": []}));
+
+    let held = rig.submit(1, hold(1)).await;
+    node.runs.begun(&held, 1).await;
+    let refused = rig.ask(0, "POST", &format!("/v1/jobs/{held}/retry"), None).await;
+    assert_eq!((refused.status, refused.code()), (409, "conflict"), "{}", refused.text);
+    let none = rig.post(0, "/v1/jobs/retry", Some(&json!({"ids": [held]})), 202).await;
+    assert_eq!(none["retried"], 0);
+    node.runs.release(1);
+    rig.finished(0, &held).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_called_off_in_every_state_from_every_instance() {
+    let rig = Rig::together(2).await;
+    let cancel =
+        async |index: usize, id: &str| rig.post(index, &format!("/v1/jobs/{id}/cancel"), None, 200).await;
+    let of = |job: &Value| (job["state"].clone(), job["outcome"].clone(), job["attempt"].clone());
+    let off = |attempt: u64| (json!("FINISHED"), json!("cancelled"), json!(attempt));
+    for index in [0, 1] {
+        let created = rig.submit(0, echo(1)).await;
+        assert_eq!(of(&cancel(index, &created).await), off(0));
+        let delayed = rig.submit(0, with(echo(2), json!({"delay_ms": 3_600_000}))).await;
+        assert_eq!(of(&cancel(index, &delayed).await), off(0));
+        assert_eq!(of(&cancel(1 - index, &delayed).await), off(0), "again");
+    }
+    let node = rig.node(&[1], "n", |_| {}).await;
+    for index in [0, 1] {
+        let running = rig.submit(0, hold(3)).await;
+        node.runs.begun(&running, 1).await;
+        let job = cancel(index, &running).await;
+        assert_eq!(of(&job), off(1));
+        assert_eq!(past(&job), states(&[(1, "cancelled")]));
+        assert_eq!(node.runs.stopped(&running, 1).await, Why::CalledOff);
+        // The node has its place back for others.
+        let next = rig.submit(0, echo(4)).await;
+        let job = rig.finished(index, &next).await;
+        assert_eq!(of(&cancel(index, &next).await), of(&job), "what is finished stays as it is");
+        assert_eq!(job["outcome"], "succeeded");
+    }
+    assert_eq!(node.runs.all().len(), 4, "what was called off before never ran");
+    rig.nothing_is_held().await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_for_too_long_is_stopped_and_tried_again_or_ends_so() {
+    let rig = Rig::together(2).await;
+    let node = rig.node(&[0], "n", |_| {}).await;
+    let once = rig.submit(1, with(hold(1), json!({"timeout_ms": 300, "max_attempts": 1}))).await;
+    let job = rig.finished(1, &once).await;
+    assert_eq!((&job["outcome"], past(&job)), (&json!("timed_out"), states(&[(1, "timed_out")])));
+    assert_eq!(node.runs.stopped(&once, 1).await, Why::CalledOff);
+    assert!(between_ms(&job["dispatched_at"], &job["finished_at"]) >= 300, "{job}");
+    let backoff: Value = serde_json::from_str(QUICK).unwrap();
+    let twice = with(hold(2), json!({"timeout_ms": 1_500, "max_attempts": 2, "backoff": backoff}));
+    let twice = rig.submit(1, twice).await;
+    node.runs.begun(&twice, 2).await;
+    node.runs.release(1);
+    let job = rig.finished(1, &twice).await;
+    assert_eq!(past(&job), states(&[(1, "timed_out"), (2, "succeeded")]), "{job}");
+    rig.nothing_is_held().await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_does_not_begin_before_its_time() {
+    let rig = Rig::alone().await;
+    let node = rig.node(&[0], "n", |options| options.capacity = 4).await;
+    let delayed = rig.submit(0, with(echo(1), json!({"delay_ms": 700}))).await;
+    let at_once = rig.submit(0, with(echo(2), json!({"delay_ms": 0}))).await;
+    let past_due = rig.submit(0, with(echo(3), json!({"run_at": "2020-01-01T00:00:00+01:00"}))).await;
+    let later = rig.job(0, &delayed).await["run_at"].clone();
+    let also = rig.submit(0, with(echo(4), json!({ "run_at": later }))).await;
+    for id in [&at_once, &past_due] {
+        rig.finished(0, id).await;
+        assert!(node.runs.of(&delayed).is_empty() && node.runs.of(&also).is_empty());
+    }
+    for id in [&delayed, &also] {
+        let job = rig.finished(0, id).await;
+        assert_eq!(job["run_at"], later);
+        assert!(micros(&job["dispatched_at"]) >= micros(&later), "{job}");
+    }
+    assert!(between_ms(&rig.job(0, &delayed).await["created_at"], &later) >= 700);
+    until("nothing waits", async || {
+        let waiting = rig.get(0, "/v1/jobs?state=CREATED").await;
+        waiting["items"].as_array().unwrap().is_empty()
+    })
+    .await;
+    tokio::time::timeout(Duration::from_secs(60), node.stop()).await.unwrap();
+}

@@ -1,0 +1,216 @@
+//! Nodes and instances that are lost, one kind at a time: every job that was accepted ends, with one result.
+
+use client::node::Ended;
+use loadtest::instance::fencepost;
+use loadtest::process::Signal;
+use serde_json::{Value, json};
+
+use super::rig::{PATIENCE, Rig, echo, hold, past, until, with};
+
+fn quick() -> Value {
+    json!({ "backoff": {"initial_ms": 50} })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_node_had_runs_elsewhere() {
+    let rig = Rig::together(2).await;
+    let lost = rig.node(&[0], "lost", |options| options.capacity = 2).await;
+    let mut ids = Vec::new();
+    for index in [0, 1] {
+        let id = rig.submit(index, with(hold(index), quick())).await;
+        lost.runs.begun(&id, 1).await;
+        ids.push(id);
+    }
+    let other = rig.node(&[1], "other", |options| options.capacity = 2).await;
+    other.runs.release(2);
+    drop(lost);
+    for (n, id) in ids.iter().enumerate() {
+        let job = rig.finished(n, id).await;
+        assert_eq!(
+            (&job["result"], &job["node"], &job["attempt"]),
+            (&json!(n), &json!("other"), &json!(2)),
+            "{job}"
+        );
+        assert_eq!(past(&job), [(1, "node_lost".to_owned()), (2, "succeeded".to_owned())]);
+    }
+    until("it is gone", async || rig.ask(1, "GET", "/v1/nodes/lost", None).await.status == 404).await;
+    rig.nothing_is_held().await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_comes_back_in_time_keeps_what_it_has() {
+    let rig = Rig::together(2).await;
+    let address = rig.urls[0].strip_prefix("http://").unwrap().parse().unwrap();
+    let proxy = loadtest::proxy::Proxy::start(address).await.unwrap();
+    let url = format!("http://{}", proxy.address());
+    let urls = [url, rig.urls[1].clone()];
+    let node = super::rig::Node::start(&urls, "n", |_| {});
+    node.connected().await;
+    rig.node_is(1, "n", |node| node["state"] == "online").await;
+    let id = rig.submit(0, hold("kept")).await;
+    node.runs.begun(&id, 1).await;
+    let before = rig.get(1, "/v1/nodes/n").await["instance"].clone();
+    proxy.cut().await.unwrap();
+    rig.node_is(0, "n", |node| node["instance"] != before && node["state"] == "online").await;
+    node.runs.release(1);
+    let job = rig.finished(0, &id).await;
+    assert_eq!((&job["result"], &job["attempt"]), (&json!("kept"), &json!(1)), "{job}");
+    assert_eq!(node.runs.of(&id).len(), 1);
+    rig.nothing_is_held().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_kills_its_nodes_is_dead_in_the_end() {
+    let rig = Rig::alone().await;
+    let id = rig.submit(0, json!({"payload": {"deadly": true}, "backoff": {"initial_ms": 10}})).await;
+    for attempt in 1..=3 {
+        let mut node = rig.node(&[0], &format!("victim-{attempt}"), |_| {}).await;
+        assert_eq!(node.ended().await, None::<Ended>);
+    }
+    let job = rig.finished(0, &id).await;
+    assert_eq!((&job["outcome"], &job["dead"]), (&json!("failed"), &json!(true)));
+    for (n, attempt) in job["attempts"].as_array().unwrap().iter().enumerate() {
+        assert_eq!(
+            (&attempt["state"], &attempt["node"]),
+            (&json!("node_lost"), &json!(format!("victim-{}", n + 1)))
+        );
+    }
+    assert_eq!(past(&job).len(), 3);
+}
+
+/// Jobs of every kind at the first of the instances named, and how they were submitted.
+struct Accepted {
+    running: Vec<String>,
+    delayed: Vec<String>,
+    waiting: Vec<String>,
+}
+
+impl Accepted {
+    /// Two run, on a node that is full with them.
+    async fn at(rig: &Rig, index: usize, node: &super::rig::Node) -> Self {
+        let (mut running, mut delayed, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
+        for n in 0..2 {
+            let id = rig.submit(index, with(hold(format!("r{n}")), quick())).await;
+            node.runs.begun(&id, 1).await;
+            running.push(id);
+        }
+        for n in 0..5 {
+            delayed.push(rig.submit(index, with(echo(n), json!({"delay_ms": 1_500 + 300 * n}))).await);
+            waiting.push(rig.submit(index, echo(n)).await);
+        }
+        Self { running, delayed, waiting }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &String> {
+        self.running.iter().chain(&self.delayed).chain(&self.waiting)
+    }
+}
+
+/// All of them end, and each ran once.
+async fn all_end_once(rig: &Rig, index: usize, accepted: &Accepted, node: &super::rig::Node) {
+    for id in accepted.all() {
+        let job = rig.finished(index, id).await;
+        assert_eq!((&job["outcome"], &job["attempt"]), (&json!("succeeded"), &json!(1)), "{job:#}");
+        assert_eq!(node.runs.of(id).len(), 1, "{job}");
+    }
+    rig.nothing_is_held().await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_instances_jobs_all_end_once() {
+    let rig = Rig::mortal(3).await;
+    // Its node holds on to another instance: what runs is not touched.
+    let node = rig.node(&[1], "n", |options| options.capacity = 2).await;
+    let accepted = Accepted::at(&rig, 0, &node).await;
+    rig.end(0, Signal::Kill).await;
+    node.runs.release(2);
+    all_end_once(&rig, 2, &accepted, &node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_a_killed_instance_goes_to_another_and_its_jobs_end_once() {
+    let rig = Rig::mortal(3).await;
+    let node = rig.node(&[0, 1], "n", |options| options.capacity = 2).await;
+    let at = rig.get(2, "/v1/nodes/n").await["instance"].clone();
+    let holder = if *rig.instance(0).await.ready().instance == *at.as_str().unwrap() { 0 } else { 1 };
+    let accepted = Accepted::at(&rig, holder, &node).await;
+    rig.end(holder, Signal::Kill).await;
+    rig.node_is(2, "n", |node| {
+        node["instance"].is_string() && node["instance"] != at && node["state"] == "online"
+    })
+    .await;
+    node.runs.release(2);
+    all_end_once(&rig, 2, &accepted, &node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_is_told_to_stop_leaves_its_jobs_to_the_others() {
+    let rig = Rig::together(2).await;
+    let node = rig.node(&[0, 1], "n", |options| options.capacity = 2).await;
+    let at = rig.get(0, "/v1/nodes/n").await["instance"].clone();
+    let holder = if *rig.instance(0).await.ready().instance == *at.as_str().unwrap() { 0 } else { 1 };
+    let accepted = Accepted::at(&rig, holder, &node).await;
+    rig.end(holder, Signal::Terminate).await;
+    let left = 1 - holder;
+    rig.node_is(left, "n", |node| {
+        node["instance"].is_string() && node["instance"] != at && node["state"] == "online"
+    })
+    .await;
+    node.runs.release(2);
+    all_end_once(&rig, left, &accepted, &node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_alone_that_is_killed_finds_its_jobs_again() {
+    let rig = Rig::alone().await;
+    let node = rig.node(&[0], "n", |options| options.capacity = 2).await;
+    for signal in [Signal::Kill, Signal::Terminate] {
+        let accepted = Accepted::at(&rig, 0, &node).await;
+        rig.end(0, signal).await;
+        rig.instance(0).await.start().await.unwrap();
+        rig.node_is(0, "n", |node| node["state"] == "online").await;
+        node.runs.release(2);
+        all_end_once(&rig, 0, &accepted, &node).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_that_forgets_everything_costs_no_job() {
+    let rig = Rig::together(2).await;
+    let node = rig.node(&[0], "n", |options| options.capacity = 2).await;
+    let accepted = Accepted::at(&rig, 1, &node).await;
+    rig.redis.as_ref().unwrap().flush().unwrap();
+    node.runs.release(2);
+    all_end_once(&rig, 0, &accepted, &node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_runs_jobs_and_what_its_kill_cut_off_runs_again() {
+    let rig = Rig::alone().await;
+    let node = |name: &str, script: &str| {
+        let mut command = fencepost().unwrap();
+        command.args(["node", "--url", &rig.urls[0], "--node-id", name, "--exec", "sh", "-c", script]);
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let mut command = tokio::process::Command::from(command);
+        command.kill_on_drop(true).spawn().unwrap()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let began = dir.path().join("began");
+    let mut first = node("first", &format!("touch {}; sleep 600", began.display()));
+    let id = rig.submit(0, with(json!({"payload": {"word": "你好"}}), quick())).await;
+    until("it runs", async || began.exists()).await;
+    first.kill().await.unwrap();
+    let _second = node("second", "cat");
+    let job = rig.finished(0, &id).await;
+    assert_eq!((&job["result"], &job["node"]), (&json!({"word": "你好"}), &json!("second")));
+    assert_eq!(past(&job), [(1, "node_lost".to_owned()), (2, "succeeded".to_owned())]);
+
+    let mut submit = fencepost().unwrap();
+    submit.args(["submit", "--url", &rig.urls[0], "--wait", r#"{"a":[1,2]}"#]);
+    let submitted = tokio::process::Command::from(submit).kill_on_drop(true).output();
+    let submitted = tokio::time::timeout(PATIENCE, submitted).await.unwrap().unwrap();
+    let said = String::from_utf8_lossy(&submitted.stdout);
+    assert!(submitted.status.success() && said.contains(r#"{"a":[1,2]}"#), "{submitted:?}");
+}

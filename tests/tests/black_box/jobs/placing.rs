@@ -1,0 +1,137 @@
+//! Which node gets a job, and which job is next.
+
+use serde_json::{Value, json};
+
+use super::rig::{Rig, echo, hold, until, with};
+
+/// The payloads of what a node was given, in that order.
+fn order(runs: &[super::rig::Run]) -> Vec<Value> {
+    runs.iter().map(|run| run.payload["echo"].clone()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_one_place_higher_priority_goes_first_and_tenants_take_turns() {
+    let rig = Rig::alone().await;
+    let node = rig.node(&[0], "n", |_| {}).await;
+    let first = rig.submit(0, hold(0)).await;
+    node.runs.begun(&first, 1).await;
+    let mut ids = Vec::new();
+    for (name, tenant, priority) in [
+        ("big-1", "big", 0),
+        ("big-2", "big", 0),
+        ("big-3", "big", 0),
+        ("small", "small", 0),
+        ("low", "small", -5),
+        ("high", "big", 5),
+    ] {
+        let job = with(echo(name), json!({"tenant": tenant, "priority": priority}));
+        ids.push(rig.submit(0, job).await);
+    }
+    node.runs.release(1);
+    for id in &ids {
+        rig.finished(0, id).await;
+    }
+    let order = order(&node.runs.all()[1..]);
+    assert_eq!(order, ["high", "big-1", "small", "big-2", "big-3", "low"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_goes_where_its_requirements_are_met_and_else_waits() {
+    let rig = Rig::together(2).await;
+    let mandarin = |options: &mut client::node::WorkerOptions| {
+        options.languages.asr.push("zh".to_owned());
+        options.labels.push("gpu".to_owned());
+        options.capacity = 4;
+    };
+    let _plain = rig.node(&[0], "plain", |options| options.capacity = 4).await;
+    let zh = rig.node(&[0], "zh", mandarin).await;
+    let en = rig
+        .node(&[1], "en", |options| {
+            mandarin(options);
+            options.languages.tts.push("en".to_owned());
+            options.services.push("translate".to_owned());
+        })
+        .await;
+    for (needs, node) in [
+        (json!({"requires": ["gpu", "translate"]}), "en"),
+        (json!({"route": {"source": "zh", "target": "en"}}), "en"),
+        (json!({"requires": ["asr:zh", "tts:en"], "pool": "default"}), "en"),
+    ] {
+        for index in [0, 1] {
+            let id = rig.submit(index, with(echo(1), needs.clone())).await;
+            assert_eq!(rig.finished(index, &id).await["node"], node, "{needs}");
+        }
+        let chosen = rig.post(0, "/v1/nodes/select", Some(&needs), 200).await;
+        assert_eq!((&chosen["node"], &chosen["pool"]), (&json!(node), &json!("default")), "{chosen}");
+        assert_eq!(chosen["considered"], 3, "{chosen}");
+    }
+    drop(zh);
+    let waits = rig.submit(0, with(echo(2), json!({"requires": ["asr:de"]}))).await;
+    let passes = rig.submit(0, echo(3)).await;
+    rig.finished(0, &passes).await;
+    assert_eq!(rig.job(0, &waits).await["state"], "CREATED");
+    let nobody = rig.post(1, "/v1/nodes/select", Some(&json!({"requires": ["asr:de"]})), 200).await;
+    assert_eq!(nobody["node"], Value::Null, "{nobody}");
+    let _late = rig.node(&[1], "de", |options| options.languages.asr.push("de".to_owned())).await;
+    assert_eq!(rig.finished(1, &waits).await["node"], "de");
+    drop(en);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pools_are_configured_while_running_and_followed_by_all() {
+    let rig = Rig::together(2).await;
+    let _node = rig.node(&[0], "n", |options| options.languages.asr.push("zh".to_owned())).await;
+    let pools = rig.get(0, "/v1/config/pools").await;
+    let change = json!({"version": pools["version"], "pools": [{"name": "zh-en", "routes": ["zh:en"], "requires": ["asr:zh"]}]});
+    let put = async |body: &Value| rig.ask(1, "PUT", "/v1/config/pools", Some(body)).await;
+    let changed = put(&change).await;
+    assert_eq!(changed.status, 200, "{}", changed.text);
+    let stale = put(&change).await;
+    assert_eq!((stale.status, stale.code()), (409, "conflict"), "{}", stale.text);
+    for index in [0, 1] {
+        rig.node_is(index, "n", |node| node["pools"] == json!(["zh-en"])).await;
+        assert_eq!(rig.get(index, "/v1/config/pools").await, changed.body);
+    }
+    for needs in [json!({"pool": "zh-en"}), json!({"route": {"source": "zh", "target": "en"}})] {
+        let id = rig.submit(1, with(echo(1), needs)).await;
+        assert_eq!(rig.finished(0, &id).await["node"], "n");
+    }
+    let elsewhere = rig.submit(0, with(echo(1), json!({"pool": "other"}))).await;
+    let back = json!({"version": changed.body["version"], "pools": [{"name": "other"}]});
+    assert_eq!(put(&back).await.status, 200);
+    assert_eq!(rig.finished(0, &elsewhere).await["node"], "n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drained_node_finishes_what_it_has_and_gets_nothing_until_it_is_undrained() {
+    let rig = Rig::together(2).await;
+    let node = rig.node(&[0], "n", |options| options.capacity = 2).await;
+    let held = rig.submit(1, hold(1)).await;
+    node.runs.begun(&held, 1).await;
+    // Both from where the node is not.
+    rig.post(1, "/v1/nodes/n/drain", None, 200).await;
+    for index in [0, 1] {
+        rig.node_is(index, "n", |node| node["state"] == "draining" && node["used"] == 1).await;
+    }
+    let waits = rig.submit(1, echo(2)).await;
+    node.runs.release(1);
+    rig.finished(1, &held).await;
+    rig.nothing_is_held().await;
+    assert_eq!(rig.job(0, &waits).await["state"], "CREATED");
+    rig.post(1, "/v1/nodes/n/undrain", None, 200).await;
+    rig.finished(0, &waits).await;
+    // One that stops by itself takes no more, and leaves.
+    let held = rig.submit(1, hold(3)).await;
+    node.runs.begun(&held, 1).await;
+    let runs = std::sync::Arc::clone(&node.runs);
+    let stopping = tokio::spawn(node.stop());
+    rig.node_is(1, "n", |node| node["state"] == "draining").await;
+    let waits = rig.submit(1, echo(4)).await;
+    runs.release(1);
+    rig.finished(1, &held).await;
+    stopping.await.unwrap();
+    until("it is gone", async || rig.ask(1, "GET", "/v1/nodes/n", None).await.status == 404).await;
+    assert_eq!(rig.job(1, &waits).await["state"], "CREATED");
+    let _other = rig.node(&[1], "m", |_| {}).await;
+    assert_eq!(rig.finished(0, &waits).await["node"], "m");
+}

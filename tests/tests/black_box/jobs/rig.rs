@@ -1,0 +1,398 @@
+//! What the tests of jobs stand on: instances with their servers, nodes whose work the test holds in its hands, and
+//! waiting for what must come.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use client::node::{Ended, Event, Failure, Job, Why, Worker, WorkerOptions};
+use client::wire::Json;
+use loadtest::http::{Client, Reply};
+use loadtest::instance::{Instance, Setup};
+use loadtest::process::Signal;
+use loadtest::servers::{Database, Redis};
+use serde_json::{Value, json};
+use tokio::sync::{MutexGuard, Semaphore, oneshot, watch};
+use tokio::task::JoinHandle;
+
+/// Longer than anything takes that is right.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a node whose socket was cut may take to come back, in milliseconds.
+pub const GRACE_MS: &str = "1000";
+
+/// Waits until something is so.
+pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !so().await {
+        assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Instances, and the servers they share.
+pub struct Rig {
+    // In this order: instances end before the servers do.
+    instances: Vec<tokio::sync::Mutex<Instance>>,
+    pub urls: Vec<String>,
+    pub redis: Option<Redis>,
+    _database: Option<Database>,
+    pub http: Client,
+}
+
+impl Rig {
+    /// One instance on SQLite, with nothing beside it.
+    pub async fn alone() -> Self {
+        Self::start(vec![Setup::in_mode("worker-queue").unwrap()], None, None).await
+    }
+
+    /// So many instances on one PostgreSQL and one Redis.
+    pub async fn together(count: usize) -> Self {
+        // Long enough that a busy machine kills nobody.
+        Self::shaped(count, |setup| setup.env("FENCEPOST__LEASE__INSTANCE_MS", "10000")).await
+    }
+
+    /// The same, whose deaths are noticed soon.
+    pub async fn mortal(count: usize) -> Self {
+        Self::shaped(count, |setup| setup.env("FENCEPOST__LEASE__INSTANCE_MS", "2000")).await
+    }
+
+    async fn shaped(count: usize, shape: impl Fn(Setup) -> Setup) -> Self {
+        let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
+        let redis = tokio::task::spawn_blocking(Redis::start).await.unwrap().unwrap();
+        let setup = |_| {
+            let setup = Setup::in_mode("worker-queue").unwrap().database(database.url());
+            shape(setup.arg("--redis-url").arg(&redis.url()))
+        };
+        let setups = (0..count).map(setup).collect();
+        Self::start(setups, Some(redis), Some(database)).await
+    }
+
+    async fn start(setups: Vec<Setup>, redis: Option<Redis>, database: Option<Database>) -> Self {
+        let starting = setups.into_iter().map(|setup| {
+            let setup = setup.env("FENCEPOST__JOBS__NODE_GRACE_MS", GRACE_MS);
+            tokio::spawn(setup.env("RUST_LOG", "info,actors=debug,api=debug").start())
+        });
+        let (mut instances, mut urls) = (Vec::new(), Vec::new());
+        for instance in starting.collect::<Vec<_>>() {
+            let instance = instance.await.unwrap().unwrap();
+            urls.push(instance.url().to_owned());
+            instances.push(tokio::sync::Mutex::new(instance));
+        }
+        let http = Client::new(Duration::from_secs(30)).unwrap();
+        let rig = Self { instances, urls, redis, _database: database, http };
+        let count = rig.urls.len();
+        for url in &rig.urls {
+            until("all see each other", async || {
+                let Ok(cluster) = rig.http.get(&format!("{url}/v1/cluster")).await else { return false };
+                cluster["instances"].as_array().is_some_and(|all| all.len() == count)
+            })
+            .await;
+        }
+        rig
+    }
+
+    /// One instance.
+    pub async fn instance(&self, index: usize) -> MutexGuard<'_, Instance> {
+        self.instances[index].lock().await
+    }
+
+    /// Ends one instance by a signal.
+    pub async fn end(&self, index: usize, signal: Signal) {
+        let mut instance = self.instance(index).await;
+        let status = instance.end_by(signal, Duration::from_secs(40)).await.unwrap();
+        if signal == Signal::Terminate {
+            assert_eq!(status.code(), Some(0), "{}", instance.log());
+        }
+    }
+
+    /// Sends a request to one instance.
+    pub async fn ask(&self, index: usize, method: &str, path: &str, body: Option<&Value>) -> Reply {
+        self.http.request(method, &format!("{}{path}", self.urls[index]), None, body).await.unwrap()
+    }
+
+    /// `GET`, which must succeed.
+    pub async fn get(&self, index: usize, path: &str) -> Value {
+        let reply = self.ask(index, "GET", path, None).await;
+        assert_eq!(reply.status, 200, "GET {path}: {}", reply.text);
+        reply.body
+    }
+
+    /// `POST`, which must be answered so.
+    pub async fn post(&self, index: usize, path: &str, body: Option<&Value>, status: u16) -> Value {
+        let reply = self.ask(index, "POST", path, body).await;
+        assert_eq!(reply.status, status, "POST {path}: {}", reply.text);
+        reply.body
+    }
+
+    /// Submits a job; its id.
+    pub async fn submit(&self, index: usize, job: Value) -> String {
+        let accepted = self.post(index, "/v1/jobs", Some(&job), 202).await;
+        accepted["id"].as_str().unwrap().to_owned()
+    }
+
+    /// How a job is.
+    pub async fn job(&self, index: usize, id: &str) -> Value {
+        self.get(index, &format!("/v1/jobs/{id}")).await
+    }
+
+    /// A job when it is finished.
+    pub async fn finished(&self, index: usize, id: &str) -> Value {
+        let begun = Instant::now();
+        loop {
+            let job = self.get(index, &format!("/v1/jobs/{id}?wait_ms=5000")).await;
+            if job["state"] == "FINISHED" {
+                return job;
+            }
+            if begun.elapsed() > PATIENCE {
+                let nodes = self.get(index, "/v1/nodes").await;
+                panic!("not finished: {job:#}\n{nodes:#}\n{}", self.instance(index).await.log());
+            }
+        }
+    }
+
+    /// Waits until a job is in this state.
+    pub async fn in_state(&self, index: usize, id: &str, state: &str) {
+        until(&format!("job {id} is {state}"), async || self.job(index, id).await["state"] == state).await;
+    }
+
+    /// Waits until the instance shows the node so.
+    pub async fn node_is(&self, index: usize, node: &str, so: impl Fn(&Value) -> bool) {
+        until(&format!("node {node} is shown so"), async || {
+            let reply = self.ask(index, "GET", &format!("/v1/nodes/{node}"), None).await;
+            so(&reply.body)
+        })
+        .await;
+    }
+
+    /// A node connected to the instances named, known to all that run, with work that the test has in its hands.
+    pub async fn node(&self, at: &[usize], name: &str, shape: impl FnOnce(&mut WorkerOptions)) -> Node {
+        let urls: Vec<_> = at.iter().map(|index| self.urls[*index].clone()).collect();
+        let node = Node::start(&urls, name, shape);
+        node.connected().await;
+        for index in 0..self.urls.len() {
+            if self.instance(index).await.is_started() {
+                self.node_is(index, name, |shown| shown["state"] == "online").await;
+            }
+        }
+        node
+    }
+
+    /// Waits until no node is shown with a slot taken, on any instance.
+    pub async fn nothing_is_held(&self) {
+        for index in 0..self.urls.len() {
+            if !self.instance(index).await.is_started() {
+                continue;
+            }
+            until("no slot is taken", async || {
+                let nodes = self.get(index, "/v1/nodes?limit=1000").await;
+                nodes["items"].as_array().unwrap().iter().all(|node| node["used"] == 0)
+            })
+            .await;
+        }
+    }
+
+    /// No instance has logged a defect.
+    pub async fn no_defect(&self) {
+        for instance in &self.instances {
+            let log = instance.lock().await.whole_log();
+            let defect = log.lines().find(|line| line.contains("panicked") || line.contains("\"ERROR\""));
+            assert_eq!(defect, None);
+        }
+    }
+}
+
+/// One attempt that a node was given.
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub node: String,
+    pub job: String,
+    pub attempt: u32,
+    pub payload: Value,
+    /// Why it was stopped, if it was.
+    pub stopped: Option<Why>,
+}
+
+/// What nodes were given, in that order, and the gate before what is to be held.
+pub struct Runs {
+    runs: watch::Sender<Vec<Run>>,
+    gate: Semaphore,
+    /// How long what does not say otherwise takes.
+    pause: Mutex<Duration>,
+}
+
+impl Runs {
+    pub fn new() -> Arc<Self> {
+        let (runs, gate) = (watch::Sender::default(), Semaphore::new(0));
+        Arc::new(Self { runs, gate, pause: Mutex::default() })
+    }
+
+    pub fn all(&self) -> Vec<Run> {
+        self.runs.borrow().clone()
+    }
+
+    /// Attempts of this job.
+    pub fn of(&self, job: &str) -> Vec<Run> {
+        self.runs.borrow().iter().filter(|run| run.job == job).cloned().collect()
+    }
+
+    /// Lets so many of those that are held, or will be, go.
+    pub fn release(&self, count: usize) {
+        self.gate.add_permits(count);
+    }
+
+    /// Waits until what was given is so.
+    pub async fn until(&self, what: &str, so: impl Fn(&[Run]) -> bool) {
+        let mut runs = self.runs.subscribe();
+        let wait = tokio::time::timeout(PATIENCE, runs.wait_for(|runs| so(runs)));
+        assert!(wait.await.is_ok(), "not within {PATIENCE:?}: {what}: {:?}", self.all());
+    }
+
+    /// Waits until this job was begun so often.
+    pub async fn begun(&self, job: &str, times: usize) {
+        self.until("it was begun", |runs| runs.iter().filter(|run| run.job == job).count() >= times).await;
+    }
+
+    /// Waits until this attempt was stopped; why.
+    pub async fn stopped(&self, job: &str, attempt: u32) -> Why {
+        let of = |run: &Run| (run.job == job && run.attempt == attempt).then_some(run.stopped).flatten();
+        self.until("it was stopped", |runs| runs.iter().any(|run| of(run).is_some())).await;
+        self.all().iter().find_map(of).unwrap()
+    }
+
+    /// Does what the payload says: `{"echo": x}` answers x at once, `{"hold": x}` when it is let go, `{"fail": n}`
+    /// fails in its first n attempts, `{"broken": text}` for good, and `{"deadly": true}` takes the node with it.
+    async fn run(self: Arc<Self>, node: String, job: Job, death: Arc<tokio::sync::Notify>) -> Given {
+        let payload: Value = job.payload.read().unwrap();
+        let Job { id, attempt, stop, progress, .. } = job;
+        let run = Run { node, job: id.clone(), attempt, payload: payload.clone(), stopped: None };
+        self.runs.send_modify(|runs| runs.push(run));
+        if payload["hold"] != Value::Null {
+            progress.send(Some(50.0), Some("held"));
+            tokio::select! {
+                permit = self.gate.acquire() => permit.unwrap().forget(),
+                why = stop.told() => {
+                    self.runs.send_modify(|runs| {
+                        let of = |run: &&mut Run| run.job == id && run.attempt == attempt;
+                        runs.iter_mut().find(of).unwrap().stopped = Some(why);
+                    });
+                    return Err(Failure::passing(why.to_string()));
+                }
+            }
+            return Ok(Json::of(&payload["hold"]).unwrap());
+        }
+        if payload["deadly"] == true {
+            death.notify_one();
+            std::future::pending::<()>().await;
+        }
+        if let Some(times) = payload["fail"].as_u64() {
+            return match u64::from(attempt) <= times {
+                true => Err(Failure::passing(format!("failure {attempt}"))),
+                false => Ok(Json::of(&attempt).unwrap()),
+            };
+        }
+        if let Some(text) = payload["broken"].as_str() {
+            return Err(Failure::lasting(text));
+        }
+        let pause = *self.pause.lock().unwrap();
+        tokio::time::sleep(pause).await;
+        Ok(Json::of(&payload["echo"]).unwrap())
+    }
+
+    /// From now on each `echo` takes so long.
+    pub fn take(&self, pause: Duration) {
+        *self.pause.lock().unwrap() = pause;
+    }
+}
+
+type Given = Result<Json, Failure>;
+
+/// A node in this process. Dropped, it is as dead as one that was killed: its socket closes without a word.
+pub struct Node {
+    pub runs: Arc<Runs>,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<Option<Ended>>,
+    connections: watch::Receiver<u32>,
+}
+
+impl Node {
+    /// Begins to connect.
+    pub fn start(urls: &[String], name: &str, shape: impl FnOnce(&mut WorkerOptions)) -> Self {
+        Self::sharing(Runs::new(), urls, name, shape)
+    }
+
+    /// The same, noting what it is given beside what others are.
+    pub fn sharing(
+        runs: Arc<Runs>,
+        urls: &[String],
+        name: &str,
+        shape: impl FnOnce(&mut WorkerOptions),
+    ) -> Self {
+        let mut options = WorkerOptions::new(urls.iter().cloned(), name);
+        options.times.pause_max = Duration::from_millis(500);
+        options.times.stop_grace = Duration::from_secs(1);
+        shape(&mut options);
+        let (connected, connections) = watch::channel(0);
+        let worker = Worker::new(options).unwrap().with_observer(move |event| {
+            if matches!(event, Event::Connected { .. }) {
+                connected.send_modify(|count| *count += 1);
+            }
+        });
+        let (stop, told) = oneshot::channel::<()>();
+        let death = Arc::new(tokio::sync::Notify::new());
+        let (mine, deadly, name) = (Arc::clone(&runs), Arc::clone(&death), name.to_owned());
+        let handler = move |job| Arc::clone(&mine).run(name.clone(), job, Arc::clone(&deadly));
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                // A sender that is gone tells it as well.
+                ended = worker.run(handler, async { told.await.unwrap_or_default() }) => Some(ended.unwrap()),
+                () = death.notified() => None,
+            }
+        });
+        Self { runs, stop: Some(stop), task, connections }
+    }
+
+    /// Waits until a scheduler has taken it.
+    pub async fn connected(&self) {
+        let mut connections = self.connections.clone();
+        let wait = tokio::time::timeout(PATIENCE, connections.wait_for(|count| *count > 0));
+        assert!(wait.await.is_ok(), "the node is not connected");
+    }
+
+    /// Waits for its end; `None` if its work took it along.
+    pub async fn ended(&mut self) -> Option<Ended> {
+        tokio::time::timeout(PATIENCE, &mut self.task).await.expect("the node ends").unwrap()
+    }
+
+    /// Has it finish what it has, and waits until it has.
+    pub async fn stop(mut self) -> Option<Ended> {
+        self.stop.take().unwrap().send(()).unwrap();
+        self.ended().await
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A job that is given back at once.
+pub fn echo(of: impl Into<Value>) -> Value {
+    json!({ "payload": { "echo": of.into() } })
+}
+
+/// A job that is held until it is let go.
+pub fn hold(of: impl Into<Value>) -> Value {
+    json!({ "payload": { "hold": of.into() } })
+}
+
+/// A job with these fields beside.
+pub fn with(mut job: Value, fields: Value) -> Value {
+    job.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    job
+}
+
+/// What the attempts of a job that are over came to.
+pub fn past(job: &Value) -> Vec<(u64, String)> {
+    let of = |past: &Value| (past["attempt"].as_u64().unwrap(), past["state"].as_str().unwrap().to_owned());
+    job["attempts"].as_array().unwrap().iter().map(of).collect()
+}

@@ -1,0 +1,331 @@
+//! The worker socket, spoken by hand: every frame out of order, false, or twice.
+
+use std::time::Duration;
+
+use client::wire::worker::close;
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+
+use super::rig::{PATIENCE, Rig, echo, hold, past, until, with};
+
+/// A node of which each frame is written by hand.
+struct Hand {
+    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
+}
+
+impl Hand {
+    async fn open(rig: &Rig, index: usize) -> Self {
+        let url = format!("{}/v1/nodes/ws", rig.urls[index].replace("http", "ws"));
+        let mut request = url.into_client_request().unwrap();
+        request.headers_mut().insert("sec-websocket-protocol", "fencepost.v1".parse().unwrap());
+        let (socket, answer) = tokio_tungstenite::connect_async(request).await.unwrap();
+        assert_eq!(answer.headers()["sec-websocket-protocol"], "fencepost.v1");
+        Self { socket }
+    }
+
+    /// Connected as a node with one place, which runs these.
+    async fn greeted(rig: &Rig, index: usize, name: &str, running: Value) -> Self {
+        let mut hand = Self::open(rig, index).await;
+        hand.say(json!({"type": "hello", "node_id": name, "capacity": 1, "running": running})).await;
+        let welcome = hand.hear("welcome").await;
+        assert_eq!(welcome["node_id"], name);
+        hand
+    }
+
+    async fn say(&mut self, frame: Value) {
+        self.text(frame.to_string()).await;
+    }
+
+    async fn text(&mut self, text: String) {
+        self.socket.send(Message::text(text)).await.unwrap();
+    }
+
+    /// The next frame of this type.
+    async fn hear(&mut self, kind: &str) -> Value {
+        loop {
+            let message = tokio::time::timeout(PATIENCE, self.socket.next()).await;
+            let message = message.unwrap_or_else(|_| panic!("no {kind} is heard")).unwrap().unwrap();
+            let Message::Text(text) = message else { panic!("{kind} was awaited, not {message:?}") };
+            let frame: Value = serde_json::from_str(&text).unwrap();
+            if frame["type"] == kind {
+                return frame;
+            }
+        }
+    }
+
+    /// The next dispatch, as `job` and `attempt`.
+    async fn given(&mut self) -> Value {
+        let dispatch = self.hear("dispatch").await;
+        json!({"job": dispatch["job"], "attempt": dispatch["attempt"]})
+    }
+
+    /// The code with which the socket is closed.
+    async fn closed(mut self) -> u16 {
+        loop {
+            match tokio::time::timeout(PATIENCE, self.socket.next()).await.expect("the socket is closed") {
+                Some(Ok(Message::Close(Some(frame)))) => return frame.code.into(),
+                Some(Ok(_)) => {}
+                other => panic!("closed without a code: {other:?}"),
+            }
+        }
+    }
+}
+
+fn frame(kind: &str, of: &Value, more: Value) -> Value {
+    with(with(json!({ "type": kind }), of.clone()), more)
+}
+
+fn done(of: &Value, output: impl Into<Value>) -> Value {
+    frame("result", of, json!({"ok": true, "output": output.into()}))
+}
+
+fn heartbeat(running: Value) -> Value {
+    json!({"type": "heartbeat", "running": running})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_sent_twice_is_one_result_and_committed_both_times() {
+    let rig = Rig::together(2).await;
+    let mut hand = Hand::greeted(&rig, 0, "h", json!([])).await;
+    let id = rig.submit(1, echo(1)).await;
+    let of = hand.given().await;
+    assert_eq!(of, json!({"job": id, "attempt": 1}));
+    hand.say(frame("ack", &of, json!({}))).await;
+    hand.say(done(&of, "first")).await;
+    assert_eq!(hand.hear("committed").await["job"], id.as_str());
+    hand.say(done(&of, "second")).await;
+    assert_eq!(hand.hear("committed").await["job"], id.as_str());
+    // On a new connection, at another instance.
+    let mut again = Hand::greeted(&rig, 1, "h", json!([of])).await;
+    again.say(done(&of, "third")).await;
+    assert_eq!(again.hear("committed").await["job"], id.as_str());
+    assert_eq!(hand.closed().await, close::REPLACED);
+    let job = rig.finished(0, &id).await;
+    assert_eq!((&job["result"], past(&job).len()), (&json!("first"), 1));
+    again.say(heartbeat(json!([]))).await;
+    rig.nothing_is_held().await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_result_of_an_attempt_that_was_taken_back_is_stale() {
+    let rig = Rig::together(2).await;
+    let mut hand = Hand::greeted(&rig, 0, "h", json!([])).await;
+    let id = rig.submit(1, with(echo(1), json!({"timeout_ms": 200, "backoff": {"initial_ms": 0}}))).await;
+    let of = hand.given().await;
+    hand.say(frame("ack", &of, json!({}))).await;
+    hand.say(heartbeat(json!([of]))).await;
+    assert_eq!(hand.hear("cancel").await["attempt"], 1);
+    hand.say(done(&of, "late")).await;
+    assert_eq!(hand.hear("stale").await["attempt"], 1);
+    hand.say(heartbeat(json!([]))).await;
+    let second = hand.given().await;
+    assert_eq!(second, json!({"job": id, "attempt": 2}));
+    hand.say(done(&second, "good")).await;
+    hand.hear("committed").await;
+    let job = rig.finished(1, &id).await;
+    assert_eq!((&job["result"], &job["attempt"]), (&json!("good"), &json!(2)));
+    rig.nothing_is_held().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_jobs_place_is_taken_until_the_node_lists_it_no_more() {
+    let rig = Rig::alone().await;
+    let mut hand = Hand::greeted(&rig, 0, "h", json!([])).await;
+    let id = rig.submit(0, echo(1)).await;
+    let of = hand.given().await;
+    hand.say(frame("ack", &of, json!({}))).await;
+    let job = rig.post(0, &format!("/v1/jobs/{id}/cancel"), None, 200).await;
+    assert_eq!(job["outcome"], "cancelled");
+    hand.hear("cancel").await;
+    let next = rig.submit(0, echo(2)).await;
+    hand.say(heartbeat(json!([of]))).await;
+    hand.hear("heartbeat_ok").await;
+    rig.node_is(0, "h", |node| node["used"] == 1).await;
+    assert_eq!(rig.job(0, &next).await["state"], "CREATED");
+    hand.say(heartbeat(json!([]))).await;
+    let of = hand.given().await;
+    assert_eq!(of["job"], next.as_str());
+    hand.say(done(&of, 2)).await;
+    hand.hear("committed").await;
+    rig.finished(0, &next).await;
+    rig.nothing_is_held().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_node_will_not_take_another_gets() {
+    let rig = Rig::together(2).await;
+    let mut hand = Hand::greeted(&rig, 0, "h", json!([])).await;
+    let id = rig.submit(1, with(hold(7), json!({"max_attempts": 1, "backoff": {"initial_ms": 0}}))).await;
+    let of = hand.given().await;
+    let other = rig.node(&[1], "other", |_| {}).await;
+    other.runs.release(1);
+    hand.say(frame("reject", &of, json!({"reason": "unable"}))).await;
+    let job = rig.finished(0, &id).await;
+    assert_eq!((&job["node"], &job["result"]), (&json!("other"), &json!(7)));
+    assert_eq!(
+        past(&job),
+        [(1, "rejected".to_owned()), (2, "succeeded".to_owned())],
+        "a refusal does not count"
+    );
+    rig.nothing_is_held().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_that_its_node_forgets_is_taken_back_at_once() {
+    let rig = Rig::together(2).await;
+    let mut hand = Hand::greeted(&rig, 0, "h", json!([])).await;
+    let id = rig.submit(1, with(echo(1), json!({"backoff": {"initial_ms": 0}}))).await;
+    let of = hand.given().await;
+    hand.say(frame("ack", &of, json!({}))).await;
+    rig.in_state(1, &id, "RUNNING").await;
+    hand.say(heartbeat(json!([]))).await;
+    let of = hand.given().await;
+    assert_eq!(of["attempt"], 2);
+    // Once more, by a new hello at the other instance.
+    hand.say(frame("ack", &of, json!({}))).await;
+    until("it runs", async || rig.job(1, &id).await["state"] == "RUNNING").await;
+    let mut hand = Hand::greeted(&rig, 1, "h", json!([])).await;
+    let of = hand.given().await;
+    assert_eq!(of["attempt"], 3);
+    hand.say(done(&of, 1)).await;
+    hand.hear("committed").await;
+    let job = rig.finished(0, &id).await;
+    let ends: Vec<_> = past(&job).into_iter().map(|(_, state)| state).collect();
+    assert_eq!(ends, ["unlisted", "unlisted", "succeeded"]);
+    rig.nothing_is_held().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dispatch_that_nobody_acknowledges_is_taken_back_and_does_not_count() {
+    let rig = Rig::alone().await;
+    let mut hand = Hand::greeted(&rig, 0, "mute", json!([])).await;
+    let id = rig.submit(0, with(hold(1), json!({"max_attempts": 1, "backoff": {"initial_ms": 0}}))).await;
+    hand.given().await;
+    let other = rig.node(&[0], "other", |_| {}).await;
+    other.runs.release(1);
+    let beat = async {
+        // It lives, and says nothing of the job.
+        loop {
+            hand.say(heartbeat(json!([]))).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    let job = tokio::select! {
+        job = rig.finished(0, &id) => job,
+        () = beat => unreachable!("it beats for ever"),
+    };
+    assert_eq!(past(&job), [(1, "not_acknowledged".to_owned()), (2, "succeeded".to_owned())]);
+    assert_eq!(job["node"], "other");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_breach_of_the_protocol_closes_the_socket_and_hurts_nobody_else() {
+    let rig = Rig::alone().await;
+    let witness = rig.node(&[0], "witness", |options| options.labels.push("w".to_owned())).await;
+    let hello = json!({"type": "hello", "node_id": "bad", "capacity": 1, "running": []});
+    let with_hello = |more: Value| with(hello.clone(), more).to_string();
+    let strange = json!({"job": "0198c0de-0000-7000-8000-000000000001", "attempt": 1});
+    let first: Vec<String> = vec![
+        "".to_owned(),
+        "{".to_owned(),
+        "null".to_owned(),
+        "[]".to_owned(),
+        "{}".to_owned(),
+        r#"{"type":"hello"}"#.to_owned(),
+        r#"{"type":"hallo"}"#.to_owned(),
+        heartbeat(json!([])).to_string(),
+        frame("ack", &strange, json!({})).to_string(),
+        done(&strange, 1).to_string(),
+        json!([hello]).to_string(),
+        with_hello(json!({"capacity": 0})),
+        with_hello(json!({"capacity": 10_001})),
+        with_hello(json!({"capacity": "1"})),
+        with_hello(json!({"node_id": ""})),
+        with_hello(json!({"node_id": "a b"})),
+        with_hello(json!({"node_id": "x".repeat(129)})),
+        with_hello(json!({"more": 1})),
+        with_hello(json!({"labels": ["a b"]})),
+        with_hello(json!({"labels": vec!["l"; 1_000]})),
+        with_hello(json!({"running": [{"job": "x", "attempt": 1}]})),
+        with_hello(json!({"running": [strange, strange]})),
+        with_hello(json!({"running": [{"job": strange["job"], "attempt": 0}]})),
+        "[".repeat(200_000),
+        format!("{{\"type\":\"hello\",\"node_id\":\"{}\"", "x".repeat(3 << 20)),
+    ];
+    for text in first {
+        let mut hand = Hand::open(&rig, 0).await;
+        let shown: String = text.chars().take(200).collect();
+        // One that is too large may be cut off before it is all sent.
+        let _ = hand.socket.send(Message::text(text)).await;
+        assert_eq!(hand.closed().await, close::PROTOCOL, "{shown}");
+    }
+    let later = [
+        hello.to_string(),
+        json!({"type": "welcome"}).to_string(),
+        json!([heartbeat(json!([]))]).to_string(),
+        heartbeat(json!([strange])).to_string(),
+        frame("ack", &strange, json!({})).to_string(),
+        frame("reject", &strange, json!({"reason": "full"})).to_string(),
+        frame("progress", &strange, json!({"percent": 1})).to_string(),
+        done(&strange, 1).to_string(),
+        frame("result", &strange, json!({"ok": true})).to_string(),
+        frame("result", &strange, json!({"ok": false, "output": 1})).to_string(),
+        json!({"type": "heartbeat", "running": [], "load": {"cpu": -1}}).to_string(),
+        json!({"type": "drain", "now": true}).to_string(),
+    ];
+    for text in later {
+        let mut hand = Hand::greeted(&rig, 0, "bad", json!([])).await;
+        hand.text(text.clone()).await;
+        assert_eq!(hand.closed().await, close::PROTOCOL, "{text}");
+    }
+    let mut hand = Hand::greeted(&rig, 0, "bad", json!([])).await;
+    hand.socket.send(Message::binary(hello.to_string().into_bytes())).await.unwrap();
+    assert_eq!(hand.closed().await, close::PROTOCOL, "binary");
+    // A node that says nothing at all, and one that leaves in the middle.
+    let silent = Hand::open(&rig, 0).await;
+    drop(Hand::open(&rig, 0).await);
+    let id = rig.submit(0, with(echo("well"), json!({"requires": ["w"]}))).await;
+    assert_eq!(rig.finished(0, &id).await["result"], "well");
+    assert_eq!(silent.closed().await, close::PROTOCOL);
+    until("only the witness is left", async || {
+        let nodes = rig.get(0, "/v1/nodes").await;
+        nodes["items"].as_array().unwrap().iter().all(|node| node["id"] == "witness")
+    })
+    .await;
+    assert_eq!(witness.runs.all().len(), 1);
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_lies_about_its_attempts_changes_nothing() {
+    let rig = Rig::together(2).await;
+    let honest = rig.node(&[0], "honest", |_| {}).await;
+    let id = rig.submit(0, hold("true")).await;
+    rig.in_state(0, &id, "RUNNING").await;
+    let of = json!({"job": id, "attempt": 1});
+    let mut liar = Hand::greeted(&rig, 1, "liar", json!([of])).await;
+    liar.say(done(&of, "false")).await;
+    assert_eq!(liar.hear("stale").await["job"], id.as_str());
+    let mut liar = Hand::greeted(&rig, 1, "liar", json!([{"job": id, "attempt": 2}])).await;
+    liar.say(frame(
+        "result",
+        &json!({"job": id, "attempt": 2}),
+        json!({"ok": false, "error": {"message": "no"}}),
+    ))
+    .await;
+    assert_eq!(liar.hear("stale").await["attempt"], 2);
+    liar.say(heartbeat(json!([]))).await;
+    honest.runs.release(1);
+    let job = rig.finished(1, &id).await;
+    assert_eq!(
+        (&job["result"], &job["node"], past(&job).len()),
+        (&json!("true"), &json!("honest"), 1),
+        "{job}"
+    );
+    rig.nothing_is_held().await;
+}

@@ -1,0 +1,147 @@
+//! From the submission to the result, over whatever instances lie between.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::rig::{Rig, echo, hold, past, with};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_with_nothing_beside_it_runs_jobs() {
+    let rig = Rig::alone().await;
+    let job = json!({ "payload": {"echo": {"text": "你好", "n": 1.50}}, "tenant": "t", "priority": 3, "max_attempts": 2 });
+    let reply = rig.ask(0, "POST", "/v1/jobs", Some(&job)).await;
+    assert_eq!((reply.status, &reply.body["state"]), (202, &json!("CREATED")), "{}", reply.text);
+    let id = reply.body["id"].as_str().unwrap();
+    let waiting = rig.job(0, id).await;
+    assert_eq!(
+        (&waiting["state"], &waiting["attempt"], &waiting["node"]),
+        (&json!("CREATED"), &json!(0), &Value::Null)
+    );
+    let _node = rig.node(&[0], "n", |_| {}).await;
+    let job = rig.finished(0, id).await;
+    assert_eq!((&job["outcome"], &job["result"]), (&json!("succeeded"), &json!({"text": "你好", "n": 1.5})));
+    assert_eq!((&job["attempt"], &job["max_attempts"], &job["node"]), (&json!(1), &json!(2), &json!("n")));
+    assert_eq!((&job["tenant"], &job["priority"], &job["error"]), (&json!("t"), &json!(3), &Value::Null));
+    assert_eq!((&job["lane"], &job["created_at"]), (&reply.body["lane"], &reply.body["created_at"]));
+    assert_eq!(past(&job), [(1, "succeeded".to_owned())]);
+    for time in ["dispatched_at", "finished_at", "released_at"] {
+        assert!(job[time].as_str().is_some_and(|time| time.ends_with('Z')), "{time}: {job}");
+    }
+    rig.nothing_is_held().await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_node_and_whoever_waits_may_each_be_at_another_instance() {
+    let rig = Rig::together(3).await;
+    let node = rig.node(&[0], "far", |options| options.capacity = 4).await;
+    let ids = futures_util::future::join_all((0..30).map(|n| rig.submit(1, echo(n)))).await;
+    let jobs = futures_util::future::join_all(ids.iter().map(|id| rig.finished(2, id))).await;
+    for (n, job) in jobs.iter().enumerate() {
+        assert_eq!(
+            (&job["result"], &job["attempt"], &job["node"]),
+            (&json!(n), &json!(1), &json!("far")),
+            "{job}"
+        );
+    }
+    assert_eq!(node.runs.all().len(), 30, "each ran once");
+    // What runs is shown so, with how far it is, where the node is.
+    let held = rig.submit(2, hold("slow")).await;
+    rig.in_state(1, &held, "RUNNING").await;
+    assert_eq!(rig.job(0, &held).await["progress"], json!({"percent": 50.0, "note": "held"}));
+    node.runs.release(1);
+    assert_eq!(rig.finished(1, &held).await["result"], "slow");
+    rig.nothing_is_held().await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_one_job_on_every_instance() {
+    let rig = Rig::together(2).await;
+    let ask = async |index: usize, path: &str, key: &str, body: &Value| {
+        let url = format!("{}{path}", rig.urls[index]);
+        rig.http.request("POST", &url, Some(key), Some(body)).await.unwrap()
+    };
+    let first = ask(0, "/v1/jobs", "k", &echo(1)).await;
+    assert_eq!(first.status, 202, "{}", first.text);
+    for index in [1, 0, 1] {
+        let again = ask(index, "/v1/jobs", "k", &echo(1)).await;
+        assert_eq!((again.status, &again.body), (202, &first.body), "{}", again.text);
+        let other = ask(index, "/v1/jobs", "k", &echo(2)).await;
+        assert_eq!((other.status, other.code()), (422, "key_reused"), "{}", other.text);
+    }
+    // At once, on both.
+    let racing = (0..8).map(|n| {
+        let ask = &ask;
+        async move { ask(n % 2, "/v1/jobs", "race", &echo(3)).await.body["id"].clone() }
+    });
+    let racing = futures_util::future::join_all(racing).await;
+    assert!(racing[0].is_string() && racing.iter().all(|id| *id == racing[0]), "{racing:?}");
+    let batch = json!({ "jobs": [echo(4), echo(5)] });
+    let accepted = ask(0, "/v1/jobs/batch", "k", &batch).await;
+    assert_eq!(accepted.status, 202, "{}", accepted.text);
+    assert_eq!(ask(1, "/v1/jobs/batch", "k", &batch).await.body, accepted.body);
+    let other = ask(1, "/v1/jobs/batch", "k", &json!({ "jobs": [echo(4), echo(6)] })).await.body;
+    assert_eq!(other["results"][0], accepted.body["results"][0]);
+    assert_eq!(other["results"][1]["code"], "key_reused");
+    // The replay of what is finished long since.
+    let _node = rig.node(&[0, 1], "n", |options| options.capacity = 8).await;
+    rig.finished(0, first.body["id"].as_str().unwrap()).await;
+    assert_eq!(ask(1, "/v1/jobs", "k", &echo(1)).await.body, first.body);
+    let all = rig.get(0, "/v1/jobs?limit=1000").await;
+    assert_eq!(all["items"].as_array().unwrap().len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_job_of_a_batch_sinks_no_other() {
+    let rig = Rig::alone().await;
+    let _node = rig.node(&[0], "n", |options| options.capacity = 10).await;
+    let jobs = json!([echo(0), {"payload": 1, "prority": 1}, echo(2), with(echo(3), json!({"priority": 11})), echo(4)]);
+    let answer = rig.post(0, "/v1/jobs/batch", Some(&json!({ "jobs": jobs })), 202).await;
+    for n in [0, 2, 4] {
+        let id = answer["results"][n]["id"].as_str().unwrap();
+        assert_eq!(rig.finished(0, id).await["result"], n);
+    }
+    for (n, says) in [(1, "prority"), (3, "-10 to 10")] {
+        let refused = &answer["results"][n];
+        assert_eq!(refused["code"], "invalid", "{answer}");
+        assert!(refused["detail"].as_str().unwrap().contains(says), "{refused}");
+    }
+    let many: Vec<_> = (0..1_000).map(echo).collect();
+    let answer = rig.post(0, "/v1/jobs/batch", Some(&json!({ "jobs": many })), 202).await;
+    for result in answer["results"].as_array().unwrap() {
+        rig.finished(0, result["id"].as_str().unwrap()).await;
+    }
+    rig.nothing_is_held().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_largest_payload_goes_there_and_back_as_it_was_written() {
+    let rig = Rig::together(2).await;
+    let _node = rig.node(&[0], "n", |_| {}).await;
+    let text = "x".repeat((1 << 20) - r#"{"echo":""}"#.len());
+    let id = rig.submit(1, echo(text.as_str())).await;
+    assert_eq!(rig.finished(1, &id).await["result"], text.as_str());
+    let larger = rig.ask(1, "POST", "/v1/jobs", Some(&echo(format!("{text}x")))).await;
+    assert!([400, 413].contains(&larger.status), "{}", larger.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_poll_waits_for_the_end_and_no_longer_than_asked() {
+    let rig = Rig::together(2).await;
+    let node = rig.node(&[0], "n", |_| {}).await;
+    let id = rig.submit(0, hold(1)).await;
+    let began = Instant::now();
+    let waited = rig.get(1, &format!("/v1/jobs/{id}?wait_ms=300")).await;
+    assert_ne!(waited["state"], "FINISHED");
+    assert!(began.elapsed() >= Duration::from_millis(300));
+    let path = format!("/v1/jobs/{id}?wait_ms=20000");
+    let asked = rig.get(1, &path);
+    let release = async {
+        node.runs.begun(&id, 1).await;
+        node.runs.release(1);
+    };
+    let (answer, ()) = tokio::join!(asked, release);
+    assert_eq!(answer["state"], "FINISHED");
+}
