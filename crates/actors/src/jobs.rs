@@ -371,6 +371,12 @@ impl Jobs {
         self.inner.acknowledged(node, job, attempt);
     }
 
+    /// The socket was closed after an attempt was sent and before anything was heard of it: it may be what the node
+    /// died of.
+    pub fn cut_off(&self, job: JobId, attempt: Attempt) {
+        self.inner.cut_off(job, attempt);
+    }
+
     /// A node would not take an attempt, or it could not be given to it.
     pub fn came_to_nothing(&self, job: JobId, attempt: Attempt, why: Revoked, reason: &str) {
         self.inner.came_to_nothing(job, attempt, why, reason);

@@ -47,11 +47,8 @@ enum Phase {
     /// Nobody knows who it is yet.
     Opened(Instant),
     Live(Box<Live>),
-    /// With what it had at its end.
-    Ended {
-        slots: Vec<Slot>,
-        unacknowledged: Vec<Slot>,
-    },
+    /// With what the node had until then, if it had said hello.
+    Ended(Option<Box<Live>>),
 }
 
 /// What a frame, a tick or a call leads to.
@@ -76,7 +73,7 @@ impl Connection {
     /// Whether the connection is to end, or has.
     #[must_use]
     pub const fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Ended { .. })
+        matches!(self.phase, Phase::Ended(_))
     }
 
     /// Whether the node gets work; `None` before its hello and after the end.
@@ -86,13 +83,8 @@ impl Connection {
     }
 
     /// The attempts whose slots are taken; after the end, those that were then.
-    #[must_use]
-    pub fn slots(&self) -> Vec<Slot> {
-        match &self.phase {
-            Phase::Opened(_) => vec![],
-            Phase::Live(live) => live.slots().collect(),
-            Phase::Ended { slots, .. } => slots.clone(),
-        }
+    pub fn slots(&self) -> impl Iterator<Item = Slot> {
+        self.live_or_ended().into_iter().flat_map(Live::slots)
     }
 
     /// Whether the attempt's slot is taken.
@@ -101,20 +93,15 @@ impl Connection {
         self.live().is_some_and(|live| live.has(slot))
     }
 
-    /// The attempts that were sent, and of which nothing was heard; after the end, those that were then.
-    #[must_use]
-    pub fn unacknowledged(&self) -> Vec<Slot> {
-        match &self.phase {
-            Phase::Opened(_) => vec![],
-            Phase::Live(live) => live.unacknowledged().collect(),
-            Phase::Ended { unacknowledged, .. } => unacknowledged.clone(),
-        }
+    /// The attempts that were sent and of which nothing was heard; after the end, those that were so then.
+    pub fn unanswered(&self) -> impl Iterator<Item = Slot> {
+        self.live_or_ended().into_iter().flat_map(Live::unanswered)
     }
 
     /// The node has sent this.
     pub fn on_frame(&mut self, frame: FromNode, now: Instant) -> Effects {
         match (&mut self.phase, frame) {
-            (Phase::Ended { .. }, _) => vec![],
+            (Phase::Ended(_), _) => vec![],
             (Phase::Opened(_), FromNode::Hello(hello)) => match Live::begin(&hello, self.heartbeat_ms, now) {
                 Ok(live) => {
                     self.phase = Phase::Live(Box::new(live));
@@ -135,7 +122,7 @@ impl Connection {
     /// Time has passed.
     pub fn on_tick(&mut self, now: Instant) -> Effects {
         let ticked = match &mut self.phase {
-            Phase::Ended { .. } => Ok(vec![]),
+            Phase::Ended(_) => Ok(vec![]),
             Phase::Opened(since) if now.duration_since(*since) >= Duration::from_millis(HELLO_MS) => {
                 Err(format!("no hello within {HELLO_MS} ms"))
             }
@@ -186,21 +173,31 @@ impl Connection {
         if self.is_over() {
             return vec![];
         }
-        self.phase = Phase::Ended { slots: self.slots(), unacknowledged: self.unacknowledged() };
+        self.phase = match std::mem::replace(&mut self.phase, Phase::Ended(None)) {
+            Phase::Live(live) => Phase::Ended(Some(live)),
+            Phase::Opened(_) | Phase::Ended(_) => Phase::Ended(None),
+        };
         vec![Effect::Close { code, why }]
     }
 
     fn live(&self) -> Option<&Live> {
         match &self.phase {
             Phase::Live(live) => Some(live),
-            Phase::Opened(_) | Phase::Ended { .. } => None,
+            Phase::Opened(_) | Phase::Ended(_) => None,
+        }
+    }
+
+    fn live_or_ended(&self) -> Option<&Live> {
+        match &self.phase {
+            Phase::Live(live) | Phase::Ended(Some(live)) => Some(live),
+            Phase::Opened(_) | Phase::Ended(None) => None,
         }
     }
 
     fn live_mut(&mut self) -> Option<&mut Live> {
         match &mut self.phase {
             Phase::Live(live) => Some(live),
-            Phase::Opened(_) | Phase::Ended { .. } => None,
+            Phase::Opened(_) | Phase::Ended(_) => None,
         }
     }
 }

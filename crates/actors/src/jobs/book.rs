@@ -46,6 +46,19 @@ pub(super) struct Flight {
     pub(super) placed: Placed,
     /// Since when it is known here.
     pub(super) since: Instant,
+    /// It was sent, and the node's socket was closed before anything was heard of it.
+    is_cut_off: bool,
+}
+
+impl Entry {
+    /// What it means for its attempt that the node is gone. What was sent may be what the node died of.
+    fn lost(&self) -> Revoked {
+        match &self.phase {
+            Phase::Flying(flight) if flight.is_cut_off => Revoked::NodeLost,
+            _ if self.newest.state == State::Running => Revoked::NodeLost,
+            _ => Revoked::NodeLostUnsent,
+        }
+    }
 }
 
 /// What is to be done about a job whose time has come.
@@ -97,7 +110,7 @@ impl Book {
             State::Running => run_for(&job),
             State::Created | State::Dispatched | State::Finished => ACK_TIMEOUT,
         };
-        let phase = Phase::Flying(Flight { placed, since: now });
+        let phase = Phase::Flying(Flight { placed, since: now, is_cut_off: false });
         self.insert(Entry { job, newest, phase, avoid: None, alarm: Some(now + wait) });
     }
 
@@ -110,6 +123,14 @@ impl Book {
             entry.newest.state = State::Running;
             let ends = now + run_for(&entry.job);
             self.look_again(job, ends);
+        }
+    }
+
+    /// The node's socket was closed after it was sent.
+    pub(super) fn cut_off(&mut self, job: JobId, attempt: Attempt) {
+        let entry = self.entries.get_mut(&job).filter(|entry| entry.newest.attempt == attempt);
+        if let Some(Phase::Flying(flight)) = entry.map(|entry| &mut entry.phase) {
+            flight.is_cut_off = true;
         }
     }
 
@@ -230,6 +251,9 @@ impl Book {
             match (&entry.phase, entry.newest.state) {
                 (Phase::Delayed, _) => due.push(Due::Ready(job)),
                 (Phase::Flying(_), State::Running) => due.push(Due::Revoke(job, attempt, Revoked::TimedOut)),
+                (Phase::Flying(flight), _) if flight.is_cut_off => {
+                    due.push(Due::Revoke(job, attempt, Revoked::NodeLost));
+                }
                 (Phase::Flying(_), _) => due.push(Due::Revoke(job, attempt, Revoked::NotAcknowledged)),
                 (Phase::Waiting, _) => {}
             }
@@ -260,13 +284,13 @@ impl Book {
         flying.map(|(id, _)| *id).collect()
     }
 
-    /// Attempts that this node has.
-    pub(super) fn on_node(&self, node: &NodeId) -> Vec<(JobId, Attempt, State)> {
+    /// Attempts that this node has, and what it means for each that the node is gone.
+    pub(super) fn on_node(&self, node: &NodeId) -> Vec<(JobId, Attempt, Revoked)> {
         let there = self.entries.iter().filter(|(_, entry)| match &entry.phase {
             Phase::Flying(flight) => flight.placed.node == *node,
             Phase::Delayed | Phase::Waiting => false,
         });
-        there.map(|(id, entry)| (*id, entry.newest.attempt, entry.newest.state)).collect()
+        there.map(|(id, entry)| (*id, entry.newest.attempt, entry.lost())).collect()
     }
 
     /// Attempts that have been under way for a while, by their nodes.

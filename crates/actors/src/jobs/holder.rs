@@ -264,6 +264,13 @@ impl Inner {
         }
     }
 
+    /// The node had the attempt sent, and its socket is closed.
+    pub(super) fn cut_off(self: &Arc<Self>, job: JobId, attempt: Attempt) {
+        if let Some(lane) = self.holder.terms.get(&(job, attempt)).map(|terms| terms.lane.clone()) {
+            self.tell_lane(&lane, job, attempt, Heard::CutOff);
+        }
+    }
+
     /// Commits results; comes back when it is known what became of each, however long that takes.
     pub(super) async fn results(self: &Arc<Self>, node: &NodeId, results: Vec<NodeResult>) -> Vec<Answer> {
         let mut answers = vec![Answer::Stale; results.len()];

@@ -68,6 +68,8 @@ pub(super) struct Asked {
 pub(super) enum Heard {
     /// The node has it.
     Acknowledged,
+    /// It was sent, and the node's socket was closed before anything was heard of it.
+    CutOff,
     /// The job has its result.
     Finished,
     /// It failed, and is due again in so many milliseconds.
@@ -223,7 +225,7 @@ impl Lane {
             Word::Stop => self.stopping = true,
             Word::Cancel(job, reply) => self.cancel(job, reply, round),
             Word::Placed(job, attempt, placed) => self.placed(job, attempt, placed, round),
-            Word::Unplaced(job) => self.enqueue(job),
+            Word::Unplaced(job) => self.enqueue_as(job, true),
             Word::Departed(node, how) => self.departed(&node, how, round),
             Word::Heard(job, attempt, heard) => self.heard(job, attempt, heard, round, now),
         }
@@ -234,11 +236,7 @@ impl Lane {
         if how == Ended::Replaced {
             return;
         }
-        for (job, attempt, state) in self.book.on_node(node) {
-            let why = match state {
-                State::Running => Revoked::NodeLost,
-                _ => Revoked::NodeLostUnsent,
-            };
+        for (job, attempt, why) in self.book.on_node(node) {
             self.revoke(job, attempt, why, "the node is gone".to_owned(), round);
         }
     }
@@ -296,6 +294,7 @@ impl Lane {
         let is_newest = |lane: &Self| lane.book.get(job).is_some_and(|entry| entry.newest.attempt == attempt);
         match heard {
             Heard::Acknowledged => self.book.acknowledged(job, attempt, now),
+            Heard::CutOff => self.book.cut_off(job, attempt),
             Heard::Finished => {
                 if is_newest(self) {
                     self.book.forget(job);
@@ -336,6 +335,7 @@ impl Lane {
                 Due::Revoke(job, attempt, why) => {
                     let reason = match why {
                         Revoked::TimedOut => "it ran for longer than timeout_ms",
+                        Revoked::NodeLost => "the node's socket was closed after it was sent",
                         _ => "the node did not acknowledge it in time",
                     };
                     self.revoke(job, attempt, why, reason.to_owned(), round);
@@ -389,6 +389,10 @@ impl Lane {
 
     /// Puts a job that waits into the queue for a slot.
     fn enqueue(&self, job: JobId) {
+        self.enqueue_as(job, false);
+    }
+
+    fn enqueue_as(&self, job: JobId, is_back: bool) {
         let Some(entry) = self.book.get(job).filter(|entry| matches!(entry.phase, Phase::Waiting)) else {
             return;
         };
@@ -399,7 +403,7 @@ impl Lane {
             token: self.token,
             avoid: entry.avoid.clone(),
         };
-        self.inner.placer.wait(turned, &entry.job);
+        self.inner.placer.wait(turned, &entry.job, is_back);
     }
 
     fn is_done(&mut self, now: Instant) -> bool {

@@ -65,8 +65,8 @@ impl Placer {
         self.queue().len()
     }
 
-    /// Puts a job into the queue.
-    pub(super) fn wait(&self, turned: Turned, job: &LiveJob) {
+    /// Puts a job into the queue; or back into it, if it was taken out for nothing.
+    pub(super) fn wait(&self, turned: Turned, job: &LiveJob, is_back: bool) {
         let turn = Turn {
             job: job.id,
             seq: job.seq.unwrap_or_default(),
@@ -74,7 +74,11 @@ impl Placer {
             tenant: job.spec.tenant.clone(),
         };
         let needs = Arc::new(job.spec.needs.clone());
-        self.queue().push(&needs, turn, turned);
+        if is_back {
+            self.queue().put_back(&needs, turn, turned);
+        } else {
+            self.queue().push(&needs, turn, turned);
+        }
         self.queued.notify_one();
     }
 

@@ -39,6 +39,7 @@ pub(super) struct Notice {
 #[serde(rename_all = "snake_case")]
 enum What {
     Acknowledged,
+    CutOff,
     Finished,
     Failed { due_in_ms: u64 },
     Rejected,
@@ -50,6 +51,7 @@ impl Notice {
     pub(super) fn new(lane: &Resource, job: JobId, attempt: Attempt, heard: &Heard) -> Self {
         let what = match heard {
             Heard::Acknowledged => What::Acknowledged,
+            Heard::CutOff => What::CutOff,
             Heard::Finished => What::Finished,
             Heard::Failed { due_in_ms } => What::Failed { due_in_ms: *due_in_ms },
             Heard::Refused(Revoked::Rejected, _) => What::Rejected,
@@ -63,6 +65,7 @@ impl Notice {
         let refused = |why: Revoked, reason: &str| Heard::Refused(why, reason.to_owned());
         let heard = match self.what {
             What::Acknowledged => Heard::Acknowledged,
+            What::CutOff => Heard::CutOff,
             What::Finished => Heard::Finished,
             What::Failed { due_in_ms } => Heard::Failed { due_in_ms },
             What::Rejected => refused(Revoked::Rejected, "the node would not take it"),

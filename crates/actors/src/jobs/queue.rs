@@ -84,6 +84,17 @@ impl<T> Queue<T> {
         class.is_some_and(|class| class.key.0.0 >= priority)
     }
 
+    /// Puts a job back that was taken out for nothing: its tenant has its turn again.
+    pub(super) fn put_back(&mut self, needs: &Arc<Needs>, turn: Turn, item: T) {
+        let (priority, tenant) = (turn.priority, turn.tenant.clone());
+        self.push(needs, turn, item);
+        let class = self.ids.get(needs).and_then(|id| self.classes.get_mut(id));
+        if let Some(level) = class.and_then(|class| class.levels.get_mut(&Reverse(priority))) {
+            level.turns.retain(|other| *other != tenant);
+            level.turns.push_front(tenant);
+        }
+    }
+
     /// Puts a job in. One that is in already stays where it is.
     pub(super) fn push(&mut self, needs: &Arc<Needs>, turn: Turn, item: T) {
         let Turn { job, seq, priority, tenant } = turn;
@@ -268,6 +279,18 @@ mod tests {
         queue.push(&needs("a"), turn(5_000, 0, "small"), ());
         queue.push(&needs("a"), turn(5_001, 0, ""), ());
         assert_eq!(drained(&mut queue)[..5], [0, 5_000, 5_001, 1, 2]);
+    }
+
+    #[test]
+    fn who_was_taken_out_for_nothing_is_next_again() {
+        let mut queue = Queue::default();
+        for (job, tenant) in [(1, "big"), (2, "big"), (3, "small")] {
+            queue.push(&needs("a"), turn(job, 0, tenant), ());
+        }
+        let (class, of) = queue.turn(&Blocked::default()).unwrap();
+        assert_eq!(queue.pop(class).unwrap().0.as_u128(), 1);
+        queue.put_back(&of, turn(1, 0, "big"), ());
+        assert_eq!(drained(&mut queue), [1, 3, 2]);
     }
 
     #[test]

@@ -247,7 +247,7 @@ impl Socket {
         let stamp = Stamp { epoch: Epoch::new(0), version: Version::new(0) };
         let report = self.known(hello, &profile, stamp).report();
         let running: Vec<_> = match self.registered {
-            Some(_) => self.connection.slots(),
+            Some(_) => self.connection.slots().collect(),
             None => hello.running.clone(),
         };
         let (state, incarnation) = (Arc::clone(&self.state), Arc::clone(&self.incarnation));
@@ -274,7 +274,7 @@ impl Socket {
 
     /// The node as it is known here.
     fn known(&self, hello: &Hello, profile: &Arc<Profile>, stamp: Stamp) -> Record {
-        let used = u32::try_from(self.connection.slots().len()).unwrap_or(u32::MAX);
+        let used = u32::try_from(self.connection.slots().count()).unwrap_or(u32::MAX);
         // Before its welcome it gets work as soon as its slots are known.
         let state = self.connection.state().unwrap_or(NodeState::Accepting);
         let status = Status { capacity: hello.capacity, used, is_complete: true, state };
@@ -543,12 +543,7 @@ impl Socket {
             // A node that does not read is not waited for.
             let _ = tokio::time::timeout(SOCKET_SEND_MAX, close).await;
         }
-        let slots = self.connection.slots();
-        // What it was sent and did not acknowledge may be what ended it, and counts.
-        for Slot { job, attempt } in self.connection.unacknowledged() {
-            let why = "the node's socket was closed before it was acknowledged";
-            self.incarnation.jobs.came_to_nothing(job, attempt, Revoked::NodeLost, why);
-        }
+        let slots: Vec<_> = self.connection.slots().collect();
         // Commits that are under way are finished; what they are told to the node it asks for again.
         while let Some(done) = self.work.next().await {
             if matches!(done, Done::Registered(_)) {
@@ -558,6 +553,9 @@ impl Socket {
         let (Some(registered), Some(hello)) = (self.registered.take(), &self.hello) else { return };
         let Registered { node, profile, epoch, line } = registered;
         drop(line);
+        for Slot { job, attempt } in self.connection.unanswered() {
+            self.incarnation.jobs.cut_off(job, attempt);
+        }
         tracing::info!(%node, %epoch, "a node's socket is closed");
         let stamp = Stamp { epoch, version: Version::new(0) };
         let mut record = self.known(hello, &profile, stamp);

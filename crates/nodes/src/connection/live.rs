@@ -112,12 +112,12 @@ impl Live {
         self.slots.keys().copied()
     }
 
-    pub(super) fn has(&self, slot: Slot) -> bool {
-        self.slots.contains_key(&slot)
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = Slot> {
+        self.slots.iter().filter(|(_, held)| held.stage == Stage::Sent).map(|(slot, _)| *slot)
     }
 
-    pub(super) fn unacknowledged(&self) -> impl Iterator<Item = Slot> {
-        self.slots.iter().filter(|(_, held)| held.stage == Stage::Sent).map(|(slot, _)| *slot)
+    pub(super) fn has(&self, slot: Slot) -> bool {
+        self.slots.contains_key(&slot)
     }
 
     pub(super) fn registered(&mut self, holder: InstanceId, now: Instant) -> Effects {

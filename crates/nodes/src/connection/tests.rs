@@ -119,7 +119,7 @@ impl Rig {
     }
 
     fn taken(&self) -> HashSet<Slot> {
-        self.connection.slots().into_iter().collect()
+        self.connection.slots().collect()
     }
 }
 

@@ -198,7 +198,6 @@ async fn a_job_does_not_begin_before_its_time() {
     }
     for id in [&delayed, &also] {
         let job = rig.finished(0, id).await;
-        assert_eq!(job["run_at"], later);
         assert!(micros(&job["dispatched_at"]) >= micros(&later), "{job}");
     }
     assert!(between_ms(&rig.job(0, &delayed).await["created_at"], &later) >= 700);

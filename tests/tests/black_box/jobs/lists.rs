@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::rig::{Rig, echo, with};
+use super::rig::{Rig, echo, until, with};
 
 /// All pages of a list.
 async fn pages(rig: &Rig, index: usize, query: &str, limit: usize) -> Vec<Value> {
@@ -80,6 +80,7 @@ async fn nodes_are_listed_page_by_page_on_every_instance() {
         );
     }
     for index in [0, 1] {
+        until("all are listed", async || pages(&rig, index, "/v1/nodes?", 2).await.len() == 5).await;
         let items = pages(&rig, index, "/v1/nodes?", 2).await;
         let ids: Vec<_> = items.iter().map(|node| node["id"].as_str().unwrap()).collect();
         assert_eq!(ids, ["n-0", "n-1", "n-2", "n-3", "n-4"]);

@@ -5,7 +5,7 @@ use loadtest::instance::fencepost;
 use loadtest::process::Signal;
 use serde_json::{Value, json};
 
-use super::rig::{PATIENCE, Rig, echo, hold, past, until, with};
+use super::rig::{Node, PATIENCE, Rig, echo, hold, past, until, with};
 
 fn quick() -> Value {
     json!({ "backoff": {"initial_ms": 50} })
@@ -41,17 +41,19 @@ async fn what_a_killed_node_had_runs_elsewhere() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_comes_back_in_time_keeps_what_it_has() {
     let rig = Rig::together(2).await;
-    let address = rig.urls[0].strip_prefix("http://").unwrap().parse().unwrap();
-    let proxy = loadtest::proxy::Proxy::start(address).await.unwrap();
-    let url = format!("http://{}", proxy.address());
-    let urls = [url, rig.urls[1].clone()];
-    let node = super::rig::Node::start(&urls, "n", |_| {});
+    let mut ways = Vec::new();
+    for url in &rig.urls {
+        let address = url.strip_prefix("http://").unwrap().parse().unwrap();
+        ways.push(loadtest::proxy::Proxy::start(address).await.unwrap());
+    }
+    let urls: Vec<_> = ways.iter().map(|way| format!("http://{}", way.address())).collect();
+    let node = Node::start(&urls, "n", |_| {});
     node.connected().await;
     rig.node_is(1, "n", |node| node["state"] == "online").await;
     let id = rig.submit(0, hold("kept")).await;
     node.runs.begun(&id, 1).await;
-    let before = rig.get(1, "/v1/nodes/n").await["instance"].clone();
-    proxy.cut().await.unwrap();
+    let (before, holder) = holder(&rig, "n").await;
+    ways[holder].cut().await.unwrap();
     rig.node_is(0, "n", |node| node["instance"] != before && node["state"] == "online").await;
     node.runs.release(1);
     let job = rig.finished(0, &id).await;
@@ -79,6 +81,13 @@ async fn a_job_that_kills_its_nodes_is_dead_in_the_end() {
     assert_eq!(past(&job).len(), 3);
 }
 
+/// The instance that holds a node's socket: its id, and which it is of the first two.
+async fn holder(rig: &Rig, node: &str) -> (Value, usize) {
+    let at = rig.get(0, &format!("/v1/nodes/{node}")).await["instance"].clone();
+    let index = usize::from(at != rig.instance(0).await.ready().instance.as_str());
+    (at, index)
+}
+
 /// Jobs of every kind at the first of the instances named, and how they were submitted.
 struct Accepted {
     running: Vec<String>,
@@ -88,7 +97,7 @@ struct Accepted {
 
 impl Accepted {
     /// Two run, on a node that is full with them.
-    async fn at(rig: &Rig, index: usize, node: &super::rig::Node) -> Self {
+    async fn at(rig: &Rig, index: usize, node: &Node) -> Self {
         let (mut running, mut delayed, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
         for n in 0..2 {
             let id = rig.submit(index, with(hold(format!("r{n}")), quick())).await;
@@ -108,7 +117,7 @@ impl Accepted {
 }
 
 /// All of them end, and each ran once.
-async fn all_end_once(rig: &Rig, index: usize, accepted: &Accepted, node: &super::rig::Node) {
+async fn all_end_once(rig: &Rig, index: usize, accepted: &Accepted, node: &Node) {
     for id in accepted.all() {
         let job = rig.finished(index, id).await;
         assert_eq!((&job["outcome"], &job["attempt"]), (&json!("succeeded"), &json!(1)), "{job:#}");
@@ -133,8 +142,7 @@ async fn a_killed_instances_jobs_all_end_once() {
 async fn a_node_of_a_killed_instance_goes_to_another_and_its_jobs_end_once() {
     let rig = Rig::mortal(3).await;
     let node = rig.node(&[0, 1], "n", |options| options.capacity = 2).await;
-    let at = rig.get(2, "/v1/nodes/n").await["instance"].clone();
-    let holder = if *rig.instance(0).await.ready().instance == *at.as_str().unwrap() { 0 } else { 1 };
+    let (at, holder) = holder(&rig, "n").await;
     let accepted = Accepted::at(&rig, holder, &node).await;
     rig.end(holder, Signal::Kill).await;
     rig.node_is(2, "n", |node| {
@@ -149,8 +157,7 @@ async fn a_node_of_a_killed_instance_goes_to_another_and_its_jobs_end_once() {
 async fn an_instance_that_is_told_to_stop_leaves_its_jobs_to_the_others() {
     let rig = Rig::together(2).await;
     let node = rig.node(&[0, 1], "n", |options| options.capacity = 2).await;
-    let at = rig.get(0, "/v1/nodes/n").await["instance"].clone();
-    let holder = if *rig.instance(0).await.ready().instance == *at.as_str().unwrap() { 0 } else { 1 };
+    let (at, holder) = holder(&rig, "n").await;
     let accepted = Accepted::at(&rig, holder, &node).await;
     rig.end(holder, Signal::Terminate).await;
     let left = 1 - holder;

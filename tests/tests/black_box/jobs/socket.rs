@@ -37,7 +37,7 @@ impl Hand {
     }
 
     async fn say(&mut self, frame: Value) {
-        self.text(frame.to_string()).await;
+        self.text(written(&frame)).await;
     }
 
     async fn text(&mut self, text: String) {
@@ -73,6 +73,15 @@ impl Hand {
             }
         }
     }
+}
+
+/// A frame as it travels: its type comes first.
+fn written(frame: &Value) -> String {
+    let mut rest = frame.as_object().unwrap().clone();
+    let kind = rest.remove("type").unwrap();
+    let rest = Value::from(rest).to_string();
+    let comma = if rest == "{}" { "" } else { "," };
+    format!("{{\"type\":{kind}{comma}{}", &rest[1..])
 }
 
 fn frame(kind: &str, of: &Value, more: Value) -> Value {
@@ -228,7 +237,7 @@ async fn every_breach_of_the_protocol_closes_the_socket_and_hurts_nobody_else() 
     let rig = Rig::alone().await;
     let witness = rig.node(&[0], "witness", |options| options.labels.push("w".to_owned())).await;
     let hello = json!({"type": "hello", "node_id": "bad", "capacity": 1, "running": []});
-    let with_hello = |more: Value| with(hello.clone(), more).to_string();
+    let with_hello = |more: Value| written(&with(hello.clone(), more));
     let strange = json!({"job": "0198c0de-0000-7000-8000-000000000001", "attempt": 1});
     let first: Vec<String> = vec![
         "".to_owned(),
@@ -238,10 +247,11 @@ async fn every_breach_of_the_protocol_closes_the_socket_and_hurts_nobody_else() 
         "{}".to_owned(),
         r#"{"type":"hello"}"#.to_owned(),
         r#"{"type":"hallo"}"#.to_owned(),
-        heartbeat(json!([])).to_string(),
-        frame("ack", &strange, json!({})).to_string(),
-        done(&strange, 1).to_string(),
-        json!([hello]).to_string(),
+        hello.to_string(),
+        written(&heartbeat(json!([]))),
+        written(&frame("ack", &strange, json!({}))),
+        written(&done(&strange, 1)),
+        format!("[{}]", written(&hello)),
         with_hello(json!({"capacity": 0})),
         with_hello(json!({"capacity": 10_001})),
         with_hello(json!({"capacity": "1"})),
@@ -265,18 +275,18 @@ async fn every_breach_of_the_protocol_closes_the_socket_and_hurts_nobody_else() 
         assert_eq!(hand.closed().await, close::PROTOCOL, "{shown}");
     }
     let later = [
-        hello.to_string(),
-        json!({"type": "welcome"}).to_string(),
-        json!([heartbeat(json!([]))]).to_string(),
-        heartbeat(json!([strange])).to_string(),
-        frame("ack", &strange, json!({})).to_string(),
-        frame("reject", &strange, json!({"reason": "full"})).to_string(),
-        frame("progress", &strange, json!({"percent": 1})).to_string(),
-        done(&strange, 1).to_string(),
-        frame("result", &strange, json!({"ok": true})).to_string(),
-        frame("result", &strange, json!({"ok": false, "output": 1})).to_string(),
-        json!({"type": "heartbeat", "running": [], "load": {"cpu": -1}}).to_string(),
-        json!({"type": "drain", "now": true}).to_string(),
+        written(&hello),
+        written(&json!({"type": "welcome"})),
+        format!("[{}]", written(&heartbeat(json!([])))),
+        written(&heartbeat(json!([strange]))),
+        written(&frame("ack", &strange, json!({}))),
+        written(&frame("reject", &strange, json!({"reason": "full"}))),
+        written(&frame("progress", &strange, json!({"percent": 1}))),
+        written(&done(&strange, 1)),
+        written(&frame("result", &strange, json!({"ok": true}))),
+        written(&frame("result", &strange, json!({"ok": false, "output": 1}))),
+        written(&json!({"type": "heartbeat", "running": [], "load": {"cpu": -1}})),
+        written(&json!({"type": "drain", "now": true})),
     ];
     for text in later {
         let mut hand = Hand::greeted(&rig, 0, "bad", json!([])).await;

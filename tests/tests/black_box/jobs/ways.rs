@@ -74,10 +74,11 @@ async fn a_key_is_one_job_on_every_instance() {
     // At once, on both.
     let racing = (0..8).map(|n| {
         let ask = &ask;
-        async move { ask(n % 2, "/v1/jobs", "race", &echo(3)).await.body["id"].clone() }
+        async move { ask(n % 2, "/v1/jobs", "race", &echo(3)).await.body }
     });
     let racing = futures_util::future::join_all(racing).await;
-    assert!(racing[0].is_string() && racing.iter().all(|id| *id == racing[0]), "{racing:?}");
+    let first_id = &racing[0]["id"];
+    assert!(first_id.is_string() && racing.iter().all(|answer| answer["id"] == *first_id), "{racing:?}");
     let batch = json!({ "jobs": [echo(4), echo(5)] });
     let accepted = ask(0, "/v1/jobs/batch", "k", &batch).await;
     assert_eq!(accepted.status, 202, "{}", accepted.text);
