@@ -54,6 +54,8 @@ pub const NODE_REGISTER_AGAIN: Duration = Duration::from_millis(500);
 
 /// How much longer than a request may take its answer is waited for where it was sent on.
 pub const FORWARD_SLACK: Duration = Duration::from_millis(500);
+/// How long an instance that is named and not known yet is waited for: it is seen with the next renewal.
+pub const ACQUAINTANCE_MAX: Duration = Duration::from_secs(2);
 /// How old the numbers of leases may be that `/v1/cluster` shows.
 pub const LEASE_COUNTS_AGE_MAX: Duration = Duration::from_secs(2);
 /// Requests sent on at once. Few beside the connections that an instance takes from all others and its clients.

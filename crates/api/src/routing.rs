@@ -18,7 +18,7 @@ use domain::{InstanceId, Mode, Resource, SignerId};
 use tokio::sync::Semaphore;
 use wire::{Code, FORWARDED_BY, FORWARDED_TO, Problem};
 
-use crate::limits::{FORWARD_SLACK, FORWARDS_MAX, HINT_AGE_MAX, HINTS_MAX};
+use crate::limits::{ACQUAINTANCE_MAX, FORWARD_SLACK, FORWARDS_MAX, HINT_AGE_MAX, HINTS_MAX};
 use crate::refusal::Refusal;
 use crate::request_id::X_REQUEST_ID_NAME;
 use crate::server::Incarnation;
@@ -192,8 +192,9 @@ impl State {
     ) -> Result<HttpResponse, Refusal> {
         let deadline = Instant::now() + self.settings.request_timeout + FORWARD_SLACK;
         let incarnation = self.incarnation();
-        let member = incarnation.outlook.view().member(to.as_str()).cloned();
-        let Some(member) = member.filter(|_| !request.headers().contains_key(FORWARDED_BY)) else {
+        let is_sent_on = request.headers().contains_key(FORWARDED_BY);
+        let member = if is_sent_on { None } else { self.acquainted(&incarnation, to).await };
+        let Some(member) = member else {
             let refusal = Refusal::new(Code::NotOwner, format!("this belongs to {to}; ask it"));
             return Err(refusal.with(|problem| problem.owner = Some(to.to_string())));
         };
@@ -205,6 +206,20 @@ impl State {
             Asked::Away | Asked::Again => Err(redirect(&member)),
             Asked::Lost => Err(lost(&member)),
         }
+    }
+
+    /// Another instance, once this one has seen it: one of the two may have joined a moment ago.
+    async fn acquainted(&self, incarnation: &Incarnation, with: &InstanceId) -> Option<Member> {
+        let mut changes = incarnation.outlook.changes();
+        let seen = async {
+            loop {
+                let member = incarnation.outlook.view().member(with.as_str()).cloned();
+                if member.is_some() || changes.changed().await.is_err() {
+                    return member;
+                }
+            }
+        };
+        tokio::time::timeout(ACQUAINTANCE_MAX, seen).await.ok().flatten()
     }
 
     /// Asks this instance's own owners. The first time they keep the deadline by themselves.

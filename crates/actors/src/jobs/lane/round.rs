@@ -123,7 +123,6 @@ impl Lane {
     pub(super) async fn accept(&mut self, round: &mut Round, now: Instant) {
         let mut bytes = 0;
         let mut accepted = Vec::new();
-        let mut keys = HashSet::new();
         while accepted.len() < ROUND_JOBS_MAX
             && bytes < ROUND_BYTES_MAX
             && let Some(asked) = self.asked.pop_front()
@@ -131,13 +130,6 @@ impl Lane {
             if now >= asked.deadline {
                 // Whoever asked was told so long ago.
                 continue;
-            }
-            if let Some(JobKey { scope, .. }) = &asked.submission.key
-                && !keys.insert((scope.scope.clone(), scope.key.clone()))
-            {
-                // The same request again, while the first is on its way: the next round finds what it wrote.
-                self.asked.push_front(asked);
-                break;
             }
             bytes += asked.submission.spec.payload.len();
             accepted.push((JobId::from_u128(Uuid::now_v7().as_u128()), asked));
