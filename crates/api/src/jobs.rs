@@ -1,5 +1,6 @@
 //! Jobs over HTTP: read the request, ask the lanes (or, for what is only looked at, the ledger), show the answer.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -246,10 +247,12 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, state: Shar
         }
         state.read(state.ledger.jobs(&filter)).await?
     } else {
+        let read = |id: &String| {
+            JobId::parse(id).ok_or_else(|| Refusal::invalid(format!("ids: {id:?} is no job's id")))
+        };
+        let ids = asked.ids.iter().map(read).collect::<Result<BTreeSet<_>, _>>()?;
         let mut records = Vec::new();
-        for id in &asked.ids {
-            let id =
-                JobId::parse(id).ok_or_else(|| Refusal::invalid(format!("ids: {id:?} is no job's id")))?;
+        for id in ids {
             records.extend(state.read(state.ledger.job(id)).await?);
         }
         records

@@ -110,7 +110,7 @@ async fn a_retry_by_hand_is_one_under_its_key_and_not_of_what_is_not_finished() 
     assert_eq!((one.status, same.status, &one.body), (202, 202, &same.body));
     let other = ask(1, &format!("/v1/jobs/{}/retry", ids[1]), "k", None).await;
     assert_eq!((other.status, other.code()), (422, "key_reused"));
-    let many = json!({ "ids": ids });
+    let many = json!({ "ids": [ids[2], ids[0], ids[1], ids[0]] });
     let all = ask(0, "/v1/jobs/retry", "k", Some(&many)).await;
     assert_eq!((all.status, &all.body["retried"]), (202, &json!(3)), "{}", all.text);
     assert_eq!(ask(1, "/v1/jobs/retry", "k", Some(&many)).await.body, all.body);

@@ -116,9 +116,14 @@ impl Rig {
         reply.body
     }
 
-    /// `POST`, which must be answered so.
+    /// `POST`, which must be answered so. As any client it asks again while the instances do not know each other yet.
     pub async fn post(&self, index: usize, path: &str, body: Option<&Value>, status: u16) -> Value {
-        let reply = self.ask(index, "POST", path, body).await;
+        let begun = Instant::now();
+        let mut reply = self.ask(index, "POST", path, body).await;
+        while reply.code() == "not_owner" && begun.elapsed() < PATIENCE {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            reply = self.ask(index, "POST", path, body).await;
+        }
         assert_eq!(reply.status, status, "POST {path}: {}", reply.text);
         reply.body
     }

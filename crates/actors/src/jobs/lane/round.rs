@@ -119,10 +119,11 @@ impl Then {
 }
 
 impl Lane {
-    /// Takes submissions into the round, as many as fit, each with a slot if there is one for it now.
+    /// Takes submissions into the round, as many as fit, each with a slot if there is one for it now. One whose key is
+    /// in the round already waits for the next: it is answered as the first one was.
     pub(super) async fn accept(&mut self, round: &mut Round, now: Instant) {
         let mut bytes = 0;
-        let mut accepted = Vec::new();
+        let (mut accepted, mut keys, mut next) = (Vec::new(), HashSet::new(), Vec::new());
         while accepted.len() < ROUND_JOBS_MAX
             && bytes < ROUND_BYTES_MAX
             && let Some(asked) = self.asked.pop_front()
@@ -131,9 +132,16 @@ impl Lane {
                 // Whoever asked was told so long ago.
                 continue;
             }
+            if let Some(key) = &asked.submission.key
+                && !keys.insert(key.scope.clone())
+            {
+                next.push(asked);
+                continue;
+            }
             bytes += asked.submission.spec.payload.len();
             accepted.push((JobId::from_u128(Uuid::now_v7().as_u128()), asked));
         }
+        next.into_iter().rev().for_each(|asked| self.asked.push_front(asked));
         if accepted.is_empty() {
             return;
         }
