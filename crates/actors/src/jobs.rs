@@ -16,6 +16,7 @@ mod post;
 mod queue;
 mod refusal;
 mod tenancy;
+mod upkeep;
 mod waiters;
 
 use std::pin::pin;
@@ -78,6 +79,8 @@ pub struct Terms {
     pub lease: Duration,
     /// How long a request may take altogether.
     pub request_timeout: Duration,
+    /// How long finished jobs are kept.
+    pub retention: Duration,
 }
 
 /// What the lanes of an instance rest on.
@@ -198,6 +201,7 @@ impl Jobs {
         }
         adoption::start(&inner);
         pools::follow(&inner);
+        upkeep::start(&inner);
         Self { inner }
     }
 

@@ -59,8 +59,11 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
         tenure: cluster::Tenure::over(),
         registry: registry.clone(),
     };
-    let terms =
-        actors::jobs::Terms { lease: Duration::from_secs(15), request_timeout: Duration::from_secs(5) };
+    let terms = actors::jobs::Terms {
+        lease: Duration::from_secs(15),
+        request_timeout: Duration::from_secs(5),
+        retention: Duration::from_secs(60),
+    };
     let jobs = actors::jobs::Jobs::start(ground, terms);
     let signers = actors::signers::Signers::start(Arc::clone(&ledger), id, standing, outlook.clone(), limits);
     Services {

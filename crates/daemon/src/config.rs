@@ -221,11 +221,12 @@ impl Default for Nonce {
 pub struct Jobs {
     /// How long a node whose socket was closed has to come back before its work goes elsewhere.
     pub node_grace_ms: u64,
+    pub retention_ms: u64,
 }
 
 impl Default for Jobs {
     fn default() -> Self {
-        Self { node_grace_ms: l::NODE_GRACE_MS_DEFAULT }
+        Self { node_grace_ms: l::NODE_GRACE_MS_DEFAULT, retention_ms: l::JOB_RETENTION_MS_DEFAULT }
     }
 }
 

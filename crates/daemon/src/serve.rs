@@ -297,6 +297,7 @@ fn lanes(config: &Config) -> actors::jobs::Terms {
     actors::jobs::Terms {
         lease: Duration::from_millis(config.lease.signer_ms),
         request_timeout: Duration::from_millis(config.server.request_timeout_ms),
+        retention: Duration::from_millis(config.jobs.retention_ms),
     }
 }
 

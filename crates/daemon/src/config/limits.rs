@@ -84,6 +84,8 @@ pub const KEY_RETENTION_MS_DEFAULT: u64 = 24 * 3_600 * 1_000;
 
 /// How long a node whose socket was closed has to come back, in milliseconds; at most as long as its record lives.
 pub const NODE_GRACE_MS_DEFAULT: u64 = 30_000;
+/// How long finished jobs are kept, in milliseconds: seven days.
+pub const JOB_RETENTION_MS_DEFAULT: u64 = 7 * 24 * 3_600 * 1_000;
 
 /// What a number may be.
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +105,7 @@ const fn range(key: &'static str, min: u64, max: u64, unit: &'static str) -> Ran
 }
 
 /// Every number of the configuration. A test holds this table against [`super::Config`].
-pub const RANGES: [Range; 23] = [
+pub const RANGES: [Range; 24] = [
     range("server.workers", 0, 256, "threads (0: one for each core, 4 at most)"),
     range("server.body_bytes_max", 1_024, 16 * 1024 * 1024, "bytes"),
     range("server.connections_max", 1, 1_000_000, "connections"),
@@ -127,6 +129,7 @@ pub const RANGES: [Range; 23] = [
     range("nonce.sweep_signers_max", 1, 1_000, "signers"),
     range("nonce.key_retention_ms", 1_000, 30 * 24 * 3_600 * 1_000, "milliseconds"),
     range("jobs.node_grace_ms", 1_000, NODE_GRACE_MS_DEFAULT, "milliseconds"),
+    range("jobs.retention_ms", 60_000, 365 * 24 * 3_600 * 1_000, "milliseconds"),
 ];
 
 /// The range of a number's key.

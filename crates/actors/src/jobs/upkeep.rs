@@ -1,0 +1,67 @@
+//! What nobody asks for: finished jobs that are old enough are forgotten, room is made for the days to come, and the
+//! gauges of what waits are set. Bounded and jittered, so that many instances share the work.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Inner;
+use crate::pause::jittered;
+
+/// Between two looks, before jitter.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Between two purges, before jitter.
+const PURGE_EVERY: Duration = Duration::from_secs(60);
+/// Between two looks at the days to come, before jitter.
+const PARTITIONS_EVERY: Duration = Duration::from_secs(3_600);
+/// Rows deleted in one step of a purge.
+const PURGE_STEP_ROWS: u32 = 1_000;
+
+/// Keeps things in order for as long as somebody else holds on to the lanes.
+pub(super) fn start(inner: &Arc<Inner>) {
+    let inner = Arc::downgrade(inner);
+    tokio::spawn(async move {
+        let mut purge_at = Instant::now() + jittered(PURGE_EVERY);
+        let mut partitions_at = Instant::now() + jittered(PARTITIONS_EVERY);
+        loop {
+            tokio::time::sleep(jittered(LOOK_EVERY)).await;
+            let Some(inner) = inner.upgrade() else { return };
+            if !inner.is_serving() {
+                return;
+            }
+            inner.show_gauges().await;
+            let now = Instant::now();
+            if now >= purge_at {
+                purge_at = now + jittered(PURGE_EVERY);
+                if let Err(error) = inner.purge().await {
+                    tracing::debug!(%error, "finished jobs were not purged");
+                }
+            }
+            if now >= partitions_at {
+                partitions_at = now + jittered(PARTITIONS_EVERY);
+                if let Err(error) = inner.ledger.make_job_partitions().await {
+                    tracing::warn!(%error, "the days to come have no partitions yet");
+                }
+            }
+        }
+    });
+}
+
+impl Inner {
+    async fn show_gauges(&self) {
+        metrics::gauge!("fencepost_jobs_waiting").set(self.placer.waiting() as f64);
+        match self.bus.inbox_len(&self.me).await {
+            Ok(entries) => metrics::gauge!("fencepost_inbox_pending").set(entries as f64),
+            Err(error) => tracing::debug!(%error, "the length of the inbox was not read"),
+        }
+    }
+
+    async fn purge(&self) -> ledger::Result<()> {
+        let age_ms = u64::try_from(self.terms.retention.as_millis()).unwrap_or(u64::MAX);
+        while self.is_serving()
+            && self.ledger.purge_jobs(age_ms, PURGE_STEP_ROWS).await? >= u64::from(PURGE_STEP_ROWS)
+        {
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+}
