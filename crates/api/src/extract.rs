@@ -11,7 +11,7 @@ use domain::{IdempotencyKey, Nonce, SignerId};
 use futures_util::{FutureExt, StreamExt};
 use serde::de::DeserializeOwned;
 use wire::Code;
-use wire::limits::{LIST_ITEMS_DEFAULT, LIST_ITEMS_MAX};
+use wire::limits::{ID_BATCH_MAX, LIST_ITEMS_DEFAULT, LIST_ITEMS_MAX};
 
 use crate::limits::CURSOR_CHARS_MAX;
 use crate::refusal::Refusal;
@@ -157,7 +157,7 @@ pub fn segment<'r>(request: &'r HttpRequest, name: &str) -> &'r str {
 }
 
 /// Digits only: no sign, no space, no zero in front.
-fn number(text: &str) -> Option<u64> {
+pub fn number(text: &str) -> Option<u64> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
     if plain { text.parse().ok() } else { None }
 }
@@ -212,6 +212,15 @@ impl Query {
         let read = number(text).filter(|number| *number <= max);
         read.map(Some)
             .ok_or_else(|| Refusal::invalid(format!("{name} must be a whole number from 0 to {max}")))
+    }
+
+    /// How many ids are wanted; one where nobody says.
+    pub fn count(&self) -> Result<usize, Refusal> {
+        let Some(text) = self.get("count") else { return Ok(1) };
+        number(text)
+            .filter(|count| (1..=ID_BATCH_MAX).contains(count))
+            .map(|count| count as usize)
+            .ok_or_else(|| Refusal::invalid(format!("count must be a whole number from 1 to {ID_BATCH_MAX}")))
     }
 
     /// `true` or `false`, if it is given.

@@ -23,7 +23,7 @@ use wire::Code;
 use crate::auth::Access;
 use crate::refusal::Refusal;
 use crate::request_id::{RequestId, X_REQUEST_ID};
-use crate::routes::{self, Route};
+use crate::routes;
 use crate::state::State;
 use crate::unread::Chunked;
 
@@ -54,7 +54,7 @@ pub async fn pass(
     };
     let quiet = span.is_none();
     let answer = async {
-        let mut answer = serve(&state, &id, route, access, request, next).await?;
+        let mut answer = serve(&state, &id, access, request, next).await?;
         if let Some(chunked) = chunked {
             answer = chunked.keep_with(answer);
         }
@@ -89,12 +89,11 @@ pub async fn pass(
 async fn serve(
     state: &State,
     id: &RequestId,
-    route: Option<&'static Route>,
     access: Access,
     request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    if let Err(refusal) = admit(state, route, access, &request) {
+    if let Err(refusal) = admit(state, access, &request) {
         return Ok(request.into_response(refusal.respond(id)));
     }
     // The request cannot be kept beside the call (the router wants it for itself), so after a panic
@@ -115,15 +114,10 @@ async fn serve(
     }
 }
 
-fn admit(
-    state: &State,
-    route: Option<&'static Route>,
-    access: Access,
-    request: &ServiceRequest,
-) -> Result<(), Refusal> {
+fn admit(state: &State, access: Access, request: &ServiceRequest) -> Result<(), Refusal> {
     state.settings.auth.admit(request.headers(), access)?;
-    let api = route.is_some_and(|route| route.pattern.starts_with("/v1/"));
-    if api && state.traffic.is_draining() {
+    let is_api = matches!(access, Access::Scope(_));
+    if is_api && state.traffic.is_draining() {
         let detail = "this instance is stopping; try another, or this one again when it is back";
         return Err(Refusal::new(Code::Draining, detail).closing());
     }

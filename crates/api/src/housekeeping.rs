@@ -42,9 +42,11 @@ pub async fn readyz(state: web::Data<State>) -> Result<HttpResponse, Refusal> {
     );
     let down = ledger.status == CheckStatus::Down;
     // Without its bus an instance serves all the same.
-    let well = [&ledger, &bus].iter().all(|check| check.status == CheckStatus::Ok);
+    let snowflakes = look_at_snowflakes(&state);
+    let well = [&ledger, &bus, &snowflakes].iter().all(|check| check.status == CheckStatus::Ok);
     let status = if well { Readiness::Ready } else { Readiness::Degraded };
-    let checks = BTreeMap::from([("ledger".to_owned(), ledger), ("bus".to_owned(), bus)]);
+    let checks = [("ledger", ledger), ("bus", bus), ("snowflakes", snowflakes)];
+    let checks: BTreeMap<_, _> = checks.into_iter().map(|(name, check)| (name.to_owned(), check)).collect();
     if state.traffic.is_draining() {
         return Err(
             Refusal::new(Code::Draining, "this instance is stopping").with(|p| p.checks = Some(checks))
@@ -86,6 +88,20 @@ async fn look_at_bus(state: &State) -> Check {
         }
         _ => Check { status: CheckStatus::Down, detail: Some("the link to the bus is down".to_owned()) },
     }
+}
+
+/// Nothing is wrong where nobody has asked for one yet.
+fn look_at_snowflakes(state: &State) -> Check {
+    const DAY_MS: u64 = 86_400_000;
+    let status = state.generators.snowflakes.status();
+    let ends = |left: u64| {
+        format!(
+            "the time since ids.epoch_ms has room for {} more days; plan for another kind of id",
+            left / DAY_MS
+        )
+    };
+    let warnings = status.trouble.map(|trouble| trouble.to_string()).into_iter();
+    warned(warnings.chain(status.ends_in_ms.map(ends)).collect())
 }
 
 fn warned(warnings: Vec<String>) -> Check {

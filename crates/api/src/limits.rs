@@ -81,6 +81,14 @@ const _: () = assert!(wire::limits::NODE_ID_CHARS_MAX == domain::limits::NODE_ID
 const _: () = assert!(wire::limits::POOL_NAME_CHARS_MAX == domain::limits::POOL_NAME_CHARS_MAX);
 const _: () = assert!(wire::limits::LABEL_CHARS_MAX == domain::limits::LABEL_CHARS_MAX);
 const _: () = assert!(wire::limits::LANGUAGE_CHARS_MAX == domain::limits::LANGUAGE_CHARS_MAX);
+const _: () = assert!(wire::limits::SEGMENT_TAG_CHARS_MAX == domain::limits::SEGMENT_TAG_CHARS_MAX);
+const _: () = assert!(wire::limits::SEQUENCE_NAME_CHARS_MAX == domain::limits::SEQUENCE_NAME_CHARS_MAX);
+const _: () = assert!(wire::limits::ID_BATCH_MAX == domain::limits::ID_BATCH_MAX as u64);
+const _: () = assert!(wire::limits::ID_NUMBER_MAX == domain::limits::ID_NUMBER_MAX);
+const _: () = assert!(wire::limits::SEGMENT_STEP_MAX == domain::limits::SEGMENT_STEP_MAX);
+const _: () =
+    assert!(wire::limits::SEGMENT_DESCRIPTION_BYTES_MAX == domain::limits::SEGMENT_DESCRIPTION_BYTES_MAX);
+const _: () = assert!(wire::limits::SEQUENCE_INCREMENT_MAX == domain::limits::SEQUENCE_INCREMENT_MAX);
 const _: () = assert!(wire::limits::PAYLOAD_BYTES_MAX == domain::limits::PAYLOAD_BYTES_MAX);
 const _: () = assert!(wire::limits::BATCH_JOBS_MAX == domain::limits::BATCH_JOBS_MAX);
 const _: () = assert!(wire::limits::JOB_LABELS_MAX == domain::limits::JOB_LABELS_MAX);

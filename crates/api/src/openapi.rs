@@ -5,7 +5,8 @@ use utoipa::OpenApi;
 use wire::Code;
 use wire::problem::MEDIA_TYPE;
 
-use crate::{housekeeping, instances, jobs, leases, modes, nodes, signers, worker};
+use crate::auth::Access;
+use crate::{housekeeping, ids, instances, jobs, leases, modes, nodes, routes, signers, worker};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -41,6 +42,16 @@ use crate::{housekeeping, instances, jobs, leases, modes, nodes, signers, worker
         nodes::pools,
         nodes::replace_pools,
         worker::connect,
+        ids::snowflakes,
+        ids::decode,
+        ids::list,
+        ids::segment,
+        ids::change_segment,
+        ids::sequence,
+        ids::change_sequence,
+        ids::uuids,
+        ids::leaf_segment,
+        ids::leaf_snowflake,
         housekeeping::healthz,
         housekeeping::readyz,
         housekeeping::metrics,
@@ -52,7 +63,7 @@ use crate::{housekeeping, instances, jobs, leases, modes, nodes, signers, worker
 struct Annotated;
 
 const ABOUT: &str = "Nonces for blockchain accounts, from any number of instances: no duplicate, no lost hole. Jobs for \
-    worker nodes: none lost, one result each.\n\n\
+    worker nodes: none lost, one result each. Ids: none twice, under any clock.\n\n\
     JSON in and out, UTF-8. Times are RFC 3339 in UTC; lengths are whole milliseconds. Fields, query parameters \
     and JSON keys that are unknown or repeated are refused. With configured tokens every request but the probes \
     shows one (`Authorization: Bearer …`); `submit` opens all of `/v1` but what says otherwise, `admin` opens \
@@ -160,9 +171,9 @@ fn without_null(schema: &mut Value) {
 /// The codes with which an operation may be refused.
 fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
     use Code::{
-        AlreadySettled, Conflict, Draining, Exhausted, Fenced, Forbidden, Internal, Invalid, KeyReused,
-        LeaseHeld, LedgerUnavailable, MethodNotAllowed, NotFound, NotOwner, Overloaded, StaleHold, TooLarge,
-        Unauthorized, UnsupportedMediaType, WindowFull,
+        AlreadySettled, ClockBehind, Conflict, Draining, Exhausted, Fenced, Forbidden, Internal, Invalid,
+        KeyReused, LeaseHeld, LedgerUnavailable, MethodNotAllowed, NotFound, NotOwner, Overloaded, StaleHold,
+        TooLarge, Unauthorized, UnsupportedMediaType, WindowFull,
     };
     let mut codes = vec![MethodNotAllowed, Internal];
     if matches!(path, "/healthz" | "/readyz") {
@@ -172,7 +183,7 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
         return codes;
     }
     codes.push(Unauthorized);
-    if !path.starts_with("/v1") {
+    if routes::find(path).is_none_or(|route| !matches!(route.access, Access::Scope(_))) {
         return codes;
     }
     codes.extend([Invalid, Forbidden, LedgerUnavailable, Draining]);
@@ -184,7 +195,11 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
         "settle" | "show_signer" | "list_nonces" | "show_lease" => &[NotFound],
         "consume" | "release" => &[NotFound, StaleHold, AlreadySettled],
         "resolve" => &[NotFound, StaleHold, Conflict, AlreadySettled],
-        "set_policy" => &[Conflict],
+        "set_policy" | "change_segment" | "change_sequence" => &[Conflict],
+        "make_snowflakes" | "leaf_snowflake" => &[ClockBehind, Exhausted],
+        "take_segment" => &[NotFound, Conflict, Exhausted],
+        "take_sequence" => &[NotFound, Exhausted, Overloaded],
+        "leaf_segment" => &[NotFound, Exhausted],
         _ => &[],
     });
     codes
@@ -195,7 +210,6 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::routes;
 
     #[test]
     fn every_route_and_method_is_documented_and_nothing_else() {

@@ -155,6 +155,42 @@ impl From<actors::jobs::Refusal> for Refusal {
     }
 }
 
+impl From<ids::snowflake::Refusal> for Refusal {
+    fn from(refusal: ids::snowflake::Refusal) -> Self {
+        use ids::snowflake::Refusal as Inside;
+        let detail = refusal.to_string();
+        match refusal {
+            Inside::MarkAhead { wait_ms, .. } => Self::new(Code::ClockBehind, detail)
+                .with(|problem| problem.retry_after_ms = problem.retry_after_ms.max(Some(wait_ms))),
+            // The file guards what the clock must not reach, and a wrong epoch is a wrong clock.
+            Inside::ClockBack { .. }
+            | Inside::ClockStill
+            | Inside::ClockOff { .. }
+            | Inside::NotBegun { .. }
+            | Inside::OtherEpoch { .. }
+            | Inside::File(_) => Self::new(Code::ClockBehind, detail),
+            Inside::NoNumber { .. } | Inside::Ended { .. } => Self::new(Code::Exhausted, detail),
+            Inside::Ledger(error) => error.into(),
+            Inside::Late => Self::new(Code::LedgerUnavailable, detail),
+            Inside::Stopped => Self::new(Code::Draining, detail),
+        }
+    }
+}
+
+impl From<ids::segment::Refusal> for Refusal {
+    fn from(refusal: ids::segment::Refusal) -> Self {
+        use ids::segment::Refusal as Inside;
+        let detail = refusal.to_string();
+        match refusal {
+            Inside::Unknown => Self::new(Code::NotFound, detail),
+            Inside::Exhausted => Self::new(Code::Exhausted, detail),
+            Inside::Ledger(error) => error.into(),
+            Inside::Late => Self::new(Code::LedgerUnavailable, detail),
+            Inside::Overloaded => Self::new(Code::Overloaded, detail),
+        }
+    }
+}
+
 impl From<actors::signers::Refusal> for Refusal {
     /// The owner's address is added by who can ask for it.
     fn from(refusal: actors::signers::Refusal) -> Self {
@@ -229,7 +265,7 @@ fn retry_after_ms(code: Code) -> Option<u64> {
         Code::Fenced => 50..=150,
         Code::Overloaded => 100..=500,
         Code::WindowFull => 250..=1_000,
-        Code::LedgerUnavailable | Code::Draining => 500..=1_500,
+        Code::LedgerUnavailable | Code::Draining | Code::ClockBehind => 500..=1_500,
         other => {
             debug_assert!(!other.is_retryable(), "a retryable code needs a time");
             return None;

@@ -54,6 +54,14 @@ routes! {
     NODE_DRAIN = "/v1/nodes/{id}/drain", "POST", ADMIN;
     NODE_UNDRAIN = "/v1/nodes/{id}/undrain", "POST", ADMIN;
     POOLS = "/v1/config/pools", "GET, HEAD, PUT", ADMIN;
+    SNOWFLAKES = "/v1/ids/snowflake", "GET", SUBMIT;
+    SNOWFLAKE = "/v1/ids/snowflake/{id}", "GET, HEAD", SUBMIT;
+    SEGMENTS = "/v1/ids/segments", "GET, HEAD", SUBMIT;
+    SEGMENT = "/v1/ids/segments/{tag}", "GET, PUT", SUBMIT;
+    SEQUENCE = "/v1/ids/sequences/{name}", "GET, PUT", SUBMIT;
+    UUIDS = "/v1/ids/uuid", "GET", SUBMIT;
+    LEAF_SEGMENT = "/api/segment/get/{tag}", "GET", SUBMIT;
+    LEAF_SNOWFLAKE = "/api/snowflake/get/{key}", "GET", SUBMIT;
     METRICS = "/metrics", "GET, HEAD", Access::Known;
     DOCUMENT = "/openapi.json", "GET, HEAD", Access::Known;
     PAGE = "/", "GET, HEAD", Access::Known;
@@ -99,6 +107,10 @@ mod tests {
             ("/v1/signers/x/nonces/0/resolve", Some(&RESOLVE)),
             ("/v1/signers/x/nonces/0/resolve/", None),
             ("/v1/signers/x/nonces/0", None),
+            ("/v1/ids/segments", Some(&SEGMENTS)),
+            ("/v1/ids/segments/order", Some(&SEGMENT)),
+            ("/api/segment/get/order", Some(&LEAF_SEGMENT)),
+            ("/api/segment/get/", None),
             ("/v2/signers", None),
             ("", None),
         ] {

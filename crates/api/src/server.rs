@@ -23,7 +23,7 @@ use crate::limits::{
 use crate::routes::{self, Route};
 use crate::routing::OnMisroute;
 use crate::state::State;
-use crate::{housekeeping, instances, jobs, leases, modes, nodes, signers, worker};
+use crate::{housekeeping, ids, instances, jobs, leases, modes, nodes, signers, worker};
 
 /// As whom a process serves. It may end while the process goes on, as another one.
 pub struct Incarnation {
@@ -39,6 +39,18 @@ pub struct Incarnation {
     pub registry: ::nodes::Registry,
 }
 
+/// What makes ids, for as long as the process runs.
+pub struct Generators {
+    /// Snowflakes, under the worker number of the current incarnation.
+    pub snowflakes: ::ids::Snowflakes,
+    /// Segments.
+    pub segments: ::ids::Segments,
+    /// Sequences.
+    pub sequences: ::ids::Sequences,
+    /// The key of scrambled forms, where one is configured.
+    pub scramble: Option<::ids::Scramble>,
+}
+
 /// What the API serves from.
 pub struct Services {
     /// As whom it serves at first.
@@ -47,6 +59,8 @@ pub struct Services {
     pub ledger: ledger::Handle,
     /// The bus, on which instances are told of changes.
     pub bus: bus::Handle,
+    /// What makes ids.
+    pub generators: Generators,
     /// Connections to the other instances.
     pub peers: client::Peers,
     /// What `/metrics` renders. Whoever made it also runs its upkeep.
@@ -238,6 +252,20 @@ pub fn app(
         .service(at(&routes::NODE_DRAIN).route(web::post().to(nodes::drain)))
         .service(at(&routes::NODE_UNDRAIN).route(web::post().to(nodes::undrain)))
         .service(at(&routes::POOLS).route(get().to(nodes::pools)).route(web::put().to(nodes::replace_pools)))
+        .service(at(&routes::SNOWFLAKES).route(web::get().to(ids::snowflakes)))
+        .service(at(&routes::SNOWFLAKE).route(get().to(ids::decode)))
+        .service(at(&routes::SEGMENTS).route(get().to(ids::list)))
+        .service(
+            at(&routes::SEGMENT).route(web::get().to(ids::segment)).route(web::put().to(ids::change_segment)),
+        )
+        .service(
+            at(&routes::SEQUENCE)
+                .route(web::get().to(ids::sequence))
+                .route(web::put().to(ids::change_sequence)),
+        )
+        .service(at(&routes::UUIDS).route(web::get().to(ids::uuids)))
+        .service(at(&routes::LEAF_SEGMENT).route(web::get().to(ids::leaf_segment)))
+        .service(at(&routes::LEAF_SNOWFLAKE).route(web::get().to(ids::leaf_snowflake)))
         .service(at(&routes::METRICS).route(get().to(housekeeping::metrics)))
         .service(at(&routes::DOCUMENT).route(get().to(housekeeping::document)))
         .service(at(&routes::PAGE).route(get().to(housekeeping::page)))

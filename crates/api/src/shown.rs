@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use ::ids::Segments;
 use ::nodes::connection::Progress;
 use ::nodes::{Explanation, Pools, Record};
 use bus::NodeState;
 use domain::job::{Outcome, PastAttempt, Route, State};
 use domain::nonce::{OnExpiry, Policy, Status};
 use domain::{Mode, Modes, SignerId, Timestamp};
-use ledger::{Instance, JobRecord, Lease, NonceRecord, SignerRecord};
+use ledger::{Instance, JobRecord, Lease, NonceRecord, SegmentRecord, SequenceRecord, SignerRecord};
 
 use crate::jobs::json;
 use crate::refusal::Refusal;
@@ -27,6 +28,38 @@ pub fn time(at: Timestamp) -> String {
             t.microsecond()
         ),
         _ => "9999-12-31T23:59:59.999999Z".to_owned(),
+    }
+}
+
+/// A tag, and how it stands in this instance.
+pub fn segment(record: &SegmentRecord, here: &Segments) -> wire::ids::Segment {
+    let status = here.status(&record.tag);
+    // What is given out begins at the start that was asked for last, and may be nothing.
+    let is_used = record.next > record.start;
+    wire::ids::Segment {
+        tag: record.tag.to_string(),
+        start: record.start.to_string(),
+        max: is_used.then(|| (record.next - 1).to_string()),
+        step: record.step,
+        description: record.description.clone(),
+        created_at: time(record.created_at),
+        updated_at: time(record.updated_at),
+        next_step: status.map(|status| status.step),
+        left: status.map_or(0, |status| status.left),
+        rate: status.map_or(0.0, |status| status.rate),
+        seconds_left: status.and_then(|status| status.seconds_left()),
+    }
+}
+
+/// A sequence.
+pub fn sequence(record: &SequenceRecord) -> wire::ids::Sequence {
+    wire::ids::Sequence {
+        name: record.sequence.to_string(),
+        start: record.start.to_string(),
+        next: record.next.to_string(),
+        increment: record.increment,
+        created_at: time(record.created_at),
+        updated_at: time(record.updated_at),
     }
 }
 

@@ -21,12 +21,13 @@ use crate::limits::{
 use crate::recent::Recent;
 use crate::refusal::Refusal;
 use crate::routing::Routing;
-use crate::server::{Incarnation, Services, Settings};
+use crate::server::{Generators, Incarnation, Services, Settings};
 
 /// Shared by all threads that serve HTTP.
 pub struct State {
     pub ledger: ledger::Handle,
     pub bus: bus::Handle,
+    pub generators: Generators,
     pub metrics: metrics_exporter_prometheus::PrometheusHandle,
     pub routing: Routing,
     incarnation: ArcSwap<Incarnation>,
@@ -43,10 +44,11 @@ type LeaseCounts = Arc<HashMap<InstanceId, u64>>;
 
 impl State {
     pub fn new(services: Services, settings: Settings, runtime: runtime::Handle) -> Self {
-        let Services { incarnation, ledger, bus, metrics, peers } = services;
+        let Services { incarnation, ledger, bus, generators, metrics, peers } = services;
         Self {
             ledger,
             bus,
+            generators,
             metrics,
             routing: Routing::new(peers),
             incarnation: ArcSwap::from_pointee(incarnation),

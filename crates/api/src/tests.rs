@@ -9,14 +9,18 @@ use actix_web::http::header::AUTHORIZATION;
 use actix_web::test::{TestRequest, call_service, init_service, read_body_json};
 use actix_web::web;
 use domain::InstanceId;
+use ids::snowflake::Options;
+use ids::{Segments, Sequences, Snowflakes, SystemClock};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime;
 
+mod ids_over_http;
+
 use crate::auth::{Auth, Scope};
-use crate::server::{Incarnation, Server, Services, Settings, app};
+use crate::server::{Generators, Incarnation, Server, Services, Settings, app};
 use crate::state::State;
 
 async fn services(dir: &TempDir) -> Services {
@@ -66,13 +70,27 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
     };
     let jobs = actors::jobs::Jobs::start(ground, terms);
     let signers = actors::signers::Signers::start(Arc::clone(&ledger), id, standing, outlook.clone(), limits);
+    let (generators, _) = generators(&ledger);
     Services {
         incarnation: Incarnation { identity, outlook, signers, jobs, registry },
         ledger,
         bus,
+        generators,
         peers: client::Peers::new(false).unwrap(),
         metrics: metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder().handle(),
     }
+}
+
+/// What makes ids; snowflakes for as long as the second part is kept.
+fn generators(ledger: &ledger::Handle) -> (Generators, ids::snowflake::Keeping) {
+    let (snowflakes, keeping) = Snowflakes::start(Options::default(), Arc::new(SystemClock));
+    let generators = Generators {
+        snowflakes,
+        segments: Segments::new(Arc::clone(ledger)),
+        sequences: Sequences::new(Arc::clone(ledger)),
+        scramble: None,
+    };
+    (generators, keeping)
 }
 
 async fn state(dir: &TempDir, auth: Auth) -> Arc<State> {

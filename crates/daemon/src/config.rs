@@ -11,7 +11,10 @@ pub mod redact;
 
 use std::net::SocketAddr;
 
-use domain::limits::HOLD_MS_DEFAULT;
+use domain::WorkerNumber;
+use domain::limits::{HOLD_MS_DEFAULT, ID_FIVE_BITS_MAX};
+use ids::limits::{CLOCK_SKEW_MS_DEFAULT, EPOCH_MS_DEFAULT, LEAD_MS_DEFAULT, WORKER_LEASE_MS_DEFAULT};
+use ids::snowflake::Choice;
 use serde::{Deserialize, Serialize};
 
 pub use check::Refused;
@@ -32,6 +35,7 @@ pub struct Config {
     pub worker_queue: WorkerQueue,
     pub nonce: Nonce,
     pub jobs: Jobs,
+    pub ids: Ids,
     pub auth: Auth,
     pub log: Log,
 }
@@ -48,6 +52,7 @@ impl Default for Config {
             worker_queue: WorkerQueue::default(),
             nonce: Nonce::default(),
             jobs: Jobs::default(),
+            ids: Ids::default(),
             auth: Auth::default(),
             log: Log::default(),
         }
@@ -227,6 +232,73 @@ pub struct Jobs {
 impl Default for Jobs {
     fn default() -> Self {
         Self { node_grace_ms: l::NODE_GRACE_MS_DEFAULT, retention_ms: l::JOB_RETENTION_MS_DEFAULT }
+    }
+}
+
+/// Distributed ids.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ids {
+    /// From when on the time in a snowflake counts, in milliseconds since 1970.
+    pub epoch_ms: u64,
+    /// The data centre, `0` to `31`; empty for none.
+    pub data_center: String,
+    /// The worker number, or the worker in its data centre; empty for any that is free.
+    pub worker: String,
+    pub lease_ms: u64,
+    pub lead_ms: u64,
+    pub clock_skew_max_ms: u64,
+    /// The local file; empty for none.
+    pub file: String,
+    /// The key of scrambled forms; empty for none.
+    pub scramble_key: Secret,
+}
+
+impl Default for Ids {
+    fn default() -> Self {
+        Self {
+            epoch_ms: EPOCH_MS_DEFAULT,
+            data_center: String::new(),
+            worker: String::new(),
+            lease_ms: WORKER_LEASE_MS_DEFAULT,
+            lead_ms: LEAD_MS_DEFAULT,
+            clock_skew_max_ms: CLOCK_SKEW_MS_DEFAULT,
+            file: l::IDS_FILE_DEFAULT.to_owned(),
+            scramble_key: Secret::default(),
+        }
+    }
+}
+
+impl Ids {
+    /// The worker numbers that come into question; `None` where what is written names none.
+    pub fn choice(&self) -> Option<Choice> {
+        let number = |text: &str| -> Option<u16> {
+            let is_plain =
+                text == "0" || (!text.starts_with('0') && text.bytes().all(|b| b.is_ascii_digit()));
+            text.parse().ok().filter(|_| is_plain)
+        };
+        let five_bits =
+            |text: &str| u8::try_from(number(text)?).ok().filter(|bits| *bits <= ID_FIVE_BITS_MAX);
+        Some(match (self.data_center.as_str(), self.worker.as_str()) {
+            ("", "") => Choice::Any,
+            (data_center, "") => Choice::DataCenter(five_bits(data_center)?),
+            ("", worker) => Choice::Fixed(WorkerNumber::new(number(worker)?).ok()?),
+            (data_center, worker) => {
+                let number = WorkerNumber::in_data_center(five_bits(data_center)?, five_bits(worker)?);
+                Choice::Fixed(number.ok()?)
+            }
+        })
+    }
+}
+
+/// A text that is never shown.
+#[derive(Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(redact::HIDDEN)
     }
 }
 

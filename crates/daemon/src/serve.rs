@@ -3,6 +3,7 @@
 //! What must never live here: a decision about a key's work. Read [`Daemon::start`] and
 //! [`Daemon::stop`] as a table of contents.
 
+mod generators;
 mod life;
 mod place;
 mod signals;
@@ -11,6 +12,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use actors::signers::{Limits, UpkeepSettings};
+use ids::snowflake::Keeping;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -109,6 +111,7 @@ struct Daemon {
     bus: bus::Handle,
     place: Place,
     life: Life,
+    keeping: Keeping,
     api: api::Handle,
     serving: JoinHandle<std::io::Result<()>>,
 }
@@ -126,10 +129,13 @@ impl Daemon {
         let peers = client::Peers::new(place.advertise.starts_with("https:"))
             .map_err(|error| Failure::new(Exit::Config, format!("server.advertise: {error}")))?;
         let life = Life::begin(&ledger, &bus, config, &place).await?;
+        let (generators, keeping) = generators::start(config, &ledger);
+        keeping.serve(generators::numbers(config, &ledger, &place, &life.identity.id));
         let services = api::Services {
             incarnation: life.shown(),
             ledger: ledger.clone(),
             bus: bus.clone(),
+            generators,
             peers,
             metrics,
         };
@@ -138,7 +144,7 @@ impl Daemon {
         })?;
         let api = server.handle();
         let serving = tokio::spawn(server.run());
-        Ok(Self { ledger, bus, place, life, api, serving })
+        Ok(Self { ledger, bus, place, life, keeping, api, serving })
     }
 
     /// Goes on as another incarnation. Until that has joined, requests are refused as fenced.
@@ -156,6 +162,8 @@ impl Daemon {
             }
         };
         tracing::warn!(before = %self.life.identity.id, instance = %life.identity.id, "begun anew under another id");
+        // The worker number of the one before is another's to take; ids go on under this one's.
+        self.keeping.serve(generators::numbers(config, &self.ledger, &self.place, &life.identity.id));
         self.api.reincarnate(life.shown());
         std::mem::replace(&mut self.life, life).abandon();
         Ok(())
@@ -177,7 +185,7 @@ impl Daemon {
     /// which all of them write to, last. Past the time allowed, what is left is cut off: it was answered
     /// to nobody, and its leases run out by themselves.
     async fn stop(self, drain_timeout: Duration) {
-        let Self { ledger, bus, life, api, .. } = self;
+        let Self { ledger, bus, life, keeping, api, .. } = self;
         let Parts { membership, signers, jobs, follower, upkeep } = life.into_parts();
         let deadline = Instant::now() + drain_timeout;
         api.drain();
@@ -195,6 +203,7 @@ impl Daemon {
             );
         }
         let farewells = [
+            ("giving the worker number back", timeout(FAREWELL_MAX, keeping.stop()).await),
             ("leaving the cluster", timeout(FAREWELL_MAX, membership.leave()).await),
             ("closing the sockets", timeout(FAREWELL_MAX, api.stop()).await),
             ("closing the bus", timeout(FAREWELL_MAX, bus.close()).await),

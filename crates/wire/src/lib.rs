@@ -10,6 +10,7 @@
 
 pub mod cluster;
 pub mod health;
+pub mod ids;
 pub mod jobs;
 mod json;
 pub mod leases;

@@ -48,6 +48,21 @@ pub const LANGUAGE_CHARS_MAX: usize = 35;
 /// Longest text that is looked at as a job's id, in characters. Real ones have 36.
 pub const JOB_ID_CHARS_MAX: usize = 128;
 
+/// Longest tag of segments, in characters.
+pub const SEGMENT_TAG_CHARS_MAX: usize = 128;
+/// Longest name of a sequence, in characters.
+pub const SEQUENCE_NAME_CHARS_MAX: usize = 128;
+/// Ids in one request.
+pub const ID_BATCH_MAX: u64 = 10_000;
+/// Largest id: 2^63 − 1.
+pub const ID_NUMBER_MAX: u64 = 9_223_372_036_854_775_807;
+/// Largest step that a tag may name, in ids.
+pub const SEGMENT_STEP_MAX: u64 = 1_000_000_000;
+/// Longest description of a tag, in bytes.
+pub const SEGMENT_DESCRIPTION_BYTES_MAX: usize = 1_024;
+/// Largest step from one number of a sequence to the next.
+pub const SEQUENCE_INCREMENT_MAX: u64 = 1_000_000_000;
+
 /// Largest payload of a job, and largest result, in bytes of JSON text: 1 MiB.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 /// Most jobs in one batch of submissions, and in one retry of many.

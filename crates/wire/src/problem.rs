@@ -53,8 +53,11 @@ words! {
         Draining = "draining",
         /// The lease was taken over while the request was served; nothing was written.
         Fenced = "fenced",
-        /// There are no numbers left.
+        /// There are no numbers left: of a signer or sequence, or for one more live instance.
         Exhausted = "exhausted",
+        /// No snowflake can be made here now without the risk of a duplicate: the clock of this instance is behind
+        /// what may have been given out, or off the database's. Another instance may serve.
+        ClockBehind = "clock_behind",
     }
 }
 
@@ -74,9 +77,12 @@ impl Code {
             Self::KeyReused => 422,
             Self::WindowFull | Self::Overloaded => 429,
             Self::Internal => 500,
-            Self::LeaseHeld | Self::LedgerUnavailable | Self::Draining | Self::Fenced | Self::Exhausted => {
-                503
-            }
+            Self::LeaseHeld
+            | Self::LedgerUnavailable
+            | Self::Draining
+            | Self::Fenced
+            | Self::Exhausted
+            | Self::ClockBehind => 503,
         }
     }
 
@@ -104,6 +110,7 @@ impl Code {
             Self::Draining => "This instance is stopping",
             Self::Fenced => "The lease was taken over",
             Self::Exhausted => "There are no numbers left",
+            Self::ClockBehind => "The clock does not allow a snowflake now",
         }
     }
 
@@ -118,7 +125,8 @@ impl Code {
             | Self::LeaseHeld
             | Self::LedgerUnavailable
             | Self::Draining
-            | Self::Fenced => true,
+            | Self::Fenced
+            | Self::ClockBehind => true,
             Self::Invalid
             | Self::Unauthorized
             | Self::Forbidden

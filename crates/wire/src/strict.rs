@@ -45,6 +45,41 @@ pub fn present_integer<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>
     integer::<MIN, MAX, D>(from).map(Some)
 }
 
+/// An id, 0 to `MAX`: a text of digits, as answers write it, or a whole number.
+struct Id<const MAX: u64>;
+
+impl<const MAX: u64> Visitor<'_> for Id<MAX> {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number from 0 to {MAX}, or one as a text")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<u64, E> {
+        if number <= MAX {
+            return Ok(number);
+        }
+        Err(E::invalid_value(Unexpected::Unsigned(number), &self))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<u64, E> {
+        Err(E::invalid_value(Unexpected::Signed(number), &self))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
+        let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+        let number = if plain { text.parse().ok() } else { None };
+        number
+            .filter(|number| *number <= MAX)
+            .ok_or_else(|| E::invalid_value(Unexpected::Other("another text"), &self))
+    }
+}
+
+/// For fields with `#[serde(default)]`: absent is `None`, and `null` is refused.
+pub fn present_id<'de, const MAX: u64, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    from.deserialize_any(Id::<MAX>).map(Some)
+}
+
 /// One that fits 32 bits, as its limit does.
 pub fn integer32<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(
     from: D,
@@ -188,6 +223,31 @@ pub fn present_text<'de, const MAX: usize, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<String>, D::Error> {
     text::<MAX, D>(from).map(Some)
+}
+
+/// A text of at most `MAX` bytes, which may be empty.
+struct ShortText<const MAX: usize>;
+
+impl<const MAX: usize> Visitor<'_> for ShortText<MAX> {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a text of at most {MAX} bytes, without the character NUL")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
+        if text.len() <= MAX && !text.contains('\0') {
+            return Ok(text.to_owned());
+        }
+        Err(E::invalid_value(Unexpected::Other("another text"), &self))
+    }
+}
+
+/// For fields with `#[serde(default)]`: absent is `None`, and `null` is refused; the empty text is one.
+pub fn present_short_text<'de, const MAX: usize, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<String>, D::Error> {
+    from.deserialize_str(ShortText::<MAX>).map(Some)
 }
 
 /// For fields with `#[serde(default)]`: absent is `None`, and `null` is refused.

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use ids::Scramble;
 use tracing_subscriber::EnvFilter;
 use url::Url;
 
@@ -90,6 +91,12 @@ pub(super) fn allowed(key: &str) -> String {
             l::TOKEN_CHARS_MAX,
             l::SCOPES.join(", ")
         ),
+        "ids.data_center" => "\"0\" to \"31\", or empty for none".to_owned(),
+        "ids.worker" => {
+            "\"0\" to \"1023\", with ids.data_center \"0\" to \"31\", or empty for any".to_owned()
+        }
+        "ids.file" => "a path, or empty for no file".to_owned(),
+        "ids.scramble_key" => "64 hexadecimal digits, or empty for no key".to_owned(),
         "log.format" => l::LOG_FORMATS.join(", "),
         "log.filter" => {
             "a level (error, warn, info, debug, trace, off) or directives such as info,ledger=debug"
@@ -135,6 +142,13 @@ pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
         &config.bus.key_prefix,
         bus_fits(config, |bus| bus.key_prefix = config.bus.key_prefix.clone()),
     );
+    let ids = &config.ids;
+    let alone = super::Ids { worker: String::new(), ..ids.clone() };
+    text("ids.data_center", &ids.data_center, alone.choice().is_some());
+    text("ids.worker", &ids.worker, alone.choice().is_none() || ids.choice().is_some());
+    text("ids.file", &ids.file, !ids.file.contains('\0'));
+    let key = &ids.scramble_key.0;
+    text("ids.scramble_key", key, key.is_empty() || Scramble::from_hex(key).is_ok());
     text("log.format", &config.log.format, l::LOG_FORMATS.contains(&config.log.format.as_str()));
     text("log.filter", &config.log.filter, is_filter(&config.log.filter));
     tokens(loaded, &mut problems);
@@ -270,6 +284,12 @@ fn relations(loaded: &Loaded, problems: &mut Vec<Problem>) {
         format!(
             "at most server.request_timeout_ms ({request}), so that a caller hears that the ledger is away"
         ),
+    );
+    hold(
+        "ids.lead_ms",
+        config.ids.lead_ms,
+        config.ids.lead_ms <= config.ids.lease_ms,
+        format!("at most ids.lease_ms ({})", config.ids.lease_ms),
     );
     hold(
         "nonce.queue_max",

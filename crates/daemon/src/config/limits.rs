@@ -6,6 +6,7 @@
 
 pub use cluster::NODE_NAME_CHARS_MAX;
 use domain::limits::{HOLD_MS_DEFAULT, HOLD_MS_MAX, HOLD_MS_MIN};
+use ids::limits::{LEAD_MS_MAX, LEAD_MS_MIN};
 
 /// The mode when nobody says.
 pub const MODE_DEFAULT: &str = "worker-queue";
@@ -87,6 +88,15 @@ pub const NODE_GRACE_MS_DEFAULT: u64 = 30_000;
 /// How long finished jobs are kept, in milliseconds: seven days.
 pub const JOB_RETENTION_MS_DEFAULT: u64 = 7 * 24 * 3_600 * 1_000;
 
+/// The local file of the worker number.
+pub const IDS_FILE_DEFAULT: &str = "./fencepost-data/worker-number";
+/// Latest epoch of snowflakes, in milliseconds since 1970: the end of the year 2099.
+pub const EPOCH_MS_MAX: u64 = 4_102_444_799_999;
+/// Longest lease of a worker number, in milliseconds: one day.
+pub const WORKER_LEASE_MS_MAX: u64 = 24 * 3_600 * 1_000;
+/// Largest difference of clocks that may be allowed, in milliseconds.
+pub const CLOCK_SKEW_MS_MAX: u64 = 60_000;
+
 /// What a number may be.
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
@@ -105,7 +115,7 @@ const fn range(key: &'static str, min: u64, max: u64, unit: &'static str) -> Ran
 }
 
 /// Every number of the configuration. A test holds this table against [`super::Config`].
-pub const RANGES: [Range; 24] = [
+pub const RANGES: [Range; 28] = [
     range("server.workers", 0, 256, "threads (0: one for each core, 4 at most)"),
     range("server.body_bytes_max", 1_024, 16 * 1024 * 1024, "bytes"),
     range("server.connections_max", 1, 1_000_000, "connections"),
@@ -130,6 +140,10 @@ pub const RANGES: [Range; 24] = [
     range("nonce.key_retention_ms", 1_000, 30 * 24 * 3_600 * 1_000, "milliseconds"),
     range("jobs.node_grace_ms", 1_000, NODE_GRACE_MS_DEFAULT, "milliseconds"),
     range("jobs.retention_ms", 60_000, 365 * 24 * 3_600 * 1_000, "milliseconds"),
+    range("ids.epoch_ms", 0, EPOCH_MS_MAX, "milliseconds since 1970"),
+    range("ids.lease_ms", LEAD_MS_MIN, WORKER_LEASE_MS_MAX, "milliseconds"),
+    range("ids.lead_ms", LEAD_MS_MIN, LEAD_MS_MAX, "milliseconds"),
+    range("ids.clock_skew_max_ms", 1, CLOCK_SKEW_MS_MAX, "milliseconds"),
 ];
 
 /// The range of a number's key.

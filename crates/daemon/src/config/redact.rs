@@ -63,6 +63,9 @@ pub fn config(config: &Config) -> Config {
     shown.ledger.url = url(&config.ledger.url);
     shown.bus.redis_url = url(&config.bus.redis_url);
     shown.server.advertise = url(&config.server.advertise);
+    if !shown.ids.scramble_key.0.is_empty() {
+        shown.ids.scramble_key.0 = HIDDEN.to_owned();
+    }
     for token in &mut shown.auth.tokens {
         token.token = HIDDEN.to_owned();
     }
@@ -71,7 +74,7 @@ pub fn config(config: &Config) -> Config {
 
 fn sounds_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
-    ["token", "password", "passwd", "secret", "credential"].iter().any(|word| key.contains(word))
+    ["token", "password", "passwd", "secret", "credential", "scramble"].iter().any(|word| key.contains(word))
 }
 
 #[cfg(test)]

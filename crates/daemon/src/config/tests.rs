@@ -195,6 +195,11 @@ fn texts_are_checked_and_the_message_says_what_is_allowed() {
         ("FENCEPOST_DATABASE_URL", "sqlite:", "ledger.url", "sqlite:PATH"),
         ("FENCEPOST_REDIS_URL", "http://h", "bus.redis_url", "redis://"),
         ("FENCEPOST_REDIS_URL", "localhost:6379", "bus.redis_url", "redis://"),
+        ("FENCEPOST__IDS__DATA_CENTER", "32", "ids.data_center", "\"0\" to \"31\""),
+        ("FENCEPOST__IDS__DATA_CENTER", "+1", "ids.data_center", "\"0\" to \"31\""),
+        ("FENCEPOST__IDS__WORKER", "1024", "ids.worker", "\"0\" to \"1023\""),
+        ("FENCEPOST__IDS__WORKER", "01", "ids.worker", "\"0\" to \"1023\""),
+        ("FENCEPOST__IDS__SCRAMBLE_KEY", "5a", "ids.scramble_key", "64 hexadecimal digits"),
         ("FENCEPOST__LOG__FORMAT", "xml", "log.format", "auto, pretty, json"),
         ("RUST_LOG", "info,=,", "log.filter", "info,ledger=debug"),
     ] {
@@ -232,9 +237,36 @@ fn relations_between_values_hold() {
             "nonce.queue_max",
             "in_flight_max (5)",
         ),
+        (
+            [("FENCEPOST__IDS__LEASE_MS", "5000"), ("FENCEPOST__IDS__LEAD_MS", "5001")],
+            "ids.lead_ms",
+            "ids.lease_ms (5000)",
+        ),
+        (
+            [("FENCEPOST__IDS__DATA_CENTER", "3"), ("FENCEPOST__IDS__WORKER", "32")],
+            "ids.worker",
+            "with ids.data_center",
+        ),
     ] {
         let message = refusal(&sources(&variables));
         assert!(message.contains(key) && message.contains(told), "{message}");
+    }
+}
+
+#[test]
+fn a_worker_number_is_chosen_by_none_one_or_both_of_its_halves() {
+    for (data_center, worker, choice) in [
+        ("", "", Some(Choice::Any)),
+        ("31", "", Some(Choice::DataCenter(31))),
+        ("", "1023", Some(Choice::Fixed(WorkerNumber::new(1_023).unwrap()))),
+        ("3", "5", Some(Choice::Fixed(WorkerNumber::new(101).unwrap()))),
+        ("0", "0", Some(Choice::Fixed(WorkerNumber::new(0).unwrap()))),
+        ("32", "", None),
+        ("3", "32", None),
+        ("", "-1", None),
+    ] {
+        let ids = Ids { data_center: data_center.to_owned(), worker: worker.to_owned(), ..Ids::default() };
+        assert_eq!(ids.choice(), choice, "{data_center:?} {worker:?}");
     }
 }
 
@@ -309,4 +341,14 @@ fn no_message_and_no_rendering_shows_a_secret() {
     let shown = serde_json::to_string(&redact::config(&loaded.config)).unwrap();
     assert!(!shown.contains("hunter2") && shown.contains("postgres://u:***@h/d"), "{shown}");
     assert!(!format!("{:?}", loaded.config.auth).contains("hunter2"));
+
+    let key = "5a".repeat(32);
+    for wrong in [key.clone() + "5", key.replace('5', "x")] {
+        let message = refusal(&sources(&[("FENCEPOST__IDS__SCRAMBLE_KEY", &wrong)]));
+        assert!(!message.contains(&wrong[..8]), "{message}");
+    }
+    let loaded = sources(&[("FENCEPOST__IDS__SCRAMBLE_KEY", &key)]).load().unwrap();
+    let shown = serde_json::to_string(&redact::config(&loaded.config)).unwrap();
+    assert!(!shown.contains(&key) && shown.contains(r#""scramble_key":"***""#), "{shown}");
+    assert!(!format!("{:?}", loaded.config).contains(&key));
 }

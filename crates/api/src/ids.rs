@@ -1,0 +1,282 @@
+//! Ids over HTTP. Any instance serves any of them: what keeps them apart is in the ledger, not in who is asked.
+//!
+//! Most of these requests use something up, so they take no HEAD, and no cache may keep what they answer.
+
+use std::fmt::Display;
+
+use ::ids::unique::{Version, uuids as new_uuids};
+use actix_web::http::header::CACHE_CONTROL;
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, web};
+use domain::limits::ID_NUMBER_MAX;
+use domain::{SegmentTag, SequenceName, Timestamp};
+use ledger::{Put, SegmentChange, SequenceChange};
+use wire::Code;
+use wire::ids as shape;
+
+use crate::extract::{self, Query};
+use crate::refusal::Refusal;
+use crate::shown;
+use crate::state::State;
+
+type Answer = Result<HttpResponse, Refusal>;
+type Shared = web::Data<State>;
+
+/// Makes snowflakes
+///
+/// Out of the time, a leased worker number and a count, in memory. `clock_behind` while the clock of this instance
+/// could lead to a duplicate; another instance may serve then.
+#[utoipa::path(
+    get, path = "/v1/ids/snowflake", tag = "ids", operation_id = "make_snowflakes",
+    params(("count" = Option<u32>, Query, minimum = 1, maximum = 10000, description = "How many; 1 without it")),
+    responses((status = 200, description = "The ids", body = shape::Snowflakes)),
+)]
+pub async fn snowflakes(request: HttpRequest, state: Shared) -> Answer {
+    let count = Query::read(&request, &["count"])?.count()?;
+    let batch = state.snowflakes(count).await?;
+    Ok(fresh().json(shape::Snowflakes { ids: texts(batch.ids()), worker: batch.worker.get() }))
+}
+
+/// Takes a snowflake apart
+///
+/// By the epoch that this instance is configured with. Every number of 63 bits is one.
+#[utoipa::path(
+    get, path = "/v1/ids/snowflake/{id}", tag = "ids", operation_id = "decode_snowflake",
+    params(("id" = String, Path, description = "The id, 0 to 9223372036854775807")),
+    responses((status = 200, description = "Its parts", body = shape::SnowflakeParts)),
+)]
+pub async fn decode(request: HttpRequest, state: Shared) -> Answer {
+    Query::read(&request, &[])?;
+    let id = extract::number(extract::segment(&request, "id")).filter(|id| *id <= ID_NUMBER_MAX);
+    let id =
+        id.ok_or_else(|| Refusal::invalid(format!("id must be a whole number from 0 to {ID_NUMBER_MAX}")))?;
+    let parts = state.generators.snowflakes.layout().decode(id)?;
+    Ok(HttpResponse::Ok().json(shape::SnowflakeParts {
+        id: id.to_string(),
+        timestamp: shown::time(Timestamp::from_micros(parts.time_ms as i64 * 1_000)),
+        timestamp_ms: parts.time_ms,
+        data_center: parts.worker.data_center(),
+        worker: parts.worker.in_its_data_center(),
+        worker_number: parts.worker.get(),
+        sequence: parts.sequence,
+    }))
+}
+
+/// Lists the tags of segments
+///
+/// In the order of their names: what the ledger has, and how each stands in this instance.
+#[utoipa::path(
+    get, path = "/v1/ids/segments", tag = "ids", operation_id = "list_segments",
+    params(
+        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "Most items of the page; 100 without it"),
+    ),
+    responses((status = 200, description = "A page", body = wire::List<shape::Segment>)),
+)]
+pub async fn list(request: HttpRequest, state: Shared) -> Answer {
+    let query = Query::read(&request, &["cursor", "limit"])?;
+    let (limit, after) = (query.limit()?, query.cursor("t", |text| SegmentTag::parse(text).ok())?);
+    let records = state.read(state.ledger.segments(after.as_ref(), limit + 1)).await?;
+    let show = |record: &_| shown::segment(record, &state.generators.segments);
+    Ok(HttpResponse::Ok().json(extract::page("t", records, limit, |record| record.tag.to_string(), show)))
+}
+
+/// Takes ids of a tag
+///
+/// Rising, as far as one instance is asked; by trend over all. Out of ranges in memory, which are refilled ahead of
+/// need. With `scrambled=true` the ids are answered in their unguessable forms, beside the plain ones, where
+/// `ids.scramble_key` is configured.
+#[utoipa::path(
+    get, path = "/v1/ids/segments/{tag}", tag = "ids", operation_id = "take_segment",
+    params(
+        ("tag" = String, Path, description = "The tag, which somebody must have made"),
+        ("count" = Option<u32>, Query, minimum = 1, maximum = 10000, description = "How many; 1 without it"),
+        ("scrambled" = Option<bool>, Query, description = "Whether scrambled forms are wanted"),
+    ),
+    responses((status = 200, description = "The ids", body = shape::SegmentIds)),
+)]
+pub async fn segment(request: HttpRequest, state: Shared) -> Answer {
+    let query = Query::read(&request, &["count", "scrambled"])?;
+    let (tag, count) = (tag(&request)?, query.count()?);
+    let scramble = match query.flag("scrambled")? {
+        Some(true) => Some(state.generators.scramble.as_ref().ok_or_else(|| {
+            Refusal::new(Code::Conflict, "this instance has no key of scrambled forms; see ids.scramble_key")
+        })?),
+        _ => None,
+    };
+    let numbers = state.segment(&tag, count).await?;
+    let plain = texts(numbers.iter().copied());
+    let (ids, plain) = match scramble {
+        Some(scramble) => (texts(numbers.iter().map(|id| scramble.hide(&tag, *id))), Some(plain)),
+        None => (plain, None),
+    };
+    Ok(fresh().json(shape::SegmentIds { tag: tag.to_string(), ids, plain }))
+}
+
+/// Makes a tag of segments, or changes it
+///
+/// What is named changes, the rest stays. `start` only rises, past all that is given out, else `conflict`; this
+/// instance follows at once, others when their ranges are used up.
+#[utoipa::path(
+    put, path = "/v1/ids/segments/{tag}", tag = "ids", operation_id = "change_segment",
+    params(("tag" = String, Path, description = "The tag, 1 to 128 letters, digits and . _ : @ -")),
+    request_body = shape::SegmentRequest,
+    responses((status = 200, description = "The tag", body = shape::Segment)),
+)]
+pub async fn change_segment(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    Query::read(&request, &[])?;
+    let tag = tag(&request)?;
+    let asked: shape::SegmentRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let shape::SegmentRequest { step, start, description } = asked;
+    let change = SegmentChange { start, step, description };
+    let record = put(state.read(state.ledger.put_segment(&tag, &change)).await?, |record| record.next)?;
+    // The start was moved on, and no range was taken from there yet: those in memory lie before it.
+    if start == Some(record.next) {
+        state.generators.segments.forget(&tag);
+    }
+    Ok(HttpResponse::Ok().json(shown::segment(&record, &state.generators.segments)))
+}
+
+/// Takes numbers of a sequence
+///
+/// Each higher than all that were granted before, on whatever instance. Each grant is a commit; what waits shares
+/// one.
+#[utoipa::path(
+    get, path = "/v1/ids/sequences/{name}", tag = "ids", operation_id = "take_sequence",
+    params(
+        ("name" = String, Path, description = "The sequence, which somebody must have made"),
+        ("count" = Option<u32>, Query, minimum = 1, maximum = 10000, description = "How many; 1 without it"),
+    ),
+    responses((status = 200, description = "The numbers", body = shape::SequenceIds)),
+)]
+pub async fn sequence(request: HttpRequest, state: Shared) -> Answer {
+    let query = Query::read(&request, &["count"])?;
+    let (name, count) = (sequence_name(&request)?, query.count()?);
+    let sequences = &state.generators.sequences;
+    let numbers = state.call(sequences.take(&name, count, state.settings.request_timeout)).await?;
+    made("sequence", count);
+    Ok(fresh().json(shape::SequenceIds { name: name.to_string(), ids: texts(numbers.ids()) }))
+}
+
+/// Makes a sequence, or changes it
+///
+/// What is named changes, the rest stays. `start` only rises, past all that is granted, else `conflict`.
+#[utoipa::path(
+    put, path = "/v1/ids/sequences/{name}", tag = "ids", operation_id = "change_sequence",
+    params(("name" = String, Path, description = "The sequence, 1 to 128 letters, digits and . _ : @ -")),
+    request_body = shape::SequenceRequest,
+    responses((status = 200, description = "The sequence", body = shape::Sequence)),
+)]
+pub async fn change_sequence(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    Query::read(&request, &[])?;
+    let name = sequence_name(&request)?;
+    let asked: shape::SequenceRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let change = SequenceChange { start: asked.start, increment: asked.increment };
+    let record = put(state.read(state.ledger.put_sequence(&name, &change)).await?, |record| record.next)?;
+    Ok(HttpResponse::Ok().json(shown::sequence(&record)))
+}
+
+/// Makes UUIDs
+///
+/// Of version 7 (sorted by time) unless asked for version 4 (random).
+#[utoipa::path(
+    get, path = "/v1/ids/uuid", tag = "ids", operation_id = "make_uuids",
+    params(
+        ("version" = Option<u8>, Query, description = "4 or 7; 7 without it"),
+        ("count" = Option<u32>, Query, minimum = 1, maximum = 10000, description = "How many; 1 without it"),
+    ),
+    responses((status = 200, description = "The UUIDs", body = shape::Uuids)),
+)]
+pub async fn uuids(request: HttpRequest) -> Answer {
+    let query = Query::read(&request, &["version", "count"])?;
+    let count = query.count()?;
+    let (version, number) = match query.get("version") {
+        None | Some("7") => (Version::V7, 7),
+        Some("4") => (Version::V4, 4),
+        Some(_) => return Err(Refusal::invalid("version must be 4 or 7")),
+    };
+    made("uuid", count);
+    Ok(fresh().json(shape::Uuids { ids: texts(new_uuids(version, count)), version: number }))
+}
+
+/// Takes one id of a tag, as text
+///
+/// For clients that were written for Leaf.
+#[utoipa::path(
+    get, path = "/api/segment/get/{tag}", tag = "ids", operation_id = "leaf_segment",
+    params(("tag" = String, Path, description = "The tag, which somebody must have made")),
+    responses((status = 200, description = "The id", body = String, content_type = "text/plain")),
+)]
+pub async fn leaf_segment(request: HttpRequest, state: Shared) -> Answer {
+    Query::read(&request, &[])?;
+    let ids = state.segment(&tag(&request)?, 1).await?;
+    Ok(text(ids.into_iter()))
+}
+
+/// Makes one snowflake, as text
+///
+/// For clients that were written for Leaf. The key says what for; it changes nothing.
+#[utoipa::path(
+    get, path = "/api/snowflake/get/{key}", tag = "ids", operation_id = "leaf_snowflake",
+    params(("key" = String, Path, description = "Anything")),
+    responses((status = 200, description = "The id", body = String, content_type = "text/plain")),
+)]
+pub async fn leaf_snowflake(request: HttpRequest, state: Shared) -> Answer {
+    Query::read(&request, &[])?;
+    Ok(text(state.snowflakes(1).await?.ids()))
+}
+
+impl State {
+    async fn snowflakes(&self, count: usize) -> Result<::ids::snowflake::Batch, Refusal> {
+        let batch = self.call(self.generators.snowflakes.take(count, self.settings.request_timeout)).await?;
+        made("snowflake", count);
+        Ok(batch)
+    }
+
+    async fn segment(&self, tag: &SegmentTag, count: usize) -> Result<Vec<u64>, Refusal> {
+        let segments = &self.generators.segments;
+        let ranges = self.call(segments.take(tag, count, self.settings.request_timeout)).await?;
+        made("segment", count);
+        Ok(ranges.into_iter().flatten().collect())
+    }
+}
+
+/// What became of a change, as the caller is told; `next` is the first number not given out yet.
+fn put<Record>(outcome: Put<Record>, next: impl FnOnce(&Record) -> u64) -> Result<Record, Refusal> {
+    match outcome {
+        Put::Done(record) => Ok(record),
+        Put::StartTaken(record) => {
+            let detail = format!("start only rises: all below {} is given out already", next(&record));
+            Err(Refusal::new(Code::Conflict, detail))
+        }
+        Put::Full => Err(Refusal::new(Code::Conflict, "there are as many of these as there may be")),
+    }
+}
+
+fn tag(request: &HttpRequest) -> Result<SegmentTag, Refusal> {
+    Ok(SegmentTag::parse(extract::segment(request, "tag"))?)
+}
+
+fn sequence_name(request: &HttpRequest) -> Result<SequenceName, Refusal> {
+    Ok(SequenceName::parse(extract::segment(request, "name"))?)
+}
+
+/// An answer that counts once.
+fn fresh() -> HttpResponseBuilder {
+    let mut answer = HttpResponse::Ok();
+    answer.insert_header((CACHE_CONTROL, "no-store"));
+    answer
+}
+
+/// The one id there is, as text.
+fn text(mut ids: impl Iterator<Item = u64>) -> HttpResponse {
+    let id = ids.next().expect("there are as many as were asked for");
+    fresh().content_type("text/plain; charset=utf-8").body(id.to_string())
+}
+
+fn texts(ids: impl Iterator<Item = impl Display>) -> Vec<String> {
+    ids.map(|id| id.to_string()).collect()
+}
+
+fn made(kind: &'static str, count: usize) {
+    metrics::counter!("fencepost_ids_total", "kind" => kind).increment(count as u64);
+}

@@ -1,0 +1,50 @@
+//! What makes ids. It lives as long as the process; the worker number changes with the incarnation.
+
+use std::sync::Arc;
+
+use domain::InstanceId;
+use ids::snowflake::{Keeping, Layout, LedgerNumbers, Numbers, Options};
+use ids::{Scramble, Segments, Sequences, Snowflakes, SystemClock};
+
+use super::place::Place;
+use crate::config::Config;
+
+/// Starts them. No worker number is acquired before somebody asks for a snowflake.
+pub fn start(config: &Config, ledger: &ledger::Handle) -> (api::Generators, Keeping) {
+    let (snowflakes, keeping) = Snowflakes::start(options(config), Arc::new(SystemClock));
+    let key = &config.ids.scramble_key.0;
+    let generators = api::Generators {
+        snowflakes,
+        segments: Segments::new(ledger.clone()),
+        sequences: Sequences::new(ledger.clone()),
+        scramble: (!key.is_empty()).then(|| Scramble::from_hex(key).expect("the key is checked")),
+    };
+    (generators, keeping)
+}
+
+/// Where an incarnation gets its worker number.
+pub fn numbers(
+    config: &Config,
+    ledger: &ledger::Handle,
+    place: &Place,
+    owner: &InstanceId,
+) -> Arc<dyn Numbers> {
+    Arc::new(LedgerNumbers {
+        ledger: ledger.clone(),
+        owner: owner.clone(),
+        node: place.node_name.clone(),
+        lease_ms: config.ids.lease_ms,
+    })
+}
+
+fn options(config: &Config) -> Options {
+    let ids = &config.ids;
+    Options {
+        layout: Layout::since(ids.epoch_ms),
+        choice: ids.choice().expect("the choice is checked"),
+        lead_ms: ids.lead_ms,
+        lease_ms: ids.lease_ms,
+        clock_skew_ms: ids.clock_skew_max_ms,
+        file: (!ids.file.is_empty()).then(|| ids.file.clone().into()),
+    }
+}
