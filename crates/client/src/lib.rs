@@ -1,7 +1,7 @@
 //! The Rust client of Fencepost's HTTP API, and of its worker socket.
 //!
 //! What lives here: one [`Client`] for one or several base URLs, a method per call ([`Client::jobs`] has those about
-//! jobs), a [`node::Worker`] that runs jobs, errors that carry
+//! jobs, [`Client::ids`] those about ids), a [`node::Worker`] that runs jobs, errors that carry
 //! the daemon's own [`wire::Problem`], and retries that are bounded and harmless. What must never: a
 //! shape of its own for what travels (that is `wire`'s), or a type of the daemon's inside.
 //!
@@ -40,6 +40,7 @@
 
 mod avoided;
 mod error;
+mod ids;
 mod jobs;
 pub mod node;
 mod nonces;
@@ -51,6 +52,7 @@ mod tls;
 mod transport;
 
 pub use error::{Error, Result};
+pub use ids::Ids;
 pub use jobs::{JobQuery, Jobs};
 pub use nonces::Granted;
 pub use observe::{LeaseQuery, NonceQuery, Page};

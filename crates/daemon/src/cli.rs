@@ -2,6 +2,7 @@
 //!
 //! What must never live here: the doing; each command has its room under `commands`.
 
+pub mod ids;
 pub mod jobs;
 
 use std::path::PathBuf;
@@ -31,6 +32,9 @@ pub enum Command {
     /// Grant, settle and look at nonces
     #[command(subcommand)]
     Nonce(Nonce),
+    /// Make distributed ids, take them apart, set up tags and sequences
+    #[command(subcommand)]
+    Id(ids::Id),
     /// Look at leases
     #[command(subcommand)]
     Lease(Lease),
@@ -383,6 +387,14 @@ mod tests {
             "lease show signer:s",
             "cluster show",
             "health --ready",
+            "id snowflake --count 10000 --json",
+            "id segment order --count 2 --scrambled",
+            "id sequence invoice",
+            "id uuid --version 4",
+            "id decode 9223372036854775807",
+            "id segments --limit 5",
+            "id set-segment order --step 10 --start 5 --description text",
+            "id set-sequence invoice --start 0 --increment 2",
             "node --url http://a --capacity 4 --label gpu --asr zh --exec cat -",
             "submit --priority -3 --route zh:en --require gpu --wait -",
         ] {
@@ -405,6 +417,14 @@ mod tests {
             "nonce policy s --max-in-flight 0",
             "nonce resolve s 1 --outcome unknown",
             "lease show",
+            "id snowflake --count 0",
+            "id snowflake --count 10001",
+            "id segment",
+            "id uuid --version 1",
+            "id decode 9223372036854775808",
+            "id decode x",
+            "id set-segment order --step 0",
+            "id set-sequence invoice --increment 0",
             "node --url http://a",
             "node --exec cat",
             "submit {} {}",

@@ -3,6 +3,7 @@
 pub mod check_config;
 pub mod cluster;
 pub mod health;
+pub mod id;
 pub mod lease;
 pub mod migrate;
 pub mod node;

@@ -33,6 +33,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Serve(command) => serve::run(command),
         Command::Nonce(command) => commands::run(commands::nonce::run(command)),
+        Command::Id(command) => commands::run(commands::id::run(command)),
         Command::Lease(command) => commands::run(commands::lease::run(command)),
         Command::Cluster(command) => commands::run(commands::cluster::run(command)),
         Command::Node(command) => commands::run(commands::node::run(command)),

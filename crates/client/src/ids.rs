@@ -1,0 +1,118 @@
+//! Distributed ids: making them, taking snowflakes apart, setting up tags and sequences.
+//!
+//! Ids come as the texts of digits that travel; each fits a `u64`. A call that is tried again may use up ids that
+//! nobody gets; none is ever given twice.
+
+use reqwest::Method;
+use serde::Serialize;
+use wire::List;
+use wire::ids::{
+    Segment, SegmentIds, SegmentRequest, Sequence, SequenceIds, SequenceRequest, SnowflakeParts, Snowflakes,
+    Uuids,
+};
+
+use crate::observe::Page;
+use crate::transport::Call;
+use crate::{Client, Result};
+
+/// The calls about ids.
+#[derive(Clone, Copy, Debug)]
+pub struct Ids<'a>(&'a Client);
+
+impl Client {
+    /// The calls about ids.
+    #[must_use]
+    pub const fn ids(&self) -> Ids<'_> {
+        Ids(self)
+    }
+}
+
+impl Ids<'_> {
+    /// `count` snowflakes, 1 to 10,000, rising.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `clock_behind` while the clock of the instance asked could lead to a duplicate,
+    /// `exhausted` while others have all worker numbers.
+    pub async fn snowflakes(&self, count: u32) -> Result<Snowflakes> {
+        Ok(self.0.call(&Call::get(&["v1", "ids", "snowflake"], &[counted(count)])).await?.body)
+    }
+
+    /// What a snowflake is made of, by the daemon's epoch.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `invalid` for what is no number of 63 bits.
+    pub async fn decode(&self, id: &str) -> Result<SnowflakeParts> {
+        Ok(self.0.call(&Call::get(&["v1", "ids", "snowflake", id], &[])).await?.body)
+    }
+
+    /// `count` ids of a tag, 1 to 10,000, rising as far as one instance is asked; on wish in their scrambled forms
+    /// too.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `not_found` for a tag that nobody has made.
+    pub async fn segment(&self, tag: &str, count: u32, scrambled: bool) -> Result<SegmentIds> {
+        let mut query = vec![counted(count)];
+        query.extend(scrambled.then(|| ("scrambled", true.to_string())));
+        Ok(self.0.call(&Call::get(&["v1", "ids", "segments", tag], &query)).await?.body)
+    }
+
+    /// Makes a tag, or changes what is named of it.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `conflict` for a start below what is given out.
+    pub async fn set_segment(&self, tag: &str, change: &SegmentRequest) -> Result<Segment> {
+        Ok(self.0.call(&Call::put(&["v1", "ids", "segments", tag], change)).await?.body)
+    }
+
+    /// The tags, in the order of their names, as the instance asked sees them.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn segments(&self, page: &Page) -> Result<List<Segment>> {
+        Ok(self.0.call(&Call::get(&["v1", "ids", "segments"], &page.query())).await?.body)
+    }
+
+    /// `count` numbers of a sequence, 1 to 10,000, each higher than all that were granted before.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `not_found` for a sequence that nobody has made, `exhausted` at its end.
+    pub async fn sequence(&self, name: &str, count: u32) -> Result<SequenceIds> {
+        Ok(self.0.call(&Call::get(&["v1", "ids", "sequences", name], &[counted(count)])).await?.body)
+    }
+
+    /// Makes a sequence, or changes what is named of it.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `conflict` for a start below what is granted.
+    pub async fn set_sequence(&self, name: &str, change: &SequenceRequest) -> Result<Sequence> {
+        Ok(self.0.call(&Call::put(&["v1", "ids", "sequences", name], change)).await?.body)
+    }
+
+    /// `count` UUIDs, 1 to 10,000, of version 4 or 7.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `invalid` for another version.
+    pub async fn uuids(&self, version: u8, count: u32) -> Result<Uuids> {
+        let query = [("version", version.to_string()), counted(count)];
+        Ok(self.0.call(&Call::get(&["v1", "ids", "uuid"], &query)).await?.body)
+    }
+}
+
+impl<'a, B: Serialize> Call<'a, B> {
+    /// A write that may be repeated as it is.
+    fn put(path: &'a [&'a str], body: &'a B) -> Self {
+        Self {
+            method: Method::PUT,
+            path,
+            query: &[],
+            body: Some(body),
+            idempotency_key: None,
+            signer: None,
+            probe: false,
+        }
+    }
+}
+
+fn counted(count: u32) -> (&'static str, String) {
+    ("count", count.to_string())
+}

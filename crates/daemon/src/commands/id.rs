@@ -1,0 +1,108 @@
+//! `fencepost id …`: make ids, take them apart, set up tags and sequences. Without `--json` an id is a line.
+
+use client::Page;
+use client::wire::List;
+use client::wire::ids::{Segment, SegmentRequest, SequenceRequest, SnowflakeParts};
+
+use super::{connect, shown};
+use crate::cli::ids::{Counted, Id};
+use crate::exit::Failure;
+
+/// Does it.
+///
+/// # Errors
+/// The refusal, or why nobody could be asked.
+pub async fn run(command: Id) -> Result<(), Failure> {
+    match command {
+        Id::Snowflake { counted: Counted { count }, remote } => {
+            let answer = connect(&remote)?.ids().snowflakes(count).await;
+            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
+            shown::answer(remote.json, &answer, |answer| lines(&answer.ids));
+        }
+        Id::Segment { tag, scrambled, counted: Counted { count }, remote } => {
+            let answer = connect(&remote)?.ids().segment(&tag, count, scrambled).await;
+            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
+            shown::answer(remote.json, &answer, |answer| lines(&answer.ids));
+        }
+        Id::Sequence { name, counted: Counted { count }, remote } => {
+            let answer = connect(&remote)?.ids().sequence(&name, count).await;
+            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
+            shown::answer(remote.json, &answer, |answer| lines(&answer.ids));
+        }
+        Id::Uuid { version, counted: Counted { count }, remote } => {
+            let answer = connect(&remote)?.ids().uuids(version, count).await;
+            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
+            shown::answer(remote.json, &answer, |answer| lines(&answer.ids));
+        }
+        Id::Decode { id, remote } => {
+            let answer = connect(&remote)?.ids().decode(&id.to_string()).await;
+            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
+            shown::answer(remote.json, &answer, parts_card);
+        }
+        Id::Segments { paged, remote } => {
+            let page = Page { limit: paged.limit, cursor: paged.cursor };
+            let answer = connect(&remote)?.ids().segments(&page).await;
+            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
+            shown::answer(remote.json, &answer, segments_table);
+        }
+        Id::SetSegment { tag, step, start, description, remote } => {
+            let request = SegmentRequest { step, start, description };
+            let answer = connect(&remote)?.ids().set_segment(&tag, &request).await;
+            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
+            shown::answer(remote.json, &answer, |segment| {
+                shown::card([
+                    ("tag", segment.tag.clone()),
+                    ("start", segment.start.clone()),
+                    ("max", shown::or_none(segment.max.as_ref())),
+                    ("step", segment.step.to_string()),
+                    ("description", segment.description.clone()),
+                ])
+            });
+        }
+        Id::SetSequence { name, start, increment, remote } => {
+            let request = SequenceRequest { start, increment };
+            let answer = connect(&remote)?.ids().set_sequence(&name, &request).await;
+            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
+            shown::answer(remote.json, &answer, |sequence| {
+                shown::card([
+                    ("sequence", sequence.name.clone()),
+                    ("start", sequence.start.clone()),
+                    ("next", sequence.next.clone()),
+                    ("increment", sequence.increment.to_string()),
+                ])
+            });
+        }
+    }
+    Ok(())
+}
+
+fn lines(ids: &[String]) -> String {
+    ids.iter().fold(String::new(), |text, id| text + id + "\n")
+}
+
+fn parts_card(parts: &SnowflakeParts) -> String {
+    shown::card([
+        ("id", parts.id.clone()),
+        ("time", parts.timestamp.clone()),
+        ("data center", parts.data_center.to_string()),
+        ("worker", parts.worker.to_string()),
+        ("worker number", parts.worker_number.to_string()),
+        ("sequence", parts.sequence.to_string()),
+    ])
+}
+
+fn segments_table(list: &List<Segment>) -> String {
+    let rows = list.items.iter().map(|segment| {
+        [
+            segment.tag.clone(),
+            shown::or_none(segment.max.as_ref()),
+            segment.step.to_string(),
+            format!("{:.1}", segment.rate),
+            segment.left.to_string(),
+            shown::or_none(segment.seconds_left.map(|seconds| format!("{seconds:.0}"))),
+            segment.description.clone(),
+        ]
+    });
+    let headings = ["TAG", "MAX", "STEP", "RATE", "LEFT", "SECONDS LEFT", "DESCRIPTION"];
+    shown::table(headings, rows) + &shown::more(list.next_cursor.as_ref())
+}
