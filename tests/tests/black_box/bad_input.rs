@@ -443,7 +443,7 @@ async fn every_route_refuses_strangers_wrong_scopes_wrong_methods_and_unknown_pa
                     assert_eq!(answer.header("www-authenticate"), "Bearer");
                 }
             }
-            if path.starts_with("/v1") {
+            if path.starts_with("/v1") || path.starts_with("/api") {
                 subject.refused(request().token("node"), 403, "forbidden").await;
             }
             if token == "admin" {
@@ -470,7 +470,8 @@ async fn every_route_refuses_strangers_wrong_scopes_wrong_methods_and_unknown_pa
         "/v1/jobs//cancel",
         "/v1/sessions",
         "/v1/nodes/x/y",
-        "/v1/ids/uuid",
+        "/v1/ids",
+        "/api/segment/get",
         "/v1/config/pool",
         "/v1/cluster/owner",
         "/v1/signers/x/nonces/0",

@@ -12,6 +12,7 @@ mod cluster;
 mod commands;
 mod faults;
 mod idempotency;
+mod ids;
 mod jobs;
 mod modes;
 mod restart;
