@@ -9,6 +9,7 @@ use loadtest::fleet::Fleet;
 use loadtest::http::{Client, Reply};
 use loadtest::instance::{Instance, Setup};
 use loadtest::process::Signal;
+use loadtest::servers::Database;
 use serde_json::{Value, json};
 
 use crate::patient;
@@ -209,6 +210,122 @@ async fn an_instance_on_sqlite_that_is_killed_again_and_again_gives_no_id_twice(
     none_comes_twice(&taken);
     rises("the sequence", taken[SEQUENCE].iter());
     rises("segments", taken[TAG].iter());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_ledger_is_away_snowflakes_and_segments_go_on() {
+    const DOWN: Duration = Duration::from_secs(4);
+    // Calls that fail sooner than the ledger is back.
+    let shape = |setup: Setup| {
+        setup
+            .env("FENCEPOST__SERVER__REQUEST_TIMEOUT_MS", "1000")
+            .env("FENCEPOST__LEDGER__CALL_TIMEOUT_MS", "500")
+    };
+    let fleet = Fleet::start("worker-queue", 1, shape).await.unwrap();
+    let (client, url) = (patient(), fleet.urls()[0].clone());
+    prepare(&url).await;
+    let widened = put(&client, &url, TAG, json!({ "step": 100_000 })).await;
+    assert_eq!(widened.status, 200, "{}", widened.text);
+    let mut seen = HashSet::new();
+    for kind in ["/v1/ids/snowflake", TAG] {
+        for _ in 0..2 {
+            let reply = get(&client, &url, &format!("{kind}?count=10000")).await;
+            assert_eq!(reply.status, 200, "{}", reply.text);
+            seen.extend(texts(&reply));
+        }
+    }
+    let begun = Instant::now();
+    let hurting = fleet.restart_database(DOWN);
+    let asking = async {
+        let mut refused = false;
+        while begun.elapsed() < DOWN {
+            for kind in ["/v1/ids/snowflake", TAG] {
+                let reply = get(&client, &url, &format!("{kind}?count=10")).await;
+                assert_eq!(reply.status, 200, "{}", reply.text);
+                for id in texts(&reply) {
+                    assert!(seen.insert(id), "given twice: {}", reply.text);
+                }
+            }
+            let reply = get(&client, &url, SEQUENCE).await;
+            if reply.status != 200 {
+                assert_eq!((reply.status, reply.code()), (503, "ledger_unavailable"), "{}", reply.text);
+                assert!(reply.retry_after.is_some());
+                refused = true;
+            }
+        }
+        assert!(refused, "the ledger was away");
+    };
+    let (hurt, ()) = tokio::join!(hurting, asking);
+    hurt.unwrap();
+    let takers = Takers::start(2, fleet.urls());
+    takers.answers(2, 1).await;
+    for id in takers.stop().await["/v1/ids/snowflake"].iter().flat_map(|one| &one.ids) {
+        assert!(seen.insert(id.clone()), "given twice: {id}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_that_lies_ahead_is_waited_for_and_only_snowflakes_wait() {
+    let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
+    let setup = Setup::basic().unwrap().database(database.url());
+    let setup = setup.env("FENCEPOST__IDS__WORKER", "5").env("FENCEPOST__SERVER__REQUEST_TIMEOUT_MS", "1000");
+    let mut instance = setup.env("FENCEPOST__LEDGER__CALL_TIMEOUT_MS", "1000").start().await.unwrap();
+    let client = patient();
+    prepare(instance.url()).await;
+    assert_eq!(get(&client, instance.url(), "/v1/ids/snowflake").await.status, 200);
+    instance.end_by(Signal::Terminate, STOPPED).await.unwrap();
+    // As a holder with a faster clock would have left it.
+    let ahead = "update id_worker set mark_ms = (extract(epoch from clock_timestamp()) * 1000)::bigint + 6000 \
+                 where worker = 5 returning mark_ms";
+    let mark_ms: u64 = database.query(ahead).unwrap()[0][0].parse().unwrap();
+    instance.start().await.unwrap();
+    let refused = get(&client, instance.url(), "/v1/ids/snowflake").await;
+    assert_eq!((refused.status, refused.code()), (503, "clock_behind"), "{}", refused.text);
+    assert!(refused.body["retry_after_ms"].as_u64().unwrap() > 500, "{}", refused.text);
+    let ready = client.get(&format!("{}/readyz", instance.url())).await.unwrap();
+    assert_eq!(
+        (&ready["status"], &ready["checks"]["snowflakes"]["status"]),
+        (&json!("degraded"), &json!("warn"))
+    );
+    for kind in [TAG, SEQUENCE, "/v1/ids/uuid"] {
+        assert_eq!(get(&client, instance.url(), kind).await.status, 200, "{kind}");
+    }
+    let begun = Instant::now();
+    let made = loop {
+        let reply = get(&client, instance.url(), "/v1/ids/snowflake").await;
+        if reply.status == 200 {
+            break numbers(&reply)[0];
+        }
+        assert_eq!(reply.code(), "clock_behind", "{}", reply.text);
+        assert!(begun.elapsed() < HEALED, "{}", reply.text);
+    };
+    assert!((made >> 22) + 1_288_834_974_657 >= mark_ms, "{made} was made before {mark_ms}");
+    let ready = client.get(&format!("{}/readyz", instance.url())).await.unwrap();
+    assert_eq!(ready["checks"]["snowflakes"]["status"], "ok", "{ready}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_number_that_a_live_instance_has_is_refused_and_had_when_it_ends() {
+    let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
+    let setup = || Setup::basic().unwrap().database(database.url()).env("FENCEPOST__IDS__WORKER", "7");
+    let (mut first, second) = (setup().start().await.unwrap(), setup().start().await.unwrap());
+    let client = patient();
+    let made = get(&client, first.url(), "/v1/ids/snowflake").await;
+    assert_eq!((made.status, &made.body["worker"]), (200, &json!(7)), "{}", made.text);
+    let refused = get(&client, second.url(), "/v1/ids/snowflake").await;
+    assert_eq!((refused.status, refused.code()), (503, "exhausted"), "{}", refused.text);
+    assert!(refused.text.contains(&first.ready().instance), "it says who has it: {}", refused.text);
+    first.end_by(Signal::Terminate, STOPPED).await.unwrap();
+    let begun = Instant::now();
+    let next = loop {
+        let reply = get(&client, second.url(), "/v1/ids/snowflake").await;
+        if reply.status == 200 {
+            break reply;
+        }
+        assert!(begun.elapsed() < HEALED, "{}", reply.text);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert!(numbers(&made)[0] < numbers(&next)[0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
