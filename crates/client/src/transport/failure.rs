@@ -42,6 +42,8 @@ impl Failure {
         let hint = hint.map(|hint| hint.min(Duration::from_secs(RETRY_AFTER_S_MAX)));
         let elsewhere = match problem.known_code() {
             Some(Code::Draining | Code::LedgerUnavailable | Code::Fenced) => true,
+            // Another machine has another clock, and any instance serves.
+            Some(Code::ClockBehind) => true,
             // Whoever else is asked brings it to the same owner: asking around would only add to its load
             // (`overloaded`), or ask before the key has moved (`not_owner`, `lease_held`).
             Some(_) | None => false,

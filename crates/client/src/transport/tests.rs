@@ -182,6 +182,17 @@ async fn refusals_for_good_are_not_repeated_and_carry_the_problem() {
 }
 
 #[tokio::test]
+async fn where_a_clock_is_behind_another_instance_is_asked_for_snowflakes() {
+    let behind = StandIn::playing(vec![refused(Code::ClockBehind, Some(1))]).await;
+    let made = r#"{"ids":["7","8"],"worker":3}"#.to_owned();
+    let well = StandIn::playing(vec![Act::Answer(200, "", made)]).await;
+    let answer = client(&[&behind, &well]).ids().snowflakes(2).await.unwrap();
+    assert_eq!((answer.ids, answer.worker), (vec!["7".to_owned(), "8".to_owned()], 3));
+    assert_eq!((behind.heard().len(), well.heard().len()), (1, 1));
+    assert!(well.heard()[0].starts_with("GET /v1/ids/snowflake?count=2 HTTP/1.1\r\n"), "{:?}", well.heard());
+}
+
+#[tokio::test]
 async fn attempts_are_bounded_and_the_last_refusal_is_told() {
     let script = (0..9).map(|_| refused(Code::WindowFull, None)).collect();
     let server = StandIn::playing(script).await;
