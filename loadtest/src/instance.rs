@@ -15,6 +15,8 @@ use crate::process::{Launch, Process, Signal, tail};
 
 const READY: &str = "fencepost ready on ";
 const START_LIMIT: Duration = Duration::from_secs(60);
+/// How long the output of a process that ended is waited for.
+const OUTPUT_ENDS_MAX: Duration = Duration::from_secs(2);
 
 /// What the ready line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,8 +142,10 @@ impl Setup {
     /// It could not be started or still runs after `limit`.
     pub async fn run_to_end(self, limit: Duration) -> Result<Ended> {
         let own_dir = TempDir::with_prefix("fencepost-instance-")?;
-        let (process, _) = self.spawn(own_dir.path())?;
+        let (process, output) = self.spawn(own_dir.path())?;
         let status = process.wait(limit).await;
+        // What it wrote last may still be on its way into the file. A child of its own may keep the pipe open.
+        let _ = tokio::time::timeout(OUTPUT_ENDS_MAX, output).await;
         let stderr = tail(&own_dir.path().join("stderr.log"), 20_000);
         let status = status.with_context(|| stderr.clone())?;
         let stdout = tail(&own_dir.path().join("stdout.log"), 20_000);
