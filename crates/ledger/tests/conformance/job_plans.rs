@@ -47,7 +47,12 @@ const LOADS: [Load; 8] = [
         "'session:l7', 'p', 't', 10, 1000",
         ["job_waiting"]
     ),
-    load!("job_coming", "text, bigint, bigint, bigint", "'session:l7', 1000, 10, 1000", ["job_delayed"]),
+    load!(
+        "job_coming",
+        "text, bigint, bigint, bigint, bigint, uuid",
+        "'session:l7', 1000, 10, 1000, -1, '00000000-0000-0000-0000-000000000000'",
+        ["job_delayed"]
+    ),
     load!("job_groups", "text, text, text, bigint", "'session:l7', '', '', 10", ["job_waiting"]),
     load!("job_lanes", "text, bigint, bigint", "'', 1000, 10", ["job_delayed"]),
     load!("job_seq", "text, text", "'session:l7', 'l7'", ["job_in_flight", "job_waiting", "job_delayed"]),
