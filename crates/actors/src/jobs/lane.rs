@@ -297,11 +297,15 @@ impl Lane {
             Heard::CutOff => self.book.cut_off(job, attempt),
             Heard::Finished => {
                 if is_newest(self) {
+                    self.slot_is_free(job);
                     self.book.forget(job);
                     self.inner.placer.forget(job);
                 }
             }
             Heard::Failed { due_in_ms } => {
+                if is_newest(self) {
+                    self.slot_is_free(job);
+                }
                 if is_newest(self)
                     && let Some(entry) = self.book.forget(job)
                     && let Phase::Flying(flight) = entry.phase
@@ -322,6 +326,18 @@ impl Lane {
                     self.revoke(job, attempt, why, reason, round);
                 }
             }
+        }
+    }
+
+    /// The job's node said itself that it is done with it. Another instance's nodes are counted here by what was
+    /// reserved for them, until their next news.
+    fn slot_is_free(&self, job: JobId) {
+        let Some(Phase::Flying(flight)) = self.book.get(job).map(|entry| &entry.phase) else { return };
+        let registry = &self.inner.registry;
+        if flight.placed.holder != self.inner.me
+            && let Some(record) = registry.get(&flight.placed.node)
+        {
+            registry.freed(&flight.placed.node, record.stamp.epoch);
         }
     }
 

@@ -33,8 +33,8 @@ enum Done {
     Refreshed(bus::Result<Written>, Vec<Slot>),
     Sent(bus::Result<Vec<bool>>, Vec<actors::jobs::Dispatch>),
     Committed(Vec<Slot>, Vec<Answer>),
-    /// The slots that could not be freed.
-    Freed(Vec<Slot>),
+    /// The slots that could not be freed, and whether the node had been full before.
+    Freed(Vec<Slot>, bool),
     Ponged,
 }
 
@@ -72,6 +72,8 @@ struct Registered {
     node: NodeId,
     profile: Arc<Profile>,
     epoch: Epoch,
+    /// The newest that is known to be written.
+    version: Version,
     line: Line,
 }
 
@@ -300,7 +302,11 @@ impl Socket {
                 }
                 self.follow(effects);
             }
-            Done::Freed(left) => {
+            Done::Freed(left, was_full) => {
+                // The others do not ask a full node again before they hear of it.
+                if let Some(version) = self.registered.as_ref().filter(|_| was_full).map(|it| it.version) {
+                    self.record(version);
+                }
                 if !left.is_empty() {
                     self.gone.extend(left);
                     self.refresh();
@@ -316,7 +322,13 @@ impl Socket {
         let node = hello.node.clone();
         let line = self.incarnation.jobs.attach(&node, connected.epoch.get());
         let is_first = self.registered.is_none();
-        self.registered = Some(Registered { node: node.clone(), profile, epoch: connected.epoch, line });
+        self.registered = Some(Registered {
+            node: node.clone(),
+            profile,
+            epoch: connected.epoch,
+            version: connected.version,
+            line,
+        });
         if is_first {
             tracing::info!(%node, epoch = %connected.epoch, "a node is connected");
         } else {
@@ -335,7 +347,10 @@ impl Socket {
     }
 
     /// What was written to the bus is applied here and told to the others.
-    fn record(&self, version: Version) {
+    fn record(&mut self, version: Version) {
+        if let Some(registered) = &mut self.registered {
+            registered.version = version;
+        }
         let (Some(registered), Some(hello)) = (&self.registered, &self.hello) else { return };
         let stamp = Stamp { epoch: registered.epoch, version };
         let record = self.known(hello, &registered.profile, stamp);
@@ -487,7 +502,9 @@ impl Socket {
         let (node, epoch) = (registered.node.clone(), registered.epoch);
         let (state, registry) = (Arc::clone(&self.state), self.incarnation.registry.clone());
         slots.iter().for_each(|slot| self.incarnation.jobs.slot_freed(slot.job, slot.attempt));
-        let free = async move { Done::Freed(free(&state, &registry, &node, epoch, slots).await) };
+        let capacity = self.hello.as_ref().map_or(0, |hello| hello.capacity as usize);
+        let was_full = self.connection.slots().count() + slots.len() >= capacity;
+        let free = async move { Done::Freed(free(&state, &registry, &node, epoch, slots).await, was_full) };
         self.work.push(free.boxed_local());
     }
 
@@ -551,7 +568,7 @@ impl Socket {
             }
         }
         let (Some(registered), Some(hello)) = (self.registered.take(), &self.hello) else { return };
-        let Registered { node, profile, epoch, line } = registered;
+        let Registered { node, profile, epoch, line, .. } = registered;
         drop(line);
         for Slot { job, attempt } in self.connection.unanswered() {
             self.incarnation.jobs.cut_off(job, attempt);

@@ -389,7 +389,11 @@ fn three_dispatches_in_a_row_without_an_answer_are_unhealthy_and_one_for_long_en
 fn the_one_who_runs_the_socket_can_end_it() {
     let mut rig = Rig::sent(&[1]);
     let close = Effect::Close { code: CloseCode::Replaced, why: "newer".to_owned() };
+    rig.connection.dispatch(job(3), rig.now).unwrap();
+    rig.frames([ack(1)]);
     assert_eq!(rig.connection.end(CloseCode::Replaced, "newer".to_owned()), [close]);
+    assert_eq!(rig.taken(), [slot(1), slot(3)].into(), "what it had is still known");
+    assert_eq!(rig.connection.unanswered().collect::<Vec<_>>(), [slot(3)]);
     assert_eq!(rig.connection.end(CloseCode::GoingAway, "again".to_owned()), []);
     assert_eq!(rig.connection.dispatch(job(2), rig.now), Err(Refused::NotReady));
     assert!(rig.connection.committed(slot(1)).is_empty() && rig.after(OFFLINE_MS).is_empty());

@@ -1,4 +1,5 @@
-//! Everything at once: instances killed and stopped, sockets cut, Redis flushed, at random, under a stream of jobs.
+//! Everything at once: instances killed, stopped and frozen, sockets cut, nodes killed, Redis flushed and killed, at
+//! random, under a stream of jobs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ const INSTANCES: usize = 3;
 const NODES: usize = 10;
 const JOBS: u64 = 300;
 const FAULTS: usize = 20;
+const CLIENTS: u64 = 4;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_accepted_job_ends_with_one_result_of_its_newest_attempt() {
@@ -29,7 +31,7 @@ async fn every_accepted_job_ends_with_one_result_of_its_newest_attempt() {
     let mut dice = StdRng::seed_from_u64(seed);
     let rig = Rig::mortal(INSTANCES).await;
     let runs = Runs::new();
-    runs.take(Duration::from_millis(30));
+    runs.take(Duration::from_millis(100));
     let mut ways = Vec::new();
     for url in &rig.urls {
         ways.push(Proxy::start(url.strip_prefix("http://").unwrap().parse().unwrap()).await.unwrap());
@@ -44,12 +46,13 @@ async fn every_accepted_job_ends_with_one_result_of_its_newest_attempt() {
         }));
     }
     let over = Arc::new(AtomicBool::new(false));
-    let submitting = tokio::spawn(submit(rig.urls.clone(), Arc::clone(&over)));
+    let submitting = (0..CLIENTS).map(|client| submit(client, rig.urls.clone(), Arc::clone(&over)));
+    let submitting = tokio::spawn(futures_util::future::join_all(submitting));
 
     for number in 0..FAULTS {
-        tokio::time::sleep(Duration::from_millis(dice.random_range(100..500))).await;
+        tokio::time::sleep(Duration::from_millis(dice.random_range(50..300))).await;
         let index = dice.random_range(0..INSTANCES);
-        let fault = dice.random_range(0..5);
+        let fault = dice.random_range(0..7);
         eprintln!("fault {number}: kind {fault} at {index}");
         match fault {
             0 => {
@@ -65,6 +68,17 @@ async fn every_accepted_job_ends_with_one_result_of_its_newest_attempt() {
                 ways[index].cut().await.unwrap();
                 ways[index].heal().await.unwrap();
             }
+            4 => {
+                // For longer than its lease: it wakes as another.
+                rig.instance(index).await.process().signal(Signal::Stop).unwrap();
+                tokio::time::sleep(Duration::from_millis(2_500)).await;
+                rig.instance(index).await.process().signal(Signal::Continue).unwrap();
+            }
+            5 => {
+                rig.redis.as_ref().unwrap().kill();
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                rig.redis.as_ref().unwrap().boot().unwrap();
+            }
             _ => {
                 // A node is killed, and one of its name comes in its place.
                 let number = dice.random_range(0..NODES);
@@ -77,6 +91,7 @@ async fn every_accepted_job_ends_with_one_result_of_its_newest_attempt() {
     }
     over.store(true, Ordering::Relaxed);
     let accepted = tokio::time::timeout(PATIENCE, submitting).await.expect("all jobs are accepted").unwrap();
+    let accepted: HashMap<_, _> = accepted.into_iter().flatten().collect();
     assert!(accepted.len() as u64 >= JOBS, "{}", accepted.len());
     let client = Client::new(rig.urls.iter().cloned(), None).unwrap();
     for (id, n) in &accepted {
@@ -97,12 +112,12 @@ async fn every_accepted_job_ends_with_one_result_of_its_newest_attempt() {
     rig.no_defect().await;
 }
 
-/// Submits jobs, one after the other, until there are enough and the faults are over; each under a key of its own,
+/// Submits every fourth job, one after the other, until there are enough and the faults are over; each under a key of its own,
 /// again until it is answered. What was accepted, by id, and what it is to give.
-async fn submit(urls: Vec<String>, over: Arc<AtomicBool>) -> HashMap<String, u64> {
+async fn submit(number: u64, urls: Vec<String>, over: Arc<AtomicBool>) -> HashMap<String, u64> {
     let client = Client::new(urls, None).unwrap();
     let mut accepted = HashMap::new();
-    let mut n = 0;
+    let mut n = number;
     while n < JOBS || !over.load(Ordering::Relaxed) {
         let mut job = JobRequest::new(Json::of(&json!({ "echo": n })).unwrap());
         job.backoff = Some(Backoff { initial_ms: Some(100), factor: None, max_ms: Some(500) });
@@ -118,10 +133,9 @@ async fn submit(urls: Vec<String>, over: Arc<AtomicBool>) -> HashMap<String, u64
         };
         let before = accepted.insert(id, n);
         assert_eq!(before, None, "each key is a job of its own");
-        n += 1;
-        if n > JOBS {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        n += CLIENTS;
+        // So that there are jobs of every age at each fault.
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
     accepted
 }
