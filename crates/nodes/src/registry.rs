@@ -307,6 +307,18 @@ impl Registry {
         }
     }
 
+    /// Tells the others how a node of this instance is by its own count, without waiting for a heartbeat.
+    pub fn tell_of(&self, node: &NodeId, epoch: Epoch) {
+        let known = self.inner.nodes.get(node);
+        if let Some(Known::Here(entry)) = known.as_deref()
+            && entry.epoch == epoch
+        {
+            let pulse = Pulse::of(&entry.record());
+            drop(known);
+            self.inner.tell(pulse);
+        }
+    }
+
     /// These pools are configured, unless newer ones are known.
     pub fn adopt_pools(&self, pools: Pools) -> bool {
         let mut known = self.inner.pools();

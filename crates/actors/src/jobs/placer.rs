@@ -103,7 +103,11 @@ impl Placer {
             }
         }
         let reserved = self.reserve(picks).await;
-        reserved.into_iter().filter_map(|(want, placed)| Some((want.job, placed?))).collect()
+        let placed = |(want, answer): (Want, Answer)| match answer {
+            Answer::Placed(placed) => Some((want.job, placed)),
+            Answer::Taken | Answer::None => None,
+        };
+        reserved.into_iter().filter_map(placed).collect()
     }
 
     /// Places what waits, for as long as somebody else holds on to this.
@@ -166,25 +170,26 @@ impl Placer {
             return Passed::All;
         }
         let picked = picks.len();
-        let mut placed_any = false;
-        for (waited, placed) in self.reserve(picks).await {
+        let mut unanswered = 0;
+        for (waited, answer) in self.reserve(picks).await {
             let Waited { job, turned } = waited;
-            match placed {
-                Some(placed) => {
-                    placed_any = true;
-                    turned.lane.tell(Word::Placed(job, turned.attempt, placed));
-                }
+            match answer {
+                Answer::Placed(placed) => turned.lane.tell(Word::Placed(job, turned.attempt, placed)),
                 // Back to its lane's owner, which puts it where it was.
-                None => turned.lane.tell(Word::Unplaced(job)),
+                Answer::Taken => turned.lane.tell(Word::Unplaced(job)),
+                Answer::None => {
+                    unanswered += 1;
+                    turned.lane.tell(Word::Unplaced(job));
+                }
             }
         }
-        match (placed_any, is_full) {
-            (false, _) => {
-                tracing::debug!(picked, "no slot could be reserved");
-                Passed::Away
-            }
-            (true, true) => Passed::More,
-            (true, false) => Passed::All,
+        if unanswered == picked {
+            tracing::debug!(picked, "no slot could be reserved");
+            Passed::Away
+        } else if is_full {
+            Passed::More
+        } else {
+            Passed::All
         }
     }
 
@@ -200,7 +205,7 @@ impl Placer {
     }
 
     /// Reserves a slot for each pick at its node, one call per node, all at once.
-    async fn reserve<W: Claiming>(&self, picks: Vec<(W, Choice)>) -> Vec<(W, Option<Placed>)> {
+    async fn reserve<W: Claiming>(&self, picks: Vec<(W, Choice)>) -> Vec<(W, Answer)> {
         let mut by_node: HashMap<NodeId, Vec<(W, Choice)>> = HashMap::new();
         for (want, choice) in picks {
             by_node.entry(choice.node().clone()).or_default().push((want, choice));
@@ -223,13 +228,13 @@ impl Placer {
                 match answers.next() {
                     Some(Reserved::Yes) => {
                         choice.reserved();
-                        (want, Some(placed))
+                        (want, Answer::Placed(placed))
                     }
                     Some(Reserved::Full | Reserved::NotReady) => {
                         choice.was_full();
-                        (want, None)
+                        (want, Answer::Taken)
                     }
-                    None => (want, None),
+                    None => (want, Answer::None),
                 }
             });
             placed.collect::<Vec<_>>()
@@ -283,8 +288,16 @@ enum Passed {
     All,
     /// There may be more to place.
     More,
-    /// Nodes were found, and none could be had.
+    /// Nodes were found, and the bus did not answer for any of them.
     Away,
+}
+
+/// What the bus said to a reservation.
+enum Answer {
+    Placed(Placed),
+    /// The node has no room, or its slots are not known. It is not chosen again before there is news of it.
+    Taken,
+    None,
 }
 
 /// A job in a pass.

@@ -72,8 +72,6 @@ struct Registered {
     node: NodeId,
     profile: Arc<Profile>,
     epoch: Epoch,
-    /// The newest that is known to be written.
-    version: Version,
     line: Line,
 }
 
@@ -304,8 +302,8 @@ impl Socket {
             }
             Done::Freed(left, was_full) => {
                 // The others do not ask a full node again before they hear of it.
-                if let Some(version) = self.registered.as_ref().filter(|_| was_full).map(|it| it.version) {
-                    self.record(version);
+                if let Some(registered) = self.registered.as_ref().filter(|_| was_full) {
+                    self.incarnation.registry.tell_of(&registered.node, registered.epoch);
                 }
                 if !left.is_empty() {
                     self.gone.extend(left);
@@ -322,13 +320,7 @@ impl Socket {
         let node = hello.node.clone();
         let line = self.incarnation.jobs.attach(&node, connected.epoch.get());
         let is_first = self.registered.is_none();
-        self.registered = Some(Registered {
-            node: node.clone(),
-            profile,
-            epoch: connected.epoch,
-            version: connected.version,
-            line,
-        });
+        self.registered = Some(Registered { node: node.clone(), profile, epoch: connected.epoch, line });
         if is_first {
             tracing::info!(%node, epoch = %connected.epoch, "a node is connected");
         } else {
@@ -347,10 +339,7 @@ impl Socket {
     }
 
     /// What was written to the bus is applied here and told to the others.
-    fn record(&mut self, version: Version) {
-        if let Some(registered) = &mut self.registered {
-            registered.version = version;
-        }
+    fn record(&self, version: Version) {
         let (Some(registered), Some(hello)) = (&self.registered, &self.hello) else { return };
         let stamp = Stamp { epoch: registered.epoch, version };
         let record = self.known(hello, &registered.profile, stamp);
@@ -568,7 +557,7 @@ impl Socket {
             }
         }
         let (Some(registered), Some(hello)) = (self.registered.take(), &self.hello) else { return };
-        let Registered { node, profile, epoch, line, .. } = registered;
+        let Registered { node, profile, epoch, line } = registered;
         drop(line);
         for Slot { job, attempt } in self.connection.unanswered() {
             self.incarnation.jobs.cut_off(job, attempt);

@@ -96,7 +96,9 @@ async fn every_accepted_job_ends_with_one_result_of_its_newest_attempt() {
     let client = Client::new(rig.urls.iter().cloned(), None).unwrap();
     for (id, n) in &accepted {
         let job = client.jobs().wait(id, PATIENCE).await.unwrap();
-        assert_eq!(job.state, JobState::Finished, "seed {seed}: {job:#?}");
+        if job.state != JobState::Finished {
+            panic!("seed {seed}: {job:#?}\n{}", rig.told_of(&job.lane).await);
+        }
         let ended: Vec<_> = job.attempts.iter().flatten().filter(|past| past.state == "succeeded").collect();
         assert_eq!((job.outcome, ended.len()), (Some(Outcome::Succeeded), 1), "seed {seed}: {job:#?}");
         assert_eq!(ended[0].attempt, job.attempt, "the newest attempt's, seed {seed}: {job:#?}");

@@ -195,6 +195,20 @@ impl Rig {
         }
     }
 
+    /// What the instances know and have logged of a lane.
+    pub async fn told_of(&self, lane: &str) -> String {
+        let mut told = Vec::new();
+        for index in 0..self.urls.len() {
+            told.push(self.ask(index, "GET", &format!("/v1/leases/{lane}"), None).await.text);
+            told.push(self.ask(index, "GET", "/v1/nodes?limit=1000", None).await.text);
+            told.push(self.ask(index, "GET", "/v1/jobs?state=CREATED&limit=1000", None).await.text);
+            let log = self.instance(index).await.whole_log();
+            let of_lane = log.lines().filter(|line| line.contains(lane) || line.contains("no slot could"));
+            told.extend(of_lane.map(str::to_owned));
+        }
+        told.join("\n")
+    }
+
     /// No instance has logged a defect. That one was taken for dead is none.
     pub async fn no_defect(&self) {
         let of = |line: &&str| {
