@@ -255,7 +255,8 @@ impl Book {
                     due.push(Due::Revoke(job, attempt, Revoked::NodeLost));
                 }
                 (Phase::Flying(_), _) => due.push(Due::Revoke(job, attempt, Revoked::NotAcknowledged)),
-                (Phase::Waiting, _) => {}
+                // It could not be looked up after it had lost its turn.
+                (Phase::Waiting, _) => due.push(Due::Ready(job)),
             }
         }
         due

@@ -287,6 +287,10 @@ impl Lane {
             round.add(change, None, Then::Dispatched { job: live, newest, placed });
         } else {
             self.inner.placer.give_back(&placed.node, job, attempt, self.token);
+            // If it waits still, what was reserved was for an earlier attempt of it.
+            if !round.has(job) {
+                self.enqueue(job);
+            }
         }
     }
 

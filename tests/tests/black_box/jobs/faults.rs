@@ -124,7 +124,7 @@ async fn submit(number: u64, urls: Vec<String>, over: Arc<AtomicBool>) -> HashMa
         let mut job = JobRequest::new(Json::of(&json!({ "echo": n })).unwrap());
         job.backoff = Some(Backoff { initial_ms: Some(100), factor: None, max_ms: Some(500) });
         job.max_attempts = Some(100);
-        job.delay_ms = (n % 5 == 0).then_some(200);
+        job.delay_ms = n.is_multiple_of(5).then_some(200);
         job.tenant = Some(format!("t-{}", n % 3));
         let key = format!("job-{n}");
         let id = loop {

@@ -366,6 +366,8 @@ impl Lane {
     fn dispatched(&mut self, job: Arc<LiveJob>, newest: Newest, placed: Placed, now: Instant) {
         metrics::counter!("fencepost_jobs_total", "state" => "DISPATCHED", "outcome" => "").increment(1);
         let dispatch = Dispatch::new(&job, newest, placed.clone());
+        // It may have been put there again while its slot was on its way.
+        self.inner.placer.forget(job.id);
         self.book.fly(job, newest, placed, now);
         self.inner.deliver(dispatch);
     }
