@@ -211,8 +211,8 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, state: Shared) -
 
 /// Tries many finished jobs again
 ///
-/// Those that are named, or all that fit a filter, 1,000 at most at once: ask again until `retried` is 0, under a
-/// filter that the new jobs do not fit. Those that are not finished, or gone, are left out. Under an
+/// Those that are named, or the newest that fit a filter, 1,000 at most. Those that are not finished, or gone, are left
+/// out. The jobs that were tried again stay as they are, and fit the filter still: beyond 1,000, name ids. Under an
 /// `Idempotency-Key` each job is tried again once, however often the same request is repeated.
 #[utoipa::path(
     post, path = "/v1/jobs/retry", tag = "jobs", operation_id = "retry_jobs",

@@ -16,7 +16,7 @@ use wire::nonces::{OnExpiry, Outcome, Resolution, Status};
 
 use crate::config;
 
-/// Hands out transaction nonces: no duplicate, no lost hole, from any number of instances.
+/// Keyed work that must never be done twice by two owners: transaction nonces, jobs for worker nodes, distributed ids.
 #[derive(Debug, Parser)]
 #[command(name = "fencepost", version, disable_help_subcommand = true)]
 pub struct Cli {
@@ -68,10 +68,11 @@ pub struct Configured {
     /// sqlite:PATH or postgres://… [default: sqlite:./fencepost-data/ledger.db] [env: FENCEPOST_DATABASE_URL]
     #[arg(long, value_name = "URL")]
     pub database_url: Option<String>,
-    /// redis://…; checked, and not used by this version [env: FENCEPOST_REDIS_URL]
+    /// redis://…; a bus within this process without it [env: FENCEPOST_REDIS_URL]
     #[arg(long, value_name = "URL")]
     pub redis_url: Option<String>,
-    /// How requests find the owner of their key; this version has `basic` [default: basic]
+    /// How requests find the owner of their key, basic or worker-queue; the first value only, see `GET
+    /// /v1/config/mode` [default: worker-queue]
     #[arg(long, value_name = "MODE")]
     pub mode: Option<String>,
     /// First part of the instance's id [default: the machine's name]

@@ -368,7 +368,7 @@ pub struct Job {
     /// When it was accepted.
     #[schema(format = DateTime)]
     pub created_at: String,
-    /// Not to be dispatched before; `null` when it is, or was, due at once.
+    /// Not to be dispatched before; `null` when it is due, and once it was dispatched.
     #[schema(required, format = DateTime)]
     pub run_at: Option<String>,
     /// When its newest attempt was given to a node.

@@ -90,7 +90,8 @@ pub struct Pool {
     #[serde(deserialize_with = "strict::text::<POOL_NAME_CHARS_MAX, _>")]
     #[schema(min_length = 1, max_length = 64)]
     pub name: String,
-    /// The routes that it serves, each `source:target`. Without any it serves jobs that name no route.
+    /// The routes that it serves, each `source:target`. Without any it serves a route by those of its nodes that hear
+    /// the source language and speak the target language. Jobs without a route go to any pool.
     #[serde(default, deserialize_with = "strict::texts::<POOL_ROUTES_MAX, ROUTE_CHARS_MAX, _>")]
     #[schema(max_items = 256)]
     pub routes: Vec<String>,

@@ -53,6 +53,8 @@ pub struct Socket {
     /// What is waited for.
     work: FuturesUnordered<LocalBoxFuture<'static, Done>>,
     refreshing: bool,
+    /// When the heartbeat came that is being written down.
+    heartbeat_at: Option<Instant>,
     refresh_again: bool,
     /// Slots to be freed with the next refresh.
     gone: Vec<Slot>,
@@ -91,6 +93,7 @@ impl Socket {
             out: VecDeque::new(),
             work: FuturesUnordered::new(),
             refreshing: false,
+            heartbeat_at: None,
             refresh_again: false,
             gone: Vec::new(),
             sending: HashSet::new(),
@@ -209,6 +212,7 @@ impl Socket {
                 Effect::Send(frame) => self.send(frame),
                 Effect::Heartbeat { load, gone } => {
                     self.load = load;
+                    self.heartbeat_at.get_or_insert(self.heard);
                     for Slot { job, attempt } in &gone {
                         let why = "the node does not know of it any more";
                         self.incarnation.jobs.came_to_nothing(*job, *attempt, Revoked::Unlisted, why);
@@ -340,10 +344,19 @@ impl Socket {
 
     /// What was written to the bus is applied here and told to the others.
     fn record(&self, version: Version) {
+        self.record_as(version, None);
+    }
+
+    /// As [`Self::record`], of a heartbeat that arrived then.
+    fn record_as(&self, version: Version, arrived: Option<Instant>) {
         let (Some(registered), Some(hello)) = (&self.registered, &self.hello) else { return };
         let stamp = Stamp { epoch: registered.epoch, version };
         let record = self.known(hello, &registered.profile, stamp);
-        self.incarnation.registry.recorded(record, Instant::now());
+        let (registry, now) = (&self.incarnation.registry, Instant::now());
+        match arrived {
+            Some(arrived) => registry.heartbeat_recorded(record, arrived, now),
+            None => registry.recorded(record, now),
+        };
     }
 
     /// Has the record say how the node is now; one such call at a time.
@@ -368,7 +381,10 @@ impl Socket {
     fn on_refreshed(&mut self, written: bus::Result<Written>, gone: Vec<Slot>) {
         self.refreshing = false;
         match written {
-            Ok(Written::Done(version)) => self.record(version),
+            Ok(Written::Done(version)) => {
+                let arrived = self.heartbeat_at.take();
+                self.record_as(version, arrived);
+            }
             Ok(Written::Lost) => self.register(),
             Ok(Written::Replaced) => {
                 self.end(CloseCode::Replaced, "a newer connection of this node took over")
