@@ -268,7 +268,7 @@ impl Socket {
                 Ok(Connected { is_complete: true, ..connected })
             };
             let connected = state.call(connect).await;
-            if connected.is_err() {
+            if !matches!(connected, Ok(Connected { is_complete: true, .. })) {
                 tokio::time::sleep(NODE_REGISTER_AGAIN).await;
             }
             Done::Registered(connected)
