@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode as WsCode, CloseReason, Session};
+use actors::jobs::limits::RESERVATION;
 use actors::jobs::{Answer, Failure, Jobs, Line, NodeResult, ToNode as Wish};
 use bus::{Connected, Epoch, NodeState, Slot, Version, Written};
 use domain::NodeId;
@@ -29,7 +30,8 @@ use crate::state::State;
 
 /// What was waited for beside the socket.
 enum Done {
-    Registered(bus::Result<Connected>),
+    /// And the slots that were given to attempts which the node does not list.
+    Registered(bus::Result<(Connected, Vec<Slot>)>),
     Refreshed(bus::Result<Written>, Vec<Slot>),
     Sent(bus::Result<Vec<bool>>, Vec<actors::jobs::Dispatch>),
     Committed(Vec<Slot>, Vec<Answer>),
@@ -63,6 +65,10 @@ pub struct Socket {
     called_off: HashSet<Slot>,
     /// Results that came before the node was registered.
     early: Vec<(Slot, End)>,
+    /// Slots given to unfinished attempts that the node did not list, for dispatches that may be on their way; freed
+    /// when none came by then.
+    unlisted: Vec<Slot>,
+    unlisted_until: Instant,
     /// When the node was heard of last.
     heard: Instant,
     /// Why it is closed.
@@ -99,6 +105,8 @@ impl Socket {
             sending: HashSet::new(),
             called_off: HashSet::new(),
             early: Vec::new(),
+            unlisted: Vec::new(),
+            unlisted_until: Instant::now(),
             heard: Instant::now(),
             closing: None,
         }
@@ -129,6 +137,7 @@ impl Socket {
                 _ = tick.tick() => {
                     let effects = self.connection.on_tick(Instant::now());
                     self.follow(effects);
+                    self.free_unlisted();
                     if self.state.incarnation().identity.id != self.incarnation.identity.id {
                         self.end(CloseCode::GoingAway, "this instance has begun anew; connect again");
                     }
@@ -261,19 +270,29 @@ impl Socket {
             let connect = async {
                 let connected = state.bus.connect_node(&node, jobs.me(), &report, &running).await?;
                 let unfinished = jobs.attempts_on(&node, &running).await;
-                let Ok(unfinished) = unfinished else { return Ok(connected) };
-                if !connected.is_complete {
-                    state.bus.complete_node(&node, connected.epoch, &unfinished).await?;
+                let Ok(mut unfinished) = unfinished else { return Ok((connected, vec![])) };
+                if connected.is_complete {
+                    return Ok((connected, vec![]));
                 }
-                Ok(Connected { is_complete: true, ..connected })
+                state.bus.complete_node(&node, connected.epoch, &unfinished).await?;
+                unfinished.retain(|slot| !running.contains(slot));
+                Ok((Connected { is_complete: true, ..connected }, unfinished))
             };
             let connected = state.call(connect).await;
-            if !matches!(connected, Ok(Connected { is_complete: true, .. })) {
+            if !matches!(connected, Ok((Connected { is_complete: true, .. }, _))) {
                 tokio::time::sleep(NODE_REGISTER_AGAIN).await;
             }
             Done::Registered(connected)
         };
         self.work.push(connect.boxed_local());
+    }
+
+    fn free_unlisted(&mut self) {
+        if !self.unlisted.is_empty() && Instant::now() >= self.unlisted_until {
+            let mut unlisted = std::mem::take(&mut self.unlisted);
+            unlisted.retain(|slot| !self.connection.has(*slot) && !self.sending.contains(slot));
+            self.free(unlisted);
+        }
     }
 
     /// The node as it is known here.
@@ -287,7 +306,11 @@ impl Socket {
 
     fn on_done(&mut self, done: Done) {
         match done {
-            Done::Registered(Ok(connected)) => self.on_registered(connected),
+            Done::Registered(Ok((connected, unlisted))) => {
+                self.unlisted = unlisted;
+                self.unlisted_until = Instant::now() + RESERVATION;
+                self.on_registered(connected);
+            }
             Done::Registered(Err(error)) => {
                 tracing::debug!(%error, "a node could not be registered yet");
                 self.register();
@@ -441,11 +464,12 @@ impl Socket {
 
     /// What has its slot is sent; what has none is not.
     fn on_sent(&mut self, sent: bus::Result<Vec<bool>>, dispatches: Vec<actors::jobs::Dispatch>) {
+        let mut freed = Vec::new();
         let sent = sent.unwrap_or_else(|error| {
             tracing::debug!(%error, "dispatches whose slots are not known to be sent are dropped");
+            freed.extend(dispatches.iter().map(|it| Slot { job: it.job, attempt: it.attempt }));
             vec![false; dispatches.len()]
         });
-        let mut freed = Vec::new();
         for (dispatch, is_sent) in dispatches.into_iter().zip(sent) {
             let slot = Slot { job: dispatch.job, attempt: dispatch.attempt };
             self.sending.remove(&slot);
