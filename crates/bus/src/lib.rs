@@ -1,8 +1,8 @@
 //! What the instances of Fencepost tell each other without keeping it.
 //!
 //! What lives here: presence (who is there, with a time to live), notices over Pub/Sub, [`Inboxes`] of instances,
-//! and records of [`Nodes`] with their slots, behind one trait, [`Bus`]; over Redis, single or Cluster, and within
-//! one process, held to one conformance suite.
+//! records of [`Nodes`] with their slots, and where [`Sessions`] are, behind one trait, [`Bus`]; over Redis, single or
+//! Cluster, and within one process, held to one conformance suite.
 //! What must never: anything that could not be had from the ledger again. It is the truth, and everything here may be
 //! lost with the bus's memory. `redis` is named in no other crate.
 //!
@@ -39,6 +39,7 @@ mod local;
 mod nodes;
 mod presence;
 mod redis;
+mod sessions;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -57,6 +58,7 @@ pub use nodes::{
     Written,
 };
 pub use presence::Presence;
+pub use sessions::{Binding, Sessions};
 
 /// How the bus is reached. Not to be printed: the URL may hold a password.
 #[derive(Clone)]
@@ -117,7 +119,7 @@ pub struct Health {
 ///
 /// A call that its caller gives up half-way may still have been done; nothing else is left behind.
 #[async_trait::async_trait]
-pub trait Bus: Inboxes + Nodes + Send + Sync {
+pub trait Bus: Inboxes + Nodes + Sessions + Send + Sync {
     /// Which bus it is.
     fn kind(&self) -> Kind;
 

@@ -61,6 +61,11 @@ pub const NODES_LISTED_MAX: usize = 50_000;
 /// Nodes that one call lists as online.
 pub const NODES_LIST_MAX: usize = 1_000;
 
+/// Longest time that a session may be bound for without another word, in milliseconds: a week.
+pub const SESSION_TTL_MS_MAX: u64 = 7 * 86_400_000;
+/// How often bindings that ended are thrown away where there is no server to do it, in milliseconds.
+pub const SESSIONS_SWEEP_MS: u64 = 30_000;
+
 /// Hosts that a Redis URL may name.
 pub const HOSTS_MAX: usize = 64;
 

@@ -3,6 +3,7 @@
 mod inbox;
 mod node;
 mod nodes;
+mod sessions;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -26,6 +27,7 @@ struct Shared {
     presences: Mutex<HashMap<InstanceId, (Presence, Instant)>>,
     inboxes: Mutex<inbox::All>,
     nodes: Mutex<nodes::All>,
+    sessions: Mutex<sessions::All>,
     channels: Channels,
 }
 
@@ -35,6 +37,7 @@ impl Default for Hub {
             presences: Mutex::default(),
             inboxes: Mutex::default(),
             nodes: Mutex::default(),
+            sessions: Mutex::default(),
             channels: Channels::new(),
         }))
     }
@@ -74,6 +77,10 @@ impl Shared {
 
     fn nodes(&self) -> MutexGuard<'_, nodes::All> {
         self.nodes.lock().expect("no holder of this lock panics")
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, sessions::All> {
+        self.sessions.lock().expect("no holder of this lock panics")
     }
 }
 

@@ -14,13 +14,14 @@ mod nodes;
 mod pause;
 mod reader;
 mod script;
+mod sessions;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ::redis::{Cmd, FromRedisValue, cmd};
-use domain::{InstanceId, Invalid, NodeId};
+use domain::{InstanceId, Invalid, NodeId, SessionId};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -78,6 +79,11 @@ impl Names {
     /// A node's record, its slots and their reservations.
     fn node(&self, node: &NodeId) -> [String; 3] {
         ["record", "slots", "reserved"].map(|part| format!("{}{{node:{node}}}:{part}", self.prefix))
+    }
+
+    /// Where a session is.
+    fn session(&self, session: &SessionId) -> String {
+        format!("{}{{session:{session}}}:binding", self.prefix)
     }
 
     /// The list of nodes that are online.

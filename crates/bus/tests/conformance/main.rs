@@ -15,6 +15,7 @@ mod nodes;
 mod notices;
 mod outages;
 mod presence;
+mod sessions;
 mod settings;
 mod slots;
 mod tls;
@@ -94,6 +95,13 @@ on_every_bus! {
         a_node_that_drains_reserves_nothing_new_and_sends_what_was_reserved,
         what_runs_beyond_the_capacity_counts,
         fifty_at_once_never_take_more_than_the_capacity;
+    sessions:
+        a_bound_session_is_found_by_others_as_it_was_said,
+        an_earlier_owner_neither_binds_nor_unbinds,
+        a_binding_ends_with_its_time_unless_it_is_said_again,
+        a_session_is_bound_for_no_longer_than_the_limit,
+        a_closed_bus_says_nothing_of_sessions,
+        the_same_steps_are_answered_as_in_process;
     life:
         the_link_is_up_from_the_opening_on,
         a_healthy_bus_gives_no_warning,
