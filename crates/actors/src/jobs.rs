@@ -7,17 +7,20 @@
 mod adoption;
 mod book;
 mod delivery;
+mod follow;
 mod holder;
 mod lane;
 pub mod limits;
 mod placer;
 mod pools;
 mod post;
+mod progress;
 mod queue;
 mod refusal;
 mod tenancy;
 mod upkeep;
 mod waiters;
+mod watches;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -38,15 +41,19 @@ use crate::releases::Releases;
 use crate::renewals::Renewals;
 pub use delivery::Dispatch;
 use delivery::Letter;
+pub use follow::{Following, Step};
 use holder::Holder;
 pub use holder::{Answer, Failure, Line, NodeResult, ToNode};
 use lane::{Address, Asked, Heard, Lane, Word};
 use limits::{NOTICES_MAX, SUBMISSION_BYTES_MAX, SUBMISSIONS_MAX};
 use placer::Placer;
 use post::Notice;
+use progress::Progresses;
 pub use refusal::Refusal;
 use tenancy::{Adopting, Tenancy};
 use waiters::Waiters;
+use watches::Watches;
+pub use watches::{News, Seen, Topic, Watch, What};
 
 /// A job to be accepted.
 #[derive(Clone, Debug)]
@@ -139,6 +146,8 @@ struct Inner {
     placer: Arc<Placer>,
     holder: Holder,
     waiters: Waiters,
+    watches: Watches,
+    progresses: Progresses,
     /// The lanes that are served here.
     lanes: DashMap<Resource, Address>,
     lane_ended: Notify,
@@ -161,6 +170,7 @@ impl Jobs {
         placer.start();
         let (letters, letters_written) = mpsc::unbounded_channel();
         let (notices, notices_told) = mpsc::channel(NOTICES_MAX);
+        let (watches, told) = Watches::new(bus.kind() == bus::Kind::Local);
         let adopting = Adopting {
             me: me.clone(),
             lease: terms.lease,
@@ -182,6 +192,8 @@ impl Jobs {
             placer,
             holder: Holder::default(),
             waiters: Waiters::default(),
+            watches,
+            progresses: Progresses::default(),
             lanes: DashMap::new(),
             lane_ended: Notify::new(),
             phase: watch::Sender::new(Phase::Serving),
@@ -194,6 +206,7 @@ impl Jobs {
         tokio::spawn(post::tell_notices(bus, notices_told));
         post::hear_notices(&inner);
         post::read_inbox(&inner);
+        watches::start(&inner, told);
         inner.note_running();
         inner.watch_departures();
         if let Some(token) = inner.tenure.token() {
@@ -354,15 +367,15 @@ impl Jobs {
         self.inner.attempts_on(node, listed).await
     }
 
-    /// How far an attempt has come, as its node says.
-    pub fn progressed(&self, job: JobId, attempt: Attempt, progress: Progress) {
-        self.inner.holder.progressed(job, attempt, progress);
+    /// How far an attempt has come, as its node says, which is connected here.
+    pub fn progressed(&self, node: &NodeId, job: JobId, attempt: Attempt, progress: Progress) {
+        self.inner.progressed(node, job, attempt, progress);
     }
 
-    /// How far a job's attempt has come, if its node is connected here.
-    #[must_use]
-    pub fn progress(&self, job: JobId, attempt: Attempt) -> Option<Progress> {
-        self.inner.holder.progress(job, attempt)
+    /// How far a job's newest attempt has come, if its node said so lately and is connected to any instance that can
+    /// be asked within a moment.
+    pub async fn progress(&self, job: &JobRecord) -> Option<Progress> {
+        self.inner.progress(job).await
     }
 
     /// An attempt's slot is free.

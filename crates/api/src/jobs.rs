@@ -124,7 +124,7 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
             break waited;
         }
     };
-    let progress = state.incarnation().jobs.progress(record.id, record.attempt);
+    let progress = state.call(state.incarnation().jobs.progress(&record)).await;
     Ok(HttpResponse::Ok().json(shown::job(&record, progress)?))
 }
 

@@ -96,6 +96,7 @@ const _: () = assert!(wire::limits::DELAY_MS_MAX == domain::limits::DELAY_MS_MAX
 const _: () = assert!(wire::limits::JOB_TIMEOUT_MS_MIN == domain::limits::JOB_TIMEOUT_MS_MIN);
 const _: () = assert!(wire::limits::JOB_TIMEOUT_MS_MAX == domain::limits::JOB_TIMEOUT_MS_MAX);
 const _: () = assert!(wire::limits::BACKOFF_MS_MAX == domain::limits::BACKOFF_MS_MAX);
+const _: () = assert!(wire::limits::PROGRESS_NOTE_CHARS_MAX == domain::limits::PROGRESS_NOTE_CHARS_MAX);
 const _: () = assert!(wire::limits::NODE_LABELS_MAX == domain::limits::NODE_LABELS_MAX);
 const _: () = assert!(wire::limits::NODE_POOLS_MAX == domain::limits::NODE_POOLS_MAX);
 const _: () = assert!(wire::limits::POOLS_MAX == domain::limits::POOLS_MAX);

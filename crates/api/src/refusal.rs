@@ -147,7 +147,7 @@ impl From<actors::jobs::Refusal> for Refusal {
                  again (a job under the same Idempotency-Key)",
             ),
             Inside::KeyReused => Self::new(Code::KeyReused, detail),
-            Inside::Overloaded => Self::new(Code::Overloaded, detail),
+            Inside::Overloaded | Inside::TooManyWatched => Self::new(Code::Overloaded, detail),
             Inside::UnknownJob => Self::new(Code::NotFound, detail),
             Inside::NotFinished(_) => Self::new(Code::Conflict, detail),
             Inside::Internal => Self::internal(),

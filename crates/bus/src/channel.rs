@@ -16,11 +16,13 @@ pub enum Channel {
     Nodes,
     /// Something happened to jobs: attempts were acknowledged or ended.
     Jobs,
+    /// Who listens to which jobs, and what there is to hear of those.
+    Watches,
 }
 
 impl Channel {
     /// Every channel. Each bus listens to all of them, from its opening to its closing.
-    pub const ALL: [Self; 3] = [Self::Cluster, Self::Nodes, Self::Jobs];
+    pub const ALL: [Self; 4] = [Self::Cluster, Self::Nodes, Self::Jobs, Self::Watches];
 
     /// The name, as it stands in Redis and in logs.
     #[must_use]
@@ -29,6 +31,7 @@ impl Channel {
             Self::Cluster => "cluster",
             Self::Nodes => "nodes",
             Self::Jobs => "jobs",
+            Self::Watches => "watches",
         }
     }
 }

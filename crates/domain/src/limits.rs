@@ -105,6 +105,8 @@ pub const BACKOFF_FACTOR_PERCENT_MIN: u32 = 100;
 /// Largest growth of the pause, in percent.
 pub const BACKOFF_FACTOR_PERCENT_MAX: u32 = 10_000;
 
+/// Longest note of a node on how far an attempt is, in characters.
+pub const PROGRESS_NOTE_CHARS_MAX: usize = 1_024;
 /// Attempts that one node may run at once.
 pub const NODE_CAPACITY_MAX: u32 = 10_000;
 /// Labels that one node may have, those of its services and languages included.

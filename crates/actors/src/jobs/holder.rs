@@ -11,9 +11,8 @@ use std::time::{Duration, Instant};
 use bus::Slot;
 use dashmap::{DashMap, Entry};
 use domain::job::{Attempt, Change, Ended, Event, Newest, Outcome, Revoked, State, Step, decide};
-use domain::{JobId, NodeId};
+use domain::{JobId, NodeId, Resource};
 use ledger::{JobBatch, JobRecord, JobVerdict, JobWrite, JobsVerdict};
-use nodes::connection::Progress;
 use rand::RngExt;
 use tokio::sync::mpsc;
 
@@ -21,6 +20,7 @@ use super::Inner;
 use super::delivery::{Dispatch, Letter, Terms, Withdrawal};
 use super::lane::Heard;
 use super::limits::SOCKET_MESSAGES_MAX;
+use super::watches::{Seen, What};
 use crate::pause::jittered;
 
 /// Acknowledgements are written down when the result did not come within this time.
@@ -80,8 +80,6 @@ pub(super) struct Holder {
     called_off: DashMap<(JobId, Attempt), ()>,
     /// Called off, and their slots free: to be written down.
     released: Mutex<Vec<JobId>>,
-    /// How far they are.
-    progress: DashMap<(JobId, Attempt), Progress>,
     /// Acknowledged and not written down as RUNNING.
     acknowledged: Mutex<HashMap<(JobId, Attempt), (NodeId, Instant)>>,
 }
@@ -127,20 +125,13 @@ impl Holder {
         self.sockets.get(node).is_some_and(|socket| socket.line.try_send(ToNode::Drain(is_drained)).is_ok())
     }
 
-    pub(super) fn progressed(&self, job: JobId, attempt: Attempt, progress: Progress) {
-        // Of an attempt that is over nobody asks any more.
-        if self.terms.contains_key(&(job, attempt)) {
-            self.progress.insert((job, attempt), progress);
-        }
-    }
-
-    pub(super) fn progress(&self, job: JobId, attempt: Attempt) -> Option<Progress> {
-        self.progress.get(&(job, attempt)).map(|progress| progress.clone())
+    /// The lane of an attempt that was dispatched through this instance.
+    pub(super) fn lane(&self, job: JobId, attempt: Attempt) -> Option<Resource> {
+        self.terms.get(&(job, attempt)).map(|terms| terms.lane.clone())
     }
 
     fn forget(&self, job: JobId, attempt: Attempt) -> Option<Terms> {
         self.acknowledged().remove(&(job, attempt));
-        self.progress.remove(&(job, attempt));
         self.terms.remove(&(job, attempt)).map(|(_, terms)| terms)
     }
 }
@@ -152,6 +143,19 @@ fn was_ended_by(job: &JobRecord, attempt: Attempt, node: &NodeId) -> bool {
 }
 
 impl Inner {
+    fn forget(&self, job: JobId, attempt: Attempt) -> Option<Terms> {
+        self.progresses.forget(job, attempt);
+        self.holder.forget(job, attempt)
+    }
+
+    /// The attempt is over, says another instance.
+    pub(super) fn forget_attempt(&self, job: JobId, attempt: Attempt) {
+        // Most are none of this instance's.
+        if self.holder.terms.contains_key(&(job, attempt)) || self.progresses.has(job) {
+            self.forget(job, attempt);
+        }
+    }
+
     /// A node's new connection: from now on it gets what is for the node.
     pub(super) fn attach(self: &Arc<Self>, node: &NodeId, epoch: u64) -> Line {
         let (line, messages) = mpsc::channel(SOCKET_MESSAGES_MAX);
@@ -206,7 +210,7 @@ impl Inner {
 
     pub(super) fn call_off(&self, withdrawal: &Withdrawal) {
         let Withdrawal { job, attempt, placed } = withdrawal;
-        self.holder.forget(*job, *attempt);
+        self.forget(*job, *attempt);
         self.holder.called_off.insert((*job, *attempt), ());
         if let Some(socket) = self.holder.sockets.get(&placed.node) {
             // A node that is not told finds out by the answer to its result.
@@ -229,7 +233,7 @@ impl Inner {
         why: Revoked,
         reason: &str,
     ) {
-        if let Some(terms) = self.holder.forget(job, attempt) {
+        if let Some(terms) = self.forget(job, attempt) {
             self.tell_lane(&terms.lane, job, attempt, Heard::Refused(why, reason.to_owned()));
         }
     }
@@ -256,7 +260,7 @@ impl Inner {
 
     /// The node has the attempt.
     pub(super) fn acknowledged(self: &Arc<Self>, node: &NodeId, job: JobId, attempt: Attempt) {
-        let lane = self.holder.terms.get(&(job, attempt)).map(|terms| terms.lane.clone());
+        let lane = self.holder.lane(job, attempt);
         self.holder.acknowledged().insert((job, attempt), (node.clone(), Instant::now()));
         // Of what came by way of another instance the lane hears when it is written down.
         if let Some(lane) = lane {
@@ -266,7 +270,7 @@ impl Inner {
 
     /// The node had the attempt sent, and its socket is closed.
     pub(super) fn cut_off(self: &Arc<Self>, job: JobId, attempt: Attempt) {
-        if let Some(lane) = self.holder.terms.get(&(job, attempt)).map(|terms| terms.lane.clone()) {
+        if let Some(lane) = self.holder.lane(job, attempt) {
             self.tell_lane(&lane, job, attempt, Heard::CutOff);
         }
     }
@@ -341,10 +345,10 @@ impl Inner {
         };
         for ((n, write), verdict) in written.into_iter().zip(&batch.writes).zip(verdicts) {
             let NodeResult { job, attempt, .. } = results[n];
-            let terms = self.holder.forget(job, attempt);
+            let terms = self.forget(job, attempt);
             answers[n] = match verdict {
                 JobVerdict::Written => {
-                    self.recorded(&write.change, attempt, terms).await;
+                    self.recorded(&write.change, node, attempt, terms).await;
                     Answer::Committed
                 }
                 _ => self.answer_again(node, &results[n]).await?,
@@ -399,7 +403,13 @@ impl Inner {
         Ok(if was_written { Answer::Committed } else { Answer::Stale })
     }
 
-    async fn recorded(self: &Arc<Self>, change: &Change, attempt: Attempt, terms: Option<Terms>) {
+    async fn recorded(
+        self: &Arc<Self>,
+        change: &Change,
+        node: &NodeId,
+        attempt: Attempt,
+        terms: Option<Terms>,
+    ) {
         let job = change.job();
         let outcome = match change {
             Change::Complete { .. } => Some(Outcome::Succeeded),
@@ -420,6 +430,11 @@ impl Inner {
             // It was dispatched by way of another instance. If it is not found, the lane's owner looks by itself.
             None => self.ledger.job(job).await.ok().flatten().map(|job| job.lane),
         };
+        let state = if outcome.is_some() { State::Finished } else { State::Created };
+        self.watches.tell(|| {
+            let (lane, node) = (lane.clone(), Some(node.clone()));
+            Seen { job, attempt, lane, node, what: What::Changed(state, outcome) }
+        });
         if let Some(lane) = lane {
             self.tell_lane(&lane, job, attempt, heard);
         }
@@ -432,6 +447,7 @@ impl Inner {
             loop {
                 tokio::time::sleep(jittered(RUN_NOTED_EVERY)).await;
                 let Some(inner) = inner.upgrade() else { return };
+                inner.tell_progress();
                 inner.write_running().await;
                 inner.write_released().await;
             }
@@ -468,17 +484,33 @@ impl Inner {
             };
             let batch = JobBatch { lane: None, writes: chunk.iter().map(write).collect() };
             match self.ledger.commit_jobs(batch).await {
-                Ok(_) => {
+                Ok(verdict) => {
                     let mut acknowledged = self.holder.acknowledged();
                     for (job, attempt, _) in chunk {
                         acknowledged.remove(&(*job, *attempt));
                     }
+                    drop(acknowledged);
+                    self.tell_running(chunk, &verdict);
                     let running = chunk.len() as u64;
                     metrics::counter!("fencepost_jobs_total", "state" => "RUNNING", "outcome" => "")
                         .increment(running);
                 }
                 Err(error) => tracing::debug!(%error, "acknowledgements are not written down yet"),
             }
+        }
+    }
+
+    fn tell_running(&self, noted: &[(JobId, Attempt, NodeId)], verdict: &JobsVerdict) {
+        let JobsVerdict::Written { jobs, .. } = verdict else { return };
+        let written = noted.iter().zip(jobs).filter(|(_, verdict)| **verdict == JobVerdict::Written);
+        for ((job, attempt, node), _) in written {
+            self.watches.tell(|| Seen {
+                job: *job,
+                attempt: *attempt,
+                lane: self.holder.lane(*job, *attempt),
+                node: Some(node.clone()),
+                what: What::Changed(State::Running, None),
+            });
         }
     }
 }

@@ -40,6 +40,34 @@ pub const PASS_JOBS_MAX: usize = 1_000;
 /// Notices that wait to be told; beyond that they are lost, and found in the ledger.
 pub const NOTICES_MAX: usize = 10_000;
 
+/// Topics that are watched on one instance.
+pub const WATCHED_TOPICS_MAX: usize = 20_000;
+/// Topics of which other instances are told; beyond that they look into the ledger now and then.
+pub const WANTED_TOPICS_MAX: usize = 100_000;
+/// A topic is told to others for so long after they said last that they listen.
+pub const WANTED_FOR: Duration = Duration::from_secs(45);
+/// So often that is said, before jitter.
+pub const WANTED_AGAIN_EVERY: Duration = Duration::from_secs(10);
+/// News of one job that wait for a slow listener; beyond that it is told that it missed some.
+pub const NEWS_OF_JOB_MAX: usize = 32;
+/// News of one lane's jobs that wait for a slow listener.
+pub const NEWS_OF_LANE_MAX: usize = 256;
+/// News of all jobs that wait for a slow listener.
+pub const NEWS_OF_ALL_MAX: usize = 4_096;
+/// News that one instance tells the others each second only because somebody listens to all jobs.
+pub const ALL_TOLD_PER_SECOND: u64 = 1_000;
+/// News that wait to be told to other instances; beyond that they are lost.
+pub const TOLD_MAX: usize = 4_096;
+/// How far an attempt is, is told so often at most.
+pub const PROGRESS_TOLD_EVERY: Duration = Duration::from_millis(250);
+/// Attempts on the nodes of one instance of which it is kept how far they are.
+pub const PROGRESSES_MAX: usize = 100_000;
+/// How long another instance is waited for that is asked how far a job is.
+pub const PROGRESS_ASKED: Duration = Duration::from_millis(100);
+/// Whoever follows a job looks into the ledger so soon after the last look, at first and later, before jitter, in case
+/// that a word was lost.
+pub const FOLLOWER_LOOKS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
+
 const _: () = assert!(GROUP_BYTES_MAX < BOOK_BYTES_MAX);
 const _: () = assert!(GROUP_JOBS_LOW < GROUP_JOBS_MAX && GROUP_JOBS_MAX < BOOK_JOBS_MAX);
 const _: () = assert!(ROUND_JOBS_MAX + domain::limits::BATCH_JOBS_MAX <= ledger::BATCH_ROWS_MAX / 2);

@@ -124,6 +124,9 @@ pub(super) fn hear_notices(inner: &Arc<Inner>) {
             for (lane, job, attempt, heard) in notices.iter().filter_map(Notice::read) {
                 if heard == Heard::Finished {
                     inner.waiters.finished(job);
+                    inner.watches.finished(&lane, job, attempt);
+                    // Its node may have gone on by way of another instance.
+                    inner.forget_attempt(job, attempt);
                 }
                 if let Some(address) = inner.lanes.get(&lane) {
                     address.tell(Word::Heard(job, attempt, heard));

@@ -29,6 +29,9 @@ pub enum Refusal {
     /// Too much is on its way into the ledger.
     #[error("too many jobs are on their way into the ledger")]
     Overloaded,
+    /// As much is watched here as may be.
+    #[error("too much is watched on this instance")]
+    TooManyWatched,
     /// There never was such a job, or it was purged.
     #[error("no such job")]
     UnknownJob,

@@ -242,7 +242,9 @@ impl Socket {
                     freed.push(slot);
                 }
                 Effect::Progress { slot, progress } => {
-                    self.incarnation.jobs.progressed(slot.job, slot.attempt, progress);
+                    if let Some(Registered { node, .. }) = &self.registered {
+                        self.incarnation.jobs.progressed(node, slot.job, slot.attempt, progress);
+                    }
                 }
                 Effect::Result { slot, end } => results.push((slot, end)),
                 Effect::Free(slot) => freed.push(slot),

@@ -308,6 +308,8 @@ impl Live {
 
     fn progress(&self, slot: Slot, progress: Progress) -> Result<Effects, Fault> {
         match self.stage(slot) {
+            // The node may not have heard yet that it is called off.
+            Some(Stage::Running { .. }) if self.slots[&slot].is_cancelled => Ok(vec![]),
             Some(Stage::Running { .. }) => Ok(vec![Effect::Progress { slot, progress }]),
             Some(Stage::Sent) => Err(format!("{slot} makes progress before it was acknowledged")),
             Some(Stage::Answered | Stage::Told) => Err(format!("{slot} makes progress after its result")),

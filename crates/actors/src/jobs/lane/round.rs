@@ -14,6 +14,7 @@ use super::{Asked, Heard, Lane, Over};
 use crate::jobs::delivery::{Dispatch, Withdrawal};
 use crate::jobs::limits::{ROUND_BYTES_MAX, ROUND_JOBS_MAX};
 use crate::jobs::placer::Want;
+use crate::jobs::watches::{Seen, What};
 use crate::jobs::{Accepted, Refusal, Submission};
 use crate::pause::jittered;
 
@@ -309,6 +310,7 @@ impl Lane {
                 metrics::counter!("fencepost_dispatch_revoked_total", "reason" => why.as_str()).increment(1);
                 self.book.forget(id);
                 self.withdraw(id, newest.attempt, &placed);
+                self.seen(id, newest.attempt, Some(&placed), What::Changed(State::Created, None));
                 let mut again = LiveJob::clone(&job);
                 again.newest = newest;
                 again.placed = None;
@@ -322,11 +324,13 @@ impl Lane {
                     )
                     .increment(1);
                     self.book.forget(id);
-                    if let Some(placed) = placed {
-                        self.withdraw(id, attempt, &placed);
+                    if let Some(placed) = &placed {
+                        self.withdraw(id, attempt, placed);
                     }
                     self.inner.tell_lane(&self.resource, id, attempt, Heard::Finished);
                     self.inner.waiters.finished(id);
+                    let what = What::Changed(State::Finished, Some(outcome));
+                    self.seen(id, attempt, placed.as_ref(), what);
                 } else {
                     self.look_up(id, now).await;
                 }
@@ -351,6 +355,7 @@ impl Lane {
         let accepted = Accepted { id: job.id, lane: self.resource.clone(), created_at: at };
         // Whoever asked may be gone; the job is not.
         let _ = asked.reply.send(Ok(accepted));
+        self.seen(job.id, Attempt::NONE, None, What::Changed(State::Created, None));
         match (placed, due) {
             (Some(placed), _) => {
                 let attempt = Attempt::NONE.next();
@@ -365,6 +370,7 @@ impl Lane {
 
     fn dispatched(&mut self, job: Arc<LiveJob>, newest: Newest, placed: Placed, now: Instant) {
         metrics::counter!("fencepost_jobs_total", "state" => "DISPATCHED", "outcome" => "").increment(1);
+        self.seen(job.id, newest.attempt, Some(&placed), What::Changed(State::Dispatched, None));
         let dispatch = Dispatch::new(&job, newest, placed.clone());
         // It may have been put there again while its slot was on its way.
         self.inner.placer.forget(job.id);
@@ -376,5 +382,16 @@ impl Lane {
     fn withdraw(&self, job: JobId, attempt: Attempt, placed: &Placed) {
         self.inner.placer.give_back(&placed.node, job, attempt, self.token);
         self.inner.withdraw(Withdrawal { job, attempt, placed: placed.clone() });
+    }
+
+    /// Tells those who watch, if anybody does.
+    fn seen(&self, job: JobId, attempt: Attempt, placed: Option<&Placed>, what: What) {
+        self.inner.watches.tell(|| Seen {
+            job,
+            attempt,
+            lane: Some(self.resource.clone()),
+            node: placed.map(|placed| placed.node.clone()),
+            what,
+        });
     }
 }

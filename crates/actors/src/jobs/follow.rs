@@ -1,0 +1,161 @@
+//! Follows one job to its end, wherever it is served: looks into the ledger when something is heard of it, and now and
+//! then in case that a word was lost.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use domain::JobId;
+use domain::job::{Attempt, State};
+use ledger::JobRecord;
+use nodes::connection::Progress;
+use rand::RngExt;
+use tokio::sync::watch::Receiver;
+
+use super::limits::FOLLOWER_LOOKS;
+use super::watches::{News, Topic, Watch, What};
+use super::{Inner, Jobs, Phase, Refusal};
+use crate::pause::jittered;
+
+/// Who may have missed something looks within this time, so that not all of them look at once.
+const MISSED_LOOK_WITHIN: Duration = Duration::from_millis(500);
+
+/// What comes of following a job.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// It is so: at first, and whenever its state or its newest attempt is another. States between two looks may be
+    /// left out.
+    Job(Box<JobRecord>),
+    /// So far has its newest attempt come.
+    Progress(Attempt, Progress),
+}
+
+/// Follows one job.
+pub struct Following {
+    inner: Arc<Inner>,
+    job: JobId,
+    watch: Watch,
+    phase: Receiver<Phase>,
+    /// As it was shown last.
+    shown: Option<(State, Attempt)>,
+    told: Option<(Attempt, Progress)>,
+    /// What was heard last, of an attempt that may not have been shown yet.
+    heard: Option<(Attempt, Progress)>,
+    look_at: Instant,
+    pause: Duration,
+}
+
+impl Jobs {
+    /// Follows a job from now on. What comes first is how it stands.
+    ///
+    /// # Errors
+    /// [`Refusal::TooManyWatched`].
+    pub fn follow(&self, job: JobId) -> Result<Following, Refusal> {
+        let inner = Arc::clone(&self.inner);
+        Ok(Following {
+            watch: inner.watch(Topic::Job(job))?,
+            phase: inner.phase.subscribe(),
+            inner,
+            job,
+            shown: None,
+            told: None,
+            heard: None,
+            look_at: Instant::now(),
+            pause: FOLLOWER_LOOKS.0,
+        })
+    }
+}
+
+impl Following {
+    /// What comes next; `None` after its end. Nothing is lost when the wait is given up.
+    ///
+    /// # Errors
+    /// At first as [`Jobs::get`]; later only [`Refusal::Fenced`], when this incarnation is over, and
+    /// [`Refusal::UnknownJob`], when the job was purged.
+    pub async fn next(&mut self) -> Result<Option<Step>, Refusal> {
+        loop {
+            if matches!(self.shown, Some((State::Finished, _))) {
+                return Ok(None);
+            }
+            if let Some(progress) = self.progress() {
+                return Ok(Some(progress));
+            }
+            if Instant::now() >= self.look_at
+                && let Some(step) = self.look().await?
+            {
+                return Ok(Some(step));
+            }
+            let heard = tokio::select! {
+                biased;
+                _ = self.phase.wait_for(|phase| *phase != Phase::Serving) => return Err(Refusal::Fenced),
+                news = self.watch.next() => Some(news),
+                () = tokio::time::sleep_until(self.look_at.into()) => None,
+            };
+            if let Some(news) = heard {
+                self.hear(news);
+            }
+        }
+    }
+
+    /// What was heard of the attempt that is shown, unless it was told.
+    fn progress(&mut self) -> Option<Step> {
+        let (_, newest) = self.shown?;
+        let (attempt, progress) = self.heard.take_if(|(of, _)| *of <= newest)?;
+        if attempt < newest || self.told.as_ref().is_some_and(|told| *told == (attempt, progress.clone())) {
+            return None;
+        }
+        self.told = Some((attempt, progress.clone()));
+        Some(Step::Progress(attempt, progress))
+    }
+
+    fn hear(&mut self, news: News) {
+        let now = Instant::now();
+        let News::Seen(seen) = news else {
+            let within = MISSED_LOOK_WITHIN.mul_f64(rand::rng().random());
+            self.look_at = self.look_at.min(now + within);
+            return;
+        };
+        match &seen.what {
+            What::Changed(state, _) if self.shown == Some((*state, seen.attempt)) => {}
+            What::Changed(..) => self.look_at = now,
+            What::Progressed(progress) => {
+                if self.heard.as_ref().is_none_or(|(of, _)| *of <= seen.attempt) {
+                    self.heard = Some((seen.attempt, progress.clone()));
+                }
+                if self.shown.is_none_or(|(_, newest)| newest < seen.attempt) {
+                    self.look_at = now;
+                }
+            }
+        }
+    }
+
+    async fn look(&mut self) -> Result<Option<Step>, Refusal> {
+        let looked = Instant::now();
+        let found = self.inner.ledger.job(self.job).await;
+        self.look_at = looked + jittered(self.pause);
+        self.pause = (self.pause * 2).min(FOLLOWER_LOOKS.1);
+        let job = match found {
+            Ok(job) => job.ok_or(Refusal::UnknownJob)?,
+            Err(error) if self.shown.is_some() && error.is_retryable() => {
+                tracing::debug!(%error, job = %self.job, "a job that is followed was not looked up");
+                return Ok(None);
+            }
+            Err(error) => return Err(super::refusal::of_ledger(&error)),
+        };
+        let found = (job.state, job.attempt);
+        if self.shown == Some(found) {
+            return Ok(None);
+        }
+        if job.state == State::Finished && self.shown.is_some_and(|(_, shown)| shown == job.attempt) {
+            // What its node said before the end is told before the end.
+            while let Some(news) = self.watch.next_now() {
+                self.hear(news);
+            }
+            if let Some(progress) = self.progress() {
+                self.look_at = looked;
+                return Ok(Some(progress));
+            }
+        }
+        self.shown = Some(found);
+        Ok(Some(Step::Job(Box::new(job))))
+    }
+}

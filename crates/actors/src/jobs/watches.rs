@@ -1,0 +1,358 @@
+//! Whoever wants to hear what becomes of a job, of a lane's jobs, or of all jobs, on whatever instance.
+//!
+//! What lives here: who listens on this instance, and what other instances have asked to be told. Everything that is
+//! told may be lost, and may come twice; the ledger has the truth, and whoever is told that something was missed looks
+//! there. What nobody listens to costs one look at a number, and no message.
+//!
+//! What crosses the bus is in [`exchange`].
+
+mod exchange;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use dashmap::{DashMap, Entry};
+use domain::job::{Attempt, Outcome, State};
+use domain::{InstanceId, JobId, NodeId, Resource};
+use nodes::connection::Progress;
+use tokio::sync::{broadcast, mpsc};
+
+use super::limits::{
+    ALL_TOLD_PER_SECOND, NEWS_OF_ALL_MAX, NEWS_OF_JOB_MAX, NEWS_OF_LANE_MAX, PROGRESS_ASKED, TOLD_MAX,
+    WANTED_AGAIN_EVERY, WANTED_FOR, WANTED_TOPICS_MAX, WATCHED_TOPICS_MAX,
+};
+use super::{Inner, Jobs, Refusal};
+use exchange::Told;
+pub(super) use exchange::start;
+
+/// What can be watched.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Topic {
+    /// One job.
+    Job(JobId),
+    /// All jobs of a lane.
+    Lane(Resource),
+    /// All jobs there are. Of other instances' only so many are told each second.
+    All,
+}
+
+/// Something that happened to a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The job.
+    pub job: JobId,
+    /// The newest attempt when it happened.
+    pub attempt: Attempt,
+    /// The lane that it belongs to, where it is known to whoever saw it.
+    pub lane: Option<Resource>,
+    /// The node that has the attempt, or had it.
+    pub node: Option<NodeId>,
+    /// What it was.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// It is in this state now, by the ledger; when FINISHED, with this outcome, where that is known.
+    Changed(State, Option<Outcome>),
+    /// So far has its attempt come, by its node.
+    Progressed(Progress),
+}
+
+/// What somebody who watches is told.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// Something happened.
+    Seen(Arc<Seen>),
+    /// Something may have happened that is not told: look it up.
+    Missed,
+}
+
+/// Hears of its topic, from its making on. Changes may be told twice, and be lost.
+pub struct Watch {
+    inner: Arc<Inner>,
+    topic: Topic,
+    news: broadcast::Receiver<News>,
+}
+
+impl Watch {
+    /// What comes next. Nothing is lost when the wait is given up.
+    pub async fn next(&mut self) -> News {
+        match self.news.recv().await {
+            Ok(news) => news,
+            Err(broadcast::error::RecvError::Lagged(_)) => News::Missed,
+            // The sender lives as long as somebody watches.
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+        }
+    }
+
+    /// What is there already.
+    pub(super) fn next_now(&mut self) -> Option<News> {
+        match self.news.try_recv() {
+            Ok(news) => Some(news),
+            Err(broadcast::error::TryRecvError::Lagged(_)) => Some(News::Missed),
+            Err(broadcast::error::TryRecvError::Empty | broadcast::error::TryRecvError::Closed) => None,
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // This one's receiver still counts.
+        self.inner.watches.forget_if(&self.topic, |watched| watched.news.receiver_count() <= 1);
+    }
+}
+
+impl Jobs {
+    /// Hears of a topic from now on; the other instances are told that somebody does.
+    ///
+    /// # Errors
+    /// [`Refusal::TooManyWatched`].
+    pub fn watch(&self, topic: Topic) -> Result<Watch, Refusal> {
+        self.inner.watch(topic)
+    }
+}
+
+impl Inner {
+    pub(super) fn watch(self: &Arc<Self>, topic: Topic) -> Result<Watch, Refusal> {
+        let news = self.watches.listen(&topic).ok_or(Refusal::TooManyWatched)?;
+        self.watches.want(&topic, None);
+        Ok(Watch { inner: Arc::clone(self), topic, news })
+    }
+}
+
+/// Of one instance.
+pub(super) struct Watches {
+    here: DashMap<Topic, Watched>,
+    /// What other instances want to be told, and until when.
+    wanted: DashMap<Topic, Instant>,
+    /// Entries of both. While there is none, nobody listens.
+    topics: AtomicUsize,
+    /// What is to be told to others; `None` where there are none.
+    told: Option<mpsc::Sender<Told>>,
+    born: Instant,
+    /// Of what only those who want all are told: the second since birth, and how much in it.
+    all_told: AtomicU64,
+}
+
+/// A topic that somebody here listens to, or has asked for not long ago.
+struct Watched {
+    news: broadcast::Sender<News>,
+    /// Somebody asked how far the job is; the others tell at least until then.
+    asked_until: Option<Instant>,
+    /// The last that was heard.
+    progress: Option<(Attempt, Progress)>,
+}
+
+impl Topic {
+    const fn news_max(&self) -> usize {
+        match self {
+            Self::Job(_) => NEWS_OF_JOB_MAX,
+            Self::Lane(_) => NEWS_OF_LANE_MAX,
+            Self::All => NEWS_OF_ALL_MAX,
+        }
+    }
+}
+
+impl Watched {
+    fn new(topic: &Topic) -> Self {
+        Self { news: broadcast::channel(topic.news_max()).0, asked_until: None, progress: None }
+    }
+
+    fn progress_of(&self, attempt: Attempt) -> Option<Progress> {
+        self.progress.as_ref().filter(|(of, _)| *of == attempt).map(|(_, progress)| progress.clone())
+    }
+}
+
+impl Watches {
+    /// For an instance among others, with what is to be told to them; or for one that is alone.
+    pub(super) fn new(is_alone: bool) -> (Self, mpsc::Receiver<Told>) {
+        let (told, to_tell) = mpsc::channel(TOLD_MAX);
+        let watches = Self {
+            here: DashMap::new(),
+            wanted: DashMap::new(),
+            topics: AtomicUsize::new(0),
+            told: (!is_alone).then_some(told),
+            born: Instant::now(),
+            all_told: AtomicU64::new(0),
+        };
+        (watches, to_tell)
+    }
+
+    /// Tells all who listen, here and elsewhere.
+    pub(super) fn tell(&self, seen: impl FnOnce() -> Seen) {
+        if self.has_nobody() {
+            return;
+        }
+        let seen = seen();
+        if self.told.is_some() && self.is_wanted(&seen) {
+            self.put(Told::of(&seen));
+        }
+        self.hand_out(seen);
+    }
+
+    /// Whether nobody listens to anything, anywhere.
+    pub(super) fn has_nobody(&self) -> bool {
+        self.topics.load(Ordering::Relaxed) == 0
+    }
+
+    /// A job is finished, somebody told: whoever watches it here looks. How it ended is not known.
+    pub(super) fn finished(&self, lane: &Resource, job: JobId, attempt: Attempt) {
+        if self.has_nobody() {
+            return;
+        }
+        let what = What::Changed(State::Finished, None);
+        let seen = Arc::new(Seen { job, attempt, lane: Some(lane.clone()), node: None, what });
+        self.hand_to(&Topic::Job(job), &seen);
+        self.hand_to(&Topic::Lane(lane.clone()), &seen);
+    }
+
+    /// How far a job is by its node's holder, if that is told within moments; once asked it is known here for a while.
+    pub(super) async fn ask(&self, job: JobId, attempt: Attempt, holder: &InstanceId) -> Option<Progress> {
+        self.told.as_ref()?;
+        let topic = Topic::Job(job);
+        let mut news = self.listen(&topic)?;
+        {
+            let mut watched = self.here.get_mut(&topic)?;
+            let now = Instant::now();
+            if watched.asked_until.is_some_and(|until| now < until) {
+                return watched.progress_of(attempt);
+            }
+            watched.asked_until = Some(now + WANTED_FOR);
+            if watched.progress.is_some() {
+                let known = watched.progress_of(attempt);
+                drop(watched);
+                self.want_all(&[topic], true);
+                return known;
+            }
+        }
+        self.want(&topic, Some(holder.clone()));
+        // Whatever is told of the job ends the wait: that there is nothing to tell as well.
+        let _ = tokio::time::timeout(PROGRESS_ASKED, news.recv()).await;
+        self.here.get(&topic)?.progress_of(attempt)
+    }
+
+    fn listen(&self, topic: &Topic) -> Option<broadcast::Receiver<News>> {
+        let has_room = self.here.len() < WATCHED_TOPICS_MAX;
+        match self.here.entry(topic.clone()) {
+            Entry::Occupied(watched) => Some(watched.get().news.subscribe()),
+            Entry::Vacant(_) if !has_room => None,
+            Entry::Vacant(vacant) => {
+                self.topics.fetch_add(1, Ordering::Relaxed);
+                Some(vacant.insert(Watched::new(topic)).news.subscribe())
+            }
+        }
+    }
+
+    /// Whether any other instance is to be told.
+    fn is_wanted(&self, seen: &Seen) -> bool {
+        let now = Instant::now();
+        let is_live = |topic: &Topic| self.wanted.get(topic).is_some_and(|until| now < *until);
+        is_live(&Topic::Job(seen.job))
+            || seen.lane.clone().is_some_and(|lane| is_live(&Topic::Lane(lane)))
+            || (is_live(&Topic::All) && self.may_tell_all(now))
+    }
+
+    /// Whether this second has room for one more of what only those hear who want all.
+    fn may_tell_all(&self, now: Instant) -> bool {
+        let second = now.duration_since(self.born).as_secs();
+        let count = |packed: u64| {
+            let (of, told) = (packed >> 32, packed & u64::from(u32::MAX));
+            let told = if of == second & u64::from(u32::MAX) { told } else { 0 };
+            (told < ALL_TOLD_PER_SECOND).then_some(second << 32 | (told + 1))
+        };
+        let may = self.all_told.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count).is_ok();
+        if !may {
+            metrics::counter!("fencepost_job_news_left_out_total").increment(1);
+        }
+        may
+    }
+
+    fn hand_out(&self, seen: Seen) {
+        let seen = Arc::new(seen);
+        self.hand_to(&Topic::Job(seen.job), &seen);
+        if let Some(lane) = &seen.lane {
+            self.hand_to(&Topic::Lane(lane.clone()), &seen);
+        }
+        self.hand_to(&Topic::All, &seen);
+    }
+
+    fn hand_to(&self, topic: &Topic, seen: &Arc<Seen>) {
+        if let (Topic::Job(_), What::Progressed(progress)) = (topic, &seen.what)
+            && let Some(mut watched) = self.here.get_mut(topic)
+        {
+            let is_older = watched.progress.as_ref().is_some_and(|(of, _)| *of > seen.attempt);
+            if !is_older {
+                watched.progress = Some((seen.attempt, progress.clone()));
+            }
+        }
+        if let Some(watched) = self.here.get(topic) {
+            // Nobody may be listening any more.
+            let _ = watched.news.send(News::Seen(Arc::clone(seen)));
+        }
+    }
+
+    /// Whoever listens here may have missed something.
+    fn missed(&self) {
+        for watched in &self.here {
+            let _ = watched.news.send(News::Missed);
+        }
+    }
+
+    /// What is not told is lost, as notices may be.
+    fn put(&self, told: Told) {
+        if let Some(queue) = &self.told {
+            let _ = queue.try_send(told);
+        }
+    }
+
+    /// Forgets a topic of which that is so, unless somebody asked for it not long ago.
+    fn forget_if(&self, topic: &Topic, so: impl Fn(&Watched) -> bool) {
+        let now = Instant::now();
+        let is_asked = |watched: &Watched| watched.asked_until.is_some_and(|until| now < until);
+        if self.here.remove_if(topic, |_, watched| so(watched) && !is_asked(watched)).is_some() {
+            self.topics.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Another instance wants to be told.
+    fn wanted_by_another(&self, topic: Topic) {
+        let until = Instant::now() + WANTED_FOR;
+        let has_room = self.wanted.len() < WANTED_TOPICS_MAX;
+        match self.wanted.entry(topic) {
+            Entry::Occupied(mut known) => {
+                known.insert(until);
+            }
+            // Whoever watches looks into the ledger now and then.
+            Entry::Vacant(_) if !has_room => {}
+            Entry::Vacant(vacant) => {
+                self.topics.fetch_add(1, Ordering::Relaxed);
+                vacant.insert(until);
+            }
+        }
+    }
+
+    /// Forgets what nobody wants any more; what is left here.
+    fn sweep(&self) -> Vec<Topic> {
+        let now = Instant::now();
+        let over: Vec<_> =
+            self.wanted.iter().filter(|it| *it.value() <= now).map(|it| it.key().clone()).collect();
+        for topic in over {
+            if self.wanted.remove_if(&topic, |_, until| *until <= now).is_some() {
+                self.topics.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        let here: Vec<_> = self.here.iter().map(|watched| watched.key().clone()).collect();
+        for topic in &here {
+            self.forget_if(topic, |watched| watched.news.receiver_count() == 0);
+        }
+        here.into_iter().filter(|topic| self.here.contains_key(topic)).collect()
+    }
+}
+
+// With jitter, half as long again lies between two times that it is said.
+const _: () = assert!(WANTED_FOR.as_millis() >= 3 * WANTED_AGAIN_EVERY.as_millis());

@@ -1,0 +1,277 @@
+//! What instances say to each other about who listens, and what there is to hear: over Pub/Sub, so it may be lost. Who
+//! listens says so again and again; what was wanted once is told for a while.
+
+use std::sync::Arc;
+
+use bus::{Channel, Event};
+use domain::job::{Attempt, Outcome, State};
+use domain::limits::PROGRESS_NOTE_CHARS_MAX;
+use domain::{InstanceId, JobId, NodeId, Resource};
+use nodes::connection::Progress;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use super::{News, Seen, Topic, Watches, What};
+use crate::jobs::Inner;
+use crate::jobs::limits::WANTED_AGAIN_EVERY;
+use crate::pause::jittered;
+
+/// Taken at once of what is to be told.
+const TOLD_AT_ONCE: usize = 512;
+/// Topics of one word.
+pub(super) const TOPICS_AT_ONCE: usize = 256;
+/// Bytes of the words of one message. No word is larger.
+const WORDS_BYTES_MAX: usize = 60 << 10;
+/// A topic with a name at its longest.
+const TOPIC_BYTES_MAX: usize = 170;
+/// A word with a note at its longest, each character of it escaped.
+const WORD_BYTES_MAX: usize = 1_000 + 6 * PROGRESS_NOTE_CHARS_MAX;
+
+const _: () = assert!(TOPICS_AT_ONCE * TOPIC_BYTES_MAX + 300 <= WORDS_BYTES_MAX);
+const _: () = assert!(WORD_BYTES_MAX <= WORDS_BYTES_MAX);
+const _: () = assert!(WORDS_BYTES_MAX + 300 <= bus::limits::NOTICE_BYTES_MAX);
+
+/// One message: who says it, and its words.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Message {
+    from: String,
+    pub(super) told: Vec<Told>,
+}
+
+/// One word.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::jobs) enum Told {
+    /// These are listened to.
+    Want {
+        topics: Vec<String>,
+        /// Who is to say how far the job is, or that it does not know.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ask: Option<String>,
+        /// It was said before, and heard by those who heard it.
+        #[serde(default, skip_serializing_if = "is_false")]
+        again: bool,
+    },
+    /// Something happened to a job.
+    Seen(Word),
+    /// Of this job nothing is known that was asked.
+    Nothing { job: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::jobs) struct Word {
+    job: String,
+    attempt: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lane: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    state: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    outcome: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    percent: Option<u8>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
+}
+
+const fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+impl Told {
+    pub(super) fn of(seen: &Seen) -> Self {
+        let (state, outcome, progress) = match &seen.what {
+            What::Changed(state, outcome) => (Some(*state), *outcome, None),
+            What::Progressed(progress) => (None, None, Some(progress)),
+        };
+        Self::Seen(Word {
+            job: seen.job.to_string(),
+            attempt: seen.attempt.get(),
+            lane: seen.lane.as_ref().map(ToString::to_string),
+            node: seen.node.as_ref().map(ToString::to_string),
+            state: state.map(|state| state.as_str().to_owned()),
+            outcome: outcome.map(|outcome| outcome.as_str().to_owned()),
+            percent: progress.and_then(|progress| progress.percent),
+            note: progress.and_then(|progress| progress.note.clone()),
+        })
+    }
+}
+
+impl Word {
+    pub(super) fn read(self) -> Option<Seen> {
+        let what = match self.state {
+            Some(state) => {
+                let outcome = self.outcome.map(|outcome| Outcome::parse(&outcome)).transpose().ok()?;
+                What::Changed(State::parse(&state).ok()?, outcome)
+            }
+            None => What::Progressed(Progress { percent: self.percent, note: self.note }),
+        };
+        Some(Seen {
+            job: JobId::parse(&self.job)?,
+            attempt: Attempt::new(self.attempt),
+            lane: self.lane.map(|lane| Resource::parse(&lane)).transpose().ok()?,
+            node: self.node.map(|node| NodeId::parse(&node)).transpose().ok()?,
+            what,
+        })
+    }
+}
+
+impl Topic {
+    pub(super) fn written(&self) -> String {
+        match self {
+            Self::Job(job) => format!("job {job}"),
+            Self::Lane(lane) => format!("lane {lane}"),
+            Self::All => "all".to_owned(),
+        }
+    }
+
+    pub(super) fn read(text: &str) -> Option<Self> {
+        match text.split_once(' ') {
+            Some(("job", job)) => JobId::parse(job).map(Self::Job),
+            Some(("lane", lane)) => Resource::parse(lane).ok().map(Self::Lane),
+            None if text == "all" => Some(Self::All),
+            _ => None,
+        }
+    }
+}
+
+impl Watches {
+    /// Has the others tell of a topic, at first or because somebody asks.
+    pub(super) fn want(&self, topic: &Topic, ask: Option<InstanceId>) {
+        let ask = ask.map(|asked| asked.to_string());
+        self.put(Told::Want { topics: vec![topic.written()], ask, again: false });
+    }
+
+    pub(super) fn want_all(&self, topics: &[Topic], again: bool) {
+        for topics in topics.chunks(TOPICS_AT_ONCE) {
+            let topics = topics.iter().map(Topic::written).collect();
+            self.put(Told::Want { topics, ask: None, again });
+        }
+    }
+
+    /// The one that was asked has nothing to say.
+    fn nothing(&self, job: JobId) {
+        if let Some(watched) = self.here.get(&Topic::Job(job)) {
+            let _ = watched.news.send(News::Missed);
+        }
+    }
+}
+
+impl Inner {
+    fn hear_told(self: &Arc<Self>, payload: &[u8]) {
+        let Some(Message { from, told }) = read(payload) else {
+            tracing::warn!("a notice about who listens cannot be read");
+            return;
+        };
+        // Whoever listens here was told already.
+        if from == self.me.as_str() {
+            return;
+        }
+        for told in told {
+            match told {
+                Told::Want { topics, ask, again } => {
+                    let is_asked = ask.is_some_and(|asked| asked == self.me.as_str());
+                    for topic in topics.iter().filter_map(|topic| Topic::read(topic)) {
+                        self.watches.wanted_by_another(topic.clone());
+                        if let (Topic::Job(job), false) = (topic, again) {
+                            self.answer_with_progress(job, is_asked);
+                        }
+                    }
+                }
+                Told::Seen(word) => {
+                    if let Some(seen) = word.read() {
+                        self.watches.hand_out(seen);
+                    }
+                }
+                Told::Nothing { job } => {
+                    if let Some(job) = JobId::parse(&job) {
+                        self.watches.nothing(job);
+                    }
+                }
+            }
+        }
+    }
+
+    /// How far a job is whose node is connected here, for whoever has begun to listen.
+    fn answer_with_progress(&self, job: JobId, is_asked: bool) {
+        match self.progress_seen(job) {
+            Some(seen) => self.watches.put(Told::of(&seen)),
+            None if is_asked => self.watches.put(Told::Nothing { job: job.to_string() }),
+            None => {}
+        }
+    }
+}
+
+/// Hears and tells, for as long as somebody else holds on to the lanes.
+pub(in crate::jobs) fn start(inner: &Arc<Inner>, to_tell: mpsc::Receiver<Told>) {
+    let weak = Arc::downgrade(inner);
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(jittered(WANTED_AGAIN_EVERY)).await;
+            let Some(inner) = weak.upgrade() else { return };
+            inner.progresses.sweep();
+            let topics = inner.watches.sweep();
+            inner.watches.want_all(&topics, true);
+        }
+    });
+    if inner.bus.kind() == bus::Kind::Local {
+        return;
+    }
+    tokio::spawn(tell(inner.bus.clone(), inner.me.clone(), to_tell));
+    let mut heard = inner.bus.subscribe(Channel::Watches);
+    let inner = Arc::downgrade(inner);
+    tokio::spawn(async move {
+        while let Some(event) = heard.next().await {
+            let Some(inner) = inner.upgrade() else { return };
+            match event {
+                Event::Message(payload) => inner.hear_told(&payload),
+                Event::Resumed | Event::Lagged { .. } => {
+                    // What is listened to may not have been heard elsewhere either.
+                    let topics = inner.watches.sweep();
+                    inner.watches.want_all(&topics, false);
+                    inner.watches.missed();
+                }
+            }
+        }
+    });
+}
+
+async fn tell(bus: bus::Handle, me: InstanceId, mut to_tell: mpsc::Receiver<Told>) {
+    let mut gathered = Vec::new();
+    while to_tell.recv_many(&mut gathered, TOLD_AT_ONCE).await > 0 {
+        for payload in messages(&me, gathered.drain(..)) {
+            if let Err(error) = bus.publish(Channel::Watches, &payload).await {
+                tracing::debug!(%error, "news of jobs were lost; the ledger has what they told");
+            }
+        }
+    }
+}
+
+/// `None` for what no version of Fencepost wrote.
+pub(super) fn read(payload: &[u8]) -> Option<Message> {
+    serde_json::from_slice(payload).ok()
+}
+
+/// As few messages as hold these words, each of a size that the bus takes.
+pub(super) fn messages(me: &InstanceId, told: impl Iterator<Item = Told>) -> Vec<Vec<u8>> {
+    let (mut written, mut words, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let close = |words: &mut Vec<Told>| {
+        let message = Message { from: me.to_string(), told: std::mem::take(words) };
+        serde_json::to_vec(&message).expect("it has text keys only")
+    };
+    for told in told {
+        let length = serde_json::to_vec(&told).expect("it has text keys only").len() + 1;
+        if bytes + length > WORDS_BYTES_MAX && !words.is_empty() {
+            written.push(close(&mut words));
+            bytes = 0;
+        }
+        bytes += length;
+        words.push(told);
+    }
+    if !words.is_empty() {
+        written.push(close(&mut words));
+    }
+    written
+}

@@ -1,0 +1,162 @@
+use super::*;
+use crate::jobs::watches::exchange::Word;
+
+fn job(n: u128) -> Topic {
+    Topic::Job(JobId::from_u128(n))
+}
+
+fn lane() -> Resource {
+    Resource::parse("session:s").unwrap()
+}
+
+fn seen(n: u128, what: What) -> Seen {
+    Seen { job: JobId::from_u128(n), attempt: Attempt::new(1), lane: Some(lane()), node: None, what }
+}
+
+fn running(n: u128) -> Seen {
+    seen(n, What::Changed(State::Running, None))
+}
+
+fn heard(news: &mut broadcast::Receiver<News>) -> Vec<Seen> {
+    let mut all = Vec::new();
+    while let Ok(News::Seen(seen)) = news.try_recv() {
+        all.push(Seen::clone(&seen));
+    }
+    all
+}
+
+fn told(to_tell: &mut mpsc::Receiver<Told>) -> usize {
+    std::iter::from_fn(|| to_tell.try_recv().ok()).count()
+}
+
+#[tokio::test]
+async fn what_nobody_listens_to_is_not_even_said() {
+    let (watches, mut to_tell) = Watches::new(false);
+    watches.tell(|| unreachable!("nobody listens"));
+    let mut news = watches.listen(&job(1)).unwrap();
+    watches.tell(|| running(1));
+    watches.tell(|| running(2));
+    assert_eq!(heard(&mut news), [running(1)]);
+    assert_eq!(told(&mut to_tell), 0, "nobody elsewhere wants it");
+    watches.wanted_by_another(job(2));
+    watches.tell(|| running(1));
+    watches.tell(|| running(2));
+    assert_eq!(told(&mut to_tell), 1);
+    watches.forget_if(&job(1), |_| true);
+    watches.wanted.alter_all(|_, _| Instant::now());
+    assert!(watches.sweep().is_empty());
+    watches.tell(|| unreachable!("nobody listens any more"));
+}
+
+#[tokio::test]
+async fn a_lane_and_all_are_topics_too() {
+    let (watches, mut to_tell) = Watches::new(false);
+    let mut of_lane = watches.listen(&Topic::Lane(lane())).unwrap();
+    let mut of_all = watches.listen(&Topic::All).unwrap();
+    watches.wanted_by_another(Topic::Lane(lane()));
+    let elsewhere = Seen { lane: None, ..running(2) };
+    watches.tell(|| running(1));
+    watches.tell(|| elsewhere.clone());
+    assert_eq!(heard(&mut of_lane), [running(1)]);
+    assert_eq!(heard(&mut of_all), [running(1), elsewhere]);
+    assert_eq!(told(&mut to_tell), 1);
+    // Said by the notice that all instances get: those who want all hear it with its outcome from elsewhere.
+    watches.finished(&lane(), JobId::from_u128(1), Attempt::new(1));
+    assert_eq!((heard(&mut of_lane).len(), heard(&mut of_all).len()), (1, 0));
+}
+
+#[tokio::test]
+async fn whoever_wants_all_is_told_so_much_each_second() {
+    let (watches, mut to_tell) = Watches::new(false);
+    watches.wanted_by_another(Topic::All);
+    let mut count = 0;
+    for n in 0..10 * u128::from(ALL_TOLD_PER_SECOND) {
+        watches.tell(|| running(n));
+        count += told(&mut to_tell);
+    }
+    let seconds = watches.born.elapsed().as_secs() + 1;
+    assert!((1..=seconds * ALL_TOLD_PER_SECOND).contains(&(count as u64)), "{count} in {seconds} s");
+}
+
+#[tokio::test]
+async fn a_slow_listener_is_told_that_it_missed_some_and_nobody_waits_for_it() {
+    let (watches, _to_tell) = Watches::new(true);
+    let mut news = watches.listen(&job(1)).unwrap();
+    for _ in 0..10 * NEWS_OF_JOB_MAX {
+        watches.tell(|| running(1));
+    }
+    assert!(matches!(news.recv().await, Err(broadcast::error::RecvError::Lagged(_))));
+}
+
+#[tokio::test]
+async fn topics_are_bounded() {
+    let (watches, _to_tell) = Watches::new(false);
+    let all: Vec<_> = (0..WATCHED_TOPICS_MAX as u128).filter_map(|n| watches.listen(&job(n))).collect();
+    assert_eq!(all.len(), WATCHED_TOPICS_MAX);
+    assert!(watches.listen(&Topic::All).is_none());
+    assert!(watches.listen(&job(0)).is_some(), "one that is listened to already takes no more room");
+    drop(all);
+    assert!(watches.sweep().is_empty());
+    assert!(watches.has_nobody());
+}
+
+#[tokio::test]
+async fn progress_is_asked_for_once_and_known_for_a_while() {
+    let (watches, mut to_tell) = Watches::new(false);
+    let (id, holder) = (JobId::from_u128(1), InstanceId::parse("holder").unwrap());
+    let progress = Progress { percent: Some(5), note: None };
+    let ask = watches.ask(id, Attempt::new(1), &holder);
+    let answer = async {
+        assert!(matches!(to_tell.recv().await, Some(Told::Want { ask: Some(_), again: false, .. })));
+        watches.hand_out(seen(1, What::Progressed(progress.clone())));
+    };
+    assert_eq!(tokio::join!(ask, answer).0, Some(progress.clone()));
+    assert_eq!(watches.ask(id, Attempt::new(1), &holder).await, Some(progress));
+    assert_eq!(watches.ask(id, Attempt::new(2), &holder).await, None, "it is of another attempt");
+    assert!(to_tell.try_recv().is_err());
+    assert_eq!(watches.sweep(), [job(1)], "the others are told that it is wanted still");
+    assert_eq!(watches.ask(JobId::from_u128(2), Attempt::new(1), &holder).await, None, "nobody answers");
+}
+
+#[test]
+fn words_are_read_as_they_were_written() {
+    let node = NodeId::parse("n").unwrap();
+    let progress = Progress { percent: Some(100), note: Some("\u{0}ü\"".to_owned()) };
+    for seen in [
+        running(1),
+        seen(2, What::Changed(State::Finished, Some(Outcome::TimedOut))),
+        Seen { lane: None, node: Some(node), ..seen(3, What::Progressed(progress)) },
+        seen(4, What::Progressed(Progress { percent: None, note: None })),
+    ] {
+        let written = serde_json::to_string(&Told::of(&seen)).unwrap();
+        let Ok(Told::Seen(word)) = serde_json::from_str(&written) else { panic!("{written}") };
+        assert_eq!(Word::read(word), Some(seen));
+    }
+    for topic in [job(7), Topic::Lane(lane()), Topic::All] {
+        assert_eq!(Topic::read(&topic.written()), Some(topic));
+    }
+    for bad in ["", "job", "job x", "lane x", "all ", "everything"] {
+        assert_eq!(Topic::read(bad), None, "{bad}");
+    }
+}
+
+#[test]
+fn messages_are_of_a_size_that_the_bus_takes() {
+    let me = InstanceId::parse(&"i".repeat(domain::limits::INSTANCE_ID_CHARS_MAX)).unwrap();
+    let note = Some("\u{1}".repeat(domain::limits::PROGRESS_NOTE_CHARS_MAX));
+    let largest = Seen {
+        job: JobId::from_u128(u128::MAX),
+        attempt: Attempt::new(u32::MAX),
+        lane: Some(Resource::session(&domain::SessionId::parse(&"s".repeat(128)).unwrap())),
+        node: Some(NodeId::parse(&"n".repeat(128)).unwrap()),
+        what: What::Progressed(Progress { percent: Some(100), note }),
+    };
+    let lane = Topic::Lane(largest.lane.clone().unwrap()).written();
+    let want = Told::Want { topics: vec![lane; exchange::TOPICS_AT_ONCE], ask: None, again: true };
+    let words: Vec<_> = (0..99).flat_map(|_| [Told::of(&largest), want.clone()]).collect();
+    let messages = exchange::messages(&me, words.clone().into_iter());
+    let sizes: Vec<_> = messages.iter().map(Vec::len).collect();
+    assert!(sizes.iter().all(|size| *size <= bus::limits::NOTICE_BYTES_MAX), "{sizes:?}");
+    let read = messages.iter().flat_map(|message| exchange::read(message).unwrap().told);
+    assert!(read.eq(words));
+}
