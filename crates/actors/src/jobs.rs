@@ -472,6 +472,7 @@ impl Inner {
             id: job.id,
             lane: job.lane,
             seq: job.seq,
+            client_ref: job.client_ref,
             spec: job.spec,
             newest,
             placed: job.placed,

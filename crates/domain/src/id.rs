@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::limits::{
-    ID_FIVE_BITS_MAX, ID_WORKER_MAX, IDEMPOTENCY_KEY_CHARS_MAX, INSTANCE_ID_CHARS_MAX, LABEL_CHARS_MAX,
-    LANGUAGE_CHARS_MAX, NODE_ID_CHARS_MAX, NONCE_MAX, POOL_NAME_CHARS_MAX, SEGMENT_TAG_CHARS_MAX,
-    SEQUENCE_NAME_CHARS_MAX, SESSION_ID_CHARS_MAX, SIGNER_ID_CHARS_MAX, TENANT_ID_CHARS_MAX,
-    TX_HASH_CHARS_MAX,
+    CLIENT_REF_CHARS_MAX, ID_FIVE_BITS_MAX, ID_WORKER_MAX, IDEMPOTENCY_KEY_CHARS_MAX, INSTANCE_ID_CHARS_MAX,
+    LABEL_CHARS_MAX, LANGUAGE_CHARS_MAX, NODE_ID_CHARS_MAX, NONCE_MAX, POOL_NAME_CHARS_MAX,
+    SEGMENT_TAG_CHARS_MAX, SEQUENCE_NAME_CHARS_MAX, SESSION_ID_CHARS_MAX, SIGNER_ID_CHARS_MAX,
+    TENANT_ID_CHARS_MAX, TX_HASH_CHARS_MAX,
 };
 
 /// Why a text or number is no such id: what was expected, fit to be shown to the caller.
@@ -110,6 +110,10 @@ text_id!(
 text_id!(
     /// One client's conversation, whose jobs have an order.
     SessionId, "session", safe_text, SESSION_ID_CHARS_MAX
+);
+text_id!(
+    /// The client's own name for a job of its session, given back with all that is said of it.
+    ClientRef, "ref", printable, CLIENT_REF_CHARS_MAX
 );
 text_id!(
     /// On whose behalf jobs are run; waiting jobs are served fairly between them.
@@ -330,6 +334,7 @@ mod tests {
         assert!(TxHash::parse("0xab/+=").is_ok());
         assert!(TxHash::parse("0x ab").is_err());
         assert!(IdempotencyKey::parse("a\u{7f}").is_err());
+        assert!(ClientRef::parse(&"x".repeat(128)).is_ok() && ClientRef::parse(&long).is_err());
     }
 
     #[test]

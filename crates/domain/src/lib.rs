@@ -10,11 +10,12 @@ pub mod lease;
 pub mod limits;
 pub mod mode;
 pub mod nonce;
+pub mod session;
 pub mod time;
 
 pub use id::{
-    HoldId, IdempotencyKey, InstanceId, Invalid, JobId, Label, Language, NodeId, Nonce, PoolName, SegmentTag,
-    SequenceName, SessionId, SignerId, TenantId, TxHash, WorkerNumber,
+    ClientRef, HoldId, IdempotencyKey, InstanceId, Invalid, JobId, Label, Language, NodeId, Nonce, PoolName,
+    SegmentTag, SequenceName, SessionId, SignerId, TenantId, TxHash, WorkerNumber,
 };
 pub use lease::{Resource, ResourceKind, Token};
 pub use mode::{Mode, Modes};

@@ -14,6 +14,8 @@ pub const TX_HASH_CHARS_MAX: usize = 128;
 pub const NODE_ID_CHARS_MAX: usize = 128;
 /// Longest session id, in characters.
 pub const SESSION_ID_CHARS_MAX: usize = 128;
+/// Longest name of a client for a job, in characters: as long as an idempotency key, which it is.
+pub const CLIENT_REF_CHARS_MAX: usize = IDEMPOTENCY_KEY_CHARS_MAX;
 /// Longest tenant id, in characters.
 pub const TENANT_ID_CHARS_MAX: usize = 128;
 /// Longest pool name, in characters.
@@ -107,6 +109,14 @@ pub const BACKOFF_FACTOR_PERCENT_MAX: u32 = 10_000;
 
 /// Longest note of a node on how far an attempt is, in characters.
 pub const PROGRESS_NOTE_CHARS_MAX: usize = 1_024;
+
+/// After how long without anything happening a session is closed when it does not say, in milliseconds: one hour.
+pub const SESSION_IDLE_MS_DEFAULT: u64 = 3_600_000;
+/// Shortest time that a session may name, in milliseconds.
+pub const SESSION_IDLE_MS_MIN: u64 = 1_000;
+/// Longest time that a session may name, in milliseconds: seven days.
+pub const SESSION_IDLE_MS_MAX: u64 = 7 * 86_400_000;
+
 /// Attempts that one node may run at once.
 pub const NODE_CAPACITY_MAX: u32 = 10_000;
 /// Labels that one node may have, those of its services and languages included.
@@ -125,6 +135,8 @@ pub const RENEWALS_MAX: usize = 1_000;
 
 const _: () = assert!(HOLES_IN_MEMORY_MAX >= GRANT_NONCES_MAX, "one grant must be servable from memory");
 const _: () = assert!(HOLD_MS_MIN <= HOLD_MS_DEFAULT && HOLD_MS_DEFAULT <= HOLD_MS_MAX);
+const _: () =
+    assert!(SESSION_IDLE_MS_MIN <= SESSION_IDLE_MS_DEFAULT && SESSION_IDLE_MS_DEFAULT <= SESSION_IDLE_MS_MAX);
 const _: () = assert!(NONCE_MAX < i64::MAX as u64, "the ledger keeps nonces as signed 64-bit numbers");
 const _: () = assert!(
     (ID_FIVE_BITS_MAX as u16 + 1) * (ID_FIVE_BITS_MAX as u16 + 1) == ID_WORKER_MAX + 1,

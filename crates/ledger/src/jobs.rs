@@ -10,7 +10,9 @@ pub(crate) mod sorted;
 pub(crate) mod write;
 
 use domain::job::{Attempt, Change, Newest, Outcome, PastAttempt, Placed, Spec, State};
-use domain::{InstanceId, JobId, NodeId, PoolName, Resource, SessionId, TenantId, Timestamp, Token};
+use domain::{
+    ClientRef, InstanceId, JobId, NodeId, PoolName, Resource, SessionId, TenantId, Timestamp, Token,
+};
 
 use crate::{KeyScope, Result};
 
@@ -69,6 +71,8 @@ pub struct KeptJobKey {
     pub job: JobId,
     /// Its lane.
     pub lane: Resource,
+    /// Its place in its session.
+    pub seq: Option<u64>,
     /// When it was written down.
     pub created_at: Timestamp,
 }
@@ -111,6 +115,8 @@ pub struct LiveJob {
     pub lane: Resource,
     /// Its place in its session.
     pub seq: Option<u64>,
+    /// What its client calls it.
+    pub client_ref: Option<ClientRef>,
     /// What was asked.
     pub spec: Spec,
     /// State and attempts.
@@ -138,6 +144,8 @@ pub struct JobRecord {
     pub lane: Resource,
     /// Its place in its session.
     pub seq: Option<u64>,
+    /// What its client calls it.
+    pub client_ref: Option<ClientRef>,
     /// What was asked.
     pub spec: Spec,
     /// Its state.
@@ -302,7 +310,8 @@ pub trait Jobs: Send + Sync {
         look_at: u32,
     ) -> Result<(Vec<LeftLane>, Option<Resource>)>;
 
-    /// The highest place in its session that a lane has given to a job that is not purged; 0 for none.
+    /// The highest place that a lane has given in its session; 0 for none. That of a job that is purged counts for as
+    /// long as the session is open.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.

@@ -1,7 +1,7 @@
 //! The durable truth of Fencepost, in SQL.
 //!
-//! What lives here: leases, the fenced write, nonces, jobs, idempotency keys, what ids are made of, instances and
-//! settings, behind one trait per concern; the same for PostgreSQL and SQLite, held to one conformance suite. Every
+//! What lives here: leases, the fenced write, nonces, jobs, sessions, idempotency keys, what ids are made of, instances
+//! and settings, behind one trait per concern; the same for PostgreSQL and SQLite, held to one conformance suite. Every
 //! statement is a file under `sql/`, of the same name in each dialect.
 //! What must never: a decision about a nonce or a job (that is `domain`'s), or a time that is not the
 //! database's own. `sqlx` is named in no other crate.
@@ -22,6 +22,7 @@ mod migrations;
 mod nonces;
 mod postgres;
 mod records;
+mod sessions;
 mod settings;
 mod sqlite;
 mod train;
@@ -44,6 +45,7 @@ pub use nonces::{
     Batch, GrantAnswer, KeptKey, KeyScope, NewKey, NonceFilter, NonceRecord, Nonces, Read, SignerRecord,
     Verdict,
 };
+pub use sessions::{Closed, Opened, SessionCounts, SessionRecord, SessionResult, SessionResults, Sessions};
 pub use settings::Settings;
 
 /// How the ledger is reached, and what it is allowed to take.
@@ -102,7 +104,7 @@ pub struct Health {
 
 /// The whole ledger.
 #[async_trait::async_trait]
-pub trait Ledger: Leases + Nonces + Jobs + Ids + Instances + Settings {
+pub trait Ledger: Leases + Nonces + Jobs + Sessions + Ids + Instances + Settings {
     /// Which database it is.
     fn kind(&self) -> Kind;
 

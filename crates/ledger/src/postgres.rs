@@ -6,6 +6,7 @@ mod instances;
 mod jobs;
 mod leases;
 mod nonces;
+mod sessions;
 mod settings;
 
 use std::str::FromStr;

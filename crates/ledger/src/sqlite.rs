@@ -7,6 +7,7 @@ mod jobs;
 mod leases;
 mod lock;
 mod nonces;
+mod sessions;
 mod settings;
 
 use std::path::{Path, PathBuf};

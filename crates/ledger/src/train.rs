@@ -68,6 +68,11 @@ pub(crate) struct Tenure<'a> {
     pub(crate) token: Token,
 }
 
+/// The tenures that batches are under.
+pub(crate) fn tenures<C: Cargo>(batches: &[C]) -> Vec<Option<Tenure<'_>>> {
+    batches.iter().map(Cargo::tenure).collect()
+}
+
 /// What the fence says of a tenure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fence {

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use domain::job::Attempt;
 use domain::nonce::{Hole, Loaded, Row, Status};
-use domain::{HoldId, InstanceId, JobId, NodeId, Nonce, Resource, SegmentTag, SequenceName, SignerId, Token};
+use domain::{
+    HoldId, InstanceId, JobId, NodeId, Nonce, Resource, SegmentTag, SequenceName, SessionId, SignerId, Token,
+};
 use ledger::*;
 
 /// What happens to one commit.
@@ -231,6 +233,46 @@ impl Jobs for Flaky {
     }
     async fn make_job_partitions(&self) -> Result<()> {
         self.real.make_job_partitions().await
+    }
+}
+
+#[async_trait]
+impl Sessions for Flaky {
+    async fn open_session(
+        &self,
+        id: &SessionId,
+        spec: &domain::session::Spec,
+        key: Option<&JobKey>,
+    ) -> Result<Opened> {
+        self.real.open_session(id, spec, key).await
+    }
+    async fn session(&self, id: &SessionId) -> Result<Option<SessionRecord>> {
+        self.real.session(id).await
+    }
+    async fn session_counts(&self, id: &SessionId) -> Result<SessionCounts> {
+        self.real.session_counts(id).await
+    }
+    async fn close_session(&self, lane: &Lane) -> Result<Closed> {
+        self.real.close_session(lane).await
+    }
+    async fn line(&self, lane: &Resource, after_seq: u64, limit: u32) -> Result<Vec<(LiveJob, u64)>> {
+        self.real.line(lane, after_seq, limit).await
+    }
+    async fn session_results(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<SessionResults> {
+        self.real.session_results(id, after_seq, limit).await
+    }
+    async fn finished_places(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<Vec<(u64, JobId)>> {
+        self.real.finished_places(id, after_seq, limit).await
+    }
+    async fn idle_sessions(
+        &self,
+        after: Option<&SessionId>,
+        limit: u32,
+    ) -> Result<(Vec<SessionId>, Option<SessionId>)> {
+        self.real.idle_sessions(after, limit).await
+    }
+    async fn purge_sessions(&self, age_ms: u64, limit: u32) -> Result<u64> {
+        self.real.purge_sessions(age_ms, limit).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is written of a job. The ledger carries each out only if the row is still as the change says it was.
 
 use super::{Attempt, Due, Outcome, Placed, Revoked, Spec};
-use crate::id::{JobId, NodeId};
+use crate::id::{ClientRef, JobId, NodeId};
 
 /// A job to be written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub struct NewJob {
     pub spec: Spec,
     /// Its place in its session, counted from 1; `None` without a session.
     pub seq: Option<u64>,
+    /// What its client calls it.
+    pub client_ref: Option<ClientRef>,
     /// When it may be dispatched.
     pub due: Due,
     /// The job that it repeats by hand.

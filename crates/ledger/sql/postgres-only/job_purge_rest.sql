@@ -1,4 +1,4 @@
--- Deletes old finished jobs that no day's partition took.
+-- Deletes old finished jobs that no day's partition took; answers the session and place of each.
 -- $1 age in ms, $2 limit
 DELETE FROM job_finished_rest
 WHERE id IN (
@@ -7,3 +7,4 @@ WHERE id IN (
     LIMIT $2
     FOR UPDATE SKIP LOCKED
 )
+RETURNING session, seq

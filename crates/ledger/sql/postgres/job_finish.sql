@@ -19,7 +19,7 @@ INSERT INTO job_finished
     (id, lane, seq, session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts,
      backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload, retry_of, created_at, due_at,
      attempt, counted, node, holder, dispatched_at, running_at, past_attempts, outcome, dead, result, error,
-     finished_at, released_at)
+     finished_at, released_at, client_ref)
 SELECT id, lane, seq, session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts,
        backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload, retry_of, created_at, due_at,
        attempt, counted + counts, node, holder, dispatched_at, running_at,
@@ -29,6 +29,7 @@ SELECT id, lane, seq, session, tenant, pool, route_source, route_target, require
                  || json_build_object('attempt', attempt, 'node', node, 'ended', ended, 'reason', coalesce(error, ''),
                                       'at', (extract(epoch FROM now()) * 1000000)::bigint) || E'\n'
        END,
-       outcome, dead, result, error, now(), CASE WHEN is_free OR node IS NULL THEN now() END
+       outcome, dead, result, error, now(), CASE WHEN is_free OR node IS NULL THEN now() END,
+       client_ref
 FROM gone
 RETURNING id

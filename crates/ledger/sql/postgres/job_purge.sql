@@ -1,4 +1,5 @@
--- Deletes old finished jobs of days whose partition cannot be dropped, since a job of that day finished late.
+-- Deletes old finished jobs of days whose partition cannot be dropped, since a job of that day finished late; answers
+-- the session and place of each.
 -- $1 age in ms, $2 below this id, $3 limit
 DELETE FROM job_finished
 WHERE id IN (
@@ -8,3 +9,4 @@ WHERE id IN (
     LIMIT $3
     FOR UPDATE SKIP LOCKED
 )
+RETURNING session, seq

@@ -6,7 +6,7 @@ INSERT INTO job_finished
     (id, lane, seq, session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts,
      backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload, retry_of, created_at, due_at,
      attempt, counted, node, holder, dispatched_at, running_at, past_attempts, outcome, dead, result, error,
-     finished_at, released_at)
+     finished_at, released_at, client_ref)
 SELECT j.id, j.lane, j.seq, j.session, j.tenant, j.pool, j.route_source, j.route_target, j.requires, j.priority,
        j.timeout_ms, j.max_attempts, j.backoff_initial_ms, j.backoff_factor_percent, j.backoff_max_ms, j.on_recovery,
        j.payload, j.retry_of, j.created_at, j.due_at, j.attempt, j.counted + (w.value ->> 'counts'), j.node, j.holder,
@@ -18,7 +18,7 @@ SELECT j.id, j.lane, j.seq, j.session, j.tenant, j.pool, j.route_source, j.route
                                 'reason', coalesce(w.value ->> 'error', ''), 'at', ?2) || char(10)
        END,
        w.value ->> 'outcome', w.value ->> 'dead', w.value ->> 'result', w.value ->> 'error', ?2,
-       iif(w.value ->> 'is_free' OR j.node IS NULL, ?2, NULL)
+       iif(w.value ->> 'is_free' OR j.node IS NULL, ?2, NULL), j.client_ref
 FROM json_each(?1) AS w
 JOIN job j ON j.id = w.value ->> 'id'
 WHERE (w.value ->> 'lane' IS NULL OR j.lane = w.value ->> 'lane')

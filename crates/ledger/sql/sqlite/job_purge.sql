@@ -1,4 +1,4 @@
--- Deletes old finished jobs.
+-- Deletes old finished jobs; answers the session and place of each.
 -- ?1 age in ms, ?2 limit
 DELETE FROM job_finished
 WHERE id IN (
@@ -7,3 +7,4 @@ WHERE id IN (
     ORDER BY finished_at
     LIMIT ?2
 )
+RETURNING session, seq

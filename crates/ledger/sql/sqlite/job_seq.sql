@@ -1,8 +1,7 @@
--- The highest number given in a session, by its lane where the job is unfinished; 0 for none.
--- ?1 lane, ?2 session
+-- The highest place given in a session, 0 for none. Of jobs that are forgotten it is noted in the session.
+-- ?1 session
 SELECT max(
-    (SELECT coalesce(max(seq), 0) FROM job WHERE lane = ?1 AND node IS NOT NULL),
-    (SELECT coalesce(max(seq), 0) FROM job WHERE lane = ?1 AND node IS NULL AND due_at IS NULL),
-    (SELECT coalesce(max(seq), 0) FROM job WHERE lane = ?1 AND node IS NULL AND due_at IS NOT NULL),
-    (SELECT coalesce(max(seq), 0) FROM job_finished WHERE session = ?2)
+    coalesce((SELECT seq FROM job WHERE session = ?1 ORDER BY seq DESC LIMIT 1), 0),
+    coalesce((SELECT seq FROM job_finished WHERE session = ?1 ORDER BY seq DESC LIMIT 1), 0),
+    coalesce((SELECT purged_seq FROM session WHERE session = ?1), 0)
 )

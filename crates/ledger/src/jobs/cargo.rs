@@ -10,7 +10,7 @@ use domain::limits::{
 };
 use domain::{JobId, Resource, ResourceKind};
 
-use super::{BYTES_PER_ROW, JobBatch, JobWrite, JobsVerdict};
+use super::{BYTES_PER_ROW, JobBatch, JobWrite, JobsVerdict, Lane};
 use crate::baggage::{BATCH_ROWS_MAX, check_keys, refuse};
 use crate::train::{Cargo, Tenure};
 use crate::{KeyScope, Result};
@@ -72,8 +72,14 @@ impl Cargo for JobBatch {
     }
 
     fn tenure(&self) -> Option<Tenure<'_>> {
-        let lane = self.lane.as_ref()?;
-        Some(Tenure { resource: lane.resource.clone(), owner: &lane.owner, token: lane.token })
+        self.lane.as_ref().map(Lane::tenure)
+    }
+}
+
+impl Lane {
+    /// The tenure of its lease.
+    pub(crate) fn tenure(&self) -> Tenure<'_> {
+        Tenure { resource: self.resource.clone(), owner: &self.owner, token: self.token }
     }
 }
 

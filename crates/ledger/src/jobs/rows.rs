@@ -6,8 +6,8 @@ use domain::job::{
 };
 use domain::limits::DELAY_MS_MAX;
 use domain::{
-    IdempotencyKey, InstanceId, JobId, Label, Language, NodeId, PoolName, Resource, SessionId, TenantId,
-    Timestamp,
+    ClientRef, IdempotencyKey, InstanceId, JobId, Label, Language, NodeId, PoolName, Resource, SessionId,
+    TenantId, Timestamp,
 };
 use serde::Deserialize;
 use sqlx::error::BoxDynError;
@@ -39,6 +39,7 @@ impl TryFrom<LiveRow> for LiveJob {
             id: id.0,
             lane: Resource::parse(&row.job.lane).map_err(impossible)?,
             seq: place(seq)?,
+            client_ref: row.job.client_ref()?,
             spec,
             newest: Newest { state: State::parse(&row.state).map_err(impossible)?, attempt, counted },
             placed,
@@ -61,6 +62,7 @@ impl TryFrom<LiveRow> for JobRecord {
             id: job.id,
             lane: job.lane,
             seq: job.seq,
+            client_ref: job.client_ref,
             spec: job.spec,
             state: job.newest.state,
             attempt: job.newest.attempt,
@@ -122,6 +124,7 @@ impl TryFrom<FinishedRow> for JobRecord {
             id: row.job.id.0,
             lane: Resource::parse(&row.job.lane).map_err(impossible)?,
             seq: place(row.job.seq)?,
+            client_ref: row.job.client_ref()?,
             spec: row.job.spec()?,
             state: State::Finished,
             attempt,
@@ -236,9 +239,37 @@ impl TryFrom<KeyRow> for (KeyScope, KeptJobKey) {
             body_hash: row.body_hash()?,
             job,
             lane: Resource::parse(&kept.lane).map_err(impossible)?,
+            seq: kept.seq,
             created_at: Timestamp::from_micros(kept.created_at),
         };
         Ok((KeyScope { scope: row.scope, key }, kept))
+    }
+}
+
+/// What a job, or a session of all its jobs, asks of whoever runs it.
+#[derive(sqlx::FromRow)]
+pub(crate) struct NeedsRow {
+    pool: String,
+    route_source: Option<String>,
+    route_target: Option<String>,
+    requires: String,
+}
+
+impl NeedsRow {
+    pub(crate) fn needs(&self) -> Result<Needs> {
+        let route = match (&self.route_source, &self.route_target) {
+            (Some(source), Some(target)) => Some(Route {
+                source: Language::parse(source).map_err(impossible)?,
+                target: Language::parse(target).map_err(impossible)?,
+            }),
+            _ => None,
+        };
+        let requires = self.requires.split_ascii_whitespace();
+        Ok(Needs {
+            pool: name(&self.pool, PoolName::parse)?,
+            route,
+            requires: requires.map(|label| Label::parse(label).map_err(impossible)).collect::<Result<_>>()?,
+        })
     }
 }
 
@@ -248,12 +279,11 @@ struct JobRow {
     id: Id,
     lane: String,
     seq: i64,
+    client_ref: Option<String>,
     session: Option<String>,
     tenant: String,
-    pool: String,
-    route_source: Option<String>,
-    route_target: Option<String>,
-    requires: String,
+    #[sqlx(flatten)]
+    needs: NeedsRow,
     priority: i64,
     timeout_ms: i64,
     max_attempts: i64,
@@ -286,25 +316,11 @@ struct PastLine {
 
 impl JobRow {
     fn spec(&self) -> Result<Spec> {
-        let route = match (&self.route_source, &self.route_target) {
-            (Some(source), Some(target)) => Some(Route {
-                source: Language::parse(source).map_err(impossible)?,
-                target: Language::parse(target).map_err(impossible)?,
-            }),
-            _ => None,
-        };
-        let requires = self.requires.split_ascii_whitespace();
         Ok(Spec {
             payload: self.payload.as_str().into(),
             session: self.session.as_deref().map(SessionId::parse).transpose().map_err(impossible)?,
             tenant: name(&self.tenant, TenantId::parse)?,
-            needs: Needs {
-                pool: name(&self.pool, PoolName::parse)?,
-                route,
-                requires: requires
-                    .map(|label| Label::parse(label).map_err(impossible))
-                    .collect::<Result<_>>()?,
-            },
+            needs: self.needs.needs()?,
             priority: Priority::new(self.priority).map_err(impossible)?,
             timeout_ms: number(self.timeout_ms)?,
             max_attempts: number(self.max_attempts)?,
@@ -315,6 +331,10 @@ impl JobRow {
             },
             on_recovery: OnRecovery::parse(&self.on_recovery).map_err(impossible)?,
         })
+    }
+
+    fn client_ref(&self) -> Result<Option<ClientRef>> {
+        self.client_ref.as_deref().map(ClientRef::parse).transpose().map_err(impossible)
     }
 
     fn placed(&self) -> Result<Option<Placed>> {
@@ -356,7 +376,7 @@ fn place(seq: i64) -> Result<Option<u64>> {
     Ok(Some(number(seq)?).filter(|seq| *seq > 0))
 }
 
-fn number<T: TryFrom<i64, Error: std::fmt::Display>>(number: i64) -> Result<T> {
+pub(crate) fn number<T: TryFrom<i64, Error: std::fmt::Display>>(number: i64) -> Result<T> {
     T::try_from(number).map_err(impossible)
 }
 
@@ -392,7 +412,7 @@ impl<'r> Decode<'r, Sqlite> for Id {
 
 /// A column with a time: `timestamptz` on PostgreSQL, microseconds since 1970 in SQLite.
 #[derive(Clone, Copy)]
-pub(crate) struct Moment(Timestamp);
+pub(crate) struct Moment(pub(crate) Timestamp);
 
 /// From 1970 to 2000, where PostgreSQL begins to count.
 const TO_2000_MICROS: i64 = 946_684_800_000_000;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use domain::job::{Attempt, Change, Due, Ended, NewJob, Outcome, Placed};
+use domain::job::{Attempt, Change, Due, Ended, Needs, NewJob, Outcome, Placed};
 use domain::limits::REASON_BYTES_MAX;
 use domain::{JobId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -158,7 +158,7 @@ impl<'a> Sorted<'a> {
         let keep = |(new, key): (&New<'_>, &'a JobKey)| Keeping {
             scope: &key.scope,
             body_hash: &key.body_hash,
-            answer: KeptSubmit::text(new.job.id, new.lane, at),
+            answer: KeptSubmit::text(new.job, new.lane, at),
         };
         keys.map(keep).collect()
     }
@@ -265,9 +265,13 @@ impl New<'_> {
 
     /// The labels that it requires, as they are kept.
     pub(crate) fn requires(&self) -> String {
-        let labels = self.job.spec.needs.requires.iter();
-        labels.map(domain::Label::as_str).collect::<Vec<_>>().join(" ")
+        requires(&self.job.spec.needs)
     }
+}
+
+/// Labels that are required, as they are kept.
+pub(crate) fn requires(needs: &Needs) -> String {
+    needs.requires.iter().map(domain::Label::as_str).collect::<Vec<_>>().join(" ")
 }
 
 /// The answer to a submit as it is kept under its key: JSON text.
@@ -275,12 +279,16 @@ impl New<'_> {
 pub(crate) struct KeptSubmit {
     pub(crate) job: String,
     pub(crate) lane: String,
+    /// Missing in answers of the time before sessions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) seq: Option<u64>,
     pub(crate) created_at: i64,
 }
 
 impl KeptSubmit {
-    fn text(job: JobId, lane: &str, at: Timestamp) -> String {
-        let kept = Self { job: job.to_string(), lane: lane.to_owned(), created_at: at.as_micros() };
+    fn text(new: &NewJob, lane: &str, at: Timestamp) -> String {
+        let (job, lane) = (new.id.to_string(), lane.to_owned());
+        let kept = Self { job, lane, seq: new.seq, created_at: at.as_micros() };
         serde_json::to_string(&kept).expect("numbers and texts always serialise")
     }
 }

@@ -79,19 +79,19 @@ async fn transact<C: Writes>(connection: &mut PgConnection, batches: &[C]) -> Ar
     }
 }
 
-/// Locks the lease of every batch that is under one; answers what that says of each batch, and the transaction's
-/// time if any lease was locked.
-pub(super) async fn fence<C: Cargo>(
+/// Locks the lease of every tenure that there is; answers what that says of each, and the transaction's time if any
+/// lease was locked. Where there is none nothing stands in the way.
+pub(super) async fn fence(
     transaction: &mut PgTransaction<'_>,
-    batches: &[C],
+    tenures: &[Option<Tenure<'_>>],
 ) -> sqlx::Result<(Vec<Fence>, Option<Timestamp>)> {
-    let mut fences = vec![Fence::Holds; batches.len()];
-    let tenures = batches.iter().enumerate().filter_map(|(n, batch)| Some((n, batch.tenure()?)));
+    let mut fences = vec![Fence::Holds; tenures.len()];
+    let tenures = tenures.iter().enumerate().filter_map(|(n, tenure)| Some((n, tenure.as_ref()?)));
     let tenures: Vec<_> = tenures.collect();
     if tenures.is_empty() {
         return Ok((fences, None));
     }
-    let (names, tokens, owners) = columns(tenures.iter().map(|(_, tenure)| tenure));
+    let (names, tokens, owners) = columns(tenures.iter().map(|(_, tenure)| *tenure));
     let locked: Vec<(String, i64)> = sqlx::query_as(sql!("fence_lock"))
         .bind(names)
         .bind(tokens)
@@ -104,7 +104,7 @@ pub(super) async fn fence<C: Cargo>(
     };
     let missed: Vec<_> = tenures.iter().filter(|(_, tenure)| !is_locked(tenure)).collect();
     if !missed.is_empty() {
-        let (names, tokens, owners) = columns(missed.iter().map(|(_, tenure)| tenure));
+        let (names, tokens, owners) = columns(missed.iter().map(|(_, tenure)| *tenure));
         let mut held: Vec<String> =
             sqlx::query_scalar(include_str!("../../sql/postgres-only/fence_holds.sql"))
                 .bind(names)

@@ -195,11 +195,7 @@ impl Jobs for Postgres {
         let seq: i64 = self
             .reads(move |session| {
                 Box::pin(async move {
-                    sqlx::query_scalar(sql!("job_seq"))
-                        .bind(lane.as_str())
-                        .bind(lane.id())
-                        .fetch_one(&mut *session)
-                        .await
+                    sqlx::query_scalar(sql!("job_seq")).bind(lane.id()).fetch_one(&mut *session).await
                 })
             })
             .await?;

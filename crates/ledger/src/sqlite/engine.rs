@@ -59,13 +59,12 @@ impl<C: Writes> Engine<C> for Track {
     }
 }
 
-/// Looks at the lease of every batch that is under one; answers what that says of each batch. No row is ever
-/// locked by somebody else here.
-pub(super) async fn fence<C: Cargo>(
+/// Looks at the lease of every tenure that there is; answers what that says of each. Where there is none nothing stands
+/// in the way. No row is ever locked by somebody else here.
+pub(super) async fn fence(
     transaction: &mut SqliteTransaction<'_>,
-    batches: &[C],
+    tenures: &[Option<Tenure<'_>>],
 ) -> sqlx::Result<Vec<Fence>> {
-    let tenures: Vec<_> = batches.iter().map(Cargo::tenure).collect();
     let wanted = Value::from_iter(tenures.iter().flatten().map(|tenure| {
         json!({
             "resource": tenure.resource.as_str(),

@@ -4,6 +4,7 @@ mod write;
 
 use domain::job::{Attempt, Outcome, State};
 use domain::{JobId, NodeId, PoolName, Resource, ResourceKind, SessionId, TenantId, Timestamp};
+use serde_json::{Value, json};
 use sqlx::query::QueryAs;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{AssertSqlSafe, Sqlite as Dialect};
@@ -17,6 +18,7 @@ use crate::jobs::{
 };
 use crate::nonces::KeyScope;
 use crate::records::{self, TOP};
+use crate::sessions::rows::{PurgedRow, highest_places};
 
 #[async_trait::async_trait]
 impl Jobs for Sqlite {
@@ -184,9 +186,7 @@ impl Jobs for Sqlite {
         let lane = lane.clone();
         let pool = self.readers.clone();
         let seq: i64 = self
-            .reads(async move {
-                sqlx::query_scalar(sql!("job_seq")).bind(lane.as_str()).bind(lane.id()).fetch_one(&pool).await
-            })
+            .reads(async move { sqlx::query_scalar(sql!("job_seq")).bind(lane.id()).fetch_one(&pool).await })
             .await?;
         records::count(seq)
     }
@@ -203,8 +203,22 @@ impl Jobs for Sqlite {
     async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {
         let pool = self.writer.clone();
         self.writes(async move {
-            let purge = sqlx::query(sql!("job_purge")).bind(age_ms as i64).bind(i64::from(limit));
-            Ok(purge.execute(&pool).await?.rows_affected())
+            let mut transaction = pool.begin_with("BEGIN IMMEDIATE").await?;
+            let purged: Vec<PurgedRow> = sqlx::query_as(sql!("job_purge"))
+                .bind(age_ms as i64)
+                .bind(i64::from(limit))
+                .fetch_all(&mut *transaction)
+                .await?;
+            let count = purged.len() as u64;
+            let places = highest_places(purged).into_iter();
+            let places =
+                Value::from_iter(places.map(|(session, seq)| json!({ "session": session, "seq": seq })));
+            sqlx::query(sql!("session_purged_seq"))
+                .bind(places.to_string())
+                .execute(&mut *transaction)
+                .await?;
+            transaction.commit().await?;
+            Ok(count)
         })
         .await
     }

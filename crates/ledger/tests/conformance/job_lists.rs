@@ -144,7 +144,7 @@ fn partition_of(id: JobId) -> String {
 }
 
 /// A day's partition by another hand: the ledger makes none for days that are over.
-async fn made(session: &mut PgConnection, id: JobId) {
+pub async fn made(session: &mut PgConnection, id: JobId) {
     let day = id.made_at_ms() / DAY_MS;
     let (from, to) = (JobId::first_at_ms(day * DAY_MS), JobId::first_at_ms((day + 1) * DAY_MS));
     let make = format!(

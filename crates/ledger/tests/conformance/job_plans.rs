@@ -55,7 +55,7 @@ const LOADS: [Load; 8] = [
     ),
     load!("job_groups", "text, text, text, bigint", "'session:l7', '', '', 10", ["job_waiting"]),
     load!("job_lanes", "text, bigint, bigint", "'', 1000, 10", ["job_delayed"]),
-    load!("job_seq", "text, text", "'session:l7', 'l7'", ["job_in_flight", "job_waiting", "job_delayed"]),
+    load!("job_seq", "text", "'l7'", ["job_session"]),
     load!("job_on_node", "text", "'n7'", ["job_node"]),
     load!("job_show", "uuid", "'00000000-0000-0000-0000-000000000000'", ["job"]),
 ];

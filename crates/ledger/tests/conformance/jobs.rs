@@ -5,7 +5,7 @@ use domain::job::{
     Priority, Revoked, Route, Spec, State, Step, decide,
 };
 use domain::limits::{PAST_ATTEMPTS_MAX, REASON_BYTES_MAX};
-use domain::{IdempotencyKey, JobId, Label, Language, PoolName, SessionId, TenantId};
+use domain::{ClientRef, IdempotencyKey, JobId, Label, Language, PoolName, SessionId, TenantId};
 use ledger::{JobBatch, JobKey, JobRecord, JobVerdict, JobsVerdict, KeyScope};
 use tokio::task::JoinSet;
 
@@ -146,6 +146,7 @@ fn full() -> NewJob {
             on_recovery: OnRecovery::Hold,
         },
         seq: Some(3),
+        client_ref: Some(ClientRef::parse("c1/+'\"{}").unwrap()),
         due: Due::InMs(60_000),
         retry_of: Some(job(6)),
         placed: None,
@@ -160,7 +161,7 @@ pub async fn a_job_keeps_all_that_it_was_told_to_its_end(b: Bench) {
     let keeps = |record: &JobRecord| {
         let whose = (record.id, record.lane.clone(), record.seq, record.retry_of, record.created_at);
         assert_eq!(whose, (new.id, lane.resource.clone(), Some(3), Some(job(6)), at));
-        assert_eq!(record.spec, new.spec);
+        assert_eq!((&record.spec, &record.client_ref), (&new.spec, &new.client_ref));
     };
     let waiting = b.found(new.id).await;
     keeps(&waiting);

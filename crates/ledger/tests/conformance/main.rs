@@ -21,6 +21,8 @@ mod opening;
 mod plans;
 mod poison;
 mod proxy;
+mod session_places;
+mod sessions;
 mod settings;
 mod shop;
 mod traffic;
@@ -118,6 +120,26 @@ on_every_ledger! {
         a_lane_with_unfinished_jobs_keeps_its_token,
         pages_end_before_they_are_too_large,
         a_batch_that_the_tables_refuse_sinks_nobody_else;
+    sessions:
+        a_session_keeps_all_that_was_asked_of_it,
+        a_key_is_kept_with_its_session_and_answers_again,
+        an_opening_said_again_makes_nothing_new,
+        of_many_openings_under_one_key_one_is_made,
+        what_is_wrong_with_a_session_is_refused,
+        a_session_is_closed_by_the_owner_of_its_lane_alone,
+        a_session_is_idle_since_the_last_that_happened_in_it,
+        idle_sessions_are_found_page_by_page,
+        closed_sessions_are_forgotten_when_nothing_names_them,
+        instances_are_forgotten_without_the_leases_of_sessions;
+    session_places:
+        a_line_is_read_by_places_with_the_time_until_each_is_due,
+        a_line_ends_before_it_is_too_large,
+        results_are_read_by_places_from_both_tables,
+        results_end_before_they_are_too_large,
+        a_session_counts_its_jobs_and_knows_its_last_node,
+        an_answer_under_a_key_names_the_place,
+        a_place_is_not_given_again_when_its_job_is_forgotten,
+        a_reader_that_follows_sees_every_place_once;
     job_lists:
         jobs_are_listed_by_every_filter_newest_first,
         a_cursor_goes_on_where_the_page_ended,

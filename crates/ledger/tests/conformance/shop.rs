@@ -28,8 +28,12 @@ pub fn job_made(n: u64, days_ago: u64) -> JobId {
     JobId::from_u128(first.as_u128() | 7 << 76 | u128::from(n))
 }
 
+pub fn session_id(name: &str) -> SessionId {
+    SessionId::parse(name).unwrap()
+}
+
 pub fn session(name: &str) -> Resource {
-    Resource::session(&SessionId::parse(name).unwrap())
+    Resource::session(&session_id(name))
 }
 
 pub fn node(name: &str) -> NodeId {
@@ -56,7 +60,14 @@ pub fn spec(payload: &str) -> Spec {
 
 /// A job that is due at once and has no wishes.
 pub fn plain(id: JobId) -> NewJob {
-    NewJob { id, spec: spec("{}"), seq: None, due: Due::Now, retry_of: None, placed: None }
+    NewJob { id, spec: spec("{}"), seq: None, client_ref: None, due: Due::Now, retry_of: None, placed: None }
+}
+
+/// The job number `n` of the test, at that place of the session.
+pub fn in_session(name: &str, n: u64) -> NewJob {
+    let mut new = NewJob { seq: Some(n), ..plain(job(n)) };
+    new.spec.session = Some(session_id(name));
+    new
 }
 
 pub fn submit(new: NewJob) -> Change {

@@ -13,6 +13,7 @@ use super::uuid;
 use crate::Result;
 use crate::jobs::PARTITION_DAYS_AHEAD;
 use crate::postgres::{Postgres, sql};
+use crate::sessions::rows::{PurgedRow, highest_places};
 
 const DAY_MS: u64 = 86_400_000;
 /// How long trains may be kept waiting.
@@ -56,20 +57,28 @@ impl Postgres {
                         other => other?,
                     }
                 }
-                let deleted = sqlx::query(sql!("job_purge"))
+                let mut transaction = session.begin().await?;
+                let mut deleted: Vec<PurgedRow> = sqlx::query_as(sql!("job_purge"))
                     .bind(age_ms as i64)
                     .bind(uuid(JobId::first_at_ms(first_kept_day * DAY_MS)))
                     .bind(i64::from(limit))
-                    .execute(&mut *session)
-                    .await?
-                    .rows_affected();
-                let rest = sqlx::query(sql_here!("job_purge_rest"))
+                    .fetch_all(&mut *transaction)
+                    .await?;
+                let rest: Vec<PurgedRow> = sqlx::query_as(sql_here!("job_purge_rest"))
                     .bind(age_ms as i64)
-                    .bind(i64::from(limit).saturating_sub_unsigned(deleted))
-                    .execute(&mut *session)
-                    .await?
-                    .rows_affected();
-                Ok(deleted + rest)
+                    .bind(i64::from(limit).saturating_sub_unsigned(deleted.len() as u64))
+                    .fetch_all(&mut *transaction)
+                    .await?;
+                deleted.extend(rest);
+                let count = deleted.len() as u64;
+                let (sessions, places): (Vec<_>, Vec<_>) = highest_places(deleted).into_iter().unzip();
+                sqlx::query(sql!("session_purged_seq"))
+                    .bind(sessions)
+                    .bind(places)
+                    .execute(&mut *transaction)
+                    .await?;
+                transaction.commit().await?;
+                Ok(count)
             })
         })
         .await
@@ -122,6 +131,12 @@ async fn drop_if_old(session: &mut PgConnection, day: u64, age_ms: u64) -> sqlx:
     if young().fetch_one(&mut *transaction).await? {
         return transaction.rollback().await;
     }
+    // A session of that day's jobs was made before them; its time is another clock's than their ids'.
+    let made_before = (day + 2).saturating_mul(DAY_MS * 1_000);
+    sqlx::query(of_day(sql_here!("job_partition_places")))
+        .bind(made_before as i64)
+        .execute(&mut *transaction)
+        .await?;
     sqlx::raw_sql(of_day(sql_here!("job_partition_drop"))).execute(&mut *transaction).await?;
     transaction.commit().await
 }

@@ -15,7 +15,7 @@ use crate::jobs::{JobBatch, JobsVerdict};
 use crate::keys::Keeping;
 use crate::postgres::engine::{Writes, Written, fence, keep_keys};
 use crate::postgres::{sql, write_failed};
-use crate::train::Derailed;
+use crate::train::{Derailed, tenures};
 
 #[async_trait::async_trait]
 impl Writes for JobBatch {
@@ -23,7 +23,7 @@ impl Writes for JobBatch {
         transaction: &mut PgTransaction<'_>,
         batches: &[Self],
     ) -> Result<Written<JobsVerdict>, Derailed<JobsVerdict>> {
-        let (fences, _) = fence(transaction, batches).await.map_err(write_failed)?;
+        let (fences, _) = fence(transaction, &tenures(batches)).await.map_err(write_failed)?;
         let mut session = Session { transaction };
         let (verdicts, anything) = write(&mut session, batches, fences).await.map_err(write_failed)?;
         Ok(Written { verdicts, anything })
@@ -86,7 +86,8 @@ impl Tables for Session<'_, '_> {
             .bind(column(new, |new| new.job.retry_of.map(uuid)))
             .bind(column(new, |new| new.due_at(at)))
             .bind(column(new, |new| new.job.placed.as_ref().map(|placed| placed.node.as_str())))
-            .bind(column(new, |new| new.job.placed.as_ref().map(|placed| placed.holder.as_str())));
+            .bind(column(new, |new| new.job.placed.as_ref().map(|placed| placed.holder.as_str())))
+            .bind(column(new, |new| new.job.client_ref.as_ref().map(|name| name.as_str())));
         self.ids(statement).await
     }
 

@@ -10,7 +10,7 @@ use crate::changes::{Changes, New, Writer};
 use crate::keys::Aboard;
 use crate::postgres::engine::{Writes, Written, fence, forget_keys, keep_keys};
 use crate::postgres::{sql, write_failed};
-use crate::train::Derailed;
+use crate::train::{Derailed, tenures};
 use crate::{Batch, Verdict};
 
 #[async_trait::async_trait]
@@ -20,7 +20,7 @@ impl Writes for Batch {
         transaction: &mut PgTransaction<'_>,
         batches: &[Self],
     ) -> Result<Written<Verdict>, Derailed<Verdict>> {
-        let (fences, at) = fence(transaction, batches).await.map_err(write_failed)?;
+        let (fences, at) = fence(transaction, &tenures(batches)).await.map_err(write_failed)?;
         // Without a time no lease was locked, and nobody is told of one.
         let mut aboard = Aboard::of(batches, &fences, at.unwrap_or(Timestamp::from_micros(0)));
         let is_new = keep_keys(transaction, &aboard.keys()).await.map_err(write_failed)?;

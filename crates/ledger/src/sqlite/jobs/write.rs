@@ -14,7 +14,7 @@ use crate::jobs::{JobBatch, JobsVerdict};
 use crate::keys::Keeping;
 use crate::sqlite::engine::{Writes, Written, fence, keep_keys};
 use crate::sqlite::{sql, write_failed};
-use crate::train::Derailed;
+use crate::train::{Derailed, tenures};
 
 #[async_trait::async_trait]
 impl Writes for JobBatch {
@@ -23,7 +23,7 @@ impl Writes for JobBatch {
         batches: &[Self],
         at: i64,
     ) -> Result<Written<JobsVerdict>, Derailed<JobsVerdict>> {
-        let fences = fence(transaction, batches).await.map_err(write_failed)?;
+        let fences = fence(transaction, &tenures(batches)).await.map_err(write_failed)?;
         let mut session = Session { transaction, at };
         let (verdicts, anything) = write(&mut session, batches, fences).await.map_err(write_failed)?;
         Ok(Written { verdicts, anything })
@@ -75,6 +75,7 @@ impl Tables for Session<'_, '_> {
                 "id": job.id.to_string(),
                 "lane": new.lane,
                 "seq": job.seq.unwrap_or(0),
+                "client_ref": job.client_ref.as_ref().map(|name| name.as_str()),
                 "session": spec.session.as_ref().map(|id| id.as_str()),
                 "tenant": spec.tenant.as_ref().map_or("", |id| id.as_str()),
                 "pool": spec.needs.pool.as_ref().map_or("", |pool| pool.as_str()),

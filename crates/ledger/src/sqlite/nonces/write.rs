@@ -8,7 +8,7 @@ use crate::changes::{Changes, New, Writer};
 use crate::keys::Aboard;
 use crate::sqlite::engine::{Writes, Written, fence, forget_keys, keep_keys};
 use crate::sqlite::{sql, write_failed};
-use crate::train::Derailed;
+use crate::train::{Derailed, tenures};
 use crate::{Batch, Verdict};
 
 #[async_trait::async_trait]
@@ -18,7 +18,7 @@ impl Writes for Batch {
         batches: &[Self],
         at: i64,
     ) -> Result<Written<Verdict>, Derailed<Verdict>> {
-        let fences = fence(transaction, batches).await.map_err(write_failed)?;
+        let fences = fence(transaction, &tenures(batches)).await.map_err(write_failed)?;
         let mut aboard = Aboard::of(batches, &fences, Timestamp::from_micros(at));
         let is_new = keep_keys(transaction, &aboard.keys(), at).await.map_err(write_failed)?;
         let back = aboard.get_off(&is_new);

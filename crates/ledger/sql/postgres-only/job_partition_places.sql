@@ -1,0 +1,15 @@
+-- A day's jobs are about to be forgotten: their places are not given again in sessions that go on. The capitals stand
+-- for the day's number.
+-- $1 sessions made before this (microseconds since 1970)
+WITH going_on AS (
+    SELECT s.session,
+           (SELECT f.seq FROM job_finished_DAY f WHERE f.session = s.session ORDER BY f.seq DESC LIMIT 1) AS seq
+    FROM session s
+    WHERE s.closed_at IS NULL AND s.created_at < 'epoch'::timestamptz + $1 * interval '1 microsecond'
+    ORDER BY s.session
+    FOR NO KEY UPDATE OF s
+)
+UPDATE session s
+SET purged_seq = going_on.seq
+FROM going_on
+WHERE s.session = going_on.session AND s.purged_seq < going_on.seq

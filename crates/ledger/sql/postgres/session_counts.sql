@@ -1,0 +1,26 @@
+-- How many jobs of a session are in which state, the highest place given, and the node used last.
+-- $1 session
+SELECT live.created, live.dispatched, live.running, done.finished,
+       greatest(live.last_seq, done.last_seq,
+                coalesce((SELECT purged_seq FROM session WHERE session = $1), 0)) AS last_seq,
+       (SELECT node
+        FROM (
+            SELECT * FROM (SELECT node, seq FROM job
+                           WHERE session = $1 AND node IS NOT NULL ORDER BY seq DESC LIMIT 1) AS live_one
+            UNION ALL
+            SELECT * FROM (SELECT node, seq FROM job_finished
+                           WHERE session = $1 AND node IS NOT NULL ORDER BY seq DESC LIMIT 1) AS done_one
+        ) AS used
+        ORDER BY seq DESC
+        LIMIT 1) AS last_node
+FROM (
+    SELECT count(*) FILTER (WHERE state = 'CREATED') AS created,
+           count(*) FILTER (WHERE state = 'DISPATCHED') AS dispatched,
+           count(*) FILTER (WHERE state = 'RUNNING') AS running,
+           coalesce(max(seq), 0) AS last_seq
+    FROM job
+    WHERE session = $1
+) AS live
+CROSS JOIN (
+    SELECT count(*) AS finished, coalesce(max(seq), 0) AS last_seq FROM job_finished WHERE session = $1
+) AS done

@@ -1,0 +1,14 @@
+-- Jobs of sessions are forgotten: their places are not given again.
+-- $1 sessions, each once and sorted, $2 the highest place in each
+WITH behind AS (
+    SELECT s.session, w.seq
+    FROM session s
+    JOIN unnest($1::text[], $2::bigint[]) AS w (session, seq) ON s.session = w.session
+    WHERE s.purged_seq < w.seq
+    ORDER BY s.session
+    FOR NO KEY UPDATE OF s
+)
+UPDATE session s
+SET purged_seq = behind.seq
+FROM behind
+WHERE s.session = behind.session AND s.purged_seq < behind.seq

@@ -1,0 +1,23 @@
+-- Finished jobs of a session by their places, and in each row, of which there is one at least, the lowest place of an
+-- unfinished one: both as of one moment, so that a job that is being moved is in exactly one of them. A page ends
+-- early when its results become too many bytes.
+-- ?1 session, ?2 behind this place, ?3 limit, ?4 bytes after which a page ends
+SELECT first.unfinished AS first_unfinished, page.id, page.seq, page.client_ref, page.outcome, page.result, page.error
+FROM (
+    SELECT (SELECT seq FROM job WHERE session = ?1 AND seq > 0 ORDER BY seq LIMIT 1) AS unfinished
+) AS first
+LEFT JOIN (
+    SELECT *
+    FROM (
+        SELECT j.*, sum(coalesce(octet_length(result), 0)) OVER (ORDER BY seq, id) - coalesce(octet_length(result), 0) AS text_before
+        FROM (
+            SELECT id, seq, client_ref, outcome, result, error
+            FROM job_finished
+            WHERE session = ?1 AND seq > ?2
+            ORDER BY seq, id
+            LIMIT ?3
+        ) AS j
+    ) AS sized
+    WHERE text_before < ?4
+) AS page ON TRUE
+ORDER BY page.seq, page.id

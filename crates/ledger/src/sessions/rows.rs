@@ -1,0 +1,187 @@
+//! Rows of sessions as the databases hand them over, and their way into typed values. The same for both dialects.
+
+use std::collections::BTreeMap;
+
+use domain::job::Outcome;
+use domain::session::{Ordering, Spec};
+use domain::{ClientRef, JobId, NodeId, SessionId};
+use serde::{Deserialize, Serialize};
+
+use super::{SessionCounts, SessionRecord, SessionResult, SessionResults};
+use crate::jobs::rows::{Id, Moment, NeedsRow, number};
+use crate::records::{KeyRow, impossible};
+use crate::{Error, Result};
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct SessionRow {
+    session: String,
+    #[sqlx(flatten)]
+    needs: NeedsRow,
+    ordering: String,
+    idle_ms: i64,
+    created_at: Moment,
+    closed_at: Option<Moment>,
+    idle_for_ms: i64,
+}
+
+impl TryFrom<SessionRow> for SessionRecord {
+    type Error = Error;
+
+    fn try_from(row: SessionRow) -> Result<Self> {
+        Ok(Self {
+            id: session(&row.session)?,
+            spec: Spec {
+                needs: row.needs.needs()?,
+                ordering: Ordering::parse(&row.ordering).map_err(impossible)?,
+                idle_ms: number(row.idle_ms)?,
+            },
+            created_at: row.created_at.0,
+            closed_at: row.closed_at.map(|at| at.0),
+            idle_for_ms: number(row.idle_for_ms)?,
+        })
+    }
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct CountsRow {
+    created: i64,
+    dispatched: i64,
+    running: i64,
+    finished: i64,
+    last_seq: i64,
+    last_node: Option<String>,
+}
+
+impl TryFrom<CountsRow> for SessionCounts {
+    type Error = Error;
+
+    fn try_from(row: CountsRow) -> Result<Self> {
+        Ok(Self {
+            created: number(row.created)?,
+            dispatched: number(row.dispatched)?,
+            running: number(row.running)?,
+            finished: number(row.finished)?,
+            last_seq: number(row.last_seq)?,
+            last_node: row.last_node.as_deref().map(NodeId::parse).transpose().map_err(impossible)?,
+        })
+    }
+}
+
+/// A result, or none where there was none; and what every row says.
+#[derive(sqlx::FromRow)]
+pub(crate) struct ResultRow {
+    first_unfinished: Option<i64>,
+    id: Option<Id>,
+    seq: Option<i64>,
+    client_ref: Option<String>,
+    outcome: Option<String>,
+    result: Option<String>,
+    error: Option<String>,
+}
+
+/// The page that these rows are.
+pub(crate) fn results(rows: Vec<ResultRow>) -> Result<SessionResults> {
+    let first = rows.first().ok_or_else(|| impossible("no row says which place is unfinished"))?;
+    let first_unfinished = first.first_unfinished.map(number).transpose()?;
+    let results = rows.into_iter().filter_map(|row| {
+        let (id, seq, outcome) = (row.id?.0, row.seq?, row.outcome?);
+        let read = || {
+            Ok(SessionResult {
+                id,
+                seq: number(seq)?,
+                client_ref: row
+                    .client_ref
+                    .as_deref()
+                    .map(ClientRef::parse)
+                    .transpose()
+                    .map_err(impossible)?,
+                outcome: Outcome::parse(&outcome).map_err(impossible)?,
+                result: row.result,
+                error: row.error,
+            })
+        };
+        Some(read())
+    });
+    Ok(SessionResults { results: results.collect::<Result<_>>()?, first_unfinished })
+}
+
+/// A bound for places. None is higher than the databases can count.
+pub(crate) fn place(seq: u64) -> i64 {
+    i64::try_from(seq).unwrap_or(i64::MAX)
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct PlaceRow {
+    seq: i64,
+    id: Id,
+}
+
+impl TryFrom<PlaceRow> for (u64, JobId) {
+    type Error = Error;
+
+    fn try_from(row: PlaceRow) -> Result<Self> {
+        Ok((number(row.seq)?, row.id.0))
+    }
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct IdleRow {
+    session: String,
+    is_idle: bool,
+    is_last: bool,
+}
+
+/// The idle sessions, and the one to go on behind.
+pub(crate) fn idle(rows: Vec<IdleRow>) -> Result<(Vec<SessionId>, Option<SessionId>)> {
+    let (mut idle, mut last) = (Vec::new(), None);
+    for row in rows {
+        let id = session(&row.session)?;
+        if row.is_last {
+            last = Some(id.clone());
+        }
+        if row.is_idle {
+            idle.push(id);
+        }
+    }
+    Ok((idle, last))
+}
+
+/// A finished job that was forgotten.
+#[derive(sqlx::FromRow)]
+pub(crate) struct PurgedRow {
+    session: Option<String>,
+    seq: i64,
+}
+
+/// The highest place that was forgotten in each session.
+pub(crate) fn highest_places(purged: Vec<PurgedRow>) -> BTreeMap<String, i64> {
+    let mut highest = BTreeMap::new();
+    for PurgedRow { session, seq } in purged {
+        if let Some(session) = session {
+            let place = highest.entry(session).or_insert(seq);
+            *place = seq.max(*place);
+        }
+    }
+    highest
+}
+
+/// The answer to a request for a session as it is kept under its key: JSON text, written and read here alone.
+#[derive(Serialize, Deserialize)]
+pub(super) struct KeptSession {
+    session: String,
+}
+
+impl KeptSession {
+    pub(super) fn text(id: &SessionId) -> String {
+        serde_json::to_string(&Self { session: id.to_string() }).expect("texts always serialise")
+    }
+
+    pub(super) fn session(row: &KeyRow) -> Result<SessionId> {
+        let kept: Self = serde_json::from_str(&row.answer).map_err(impossible)?;
+        session(&kept.session)
+    }
+}
+
+fn session(name: &str) -> Result<SessionId> {
+    SessionId::parse(name).map_err(impossible)
+}

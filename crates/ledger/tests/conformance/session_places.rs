@@ -1,0 +1,322 @@
+//! The places of a session's jobs: who is next, what has ended, and what is never given again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering as Atomic};
+
+use domain::job::{Attempt, Change, Due, NewJob, Outcome};
+use domain::{ClientRef, IdempotencyKey, JobId, Resource};
+use ledger::{
+    JobBatch, JobKey, JobVerdict, KeptJobKey, KeyScope, SessionCounts, SessionResult, SessionResults,
+};
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use sqlx::Connection;
+use tokio::task::JoinSet;
+
+use crate::bench::{Bench, LONG_MS, eventually, owner};
+use crate::shop::{
+    cancel, complete, dispatch, in_session, job, job_made, node, of_lane, placed, run, said, session,
+    session_id, submit, with_key,
+};
+
+fn at_place(n: u64, id: JobId) -> NewJob {
+    NewJob { id, ..in_session("s", n) }
+}
+
+pub async fn a_line_is_read_by_places_with_the_time_until_each_is_due(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    // Their ids are in another order, and so are their pools.
+    let mut jobs: Vec<_> = (1..=6).map(|n| at_place(n, job(20 - n))).collect();
+    jobs[2].due = Due::InMs(LONG_MS);
+    jobs[3].spec.needs.pool = Some(domain::PoolName::parse("a").unwrap());
+    jobs[4].client_ref = Some(ClientRef::parse("c5").unwrap());
+    b.does(of_lane(&lane, jobs.iter().rev().cloned().map(submit))).await;
+    let other = b.lane(session("s2"), &owner("a")).await;
+    b.does(of_lane(&other, [submit(in_session("s2", 1))])).await;
+    let line = async |after, limit| {
+        let line = b.ledger.line(&lane.resource, after, limit).await.unwrap();
+        line.into_iter().map(|(live, in_ms)| (live.seq.unwrap(), live, in_ms)).collect::<Vec<_>>()
+    };
+    let places = async |after, limit| line(after, limit).await.iter().map(|it| it.0).collect::<Vec<_>>();
+    let all = line(0, 100).await;
+    for ((seq, live, in_ms), new) in all.iter().zip(&jobs) {
+        assert_eq!(
+            (Some(*seq), live.id, &live.spec, &live.client_ref),
+            (new.seq, new.id, &new.spec, &new.client_ref)
+        );
+        let is_delayed = *seq == 3;
+        assert_eq!((*in_ms > LONG_MS / 2 && *in_ms <= LONG_MS, *in_ms == 0), (is_delayed, !is_delayed));
+    }
+    assert_eq!((places(0, 100).await, places(2, 2).await), (vec![1, 2, 3, 4, 5, 6], vec![3, 4]));
+    assert!(places(6, 100).await.is_empty() && places(u64::MAX, 100).await.is_empty());
+    // What has a node is not in the line; what comes back is where it was.
+    b.does(of_lane(&lane, [dispatch(job(19), 1), dispatch(job(16), 1), cancel(job(18))])).await;
+    assert_eq!(places(0, 100).await, [3, 5, 6]);
+    let back = Change::Fail {
+        job: job(19),
+        attempt: Attempt::new(1),
+        node: node("n"),
+        error: String::new(),
+        due_in_ms: Some(1),
+        dead: false,
+    };
+    b.does(said([back])).await;
+    assert_eq!(places(0, 100).await, [1, 3, 5, 6]);
+    eventually("it is due", async || line(0, 1).await[0].2 == 0).await;
+    let own = Resource::instance(&owner("a"));
+    assert!(b.ledger.line(&own, 0, 100).await.unwrap().is_empty(), "an instance's jobs have no places");
+}
+
+pub async fn a_line_ends_before_it_is_too_large(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    for n in 1..=20 {
+        let mut new = in_session("s", n);
+        new.spec.payload = "x".repeat(1 << 20).into();
+        b.does(of_lane(&lane, [submit(new)])).await;
+    }
+    let page = async |after| b.ledger.line(&lane.resource, after, 100).await.unwrap().len();
+    assert_eq!((page(0).await, page(16).await), (16, 4));
+}
+
+fn result(n: u64, outcome: Outcome, result: Option<&str>, error: Option<&str>) -> SessionResult {
+    let (result, error) = (result.map(str::to_owned), error.map(str::to_owned));
+    SessionResult { id: job(n), seq: n, client_ref: None, outcome, result, error }
+}
+
+pub async fn results_are_read_by_places_from_both_tables(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    let results =
+        async |after, limit| b.ledger.session_results(&session_id("s"), after, limit).await.unwrap();
+    assert_eq!(results(0, 100).await, SessionResults::default());
+    let named = |n| NewJob {
+        client_ref: (n == 2).then(|| ClientRef::parse("c2").unwrap()),
+        placed: Some(placed()),
+        ..in_session("s", n)
+    };
+    b.does(of_lane(&lane, (1..=6).map(|n| submit(named(n))))).await;
+    let none = SessionResults { results: vec![], first_unfinished: Some(1) };
+    assert_eq!((results(0, 100).await, results(6, 100).await), (none.clone(), none));
+    let fail = Change::Fail {
+        job: job(4),
+        attempt: Attempt::new(1),
+        node: node("n"),
+        error: "no".to_owned(),
+        due_in_ms: None,
+        dead: true,
+    };
+    b.does(said([complete(job(2), 1, "\"é\""), fail])).await;
+    b.does(of_lane(&lane, [cancel(job(1))])).await;
+    let second = SessionResult {
+        client_ref: Some(ClientRef::parse("c2").unwrap()),
+        ..result(2, Outcome::Succeeded, Some("\"é\""), None)
+    };
+    let fourth = result(4, Outcome::Failed, None, Some("no"));
+    let all = vec![result(1, Outcome::Cancelled, None, None), second.clone(), fourth.clone()];
+    assert_eq!(results(0, 100).await, SessionResults { results: all, first_unfinished: Some(3) });
+    let page = SessionResults { results: vec![second], first_unfinished: Some(3) };
+    assert_eq!(results(1, 1).await, page);
+    b.does(of_lane(&lane, [cancel(job(3)), cancel(job(5)), cancel(job(6))])).await;
+    let rest = results(3, 100).await;
+    assert_eq!((rest.results.len(), &rest.results[0], rest.first_unfinished), (3, &fourth, None));
+    assert_eq!(results(6, 100).await, SessionResults::default());
+    let places = async |after, limit| b.ledger.finished_places(&session_id("s"), after, limit).await.unwrap();
+    assert_eq!(places(0, 100).await, (1..=6).map(|n| (n, job(n))).collect::<Vec<_>>());
+    assert_eq!(places(2, 2).await, [(3, job(3)), (4, job(4))]);
+    assert!(places(6, 100).await.is_empty());
+    assert_eq!(
+        b.ledger.session_results(&session_id("other"), 0, 9).await.unwrap(),
+        SessionResults::default()
+    );
+}
+
+pub async fn results_end_before_they_are_too_large(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, (1..=20).map(|n| submit(NewJob { placed: Some(placed()), ..in_session("s", n) }))))
+        .await;
+    for n in 1..=20 {
+        b.does(said([complete(job(n), 1, &"1".repeat(1 << 20))])).await;
+    }
+    let page =
+        async |after| b.ledger.session_results(&session_id("s"), after, 100).await.unwrap().results.len();
+    assert_eq!((page(0).await, page(16).await), (16, 4));
+    assert_eq!(b.ledger.finished_places(&session_id("s"), 0, 100).await.unwrap().len(), 20);
+}
+
+pub async fn a_session_counts_its_jobs_and_knows_its_last_node(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    let counts = async || b.ledger.session_counts(&session_id("s")).await.unwrap();
+    assert_eq!(counts().await, SessionCounts::default());
+    b.does(of_lane(&lane, (1..=7).map(|n| submit(in_session("s", n))))).await;
+    let created = SessionCounts { created: 7, last_seq: 7, ..SessionCounts::default() };
+    assert_eq!(counts().await, created);
+    let on = |n: u64| Change::Dispatch {
+        job: job(n),
+        attempt: Attempt::new(1),
+        placed: domain::job::Placed { node: node(&format!("n{n}")), ..placed() },
+    };
+    b.does(of_lane(&lane, [on(2), on(3), on(4)])).await;
+    b.does(said([Change::Run { job: job(3), attempt: Attempt::new(1), node: node("n3") }])).await;
+    b.does(of_lane(&lane, [cancel(job(7)), cancel(job(1))])).await;
+    let expected = SessionCounts {
+        created: 2,
+        dispatched: 2,
+        running: 1,
+        finished: 2,
+        last_seq: 7,
+        last_node: Some(node("n4")),
+    };
+    assert_eq!(counts().await, expected);
+    // Of those that ended, too; one that never had a node says nothing.
+    b.does(of_lane(&lane, [cancel(job(4)), cancel(job(2)), cancel(job(5)), cancel(job(6))])).await;
+    assert_eq!((counts().await.last_node, counts().await.finished), (Some(node("n4")), 6));
+}
+
+pub async fn an_answer_under_a_key_names_the_place(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    let scope = |name: &str| KeyScope {
+        scope: "submit someone".to_owned(),
+        key: IdempotencyKey::parse(name).unwrap(),
+    };
+    let key = |name| JobKey { scope: scope(name), body_hash: [9; 32] };
+    let writes = vec![
+        with_key(submit(in_session("s", 7)), &key("placed")),
+        with_key(submit(NewJob { seq: None, ..in_session("s", 8) }), &key("unplaced")),
+    ];
+    b.does(JobBatch { lane: Some(lane.clone()), writes }).await;
+    let kept = async |name| {
+        let mut kept = b.ledger.kept_job_keys(&[scope(name)]).await.unwrap();
+        let KeptJobKey { job, seq, .. } = kept.pop().unwrap().1;
+        (job, seq)
+    };
+    assert_eq!((kept("placed").await, kept("unplaced").await), ((job(7), Some(7)), (job(8), None)));
+    // As it was written before there were places.
+    let old = format!(r#"{{"job":"{}","lane":"{}","created_at":1}}"#, job(1), lane.resource);
+    let old = format!("UPDATE idempotency_key SET answer = '{old}' WHERE key = 'placed'");
+    b.by_hand(old).await;
+    assert_eq!(kept("placed").await, (job(1), None));
+}
+
+pub async fn a_place_is_not_given_again_when_its_job_is_forgotten(b: Bench) {
+    let spec = crate::sessions::spec();
+    b.ledger.open_session(&session_id("s"), &spec, None).await.unwrap();
+    let lane = b.lane(session("s"), &owner("a")).await;
+    let seq = async || b.ledger.lane_seq(&lane.resource).await.unwrap();
+    // Of days that have no partition.
+    let old = |n| job_made(n, 2);
+    b.does(of_lane(&lane, (1..=5).map(|n| submit(at_place(n, old(n)))))).await;
+    b.does(of_lane(&lane, (1..=5).map(|n| cancel(old(n))))).await;
+    assert_eq!(seq().await, 5, "all are finished");
+    eventually("they are forgotten, in steps", async || {
+        b.ledger.purge_jobs(2, 2).await.unwrap();
+        assert_eq!(seq().await, 5);
+        b.ledger.finished_places(&session_id("s"), 0, 9).await.unwrap().is_empty()
+    })
+    .await;
+    assert_eq!(b.ledger.session_counts(&session_id("s")).await.unwrap().last_seq, 5);
+    b.does(of_lane(&lane, [submit(at_place(6, job(6)))])).await;
+    assert_eq!(seq().await, 6);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_is_not_given_again_when_its_day_is_dropped() {
+    let b = Bench::postgres().await;
+    let mut hand = sqlx::PgConnection::connect(&b.options.url).await.unwrap();
+    let old = |n| job_made(n, 3);
+    crate::job_lists::made(&mut hand, old(0)).await;
+    let spec = crate::sessions::spec();
+    for name in ["s", "t"] {
+        b.ledger.open_session(&session_id(name), &spec, None).await.unwrap();
+    }
+    // Only who was there on that day has jobs of it.
+    sqlx::raw_sql("UPDATE session SET created_at = created_at - interval '4 days' WHERE session = 's'")
+        .execute(&mut hand)
+        .await
+        .unwrap();
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, (1..=5).map(|n| submit(at_place(n, old(n)))))).await;
+    b.does(of_lane(&lane, (1..=5).map(|n| cancel(old(n))))).await;
+    eventually("the day is dropped", async || {
+        // One that found the table busy says so.
+        let purged = b.ledger.purge_jobs(2, 100).await;
+        assert!(
+            purged.as_ref().is_ok_and(|n| *n == 0) || purged.as_ref().is_err_and(ledger::Error::is_retryable)
+        );
+        b.ledger.job(old(5)).await.unwrap().is_none()
+    })
+    .await;
+    assert_eq!(b.ledger.lane_seq(&lane.resource).await.unwrap(), 5);
+    assert_eq!(b.ledger.lane_seq(&session("t")).await.unwrap(), 0);
+}
+
+/// Jobs end in any order, some come back first, while new ones are submitted: whoever reads results behind the last
+/// place that it has seen, and goes no further than below the first unfinished one, sees all of them in their order.
+pub async fn a_reader_that_follows_sees_every_place_once(b: Bench) {
+    const JOBS: u64 = 300;
+    const WORKERS: u64 = 4;
+    let seed: u64 = rand::rng().random();
+    println!("seed {seed}");
+    let handles = b.instances(2).await;
+    let lane = b.lane(session("s"), &owner("a")).await;
+    let submitted = Arc::new(AtomicU64::new(0));
+    let mut tasks = JoinSet::new();
+    {
+        let (ledger, submitted, mut rng) =
+            (handles[0].clone(), submitted.clone(), StdRng::seed_from_u64(seed));
+        tasks.spawn(async move {
+            let mut next = 1;
+            while next <= JOBS {
+                let to = JOBS.min(next + rng.random_range(0..20));
+                let new =
+                    (next..=to).map(|n| submit(NewJob { placed: Some(placed()), ..in_session("s", n) }));
+                let told = ledger.commit_jobs(of_lane(&lane, new)).await.unwrap();
+                assert!(matches!(told, ledger::JobsVerdict::Written { .. }), "{told:?} (seed {seed})");
+                submitted.store(to, Atomic::Release);
+                next = to + 1;
+            }
+        });
+    }
+    for worker in 0..WORKERS {
+        let (ledger, submitted) = (handles[worker as usize % 2].clone(), submitted.clone());
+        let mut rng = StdRng::seed_from_u64(seed + 1 + worker);
+        tasks.spawn(async move {
+            let mut mine: Vec<_> = (1..=JOBS).filter(|n| n % WORKERS == worker).collect();
+            mine.shuffle(&mut rng);
+            // Roughly in order, as far as jobs are there.
+            mine.sort_by_key(|n| n / 40);
+            for n in mine {
+                while submitted.load(Atomic::Acquire) < n {
+                    tokio::task::yield_now().await;
+                }
+                let changes = if rng.random() { vec![run(job(n), 1)] } else { vec![] };
+                for change in changes.into_iter().chain([complete(job(n), 1, &n.to_string())]) {
+                    let told = ledger.commit_jobs(said([change])).await.unwrap();
+                    let ledger::JobsVerdict::Written { jobs, .. } = told else { panic!("{told:?}") };
+                    assert_eq!(jobs, [JobVerdict::Written], "job {n} (seed {seed})");
+                }
+            }
+        });
+    }
+    let reader = handles[handles.len() - 1].clone();
+    let mut rng = StdRng::seed_from_u64(seed + 100);
+    let (mut last, mut reads) = (0, 0);
+    while last < JOBS {
+        let page = reader.session_results(&session_id("s"), last, rng.random_range(1..40)).await.unwrap();
+        let below = page.first_unfinished.unwrap_or(u64::MAX);
+        for result in page.results.iter().take_while(|result| result.seq < below) {
+            assert_eq!(result.seq, last + 1, "behind {last}, before {below} (seed {seed})");
+            assert_eq!(result.result, Some(result.seq.to_string()));
+            last = result.seq;
+        }
+        reads += 1;
+        tokio::task::yield_now().await;
+    }
+    tasks.join_all().await;
+    println!("{reads} reads");
+    assert_eq!(b.ledger.session_results(&session_id("s"), last, 9).await.unwrap(), SessionResults::default());
+    for handle in handles.iter().skip(1) {
+        handle.close().await;
+    }
+    drop((handles, reader));
+    assert_eq!(b.deadlocks_at_last().await, 0);
+}

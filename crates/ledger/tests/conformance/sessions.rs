@@ -1,0 +1,334 @@
+//! Sessions: made once under one key, closed by the owner of their lane alone, idle when nothing happens in them, and
+//! forgotten when nothing names them.
+
+use domain::job::{Needs, Route};
+use domain::session::{Ordering, Spec};
+use domain::{IdempotencyKey, Label, PoolName, Resource, SessionId};
+use ledger::{Acquisition, Closed, Error, JobKey, KeyScope, Lane, Opened, SessionRecord};
+use sqlx::{AssertSqlSafe, Connection};
+use tokio::task::JoinSet;
+
+use crate::bench::{Bench, LONG_MS, owner};
+use crate::shop::{cancel, in_session, job, of_lane, session, session_id as id, submit};
+
+/// Longer than any case, and not as long as [`AGE_MS`].
+const IDLE_MS: u64 = 600_000;
+/// By how much rows are made older.
+const AGE_MS: u64 = 3_600_000;
+
+pub fn spec() -> Spec {
+    Spec { needs: Needs::default(), ordering: Ordering::Strict, idle_ms: IDLE_MS }
+}
+
+fn key(name: &str) -> JobKey {
+    let scope = KeyScope { scope: "session someone".to_owned(), key: IdempotencyKey::parse(name).unwrap() };
+    JobKey { scope, body_hash: [3; 32] }
+}
+
+impl Bench {
+    async fn opens(&self, name: &str) {
+        let opened = self.ledger.open_session(&id(name), &spec(), None).await.unwrap();
+        assert!(matches!(opened, Opened::Made { .. }), "{opened:?}");
+    }
+
+    async fn shown(&self, name: &str) -> SessionRecord {
+        self.ledger.session(&id(name)).await.unwrap().unwrap()
+    }
+
+    pub async fn by_hand(&self, statement: String) {
+        let statement = AssertSqlSafe(statement);
+        if self.database.is_some() {
+            let mut hand = sqlx::PgConnection::connect(&self.options.url).await.unwrap();
+            sqlx::raw_sql(statement).execute(&mut hand).await.unwrap();
+        } else {
+            let mut hand = sqlx::SqliteConnection::connect(&self.options.url).await.unwrap();
+            sqlx::raw_sql(statement).execute(&mut hand).await.unwrap();
+        }
+    }
+
+    /// As if that had been so much earlier.
+    async fn ages(&self, table: &str, column: &str, name: &str) {
+        let earlier = if self.database.is_some() {
+            format!("interval '{AGE_MS} milliseconds'")
+        } else {
+            format!("{AGE_MS}000")
+        };
+        let of = if table == "lease" {
+            format!("resource = 'session:{name}'")
+        } else {
+            format!("session = '{name}'")
+        };
+        self.by_hand(format!("UPDATE {table} SET {column} = {column} - {earlier} WHERE {of}")).await;
+    }
+
+    async fn closes(&self, name: &str) {
+        let lane = self.lane(session(name), &owner("a")).await;
+        assert_eq!(self.ledger.close_session(&lane).await.unwrap(), Closed::Yes);
+        self.ledger.release(&lane.resource, &lane.owner, lane.token).await.unwrap();
+    }
+
+    async fn idle(&self) -> Vec<String> {
+        let (idle, next) = self.ledger.idle_sessions(None, 100).await.unwrap();
+        assert_eq!(next, None);
+        idle.iter().map(SessionId::to_string).collect()
+    }
+}
+
+pub async fn a_session_keeps_all_that_was_asked_of_it(b: Bench) {
+    let label = |text| Label::parse(text).unwrap();
+    let full = Spec {
+        needs: Needs {
+            pool: Some(PoolName::parse("p").unwrap()),
+            route: Some(Route::parse("zh:en-GB").unwrap()),
+            requires: vec![label("gpu"), label("asr:zh")],
+        },
+        ordering: Ordering::Results,
+        idle_ms: 12_345,
+    };
+    for (name, spec) in [("full", full), ("free", Spec { ordering: Ordering::Free, ..spec() })] {
+        let Opened::Made { created_at } = b.ledger.open_session(&id(name), &spec, None).await.unwrap() else {
+            panic!("{name} was kept without a key");
+        };
+        let record = b.shown(name).await;
+        assert!(record.idle_for_ms < LONG_MS);
+        let expected = SessionRecord {
+            id: id(name),
+            spec,
+            created_at,
+            closed_at: None,
+            idle_for_ms: record.idle_for_ms,
+        };
+        assert_eq!(record, expected);
+    }
+    assert_eq!(b.ledger.session(&id("never")).await.unwrap(), None);
+}
+
+pub async fn a_key_is_kept_with_its_session_and_answers_again(b: Bench) {
+    let made = b.ledger.open_session(&id("s"), &spec(), Some(&key("k"))).await.unwrap();
+    assert!(matches!(made, Opened::Made { .. }), "{made:?}");
+    // Another id under the same key, and the same once more by who did not hear of it.
+    let other = JobKey { body_hash: [4; 32], ..key("k") };
+    for (name, key) in [("t", &key("k")), ("t", &other), ("s", &key("k"))] {
+        let kept = b.ledger.open_session(&id(name), &spec(), Some(key)).await.unwrap();
+        assert_eq!(kept, Opened::Kept { body_hash: [3; 32], session: id("s") });
+    }
+    assert_eq!(b.ledger.session(&id("t")).await.unwrap(), None, "nothing is made beside a taken key");
+    let elsewhere =
+        JobKey { scope: KeyScope { scope: "session other".to_owned(), ..key("k").scope }, ..other };
+    let made = b.ledger.open_session(&id("t"), &spec(), Some(&elsewhere)).await.unwrap();
+    assert!(matches!(made, Opened::Made { .. }), "{made:?}");
+}
+
+pub async fn an_opening_said_again_makes_nothing_new(b: Bench) {
+    let made = b.ledger.open_session(&id("s"), &spec(), None).await.unwrap();
+    assert_eq!(b.ledger.open_session(&id("s"), &spec(), None).await.unwrap(), made);
+    let other = Spec { ordering: Ordering::Free, ..spec() };
+    for key in [None, Some(&key("k"))] {
+        let refused = b.ledger.open_session(&id("s"), &other, key).await;
+        assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+    }
+    assert_eq!(b.shown("s").await.spec, spec());
+    // The key was not kept without its session.
+    let made = b.ledger.open_session(&id("t"), &other, Some(&key("k"))).await.unwrap();
+    assert!(matches!(made, Opened::Made { .. }), "{made:?}");
+}
+
+pub async fn of_many_openings_under_one_key_one_is_made(b: Bench) {
+    let handles = b.instances(2).await;
+    let mut openings = JoinSet::new();
+    for n in 0..12 {
+        let ledger = handles[n % 2].clone();
+        openings.spawn(async move {
+            let id = id(&format!("s{n}"));
+            match ledger.open_session(&id, &spec(), Some(&key("k"))).await.unwrap() {
+                Opened::Made { .. } => (true, id),
+                Opened::Kept { session, .. } => (false, session),
+            }
+        });
+    }
+    let told = openings.join_all().await;
+    let made: Vec<_> = told.iter().filter(|(made, _)| *made).map(|(_, id)| id.clone()).collect();
+    let [made] = &made[..] else { panic!("{made:?}") };
+    assert!(told.iter().all(|(_, id)| id == made), "{told:?}");
+    for n in 0..12 {
+        let there = b.ledger.session(&id(&format!("s{n}"))).await.unwrap().is_some();
+        assert_eq!(there, id(&format!("s{n}")) == *made);
+    }
+}
+
+pub async fn what_is_wrong_with_a_session_is_refused(b: Bench) {
+    let labels = (0..17).map(|n| Label::parse(&format!("l{n}")).unwrap()).collect();
+    let odd = KeyScope { scope: "\0".to_owned(), ..key("k").scope };
+    let wrong = [
+        ("no time", Spec { idle_ms: 0, ..spec() }, key("k")),
+        ("a time too long", Spec { idle_ms: u64::MAX, ..spec() }, key("k")),
+        (
+            "too many labels",
+            Spec { needs: Needs { requires: labels, ..Needs::default() }, ..spec() },
+            key("k"),
+        ),
+        ("a NUL in a scope", spec(), JobKey { scope: odd, ..key("k") }),
+    ];
+    for (what, spec, key) in wrong {
+        let answer = b.ledger.open_session(&id("s"), &spec, Some(&key)).await;
+        assert!(matches!(answer, Err(Error::Refused { .. })), "{what}: {answer:?}");
+    }
+    let instance = b.lane(Resource::instance(&owner("a")), &owner("a")).await;
+    let answer = b.ledger.close_session(&instance).await;
+    assert!(matches!(answer, Err(Error::Refused { .. })), "an instance's lane: {answer:?}");
+    assert_eq!(b.ledger.session(&id("s")).await.unwrap(), None);
+}
+
+pub async fn a_session_is_closed_by_the_owner_of_its_lane_alone(b: Bench) {
+    b.opens("s").await;
+    b.opens("t").await;
+    let old = b.lane(session("s"), &owner("a")).await;
+    let fenced = async |lane: &Lane| {
+        assert_eq!(b.ledger.close_session(lane).await.unwrap(), Closed::Fenced);
+        assert_eq!(b.shown("s").await.closed_at, None);
+    };
+    b.ledger.release(&old.resource, &old.owner, old.token).await.unwrap();
+    fenced(&old).await;
+    let new = b.lane(session("s"), &owner("b")).await;
+    fenced(&old).await;
+    fenced(&Lane { token: new.token, ..old.clone() }).await;
+    fenced(&Lane { token: old.token, ..new.clone() }).await;
+    assert_eq!(b.ledger.close_session(&new).await.unwrap(), Closed::Yes);
+    let closed = b.shown("s").await;
+    assert!(closed.closed_at >= Some(closed.created_at));
+    // Again, and by the next owner, it stays as it is.
+    assert_eq!(b.ledger.close_session(&new).await.unwrap(), Closed::Yes);
+    let next = b.lane(session("s"), &owner("b")).await;
+    assert_eq!(b.ledger.close_session(&new).await.unwrap(), Closed::Fenced);
+    assert_eq!(b.ledger.close_session(&next).await.unwrap(), Closed::Yes);
+    assert_eq!(b.shown("s").await.closed_at, closed.closed_at);
+    assert_eq!(b.shown("t").await.closed_at, None, "the others stay open");
+}
+
+pub async fn a_session_is_idle_since_the_last_that_happened_in_it(b: Bench) {
+    b.opens("s").await;
+    let lane = b.lane(session("s"), &owner("a")).await;
+    let is_idle = async || b.shown("s").await.idle_for_ms >= AGE_MS;
+    assert!(!is_idle().await);
+    b.ages("session", "created_at", "s").await;
+    assert!(is_idle().await);
+    b.does(of_lane(&lane, (1..=3).map(|n| submit(in_session("s", n))))).await;
+    assert!(!is_idle().await, "jobs were submitted");
+    b.ages("job", "created_at", "s").await;
+    assert!(is_idle().await);
+    b.does(of_lane(&lane, [cancel(job(2))])).await;
+    assert!(!is_idle().await, "one has ended");
+    b.ages("job_finished", "finished_at", "s").await;
+    assert!(is_idle().await);
+    b.does(of_lane(&lane, [cancel(job(1))])).await;
+    assert!(!is_idle().await, "an older one has ended");
+}
+
+pub async fn idle_sessions_are_found_page_by_page(b: Bench) {
+    for name in ["a", "b", "closed", "leased", "s", "young"] {
+        b.opens(name).await;
+        if name != "young" {
+            b.ages("session", "created_at", name).await;
+        }
+    }
+    b.closes("closed").await;
+    let leased = b.lane(session("leased"), &owner("x")).await;
+    let lane = b.lane(session("s"), &owner("x")).await;
+    b.does(of_lane(&lane, [submit(in_session("s", 1))])).await;
+    b.ages("job", "created_at", "s").await;
+    b.ledger.release(&lane.resource, &lane.owner, lane.token).await.unwrap();
+    assert_eq!(b.idle().await, ["a", "b"]);
+    b.ages("lease", "expires_at", "leased").await;
+    assert_eq!(b.idle().await, ["a", "b", "leased"], "a lease that ran out is nobody's");
+    b.ledger.release(&leased.resource, &leased.owner, leased.token).await.unwrap();
+    let lane = b.lane(session("s"), &owner("x")).await;
+    b.does(of_lane(&lane, [cancel(job(1))])).await;
+    b.ledger.release(&lane.resource, &lane.owner, lane.token).await.unwrap();
+    assert_eq!(b.idle().await, ["a", "b", "leased"], "something has ended just now");
+    b.ages("job_finished", "finished_at", "s").await;
+    assert_eq!(b.idle().await, ["a", "b", "leased", "s"]);
+    let (mut seen, mut after, mut pages) = (vec![], None, 0);
+    loop {
+        let (page, next) = b.ledger.idle_sessions(after.as_ref(), 2).await.unwrap();
+        seen.extend(page.iter().map(SessionId::to_string));
+        (after, pages) = (next, pages + 1);
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!((seen, pages), (b.idle().await, 3), "five are open");
+}
+
+pub async fn closed_sessions_are_forgotten_when_nothing_names_them(b: Bench) {
+    for name in ["open", "s", "leased", "old", "older", "young"] {
+        b.opens(name).await;
+    }
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, [submit(in_session("s", 1))])).await;
+    b.ledger.release(&lane.resource, &lane.owner, lane.token).await.unwrap();
+    for name in ["s", "leased", "old", "older", "young"] {
+        b.closes(name).await;
+    }
+    for name in ["s", "leased", "old", "older"] {
+        b.ages("session", "closed_at", name).await;
+        b.ages("lease", "expires_at", name).await;
+    }
+    b.ages("session", "closed_at", "older").await;
+    b.ages("session", "created_at", "open").await;
+    // Somebody serves it still, or did a moment ago.
+    let leased = b.lane(session("leased"), &owner("a")).await;
+    let purges = async |limit| b.ledger.purge_sessions(AGE_MS, limit).await.unwrap();
+    assert_eq!(purges(1).await, 1);
+    assert_eq!(b.ledger.session(&id("older")).await.unwrap(), None, "the oldest goes first");
+    assert_eq!((purges(100).await, purges(100).await), (1, 0));
+    for gone in ["old", "older"] {
+        assert_eq!(b.ledger.session(&id(gone)).await.unwrap(), None);
+        assert_eq!(b.ledger.lease(&session(gone)).await.unwrap(), None, "its lease goes with it");
+    }
+    for kept in ["open", "s", "leased", "young"] {
+        b.shown(kept).await;
+    }
+    for kept in ["s", "leased", "young"] {
+        assert!(b.ledger.lease(&session(kept)).await.unwrap().is_some(), "the token of {kept} starts over");
+    }
+    b.ledger.release(&leased.resource, &leased.owner, leased.token).await.unwrap();
+    assert_eq!(purges(100).await, 0);
+    b.ages("lease", "expires_at", "leased").await;
+    assert_eq!(purges(100).await, 1);
+    // A job names it, unfinished, finished, and then no more.
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&lane, [cancel(job(1))])).await;
+    b.ledger.release(&lane.resource, &lane.owner, lane.token).await.unwrap();
+    b.ages("lease", "expires_at", "s").await;
+    assert_eq!(purges(100).await, 0);
+    b.by_hand("DELETE FROM job_finished".to_owned()).await;
+    assert_eq!(purges(100).await, 1);
+    assert_eq!(b.ledger.lease(&session("s")).await.unwrap(), None);
+}
+
+pub async fn instances_are_forgotten_without_the_leases_of_sessions(b: Bench) {
+    b.opens("s").await;
+    let gone = owner("gone-1");
+    let taken = b.ledger.acquire(&session("s"), &gone, 1).await.unwrap();
+    assert!(matches!(taken, Acquisition::Acquired { .. }));
+    b.ages("lease", "expires_at", "s").await;
+    b.ledger.purge_instances(1, 100).await.unwrap();
+    let next = b.lane(session("s"), &owner("b")).await;
+    assert_eq!(next.token.get(), 2, "its token started over");
+}
+
+/// A takeover that is not committed yet has the row: nothing is said of who will win.
+#[tokio::test]
+async fn a_close_beside_a_takeover_is_asked_again() {
+    let b = Bench::postgres().await;
+    b.opens("s").await;
+    let lane = b.lane(session("s"), &owner("a")).await;
+    let mut hand = sqlx::PgConnection::connect(&b.options.url).await.unwrap();
+    let mut takeover = hand.begin().await.unwrap();
+    let take = "UPDATE lease SET fencing_token = fencing_token + 1, owner = 'b' WHERE resource = 'session:s'";
+    sqlx::query(take).execute(&mut *takeover).await.unwrap();
+    assert_eq!(b.ledger.close_session(&lane).await.unwrap(), Closed::Again);
+    takeover.commit().await.unwrap();
+    assert_eq!(b.ledger.close_session(&lane).await.unwrap(), Closed::Fenced);
+    assert_eq!(b.shown("s").await.closed_at, None);
+}
