@@ -11,12 +11,14 @@ mod follow;
 mod holder;
 mod lane;
 pub mod limits;
+mod line;
 mod placer;
 mod pools;
 mod post;
 mod progress;
 mod queue;
 mod refusal;
+mod sessions;
 mod tenancy;
 mod upkeep;
 mod waiters;
@@ -30,11 +32,11 @@ use bus::Slot;
 use cluster::{Outlook, Standing, Tenure};
 use dashmap::DashMap;
 use domain::job::{Attempt, Due, Newest, Revoked, Spec, State};
-use domain::{InstanceId, JobId, NodeId, Resource, Timestamp};
+use domain::{ClientRef, InstanceId, JobId, NodeId, Resource, Timestamp};
 use ledger::{JobKey, JobRecord, LiveJob};
 use nodes::Registry;
 use nodes::connection::Progress;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::pause::jittered;
 use crate::releases::Releases;
@@ -50,7 +52,9 @@ use placer::Placer;
 use post::Notice;
 use progress::Progresses;
 pub use refusal::Refusal;
-use tenancy::{Adopting, Tenancy};
+pub use sessions::Session;
+use sessions::sharing;
+use tenancy::{Adopting, Adoption, Tenancy};
 use waiters::Waiters;
 use watches::Watches;
 pub use watches::{News, Seen, Topic, Watch, What};
@@ -60,6 +64,8 @@ pub use watches::{News, Seen, Topic, Watch, What};
 pub struct Submission {
     /// What is asked.
     pub spec: Spec,
+    /// What the client of a session calls it.
+    pub client_ref: Option<ClientRef>,
     /// When it may be dispatched.
     pub due: Due,
     /// Under which idempotency key.
@@ -75,6 +81,8 @@ pub struct Accepted {
     pub id: JobId,
     /// The lane that it belongs to.
     pub lane: Resource,
+    /// Its place in its session.
+    pub seq: Option<u64>,
     /// When it was accepted, by the database's clock.
     pub created_at: Timestamp,
 }
@@ -110,6 +118,8 @@ pub struct Ground {
 
 /// Those who wait for a job look into the ledger so often, in case that the word was lost; before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Lanes are taken in so many rows beside one another.
+const TAKING: usize = 64;
 /// Between two looks for whoever owns a lane, before jitter.
 const OWNER_LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -150,6 +160,8 @@ struct Inner {
     progresses: Progresses,
     /// The lanes that are served here.
     lanes: DashMap<Resource, Address>,
+    /// Held by whoever takes a lane, so that none is taken twice: by a share of their names.
+    taking: [Mutex<()>; TAKING],
     lane_ended: Notify,
     phase: watch::Sender<Phase>,
     letters: mpsc::UnboundedSender<Letter>,
@@ -195,6 +207,7 @@ impl Jobs {
             watches,
             progresses: Progresses::default(),
             lanes: DashMap::new(),
+            taking: std::array::from_fn(|_| Mutex::default()),
             lane_ended: Notify::new(),
             phase: watch::Sender::new(Phase::Serving),
             letters,
@@ -220,37 +233,9 @@ impl Jobs {
 
     /// Accepts jobs, each on its own; an answer for each, in their order.
     pub async fn submit(&self, submissions: Vec<Submission>) -> Vec<Result<Accepted, Refusal>> {
-        let inner = &self.inner;
-        let deadline = Instant::now() + inner.terms.request_timeout;
-        let mut asked = Vec::with_capacity(submissions.len());
-        let mut answers = Vec::with_capacity(submissions.len());
-        for submission in submissions {
-            let Some(places) = inner.places(&submission) else {
-                answers.push(Err(Refusal::Overloaded));
-                continue;
-            };
-            let (reply, answer) = oneshot::channel();
-            asked.push(Asked { submission, deadline, reply, _places: places });
-            answers.push(Ok(answer));
-        }
-        if !asked.is_empty() {
-            match inner.lanes.get(&Resource::instance(&inner.me)) {
-                Some(own) => own.tell(Word::Submit(asked)),
-                // Whoever waits is told by the loss of their replies.
-                None => drop(asked),
-            }
-        }
-        let mut answered = Vec::with_capacity(answers.len());
-        for answer in answers {
-            answered.push(match answer {
-                Ok(answer) => match tokio::time::timeout_at(deadline.into(), answer).await {
-                    Ok(answer) => answer.unwrap_or(Err(Refusal::Fenced)),
-                    Err(_) => Err(Refusal::LedgerUnavailable),
-                },
-                Err(refusal) => Err(refusal),
-            });
-        }
-        answered
+        let deadline = Instant::now() + self.inner.terms.request_timeout;
+        let own = self.inner.lanes.get(&Resource::instance(&self.inner.me)).map(|own| own.clone());
+        self.inner.submit_to(own, submissions, deadline).await
     }
 
     /// One job, as the ledger has it.
@@ -320,19 +305,6 @@ impl Jobs {
                 Err(_) => return Err(Refusal::LedgerUnavailable),
             }
         }
-    }
-
-    /// Repeats a finished job by hand: a new one, at the end of this instance's lane.
-    ///
-    /// # Errors
-    /// [`Refusal::NotFinished`], and those of a submission.
-    pub async fn retry(&self, id: JobId, key: Option<JobKey>) -> Result<Accepted, Refusal> {
-        let job = self.get(id).await?;
-        if job.state != State::Finished {
-            return Err(Refusal::NotFinished(job.state));
-        }
-        let submission = Submission { spec: job.spec, due: Due::Now, key, retry_of: Some(id) };
-        self.submit(vec![submission]).await.pop().unwrap_or(Err(Refusal::Internal))
     }
 
     /// A node's connection to this instance: what is for the node comes out of the line.
@@ -456,6 +428,44 @@ impl Inner {
         Some(Places { _job: job, _bytes: bytes })
     }
 
+    /// Has a lane's owner accept jobs; an answer for each, in their order.
+    async fn submit_to(
+        &self,
+        lane: Option<Address>,
+        submissions: Vec<Submission>,
+        deadline: Instant,
+    ) -> Vec<Result<Accepted, Refusal>> {
+        let mut asked = Vec::with_capacity(submissions.len());
+        let mut answers = Vec::with_capacity(submissions.len());
+        for submission in submissions {
+            let Some(places) = self.places(&submission) else {
+                answers.push(Err(Refusal::Overloaded));
+                continue;
+            };
+            let (reply, answer) = oneshot::channel();
+            asked.push(Asked { submission, deadline, reply, _places: places });
+            answers.push(Ok(answer));
+        }
+        if !asked.is_empty() {
+            match lane {
+                Some(lane) => lane.tell(Word::Submit(asked)),
+                // Whoever waits is told by the loss of their replies.
+                None => drop(asked),
+            }
+        }
+        let mut answered = Vec::with_capacity(answers.len());
+        for answer in answers {
+            answered.push(match answer {
+                Ok(answer) => match tokio::time::timeout_at(deadline.into(), answer).await {
+                    Ok(answer) => answer.unwrap_or(Err(Refusal::Fenced)),
+                    Err(_) => Err(Refusal::LedgerUnavailable),
+                },
+                Err(refusal) => Err(refusal),
+            });
+        }
+        answered
+    }
+
     async fn owner_of(&self, lane: &Resource) -> Result<Option<InstanceId>, Refusal> {
         let lease = self.ledger.lease(lane).await.map_err(|error| refusal::of_ledger(&error))?;
         Ok(lease.filter(ledger::Lease::is_live).and_then(|lease| lease.owner))
@@ -489,26 +499,29 @@ impl Inner {
         self.open(Resource::instance(&self.me), tenancy, token);
     }
 
-    /// Takes a lane that nobody serves.
-    async fn adopt(self: &Arc<Self>, lane: &Resource) -> ledger::Result<()> {
-        let adopted = self.adopting.adopt(lane).await?;
-        let result = if adopted.is_some() { "acquired" } else { "held" };
-        metrics::counter!("fencepost_lease_acquire_total", "kind" => lane.kind().as_str(), "result" => result)
-            .increment(1);
-        if let Some((tenancy, token)) = adopted {
-            tracing::info!(resource = %lane, owner = %self.me, %token, "a lane without an owner is adopted");
-            metrics::counter!(
-                "fencepost_lease_takeover_total", "kind" => lane.kind().as_str(), "reason" => "adopted"
-            )
-            .increment(1);
-            self.open(lane.clone(), tenancy, token);
+    /// Serves a lane from now on, if it is to be had: an address of its owner here, or who else has it.
+    async fn adopt(self: &Arc<Self>, lane: &Resource) -> ledger::Result<Result<Address, Option<InstanceId>>> {
+        let _turn = self.taking[sharing(lane)].lock().await;
+        if let Some(address) = self.lanes.get(lane) {
+            return Ok(Ok(address.clone()));
         }
-        Ok(())
+        let adopted = self.adopting.adopt(lane).await?;
+        let kind = lane.kind().as_str();
+        let result = if matches!(adopted, Adoption::Taken(..)) { "acquired" } else { "held" };
+        metrics::counter!("fencepost_lease_acquire_total", "kind" => kind, "result" => result).increment(1);
+        match adopted {
+            Adoption::Taken(tenancy, token) => {
+                tracing::info!(resource = %lane, owner = %self.me, %token, lease_ms = self.terms.lease.as_millis(), "a lane is acquired");
+                Ok(Ok(self.open(lane.clone(), tenancy, token)))
+            }
+            Adoption::Held(owner) => Ok(Err(Some(owner))),
+            Adoption::Missed => Ok(Err(None)),
+        }
     }
 
-    fn open(self: &Arc<Self>, resource: Resource, tenancy: Tenancy, token: domain::Token) {
+    fn open(self: &Arc<Self>, resource: Resource, tenancy: Tenancy, token: domain::Token) -> Address {
         let (lane, address) = Lane::new(Arc::clone(self), resource.clone(), tenancy, token);
-        self.lanes.insert(resource.clone(), address);
+        self.lanes.insert(resource.clone(), address.clone());
         let inner = Arc::clone(self);
         tokio::spawn(async move {
             if let Err(error) = tokio::spawn(lane.run()).await {
@@ -523,6 +536,7 @@ impl Inner {
             inner.lanes.remove(&resource);
             inner.lane_ended.notify_waiters();
         });
+        address
     }
 
     /// After its owner died: under a new token, so that what that one had sent does not count.

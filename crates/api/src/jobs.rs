@@ -1,15 +1,18 @@
 //! Jobs over HTTP: read the request, ask the lanes (or, for what is only looked at, the ledger), show the answer.
 
+pub mod batch;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use actix_web::body::MessageBody;
 use actix_web::http::header::LOCATION;
 use actix_web::{HttpRequest, HttpResponse, web};
-use actors::jobs::{Accepted, Submission};
+use actors::jobs::{Accepted, Jobs, Submission};
 use domain::job::{Backoff, Due, Needs, OnRecovery, Outcome, Priority, Route, Spec, State as JobState};
-use domain::limits::{JOB_TIMEOUT_MS_DEFAULT, MAX_ATTEMPTS_DEFAULT};
-use domain::{JobId, Label, Language, PoolName, SessionId, TenantId, Timestamp};
+use domain::limits::{BATCH_JOBS_MAX, JOB_TIMEOUT_MS_DEFAULT, MAX_ATTEMPTS_DEFAULT};
+use domain::{ClientRef, IdempotencyKey, JobId, Label, Language, PoolName, SessionId, TenantId, Timestamp};
 use ledger::{JobFilter, JobKey, JobRecord, KeyScope};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -19,8 +22,11 @@ use wire::{Code, Json};
 use crate::extract::{self, Query};
 use crate::limits::{JOB_WAIT_MS_MAX, WAIT_PIECE};
 use crate::refusal::Refusal;
+use crate::routing::{Errand, Routed};
 use crate::shown;
 use crate::state::State;
+
+pub use batch::{Part, submit_part};
 
 type Answer = Result<HttpResponse, Refusal>;
 type Shared = web::Data<State>;
@@ -38,67 +44,22 @@ type Shared = web::Data<State>;
 pub async fn submit(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
     Query::read(&request, &[])?;
     let key = extract::idempotency_key(request.headers())?;
-    let asked: shape::JobRequest = extract::body(&request, payload, state.job_limits()).await?;
-    let key = key.map(|key| JobKey {
-        scope: KeyScope { scope: scope(&request, &state, "job"), key },
-        body_hash: hash(&asked),
-    });
-    let (spec, due) = read(asked)?;
-    let submission = Submission { spec, due, key, retry_of: None };
-    let mut answers = state.call(state.incarnation().jobs.submit(vec![submission])).await;
+    let body = extract::bytes(&request, payload, state.job_limits()).await?;
+    let asked: shape::JobRequest = extract::object(&request, &body)?;
+    let key = key.map(|key| kept(&request, &state, "job", key, hash(&asked)));
+    let submission = read(asked, key, &principal(&request, &state))?;
+    let mut answers = match submission.spec.session.clone() {
+        None => state.call(state.incarnation().jobs.submit(vec![submission])).await,
+        Some(session) => {
+            let serve = async |jobs: &Jobs| jobs.submit_in(&session, vec![submission.clone()]).await;
+            match state.to_session(&Errand::of(&request, body), &session, serve).await? {
+                Routed::Here(answers) => answers,
+                Routed::There(answer) => return Ok(answer),
+            }
+        }
+    };
     let accepted = answers.pop().ok_or_else(Refusal::internal)??;
     Ok(accepted_answer(&accepted, None))
-}
-
-/// Submits many jobs
-///
-/// 1 to 1,000, each accepted or refused on its own, answered in the order asked. Under an `Idempotency-Key` each of
-/// them is the same on every repetition of the same request.
-#[utoipa::path(
-    post, path = "/v1/jobs/batch", tag = "jobs", operation_id = "submit_jobs",
-    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
-    request_body = shape::JobsRequest,
-    responses((status = 202, description = "Each one's answer", body = shape::JobsAnswer)),
-)]
-pub async fn submit_batch(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
-    Query::read(&request, &[])?;
-    let key = extract::idempotency_key(request.headers())?;
-    let asked: shape::JobsRequest = extract::body(&request, payload, state.batch_limits()).await?;
-    let mut wrong = Vec::new();
-    let mut submissions = Vec::new();
-    for (at, job) in asked.jobs.into_iter().enumerate() {
-        let read = job.0.map_err(Refusal::invalid).and_then(|job| {
-            let key = key.as_ref().map(|key| JobKey {
-                scope: KeyScope { scope: scope(&request, &state, &format!("jobs {at}")), key: key.clone() },
-                body_hash: hash(&job),
-            });
-            let (spec, due) = read(job)?;
-            Ok(Submission { spec, due, key, retry_of: None })
-        });
-        match read {
-            Ok(submission) => {
-                submissions.push(submission);
-                wrong.push(None);
-            }
-            Err(refusal) => wrong.push(Some(refusal)),
-        }
-    }
-    let mut answers = state.call(state.incarnation().jobs.submit(submissions)).await.into_iter();
-    let results = wrong.into_iter().map(|wrong| {
-        let answer = match wrong {
-            Some(refusal) => Err(refusal),
-            None => answers.next().ok_or_else(Refusal::internal).and_then(|answer| Ok(answer?)),
-        };
-        match answer {
-            Ok(accepted) => shape::BatchResult::Accepted { id: accepted.id.to_string() },
-            Err(refusal) => {
-                let (code, detail) = refusal.code_and_detail();
-                shape::BatchResult::Refused { code, detail }
-            }
-        }
-    });
-    let results = results.collect();
-    Ok(HttpResponse::Accepted().json(shape::JobsAnswer { results }))
 }
 
 /// Shows a job
@@ -186,7 +147,7 @@ pub async fn cancel(request: HttpRequest, payload: web::Payload, state: Shared) 
 
 /// Tries a finished job again
 ///
-/// As a new job at the end of this instance's lane, due at once.
+/// As a new job, due at once, at the end of its session's lane or else of this instance's.
 #[utoipa::path(
     post, path = "/v1/jobs/{id}/retry", tag = "jobs", operation_id = "retry_job",
     params(
@@ -201,11 +162,29 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, state: Shared) -
     let key = extract::idempotency_key(request.headers())?;
     let body = extract::bytes(&request, payload, state.body_limits()).await?;
     extract::no_fields(&request, &body)?;
-    let key = key.map(|key| JobKey {
-        scope: KeyScope { scope: scope(&request, &state, "retry"), key },
-        body_hash: Sha256::digest(id.to_string()).into(),
-    });
-    let accepted = state.call(state.incarnation().jobs.retry(id, key)).await?;
+    let key = key.map(|key| kept(&request, &state, "retry", key, Sha256::digest(id.to_string()).into()));
+    let record = state.call(state.incarnation().jobs.get(id)).await?;
+    if record.state != JobState::Finished {
+        return Err(actors::jobs::Refusal::NotFinished(record.state).into());
+    }
+    let again = Submission {
+        spec: record.spec,
+        client_ref: record.client_ref,
+        due: Due::Now,
+        key,
+        retry_of: Some(id),
+    };
+    let mut answers = match again.spec.session.clone() {
+        None => state.call(state.incarnation().jobs.submit(vec![again])).await,
+        Some(session) => {
+            let serve = async |jobs: &Jobs| jobs.submit_in(&session, vec![again.clone()]).await;
+            match state.to_session(&Errand::of(&request, body), &session, serve).await? {
+                Routed::Here(answers) => answers,
+                Routed::There(answer) => return Ok(answer),
+            }
+        }
+    };
+    let accepted = answers.pop().ok_or_else(Refusal::internal)??;
     Ok(accepted_answer(&accepted, Some(id)))
 }
 
@@ -238,7 +217,7 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, state: Shar
             pool: asked.pool.as_deref().map(PoolName::parse).transpose()?,
             dead: asked.dead.unwrap_or(false),
             before: None,
-            limit: domain::limits::BATCH_JOBS_MAX as u32,
+            limit: BATCH_JOBS_MAX as u32,
         };
         if filter.outcome.is_none() && !filter.dead {
             return Err(Refusal::invalid(
@@ -258,24 +237,36 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, state: Shar
         records
     };
     let again = |record: JobRecord| Submission {
-        key: key.as_ref().map(|key| JobKey {
-            scope: KeyScope {
-                scope: scope(&request, &state, &format!("retry {}", record.id)),
-                key: key.clone(),
-            },
-            body_hash,
-        }),
+        key: key.clone().map(|key| kept(&request, &state, &format!("retry {}", record.id), key, body_hash)),
+        client_ref: record.client_ref,
         retry_of: Some(record.id),
         spec: record.spec,
         due: Due::Now,
     };
     let finished = records.into_iter().filter(|record| record.state == JobState::Finished);
-    let answers = state.call(state.incarnation().jobs.submit(finished.map(again).collect())).await;
+    let (of_sessions, free): (Vec<_>, Vec<_>) = finished.partition(|record| record.spec.session.is_some());
+    let free = free.into_iter().map(again).collect();
+    let answers = state.call(state.incarnation().jobs.submit(free)).await;
+    let answers = answers.into_iter().map(|answer| Ok(answer.map(|accepted| accepted.id.to_string())?));
+    let mut answers: Vec<Result<String, Refusal>> = answers.collect();
+    let errand = Errand::of(&request, Vec::new());
+    for record in of_sessions {
+        // Under a key for each that is the same whoever serves it.
+        let id = record.id.to_string();
+        let key = key.as_ref().map(|key| {
+            let digest = Sha256::digest(format!("{key} {id}"));
+            let key: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+            let key = IdempotencyKey::parse(&key)?;
+            Ok::<_, Refusal>(kept(&request, &state, "retry", key, Sha256::digest(&id).into()))
+        });
+        let again = Submission { key: key.transpose()?, ..again(record) };
+        answers.push(retry_in_session(&state, &errand, again).await);
+    }
     let mut ids = Vec::with_capacity(answers.len());
     for answer in answers {
         match answer {
-            Ok(accepted) => ids.push(accepted.id.to_string()),
-            Err(refusal) if ids.is_empty() => return Err(refusal.into()),
+            Ok(id) => ids.push(id),
+            Err(refusal) if ids.is_empty() => return Err(refusal),
             // Some are on their way: whoever asks again gets the others.
             Err(refusal) => tracing::debug!(%refusal, "a job was not tried again"),
         }
@@ -283,24 +274,57 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, state: Shar
     Ok(HttpResponse::Accepted().json(shape::RetryAnswer { retried: ids.len() as u64, ids }))
 }
 
+/// Tries a job of a session again, at the end of the session's lane, wherever its owner is.
+async fn retry_in_session(state: &State, errand: &Errand, again: Submission) -> Result<String, Refusal> {
+    let (Some(session), Some(id)) = (again.spec.session.clone(), again.retry_of) else {
+        return Err(Refusal::internal());
+    };
+    let serve = async |jobs: &Jobs| jobs.submit_in(&session, vec![again.clone()]).await;
+    let key = again.key.as_ref().map(|kept| &kept.scope.key);
+    let passed = errand.within("POST", format!("/v1/jobs/{id}/retry"), Vec::new(), key);
+    match state.to_session(&passed, &session, serve).await? {
+        Routed::Here(mut answers) => Ok(answers.pop().ok_or_else(Refusal::internal)??.id.to_string()),
+        Routed::There(answer) => {
+            let body = answer.into_body().try_into_bytes().map_err(|_| Refusal::internal())?;
+            let accepted = serde_json::from_slice::<shape::JobAccepted>(&body);
+            accepted.map(|accepted| accepted.id).map_err(|_| {
+                let detail = format!("the job {id} could not be tried again by the owner of its session");
+                Refusal::new(Code::NotOwner, detail)
+            })
+        }
+    }
+}
+
 fn accepted_answer(accepted: &Accepted, retry_of: Option<JobId>) -> HttpResponse {
-    let Accepted { id, lane, created_at } = accepted;
+    let Accepted { id, lane, seq, created_at } = accepted;
     HttpResponse::Accepted().insert_header((LOCATION, format!("/v1/jobs/{id}"))).json(shape::JobAccepted {
         id: id.to_string(),
         state: shape::JobState::Created,
         lane: lane.to_string(),
+        seq: *seq,
         created_at: shown::time(*created_at),
         retry_of: retry_of.map(|id| id.to_string()),
     })
 }
 
-/// Keys count per route and caller.
-fn scope(request: &HttpRequest, state: &State, route: &str) -> String {
-    format!("{route} {}", state.settings.auth.principal(request.headers()))
+/// An idempotency key and what it is for. Keys count per route and caller.
+fn kept(
+    request: &HttpRequest,
+    state: &State,
+    route: &str,
+    key: IdempotencyKey,
+    body_hash: [u8; 32],
+) -> JobKey {
+    JobKey { scope: KeyScope { scope: format!("{route} {}", principal(request, state)), key }, body_hash }
+}
+
+/// Who asks.
+pub fn principal(request: &HttpRequest, state: &State) -> String {
+    state.settings.auth.principal(request.headers()).to_owned()
 }
 
 /// What was asked, in one form: the fields in their order, the payload as it was written.
-fn hash(asked: &impl Serialize) -> [u8; 32] {
+pub fn hash(asked: &impl Serialize) -> [u8; 32] {
     Sha256::digest(serde_json::to_vec(asked).expect("what was read can be written")).into()
 }
 
@@ -309,10 +333,21 @@ fn job(request: &HttpRequest) -> Result<JobId, Refusal> {
         .ok_or_else(|| Refusal::new(Code::NotFound, "no job has an id of this form"))
 }
 
-fn read(asked: shape::JobRequest) -> Result<(Spec, Due), Refusal> {
-    if asked.session.is_some() {
-        return Err(Refusal::new(Code::NotFound, "there is no such session"));
-    }
+/// A job as it was asked for. In a session its `ref` is its key, unless it has another.
+fn read(asked: shape::JobRequest, key: Option<JobKey>, principal: &str) -> Result<Submission, Refusal> {
+    let session = asked.session.as_deref().map(SessionId::parse).transpose()?;
+    let client_ref = asked.client_ref.as_deref().map(ClientRef::parse).transpose()?;
+    let key = match (&session, &client_ref) {
+        (None, Some(_)) => return Err(Refusal::invalid("ref is for jobs of a session; name the session")),
+        (Some(session), Some(client_ref)) if key.is_none() => Some(JobKey {
+            scope: KeyScope {
+                scope: format!("session {session} {principal}"),
+                key: IdempotencyKey::parse(client_ref.as_str())?,
+            },
+            body_hash: hash(&asked),
+        }),
+        _ => key,
+    };
     let due = match (asked.delay_ms, asked.run_at.as_deref()) {
         (None, None) => Due::Now,
         (Some(ms), None) => Due::InMs(ms),
@@ -321,7 +356,7 @@ fn read(asked: shape::JobRequest) -> Result<(Spec, Due), Refusal> {
     };
     let spec = Spec {
         payload: Arc::from(asked.payload.as_str()),
-        session: None,
+        session,
         tenant: asked.tenant.as_deref().map(TenantId::parse).transpose()?,
         needs: needs(asked.pool.as_deref(), asked.route.as_ref(), &asked.requires)?,
         priority: Priority::new(asked.priority.unwrap_or(0))?,
@@ -330,7 +365,7 @@ fn read(asked: shape::JobRequest) -> Result<(Spec, Due), Refusal> {
         backoff: backoff(asked.backoff.unwrap_or_default())?,
         on_recovery: OnRecovery::Run,
     };
-    Ok((spec, due))
+    Ok(Submission { spec, client_ref, due, key, retry_of: None })
 }
 
 /// What a job asks of whoever runs it; its labels sorted, each once.

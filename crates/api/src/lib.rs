@@ -27,6 +27,7 @@ mod request_id;
 mod routes;
 mod routing;
 mod server;
+mod sessions;
 mod shown;
 mod signers;
 mod state;

@@ -41,6 +41,8 @@ pub const OWNER_URLS_MAX: usize = 1_024;
 pub const JOB_BYTES_MAX: usize = wire::limits::PAYLOAD_BYTES_MAX + (64 << 10);
 /// Largest body of a batch of jobs, in bytes. Beyond that it is sent as two.
 pub const BATCH_BYTES_MAX: usize = 32 << 20;
+/// Sessions of one batch whose owners are asked at once.
+pub const BATCH_SESSIONS_AT_ONCE: usize = 32;
 /// Longest wait for a job's end, in milliseconds.
 pub const JOB_WAIT_MS_MAX: u64 = 60_000;
 /// Such a wait looks up so often whether the instance is asked to stop.
@@ -51,6 +53,25 @@ pub const SOCKET_SEND_MAX: Duration = Duration::from_secs(10);
 pub const SOCKET_WISHES_MAX: usize = 1_000;
 /// Between two tries to register a node while the bus is away.
 pub const NODE_REGISTER_AGAIN: Duration = Duration::from_millis(500);
+
+/// Frames of a session's client that are read before the jobs in them are on their way.
+pub const CLIENT_FRAMES_MAX: usize = 256;
+/// Bytes of their payloads, counted before the last.
+pub const CLIENT_FRAMES_BYTES_MAX: usize = 8 << 20;
+/// Results that are read at once for a session's client.
+pub const CLIENT_RESULTS_AT_ONCE: u32 = 100;
+/// Finished jobs that were told of and not read yet.
+pub const CLIENT_JOBS_KNOWN_MAX: usize = 100;
+/// A session's results are looked for so often, in case that a word was lost: with jobs unfinished, and without.
+pub const CLIENT_LOOKS: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(15));
+/// How often a session's client is asked for a sign of life.
+pub const CLIENT_PING_EVERY: Duration = Duration::from_secs(15);
+/// A client of which nothing was heard for so long is gone.
+pub const CLIENT_SILENT_MAX: Duration = Duration::from_secs(45);
+/// For so long jobs of a session's client are brought to its owner anew.
+pub const CLIENT_SUBMIT_FOR: Duration = Duration::from_secs(10);
+/// The pause between two such tries.
+pub const CLIENT_SUBMIT_PAUSE: Duration = Duration::from_millis(200);
 
 /// How much longer than a request may take its answer is waited for where it was sent on.
 pub const FORWARD_SLACK: Duration = Duration::from_millis(500);
@@ -75,6 +96,11 @@ const _: () = assert!(wire::limits::NONCE_MAX == domain::limits::NONCE_MAX);
 const _: () = assert!(wire::limits::MAX_IN_FLIGHT_MAX == domain::limits::MAX_IN_FLIGHT_MAX);
 const _: () = assert!(wire::limits::TX_HASH_CHARS_MAX == domain::limits::TX_HASH_CHARS_MAX);
 const _: () = assert!(wire::limits::IDEMPOTENCY_KEY_CHARS_MAX == domain::limits::IDEMPOTENCY_KEY_CHARS_MAX);
+const _: () = assert!(CLIENT_FRAMES_BYTES_MAX + wire::limits::MESSAGE_BYTES_MAX < BATCH_BYTES_MAX / 2);
+const _: () = assert!(CLIENT_FRAMES_MAX < wire::limits::BATCH_JOBS_MAX);
+const _: () = assert!(wire::limits::CLIENT_REF_CHARS_MAX == domain::limits::IDEMPOTENCY_KEY_CHARS_MAX);
+const _: () = assert!(wire::limits::SESSION_IDLE_MS_MIN == domain::limits::SESSION_IDLE_MS_MIN);
+const _: () = assert!(wire::limits::SESSION_IDLE_MS_MAX == domain::limits::SESSION_IDLE_MS_MAX);
 const _: () = assert!(wire::limits::SESSION_ID_CHARS_MAX == domain::limits::SESSION_ID_CHARS_MAX);
 const _: () = assert!(wire::limits::TENANT_ID_CHARS_MAX == domain::limits::TENANT_ID_CHARS_MAX);
 const _: () = assert!(wire::limits::NODE_ID_CHARS_MAX == domain::limits::NODE_ID_CHARS_MAX);

@@ -6,7 +6,7 @@ use wire::Code;
 use wire::problem::MEDIA_TYPE;
 
 use crate::auth::Access;
-use crate::{housekeeping, ids, instances, jobs, leases, modes, nodes, routes, signers, worker};
+use crate::{housekeeping, ids, instances, jobs, leases, modes, nodes, routes, sessions, signers, worker};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -28,7 +28,7 @@ use crate::{housekeeping, ids, instances, jobs, leases, modes, nodes, routes, si
         modes::show,
         modes::replace,
         jobs::submit,
-        jobs::submit_batch,
+        jobs::batch::submit_batch,
         jobs::show,
         jobs::list,
         jobs::cancel,
@@ -41,6 +41,10 @@ use crate::{housekeeping, ids, instances, jobs, leases, modes, nodes, routes, si
         nodes::select,
         nodes::pools,
         nodes::replace_pools,
+        sessions::open,
+        sessions::show,
+        sessions::close,
+        sessions::connect,
         worker::connect,
         ids::snowflakes,
         ids::decode,

@@ -67,6 +67,11 @@ impl Refusal {
         self.code
     }
 
+    /// Who owns the key instead.
+    pub fn owner(&self) -> Option<&str> {
+        self.problem.owner.as_deref()
+    }
+
     /// The code and what is wrong, for one among many answers.
     pub fn code_and_detail(self) -> (Code, String) {
         (self.code, self.problem.detail)
@@ -148,8 +153,11 @@ impl From<actors::jobs::Refusal> for Refusal {
             ),
             Inside::KeyReused => Self::new(Code::KeyReused, detail),
             Inside::Overloaded | Inside::TooManyWatched => Self::new(Code::Overloaded, detail),
-            Inside::UnknownJob => Self::new(Code::NotFound, detail),
-            Inside::NotFinished(_) => Self::new(Code::Conflict, detail),
+            Inside::UnknownJob | Inside::UnknownSession => Self::new(Code::NotFound, detail),
+            Inside::NotFinished(_) | Inside::SessionClosed => Self::new(Code::Conflict, detail),
+            Inside::SessionFull => Self::new(Code::Overloaded, detail),
+            Inside::StrictPriority => Self::invalid(detail),
+            Inside::NoBus => Self::new(Code::BusUnavailable, detail),
             Inside::Internal => Self::internal(),
         }
     }
@@ -265,7 +273,7 @@ fn retry_after_ms(code: Code) -> Option<u64> {
         Code::Fenced => 50..=150,
         Code::Overloaded => 100..=500,
         Code::WindowFull => 250..=1_000,
-        Code::LedgerUnavailable | Code::Draining | Code::ClockBehind => 500..=1_500,
+        Code::LedgerUnavailable | Code::BusUnavailable | Code::Draining | Code::ClockBehind => 500..=1_500,
         other => {
             debug_assert!(!other.is_retryable(), "a retryable code needs a time");
             return None;

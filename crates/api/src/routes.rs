@@ -47,6 +47,9 @@ routes! {
     JOB = "/v1/jobs/{id}", "GET, HEAD", SUBMIT;
     JOB_CANCEL = "/v1/jobs/{id}/cancel", "POST", SUBMIT;
     JOB_RETRY = "/v1/jobs/{id}/retry", "POST", SUBMIT;
+    SESSION_SOCKET = "/v1/sessions/{id}/ws", "GET", SUBMIT;
+    SESSION = "/v1/sessions/{id}", "DELETE, GET, HEAD", SUBMIT;
+    SESSIONS = "/v1/sessions", "POST", SUBMIT;
     NODE_SOCKET = "/v1/nodes/ws", "GET", Access::Scope(Scope::Node);
     NODE_SELECT = "/v1/nodes/select", "POST", SUBMIT;
     NODES = "/v1/nodes", "GET, HEAD", SUBMIT;

@@ -10,13 +10,14 @@ use std::time::Instant;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use actix_web::{HttpRequest, HttpResponse};
+use actors::jobs::{self, Jobs};
 use actors::signers::{self, Signers};
 use client::{Error, Passed, PassedBack, Peers};
 use cluster::{Member, Place};
 use dashmap::DashMap;
-use domain::{InstanceId, Mode, Resource, SignerId};
+use domain::{IdempotencyKey, InstanceId, Mode, Resource, SessionId, SignerId};
 use tokio::sync::Semaphore;
-use wire::{Code, FORWARDED_BY, FORWARDED_TO, Problem};
+use wire::{Code, FORWARDED_BY, FORWARDED_PLACES, FORWARDED_TO, Problem};
 
 use crate::limits::{ACQUAINTANCE_MAX, FORWARD_SLACK, FORWARDS_MAX, HINT_AGE_MAX, HINTS_MAX};
 use crate::refusal::Refusal;
@@ -51,8 +52,8 @@ impl OnMisroute {
 pub struct Routing {
     peers: Peers,
     places: Semaphore,
-    /// Who was found to own a signer that the ring puts elsewhere, and when.
-    hints: DashMap<SignerId, (Member, Instant)>,
+    /// Who was found to own a key that the ring puts elsewhere, and when.
+    hints: DashMap<Resource, (Member, Instant)>,
 }
 
 impl Routing {
@@ -60,17 +61,91 @@ impl Routing {
         Self { peers, places: Semaphore::new(FORWARDS_MAX), hints: DashMap::new() }
     }
 
-    fn hint(&self, signer: &SignerId) -> Option<Member> {
-        let hint = self.hints.get(signer)?;
+    fn hint(&self, key: &Resource) -> Option<Member> {
+        let hint = self.hints.get(key)?;
         let (member, found) = hint.value();
         (found.elapsed() < HINT_AGE_MAX).then(|| member.clone())
     }
 
-    fn found(&self, signer: &SignerId, member: &Member) {
+    fn found(&self, key: &Resource, member: &Member) {
         if self.hints.len() >= HINTS_MAX {
             self.hints.clear();
         }
-        self.hints.insert(signer.clone(), (member.clone(), Instant::now()));
+        self.hints.insert(key.clone(), (member.clone(), Instant::now()));
+    }
+}
+
+/// What is to be brought to the owner of a key: a request that came in, or what somebody here asks in its place.
+pub struct Errand {
+    passed: Passed,
+    is_sent_on: bool,
+    sent_to: Option<Vec<u8>>,
+}
+
+impl Errand {
+    /// A request, as it came in.
+    pub fn of(request: &HttpRequest, body: Vec<u8>) -> Self {
+        let header = |name| request.headers().get(name).map(|value| value.as_bytes().to_vec());
+        let passed = Passed {
+            method: request.method().to_string(),
+            path: request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned(),
+            headers: passed_headers(request.headers()),
+            body,
+        };
+        Self { passed, is_sent_on: header(FORWARDED_BY).is_some(), sent_to: header(FORWARDED_TO) }
+    }
+
+    /// Something else that is asked in a request's name.
+    pub fn within(&self, method: &str, path: String, body: Vec<u8>, key: Option<&IdempotencyKey>) -> Self {
+        let asks = |name: &str| name == "authorization" || name == X_REQUEST_ID_NAME;
+        let kept = self.passed.headers.iter().filter(|(name, _)| asks(name)).cloned();
+        let typed = [("content-type", b"application/json".to_vec())];
+        let key = key.map(|key| ("idempotency-key", key.as_str().as_bytes().to_vec()));
+        let headers = kept.chain(typed).chain(key).collect();
+        let passed = Passed { method: method.to_owned(), path, headers, body };
+        Self { passed, is_sent_on: self.is_sent_on, sent_to: self.sent_to.clone() }
+    }
+
+    /// A part of a batch: only these of its jobs.
+    pub fn part(&self, places: &[usize], body: Vec<u8>) -> Self {
+        let mut passed = Passed { body, ..self.passed.clone() };
+        let places: Vec<_> = places.iter().map(ToString::to_string).collect();
+        passed.headers.push((FORWARDED_PLACES, places.join(",").into_bytes()));
+        Self { passed, is_sent_on: self.is_sent_on, sent_to: self.sent_to.clone() }
+    }
+}
+
+/// What the owners of some kind of keys refuse with.
+pub trait OwnersRefusal: Into<Refusal> {
+    /// Who owns the key instead.
+    fn owner(&self) -> Option<InstanceId>;
+    /// That there was no answer in time.
+    fn late() -> Self;
+}
+
+impl OwnersRefusal for signers::Refusal {
+    fn owner(&self) -> Option<InstanceId> {
+        match self {
+            Self::NotOwner { owner, .. } => Some(owner.clone()),
+            _ => None,
+        }
+    }
+
+    fn late() -> Self {
+        Self::LedgerUnavailable
+    }
+}
+
+impl OwnersRefusal for jobs::Refusal {
+    fn owner(&self) -> Option<InstanceId> {
+        match self {
+            Self::NotOwner { owner } => Some(owner.clone()),
+            _ => None,
+        }
+    }
+
+    fn late() -> Self {
+        Self::LedgerUnavailable
     }
 }
 
@@ -98,63 +173,85 @@ enum Asked {
 
 impl State {
     /// Brings a request to the owner of a signer. `serve` asks this instance's own owners.
-    pub async fn to_owner<T>(
+    pub async fn to_signer<T>(
         &self,
         request: &HttpRequest,
         body: Vec<u8>,
         signer: &SignerId,
         serve: impl AsyncFn(&Signers) -> Result<T, signers::Refusal>,
     ) -> Result<Routed<T>, Refusal> {
+        let key = Resource::signer(signer);
+        let is_here = |incarnation: &Incarnation| {
+            incarnation.outlook.mode(&key) == Mode::Basic || incarnation.signers.owns(signer)
+        };
+        let serve = async |incarnation: &Incarnation| serve(&incarnation.signers).await;
+        self.to_owner(&Errand::of(request, body), &key, is_here, serve).await
+    }
+
+    /// Brings what is asked to the owner of a session. `serve` asks this instance's own owners.
+    pub async fn to_session<T>(
+        &self,
+        errand: &Errand,
+        session: &SessionId,
+        serve: impl AsyncFn(&Jobs) -> Result<T, jobs::Refusal>,
+    ) -> Result<Routed<T>, Refusal> {
+        let is_here = |incarnation: &Incarnation| incarnation.jobs.serves_session(session);
+        let serve = async |incarnation: &Incarnation| serve(&incarnation.jobs).await;
+        self.to_owner(errand, &Resource::session(session), is_here, serve).await
+    }
+
+    /// Brings what is asked to the owner of a key, which may be known to be here.
+    async fn to_owner<T, R: OwnersRefusal>(
+        &self,
+        errand: &Errand,
+        key: &Resource,
+        is_here: impl Fn(&Incarnation) -> bool,
+        serve: impl AsyncFn(&Incarnation) -> Result<T, R>,
+    ) -> Result<Routed<T>, Refusal> {
         // One for the whole way, whoever serves in the end.
         let deadline = Instant::now() + self.settings.request_timeout + FORWARD_SLACK;
         let incarnation = self.incarnation();
-        let (signers, outlook) = (&incarnation.signers, &incarnation.outlook);
-        if let Some(to) = request.headers().get(FORWARDED_TO)
-            && to.as_bytes() != incarnation.identity.id.as_str().as_bytes()
-        {
+        let outlook = &incarnation.outlook;
+        if errand.sent_to.as_deref().is_some_and(|to| to != incarnation.identity.id.as_str().as_bytes()) {
             let detail =
                 format!("this is {}, and the request was sent on to another", incarnation.identity.id);
             return Err(Refusal::new(Code::NotOwner, detail));
         }
-        let resource = Resource::signer(signer);
         let mut tries = 2;
-        let mut place = if request.headers().contains_key(FORWARDED_BY) {
+        let mut place = if errand.is_sent_on {
             // Sent on once, it is served or refused.
             tries = 1;
             Place::Here
-        } else if outlook.mode(&resource) == Mode::Basic || signers.owns(signer) {
+        } else if is_here(&incarnation) {
             Place::Here
         } else {
-            self.routing.hint(signer).map_or_else(|| outlook.place(&resource), Place::There)
+            self.routing.hint(key).map_or_else(|| outlook.place(key), Place::There)
         };
         let mut first = true;
         loop {
             tries -= 1;
             let first = std::mem::take(&mut first);
             place = match place {
-                Place::Here => match self.serve_here(serve(signers), deadline, first).await {
+                Place::Here => match self.serve_here(serve(&incarnation), deadline, first).await {
                     Ok(served) => return Ok(Routed::Here(served)),
-                    Err(signers::Refusal::NotOwner { owner, expires_in_ms }) => {
-                        let known = outlook.view().member(owner.as_str()).cloned();
+                    Err(refusal) => {
+                        let known =
+                            refusal.owner().and_then(|owner| outlook.view().member(owner.as_str()).cloned());
                         match known.filter(|member| tries > 0 && member.id != incarnation.identity.id) {
                             Some(member) => Place::There(member),
-                            None => {
-                                let refusal = signers::Refusal::NotOwner { owner, expires_in_ms };
-                                return Err(self.refusal(refusal).await);
-                            }
+                            None => return Err(self.refusal(refusal).await),
                         }
                     }
-                    Err(refusal) => return Err(self.refusal(refusal).await),
                 },
                 Place::There(member) if self.settings.on_misroute == OnMisroute::Redirect => {
                     metrics::counter!("fencepost_forward_total", "result" => "redirected").increment(1);
                     return Err(redirect(&member));
                 }
                 Place::There(member) => {
-                    match self.ask_there(&incarnation, request, &body, &member, deadline).await? {
+                    match self.ask_there(&incarnation, errand, &member, deadline).await? {
                         Asked::Answered(answer) => {
                             if tries == 0 {
-                                self.routing.found(signer, &member);
+                                self.routing.found(key, &member);
                             }
                             return Ok(Routed::There(answer));
                         }
@@ -172,7 +269,7 @@ impl State {
                             if tries == 0 {
                                 return Err(redirect(&member));
                             }
-                            outlook.place(&resource)
+                            outlook.place(key)
                         }
                         Asked::Again if tries > 0 => Place::There(member),
                         Asked::Again => return Err(redirect(&member)),
@@ -192,8 +289,8 @@ impl State {
     ) -> Result<HttpResponse, Refusal> {
         let deadline = Instant::now() + self.settings.request_timeout + FORWARD_SLACK;
         let incarnation = self.incarnation();
-        let is_sent_on = request.headers().contains_key(FORWARDED_BY);
-        let member = if is_sent_on { None } else { self.acquainted(&incarnation, to).await };
+        let errand = Errand::of(request, body);
+        let member = if errand.is_sent_on { None } else { self.acquainted(&incarnation, to).await };
         let Some(member) = member else {
             let refusal = Refusal::new(Code::NotOwner, format!("this belongs to {to}; ask it"));
             return Err(refusal.with(|problem| problem.owner = Some(to.to_string())));
@@ -201,7 +298,7 @@ impl State {
         if self.settings.on_misroute == OnMisroute::Redirect {
             return Err(redirect(&member));
         }
-        match self.ask_there(&incarnation, request, &body, &member, deadline).await? {
+        match self.ask_there(&incarnation, &errand, &member, deadline).await? {
             Asked::Answered(answer) | Asked::NotOwner(_, answer) => Ok(answer),
             Asked::Away | Asked::Again => Err(redirect(&member)),
             Asked::Lost => Err(lost(&member)),
@@ -223,24 +320,23 @@ impl State {
     }
 
     /// Asks this instance's own owners. The first time they keep the deadline by themselves.
-    async fn serve_here<T>(
+    async fn serve_here<T, R: OwnersRefusal>(
         &self,
-        served: impl Future<Output = Result<T, signers::Refusal>>,
+        served: impl Future<Output = Result<T, R>>,
         deadline: Instant,
         first: bool,
-    ) -> Result<T, signers::Refusal> {
+    ) -> Result<T, R> {
         if first {
             return self.call(served).await;
         }
         let served = self.call(async { tokio::time::timeout_at(deadline.into(), served).await });
-        served.await.unwrap_or(Err(signers::Refusal::LedgerUnavailable))
+        served.await.unwrap_or_else(|_late| Err(R::late()))
     }
 
     async fn ask_there(
         &self,
         incarnation: &Incarnation,
-        request: &HttpRequest,
-        body: &[u8],
+        errand: &Errand,
         member: &Member,
         deadline: Instant,
     ) -> Result<Asked, Refusal> {
@@ -256,12 +352,9 @@ impl State {
             tracing::error!(owner = %member.id, url = member.url, "an instance is advertised under another scheme");
             return Ok(Asked::Away);
         }
-        let passed = Passed {
-            method: request.method().to_string(),
-            path: request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned(),
-            headers: passed_headers(request.headers(), &incarnation.identity.id, &member.id),
-            body: body.to_vec(),
-        };
+        let mut passed = errand.passed.clone();
+        let way = [(FORWARDED_BY, &incarnation.identity.id), (FORWARDED_TO, &member.id)];
+        passed.headers.extend(way.map(|(name, id)| (name, id.as_str().as_bytes().to_vec())));
         let timeout = deadline.saturating_duration_since(Instant::now());
         // Listened to before the look, so that a change in between is not missed.
         let mut changes = incarnation.outlook.changes();
@@ -309,12 +402,10 @@ fn same_scheme(mine: &str, theirs: &str) -> bool {
     scheme(mine) == scheme(theirs)
 }
 
-/// What travels with a request that is sent on: who asks, what for, and under which names.
-fn passed_headers(headers: &HeaderMap, me: &InstanceId, to: &InstanceId) -> Vec<(&'static str, Vec<u8>)> {
+/// What travels with a request that is sent on: who asks, and under which names.
+fn passed_headers(headers: &HeaderMap) -> Vec<(&'static str, Vec<u8>)> {
     let names = ["authorization", "content-type", "idempotency-key", X_REQUEST_ID_NAME];
-    let passed = names.into_iter().filter_map(|name| Some((name, headers.get(name)?.as_bytes().to_vec())));
-    let way = [(FORWARDED_BY, me), (FORWARDED_TO, to)];
-    passed.chain(way.map(|(name, id)| (name, id.as_str().as_bytes().to_vec()))).collect()
+    names.into_iter().filter_map(|name| Some((name, headers.get(name)?.as_bytes().to_vec()))).collect()
 }
 
 fn read(answer: PassedBack) -> (&'static str, Asked) {

@@ -23,7 +23,7 @@ use crate::limits::{
 use crate::routes::{self, Route};
 use crate::routing::OnMisroute;
 use crate::state::State;
-use crate::{housekeeping, ids, instances, jobs, leases, modes, nodes, signers, worker};
+use crate::{housekeeping, ids, instances, jobs, leases, modes, nodes, sessions, signers, worker};
 
 /// As whom a process serves. It may end while the process goes on, as another one.
 pub struct Incarnation {
@@ -239,12 +239,17 @@ pub fn app(
         .service(at(&routes::CLUSTER).route(get().to(instances::show)))
         .service(at(&routes::OWNER).route(get().to(instances::owner)))
         .service(at(&routes::MODE).route(get().to(modes::show)).route(web::put().to(modes::replace)))
-        .service(at(&routes::JOBS_BATCH).route(web::post().to(jobs::submit_batch)))
+        .service(at(&routes::JOBS_BATCH).route(web::post().to(jobs::batch::submit_batch)))
         .service(at(&routes::JOBS_RETRY).route(web::post().to(jobs::retry_many)))
         .service(at(&routes::JOBS).route(web::post().to(jobs::submit)).route(get().to(jobs::list)))
         .service(at(&routes::JOB).route(get().to(jobs::show)))
         .service(at(&routes::JOB_CANCEL).route(web::post().to(jobs::cancel)))
         .service(at(&routes::JOB_RETRY).route(web::post().to(jobs::retry)))
+        .service(at(&routes::SESSION_SOCKET).route(web::get().to(sessions::connect)))
+        .service(
+            at(&routes::SESSION).route(get().to(sessions::show)).route(web::delete().to(sessions::close)),
+        )
+        .service(at(&routes::SESSIONS).route(web::post().to(sessions::open)))
         .service(at(&routes::NODE_SOCKET).route(web::get().to(worker::connect)))
         .service(at(&routes::NODE_SELECT).route(web::post().to(nodes::select)))
         .service(at(&routes::NODES).route(get().to(nodes::list)))

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use ::ids::Segments;
 use ::nodes::connection::Progress;
 use ::nodes::{Explanation, Pools, Record};
+use actors::jobs::Session;
 use bus::NodeState;
 use domain::job::{Outcome, PastAttempt, Route, State};
 use domain::nonce::{OnExpiry, Policy, Status};
+use domain::session::Ordering;
 use domain::{Mode, Modes, SignerId, Timestamp};
 use ledger::{Instance, JobRecord, Lease, NonceRecord, SegmentRecord, SequenceRecord, SignerRecord};
 
@@ -119,6 +121,7 @@ pub fn listed_job(record: &JobRecord) -> wire::jobs::Job {
         lane: record.lane.to_string(),
         session: spec.session.as_ref().map(ToString::to_string),
         seq: record.seq,
+        client_ref: record.client_ref.as_ref().map(ToString::to_string),
         tenant: spec.tenant.as_ref().map(ToString::to_string),
         pool: spec.needs.pool.as_ref().map(ToString::to_string),
         route: spec.needs.route.as_ref().map(route),
@@ -141,6 +144,36 @@ pub fn listed_job(record: &JobRecord) -> wire::jobs::Job {
         released_at: finished.and_then(|finished| finished.released_at).map(time),
         retry_of: record.retry_of.map(|id| id.to_string()),
         attempts: None,
+    }
+}
+
+/// A session.
+pub fn session(session: &Session) -> wire::sessions::Session {
+    let Session { record, counts, owner } = session;
+    let needs = &record.spec.needs;
+    wire::sessions::Session {
+        id: record.id.to_string(),
+        owner: owner.as_ref().map(ToString::to_string),
+        ordering: match record.spec.ordering {
+            Ordering::Strict => wire::sessions::Ordering::Strict,
+            Ordering::Results => wire::sessions::Ordering::Results,
+            Ordering::Free => wire::sessions::Ordering::Free,
+        },
+        route: needs.route.as_ref().map(route),
+        pool: needs.pool.as_ref().map(ToString::to_string),
+        requires: needs.requires.iter().map(ToString::to_string).collect(),
+        idle_ms: record.spec.idle_ms,
+        idle_for_ms: record.idle_for_ms,
+        created_at: time(record.created_at),
+        closed_at: record.closed_at.map(time),
+        jobs: wire::sessions::SessionJobs {
+            created: counts.created,
+            dispatched: counts.dispatched,
+            running: counts.running,
+            finished: counts.finished,
+        },
+        last_seq: counts.last_seq,
+        last_node: counts.last_node.as_ref().map(ToString::to_string),
     }
 }
 

@@ -48,7 +48,7 @@ pub async fn grant(request: HttpRequest, payload: web::Payload, state: Shared) -
         key,
     };
     let serve = async |owners: &Signers| owners.grant(&signer, wish.clone()).await;
-    match state.to_owner(&request, body, &signer, serve).await? {
+    match state.to_signer(&request, body, &signer, serve).await? {
         Routed::Here(granted) => Ok(HttpResponse::Created().json(shown::grants(&signer, &granted))),
         Routed::There(answer) => Ok(answer),
     }
@@ -84,7 +84,7 @@ pub async fn settle(request: HttpRequest, payload: web::Payload, state: Shared) 
         .collect::<Result<Vec<_>, _>>()?;
     let nonces: Vec<Nonce> = settlements.iter().map(|settlement| settlement.nonce).collect();
     let serve = async |owners: &Signers| owners.settle(&signer, settlements.clone()).await;
-    let answers = match state.to_owner(&request, body, &signer, serve).await? {
+    let answers = match state.to_signer(&request, body, &signer, serve).await? {
         Routed::Here(answers) => answers,
         Routed::There(answer) => return Ok(answer),
     };
@@ -175,7 +175,7 @@ async fn settle_one(
 ) -> Answer {
     let nonce = settlement.nonce;
     let serve = async |owners: &Signers| owners.settle(signer, vec![settlement.clone()]).await;
-    let answers = match state.to_owner(request, body, signer, serve).await? {
+    let answers = match state.to_signer(request, body, signer, serve).await? {
         Routed::Here(answers) => answers,
         Routed::There(answer) => return Ok(answer),
     };
@@ -229,7 +229,7 @@ pub async fn resolve(request: HttpRequest, payload: web::Payload, state: Shared)
         named => named.flatten(),
     };
     let serve = async |owners: &Signers| owners.resolve(&signer, nonce, hold, resolution.clone()).await;
-    match state.to_owner(&request, body, &signer, serve).await? {
+    match state.to_signer(&request, body, &signer, serve).await? {
         Routed::Here(status) => Ok(nonce_answer(&signer, nonce, status)),
         Routed::There(answer) => Ok(answer),
     }
@@ -264,7 +264,7 @@ pub async fn set_policy(request: HttpRequest, payload: web::Payload, state: Shar
         },
     };
     let serve = async |owners: &Signers| owners.set_policy(&signer, patch.clone()).await;
-    match state.to_owner(&request, body, &signer, serve).await? {
+    match state.to_signer(&request, body, &signer, serve).await? {
         Routed::Here(policy) => Ok(HttpResponse::Ok()
             .json(shape::PolicyAnswer { signer: signer.to_string(), policy: shown::policy(&policy) })),
         Routed::There(answer) => Ok(answer),

@@ -103,16 +103,11 @@ impl State {
         tokio::time::timeout(timeout, self.call(question)).await.ok()
     }
 
-    /// The refusal of a signer's owner, as the caller sees it: with the address of who has the lease,
-    /// if that is quickly found.
-    pub async fn refusal(&self, refusal: actors::signers::Refusal) -> Refusal {
-        let owner = match &refusal {
-            actors::signers::Refusal::LeaseHeld { owner, .. }
-            | actors::signers::Refusal::NotOwner { owner, .. } => Some(owner.clone()),
-            _ => None,
-        };
-        let refusal = Refusal::from(refusal);
-        match owner {
+    /// The refusal of a key's owner, as the caller sees it: with the address of who has the lease, if that is quickly
+    /// found.
+    pub async fn refusal(&self, refusal: impl Into<Refusal>) -> Refusal {
+        let refusal = refusal.into();
+        match refusal.owner().and_then(|owner| InstanceId::parse(owner).ok()) {
             Some(owner) => {
                 let url = self.owner_url(&owner).await;
                 refusal.with(|problem| problem.owner_url = url)

@@ -5,10 +5,10 @@ use utoipa::ToSchema;
 
 use crate::json::Json;
 use crate::limits::{
-    BACKOFF_FACTOR_MAX, BACKOFF_MS_MAX, BATCH_JOBS_MAX, DELAY_MS_MAX, JOB_ID_CHARS_MAX, JOB_LABELS_MAX,
-    JOB_TIMEOUT_MS_MAX, JOB_TIMEOUT_MS_MIN, LABEL_CHARS_MAX, LANGUAGE_CHARS_MAX, MAX_ATTEMPTS_MAX,
-    PAYLOAD_BYTES_MAX, POOL_NAME_CHARS_MAX, PRIORITY_MAX, PRIORITY_MIN, SESSION_ID_CHARS_MAX,
-    TENANT_ID_CHARS_MAX, TIME_CHARS_MAX,
+    BACKOFF_FACTOR_MAX, BACKOFF_MS_MAX, BATCH_JOBS_MAX, CLIENT_REF_CHARS_MAX, DELAY_MS_MAX, JOB_ID_CHARS_MAX,
+    JOB_LABELS_MAX, JOB_TIMEOUT_MS_MAX, JOB_TIMEOUT_MS_MIN, LABEL_CHARS_MAX, LANGUAGE_CHARS_MAX,
+    MAX_ATTEMPTS_MAX, PAYLOAD_BYTES_MAX, POOL_NAME_CHARS_MAX, PRIORITY_MAX, PRIORITY_MIN,
+    SESSION_ID_CHARS_MAX, TENANT_ID_CHARS_MAX, TIME_CHARS_MAX,
 };
 use crate::problem::Code;
 use crate::strict::{self, words};
@@ -101,6 +101,16 @@ pub struct JobRequest {
     )]
     #[schema(nullable = false, min_length = 1, max_length = 128)]
     pub session: Option<String>,
+    /// What the session's client calls it: shown with its result, and its idempotency key within the session. Only
+    /// together with `session`, or on the session's socket.
+    #[serde(
+        rename = "ref",
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "strict::present_text::<CLIENT_REF_CHARS_MAX, _>"
+    )]
+    #[schema(nullable = false, min_length = 1, max_length = 128)]
+    pub client_ref: Option<String>,
     /// On whose behalf. Jobs that wait are served fairly between tenants.
     #[serde(
         default,
@@ -182,6 +192,7 @@ impl JobRequest {
         Self {
             payload,
             session: None,
+            client_ref: None,
             tenant: None,
             pool: None,
             route: None,
@@ -205,6 +216,9 @@ pub struct JobAccepted {
     pub state: JobState,
     /// Whose ordered work it belongs to: its session's, or else the accepting instance's.
     pub lane: String,
+    /// Its place in its session, counted from 1; only for one of a session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
     /// When it was accepted, by the database's clock.
     #[schema(format = DateTime)]
     pub created_at: String,
@@ -260,6 +274,9 @@ pub enum BatchResult {
     Accepted {
         /// Its id.
         id: String,
+        /// Its place in its session; only for one of a session.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seq: Option<u64>,
     },
     /// It was refused; nothing of it was kept.
     Refused {
@@ -319,6 +336,10 @@ pub struct Job {
     /// Its place in its session, counted from 1.
     #[schema(required)]
     pub seq: Option<u64>,
+    /// What its session's client calls it, if it said so.
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub client_ref: Option<String>,
     /// On whose behalf.
     #[schema(required)]
     pub tenant: Option<String>,

@@ -33,6 +33,12 @@ pub const CANARY_SIGNERS_MAX: usize = 1_000;
 /// The largest whole number that every JSON reader keeps exact: 2^53 − 1.
 pub const NUMBER_MAX: u64 = NONCE_MAX;
 
+/// Longest name that a session's client gives to a job, in characters.
+pub const CLIENT_REF_CHARS_MAX: usize = 128;
+/// Shortest time that a session may be told to stay idle, in milliseconds.
+pub const SESSION_IDLE_MS_MIN: u64 = 1_000;
+/// Longest time that a session may be told to stay idle, in milliseconds: seven days.
+pub const SESSION_IDLE_MS_MAX: u64 = 7 * 86_400_000;
 /// Longest session id, in characters.
 pub const SESSION_ID_CHARS_MAX: usize = 128;
 /// Longest tenant id, in characters.

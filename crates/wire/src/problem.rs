@@ -49,6 +49,8 @@ words! {
         /// The ledger did not answer in time. Whether anything was written is not known; asking again
         /// (a grant under the same idempotency key) is safe.
         LedgerUnavailable = "ledger_unavailable",
+        /// This needs the bus (Redis), which this instance has none of, or cannot reach.
+        BusUnavailable = "bus_unavailable",
         /// This instance is stopping.
         Draining = "draining",
         /// The lease was taken over while the request was served; nothing was written.
@@ -79,6 +81,7 @@ impl Code {
             Self::Internal => 500,
             Self::LeaseHeld
             | Self::LedgerUnavailable
+            | Self::BusUnavailable
             | Self::Draining
             | Self::Fenced
             | Self::Exhausted
@@ -107,6 +110,7 @@ impl Code {
             Self::Internal => "A defect of the daemon",
             Self::LeaseHeld => "Another instance holds the lease",
             Self::LedgerUnavailable => "The ledger did not answer in time",
+            Self::BusUnavailable => "The bus is not there",
             Self::Draining => "This instance is stopping",
             Self::Fenced => "The lease was taken over",
             Self::Exhausted => "There are no numbers left",
@@ -124,6 +128,7 @@ impl Code {
             | Self::Overloaded
             | Self::LeaseHeld
             | Self::LedgerUnavailable
+            | Self::BusUnavailable
             | Self::Draining
             | Self::Fenced
             | Self::ClockBehind => true,
@@ -241,8 +246,8 @@ mod tests {
 
     #[test]
     fn a_problem_of_a_newer_daemon_can_be_read() {
-        let text = r#"{"type":"t","title":"t","status":409,"detail":"d","code":"bus_unavailable","extra":1}"#;
+        let text = r#"{"type":"t","title":"t","status":409,"detail":"d","code":"sun_unavailable","extra":1}"#;
         let problem: Problem = serde_json::from_str(text).unwrap();
-        assert_eq!((problem.known_code(), problem.code.as_str()), (None, "bus_unavailable"));
+        assert_eq!((problem.known_code(), problem.code.as_str()), (None, "sun_unavailable"));
     }
 }

@@ -7,5 +7,6 @@ mod lists;
 mod losses;
 mod placing;
 mod rig;
+mod sessions;
 mod socket;
 mod ways;

@@ -69,7 +69,12 @@ impl Watch {
                 let is_mine = inner.outlook.place(&lane) == Place::Here;
                 if is_mine || now.duration_since(since) >= LEFT_TO_ITS_PLACE {
                     adopted += 1;
-                    inner.adopt(&lane).await?;
+                    if inner.adopt(&lane).await?.is_ok() {
+                        metrics::counter!(
+                            "fencepost_lease_takeover_total", "kind" => lane.kind().as_str(), "reason" => "adopted"
+                        )
+                        .increment(1);
+                    }
                 }
             }
             match next {

@@ -285,6 +285,19 @@ impl Book {
         flying.map(|(id, _)| *id).collect()
     }
 
+    /// A job with an attempt under way, if there is one.
+    pub(super) fn first_under_way(&self) -> Option<Arc<LiveJob>> {
+        let mut flying = self.entries.values().filter(|entry| matches!(entry.phase, Phase::Flying(_)));
+        flying.next().map(|entry| Arc::clone(&entry.job))
+    }
+
+    /// A job that waits is looked at now; one whose time has not come is not.
+    pub(super) fn hurry(&mut self, job: JobId, now: Instant) {
+        if self.entries.get(&job).is_some_and(|entry| matches!(entry.phase, Phase::Waiting)) {
+            self.look_again(job, now);
+        }
+    }
+
     /// Attempts that this node has, and what it means for each that the node is gone.
     pub(super) fn on_node(&self, node: &NodeId) -> Vec<(JobId, Attempt, Revoked)> {
         let there = self.entries.iter().filter(|(_, entry)| match &entry.phase {

@@ -11,6 +11,7 @@
 //! After a commit of which nobody knows the outcome the lease is acquired anew, which raises its token, and
 //! everything is read again: nothing is decided on a guess.
 
+mod conversation;
 mod reading;
 mod round;
 
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::job::{Attempt, Change, Event, Newest, Outcome, Placed, Revoked, State, Step, decide};
-use domain::{JobId, NodeId, Resource, Timestamp, Token};
+use domain::{JobId, NodeId, PoolName, Resource, Timestamp, Token};
 use ledger::LiveJob;
 use nodes::Ended;
 use rand::RngExt;
@@ -30,6 +31,7 @@ use super::limits::{DELAY_KEPT, ROUND_JOBS_MAX};
 use super::placer::Turned;
 use super::tenancy::Tenancy;
 use super::{Accepted, Inner, Refusal, Submission};
+use conversation::Conversation;
 use round::{Item, Round, Then};
 
 /// How long an adopted lane is kept without jobs.
@@ -42,15 +44,26 @@ pub(super) enum Word {
     /// A job to be called off. Answers whether it was this lane's to call off.
     Cancel(JobId, oneshot::Sender<Result<(), Refusal>>),
     /// A waiting job has a slot.
-    Placed(JobId, Attempt, Placed),
+    Placed(JobId, Attempt, Spot),
     /// A waiting job was taken out of the queue for a slot that it did not get.
     Unplaced(JobId),
     /// A node's connection has ended.
     Departed(NodeId, Ended),
     /// Something was heard of an attempt.
     Heard(JobId, Attempt, Heard),
+    /// The reservation of an attempt that was taken back is gone.
+    Withdrawn(JobId, Attempt),
+    /// No new jobs: the session is over when those that it has are.
+    Close(oneshot::Sender<Result<(), Refusal>>),
     /// Finish what is under way, give the lease back and end.
     Stop,
+}
+
+/// A slot that was reserved, and in which pool its node was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Spot {
+    pub(super) placed: Placed,
+    pub(super) pool: PoolName,
 }
 
 /// A submission and who waits for its answer.
@@ -103,6 +116,10 @@ pub(super) struct Lane {
     words: mpsc::UnboundedReceiver<Word>,
     address: Address,
     book: Book,
+    /// Of a session's lane: what makes it one.
+    conversation: Option<Conversation>,
+    /// Whoever wants the session closed.
+    closing: Vec<oneshot::Sender<Result<(), Refusal>>>,
     /// Submissions that are not in a round yet.
     asked: VecDeque<Asked>,
     reread_at: Instant,
@@ -136,6 +153,8 @@ impl Lane {
             words,
             address: address.clone(),
             book: Book::default(),
+            conversation: None,
+            closing: Vec::new(),
             asked: VecDeque::new(),
             reread_at: Instant::now(),
             empty_since: None,
@@ -160,11 +179,19 @@ impl Lane {
         while let Ok(word) = self.words.try_recv() {
             match word {
                 Word::Submit(asked) => left.extend(asked),
-                Word::Cancel(_, reply) => {
+                Word::Cancel(_, reply) | Word::Close(reply) => {
                     let _ = reply.send(Err(Refusal::Fenced));
                 }
-                Word::Placed(..) | Word::Unplaced(_) | Word::Departed(..) | Word::Heard(..) | Word::Stop => {}
+                Word::Placed(..)
+                | Word::Unplaced(_)
+                | Word::Departed(..)
+                | Word::Heard(..)
+                | Word::Withdrawn(..)
+                | Word::Stop => {}
             }
+        }
+        for reply in self.closing {
+            let _ = reply.send(Err(Refusal::Fenced));
         }
         for asked in left {
             let _ = asked.reply.send(Err(Refusal::Fenced));
@@ -186,6 +213,9 @@ impl Lane {
             {
                 return over;
             }
+            if let Err(over) = self.see_to_closing(now).await {
+                return over;
+            }
             if self.is_time_to_reread(now)
                 && let Err(error) = self.reread().await
             {
@@ -194,6 +224,7 @@ impl Lane {
             if let Err(error) = self.fill().await {
                 tracing::debug!(lane = %self.resource, %error, "no more waiting jobs were read");
             }
+            self.advance(now);
             if self.is_done(now) {
                 return Over::Done;
             }
@@ -224,7 +255,9 @@ impl Lane {
             Word::Submit(asked) => self.asked.extend(asked),
             Word::Stop => self.stopping = true,
             Word::Cancel(job, reply) => self.cancel(job, reply, round),
-            Word::Placed(job, attempt, placed) => self.placed(job, attempt, placed, round),
+            Word::Placed(job, attempt, spot) => self.placed(job, attempt, spot, round),
+            Word::Withdrawn(job, attempt) => self.withdrawn(job, attempt, now),
+            Word::Close(reply) => self.closing.push(reply),
             Word::Unplaced(job) => self.enqueue_as(job, true),
             Word::Departed(node, how) => self.departed(&node, how, round),
             Word::Heard(job, attempt, heard) => self.heard(job, attempt, heard, round, now),
@@ -274,7 +307,8 @@ impl Lane {
     }
 
     /// The placer has reserved a slot for a job that waits here.
-    fn placed(&mut self, job: JobId, attempt: Attempt, placed: Placed, round: &mut Round) {
+    fn placed(&mut self, job: JobId, attempt: Attempt, spot: Spot, round: &mut Round) {
+        let Spot { placed, pool } = spot;
         let fits = self.book.get(job).filter(|entry| matches!(entry.phase, Phase::Waiting));
         let fits = fits.map(|entry| (Arc::clone(&entry.job), entry.newest));
         if let Some((live, newest)) = fits
@@ -284,6 +318,7 @@ impl Lane {
         {
             let newest = Newest { state: State::Dispatched, attempt, ..newest };
             let change = Change::Dispatch { job, attempt, placed: placed.clone() };
+            self.prefers(&placed.node, pool);
             round.add(change, None, Then::Dispatched { job: live, newest, placed });
         } else {
             self.inner.placer.give_back(&placed.node, job, attempt, self.token);
@@ -302,8 +337,7 @@ impl Lane {
             Heard::Finished => {
                 if is_newest(self) {
                     self.slot_is_free(job);
-                    self.book.forget(job);
-                    self.inner.placer.forget(job);
+                    self.over(job, now);
                 }
             }
             Heard::Failed { due_in_ms } => {
@@ -393,8 +427,9 @@ impl Lane {
 
     fn delay(&mut self, job: Arc<LiveJob>, ms: u64, now: Instant, avoid: Option<NodeId>) {
         let length = Duration::from_millis(ms);
-        // Later ones, and those that do not fit, are found in the ledger when their time comes.
-        if length <= DELAY_KEPT {
+        // Later ones, and those that do not fit, are found in the ledger when their time comes. Whoever holds up a line
+        // is kept.
+        if length <= DELAY_KEPT || self.line().is_some() {
             self.book.delay(job, now + length, avoid);
         }
     }
@@ -408,20 +443,25 @@ impl Lane {
     }
 
     /// Puts a job that waits into the queue for a slot.
-    fn enqueue(&self, job: JobId) {
+    fn enqueue(&mut self, job: JobId) {
         self.enqueue_as(job, false);
     }
 
-    fn enqueue_as(&self, job: JobId, is_back: bool) {
-        let Some(entry) = self.book.get(job).filter(|entry| matches!(entry.phase, Phase::Waiting)) else {
+    fn enqueue_as(&mut self, job: JobId, is_back: bool) {
+        if !self.book.get(job).is_some_and(|entry| matches!(entry.phase, Phase::Waiting)) {
             return;
-        };
+        }
+        if let Some(until) = self.barred_until(Instant::now()) {
+            return self.book.look_again(job, until);
+        }
+        let Some(entry) = self.book.get(job) else { return };
         let turned = Turned {
             lane: self.address.clone(),
             resource: self.resource.clone(),
             attempt: entry.newest.attempt.next(),
             token: self.token,
             avoid: entry.avoid.clone(),
+            prefer: self.affinity(),
         };
         self.inner.placer.wait(turned, &entry.job, is_back);
     }
@@ -430,10 +470,14 @@ impl Lane {
         if self.stopping {
             return self.asked.is_empty() && self.words.is_empty();
         }
-        if !self.tenancy.is_adopted() || !self.book.is_empty() {
+        if !self.tenancy.is_adopted()
+            || !self.book.is_empty()
+            || self.line().is_some_and(|line| !line.is_empty())
+        {
             self.empty_since = None;
             return false;
         }
-        now.duration_since(*self.empty_since.get_or_insert(now)) >= EMPTY_FOR
+        let kept = self.conversation.as_ref().map_or(EMPTY_FOR, Conversation::kept_for);
+        now.duration_since(*self.empty_since.get_or_insert(now)) >= kept
     }
 }

@@ -30,6 +30,16 @@ pub const SUBMISSION_BYTES_MAX: usize = 128 << 20;
 pub const REREAD_EVERY: Duration = Duration::from_secs(5);
 /// Delayed jobs are kept in memory when they come due within this time.
 pub const DELAY_KEPT: Duration = Duration::from_secs(60);
+/// Unfinished jobs of one session; beyond that it takes no more.
+pub const SESSION_JOBS_MAX: u64 = 10_000;
+/// How long the owner of a session keeps its lease without work.
+pub const SESSION_KEPT: Duration = Duration::from_secs(60);
+/// Jobs of a strict session that stand in memory behind the one whose turn it is.
+pub const LINE_JOBS_MAX: usize = 500;
+/// Bytes of their payloads.
+pub const LINE_BYTES_MAX: usize = 8 << 20;
+/// More are read when there are fewer than this.
+pub const LINE_JOBS_LOW: usize = 100;
 /// Rows of one page of whatever a lane's owner reads.
 pub const PAGE_JOBS: u32 = 500;
 /// What may wait for one node at its socket: dispatches for all its slots, and as many that call them off.
@@ -69,5 +79,8 @@ pub const PROGRESS_ASKED: Duration = Duration::from_millis(100);
 pub const FOLLOWER_LOOKS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
 
 const _: () = assert!(GROUP_BYTES_MAX < BOOK_BYTES_MAX);
+// A line that is full of bytes is not one of which few are left.
+const _: () = assert!(domain::limits::PAYLOAD_BYTES_MAX < LINE_BYTES_MAX / 2);
+const _: () = assert!(LINE_JOBS_LOW < LINE_JOBS_MAX);
 const _: () = assert!(GROUP_JOBS_LOW < GROUP_JOBS_MAX && GROUP_JOBS_MAX < BOOK_JOBS_MAX);
 const _: () = assert!(ROUND_JOBS_MAX + domain::limits::BATCH_JOBS_MAX <= ledger::BATCH_ROWS_MAX / 2);

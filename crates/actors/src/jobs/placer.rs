@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use bus::{Claim, Reserved, Slot};
 use domain::job::{Attempt, Needs, Placed, Priority};
-use domain::{JobId, NodeId, Resource, Token};
+use domain::{JobId, NodeId, PoolName, Resource, Token};
 use futures_util::future::join_all;
 use ledger::LiveJob;
 use nodes::{Choice, Registry, Wanted};
 use tokio::sync::Notify;
 
-use super::lane::{Address, Word};
+use super::lane::{Address, Spot, Word};
 use super::limits::{PASS_JOBS_MAX, RESERVATION};
 use super::queue::{Blocked, Queue, Turn};
 use crate::pause::jittered;
@@ -34,6 +34,15 @@ pub(super) struct Want {
     pub(super) token: Token,
     pub(super) needs: Arc<Needs>,
     pub(super) priority: Priority,
+    /// Where it would rather go.
+    pub(super) prefer: Option<Arc<Affinity>>,
+}
+
+/// Where the jobs of a session would rather go: to the node that had the last one, or else into its pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Affinity {
+    pub(super) node: NodeId,
+    pub(super) pool: Option<PoolName>,
 }
 
 /// A job that waits for its turn: whom to tell, and what the slot is for.
@@ -44,6 +53,8 @@ pub(super) struct Turned {
     pub(super) token: Token,
     /// The node that had its last attempt in vain.
     pub(super) avoid: Option<NodeId>,
+    /// Where it would rather go.
+    pub(super) prefer: Option<Arc<Affinity>>,
 }
 
 /// Of one instance.
@@ -93,18 +104,18 @@ impl Placer {
     }
 
     /// Slots for jobs that would have to wait behind nobody; those without one are left out.
-    pub(super) async fn place_now(&self, wants: Vec<Want>) -> HashMap<JobId, Placed> {
+    pub(super) async fn place_now(&self, wants: Vec<Want>) -> HashMap<JobId, Spot> {
         let mut picks = Vec::new();
         for want in wants {
             if !self.queue().has_before(&want.needs, want.priority)
-                && let Some(choice) = self.choose(&want.needs)
+                && let Some(choice) = self.choose_for(&want.needs, None, want.prefer.as_deref())
             {
                 picks.push((want, choice));
             }
         }
         let reserved = self.reserve(picks).await;
         let placed = |(want, answer): (Want, Answer)| match answer {
-            Answer::Placed(placed) => Some((want.job, placed)),
+            Answer::Placed(spot) => Some((want.job, spot)),
             Answer::Taken | Answer::None => None,
         };
         reserved.into_iter().filter_map(placed).collect()
@@ -162,7 +173,7 @@ impl Placer {
                     continue;
                 };
                 let Some((job, turned)) = queue.pop(class) else { break };
-                let choice = self.choose_another(choice, &needs, turned.avoid.as_ref());
+                let choice = self.choose_another(choice, &needs, &turned);
                 picks.push((Waited { job, turned }, choice));
             }
         }
@@ -174,7 +185,7 @@ impl Placer {
         for (waited, answer) in self.reserve(picks).await {
             let Waited { job, turned } = waited;
             match answer {
-                Answer::Placed(placed) => turned.lane.tell(Word::Placed(job, turned.attempt, placed)),
+                Answer::Placed(spot) => turned.lane.tell(Word::Placed(job, turned.attempt, spot)),
                 // Back to its lane's owner, which puts it where it was.
                 Answer::Taken => turned.lane.tell(Word::Unplaced(job)),
                 Answer::None => {
@@ -194,14 +205,29 @@ impl Placer {
     }
 
     fn choose(&self, needs: &Needs) -> Option<Choice> {
-        self.registry.select(&Wanted::new(needs), &mut rand::rng())
+        self.choose_for(needs, None, None)
     }
 
-    /// Another node than the one to be avoided, if there is one.
-    fn choose_another(&self, choice: Choice, needs: &Needs, avoid: Option<&NodeId>) -> Choice {
-        let Some(avoid) = avoid.filter(|avoid| choice.node() == *avoid) else { return choice };
-        let wanted = Wanted { excluded: std::slice::from_ref(avoid), ..Wanted::new(needs) };
-        self.registry.select(&wanted, &mut rand::rng()).unwrap_or(choice)
+    fn choose_for(&self, needs: &Needs, avoid: Option<&NodeId>, prefer: Option<&Affinity>) -> Option<Choice> {
+        let wanted = Wanted {
+            needs,
+            excluded: avoid.map_or(&[], std::slice::from_ref),
+            preferred: prefer.map(|prefer| &prefer.node),
+            preferred_pool: prefer.and_then(|prefer| prefer.pool.as_ref()),
+        };
+        self.registry.select(&wanted, &mut rand::rng())
+    }
+
+    /// The node that the job would rather have, or at least another one than that which it is to avoid, if there is
+    /// one.
+    fn choose_another(&self, choice: Choice, needs: &Needs, turned: &Turned) -> Choice {
+        let (avoid, prefer) = (turned.avoid.as_ref(), turned.prefer.as_deref());
+        let is_avoided = avoid == Some(choice.node());
+        let is_preferred = prefer.is_none_or(|prefer| prefer.node == *choice.node());
+        if is_preferred && !is_avoided {
+            return choice;
+        }
+        self.choose_for(needs, avoid, prefer).unwrap_or(choice)
     }
 
     /// Reserves a slot for each pick at its node, one call per node, all at once.
@@ -227,8 +253,9 @@ impl Placer {
                 let placed = Placed { node: node.clone(), holder: choice.holder().clone() };
                 match answers.next() {
                     Some(Reserved::Yes) => {
+                        let pool = choice.pool().clone();
                         choice.reserved();
-                        (want, Answer::Placed(placed))
+                        (want, Answer::Placed(Spot { placed, pool }))
                     }
                     Some(Reserved::Full | Reserved::NotReady) => {
                         choice.was_full();
@@ -244,11 +271,28 @@ impl Placer {
 
     /// Takes a reservation back, in the background: should that fail, it runs out.
     pub(super) fn give_back(self: &Arc<Self>, node: &NodeId, job: JobId, attempt: Attempt, token: Token) {
+        self.take_back(node, job, attempt, token, None);
+    }
+
+    /// As [`Self::give_back`]; somebody wants to hear when it is gone.
+    pub(super) fn take_back(
+        self: &Arc<Self>,
+        node: &NodeId,
+        job: JobId,
+        attempt: Attempt,
+        token: Token,
+        tell: Option<Address>,
+    ) {
         let (this, node) = (Arc::clone(self), node.clone());
         tokio::spawn(async move {
             let claim = Claim { slot: Slot { job, attempt }, token };
-            if let Err(error) = this.bus.unreserve_slots(&node, &[claim]).await {
-                tracing::debug!(%error, %node, "a reservation was not given back and runs out");
+            match this.bus.unreserve_slots(&node, &[claim]).await {
+                Ok(_) => {
+                    if let Some(lane) = tell {
+                        lane.tell(Word::Withdrawn(job, attempt));
+                    }
+                }
+                Err(error) => tracing::debug!(%error, %node, "a reservation was not given back and runs out"),
             }
         });
     }
@@ -294,7 +338,7 @@ enum Passed {
 
 /// What the bus said to a reservation.
 enum Answer {
-    Placed(Placed),
+    Placed(Spot),
     /// The node has no room, or its slots are not known. It is not chosen again before there is news of it.
     Taken,
     None,

@@ -32,6 +32,24 @@ pub enum Refusal {
     /// As much is watched here as may be.
     #[error("too much is watched on this instance")]
     TooManyWatched,
+    /// There never was such a session, or it was purged.
+    #[error("no such session")]
+    UnknownSession,
+    /// The session takes no new jobs.
+    #[error("the session is closed")]
+    SessionClosed,
+    /// The session has as many unfinished jobs as it may have.
+    #[error(
+        "the session has {} unfinished jobs, which is the most it may have",
+        super::limits::SESSION_JOBS_MAX
+    )]
+    SessionFull,
+    /// In a strict session the order of submission is the only one.
+    #[error("a job of a strict session has no priority; its jobs run in the order of their submission")]
+    StrictPriority,
+    /// Sessions of several instances need the bus.
+    #[error("sessions need Redis where several instances may run; start this one with --redis-url")]
+    NoBus,
     /// There never was such a job, or it was purged.
     #[error("no such job")]
     UnknownJob,

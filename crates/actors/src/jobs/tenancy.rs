@@ -50,19 +50,31 @@ pub(super) struct Adopting {
     pub(super) releases: Releases,
 }
 
+/// What trying to adopt a lane came to.
+pub(super) enum Adoption {
+    /// It is this instance's now.
+    Taken(Tenancy, Token),
+    /// It is somebody else's, who may live.
+    Held(InstanceId),
+    /// Somebody else was quicker to take it from the dead.
+    Missed,
+}
+
 impl Adopting {
-    /// Takes a lane's lease, if it is free or its owner is dead. `None` if it is not to be had.
-    pub(super) async fn adopt(&self, resource: &Resource) -> ledger::Result<Option<(Tenancy, Token)>> {
+    /// Takes a lane's lease, if it is free or its owner is dead.
+    pub(super) async fn adopt(&self, resource: &Resource) -> ledger::Result<Adoption> {
         let lease_ms = self.lease.as_millis() as u64;
         let sent = Instant::now();
         let token = match self.ledger.acquire(resource, &self.me, lease_ms).await? {
-            Acquisition::Acquired { token, .. } => Some(token),
+            Acquisition::Acquired { token, .. } => token,
             Acquisition::Held { owner: dead, .. } if self.standing.is_dead(&dead) => {
-                self.ledger.take_over(resource, &self.me, &dead, lease_ms).await?
+                match self.ledger.take_over(resource, &self.me, &dead, lease_ms).await? {
+                    Some(token) => token,
+                    None => return Ok(Adoption::Missed),
+                }
             }
-            Acquisition::Held { .. } => None,
+            Acquisition::Held { owner, .. } => return Ok(Adoption::Held(owner)),
         };
-        let Some(token) = token else { return Ok(None) };
         let clock = Arc::new(Clock::new(token, sent, self.lease));
         self.renewals.keep(resource.clone(), Arc::clone(&clock));
         let adopted = Adopted {
@@ -75,7 +87,7 @@ impl Adopting {
             releases: self.releases.clone(),
             clock: Mutex::new(clock),
         };
-        Ok(Some((Tenancy::Adopted(Box::new(adopted)), token)))
+        Ok(Adoption::Taken(Tenancy::Adopted(Box::new(adopted)), token))
     }
 }
 

@@ -1,8 +1,10 @@
-//! What nobody asks for: finished jobs that are old enough are forgotten, room is made for the days to come, and the
-//! gauges of what waits are set. Bounded and jittered, so that many instances share the work.
+//! What nobody asks for: finished jobs that are old enough are forgotten, and so are closed sessions; sessions that
+//! nobody uses are closed; room is made for the days to come, and the gauges of what waits are set. Bounded and jittered, so that many instances share the work.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use domain::{Resource, SessionId};
 
 use super::Inner;
 use crate::pause::jittered;
@@ -15,6 +17,8 @@ const PURGE_EVERY: Duration = Duration::from_secs(60);
 const PARTITIONS_EVERY: Duration = Duration::from_secs(3_600);
 /// Rows deleted in one step of a purge.
 const PURGE_STEP_ROWS: u32 = 1_000;
+/// Sessions looked at for being idle in one look, and closed at most.
+const IDLE_SESSIONS_MAX: u32 = 100;
 
 /// Keeps things in order for as long as somebody else holds on to the lanes.
 pub(super) fn start(inner: &Arc<Inner>) {
@@ -22,6 +26,7 @@ pub(super) fn start(inner: &Arc<Inner>) {
     tokio::spawn(async move {
         let mut purge_at = Instant::now() + jittered(PURGE_EVERY);
         let mut partitions_at = Instant::now() + jittered(PARTITIONS_EVERY);
+        let mut idle_after = None;
         loop {
             tokio::time::sleep(jittered(LOOK_EVERY)).await;
             let Some(inner) = inner.upgrade() else { return };
@@ -29,6 +34,10 @@ pub(super) fn start(inner: &Arc<Inner>) {
                 return;
             }
             inner.show_gauges().await;
+            match inner.close_idle(idle_after.take()).await {
+                Ok(next) => idle_after = next,
+                Err(error) => tracing::debug!(%error, "sessions that nobody uses were not looked for"),
+            }
             let now = Instant::now();
             if now >= purge_at {
                 purge_at = now + jittered(PURGE_EVERY);
@@ -55,10 +64,29 @@ impl Inner {
         }
     }
 
+    /// Has the sessions closed that nobody has used for long; their owner does it as soon as there is one. Answers behind
+    /// which to look next.
+    async fn close_idle(self: &Arc<Self>, after: Option<SessionId>) -> ledger::Result<Option<SessionId>> {
+        if !self.standing.is_alive() {
+            return Ok(after);
+        }
+        let (idle, next) = self.ledger.idle_sessions(after.as_ref(), IDLE_SESSIONS_MAX).await?;
+        for session in idle {
+            // Another instance may have been quicker.
+            let _ = self.adopt(&Resource::session(&session)).await?;
+        }
+        Ok(next)
+    }
+
     async fn purge(&self) -> ledger::Result<()> {
         let age_ms = u64::try_from(self.terms.retention.as_millis()).unwrap_or(u64::MAX);
         while self.is_serving()
             && self.ledger.purge_jobs(age_ms, PURGE_STEP_ROWS).await? >= u64::from(PURGE_STEP_ROWS)
+        {
+            tokio::task::yield_now().await;
+        }
+        while self.is_serving()
+            && self.ledger.purge_sessions(age_ms, PURGE_STEP_ROWS).await? >= u64::from(PURGE_STEP_ROWS)
         {
             tokio::task::yield_now().await;
         }

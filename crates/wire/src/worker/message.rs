@@ -11,66 +11,8 @@ use super::frames::{
     AttemptProgress, AttemptRef, AttemptResult, Dispatch, Heartbeat, HeartbeatOk, Hello, Nothing, Notice,
     Reject, SocketProblem, Welcome,
 };
+use crate::frames::frames;
 use crate::limits::MESSAGE_FRAMES_MAX;
-use crate::strict::Word;
-
-/// Frames of one direction: an enum that travels as an object whose first field is `type`. (serde's own reader
-/// of such enums would take `type` anywhere, and could not carry raw JSON.)
-macro_rules! frames {
-    ($(#[$meta:meta])* pub enum $name:ident as $kinds:ident { $($(#[$doc:meta])* $variant:ident($body:ty) = $word:literal,)+ }) => {
-        $(#[$meta])*
-        #[derive(Clone, Debug, PartialEq, Serialize)]
-        #[serde(tag = "type")]
-        pub enum $name {
-            $($(#[$doc])* #[serde(rename = $word)] $variant($body),)+
-        }
-
-        #[derive(Clone, Copy)]
-        enum $kinds { $($variant,)+ }
-
-        impl $kinds {
-            const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$variant),)+];
-        }
-
-        impl<'de> Deserialize<'de> for $kinds {
-            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                from.deserialize_str(Word(Self::WORDS))
-            }
-        }
-
-        impl $name {
-            /// The word that `type` says.
-            #[must_use]
-            pub const fn kind(&self) -> &'static str {
-                match self { $(Self::$variant(_) => $word,)+ }
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                struct Frame;
-
-                impl<'de> Visitor<'de> for Frame {
-                    type Value = $name;
-
-                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                        f.write_str("a frame: an object whose first field is \"type\"")
-                    }
-
-                    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<$name, A::Error> {
-                        let kind = kind(&mut map)?;
-                        let rest = MapAccessDeserializer::new(map);
-                        match kind {
-                            $($kinds::$variant => <$body>::deserialize(rest).map($name::$variant),)+
-                        }
-                    }
-                }
-
-                from.deserialize_map(Frame)
-            }
-        }
-    };
-}
 
 frames! {
     /// What a node sends.
@@ -111,16 +53,6 @@ frames! {
         Stale(Notice) = "stale",
         /// Something is wrong.
         Problem(SocketProblem) = "problem",
-    }
-}
-
-fn kind<'de, K: Deserialize<'de>, A: MapAccess<'de>>(map: &mut A) -> Result<K, A::Error> {
-    match map.next_key::<String>()? {
-        Some(first) if first == "type" => map.next_value(),
-        Some(first) => {
-            Err(A::Error::custom(format_args!("the first field is {first:?}; it must be \"type\"")))
-        }
-        None => Err(A::Error::custom("an empty object is no frame; the first field must be \"type\"")),
     }
 }
 

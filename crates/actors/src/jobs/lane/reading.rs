@@ -13,6 +13,7 @@ use super::round::Round;
 use super::{Lane, Over};
 use crate::jobs::book::Book;
 use crate::jobs::limits::{PAGE_JOBS, REREAD_EVERY, RESERVATION};
+use crate::jobs::line::{Line, Next};
 use crate::jobs::tenancy::Lost;
 use crate::pause::jittered;
 
@@ -24,10 +25,12 @@ impl Lane {
     pub(super) async fn look_up(&mut self, id: JobId, now: Instant) {
         match self.inner.live_job(id).await {
             Ok(found) => {
-                self.book.forget(id);
-                self.inner.placer.forget(id);
                 if let Some(job) = found.filter(|job| job.lane == self.resource) {
+                    self.book.forget(id);
+                    self.inner.placer.forget(id);
                     self.learn(Arc::new(job), now);
+                } else {
+                    self.over(id, now);
                 }
             }
             Err(error) => {
@@ -41,7 +44,11 @@ impl Lane {
     fn learn(&mut self, job: Arc<LiveJob>, now: Instant) {
         let newest = job.newest;
         match (newest.state, job.placed.clone()) {
-            (State::Dispatched | State::Running, Some(placed)) => self.book.fly(job, newest, placed, now),
+            (State::Dispatched | State::Running, Some(placed)) => {
+                self.book.fly(job, newest, placed, now);
+                self.relearn_line();
+            }
+            _ if self.line().is_some() => self.relearn_line(),
             _ if self.tenancy.is_adopted() && job.spec.on_recovery == OnRecovery::Hold => {}
             _ if job.due_at.is_some() => {
                 // How long it still has is asked for with the others.
@@ -77,6 +84,7 @@ impl Lane {
                 return Err(Over::Lost);
             }
             self.book = Book::default();
+            self.conversation = None;
             self.inner.placer.forget_lane(&self.resource);
             match self.read_all().await {
                 Ok(()) => return Ok(()),
@@ -97,6 +105,7 @@ impl Lane {
 
     async fn read_all(&mut self) -> ledger::Result<()> {
         let ledger = self.inner.ledger.clone();
+        self.read_session().await?;
         let mut after = None;
         loop {
             let page = ledger.in_flight(&self.resource, after, PAGE_JOBS).await?;
@@ -105,6 +114,11 @@ impl Lane {
             for job in page {
                 self.learn(Arc::new(job), Instant::now());
             }
+        }
+        if self.line().is_some() {
+            self.relearn_line();
+            self.reread_at = Instant::now() + jittered(REREAD_EVERY);
+            return self.fill().await;
         }
         let mut after = None;
         loop {
@@ -139,6 +153,9 @@ impl Lane {
 
     /// Reads more waiting jobs where few of many are known.
     pub(super) async fn fill(&mut self) -> ledger::Result<()> {
+        if self.line().is_some() {
+            return self.fill_line().await;
+        }
         while let Some((group, inside)) = self.book.group_to_fill() {
             let limit = PAGE_JOBS + inside as u32;
             let read = self.inner.ledger.waiting(&self.resource, &group, limit).await?;
@@ -155,6 +172,22 @@ impl Lane {
         Ok(())
     }
 
+    async fn fill_line(&mut self) -> ledger::Result<()> {
+        while let Some(after) = self.line().and_then(Line::to_read) {
+            let asked = Instant::now();
+            let read = self.inner.ledger.line(&self.resource, after, PAGE_JOBS).await?;
+            let next = read.into_iter().map(|(job, due_in_ms)| Next {
+                job: Arc::new(job),
+                due: asked + Duration::from_millis(due_in_ms),
+            });
+            let next = next.collect();
+            if let Some(line) = self.line_mut() {
+                line.fill(next);
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn is_time_to_reread(&self, now: Instant) -> bool {
         now >= self.reread_at
     }
@@ -164,6 +197,7 @@ impl Lane {
         let asked = Instant::now();
         self.reread_at = asked + jittered(REREAD_EVERY);
         self.book.look_at_groups_again();
+        self.look_where_it_belongs();
         let mut known = HashSet::new();
         let mut after = None;
         loop {
@@ -180,7 +214,12 @@ impl Lane {
         for job in self.book.unheard_of(&known, asked.checked_sub(RESERVATION).unwrap_or(asked)) {
             self.look_up(job, asked).await;
         }
-        self.read_coming().await?;
+        match self.line().map(Line::turn) {
+            None => self.read_coming().await?,
+            // Whoever has the turn is in the book, or was lost on the way.
+            Some(Some(turn)) if self.book.get(turn).is_none() => self.relearn_line(),
+            Some(_) => {}
+        }
         self.look_for_stranded(asked).await;
         Ok(())
     }

@@ -93,7 +93,8 @@ impl Committed<'_> {
         });
         match kept {
             Some((kept, true)) => {
-                Ok(Accepted { id: kept.job, lane: kept.lane.clone(), created_at: kept.created_at })
+                let (id, lane) = (kept.job, kept.lane.clone());
+                Ok(Accepted { id, lane, seq: kept.seq, created_at: kept.created_at })
             }
             Some((_, false)) => Err(Refusal::KeyReused),
             None => Err(Refusal::LedgerUnavailable),
@@ -127,7 +128,7 @@ impl Lane {
         let (mut accepted, mut keys, mut next) = (Vec::new(), HashSet::new(), Vec::new());
         while accepted.len() < ROUND_JOBS_MAX
             && bytes < ROUND_BYTES_MAX
-            && let Some(asked) = self.asked.pop_front()
+            && let Some(mut asked) = self.asked.pop_front()
         {
             if now >= asked.deadline {
                 // Whoever asked was told so long ago.
@@ -139,30 +140,49 @@ impl Lane {
                 next.push(asked);
                 continue;
             }
+            let seq = match self.admit(&mut asked.submission.spec) {
+                Ok(seq) => seq,
+                Err(refusal) => {
+                    // Whoever asked may be gone.
+                    let _ = asked.reply.send(Err(refusal));
+                    continue;
+                }
+            };
             bytes += asked.submission.spec.payload.len();
-            accepted.push((JobId::from_u128(Uuid::now_v7().as_u128()), asked));
+            accepted.push((JobId::from_u128(Uuid::now_v7().as_u128()), seq, asked));
         }
         next.into_iter().rev().for_each(|asked| self.asked.push_front(asked));
         if accepted.is_empty() {
             return;
         }
         let is_due = |asked: &Asked| asked.submission.due == DueAt::Now && !self.stopping;
-        let wants = accepted.iter().filter(|(_, asked)| is_due(asked)).map(|(job, asked)| Want {
+        // In a strict session only the first can have its turn now.
+        let may_go = match self.line() {
+            Some(line) => usize::from(line.is_free()),
+            None => accepted.len(),
+        };
+        let prefer = self.affinity();
+        let now_due = accepted.iter().take(may_go).filter(|(_, _, asked)| is_due(asked));
+        let wants = now_due.map(|(job, _, asked)| Want {
             job: *job,
             attempt: Attempt::NONE.next(),
             token: self.token,
             needs: Arc::new(asked.submission.spec.needs.clone()),
             priority: asked.submission.spec.priority,
+            prefer: prefer.clone(),
         });
         let mut slots = self.inner.placer.place_now(wants.collect()).await;
-        for (id, asked) in accepted {
-            let placed = slots.remove(&id);
-            let Submission { spec, due, key, retry_of } = &asked.submission;
+        for (id, seq, asked) in accepted {
+            let placed = slots.remove(&id).map(|spot| {
+                self.prefers(&spot.placed.node, spot.pool);
+                spot.placed
+            });
+            let Submission { spec, client_ref, due, key, retry_of } = &asked.submission;
             let new = NewJob {
                 id,
                 spec: spec.clone(),
-                seq: None,
-                client_ref: None,
+                seq,
+                client_ref: client_ref.clone(),
                 due: *due,
                 retry_of: *retry_of,
                 placed: placed.clone(),
@@ -293,6 +313,7 @@ impl Lane {
                 if let Some(placed) = new.placed {
                     self.inner.placer.give_back(&placed.node, id, Attempt::NONE.next(), self.token);
                 }
+                self.not_admitted();
                 let _ = asked.reply.send(committed.replay(write.key.as_ref()));
             }
             Then::Dispatched { job, newest, placed } => {
@@ -325,7 +346,7 @@ impl Lane {
                         "fencepost_jobs_total", "state" => "FINISHED", "outcome" => outcome.as_str()
                     )
                     .increment(1);
-                    self.book.forget(id);
+                    self.over(id, now);
                     if let Some(placed) = &placed {
                         self.withdraw(id, attempt, placed);
                     }
@@ -354,19 +375,37 @@ impl Lane {
     ) {
         metrics::counter!("fencepost_jobs_total", "state" => "CREATED", "outcome" => "").increment(1);
         let (at, now, due) = (committed.at, committed.now, asked.submission.due);
-        let accepted = Accepted { id: job.id, lane: self.resource.clone(), created_at: at };
+        let accepted = Accepted { id: job.id, lane: self.resource.clone(), seq: job.seq, created_at: at };
         // Whoever asked may be gone; the job is not.
         let _ = asked.reply.send(Ok(accepted));
         self.seen(job.id, Attempt::NONE, None, What::Changed(State::Created, None));
         match (placed, due) {
             (Some(placed), _) => {
                 let attempt = Attempt::NONE.next();
+                if let Some(line) = self.line_mut() {
+                    line.enter(&job);
+                }
                 self.dispatched(job, Newest { state: State::Dispatched, attempt, counted: 0 }, placed, now);
             }
-            (None, DueAt::Now | DueAt::InMs(0)) => self.wait_in_group(job),
-            (None, DueAt::At(moment)) if moment <= at => self.wait_in_group(job),
-            (None, DueAt::InMs(ms)) => self.delay(due_at(&job, at.plus_ms(ms)), ms, now, None),
-            (None, DueAt::At(moment)) => self.delay(due_at(&job, moment), moment.ms_since(at), now, None),
+            (None, DueAt::Now | DueAt::InMs(0)) => self.set_out(job, None, now),
+            (None, DueAt::At(moment)) if moment <= at => self.set_out(job, None, now),
+            (None, DueAt::InMs(ms)) => self.set_out(job, Some((at.plus_ms(ms), ms)), now),
+            (None, DueAt::At(moment)) => self.set_out(job, Some((moment, moment.ms_since(at))), now),
+        }
+    }
+
+    /// A new job without a slot: in line, in the queue, or waiting for its time.
+    fn set_out(&mut self, job: Arc<LiveJob>, delay: Option<(Timestamp, u64)>, now: Instant) {
+        let (job, ms) = match delay {
+            Some((at, ms)) => (due_at(&job, at), ms),
+            None => (job, 0),
+        };
+        if self.join_line(&job, now + Duration::from_millis(ms)) {
+            return;
+        }
+        match delay {
+            Some(_) => self.delay(job, ms, now, None),
+            None => self.wait_in_group(job),
         }
     }
 
@@ -381,8 +420,9 @@ impl Lane {
     }
 
     /// The node is not to go on with an attempt: what was only reserved is free, what was sent is called off.
-    fn withdraw(&self, job: JobId, attempt: Attempt, placed: &Placed) {
-        self.inner.placer.give_back(&placed.node, job, attempt, self.token);
+    fn withdraw(&mut self, job: JobId, attempt: Attempt, placed: &Placed) {
+        let tell = self.bar(job, attempt).then(|| self.address.clone());
+        self.inner.placer.take_back(&placed.node, job, attempt, self.token, tell);
         self.inner.withdraw(Withdrawal { job, attempt, placed: placed.clone() });
     }
 

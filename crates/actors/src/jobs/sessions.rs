@@ -1,0 +1,198 @@
+//! Sessions: conversations whose jobs are lanes of their own. Made and looked at on any instance; closed, and given
+//! jobs, by whoever owns the lane.
+//!
+//! The results of a session are read from the ledger by whoever shows them to its client; that there is something to
+//! read is told by word of mouth, which may be lost.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use domain::session::Spec;
+use domain::{InstanceId, Resource, SessionId};
+use ledger::{JobKey, Opened, SessionCounts, SessionRecord, SessionResults};
+use tokio::sync::oneshot;
+
+use super::lane::{Address, Word};
+use super::{Accepted, Inner, Jobs, OWNER_LOOK_EVERY, Refusal, Submission, TAKING, refusal};
+use crate::pause::jittered;
+
+/// A session as it stands.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// What was asked, and whether it is closed.
+    pub record: SessionRecord,
+    /// How many jobs it has.
+    pub counts: SessionCounts,
+    /// Who has its live lease.
+    pub owner: Option<InstanceId>,
+}
+
+impl Jobs {
+    /// Makes a session; under a key that was used, the one that was made then.
+    ///
+    /// # Errors
+    /// [`Refusal::NoBus`], [`Refusal::KeyReused`], and what the ledger says.
+    pub async fn open_session(&self, spec: &Spec, key: Option<&JobKey>) -> Result<SessionId, Refusal> {
+        let inner = &self.inner;
+        inner.has_sessions()?;
+        let id = SessionId::parse(&uuid::Uuid::new_v4().to_string()).map_err(|_| Refusal::Internal)?;
+        let opened = inner.ledger.open_session(&id, spec, key).await;
+        match opened.map_err(|error| refusal::of_ledger(&error))? {
+            Opened::Made { .. } => Ok(id),
+            Opened::Kept { body_hash, session } if key.is_some_and(|key| key.body_hash == body_hash) => {
+                Ok(session)
+            }
+            Opened::Kept { .. } => Err(Refusal::KeyReused),
+        }
+    }
+
+    /// A session, by the ledger.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownSession`], and what the ledger says.
+    pub async fn session(&self, id: &SessionId) -> Result<Session, Refusal> {
+        let record = self.session_record(id).await?;
+        let counts =
+            self.inner.ledger.session_counts(id).await.map_err(|error| refusal::of_ledger(&error))?;
+        let owner = self.inner.owner_of(&Resource::session(id)).await?;
+        Ok(Session { record, counts, owner })
+    }
+
+    /// What was asked of a session, and whether it is closed.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownSession`], and what the ledger says.
+    pub async fn session_record(&self, id: &SessionId) -> Result<SessionRecord, Refusal> {
+        self.inner.has_sessions()?;
+        self.inner.session_record(id).await
+    }
+
+    /// Whether its owner is here.
+    #[must_use]
+    pub fn serves_session(&self, id: &SessionId) -> bool {
+        self.inner.serves(&Resource::session(id))
+    }
+
+    /// Accepts jobs of a session, in this order, each on its own; an answer for each. All of them are refused where
+    /// another instance owns the session.
+    ///
+    /// # Errors
+    /// [`Refusal::NotOwner`], [`Refusal::UnknownSession`], and what the ledger says.
+    pub async fn submit_in(
+        &self,
+        id: &SessionId,
+        submissions: Vec<Submission>,
+    ) -> Result<Vec<Result<Accepted, Refusal>>, Refusal> {
+        let inner = &self.inner;
+        let deadline = Instant::now() + inner.terms.request_timeout;
+        loop {
+            let lane = inner.session_lane(id, deadline).await?;
+            let answers = inner.submit_to(Some(lane), submissions.clone(), deadline).await;
+            // An owner that was leaving has written nothing of what it refuses so.
+            let is_left = answers.iter().all(|answer| matches!(answer, Err(Refusal::Fenced)));
+            if answers.is_empty() || !is_left || Instant::now() + OWNER_LOOK_EVERY * 2 >= deadline {
+                return Ok(answers);
+            }
+            tokio::time::sleep(jittered(OWNER_LOOK_EVERY)).await;
+        }
+    }
+
+    /// Closes a session: it takes no more jobs, those that it has are finished. Closed already, it stays so.
+    ///
+    /// # Errors
+    /// As [`Self::submit_in`].
+    pub async fn close_session(&self, id: &SessionId) -> Result<(), Refusal> {
+        let inner = &self.inner;
+        let deadline = Instant::now() + inner.terms.request_timeout;
+        loop {
+            if self.session_record(id).await?.closed_at.is_some() {
+                return Ok(());
+            }
+            let lane = inner.session_lane(id, deadline).await?;
+            let (reply, answer) = oneshot::channel();
+            lane.tell(Word::Close(reply));
+            match tokio::time::timeout_at(deadline.into(), answer).await {
+                Ok(Ok(Ok(()))) => return Ok(()),
+                Ok(Ok(Err(Refusal::Fenced)) | Err(_)) if Instant::now() + OWNER_LOOK_EVERY * 2 < deadline => {
+                    tokio::time::sleep(jittered(OWNER_LOOK_EVERY)).await;
+                }
+                Ok(Ok(Err(refusal))) => return Err(refusal),
+                Ok(Err(_)) => return Err(Refusal::Fenced),
+                Err(_) => return Err(Refusal::LedgerUnavailable),
+            }
+        }
+    }
+
+    /// Results of a session behind a place, and the lowest place of an unfinished job.
+    ///
+    /// # Errors
+    /// What the ledger says.
+    pub async fn session_results(
+        &self,
+        id: &SessionId,
+        after_seq: u64,
+        limit: u32,
+    ) -> Result<SessionResults, Refusal> {
+        let read = self.inner.ledger.session_results(id, after_seq, limit).await;
+        read.map_err(|error| refusal::of_ledger(&error))
+    }
+
+    /// Places of finished jobs of a session behind a place, without what came of them.
+    ///
+    /// # Errors
+    /// What the ledger says.
+    pub async fn finished_places(
+        &self,
+        id: &SessionId,
+        after_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<(u64, domain::JobId)>, Refusal> {
+        let read = self.inner.ledger.finished_places(id, after_seq, limit).await;
+        read.map_err(|error| refusal::of_ledger(&error))
+    }
+}
+
+impl Inner {
+    /// Several instances tell each other of sessions over the bus; one that is alone needs none.
+    fn has_sessions(&self) -> Result<(), Refusal> {
+        let is_alone = self.ledger.kind() == ledger::Kind::Sqlite;
+        if is_alone || self.bus.kind() != bus::Kind::Local { Ok(()) } else { Err(Refusal::NoBus) }
+    }
+
+    async fn session_record(&self, id: &SessionId) -> Result<SessionRecord, Refusal> {
+        let found = self.ledger.session(id).await.map_err(|error| refusal::of_ledger(&error))?;
+        found.ok_or(Refusal::UnknownSession)
+    }
+
+    /// The owner of a session's lane, here; made if nobody else has the lane.
+    async fn session_lane(self: &Arc<Self>, id: &SessionId, deadline: Instant) -> Result<Address, Refusal> {
+        let lane = Resource::session(id);
+        if let Some(address) = self.lanes.get(&lane) {
+            return Ok(address.clone());
+        }
+        self.has_sessions()?;
+        self.session_record(id).await?;
+        loop {
+            if !self.is_serving() || !self.standing.is_alive() {
+                return Err(Refusal::Fenced);
+            }
+            match self.adopt(&lane).await.map_err(|error| refusal::of_ledger(&error))? {
+                Ok(address) => return Ok(address),
+                Err(Some(owner)) if owner != self.me => return Err(Refusal::NotOwner { owner }),
+                // It is this instance's own, which is about to be released; or somebody was quicker.
+                Err(_) if Instant::now() + OWNER_LOOK_EVERY * 2 < deadline => {
+                    tokio::time::sleep(jittered(Duration::from_millis(20))).await;
+                }
+                Err(_) => return Err(Refusal::NoOwner { lane }),
+            }
+        }
+    }
+}
+
+/// In which row a lane is taken.
+pub(super) fn sharing(lane: &Resource) -> usize {
+    let mut hasher = DefaultHasher::new();
+    lane.hash(&mut hasher);
+    (hasher.finish() % TAKING as u64) as usize
+}

@@ -1,0 +1,163 @@
+//! Many jobs in one request: those without a session are accepted here, those of each session by whoever owns it.
+
+use std::collections::BTreeMap;
+
+use actix_web::body::MessageBody;
+use actix_web::{HttpRequest, HttpResponse, web};
+use actors::jobs::{Accepted, Jobs, Submission};
+use domain::SessionId;
+use domain::limits::BATCH_JOBS_MAX;
+use futures_util::StreamExt;
+use futures_util::future::join;
+use wire::jobs as shape;
+use wire::{FORWARDED_BY, FORWARDED_PLACES};
+
+use super::{Answer, KEY, Shared, hash, kept, principal, read};
+use crate::extract::{self, Query};
+use crate::limits::BATCH_SESSIONS_AT_ONCE;
+use crate::refusal::Refusal;
+use crate::routing::{Errand, Routed};
+use crate::state::State;
+
+/// Submits many jobs
+///
+/// 1 to 1,000, each accepted or refused on its own, answered in the order asked. Under an `Idempotency-Key` each of
+/// them is the same on every repetition of the same request.
+#[utoipa::path(
+    post, path = "/v1/jobs/batch", tag = "jobs", operation_id = "submit_jobs",
+    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
+    request_body = shape::JobsRequest,
+    responses((status = 202, description = "Each one's answer", body = shape::JobsAnswer)),
+)]
+pub async fn submit_batch(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    Query::read(&request, &[])?;
+    let key = extract::idempotency_key(request.headers())?;
+    let body = extract::bytes(&request, payload, state.batch_limits()).await?;
+    let asked: shape::JobsRequest = extract::object(&request, &body)?;
+    let places = sent_places(&request, asked.jobs.len())?;
+    let principal = principal(&request, &state);
+    let mut results: Vec<Option<shape::BatchResult>> = asked.jobs.iter().map(|_| None).collect();
+    let (mut free, mut sessions) = (Vec::new(), BTreeMap::<SessionId, Vec<Part>>::new());
+    for (at, job) in asked.jobs.into_iter().enumerate() {
+        let place = places.get(at).copied().unwrap_or(at);
+        let read = job.0.map_err(Refusal::invalid).and_then(|job| {
+            let kept = |key| kept(&request, &state, &format!("jobs {place}"), key, hash(&job));
+            let key = key.clone().map(kept);
+            Ok((read(job.clone(), key, &principal)?, job))
+        });
+        match read {
+            Ok((submission, job)) => match submission.spec.session.clone() {
+                None => free.push((at, submission)),
+                Some(session) => {
+                    sessions.entry(session).or_default().push(Part { at, place, job, submission });
+                }
+            },
+            Err(refusal) => results[at] = Some(refused(refusal)),
+        }
+    }
+    let errand = Errand::of(&request, Vec::new());
+    if !places.is_empty()
+        && sessions.len() == 1
+        && let Some((session, parts)) = sessions.pop_first()
+    {
+        // A part that was sent on here, and might have to be asked of another: whoever sent it judges.
+        let ats: Vec<_> = parts.iter().map(|part| part.at).collect();
+        let answers = submit_part(&state, &errand, &session, parts).await?;
+        ats.into_iter().zip(answers).for_each(|(at, answer)| results[at] = Some(answer));
+    }
+    let in_sessions = futures_util::stream::iter(sessions.into_iter().map(async |(session, parts)| {
+        let ats: Vec<_> = parts.iter().map(|part| part.at).collect();
+        let ats_count = ats.len();
+        let answers = submit_part(&state, &errand, &session, parts).await;
+        ats.into_iter().zip(answers.unwrap_or_else(|refusal| vec![refused(refusal); ats_count]))
+    }));
+    let in_sessions = in_sessions.buffer_unordered(BATCH_SESSIONS_AT_ONCE).collect::<Vec<_>>();
+    let (ats, free): (Vec<_>, Vec<_>) = free.into_iter().unzip();
+    let incarnation = state.incarnation();
+    let (in_sessions, answers) = join(in_sessions, state.call(incarnation.jobs.submit(free))).await;
+    for (at, answer) in ats.into_iter().zip(answers) {
+        results[at] = Some(result(answer));
+    }
+    for (at, answer) in in_sessions.into_iter().flatten() {
+        results[at] = Some(answer);
+    }
+    let results = results.into_iter().map(|result| result.unwrap_or_else(|| refused(Refusal::internal())));
+    Ok(HttpResponse::Accepted().json(shape::JobsAnswer { results: results.collect() }))
+}
+
+/// A job of a session, among others in one request.
+pub struct Part {
+    at: usize,
+    /// Its place in the request that the caller sent.
+    place: usize,
+    job: shape::JobRequest,
+    submission: Submission,
+}
+
+impl Part {
+    /// A job as it came in, under no key but its `ref`.
+    pub fn of_client(at: usize, job: shape::JobRequest, principal: &str) -> Result<Self, Refusal> {
+        let submission = read(job.clone(), None, principal)?;
+        Ok(Self { at, place: at, job, submission })
+    }
+}
+
+/// Has jobs of one session accepted by whoever owns it, in their order; an answer for each.
+///
+/// # Errors
+/// What became of all of them together, if nobody who owns the session was found.
+pub async fn submit_part(
+    state: &State,
+    errand: &Errand,
+    session: &SessionId,
+    parts: Vec<Part>,
+) -> Result<Vec<shape::BatchResult>, Refusal> {
+    let count = parts.len();
+    let places: Vec<_> = parts.iter().map(|part| part.place).collect();
+    let (jobs, submissions): (Vec<_>, Vec<_>) =
+        parts.into_iter().map(|part| (shape::BatchJob(Ok(part.job)), part.submission)).unzip();
+    let body = serde_json::to_vec(&shape::JobsRequest { jobs }).expect("what was read can be written");
+    let serve = async |jobs: &Jobs| jobs.submit_in(session, submissions.clone()).await;
+    let answers = match state.to_session(&errand.part(&places, body), session, serve).await? {
+        Routed::Here(answers) => answers.into_iter().map(result).collect(),
+        Routed::There(answer) => answers_of(answer)?,
+    };
+    if answers.len() == count { Ok(answers) } else { Err(Refusal::internal()) }
+}
+
+/// What another instance has answered for a part of a batch; or why to all of it.
+fn answers_of(answer: HttpResponse) -> Result<Vec<shape::BatchResult>, Refusal> {
+    let is_accepted = answer.status().is_success();
+    let body = answer.into_body().try_into_bytes().map_err(|_| Refusal::internal())?;
+    if is_accepted {
+        let answers = serde_json::from_slice::<shape::JobsAnswer>(&body);
+        return answers.map(|answers| answers.results).map_err(|_| Refusal::internal());
+    }
+    let problem = serde_json::from_slice::<wire::Problem>(&body).ok();
+    let known = problem.and_then(|problem| Some(Refusal::new(problem.known_code()?, problem.detail)));
+    Err(known.unwrap_or_else(Refusal::internal))
+}
+
+fn result(answer: Result<Accepted, actors::jobs::Refusal>) -> shape::BatchResult {
+    match answer {
+        Ok(accepted) => shape::BatchResult::Accepted { id: accepted.id.to_string(), seq: accepted.seq },
+        Err(refusal) => refused(refusal.into()),
+    }
+}
+
+fn refused(refusal: Refusal) -> shape::BatchResult {
+    let (code, detail) = refusal.code_and_detail();
+    shape::BatchResult::Refused { code, detail }
+}
+
+/// The places of the jobs in the batch that the caller sent, where only a part of it was sent on.
+fn sent_places(request: &HttpRequest, count: usize) -> Result<Vec<usize>, Refusal> {
+    let Some(header) = request.headers().get(FORWARDED_PLACES) else { return Ok(Vec::new()) };
+    let read = header.to_str().ok().and_then(|text| {
+        let places = text.split(',').map(|place| place.parse().ok().filter(|place| *place < BATCH_JOBS_MAX));
+        places.collect::<Option<Vec<usize>>>()
+    });
+    let is_sent_on = request.headers().contains_key(FORWARDED_BY);
+    read.filter(|places| is_sent_on && places.len() == count)
+        .ok_or_else(|| Refusal::invalid(format!("the header {FORWARDED_PLACES} is for instances")))
+}

@@ -1,0 +1,545 @@
+//! Runs the socket of one session's client: takes its jobs to the session's owner, in the order in which they came, and
+//! sends it what became of them.
+//!
+//! Results are read from the ledger, which is the truth on any instance. That there are some is told by word of mouth;
+//! that may be lost, so the ledger is looked into now and then anyway. No result is sent before its job's `accepted`.
+
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode, CloseReason, Session};
+use actors::jobs::{Jobs, News, Seen, Watch, What};
+use domain::job::State as JobState;
+use domain::session::Ordering;
+use domain::{JobId, SessionId};
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use ledger::{SessionRecord, SessionResult};
+use wire::Code;
+use wire::jobs::{BatchResult, JobRequest};
+use wire::sessions::{ClientFrame, JobProblem, JobProgress, JobResult, JobTaken, SessionFrame};
+use wire::worker::close;
+
+use super::cursor::Cursor;
+use crate::jobs::{Part, json, submit_part};
+use crate::limits::{
+    CLIENT_FRAMES_BYTES_MAX, CLIENT_FRAMES_MAX, CLIENT_JOBS_KNOWN_MAX, CLIENT_LOOKS, CLIENT_PING_EVERY,
+    CLIENT_RESULTS_AT_ONCE, CLIENT_SILENT_MAX, CLIENT_SUBMIT_FOR, CLIENT_SUBMIT_PAUSE, SOCKET_SEND_MAX,
+};
+use crate::refusal::Refusal;
+use crate::routing::Errand;
+use crate::server::Incarnation;
+use crate::shown;
+use crate::state::State;
+
+/// Who holds the socket, as its request said.
+pub struct Caller {
+    pub errand: Errand,
+    pub principal: String,
+}
+
+/// One client's socket, from its opening to its end.
+pub struct Socket {
+    state: Arc<State>,
+    incarnation: Arc<Incarnation>,
+    id: SessionId,
+    is_ordered: bool,
+    caller: Arc<Caller>,
+    watch: Watch,
+    session: Session,
+    after_seq: Option<u64>,
+    /// `None` until it is known where to begin.
+    cursor: Option<Cursor>,
+    /// Jobs that came and are not on their way yet.
+    asked: VecDeque<JobRequest>,
+    /// Those that are: one batch at a time, so that they arrive in their order.
+    submitting: Option<LocalBoxFuture<'static, Vec<BatchResult>>>,
+    submitted: Vec<String>,
+    looking: Option<LocalBoxFuture<'static, Result<Look, Refusal>>>,
+    look_at: Instant,
+    /// Finished by what was told; looked at before the next look at everything. Only where results have no order.
+    known: HashSet<JobId>,
+    out: VecDeque<SessionFrame>,
+    heard: Instant,
+    pinged: Instant,
+    closing: Option<(CloseCode, String)>,
+}
+
+/// What was read of the ledger.
+enum Look {
+    /// Where to begin, and what was finished before that.
+    Begin(u64, Vec<u64>),
+    /// Results in their order, those that may be sent; and whether there may be more.
+    Ordered { results: Vec<SessionResult>, is_all: bool, is_idle: bool },
+    /// Results that may be sent, and up to which place there will be no others.
+    Free { results: Vec<SessionResult>, settled: Option<u64>, is_all: bool, is_idle: bool },
+    /// The session is closed, and nothing is left to be sent.
+    Over,
+}
+
+impl Socket {
+    pub fn new(
+        state: Arc<State>,
+        incarnation: Arc<Incarnation>,
+        record: SessionRecord,
+        caller: Caller,
+        watch: Watch,
+        session: Session,
+        after_seq: Option<u64>,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            state,
+            incarnation,
+            id: record.id,
+            is_ordered: record.spec.ordering != Ordering::Free,
+            caller: Arc::new(caller),
+            watch,
+            session,
+            after_seq,
+            cursor: None,
+            asked: VecDeque::new(),
+            submitting: None,
+            submitted: Vec::new(),
+            looking: None,
+            look_at: now,
+            known: HashSet::new(),
+            out: VecDeque::new(),
+            heard: now,
+            pinged: now,
+            closing: None,
+        }
+    }
+
+    /// Serves until either side ends it.
+    pub async fn run(mut self, mut messages: AggregatedMessageStream) {
+        let state = Arc::clone(&self.state);
+        let mut draining = std::pin::pin!(state.traffic.until_draining());
+        let mut is_ended = false;
+        while !is_ended && self.closing.is_none() {
+            self.submit();
+            self.look();
+            let takes_more =
+                self.asked.len() < CLIENT_FRAMES_MAX && bytes(&self.asked) < CLIENT_FRAMES_BYTES_MAX;
+            let wake_at = self.look_at.min(self.pinged + CLIENT_PING_EVERY);
+            tokio::select! {
+                message = messages.recv(), if takes_more => match message {
+                    Some(Ok(message)) => is_ended = self.on_message(message).await,
+                    Some(Err(error)) => self.fault(format!("the message cannot be read: {error}")),
+                    None => is_ended = true,
+                },
+                answers = wait_for(&mut self.submitting) => self.on_submitted(answers),
+                look = wait_for(&mut self.looking) => self.on_look(look),
+                news = self.watch.next() => self.on_news(news),
+                () = tokio::time::sleep_until(wake_at.into()) => self.on_tick().await,
+                () = &mut draining => self.end(CloseCode::Away, "this instance is stopping; connect to another"),
+            }
+            if !self.flush().await {
+                let why = "the client does not read what it is sent".to_owned();
+                self.closing = Some((CloseCode::Other(close::SLOW_READER), why));
+            }
+        }
+        if let Some((code, why)) = self.closing.take() {
+            tracing::debug!(session = %self.id, ?code, why, "a client's socket is closed");
+            let close = self.session.close(Some(CloseReason { code, description: Some(why) }));
+            // A client that does not read is not waited for.
+            let _ = tokio::time::timeout(SOCKET_SEND_MAX, close).await;
+        }
+    }
+
+    /// Whether the client has closed the socket.
+    async fn on_message(&mut self, message: AggregatedMessage) -> bool {
+        self.heard = Instant::now();
+        match message {
+            AggregatedMessage::Text(text) => self.on_text(&text),
+            AggregatedMessage::Binary(_) => self.fault("messages must be JSON text".to_owned()),
+            AggregatedMessage::Ping(bytes) => {
+                let pong = tokio::time::timeout(SOCKET_SEND_MAX, self.session.pong(&bytes)).await;
+                return !matches!(pong, Ok(Ok(())));
+            }
+            AggregatedMessage::Pong(_) => {}
+            AggregatedMessage::Close(_) => return true,
+        }
+        false
+    }
+
+    fn on_text(&mut self, text: &str) {
+        let read = serde_json::from_str(text).map_err(|error| Refusal::invalid(error.to_string()));
+        let named = |frame| match frame {
+            ClientFrame::Job(job) if job.client_ref.is_none() => {
+                Err(Refusal::invalid("a job must have a ref"))
+            }
+            ClientFrame::Job(job) if job.session.as_ref().is_some_and(|named| named != self.id.as_str()) => {
+                Err(Refusal::invalid("this is another session's socket"))
+            }
+            ClientFrame::Job(job) => Ok(*job),
+        };
+        match read.and_then(named) {
+            Ok(job) => {
+                self.asked.push_back(JobRequest { session: Some(self.id.to_string()), ..job });
+            }
+            Err(refusal) => {
+                let client_ref = serde_json::from_str(text).ok().and_then(|Named { client_ref }| client_ref);
+                let (code, detail) = refusal.code_and_detail();
+                self.problem(client_ref, code, detail);
+            }
+        }
+    }
+
+    fn problem(&mut self, client_ref: Option<String>, code: Code, detail: String) {
+        let problem = JobProblem { client_ref, code: code.as_str().to_owned(), detail };
+        self.out.push_back(SessionFrame::Problem(problem));
+    }
+
+    fn fault(&mut self, why: String) {
+        self.problem(None, Code::Invalid, why);
+        self.end(CloseCode::Other(close::PROTOCOL), "a fault of the protocol; the problem frame says which");
+    }
+
+    fn end(&mut self, code: CloseCode, why: &str) {
+        self.closing = Some((code, why.to_owned()));
+    }
+
+    /// Sends the jobs that came on their way, together.
+    fn submit(&mut self) {
+        // What comes of these is behind the place where the client begins.
+        if self.submitting.is_some() || self.cursor.is_none() {
+            return;
+        }
+        let (mut jobs, mut parts) = (Vec::new(), Vec::new());
+        // At most one more than fit was read.
+        for job in std::mem::take(&mut self.asked) {
+            match Part::of_client(parts.len(), job.clone(), &self.caller.principal) {
+                Ok(part) => {
+                    self.submitted.extend(job.client_ref.clone());
+                    parts.push(part);
+                    jobs.push(job);
+                }
+                Err(refusal) => {
+                    let (code, detail) = refusal.code_and_detail();
+                    self.problem(job.client_ref, code, detail);
+                }
+            }
+        }
+        if parts.is_empty() {
+            return;
+        }
+        let (state, caller, id) = (Arc::clone(&self.state), Arc::clone(&self.caller), self.id.clone());
+        let submit = async move {
+            let until = Instant::now() + CLIENT_SUBMIT_FOR;
+            let mut parts = parts;
+            loop {
+                let errand = caller.errand.within("POST", "/v1/jobs/batch".to_owned(), Vec::new(), None);
+                let answers = match submit_part(&state, &errand, &id, parts).await {
+                    Ok(answers) => answers,
+                    Err(refusal) => {
+                        let (code, detail) = refusal.code_and_detail();
+                        vec![BatchResult::Refused { code, detail }; jobs.len()]
+                    }
+                };
+                // Under their refs they may be sent again, whatever became of them.
+                let is_passing = answers
+                    .iter()
+                    .all(|answer| matches!(answer, BatchResult::Refused { code, .. } if code.is_retryable()));
+                if !is_passing || Instant::now() >= until {
+                    return answers;
+                }
+                tokio::time::sleep(CLIENT_SUBMIT_PAUSE).await;
+                let again = jobs.iter().enumerate();
+                let again = again.map(|(at, job)| Part::of_client(at, job.clone(), &caller.principal));
+                let Ok(again) = again.collect::<Result<Vec<_>, _>>() else { return answers };
+                parts = again;
+            }
+        };
+        self.submitting = Some(submit.boxed_local());
+    }
+
+    fn on_submitted(&mut self, answers: Vec<BatchResult>) {
+        for (client_ref, answer) in std::mem::take(&mut self.submitted).into_iter().zip(answers) {
+            match answer {
+                BatchResult::Accepted { id, seq } => {
+                    let taken = JobTaken { client_ref, id, seq: seq.unwrap_or_default() };
+                    self.out.push_back(SessionFrame::Accepted(taken));
+                }
+                BatchResult::Refused { code, detail } => self.problem(Some(client_ref), code, detail),
+            }
+        }
+        // A result may have been held back for its `accepted`.
+        self.look_at = Instant::now();
+    }
+
+    fn on_news(&mut self, news: News) {
+        match news {
+            News::Seen(seen) => self.on_seen(&seen),
+            News::Missed => self.look_at = Instant::now(),
+        }
+    }
+
+    fn on_seen(&mut self, seen: &Seen) {
+        match &seen.what {
+            What::Changed(JobState::Finished, _) => {
+                if !self.is_ordered && self.known.len() < CLIENT_JOBS_KNOWN_MAX {
+                    self.known.insert(seen.job);
+                }
+                self.look_at = Instant::now();
+            }
+            What::Changed(..) => {}
+            What::Progressed(progress) => {
+                let progress = JobProgress {
+                    id: seen.job.to_string(),
+                    attempt: seen.attempt.get(),
+                    percent: progress.percent.map(f64::from),
+                    note: progress.note.clone(),
+                };
+                self.out.push_back(SessionFrame::Progress(progress));
+            }
+        }
+    }
+
+    /// Looks into the ledger when it is time; one look at a time.
+    fn look(&mut self) {
+        if self.looking.is_some() || Instant::now() < self.look_at {
+            return;
+        }
+        self.look_at = Instant::now() + CLIENT_LOOKS.1;
+        let (state, jobs, id) = (Arc::clone(&self.state), self.incarnation.jobs.clone(), self.id.clone());
+        let low = self.cursor.as_ref().map_or(0, Cursor::low);
+        let look: LocalBoxFuture<'static, _> = match &self.cursor {
+            None => {
+                let (after_seq, is_ordered) = (self.after_seq, self.is_ordered);
+                async move { state.call(begin(&jobs, &id, after_seq, is_ordered)).await }.boxed_local()
+            }
+            Some(Cursor::Ordered(_)) => {
+                async move { state.call(look_in_order(&jobs, &id, low)).await }.boxed_local()
+            }
+            Some(Cursor::Free { sent, .. }) => {
+                let (sent, known) = (sent.clone(), std::mem::take(&mut self.known));
+                async move { state.call(look_freely(&jobs, &id, low, sent, known)).await }.boxed_local()
+            }
+        };
+        self.looking = Some(look);
+    }
+
+    fn on_look(&mut self, look: Result<Look, Refusal>) {
+        let look = match look {
+            Ok(look) => look,
+            Err(refusal) => {
+                tracing::debug!(%refusal, session = %self.id, "a session's results were not read");
+                self.look_at = Instant::now() + CLIENT_LOOKS.0;
+                return;
+            }
+        };
+        match look {
+            Look::Begin(seq, before) => {
+                let mut cursor = Cursor::behind(seq, self.is_ordered);
+                before.into_iter().for_each(|seq| cursor.sent(seq));
+                self.cursor = Some(cursor);
+                self.look_at = Instant::now();
+            }
+            Look::Ordered { results, is_all, is_idle } => {
+                for result in results {
+                    if self.is_on_its_way(&result) {
+                        // It is read again when its job is known to be accepted.
+                        return;
+                    }
+                    self.result(result);
+                }
+                self.look_again(is_all, is_idle);
+            }
+            Look::Free { results, settled, is_all, is_idle } => {
+                let mut is_held = false;
+                for result in results {
+                    if self.is_on_its_way(&result) {
+                        is_held = true;
+                    } else if self.cursor.as_ref().is_some_and(|cursor| cursor.lacks(result.seq)) {
+                        self.result(result);
+                    }
+                }
+                if let (Some(cursor), Some(settled), false) = (&mut self.cursor, settled, is_held) {
+                    cursor.settle(settled);
+                }
+                self.look_again(is_all, is_idle);
+            }
+            Look::Over => {
+                if self.submitting.is_none() && self.asked.is_empty() {
+                    self.end(CloseCode::Normal, "the session is closed");
+                }
+            }
+        }
+    }
+
+    fn look_again(&mut self, is_all: bool, is_idle: bool) {
+        if !is_all {
+            self.look_at = Instant::now();
+        } else if !is_idle {
+            self.look_at = self.look_at.min(Instant::now() + CLIENT_LOOKS.0);
+        }
+    }
+
+    /// Whether its job is one of those that were sent on their way and not answered.
+    fn is_on_its_way(&self, result: &SessionResult) -> bool {
+        let Some(client_ref) = &result.client_ref else { return false };
+        self.submitting.is_some() && self.submitted.iter().any(|submitted| submitted == client_ref.as_str())
+    }
+
+    fn result(&mut self, result: SessionResult) {
+        let SessionResult { id, seq, client_ref, outcome, result, error } = result;
+        let Ok(output) = result.as_deref().map(json).transpose() else { return };
+        self.out.push_back(SessionFrame::Result(JobResult {
+            id: id.to_string(),
+            seq,
+            client_ref: client_ref.map(|client_ref| client_ref.to_string()),
+            outcome: shown::outcome(outcome),
+            result: output,
+            error,
+        }));
+        if let Some(cursor) = &mut self.cursor {
+            cursor.sent(seq);
+        }
+    }
+
+    async fn on_tick(&mut self) {
+        if self.state.incarnation().identity.id != self.incarnation.identity.id {
+            return self.end(CloseCode::Away, "this instance has begun anew; connect again");
+        }
+        let now = Instant::now();
+        if now.duration_since(self.heard) >= CLIENT_SILENT_MAX {
+            return self.end(CloseCode::Away, "nothing was heard of the client");
+        }
+        if now.duration_since(self.pinged) >= CLIENT_PING_EVERY {
+            self.pinged = now;
+            // A session that is closed is found by the next read.
+            let _ = tokio::time::timeout(SOCKET_SEND_MAX, self.session.ping(b"")).await;
+        }
+    }
+
+    /// Sends all frames that wait. `false` if the client does not read them.
+    async fn flush(&mut self) -> bool {
+        while let Some(frame) = self.out.pop_front() {
+            let text = serde_json::to_string(&frame).expect("frames have text keys only");
+            match tokio::time::timeout(SOCKET_SEND_MAX, self.session.text(text)).await {
+                Ok(Ok(())) => {}
+                // Closed: the next read says so.
+                Ok(Err(_)) => return true,
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+}
+
+fn bytes(asked: &VecDeque<JobRequest>) -> usize {
+    asked.iter().map(|job| job.payload.as_str().len()).sum()
+}
+
+/// A frame that is wrong, of which the name may still be read.
+#[derive(serde::Deserialize)]
+struct Named {
+    #[serde(rename = "ref")]
+    client_ref: Option<String>,
+}
+
+/// What is waited for, once; for ever while there is nothing.
+async fn wait_for<T>(waiting: &mut Option<LocalBoxFuture<'static, T>>) -> T {
+    match waiting {
+        Some(future) => {
+            let done = future.await;
+            *waiting = None;
+            done
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Where a client begins: behind what it has seen, or with what is unfinished now.
+async fn begin(
+    jobs: &Jobs,
+    id: &SessionId,
+    after_seq: Option<u64>,
+    is_ordered: bool,
+) -> Result<Look, Refusal> {
+    if let Some(seq) = after_seq {
+        return Ok(Look::Begin(seq, Vec::new()));
+    }
+    let last_seq = jobs.session(id).await?.counts.last_seq;
+    let first_unfinished = jobs.session_results(id, last_seq, 1).await?.first_unfinished;
+    let behind = first_unfinished.map_or(last_seq, |first| first.saturating_sub(1).min(last_seq));
+    let before = if is_ordered { Vec::new() } else { finished(jobs, id, behind).await? };
+    Ok(Look::Begin(behind, before.into_iter().map(|(seq, _)| seq).filter(|seq| *seq <= last_seq).collect()))
+}
+
+async fn look_in_order(jobs: &Jobs, id: &SessionId, after: u64) -> Result<Look, Refusal> {
+    let read = jobs.session_results(id, after, CLIENT_RESULTS_AT_ONCE).await?;
+    let is_empty = read.results.is_empty();
+    let may_go = |result: &SessionResult| read.first_unfinished.is_none_or(|first| result.seq < first);
+    let results: Vec<_> = read.results.iter().filter(|result| may_go(result)).cloned().collect();
+    let is_idle = read.first_unfinished.is_none();
+    if is_empty && is_idle && jobs.session_record(id).await?.closed_at.is_some() {
+        return Ok(Look::Over);
+    }
+    let is_all = is_empty || results.len() < read.results.len();
+    Ok(Look::Ordered { results, is_all, is_idle })
+}
+
+/// Results that were told of; if none were, all that are not sent yet.
+async fn look_freely(
+    jobs: &Jobs,
+    id: &SessionId,
+    low: u64,
+    sent: BTreeSet<u64>,
+    known: HashSet<JobId>,
+) -> Result<Look, Refusal> {
+    let is_told = !known.is_empty();
+    let mut wanted: Vec<_> = known.into_iter().collect();
+    let (mut settled, mut is_idle) = (None, false);
+    if !is_told {
+        // In this order: what is finished after the first look is read by the second.
+        let first_unfinished = jobs.session_results(id, i64::MAX as u64, 1).await?.first_unfinished;
+        let places = finished(jobs, id, low).await?;
+        is_idle = first_unfinished.is_none();
+        let last = places.last().map_or(low, |(seq, _)| *seq);
+        settled = Some(first_unfinished.map_or(last, |first| first.saturating_sub(1)));
+        wanted = places.into_iter().filter(|(seq, _)| !sent.contains(seq)).map(|(_, job)| job).collect();
+        if wanted.is_empty() && is_idle && jobs.session_record(id).await?.closed_at.is_some() {
+            return Ok(Look::Over);
+        }
+    }
+    let is_all = wanted.len() <= CLIENT_RESULTS_AT_ONCE as usize;
+    if !is_all {
+        settled = None;
+        wanted.truncate(CLIENT_RESULTS_AT_ONCE as usize);
+    }
+    let mut results = Vec::with_capacity(wanted.len());
+    for job in wanted {
+        // It may be forgotten by now.
+        let Ok(record) = jobs.get(job).await else { continue };
+        let (Some(seq), Some(finished)) = (record.seq, record.finished) else { continue };
+        results.push(SessionResult {
+            id: record.id,
+            seq,
+            client_ref: record.client_ref,
+            outcome: finished.outcome,
+            result: finished.result,
+            error: finished.error,
+        });
+    }
+    Ok(Look::Free { results, settled, is_all, is_idle })
+}
+
+/// All places of finished jobs behind one. There are no more than a session may have jobs at once, and those that
+/// finished since the last look.
+async fn finished(jobs: &Jobs, id: &SessionId, behind: u64) -> Result<Vec<(u64, JobId)>, Refusal> {
+    const PAGE: u32 = 1_000;
+    let (mut all, mut after) = (Vec::new(), behind);
+    loop {
+        let page = jobs.finished_places(id, after, PAGE).await?;
+        let Some((last, _)) = page.last().copied() else { return Ok(all) };
+        let is_last = page.len() < PAGE as usize;
+        all.extend(page);
+        after = last;
+        if is_last {
+            return Ok(all);
+        }
+    }
+}
