@@ -132,11 +132,12 @@ impl Connection {
         ticked.unwrap_or_else(|fault| self.end(CloseCode::Protocol, fault))
     }
 
-    /// The bus has the node's record with its running attempts: it is welcomed, and what it runs counts as
-    /// acknowledged.
-    pub fn registered(&mut self, now: Instant) -> Effects {
+    /// The bus has the node's record, with slots for the attempts in `given`, which were the node's when the record was
+    /// asked for: it is welcomed, and what it runs counts as acknowledged. What has ended meanwhile had its slot freed
+    /// before it was given one; it is freed again.
+    pub fn registered(&mut self, given: &[Slot], now: Instant) -> Effects {
         let holder = self.holder.clone();
-        self.live_mut().map_or_else(Vec::new, |live| live.registered(holder, now))
+        self.live_mut().map_or_else(Vec::new, |live| live.registered(holder, given, now))
     }
 
     /// A job for the node, whose slot is `sent` at the bus by now.

@@ -30,8 +30,8 @@ use crate::state::State;
 
 /// What was waited for beside the socket.
 enum Done {
-    /// And the slots that were given to attempts which the node does not list.
-    Registered(bus::Result<(Connected, Vec<Slot>)>),
+    /// And the slots that were given: to what the node had when it was asked for, and to attempts that it does not list.
+    Registered(bus::Result<(Connected, Vec<Slot>, Vec<Slot>)>),
     Refreshed(bus::Result<Written>, Vec<Slot>),
     Sent(bus::Result<Vec<bool>>, Vec<actors::jobs::Dispatch>),
     Committed(Vec<Slot>, Vec<Answer>),
@@ -48,6 +48,8 @@ pub struct Socket {
     connection: Connection,
     batch: bool,
     registered: Option<Registered>,
+    /// Its record is being made at the bus; one such call at a time, or an earlier one would be the last to answer.
+    registering: bool,
     hello: Option<Hello>,
     load: Load,
     /// Frames on their way out.
@@ -94,6 +96,7 @@ impl Socket {
             connection,
             batch: false,
             registered: None,
+            registering: false,
             hello: None,
             load: Load::default(),
             out: VecDeque::new(),
@@ -257,7 +260,8 @@ impl Socket {
 
     /// Has the node's record taken over at the bus. Tried until it is, for as long as the socket lives.
     fn register(&mut self) {
-        let Some(hello) = &self.hello else { return };
+        let Some(hello) = self.hello.as_ref().filter(|_| !self.registering) else { return };
+        self.registering = true;
         let profile = Arc::new(profile(hello, &self.incarnation));
         let stamp = Stamp { epoch: Epoch::new(0), version: Version::new(0) };
         let report = self.known(hello, &profile, stamp).report();
@@ -272,16 +276,16 @@ impl Socket {
             let connect = async {
                 let connected = state.bus.connect_node(&node, jobs.me(), &report, &running).await?;
                 let unfinished = jobs.attempts_on(&node, &running).await;
-                let Ok(mut unfinished) = unfinished else { return Ok((connected, vec![])) };
+                let Ok(mut unfinished) = unfinished else { return Ok((connected, running, vec![])) };
                 if connected.is_complete {
-                    return Ok((connected, vec![]));
+                    return Ok((connected, running, vec![]));
                 }
                 state.bus.complete_node(&node, connected.epoch, &unfinished).await?;
                 unfinished.retain(|slot| !running.contains(slot));
-                Ok((Connected { is_complete: true, ..connected }, unfinished))
+                Ok((Connected { is_complete: true, ..connected }, running, unfinished))
             };
             let connected = state.call(connect).await;
-            if !matches!(connected, Ok((Connected { is_complete: true, .. }, _))) {
+            if !matches!(connected, Ok((Connected { is_complete: true, .. }, ..))) {
                 tokio::time::sleep(NODE_REGISTER_AGAIN).await;
             }
             Done::Registered(connected)
@@ -307,11 +311,14 @@ impl Socket {
     }
 
     fn on_done(&mut self, done: Done) {
+        if matches!(done, Done::Registered(_)) {
+            self.registering = false;
+        }
         match done {
-            Done::Registered(Ok((connected, unlisted))) => {
+            Done::Registered(Ok((connected, given, unlisted))) => {
                 self.unlisted = unlisted;
                 self.unlisted_until = Instant::now() + RESERVATION;
-                self.on_registered(connected);
+                self.on_registered(connected, &given);
             }
             Done::Registered(Err(error)) => {
                 tracing::debug!(%error, "a node could not be registered yet");
@@ -343,7 +350,7 @@ impl Socket {
         }
     }
 
-    fn on_registered(&mut self, connected: Connected) {
+    fn on_registered(&mut self, connected: Connected, given: &[Slot]) {
         let Some(hello) = &self.hello else { return };
         let profile = Arc::new(profile(hello, &self.incarnation));
         let node = hello.node.clone();
@@ -356,7 +363,7 @@ impl Socket {
             tracing::info!(%node, epoch = %connected.epoch, "a node's record was lost and is made again");
         }
         self.record(connected.version);
-        let effects = self.connection.registered(Instant::now());
+        let effects = self.connection.registered(given, Instant::now());
         self.follow(effects);
         let early = std::mem::take(&mut self.early);
         self.commit(early);
@@ -387,7 +394,8 @@ impl Socket {
     /// Has the record say how the node is now; one such call at a time.
     fn refresh(&mut self) {
         let (Some(registered), Some(hello)) = (&self.registered, &self.hello) else { return };
-        if self.refreshing {
+        // Under the epoch that is about to be replaced by its own next one it would find itself replaced.
+        if self.refreshing || self.registering {
             self.refresh_again = true;
             return;
         }
@@ -592,15 +600,18 @@ impl Socket {
             let _ = tokio::time::timeout(SOCKET_SEND_MAX, close).await;
         }
         let slots: Vec<_> = self.connection.slots().collect();
-        // Commits that are under way are finished; what they are told to the node it asks for again.
+        let mut epoch = self.registered.as_ref().map(|registered| registered.epoch);
+        // Commits that are under way are finished; what they are told to the node it asks for again. A record that is
+        // made too late for the node is taken back like any other.
         while let Some(done) = self.work.next().await {
-            if matches!(done, Done::Registered(_)) {
-                break;
+            if let Done::Registered(Ok((connected, ..))) = done {
+                epoch = Some(connected.epoch);
             }
         }
-        let (Some(registered), Some(hello)) = (self.registered.take(), &self.hello) else { return };
-        let Registered { node, profile, epoch, line } = registered;
-        drop(line);
+        // Its line is hung up.
+        self.registered = None;
+        let (Some(epoch), Some(hello)) = (epoch, &self.hello) else { return };
+        let (node, profile) = (hello.node.clone(), Arc::new(profile(hello, &self.incarnation)));
         for Slot { job, attempt } in self.connection.unanswered() {
             self.incarnation.jobs.cut_off(job, attempt);
         }

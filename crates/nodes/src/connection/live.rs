@@ -120,13 +120,15 @@ impl Live {
         self.slots.contains_key(&slot)
     }
 
-    pub(super) fn registered(&mut self, holder: InstanceId, now: Instant) -> Effects {
+    pub(super) fn registered(&mut self, holder: InstanceId, given: &[Slot], now: Instant) -> Effects {
+        let over = given.iter().filter(|slot| !self.has(**slot));
+        let mut effects: Effects = over.map(|slot| Effect::Free(*slot)).collect();
         if self.is_registered {
-            return vec![];
+            return effects;
         }
         self.is_registered = true;
         let (node, heartbeat_ms) = (self.node.clone(), self.heartbeat_ms);
-        let mut effects = vec![Effect::Send(ToNode::Welcome { node, instance: holder, heartbeat_ms })];
+        effects.push(Effect::Send(ToNode::Welcome { node, instance: holder, heartbeat_ms }));
         let runs = |(slot, held): (&Slot, &Held)| {
             matches!(held.stage, Stage::Running { .. }).then_some(Effect::Acknowledged(*slot))
         };

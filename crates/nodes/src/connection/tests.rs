@@ -88,7 +88,7 @@ impl Rig {
     fn live(running: &[u128]) -> Self {
         let mut rig = Self::opened();
         rig.frame(hello(running));
-        rig.connection.registered(rig.now);
+        rig.connection.registered(&[], rig.now);
         rig
     }
 
@@ -138,8 +138,8 @@ fn a_job_goes_out_and_comes_back() {
     assert_eq!(rig.connection.dispatch(job(1), rig.now), Err(Refused::NotReady));
     let (node, instance) = (said.node, InstanceId::parse("a").unwrap());
     let welcome = ToNode::Welcome { node, instance, heartbeat_ms: HEARTBEAT_MS };
-    assert_eq!(rig.connection.registered(rig.now), [send(welcome)]);
-    assert_eq!(rig.connection.registered(rig.now), []);
+    assert_eq!(rig.connection.registered(&[], rig.now), [send(welcome)]);
+    assert_eq!(rig.connection.registered(&[], rig.now), []);
     let sent = rig.connection.dispatch(job(1), rig.now).unwrap();
     assert_eq!(sent, [send(ToNode::Dispatch(job(1)))]);
     assert_eq!(rig.connection.dispatch(job(1), rig.now), Err(Refused::Known), "a replay is not sent again");
@@ -163,7 +163,7 @@ fn what_a_node_runs_when_it_says_hello_counts_as_acknowledged() {
     assert_eq!(rig.frame(result(7)), [Effect::Result { slot: slot(7), end: end() }]);
     let mut other = Rig::opened();
     other.frame(hello(&[7]));
-    assert!(other.connection.registered(other.now).contains(&Effect::Acknowledged(slot(7))));
+    assert!(other.connection.registered(&[], other.now).contains(&Effect::Acknowledged(slot(7))));
 }
 
 /// Every stage of an attempt against every frame about it.
@@ -488,4 +488,15 @@ fn random_frames_never_break_a_rule() {
             }
         }
     }
+}
+
+#[test]
+fn what_ended_while_the_record_was_made_anew_has_its_slot_freed_again() {
+    let mut rig = Rig::live(&[1, 2]);
+    let given: Vec<_> = rig.connection.slots().collect();
+    rig.frame(result(1));
+    assert!(rig.connection.committed(slot(1)).contains(&Effect::Free(slot(1))));
+    // The record, which was lost, is there again, with all that the node had when it was asked for.
+    assert_eq!(rig.connection.registered(&given, rig.now), [Effect::Free(slot(1))]);
+    assert_eq!(rig.connection.slots().collect::<Vec<_>>(), [slot(2)]);
 }
