@@ -19,6 +19,7 @@ mod progress;
 mod queue;
 mod refusal;
 mod sessions;
+mod strays;
 mod tenancy;
 mod upkeep;
 mod waiters;
@@ -227,6 +228,7 @@ impl Jobs {
         }
         adoption::start(&inner);
         pools::follow(&inner);
+        strays::start(&inner);
         upkeep::start(&inner);
         Self { inner }
     }
@@ -522,6 +524,10 @@ impl Inner {
     fn open(self: &Arc<Self>, resource: Resource, tenancy: Tenancy, token: domain::Token) -> Address {
         let (lane, address) = Lane::new(Arc::clone(self), resource.clone(), tenancy, token);
         self.lanes.insert(resource.clone(), address.clone());
+        // One that was adopted while this incarnation came to its end has not been told so.
+        if !self.is_serving() {
+            address.tell(Word::Stop);
+        }
         let inner = Arc::clone(self);
         tokio::spawn(async move {
             if let Err(error) = tokio::spawn(lane.run()).await {

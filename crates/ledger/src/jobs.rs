@@ -324,6 +324,12 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn attempts_on(&self, node: &NodeId) -> Result<Vec<(JobId, Attempt)>>;
 
+    /// The attempts of these jobs that are under way, by id.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>>;
+
     /// Forgets jobs that finished longer ago than `age_ms`: as many as are cheap to forget together (a whole day's,
     /// where the ledger keeps days apart, which it does once the whole day is that old), and `limit` others at most.
     /// Answers how many others.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bus::Slot;
 use dashmap::{DashMap, Entry};
-use domain::job::{Attempt, Change, Ended, Event, Newest, Outcome, Revoked, State, Step, decide};
+use domain::job::{Attempt, Change, Ended, Event, Newest, Outcome, Placed, Revoked, State, Step, decide};
 use domain::{JobId, NodeId, Resource};
 use ledger::{JobBatch, JobRecord, JobVerdict, JobWrite, JobsVerdict};
 use rand::RngExt;
@@ -74,14 +74,23 @@ pub enum Answer {
 #[derive(Default)]
 pub(super) struct Holder {
     sockets: DashMap<NodeId, Socket>,
-    /// What was dispatched through this instance and has no result yet.
-    terms: DashMap<(JobId, Attempt), Terms>,
+    /// What its nodes were given, or listed, and has no end yet; see [`super::strays`] for what stays.
+    pub(super) attempts: DashMap<(JobId, Attempt), There>,
     /// Called off, and their slots not known to be free yet.
-    called_off: DashMap<(JobId, Attempt), ()>,
+    pub(super) called_off: DashMap<(JobId, Attempt), NodeId>,
     /// Called off, and their slots free: to be written down.
     released: Mutex<Vec<JobId>>,
     /// Acknowledged and not written down as RUNNING.
     acknowledged: Mutex<HashMap<(JobId, Attempt), (NodeId, Instant)>>,
+}
+
+/// An attempt that a node here has, or is about to have.
+pub(super) struct There {
+    pub(super) node: NodeId,
+    /// Since when it is known here; `None` for one that the node came with.
+    pub(super) since: Option<Instant>,
+    /// Those of attempts that were dispatched through this instance.
+    terms: Option<Terms>,
 }
 
 struct Socket {
@@ -127,12 +136,34 @@ impl Holder {
 
     /// The lane of an attempt that was dispatched through this instance.
     pub(super) fn lane(&self, job: JobId, attempt: Attempt) -> Option<Resource> {
-        self.terms.get(&(job, attempt)).map(|terms| terms.lane.clone())
+        self.terms(job, attempt).map(|terms| terms.lane)
     }
 
     fn forget(&self, job: JobId, attempt: Attempt) -> Option<Terms> {
         self.acknowledged().remove(&(job, attempt));
-        self.terms.remove(&(job, attempt)).map(|(_, terms)| terms)
+        self.attempts.remove(&(job, attempt)).and_then(|(_, there)| there.terms)
+    }
+
+    fn terms(&self, job: JobId, attempt: Attempt) -> Option<Terms> {
+        self.attempts.get(&(job, attempt)).and_then(|there| there.terms.clone())
+    }
+
+    /// A node has connected with these.
+    fn came_with(&self, node: &NodeId, listed: &[Slot]) {
+        for Slot { job, attempt } in listed {
+            let there = || There { node: node.clone(), since: None, terms: None };
+            self.attempts.entry((*job, *attempt)).or_insert_with(there);
+        }
+        // What it was to stop and does not list has stopped.
+        let mut stopped = Vec::new();
+        self.called_off.retain(|(job, attempt), of| {
+            let is_there = of != node || listed.contains(&Slot { job: *job, attempt: *attempt });
+            if !is_there {
+                stopped.push(*job);
+            }
+            is_there
+        });
+        self.released.lock().unwrap_or_else(PoisonError::into_inner).extend(stopped);
     }
 }
 
@@ -143,17 +174,25 @@ fn was_ended_by(job: &JobRecord, attempt: Attempt, node: &NodeId) -> bool {
 }
 
 impl Inner {
-    fn forget(&self, job: JobId, attempt: Attempt) -> Option<Terms> {
+    pub(super) fn forget(&self, job: JobId, attempt: Attempt) -> Option<Terms> {
         self.progresses.forget(job, attempt);
         self.holder.forget(job, attempt)
     }
 
-    /// The attempt is over, says another instance.
+    /// The attempt is over, says another instance: whoever has it here need not go on.
     pub(super) fn forget_attempt(&self, job: JobId, attempt: Attempt) {
         // Most are none of this instance's.
-        if self.holder.terms.contains_key(&(job, attempt)) || self.progresses.has(job) {
-            self.forget(job, attempt);
+        let node = self.holder.attempts.get(&(job, attempt)).map(|there| there.node.clone());
+        match node {
+            Some(node) => self.leave_off(node, job, attempt),
+            None if self.progresses.has(job) => self.progresses.forget(job, attempt),
+            None => {}
         }
+    }
+
+    /// Has an attempt of a node called off, if its socket is here; it is not looked after any more.
+    pub(super) fn leave_off(&self, node: NodeId, job: JobId, attempt: Attempt) {
+        self.call_off(&Withdrawal { job, attempt, placed: Placed { node, holder: self.me.clone() } });
     }
 
     /// A node's new connection: from now on it gets what is for the node.
@@ -193,7 +232,8 @@ impl Inner {
     /// Gives an attempt to the socket of its node, if that is here.
     pub(super) fn hand_over(self: &Arc<Self>, dispatch: Dispatch) {
         let (job, attempt, node) = (dispatch.job, dispatch.attempt, dispatch.placed.node.clone());
-        self.holder.terms.insert((job, attempt), dispatch.terms.clone());
+        let (since, terms) = (Some(Instant::now()), Some(dispatch.terms.clone()));
+        self.holder.attempts.insert((job, attempt), There { node: node.clone(), since, terms });
         let sent = match self.holder.sockets.get(&node) {
             Some(socket) => socket.line.try_send(ToNode::Dispatch(Box::new(dispatch))).is_ok(),
             None => false,
@@ -211,10 +251,11 @@ impl Inner {
     pub(super) fn call_off(&self, withdrawal: &Withdrawal) {
         let Withdrawal { job, attempt, placed } = withdrawal;
         self.forget(*job, *attempt);
-        self.holder.called_off.insert((*job, *attempt), ());
-        if let Some(socket) = self.holder.sockets.get(&placed.node) {
+        if let Some(socket) = self.holder.sockets.get(&placed.node)
             // A node that is not told finds out by the answer to its result.
-            let _ = socket.line.try_send(ToNode::Cancel(*job, *attempt));
+            && socket.line.try_send(ToNode::Cancel(*job, *attempt)).is_ok()
+        {
+            self.holder.called_off.insert((*job, *attempt), placed.node.clone());
         }
     }
 
@@ -243,6 +284,7 @@ impl Inner {
         node: &NodeId,
         listed: &[Slot],
     ) -> ledger::Result<Vec<Slot>> {
+        self.holder.came_with(node, listed);
         let unfinished = self.ledger.attempts_on(node).await?;
         let unfinished: Vec<_> = unfinished.into_iter().map(|(job, attempt)| Slot { job, attempt }).collect();
         for slot in unfinished.iter().filter(|slot| !listed.contains(slot)) {
@@ -367,8 +409,7 @@ impl Inner {
             }
             Err(failure) => failure,
         };
-        let known = self.holder.terms.get(&(job, attempt)).map(|terms| terms.clone());
-        let terms = match known {
+        let terms = match self.holder.terms(job, attempt) {
             Some(terms) => terms,
             // It was dispatched by way of another instance.
             None => match self.live_job(job).await? {

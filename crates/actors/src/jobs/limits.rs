@@ -18,6 +18,8 @@ pub const GROUP_BYTES_MAX: usize = 8 << 20;
 pub const GROUP_JOBS_LOW: usize = 250;
 /// An attempt under way for so long is looked for in its node's record.
 pub const STRANDED_AFTER: Duration = Duration::from_secs(10);
+/// What is known of the attempts of a node that is connected elsewhere is kept for so long.
+pub const AWAY_REMEMBERED: Duration = Duration::from_secs(60);
 /// Jobs written in one commit of one lane, counted before the last submission.
 pub const ROUND_JOBS_MAX: usize = 1_000;
 /// Bytes of payloads written in one commit of one lane, counted before the last submission.

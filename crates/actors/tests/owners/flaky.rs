@@ -228,6 +228,9 @@ impl Jobs for Flaky {
     async fn attempts_on(&self, node: &NodeId) -> Result<Vec<(JobId, Attempt)>> {
         self.real.attempts_on(node).await
     }
+    async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>> {
+        self.real.attempts_of(jobs).await
+    }
     async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {
         self.real.purge_jobs(age_ms, limit).await
     }

@@ -214,6 +214,18 @@ impl Jobs for Postgres {
         records::all(rows)
     }
 
+    async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>> {
+        let ids: Vec<_> = jobs.iter().map(|job| uuid(*job)).collect();
+        let rows: Vec<AttemptRow> = self
+            .reads(move |session| {
+                Box::pin(async move {
+                    sqlx::query_as(sql!("job_current")).bind(ids).fetch_all(&mut *session).await
+                })
+            })
+            .await?;
+        records::all(rows)
+    }
+
     async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {
         self.forget_finished_jobs(age_ms, limit).await
     }

@@ -200,6 +200,15 @@ impl Jobs for Sqlite {
         records::all(rows)
     }
 
+    async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>> {
+        let ids = serde_json::Value::from_iter(jobs.iter().map(ToString::to_string)).to_string();
+        let pool = self.readers.clone();
+        let rows: Vec<AttemptRow> = self
+            .reads(async move { sqlx::query_as(sql!("job_current")).bind(ids).fetch_all(&pool).await })
+            .await?;
+        records::all(rows)
+    }
+
     async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {
         let pool = self.writer.clone();
         self.writes(async move {

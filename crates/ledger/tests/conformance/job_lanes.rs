@@ -71,6 +71,10 @@ pub async fn jobs_in_flight_are_paged_by_lane_and_listed_by_node(b: Bench) {
     let on = b.ledger.attempts_on(&node("n")).await.unwrap();
     assert_eq!(on, [0, 1, 3, 4, 6].map(|n| (job(n), Attempt::new(1))));
     assert!(b.ledger.attempts_on(&node("other")).await.unwrap().is_empty());
+    // Of jobs that are finished, that wait, or that nobody knows, nothing is under way.
+    let of = b.ledger.attempts_of(&[6, 2, 5, 99, 1].map(job)).await.unwrap();
+    assert_eq!(of, [1, 6].map(|n| (job(n), Attempt::new(1))));
+    assert!(b.ledger.attempts_of(&[]).await.unwrap().is_empty());
 }
 
 fn group(pool: Option<&str>, tenant: Option<&str>) -> WaitingGroup {

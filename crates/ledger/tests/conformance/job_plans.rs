@@ -36,7 +36,7 @@ macro_rules! load {
     };
 }
 
-const LOADS: [Load; 14] = [
+const LOADS: [Load; 15] = [
     load!(
         "job_in_flight",
         "text, uuid, bigint, bigint",
@@ -59,6 +59,7 @@ const LOADS: [Load; 14] = [
     load!("job_lanes", "text, bigint, bigint", "'', 1000, 10", ["job_delayed"]),
     load!("job_seq", "text", "'l7'", ["job_session"]),
     load!("job_on_node", "text", "'n7'", ["job_node"]),
+    load!("job_current", "uuid[]", "'{00000000-0000-0000-0000-000000000000}'", ["job"]),
     load!("job_show", "uuid", "'00000000-0000-0000-0000-000000000000'", ["job"]),
     load!(
         "job_line",
