@@ -134,6 +134,8 @@ impl Server {
             .max_connections(per_worker)
             .keep_alive(keep_alive)
             .client_request_timeout(client_request_timeout)
+            // A worker socket sends several small messages before the node says anything.
+            .tcp_nodelay(true)
             .shutdown_timeout(CLOSE_SECONDS_MAX)
             .disable_signals()
             .listen(listener)?
