@@ -1,5 +1,7 @@
 //! The command line: one subcommand per question, and how it becomes a scenario's plan.
 
+mod jobs;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +10,8 @@ use loadtest::fleet::Blueprint;
 use loadtest::load::{Route, Spread};
 use loadtest::scenario::{failover, faults, live, membership, nonces, overload, rate};
 use loadtest::stage::Rhythm;
+
+pub use jobs::{Jobs, JobsBatch};
 
 /// The load and fault harness of Fencepost.
 ///
@@ -60,6 +64,11 @@ pub enum What {
     /// The comparison run: empty route, hot signer, 1,000 signers and grants of 100 in both modes, beside
     /// bare bulk inserts, as ratios.
     Rate(Rate),
+    /// Jobs of one request each: how many a second from submission to recorded result, how long each takes, what it
+    /// costs whom, and one at a time beside bare commits.
+    Jobs(Jobs),
+    /// The same with many jobs in one request.
+    JobsBatch(JobsBatch),
     /// Hand out nonces for a real chain.
     Chain {
         /// Grants that each of the thirty senders asks for.

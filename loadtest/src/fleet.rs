@@ -197,6 +197,13 @@ impl Fleet {
         &self.database
     }
 
+    /// The processes of PostgreSQL and of Redis, of those that are this fleet's own.
+    #[must_use]
+    pub fn server_pids(&self) -> (Option<u32>, Option<u32>) {
+        let postgres = self.server.as_ref().and_then(|server| server.pid());
+        (postgres, self.redis.as_ref().and_then(|redis| redis.pid()))
+    }
+
     /// One instance, locked against other faults meanwhile.
     pub async fn instance(&self, index: usize) -> tokio::sync::MutexGuard<'_, Instance> {
         self.instances[index].lock().await

@@ -7,6 +7,8 @@
 
 pub mod caller;
 pub mod checker;
+pub mod costs;
+pub mod crew;
 pub mod faults;
 pub mod figures;
 pub mod fleet;
@@ -16,6 +18,7 @@ pub mod instance;
 pub mod judge;
 pub mod load;
 pub mod metrics;
+pub mod moments;
 pub mod plot;
 pub mod ports;
 pub mod process;
@@ -26,4 +29,5 @@ pub mod report;
 pub mod scenario;
 pub mod servers;
 pub mod stage;
+pub mod submit;
 pub mod tables;

@@ -74,7 +74,7 @@ impl Schedule {
 
     /// Adds a permit to `gate` for each arrival when its moment has come, on a thread of its own: the
     /// runtime's timers count whole milliseconds, which is longer than many an answer takes.
-    pub(super) fn keep_time(
+    pub fn keep_time(
         self: &Arc<Self>,
         began: Instant,
         gate: &Arc<Semaphore>,

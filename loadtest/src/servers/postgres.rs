@@ -127,6 +127,12 @@ impl Postgres {
         self.forget();
     }
 
+    /// Its first process, if it runs; the others are its children.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.running.lock().expect("no holder of this lock panics").as_ref().map(Process::pid)
+    }
+
     /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -313,6 +319,36 @@ impl Database {
         let text = String::from_utf8(said.stdout)?;
         let tps = text.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
         tps.with_context(|| format!("pgbench names no rate:\n{text}"))
+    }
+
+    /// Runs a script of `pgbench` so many times a second on one connection, for a while; how long each transaction
+    /// took, in microseconds, from when it was sent.
+    ///
+    /// # Errors
+    /// As for [`Self::pgbench`].
+    pub fn pgbench_latencies(&self, script: &Path, per_second: u32, length: Duration) -> Result<Vec<u64>> {
+        let dir = TempDir::with_prefix("fencepost-pgbench-")?;
+        let said = Command::new(self.psql.with_file_name("pgbench"))
+            .args(["--no-vacuum", "--protocol=prepared", "--client=1", "--log", "--log-prefix=log"])
+            .args([format!("--rate={per_second}"), format!("--time={}", length.as_secs().max(1))])
+            .arg("--file")
+            .arg(script)
+            .arg(&self.url)
+            .current_dir(dir.path())
+            .stdin(Stdio::null())
+            .output()
+            .context("pgbench")?;
+        succeed("pgbench", &said)?;
+        let mut latencies = Vec::new();
+        for file in std::fs::read_dir(dir.path())? {
+            for line in std::fs::read_to_string(file?.path())?.lines() {
+                // client, transaction, time since its turn, script, two of the clock, how late it was sent
+                let columns: Vec<u64> = line.split(' ').map(|it| it.parse().unwrap_or(0)).collect();
+                let [_, _, took, _, _, _, late] = columns[..] else { bail!("a line of pgbench: {line}") };
+                latencies.push(took.saturating_sub(late));
+            }
+        }
+        Ok(latencies)
     }
 
     /// The URL of this database.

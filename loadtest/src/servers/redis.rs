@@ -72,6 +72,12 @@ impl Redis {
         self.port
     }
 
+    /// Its process, if it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.running.lock().expect("no holder of this lock panics").as_ref().map(Process::pid)
+    }
+
     /// Kills it; all that it knew is gone.
     pub fn kill(&self) {
         let process = self.running.lock().expect("no holder of this lock panics").take();

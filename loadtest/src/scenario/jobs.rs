@@ -1,0 +1,321 @@
+//! How fast jobs go from their submission to their recorded result, over real worker sockets, what that costs whom, and
+//! how long one job takes when there is no other: beside a bare commit of the same PostgreSQL.
+//!
+//! The nodes' jobs do nothing, so what is measured is the way there and back.
+
+mod finished;
+mod report;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+
+use crate::costs::Costs;
+use crate::crew::{self, Crew};
+use crate::figures::{Latencies, Latency};
+use crate::fleet::{Blueprint, Fleet};
+use crate::load::{Schedule, Spread};
+use crate::moments::{Moments, Step};
+use crate::progress::Bar;
+use crate::servers::Database;
+use crate::submit::{self, Pace};
+pub use finished::Reads;
+
+/// Jobs before anything is measured.
+const WARM_UP_JOBS: usize = 4_000;
+/// From one idle job to the next, and from one bare commit to the next.
+const IDLE_EVERY: Duration = Duration::from_millis(20);
+/// No job is recorded for so long: something is wrong.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Statements that are shown.
+const STATEMENTS_SHOWN: usize = 12;
+
+/// What is to be run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What is started.
+    pub blueprint: Blueprint,
+    /// Its name in tables.
+    pub name: String,
+    /// How many jobs are measured.
+    pub jobs: usize,
+    /// How many in one request; 1 is `POST /v1/jobs`.
+    pub batch: usize,
+    /// Requests in flight.
+    pub in_flight: usize,
+    /// Jobs per second on a schedule; without one, as fast as answers come.
+    pub rate: Option<f64>,
+    /// How arrivals are spread over time, with a rate.
+    pub arrivals: Spread,
+    /// The nodes.
+    pub nodes: usize,
+    /// Slots of each.
+    pub capacity: u32,
+    /// Nodes acknowledge before they say the result.
+    pub acks: bool,
+    /// Jobs one at a time, afterwards.
+    pub idle: usize,
+    /// Rows of finished jobs that are put there before the same is measured again.
+    pub finished: u64,
+    /// Decides arrivals.
+    pub seed: u64,
+}
+
+/// One load.
+#[derive(Debug, Serialize)]
+pub struct Measured {
+    /// What it was.
+    pub name: String,
+    /// Jobs that were recorded.
+    pub jobs: usize,
+    /// From the first submission to the last recorded result.
+    pub per_second: f64,
+    /// From when a job was due to its 202.
+    pub accepted: Latency,
+    /// From when a job was due to its node having it.
+    pub there: Latency,
+    /// From when a job was due to its node knowing that the result is recorded.
+    pub recorded: Latency,
+    /// Processor seconds for each 1,000 jobs.
+    pub costs: Costs,
+    /// What was refused.
+    pub refused: BTreeMap<String, usize>,
+    /// Statements that took longest, with PostgreSQL's milliseconds and calls for each 1,000 jobs.
+    pub statements: Vec<(String, f64, f64)>,
+}
+
+/// One job at a time, beside bare commits.
+#[derive(Debug, Serialize)]
+pub struct Idle {
+    /// From the submission to the 202.
+    pub accepted: Latency,
+    /// From the submission to the node having it.
+    pub there: Latency,
+    /// From the submission to the recorded result.
+    pub recorded: Latency,
+    /// One row inserted and committed.
+    pub bare_commit: Latency,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+pub struct Jobs {
+    /// The seed.
+    pub seed: u64,
+    /// The nodes, and the slots of each.
+    pub nodes: (usize, u32),
+    /// Requests in flight.
+    pub in_flight: usize,
+    /// The loads.
+    pub loads: Vec<Measured>,
+    /// One job at a time.
+    pub idle: Option<Idle>,
+    /// Lists and single jobs read, with few finished jobs and with many.
+    pub reads: Vec<Reads>,
+    /// Broken promises.
+    pub violations: Vec<String>,
+}
+
+/// Runs the plan.
+///
+/// # Errors
+/// Something does not start, a connection breaks, or jobs are not recorded. Broken promises are in the report.
+pub async fn run(plan: &Plan, bar: &Bar) -> Result<Jobs> {
+    bar.say("starting");
+    let fleet = Fleet::build(plan.blueprint.clone()).await?;
+    let loads = 1 + usize::from(plan.finished > 0);
+    let moments = Moments::new(WARM_UP_JOBS + loads * plan.jobs + plan.idle);
+    let crew = crew::Plan {
+        nodes: plan.nodes,
+        capacity: plan.capacity,
+        acks: plan.acks,
+        prefix: "crew-".to_owned(),
+    };
+    let crew = Crew::muster(fleet.urls(), &crew, &moments).await?;
+    let mut work = Work { plan, fleet: &fleet, moments: &moments, next: 0, refused: 0 };
+    work.warm_up().await?;
+
+    bar.say(&plan.name);
+    let mut report = Jobs {
+        seed: plan.seed,
+        nodes: (plan.nodes, plan.capacity),
+        in_flight: plan.in_flight,
+        loads: vec![work.load(&plan.name).await?],
+        idle: None,
+        reads: Vec::new(),
+        violations: Vec::new(),
+    };
+    if plan.idle > 0 {
+        bar.say("one at a time");
+        report.idle = Some(work.idle().await?);
+    }
+    if plan.finished > 0 {
+        let database = fleet.database().clone();
+        report.reads.push(finished::reads(&fleet, "few finished jobs").await?);
+        bar.say(&format!("putting {} finished jobs there", plan.finished));
+        let count = plan.finished;
+        tokio::task::spawn_blocking(move || finished::fill(&database, count)).await??;
+        let name = format!("{} finished jobs", plan.finished);
+        bar.say(&name);
+        report.loads.push(work.load(&format!("{}, {name}", plan.name)).await?);
+        report.reads.push(finished::reads(&fleet, &name).await?);
+    }
+    bar.done();
+    let asked = work.next - work.refused;
+    report.violations = judged(&fleet, &crew, &moments, asked).await?;
+    Ok(report)
+}
+
+struct Work<'w> {
+    plan: &'w Plan,
+    fleet: &'w Fleet,
+    moments: &'w Arc<Moments>,
+    /// The number of the next job.
+    next: usize,
+    refused: usize,
+}
+
+impl Work<'_> {
+    fn numbers(&mut self, jobs: usize) -> Range<usize> {
+        let first = self.next;
+        self.next += jobs;
+        first..self.next
+    }
+
+    fn submission(&self, jobs: Range<usize>, pace: Pace) -> submit::Plan {
+        submit::Plan {
+            urls: self.fleet.urls().to_vec(),
+            jobs,
+            batch: self.plan.batch,
+            connections: self.plan.in_flight,
+            pace,
+            fields: String::new(),
+        }
+    }
+
+    async fn until_recorded(&self) -> Result<()> {
+        self.moments.until_recorded(self.next - self.refused, PATIENCE).await
+    }
+
+    async fn warm_up(&mut self) -> Result<()> {
+        let jobs = self.numbers(WARM_UP_JOBS);
+        self.refused += submit::submit(self.submission(jobs, Pace::Closed), self.moments).await?.jobs();
+        self.until_recorded().await
+    }
+
+    async fn load(&mut self, name: &str) -> Result<Measured> {
+        let (plan, moments) = (self.plan, self.moments);
+        let jobs = self.numbers(plan.jobs);
+        let pace = plan.rate.map_or(Pace::Closed, |rate| {
+            let requests = rate / plan.batch as f64;
+            // A little longer than it takes, so that there is a moment for each.
+            let length = Duration::from_secs_f64(plan.jobs as f64 / rate * 1.2 + 1.0);
+            Pace::Open(Arc::new(Schedule::new(plan.arrivals, requests, length, plan.seed)))
+        });
+        forget_statements(self.fleet.database(), plan.blueprint.counting).await?;
+        let before = Costs::read(self.fleet).await?;
+        let refused = submit::submit(self.submission(jobs.clone(), pace), moments).await?;
+        self.refused += refused.jobs();
+        self.until_recorded().await?;
+        let recorded = jobs.len() - refused.jobs();
+        let costs = Costs::read(self.fleet).await?.per_1000(before, recorded);
+        Ok(Measured {
+            name: name.to_owned(),
+            jobs: recorded,
+            per_second: recorded as f64 / moments.length(jobs.clone()).as_secs_f64(),
+            accepted: moments.between(Step::Due, Step::Accepted, jobs.clone())?,
+            there: moments.between(Step::Due, Step::There, jobs.clone())?,
+            recorded: moments.between(Step::Due, Step::Recorded, jobs)?,
+            costs,
+            refused: refused.by,
+            statements: statements(self.fleet.database(), plan.blueprint.counting, recorded).await?,
+        })
+    }
+
+    async fn idle(&mut self) -> Result<Idle> {
+        let jobs = self.numbers(self.plan.idle);
+        for job in jobs.clone() {
+            let one =
+                submit::Plan { batch: 1, connections: 1, ..self.submission(job..job + 1, Pace::Closed) };
+            self.refused += submit::submit(one, self.moments).await?.jobs();
+            tokio::time::sleep(IDLE_EVERY).await;
+        }
+        self.until_recorded().await?;
+        let moments = self.moments;
+        Ok(Idle {
+            accepted: moments.between(Step::Due, Step::Accepted, jobs.clone())?,
+            there: moments.between(Step::Due, Step::There, jobs.clone())?,
+            recorded: moments.between(Step::Due, Step::Recorded, jobs.clone())?,
+            bare_commit: bare_commits(self.fleet.database(), jobs.len()).await?,
+        })
+    }
+}
+
+/// Rows committed one by one, as often as the idle jobs came.
+async fn bare_commits(database: &Database, count: usize) -> Result<Latency> {
+    let database = database.clone();
+    let latencies = tokio::task::spawn_blocking(move || {
+        let dir = tempfile::TempDir::with_prefix("fencepost-pgbench-")?;
+        let script = dir.path().join("commit.sql");
+        database.query("create table bare (id bigserial primary key, payload text not null)")?;
+        std::fs::write(&script, "insert into bare (payload) values ('{\"n\":1}');\n")?;
+        let rate = (1.0 / IDLE_EVERY.as_secs_f64()).round() as u32;
+        let took = database.pgbench_latencies(&script, rate, IDLE_EVERY * count as u32)?;
+        database.query("drop table bare")?;
+        anyhow::Ok(took)
+    });
+    Ok(Latencies::gather(latencies.await??)?.summary())
+}
+
+async fn forget_statements(database: &Database, counting: bool) -> Result<()> {
+    if counting {
+        let database = database.clone();
+        let forget = "create extension if not exists pg_stat_statements; select pg_stat_statements_reset()";
+        tokio::task::spawn_blocking(move || database.query(forget)).await??;
+    }
+    Ok(())
+}
+
+async fn statements(database: &Database, counting: bool, jobs: usize) -> Result<Vec<(String, f64, f64)>> {
+    if !counting {
+        return Ok(Vec::new());
+    }
+    let database = database.clone();
+    let ask = format!(
+        "select regexp_replace(left(regexp_replace(query, '--[^\\n]*\\n', '', 'g'), 90), '\\s+', ' ', 'g'), \
+         total_exec_time, calls from pg_stat_statements order by 2 desc limit {STATEMENTS_SHOWN}"
+    );
+    let rows = tokio::task::spawn_blocking(move || database.query(&ask)).await??;
+    let per_1000 = |text: &String| anyhow::Ok(text.parse::<f64>()? * 1_000.0 / jobs.max(1) as f64);
+    let read = |row: Vec<String>| {
+        let [query, time, calls] = &row[..] else { anyhow::bail!("a row of three: {row:?}") };
+        Ok((query.clone(), per_1000(time)?, per_1000(calls)?))
+    };
+    rows.into_iter().map(read).collect()
+}
+
+/// Every accepted job has one result, and nothing else is there.
+async fn judged(fleet: &Fleet, crew: &Crew, moments: &Moments, asked: usize) -> Result<Vec<String>> {
+    let database = fleet.database().clone();
+    let ask = format!(
+        "select (select count(*) from job), count(*) from job_finished \
+         where outcome = 'succeeded' and attempt = 1 and lane <> '{}'",
+        finished::LANE
+    );
+    let rows = tokio::task::spawn_blocking(move || database.query(&ask)).await??;
+    let counts: Vec<usize> =
+        rows.first().context("a row")?.iter().map(|n| n.parse()).collect::<Result<_, _>>()?;
+    let mut violations: Vec<_> = crew.lost().into_iter().map(|why| format!("a node: {why}")).collect();
+    if counts != [0, asked] {
+        violations.push(format!("unfinished and finished at the first attempt: {counts:?} of {asked}"));
+    }
+    if moments.twice() > 0 {
+        violations.push(format!("{} steps happened twice", moments.twice()));
+    }
+    violations.extend(fleet.defects_logged().await);
+    Ok(violations)
+}

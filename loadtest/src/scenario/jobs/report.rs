@@ -1,0 +1,112 @@
+//! The tables of the scenario.
+
+use super::{Idle, Jobs, Measured, Reads};
+use crate::figures::{Latency, ms};
+use crate::report::{self, Report};
+
+fn three(latency: &Latency) -> String {
+    format!("{} / {} / {}", ms(latency.p50_us), ms(latency.p99_us), ms(latency.max_us))
+}
+
+/// Loads side by side, a row for each.
+#[must_use]
+pub fn loads(loads: &[&Measured]) -> String {
+    let head = [
+        "load",
+        "jobs",
+        "jobs/s",
+        "to 202: p50 / p99 / max ms",
+        "to the node",
+        "to the recorded result",
+        "CPU s per 1,000: daemon",
+        "PostgreSQL",
+        "Redis",
+        "generator",
+        "refused",
+    ];
+    let row = |one: &&Measured| {
+        vec![
+            one.name.clone(),
+            one.jobs.to_string(),
+            format!("{:.0}", one.per_second),
+            three(&one.accepted),
+            three(&one.there),
+            three(&one.recorded),
+            format!("{:.3}", one.costs.daemon),
+            format!("{:.3}", one.costs.postgres),
+            format!("{:.3}", one.costs.redis),
+            format!("{:.3}", one.costs.generator),
+            one.refused.values().sum::<usize>().to_string(),
+        ]
+    };
+    report::table(&head, &loads.iter().map(row).collect::<Vec<_>>())
+}
+
+fn idle(idle: &Idle) -> String {
+    let row = |name: &str, latency: &Latency| {
+        vec![
+            name.to_owned(),
+            latency.count.to_string(),
+            ms(latency.p50_us),
+            ms(latency.p90_us),
+            ms(latency.p99_us),
+        ]
+    };
+    let rows = [
+        row("submit to 202", &idle.accepted),
+        row("submit to the node having it", &idle.there),
+        row("submit to the recorded result", &idle.recorded),
+        row("one bare commit", &idle.bare_commit),
+    ];
+    let times = idle.there.p99_us as f64 / idle.bare_commit.p99_us.max(1) as f64;
+    let table = report::table(&["one job at a time", "times", "p50 ms", "p90 ms", "p99 ms"], &rows);
+    format!("{table}\n\nsubmit to node, p99, of a bare commit's: {times:.2} (wanted: under 3)")
+}
+
+fn reads(all: &[Reads]) -> String {
+    let row =
+        |one: &Reads| vec![one.name.clone(), three(&one.list), three(&one.list_of_outcome), three(&one.one)];
+    let head = ["reading among", "list: p50 / p99 / max ms", "list of one outcome", "one job"];
+    report::table(&head, &all.iter().map(row).collect::<Vec<_>>())
+}
+
+impl Report for Jobs {
+    fn table(&self) -> String {
+        let mut text = loads(&self.loads.iter().collect::<Vec<_>>());
+        let mut lines = vec![
+            ("seed".to_owned(), self.seed.to_string()),
+            ("nodes, slots of each".to_owned(), format!("{}, {}", self.nodes.0, self.nodes.1)),
+            ("requests in flight".to_owned(), self.in_flight.to_string()),
+            ("broken promises".to_owned(), self.violations.len().to_string()),
+        ];
+        if let [few, many] = &self.loads[..] {
+            lines.push((
+                "jobs/s with many finished ones, of those with few".to_owned(),
+                format!("{:.2}", many.per_second / few.per_second),
+            ));
+        }
+        for (what, jobs) in self.loads.iter().flat_map(|load| &load.refused) {
+            lines.push((format!("refused: {what}"), jobs.to_string()));
+        }
+        if let Some(one) = &self.idle {
+            text.push_str(&format!("\n\n{}", idle(one)));
+        }
+        if !self.reads.is_empty() {
+            text.push_str(&format!("\n\n{}", reads(&self.reads)));
+        }
+        for load in self.loads.iter().filter(|load| !load.statements.is_empty()) {
+            let row = |(query, ms, calls): &(String, f64, f64)| {
+                vec![query.clone(), format!("{ms:.2}"), format!("{calls:.1}")]
+            };
+            let rows: Vec<_> = load.statements.iter().map(row).collect();
+            let head = ["statement", "ms per 1,000 jobs", "calls per 1,000 jobs"];
+            text.push_str(&format!("\n\n{}", report::table(&head, &rows)));
+        }
+        text.push_str(&format!("\n\n{}", report::two_columns(&lines)));
+        report::with_violations(text, &self.violations)
+    }
+
+    fn violations(&self) -> &[String] {
+        &self.violations
+    }
+}
