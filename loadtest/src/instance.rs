@@ -181,6 +181,21 @@ pub struct Ended {
     pub stderr: String,
 }
 
+/// A `fencepost serve` that was started and is not ready yet. Killed on drop.
+#[derive(Debug)]
+pub struct Starting {
+    process: Process,
+    line: tokio::sync::oneshot::Receiver<String>,
+}
+
+impl Starting {
+    /// The process.
+    #[must_use]
+    pub const fn process(&self) -> &Process {
+        &self.process
+    }
+}
+
 /// A `fencepost serve` that can be killed, frozen and started again. Killed on drop.
 #[derive(Debug)]
 pub struct Instance {
@@ -196,8 +211,26 @@ impl Instance {
     /// # Errors
     /// As for [`Setup::start`].
     pub async fn start(&mut self) -> Result<()> {
+        let starting = self.launch()?;
+        self.becomes_ready(starting).await
+    }
+
+    /// Starts it again as [`Self::start`] does, and does not wait until it is ready.
+    ///
+    /// # Errors
+    /// It could not be started.
+    pub fn launch(&mut self) -> Result<Starting> {
         self.running = None;
         let (process, line) = self.setup.spawn(self.own_dir.path())?;
+        Ok(Starting { process, line })
+    }
+
+    /// Waits until one that was launched is ready.
+    ///
+    /// # Errors
+    /// As for [`Setup::start`].
+    pub async fn becomes_ready(&mut self, starting: Starting) -> Result<()> {
+        let Starting { process, line } = starting;
         match tokio::time::timeout(START_LIMIT, line).await {
             Ok(Ok(line)) => {
                 self.running = Some((process, Ready::parse(&line)?));

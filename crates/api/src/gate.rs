@@ -23,7 +23,7 @@ use wire::Code;
 use crate::auth::Access;
 use crate::refusal::Refusal;
 use crate::request_id::{RequestId, X_REQUEST_ID};
-use crate::routes;
+use crate::routes::{self, Route};
 use crate::state::State;
 use crate::unread::Chunked;
 
@@ -38,7 +38,7 @@ pub async fn pass(
     let _in_flight = state.traffic.enter();
     // The path as the router will match it, percent-encoding undone.
     let route = routes::find(request.match_info().as_str());
-    let access = route.map_or(Access::Known, |route| route.access);
+    let access = access_of(route);
     let pattern = route.map_or("other", |route| route.pattern);
     let method = method_label(request.method());
     let id = RequestId::of(request.headers());
@@ -54,13 +54,13 @@ pub async fn pass(
     };
     let quiet = span.is_none();
     let answer = async {
-        let mut answer = serve(&state, &id, access, request, next).await?;
+        let mut answer = serve(&state, &id, route, request, next).await?;
         if let Some(chunked) = chunked {
             answer = chunked.keep_with(answer);
         }
         let head = answer.response_mut().head_mut();
         head.headers_mut().insert(X_REQUEST_ID.clone(), id.value());
-        if pattern.starts_with("/v1/") {
+        if pattern.starts_with("/v1/") && state.is_open() {
             let view = state.incarnation().outlook.view();
             let label = HeaderValue::from_str(view.label()).expect("digits and a point");
             head.headers_mut().insert(HeaderName::from_static(wire::RING_VERSION), label);
@@ -89,11 +89,11 @@ pub async fn pass(
 async fn serve(
     state: &State,
     id: &RequestId,
-    access: Access,
+    route: Option<&Route>,
     request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    if let Err(refusal) = admit(state, access, &request) {
+    if let Err(refusal) = admit(state, route, &request) {
         return Ok(request.into_response(refusal.respond(id)));
     }
     // The request cannot be kept beside the call (the router wants it for itself), so after a panic
@@ -114,14 +114,24 @@ async fn serve(
     }
 }
 
-fn admit(state: &State, access: Access, request: &ServiceRequest) -> Result<(), Refusal> {
+fn admit(state: &State, route: Option<&Route>, request: &ServiceRequest) -> Result<(), Refusal> {
+    let access = access_of(route);
     state.settings.auth.admit(request.headers(), access)?;
     let is_api = matches!(access, Access::Scope(_));
     if is_api && state.traffic.is_draining() {
         let detail = "this instance is stopping; try another, or this one again when it is back";
         return Err(Refusal::new(Code::Draining, detail).closing());
     }
+    if !state.is_open() && !route.is_none_or(Route::needs_no_ledger) {
+        let detail = "the ledger was not reached since this instance started; try again, or another instance";
+        return Err(Refusal::new(Code::LedgerUnavailable, detail));
+    }
     Ok(())
+}
+
+/// Paths that there are not are refused to whoever is known.
+fn access_of(route: Option<&Route>) -> Access {
+    route.map_or(Access::Known, |route| route.access)
 }
 
 /// What is answered when a handler panicked.

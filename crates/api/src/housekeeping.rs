@@ -36,6 +36,9 @@ pub async fn healthz() -> HttpResponse {
     responses((status = 200, description = "It can serve", body = Ready)),
 )]
 pub async fn readyz(state: web::Data<State>) -> Result<HttpResponse, Refusal> {
+    if !state.is_open() {
+        return Err(not_open_yet(&state));
+    }
     let (ledger, bus) = tokio::join!(
         looked(&state.ledger_check, || look_at_ledger(&state)),
         looked(&state.bus_check, || look_at_bus(&state)),
@@ -45,8 +48,7 @@ pub async fn readyz(state: web::Data<State>) -> Result<HttpResponse, Refusal> {
     let snowflakes = look_at_snowflakes(&state);
     let well = [&ledger, &bus, &snowflakes].iter().all(|check| check.status == CheckStatus::Ok);
     let status = if well { Readiness::Ready } else { Readiness::Degraded };
-    let checks = [("ledger", ledger), ("bus", bus), ("snowflakes", snowflakes)];
-    let checks: BTreeMap<_, _> = checks.into_iter().map(|(name, check)| (name.to_owned(), check)).collect();
+    let checks = named([("ledger", ledger), ("bus", bus), ("snowflakes", snowflakes)]);
     if state.traffic.is_draining() {
         return Err(
             Refusal::new(Code::Draining, "this instance is stopping").with(|p| p.checks = Some(checks))
@@ -57,6 +59,18 @@ pub async fn readyz(state: web::Data<State>) -> Result<HttpResponse, Refusal> {
             .with(|problem| problem.checks = Some(checks)));
     }
     Ok(HttpResponse::Ok().json(Ready { status, checks }))
+}
+
+/// Of an instance that has not reached its ledger since it started, and makes snowflakes by its file.
+fn not_open_yet(state: &State) -> Refusal {
+    let what = "the ledger was not reached since this instance started; snowflakes alone are made, by the local file";
+    let ledger = Check { status: CheckStatus::Down, detail: Some(what.to_owned()) };
+    let checks = named([("ledger", ledger), ("snowflakes", look_at_snowflakes(state))]);
+    Refusal::new(Code::LedgerUnavailable, what).with(|problem| problem.checks = Some(checks))
+}
+
+fn named<const N: usize>(checks: [(&str, Check); N]) -> BTreeMap<String, Check> {
+    checks.into_iter().map(|(name, check)| (name.to_owned(), check)).collect()
 }
 
 async fn looked<F: Future<Output = Check>>(last: &Recent<Check>, look: impl FnOnce() -> F) -> Check {
@@ -93,7 +107,7 @@ async fn look_at_bus(state: &State) -> Check {
 /// Nothing is wrong where nobody has asked for one yet.
 fn look_at_snowflakes(state: &State) -> Check {
     const DAY_MS: u64 = 86_400_000;
-    let status = state.generators.snowflakes.status();
+    let status = state.snowflakes.status();
     let ends = |left: u64| {
         format!(
             "the time since ids.epoch_ms has room for {} more days; plan for another kind of id",

@@ -32,7 +32,7 @@ type Shared = web::Data<State>;
 )]
 pub async fn snowflakes(request: HttpRequest, state: Shared) -> Answer {
     let count = Query::read(&request, &["count"])?.count()?;
-    let batch = state.snowflakes(count).await?;
+    let batch = state.make_snowflakes(count).await?;
     Ok(fresh().json(shape::Snowflakes { ids: texts(batch.ids()), worker: batch.worker.get() }))
 }
 
@@ -49,7 +49,7 @@ pub async fn decode(request: HttpRequest, state: Shared) -> Answer {
     let id = extract::number(extract::segment(&request, "id")).filter(|id| *id <= ID_NUMBER_MAX);
     let id =
         id.ok_or_else(|| Refusal::invalid(format!("id must be a whole number from 0 to {ID_NUMBER_MAX}")))?;
-    let parts = state.generators.snowflakes.layout().decode(id)?;
+    let parts = state.snowflakes.layout().decode(id)?;
     Ok(HttpResponse::Ok().json(shape::SnowflakeParts {
         id: id.to_string(),
         timestamp: shown::time(Timestamp::from_micros(parts.time_ms as i64 * 1_000)),
@@ -222,12 +222,12 @@ pub async fn leaf_segment(request: HttpRequest, state: Shared) -> Answer {
 )]
 pub async fn leaf_snowflake(request: HttpRequest, state: Shared) -> Answer {
     Query::read(&request, &[])?;
-    Ok(text(state.snowflakes(1).await?.ids()))
+    Ok(text(state.make_snowflakes(1).await?.ids()))
 }
 
 impl State {
-    async fn snowflakes(&self, count: usize) -> Result<::ids::snowflake::Batch, Refusal> {
-        let batch = self.call(self.generators.snowflakes.take(count, self.settings.request_timeout)).await?;
+    async fn make_snowflakes(&self, count: usize) -> Result<::ids::snowflake::Batch, Refusal> {
+        let batch = self.call(self.snowflakes.take(count, self.settings.request_timeout)).await?;
         made("snowflake", count);
         Ok(batch)
     }

@@ -179,7 +179,7 @@ impl From<ids::snowflake::Refusal> for Refusal {
             | Inside::File(_) => Self::new(Code::ClockBehind, detail),
             Inside::NoNumber { .. } | Inside::Ended { .. } => Self::new(Code::Exhausted, detail),
             Inside::Ledger(error) => error.into(),
-            Inside::Late => Self::new(Code::LedgerUnavailable, detail),
+            Inside::Late | Inside::Unreached => Self::new(Code::LedgerUnavailable, detail),
             Inside::Stopped => Self::new(Code::Draining, detail),
         }
     }

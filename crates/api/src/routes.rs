@@ -70,6 +70,17 @@ routes! {
     PAGE = "/", "GET, HEAD", Access::Known;
 }
 
+/// What is served also before the ledger was reached.
+static WITHOUT_LEDGER: [&Route; 8] =
+    [&HEALTH, &READY, &SNOWFLAKES, &SNOWFLAKE, &LEAF_SNOWFLAKE, &UUIDS, &METRICS, &DOCUMENT];
+
+impl Route {
+    /// Whether it is served also before the ledger was reached.
+    pub fn needs_no_ledger(&self) -> bool {
+        WITHOUT_LEDGER.contains(&self)
+    }
+}
+
 /// The route of a path, whose percent-encoding must have been undone the way the router does it: were
 /// they to differ, a path could be served under another's access.
 pub fn find(path: &str) -> Option<&'static Route> {

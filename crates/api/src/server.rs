@@ -39,10 +39,17 @@ pub struct Incarnation {
     pub registry: ::nodes::Registry,
 }
 
-/// What makes ids, for as long as the process runs.
-pub struct Generators {
-    /// Snowflakes, under the worker number of the current incarnation.
+/// What the API serves from also before the ledger was reached.
+#[derive(Clone)]
+pub struct Early {
+    /// Snowflakes: by the local file, and then under the worker number of the current incarnation.
     pub snowflakes: ::ids::Snowflakes,
+    /// What `/metrics` renders. Whoever made it also runs its upkeep.
+    pub metrics: metrics_exporter_prometheus::PrometheusHandle,
+}
+
+/// What makes ids out of the ledger, for as long as the process runs.
+pub struct Generators {
     /// Segments.
     pub segments: ::ids::Segments,
     /// Sequences.
@@ -51,7 +58,7 @@ pub struct Generators {
     pub scramble: Option<::ids::Scramble>,
 }
 
-/// What the API serves from.
+/// What the API serves from once the ledger was reached.
 pub struct Services {
     /// As whom it serves at first.
     pub incarnation: Incarnation,
@@ -63,8 +70,6 @@ pub struct Services {
     pub generators: Generators,
     /// Connections to the other instances.
     pub peers: client::Peers,
-    /// What `/metrics` renders. Whoever made it also runs its upkeep.
-    pub metrics: metrics_exporter_prometheus::PrometheusHandle,
 }
 
 /// Limits and access of the API.
@@ -116,18 +121,19 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes the listener. Call it inside the runtime that is to carry the calls to the ledger and that
-    /// outlives the server.
+    /// Takes the listener. Until [`Handle::open`] it serves what needs no ledger, and refuses the rest as
+    /// `ledger_unavailable`. Call it inside the runtime that is to carry the calls to the ledger and that outlives
+    /// the server.
     ///
     /// # Errors
     /// The listener cannot be used, or no thread be started.
-    pub fn bind(listener: TcpListener, services: Services, settings: Settings) -> io::Result<Self> {
+    pub fn bind(listener: TcpListener, early: Early, settings: Settings) -> io::Result<Self> {
         let workers = settings.workers.max(1);
         let per_worker = settings.connections_max.div_ceil(workers).max(1);
         let keep_alive = KeepAlive::Timeout(settings.keep_alive);
         let client_request_timeout = settings.client_request_timeout;
         let runtime = runtime::Handle::try_current().map_err(io::Error::other)?;
-        let state = Arc::new(State::new(services, settings, runtime));
+        let state = Arc::new(State::new(early, settings, runtime));
         let shared = Arc::clone(&state);
         let server = HttpServer::new(move || app(&shared))
             .workers(workers)
@@ -173,6 +179,11 @@ pub struct Handle {
 }
 
 impl Handle {
+    /// From now on everything is served. To be called once.
+    pub fn open(&self, services: Services) {
+        self.state.open(services);
+    }
+
     /// From now on new requests for the API are refused as `draining`, `/readyz` says 503, and every
     /// answer closes its connection. Requests in flight go on.
     pub fn drain(&self) {

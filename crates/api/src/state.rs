@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use domain::InstanceId;
 use tokio::runtime;
 use tokio::sync::Notify;
@@ -15,22 +15,27 @@ use wire::Code;
 use wire::health::Check;
 
 use crate::extract::BodyLimits;
+use crate::late::Late;
 use crate::limits::{
     BATCH_BYTES_MAX, JOB_BYTES_MAX, LEASE_COUNTS_AGE_MAX, OWNER_URL_TIMEOUT, OWNER_URLS_MAX,
 };
 use crate::recent::Recent;
 use crate::refusal::Refusal;
 use crate::routing::Routing;
-use crate::server::{Generators, Incarnation, Services, Settings};
+use crate::server::{Early, Generators, Incarnation, Services, Settings};
 
 /// Shared by all threads that serve HTTP.
 pub struct State {
-    pub ledger: ledger::Handle,
-    pub bus: bus::Handle,
-    pub generators: Generators,
+    pub ledger: Late<ledger::Handle>,
+    pub bus: Late<bus::Handle>,
+    pub generators: Late<Generators>,
+    pub routing: Late<Routing>,
+    incarnation: ArcSwapOption<Incarnation>,
+    /// Whether all of that is there.
+    is_open: AtomicBool,
+    /// There from the beginning, as is what follows.
+    pub snowflakes: ids::Snowflakes,
     pub metrics: metrics_exporter_prometheus::PrometheusHandle,
-    pub routing: Routing,
-    incarnation: ArcSwap<Incarnation>,
     pub settings: Settings,
     pub traffic: Traffic,
     pub ledger_check: Recent<Check>,
@@ -43,15 +48,17 @@ pub struct State {
 type LeaseCounts = Arc<HashMap<InstanceId, u64>>;
 
 impl State {
-    pub fn new(services: Services, settings: Settings, runtime: runtime::Handle) -> Self {
-        let Services { incarnation, ledger, bus, generators, metrics, peers } = services;
+    pub fn new(early: Early, settings: Settings, runtime: runtime::Handle) -> Self {
+        let Early { snowflakes, metrics } = early;
         Self {
-            ledger,
-            bus,
-            generators,
+            ledger: Late::default(),
+            bus: Late::default(),
+            generators: Late::default(),
+            routing: Late::default(),
+            incarnation: ArcSwapOption::empty(),
+            is_open: AtomicBool::new(false),
+            snowflakes,
             metrics,
-            routing: Routing::new(peers),
-            incarnation: ArcSwap::from_pointee(incarnation),
             settings,
             traffic: Traffic::default(),
             ledger_check: Recent::default(),
@@ -62,14 +69,31 @@ impl State {
         }
     }
 
+    /// From now on everything is served.
+    pub fn open(&self, services: Services) {
+        let Services { incarnation, ledger, bus, generators, peers } = services;
+        self.ledger.set(ledger);
+        self.bus.set(bus);
+        self.generators.set(generators);
+        self.routing.set(Routing::new(peers));
+        self.reincarnate(incarnation);
+        // Last: who sees this finds the rest.
+        self.is_open.store(true, Ordering::Release);
+    }
+
+    /// Whether everything is served. Until then the ledger was not reached.
+    pub fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
+    }
+
     /// As whom this process serves now. Ask once per request.
     pub fn incarnation(&self) -> Arc<Incarnation> {
-        self.incarnation.load_full()
+        self.incarnation.load_full().expect("the gate lets nobody in before there is one")
     }
 
     /// From now on it serves as this one.
     pub fn reincarnate(&self, incarnation: Incarnation) {
-        self.incarnation.store(Arc::new(incarnation));
+        self.incarnation.store(Some(Arc::new(incarnation)));
     }
 
     /// Calls a service. The threads that serve HTTP have runtimes of their own, which end with the

@@ -9,7 +9,7 @@ use actix_web::http::header::AUTHORIZATION;
 use actix_web::test::{TestRequest, call_service, init_service, read_body_json};
 use actix_web::web;
 use domain::InstanceId;
-use ids::snowflake::Options;
+use ids::snowflake::{Keeping, Options};
 use ids::{Segments, Sequences, Snowflakes, SystemClock};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -20,7 +20,7 @@ use tokio::runtime;
 mod ids_over_http;
 
 use crate::auth::{Auth, Scope};
-use crate::server::{Generators, Incarnation, Server, Services, Settings, app};
+use crate::server::{Early, Generators, Incarnation, Server, Services, Settings, app};
 use crate::state::State;
 
 async fn services(dir: &TempDir) -> Services {
@@ -70,31 +70,33 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
     };
     let jobs = actors::jobs::Jobs::start(ground, terms);
     let signers = actors::signers::Signers::start(Arc::clone(&ledger), id, standing, outlook.clone(), limits);
-    let (generators, _) = generators(&ledger);
-    Services {
-        incarnation: Incarnation { identity, outlook, signers, jobs, registry },
-        ledger,
-        bus,
-        generators,
-        peers: client::Peers::new(false).unwrap(),
-        metrics: metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder().handle(),
-    }
-}
-
-/// What makes ids; snowflakes for as long as the second part is kept.
-fn generators(ledger: &ledger::Handle) -> (Generators, ids::snowflake::Keeping) {
-    let (snowflakes, keeping) = Snowflakes::start(Options::default(), Arc::new(SystemClock));
     let generators = Generators {
-        snowflakes,
-        segments: Segments::new(Arc::clone(ledger)),
-        sequences: Sequences::new(Arc::clone(ledger)),
+        segments: Segments::new(Arc::clone(&ledger)),
+        sequences: Sequences::new(Arc::clone(&ledger)),
         scramble: None,
     };
-    (generators, keeping)
+    let incarnation = Incarnation { identity, outlook, signers, jobs, registry };
+    Services { incarnation, ledger, bus, generators, peers: client::Peers::new(false).unwrap() }
+}
+
+/// With snowflakes for as long as the second part is kept.
+fn early(options: Options) -> (Early, Keeping) {
+    let (snowflakes, keeping) = Snowflakes::start(options, Arc::new(SystemClock));
+    let metrics = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder().handle();
+    (Early { snowflakes, metrics }, keeping)
 }
 
 async fn state(dir: &TempDir, auth: Auth) -> Arc<State> {
-    Arc::new(State::new(services(dir).await, Settings::new(auth), runtime::Handle::current()))
+    let (early, _) = early(Options::default());
+    let state = State::new(early, Settings::new(auth), runtime::Handle::current());
+    state.open(services(dir).await);
+    Arc::new(state)
+}
+
+fn open_server(listener: TcpListener, services: Services, settings: Settings) -> Server {
+    let server = Server::bind(listener, early(Options::default()).0, settings).unwrap();
+    server.handle().open(services);
+    server
 }
 
 fn token(name: &str, scope: Scope) -> (String, String, Vec<Scope>) {
@@ -189,7 +191,7 @@ async fn idle_waits_for_the_request_in_flight_and_stop_ends_the_server() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let settings = Settings { workers: 1, ..Settings::new(Auth::open()) };
-    let server = Server::bind(listener, services(&dir).await, settings).unwrap();
+    let server = open_server(listener, services(&dir).await, settings);
     let handle = server.handle();
     let running = tokio::spawn(server.run());
 
@@ -230,7 +232,7 @@ async fn a_body_that_does_not_arrive_is_refused_in_time_and_a_long_one_at_once()
         body_bytes_max: 64,
         ..Settings::new(Auth::open())
     };
-    let server = Server::bind(listener, services(&dir).await, settings).unwrap();
+    let server = open_server(listener, services(&dir).await, settings);
     let handle = server.handle();
     let running = tokio::spawn(server.run());
     for (length, status, text) in [(20, "HTTP/1.1 400", "within 1000 ms"), (65, "HTTP/1.1 413", "64 bytes")] {
@@ -298,7 +300,7 @@ async fn two_instances_that_each_take_the_other_for_the_owner_serve_without_a_lo
         let (me, other) = (&identities[n], &identities[1 - n]);
         services.incarnation.outlook.saw(vec![peer(me, 0), peer(other, 60_000)]);
         let settings = Settings { workers: 1, ..Settings::new(Auth::open()) };
-        let server = Server::bind(listener, services, settings).unwrap();
+        let server = open_server(listener, services, settings);
         handles.push(server.handle());
         tokio::spawn(server.run());
     }

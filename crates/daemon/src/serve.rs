@@ -3,24 +3,26 @@
 //! What must never live here: a decision about a key's work. Read [`Daemon::start`] and
 //! [`Daemon::stop`] as a table of contents.
 
+mod door;
 mod generators;
 mod life;
 mod place;
 mod signals;
 
 use std::io::Write;
+use std::pin::pin;
 use std::time::Duration;
 
 use actors::signers::{Limits, UpkeepSettings};
 use ids::snowflake::Keeping;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::cli::Serve;
 use crate::config::{Config, Loaded, redact};
 use crate::exit::{Exit, Failure};
 use crate::logging;
+use door::{Door, Serving};
 use life::{Life, Parts};
 use place::Place;
 pub use place::hostname;
@@ -36,6 +38,8 @@ const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// How long each of the last steps of a stop may take once the work is done: saying goodbye to a ledger
 /// that does not answer must not hold up the end.
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
+/// A ledger that takes longer than this to open at the start is away.
+const LEDGER_PROMPT: Duration = Duration::from_millis(300);
 /// Between two tries at a ledger that is away, at the start or to begin anew.
 const TRY_AGAIN_PAUSE: Duration = Duration::from_millis(300);
 /// How long threads of the runtime may still take at the very end.
@@ -60,25 +64,34 @@ pub fn run(command: Serve) -> Result<(), Failure> {
 
 async fn live(loaded: &Loaded) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
-    let mut daemon = tokio::select! {
-        // A start that waits for its ledger can be called off. Nothing was answered yet; a lease taken
-        // half-way runs out by itself.
+    let drain_timeout = Duration::from_millis(loaded.config.server.drain_timeout_ms);
+    let mut door = None;
+    let started = tokio::select! {
+        // A start that waits for its ledger can be called off. A lease taken half-way runs out by itself.
         signal = signals.next() => {
             tracing::info!(%signal, "told to stop before the start was done");
-            return Ok(());
+            None
         }
-        started = Daemon::start(loaded) => started?,
+        started = Daemon::start(loaded, &mut door) => Some(started),
+    };
+    let mut daemon = match started {
+        Some(Ok(daemon)) => daemon,
+        failed => {
+            if let Some(door) = door {
+                door.close(drain_timeout).await;
+            }
+            return failed.map_or(Ok(()), |failed| failed.map(|_| ()));
+        }
     };
     daemon.announce();
     let broken = loop {
         tokio::select! {
             signal = signals.next() => {
-                let drain_timeout_ms = loaded.config.server.drain_timeout_ms;
-                tracing::info!(%signal, drain_timeout_ms, "stopping: no new work");
+                tracing::info!(%signal, ?drain_timeout, "stopping: no new work");
                 break None;
             }
             () = daemon.life.membership.lost() => {}
-            ended = &mut daemon.serving => break Some(match ended {
+            ended = &mut daemon.serving.ended => break Some(match ended {
                 Ok(Ok(())) => "the HTTP server ended by itself".to_owned(),
                 Ok(Err(error)) => format!("the HTTP server broke down: {error}"),
                 Err(error) => format!("the HTTP server died: {error}"),
@@ -98,7 +111,7 @@ async fn live(loaded: &Loaded) -> Result<(), Failure> {
         }
     };
     signals.second_ends_at_once();
-    daemon.stop(Duration::from_millis(loaded.config.server.drain_timeout_ms)).await;
+    daemon.stop(drain_timeout).await;
     match broken {
         None => Ok(()),
         Some(message) => Err(Failure::new(Exit::Software, message)),
@@ -112,39 +125,37 @@ struct Daemon {
     place: Place,
     life: Life,
     keeping: Keeping,
-    api: api::Handle,
-    serving: JoinHandle<std::io::Result<()>>,
+    serving: Serving,
 }
 
 impl Daemon {
-    /// Puts the rooms together, what others depend on first.
-    async fn start(loaded: &Loaded) -> Result<Self, Failure> {
+    /// Puts the rooms together, what others depend on first. While it does not come back, `door` is what is open
+    /// already.
+    async fn start(loaded: &Loaded, door: &mut Option<Door>) -> Result<Self, Failure> {
         let config = &loaded.config;
         tell_configuration(loaded);
         let metrics = start_metrics()?;
-        let ledger = open_ledger(config).await?;
-        let listener = place::listen(config)?;
-        let place = Place::of(config, &listener)?;
+        let (snowflakes, mut keeping) = generators::snowflakes(config);
+        let early = api::Early { snowflakes, metrics };
+        let ledger = reach_ledger(config, &early, keeping.proof().await, door).await?;
+        if door.is_none() {
+            *door = Some(Door::find(config)?);
+        }
+        let place = &door.as_ref().expect("it was found").place;
         let bus = bus::open(&bus_options(config)).await?;
         let peers = client::Peers::new(place.advertise.starts_with("https:"))
             .map_err(|error| Failure::new(Exit::Config, format!("server.advertise: {error}")))?;
-        let life = Life::begin(&ledger, &bus, config, &place).await?;
-        let (generators, keeping) = generators::start(config, &ledger);
-        keeping.serve(generators::numbers(config, &ledger, &place, &life.identity.id));
+        let life = Life::begin(&ledger, &bus, config, place).await?;
+        keeping.serve(generators::numbers(config, &ledger, place, &life.identity.id));
         let services = api::Services {
             incarnation: life.shown(),
             ledger: ledger.clone(),
             bus: bus.clone(),
-            generators,
+            generators: generators::start(config, &ledger),
             peers,
-            metrics,
         };
-        let server = api::Server::bind(listener, services, settings(config)).map_err(|error| {
-            Failure::new(Exit::Software, format!("the HTTP server cannot start: {error}"))
-        })?;
-        let api = server.handle();
-        let serving = tokio::spawn(server.run());
-        Ok(Self { ledger, bus, place, life, keeping, api, serving })
+        let (place, serving) = door.take().expect("it was found").open(config, early, services)?;
+        Ok(Self { ledger, bus, place, life, keeping, serving })
     }
 
     /// Goes on as another incarnation. Until that has joined, requests are refused as fenced.
@@ -164,7 +175,7 @@ impl Daemon {
         tracing::warn!(before = %self.life.identity.id, instance = %life.identity.id, "begun anew under another id");
         // The worker number of the one before is another's to take; ids go on under this one's.
         self.keeping.serve(generators::numbers(config, &self.ledger, &self.place, &life.identity.id));
-        self.api.reincarnate(life.shown());
+        self.serving.api.reincarnate(life.shown());
         std::mem::replace(&mut self.life, life).abandon();
         Ok(())
     }
@@ -185,7 +196,7 @@ impl Daemon {
     /// which all of them write to, last. Past the time allowed, what is left is cut off: it was answered
     /// to nobody, and its leases run out by themselves.
     async fn stop(self, drain_timeout: Duration) {
-        let Self { ledger, bus, life, keeping, api, .. } = self;
+        let Self { ledger, bus, life, keeping, serving: Serving { api, .. }, .. } = self;
         let Parts { membership, signers, jobs, follower, upkeep } = life.into_parts();
         let deadline = Instant::now() + drain_timeout;
         api.drain();
@@ -250,9 +261,28 @@ fn start_metrics() -> Result<PrometheusHandle, Failure> {
     Ok(handle)
 }
 
-async fn open_ledger(config: &Config) -> Result<ledger::Handle, Failure> {
-    let give_up = Instant::now() + Duration::from_millis(config.ledger.connect_timeout_ms);
-    let ledger = ledger::open(&ledger_options(config)).await?;
+/// Opens the ledger. Where it is away, and the local file proves a worker number for so long, the door is opened
+/// meanwhile, and the ledger waited for until nothing is proved any more.
+async fn reach_ledger(
+    config: &Config,
+    early: &api::Early,
+    proof: Option<Duration>,
+    door: &mut Option<Door>,
+) -> Result<ledger::Handle, Failure> {
+    let patience = Duration::from_millis(config.ledger.connect_timeout_ms);
+    let Some(proof) = proof else { return open_ledger(config, patience).await };
+    let mut opening = pin!(open_ledger(config, patience.max(proof)));
+    if let Ok(opened) = timeout(LEDGER_PROMPT, &mut opening).await {
+        return opened;
+    }
+    door.insert(Door::find(config)?).open_early(config, early.clone())?;
+    opening.await
+}
+
+async fn open_ledger(config: &Config, patience: Duration) -> Result<ledger::Handle, Failure> {
+    let give_up = Instant::now() + patience;
+    let connect_timeout_ms = patience.as_millis() as u64;
+    let ledger = ledger::open(&ledger::Options { connect_timeout_ms, ..ledger_options(config) }).await?;
     // It may have gone away again meanwhile.
     let health = loop {
         match ledger.check().await {

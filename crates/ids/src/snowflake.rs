@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use domain::WorkerNumber;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::Clock;
@@ -172,8 +172,9 @@ impl Snowflakes {
             is_behind: AtomicBool::new(false),
         });
         let (employer, employment) = watch::channel(Employer::Nobody);
+        let (prove, proof) = oneshot::channel();
         let keeper = Keeper::new(options, Arc::clone(&shared), employment);
-        let keeping = Keeping { employer, keeper: tokio::spawn(keeper.run()) };
+        let keeping = Keeping { employer, proof, keeper: tokio::spawn(keeper.run(prove)) };
         (Self { shared }, keeping)
     }
 
@@ -202,16 +203,24 @@ impl Snowflakes {
 /// Holds on to the keeper. Dropped, it is stopped as by [`Self::stop`], and nobody waits for that.
 pub struct Keeping {
     employer: watch::Sender<Employer>,
+    proof: oneshot::Receiver<Option<Duration>>,
     keeper: JoinHandle<()>,
 }
 
 impl Keeping {
+    /// For how long the local file still proves a worker number, once it was looked at: for so long snowflakes are
+    /// made although nobody was named by [`Self::serve`]. To be asked once.
+    pub async fn proof(&mut self) -> Option<Duration> {
+        (&mut self.proof).await.ok().flatten()
+    }
+
     /// From now on numbers are acquired from here. What was acquired from elsewhere is given back there.
     pub fn serve(&self, numbers: Arc<dyn Numbers>) {
         self.employer.send_replace(Employer::Instance(numbers));
     }
 
-    /// Closes the generator, deletes the local file, lowers the mark, gives the number back.
+    /// Closes the generator, deletes the local file, lowers the mark, gives the number back. Where the ledger was
+    /// not reached since the start there is nobody to give it back to, and the file stays: what it says is true.
     pub async fn stop(self) {
         self.employer.send_replace(Employer::Over);
         if let Err(error) = self.keeper.await {

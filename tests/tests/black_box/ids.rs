@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 
 use crate::patient;
 
+mod by_file;
+
 const TAG: &str = "/v1/ids/segments/order";
 const SEQUENCE: &str = "/v1/ids/sequences/invoice";
 /// What clients of all kinds ask for.

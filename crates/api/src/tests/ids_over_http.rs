@@ -6,7 +6,7 @@ use actix_web::http::Method;
 use actix_web::test::read_body;
 use domain::SegmentTag;
 use ids::Scramble;
-use ids::snowflake::{Choice, Keeping, LedgerNumbers};
+use ids::snowflake::{Choice, LedgerNumbers};
 
 use super::*;
 
@@ -21,19 +21,17 @@ impl Subject {
     async fn start(options: Options) -> Self {
         let dir = TempDir::new().unwrap();
         let mut services = services(&dir).await;
-        let (mut generators, _) = generators(&services.ledger);
-        let (snowflakes, keeping) = Snowflakes::start(options, Arc::new(SystemClock));
+        let (early, keeping) = early(options);
         keeping.serve(Arc::new(LedgerNumbers {
             ledger: Arc::clone(&services.ledger),
             owner: InstanceId::parse("test-1").unwrap(),
             node: "test".to_owned(),
             lease_ms: 60_000,
         }));
-        generators.snowflakes = snowflakes;
-        generators.scramble = Some(Scramble::new(&[7; 32]));
-        services.generators = generators;
-        let state = Arc::new(State::new(services, Settings::new(Auth::open()), runtime::Handle::current()));
-        Self { state, _keeping: keeping, _dir: dir }
+        services.generators.scramble = Some(Scramble::new(&[7; 32]));
+        let state = State::new(early, Settings::new(Auth::open()), runtime::Handle::current());
+        state.open(services);
+        Self { state: Arc::new(state), _keeping: keeping, _dir: dir }
     }
 
     async fn send(&self, method: Method, path: &str, body: Option<&str>) -> (u16, String, String) {

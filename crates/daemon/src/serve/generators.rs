@@ -9,17 +9,20 @@ use ids::{Scramble, Segments, Sequences, Snowflakes, SystemClock};
 use super::place::Place;
 use crate::config::Config;
 
-/// Starts them. No worker number is acquired before somebody asks for a snowflake.
-pub fn start(config: &Config, ledger: &ledger::Handle) -> (api::Generators, Keeping) {
-    let (snowflakes, keeping) = Snowflakes::start(options(config), Arc::new(SystemClock));
+/// Starts what makes snowflakes: by the local file at first, if that proves a worker number. None is acquired before
+/// somebody asks for a snowflake.
+pub fn snowflakes(config: &Config) -> (Snowflakes, Keeping) {
+    Snowflakes::start(options(config), Arc::new(SystemClock))
+}
+
+/// Starts the others.
+pub fn start(config: &Config, ledger: &ledger::Handle) -> api::Generators {
     let key = &config.ids.scramble_key.0;
-    let generators = api::Generators {
-        snowflakes,
+    api::Generators {
         segments: Segments::new(ledger.clone()),
         sequences: Sequences::new(ledger.clone()),
         scramble: (!key.is_empty()).then(|| Scramble::from_hex(key).expect("the key is checked")),
-    };
-    (generators, keeping)
+    }
 }
 
 /// Where an incarnation gets its worker number.

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use ledger::Marked;
 use rand::RngExt;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::numbers::{Numbers, Tenure};
@@ -78,9 +78,13 @@ impl Keeper {
         Self { seat: Seat { options, shared }, employment, is_wanted: false }
     }
 
-    pub(super) async fn run(mut self) {
-        let (mut ahead, proof) = Ahead::take(self.seat.options.file.clone()).await;
-        let mut held = match proof {
+    /// Tells first for how long the local file still proves a number.
+    pub(super) async fn run(mut self, prove: oneshot::Sender<Option<Duration>>) {
+        let (mut ahead, record) = Ahead::take(self.seat.options.file.clone()).await;
+        let record = record.filter(|record| self.seat.is_proof(record));
+        // Nobody may want to know.
+        let _ = prove.send(record.map(|record| self.seat.proves_for(&record)));
+        let mut held = match record {
             Some(record) => self.go_on_by_file(&mut ahead, record).await,
             None => None,
         };
@@ -93,7 +97,11 @@ impl Keeper {
             match employer {
                 _ if is_over => break,
                 Employer::Over => break,
-                Employer::Nobody => self.rest(pending()).await,
+                Employer::Nobody => {
+                    self.seat.tell(Phase::Refusing(Refusal::Unreached));
+                    self.rest(pending()).await;
+                    self.seat.tell(Phase::Idle);
+                }
                 Employer::Instance(numbers) => {
                     if self.is_wanted || self.wait_until_wanted().await {
                         held = self.seek(numbers).await;

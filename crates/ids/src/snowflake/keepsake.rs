@@ -39,6 +39,17 @@ pub struct Record {
     pub mark_ms: u64,
 }
 
+/// What a file proves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// It is new, or was just made.
+    Empty,
+    /// This.
+    Of(Record),
+    /// Nothing, and why.
+    Nothing(&'static str),
+}
+
 /// The file, locked for as long as this is there.
 #[derive(Debug)]
 pub struct Keepsake {
@@ -70,7 +81,7 @@ impl Keepsake {
     ///
     /// # Errors
     /// [`ErrorKind::WouldBlock`] while another process has it; else what the system said.
-    pub fn take(path: &Path) -> io::Result<(Self, Option<Record>)> {
+    pub fn take(path: &Path) -> io::Result<(Self, Proof)> {
         let read = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned());
         let boot = read(BOOT_ID)?;
         let machine = read(MACHINE_ID).unwrap_or_default();
@@ -143,26 +154,35 @@ fn open_locked(path: &Path) -> io::Result<File> {
     Err(io::Error::other("the file is deleted and made anew again and again"))
 }
 
-/// What the file proves; `None` where it is not whole, or not in its place.
-fn read_proof(file: &File, place: &Place) -> io::Result<Option<Record>> {
+/// What the file proves. Nothing where it is not whole, or not in its place.
+fn read_proof(file: &File, place: &Place) -> io::Result<Proof> {
     let mut bytes = Vec::new();
     file.take(FILE_BYTES as u64).read_to_end(&mut bytes)?;
-    let Ok(text) = String::from_utf8(bytes) else { return Ok(None) };
-    let mut lines = text.lines();
-    let (Some(line), Some(sum)) = (lines.next(), lines.next()) else { return Ok(None) };
-    if checksum(line) != sum {
-        return Ok(None);
+    if bytes.is_empty() {
+        return Ok(Proof::Empty);
     }
-    let Ok(written) = serde_json::from_str::<Written>(line) else { return Ok(None) };
+    let Some((number, written)) = whole(bytes) else { return Ok(Proof::Nothing("it is not whole")) };
     let found = file.metadata()?;
-    let here = written.place == *place && (written.device, written.inode) == (found.dev(), found.ino());
-    let number = WorkerNumber::new(written.worker).ok().filter(|_| here);
-    Ok(number.map(|number| Record {
-        number,
-        epoch_ms: written.epoch_ms,
-        issued_ms: written.issued_ms,
-        mark_ms: written.mark_ms,
-    }))
+    if written.place.machine != place.machine {
+        return Ok(Proof::Nothing("it was written on another machine"));
+    }
+    if written.place.boot != place.boot {
+        return Ok(Proof::Nothing("the machine was started anew since it was written"));
+    }
+    if (written.device, written.inode) != (found.dev(), found.ino()) {
+        return Ok(Proof::Nothing("it is a copy"));
+    }
+    let Written { epoch_ms, issued_ms, mark_ms, .. } = written;
+    Ok(Proof::Of(Record { number, epoch_ms, issued_ms, mark_ms }))
+}
+
+/// What is written, if all of it is there.
+fn whole(bytes: Vec<u8>) -> Option<(WorkerNumber, Written)> {
+    let text = String::from_utf8(bytes).ok()?;
+    let mut lines = text.lines();
+    let (line, sum) = (lines.next()?, lines.next()?);
+    let written = serde_json::from_str::<Written>(line).ok().filter(|_| checksum(line) == sum)?;
+    Some((WorkerNumber::new(written.worker).ok()?, written))
 }
 
 fn checksum(line: &str) -> String {
@@ -184,7 +204,10 @@ mod tests {
     }
 
     fn proof(path: &Path) -> Option<Record> {
-        Keepsake::take(path).unwrap().1
+        match Keepsake::take(path).unwrap().1 {
+            Proof::Of(record) => Some(record),
+            Proof::Empty | Proof::Nothing(_) => None,
+        }
     }
 
     #[test]
@@ -192,7 +215,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new/worker");
         let (mut keepsake, nothing) = Keepsake::take(&path).unwrap();
-        assert_eq!(nothing, None);
+        assert_eq!(nothing, Proof::Empty);
         keepsake.write(&record(u64::MAX)).unwrap();
         keepsake.write(&record(20)).unwrap();
         drop(keepsake);

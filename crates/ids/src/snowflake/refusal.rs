@@ -71,6 +71,11 @@ pub enum Refusal {
     /// The ledger was asked and did not answer as it should.
     #[error(transparent)]
     Ledger(#[from] ledger::Error),
+    /// The ledger was not reached since the start, and the local file proves nothing, or nothing any more.
+    #[error(
+        "the ledger was not reached since the start, and the local file proves no worker number (any more)"
+    )]
+    Unreached,
     /// No answer within the time of the request.
     #[error("a worker number, or more time for it, was not had in time")]
     Late,

@@ -323,6 +323,52 @@ async fn a_restart_while_the_ledger_is_away_goes_on_by_its_file() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn before_anybody_reached_the_ledger_the_file_alone_is_gone_by_until_its_mark() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fleet, options) = (Fleet::new(), with_file(folder.path().join("worker")));
+    let process = fleet.start("a", 0, options.clone());
+    let before = process.makes().await;
+    let clock = process.clock.clone();
+    process.crash().await;
+    let (snowflakes, mut keeping) = Snowflakes::start(options.clone(), clock.clone());
+    let proof = keeping.proof().await.unwrap();
+    assert!((5_000..=10_000).contains(&(proof.as_millis() as u64)), "{proof:?}");
+    let taken = snowflakes.take(100, Duration::from_secs(10)).await.unwrap();
+    assert_eq!(taken.worker.get(), before);
+    pass(proof.as_millis() as u64).await;
+    let since = Instant::now();
+    let refused = snowflakes.take(1, Duration::from_secs(10)).await;
+    assert!(matches!(refused, Err(Refusal::Unreached)), "{refused:?}");
+    assert!(since.elapsed() < Duration::from_secs(1), "nobody waits for what will not come");
+    keeping.stop().await;
+    let (_, mut keeping) = Snowflakes::start(options, clock);
+    assert_eq!(keeping.proof().await, None, "its mark is past");
+    // Whoever names an instance then has ids as ever.
+    let again = fleet.start("a", 0, with_file(folder.path().join("other")));
+    again.makes().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_while_the_file_is_gone_by_is_done_at_once_and_leaves_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fleet, file) = (Fleet::new(), folder.path().join("worker"));
+    let options = Options { lead_ms: 60_000, ..with_file(file.clone()) };
+    let process = fleet.start("a", 0, options.clone());
+    process.makes().await;
+    process.crash().await;
+    for _ in 0..3 {
+        let restarted = fleet.start_cut_off("a", 0, options.clone());
+        restarted.makes().await;
+        let (since, snowflakes) = (Instant::now(), restarted.snowflakes.clone());
+        restarted.stop().await;
+        assert!(since.elapsed() < Duration::from_millis(100), "{:?}", since.elapsed());
+        assert!(file.exists(), "what it says is true, and nobody lowered the mark");
+        let refused = snowflakes.take(1, Duration::from_secs(1)).await;
+        assert!(matches!(refused, Err(Refusal::Stopped)), "{refused:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_file_that_proves_nothing_is_not_gone_by() {
     let folder = tempfile::tempdir().unwrap();
     let (fleet, file, copy) = (Fleet::new(), folder.path().join("worker"), folder.path().join("copy"));

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use domain::WorkerNumber;
 
 use super::super::Refusal;
-use super::super::keepsake::{Keepsake, Record};
+use super::super::keepsake::{Keepsake, Proof, Record};
 use crate::limits::FILE_LEAD_MS;
 
 /// The file, if there is one that this process may use.
@@ -21,7 +21,17 @@ impl Ahead {
         let Some(path) = path else { return (Self { keepsake: None, written: None }, None) };
         let file = path.display().to_string();
         match blocking(move || Keepsake::take(&path)).await {
-            Ok((keepsake, proof)) => (Self { keepsake: Some(keepsake), written: proof }, proof),
+            Ok((keepsake, proof)) => {
+                let written = match proof {
+                    Proof::Of(record) => Some(record),
+                    Proof::Empty => None,
+                    Proof::Nothing(reason) => {
+                        tracing::warn!(file, reason, "the local file proves no worker number");
+                        None
+                    }
+                };
+                (Self { keepsake: Some(keepsake), written }, written)
+            }
             Err(error) => {
                 if error.kind() == ErrorKind::WouldBlock {
                     tracing::info!(

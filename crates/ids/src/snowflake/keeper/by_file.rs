@@ -17,22 +17,18 @@ const SEEK_AGAIN: Duration = Duration::from_millis(1_000);
 impl Keeper {
     /// Serves from the file for as long as it proves anything; answers a number that was acquired meanwhile.
     pub(super) async fn go_on_by_file(&mut self, ahead: &mut Ahead, record: Record) -> Option<Held> {
-        let Seat { options, shared } = &self.seat;
-        let fits = record.epoch_ms == options.layout.epoch_ms() && options.choice.admits(record.number);
-        if !fits || shared.clock.now_ms() >= record.mark_ms {
-            return None;
-        }
         tracing::warn!(worker = %record.number, "going on by the local file until the ledger is reached");
-        let generator = Arc::new(Generator::new(options.layout, record.number, record.issued_ms));
+        let generator = Arc::new(Generator::new(self.seat.options.layout, record.number, record.issued_ms));
         loop {
             let now_ms = self.seat.shared.clock.now_ms();
-            if now_ms >= record.mark_ms {
+            let is_over = self.employment.has_changed().is_err();
+            let employer = self.employment.borrow_and_update().clone();
+            if is_over || matches!(employer, Employer::Over) || now_ms >= record.mark_ms {
                 self.seat.close(&generator);
                 self.seat.tell(Phase::Seeking(None));
                 return None;
             }
             self.seat.extend_by_file(ahead, &record, &generator, now_ms).await;
-            let employer = self.employment.borrow_and_update().clone();
             let seat = &self.seat;
             let sought = async {
                 match employer {
@@ -70,6 +66,28 @@ impl Keeper {
 }
 
 impl Seat {
+    /// Whether a number may be gone on with by what the file says.
+    pub(super) fn is_proof(&self, record: &Record) -> bool {
+        let Self { options, shared } = self;
+        let reason = if record.epoch_ms != options.layout.epoch_ms() {
+            "it is of another epoch"
+        } else if !options.choice.admits(record.number) {
+            "its number is none of those configured"
+        } else if shared.clock.now_ms() >= record.mark_ms {
+            "its mark is past"
+        } else {
+            return true;
+        };
+        tracing::info!(worker = %record.number, reason, "the local file proves no worker number any more");
+        false
+    }
+
+    /// For how long it may. A clock that went back makes it no longer than a mark can be ahead.
+    pub(super) fn proves_for(&self, record: &Record) -> Duration {
+        let left_ms = record.mark_ms.saturating_sub(self.shared.clock.now_ms());
+        Duration::from_millis(left_ms.min(self.options.ahead_max_ms()))
+    }
+
     /// Moves the file and the limit on, as far as the mark that is committed allows.
     async fn extend_by_file(
         &self,
