@@ -76,6 +76,8 @@ pub async fn a_holder_that_lost_its_number_moves_no_mark(b: Bench) {
     assert_eq!(b.ledger.open_id_worker(&new, "node").await.unwrap().unwrap().mark_ms, now + 1_000);
     b.ledger.release(&Resource::id_worker(number(7)), &new.owner, new.token).await.unwrap();
     assert_eq!(marks(&b, &new, now + 5_000).await, None, "nor one that gave it back");
+    assert_eq!(b.ledger.lower_id_worker(&new, 1).await.unwrap(), None);
+    assert_eq!(b.ledger.open_id_worker(&new, "node").await.unwrap(), None);
 }
 
 pub async fn a_mark_is_lowered_by_its_holder_and_never_raised_so(b: Bench) {

@@ -3,8 +3,8 @@
 //! A commit is stopped in its middle by a session that has inserted the same nonce and neither commits
 //! nor rolls back. What waits for whom is read from the server, not guessed from the time.
 
-use domain::{InstanceId, Resource, SignerId, Token};
-use ledger::{Acquisition, Renewal, Verdict};
+use domain::{InstanceId, Resource, SignerId, Token, WorkerNumber};
+use ledger::{Acquisition, Marked, Renewal, Verdict, WorkerTenure};
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinHandle;
 
@@ -63,9 +63,27 @@ fn acquires(b: &Bench, s: &SignerId, who: &InstanceId) -> JoinHandle<Acquisition
 }
 
 async fn run_out(b: &Bench, s: &SignerId) {
-    let resource = Resource::signer(s);
-    eventually("the lease runs out", async || !b.ledger.lease(&resource).await.unwrap().unwrap().is_live())
+    lease_runs_out(b, &Resource::signer(s)).await;
+}
+
+async fn lease_runs_out(b: &Bench, resource: &Resource) {
+    eventually("the lease runs out", async || !b.ledger.lease(resource).await.unwrap().unwrap().is_live())
         .await;
+}
+
+/// A tenure of a worker number that has begun.
+async fn opened(b: &Bench, who: &InstanceId, lease_ms: u64) -> WorkerTenure {
+    let number = WorkerNumber::new(7).unwrap();
+    let acquired = b.ledger.acquire(&Resource::id_worker(number), who, lease_ms).await.unwrap();
+    let Acquisition::Acquired { token, .. } = acquired else { panic!("{acquired:?}") };
+    let tenure = WorkerTenure { number, owner: who.clone(), token };
+    b.ledger.open_id_worker(&tenure, "node").await.unwrap().unwrap();
+    tenure
+}
+
+fn raises(b: &Bench, tenure: &WorkerTenure, mark_ms: u64) -> JoinHandle<ledger::Result<Option<Marked>>> {
+    let (ledger, tenure) = (b.ledger.clone(), tenure.clone());
+    tokio::spawn(async move { ledger.mark_id_worker(&tenure, mark_ms, LONG_MS).await })
 }
 
 /// Traps 2 and 3: the fence is a lock that a takeover waits for.
@@ -225,4 +243,60 @@ async fn a_connection_lost_in_a_write_is_an_unknown_outcome() {
     let anew = b.acquired(&a, &s, LONG_MS).await;
     assert_eq!(b.last(&s).await, None);
     assert!(matches!(commits(&b, &s, &a, anew).await.unwrap().unwrap(), Verdict::Committed { .. }));
+}
+
+/// The time mark of a worker number is raised by one statement; that too is a lock which a takeover waits for. Else the
+/// next holder could begin below ids that the last one is about to make.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_takeover_of_a_worker_number_waits_for_a_mark_that_is_being_raised() {
+    let b = Bench::postgres().await;
+    let (old, new) = (owner("a"), owner("b"));
+    let tenure = opened(&b, &old, 50).await;
+    let resource = Resource::id_worker(tenure.number);
+    let wish_ms = b.ledger.clock_ms().await.unwrap() + 5_000;
+    let mut bar = session(&b).await;
+    sqlx::query("BEGIN").execute(&mut bar).await.unwrap();
+    sqlx::query("SELECT FROM id_worker FOR UPDATE").execute(&mut bar).await.unwrap();
+    let raising = raises(&b, &tenure, wish_ms);
+    until_waiting(&b, 1).await;
+    lease_runs_out(&b, &resource).await;
+    let (ledger, taken) = (b.ledger.clone(), resource.clone());
+    let takeover = tokio::spawn(async move { ledger.acquire(&taken, &new, LONG_MS).await.unwrap() });
+    tokio::select! {
+        () = until_waiting(&b, 2) => {}
+        () = eventually("the takeover got through", async || takeover.is_finished()) => {}
+    }
+    let got_through = takeover.is_finished();
+    lift(bar).await;
+    let raised = raising.await.unwrap().unwrap();
+    assert!(
+        !got_through,
+        "the number was another's while the old holder's mark was still to come: {raised:?}"
+    );
+    assert_eq!(raised.map(|marked| marked.mark_ms), Some(wish_ms));
+    let acquired = takeover.await.unwrap();
+    let Acquisition::Acquired { token, .. } = acquired else { panic!("{acquired:?}") };
+    let next = WorkerTenure { owner: owner("b"), token, ..tenure };
+    let begun = b.ledger.open_id_worker(&next, "node").await.unwrap().unwrap();
+    assert_eq!(begun.mark_ms, wish_ms, "the new holder begins above all that the old one may make");
+}
+
+/// A mark that comes while the number changes hands waits, and then finds that it is too late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mark_that_meets_a_takeover_half_way_waits_for_it_and_is_not_raised() {
+    let b = Bench::postgres().await;
+    let tenure = opened(&b, &owner("a"), LONG_MS).await;
+    let mut takeover = session(&b).await;
+    sqlx::query("BEGIN").execute(&mut takeover).await.unwrap();
+    sqlx::query("UPDATE lease SET fencing_token = fencing_token + 1").execute(&mut takeover).await.unwrap();
+    let raising = raises(&b, &tenure, b.ledger.clock_ms().await.unwrap() + 5_000);
+    tokio::select! {
+        () = until_waiting(&b, 1) => {}
+        () = eventually("the mark was raised", async || raising.is_finished()) => {}
+    }
+    sqlx::query("COMMIT").execute(&mut takeover).await.unwrap();
+    assert_eq!(raising.await.unwrap().unwrap(), None);
+    let mark_ms: i64 =
+        sqlx::query_scalar("SELECT mark_ms FROM id_worker").fetch_one(&mut takeover).await.unwrap();
+    assert_eq!(mark_ms, 0);
 }
