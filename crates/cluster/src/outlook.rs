@@ -80,6 +80,11 @@ impl View {
         self.members.get(id)
     }
 
+    /// All live instances.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.members.values()
+    }
+
     /// Whom the ring gives a key to, as long as it is sought anywhere.
     #[must_use]
     pub fn placed(&self, resource: &Resource) -> Option<&Member> {

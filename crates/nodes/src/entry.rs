@@ -108,14 +108,22 @@ impl Entry {
         Record { stamp, profile: Arc::clone(&self.profile), status: self.status(), load }
     }
 
+    /// Whether it is given work, as this instance sees it.
+    pub(crate) fn state(&self) -> NodeState {
+        let word = self.word.load(SeqCst);
+        match Status::from_word(word).state {
+            NodeState::Accepting if word & SILENT != 0 => NodeState::Unhealthy,
+            state => state,
+        }
+    }
+
     /// The status as this instance sees it, with its own reservations.
     pub(crate) fn status(&self) -> Status {
         let word = self.word.load(SeqCst);
         let status = Status::from_word(word);
         let used = i64::from(status.capacity) - self.free();
         let used = u32::try_from(used.max(0)).unwrap_or(u32::MAX);
-        let is_silent = word & SILENT != 0 && status.state == NodeState::Accepting;
-        Status { used, state: if is_silent { NodeState::Unhealthy } else { status.state }, ..status }
+        Status { used, state: self.state(), ..status }
     }
 
     pub(crate) fn end(&self) {

@@ -27,6 +27,6 @@ pub use follower::Follower;
 pub use pools::{DEFAULT_POOL, Pool, Pools};
 pub use pulse::Pulse;
 pub use record::{Abilities, Load, Profile, Record, Stamp, Status};
-pub use registry::{Applied, Departure, Ended, Registry};
+pub use registry::{Applied, Changed, Departure, Ended, NodeChange, Registry};
 pub use select::{Choice, Wanted};
 pub use source::{Kept, Notices, Source, SourceHandle};

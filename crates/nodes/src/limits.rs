@@ -57,6 +57,8 @@ pub const LEFT_REMEMBERED_MS: u64 = 60_000;
 /// Ended connections of nodes that wait for a slow subscriber to hear of them; beyond that the oldest are lost to it,
 /// and it is told.
 pub const DEPARTURES_MAX: usize = 1_024;
+/// Changes of nodes that wait for a slow subscriber; beyond that the oldest are lost to it, and it is told.
+pub const CHANGES_MAX: usize = 4_096;
 /// One selection in so many is timed.
 pub const SELECTIONS_PER_SAMPLE: u64 = 64;
 /// Nodes of one pool that one selection tries to take when others are quicker each time.

@@ -3,6 +3,7 @@
 //! Writers change a node under its own lock and note in the index whether it is open for work. Which nodes,
 //! labels and pools there are is the index's: it is rebuilt beside the selections and replaced as a whole.
 
+mod changes;
 mod exchange;
 
 use std::collections::HashMap;
@@ -19,10 +20,11 @@ use tokio::sync::{Notify, broadcast, watch};
 
 use crate::entry::Entry;
 use crate::index::Index;
-use crate::limits::{DEPARTURES_MAX, LEFT_REMEMBERED_MS, NODES_MAX, OFFLINE_MS, silence_max};
+use crate::limits::{CHANGES_MAX, DEPARTURES_MAX, LEFT_REMEMBERED_MS, NODES_MAX, OFFLINE_MS, silence_max};
 use crate::pools::Pools;
 use crate::pulse::Pulse;
 use crate::record::{Profile, Record, Stamp};
+pub use changes::{Changed, NodeChange};
 
 /// Cheap to clone; all clones are the same registry.
 #[derive(Clone, Debug)]
@@ -43,6 +45,7 @@ pub(crate) struct Inner {
     index_is_old: Notify,
     openings: watch::Sender<()>,
     departures: broadcast::Sender<Departure>,
+    changes: broadcast::Sender<NodeChange>,
     outbox: Mutex<HashMap<NodeId, Pulse>>,
     outbox_filled: Notify,
 }
@@ -111,6 +114,7 @@ impl Registry {
             index_is_old: Notify::new(),
             openings: watch::Sender::new(()),
             departures: broadcast::channel(DEPARTURES_MAX).0,
+            changes: broadcast::channel(CHANGES_MAX).0,
             outbox: Mutex::default(),
             outbox_filled: Notify::new(),
         };
@@ -131,11 +135,14 @@ impl Registry {
             && entry.epoch == stamp.epoch
             && entry.profile == *profile
         {
-            let applied = entry.take(stamp.version, (status, load), heard, now);
-            inner.refresh(entry);
-            return applied;
+            return inner.take(entry, stamp.version, (status, load), heard, now);
         }
         let has_room = inner.nodes.len() < NODES_MAX;
+        let joined = NodeChange {
+            node: profile.node.clone(),
+            holder: profile.holder.clone(),
+            what: Changed::Joined(status.state),
+        };
         let before = match inner.nodes.entry(profile.node.clone()) {
             Slot::Vacant(_) if !has_room => return Applied::TooMany,
             Slot::Vacant(slot) => {
@@ -156,6 +163,8 @@ impl Registry {
         if let Some(entry) = before {
             inner.depart(&entry, Ended::Replaced);
         }
+        // Nobody may be listening.
+        let _ = inner.changes.send(joined);
         inner.index_is_old.notify_one();
         Applied::New
     }
@@ -166,9 +175,7 @@ impl Registry {
         let Some(state) = pulse.state else { return self.hear_leave(&pulse.node, pulse.stamp.epoch, now) };
         match inner.nodes.get(&pulse.node).as_deref() {
             Some(Known::Here(entry)) if entry.epoch == pulse.stamp.epoch => {
-                let applied = entry.take(pulse.stamp.version, state, now, now);
-                inner.refresh(entry);
-                applied
+                inner.take(entry, pulse.stamp.version, state, now, now)
             }
             Some(Known::Here(entry)) if entry.epoch > pulse.stamp.epoch => Applied::Stale,
             Some(Known::Left { stamp, .. }) if pulse.stamp <= *stamp => Applied::Stale,
@@ -270,8 +277,7 @@ impl Registry {
                     && link_up_for.is_some_and(|up| up > silence)
                     && now.duration_since(entry.news().heard) > silence;
                 if is_silent && !entry.is_silent() {
-                    entry.fall_silent();
-                    inner.refresh(entry);
+                    inner.fall_silent(entry);
                 }
                 true
             }
@@ -284,8 +290,7 @@ impl Registry {
             if let Known::Here(entry) = known.value()
                 && entry.profile.holder == *holder
             {
-                entry.fall_silent();
-                self.inner.refresh(entry);
+                self.inner.fall_silent(entry);
             }
         }
     }
@@ -433,7 +438,9 @@ impl Inner {
         self.refresh(entry);
         let Profile { node, holder, .. } = &*entry.profile;
         let (node, holder) = (node.clone(), holder.clone());
+        let (changed, by) = (node.clone(), holder.clone());
         // Nobody may be listening.
+        let _ = self.changes.send(NodeChange { node: changed, holder: by, what: Changed::Ended(how) });
         let _ = self.departures.send(Departure { node, holder, epoch: entry.epoch, how });
     }
 

@@ -230,3 +230,27 @@ fn those_unheard_of_for_longest_are_compared_first() {
     assert_eq!(chosen(&["old", "new"], 9), set(&["new", "older", "oldest"]));
     assert_eq!(chosen(&["new"], 2), set(&["new", "oldest"]));
 }
+
+#[test]
+fn whoever_looks_on_is_told_of_changes_and_not_of_heartbeats() {
+    let registry = registry([]);
+    let mut changes = registry.changes();
+    let mut told =
+        || std::iter::from_fn(|| changes.try_recv().ok()).map(|change| change.what).collect::<Vec<_>>();
+    let now = Instant::now();
+    apply(&registry, record("n").at(5, 50).held_by("b"));
+    assert_eq!(told(), [Changed::Joined(NodeState::Accepting)]);
+    registry.hear(&pulse("n", 5, 51), now);
+    assert_eq!(told(), [], "it is busier");
+    registry.hear(&Pulse::of(&record("n").at(5, 52).with(|status| status.state = NodeState::Draining)), now);
+    registry.hear(&pulse("n", 5, 53), now);
+    assert_eq!(told(), [Changed::State(NodeState::Draining), Changed::State(NodeState::Accepting)]);
+    registry.silence(&instance("b"));
+    registry.silence(&instance("b"));
+    registry.hear(&pulse("n", 5, 54), now);
+    assert_eq!(told(), [Changed::State(NodeState::Unhealthy), Changed::State(NodeState::Accepting)]);
+    apply(&registry, record("n").at(6, 55));
+    assert_eq!(told(), [Changed::Ended(Ended::Replaced), Changed::Joined(NodeState::Accepting)]);
+    registry.left(&node("n"), Epoch::new(6), now);
+    assert_eq!(told(), [Changed::Ended(Ended::Left)]);
+}
