@@ -390,6 +390,13 @@ impl Jobs {
         self.end(Phase::Stopping).await;
     }
 
+    /// Comes back when the lanes are given up, or have ended.
+    pub async fn until_over(&self) {
+        let mut phase = self.inner.phase.subscribe();
+        // The sender lives as long as this.
+        let _ = phase.wait_for(|phase| *phase != Phase::Serving).await;
+    }
+
     /// Ends all that is under way: this incarnation's lanes may be others' by now.
     pub async fn abandon(&self) {
         self.end(Phase::Over).await;

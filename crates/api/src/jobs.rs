@@ -328,7 +328,8 @@ pub fn hash(asked: &impl Serialize) -> [u8; 32] {
     Sha256::digest(serde_json::to_vec(asked).expect("what was read can be written")).into()
 }
 
-fn job(request: &HttpRequest) -> Result<JobId, Refusal> {
+/// The job in the path.
+pub fn job(request: &HttpRequest) -> Result<JobId, Refusal> {
     JobId::parse(extract::segment(request, "id"))
         .ok_or_else(|| Refusal::new(Code::NotFound, "no job has an id of this form"))
 }

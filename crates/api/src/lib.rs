@@ -10,6 +10,7 @@
 //! ledger, and answers.
 
 mod auth;
+mod events;
 mod extract;
 mod gate;
 mod housekeeping;

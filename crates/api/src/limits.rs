@@ -47,6 +47,14 @@ pub const BATCH_SESSIONS_AT_ONCE: usize = 32;
 pub const JOB_WAIT_MS_MAX: u64 = 60_000;
 /// Such a wait looks up so often whether the instance is asked to stop.
 pub const WAIT_PIECE: Duration = Duration::from_secs(1);
+/// Streams of one job each that one instance serves.
+pub const JOB_STREAMS_MAX: usize = 1_000;
+/// Streams of what happens that one instance serves.
+pub const ALL_STREAMS_MAX: usize = 16;
+/// How long a client may leave an event unread before its stream ends.
+pub const EVENT_TAKEN_MAX: Duration = Duration::from_secs(10);
+/// After so long without an event a client is shown that its stream is open.
+pub const STREAM_SIGN_EVERY: Duration = Duration::from_secs(15);
 /// How long a worker may leave a frame unread before its socket is closed.
 pub const SOCKET_SEND_MAX: Duration = Duration::from_secs(10);
 /// What is taken at once of what the lanes want of a node.
@@ -86,6 +94,7 @@ pub const HINT_AGE_MAX: Duration = Duration::from_secs(1);
 /// Signers for which that is remembered. Forgotten all together when there are more.
 pub const HINTS_MAX: usize = 100_000;
 
+const _: () = assert!(JOB_STREAMS_MAX + ALL_STREAMS_MAX < actors::jobs::limits::WATCHED_TOPICS_MAX);
 const _: () = assert!(wire::limits::SIGNER_ID_CHARS_MAX == domain::limits::SIGNER_ID_CHARS_MAX);
 const _: () = assert!(wire::limits::CANARY_SIGNERS_MAX == domain::limits::CANARY_SIGNERS_MAX);
 const _: () = assert!(wire::limits::GRANT_NONCES_MAX == domain::limits::GRANT_NONCES_MAX as u64);

@@ -6,7 +6,9 @@ use wire::Code;
 use wire::problem::MEDIA_TYPE;
 
 use crate::auth::Access;
-use crate::{housekeeping, ids, instances, jobs, leases, modes, nodes, routes, sessions, signers, worker};
+use crate::{
+    events, housekeeping, ids, instances, jobs, leases, modes, nodes, routes, sessions, signers, worker,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -34,6 +36,8 @@ use crate::{housekeeping, ids, instances, jobs, leases, modes, nodes, routes, se
         jobs::cancel,
         jobs::retry,
         jobs::retry_many,
+        events::of_job,
+        events::of_all,
         nodes::list,
         nodes::show,
         nodes::drain,
@@ -62,7 +66,14 @@ use crate::{housekeeping, ids, instances, jobs, leases, modes, nodes, routes, se
         housekeeping::document,
         housekeeping::page,
     ),
-    components(schemas(wire::Problem, Code))
+    components(schemas(
+        wire::Problem,
+        Code,
+        wire::events::JobEvent,
+        wire::events::ProgressEvent,
+        wire::events::NodeEvent,
+        wire::events::ClusterEvent,
+    ))
 )]
 struct Annotated;
 
@@ -204,6 +215,8 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
         "take_segment" => &[NotFound, Conflict, Exhausted],
         "take_sequence" => &[NotFound, Exhausted, Overloaded],
         "leaf_segment" => &[NotFound, Exhausted],
+        "job_events" => &[NotFound, Overloaded, Fenced],
+        "events" => &[Overloaded],
         _ => &[],
     });
     codes

@@ -50,6 +50,8 @@ routes! {
     SESSION_SOCKET = "/v1/sessions/{id}/ws", "GET", SUBMIT;
     SESSION = "/v1/sessions/{id}", "DELETE, GET, HEAD", SUBMIT;
     SESSIONS = "/v1/sessions", "POST", SUBMIT;
+    JOB_EVENTS = "/v1/jobs/{id}/events", "GET", SUBMIT;
+    EVENTS = "/v1/events", "GET", ADMIN;
     NODE_SOCKET = "/v1/nodes/ws", "GET", Access::Scope(Scope::Node);
     NODE_SELECT = "/v1/nodes/select", "POST", SUBMIT;
     NODES = "/v1/nodes", "GET, HEAD", SUBMIT;

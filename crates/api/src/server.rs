@@ -263,6 +263,8 @@ pub fn app(
             at(&routes::SESSION).route(get().to(sessions::show)).route(web::delete().to(sessions::close)),
         )
         .service(at(&routes::SESSIONS).route(web::post().to(sessions::open)))
+        .service(at(&routes::JOB_EVENTS).route(web::get().to(events::of_job)))
+        .service(at(&routes::EVENTS).route(web::get().to(events::of_all)))
         .service(at(&routes::NODE_SOCKET).route(web::get().to(worker::connect)))
         .service(at(&routes::NODE_SELECT).route(web::post().to(nodes::select)))
         .service(at(&routes::NODES).route(get().to(nodes::list)))

@@ -97,11 +97,19 @@ pub const fn outcome_of(outcome: wire::jobs::Outcome) -> Outcome {
 
 /// A job with everything that is known of it.
 pub fn job(record: &JobRecord, progress: Option<Progress>) -> Result<wire::jobs::Job, Refusal> {
+    let payload = Some(json(&record.spec.payload)?);
+    Ok(wire::jobs::Job { payload, ..job_without_payload(record, progress)? })
+}
+
+/// A job with all but what it is given.
+pub fn job_without_payload(
+    record: &JobRecord,
+    progress: Option<Progress>,
+) -> Result<wire::jobs::Job, Refusal> {
     let result = record.finished.as_ref().and_then(|finished| finished.result.as_deref());
     let progress = progress
         .map(|Progress { percent, note }| wire::jobs::Progress { percent: percent.map(f64::from), note });
     Ok(wire::jobs::Job {
-        payload: Some(json(&record.spec.payload)?),
         result: Some(result.map_or_else(|| Ok(wire::Json::null()), json)?),
         attempts: Some(record.attempts.iter().map(past_attempt).collect()),
         progress,
@@ -191,6 +199,15 @@ fn route(route: &Route) -> wire::jobs::Route {
     wire::jobs::Route { source: route.source.to_string(), target: route.target.to_string() }
 }
 
+/// Whether a node that is connected is given work.
+pub const fn node_state(state: NodeState) -> wire::nodes::NodeState {
+    match state {
+        NodeState::Accepting => wire::nodes::NodeState::Online,
+        NodeState::Draining => wire::nodes::NodeState::Draining,
+        NodeState::Unhealthy => wire::nodes::NodeState::Unhealthy,
+    }
+}
+
 /// A node as this instance knows it.
 pub fn node(record: &Record, pools: &Pools) -> wire::nodes::Node {
     let joined: Vec<_> = match pools.configured() {
@@ -203,11 +220,7 @@ pub fn node(record: &Record, pools: &Pools) -> wire::nodes::Node {
     let share = |share: Option<f32>| share.map(f64::from);
     wire::nodes::Node {
         id: record.profile.node.to_string(),
-        state: match record.status.state {
-            NodeState::Accepting => wire::nodes::NodeState::Online,
-            NodeState::Draining => wire::nodes::NodeState::Draining,
-            NodeState::Unhealthy => wire::nodes::NodeState::Unhealthy,
-        },
+        state: node_state(record.status.state),
         instance: record.profile.holder.to_string(),
         capacity: record.status.capacity,
         used: record.status.used,

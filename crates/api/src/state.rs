@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use wire::Code;
 use wire::health::Check;
 
+use crate::events::Streams;
 use crate::extract::BodyLimits;
 use crate::late::Late;
 use crate::limits::{
@@ -38,6 +39,7 @@ pub struct State {
     pub metrics: metrics_exporter_prometheus::PrometheusHandle,
     pub settings: Settings,
     pub traffic: Traffic,
+    pub streams: Streams,
     pub ledger_check: Recent<Check>,
     pub bus_check: Recent<Check>,
     runtime: runtime::Handle,
@@ -61,6 +63,7 @@ impl State {
             metrics,
             settings,
             traffic: Traffic::default(),
+            streams: Streams::default(),
             ledger_check: Recent::default(),
             bus_check: Recent::default(),
             runtime,

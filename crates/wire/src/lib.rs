@@ -10,6 +10,7 @@
 
 pub mod cluster;
 mod frames;
+pub mod events;
 pub mod health;
 pub mod ids;
 pub mod jobs;

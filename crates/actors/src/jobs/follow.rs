@@ -66,6 +66,12 @@ impl Jobs {
 }
 
 impl Following {
+    /// Which job.
+    #[must_use]
+    pub const fn job(&self) -> JobId {
+        self.job
+    }
+
     /// What comes next; `None` after its end. Nothing is lost when the wait is given up.
     ///
     /// # Errors

@@ -1,0 +1,153 @@
+//! Streams of events over HTTP: one job to its end, or whatever happens. Server-sent events, for as long as the client
+//! reads and this instance serves.
+//!
+//! A stream is written by a task of its own, one event after the other, each when the one before was taken; so a client
+//! that does not read costs one event and is cut off, and nobody else waits for it.
+
+mod stream;
+mod world;
+
+use std::sync::Arc;
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use actors::jobs::{Following, Step, Topic};
+use domain::job::State as JobState;
+use wire::events::{END_ID, EventKind, ProgressEvent};
+
+use crate::extract::Query;
+use crate::jobs::job;
+use crate::refusal::Refusal;
+use crate::shown;
+use crate::state::State;
+pub use stream::Streams;
+use stream::{Ended, Line};
+use world::World;
+
+type Answer = Result<HttpResponse, Refusal>;
+type Shared = web::Data<State>;
+
+/// Streams the events of a job
+///
+/// Server-sent events. The first is `job`: the job as `GET` shows it, without its payload. Then `job` whenever its state or
+/// its newest attempt is another, and `progress` (`{"id","attempt","percent"?,"note"?}`) as its node says. The stream ends
+/// after the job with `"state":"FINISHED"`. States that follow each other closely may be left out, and progress may be
+/// lost; the end is not. A stream that ends before it (the instance is stopping, or the client does not read) is asked for
+/// again, of any instance, and begins with the job as it is then. Whoever comes back with a `Last-Event-ID` of the end is
+/// answered 204.
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}/events", tag = "jobs", operation_id = "job_events",
+    params(
+        ("id" = String, Path, description = "The job's id"),
+        ("Last-Event-ID" = Option<String>, Header, description = "As browsers send it when they come back"),
+    ),
+    responses(
+        (status = 200, description = "The stream", body = String, content_type = "text/event-stream"),
+        (status = 204, description = "The end was heard before; nothing more comes"),
+    ),
+)]
+pub async fn of_job(request: HttpRequest, state: Shared) -> Answer {
+    let id = job(&request)?;
+    Query::read(&request, &[])?;
+    let state = state.into_inner();
+    let place = state.streams.of_job()?;
+    let incarnation = state.incarnation();
+    let mut following = incarnation.jobs.follow(id)?;
+    let first = state.call(following.next()).await?.ok_or_else(Refusal::internal)?;
+    let has_heard_end = request
+        .headers()
+        .get("last-event-id")
+        .and_then(|last| last.to_str().ok())
+        .is_some_and(|last| last.ends_with(END_ID));
+    if has_heard_end && matches!(&first, Step::Job(record) if record.state == JobState::Finished) {
+        return Ok(HttpResponse::NoContent().finish());
+    }
+    let (line, answer) = stream::open(Arc::clone(&state), Arc::clone(&incarnation), place);
+    state.spawn(follow(following, first, line));
+    Ok(answer)
+}
+
+/// Streams what happens
+///
+/// Server-sent events of the kinds `job`, `progress`, `node` and `cluster`, or of those named in `kinds`, as this instance
+/// sees them: jobs and progress of all instances, of another's at most 1,000 a second. Best effort: what happens while
+/// nobody listens is not told later, some of it may be lost (a comment line says that it was, where that is known), and
+/// between instances there is no order. What must be known is to be looked up.
+#[utoipa::path(
+    get, path = "/v1/events", tag = "cluster", operation_id = "events",
+    params(("kinds" = Option<String>, Query, description = "Some of `job`, `progress`, `node`, `cluster`, with commas; all without it")),
+    responses((status = 200, description = "The stream", body = String, content_type = "text/event-stream")),
+)]
+pub async fn of_all(request: HttpRequest, state: Shared) -> Answer {
+    let query = Query::read(&request, &["kinds"])?;
+    let kinds = kinds(query.get("kinds"))?;
+    let state = state.into_inner();
+    let place = state.streams.of_all()?;
+    let incarnation = state.incarnation();
+    let jobs = kinds.iter().any(|kind| matches!(kind, EventKind::Job | EventKind::Progress));
+    let watch = jobs.then(|| incarnation.jobs.watch(Topic::All)).transpose()?;
+    let world = World::new(&incarnation, kinds, watch);
+    let (line, answer) = stream::open(Arc::clone(&state), incarnation, place);
+    state.spawn(tell_all(world, line));
+    Ok(answer)
+}
+
+fn kinds(asked: Option<&str>) -> Result<Vec<EventKind>, Refusal> {
+    let Some(asked) = asked else { return Ok(EventKind::ALL.to_vec()) };
+    let kind = |name: &str| {
+        EventKind::parse(name).ok_or_else(|| {
+            Refusal::invalid("kinds must be some of job, progress, node, cluster, with commas between them")
+        })
+    };
+    asked.split(',').map(kind).collect()
+}
+
+async fn follow(mut following: Following, first: Step, mut line: Line) {
+    let mut step = Some(first);
+    loop {
+        let sent = match step {
+            Some(Step::Job(record)) => {
+                let progress = line.incarnation().jobs.progress(&record).await;
+                match shown::job_without_payload(&record, progress) {
+                    Ok(shown) => {
+                        let id = format!("{}.{}", shown.attempt, shown.state);
+                        line.event(EventKind::Job, Some(&id), &shown).await
+                    }
+                    Err(_) => return,
+                }
+            }
+            Some(Step::Progress(attempt, progress)) => {
+                let (id, attempt) = (following.job().to_string(), attempt.get());
+                let percent = progress.percent.map(f64::from);
+                let event = ProgressEvent { id, attempt, percent, note: progress.note };
+                line.event(EventKind::Progress, None, &event).await
+            }
+            None => return,
+        };
+        if sent.is_err() {
+            return;
+        }
+        step = match line.beside(following.next()).await {
+            Ok(Ok(next)) => next,
+            Ok(Err(refusal)) => {
+                tracing::debug!(%refusal, job = %following.job(), "a job is followed no more");
+                return;
+            }
+            Err(Ended) => return,
+        };
+    }
+}
+
+async fn tell_all(mut world: World, mut line: Line) {
+    if line.comment("here is what happens").await.is_err() {
+        return;
+    }
+    while let Ok(news) = line.beside(world.next()).await {
+        let sent = match news {
+            Some((kind, json)) => line.event(kind, None, &json).await,
+            None => line.comment("some events were left out").await,
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}

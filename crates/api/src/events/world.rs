@@ -1,0 +1,182 @@
+//! What happens, as one instance sees it: news of jobs, of nodes, and of the cluster, in the wire's words.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ::nodes::{Changed, Ended, NodeChange};
+use actors::jobs::{News, Seen, Watch, What};
+use bus::NodeState;
+use cluster::{Outlook, View};
+use domain::{InstanceId, Modes};
+use serde::Serialize;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, watch};
+use wire::Json;
+use wire::events::{
+    ClusterEvent, ClusterHappening, EventKind, JobEvent, NodeEvent, NodeHappening, ProgressEvent,
+};
+
+use crate::server::Incarnation;
+use crate::shown;
+
+/// What one stream is told of, from its making on.
+pub struct World {
+    kinds: Vec<EventKind>,
+    jobs: Option<Watch>,
+    nodes: Option<broadcast::Receiver<NodeChange>>,
+    cluster: Option<Cluster>,
+    /// What came at once.
+    waiting: VecDeque<Event>,
+}
+
+type Event = (EventKind, Json);
+
+/// The cluster as it was told last.
+struct Cluster {
+    outlook: Outlook,
+    changes: watch::Receiver<()>,
+    members: BTreeMap<InstanceId, String>,
+    modes: Modes,
+}
+
+impl World {
+    /// Of these kinds; those of jobs by way of that watch.
+    pub fn new(incarnation: &Incarnation, kinds: Vec<EventKind>, jobs: Option<Watch>) -> Self {
+        let has = |kind: EventKind| kinds.contains(&kind);
+        let nodes = has(EventKind::Node).then(|| incarnation.registry.changes());
+        let cluster = has(EventKind::Cluster).then(|| Cluster::of(&incarnation.outlook));
+        Self { kinds, jobs, nodes, cluster, waiting: VecDeque::new() }
+    }
+
+    /// What happens next; `None` where something was missed.
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.waiting.pop_front() {
+                return Some(event);
+            }
+            tokio::select! {
+                news = of_jobs(&mut self.jobs) => match news {
+                    News::Seen(seen) => self.waiting.extend(told(&seen).filter(|(kind, _)| self.kinds.contains(kind))),
+                    News::Missed => return None,
+                },
+                change = of_nodes(&mut self.nodes) => return Some(event(EventKind::Node, &node(&change?))),
+                () = of_cluster(&mut self.cluster) => {
+                    if let Some(cluster) = &mut self.cluster {
+                        self.waiting.extend(cluster.look().iter().map(|it| event(EventKind::Cluster, it)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn of_jobs(jobs: &mut Option<Watch>) -> News {
+    match jobs {
+        Some(watch) => watch.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn of_nodes(nodes: &mut Option<broadcast::Receiver<NodeChange>>) -> Option<NodeChange> {
+    let Some(changes) = nodes else { return std::future::pending().await };
+    match changes.recv().await {
+        Ok(change) => Some(change),
+        Err(RecvError::Lagged(_)) => None,
+        // The incarnation is over; the stream ends.
+        Err(RecvError::Closed) => std::future::pending().await,
+    }
+}
+
+async fn of_cluster(cluster: &mut Option<Cluster>) {
+    if let Some(Cluster { changes, .. }) = cluster
+        && changes.changed().await.is_ok()
+    {
+        return;
+    }
+    // The incarnation is over; the stream ends.
+    std::future::pending().await
+}
+
+fn event(kind: EventKind, shape: &impl Serialize) -> Event {
+    (kind, Json::of(shape).expect("it has text keys only"))
+}
+
+fn told(seen: &Seen) -> Option<Event> {
+    let Seen { job, attempt, lane, node, what } = seen;
+    let (id, attempt) = (job.to_string(), attempt.get());
+    Some(match what {
+        What::Changed(state, outcome) => event(
+            EventKind::Job,
+            &JobEvent {
+                id,
+                state: shown::job_state(*state),
+                outcome: outcome.map(shown::outcome),
+                attempt,
+                lane: lane.as_ref().map(ToString::to_string),
+                node: node.as_ref().map(ToString::to_string),
+            },
+        ),
+        What::Progressed(progress) => {
+            let (percent, note) = (progress.percent.map(f64::from), progress.note.clone());
+            event(EventKind::Progress, &ProgressEvent { id, attempt, percent, note })
+        }
+    })
+}
+
+fn node(change: &NodeChange) -> NodeEvent {
+    let shown = |state: NodeState| shown::node_state(state);
+    let (what, state) = match change.what {
+        Changed::Joined(state) => (NodeHappening::Joined, shown(state)),
+        Changed::State(state) => (NodeHappening::Changed, shown(state)),
+        Changed::Ended(how) => {
+            let what = match how {
+                Ended::Left => NodeHappening::Left,
+                Ended::Replaced => NodeHappening::Replaced,
+                Ended::Lost => NodeHappening::Lost,
+            };
+            (what, wire::nodes::NodeState::Offline)
+        }
+    };
+    NodeEvent { id: change.node.to_string(), what, state, instance: change.holder.to_string() }
+}
+
+impl Cluster {
+    fn of(outlook: &Outlook) -> Self {
+        // Registered before the look.
+        let changes = outlook.changes();
+        let view = outlook.view();
+        Self { outlook: outlook.clone(), changes, members: members(&view), modes: view.modes().clone() }
+    }
+
+    /// What is not as it was.
+    fn look(&mut self) -> Vec<ClusterEvent> {
+        let view = self.outlook.view();
+        let now = members(&view);
+        let instance = |what: ClusterHappening, (id, url): (&InstanceId, &String)| ClusterEvent {
+            what,
+            instance_id: Some(id.to_string()),
+            url: Some(url.clone()),
+            mode: None,
+            version: None,
+        };
+        let left = self.members.iter().filter(|(id, _)| !now.contains_key(*id));
+        let joined = now.iter().filter(|(id, _)| !self.members.contains_key(*id));
+        let mut events: Vec<_> = left.map(|it| instance(ClusterHappening::Left, it)).collect();
+        events.extend(joined.map(|it| instance(ClusterHappening::Joined, it)));
+        if *view.modes() != self.modes {
+            self.modes = view.modes().clone();
+            events.push(ClusterEvent {
+                what: ClusterHappening::Mode,
+                instance_id: None,
+                url: None,
+                mode: Some(shown::mode(self.modes.mode)),
+                version: Some(self.modes.version),
+            });
+        }
+        self.members = now;
+        events
+    }
+}
+
+fn members(view: &View) -> BTreeMap<InstanceId, String> {
+    view.members().map(|member| (member.id.clone(), member.url.clone())).collect()
+}
