@@ -51,6 +51,10 @@ impl Client {
 }
 
 impl Jobs<'_> {
+    pub(crate) const fn client(&self) -> &Client {
+        self.0
+    }
+
     /// Submits a job; when this returns it is durable. Under one `key` (1 to 128 visible ASCII characters) the
     /// same request is the same job for 24 hours, on any instance. Without it the library makes one for this
     /// call, so that its own retries are harmless.

@@ -40,6 +40,7 @@
 
 mod avoided;
 mod error;
+mod events;
 mod ids;
 mod jobs;
 pub mod node;
@@ -52,6 +53,7 @@ mod tls;
 mod transport;
 
 pub use error::{Error, Result};
+pub use events::{Event, Events, JobEvents, JobNews};
 pub use ids::Ids;
 pub use jobs::{JobQuery, Jobs};
 pub use nonces::Granted;

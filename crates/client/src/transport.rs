@@ -208,11 +208,30 @@ impl Client {
         request_id: &str,
         timeout: Duration,
     ) -> std::result::Result<Reply<T>, Failure> {
+        let mut response = self.respond(base, call, request_id, Some(timeout)).await?;
+        let (status, hint) = (response.status(), retry_after(&response));
+        let ring = response.headers().get(wire::RING_VERSION).cloned();
+        let body = whole(base, &mut response, hint).await?;
+        serde_json::from_slice(&body)
+            .map(|body| Reply { body, ring })
+            .map_err(|error| Failure::unexpected(base, status.as_u16(), error.to_string(), hint))
+    }
+
+    /// The answer of one instance, if it is none of refusal; its body is yet to come.
+    async fn respond<B: Serialize>(
+        &self,
+        base: &Url,
+        call: &Call<'_, B>,
+        request_id: &str,
+        timeout: Option<Duration>,
+    ) -> std::result::Result<Response, Failure> {
         let mut request = self
             .http
             .request(call.method.clone(), target(base, call.path)?)
-            .timeout(timeout)
             .header("X-Request-Id", request_id);
+        if let Some(timeout) = timeout {
+            request = request.timeout(timeout);
+        }
         if !call.query.is_empty() {
             request = request.query(call.query);
         }
@@ -224,22 +243,14 @@ impl Client {
         }
         let mut response =
             request.send().await.map_err(|error| Failure::unanswered(of_sending(base, error)))?;
-        let status = response.status();
-        let hint = retry_after(&response);
-        let ring = response.headers().get(wire::RING_VERSION).cloned();
-        if let (Some(version), Some(_)) = (&ring, call.signer) {
+        let (status, hint) = (response.status(), retry_after(&response));
+        if let (Some(version), Some(_)) = (response.headers().get(wire::RING_VERSION), call.signer) {
             self.note_ring(base, version);
         }
-        let body = read(&mut response).await.map_err(|error| Failure::unanswered(of_reading(base, error)))?;
-        let Some(body) = body else {
-            let reason = format!("it is longer than {ANSWER_BYTES_MAX} bytes");
-            return Err(Failure::unexpected(base, status.as_u16(), reason, hint));
-        };
         if status.is_success() {
-            return serde_json::from_slice(&body)
-                .map(|body| Reply { body, ring })
-                .map_err(|error| Failure::unexpected(base, status.as_u16(), error.to_string(), hint));
+            return Ok(response);
         }
+        let body = whole(base, &mut response, hint).await?;
         match serde_json::from_slice::<Problem>(&body) {
             Ok(problem) => Err(Failure::refused(problem, hint)),
             Err(_) => {
@@ -248,6 +259,19 @@ impl Client {
             }
         }
     }
+}
+
+/// The body of an answer, which is not to be longer than [`ANSWER_BYTES_MAX`].
+async fn whole(
+    base: &Url,
+    response: &mut Response,
+    hint: Option<Duration>,
+) -> std::result::Result<Vec<u8>, Failure> {
+    let body = read(response).await.map_err(|error| Failure::unanswered(of_reading(base, error)))?;
+    body.ok_or_else(|| {
+        let reason = format!("it is longer than {ANSWER_BYTES_MAX} bytes");
+        Failure::unexpected(base, response.status().as_u16(), reason, hint)
+    })
 }
 
 /// What a request that could not be sent, or had no answer, means.

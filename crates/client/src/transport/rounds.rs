@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use reqwest::Url;
+use reqwest::{Response, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -36,7 +36,20 @@ struct Effort<'a> {
     took: Duration,
 }
 
-impl Effort<'_> {
+impl<'a> Effort<'a> {
+    fn new(retry: &'a Retry, probe: bool) -> Self {
+        Self {
+            retry,
+            request_id: uuid::Uuid::new_v4().to_string(),
+            started: Instant::now(),
+            probe,
+            reached: false,
+            counted: 0,
+            pauses: 0,
+            took: Duration::ZERO,
+        }
+    }
+
     fn left(&self) -> Duration {
         self.retry.total_max.saturating_sub(self.started.elapsed())
     }
@@ -78,21 +91,50 @@ impl Client {
         &self,
         call: &Call<'_, B>,
     ) -> Result<Answer<T>> {
-        let mut effort = Effort {
-            retry: &self.retry,
-            request_id: uuid::Uuid::new_v4().to_string(),
-            started: Instant::now(),
-            probe: call.probe,
-            reached: false,
-            counted: 0,
-            pauses: 0,
-            took: Duration::ZERO,
-        };
+        let mut effort = Effort::new(&self.retry, call.probe);
         loop {
             let failure = match self.round(call, &mut effort).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
+            let Some(pause) = effort.pause(&failure) else { return Err(failure.error) };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Opens an answer that is read as it comes, at whichever of the URLs gives one; which one it was.
+    pub(crate) async fn open<B: Serialize>(&self, call: &Call<'_, B>) -> Result<(Url, Response)> {
+        let mut effort = Effort::new(&self.retry, call.probe);
+        loop {
+            let mut before: Option<Failure> = None;
+            for _ in self.bases.iter() {
+                let at = self.current.load(Ordering::Relaxed);
+                let (base, sent_at) = (&self.bases[at], Instant::now());
+                let limit = effort.left().min(self.retry.attempt_max);
+                let opening = self.respond(base, call, &effort.request_id, None);
+                let outcome = match tokio::time::timeout(limit, opening).await {
+                    Ok(outcome) => outcome,
+                    Err(_) => {
+                        let reason = "no answer in time".to_owned();
+                        Err(Failure::unanswered(Error::Lost { url: shown(base), reason, source: None }))
+                    }
+                };
+                effort.ended(sent_at, outcome.as_ref().err());
+                let failure = match outcome {
+                    Ok(response) => return Ok((base.clone(), response)),
+                    Err(failure) => failure,
+                };
+                let is_last = !(failure.elsewhere && effort.may_go_on(&failure));
+                before = Some(match before {
+                    Some(before) => before.then(failure),
+                    None => failure,
+                });
+                if is_last {
+                    break;
+                }
+                self.rotate(at);
+            }
+            let failure = before.expect("there is a URL");
             let Some(pause) = effort.pause(&failure) else { return Err(failure.error) };
             tokio::time::sleep(pause).await;
         }

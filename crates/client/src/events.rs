@@ -1,0 +1,193 @@
+//! Streams of events: one job to its end, and what happens.
+
+mod lines;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use reqwest::{Response, Url};
+use serde::de::DeserializeOwned;
+use wire::events::{ClusterEvent, EventKind, JobEvent, NodeEvent, ProgressEvent};
+use wire::jobs::{Job, JobState};
+
+use crate::transport::{ANSWER_BYTES_MAX, Call, of_reading, shown};
+use crate::{Client, Error, Jobs, Result};
+use lines::{Lines, Said};
+
+/// After so long without a byte a stream is taken for dead. The daemon shows thrice in it that it is there.
+const SILENCE_MAX: Duration = Duration::from_secs(45);
+/// Before a stream that ended too soon is asked for again.
+const AGAIN_PAUSE: Duration = Duration::from_millis(200);
+
+/// News of one job.
+#[derive(Clone, Debug, PartialEq)]
+pub enum JobNews {
+    /// It is so now, with everything but its payload.
+    Job(Box<Job>),
+    /// So far has its newest attempt come.
+    Progress(ProgressEvent),
+}
+
+/// Something that happened, as one instance sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A job is in another state.
+    Job(JobEvent),
+    /// A job's attempt has come so far.
+    Progress(ProgressEvent),
+    /// A node came, went, or changed.
+    Node(NodeEvent),
+    /// An instance came or went, or the mode is another.
+    Cluster(ClusterEvent),
+    /// Some of it was left out.
+    Missed,
+}
+
+/// One job, followed to its end.
+#[derive(Debug)]
+pub struct JobEvents {
+    client: Client,
+    id: String,
+    source: Option<Source>,
+    shown: Option<(JobState, u32)>,
+}
+
+/// What happens, from the opening on.
+#[derive(Debug)]
+pub struct Events {
+    source: Source,
+}
+
+/// An open stream.
+#[derive(Debug)]
+struct Source {
+    base: Url,
+    response: Response,
+    lines: Lines,
+    said: VecDeque<Said>,
+}
+
+impl Jobs<'_> {
+    /// Follows a job to its end. Nothing is sent before the first [`JobEvents::next`].
+    #[must_use]
+    pub fn events(&self, id: &str) -> JobEvents {
+        JobEvents { client: self.client().clone(), id: id.to_owned(), source: None, shown: None }
+    }
+}
+
+impl Client {
+    /// Listens to what happens (scope `admin`), as one instance sees it: these kinds of events, or all.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn events(&self, kinds: &[EventKind]) -> Result<Events> {
+        let names: Vec<_> = kinds.iter().map(|kind| kind.as_str()).collect();
+        let query = [("kinds", names.join(","))];
+        let query = if kinds.is_empty() { &[][..] } else { &query[..] };
+        Ok(Events { source: Source::open(self, &Call::get(&["v1", "events"], query)).await? })
+    }
+}
+
+impl JobEvents {
+    /// What comes next: the job as it stands at first, then each change and how far it is; `None` after the job that is
+    /// FINISHED. A stream that breaks off is asked for again, of any instance: what was told is not told again.
+    ///
+    /// # Errors
+    /// [`Error`], as any call: `not_found` for a job that never was.
+    pub async fn next(&mut self) -> Result<Option<JobNews>> {
+        loop {
+            if matches!(self.shown, Some((JobState::Finished, _))) {
+                return Ok(None);
+            }
+            let source = match &mut self.source {
+                Some(source) => source,
+                None => {
+                    let call = ["v1", "jobs", self.id.as_str(), "events"];
+                    self.source.insert(Source::open(&self.client, &Call::get(&call, &[])).await?)
+                }
+            };
+            let (kind, data) = match source.next().await {
+                Ok(Some(Said::Event(event))) => (event.kind, event.data),
+                Ok(Some(Said::Comment(_))) => continue,
+                Ok(None) | Err(Error::Lost { .. }) => {
+                    self.source = None;
+                    tokio::time::sleep(AGAIN_PAUSE.mul_f64(rand::random_range(0.5..1.5))).await;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            match EventKind::parse(&kind) {
+                Some(EventKind::Job) => {
+                    let job: Job = source.read(&data)?;
+                    if self.shown.replace((job.state, job.attempt)) != Some((job.state, job.attempt)) {
+                        return Ok(Some(JobNews::Job(Box::new(job))));
+                    }
+                }
+                Some(EventKind::Progress) => return Ok(Some(JobNews::Progress(source.read(&data)?))),
+                // A newer daemon's.
+                Some(EventKind::Node | EventKind::Cluster) | None => {}
+            }
+        }
+    }
+}
+
+impl Events {
+    /// What comes next; `None` when the stream is over: the instance is stopping, or has begun anew.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when it broke off.
+    pub async fn next(&mut self) -> Result<Option<Event>> {
+        let source = &mut self.source;
+        loop {
+            let (kind, data) = match source.next().await? {
+                None => return Ok(None),
+                Some(Said::Event(event)) => (event.kind, event.data),
+                Some(Said::Comment(text)) if text.contains("left out") => return Ok(Some(Event::Missed)),
+                Some(Said::Comment(_)) => continue,
+            };
+            return Ok(Some(match EventKind::parse(&kind) {
+                Some(EventKind::Job) => Event::Job(source.read(&data)?),
+                Some(EventKind::Progress) => Event::Progress(source.read(&data)?),
+                Some(EventKind::Node) => Event::Node(source.read(&data)?),
+                Some(EventKind::Cluster) => Event::Cluster(source.read(&data)?),
+                None => continue,
+            }));
+        }
+    }
+}
+
+impl Source {
+    async fn open(client: &Client, call: &Call<'_, ()>) -> Result<Self> {
+        let (base, response) = client.open(call).await?;
+        Ok(Self { base, response, lines: Lines::default(), said: VecDeque::new() })
+    }
+
+    /// `None` at the end.
+    async fn next(&mut self) -> Result<Option<Said>> {
+        loop {
+            if let Some(said) = self.said.pop_front() {
+                return Ok(Some(said));
+            }
+            let chunk = match tokio::time::timeout(SILENCE_MAX, self.response.chunk()).await {
+                Ok(chunk) => chunk.map_err(|error| of_reading(&self.base, error))?,
+                Err(_) => {
+                    let reason = "nothing was heard for long".to_owned();
+                    return Err(Error::Lost { url: shown(&self.base), reason, source: None });
+                }
+            };
+            let Some(chunk) = chunk else { return Ok(None) };
+            self.said.extend(self.lines.read(&chunk));
+            if self.lines.held() > ANSWER_BYTES_MAX {
+                return Err(self.strange(format!("an event is longer than {ANSWER_BYTES_MAX} bytes")));
+            }
+        }
+    }
+
+    fn read<T: DeserializeOwned>(&self, data: &str) -> Result<T> {
+        serde_json::from_str(data).map_err(|error| self.strange(error.to_string()))
+    }
+
+    fn strange(&self, reason: String) -> Error {
+        Error::Unexpected { url: shown(&self.base), status: 200, reason }
+    }
+}
