@@ -1,11 +1,13 @@
 //! `fencepost submit`: one job, and its result if that is waited for.
 
-use std::io::Read as _;
+use std::io::{IsTerminal as _, Read as _};
 use std::time::Duration;
 
 use client::wire::Json;
+use client::wire::events::ProgressEvent;
 use client::wire::jobs::{Job, JobRequest, Outcome};
 use client::wire::limits::PAYLOAD_BYTES_MAX;
+use client::{Client, JobNews};
 
 use super::{connect, shown};
 use crate::cli::jobs::Submit;
@@ -28,7 +30,15 @@ pub async fn run(command: Submit) -> Result<(), Failure> {
     }
     // Whoever interrupts the wait knows what goes on without them.
     eprintln!("job {} is accepted", accepted.id);
-    let job = client.jobs().wait(&accepted.id, Duration::MAX).await.map_err(told)?;
+    // Who looks on sees how far it is. Where that cannot be had, its end still can.
+    let followed = match std::io::stderr().is_terminal() && !remote.json {
+        true => follow(&client, &accepted.id).await.ok(),
+        false => None,
+    };
+    let job = match followed {
+        Some(job) => job,
+        None => client.jobs().wait(&accepted.id, Duration::MAX).await.map_err(told)?,
+    };
     shown::answer(remote.json, &job, |job| match (&job.outcome, &job.result) {
         (Some(Outcome::Succeeded), Some(result)) => format!("{result}\n"),
         _ => String::new(),
@@ -37,6 +47,29 @@ pub async fn run(command: Submit) -> Result<(), Failure> {
         Some(Outcome::Succeeded) => Ok(()),
         _ => Err(Failure::new(Exit::Refused, unsuccessful(&job))),
     }
+}
+
+/// The job when it is FINISHED; tells meanwhile what is heard of it.
+async fn follow(client: &Client, id: &str) -> client::Result<Job> {
+    let mut events = client.jobs().events(id);
+    let mut last = None;
+    while let Some(news) = events.next().await? {
+        match news {
+            JobNews::Job(job) => last = Some(*job),
+            JobNews::Progress(progress) => eprintln!("{}", progress_line(&progress)),
+        }
+    }
+    match last {
+        Some(job) => Ok(job),
+        None => client.jobs().get(id).await,
+    }
+}
+
+fn progress_line(progress: &ProgressEvent) -> String {
+    let percent = progress.percent.map(|percent| format!("{percent:.0} %"));
+    // A note is a node's: what would move the cursor is left out.
+    let note = progress.note.as_ref().map(|note| note.replace(char::is_control, " "));
+    [percent, note].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 fn unsuccessful(job: &Job) -> String {
@@ -78,6 +111,16 @@ fn json(text: &str) -> Result<Json, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn progress_is_one_line_that_moves_no_cursor() {
+        let line = |percent, note: Option<&str>| {
+            let note = note.map(str::to_owned);
+            progress_line(&ProgressEvent { id: "i".to_owned(), attempt: 1, percent, note })
+        };
+        assert_eq!(line(Some(33.3), Some("half\u{1b}[2J\nway")), "33 % half [2J way");
+        assert_eq!((line(Some(5.0), None), line(None, Some("n"))), ("5 %".to_owned(), "n".to_owned()));
+    }
 
     #[test]
     fn payloads_are_json_or_plain_text() {
