@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
 
 use crate::config::{Config, NODE_NAME_CHARS_MAX};
 use crate::exit::{Exit, Failure};
@@ -11,6 +12,9 @@ const HOSTNAME_FILES: [&str; 2] = ["/proc/sys/kernel/hostname", "/etc/hostname"]
 /// The name of a machine that has none.
 const HOSTNAME_UNKNOWN: &str = "localhost";
 
+/// A connection whose other side takes nothing for so long of what it is sent is cut off by the kernel.
+const UNREAD_MAX: Duration = Duration::from_secs(30);
+
 /// Binds the configured address.
 ///
 /// # Errors
@@ -19,7 +23,7 @@ const HOSTNAME_UNKNOWN: &str = "localhost";
 pub fn listen(config: &Config) -> Result<TcpListener, Failure> {
     let listen = &config.server.listen;
     let address = config.server.listen_address().expect("the address is checked");
-    TcpListener::bind(address).map_err(|error| match error.kind() {
+    let listener = TcpListener::bind(address).map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => Failure::new(
             Exit::Unavailable,
             format!(
@@ -27,7 +31,13 @@ pub fn listen(config: &Config) -> Result<TcpListener, Failure> {
             ),
         ),
         _ => Failure::new(Exit::Config, format!("server.listen = {listen:?}: {error}")),
-    })
+    })?;
+    // Connections have it from their listener.
+    let unread_ms = UNREAD_MAX.as_millis() as u32;
+    if let Err(error) = rustix::net::sockopt::set_tcp_user_timeout(&listener, unread_ms) {
+        tracing::warn!(%error, "connections whose other side does not read are not cut off");
+    }
+    Ok(listener)
 }
 
 /// Where this process is.
