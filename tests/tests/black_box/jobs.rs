@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod ends;
+mod events;
 mod faults;
 mod lists;
 mod losses;

@@ -204,6 +204,8 @@ pub fn paths() -> Vec<(String, &'static [&'static str], &'static str)> {
         ("/v1/leases".to_owned(), GET, "user"),
         (format!("/v1/leases/signer:{SIGNER}"), GET, "user"),
         ("/v1/cluster".to_owned(), GET, "user"),
+        (format!("/v1/jobs/{}/events", "0".repeat(32)), &["GET"], "user"),
+        ("/v1/events".to_owned(), &["GET"], "admin"),
         ("/v1/ids/snowflake".to_owned(), &["GET"], "user"),
         ("/v1/ids/snowflake/7".to_owned(), GET, "user"),
         ("/v1/ids/segments".to_owned(), GET, "user"),

@@ -281,8 +281,9 @@ impl Runs {
         self.all().iter().find_map(of).unwrap()
     }
 
-    /// Does what the payload says: `{"echo": x}` answers x at once, `{"hold": x}` when it is let go, `{"fail": n}`
-    /// fails in its first n attempts, `{"broken": text}` for good, and `{"deadly": true}` takes the node with it.
+    /// Does what the payload says: `{"echo": x}` answers x at once, `{"hold": x}` when it is let go, `{"steps": n}` says
+    /// how far it is each time it is let go, and answers then, `{"fail": n}` fails in its first n attempts, `{"broken":
+    /// text}` for good, and `{"deadly": true}` takes the node with it.
     async fn run(self: Arc<Self>, node: String, job: Job, death: Arc<tokio::sync::Notify>) -> Given {
         let payload: Value = job.payload.read().unwrap();
         let Job { id, attempt, stop, progress, .. } = job;
@@ -301,6 +302,14 @@ impl Runs {
                 }
             }
             return Ok(Json::of(&payload["hold"]).unwrap());
+        }
+        if let Some(steps) = payload["steps"].as_u64() {
+            for step in 1..=steps {
+                self.gate.acquire().await.unwrap().forget();
+                progress.send(Some((step * 100 / steps) as f64), Some(&format!("step {step}")));
+            }
+            self.gate.acquire().await.unwrap().forget();
+            return Ok(Json::of(&steps).unwrap());
         }
         if payload["deadly"] == true {
             death.notify_one();
