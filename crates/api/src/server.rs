@@ -23,7 +23,7 @@ use crate::limits::{
 use crate::routes::{self, Route};
 use crate::routing::OnMisroute;
 use crate::state::State;
-use crate::{housekeeping, ids, instances, jobs, leases, modes, nodes, sessions, signers, worker};
+use crate::{events, housekeeping, ids, instances, jobs, leases, modes, nodes, sessions, signers, worker};
 
 /// As whom a process serves. It may end while the process goes on, as another one.
 pub struct Incarnation {

@@ -9,8 +9,8 @@
 //! may grow fields, so readers of answers ignore what they do not know.
 
 pub mod cluster;
-mod frames;
 pub mod events;
+mod frames;
 pub mod health;
 pub mod ids;
 pub mod jobs;
