@@ -16,13 +16,14 @@
 
 mod effect;
 mod frame;
+mod grants;
 mod live;
 #[cfg(test)]
 mod tests;
 
 use std::time::{Duration, Instant};
 
-use bus::{NodeState, Slot};
+use bus::{Claim, NodeState, Reserved, Slot};
 use domain::{InstanceId, NodeId};
 
 pub use effect::{CloseCode, Effect, Refused};
@@ -87,6 +88,30 @@ impl Connection {
         self.live_or_ended().into_iter().flat_map(Live::slots)
     }
 
+    /// All slots that are taken: those, and what was given and waits for its dispatch.
+    pub fn taken(&self) -> impl Iterator<Item = Slot> {
+        self.slots().chain(self.live().into_iter().flat_map(Live::granted))
+    }
+
+    /// Gives slots until then, in place of the bus, while that is away: each unless the node is full by then.
+    pub fn grant(&mut self, claims: &[Claim], ends: Instant, now: Instant) -> Vec<Reserved> {
+        match self.live_mut() {
+            Some(live) => live.grant(claims, ends, now),
+            None => vec![Reserved::NotReady; claims.len()],
+        }
+    }
+
+    /// Whether the slot was given, and waits for its dispatch.
+    #[must_use]
+    pub fn is_granted(&self, slot: Slot) -> bool {
+        self.live().is_some_and(|live| live.is_granted(slot))
+    }
+
+    /// A slot that was given is not wanted any more. Whether it is free by that.
+    pub fn give_back(&mut self, claim: Claim) -> bool {
+        self.live_mut().is_some_and(|live| live.give_back(claim))
+    }
+
     /// Whether the attempt's slot is taken.
     #[must_use]
     pub fn has(&self, slot: Slot) -> bool {
@@ -140,7 +165,7 @@ impl Connection {
         self.live_mut().map_or_else(Vec::new, |live| live.registered(holder, given, now))
     }
 
-    /// A job for the node, whose slot is `sent` at the bus by now.
+    /// A job for the node, whose slot is `sent` at the bus by now, or was given here.
     ///
     /// # Errors
     /// [`Refused`], and nothing was sent: the slot is to be freed and the attempt to be revoked as never sent, unless

@@ -3,12 +3,13 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use bus::{NodeState, Slot};
+use bus::{Claim, NodeState, Reserved, Slot};
 use domain::limits::NODE_CAPACITY_MAX;
 use domain::{InstanceId, NodeId};
 
 use super::effect::{Effect, Refused};
 use super::frame::{Dispatch, End, FromNode, Hello, Progress, ToNode};
+use super::grants::Grants;
 use super::{Effects, Fault};
 use crate::limits::{ACK_MS, ANSWERED_MAX, OFFLINE_MS, UNACKNOWLEDGED_MAX, UNANSWERED_MS, silence_max};
 use crate::record::Load;
@@ -20,6 +21,8 @@ pub(super) struct Live {
     heartbeat_ms: u64,
     is_registered: bool,
     slots: HashMap<Slot, Held>,
+    /// Given here, in place of the bus.
+    grants: Grants,
     /// Dispatches by when they were sent; some are answered meanwhile.
     sent: VecDeque<Sent>,
     /// Dispatches in a row that were not acknowledged in time.
@@ -90,6 +93,7 @@ impl Live {
             heartbeat_ms,
             is_registered: false,
             slots,
+            grants: Grants::default(),
             sent: VecDeque::new(),
             unacknowledged: 0,
             answered: Answered::default(),
@@ -120,8 +124,38 @@ impl Live {
         self.slots.contains_key(&slot)
     }
 
+    pub(super) fn granted(&self) -> impl Iterator<Item = Slot> {
+        self.grants.slots()
+    }
+
+    pub(super) fn is_granted(&self, slot: Slot) -> bool {
+        self.grants.has(slot)
+    }
+
+    pub(super) fn grant(&mut self, claims: &[Claim], ends: Instant, now: Instant) -> Vec<Reserved> {
+        let is_ready = self.is_registered && self.state_at(now) == NodeState::Accepting;
+        let grant = |claim: &Claim| {
+            if self.slots.contains_key(&claim.slot) || self.grants.give_again(*claim, ends) {
+                return Reserved::Yes;
+            }
+            if !is_ready {
+                return Reserved::NotReady;
+            }
+            if self.slots.len() + self.grants.len() >= self.capacity as usize {
+                return Reserved::Full;
+            }
+            self.grants.give(*claim, ends);
+            Reserved::Yes
+        };
+        claims.iter().map(grant).collect()
+    }
+
+    pub(super) fn give_back(&mut self, claim: Claim) -> bool {
+        self.grants.give_back(claim)
+    }
+
     pub(super) fn registered(&mut self, holder: InstanceId, given: &[Slot], now: Instant) -> Effects {
-        let over = given.iter().filter(|slot| !self.has(**slot));
+        let over = given.iter().filter(|slot| !self.has(**slot) && !self.is_granted(**slot));
         let mut effects: Effects = over.map(|slot| Effect::Free(*slot)).collect();
         if self.is_registered {
             return effects;
@@ -180,13 +214,15 @@ impl Live {
                 self.unacknowledged += 1;
             }
         }
-        let mut effects = vec![];
+        let mut effects: Effects = self.grants.expire(now).into_iter().map(Effect::Free).collect();
         self.tell_state(now, &mut effects);
         Ok(effects)
     }
 
     pub(super) fn dispatch(&mut self, dispatch: Dispatch, now: Instant) -> Result<Effects, Refused> {
         let slot = dispatch.slot;
+        // Sent or refused, it is granted no more.
+        self.grants.remove(slot);
         if self.slots.contains_key(&slot) || self.answered.slots.contains(&slot) {
             return Err(Refused::Known);
         }
@@ -196,7 +232,7 @@ impl Live {
         if self.is_draining || self.is_drained {
             return Err(Refused::Draining);
         }
-        if self.slots.len() >= self.capacity as usize {
+        if self.slots.len() + self.grants.len() >= self.capacity as usize {
             return Err(Refused::Full);
         }
         self.slots.insert(slot, Held { stage: Stage::Sent, is_cancelled: false });
@@ -347,16 +383,21 @@ impl Live {
         self.slots.get(&slot).map(|held| held.stage)
     }
 
-    /// Tells whether the node gets work, if that has changed.
-    fn tell_state(&mut self, now: Instant, effects: &mut Effects) {
+    /// Whether the node gets work.
+    fn state_at(&self, now: Instant) -> NodeState {
         let is_silent = now.duration_since(self.heard) > silence_max(self.heartbeat_ms);
-        let state = if self.is_draining || self.is_drained {
+        if self.is_draining || self.is_drained {
             NodeState::Draining
         } else if is_silent || self.unacknowledged >= UNACKNOWLEDGED_MAX {
             NodeState::Unhealthy
         } else {
             NodeState::Accepting
-        };
+        }
+    }
+
+    /// Tells whether the node gets work, if that has changed.
+    fn tell_state(&mut self, now: Instant, effects: &mut Effects) {
+        let state = self.state_at(now);
         if self.is_registered && state != self.state {
             self.state = state;
             effects.push(Effect::State(state));

@@ -1,5 +1,7 @@
 //! Tests of one connection: each rule by a table, and all of them together under random frames.
 
+mod grants;
+
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
