@@ -155,7 +155,7 @@ struct Inner {
     registry: Registry,
     adopting: Adopting,
     placer: Arc<Placer>,
-    holder: Holder,
+    holder: Arc<Holder>,
     waiters: Waiters,
     watches: Watches,
     progresses: Progresses,
@@ -179,7 +179,8 @@ impl Jobs {
         let renewals = Arc::<Renewals>::default();
         renewals.start(ledger.clone(), me.clone(), terms.lease);
         let releases = Releases::start(ledger.clone(), me.clone(), terms.lease);
-        let placer = Arc::new(Placer::new(registry.clone(), bus.clone()));
+        let holder = Arc::<Holder>::default();
+        let placer = Arc::new(Placer::new(registry.clone(), bus.clone(), Arc::clone(&holder)));
         placer.start();
         let (letters, letters_written) = mpsc::unbounded_channel();
         let (notices, notices_told) = mpsc::channel(NOTICES_MAX);
@@ -203,7 +204,7 @@ impl Jobs {
             registry,
             adopting,
             placer,
-            holder: Holder::default(),
+            holder,
             waiters: Waiters::default(),
             watches,
             progresses: Progresses::default(),
@@ -309,10 +310,10 @@ impl Jobs {
         }
     }
 
-    /// A node's connection to this instance: what is for the node comes out of the line.
+    /// A node's connection to this instance, which said hello then: what is for the node comes out of the line.
     #[must_use]
-    pub fn attach(&self, node: &NodeId, epoch: u64) -> Line {
-        self.inner.attach(node, epoch)
+    pub fn attach(&self, node: &NodeId, since: Instant) -> Line {
+        self.inner.attach(node, since)
     }
 
     /// As whom the lanes write.

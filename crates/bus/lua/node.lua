@@ -5,6 +5,8 @@
 --          version   rises with every change that readers should see, and never goes back
 --          online    1; 0 once its connection said that the node is gone
 --          complete  1 once all slots are known; until then nothing is reserved
+--          vouched   until when the connection vouches for the slots, in microseconds: past that nothing is reserved
+--          since     when the connection began, in microseconds
 --          holder, capacity, state, document: what the connection says
 --          told      how many slots were taken when the version rose last
 -- KEYS[2]  the slots, a hash of <job>/<attempt> to 's<epoch>' (sent by that connection; 0: it was running already) or
@@ -50,6 +52,36 @@ end
 local function next_version()
   local old = tonumber(redis.call('HGET', RECORD, 'version') or 0)
   return math.max(old + 1, now)
+end
+
+-- The connection vouches for the slots until then, or longer if it has said so before.
+local function vouch(ends)
+  if tonumber(ends) > tonumber(redis.call('HGET', RECORD, 'vouched') or 0) then
+    redis.call('HSET', RECORD, 'vouched', ends)
+  end
+end
+
+-- Whether all slots are known, and vouched for now.
+local function is_known()
+  local known = redis.call('HMGET', RECORD, 'online', 'complete', 'vouched')
+  return known[1] == '1' and known[2] == '1' and tonumber(known[3] or 0) > now
+end
+
+-- What was sent is exactly this: the arguments from that one on.
+local function recount(first)
+  local running = {}
+  for i = first, #ARGV do
+    running[ARGV[i]] = true
+  end
+  local slots = redis.call('HGETALL', SLOTS)
+  for i = 1, #slots, 2 do
+    if string.sub(slots[i + 1], 1, 1) == 's' and not running[slots[i]] then
+      redis.call('HDEL', SLOTS, slots[i])
+    end
+  end
+  for i = first, #ARGV do
+    take(ARGV[i])
+  end
 end
 
 -- Lets the slots outlive the record, which is left as long as it has.

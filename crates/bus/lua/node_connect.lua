@@ -1,38 +1,34 @@
--- A new connection takes a node over.
+-- A new connection takes a node over, unless a younger one to another instance has it.
 --
 -- ARGV[1]  the instance that holds it
 -- ARGV[2]  how much the node may run at once
 -- ARGV[3]  its state
 -- ARGV[4]  its document
 -- ARGV[5]  how long the record lives, in milliseconds
--- ARGV[6…] the slots of what the node says that it is running
--- Answer   {the connection's epoch, which is the record's version; 1 if all slots are known}
-local running = {}
-for i = 6, #ARGV do
-  running[ARGV[i]] = true
-end
-
+-- ARGV[6]  how old the connection is, in microseconds
+-- ARGV[7]  how much older it may be than another's, in microseconds
+-- ARGV[8…] the slots of what the node says that it is running
+-- Answer   {the connection's epoch, which is the record's version; or -2: a younger one has it,
+--           1 if all slots are known, the time in microseconds}
+local since = now - tonumber(ARGV[6])
 local complete = '0'
 if is_online() then
-  complete = redis.call('HGET', RECORD, 'complete')
-  prune()
-  local slots = redis.call('HGETALL', SLOTS)
-  for i = 1, #slots, 2 do
-    if string.sub(slots[i + 1], 1, 1) == 's' and not running[slots[i]] then
-      redis.call('HDEL', SLOTS, slots[i])
-    end
+  local before = redis.call('HMGET', RECORD, 'complete', 'holder', 'since')
+  if before[2] ~= ARGV[1] and tonumber(before[3] or 0) > since + tonumber(ARGV[7]) then
+    return { -2, 0, now }
   end
+  complete = before[1]
+  prune()
 else
   redis.call('DEL', SLOTS, RESERVED)
+  redis.call('HDEL', RECORD, 'vouched')
 end
-for i = 6, #ARGV do
-  take(ARGV[i])
-end
+recount(8)
 
 local epoch = next_version()
 redis.call('HSET', RECORD, 'epoch', text(epoch), 'version', text(epoch), 'online', '1', 'complete', complete,
-  'holder', ARGV[1], 'capacity', ARGV[2], 'state', ARGV[3], 'document', ARGV[4],
+  'since', text(since), 'holder', ARGV[1], 'capacity', ARGV[2], 'state', ARGV[3], 'document', ARGV[4],
   'told', redis.call('HLEN', SLOTS))
 redis.call('PEXPIRE', RECORD, ARGV[5])
 outlive()
-return { epoch, tonumber(complete) }
+return { epoch, tonumber(complete), now }

@@ -5,15 +5,22 @@
 -- ARGV[3]  its state
 -- ARGV[4]  its document
 -- ARGV[5]  how long the record lives, in milliseconds
--- ARGV[6…] the slots of what the node runs no more
--- Answer   the record's version; -1: connect anew; -2: a newer connection has taken over
+-- ARGV[6]  until when it vouches for the slots, in microseconds
+-- ARGV[7]  'gone' or 'taken': which slots follow
+-- ARGV[8…] the slots of what the node runs no more; or of all that was sent to it
+-- Answer   {the record's version; or -1: connect anew; or -2: a newer connection has taken over, the time in
+--           microseconds}
 local refused = refusal(ARGV[1])
 if refused < 0 then
-  return refused
+  return { refused, now }
 end
 prune()
-for i = 6, #ARGV do
-  free(ARGV[i])
+if ARGV[7] == 'taken' then
+  recount(8)
+else
+  for i = 8, #ARGV do
+    free(ARGV[i])
+  end
 end
 local used = redis.call('HLEN', SLOTS)
 local before = redis.call('HMGET', RECORD, 'version', 'told', 'capacity', 'state', 'document')
@@ -23,6 +30,7 @@ if tonumber(before[2]) ~= used or before[3] ~= ARGV[2] or before[4] ~= ARGV[3] o
   redis.call('HSET', RECORD, 'version', text(version), 'told', used,
     'capacity', ARGV[2], 'state', ARGV[3], 'document', ARGV[4])
 end
+vouch(ARGV[6])
 redis.call('PEXPIRE', RECORD, ARGV[5])
 outlive()
-return version
+return { version, now }

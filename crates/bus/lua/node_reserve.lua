@@ -3,9 +3,8 @@
 -- ARGV[1]  for how long, in milliseconds
 -- ARGV[2…] a slot, and the token of its lane; and so on
 -- Answer   for each, 1: it has its slot, now or already. 0: the node is full. -1: it takes nothing now.
-local online, complete, state, capacity =
-  unpack(redis.call('HMGET', RECORD, 'online', 'complete', 'state', 'capacity'))
-local is_ready = online == '1' and complete == '1' and state == 'accepting'
+local online, state, capacity = unpack(redis.call('HMGET', RECORD, 'online', 'state', 'capacity'))
+local is_ready = is_known() and state == 'accepting'
 local used = 0
 if online == '1' then
   prune()

@@ -2,14 +2,14 @@
 --
 -- ARGV     a slot, and the token of its lane; and so on
 -- Answer   for each, 1: it was reserved and is free. 2: it was sent. 0: there is none.
-local is_known = is_online()
-if is_known then
+local has_record = is_online()
+if has_record then
   prune()
 end
 local answers = {}
 for i = 1, #ARGV, 2 do
   local answer = 0
-  local taken = is_known and redis.call('HGET', SLOTS, ARGV[i])
+  local taken = has_record and redis.call('HGET', SLOTS, ARGV[i])
   if taken and string.sub(taken, 1, 1) == 's' then
     answer = 2
   elseif taken and tonumber(string.sub(taken, 2)) <= tonumber(ARGV[i + 1]) then

@@ -46,6 +46,12 @@ pub const INBOX_CLOSED_MS: u64 = 86_400_000;
 pub const NODE_TTL_MS_DEFAULT: u64 = 30_000;
 /// Longest such time, in milliseconds.
 pub const NODE_TTL_MS_MAX: u64 = 3_600_000;
+/// How long a holder vouches for the slots in a record, in milliseconds; as advised. Longer than two heartbeats, and
+/// shorter than a lost one is noticed.
+pub const NODE_VOUCHED_MS_DEFAULT: u64 = 6_000;
+/// A connection to another instance that is older by more than this takes no node over, in milliseconds: what both
+/// said of their age was under way for less.
+pub const NODE_YOUNGER_MS: u64 = 2_000;
 /// Largest document of a node, in bytes.
 pub const NODE_DOCUMENT_BYTES_MAX: usize = 32 * 1024;
 /// Slots that one call names. A node may list more than its capacity: results that wait to be committed count too.
@@ -99,6 +105,7 @@ const _: () =
 const _: () =
     assert!(INBOX_BATCH_ENTRIES_MAX * INBOX_ENTRY_BYTES_MAX <= 40 << 20, "40 MiB per batch at most");
 const _: () = assert!(RESERVATION_MS_DEFAULT < NODE_TTL_MS_DEFAULT);
+const _: () = assert!(NODE_VOUCHED_MS_DEFAULT < RESERVATION_MS_DEFAULT);
 const _: () = assert!(RECONNECT_PAUSE_MS < RECONNECT_PAUSE_MS_MAX);
 const _: () = assert!(RECONNECT_SETTLED_MS > RECONNECT_PAUSE_MS_MAX);
 const _: () = assert!(ECHO_MS > PROBE_MS);

@@ -119,6 +119,10 @@ pub struct Report {
     pub document: Arc<[u8]>,
     /// How long the record lives without another word, at most [`crate::limits::NODE_TTL_MS_MAX`].
     pub ttl: Duration,
+    /// How long its holder vouches for it: that no slot is taken of which the record does not know. Counted from when
+    /// this was said, however late the server hears it. Past that nothing is reserved, until it is said again. At
+    /// most [`crate::limits::NODE_TTL_MS_MAX`].
+    pub vouched: Duration,
 }
 
 /// What a new connection was told.
@@ -151,7 +155,7 @@ pub enum Reserved {
     Yes,
     /// All slots are taken.
     Full,
-    /// The node is not there, does not accept, or not all its slots are known.
+    /// The node is not there, does not accept, not all its slots are known, or nobody vouches for them now.
     NotReady,
 }
 
@@ -169,7 +173,7 @@ pub enum Unreserved {
 /// Which slots are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Whether all slots are known. If not, one that is missing says nothing.
+    /// Whether all slots are known, and vouched for. If not, one that is missing says nothing.
     pub is_complete: bool,
     /// For each that was asked for, in that order, whether it is reserved or sent.
     pub is_taken: Vec<bool>,
@@ -204,9 +208,10 @@ pub struct NodeRecord {
 /// step for that node.
 #[async_trait::async_trait]
 pub trait Nodes: Send + Sync {
-    /// A new connection takes the node over. What had been sent and is not `running` is freed, what runs without a
-    /// slot gets one, reservations stay. If there was no record, what runs is all that is known, and the slots are
-    /// not complete.
+    /// A new connection, of that age, takes the node over; `None`, and nothing is done, if one to another instance
+    /// that is younger has it. What had been sent and is not `running` is freed, what runs without a slot gets one,
+    /// reservations stay. If there was no record, what runs is all that is known, and the slots are not complete.
+    /// It vouches for nothing yet.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`] and [`crate::Error::TooLarge`], and what the server says; after [`crate::Error::Unknown`] connect again,
@@ -217,9 +222,11 @@ pub trait Nodes: Send + Sync {
         holder: &InstanceId,
         report: &Report,
         running: &[Slot],
-    ) -> Result<Connected>;
+        age: Duration,
+    ) -> Result<Option<Connected>>;
 
-    /// The ledger's unfinished attempts of this node get slots too, unless they have; now all are known.
+    /// The ledger's unfinished attempts of this node get slots too, unless they have; now all are known, and the
+    /// holder vouches for them as its report said.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`], and what the server says; repeating is harmless.
@@ -236,6 +243,19 @@ pub trait Nodes: Send + Sync {
         epoch: Epoch,
         report: &Report,
         gone: &[Slot],
+    ) -> Result<Written>;
+
+    /// As [`Self::refresh_node`], by a holder that may have given slots out itself while the bus was away: what was
+    /// sent is exactly what is `taken`. Other slots that were sent are free; reservations stay.
+    ///
+    /// # Errors
+    /// As [`Self::connect_node`]; repeating is harmless.
+    async fn recount_node(
+        &self,
+        node: &NodeId,
+        epoch: Epoch,
+        report: &Report,
+        taken: &[Slot],
     ) -> Result<Written>;
 
     /// The node is offline: all its slots are free, and nothing is reserved until it was connected and completed
@@ -305,7 +325,8 @@ pub trait Nodes: Send + Sync {
 
 /// Refuses what no record takes, and gives its time in milliseconds.
 pub(crate) fn check_report(report: &Report) -> Result<u64> {
-    let Report { capacity, state: _, document, ttl } = report;
+    let Report { capacity, state: _, document, ttl, vouched } = report;
+    check_ms("the time that a node is vouched for", *vouched, NODE_TTL_MS_MAX)?;
     check_count("a node's capacity", *capacity as usize, NODE_CAPACITY_MAX as usize)?;
     check_bytes("a node's document", document.len(), NODE_DOCUMENT_BYTES_MAX)?;
     check_node_ttl(*ttl)

@@ -113,6 +113,7 @@ struct Shared {
     link: Gauge,
     commands: Commands,
     listener: Listener,
+    node_clocks: nodes::Clocks,
     closed: watch::Sender<bool>,
 }
 
@@ -137,6 +138,7 @@ impl Redis {
             link: Gauge::new(),
             commands: Commands::default(),
             listener: Listener::default(),
+            node_clocks: nodes::Clocks::default(),
             closed: watch::Sender::new(false),
         });
         commands::prepare_tls(shared.address.is_tls());

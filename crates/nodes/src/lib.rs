@@ -4,7 +4,8 @@
 //! memory ([`Registry`]), kept up to date by a task of its own ([`Follower`]); selection from it without a lock,
 //! without a wait and without asking anybody ([`Registry::select`]); the protocol of one node's socket as a pure state
 //! machine ([`connection`]). What must never: a socket, SQL, Redis, or a decision about a job's result. Who owns a
-//! slot is decided at the bus; what is counted here only makes a refusal there rare.
+//! slot is decided at the bus, or, while that is away, by the node's [`Connection`]; what the registry counts only makes
+//! a refusal there rare.
 
 pub mod connection;
 mod entry;
@@ -20,6 +21,7 @@ mod record;
 mod registry;
 mod select;
 mod source;
+mod vouching;
 
 pub use connection::Connection;
 pub use explain::{Explanation, Reason};
@@ -30,3 +32,4 @@ pub use record::{Abilities, Load, Profile, Record, Stamp, Status};
 pub use registry::{Applied, Changed, Departure, Ended, NodeChange, Registry};
 pub use select::{Choice, Wanted};
 pub use source::{Kept, Notices, Source, SourceHandle};
+pub use vouching::Vouching;

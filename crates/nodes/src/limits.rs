@@ -23,6 +23,10 @@ pub const HEARTBEAT_MS_MAX: u64 = 5_000;
 pub const HEARTBEAT_MS_DEFAULT: u64 = 2_000;
 /// A node that nothing was heard of for so long is offline, in milliseconds.
 pub const OFFLINE_MS: u64 = 30_000;
+/// How long a holder vouches for a node's record with each word that it writes, in milliseconds.
+pub const VOUCHED_MS: u64 = bus::limits::NODE_VOUCHED_MS_DEFAULT;
+/// For so long after that a holder still leaves a node's slots to the bus, in milliseconds: clocks do not all run alike.
+pub const VOUCHED_MARGIN_MS: u64 = 500;
 /// Dispatches in a row that a node may leave without an answer before it gets no new work.
 pub const UNACKNOWLEDGED_MAX: u32 = 3;
 /// The first frame of a connection comes within this time, in milliseconds.
@@ -73,6 +77,8 @@ pub const fn silence_max(heartbeat_ms: u64) -> Duration {
 const _: () = assert!(HEARTBEAT_MS_MIN <= HEARTBEAT_MS_DEFAULT && HEARTBEAT_MS_DEFAULT <= HEARTBEAT_MS_MAX);
 const _: () = assert!(HEARTBEAT_MS_MAX * 5 / 2 < OFFLINE_MS, "unhealthy comes before offline");
 const _: () = assert!(ACK_MS < UNANSWERED_MS);
+const _: () =
+    assert!(HEARTBEAT_MS_DEFAULT * 5 / 2 < VOUCHED_MS, "a heartbeat that is missed takes no slot away");
 const _: () = assert!(NODES_MAX <= bus::limits::NODES_LISTED_MAX);
 const _: () = assert!(DOCUMENT_BYTES_MAX <= bus::limits::NODE_DOCUMENT_BYTES_MAX);
 const _: () = assert!(LISTING_MS * 2 < OFFLINE_MS, "a listing is renewed before it ends");

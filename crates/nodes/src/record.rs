@@ -11,7 +11,9 @@ use domain::limits::{NODE_CAPACITY_MAX, NODE_LABELS_MAX, NODE_POOLS_MAX};
 use domain::{InstanceId, Invalid, Label, Language, NodeId, PoolName};
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{DOCUMENT_BYTES_MAX, HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN, OFFLINE_MS, SOFTWARE_CHARS_MAX};
+use crate::limits::{
+    DOCUMENT_BYTES_MAX, HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN, OFFLINE_MS, SOFTWARE_CHARS_MAX, VOUCHED_MS,
+};
 
 /// Stands before the source language in the label of a node that hears it.
 pub(crate) const HEARS: &str = "asr:";
@@ -142,7 +144,8 @@ impl Record {
     pub fn report(&self) -> Report {
         let Status { capacity, state, .. } = self.status;
         let document = Document::of(&self.profile, self.load).to_bytes().into();
-        Report { capacity, state, document, ttl: Duration::from_millis(OFFLINE_MS) }
+        let [ttl, vouched] = [OFFLINE_MS, VOUCHED_MS].map(Duration::from_millis);
+        Report { capacity, state, document, ttl, vouched }
     }
 
     /// What the bus keeps of a node, whose document must be one of these. Whether it is online is another question.
@@ -356,7 +359,7 @@ mod tests {
     #[test]
     fn a_record_reads_back_from_what_the_bus_keeps_of_its_report() {
         let record = crate::fixture::record("n").labelled(&["gpu"]).used(2).held_by("b");
-        let Report { capacity, state, document, ttl } = record.report();
+        let Report { capacity, state, document, ttl, vouched: _ } = record.report();
         let kept = NodeRecord {
             holder: record.profile.holder.clone(),
             epoch: record.stamp.epoch,

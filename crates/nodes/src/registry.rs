@@ -193,6 +193,29 @@ impl Registry {
         applied
     }
 
+    /// How one of its own nodes is, as this instance knows without the bus: applied here, under the version that is
+    /// known, and told to nobody.
+    pub fn noted(&self, mut record: Record, now: Instant) -> Applied {
+        if let Some(Known::Here(entry)) = self.inner.nodes.get(&record.profile.node).as_deref()
+            && entry.epoch == record.stamp.epoch
+        {
+            record.stamp.version = entry.stamp().version;
+        }
+        self.apply(record, now, now)
+    }
+
+    /// For a connection of the node of which the bus does not know yet: after all that are known here, and before any
+    /// that the bus will name.
+    #[must_use]
+    pub fn next_epoch(&self, node: &NodeId) -> Epoch {
+        let last = match self.inner.nodes.get(node).as_deref() {
+            Some(Known::Here(entry)) => entry.epoch.get(),
+            Some(Known::Left { stamp, .. }) => stamp.epoch.get(),
+            None => 0,
+        };
+        Epoch::new(last + 1)
+    }
+
     /// The same for a heartbeat, which arrived then.
     pub fn heartbeat_recorded(&self, record: Record, arrived: Instant, now: Instant) -> Applied {
         metrics::histogram!("fencepost_node_heartbeat_seconds").record(now.duration_since(arrived));

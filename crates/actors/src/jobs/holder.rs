@@ -8,18 +8,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bus::Slot;
+use bus::{Claim, Reserved, Slot};
 use dashmap::{DashMap, Entry};
 use domain::job::{Attempt, Change, Ended, Event, Newest, Outcome, Placed, Revoked, State, Step, decide};
 use domain::{JobId, NodeId, Resource};
 use ledger::{JobBatch, JobRecord, JobVerdict, JobWrite, JobsVerdict};
 use rand::RngExt;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::Inner;
 use super::delivery::{Dispatch, Letter, Terms, Withdrawal};
 use super::lane::Heard;
-use super::limits::SOCKET_MESSAGES_MAX;
+use super::limits::{GRANT_WAIT, RESERVATION, SOCKET_MESSAGES_MAX};
 use super::watches::{Seen, What};
 use crate::pause::jittered;
 
@@ -31,7 +31,7 @@ const RUN_NOTED_EVERY: Duration = Duration::from_millis(250);
 const AGAIN_AFTER: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// What is for a node.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum ToNode {
     /// An attempt, for which its slot is to be sent first.
     Dispatch(Box<Dispatch>),
@@ -39,6 +39,10 @@ pub enum ToNode {
     Cancel(JobId, Attempt),
     /// An operator wants it to get no more work, or to get work again.
     Drain(bool),
+    /// The bus is away, and slots are wanted for these until then. `None` as long as that is for the bus to say.
+    Grant(Vec<Claim>, Instant, oneshot::Sender<Option<Vec<Reserved>>>),
+    /// A slot that was given so is not wanted any more.
+    GiveBack(Claim),
 }
 
 /// What became of an attempt, in its node's words.
@@ -94,7 +98,8 @@ pub(super) struct There {
 }
 
 struct Socket {
-    epoch: u64,
+    /// When its node said hello.
+    since: Instant,
     line: mpsc::Sender<ToNode>,
 }
 
@@ -102,7 +107,7 @@ struct Socket {
 pub struct Line {
     inner: Arc<Inner>,
     node: NodeId,
-    epoch: u64,
+    since: Instant,
     messages: mpsc::Receiver<ToNode>,
 }
 
@@ -117,7 +122,7 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        self.inner.holder.sockets.remove_if(&self.node, |_, socket| socket.epoch == self.epoch);
+        self.inner.holder.sockets.remove_if(&self.node, |_, socket| socket.since == self.since);
     }
 }
 
@@ -132,6 +137,23 @@ impl Holder {
 
     pub(super) fn drain(&self, node: &NodeId, is_drained: bool) -> bool {
         self.sockets.get(node).is_some_and(|socket| socket.line.try_send(ToNode::Drain(is_drained)).is_ok())
+    }
+
+    /// Slots of a node whose socket is here, given by the holder itself since the bus cannot be asked. `None` where that
+    /// is not for it to say.
+    pub(super) async fn grant(&self, node: &NodeId, claims: &[Claim]) -> Option<Vec<Reserved>> {
+        let (reply, answer) = oneshot::channel();
+        let wish = ToNode::Grant(claims.to_vec(), Instant::now() + RESERVATION, reply);
+        self.sockets.get(node)?.line.try_send(wish).ok()?;
+        // What is given unheard runs out.
+        tokio::time::timeout(GRANT_WAIT, answer).await.ok()?.ok()?
+    }
+
+    pub(super) fn give_back(&self, node: &NodeId, claim: Claim) {
+        if let Some(socket) = self.sockets.get(node) {
+            // What is not given back runs out.
+            let _ = socket.line.try_send(ToNode::GiveBack(claim));
+        }
     }
 
     /// The lane of an attempt that was dispatched through this instance.
@@ -196,19 +218,19 @@ impl Inner {
     }
 
     /// A node's new connection: from now on it gets what is for the node.
-    pub(super) fn attach(self: &Arc<Self>, node: &NodeId, epoch: u64) -> Line {
+    pub(super) fn attach(self: &Arc<Self>, node: &NodeId, since: Instant) -> Line {
         let (line, messages) = mpsc::channel(SOCKET_MESSAGES_MAX);
         match self.holder.sockets.entry(node.clone()) {
             // A newer connection was quicker; this one hears at once that it is replaced.
-            Entry::Occupied(newer) if newer.get().epoch > epoch => {}
+            Entry::Occupied(newer) if newer.get().since > since => {}
             Entry::Occupied(mut older) => {
-                older.insert(Socket { epoch, line });
+                older.insert(Socket { since, line });
             }
             Entry::Vacant(none) => {
-                none.insert(Socket { epoch, line });
+                none.insert(Socket { since, line });
             }
         }
-        Line { inner: Arc::clone(self), node: node.clone(), epoch, messages }
+        Line { inner: Arc::clone(self), node: node.clone(), since, messages }
     }
 
     /// Sends an attempt on its way.

@@ -46,6 +46,8 @@ pub const LINE_JOBS_LOW: usize = 100;
 pub const PAGE_JOBS: u32 = 500;
 /// What may wait for one node at its socket: dispatches for all its slots, and as many that call them off.
 pub const SOCKET_MESSAGES_MAX: usize = 2 * domain::limits::NODE_CAPACITY_MAX as usize;
+/// How long the holder of a node's socket is waited for when it gives slots itself.
+pub const GRANT_WAIT: Duration = Duration::from_secs(1);
 /// Jobs that get a slot in one pass.
 pub const PASS_JOBS_MAX: usize = 1_000;
 

@@ -1,5 +1,6 @@
 //! Brings waiting jobs and free slots together, for all lanes of this instance. It decides who is next; whether the
-//! slot is had is decided at the bus; what becomes of it is the lane's.
+//! slot is had is decided at the bus, or, while that is away, by the holder of the node's socket, if it is here; what
+//! becomes of it is the lane's.
 //!
 //! What lives here: the queue, selection, reservations and their giving back. What must never: a word about a job to
 //! the ledger.
@@ -16,6 +17,7 @@ use ledger::LiveJob;
 use nodes::{Choice, Registry, Wanted};
 use tokio::sync::Notify;
 
+use super::holder::Holder;
 use super::lane::{Address, Spot, Word};
 use super::limits::{PASS_JOBS_MAX, RESERVATION};
 use super::queue::{Blocked, Queue, Turn};
@@ -23,7 +25,7 @@ use crate::pause::jittered;
 
 /// With jobs waiting and no news, nodes are looked for again so often, before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// After a pass in which the bus could not be asked, before jitter.
+/// After a pass in which nobody could be asked, before jitter.
 const BUS_AWAY_PAUSE: Duration = Duration::from_millis(200);
 
 /// A job that wants a slot now.
@@ -61,14 +63,15 @@ pub(super) struct Turned {
 pub(super) struct Placer {
     registry: Registry,
     bus: bus::Handle,
+    holder: Arc<Holder>,
     queue: Mutex<Queue<Turned>>,
     /// Something was put into the queue.
     queued: Notify,
 }
 
 impl Placer {
-    pub(super) fn new(registry: Registry, bus: bus::Handle) -> Self {
-        Self { registry, bus, queue: Mutex::default(), queued: Notify::new() }
+    pub(super) fn new(registry: Registry, bus: bus::Handle, holder: Arc<Holder>) -> Self {
+        Self { registry, bus, holder, queue: Mutex::default(), queued: Notify::new() }
     }
 
     /// How many jobs wait.
@@ -240,13 +243,15 @@ impl Placer {
             let claims: Vec<_> = picks.iter().map(|(want, _)| want.claim()).collect();
             let mut answers = Vec::with_capacity(claims.len());
             for claims in claims.chunks(bus::limits::NODE_SLOTS_MAX) {
-                match self.bus.reserve_slots(&node, claims, RESERVATION).await {
-                    Ok(reserved) => answers.extend(reserved),
+                let reserved = match self.bus.reserve_slots(&node, claims, RESERVATION).await {
+                    Ok(reserved) => Some(reserved),
                     Err(error) => {
                         tracing::debug!(%error, %node, "slots were not reserved");
-                        break;
+                        self.holder.grant(&node, claims).await
                     }
-                }
+                };
+                let Some(reserved) = reserved else { break };
+                answers.extend(reserved);
             }
             let mut answers = answers.into_iter();
             let placed = picks.into_iter().map(|(want, choice)| {
@@ -292,7 +297,10 @@ impl Placer {
                         lane.tell(Word::Withdrawn(job, attempt));
                     }
                 }
-                Err(error) => tracing::debug!(%error, %node, "a reservation was not given back and runs out"),
+                Err(error) => {
+                    tracing::debug!(%error, %node, "a reservation was not given back and runs out");
+                    this.holder.give_back(&node, claim);
+                }
             }
         });
     }
@@ -332,7 +340,7 @@ enum Passed {
     All,
     /// There may be more to place.
     More,
-    /// Nodes were found, and the bus did not answer for any of them.
+    /// Nodes were found, and nobody answered for any of them.
     Away,
 }
 

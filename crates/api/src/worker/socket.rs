@@ -4,6 +4,8 @@
 //! Order of things for one dispatch: its slot is `sent` at the bus, then the frame leaves. For one result: it is
 //! committed, then the node is told `committed`, then its slot is free.
 
+mod away;
+
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +21,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use nodes::connection::{CloseCode, Connection, Dispatch, Effect, End, Hello, Refused, TICK_MS, ToNode};
 use nodes::limits::HEARTBEAT_MS_DEFAULT;
-use nodes::{Load, Profile, Record, Registry, Stamp, Status};
+use nodes::{Load, Profile, Record, Registry, Stamp, Status, Vouching};
 use wire::limits::{MESSAGE_BYTES_MAX, MESSAGE_FRAMES_MAX};
 use wire::worker::{Message, NodeFrame, SchedulerFrame, SocketProblem};
 
@@ -30,14 +32,26 @@ use crate::state::State;
 
 /// What was waited for beside the socket.
 enum Done {
-    /// And the slots that were given: to what the node had when it was asked for, and to attempts that it does not list.
-    Registered(bus::Result<(Connected, Vec<Slot>, Vec<Slot>)>),
-    Refreshed(bus::Result<Written>, Vec<Slot>),
+    /// `None` where a younger connection has the node.
+    Registered(bus::Result<Option<Known>>),
+    RegisterAgain,
+    /// The slots that were freed with it, and those that it told to be taken, if it told of all.
+    Refreshed(bus::Result<Written>, Vec<Slot>, Option<Vec<Slot>>),
     Sent(bus::Result<Vec<bool>>, Vec<actors::jobs::Dispatch>),
     Committed(Vec<Slot>, Vec<Answer>),
     /// The slots that could not be freed, and whether the node had been full before.
     Freed(Vec<Slot>, bool),
-    Ponged,
+    /// Nothing more follows.
+    Over,
+}
+
+/// What the bus knows of the node.
+struct Known {
+    connected: Connected,
+    /// The slots that were told to be taken.
+    told: Vec<Slot>,
+    /// The slots that were given to attempts which the node does not list.
+    unlisted: Vec<Slot>,
 }
 
 /// One socket, from its opening to its end.
@@ -48,9 +62,14 @@ pub struct Socket {
     connection: Connection,
     batch: bool,
     registered: Option<Registered>,
-    /// Its record is being made at the bus; one such call at a time, or an earlier one would be the last to answer.
+    /// Its record is being made at the bus, or will be again; one such call at a time, or an earlier one would be the
+    /// last to answer.
     registering: bool,
+    /// Who gives slots.
+    vouching: Vouching,
     hello: Option<Hello>,
+    /// When that came.
+    since: Instant,
     load: Load,
     /// Frames on their way out.
     out: VecDeque<SchedulerFrame>,
@@ -65,6 +84,8 @@ pub struct Socket {
     /// Attempts on their way to the node, and those of them that were called off meanwhile.
     sending: HashSet<Slot>,
     called_off: HashSet<Slot>,
+    /// Dispatches that wait until the bus knows which slots are taken.
+    held_back: Vec<actors::jobs::Dispatch>,
     /// Results that came before the node was registered.
     early: Vec<(Slot, End)>,
     /// Slots given to unfinished attempts that the node did not list, for dispatches that may be on their way; freed
@@ -77,11 +98,13 @@ pub struct Socket {
     closing: Option<(CloseCode, String)>,
 }
 
-/// A node that the bus knows as connected here.
+/// A node that is connected here.
 struct Registered {
     node: NodeId,
     profile: Arc<Profile>,
     epoch: Epoch,
+    /// The bus does not know of it yet, and the epoch is one of this instance.
+    is_provisional: bool,
     line: Line,
 }
 
@@ -97,7 +120,9 @@ impl Socket {
             batch: false,
             registered: None,
             registering: false,
+            vouching: Vouching::new(Instant::now()),
             hello: None,
+            since: Instant::now(),
             load: Load::default(),
             out: VecDeque::new(),
             work: FuturesUnordered::new(),
@@ -107,6 +132,7 @@ impl Socket {
             gone: Vec::new(),
             sending: HashSet::new(),
             called_off: HashSet::new(),
+            held_back: Vec::new(),
             early: Vec::new(),
             unlisted: Vec::new(),
             unlisted_until: Instant::now(),
@@ -168,7 +194,7 @@ impl Socket {
                     async move {
                         // A session that is closed is found by the next read.
                         let _ = session.pong(&bytes).await;
-                        Done::Ponged
+                        Done::Over
                     }
                     .boxed_local(),
                 );
@@ -219,6 +245,7 @@ impl Socket {
                 Effect::Register(hello) => {
                     self.batch = hello.takes_batches;
                     self.hello = Some(hello);
+                    self.since = self.heard;
                     self.register();
                 }
                 Effect::Send(frame) => self.send(frame),
@@ -262,35 +289,43 @@ impl Socket {
     fn register(&mut self) {
         let Some(hello) = self.hello.as_ref().filter(|_| !self.registering) else { return };
         self.registering = true;
+        self.vouching.said();
         let profile = Arc::new(profile(hello, &self.incarnation));
         let stamp = Stamp { epoch: Epoch::new(0), version: Version::new(0) };
         let report = self.known(hello, &profile, stamp).report();
         let running: Vec<_> = match self.registered {
-            Some(_) => self.connection.slots().collect(),
+            Some(_) => self.connection.taken().collect(),
             None => hello.running.clone(),
         };
         let (state, incarnation) = (Arc::clone(&self.state), Arc::clone(&self.incarnation));
-        let node = hello.node.clone();
+        let (node, since) = (hello.node.clone(), self.since);
         let connect = async move {
             let jobs = &incarnation.jobs;
             let connect = async {
-                let connected = state.bus.connect_node(&node, jobs.me(), &report, &running).await?;
+                let connected = state.bus.connect_node(&node, jobs.me(), &report, &running, since.elapsed());
+                let Some(connected) = connected.await? else { return Ok(None) };
                 let unfinished = jobs.attempts_on(&node, &running).await;
-                let Ok(mut unfinished) = unfinished else { return Ok((connected, running, vec![])) };
-                if connected.is_complete {
-                    return Ok((connected, running, vec![]));
-                }
+                let mut unfinished = match unfinished {
+                    Ok(unfinished) if !connected.is_complete => unfinished,
+                    Ok(_) | Err(_) => return Ok(Some(Known { connected, told: running, unlisted: vec![] })),
+                };
                 state.bus.complete_node(&node, connected.epoch, &unfinished).await?;
                 unfinished.retain(|slot| !running.contains(slot));
-                Ok((Connected { is_complete: true, ..connected }, running, unfinished))
+                let connected = Connected { is_complete: true, ..connected };
+                Ok(Some(Known { connected, told: running, unlisted: unfinished }))
             };
-            let connected = state.call(connect).await;
-            if !matches!(connected, Ok((Connected { is_complete: true, .. }, ..))) {
-                tokio::time::sleep(NODE_REGISTER_AGAIN).await;
-            }
-            Done::Registered(connected)
+            Done::Registered(state.call(connect).await)
         };
         self.work.push(connect.boxed_local());
+    }
+
+    fn register_again(&mut self) {
+        self.registering = true;
+        let pause = async {
+            tokio::time::sleep(NODE_REGISTER_AGAIN).await;
+            Done::RegisterAgain
+        };
+        self.work.push(pause.boxed_local());
     }
 
     fn free_unlisted(&mut self) {
@@ -303,7 +338,7 @@ impl Socket {
 
     /// The node as it is known here.
     fn known(&self, hello: &Hello, profile: &Arc<Profile>, stamp: Stamp) -> Record {
-        let used = u32::try_from(self.connection.slots().count()).unwrap_or(u32::MAX);
+        let used = u32::try_from(self.connection.taken().count()).unwrap_or(u32::MAX);
         // Before its welcome it gets work as soon as its slots are known.
         let state = self.connection.state().unwrap_or(NodeState::Accepting);
         let status = Status { capacity: hello.capacity, used, is_complete: true, state };
@@ -311,20 +346,31 @@ impl Socket {
     }
 
     fn on_done(&mut self, done: Done) {
-        if matches!(done, Done::Registered(_)) {
-            self.registering = false;
-        }
         match done {
-            Done::Registered(Ok((connected, given, unlisted))) => {
-                self.unlisted = unlisted;
-                self.unlisted_until = Instant::now() + RESERVATION;
-                self.on_registered(connected, &given);
+            Done::Registered(known) => {
+                self.registering = false;
+                self.answered(&known);
+                match known {
+                    Ok(Some(known)) => self.on_registered(known),
+                    Ok(None) => self.end(CloseCode::Replaced, "a newer connection of this node took over"),
+                    Err(error) => {
+                        tracing::debug!(%error, "a node could not be registered yet");
+                        let is_away = error.is_retryable() && !error.may_have_run();
+                        if self.registered.is_none() && is_away {
+                            self.welcome_alone();
+                        }
+                        let held_back = std::mem::take(&mut self.held_back);
+                        self.refuse(held_back);
+                        self.register_again();
+                    }
+                }
             }
-            Done::Registered(Err(error)) => {
-                tracing::debug!(%error, "a node could not be registered yet");
+            Done::RegisterAgain if self.refreshing => self.register_again(),
+            Done::RegisterAgain => {
+                self.registering = false;
                 self.register();
             }
-            Done::Refreshed(written, gone) => self.on_refreshed(written, gone),
+            Done::Refreshed(written, gone, told) => self.on_refreshed(written, gone, told),
             Done::Sent(sent, dispatches) => self.on_sent(sent, dispatches),
             Done::Committed(slots, answers) => {
                 let mut effects = Vec::new();
@@ -346,31 +392,39 @@ impl Socket {
                     self.refresh();
                 }
             }
-            Done::Ponged => {}
+            Done::Over => {}
         }
     }
 
-    fn on_registered(&mut self, connected: Connected, given: &[Slot]) {
+    fn on_registered(&mut self, known: Known) {
+        let Known { connected, told, unlisted } = known;
         let Some(hello) = &self.hello else { return };
         let profile = Arc::new(profile(hello, &self.incarnation));
-        let node = hello.node.clone();
-        let line = self.incarnation.jobs.attach(&node, connected.epoch.get());
-        let is_first = self.registered.is_none();
-        self.registered = Some(Registered { node: node.clone(), profile, epoch: connected.epoch, line });
-        if is_first {
-            tracing::info!(%node, epoch = %connected.epoch, "a node is connected");
-        } else {
-            tracing::info!(%node, epoch = %connected.epoch, "a node's record was lost and is made again");
-        }
+        let (node, epoch) = (hello.node.clone(), connected.epoch);
+        let line = match self.registered.take() {
+            None => {
+                tracing::info!(%node, %epoch, "a node is connected");
+                self.incarnation.jobs.attach(&node, self.since)
+            }
+            Some(Registered { is_provisional, line, .. }) => {
+                tracing::info!(%node, %epoch, is_provisional, "a node's record was not there and is made");
+                line
+            }
+        };
+        self.registered = Some(Registered { node, profile, epoch, is_provisional: false, line });
+        self.unlisted = unlisted;
+        self.unlisted_until = Instant::now() + RESERVATION;
+        self.told(&told);
         self.record(connected.version);
-        let effects = self.connection.registered(given, Instant::now());
+        let effects = self.connection.registered(&told, Instant::now());
         self.follow(effects);
         let early = std::mem::take(&mut self.early);
         self.commit(early);
         if !connected.is_complete {
             // The ledger could not be asked. The record is made anew until it can.
-            self.register();
+            self.register_again();
         }
+        self.send_held_back();
         self.refresh();
     }
 
@@ -394,25 +448,39 @@ impl Socket {
     /// Has the record say how the node is now; one such call at a time.
     fn refresh(&mut self) {
         let (Some(registered), Some(hello)) = (&self.registered, &self.hello) else { return };
-        // Under the epoch that is about to be replaced by its own next one it would find itself replaced.
-        if self.refreshing || self.registering {
+        if registered.is_provisional {
+            // It will be told of all that is taken then.
+            self.gone.clear();
+            return self.note();
+        }
+        let told = self.recount();
+        // Under the epoch that is about to be replaced by its own next one it would find itself replaced. What is on its
+        // way to being sent would be freed by a recount, or be sent without its slot.
+        if self.refreshing || self.registering || (told.is_some() && !self.sending.is_empty()) {
             self.refresh_again = true;
-            return;
+            return self.note();
         }
         self.refreshing = true;
+        self.vouching.said();
         let stamp = Stamp { epoch: registered.epoch, version: Version::new(0) };
         let report = self.known(hello, &registered.profile, stamp).report();
         let (node, epoch) = (registered.node.clone(), registered.epoch);
         let gone = std::mem::take(&mut self.gone);
         let api = Arc::clone(&self.state);
         let refresh = async move {
-            Done::Refreshed(api.call(api.bus.refresh_node(&node, epoch, &report, &gone)).await, gone)
+            let written = match &told {
+                Some(told) => api.call(api.bus.recount_node(&node, epoch, &report, told)).await,
+                None => api.call(api.bus.refresh_node(&node, epoch, &report, &gone)).await,
+            };
+            Done::Refreshed(written, gone, told)
         };
         self.work.push(refresh.boxed_local());
     }
 
-    fn on_refreshed(&mut self, written: bus::Result<Written>, gone: Vec<Slot>) {
+    fn on_refreshed(&mut self, written: bus::Result<Written>, gone: Vec<Slot>, told: Option<Vec<Slot>>) {
         self.refreshing = false;
+        self.answered(&written);
+        self.on_counted(&written, told);
         match written {
             Ok(Written::Done(version)) => {
                 let arrived = self.heartbeat_at.take();
@@ -437,18 +505,20 @@ impl Socket {
         if wishes.is_empty() {
             return self.end(CloseCode::Replaced, "a newer connection of this node took over");
         }
-        let Some(registered) = &self.registered else { return };
-        let (node, epoch) = (registered.node.clone(), registered.epoch);
         let mut dispatches = Vec::new();
-        let (mut effects, mut unknown) = (Vec::new(), Vec::new());
+        let (mut granted, mut effects, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
         for wish in wishes {
             match wish {
-                Wish::Dispatch(dispatch) => dispatches.push(*dispatch),
+                Wish::Dispatch(dispatch) => {
+                    let slot = Slot { job: dispatch.job, attempt: dispatch.attempt };
+                    let is_granted = self.connection.is_granted(slot);
+                    if is_granted { granted.push(*dispatch) } else { dispatches.push(*dispatch) }
+                }
                 Wish::Cancel(job, attempt) => {
                     let slot = Slot { job, attempt };
                     if self.connection.has(slot) {
                         effects.extend(self.connection.cancel(slot));
-                    } else if self.sending.contains(&slot) {
+                    } else if self.sending.contains(&slot) || self.is_held_back(slot) {
                         self.called_off.insert(slot);
                     } else {
                         // The node does not have it.
@@ -456,11 +526,41 @@ impl Socket {
                     }
                 }
                 Wish::Drain(is_drained) => effects.extend(self.connection.drain(is_drained, Instant::now())),
+                Wish::Grant(claims, ends, reply) => self.grant(&claims, ends, reply),
+                Wish::GiveBack(claim) => {
+                    if self.connection.give_back(claim) {
+                        unknown.push(claim.slot);
+                    }
+                }
             }
         }
         self.follow(effects);
         self.free(unknown);
-        if !dispatches.is_empty() {
+        if !granted.is_empty() {
+            self.send_on(granted, &[]);
+            self.note();
+        }
+        if dispatches.is_empty() {
+            return;
+        }
+        if self.registered.as_ref().is_some_and(|registered| registered.is_provisional) {
+            self.refuse(dispatches);
+        } else if self.vouching.is_ahead() {
+            self.held_back.extend(dispatches);
+            self.refresh();
+        } else {
+            self.send_out(dispatches);
+        }
+    }
+
+    fn is_held_back(&self, slot: Slot) -> bool {
+        self.held_back.iter().any(|held| (held.job, held.attempt) == (slot.job, slot.attempt))
+    }
+
+    /// Asks the bus for the slots of dispatches.
+    fn send_out(&mut self, dispatches: Vec<actors::jobs::Dispatch>) {
+        if let Some(registered) = &self.registered {
+            let (node, epoch) = (registered.node.clone(), registered.epoch);
             let state = Arc::clone(&self.state);
             let slots: Vec<_> = dispatches.iter().map(|d| Slot { job: d.job, attempt: d.attempt }).collect();
             self.sending.extend(&slots);
@@ -480,18 +580,31 @@ impl Socket {
             freed.extend(dispatches.iter().map(|it| Slot { job: it.job, attempt: it.attempt }));
             vec![false; dispatches.len()]
         });
+        let mut sent_on = Vec::with_capacity(dispatches.len());
         for (dispatch, is_sent) in dispatches.into_iter().zip(sent) {
             let slot = Slot { job: dispatch.job, attempt: dispatch.attempt };
             self.sending.remove(&slot);
             if self.called_off.remove(&slot) {
                 freed.push(slot);
-                continue;
+            } else if is_sent {
+                sent_on.push(dispatch);
+            } else {
+                let why = Revoked::Undeliverable;
+                self.incarnation.jobs.came_to_nothing(slot.job, slot.attempt, why, "its slot was gone");
             }
+        }
+        self.send_on(sent_on, &freed);
+        if std::mem::take(&mut self.refresh_again) {
+            self.refresh();
+        }
+    }
+
+    /// Sends what has its slot on to the node. What it cannot be sent is freed, and these.
+    fn send_on(&mut self, dispatches: Vec<actors::jobs::Dispatch>, freed: &[Slot]) {
+        let mut freed = freed.to_vec();
+        for dispatch in dispatches {
+            let slot = Slot { job: dispatch.job, attempt: dispatch.attempt };
             let jobs = &self.incarnation.jobs;
-            if !is_sent {
-                jobs.came_to_nothing(slot.job, slot.attempt, Revoked::Undeliverable, "its slot was gone");
-                continue;
-            }
             let session = dispatch.session.clone().zip(dispatch.seq);
             let frame = Dispatch {
                 slot,
@@ -600,17 +713,17 @@ impl Socket {
             let _ = tokio::time::timeout(SOCKET_SEND_MAX, close).await;
         }
         let slots: Vec<_> = self.connection.slots().collect();
-        let mut epoch = self.registered.as_ref().map(|registered| registered.epoch);
+        let mut known_as = self.registered.as_ref().map(|known| (known.epoch, known.is_provisional));
         // Commits that are under way are finished; what they are told to the node it asks for again. A record that is
         // made too late for the node is taken back like any other.
         while let Some(done) = self.work.next().await {
-            if let Done::Registered(Ok((connected, ..))) = done {
-                epoch = Some(connected.epoch);
+            if let Done::Registered(Ok(Some(known))) = done {
+                known_as = Some((known.connected.epoch, false));
             }
         }
         // Its line is hung up.
         self.registered = None;
-        let (Some(epoch), Some(hello)) = (epoch, &self.hello) else { return };
+        let (Some((epoch, is_provisional)), Some(hello)) = (known_as, &self.hello) else { return };
         let (node, profile) = (hello.node.clone(), Arc::new(profile(hello, &self.incarnation)));
         for Slot { job, attempt } in self.connection.unanswered() {
             self.incarnation.jobs.cut_off(job, attempt);
@@ -621,36 +734,50 @@ impl Socket {
         record.status.state = NodeState::Unhealthy;
         let (state, registry) = (Arc::clone(&self.state), self.incarnation.registry.clone());
         let jobs = self.incarnation.jobs.clone();
-        self.state.spawn(say_farewell(state, registry, jobs, record, slots, self.heard));
+        let left = Left { record, is_provisional, slots, heard: self.heard };
+        self.state.spawn(say_farewell(state, registry, jobs, left));
     }
+}
+
+/// A node whose socket is closed.
+struct Left {
+    /// As it is known here.
+    record: Record,
+    /// The bus did not know of the socket.
+    is_provisional: bool,
+    /// What it had.
+    slots: Vec<Slot>,
+    /// When the node was heard of last.
+    heard: Instant,
 }
 
 /// Has nothing more given to a node whose socket is closed, and, unless it connects anew in time, says that it is gone.
 /// One that had nothing to do is gone at once.
-async fn say_farewell(
-    state: Arc<State>,
-    registry: Registry,
-    jobs: Jobs,
-    mut record: Record,
-    slots: Vec<Slot>,
-    heard: Instant,
-) {
+async fn say_farewell(state: Arc<State>, registry: Registry, jobs: Jobs, left: Left) {
+    let Left { mut record, is_provisional, slots, heard } = left;
     let (node, epoch) = (record.profile.node.clone(), record.stamp.epoch);
     let grace = state.settings.node_grace.saturating_sub(heard.elapsed());
     if !slots.is_empty() {
-        match state.bus.refresh_node(&node, epoch, &record.report(), &[]).await {
+        let written = match is_provisional {
+            true => Ok(Written::Lost),
+            false => state.bus.refresh_node(&node, epoch, &record.report(), &[]).await,
+        };
+        match written {
             Ok(Written::Done(version)) => {
                 record.stamp.version = version;
                 registry.recorded(record, Instant::now());
-                tokio::time::sleep(grace).await;
             }
-            // It is connected anew, or nobody knows of it any more.
-            Ok(Written::Replaced | Written::Lost) => return,
+            // It is connected anew.
+            Ok(Written::Replaced) => return,
+            Ok(Written::Lost) => drop(registry.noted(record, Instant::now())),
             Err(error) => {
                 tracing::debug!(%error, %node, "a closed socket was not noted");
-                tokio::time::sleep(grace).await;
+                registry.noted(record, Instant::now());
             }
         }
+        tokio::time::sleep(grace).await;
+        // While the bus is away nobody knows whether it has connected to another instance.
+        away::until_known(&state.bus, heard).await;
     }
     match state.bus.disconnect_node(&node, epoch).await {
         Ok(Written::Replaced) => {}

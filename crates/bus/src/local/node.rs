@@ -1,10 +1,11 @@
 //! One node's record and slots: what the scripts do at a server, as plain steps. The time comes in.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use domain::{InstanceId, Token};
 
+use crate::limits::NODE_YOUNGER_MS;
 use crate::{
     Claim, Epoch, Held, NodeRecord, NodeState, Report, Reserved, Slot, Unreserved, Version, Written,
 };
@@ -14,9 +15,13 @@ pub(super) struct Node {
     holder: InstanceId,
     report: Report,
     epoch: Epoch,
+    /// When the connection began.
+    since: Instant,
     version: Version,
     is_online: bool,
     is_complete: bool,
+    /// Until then its holder vouches for the slots.
+    vouched_until: Option<Instant>,
     /// How many slots were taken when the version rose last.
     told: usize,
     /// When the record ends unless it is refreshed.
@@ -37,74 +42,87 @@ enum Taken {
     Reserved { token: Token, end: Instant },
 }
 
+/// A connection that is new.
+pub(super) struct Connection<'a> {
+    pub(super) holder: &'a InstanceId,
+    pub(super) report: &'a Report,
+    /// What the node says that it is running.
+    pub(super) running: &'a [Slot],
+    pub(super) epoch: Epoch,
+    /// When it began.
+    pub(super) since: Instant,
+}
+
 impl Node {
     /// The first connection of a node without a record.
-    pub(super) fn new(
-        holder: &InstanceId,
-        report: &Report,
-        running: &[Slot],
-        epoch: Epoch,
-        now: Instant,
-    ) -> Self {
+    pub(super) fn new(new: &Connection<'_>, now: Instant) -> Self {
         let mut node = Self {
-            holder: holder.clone(),
-            report: report.clone(),
-            epoch,
-            version: Version::new(epoch.get()),
+            holder: new.holder.clone(),
+            report: new.report.clone(),
+            epoch: new.epoch,
+            since: new.since,
+            version: Version::new(new.epoch.get()),
             is_online: true,
             is_complete: false,
+            vouched_until: None,
             told: 0,
-            end: now + report.ttl,
+            end: now + new.report.ttl,
             slots: HashMap::new(),
             reserved: BTreeSet::new(),
         };
-        node.connect(holder, report, running, epoch, now);
+        node.connect(new, now);
         node
     }
 
-    /// A newer connection takes it over.
-    pub(super) fn connect(
-        &mut self,
-        holder: &InstanceId,
-        report: &Report,
-        running: &[Slot],
-        epoch: Epoch,
-        now: Instant,
-    ) {
+    /// A newer connection takes it over; unless it is older than this one, which is another instance's.
+    pub(super) fn connect(&mut self, new: &Connection<'_>, now: Instant) -> bool {
+        let Connection { holder, report, running, epoch, since } = *new;
+        if self.holder != *holder && self.since > since + Duration::from_millis(NODE_YOUNGER_MS) {
+            return false;
+        }
         self.prune(now);
+        self.recount(running);
+        self.holder = holder.clone();
+        self.report = report.clone();
+        self.epoch = epoch;
+        self.since = since;
+        self.is_online = true;
+        self.end = now + report.ttl;
+        self.rise(epoch.get());
+        true
+    }
+
+    /// What was sent is exactly this.
+    pub(super) fn recount(&mut self, running: &[Slot]) {
         let listed: HashSet<_> = running.iter().collect();
         self.slots.retain(|slot, taken| matches!(taken, Taken::Reserved { .. }) || listed.contains(slot));
         for slot in running {
             self.free(slot);
             self.slots.insert(*slot, Taken::Running);
         }
-        self.holder = holder.clone();
-        self.report = report.clone();
-        self.epoch = epoch;
-        self.is_online = true;
-        self.end = now + report.ttl;
-        self.rise(epoch.get());
     }
 
-    pub(super) fn complete(&mut self, unfinished: &[Slot], version: u64) -> Written {
+    pub(super) fn complete(&mut self, unfinished: &[Slot], version: u64, now: Instant) -> Written {
         for slot in unfinished {
             self.slots.entry(*slot).or_insert(Taken::Running);
         }
         self.is_complete = true;
+        self.vouch(now);
         self.rise(version)
     }
 
-    pub(super) fn refresh(&mut self, report: &Report, gone: &[Slot], version: u64, now: Instant) -> Written {
+    pub(super) fn refresh(&mut self, report: &Report, version: u64, now: Instant) -> Written {
         self.prune(now);
-        self.free_all(gone);
         self.end = now + report.ttl;
-        let Report { capacity, state, document, ttl: _ } = &self.report;
+        let Report { capacity, state, document, ttl: _, vouched: _ } = &self.report;
         let is_same = (*capacity, *state) == (report.capacity, report.state) && *document == report.document;
-        if is_same && self.told == self.slots.len() {
-            return Written::Done(self.version);
-        }
         self.report = report.clone();
-        self.rise(version)
+        self.vouch(now);
+        if is_same && self.told == self.slots.len() {
+            Written::Done(self.version)
+        } else {
+            self.rise(version)
+        }
     }
 
     /// Offline; the record stays until then to say so.
@@ -119,7 +137,7 @@ impl Node {
 
     pub(super) fn reserve(&mut self, claims: &[Claim], end: Instant, now: Instant) -> Vec<Reserved> {
         self.prune(now);
-        let is_ready = self.is_complete && self.report.state == NodeState::Accepting;
+        let is_ready = self.is_known(now) && self.report.state == NodeState::Accepting;
         let reserve = |Claim { slot, token }: &Claim| {
             match self.slots.get(slot) {
                 // A lane's next owner takes over what the last one reserved. Whoever repeats itself gains no time.
@@ -170,7 +188,7 @@ impl Node {
     pub(super) fn held(&mut self, slots: &[Slot], now: Instant) -> Held {
         self.prune(now);
         let is_taken = slots.iter().map(|slot| self.slots.contains_key(slot)).collect();
-        Held { is_complete: self.is_complete, is_taken }
+        Held { is_complete: self.is_known(now), is_taken }
     }
 
     pub(super) fn show(&mut self, now: Instant) -> NodeRecord {
@@ -208,6 +226,15 @@ impl Node {
             return Some(Written::Replaced);
         }
         (self.epoch < epoch || !self.is_online).then_some(Written::Lost)
+    }
+
+    /// Whether all slots are known, and vouched for now.
+    fn is_known(&self, now: Instant) -> bool {
+        self.is_complete && self.vouched_until.is_some_and(|until| until > now)
+    }
+
+    fn vouch(&mut self, now: Instant) {
+        self.vouched_until = self.vouched_until.max(Some(now + self.report.vouched));
     }
 
     fn rise(&mut self, version: u64) -> Written {

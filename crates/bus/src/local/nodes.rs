@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use domain::{InstanceId, NodeId};
 
 use super::Local;
-use super::node::Node;
+use super::node::{Connection, Node};
 use crate::limits::{NODE_TTL_MS_DEFAULT, NODES_LISTED_MAX};
 use crate::nodes::{check_lasting, check_listed, check_node_ttl, check_report, check_slots};
 use crate::{
@@ -75,25 +75,28 @@ impl Nodes for Local {
         holder: &InstanceId,
         report: &Report,
         running: &[Slot],
-    ) -> Result<Connected> {
+        age: Duration,
+    ) -> Result<Option<Connected>> {
         check_slots(running)?;
         check_report(report)?;
         let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
         nodes.sweep(now);
         let number = nodes.next_version();
         let (epoch, version) = (Epoch::new(number), Version::new(number));
+        let new = Connection { holder, report, running, epoch, since: now.checked_sub(age).unwrap_or(now) };
         if let Some(record) = nodes.online(node, now) {
-            record.connect(holder, report, running, epoch, now);
-            return Ok(Connected { epoch, version, is_complete: record.is_complete() });
+            let is_taken = record.connect(&new, now);
+            return Ok(is_taken.then(|| Connected { epoch, version, is_complete: record.is_complete() }));
         }
-        nodes.records.insert(node.clone(), Node::new(holder, report, running, epoch, now));
-        Ok(Connected { epoch, version, is_complete: false })
+        nodes.records.insert(node.clone(), Node::new(&new, now));
+        Ok(Some(Connected { epoch, version, is_complete: false }))
     }
 
     async fn complete_node(&self, node: &NodeId, epoch: Epoch, unfinished: &[Slot]) -> Result<Written> {
         check_slots(unfinished)?;
         let mut nodes = self.open()?.nodes();
-        Ok(nodes.write(node, epoch, Instant::now(), |record, version| record.complete(unfinished, version)))
+        let now = Instant::now();
+        Ok(nodes.write(node, epoch, now, |record, version| record.complete(unfinished, version, now)))
     }
 
     async fn refresh_node(
@@ -106,7 +109,26 @@ impl Nodes for Local {
         check_slots(gone)?;
         check_report(report)?;
         let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
-        Ok(nodes.write(node, epoch, now, |record, version| record.refresh(report, gone, version, now)))
+        Ok(nodes.write(node, epoch, now, |record, version| {
+            record.free_all(gone);
+            record.refresh(report, version, now)
+        }))
+    }
+
+    async fn recount_node(
+        &self,
+        node: &NodeId,
+        epoch: Epoch,
+        report: &Report,
+        taken: &[Slot],
+    ) -> Result<Written> {
+        check_slots(taken)?;
+        check_report(report)?;
+        let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
+        Ok(nodes.write(node, epoch, now, |record, version| {
+            record.recount(taken);
+            record.refresh(report, version, now)
+        }))
     }
 
     async fn disconnect_node(&self, node: &NodeId, epoch: Epoch) -> Result<Written> {

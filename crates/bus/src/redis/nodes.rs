@@ -1,8 +1,8 @@
 //! Nodes as three keys each, `{node:<id>}:…`, which only scripts touch; `lua/node.lua` says what they hold.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use domain::{InstanceId, NodeId};
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -11,7 +11,9 @@ use redis::{Cmd, cmd};
 use super::Redis;
 use super::failure::{self, Effect};
 use super::script::{Script, script};
-use crate::limits::{NODE_READS_MAX, NODE_TTL_MS_DEFAULT, NODES_LISTED_MAX};
+use crate::limits::{
+    NODE_READS_MAX, NODE_TTL_MS_DEFAULT, NODE_TTL_MS_MAX, NODE_YOUNGER_MS, NODES_LISTED_MAX,
+};
 use crate::nodes::{check_lasting, check_listed, check_node_ttl, check_report, check_slots};
 use crate::{
     Claim, Connected, Epoch, Error, Held, NodeRecord, NodeState, Nodes, Report, Reserved, Result, Slot,
@@ -38,25 +40,36 @@ impl Nodes for Redis {
         holder: &InstanceId,
         report: &Report,
         running: &[Slot],
-    ) -> Result<Connected> {
+        age: Duration,
+    ) -> Result<Option<Connected>> {
         check_slots(running)?;
         let ttl_ms = check_report(report)?;
         let fill = |call: &mut Cmd| {
             call.arg(holder.as_str());
             add_report(call, report, ttl_ms);
+            call.arg(micros(age)).arg(NODE_YOUNGER_MS * 1_000);
             add_slots(call, running);
         };
-        let (number, is_complete) = self.run_at(node, &CONNECT, fill, Effect::Writes).await?;
-        Ok(Connected { epoch: Epoch::new(number), version: Version::new(number), is_complete })
+        let (number, is_complete, at): (i64, bool, u64) =
+            self.run_at(node, &CONNECT, fill, Effect::Writes).await?;
+        match written(number)? {
+            Written::Done(version) => {
+                self.shared.node_clocks.heard(node, at, Some(report.vouched));
+                Ok(Some(Connected { epoch: Epoch::new(version.get()), version, is_complete }))
+            }
+            Written::Replaced => Ok(None),
+            Written::Lost => Err(failure::unreadable()),
+        }
     }
 
     async fn complete_node(&self, node: &NodeId, epoch: Epoch, unfinished: &[Slot]) -> Result<Written> {
         check_slots(unfinished)?;
+        let vouched_until = self.shared.node_clocks.vouched_until(node, None);
         let fill = |call: &mut Cmd| {
-            call.arg(epoch.get());
+            call.arg(epoch.get()).arg(vouched_until);
             add_slots(call, unfinished);
         };
-        self.run_at(node, &COMPLETE, fill, Effect::Writes).await.and_then(written)
+        self.write_at(node, &COMPLETE, fill).await
     }
 
     async fn refresh_node(
@@ -66,21 +79,28 @@ impl Nodes for Redis {
         report: &Report,
         gone: &[Slot],
     ) -> Result<Written> {
-        check_slots(gone)?;
-        let ttl_ms = check_report(report)?;
-        let fill = |call: &mut Cmd| {
-            call.arg(epoch.get());
-            add_report(call, report, ttl_ms);
-            add_slots(call, gone);
-        };
-        self.run_at(node, &REFRESH, fill, Effect::Writes).await.and_then(written)
+        self.refresh(node, epoch, report, ("gone", gone)).await
+    }
+
+    async fn recount_node(
+        &self,
+        node: &NodeId,
+        epoch: Epoch,
+        report: &Report,
+        taken: &[Slot],
+    ) -> Result<Written> {
+        self.refresh(node, epoch, report, ("taken", taken)).await
     }
 
     async fn disconnect_node(&self, node: &NodeId, epoch: Epoch) -> Result<Written> {
         let fill = |call: &mut Cmd| {
             call.arg(epoch.get()).arg(NODE_TTL_MS_DEFAULT);
         };
-        self.run_at(node, &DISCONNECT, fill, Effect::Writes).await.and_then(written)
+        let written = self.run_at(node, &DISCONNECT, fill, Effect::Writes).await.and_then(written);
+        if matches!(written, Ok(Written::Done(_))) {
+            self.shared.node_clocks.forget(node);
+        }
+        written
     }
 
     async fn reserve_slots(
@@ -191,10 +211,86 @@ impl Redis {
     ) -> Result<T> {
         self.run(script, &self.shared.names.node(node), fill, effect).await
     }
+
+    async fn refresh(
+        &self,
+        node: &NodeId,
+        epoch: Epoch,
+        report: &Report,
+        (which, slots): (&str, &[Slot]),
+    ) -> Result<Written> {
+        check_slots(slots)?;
+        let ttl_ms = check_report(report)?;
+        let vouched_until = self.shared.node_clocks.vouched_until(node, Some(report.vouched));
+        let fill = |call: &mut Cmd| {
+            call.arg(epoch.get());
+            add_report(call, report, ttl_ms);
+            call.arg(vouched_until).arg(which);
+            add_slots(call, slots);
+        };
+        self.write_at(node, &REFRESH, fill).await
+    }
+
+    /// Writes by an epoch, and notes what the server's clock showed.
+    async fn write_at(&self, node: &NodeId, script: &Script, fill: impl Fn(&mut Cmd)) -> Result<Written> {
+        let (answer, at): (i64, u64) = self.run_at(node, script, fill, Effect::Writes).await?;
+        self.shared.node_clocks.heard(node, at, None);
+        written(answer)
+    }
+}
+
+/// What the clocks of the servers that keep records of nodes showed, as their holder heard it last. By them a holder
+/// says until when it vouches in a time of the server's own, so that what a server carries out late vouches for
+/// nothing.
+#[derive(Default)]
+pub(super) struct Clocks(Mutex<HashMap<NodeId, Clock>>);
+
+struct Clock {
+    /// What it showed, in microseconds since 1970, ...
+    at: u64,
+    /// ... at this time at the latest.
+    heard: Instant,
+    /// How long the holder vouches for what it says.
+    vouched: Duration,
+}
+
+impl Clocks {
+    /// A server's answer about a node came, and with it its time.
+    fn heard(&self, node: &NodeId, at: u64, vouched: Option<Duration>) {
+        let (mut clocks, heard) = (self.all(), Instant::now());
+        if let Some(clock) = clocks.get_mut(node) {
+            *clock = Clock { at, heard, vouched: vouched.unwrap_or(clock.vouched) };
+            return;
+        }
+        if clocks.len() >= NODES_LISTED_MAX {
+            let kept = Duration::from_millis(NODE_TTL_MS_MAX);
+            clocks.retain(|_, clock| heard.duration_since(clock.heard) < kept);
+        }
+        clocks.insert(node.clone(), Clock { at, heard, vouched: vouched.unwrap_or_default() });
+    }
+
+    /// Until when what is said now is vouched for, by the server's clock; 0 where that is not known yet.
+    fn vouched_until(&self, node: &NodeId, vouched: Option<Duration>) -> u64 {
+        let clocks = self.all();
+        let Some(Clock { at, heard, vouched: before }) = clocks.get(node) else { return 0 };
+        at.saturating_add(micros(heard.elapsed() + vouched.unwrap_or(*before)))
+    }
+
+    fn forget(&self, node: &NodeId) {
+        self.all().remove(node);
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<NodeId, Clock>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn micros(length: Duration) -> u64 {
+    u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn add_report(call: &mut Cmd, report: &Report, ttl_ms: u64) {
-    let Report { capacity, state, document, ttl: _ } = report;
+    let Report { capacity, state, document, ttl: _, vouched: _ } = report;
     call.arg(capacity).arg(state.as_str()).arg(&document[..]).arg(ttl_ms);
 }
 

@@ -1,5 +1,7 @@
 //! Nodes on a server and in process are alike: the same random steps give the same answers, one by one.
 
+use std::time::Duration;
+
 use bus::{Claim, Epoch, Handle, Hub, NodeState, Report, Slot, Written};
 use domain::job::Attempt;
 use domain::{JobId, Token};
@@ -45,6 +47,7 @@ enum What {
     Connect,
     Complete,
     Refresh,
+    Recount,
     Disconnect,
     Reserve,
     Send,
@@ -60,12 +63,16 @@ struct Step {
     slots: Vec<Slot>,
     token: Token,
     report: Report,
+    /// Of a new connection: to whom it is, and for how long.
+    holder: &'static str,
+    age: Duration,
 }
 
 impl Step {
     fn draw(random: &mut StdRng, connections: usize) -> Self {
-        use What::{Complete, Connect, Disconnect, Free, Refresh, Reserve, Send, Unreserve};
-        let often = [Reserve, Reserve, Reserve, Send, Send, Free, Free, Unreserve, Refresh, Complete];
+        use What::{Complete, Connect, Disconnect, Free, Recount, Refresh, Reserve, Send, Unreserve};
+        let often =
+            [Reserve, Reserve, Reserve, Send, Send, Free, Free, Unreserve, Refresh, Recount, Complete];
         let seldom = [Connect, Connect, Disconnect];
         let kinds: &[What] = if random.random_bool(0.9) { &often } else { &seldom };
         let what = *kinds.choose(random).unwrap();
@@ -84,7 +91,10 @@ impl Step {
                 state: if random.random_bool(0.9) { NodeState::Accepting } else { NodeState::Draining },
                 document: vec![random.random_range(0..2)].into(),
                 ttl: LONG,
+                vouched: LONG,
             },
+            holder: if random.random_bool(0.5) { "a-1" } else { "a-2" },
+            age: if random.random_bool(0.7) { Duration::ZERO } else { LONG * 10 },
         }
     }
 
@@ -102,13 +112,17 @@ impl Step {
         };
         let answer = match self.what {
             What::Connect => {
-                let answer = bus.connect_node(&n, &id("a-1"), &self.report, &self.slots).await.unwrap();
-                connected = Some(answer.epoch);
-                answer.is_complete.to_string()
+                let Self { holder, report, slots, age, .. } = self;
+                let answer = bus.connect_node(&n, &id(holder), report, slots, *age).await.unwrap();
+                connected = answer.map(|answer| answer.epoch);
+                format!("{:?}", answer.map(|answer| answer.is_complete))
             }
             What::Complete => written(bus.complete_node(&n, epoch, &self.slots).await.unwrap()).to_owned(),
             What::Refresh => {
                 written(bus.refresh_node(&n, epoch, &self.report, &self.slots).await.unwrap()).to_owned()
+            }
+            What::Recount => {
+                written(bus.recount_node(&n, epoch, &self.report, &self.slots).await.unwrap()).to_owned()
             }
             What::Disconnect => written(bus.disconnect_node(&n, epoch).await.unwrap()).to_owned(),
             What::Reserve => format!("{:?}", bus.reserve_slots(&n, &claims, LONG).await.unwrap()),

@@ -19,6 +19,7 @@ mod sessions;
 mod settings;
 mod slots;
 mod tls;
+mod vouching;
 
 /// Runs every case on every bus. A case is an async function that takes a [`bench::Bench`].
 macro_rules! on_every_bus {
@@ -95,6 +96,10 @@ on_every_bus! {
         a_node_that_drains_reserves_nothing_new_and_sends_what_was_reserved,
         what_runs_beyond_the_capacity_counts,
         fifty_at_once_never_take_more_than_the_capacity;
+    vouching:
+        nothing_is_reserved_that_nobody_vouches_for,
+        a_recount_is_all_that_was_sent_and_leaves_what_is_reserved,
+        an_older_connection_takes_no_node_from_a_younger_one;
     sessions:
         a_bound_session_is_found_by_others_as_it_was_said,
         an_earlier_owner_neither_binds_nor_unbinds,

@@ -13,10 +13,11 @@ use crate::outages::{BOUND, with_a_server};
 /// Every call comes back within its bound, with an error that says to ask again.
 async fn refuses_in_time(bus: &Handle, epoch: Epoch) {
     let (began, n) = (Instant::now(), node("n"));
-    let refusals: [Error; 11] = [
-        bus.connect_node(&n, &id("a-1"), &report(2), &[]).await.unwrap_err(),
+    let refusals: [Error; 12] = [
+        bus.connect_node(&n, &id("a-1"), &report(2), &[], Duration::ZERO).await.unwrap_err(),
         bus.complete_node(&n, epoch, &[]).await.unwrap_err(),
         bus.refresh_node(&n, epoch, &report(2), &[]).await.unwrap_err(),
+        bus.recount_node(&n, epoch, &report(2), &[]).await.unwrap_err(),
         bus.reserve_slots(&n, &[claim(1)], LONG).await.unwrap_err(),
         bus.send_slots(&n, epoch, &[slot(1)]).await.unwrap_err(),
         bus.unreserve_slots(&n, &[claim(1)]).await.unwrap_err(),
@@ -26,7 +27,7 @@ async fn refuses_in_time(bus: &Handle, epoch: Epoch) {
         bus.list_nodes(&[node("n")], LONG).await.unwrap_err(),
         bus.listed_nodes().await.unwrap_err(),
     ];
-    assert!(began.elapsed() < BOUND * 11, "{:?}", began.elapsed());
+    assert!(began.elapsed() < BOUND * 12, "{:?}", began.elapsed());
     for refused in refusals {
         assert!(refused.is_retryable(), "{refused}");
     }
@@ -75,6 +76,39 @@ async fn a_frozen_redis_costs_each_call_its_time_and_keeps_the_record() {
     assert!(again.is_complete && again.epoch > before);
     assert_eq!(held(&bus, "n", &[2]).await, [2]);
     assert_eq!(bus.send_slots(&node("n"), again.epoch, &[slot(2)]).await.unwrap(), [true]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_frozen_redis_carries_out_late_vouches_for_nothing() {
+    let (server, holder) = with_a_server().await;
+    let lane = bus::open(&options(&server.url(), "t:")).await.unwrap();
+    let vouched = Duration::from_secs(2);
+    let epoch = ready(&holder, "n", 2).await;
+    // What was vouched for before stays so; here that is to end.
+    let after = connect(&holder, "n", &Report { vouched, ..report(2) }, &[]).await.epoch;
+    assert!(after > epoch);
+    server.command(&["HDEL", "t:{node:n}:record", "vouched"]).unwrap();
+    assert_eq!(reserve(&lane, "n", &[1]).await, [Reserved::NotReady]);
+    let brief = Report { vouched, ..report(2) };
+    holder.refresh_node(&node("n"), after, &brief, &[]).await.unwrap();
+    assert_eq!(reserve(&lane, "n", &[1]).await, [Reserved::Yes]);
+    server.freeze().unwrap();
+    let (sent, begun) = (holder.refresh_node(&node("n"), after, &brief, &[]).await, Instant::now());
+    assert!(sent.unwrap_err().may_have_run());
+    tokio::time::sleep_until((begun + vouched).into()).await;
+    server.wake().unwrap();
+    link_is(&lane, true).await;
+    eventually("it answers", async || lane.held_slots(&node("n"), &[]).await.is_ok()).await;
+    let known = lane.held_slots(&node("n"), &[slot(9)]).await.unwrap();
+    assert!(!known.is_complete, "what has no slot is not known to have none");
+    assert_eq!(reserve(&lane, "n", &[1, 2]).await, [Reserved::Yes, Reserved::NotReady]);
+    link_is(&holder, true).await;
+    eventually("it is vouched for again", async || {
+        let taken = [slot(7)];
+        let told = holder.recount_node(&node("n"), after, &brief, &taken).await;
+        told.is_ok() && reserve(&lane, "n", &[2]).await == [Reserved::Full]
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -135,12 +169,15 @@ async fn a_node_moves_with_its_master() {
     blocking(move || Redis::kill(all.master_of("t:{node:n}:record").unwrap())).await;
     let n = node("n");
     let mut epoch = before;
-    eventually("it is connected", async || match bus.connect_node(&n, &id("a-1"), &report(1), &[]).await {
-        Ok(connected) => {
-            epoch = connected.epoch;
-            true
+    let holder = id("a-1");
+    eventually("it is connected", async || {
+        match bus.connect_node(&n, &holder, &report(1), &[], Duration::ZERO).await {
+            Ok(connected) => {
+                epoch = connected.unwrap().epoch;
+                true
+            }
+            Err(_) => false,
         }
-        Err(_) => false,
     })
     .await;
     assert!(epoch > before, "the replica goes on from what it had");

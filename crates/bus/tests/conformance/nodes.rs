@@ -30,11 +30,12 @@ pub fn claim(job: u128) -> Claim {
 
 /// A node that accepts, and says nothing else.
 pub fn report(capacity: u32) -> Report {
-    Report { capacity, state: NodeState::Accepting, document: b"{}"[..].into(), ttl: LONG }
+    Report { capacity, state: NodeState::Accepting, document: b"{}"[..].into(), ttl: LONG, vouched: LONG }
 }
 
 pub async fn connect(bus: &Handle, name: &str, report: &Report, running: &[Slot]) -> Connected {
-    bus.connect_node(&node(name), &id("a-1"), report, running).await.unwrap()
+    let connected = bus.connect_node(&node(name), &id("a-1"), report, running, Duration::ZERO).await;
+    connected.unwrap().expect("there is no younger one")
 }
 
 /// Connects a node of which nothing was known, and completes it.
@@ -78,6 +79,7 @@ pub async fn a_record_shows_what_its_holder_said(b: Bench) {
         state: NodeState::Unhealthy,
         document: document.into(),
         ttl: Duration::from_secs(20),
+        vouched: LONG,
     };
     let connected = connect(&holder, "n", &said, &[slot(1)]).await;
     let shown = show(&reader, "n").await.unwrap();
@@ -286,20 +288,22 @@ pub async fn more_of_a_node_than_the_limit_is_refused(b: Bench) {
         Report { capacity: NODE_CAPACITY_MAX + 1, ..fine.clone() },
         Report { document: vec![0; NODE_DOCUMENT_BYTES_MAX + 1].into(), ..fine.clone() },
         Report { ttl: Duration::ZERO, ..fine.clone() },
+        Report { vouched: Duration::ZERO, ..fine.clone() },
         Report { ttl: Duration::from_millis(NODE_TTL_MS_MAX + 1), ..fine.clone() },
     ];
     let is_refusal = |error: &Error| matches!(error, Error::Invalid(_) | Error::TooLarge { .. });
     for report in &refused {
-        assert!(is_refusal(&bus.connect_node(&n, &holder, report, &[]).await.unwrap_err()));
+        assert!(is_refusal(&bus.connect_node(&n, &holder, report, &[], Duration::ZERO).await.unwrap_err()));
     }
     let many = vec![slot(1); NODE_SLOTS_MAX + 1];
     let claims = vec![claim(1); NODE_SLOTS_MAX + 1];
-    assert!(is_refusal(&bus.connect_node(&n, &holder, &fine, &many).await.unwrap_err()));
+    assert!(is_refusal(&bus.connect_node(&n, &holder, &fine, &many, Duration::ZERO).await.unwrap_err()));
     assert_eq!(show(&bus, "n").await, None, "a refusal changes nothing");
     let epoch = ready(&bus, "n", 1).await;
     for error in [
         bus.refresh_node(&n, epoch, &refused[0], &[]).await.unwrap_err(),
         bus.refresh_node(&n, epoch, &fine, &many).await.unwrap_err(),
+        bus.recount_node(&n, epoch, &fine, &many).await.unwrap_err(),
         bus.complete_node(&n, epoch, &many).await.unwrap_err(),
         bus.reserve_slots(&n, &claims, LONG).await.unwrap_err(),
         bus.reserve_slots(&n, &claims[..1], Duration::ZERO).await.unwrap_err(),
@@ -324,9 +328,10 @@ pub async fn a_closed_bus_says_nothing_of_nodes(b: Bench) {
     let (n, epoch) = (node("n"), ready(&bus, "n", 1).await);
     bus.close().await;
     for error in [
-        bus.connect_node(&n, &id("a-1"), &report(1), &[]).await.unwrap_err(),
+        bus.connect_node(&n, &id("a-1"), &report(1), &[], Duration::ZERO).await.unwrap_err(),
         bus.complete_node(&n, epoch, &[]).await.unwrap_err(),
         bus.refresh_node(&n, epoch, &report(1), &[]).await.unwrap_err(),
+        bus.recount_node(&n, epoch, &report(1), &[]).await.unwrap_err(),
         bus.disconnect_node(&n, epoch).await.unwrap_err(),
         bus.reserve_slots(&n, &[claim(1)], LONG).await.unwrap_err(),
         bus.send_slots(&n, epoch, &[slot(1)]).await.unwrap_err(),

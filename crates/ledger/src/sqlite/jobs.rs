@@ -201,7 +201,7 @@ impl Jobs for Sqlite {
     }
 
     async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>> {
-        let ids = serde_json::Value::from_iter(jobs.iter().map(ToString::to_string)).to_string();
+        let ids = Value::from_iter(jobs.iter().map(ToString::to_string)).to_string();
         let pool = self.readers.clone();
         let rows: Vec<AttemptRow> = self
             .reads(async move { sqlx::query_as(sql!("job_current")).bind(ids).fetch_all(&pool).await })

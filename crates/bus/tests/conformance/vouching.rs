@@ -1,0 +1,91 @@
+//! What the holder of a node's connection vouches for, and what becomes of slots that it gave out by itself.
+
+use std::time::Duration;
+
+use bus::{Claim, Report, Reserved, Unreserved, Written};
+
+use crate::bench::{Bench, LONG, eventually, id};
+use crate::nodes::{claim, connect, held, node, ready, report, reserve, show, slot};
+
+/// Short, and long enough to be seen once.
+const SHORT: Duration = Duration::from_millis(300);
+
+pub async fn nothing_is_reserved_that_nobody_vouches_for(b: Bench) {
+    let (holder, lane) = (b.join().await, b.join().await);
+    let (n, brief) = (node("n"), Report { vouched: SHORT, ..report(3) });
+    let epoch = connect(&holder, "n", &brief, &[]).await.epoch;
+    holder.complete_node(&n, epoch, &[]).await.unwrap();
+    // Told anew, in case that it was over before anybody looked.
+    eventually("it is reserved", async || {
+        holder.refresh_node(&n, epoch, &brief, &[]).await.unwrap();
+        reserve(&lane, "n", &[1]).await == [Reserved::Yes]
+    })
+    .await;
+    eventually("it is vouched for no more", async || {
+        !lane.held_slots(&n, &[slot(1)]).await.unwrap().is_complete
+    })
+    .await;
+    assert_eq!(
+        reserve(&lane, "n", &[1, 2]).await,
+        [Reserved::Yes, Reserved::NotReady],
+        "what has a slot has it"
+    );
+    assert_eq!(held(&lane, "n", &[1, 2]).await, [1]);
+    assert_eq!(holder.send_slots(&n, epoch, &[slot(1)]).await.unwrap(), [true]);
+    let again = connect(&holder, "n", &report(3), &[slot(1)]).await;
+    assert!(again.is_complete, "all slots are known");
+    assert_eq!(reserve(&lane, "n", &[2]).await, [Reserved::NotReady], "and that alone vouches for nothing");
+    holder.refresh_node(&n, again.epoch, &report(3), &[]).await.unwrap();
+    assert_eq!(reserve(&lane, "n", &[2]).await, [Reserved::Yes]);
+}
+
+pub async fn a_recount_is_all_that_was_sent_and_leaves_what_is_reserved(b: Bench) {
+    let (holder, lane) = (b.join().await, b.join().await);
+    let (n, epoch) = (node("n"), ready(&holder, "n", 4).await);
+    reserve(&lane, "n", &[1, 2, 3]).await;
+    assert_eq!(holder.send_slots(&n, epoch, &[slot(1), slot(2)]).await.unwrap(), [true; 2]);
+    let before = show(&lane, "n").await.unwrap().version;
+    // The first is over; the fourth and fifth were given out by the holder.
+    let taken = [slot(2), slot(4), slot(5)];
+    for _ in 0..2 {
+        let Written::Done(version) = holder.recount_node(&n, epoch, &report(4), &taken).await.unwrap() else {
+            panic!("it is the newest connection");
+        };
+        assert!(version > before);
+        assert_eq!(held(&lane, "n", &[1, 2, 3, 4, 5]).await, [2, 3, 4, 5]);
+    }
+    assert_eq!(reserve(&lane, "n", &[6]).await, [Reserved::Full]);
+    assert_eq!(
+        lane.unreserve_slots(&n, &[claim(3), claim(4)]).await.unwrap(),
+        [Unreserved::Removed, Unreserved::WasSent]
+    );
+    // One that is reserved and was given out as well is one slot.
+    reserve(&lane, "n", &[7]).await;
+    holder.recount_node(&n, epoch, &report(4), &[slot(7)]).await.unwrap();
+    assert_eq!(held(&lane, "n", &[2, 4, 5, 7]).await, [7]);
+    let claim = Claim { token: domain::Token::new(9), ..claim(7) };
+    assert_eq!(lane.unreserve_slots(&n, &[claim]).await.unwrap(), [Unreserved::WasSent]);
+    let newer = connect(&lane, "n", &report(4), &[]).await;
+    assert_eq!(holder.recount_node(&n, epoch, &report(4), &taken).await.unwrap(), Written::Replaced);
+    lane.disconnect_node(&n, newer.epoch).await.unwrap();
+    assert_eq!(lane.recount_node(&n, newer.epoch, &report(4), &taken).await.unwrap(), Written::Lost);
+    assert_eq!(show(&lane, "n").await.unwrap().used, 0);
+}
+
+pub async fn an_older_connection_takes_no_node_from_a_younger_one(b: Bench) {
+    let (one, other) = (b.join().await, b.join().await);
+    let (n, old) = (node("n"), LONG);
+    let connect = async |bus: &bus::Handle, holder, age| {
+        bus.connect_node(&n, &id(holder), &report(1), &[], age).await.unwrap()
+    };
+    let younger = connect(&one, "a-1", Duration::ZERO).await.unwrap();
+    assert_eq!(connect(&other, "a-2", old).await, None);
+    let shown = show(&other, "n").await.unwrap();
+    assert_eq!((shown.holder, shown.epoch), (id("a-1"), younger.epoch), "it changed nothing");
+    let again = connect(&one, "a-1", old).await.expect("an instance knows its own connections");
+    assert!(again.epoch > younger.epoch);
+    let newest = connect(&other, "a-2", Duration::ZERO).await.unwrap();
+    assert!(newest.epoch > again.epoch);
+    other.disconnect_node(&n, newest.epoch).await.unwrap();
+    assert!(connect(&one, "a-1", old).await.is_some(), "nobody has it");
+}
