@@ -1,5 +1,6 @@
 //! Jobs: submitted to real instances over HTTP, run by real nodes over their sockets.
 
+mod away;
 mod bad_input;
 mod ends;
 mod events;

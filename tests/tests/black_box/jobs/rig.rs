@@ -1,6 +1,7 @@
 //! What the tests of jobs stand on: instances with their servers, nodes whose work the test holds in its hands, and
 //! waiting for what must come.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use client::wire::Json;
 use loadtest::http::{Client, Reply};
 use loadtest::instance::{Instance, Setup};
 use loadtest::process::Signal;
+use loadtest::proxy::Proxy;
 use loadtest::servers::{Database, Redis};
 use serde_json::{Value, json};
 use tokio::sync::{MutexGuard, Semaphore, oneshot, watch};
@@ -26,6 +28,11 @@ pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
         assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+async fn servers() -> (Database, Redis) {
+    let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
+    (database, tokio::task::spawn_blocking(Redis::start).await.unwrap().unwrap())
 }
 
 /// Instances, and the servers they share.
@@ -55,9 +62,22 @@ impl Rig {
         Self::shaped(count, |setup| setup.env("FENCEPOST__LEASE__INSTANCE_MS", "2000")).await
     }
 
+    /// So many instances on one PostgreSQL and one Redis, each with a way of its own to that.
+    pub async fn with_ways(count: usize) -> (Self, Vec<Proxy>) {
+        let (database, redis) = servers().await;
+        let (mut ways, mut setups) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            let way = Proxy::start(redis.address()).await.unwrap();
+            let setup = Setup::in_mode("worker-queue").unwrap().database(database.url());
+            let setup = setup.arg("--redis-url").arg(&format!("redis://{}", way.address()));
+            setups.push(setup.env("FENCEPOST__LEASE__INSTANCE_MS", "10000"));
+            ways.push(way);
+        }
+        (Self::start(setups, Some(redis), Some(database)).await, ways)
+    }
+
     async fn shaped(count: usize, shape: impl Fn(Setup) -> Setup) -> Self {
-        let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
-        let redis = tokio::task::spawn_blocking(Redis::start).await.unwrap().unwrap();
+        let (database, redis) = servers().await;
         let setup = |_| {
             let setup = Setup::in_mode("worker-queue").unwrap().database(database.url());
             shape(setup.arg("--redis-url").arg(&redis.url()))
@@ -240,16 +260,31 @@ pub struct Runs {
     gate: Semaphore,
     /// How long what does not say otherwise takes.
     pause: Mutex<Duration>,
+    /// How many run on each node, and how many did at most.
+    busy: Mutex<HashMap<String, (usize, usize)>>,
 }
 
 impl Runs {
     pub fn new() -> Arc<Self> {
         let (runs, gate) = (watch::Sender::default(), Semaphore::new(0));
-        Arc::new(Self { runs, gate, pause: Mutex::default() })
+        Arc::new(Self { runs, gate, pause: Mutex::default(), busy: Mutex::default() })
     }
 
     pub fn all(&self) -> Vec<Run> {
         self.runs.borrow().clone()
+    }
+
+    /// How many ran at once on this node, at most.
+    pub fn most(&self, node: &str) -> usize {
+        self.busy.lock().unwrap().get(node).map_or(0, |(_, most)| *most)
+    }
+
+    fn begin(self: &Arc<Self>, node: &str) -> Busy {
+        let mut busy = self.busy.lock().unwrap();
+        let (now, most) = busy.entry(node.to_owned()).or_default();
+        *now += 1;
+        *most = (*most).max(*now);
+        Busy { runs: Arc::clone(self), node: node.to_owned() }
     }
 
     /// Attempts of this job.
@@ -287,6 +322,7 @@ impl Runs {
     async fn run(self: Arc<Self>, node: String, job: Job, death: Arc<tokio::sync::Notify>) -> Given {
         let payload: Value = job.payload.read().unwrap();
         let Job { id, attempt, stop, progress, .. } = job;
+        let _busy = self.begin(&node);
         let run = Run { node, job: id.clone(), attempt, payload: payload.clone(), stopped: None };
         self.runs.send_modify(|runs| runs.push(run));
         if payload["hold"] != Value::Null {
@@ -332,6 +368,20 @@ impl Runs {
     /// From now on each `echo` takes so long.
     pub fn take(&self, pause: Duration) {
         *self.pause.lock().unwrap() = pause;
+    }
+}
+
+/// Something runs on a node until this is dropped.
+struct Busy {
+    runs: Arc<Runs>,
+    node: String,
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if let Some((now, _)) = self.runs.busy.lock().unwrap().get_mut(&self.node) {
+            *now -= 1;
+        }
     }
 }
 
