@@ -55,7 +55,7 @@ pub enum Opened {
 /// What became of a close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closed {
-    /// It takes no more jobs, from now on or from earlier on.
+    /// It takes no more jobs, from now on or from earlier on; also where there is no such session.
     Yes,
     /// The lane's lease is another's by now, or released. Nothing was written.
     Fenced,
@@ -168,7 +168,8 @@ pub trait Sessions: Send + Sync {
     ) -> Result<(Vec<SessionId>, Option<SessionId>)>;
 
     /// Forgets so many sessions at most that were closed, and last leased, longer ago than `age_ms` and that no job
-    /// names, with their leases. Answers how many.
+    /// names, with their leases. Answers how many. Those that jobs still name are looked at each time: let the age be
+    /// days more than that of finished jobs that are forgotten.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.

@@ -13,3 +13,5 @@ WHERE resource IN (
     ORDER BY l.resource
     LIMIT $2
 )
+-- Asked once more of each row as it is when it is deleted: somebody may have taken it meanwhile.
+AND expires_at < now() - $1 * interval '1 millisecond'

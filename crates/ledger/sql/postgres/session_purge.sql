@@ -5,8 +5,8 @@ WITH old AS (
     SELECT s.session, 'session:' || s.session AS resource
     FROM session s
     WHERE s.closed_at < now() - $1 * interval '1 millisecond'
-      AND (SELECT f.seq FROM job_finished f WHERE f.session = s.session ORDER BY f.seq LIMIT 1) IS NULL
-      AND (SELECT j.seq FROM job j WHERE j.session = s.session ORDER BY j.seq LIMIT 1) IS NULL
+      AND (SELECT j.seq FROM job j WHERE j.session = s.session LIMIT 1) IS NULL
+      AND (SELECT f.seq FROM job_finished f WHERE f.session = s.session LIMIT 1) IS NULL
       AND coalesce((SELECT l.expires_at FROM lease l WHERE l.resource = 'session:' || s.session)
                    < now() - $1 * interval '1 millisecond', TRUE)
     ORDER BY s.closed_at

@@ -6,8 +6,8 @@ WHERE session IN (
     SELECT s.session
     FROM session s
     WHERE s.closed_at < ?1
-      AND (SELECT f.seq FROM job_finished f WHERE f.session = s.session ORDER BY f.seq LIMIT 1) IS NULL
-      AND (SELECT j.seq FROM job j WHERE j.session = s.session ORDER BY j.seq LIMIT 1) IS NULL
+      AND (SELECT j.seq FROM job j WHERE j.session = s.session LIMIT 1) IS NULL
+      AND (SELECT f.seq FROM job_finished f WHERE f.session = s.session LIMIT 1) IS NULL
       AND coalesce((SELECT l.expires_at FROM lease l WHERE l.resource = 'session:' || s.session) < ?1, TRUE)
     ORDER BY s.closed_at
     LIMIT ?2

@@ -26,7 +26,7 @@ async fn waiting(observer: &mut PgConnection) -> i64 {
     .unwrap()
 }
 
-async fn until_waiting(b: &Bench, sessions: i64) {
+pub async fn until_waiting(b: &Bench, sessions: i64) {
     let observer = tokio::sync::Mutex::new(session(b).await);
     eventually("sessions wait for locks", async || waiting(&mut *observer.lock().await).await == sessions)
         .await;

@@ -9,6 +9,7 @@ use sqlx::{AssertSqlSafe, Connection};
 use tokio::task::JoinSet;
 
 use crate::bench::{Bench, LONG_MS, owner};
+use crate::interleavings::until_waiting;
 use crate::shop::{cancel, in_session, job, of_lane, session, session_id as id, submit};
 
 /// Longer than any case, and not as long as [`AGE_MS`].
@@ -331,4 +332,35 @@ async fn a_close_beside_a_takeover_is_asked_again() {
     takeover.commit().await.unwrap();
     assert_eq!(b.ledger.close_session(&lane).await.unwrap(), Closed::Fenced);
     assert_eq!(b.shown("s").await.closed_at, None);
+}
+
+/// A purge has found a lease old, and waits for who takes it just then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_is_taken_while_it_is_purged_stays() {
+    let b = Bench::postgres().await;
+    let gone = owner("gone-1");
+    b.opens("s").await;
+    b.closes("s").await;
+    let lane = b.lane(Resource::instance(&gone), &gone).await;
+    b.by_hand(
+        "UPDATE lease SET owner = NULL, expires_at = now() - interval '1 hour';
+         UPDATE session SET closed_at = now() - interval '1 hour'"
+            .to_owned(),
+    )
+    .await;
+    let mut hand = sqlx::PgConnection::connect(&b.options.url).await.unwrap();
+    let mut taking = hand.begin().await.unwrap();
+    let take = "UPDATE lease SET fencing_token = fencing_token + 1, owner = 'heir-1',
+                                 expires_at = now() + interval '1 minute'";
+    sqlx::query(take).execute(&mut *taking).await.unwrap();
+    let (sessions, instances) = (b.ledger.clone(), b.ledger.clone());
+    let sessions = tokio::spawn(async move { sessions.purge_sessions(1, 100).await.unwrap() });
+    let instances = tokio::spawn(async move { instances.purge_instances(1, 100).await.unwrap() });
+    until_waiting(&b, 2).await;
+    taking.commit().await.unwrap();
+    assert_eq!((sessions.await.unwrap(), instances.await.unwrap()), (0, 0));
+    b.shown("s").await;
+    for resource in [session("s"), lane.resource] {
+        assert_eq!(b.ledger.lease(&resource).await.unwrap().unwrap().token.get(), 2, "{resource}");
+    }
 }
