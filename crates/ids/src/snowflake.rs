@@ -29,8 +29,8 @@ use tokio::task::JoinHandle;
 
 use crate::Clock;
 use crate::limits::{
-    CLOCK_SKEW_MS_DEFAULT, EPOCH_END_WARNED_MS, LEAD_MS_DEFAULT, LEAD_MS_MAX, LEAD_MS_MIN, MARK_EVERY_MS_MAX,
-    MARKS_PER_LEAD, WORKER_LEASE_MS_DEFAULT,
+    CLOCK_BACK_MS_MAX, CLOCK_SKEW_MS_DEFAULT, EPOCH_END_WARNED_MS, LEAD_MS_DEFAULT, LEAD_MS_MAX, LEAD_MS_MIN,
+    MARK_EVERY_MS_MAX, MARKS_PER_LEAD, WORKER_LEASE_MS_DEFAULT,
 };
 pub use generator::{Generator, Run, Stop};
 use keeper::Keeper;
@@ -188,13 +188,16 @@ impl Snowflakes {
     #[must_use]
     pub fn status(&self) -> Status {
         let left = self.shared.layout.ends_at_ms().saturating_sub(self.shared.clock.now_ms());
+        let current = self.shared.current.load();
+        let by_ms = current.as_ref().map_or(0, |generator| generator.behind_ms(&self.shared.clock));
+        let trouble = match &*self.shared.phase.borrow() {
+            Phase::Seeking(trouble) | Phase::Holding(trouble) => trouble.clone(),
+            Phase::Refusing(refusal) => Some(refusal.clone()),
+            Phase::Idle | Phase::Stopped => None,
+        };
         Status {
-            worker: self.shared.current.load().as_ref().map(|generator| generator.worker()),
-            trouble: match &*self.shared.phase.borrow() {
-                Phase::Seeking(trouble) | Phase::Holding(trouble) => trouble.clone(),
-                Phase::Refusing(refusal) => Some(refusal.clone()),
-                Phase::Idle | Phase::Stopped => None,
-            },
+            worker: current.as_ref().map(|generator| generator.worker()),
+            trouble: if by_ms > CLOCK_BACK_MS_MAX { Some(Refusal::ClockBack { by_ms }) } else { trouble },
             ends_in_ms: (left <= EPOCH_END_WARNED_MS).then_some(left),
         }
     }

@@ -14,7 +14,10 @@ use serde_json::{Value, json};
 
 use crate::patient;
 
+mod away;
 mod by_file;
+mod clocks;
+mod holders;
 
 const TAG: &str = "/v1/ids/segments/order";
 const SEQUENCE: &str = "/v1/ids/sequences/invoice";

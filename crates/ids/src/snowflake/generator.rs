@@ -122,6 +122,13 @@ impl Generator {
         }
     }
 
+    /// How far the clock is behind the last id, in milliseconds.
+    pub fn behind_ms(&self, clock: &(impl Clock + ?Sized)) -> u64 {
+        // As in `take`: the state first.
+        let time = (self.last.load(Ordering::Acquire) & !CLOSED) >> SEQUENCE_BITS;
+        time.saturating_sub(clock.now_ms().saturating_sub(self.layout.epoch_ms()))
+    }
+
     /// Closes it. Answers the first time that no id of its has or will ever have, in milliseconds since 1970.
     ///
     /// The same word tells of the last id and of the end: whoever was about to make one finds it closed.

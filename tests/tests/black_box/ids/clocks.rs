@@ -1,0 +1,299 @@
+//! The real binary under clocks that are wrong (libfaketime). The clock of the wall alone is: lengths of waits, and the
+//! database, go by the right time.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tempfile::TempDir;
+
+use super::*;
+
+/// The library, as Debian lays it; `tests/install` sees to it.
+fn library() -> PathBuf {
+    let folders = std::fs::read_dir("/usr/lib").unwrap().map(|entry| entry.unwrap().path());
+    let mut files = folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1"));
+    files.find(|file| file.is_file()).expect("libfaketime is installed: see tests/install")
+}
+
+/// Now, in milliseconds since 1970.
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
+}
+
+/// An instance on PostgreSQL whose clock can be set.
+struct Faked {
+    instance: Instance,
+    clock: TempDir,
+    client: Client,
+    url: String,
+    given: HashSet<String>,
+    _database: Database,
+}
+
+impl Faked {
+    /// With a clock that is so far off, in milliseconds.
+    async fn start(offset_ms: i64) -> Self {
+        let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
+        let clock = tempfile::tempdir().unwrap();
+        write(&clock, &relative(offset_ms));
+        let file = clock.path().join("clock");
+        let setup = Setup::basic().unwrap().database(database.url());
+        let setup = setup.env("FENCEPOST__IDS__WORKER", "7").env("FENCEPOST__IDS__LEAD_MS", "6000");
+        // Shorter than what a restart waits for.
+        let setup = setup.env("FENCEPOST__SERVER__REQUEST_TIMEOUT_MS", "1500");
+        let setup = setup.env("FENCEPOST__LEDGER__CALL_TIMEOUT_MS", "1500");
+        let setup = setup
+            .env("LD_PRELOAD", library().to_str().unwrap())
+            .env("FAKETIME_TIMESTAMP_FILE", file.to_str().unwrap())
+            .env("FAKETIME_NO_CACHE", "1")
+            .env("FAKETIME_FMT", "%s")
+            .env("FAKETIME_DONT_RESET", "1")
+            .env("DONT_FAKE_MONOTONIC", "1")
+            .env("TZ", "UTC");
+        let instance = setup.start().await.unwrap();
+        let url = instance.url().to_owned();
+        prepare(&url).await;
+        Self { instance, clock, client: patient(), url, given: HashSet::new(), _database: database }
+    }
+
+    /// The clock runs, so far off.
+    fn runs(&self, offset_ms: i64) {
+        write(&self.clock, &relative(offset_ms));
+    }
+
+    /// The clock stands still at this time.
+    fn stands(&self, at_ms: u64) {
+        // In the middle of the millisecond, whatever is lost in reading it.
+        write(&self.clock, &format!("{}.{:03}5\n", at_ms / 1_000, at_ms % 1_000));
+    }
+
+    async fn asks(&mut self, count: usize) -> Reply {
+        let reply = get(&self.client, &self.url, &format!("/v1/ids/snowflake?count={count}")).await;
+        if reply.status == 200 {
+            for id in texts(&reply) {
+                assert!(self.given.insert(id), "given twice: {}", reply.text);
+            }
+        }
+        reply
+    }
+
+    async fn gives(&mut self, count: usize) {
+        let reply = self.asks(count).await;
+        assert_eq!(reply.status, 200, "{}", reply.text);
+    }
+
+    /// Snowflakes are refused, in these words; the others go on.
+    async fn refuses(&mut self, count: usize, words: &str) {
+        let reply = self.asks(count).await;
+        assert_eq!((reply.status, reply.code()), (503, "clock_behind"), "{}", reply.text);
+        assert!(reply.body["detail"].as_str().unwrap().contains(words), "{words}: {}", reply.text);
+        assert!(reply.retry_after.is_some(), "{}", reply.text);
+        for kind in [TAG, SEQUENCE, "/v1/ids/uuid"] {
+            assert_eq!(get(&self.client, &self.url, kind).await.status, 200, "{kind}");
+        }
+    }
+
+    /// Refuses until it gives again, by itself; answers in which words.
+    async fn comes_back(&mut self, refusals: &[&str]) -> HashSet<String> {
+        let (begun, mut said) = (Instant::now(), HashSet::new());
+        loop {
+            let reply = self.asks(1).await;
+            if reply.status == 200 {
+                break;
+            }
+            // A slow machine may be slow to get a number.
+            let is_slow = reply.code() == "ledger_unavailable" && reply.text.contains("not had in time");
+            assert!(reply.status == 503, "{}", reply.text);
+            assert!(is_slow || refusals.contains(&reply.code()), "{}", reply.text);
+            said.insert(reply.code().to_owned());
+            assert!(begun.elapsed() < HEALED, "{}", reply.text);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        for _ in 0..10 {
+            self.gives(1_000).await;
+        }
+        said
+    }
+
+    async fn rollbacks(&self) -> u64 {
+        let text = metrics(&self.client, &self.instance).await;
+        let line = text.lines().find_map(|line| line.strip_prefix("fencepost_clock_rollback_total "));
+        line.map_or(0, |count| count.parse().unwrap())
+    }
+
+    /// What the readiness check says of snowflakes.
+    async fn check(&self) -> Value {
+        self.client.get(&format!("{}/readyz", self.url)).await.unwrap()["checks"]["snowflakes"].clone()
+    }
+}
+
+fn relative(offset_ms: i64) -> String {
+    let sign = if offset_ms < 0 { '-' } else { '+' };
+    format!("{sign}{}.{:03}\n", offset_ms.abs() / 1_000, offset_ms.abs() % 1_000)
+}
+
+/// In one step, as the clock is read all the time.
+fn write(folder: &TempDir, text: &str) {
+    let new = folder.path().join("new");
+    std::fs::write(&new, text).unwrap();
+    std::fs::rename(new, folder.path().join("clock")).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_goes_back_by_one_to_five_ms_is_waited_for_and_nobody_is_refused() {
+    let mut faked = Faked::start(0).await;
+    faked.gives(1).await;
+    let asking = Asking::start(4, &faked.url);
+    let mut offset_ms = 0;
+    for step in 0..40 {
+        // Each has waited for the last step and been answered since.
+        asking.answers(3).await;
+        offset_ms -= 1 + step % 5;
+        faked.runs(offset_ms);
+    }
+    asking.answers(3).await;
+    let given = asking.stop().await;
+    let mut seen = HashSet::new();
+    assert!(given.iter().all(|id| seen.insert(id)), "given twice");
+    assert!(faked.rollbacks().await > 0, "the clock went back under those who asked");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_goes_back_by_six_ms_or_an_hour_is_refused_until_it_has_caught_up() {
+    let mut faked = Faked::start(0).await;
+    faked.gives(1).await;
+    for (times, back_ms) in [(1, 6), (2, 3_600_000)] {
+        let at_ms = now_ms();
+        faked.stands(at_ms);
+        faked.gives(1).await;
+        faked.stands(at_ms - back_ms);
+        let says = format!("went back by {back_ms} ms");
+        faked.refuses(1, &says).await;
+        faked.refuses(10, &says).await;
+        assert_eq!(faked.rollbacks().await, times, "counted once");
+        let check = faked.check().await;
+        assert!(check["detail"].as_str().unwrap_or_default().contains(&says), "{check}");
+        // At the very time of the last id it goes on, with the next one.
+        faked.stands(at_ms);
+        faked.gives(1).await;
+        faked.runs(0);
+        faked.gives(1_000).await;
+        assert_eq!(faked.check().await["status"], "ok");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_stands_still_gives_what_its_millisecond_has_and_is_then_refused() {
+    let mut faked = Faked::start(0).await;
+    faked.gives(1).await;
+    faked.stands(now_ms() + 2);
+    faked.gives(4_096).await;
+    faked.refuses(1, "stands still").await;
+    faked.refuses(5_000, "stands still").await;
+    faked.runs(0);
+    faked.comes_back(&["clock_behind"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_jumps_ahead_gets_no_further_than_the_mark_and_back_it_is_waited_for() {
+    let mut faked = Faked::start(0).await;
+    faked.gives(1).await;
+    for ahead_ms in [3_600_000, 30_000] {
+        faked.runs(ahead_ms);
+        faked.refuses(1, "ahead of the database's").await;
+        assert_eq!(faked.check().await["status"], "warn");
+        faked.runs(0);
+        faked.comes_back(&["clock_behind"]).await;
+    }
+    // Within the mark ids are made, and when the clock is right again they are waited for.
+    faked.runs(700);
+    faked.gives(1).await;
+    faked.runs(0);
+    faked.comes_back(&["clock_behind"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_with_a_slower_clock_gives_nothing_that_was_given_before() {
+    let mut faked = Faked::start(900).await;
+    for keeps_file in [true, false] {
+        faked.runs(900);
+        faked.comes_back(&["clock_behind"]).await;
+        let highest = |faked: &Faked| faked.given.iter().map(|id| id.parse::<u64>().unwrap()).max();
+        let before = highest(&faked).unwrap();
+        faked.instance.end_by(Signal::Kill, STOPPED).await.unwrap();
+        if !keeps_file {
+            std::fs::remove_file(faked.instance.dir().join("fencepost-data/worker-number")).unwrap();
+        }
+        faked.runs(-900);
+        faked.instance.start().await.unwrap();
+        faked.given.clear();
+        // Until the one before is found dead its number is held; then its mark is waited for.
+        let said = faked.comes_back(&["exhausted", "clock_behind"]).await;
+        assert!(said.contains("clock_behind"), "{said:?}");
+        assert!(faked.given.iter().all(|id| id.parse::<u64>().unwrap() > before));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_too_far_off_at_the_start_refuses_snowflakes_and_says_by_how_much() {
+    let mut faked = Faked::start(-5_000).await;
+    faked.refuses(1, "behind the database's").await;
+    faked.runs(5_000);
+    let begun = Instant::now();
+    while !faked.asks(1).await.text.contains("ahead of the database's") {
+        assert!(begun.elapsed() < HEALED, "the clock is looked at again and again");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    faked.runs(0);
+    faked.comes_back(&["clock_behind"]).await;
+}
+
+/// Clients that ask for snowflakes all the time and are always given some.
+struct Asking {
+    answered: Arc<Vec<std::sync::atomic::AtomicUsize>>,
+    stop: Arc<AtomicBool>,
+    tasks: Vec<tokio::task::JoinHandle<Vec<String>>>,
+}
+
+impl Asking {
+    fn start(clients: usize, url: &str) -> Self {
+        let answered: Arc<Vec<_>> = Arc::new((0..clients).map(|_| Default::default()).collect());
+        let mut asking = Self { answered, stop: Arc::default(), tasks: Vec::new() };
+        for number in 0..clients {
+            let (answered, stop) = (Arc::clone(&asking.answered), Arc::clone(&asking.stop));
+            let path = format!("{url}/v1/ids/snowflake?count=7");
+            asking.tasks.push(tokio::spawn(async move {
+                let (client, mut given) = (patient(), Vec::new());
+                while !stop.load(Ordering::Relaxed) {
+                    let reply = client.request("GET", &path, None, None).await.unwrap();
+                    assert_eq!(reply.status, 200, "{}", reply.text);
+                    given.extend(texts(&reply));
+                    answered[number].fetch_add(1, Ordering::Relaxed);
+                }
+                given
+            }));
+        }
+        asking
+    }
+
+    /// Waits until each was answered so many more times.
+    async fn answers(&self, more: usize) {
+        let begun = Instant::now();
+        for (count, task) in self.answered.iter().zip(&self.tasks) {
+            let enough = count.load(Ordering::Relaxed) + more;
+            while count.load(Ordering::Relaxed) < enough {
+                assert!(begun.elapsed() < HEALED && !task.is_finished(), "a client is not answered");
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    }
+
+    async fn stop(self) -> Vec<String> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut given = Vec::new();
+        for task in self.tasks {
+            given.extend(task.await.unwrap());
+        }
+        given
+    }
+}
