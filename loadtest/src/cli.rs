@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use loadtest::fleet::Blueprint;
 use loadtest::load::{Route, Spread};
-use loadtest::scenario::{failover, faults, live, membership, nonces, overload, rate};
+use loadtest::scenario::{failover, faults, ids, live, membership, nonces, overload, rate};
 use loadtest::stage::Rhythm;
 
 pub use jobs::{Jobs, JobsBatch};
@@ -69,6 +69,8 @@ pub enum What {
     Jobs(Jobs),
     /// The same with many jobs in one request.
     JobsBatch(JobsBatch),
+    /// Ids of all kinds over HTTP, beside the empty route.
+    Ids(Ids),
     /// Hand out nonces for a real chain.
     Chain {
         /// Grants that each of the thirty senders asks for.
@@ -434,6 +436,22 @@ impl Rate {
             redis: self.redis,
             seed,
         }
+    }
+}
+
+#[derive(Args)]
+pub struct Ids {
+    /// Length of each case, in seconds.
+    #[arg(long, default_value_t = 8.0, value_parser = positive)]
+    seconds: f64,
+    /// Keep-alive connections.
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
+}
+
+impl Ids {
+    pub fn plan(&self) -> ids::Plan {
+        ids::Plan { length: Duration::from_secs_f64(self.seconds), connections: self.connections }
     }
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Parser as _;
 use loadtest::progress::Bar;
 use loadtest::report::Report;
-use loadtest::scenario::{chain, failover, faults, jobs, live, membership, nonces, overload, rate};
+use loadtest::scenario::{chain, failover, faults, ids, jobs, live, membership, nonces, overload, rate};
 use loadtest::servers::{
     Database, POSTGRES_URL_VARIABLE, Postgres, REDIS_CLUSTER_DOOR_VARIABLE, REDIS_URL_VARIABLE, Redis,
     RedisClusterDoor,
@@ -52,6 +52,7 @@ async fn scenario(options: Options) -> Result<ExitCode> {
         }
         What::Overload(asked) => finish("overload", &overload::run(&asked.plan(seed), &bar).await?, output),
         What::Live(asked) => finish("live", &live::run(&asked.plan(seed), &bar).await?, output),
+        What::Ids(asked) => finish("ids", &ids::run(&asked.plan(), &bar).await?, output),
         What::Rate(asked) => finish("rate", &rate::run(&asked.plan(seed), &bar).await?, output),
         What::Jobs(asked) => finish("jobs", &jobs::run(&asked.plan(seed), &bar).await?, output),
         What::JobsBatch(asked) => finish("jobs-batch", &jobs::run(&asked.plan(seed), &bar).await?, output),

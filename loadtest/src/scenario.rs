@@ -3,6 +3,7 @@
 pub mod chain;
 pub mod failover;
 pub mod faults;
+pub mod ids;
 pub mod jobs;
 pub mod live;
 pub mod membership;

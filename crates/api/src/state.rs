@@ -16,6 +16,7 @@ use wire::health::Check;
 
 use crate::events::Streams;
 use crate::extract::BodyLimits;
+use crate::ids::Made;
 use crate::late::Late;
 use crate::limits::{
     BATCH_BYTES_MAX, JOB_BYTES_MAX, LEASE_COUNTS_AGE_MAX, OWNER_URL_TIMEOUT, OWNER_URLS_MAX,
@@ -35,7 +36,8 @@ pub struct State {
     /// Whether all of that is there.
     is_open: AtomicBool,
     /// There from the beginning, as is what follows.
-    pub snowflakes: ids::Snowflakes,
+    pub snowflakes: ::ids::Snowflakes,
+    pub made: Made,
     pub metrics: metrics_exporter_prometheus::PrometheusHandle,
     pub settings: Settings,
     pub traffic: Traffic,
@@ -60,6 +62,7 @@ impl State {
             incarnation: ArcSwapOption::empty(),
             is_open: AtomicBool::new(false),
             snowflakes,
+            made: Made::default(),
             metrics,
             settings,
             traffic: Traffic::default(),

@@ -117,11 +117,16 @@ impl Snowflakes {
         drawn
     }
 
-    /// Waits for the clock to move, as long as one that does may take.
+    /// Waits for the clock to move, as long as one that does may take. The runtime's timer is no finer than what is
+    /// waited for, and would let every other millisecond pass; so for that long others only go first.
     async fn next_ms(&self) -> Result<(), Refusal> {
-        let (now, since) = (self.shared.clock.now_ms(), Instant::now());
+        let (now, since, begun) = (self.shared.clock.now_ms(), Instant::now(), std::time::Instant::now());
         loop {
-            sleep(NEXT_MS).await;
+            if begun.elapsed() < NEXT_MS {
+                tokio::task::yield_now().await;
+            } else {
+                sleep(NEXT_MS).await;
+            }
             if self.shared.clock.now_ms() != now {
                 return Ok(());
             }
