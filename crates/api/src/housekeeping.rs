@@ -30,7 +30,8 @@ pub async fn healthz() -> HttpResponse {
 /// Says whether this instance can serve
 ///
 /// What it finds is up to a second old. `degraded` serves, and something is not as it should be: each
-/// check says what.
+/// check says what. `ledger_unavailable` also before the ledger was reached, when nothing but snowflakes, decoding and
+/// UUIDs is served.
 #[utoipa::path(
     get, path = "/readyz", tag = "housekeeping", operation_id = "readyz",
     responses((status = 200, description = "It can serve", body = Ready)),

@@ -199,6 +199,9 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
     }
     codes.push(Unauthorized);
     if routes::find(path).is_none_or(|route| !matches!(route.access, Access::Scope(_))) {
+        if id == "page" {
+            codes.push(LedgerUnavailable);
+        }
         return codes;
     }
     codes.extend([Invalid, Forbidden, LedgerUnavailable, Draining]);
