@@ -159,7 +159,7 @@ impl<'a> Call<'a, ()> {
 
 impl<'a, B> Call<'a, B> {
     /// A write that makes something, once under its key.
-    fn create(path: &'a [&'a str], body: Option<&'a B>, key: &'a str) -> Self {
+    pub(crate) fn create(path: &'a [&'a str], body: Option<&'a B>, key: &'a str) -> Self {
         Self {
             method: Method::POST,
             path,

@@ -1,7 +1,7 @@
 //! The Rust client of Fencepost's HTTP API, and of its worker socket.
 //!
 //! What lives here: one [`Client`] for one or several base URLs, a method per call ([`Client::jobs`] has those about
-//! jobs, [`Client::ids`] those about ids), a [`node::Worker`] that runs jobs, errors that carry
+//! jobs, [`Client::sessions`] those about sessions, [`Client::ids`] those about ids), a [`node::Worker`] that runs jobs, errors that carry
 //! the daemon's own [`wire::Problem`], and retries that are bounded and harmless. What must never: a
 //! shape of its own for what travels (that is `wire`'s), or a type of the daemon's inside.
 //!
@@ -49,6 +49,7 @@ mod observe;
 mod peer;
 mod retry;
 mod routes;
+mod sessions;
 mod tls;
 mod transport;
 
@@ -60,5 +61,6 @@ pub use nonces::Granted;
 pub use observe::{LeaseQuery, NonceQuery, Page};
 pub use peer::{Passed, PassedBack, Peers};
 pub use retry::Retry;
+pub use sessions::Sessions;
 pub use transport::Client;
 pub use wire;

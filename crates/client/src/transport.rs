@@ -212,7 +212,9 @@ impl Client {
         let (status, hint) = (response.status(), retry_after(&response));
         let ring = response.headers().get(wire::RING_VERSION).cloned();
         let body = whole(base, &mut response, hint).await?;
-        serde_json::from_slice(&body)
+        // An answer that says nothing reads as nothing.
+        let said = if body.is_empty() { b"null" } else { body.as_slice() };
+        serde_json::from_slice(said)
             .map(|body| Reply { body, ring })
             .map_err(|error| Failure::unexpected(base, status.as_u16(), error.to_string(), hint))
     }
