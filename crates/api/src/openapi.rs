@@ -186,7 +186,7 @@ fn without_null(schema: &mut Value) {
 /// The codes with which an operation may be refused.
 fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
     use Code::{
-        AlreadySettled, ClockBehind, Conflict, Draining, Exhausted, Fenced, Forbidden, Internal, Invalid,
+        AlreadySettled, BusUnavailable, ClockBehind, Conflict, Draining, Exhausted, Fenced, Forbidden, Internal, Invalid,
         KeyReused, LeaseHeld, LedgerUnavailable, MethodNotAllowed, NotFound, NotOwner, Overloaded, StaleHold,
         TooLarge, Unauthorized, UnsupportedMediaType, WindowFull,
     };
@@ -220,8 +220,17 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
         "leaf_segment" => &[NotFound, Exhausted],
         "job_events" => &[NotFound, Overloaded, Fenced],
         "events" => &[Overloaded],
+        "open_session" => &[KeyReused, BusUnavailable],
+        "show_session" | "connect_client" => &[NotFound, Overloaded, BusUnavailable],
+        "close_session" => &[NotFound, NotOwner, Fenced, BusUnavailable],
+        "submit_job" => &[NotFound, Conflict, KeyReused, BusUnavailable],
+        "submit_jobs" => &[KeyReused, BusUnavailable],
+        "retry_job" => &[NotFound, Conflict, KeyReused],
+        "show_job" | "cancel_job" => &[NotFound],
         _ => &[],
     });
+    codes.sort_unstable_by_key(|code| code.as_str());
+    codes.dedup();
     codes
 }
 

@@ -17,6 +17,8 @@ const PURGE_EVERY: Duration = Duration::from_secs(60);
 const PARTITIONS_EVERY: Duration = Duration::from_secs(3_600);
 /// Rows deleted in one step of a purge.
 const PURGE_STEP_ROWS: u32 = 1_000;
+/// So much later than jobs their sessions are forgotten, in milliseconds: by then the days of their jobs are gone.
+const SESSIONS_LATER_MS: u64 = 2 * 86_400_000;
 /// Sessions looked at for being idle in one look, and closed at most.
 const IDLE_SESSIONS_MAX: u32 = 100;
 
@@ -79,14 +81,15 @@ impl Inner {
     }
 
     async fn purge(&self) -> ledger::Result<()> {
-        let age_ms = u64::try_from(self.terms.retention.as_millis()).unwrap_or(u64::MAX);
+        let age_ms = u64::try_from(self.terms.retention.as_millis()).unwrap_or(u64::MAX / 2);
         while self.is_serving()
             && self.ledger.purge_jobs(age_ms, PURGE_STEP_ROWS).await? >= u64::from(PURGE_STEP_ROWS)
         {
             tokio::task::yield_now().await;
         }
         while self.is_serving()
-            && self.ledger.purge_sessions(age_ms, PURGE_STEP_ROWS).await? >= u64::from(PURGE_STEP_ROWS)
+            && self.ledger.purge_sessions(age_ms + SESSIONS_LATER_MS, PURGE_STEP_ROWS).await?
+                >= u64::from(PURGE_STEP_ROWS)
         {
             tokio::task::yield_now().await;
         }

@@ -465,8 +465,15 @@ async fn begin(
     let last_seq = jobs.session(id).await?.counts.last_seq;
     let first_unfinished = jobs.session_results(id, last_seq, 1).await?.first_unfinished;
     let behind = first_unfinished.map_or(last_seq, |first| first.saturating_sub(1).min(last_seq));
-    let before = if is_ordered { Vec::new() } else { finished(jobs, id, behind).await? };
-    Ok(Look::Begin(behind, before.into_iter().map(|(seq, _)| seq).filter(|seq| *seq <= last_seq).collect()))
+    let (mut before, mut after) = (Vec::new(), behind);
+    // As many at most as a session may have unfinished, and those between them.
+    while !is_ordered && after < last_seq {
+        let page = jobs.finished_places(id, after, CLIENT_RESULTS_AT_ONCE).await?;
+        let Some((last, _)) = page.last().copied() else { break };
+        after = last;
+        before.extend(page.into_iter().map(|(seq, _)| seq).filter(|seq| *seq <= last_seq));
+    }
+    Ok(Look::Begin(behind, before))
 }
 
 async fn look_in_order(jobs: &Jobs, id: &SessionId, after: u64) -> Result<Look, Refusal> {
@@ -482,7 +489,7 @@ async fn look_in_order(jobs: &Jobs, id: &SessionId, after: u64) -> Result<Look, 
     Ok(Look::Ordered { results, is_all, is_idle })
 }
 
-/// Results that were told of; if none were, all that are not sent yet.
+/// Results that were told of; if none were, those that are not sent yet, the first of them.
 async fn look_freely(
     jobs: &Jobs,
     id: &SessionId,
@@ -490,25 +497,23 @@ async fn look_freely(
     sent: BTreeSet<u64>,
     known: HashSet<JobId>,
 ) -> Result<Look, Refusal> {
-    let is_told = !known.is_empty();
+    let (mut settled, mut is_idle, mut is_all) = (None, false, true);
     let mut wanted: Vec<_> = known.into_iter().collect();
-    let (mut settled, mut is_idle) = (None, false);
-    if !is_told {
+    if wanted.is_empty() {
         // In this order: what is finished after the first look is read by the second.
         let first_unfinished = jobs.session_results(id, i64::MAX as u64, 1).await?.first_unfinished;
-        let places = finished(jobs, id, low).await?;
+        let (places, is_end) = finished(jobs, id, low, |seq| !sent.contains(&seq)).await?;
         is_idle = first_unfinished.is_none();
+        is_all = is_end;
+        // Places are given in order: up to the last one that is finished each is wanted now, was sent, is unfinished, or
+        // is nobody's.
         let last = places.last().map_or(low, |(seq, _)| *seq);
-        settled = Some(first_unfinished.map_or(last, |first| first.saturating_sub(1)));
-        wanted = places.into_iter().filter(|(seq, _)| !sent.contains(seq)).map(|(_, job)| job).collect();
+        let last = if is_end { sent.last().copied().unwrap_or(low).max(last) } else { last };
+        settled = Some(first_unfinished.map_or(last, |first| last.min(first.saturating_sub(1))));
+        wanted = places.into_iter().map(|(_, job)| job).collect();
         if wanted.is_empty() && is_idle && jobs.session_record(id).await?.closed_at.is_some() {
             return Ok(Look::Over);
         }
-    }
-    let is_all = wanted.len() <= CLIENT_RESULTS_AT_ONCE as usize;
-    if !is_all {
-        settled = None;
-        wanted.truncate(CLIENT_RESULTS_AT_ONCE as usize);
     }
     let mut results = Vec::with_capacity(wanted.len());
     for job in wanted {
@@ -527,19 +532,31 @@ async fn look_freely(
     Ok(Look::Free { results, settled, is_all, is_idle })
 }
 
-/// All places of finished jobs behind one. There are no more than a session may have jobs at once, and those that
-/// finished since the last look.
-async fn finished(jobs: &Jobs, id: &SessionId, behind: u64) -> Result<Vec<(u64, JobId)>, Refusal> {
+/// The first places of finished jobs behind one that are wanted, as many as are sent at once; and whether there are no
+/// others.
+async fn finished(
+    jobs: &Jobs,
+    id: &SessionId,
+    behind: u64,
+    is_wanted: impl Fn(u64) -> bool,
+) -> Result<(Vec<(u64, JobId)>, bool), Refusal> {
     const PAGE: u32 = 1_000;
-    let (mut all, mut after) = (Vec::new(), behind);
+    let (mut places, mut after) = (Vec::new(), behind);
     loop {
         let page = jobs.finished_places(id, after, PAGE).await?;
-        let Some((last, _)) = page.last().copied() else { return Ok(all) };
+        let Some((last, _)) = page.last().copied() else { return Ok((places, true)) };
         let is_last = page.len() < PAGE as usize;
-        all.extend(page);
+        for (seq, job) in page {
+            if is_wanted(seq) {
+                if places.len() == CLIENT_RESULTS_AT_ONCE as usize {
+                    return Ok((places, false));
+                }
+                places.push((seq, job));
+            }
+        }
         after = last;
         if is_last {
-            return Ok(all);
+            return Ok((places, true));
         }
     }
 }

@@ -109,7 +109,10 @@ impl Lane {
 
     /// Gives a new job its place. What it does not ask for itself it has of its session.
     pub(super) fn admit(&mut self, spec: &mut Spec) -> Result<Option<u64>, Refusal> {
-        let Some(of) = &mut self.conversation else { return Ok(None) };
+        let Some(of) = &mut self.conversation else {
+            let is_a_sessions = self.resource.kind() == ResourceKind::Session;
+            return if is_a_sessions { Err(Refusal::UnknownSession) } else { Ok(None) };
+        };
         if of.is_closed {
             return Err(Refusal::SessionClosed);
         }

@@ -81,24 +81,27 @@ pub(super) struct Committed<'c> {
     at: Timestamp,
     now: Instant,
     /// What stands under the keys that were taken.
-    kept: &'c HashMap<(String, String), ledger::KeptJobKey>,
+    kept: &'c Kept,
+}
+
+/// What stands under keys, by their scopes and names.
+type Kept = HashMap<(String, String), ledger::KeptJobKey>;
+
+/// The answer to a submission whose key was used: the same as then. `None` if it was not.
+fn replay(kept: &Kept, key: Option<&JobKey>) -> Option<Result<Accepted, Refusal>> {
+    let key = key?;
+    let kept = kept.get(&(key.scope.scope.clone(), key.scope.key.to_string()))?;
+    if kept.body_hash != key.body_hash {
+        return Some(Err(Refusal::KeyReused));
+    }
+    let (id, lane) = (kept.job, kept.lane.clone());
+    Some(Ok(Accepted { id, lane, seq: kept.seq, created_at: kept.created_at }))
 }
 
 impl Committed<'_> {
-    /// The answer to a submission whose key was taken: the same as then.
+    /// The answer to a submission whose key was taken.
     fn replay(&self, key: Option<&JobKey>) -> Result<Accepted, Refusal> {
-        let kept = key.and_then(|key| {
-            let kept = self.kept.get(&(key.scope.scope.clone(), key.scope.key.to_string()))?;
-            Some((kept, kept.body_hash == key.body_hash))
-        });
-        match kept {
-            Some((kept, true)) => {
-                let (id, lane) = (kept.job, kept.lane.clone());
-                Ok(Accepted { id, lane, seq: kept.seq, created_at: kept.created_at })
-            }
-            Some((_, false)) => Err(Refusal::KeyReused),
-            None => Err(Refusal::LedgerUnavailable),
-        }
+        replay(self.kept, key).unwrap_or(Err(Refusal::LedgerUnavailable))
     }
 }
 
@@ -126,6 +129,7 @@ impl Lane {
     pub(super) async fn accept(&mut self, round: &mut Round, now: Instant) {
         let mut bytes = 0;
         let (mut accepted, mut keys, mut next) = (Vec::new(), HashSet::new(), Vec::new());
+        let mut refused = Vec::new();
         while accepted.len() < ROUND_JOBS_MAX
             && bytes < ROUND_BYTES_MAX
             && let Some(mut asked) = self.asked.pop_front()
@@ -143,8 +147,7 @@ impl Lane {
             let seq = match self.admit(&mut asked.submission.spec) {
                 Ok(seq) => seq,
                 Err(refusal) => {
-                    // Whoever asked may be gone.
-                    let _ = asked.reply.send(Err(refusal));
+                    refused.push((asked, refusal));
                     continue;
                 }
             };
@@ -152,6 +155,7 @@ impl Lane {
             accepted.push((JobId::from_u128(Uuid::now_v7().as_u128()), seq, asked));
         }
         next.into_iter().rev().for_each(|asked| self.asked.push_front(asked));
+        self.refuse(refused).await;
         if accepted.is_empty() {
             return;
         }
@@ -189,6 +193,20 @@ impl Lane {
             };
             let (job, key) = (Arc::new(self.live(&new)), key.clone());
             round.add(Change::Submit(Box::new(new)), key, Then::Submitted { asked: Box::new(asked), job });
+        }
+    }
+
+    /// Tells whoever asked that a job is not taken; one that was accepted before under its key is answered as then.
+    async fn refuse(&self, refused: Vec<(Asked, Refusal)>) {
+        if refused.is_empty() {
+            return;
+        }
+        let keys = refused.iter().filter_map(|(asked, _)| Some(asked.submission.key.as_ref()?.scope.clone()));
+        let kept = self.kept_keys(&keys.collect::<Vec<_>>()).await;
+        for (asked, refusal) in refused {
+            let answer = replay(&kept, asked.submission.key.as_ref()).unwrap_or(Err(refusal));
+            // Whoever asked may be gone.
+            let _ = asked.reply.send(answer);
         }
     }
 
@@ -277,24 +295,24 @@ impl Lane {
     }
 
     /// The answers under the keys that were taken.
-    async fn taken_keys(
-        &self,
-        writes: &[JobWrite],
-        verdicts: &[JobVerdict],
-    ) -> HashMap<(String, String), ledger::KeptJobKey> {
+    async fn taken_keys(&self, writes: &[JobWrite], verdicts: &[JobVerdict]) -> Kept {
         let taken = writes.iter().zip(verdicts).filter(|(_, verdict)| **verdict == JobVerdict::KeyTaken);
         let scopes: Vec<_> = taken.filter_map(|(write, _)| Some(write.key.as_ref()?.scope.clone())).collect();
+        self.kept_keys(&scopes).await
+    }
+
+    async fn kept_keys(&self, scopes: &[ledger::KeyScope]) -> Kept {
         if scopes.is_empty() {
-            return HashMap::new();
+            return Kept::new();
         }
-        match self.inner.ledger.kept_job_keys(&scopes).await {
+        match self.inner.ledger.kept_job_keys(scopes).await {
             Ok(kept) => {
                 let name = |scope: ledger::KeyScope| (scope.scope, scope.key.to_string());
                 kept.into_iter().map(|(scope, kept)| (name(scope), kept)).collect()
             }
             Err(error) => {
                 tracing::debug!(%error, "kept keys were not read");
-                HashMap::new()
+                Kept::new()
             }
         }
     }
