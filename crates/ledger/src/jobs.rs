@@ -9,6 +9,8 @@ pub(crate) mod rows;
 pub(crate) mod sorted;
 pub(crate) mod write;
 
+use std::sync::Arc;
+
 use domain::job::{Attempt, Change, Newest, Outcome, PastAttempt, Placed, Spec, State};
 use domain::{
     ClientRef, InstanceId, JobId, NodeId, PoolName, Resource, SessionId, TenantId, Timestamp, Token,
@@ -41,7 +43,8 @@ pub struct JobBatch {
     /// Whose jobs; `None` for a holder, who may write only what is not the lanes'.
     pub lane: Option<Lane>,
     /// At most one for each job, and together at most [`crate::BATCH_ROWS_MAX`] [rows](JobWrite::rows) less one.
-    pub writes: Vec<JobWrite>,
+    /// Shared, since whoever sends a batch wants to know afterwards what was in it.
+    pub writes: Arc<[JobWrite]>,
 }
 
 /// One write to one job.
@@ -133,6 +136,17 @@ pub struct LiveJob {
     pub dispatched_at: Option<Timestamp>,
     /// When its node acknowledged it.
     pub running_at: Option<Timestamp>,
+}
+
+/// An attempt that is DISPATCHED or RUNNING.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnderWay {
+    /// Of which job.
+    pub job: JobId,
+    /// Which.
+    pub attempt: Attempt,
+    /// Whether its node has acknowledged it.
+    pub state: State,
 }
 
 /// A job for the reader, finished or not.
@@ -265,6 +279,12 @@ pub trait Jobs: Send + Sync {
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
     async fn in_flight(&self, lane: &Resource, after: Option<JobId>, limit: u32) -> Result<Vec<LiveJob>>;
+
+    /// The same jobs, with their attempts and states alone.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn under_way(&self, lane: &Resource, after: Option<JobId>, limit: u32) -> Result<Vec<UnderWay>>;
 
     /// The groups of a lane that have a job that is due at once (none of the delayed ones), without a pool and
     /// without a tenant first. Quick, whatever the number of jobs.

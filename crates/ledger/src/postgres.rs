@@ -91,7 +91,8 @@ impl Postgres {
         let sequences = server_side(connect.clone(), "fencepost sequences");
         let ledger = Self {
             trains: Trains::start((0..TRACKS).map(|_| track(trains.clone()))),
-            job_trains: Trains::start((0..TRACKS).map(|_| track(job_trains.clone()))),
+            job_trains: Trains::start((0..TRACKS).map(|_| track(job_trains.clone())))
+                .with_siding(track(job_trains)),
             sequences: Trains::start([track(sequences)]),
             pool: pool(options.connections_max)
                 .connect_lazy_with(server_side(connect.clone(), "fencepost").options(BY_INDEXES)),

@@ -114,20 +114,35 @@ struct Passenger<C: Cargo> {
     verdict: oneshot::Sender<Result<C::Verdict>>,
 }
 
-/// The tracks on which trains run, each its own engine. A line always takes the same one.
+/// The tracks on which trains run, each its own engine. A line always takes the same one; a batch without a line the
+/// siding, or else the one of the first thing that it claims.
 pub(crate) struct Trains<C: Cargo> {
     tracks: Vec<mpsc::Sender<Passenger<C>>>,
+    /// For those without a line, where they have a track of their own.
+    siding: Option<mpsc::Sender<Passenger<C>>>,
 }
 
 impl<C: Cargo> Trains<C> {
     /// Opens a track for each engine. Ends when dropped, after the trains under way.
     pub(crate) fn start<E: Engine<C>>(engines: impl IntoIterator<Item = E>) -> Self {
-        let tracks = engines.into_iter().map(|engine| {
-            let (board, boarding) = mpsc::channel(QUEUE_BATCHES_MAX);
-            tokio::spawn(run(engine, boarding));
-            board
-        });
-        Self { tracks: tracks.collect() }
+        Self { tracks: engines.into_iter().map(open_track).collect(), siding: None }
+    }
+
+    /// The same with one more track, for batches without a line: they have no lease to wait for, share their trains
+    /// with each other alone, and so are more on each.
+    pub(crate) fn with_siding<E: Engine<C>>(self, engine: E) -> Self {
+        Self { siding: Some(open_track(engine)), ..self }
+    }
+
+    fn track_of(&self, batch: &C) -> &mpsc::Sender<Passenger<C>> {
+        match (&self.siding, batch.line()) {
+            (Some(siding), None) => siding,
+            (_, line) => {
+                let lead = line.or_else(|| batch.claims().next());
+                let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(lead);
+                &self.tracks[(hash % self.tracks.len() as u64) as usize]
+            }
+        }
     }
 
     /// Boards the next train and waits for its arrival, `limit` at most. The train does not wait for
@@ -135,7 +150,7 @@ impl<C: Cargo> Trains<C> {
     pub(crate) async fn commit(&self, batch: C, limit: Duration) -> Result<C::Verdict> {
         batch.check()?;
         let deadline = tokio::time::Instant::now() + limit;
-        let track = &self.tracks[track_of(&batch, self.tracks.len())];
+        let track = self.track_of(&batch);
         let (verdict, arrival) = oneshot::channel();
         match tokio::time::timeout_at(deadline, track.send(Passenger { batch, verdict })).await {
             Ok(Ok(())) => {}
@@ -154,11 +169,10 @@ impl<C: Cargo> Trains<C> {
     }
 }
 
-/// By its line; one without a line by the first thing that it claims.
-fn track_of<C: Cargo>(batch: &C, tracks: usize) -> usize {
-    let lead = batch.line().or_else(|| batch.claims().next());
-    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(lead);
-    (hash % tracks as u64) as usize
+fn open_track<C: Cargo, E: Engine<C>>(engine: E) -> mpsc::Sender<Passenger<C>> {
+    let (board, boarding) = mpsc::channel(QUEUE_BATCHES_MAX);
+    tokio::spawn(run(engine, boarding));
+    board
 }
 
 async fn run<C: Cargo, E: Engine<C>>(mut engine: E, mut boarding: mpsc::Receiver<Passenger<C>>) {
@@ -353,6 +367,64 @@ mod tests {
             [batch("first"), key("a", "x"), key("b", "y"), key("c", "x"), key("c", "z"), key("d", "w")];
         let (_, trains) = verdicts_of(batches.into()).await;
         assert_eq!(trains, [vec!["first"], vec!["a", "b", "d"], vec!["c"], vec!["c"]]);
+    }
+
+    /// Cargo whose verdict is the number of its train, and which track that was on.
+    struct Parcel {
+        line: Option<&'static str>,
+        claim: u32,
+    }
+
+    impl Cargo for Parcel {
+        type Verdict = (&'static str, usize);
+        type Claim = String;
+
+        const NAME: &'static str = "parcels";
+
+        fn check(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn line(&self) -> Option<String> {
+            self.line.map(str::to_owned)
+        }
+
+        fn claims(&self) -> impl Iterator<Item = String> {
+            [self.claim.to_string()].into_iter()
+        }
+
+        fn rows(&self) -> usize {
+            1
+        }
+
+        fn tenure(&self) -> Option<Tenure<'_>> {
+            None
+        }
+    }
+
+    struct Named(&'static str, usize);
+
+    #[async_trait::async_trait]
+    impl Engine<Parcel> for Named {
+        async fn pull(&mut self, batches: &[Parcel]) -> Arrival<Parcel> {
+            self.1 += 1;
+            Ok(vec![(self.0, self.1); batches.len()])
+        }
+    }
+
+    #[tokio::test]
+    async fn those_without_a_line_share_trains_of_their_own() {
+        let trains = Trains::start([Named("main", 0)]).with_siding(Named("siding", 0));
+        let limit = Duration::from_secs(9);
+        let sent = |line| (0..20).map(move |claim| Parcel { line, claim });
+        let alone = futures_util::future::join_all(sent(None).map(|parcel| trains.commit(parcel, limit)));
+        let together =
+            futures_util::future::join_all(sent(Some("line")).map(|parcel| trains.commit(parcel, limit)));
+        let (alone, together) = tokio::join!(alone, together);
+        let alone: Vec<_> = alone.into_iter().map(Result::unwrap).collect();
+        assert!(alone.iter().all(|(track, train)| *track == "siding" && *train <= 2), "{alone:?}");
+        let last = together.into_iter().map(Result::unwrap).last().unwrap();
+        assert_eq!(last, ("main", 20), "a line has one batch on a train");
     }
 
     #[tokio::test]

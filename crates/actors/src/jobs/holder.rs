@@ -24,7 +24,7 @@ use super::watches::{Seen, What};
 use crate::pause::jittered;
 
 /// Acknowledgements are written down when the result did not come within this time.
-const RUN_NOTED_AFTER: Duration = Duration::from_secs(1);
+const RUN_NOTED_AFTER: Duration = Duration::from_secs(2);
 /// How often those are looked for.
 const RUN_NOTED_EVERY: Duration = Duration::from_millis(250);
 /// Between two tries of a commit of results, before jitter: at first, and at most.
@@ -401,13 +401,13 @@ impl Inner {
         if writes.is_empty() {
             return Ok(true);
         }
-        let batch = JobBatch { lane: None, writes };
+        let batch = JobBatch { lane: None, writes: writes.into() };
         let verdicts = match self.ledger.commit_jobs(batch.clone()).await? {
             JobsVerdict::Written { jobs, .. } => jobs,
             // There is no lease to it; whatever it was, nothing was written.
             JobsVerdict::Fenced | JobsVerdict::Again => return Ok(false),
         };
-        for ((n, write), verdict) in written.into_iter().zip(&batch.writes).zip(verdicts) {
+        for ((n, write), verdict) in written.into_iter().zip(&*batch.writes).zip(verdicts) {
             let NodeResult { job, attempt, .. } = results[n];
             let terms = self.forget(job, attempt);
             answers[n] = match verdict {

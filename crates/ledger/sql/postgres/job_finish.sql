@@ -1,5 +1,5 @@
--- Moves jobs to where the finished ones are; answers those that were as said. An attempt under way that did not
--- succeed becomes a past one.
+-- Moves jobs to where the finished ones are; answers those that were as said, with the transaction's time. An attempt
+-- under way that did not succeed becomes a past one.
 -- $1 ids, $2 lanes or NULL, $3 attempts or NULL, $4 nodes or NULL, $5 whether also from RUNNING, $6 what they count,
 -- $7 how the attempts ended, $8 outcomes, $9 dead ones, $10 results or NULL, $11 errors or NULL,
 -- $12 whether their slots are free, $13 most past attempts kept
@@ -32,4 +32,4 @@ SELECT id, lane, seq, session, tenant, pool, route_source, route_target, require
        outcome, dead, result, error, now(), CASE WHEN is_free OR node IS NULL THEN now() END,
        client_ref
 FROM gone
-RETURNING id
+RETURNING id, (extract(epoch FROM finished_at) * 1000000)::bigint AS at

@@ -39,7 +39,7 @@ impl Cargo for JobBatch {
             return refuse(format!("{} is no lane", lane.resource));
         }
         let mut jobs = HashSet::new();
-        for write in &self.writes {
+        for write in self.writes.iter() {
             if !jobs.insert(write.change.job()) {
                 return refuse(format!("job {} twice in one batch", write.change.job()));
             }
@@ -80,6 +80,16 @@ impl Lane {
     /// The tenure of its lease.
     pub(crate) fn tenure(&self) -> Tenure<'_> {
         Tenure { resource: self.resource.clone(), owner: &self.owner, token: self.token }
+    }
+}
+
+impl JobBatch {
+    /// Whether it only says how attempts ended that no other follows: then one statement writes it, whatever the time.
+    pub(crate) fn ends_attempts(&self) -> bool {
+        let ends = |write: &JobWrite| {
+            matches!(write.change, Change::Complete { .. } | Change::Fail { due_in_ms: None, .. })
+        };
+        self.lane.is_none() && self.writes.iter().all(ends)
     }
 }
 

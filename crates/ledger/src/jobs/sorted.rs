@@ -127,6 +127,17 @@ impl<'a> Aboard<'a> {
         sorted
     }
 
+    /// All writes of batches that only [end attempts](JobBatch::ends_attempts), in the order of their jobs.
+    pub(crate) fn ended(&self) -> Vec<Done<'a>> {
+        let mut sorted = Sorted::default();
+        for (_, write) in self.writes() {
+            // Nothing of an end depends on the time.
+            sorted.push(&write.change, "", Timestamp::from_micros(0));
+        }
+        sorted.done.sort_unstable_by_key(|done| done.ending.id);
+        sorted.done
+    }
+
     /// The verdict on every batch.
     pub(crate) fn verdicts(&self, at: Timestamp) -> Vec<JobsVerdict> {
         let verdict = |write: &JobWrite| {

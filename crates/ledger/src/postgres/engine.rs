@@ -32,6 +32,15 @@ pub(super) struct Written<Verdict> {
 /// Cargo that knows its statements.
 #[async_trait::async_trait]
 pub(super) trait Writes: Cargo + Sized {
+    /// Where one statement writes all of it: that statement, which is a transaction by itself. `None` where it takes
+    /// more than one, and where it found nothing to write; nothing is written then.
+    async fn write_at_once(
+        _connection: &mut PgConnection,
+        _batches: &[Self],
+    ) -> Result<Option<Vec<Self::Verdict>>, Derailed<Self::Verdict>> {
+        Ok(None)
+    }
+
     /// Everything between BEGIN and COMMIT. The order is the order of locks: leases first.
     async fn write(
         transaction: &mut PgTransaction<'_>,
@@ -61,6 +70,9 @@ impl<C: Writes> Engine<C> for Track {
 }
 
 async fn transact<C: Writes>(connection: &mut PgConnection, batches: &[C]) -> Arrival<C> {
+    if let Some(verdicts) = C::write_at_once(connection, batches).await? {
+        return Ok(verdicts);
+    }
     let mut transaction = connection.begin().await.map_err(write_failed)?;
     match C::write(&mut transaction, batches).await {
         Ok(Written { verdicts, anything: true }) => {

@@ -310,7 +310,7 @@ pub async fn a_job_is_on_a_train_once(b: Bench) {
         for output in 0..8 {
             let ledger = b.ledger.clone();
             let batch =
-                JobBatch { lane: None, writes: vec![write(complete(job(n), 1, &output.to_string()))] };
+                JobBatch { lane: None, writes: [write(complete(job(n), 1, &output.to_string()))].into() };
             commits.spawn(async move { ledger.commit_jobs(batch).await.unwrap() });
         }
         let verdicts = commits.join_all().await;

@@ -6,7 +6,7 @@ use domain::job::{
 };
 use domain::limits::{PAST_ATTEMPTS_MAX, REASON_BYTES_MAX};
 use domain::{ClientRef, IdempotencyKey, JobId, Label, Language, PoolName, SessionId, TenantId};
-use ledger::{JobBatch, JobKey, JobRecord, JobVerdict, JobsVerdict, KeyScope};
+use ledger::{JobBatch, JobKey, JobRecord, JobVerdict, JobWrite, JobsVerdict, KeyScope};
 use tokio::task::JoinSet;
 
 use crate::bench::{Bench, owner};
@@ -306,7 +306,7 @@ fn key(name: &str) -> JobKey {
 
 pub async fn a_key_is_kept_with_its_job_and_taken_afterwards(b: Bench) {
     let lane = b.lane(session("s"), &owner("a")).await;
-    let batch = |writes| JobBatch { lane: Some(lane.clone()), writes };
+    let batch = |writes: Vec<JobWrite>| JobBatch { lane: Some(lane.clone()), writes: writes.into() };
     let submitted = b.ledger.commit_jobs(batch(vec![with_key(submit_placed(job(0)), &key("k"))])).await;
     let Ok(JobsVerdict::Written { at, .. }) = submitted else { panic!("{submitted:?}") };
     // Another job under the same key, beside others with a new one and without one.
@@ -334,8 +334,9 @@ pub async fn of_many_submits_under_one_key_one_is_written(b: Bench) {
         let lane = b.lane(session(&format!("s{n}")), &owner("a")).await;
         let writes = vec![with_key(submit(plain(job(n))), &key("k"))];
         let ledger = b.ledger.clone();
-        submits
-            .spawn(async move { ledger.commit_jobs(JobBatch { lane: Some(lane), writes }).await.unwrap() });
+        submits.spawn(async move {
+            ledger.commit_jobs(JobBatch { lane: Some(lane), writes: writes.into() }).await.unwrap()
+        });
     }
     let mut written = 0;
     for verdict in submits.join_all().await {
@@ -398,9 +399,9 @@ pub async fn what_is_wrong_with_a_batch_of_jobs_is_refused_before_it_boards(b: B
     b.is_refused("a result too long", said([complete(job(0), 1, &"x".repeat((1 << 20) + 1))])).await;
     b.is_refused("attempt 0", of_lane(&lane, [dispatch(job(0), 0)])).await;
     let writes = vec![with_key(cancel(job(0)), &key("k"))];
-    b.is_refused("a key with a cancel", JobBatch { lane: Some(lane.clone()), writes }).await;
-    let writes = (0..2).map(|n| with_key(submit(plain(job(n))), &key("k"))).collect();
-    b.is_refused("a key twice", JobBatch { lane: Some(lane.clone()), writes }).await;
+    b.is_refused("a key with a cancel", JobBatch { lane: Some(lane.clone()), writes: writes.into() }).await;
+    let writes: Vec<_> = (0..2).map(|n| with_key(submit(plain(job(n))), &key("k"))).collect();
+    b.is_refused("a key twice", JobBatch { lane: Some(lane.clone()), writes: writes.into() }).await;
     let signer = domain::Resource::signer(&domain::SignerId::parse("s").unwrap());
     b.is_refused("a signer's lane", of_lane(&ledger::Lane { resource: signer, ..lane.clone() }, [])).await;
     let fail = Change::Fail {

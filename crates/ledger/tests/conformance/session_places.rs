@@ -183,7 +183,7 @@ pub async fn an_answer_under_a_key_names_the_place(b: Bench) {
         with_key(submit(in_session("s", 7)), &key("placed")),
         with_key(submit(NewJob { seq: None, ..in_session("s", 8) }), &key("unplaced")),
     ];
-    b.does(JobBatch { lane: Some(lane.clone()), writes }).await;
+    b.does(JobBatch { lane: Some(lane.clone()), writes: writes.into() }).await;
     let kept = async |name| {
         let mut kept = b.ledger.kept_job_keys(&[scope(name)]).await.unwrap();
         let KeptJobKey { job, seq, .. } = kept.pop().unwrap().1;

@@ -257,7 +257,7 @@ impl Lane {
         let (writes, thens): (Vec<_>, Vec<_>) = items.into_iter().map(|item| (item.write, item.then)).unzip();
         let lane =
             ledger::Lane { resource: self.resource.clone(), owner: self.inner.me.clone(), token: self.token };
-        let batch = JobBatch { lane: Some(lane), writes };
+        let batch = JobBatch { lane: Some(lane), writes: writes.into() };
         for _ in 0..AGAIN_MAX {
             // Past the lease's end by the own clock no write leaves, whatever the database would say.
             if !self.tenancy.is_current() {
@@ -267,7 +267,7 @@ impl Lane {
                 Ok(JobsVerdict::Written { at, jobs: verdicts }) => {
                     let kept = self.taken_keys(&batch.writes, &verdicts).await;
                     let now = Instant::now();
-                    for ((then, write), verdict) in thens.into_iter().zip(batch.writes).zip(verdicts) {
+                    for ((then, write), verdict) in thens.into_iter().zip(&*batch.writes).zip(verdicts) {
                         self.follow(then, write, verdict, &Committed { at, now, kept: &kept }).await;
                     }
                     return true;
@@ -318,17 +318,17 @@ impl Lane {
     }
 
     /// What a write leads to, once its verdict is known.
-    async fn follow(&mut self, then: Then, write: JobWrite, verdict: JobVerdict, committed: &Committed<'_>) {
+    async fn follow(&mut self, then: Then, write: &JobWrite, verdict: JobVerdict, committed: &Committed<'_>) {
         let (id, now) = (write.change.job(), committed.now);
         let is_written = matches!(verdict, JobVerdict::Written | JobVerdict::Exists);
         match then {
             Then::Submitted { asked, job } => {
-                let Change::Submit(new) = write.change else { return };
+                let Change::Submit(new) = &write.change else { return };
                 if is_written {
-                    self.submitted(asked, job, new.placed, committed);
+                    self.submitted(asked, job, new.placed.clone(), committed);
                     return;
                 }
-                if let Some(placed) = new.placed {
+                if let Some(placed) = &new.placed {
                     self.inner.placer.give_back(&placed.node, id, Attempt::NONE.next(), self.token);
                 }
                 self.not_admitted();

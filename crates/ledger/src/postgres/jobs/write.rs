@@ -5,20 +5,37 @@ use std::collections::HashSet;
 use domain::limits::PAST_ATTEMPTS_MAX;
 use domain::{JobId, Timestamp};
 use sqlx::postgres::PgArguments;
-use sqlx::query::QueryScalar;
-use sqlx::{PgTransaction, Postgres as Dialect};
+use sqlx::query::QueryAs;
+use sqlx::{PgConnection, PgTransaction, Postgres as Dialect};
 use uuid::Uuid;
 
-use crate::jobs::sorted::{Acknowledged, Back, Dispatched, Done, Ending, New};
+use crate::jobs::sorted::{Aboard, Acknowledged, Back, Dispatched, Done, Ending, New};
 use crate::jobs::write::{Tables, write};
 use crate::jobs::{JobBatch, JobsVerdict};
 use crate::keys::Keeping;
 use crate::postgres::engine::{Writes, Written, fence, keep_keys};
 use crate::postgres::{sql, write_failed};
-use crate::train::{Derailed, tenures};
+use crate::train::{Derailed, Fence, tenures};
 
 #[async_trait::async_trait]
 impl Writes for JobBatch {
+    /// What nodes say of ends is one statement. It locks the rows in the order of their ids, as all do.
+    async fn write_at_once(
+        connection: &mut PgConnection,
+        batches: &[Self],
+    ) -> Result<Option<Vec<JobsVerdict>>, Derailed<JobsVerdict>> {
+        if !batches.iter().all(Self::ends_attempts) {
+            return Ok(None);
+        }
+        let mut aboard = Aboard::of(batches, vec![Fence::Holds; batches.len()]);
+        let done = aboard.ended();
+        let written = finish(&done).fetch_all(connection).await.map_err(write_failed)?;
+        let Some((_, at)) = written.first() else { return Ok(None) };
+        let at = Timestamp::from_micros(*at);
+        aboard.written.extend(written.into_iter().map(|(id, _)| JobId::from_u128(id.as_u128())));
+        Ok(Some(aboard.verdicts(at)))
+    }
+
     async fn write(
         transaction: &mut PgTransaction<'_>,
         batches: &[Self],
@@ -34,14 +51,25 @@ struct Session<'t, 'c> {
     transaction: &'t mut PgTransaction<'c>,
 }
 
-/// A statement that answers ids.
-type Statement<'a> = QueryScalar<'a, Dialect, Uuid, PgArguments>;
+/// A statement that answers rows.
+type Statement<'a, Row> = QueryAs<'a, Dialect, Row, PgArguments>;
 
 impl Session<'_, '_> {
-    async fn ids(&mut self, statement: Statement<'_>) -> sqlx::Result<Vec<JobId>> {
+    async fn ids(&mut self, statement: Statement<'_, (Uuid,)>) -> sqlx::Result<Vec<JobId>> {
         let ids = statement.fetch_all(&mut **self.transaction).await?;
-        Ok(ids.into_iter().map(|id| JobId::from_u128(id.as_u128())).collect())
+        Ok(ids.into_iter().map(|(id,)| JobId::from_u128(id.as_u128())).collect())
     }
+}
+
+/// Moves jobs to where the finished ones are; answers each with the transaction's time.
+fn finish<'q>(done: &'q [Done<'_>]) -> Statement<'q, (Uuid, i64)> {
+    bind_endings(sqlx::query_as(sql!("job_finish")), done, |d| &d.ending)
+        .bind(column(done, |d| d.outcome.as_str()))
+        .bind(column(done, |d| d.dead))
+        .bind(column(done, |d| d.result))
+        .bind(column(done, |d| d.error.as_deref()))
+        .bind(column(done, |d| d.is_free))
+        .bind(PAST_ATTEMPTS_MAX as i64)
 }
 
 #[async_trait::async_trait]
@@ -57,7 +85,7 @@ impl Tables for Session<'_, '_> {
     }
 
     async fn known(&mut self, jobs: Vec<JobId>) -> sqlx::Result<Vec<JobId>> {
-        self.ids(bind_range(sqlx::query_scalar(sql!("job_known")), &jobs)).await
+        self.ids(bind_range(sqlx::query_as(sql!("job_known")), &jobs)).await
     }
 
     async fn keep_keys(&mut self, keys: &[Keeping<'_>]) -> sqlx::Result<Vec<bool>> {
@@ -65,7 +93,7 @@ impl Tables for Session<'_, '_> {
     }
 
     async fn submit(&mut self, new: &[New<'_>], at: Timestamp) -> sqlx::Result<Vec<JobId>> {
-        let statement = sqlx::query_scalar(sql!("job_submit"))
+        let statement = sqlx::query_as(sql!("job_submit"))
             .bind(column(new, |new| uuid(new.job.id)))
             .bind(column(new, |new| new.lane))
             .bind(column(new, |new| new.job.seq.unwrap_or(0) as i64))
@@ -92,7 +120,7 @@ impl Tables for Session<'_, '_> {
     }
 
     async fn dispatch(&mut self, dispatched: &[Dispatched<'_>]) -> sqlx::Result<Vec<JobId>> {
-        let statement = sqlx::query_scalar(sql!("job_dispatch"))
+        let statement = sqlx::query_as(sql!("job_dispatch"))
             .bind(column(dispatched, |d| uuid(d.id)))
             .bind(column(dispatched, |d| d.lane))
             .bind(column(dispatched, |d| d.attempt))
@@ -102,7 +130,7 @@ impl Tables for Session<'_, '_> {
     }
 
     async fn acknowledge(&mut self, acknowledged: &[Acknowledged<'_>]) -> sqlx::Result<Vec<JobId>> {
-        let statement = sqlx::query_scalar(sql!("job_run"))
+        let statement = sqlx::query_as(sql!("job_run"))
             .bind(column(acknowledged, |a| uuid(a.id)))
             .bind(column(acknowledged, |a| a.attempt))
             .bind(column(acknowledged, |a| a.node));
@@ -110,7 +138,7 @@ impl Tables for Session<'_, '_> {
     }
 
     async fn put_back(&mut self, back: &[Back<'_>]) -> sqlx::Result<Vec<JobId>> {
-        let statement = bind_endings(sqlx::query_scalar(sql!("job_back")), back, |b| &b.ending)
+        let statement = bind_endings(sqlx::query_as(sql!("job_back")), back, |b| &b.ending)
             .bind(column(back, |b| b.reason.as_str()))
             .bind(column(back, |b| b.due_at))
             .bind(PAST_ATTEMPTS_MAX as i64);
@@ -118,33 +146,27 @@ impl Tables for Session<'_, '_> {
     }
 
     async fn finish(&mut self, done: &[Done<'_>]) -> sqlx::Result<Vec<JobId>> {
-        let statement = bind_endings(sqlx::query_scalar(sql!("job_finish")), done, |d| &d.ending)
-            .bind(column(done, |d| d.outcome.as_str()))
-            .bind(column(done, |d| d.dead))
-            .bind(column(done, |d| d.result))
-            .bind(column(done, |d| d.error.as_deref()))
-            .bind(column(done, |d| d.is_free))
-            .bind(PAST_ATTEMPTS_MAX as i64);
-        self.ids(statement).await
+        let finished = finish(done).fetch_all(&mut **self.transaction).await?;
+        Ok(finished.into_iter().map(|(id, _)| JobId::from_u128(id.as_u128())).collect())
     }
 
     async fn release(&mut self, released: &[JobId]) -> sqlx::Result<Vec<JobId>> {
-        self.ids(bind_range(sqlx::query_scalar(sql!("job_release")), released)).await
+        self.ids(bind_range(sqlx::query_as(sql!("job_release")), released)).await
     }
 }
 
 /// Ids in their order, with the first and the last.
-fn bind_range<'q>(statement: Statement<'q>, ids: &[JobId]) -> Statement<'q> {
+fn bind_range<'q>(statement: Statement<'q, (Uuid,)>, ids: &[JobId]) -> Statement<'q, (Uuid,)> {
     let ids = column(ids, |id| uuid(*id));
     let (lowest, highest) = (ids.first().copied(), ids.last().copied());
     statement.bind(ids).bind(lowest).bind(highest)
 }
 
-fn bind_endings<'q, 'e: 'q, T>(
-    statement: Statement<'q>,
+fn bind_endings<'q, 'e: 'q, T, Row>(
+    statement: Statement<'q, Row>,
     rows: &'e [T],
     ending: impl Fn(&'e T) -> &'e Ending<'e>,
-) -> Statement<'q> {
+) -> Statement<'q, Row> {
     statement
         .bind(column(rows, |row| uuid(ending(row).id)))
         .bind(column(rows, |row| ending(row).lane))
