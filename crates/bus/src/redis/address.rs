@@ -1,5 +1,6 @@
 //! The URL: one server, or several of a Cluster, with one user and password.
 
+use redis::io::tcp::TcpSettings;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use crate::limits::HOSTS_MAX;
@@ -35,7 +36,8 @@ impl Address {
         let one = |host: &str| {
             let url = format!("{scheme}://{user}{at}{host}/{database}");
             let server = url.as_str().into_connection_info();
-            server.map_err(|_| refused("a host, a port or the database cannot be read"))
+            let server = server.map_err(|_| refused("a host, a port or the database cannot be read"))?;
+            Ok(server.set_tcp_settings(at_once()))
         };
         Ok(Self { hosts: hosts.split(',').map(one).collect::<Result<_>>()? })
     }
@@ -55,6 +57,11 @@ impl Address {
         };
         self.hosts[0].clone().set_addr(address)
     }
+}
+
+/// A command leaves at once, also while another is under way.
+pub(super) fn at_once() -> TcpSettings {
+    TcpSettings::default().set_nodelay(true)
 }
 
 /// The URL cannot be used.

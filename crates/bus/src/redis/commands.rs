@@ -13,7 +13,7 @@ use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, 
 use tokio::sync::Notify;
 
 use super::Shared;
-use super::address::refused;
+use super::address::{at_once, refused};
 use super::failure::{self, Effect};
 use super::pause::{Pause, jittered};
 use super::script::Script;
@@ -280,6 +280,7 @@ async fn to_cluster_with(shared: &Shared, limit: Duration, retries: u32) -> Resu
     let opened = |error| failure::of(error, Effect::Reads);
     let client = ClusterClientBuilder::new(shared.commands.servers(shared))
         .connection_timeout(CONNECT)
+        .tcp_settings(at_once())
         .response_timeout(limit)
         .overall_response_timeout(Some(limit))
         .retries(retries)
