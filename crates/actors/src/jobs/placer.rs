@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use super::holder::Holder;
 use super::lane::{Address, Spot, Word};
 use super::limits::{PASS_JOBS_MAX, RESERVATION};
-use super::queue::{Blocked, Queue, Turn};
+use super::queue::{Queue, Turn};
 use crate::pause::jittered;
 
 /// With jobs waiting and no news, nodes are looked for again so often, before jitter.
@@ -165,20 +165,20 @@ impl Placer {
         let mut is_full = false;
         {
             let mut queue = self.queue();
-            let mut blocked = Blocked::default();
-            while let Some((class, needs)) = queue.turn(&blocked) {
+            while let Some((class, needs)) = queue.turn() {
                 if picks.len() >= PASS_JOBS_MAX {
                     is_full = true;
                     break;
                 }
                 let Some(choice) = self.choose(&needs) else {
-                    blocked.add(class);
+                    queue.block(class);
                     continue;
                 };
                 let Some((job, turned)) = queue.pop(class) else { break };
                 let choice = self.choose_another(choice, &needs, &turned);
                 picks.push((Waited { job, turned }, choice));
             }
+            queue.unblock();
         }
         if picks.is_empty() {
             return Passed::All;

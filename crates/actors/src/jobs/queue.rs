@@ -30,6 +30,8 @@ pub(super) struct Queue<T> {
     ids: HashMap<Arc<Needs>, ClassId>,
     /// The classes by the priority of their first job; among equals, who was served longest ago comes first.
     ready: BTreeSet<(Reverse<Priority>, u64, ClassId)>,
+    /// Those that found no node in this pass. They are not ready until it is over.
+    blocked: HashSet<ClassId>,
     places: HashMap<JobId, Place>,
     class_count: ClassId,
     served_count: u64,
@@ -56,16 +58,13 @@ struct Place {
     order: Order,
 }
 
-/// Which classes found no node in this pass.
-#[derive(Default)]
-pub(super) struct Blocked(HashSet<ClassId>);
-
 impl<T> Default for Queue<T> {
     fn default() -> Self {
         Self {
             classes: HashMap::new(),
             ids: HashMap::new(),
             ready: BTreeSet::new(),
+            blocked: HashSet::new(),
             places: HashMap::new(),
             class_count: 0,
             served_count: 0,
@@ -127,9 +126,24 @@ impl<T> Queue<T> {
     }
 
     /// The needs of the class whose turn it is, leaving out those that found no node.
-    pub(super) fn turn(&self, blocked: &Blocked) -> Option<(ClassTurn, Arc<Needs>)> {
-        let (_, _, id) = self.ready.iter().find(|(_, _, id)| !blocked.0.contains(id))?;
+    pub(super) fn turn(&self) -> Option<(ClassTurn, Arc<Needs>)> {
+        let (_, _, id) = self.ready.first()?;
         Some((ClassTurn(*id), Arc::clone(&self.classes[id].needs)))
+    }
+
+    /// The class found no node: none of its jobs has a turn before the pass is over.
+    pub(super) fn block(&mut self, ClassTurn(id): ClassTurn) {
+        if let Some(class) = self.classes.get(&id) {
+            self.ready.remove(&(class.key.0, class.key.1, id));
+            self.blocked.insert(id);
+        }
+    }
+
+    /// The pass is over.
+    pub(super) fn unblock(&mut self) {
+        for id in std::mem::take(&mut self.blocked) {
+            self.reorder(id);
+        }
     }
 
     /// Takes out the job whose turn it is in the class.
@@ -175,7 +189,9 @@ impl<T> Queue<T> {
         match class.levels.first_key_value() {
             Some((priority, _)) => {
                 class.key = (*priority, class.served);
-                self.ready.insert((class.key.0, class.key.1, id));
+                if !self.blocked.contains(&id) {
+                    self.ready.insert((class.key.0, class.key.1, id));
+                }
             }
             None => {
                 let needs = Arc::clone(&class.needs);
@@ -189,13 +205,6 @@ impl<T> Queue<T> {
 /// A class that was found to be next.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClassTurn(ClassId);
-
-impl Blocked {
-    /// The class found no node.
-    pub(super) fn add(&mut self, ClassTurn(id): ClassTurn) {
-        self.0.insert(id);
-    }
-}
 
 impl<T> Level<T> {
     fn new() -> Self {
@@ -251,7 +260,7 @@ mod tests {
     /// All jobs in the order in which they are served.
     fn drained(queue: &mut Queue<()>) -> Vec<u128> {
         let mut order = Vec::new();
-        while let Some((class, _)) = queue.turn(&Blocked::default()) {
+        while let Some((class, _)) = queue.turn() {
             order.push(queue.pop(class).unwrap().0.as_u128());
         }
         assert_eq!((queue.len(), queue.classes.len(), queue.ids.len(), queue.ready.len()), (0, 0, 0, 0));
@@ -287,7 +296,7 @@ mod tests {
         for (job, tenant) in [(1, "big"), (2, "big"), (3, "small")] {
             queue.push(&needs("a"), turn(job, 0, tenant), ());
         }
-        let (class, of) = queue.turn(&Blocked::default()).unwrap();
+        let (class, of) = queue.turn().unwrap();
         assert_eq!(queue.pop(class).unwrap().0.as_u128(), 1);
         queue.put_back(&of, turn(1, 0, "big"), ());
         assert_eq!(drained(&mut queue), [1, 3, 2]);
@@ -300,11 +309,16 @@ mod tests {
             queue.push(&needs("a"), turn(job, 0, ""), ());
             queue.push(&needs("b"), turn(job + 10, 0, ""), ());
         }
-        let mut blocked = Blocked::default();
-        let (first, of) = queue.turn(&blocked).unwrap();
+        let (first, of) = queue.turn().unwrap();
         assert_eq!(of, needs("a"));
-        blocked.add(first);
-        assert_eq!(queue.turn(&blocked).unwrap().1, needs("b"));
+        queue.block(first);
+        assert_eq!(queue.turn().unwrap().1, needs("b"));
+        // One that comes meanwhile does not change that.
+        queue.push(&needs("a"), turn(4, 0, ""), ());
+        assert_eq!(queue.turn().unwrap().1, needs("b"));
+        queue.remove(JobId::from_u128(4));
+        queue.unblock();
+        assert_eq!(queue.turn().unwrap().1, needs("a"));
         assert_eq!(drained(&mut queue), [1, 11, 2, 12, 3, 13]);
     }
 
@@ -319,7 +333,7 @@ mod tests {
         assert_eq!(queue.remove(JobId::from_u128(2)), None);
         queue.remove_if(|item| *item == 3);
         assert_eq!(queue.len(), 1);
-        let (class, _) = queue.turn(&Blocked::default()).unwrap();
+        let (class, _) = queue.turn().unwrap();
         assert_eq!(queue.pop(class), Some((JobId::from_u128(1), 1)));
     }
 
@@ -363,7 +377,7 @@ mod tests {
                     );
                 }
                 1 | 2 => {
-                    let (class, _) = queue.turn(&Blocked::default()).unwrap();
+                    let (class, _) = queue.turn().unwrap();
                     let (_, item) = queue.pop(class).unwrap();
                     assert!(inside.remove(&item), "seed {seed}");
                 }
@@ -371,7 +385,7 @@ mod tests {
             }
             assert_eq!(queue.len(), inside.len(), "seed {seed}");
             if inside.is_empty() {
-                assert!(queue.turn(&Blocked::default()).is_none());
+                assert!(queue.turn().is_none());
             }
         }
     }
