@@ -119,6 +119,8 @@ pub struct Ground {
 
 /// Those who wait for a job look into the ledger so often, in case that the word was lost; before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Whoever waits for long looks less and less often, and so often at least.
+const LOOK_EVERY_MAX: Duration = Duration::from_secs(4);
 /// Lanes are taken in so many rows beside one another.
 const TAKING: usize = 64;
 /// Between two looks for whoever owns a lane, before jitter.
@@ -257,6 +259,7 @@ impl Jobs {
     pub async fn wait(&self, id: JobId, at_most: Duration) -> Result<JobRecord, Refusal> {
         let until = Instant::now() + at_most;
         let waiter = self.inner.waiters.wait_for(id);
+        let mut look_every = LOOK_EVERY;
         loop {
             let mut finished = pin!(waiter.finished());
             // Registered before the look, so that an end in between is not missed.
@@ -266,7 +269,8 @@ impl Jobs {
             if job.state == State::Finished || left.is_zero() {
                 return Ok(job);
             }
-            let look_again = tokio::time::sleep(jittered(LOOK_EVERY).min(left));
+            let look_again = tokio::time::sleep(jittered(look_every).min(left));
+            look_every = (look_every * 2).min(LOOK_EVERY_MAX);
             tokio::select! {
                 () = finished => {}
                 () = look_again => {}

@@ -38,7 +38,7 @@ pub use ids::{
 pub use instances::{Instance, Instances, NewInstance, Peer};
 pub use jobs::{
     Finished, JobBatch, JobFilter, JobKey, JobRecord, JobVerdict, JobWrite, Jobs, JobsVerdict, KeptJobKey,
-    Lane, LeftLane, LiveJob, PAGE_BYTES_MAX, PARTITION_DAYS_AHEAD, WaitingGroup,
+    Lane, LeftLane, LiveJob, PAGE_BYTES_MAX, PARTITION_DAYS_AHEAD, UnderWay, WaitingGroup,
 };
 pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal};
 pub use nonces::{

@@ -44,6 +44,10 @@ pub const LINE_BYTES_MAX: usize = 8 << 20;
 pub const LINE_JOBS_LOW: usize = 100;
 /// Rows of one page of whatever a lane's owner reads.
 pub const PAGE_JOBS: u32 = 500;
+/// Attempts on one page of what a lane has under way; nothing of what they are about is on it.
+pub const ATTEMPTS_PAGE: u32 = 5_000;
+/// Nodes whose records are looked at at once.
+pub const NODES_ASKED_MAX: usize = 64;
 /// What may wait for one node at its socket: dispatches for all its slots, and as many that call them off.
 pub const SOCKET_MESSAGES_MAX: usize = 2 * domain::limits::NODE_CAPACITY_MAX as usize;
 /// How long the holder of a node's socket is waited for when it gives slots itself.

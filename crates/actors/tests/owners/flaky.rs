@@ -191,6 +191,10 @@ impl Jobs for Flaky {
     async fn kept_job_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptJobKey)>> {
         self.real.kept_job_keys(scopes).await
     }
+    async fn under_way(&self, lane: &Resource, after: Option<JobId>, limit: u32) -> Result<Vec<UnderWay>> {
+        self.real.under_way(lane, after, limit).await
+    }
+
     async fn in_flight(&self, lane: &Resource, after: Option<JobId>, limit: u32) -> Result<Vec<LiveJob>> {
         self.real.in_flight(lane, after, limit).await
     }

@@ -16,7 +16,7 @@ use sqlx::sqlite::{SqliteTypeInfo, SqliteValueRef};
 use sqlx::{Decode, Postgres, Sqlite, Type};
 
 use super::sorted::KeptSubmit;
-use super::{Finished, JobRecord, KeptJobKey, LeftLane, LiveJob, WaitingGroup};
+use super::{Finished, JobRecord, KeptJobKey, LeftLane, LiveJob, UnderWay, WaitingGroup};
 use crate::records::{self, JUST_ABOVE, KeyRow, impossible};
 use crate::{Error, KeyScope, Result};
 
@@ -225,6 +225,22 @@ impl TryFrom<AttemptRow> for (JobId, Attempt) {
 
     fn try_from(row: AttemptRow) -> Result<Self> {
         Ok((row.id.0, Attempt::new(number(row.attempt)?)))
+    }
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct UnderWayRow {
+    id: Id,
+    attempt: i64,
+    state: String,
+}
+
+impl TryFrom<UnderWayRow> for UnderWay {
+    type Error = Error;
+
+    fn try_from(row: UnderWayRow) -> Result<Self> {
+        let state = State::parse(&row.state).map_err(impossible)?;
+        Ok(Self { job: row.id.0, attempt: Attempt::new(number(row.attempt)?), state })
     }
 }
 

@@ -12,10 +12,10 @@ use uuid::Uuid;
 
 use super::{Postgres, sql};
 use crate::Result;
-use crate::jobs::rows::{self, AttemptRow, ComingRow, FinishedRow, GroupRow, LaneRow, LiveRow};
+use crate::jobs::rows::{self, AttemptRow, ComingRow, FinishedRow, GroupRow, LaneRow, LiveRow, UnderWayRow};
 use crate::jobs::{
     JobBatch, JobFilter, JobRecord, Jobs, JobsVerdict, KeptJobKey, LeftLane, LiveJob, PAGE_BYTES_MAX,
-    WaitingGroup,
+    UnderWay, WaitingGroup,
 };
 use crate::nonces::KeyScope;
 use crate::records;
@@ -85,6 +85,23 @@ impl Jobs for Postgres {
                         .bind(after)
                         .bind(i64::from(limit))
                         .bind(PAGE_BYTES_MAX as i64)
+                        .fetch_all(&mut *session)
+                        .await
+                })
+            })
+            .await?;
+        records::all(rows)
+    }
+
+    async fn under_way(&self, lane: &Resource, after: Option<JobId>, limit: u32) -> Result<Vec<UnderWay>> {
+        let (lane, after) = (lane.to_string(), after.map_or(Uuid::nil(), uuid));
+        let rows: Vec<UnderWayRow> = self
+            .reads(move |session| {
+                Box::pin(async move {
+                    sqlx::query_as(sql!("job_under_way"))
+                        .bind(lane)
+                        .bind(after)
+                        .bind(i64::from(limit))
                         .fetch_all(&mut *session)
                         .await
                 })

@@ -11,10 +11,10 @@ use sqlx::{AssertSqlSafe, Sqlite as Dialect};
 
 use super::{Sqlite, sql};
 use crate::Result;
-use crate::jobs::rows::{self, AttemptRow, ComingRow, FinishedRow, GroupRow, LaneRow, LiveRow};
+use crate::jobs::rows::{self, AttemptRow, ComingRow, FinishedRow, GroupRow, LaneRow, LiveRow, UnderWayRow};
 use crate::jobs::{
     JobBatch, JobFilter, JobRecord, Jobs, JobsVerdict, KeptJobKey, LeftLane, LiveJob, PAGE_BYTES_MAX,
-    WaitingGroup,
+    UnderWay, WaitingGroup,
 };
 use crate::nonces::KeyScope;
 use crate::records::{self, TOP};
@@ -82,6 +82,22 @@ impl Jobs for Sqlite {
                     .bind(after)
                     .bind(i64::from(limit))
                     .bind(PAGE_BYTES_MAX as i64)
+                    .fetch_all(&pool)
+                    .await
+            })
+            .await?;
+        records::all(rows)
+    }
+
+    async fn under_way(&self, lane: &Resource, after: Option<JobId>, limit: u32) -> Result<Vec<UnderWay>> {
+        let (lane, after) = (lane.to_string(), after.map_or_else(String::new, |after| after.to_string()));
+        let pool = self.readers.clone();
+        let rows: Vec<UnderWayRow> = self
+            .reads(async move {
+                sqlx::query_as(sql!("job_under_way"))
+                    .bind(lane)
+                    .bind(after)
+                    .bind(i64::from(limit))
                     .fetch_all(&pool)
                     .await
             })

@@ -2,7 +2,7 @@
 
 use domain::job::{Attempt, Change, Due, NewJob, Outcome, Priority, Revoked, State};
 use domain::{InstanceId, JobId, PoolName, Resource, TenantId};
-use ledger::{JobVerdict, JobsVerdict, Lane, LeftLane, LiveJob, WaitingGroup};
+use ledger::{JobVerdict, JobsVerdict, Lane, LeftLane, LiveJob, UnderWay, WaitingGroup};
 
 use crate::bench::{Bench, LONG_MS, eventually, owner};
 use crate::shop::{
@@ -68,6 +68,18 @@ pub async fn jobs_in_flight_are_paged_by_lane_and_listed_by_node(b: Bench) {
     let (dispatched, running) = (State::Dispatched, State::Running);
     assert_eq!(states, [(job(0), dispatched), (job(1), running), (job(3), dispatched), (job(4), dispatched)]);
     assert!(seen.iter().all(|live| live.placed == Some(crate::shop::placed())));
+    let mut under_way = vec![];
+    loop {
+        let after = under_way.last().map(|last: &UnderWay| last.job);
+        let page = b.ledger.under_way(&mine.resource, after, 3).await.unwrap();
+        assert!(page.len() <= 3);
+        if page.is_empty() {
+            break;
+        }
+        under_way.extend(page);
+    }
+    let of = |live: &LiveJob| UnderWay { job: live.id, attempt: Attempt::new(1), state: live.newest.state };
+    assert_eq!(under_way, seen.iter().map(of).collect::<Vec<_>>());
     let on = b.ledger.attempts_on(&node("n")).await.unwrap();
     assert_eq!(on, [0, 1, 3, 4, 6].map(|n| (job(n), Attempt::new(1))));
     assert!(b.ledger.attempts_on(&node("other")).await.unwrap().is_empty());

@@ -36,11 +36,17 @@ macro_rules! load {
     };
 }
 
-const LOADS: [Load; 15] = [
+const LOADS: [Load; 16] = [
     load!(
         "job_in_flight",
         "text, uuid, bigint, bigint",
         "'session:l7', '00000000-0000-0000-0000-000000000000', 10, 1000",
+        ["job_in_flight"]
+    ),
+    load!(
+        "job_under_way",
+        "text, uuid, bigint",
+        "'session:l7', '00000000-0000-0000-0000-000000000000', 10",
         ["job_in_flight"]
     ),
     load!(

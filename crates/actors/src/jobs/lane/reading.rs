@@ -4,15 +4,16 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use domain::JobId;
-use domain::job::{OnRecovery, Revoked, State};
+use domain::job::{Attempt, OnRecovery, Revoked, State};
 use domain::limits::PAYLOAD_BYTES_MAX;
-use ledger::{LiveJob, PAGE_BYTES_MAX};
+use domain::{JobId, NodeId};
+use futures_util::future::join_all;
+use ledger::{LiveJob, PAGE_BYTES_MAX, UnderWay};
 
 use super::round::Round;
 use super::{Lane, Over};
 use crate::jobs::book::Book;
-use crate::jobs::limits::{PAGE_JOBS, REREAD_EVERY, RESERVATION};
+use crate::jobs::limits::{ATTEMPTS_PAGE, NODES_ASKED_MAX, PAGE_JOBS, REREAD_EVERY, RESERVATION};
 use crate::jobs::line::{Line, Next};
 use crate::jobs::tenancy::Lost;
 use crate::pause::jittered;
@@ -201,13 +202,13 @@ impl Lane {
         let mut known = HashSet::new();
         let mut after = None;
         loop {
-            let page = self.inner.ledger.in_flight(&self.resource, after, PAGE_JOBS).await?;
-            let Some(last) = page.last().map(|job| job.id) else { break };
+            let page = self.inner.ledger.under_way(&self.resource, after, ATTEMPTS_PAGE).await?;
+            let Some(last) = page.last().map(|attempt| attempt.job) else { break };
             after = Some(last);
-            for LiveJob { id, newest, .. } in page {
-                known.insert((id, newest.attempt));
-                if newest.state == State::Running {
-                    self.book.acknowledged(id, newest.attempt, asked);
+            for UnderWay { job, attempt, state } in page {
+                known.insert((job, attempt));
+                if state == State::Running {
+                    self.book.acknowledged(job, attempt, asked);
                 }
             }
         }
@@ -230,15 +231,21 @@ impl Lane {
         for (job, attempt, flight, state) in self.book.long_under_way(now) {
             by_node.entry(flight.placed.node.clone()).or_default().push((job, attempt, state));
         }
-        let mut round = Round::default();
-        for (node, attempts) in by_node {
-            let is_gone = self.inner.placer.is_surely_gone(&node);
-            let slots: Vec<_> = attempts.iter().map(|(job, attempt, _)| (*job, *attempt)).collect();
-            let lost = if is_gone {
-                vec![true; slots.len()]
-            } else {
-                self.inner.placer.missing(&node, &slots).await
+        let by_node: Vec<_> = by_node.into_iter().collect();
+        let mut looked = Vec::with_capacity(by_node.len());
+        for nodes in by_node.chunks(NODES_ASKED_MAX) {
+            let placer = &self.inner.placer;
+            let look = async |(node, attempts): &(NodeId, Vec<(JobId, Attempt, State)>)| {
+                let slots: Vec<_> = attempts.iter().map(|(job, attempt, _)| (*job, *attempt)).collect();
+                match placer.is_surely_gone(node) {
+                    true => (true, vec![true; slots.len()]),
+                    false => (false, placer.missing(node, &slots).await),
+                }
             };
+            looked.extend(join_all(nodes.iter().map(look)).await);
+        }
+        let mut round = Round::default();
+        for ((_, attempts), (is_gone, lost)) in by_node.into_iter().zip(looked) {
             for ((job, attempt, state), lost) in attempts.into_iter().zip(lost) {
                 if lost {
                     let (why, reason) = match state {
