@@ -261,35 +261,47 @@ macro_rules! bits_id {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let b = self.0;
-                write!(
-                    f,
-                    "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
-                    b >> 96,
-                    (b >> 80) & 0xffff,
-                    (b >> 64) & 0xffff,
-                    (b >> 48) & 0xffff,
-                    b & 0xffff_ffff_ffff
-                )
+                f.write_str(uuid_text(self.0, &mut [0; 36]))
             }
         }
     };
 }
 
+/// The UUID form of some bits. By hand: each job's id is written several times on its way.
+fn uuid_text(bits: u128, room: &mut [u8; 36]) -> &str {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut left = 32;
+    for (at, byte) in room.iter_mut().enumerate() {
+        *byte = match at {
+            8 | 13 | 18 | 23 => b'-',
+            _ => {
+                left -= 1;
+                DIGITS[(bits >> (4 * left)) as usize & 0xf]
+            }
+        };
+    }
+    std::str::from_utf8(room).expect("digits and hyphens are text")
+}
+
 /// The bits of a text in UUID form.
 fn uuid_bits(text: &str) -> Option<u128> {
-    let well_formed = match text.len() {
-        32 => text.bytes().all(|b| b.is_ascii_hexdigit()),
-        36 => text.bytes().enumerate().all(|(i, b)| match i {
-            8 | 13 | 18 | 23 => b == b'-',
-            _ => b.is_ascii_hexdigit(),
-        }),
-        _ => false,
+    let has_hyphens = match text.len() {
+        32 => false,
+        36 => true,
+        _ => return None,
     };
-    if !well_formed {
-        return None;
+    let mut bits = 0;
+    for (at, byte) in text.bytes().enumerate() {
+        match at {
+            8 | 13 | 18 | 23 if has_hyphens => {
+                if byte != b'-' {
+                    return None;
+                }
+            }
+            _ => bits = bits << 4 | u128::from(char::from(byte).to_digit(16)?),
+        }
     }
-    u128::from_str_radix(&text.replace('-', ""), 16).ok()
+    Some(bits)
 }
 
 bits_id!(
