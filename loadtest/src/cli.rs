@@ -11,7 +11,7 @@ use loadtest::load::{Route, Spread};
 use loadtest::scenario::{failover, faults, ids, live, membership, nonces, overload, rate};
 use loadtest::stage::Rhythm;
 
-pub use jobs::{Jobs, JobsBatch};
+pub use jobs::{Beside, Jobs, JobsBatch, Registry, Tenants};
 
 /// The load and fault harness of Fencepost.
 ///
@@ -69,6 +69,12 @@ pub enum What {
     Jobs(Jobs),
     /// The same with many jobs in one request.
     JobsBatch(JobsBatch),
+    /// Many worker sockets: registrations, heartbeats, and how soon another instance sees a change.
+    Registry(Registry),
+    /// How long one tenant's single job waits behind another's backlog.
+    Tenants(Tenants),
+    /// The same jobs through BullMQ, and apalis where it is built, in turns, as ratios.
+    Beside(Beside),
     /// Ids of all kinds over HTTP, beside the empty route.
     Ids(Ids),
     /// Hand out nonces for a real chain.

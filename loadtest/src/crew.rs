@@ -110,6 +110,28 @@ impl Crew {
     }
 }
 
+/// A node that does what it is told and nothing by itself.
+#[derive(Debug)]
+pub struct Puppet(Socket);
+
+impl Puppet {
+    /// Connects to the instance.
+    ///
+    /// # Errors
+    /// It is not welcome.
+    pub async fn join(url: &str, name: &str) -> Result<Self> {
+        Ok(Self(join(url.to_owned(), name.to_owned(), 1).await?.0))
+    }
+
+    /// Sends a frame.
+    ///
+    /// # Errors
+    /// The socket is closed.
+    pub async fn say(&mut self, frame: &str) -> Result<()> {
+        Ok(self.0.send(Message::text(frame)).await?)
+    }
+}
+
 async fn join(url: String, name: String, capacity: u32) -> Result<(Socket, Duration, Duration)> {
     let url = format!("{}/v1/nodes/ws", url.replacen("http://", "ws://", 1));
     let mut request = url.into_client_request()?;

@@ -9,7 +9,9 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Parser as _;
 use loadtest::progress::Bar;
 use loadtest::report::Report;
-use loadtest::scenario::{chain, failover, faults, ids, jobs, live, membership, nonces, overload, rate};
+use loadtest::scenario::{
+    beside, chain, failover, faults, ids, jobs, live, membership, nonces, overload, rate, registry, tenants,
+};
 use loadtest::servers::{
     Database, POSTGRES_URL_VARIABLE, Postgres, REDIS_CLUSTER_DOOR_VARIABLE, REDIS_URL_VARIABLE, Redis,
     RedisClusterDoor,
@@ -56,6 +58,9 @@ async fn scenario(options: Options) -> Result<ExitCode> {
         What::Rate(asked) => finish("rate", &rate::run(&asked.plan(seed), &bar).await?, output),
         What::Jobs(asked) => finish("jobs", &jobs::run(&asked.plan(seed), &bar).await?, output),
         What::JobsBatch(asked) => finish("jobs-batch", &jobs::run(&asked.plan(seed), &bar).await?, output),
+        What::Registry(asked) => finish("registry", &registry::run(&asked.plan(), &bar).await?, output),
+        What::Tenants(asked) => finish("tenants", &tenants::run(&asked.plan(), &bar).await?, output),
+        What::Beside(asked) => finish("beside", &beside::run(&asked.plan(seed), &bar).await?, output),
         What::Chain { grants } => {
             let plan = chain::Plan { grants: *grants, seed, ..chain::Plan::default() };
             let database = tokio::task::spawn_blocking(Database::fresh).await??;

@@ -26,7 +26,7 @@ impl Metrics {
         Ok(all)
     }
 
-    fn add(&mut self, text: &str) {
+    pub(crate) fn add(&mut self, text: &str) {
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             // The value follows the last blank; labels may have blanks in them.
             if let Some((name, value)) = line.rsplit_once(' ')

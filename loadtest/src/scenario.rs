@@ -1,5 +1,6 @@
 //! What the harness can do as a whole: one module per question that it answers.
 
+pub mod beside;
 pub mod chain;
 pub mod failover;
 pub mod faults;
@@ -10,3 +11,5 @@ pub mod membership;
 pub mod nonces;
 pub mod overload;
 pub mod rate;
+pub mod registry;
+pub mod tenants;

@@ -1,9 +1,11 @@
 //! The options of scenarios that run jobs.
 
+use std::time::Duration;
+
 use clap::Args;
 use loadtest::fleet::Blueprint;
 use loadtest::load::Spread;
-use loadtest::scenario::jobs;
+use loadtest::scenario::{beside, jobs, registry, tenants};
 
 use super::positive;
 
@@ -85,6 +87,95 @@ impl Work {
             idle: self.idle as usize,
             finished: self.finished,
             seed,
+        }
+    }
+}
+
+#[derive(Args)]
+pub struct Beside {
+    #[command(flatten)]
+    work: Work,
+    /// Requests of one job in flight.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4_096))]
+    in_flight: u16,
+    /// Jobs of a large request.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u16).range(2..=1_000))]
+    bulk: u16,
+    /// Large requests in flight.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    bulk_in_flight: u16,
+    /// How often each is run.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
+    rounds: u16,
+}
+
+impl Beside {
+    pub fn plan(&self, seed: u64) -> beside::Plan {
+        let ours = self.work.plan("beside", 1, self.in_flight, seed);
+        beside::Plan {
+            ours: jobs::Plan { idle: 0, finished: 0, rate: None, ..ours },
+            in_flight: usize::from(self.in_flight),
+            bulk: usize::from(self.bulk),
+            bulk_in_flight: usize::from(self.bulk_in_flight),
+            rounds: usize::from(self.rounds),
+        }
+    }
+}
+
+#[derive(Args)]
+pub struct Registry {
+    /// Worker sockets.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    nodes: u32,
+    /// How long heartbeats are watched, in seconds; each node sends one every 2 s.
+    #[arg(long, default_value_t = 20.0, value_parser = positive)]
+    seconds: f64,
+    /// Changes that are looked for on another instance.
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    changes: u32,
+    /// How many instances to start.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..=32))]
+    instances: u16,
+}
+
+impl Registry {
+    pub fn plan(&self) -> registry::Plan {
+        let blueprint =
+            Blueprint::new("worker-queue", usize::from(self.instances)).env("FENCEPOST__LOG__FILTER", "warn");
+        registry::Plan {
+            blueprint: Blueprint { redis: true, ..blueprint },
+            nodes: self.nodes as usize,
+            length: Duration::from_secs_f64(self.seconds),
+            changes: self.changes as usize,
+        }
+    }
+}
+
+#[derive(Args)]
+pub struct Tenants {
+    /// Waiting jobs of the one tenant.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    backlog: u32,
+    /// Jobs of the other, one after the other.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    singles: u32,
+    /// Simulated nodes.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    nodes: u32,
+    /// Slots of each.
+    #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    capacity: u32,
+}
+
+impl Tenants {
+    pub fn plan(&self) -> tenants::Plan {
+        let blueprint = Blueprint::new("worker-queue", 1).env("FENCEPOST__LOG__FILTER", "warn");
+        tenants::Plan {
+            blueprint: Blueprint { redis: true, ..blueprint },
+            backlog: self.backlog as usize,
+            singles: self.singles as usize,
+            nodes: self.nodes as usize,
+            capacity: self.capacity,
         }
     }
 }
