@@ -572,13 +572,19 @@ impl Inner {
     /// Word of an attempt to the owner of its lane, here or wherever it is; and of an end to all who wait for it.
     fn tell_lane(&self, lane: &Resource, job: JobId, attempt: Attempt, heard: Heard) {
         let here = self.lanes.get(lane).map(|address| address.clone());
-        if self.bus.kind() != bus::Kind::Local && (here.is_none() || heard == Heard::Finished) {
+        let is_news = here.is_none() || (heard == Heard::Finished && self.has_others());
+        if self.bus.kind() != bus::Kind::Local && is_news {
             // What is not told is found in the ledger.
             let _ = self.notices.try_send(Notice::new(lane, job, attempt, &heard));
         }
         if let Some(address) = here {
             address.tell(Word::Heard(job, attempt, heard));
         }
+    }
+
+    /// Whether another instance lives. One that has just begun may be missed for a moment.
+    fn has_others(&self) -> bool {
+        self.outlook.view().members().nth(1).is_some()
     }
 
     /// A letter for another instance.

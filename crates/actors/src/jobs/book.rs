@@ -2,8 +2,9 @@
 //! nothing and writes nothing; time comes in as an argument.
 //!
 //! Beside the attempts under way, of which there are never more than slots, it holds at most [`BOOK_JOBS_MAX`] jobs, and
-//! payloads of [`BOOK_BYTES_MAX`]; of one group at most [`GROUP_JOBS_MAX`] and [`GROUP_BYTES_MAX`]. What does not fit
-//! stays in the ledger, and is read from there when there is room again.
+//! payloads of [`BOOK_BYTES_MAX`]; of one group at most [`GROUP_JOBS_MAX`], or [`GROUP_JOBS_ALONE_MAX`] while the book
+//! is not half full, and [`GROUP_BYTES_MAX`]. What does not fit stays in the ledger, and is read from there when there
+//! is room again.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use domain::{JobId, NodeId};
 use ledger::{LiveJob, WaitingGroup};
 
 use super::limits::{
-    ACK_TIMEOUT, BOOK_BYTES_MAX, BOOK_JOBS_MAX, GROUP_BYTES_MAX, GROUP_JOBS_LOW, GROUP_JOBS_MAX,
-    STRANDED_AFTER,
+    ACK_TIMEOUT, BOOK_BYTES_MAX, BOOK_JOBS_MAX, GROUP_BYTES_MAX, GROUP_JOBS_ALONE_MAX, GROUP_JOBS_LOW,
+    GROUP_JOBS_MAX, STRANDED_AFTER,
 };
 use domain::limits::PRIORITY_MAX;
 
@@ -326,7 +327,12 @@ impl Book {
     fn fits_group(&self, group: &WaitingGroup, job: &LiveJob) -> bool {
         let none = Group::default();
         let known = self.groups.get(group).unwrap_or(&none);
-        let has_share = known.inside < GROUP_JOBS_MAX && known.bytes + weight(job) <= GROUP_BYTES_MAX;
+        // While there is room for everybody, more than its share saves reading them again.
+        let share = match self.entries.len() - self.flights < BOOK_JOBS_MAX / 2 {
+            true => GROUP_JOBS_ALONE_MAX,
+            false => GROUP_JOBS_MAX,
+        };
+        let has_share = known.inside < share && known.bytes + weight(job) <= GROUP_BYTES_MAX;
         known.inside == 0 || (has_share && self.has_room(job))
     }
 

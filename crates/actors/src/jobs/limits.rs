@@ -12,6 +12,8 @@ pub const BOOK_JOBS_MAX: usize = 50_000;
 pub const BOOK_BYTES_MAX: usize = 64 << 20;
 /// Waiting jobs of one pool and tenant that are kept in memory.
 pub const GROUP_JOBS_MAX: usize = 1_000;
+/// The same as long as the book is not half full.
+pub const GROUP_JOBS_ALONE_MAX: usize = 10_000;
 /// Bytes of their payloads that are kept in memory.
 pub const GROUP_BYTES_MAX: usize = 8 << 20;
 /// More are read when there are fewer than this.
@@ -90,5 +92,6 @@ const _: () = assert!(GROUP_BYTES_MAX < BOOK_BYTES_MAX);
 // A line that is full of bytes is not one of which few are left.
 const _: () = assert!(domain::limits::PAYLOAD_BYTES_MAX < LINE_BYTES_MAX / 2);
 const _: () = assert!(LINE_JOBS_LOW < LINE_JOBS_MAX);
-const _: () = assert!(GROUP_JOBS_LOW < GROUP_JOBS_MAX && GROUP_JOBS_MAX < BOOK_JOBS_MAX);
+const _: () = assert!(GROUP_JOBS_LOW < GROUP_JOBS_MAX && GROUP_JOBS_MAX < GROUP_JOBS_ALONE_MAX);
+const _: () = assert!(GROUP_JOBS_ALONE_MAX < BOOK_JOBS_MAX / 2);
 const _: () = assert!(ROUND_JOBS_MAX + domain::limits::BATCH_JOBS_MAX <= ledger::BATCH_ROWS_MAX / 2);
