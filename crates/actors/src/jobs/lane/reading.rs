@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use domain::job::{Attempt, OnRecovery, Revoked, State};
+use domain::JobId;
+use domain::job::{OnRecovery, Revoked, State};
 use domain::limits::PAYLOAD_BYTES_MAX;
-use domain::{JobId, NodeId};
 use futures_util::future::join_all;
 use ledger::{LiveJob, PAGE_BYTES_MAX, UnderWay};
 
@@ -234,15 +234,18 @@ impl Lane {
         let by_node: Vec<_> = by_node.into_iter().collect();
         let mut looked = Vec::with_capacity(by_node.len());
         for nodes in by_node.chunks(NODES_ASKED_MAX) {
-            let placer = &self.inner.placer;
-            let look = async |(node, attempts): &(NodeId, Vec<(JobId, Attempt, State)>)| {
+            let looks = nodes.iter().map(|(node, attempts)| {
                 let slots: Vec<_> = attempts.iter().map(|(job, attempt, _)| (*job, *attempt)).collect();
-                match placer.is_surely_gone(node) {
-                    true => (true, vec![true; slots.len()]),
-                    false => (false, placer.missing(node, &slots).await),
+                let (placer, node) = (Arc::clone(&self.inner.placer), node.clone());
+                async move {
+                    match placer.is_surely_gone(&node) {
+                        true => (true, vec![true; slots.len()]),
+                        false => (false, placer.missing(&node, &slots).await),
+                    }
                 }
-            };
-            looked.extend(join_all(nodes.iter().map(look)).await);
+            });
+            let looks = join_all(looks);
+            looked.extend(looks.await);
         }
         let mut round = Round::default();
         for ((_, attempts), (is_gone, lost)) in by_node.into_iter().zip(looked) {
