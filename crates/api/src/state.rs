@@ -146,8 +146,11 @@ impl State {
         }
     }
 
-    /// An incarnation's address never changes, so it is asked for once.
+    /// An incarnation's address never changes, so it is asked for once; that of a live one is known.
     pub async fn owner_url(&self, owner: &InstanceId) -> Option<String> {
+        if let Some(member) = self.incarnation().outlook.view().member(owner.as_str()) {
+            return Some(member.url.clone());
+        }
         if let Some(url) = self.lock_owner_urls().get(owner) {
             return Some(url.clone());
         }

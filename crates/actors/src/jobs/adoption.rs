@@ -9,7 +9,6 @@ use cluster::Place;
 use domain::{InstanceId, Resource};
 
 use super::Inner;
-use super::delivery::Letter;
 use crate::pause::jittered;
 
 /// Between two looks, before jitter.
@@ -116,18 +115,7 @@ impl Inner {
             let entries = self.bus.read_inbox(dead, after).await?;
             let Some(last) = entries.last().map(|entry| entry.id) else { break };
             after = Some(last);
-            let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
-            for entry in entries {
-                match Letter::from_bytes(&entry.payload) {
-                    // Its node may have come here meanwhile; if not, the lane's owner is told.
-                    Some(Letter::Dispatch(dispatch)) => self.hand_over(*dispatch),
-                    Some(Letter::Withdrawal(withdrawal)) => self.call_off(&withdrawal),
-                    None => tracing::warn!(%dead, entry = %entry.id, "a letter that cannot be read"),
-                }
-            }
-            for ids in ids.chunks(bus::limits::INBOX_SETTLE_ENTRIES_MAX) {
-                self.bus.settle(dead, ids).await?;
-            }
+            self.take_letters(dead, entries).await?;
         }
         self.bus.close_inbox(dead).await
     }

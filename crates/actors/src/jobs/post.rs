@@ -155,25 +155,36 @@ pub(super) fn read_inbox(inner: &Arc<Inner>) {
         };
         while let Some(entries) = inbox.next().await {
             let Some(inner) = inner.upgrade() else { return };
-            let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
-            for entry in entries {
-                match Letter::from_bytes(&entry.payload) {
-                    Some(Letter::Dispatch(dispatch)) => inner.hand_over(*dispatch),
-                    Some(Letter::Withdrawal(withdrawal)) => inner.call_off(&withdrawal),
-                    None => tracing::warn!(entry = %entry.id, "a letter that cannot be read"),
-                }
-            }
-            for ids in ids.chunks(bus::limits::INBOX_SETTLE_ENTRIES_MAX) {
+            if let Err(error) = inner.take_letters(&inner.me, entries).await {
                 // What is not settled is read again; a slot is sent once.
-                if let Err(error) = inner.bus.settle(&inner.me, ids).await {
-                    tracing::debug!(%error, "letters were not settled");
-                }
+                tracing::debug!(%error, "letters were not settled");
             }
         }
     });
 }
 
 impl Inner {
+    /// Sees to what lies in an inbox, and settles it.
+    pub(super) async fn take_letters(
+        self: &Arc<Self>,
+        of: &InstanceId,
+        entries: Vec<bus::Entry>,
+    ) -> bus::Result<()> {
+        let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
+        for entry in entries {
+            match Letter::from_bytes(&entry.payload) {
+                // In another's inbox: its node may have come here meanwhile; if not, the lane's owner is told.
+                Some(Letter::Dispatch(dispatch)) => self.hand_over(*dispatch),
+                Some(Letter::Withdrawal(withdrawal)) => self.call_off(&withdrawal),
+                None => tracing::warn!(inbox = %of, entry = %entry.id, "a letter that cannot be read"),
+            }
+        }
+        for ids in ids.chunks(bus::limits::INBOX_SETTLE_ENTRIES_MAX) {
+            self.bus.settle(of, ids).await?;
+        }
+        Ok(())
+    }
+
     async fn send_letters(self: &Arc<Self>, holder: &InstanceId, letters: Vec<Letter>) {
         let bytes: Vec<_> = letters.iter().map(Letter::to_bytes).collect();
         let mut at = 0;
