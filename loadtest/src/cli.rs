@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use loadtest::faults::Nodes;
 use loadtest::fleet::Blueprint;
 use loadtest::load::{Route, Spread};
-use loadtest::scenario::{failover, faults, ids, live, membership, nonces, overload, rate};
+use loadtest::scenario::{failover, faults, ids, job_faults, live, membership, nonces, overload, rate};
 use loadtest::stage::Rhythm;
 
 pub use jobs::{Beside, Jobs, JobsBatch, Registry, Tenants};
@@ -55,6 +56,9 @@ pub enum What {
     Failover(Failover),
     /// Kill, freeze, crash and cut off under load, on a seeded schedule, then judge.
     Faults(Faults),
+    /// The same for jobs: nodes killed, frozen, cut off and connected twice, instances and servers as above, under a
+    /// stream of jobs of all kinds; then the nodes' diaries are compared with what is recorded.
+    JobFaults(JobFaults),
     /// An instance joins and one leaves under load: keys moved, longest pause of a key, nothing lost.
     Membership(Membership),
     /// Ask for several times of what an instance can take: memory, refusals, latency, recovery.
@@ -296,6 +300,46 @@ impl Faults {
             mean_gap: Duration::from_secs_f64(self.seconds_between),
             redis: !self.no_redis,
             ..faults::Plan::default()
+        }
+    }
+}
+
+#[derive(Args)]
+pub struct JobFaults {
+    /// How many instances; each reaches its servers through proxies of its own.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=32))]
+    instances: u16,
+    /// How many faults.
+    #[arg(long, default_value_t = 500)]
+    faults: usize,
+    /// Mean time from one fault to the next, in seconds.
+    #[arg(long, default_value_t = 1.0, value_parser = positive)]
+    seconds_between: f64,
+    /// How many nodes that the harness speaks for itself.
+    #[arg(long, default_value_t = 44, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    nodes: u16,
+    /// How many `fencepost node` processes beside them.
+    #[arg(long, default_value_t = 6)]
+    commands: u16,
+    /// How many clients, each of which submits some five times a second.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    clients: u16,
+    /// Where to keep the logs of the instances and the diaries of the nodes, if a promise was broken.
+    #[arg(long, value_name = "DIR")]
+    logs: Option<PathBuf>,
+}
+
+impl JobFaults {
+    pub fn plan(&self, seed: u64) -> job_faults::Plan {
+        job_faults::Plan {
+            seed,
+            faults: self.faults,
+            instances: usize::from(self.instances),
+            nodes: Nodes { plain: usize::from(self.nodes), commands: usize::from(self.commands) },
+            clients: usize::from(self.clients),
+            mean_gap: Duration::from_secs_f64(self.seconds_between),
+            logs: self.logs.clone(),
+            ..job_faults::Plan::default()
         }
     }
 }

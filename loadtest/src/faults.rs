@@ -60,6 +60,37 @@ pub enum Fault {
         /// For how long.
         length: Duration,
     },
+    /// SIGTERM, then a new start after a while.
+    Stop {
+        /// Which instance.
+        instance: usize,
+        /// How long it stays away.
+        down: Duration,
+    },
+    /// A node dies with all that it had; after a while one of its name comes in its place.
+    KillNode {
+        /// Which node.
+        node: usize,
+        /// How long it stays away.
+        down: Duration,
+    },
+    /// A node stands still with its socket open.
+    PauseNode {
+        /// Which node.
+        node: usize,
+        /// How long it stands still.
+        length: Duration,
+    },
+    /// A node's socket ends in the middle of a frame.
+    CutNode {
+        /// Which node.
+        node: usize,
+    },
+    /// A node connects anew while its socket lives.
+    DoubleNode {
+        /// Which node.
+        node: usize,
+    },
 }
 
 impl Fault {
@@ -77,6 +108,11 @@ impl Fault {
             Self::Cut { link: Link::Bus, .. } => "cut off from Redis",
             Self::HoldBack { link: Link::Ledger, .. } => "held back from PostgreSQL",
             Self::HoldBack { link: Link::Bus, .. } => "held back from Redis",
+            Self::Stop { .. } => "instance told to stop",
+            Self::KillNode { .. } => "node killed",
+            Self::PauseNode { .. } => "node paused",
+            Self::CutNode { .. } => "node's socket cut within a frame",
+            Self::DoubleNode { .. } => "node connected twice",
         }
     }
 }
@@ -107,7 +143,29 @@ pub struct Recipe {
     pub freeze: Duration,
     /// Whether there is a Redis to be hurt.
     pub redis: bool,
+    /// The nodes that there are to be hurt; without any, instances are not told to stop either.
+    pub nodes: Nodes,
 }
+
+/// How many nodes there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Nodes {
+    /// Of the harness, with sockets in its hands. They come first.
+    pub plain: usize,
+    /// Processes of their own.
+    pub commands: usize,
+}
+
+impl Nodes {
+    /// All of them.
+    #[must_use]
+    pub const fn all(self) -> usize {
+        self.plain + self.commands
+    }
+}
+
+/// One in so many pauses of a node is longer than a silent node is borne.
+const LONG_PAUSES: u32 = 10;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -121,10 +179,15 @@ enum Kind {
     FlushRedis,
     CutBus,
     HoldBackBus,
+    Stop,
+    KillNode,
+    PauseNode,
+    CutNode,
+    DoubleNode,
 }
 
 impl Kind {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 15] = [
         Self::Kill,
         Self::Pause,
         Self::RestartDatabase,
@@ -135,7 +198,20 @@ impl Kind {
         Self::FlushRedis,
         Self::CutBus,
         Self::HoldBackBus,
+        Self::Stop,
+        Self::KillNode,
+        Self::PauseNode,
+        Self::CutNode,
+        Self::DoubleNode,
     ];
+
+    const fn is_possible(self, recipe: &Recipe) -> bool {
+        (recipe.redis || !self.needs_redis()) && (recipe.nodes.plain > 0 || !self.needs_nodes())
+    }
+
+    const fn needs_nodes(self) -> bool {
+        matches!(self, Self::Stop | Self::KillNode | Self::PauseNode | Self::CutNode | Self::DoubleNode)
+    }
 
     const fn needs_redis(self) -> bool {
         matches!(self, Self::KillRedis | Self::FlushRedis | Self::CutBus | Self::HoldBackBus)
@@ -145,8 +221,11 @@ impl Kind {
     /// outside, and what lets much else go on beside it, comes more often.
     const fn weight(self) -> usize {
         match self {
-            Self::Kill => 6,
+            Self::CutNode => 8,
+            Self::Kill | Self::KillNode => 6,
             Self::Pause => 5,
+            Self::PauseNode | Self::DoubleNode => 4,
+            Self::Stop => 3,
             Self::RestartDatabase | Self::CutLedger => 2,
             _ => 1,
         }
@@ -159,8 +238,7 @@ impl Recipe {
     #[must_use]
     pub fn schedule(&self) -> Vec<Step> {
         let mut dice = StdRng::seed_from_u64(self.seed);
-        let menu: Vec<Kind> =
-            Kind::ALL.into_iter().filter(|kind| self.redis || !kind.needs_redis()).collect();
+        let menu: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| kind.is_possible(self)).collect();
         let mut kinds = Vec::new();
         while kinds.len() < self.faults {
             let weight = |kind: &Kind| if kinds.is_empty() { 1 } else { kind.weight() };
@@ -178,6 +256,12 @@ impl Recipe {
         let instance = dice.random_range(0..self.instances);
         let down = Duration::from_millis(dice.random_range(0..800));
         let length = self.lease.mul_f64(dice.random_range(1.2..2.5));
+        let plain = dice.random_range(0..self.nodes.plain.max(1));
+        let node = dice.random_range(0..self.nodes.all().max(1));
+        let still = match dice.random_ratio(1, LONG_PAUSES) {
+            true => Duration::from_millis(dice.random_range(31_000..35_000)),
+            false => Duration::from_millis(dice.random_range(500..12_000)),
+        };
         let fault = match kind {
             Kind::Kill => Fault::Kill { instance, down },
             Kind::Pause => Fault::Pause { instance, length },
@@ -189,6 +273,11 @@ impl Recipe {
             Kind::FlushRedis => Fault::FlushRedis,
             Kind::CutBus => Fault::Cut { instance, link: Link::Bus, length },
             Kind::HoldBackBus => Fault::HoldBack { instance, link: Link::Bus, length },
+            Kind::Stop => Fault::Stop { instance, down },
+            Kind::KillNode => Fault::KillNode { node, down },
+            Kind::PauseNode => Fault::PauseNode { node, length: still },
+            Kind::CutNode => Fault::CutNode { node: plain },
+            Kind::DoubleNode => Fault::DoubleNode { node: plain },
         };
         Step { after, fault }
     }
@@ -209,6 +298,7 @@ mod tests {
             lease: Duration::from_secs(1),
             freeze: Duration::from_secs(10),
             redis,
+            nodes: Nodes::default(),
         }
     }
 
@@ -238,6 +328,20 @@ mod tests {
             assert_eq!((names.len(), names.values().sum::<usize>()), (10, 10), "{names:?}");
         }
         assert_eq!(names(&recipe(1, 31, true))["instance killed"], 7);
+    }
+
+    #[test]
+    fn where_there_are_nodes_they_are_hurt_too() {
+        let nodes = Nodes { plain: 4, commands: 2 };
+        let names = names(&Recipe { nodes, ..recipe(5, 15, true) });
+        assert_eq!(names.len(), 15, "{names:?}");
+        for step in (Recipe { nodes, ..recipe(6, 300, true) }).schedule() {
+            match step.fault {
+                Fault::CutNode { node } | Fault::DoubleNode { node } => assert!(node < 4),
+                Fault::KillNode { node, .. } | Fault::PauseNode { node, .. } => assert!(node < 6),
+                _ => {}
+            }
+        }
     }
 
     #[test]

@@ -12,6 +12,9 @@ use crate::process::Signal;
 use crate::proxy::Proxy;
 use crate::servers::{Database, Postgres, Redis};
 
+/// How long an instance that is told to stop may take: its 30 s, and some.
+const STOP_LIMIT: Duration = Duration::from_secs(45);
+
 /// What a fleet is made of.
 #[derive(Clone, Debug)]
 pub struct Blueprint {
@@ -236,6 +239,18 @@ impl Fleet {
         instance.start().await
     }
 
+    /// Tells an instance to stop, waits, and starts it again.
+    ///
+    /// # Errors
+    /// It does not stop as it should, or does not start again.
+    pub async fn stop_and_restart(&self, index: usize, down: Duration) -> Result<()> {
+        let mut instance = self.instance(index).await;
+        let status = instance.end_by(Signal::Terminate, STOP_LIMIT).await?;
+        ensure!(status.success(), "instance {index} stopped with {status}:\n{}", instance.log());
+        tokio::time::sleep(down).await;
+        instance.start().await
+    }
+
     /// Freezes an instance for a while.
     ///
     /// # Errors
@@ -325,12 +340,16 @@ impl Fleet {
         tokio::task::spawn_blocking(move || redis.flush()).await?
     }
 
-    fn server(&self) -> Result<Arc<Postgres>> {
-        Ok(Arc::clone(self.server.as_ref().context("this database is not ours to hurt")?))
+    /// The Redis, if there is one.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn redis(&self) -> Result<Arc<Redis>> {
+        Ok(Arc::clone(self.redis.as_ref().context("this fleet has no Redis")?))
     }
 
-    fn redis(&self) -> Result<Arc<Redis>> {
-        Ok(Arc::clone(self.redis.as_ref().context("this fleet has no Redis")?))
+    fn server(&self) -> Result<Arc<Postgres>> {
+        Ok(Arc::clone(self.server.as_ref().context("this database is not ours to hurt")?))
     }
 
     /// Waits until every instance that runs says that it is ready to serve.

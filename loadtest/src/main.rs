@@ -10,7 +10,7 @@ use clap::Parser as _;
 use loadtest::progress::Bar;
 use loadtest::report::Report;
 use loadtest::scenario::{
-    beside, chain, failover, faults, ids, jobs, live, membership, nonces, overload, rate, registry, tenants,
+    beside, chain, failover, faults, ids, job_faults, jobs, live, membership, nonces, overload, rate, registry, tenants,
 };
 use loadtest::servers::{
     Database, POSTGRES_URL_VARIABLE, Postgres, REDIS_CLUSTER_DOOR_VARIABLE, REDIS_URL_VARIABLE, Redis,
@@ -48,6 +48,13 @@ async fn scenario(options: Options) -> Result<ExitCode> {
             let report = faults::run(&plan, |fault| bar.step(&format!("{fault:?}"))).await?;
             bar.done();
             finish("faults", &report, output)
+        }
+        What::JobFaults(asked) => {
+            let plan = asked.plan(seed);
+            bar.steps(plan.faults as u64);
+            let report = job_faults::run(&plan, |fault| bar.step(&format!("{fault:?}"))).await?;
+            bar.done();
+            finish("job-faults", &report, output)
         }
         What::Membership(asked) => {
             finish("membership", &membership::run(&asked.plan(seed), &bar).await?, output)

@@ -5,6 +5,7 @@ pub mod chain;
 pub mod failover;
 pub mod faults;
 pub mod ids;
+pub mod job_faults;
 pub mod jobs;
 pub mod live;
 pub mod membership;

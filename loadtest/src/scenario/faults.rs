@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use serde::Serialize;
-use tokio::sync::Mutex;
 
 use crate::caller::Caller;
 use crate::checker::{self, Violation};
-use crate::faults::{Fault, Recipe};
+use crate::faults::{Fault, Nodes, Recipe};
 use crate::fleet::{Blueprint, Fleet};
+use crate::harm::Harm;
 use crate::history::{Asked, History, Record, TokenSeen, Told};
 use crate::http::Client;
 use crate::{report, tables};
@@ -177,7 +177,6 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     })
 }
 
-/// Carries out the schedule. Faults overlap where one outlasts the gap to the next.
 async fn hurt(plan: &Plan, fleet: &Arc<Fleet>, step: impl Fn(&Fault)) -> Result<BTreeMap<&'static str, u64>> {
     let recipe = Recipe {
         seed: plan.seed,
@@ -187,58 +186,9 @@ async fn hurt(plan: &Plan, fleet: &Arc<Fleet>, step: impl Fn(&Fault)) -> Result<
         lease: plan.lease,
         freeze: plan.freeze,
         redis: plan.redis,
+        nodes: Nodes::default(),
     };
-    let mut done = BTreeMap::new();
-    let mut running = tokio::task::JoinSet::new();
-    // What is done to one server, or to one way, is done one after the other; the rest overlaps.
-    let (database, redis) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
-    let ways: Arc<Vec<Mutex<()>>> = Arc::new((0..plan.instances).map(|_| Mutex::default()).collect());
-    for next in recipe.schedule() {
-        tokio::time::sleep(next.after).await;
-        let (fleet, database, redis) = (Arc::clone(fleet), Arc::clone(&database), Arc::clone(&redis));
-        let ways = Arc::clone(&ways);
-        running.spawn(async move {
-            let (_database, _redis, _way);
-            match next.fault {
-                Fault::Kill { instance, down } => fleet.kill_and_restart(instance, down).await,
-                Fault::Pause { instance, length } => fleet.pause(instance, length).await,
-                Fault::RestartDatabase { down } => {
-                    _database = database.lock().await;
-                    fleet.restart_database(down).await
-                }
-                Fault::FreezeDatabase { length } => {
-                    _database = database.lock().await;
-                    fleet.freeze_database(length).await
-                }
-                Fault::KillRedis { down } => {
-                    _redis = redis.lock().await;
-                    fleet.restart_redis(down).await
-                }
-                Fault::FlushRedis => {
-                    _redis = redis.lock().await;
-                    fleet.flush_redis().await
-                }
-                Fault::Cut { instance, link, length } => {
-                    _way = ways[instance].lock().await;
-                    fleet.cut(instance, link, length).await
-                }
-                Fault::HoldBack { instance, link, length } => {
-                    _way = ways[instance].lock().await;
-                    fleet.hold_back(instance, link, length).await
-                }
-            }
-            .with_context(|| format!("{:?}", next.fault))
-        });
-        *done.entry(next.fault.name()).or_default() += 1;
-        step(&next.fault);
-        while let Some(ended) = running.try_join_next() {
-            ended??;
-        }
-    }
-    while let Some(ended) = running.join_next().await {
-        ended??;
-    }
-    Ok(done)
+    Arc::new(Harm::to(Arc::clone(fleet), None)).carry_out(recipe.schedule(), step).await
 }
 
 /// Everything is up again: every instance must grant for every signer, by itself and soon.

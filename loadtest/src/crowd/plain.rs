@@ -1,0 +1,354 @@
+//! A node spoken by the harness itself, frame by frame: one task, which the orders of whoever hurts it reach. It knows
+//! nothing of the client library, and does not look at its own capacity: it takes whatever it is given.
+
+mod life;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+
+use super::{Diary, RARE_LABEL, is_ours_to_bear};
+use life::Life;
+
+/// How long an attempt to connect may take, and how long a `welcome` is waited for.
+const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+const WELCOME_LIMIT: Duration = Duration::from_secs(8);
+/// A write that takes longer ends the connection.
+const WRITE_LIMIT: Duration = Duration::from_secs(3);
+const HEARTBEAT: Duration = Duration::from_secs(2);
+/// A node that hears nothing for so long connects anew.
+const SILENCE_MAX: Duration = Duration::from_secs(6);
+/// The first bytes of a text frame that is masked and longer than what follows.
+const HALF_A_FRAME: &[u8] = &[0x81, 0xFE, 0x01, 0x2C, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+
+type Socket = WebSocketStream<TcpStream>;
+
+/// What is done to a node.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Order {
+    Die(Duration),
+    StandStill(Duration),
+    EndWithinFrame,
+    ConnectAgain,
+}
+
+/// A node in a task of its own, which ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct PlainNode {
+    orders: mpsc::UnboundedSender<Order>,
+    diary: Arc<Mutex<Diary>>,
+    task: JoinHandle<()>,
+}
+
+impl PlainNode {
+    pub(super) fn start(number: usize, urls: &[String], seed: u64) -> Self {
+        let mut dice = StdRng::seed_from_u64(seed ^ (number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let (orders, ordered) = mpsc::unbounded_channel();
+        let capacity = dice.random_range(1..=4);
+        let node = format!("p-{number}");
+        let diary = Arc::new(Mutex::new(Diary { node: node.clone(), capacity, ..Diary::default() }));
+        let task = Task {
+            hello: json!({
+                "node_id": node,
+                "capacity": capacity,
+                "batch": number.is_multiple_of(2),
+                "labels": if number.is_multiple_of(3) { vec![RARE_LABEL] } else { vec![] },
+            }),
+            urls: urls.to_vec(),
+            life: Life::new(node, Arc::clone(&diary), StdRng::from_rng(&mut dice)),
+            dice,
+            diary: Arc::clone(&diary),
+            line: None,
+            old: None,
+            connecting: None,
+            pause_until: Instant::now(),
+        };
+        Self { orders, diary, task: tokio::spawn(task.run(ordered)) }
+    }
+
+    pub(super) fn order(&self, order: Order) -> Result<()> {
+        self.orders.send(order).ok().context("the node has ended")
+    }
+
+    pub(super) fn diary(&self) -> Diary {
+        self.diary.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for PlainNode {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Line {
+    socket: Socket,
+    since: Instant,
+    heard: Instant,
+    beat_at: Instant,
+    is_welcome: bool,
+}
+
+struct Task {
+    hello: Value,
+    urls: Vec<String>,
+    life: Life,
+    dice: StdRng,
+    diary: Arc<Mutex<Diary>>,
+    line: Option<Line>,
+    /// A connection that was left open when another was made. What comes from it is not looked at.
+    old: Option<Socket>,
+    connecting: Option<BoxFuture<'static, Result<Socket>>>,
+    pause_until: Instant,
+}
+
+/// What a task wakes up for.
+enum Woken {
+    Ordered(Order),
+    Connected(Result<Socket>),
+    Heard(Option<Message>),
+    HeardOld(Option<Message>),
+    Time,
+}
+
+impl Task {
+    async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
+        loop {
+            if self.line.is_none() && self.connecting.is_none() && Instant::now() >= self.pause_until {
+                self.connecting = Some(connect(self.any_url()));
+            }
+            let line_at = match &self.line {
+                Some(line) => Some(line.beat_at),
+                None => self.connecting.is_none().then_some(self.pause_until),
+            };
+            let at = [line_at, self.life.next_end()].into_iter().flatten().min();
+            let woken = tokio::select! {
+                order = orders.recv() => match order {
+                    Some(order) => Woken::Ordered(order),
+                    None => return,
+                },
+                connected = either(self.connecting.as_mut()) => Woken::Connected(connected),
+                heard = next(self.line.as_mut().map(|line| &mut line.socket)) => Woken::Heard(heard),
+                heard = next(self.old.as_mut()) => Woken::HeardOld(heard),
+                () = sleep_until(at.unwrap_or_else(Instant::now)), if at.is_some() => Woken::Time,
+            };
+            match woken {
+                Woken::Ordered(order) => self.obey(order).await,
+                Woken::Connected(connected) => self.connected(connected).await,
+                Woken::Heard(message) => self.heard(message).await,
+                Woken::HeardOld(Some(Message::Close(frame))) => {
+                    self.note_close(frame.map_or(0, |frame| frame.code.into()));
+                }
+                Woken::HeardOld(Some(_)) => {}
+                Woken::HeardOld(None) => self.old = None,
+                Woken::Time => {}
+            }
+            let said = self.life.end_due();
+            self.say(said).await;
+            self.beat().await;
+        }
+    }
+
+    fn any_url(&mut self) -> String {
+        self.urls[self.dice.random_range(0..self.urls.len())].clone()
+    }
+
+    async fn obey(&mut self, order: Order) {
+        match order {
+            Order::Die(down) => {
+                (self.line, self.old, self.connecting) = (None, None, None);
+                self.life.die();
+                self.pause_until = Instant::now() + down;
+            }
+            Order::StandStill(length) => sleep(length).await,
+            Order::EndWithinFrame => {
+                if let Some(mut line) = self.line.take() {
+                    // Whoever is gone already needs no half frame.
+                    let _ = timeout(WRITE_LIMIT, line.socket.get_mut().write_all(HALF_A_FRAME)).await;
+                }
+            }
+            Order::ConnectAgain => {
+                if let Some(line) = self.line.take() {
+                    self.old = Some(line.socket);
+                    self.pause_until = Instant::now();
+                }
+            }
+        }
+    }
+
+    async fn connected(&mut self, connected: Result<Socket>) {
+        self.connecting = None;
+        let Ok(socket) = connected else { return self.pause() };
+        let now = Instant::now();
+        let beat_at = now + HEARTBEAT;
+        self.line = Some(Line { socket, since: now, heard: now, beat_at, is_welcome: false });
+        let mut hello = self.hello.clone();
+        hello["running"] = self.life.listed();
+        self.say(vec![frame("hello", hello)]).await;
+    }
+
+    fn pause(&mut self) {
+        self.pause_until = Instant::now() + Duration::from_millis(self.dice.random_range(20..400));
+    }
+
+    fn hang_up(&mut self) {
+        self.line = None;
+        self.pause();
+    }
+
+    async fn heard(&mut self, message: Option<Message>) {
+        let text = match message {
+            Some(Message::Text(text)) => text,
+            Some(Message::Close(frame)) => {
+                if let Some(frame) = frame {
+                    let code = u16::from(frame.code);
+                    self.note_close(code);
+                    if code == 4400 && !is_ours_to_bear(&frame.reason) || code == 4409 {
+                        // It has no newer connection than this.
+                        self.blame(format!("{code}: {}", frame.reason));
+                    }
+                }
+                return;
+            }
+            Some(_) => return,
+            None => return self.hang_up(),
+        };
+        let Some(line) = &mut self.line else { return };
+        line.heard = Instant::now();
+        let Ok(read) = serde_json::from_str::<Value>(&text) else {
+            return self.blame(format!("not JSON: {text}"));
+        };
+        let frames = match read {
+            Value::Array(frames) => frames,
+            frame => vec![frame],
+        };
+        for frame in frames {
+            let said = match frame["type"].as_str() {
+                Some("welcome") => {
+                    if let Some(line) = &mut self.line {
+                        line.is_welcome = true;
+                    }
+                    self.life.owed()
+                }
+                Some("heartbeat_ok") => vec![],
+                Some("problem") => {
+                    let detail = frame["detail"].as_str().unwrap_or_default();
+                    if !is_ours_to_bear(detail) {
+                        self.blame(detail.to_owned());
+                    }
+                    vec![]
+                }
+                _ => match self.life.heard(&frame) {
+                    Some(said) => said,
+                    None => return self.blame(format!("what is to be made of this: {frame}")),
+                },
+            };
+            self.say(said).await;
+        }
+    }
+
+    /// Sends frames, if there is anybody to hear them.
+    async fn say(&mut self, frames: Vec<String>) {
+        if frames.is_empty() {
+            return;
+        }
+        let Some(line) = &mut self.line else { return };
+        let is_hello = frames[0].starts_with("{\"type\":\"hello\"");
+        if !line.is_welcome && !is_hello {
+            // What is owed is said after the welcome.
+            return;
+        }
+        let is_batch = self.hello["batch"] == true && frames.len() > 1;
+        let texts = if is_batch { vec![format!("[{}]", frames.join(","))] } else { frames };
+        for text in texts {
+            let sent = timeout(WRITE_LIMIT, line.socket.send(Message::text(text))).await;
+            if !matches!(sent, Ok(Ok(()))) {
+                return self.hang_up();
+            }
+        }
+    }
+
+    /// A heartbeat, if it is time; and the end of a connection of which nothing is heard.
+    async fn beat(&mut self) {
+        let Some(line) = &mut self.line else { return };
+        let now = Instant::now();
+        if now < line.beat_at {
+            return;
+        }
+        line.beat_at = now + HEARTBEAT;
+        let is_lost = if line.is_welcome {
+            now.duration_since(line.heard) >= SILENCE_MAX
+        } else {
+            now.duration_since(line.since) >= WELCOME_LIMIT
+        };
+        if is_lost {
+            return self.hang_up();
+        }
+        let listed = self.life.listed();
+        self.say(vec![frame("heartbeat", json!({ "running": listed }))]).await;
+    }
+
+    fn note_close(&self, code: u16) {
+        let mut diary = self.diary.lock().unwrap_or_else(PoisonError::into_inner);
+        *diary.closes.entry(code).or_default() += 1;
+    }
+
+    fn blame(&self, what: String) {
+        self.diary.lock().unwrap_or_else(PoisonError::into_inner).blames.push(what);
+    }
+}
+
+/// A frame as it travels: its type comes first.
+fn frame(kind: &str, rest: Value) -> String {
+    let rest = rest.to_string();
+    let comma = if rest == "{}" { "" } else { "," };
+    format!("{{\"type\":\"{kind}\"{comma}{}", &rest[1..])
+}
+
+fn connect(url: String) -> BoxFuture<'static, Result<Socket>> {
+    let connect = async move {
+        let mut request = format!("{}/v1/nodes/ws", url.replacen("http", "ws", 1)).into_client_request()?;
+        request.headers_mut().insert("sec-websocket-protocol", "fencepost.v1".parse()?);
+        let address = url.strip_prefix("http://").context("a URL of HTTP")?;
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let (socket, _) = tokio_tungstenite::client_async(request, stream).await?;
+        Ok(socket)
+    };
+    async move {
+        match timeout(CONNECT_LIMIT, connect).await {
+            Ok(connected) => connected,
+            Err(_) => bail!("not within {CONNECT_LIMIT:?}"),
+        }
+    }
+    .boxed()
+}
+
+async fn either<T>(future: Option<&mut BoxFuture<'static, T>>) -> T {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The next message; `None` when there will be none.
+async fn next(socket: Option<&mut Socket>) -> Option<Message> {
+    match socket {
+        Some(socket) => socket.next().await.and_then(std::result::Result::ok),
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,266 @@
+//! Judges what became of jobs: what was accepted, what the instances say of it in the end, and what the nodes wrote in
+//! their diaries must tell one story. Pure.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::Value;
+
+use crate::crowd::{Diary, Run, Said, Wrote};
+
+/// Close codes that an honest node may see; 0 stands for a close without one.
+const CLOSES: [u16; 6] = [0, 1001, 1006, 4400, 4409, 4429];
+
+/// What a job can come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hope {
+    /// It succeeds, sooner or later.
+    Success,
+    /// It fails for good, as it was told to.
+    Failure,
+    /// It is called off at some moment, if it is not done by then.
+    SuccessOrCancelled,
+}
+
+/// A job that was accepted.
+#[derive(Clone, Debug)]
+pub struct Accepted {
+    /// Its id.
+    pub id: String,
+    /// What its payload is recognised by.
+    pub number: u64,
+    /// What it can come to.
+    pub hope: Hope,
+    /// Its outcome, if it was told already by the answer to a call that calls it off.
+    pub told: Option<String>,
+}
+
+/// All that is to be judged.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    /// What was accepted.
+    pub accepted: Vec<Accepted>,
+    /// What the instances say of it, by id.
+    pub jobs: HashMap<String, Value>,
+    /// What the nodes wrote.
+    pub diaries: Vec<Diary>,
+}
+
+/// Broken promises, in words. Empty is what we want.
+#[must_use]
+pub fn check(evidence: &Evidence) -> Vec<String> {
+    let mut broken = Vec::new();
+    let told = Diaries::read(&evidence.diaries, &mut broken);
+    let mut numbers = HashMap::new();
+    for accepted in &evidence.accepted {
+        if let Some(other) = numbers.insert(&accepted.id, accepted.number) {
+            broken.push(format!(
+                "{}: two submissions were answered by it: {other}, {}",
+                accepted.id, accepted.number
+            ));
+        }
+        match evidence.jobs.get(&accepted.id) {
+            Some(job) => check_job(accepted, job, &told, &mut broken),
+            None => broken.push(format!("{}: accepted, and nowhere to be found", accepted.id)),
+        }
+    }
+    for (run, node) in &told.began {
+        match evidence.jobs.get(&run.job).and_then(|job| job["attempt"].as_u64()) {
+            Some(newest) if run.attempt <= newest => {}
+            Some(newest) => broken.push(format!("{node} ran {run:?}, and the newest attempt is {newest}")),
+            None => broken.push(format!("{node} ran {run:?}, which nobody submitted")),
+        }
+    }
+    evidence.diaries.iter().for_each(|diary| check_diary(diary, &mut broken));
+    broken
+}
+
+/// What the diaries tell together.
+#[derive(Default)]
+struct Diaries<'d> {
+    /// Who began what.
+    began: HashMap<&'d Run, &'d str>,
+    /// What was said of it, and by whom.
+    said: HashMap<&'d Run, (&'d str, &'d Said)>,
+}
+
+impl<'d> Diaries<'d> {
+    fn read(diaries: &'d [Diary], broken: &mut Vec<String>) -> Self {
+        let mut told = Self::default();
+        for diary in diaries {
+            let node = diary.node.as_str();
+            for line in &diary.lines {
+                match &line.wrote {
+                    Wrote::Began { run, .. } => {
+                        if let Some(other) = told.began.insert(run, node) {
+                            broken.push(format!("{run:?} was run twice: by {other}, by {node}"));
+                        }
+                    }
+                    Wrote::Ended { run, said } => {
+                        told.said.insert(run, (node, said));
+                    }
+                    Wrote::Settled(_) | Wrote::Died => {}
+                }
+            }
+        }
+        told
+    }
+}
+
+fn check_job(accepted: &Accepted, job: &Value, told: &Diaries<'_>, broken: &mut Vec<String>) {
+    let mut wrong = |what: &str| broken.push(format!("{}: {what}: {job}", accepted.id));
+    if job["state"] != "FINISHED" {
+        return wrong("it is not finished");
+    }
+    let outcome = job["outcome"].as_str().unwrap_or_default();
+    let is_hoped = match accepted.hope {
+        Hope::Success => outcome == "succeeded",
+        Hope::Failure => outcome == "failed",
+        Hope::SuccessOrCancelled => outcome == "succeeded" || outcome == "cancelled",
+    };
+    if !is_hoped {
+        wrong(&format!("{:?} was to be expected", accepted.hope));
+    }
+    if accepted.told.as_ref().is_some_and(|told| told != outcome) {
+        wrong(&format!("its end was answered before, as {:?}", accepted.told));
+    }
+    let past: Vec<_> = job["attempts"].as_array().into_iter().flatten().collect();
+    if !past.is_sorted_by(|a, b| a["attempt"].as_u64() < b["attempt"].as_u64()) {
+        wrong("its attempts are not in order");
+    }
+    let ended: Vec<_> = past.iter().filter(|past| past["state"] == "succeeded").collect();
+    let newest = Run { job: accepted.id.clone(), attempt: job["attempt"].as_u64().unwrap_or_default() };
+    let by = job["node"].as_str().unwrap_or_default();
+    match outcome {
+        "succeeded" => {
+            if ended.len() != 1 || ended[0]["attempt"] != job["attempt"] {
+                wrong("there must be one result, of its newest attempt");
+            }
+            match told.said.get(&newest) {
+                Some((node, Said::Output(output))) if *node == by && *output == job["result"] => {}
+                other => wrong(&format!("its result is not what its node said, which is {other:?}")),
+            }
+            if job["result"]["number"] != accepted.number {
+                wrong("the result of another");
+            }
+        }
+        "failed" => {
+            if !matches!(told.said.get(&newest), Some((node, Said::Failure)) if *node == by) {
+                wrong("its node did not say that it failed");
+            }
+        }
+        _ if !ended.is_empty() => wrong("it has a result all the same"),
+        _ => {}
+    }
+}
+
+fn check_diary(diary: &Diary, broken: &mut Vec<String>) {
+    let Diary { node, capacity, lines, blames, closes } = diary;
+    broken.extend(blames.iter().map(|blame| format!("{node}, which is honest, was told: {blame}")));
+    for code in closes.keys().filter(|code| !CLOSES.contains(code)) {
+        broken.push(format!("{node}: its socket was closed with {code}"));
+    }
+    // A node lists what it runs, and what is not settled; both are bounded by its capacity. Not all write down the
+    // latter.
+    let knows_settled = lines.iter().any(|line| matches!(line.wrote, Wrote::Settled(_)));
+    let (mut running, mut listed) = (BTreeMap::new(), BTreeMap::new());
+    for line in lines {
+        match &line.wrote {
+            Wrote::Began { run, .. } => {
+                running.insert(run, line.at_us);
+                listed.insert(run, line.at_us);
+                let held = if knows_settled { &listed } else { &running };
+                if held.len() > *capacity {
+                    broken.push(format!(
+                        "{node} has {} at once, and a capacity of {capacity}: {held:?}",
+                        held.len()
+                    ));
+                }
+            }
+            Wrote::Ended { run, said } => {
+                running.remove(run);
+                if *said == Said::Nothing {
+                    listed.remove(run);
+                }
+            }
+            Wrote::Settled(run) => {
+                listed.remove(run);
+            }
+            Wrote::Died => {
+                running.clear();
+                listed.clear();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::crowd::Line;
+
+    fn run(attempt: u64) -> Run {
+        Run { job: "j".to_owned(), attempt }
+    }
+
+    fn diary(node: &str, wrote: Vec<Wrote>) -> Diary {
+        let lines =
+            wrote.into_iter().enumerate().map(|(at, wrote)| Line { at_us: at as u64, wrote }).collect();
+        Diary { node: node.to_owned(), capacity: 1, lines, ..Diary::default() }
+    }
+
+    fn began(attempt: u64) -> Wrote {
+        Wrote::Began { run: run(attempt), place: None }
+    }
+
+    fn output(attempt: u64, once: u64) -> Wrote {
+        Wrote::Ended { run: run(attempt), said: Said::Output(json!({ "number": 7, "once": once })) }
+    }
+
+    /// One job whose first attempt was lost with its node, and whose second one succeeded.
+    fn good() -> Evidence {
+        let accepted = Accepted { id: "j".to_owned(), number: 7, hope: Hope::Success, told: None };
+        let job = json!({
+            "state": "FINISHED", "outcome": "succeeded", "attempt": 2, "node": "b",
+            "result": { "number": 7, "once": 2 },
+            "attempts": [{ "attempt": 1, "state": "node_lost" }, { "attempt": 2, "state": "succeeded" }],
+        });
+        Evidence {
+            accepted: vec![accepted],
+            jobs: HashMap::from([("j".to_owned(), job)]),
+            diaries: vec![
+                diary("a", vec![began(1), Wrote::Died]),
+                diary("b", vec![began(2), output(2, 2), Wrote::Settled(run(2))]),
+            ],
+        }
+    }
+
+    #[test]
+    fn a_story_that_holds_is_believed() {
+        assert_eq!(check(&good()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_lie_is_found() {
+        let lies: [(&str, fn(&mut Evidence)); 11] = [
+            ("not finished", |e| e.jobs.get_mut("j").unwrap()["state"] = json!("RUNNING")),
+            ("nowhere to be found", |e| e.jobs.clear()),
+            ("two submissions", |e| e.accepted.push(e.accepted[0].clone())),
+            ("was to be expected", |e| e.jobs.get_mut("j").unwrap()["outcome"] = json!("cancelled")),
+            ("answered before", |e| e.accepted[0].told = Some("cancelled".to_owned())),
+            ("one result", |e| e.jobs.get_mut("j").unwrap()["attempts"][0]["state"] = json!("succeeded")),
+            ("not what its node said", |e| e.jobs.get_mut("j").unwrap()["result"]["once"] = json!(3)),
+            ("run twice", |e| e.diaries.push(diary("c", vec![began(1), Wrote::Died]))),
+            ("newest attempt is", |e| e.diaries.push(diary("c", vec![began(3), Wrote::Died]))),
+            ("at once", |e| e.diaries[1].lines.insert(0, Line { at_us: 0, wrote: began(0) })),
+            ("was told", |e| e.diaries[0].blames.push("it is not with this node".to_owned())),
+        ];
+        for (word, lie) in lies {
+            let mut evidence = good();
+            lie(&mut evidence);
+            let broken = check(&evidence);
+            assert!(broken.iter().any(|line| line.contains(word)), "{word}: {broken:?}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Does every accepted job end with one result of its newest attempt, while instances, nodes and servers are killed,
+//! frozen, cut off and emptied?
+//!
+//! Clients submit jobs of all kinds at random instances, each under a key, again until it is answered. Nodes run them
+//! and keep diaries. When the last fault is healed, everything must be done within a minute, and nothing be left: no
+//! unfinished job, no slot that is taken, no inbox of the dead.
+
+mod clients;
+mod remains;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::crowd::Crowd;
+use crate::faults::{Fault, Nodes, Recipe};
+use crate::fleet::{Blueprint, Fleet};
+use crate::harm::Harm;
+use crate::http::Client;
+use crate::job_checker::{self, Evidence};
+use crate::report;
+use clients::{Submitter, submit_again};
+
+/// Within this time everything must be done, by itself, without a restart.
+const HEALED_WITHIN: Duration = Duration::from_secs(60);
+/// Jobs that are read at once in the end.
+const READS_AT_ONCE: usize = 16;
+
+/// What is to be run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Decides faults, jobs and nodes (not their interleaving, which the machine decides).
+    pub seed: u64,
+    /// How many faults.
+    pub faults: usize,
+    /// How many instances.
+    pub instances: usize,
+    /// The nodes.
+    pub nodes: Nodes,
+    /// How many clients submit jobs.
+    pub clients: usize,
+    /// Mean pause of a client between two submissions.
+    pub pause: Duration,
+    /// Mean time from one fault to the next.
+    pub mean_gap: Duration,
+    /// Length of an instance's lease.
+    pub lease: Duration,
+    /// How long a node whose socket was closed may take to come back.
+    pub node_grace: Duration,
+    /// How long PostgreSQL is frozen when it is.
+    pub freeze: Duration,
+    /// Where the logs of the instances and the diaries of the nodes are kept, if a promise was broken.
+    pub logs: Option<PathBuf>,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            seed: rand::random(),
+            faults: 30,
+            instances: 3,
+            nodes: Nodes { plain: 10, commands: 2 },
+            clients: 4,
+            pause: Duration::from_millis(200),
+            mean_gap: Duration::from_millis(700),
+            lease: Duration::from_millis(2_000),
+            node_grace: Duration::from_millis(2_000),
+            freeze: Duration::from_secs(3),
+            logs: None,
+        }
+    }
+}
+
+/// What was done, and what the judge found.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The seed, to run it again.
+    pub seed: u64,
+    /// How long jobs were submitted, in seconds.
+    pub seconds: f64,
+    /// Faults by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Jobs by outcome.
+    pub jobs: BTreeMap<String, u64>,
+    /// Attempts that are over, by how they ended.
+    pub attempts: BTreeMap<String, u64>,
+    /// Sockets of nodes, by the code that they were closed with.
+    pub closes: BTreeMap<u16, u64>,
+    /// From the last fault's end until everything was done and nothing was left, in milliseconds.
+    pub healed_ms: u64,
+    /// Broken promises. Empty is what we want.
+    pub violations: Vec<String>,
+}
+
+impl report::Report for Report {
+    fn table(&self) -> String {
+        let mut lines = vec![
+            ("seed".to_owned(), self.seed.to_string()),
+            ("seconds".to_owned(), format!("{:.1}", self.seconds)),
+        ];
+        let count = |count: &u64| count.to_string();
+        lines.extend(self.faults.iter().map(|(kind, n)| (format!("faults: {kind}"), count(n))));
+        lines.extend(self.jobs.iter().map(|(outcome, n)| (format!("jobs: {outcome}"), count(n))));
+        lines.extend(self.attempts.iter().map(|(end, n)| (format!("attempts: {end}"), count(n))));
+        lines.extend(self.closes.iter().map(|(code, n)| (format!("sockets closed with {code}"), count(n))));
+        lines.push(("healed after, ms".to_owned(), self.healed_ms.to_string()));
+        lines.push(("broken promises".to_owned(), self.violations.len().to_string()));
+        report::with_violations(report::two_columns(&lines), &self.violations)
+    }
+
+    fn violations(&self) -> &[String] {
+        &self.violations
+    }
+}
+
+/// Runs the plan; `step` is called as each fault begins.
+///
+/// # Errors
+/// Something does not start. Broken promises are in the report, not here.
+pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
+    let blueprint = Blueprint { redis: true, cuts: true, ..Blueprint::new("worker-queue", plan.instances) }
+        .env("FENCEPOST__LEASE__INSTANCE_MS", &plan.lease.as_millis().to_string())
+        .env("FENCEPOST__JOBS__NODE_GRACE_MS", &plan.node_grace.as_millis().to_string())
+        .env("RUST_LOG", "info,actors=debug,api=debug");
+    let fleet = Arc::new(Fleet::build(blueprint).await?);
+    let crowd = Arc::new(Crowd::gather(plan.nodes, fleet.urls(), plan.seed)?);
+    let stop = Arc::new(AtomicBool::new(false));
+    let submitting = (0..plan.clients).map(|number| {
+        let submitter = Submitter::new(number, plan.clients, plan.seed, fleet.urls(), plan.pause)?;
+        Ok(tokio::spawn(submitter.run(Arc::clone(&stop))))
+    });
+    let submitting = submitting.collect::<Result<Vec<_>>>()?;
+
+    let recipe = Recipe {
+        seed: plan.seed,
+        faults: plan.faults,
+        instances: plan.instances,
+        mean_gap: plan.mean_gap,
+        lease: plan.lease,
+        freeze: plan.freeze,
+        redis: true,
+        nodes: plan.nodes,
+    };
+    let began = Instant::now();
+    let harm = Arc::new(Harm::to(Arc::clone(&fleet), Some(Arc::clone(&crowd))));
+    let harmed = harm.carry_out(recipe.schedule(), step).await;
+    stop.store(true, Ordering::Relaxed);
+    let healing = Instant::now();
+    let faults = harmed?;
+    let seconds = began.elapsed().as_secs_f64();
+
+    let (mut accepted, mut sent, mut violations) = (Vec::new(), Vec::new(), Vec::new());
+    for client in submitting {
+        let client = tokio::time::timeout(HEALED_WITHIN * 2, client).await.context("all is accepted")??;
+        accepted.extend(client.accepted);
+        sent.extend(client.sent);
+        violations.extend(client.surprises);
+    }
+    let client = Client::new(Duration::from_secs(10))?;
+    violations.extend(remains::until_none(&fleet, &client, healing, HEALED_WITHIN).await?);
+    let healed_ms = healing.elapsed().as_millis() as u64;
+
+    let jobs: HashMap<_, _> = futures_util::stream::iter(&accepted)
+        .map(async |job| {
+            let url =
+                format!("{}/v1/jobs/{}", fleet.urls()[job.number as usize % fleet.urls().len()], job.id);
+            anyhow::Ok((job.id.clone(), client.get(&url).await?))
+        })
+        .buffer_unordered(READS_AT_ONCE)
+        .try_collect()
+        .await?;
+    violations.extend(submit_again(&fleet, &client, &sent).await?);
+    violations.extend(remains::rows(&fleet, accepted.len()).await?);
+    let evidence = Evidence { accepted, jobs, diaries: crowd.diaries().await? };
+    violations.extend(job_checker::check(&evidence));
+    violations.extend(fleet.defects_logged().await);
+    if !violations.is_empty() {
+        explain(&fleet, plan, &evidence, &mut violations).await?;
+    }
+    Ok(Report {
+        seed: plan.seed,
+        seconds,
+        faults,
+        jobs: count(evidence.jobs.values().map(|job| &job["outcome"])),
+        attempts: count(
+            evidence.jobs.values().flat_map(|job| job["attempts"].as_array()).flatten().map(|a| &a["state"]),
+        ),
+        closes: closes(&evidence),
+        healed_ms,
+        violations,
+    })
+}
+
+/// What is known of the first broken promise.
+async fn explain(
+    fleet: &Fleet,
+    plan: &Plan,
+    evidence: &Evidence,
+    violations: &mut Vec<String>,
+) -> Result<()> {
+    let told = evidence.jobs.keys().find(|id| violations.iter().any(|line| line.contains(id.as_str())));
+    if let Some(id) = told {
+        violations.push(format!("the job: {}", evidence.jobs[id]));
+        let lines =
+            evidence.diaries.iter().flat_map(|diary| diary.lines.iter().map(|line| (&diary.node, line)));
+        let of = lines.filter(|(_, line)| line.wrote.is_of(id));
+        violations.push(format!("in the diaries: {:?}", of.collect::<Vec<_>>()));
+        violations.push(remains::logged_of(fleet, id).await);
+    }
+    if let Some(dir) = &plan.logs {
+        remains::keep_logs(fleet, dir).await?;
+        std::fs::write(dir.join("diaries"), format!("{:#?}", evidence.diaries))?;
+    }
+    Ok(())
+}
+
+fn count<'v>(values: impl Iterator<Item = &'v Value>) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for value in values {
+        *counts.entry(value.as_str().unwrap_or("none").to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+fn closes(evidence: &Evidence) -> BTreeMap<u16, u64> {
+    let mut closes = BTreeMap::new();
+    for (code, count) in evidence.diaries.iter().flat_map(|diary| &diary.closes) {
+        *closes.entry(*code).or_default() += count;
+    }
+    closes
+}

@@ -1,0 +1,255 @@
+//! Clients that submit jobs of all kinds, at random instances, until each is answered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::crowd::{Chore, RARE_LABEL};
+use crate::fleet::Fleet;
+use crate::http::Client;
+use crate::job_checker::{Accepted, Hope};
+
+/// How long one request may take before it is sent anew.
+const REQUEST_LIMIT: Duration = Duration::from_secs(5);
+/// Submissions that are repeated when all is over.
+const REPEATED: usize = 300;
+
+const ONE: &str = "/v1/jobs";
+const MANY: &str = "/v1/jobs/batch";
+
+/// What a client has to tell in the end.
+pub(super) struct Told {
+    pub(super) accepted: Vec<Accepted>,
+    /// What was sent, and how it was answered.
+    pub(super) sent: Vec<Sent>,
+    /// Answers that nobody should get.
+    pub(super) surprises: Vec<String>,
+}
+
+/// A submission and the jobs that it is.
+pub(super) struct Sent {
+    path: &'static str,
+    key: String,
+    body: Value,
+    ids: Vec<Value>,
+}
+
+/// One client.
+pub(super) struct Submitter {
+    client: Client,
+    urls: Vec<String>,
+    dice: StdRng,
+    number: u64,
+    step: u64,
+    pause: Duration,
+    told: Told,
+    cancelling: Vec<(usize, JoinHandle<Result<String, String>>)>,
+}
+
+/// A job as it is submitted.
+struct Wish {
+    body: Value,
+    hope: Hope,
+}
+
+impl Submitter {
+    pub(super) fn new(number: usize, of: usize, seed: u64, urls: &[String], pause: Duration) -> Result<Self> {
+        Ok(Self {
+            client: Client::new(REQUEST_LIMIT)?,
+            urls: urls.to_vec(),
+            dice: StdRng::seed_from_u64(seed.rotate_left(17) ^ number as u64),
+            number: number as u64,
+            step: of as u64,
+            pause,
+            told: Told { accepted: Vec::new(), sent: Vec::new(), surprises: Vec::new() },
+            cancelling: Vec::new(),
+        })
+    }
+
+    pub(super) async fn run(mut self, stop: Arc<AtomicBool>) -> Told {
+        while !stop.load(Ordering::Relaxed) {
+            match self.dice.random_ratio(1, 5) {
+                true => self.submit_many().await,
+                false => self.submit_one().await,
+            }
+            tokio::time::sleep(self.pause.mul_f64(self.dice.random_range(0.0..2.0))).await;
+        }
+        for (index, cancelling) in self.cancelling {
+            match cancelling.await {
+                Ok(Ok(outcome)) => self.told.accepted[index].told = Some(outcome),
+                Ok(Err(surprise)) => self.told.surprises.push(surprise),
+                Err(error) => self.told.surprises.push(error.to_string()),
+            }
+        }
+        self.told
+    }
+
+    async fn submit_one(&mut self) {
+        let number = self.next_number();
+        let wish = wish(number, &mut self.dice);
+        let answer = self.until_answered(ONE, &key(number), &wish.body).await;
+        let Some(id) = answer["id"].as_str() else {
+            return self.told.surprises.push(format!("a job was accepted without an id: {answer}"));
+        };
+        self.accepted(id, number, wish.hope);
+        let ids = vec![answer["id"].clone()];
+        self.told.sent.push(Sent { path: ONE, key: key(number), body: wish.body, ids });
+    }
+
+    async fn submit_many(&mut self) {
+        let first = self.next_number();
+        let count = self.dice.random_range(1..8);
+        let numbers: Vec<_> = std::iter::once(first).chain((1..count).map(|_| self.next_number())).collect();
+        let wishes: Vec<_> = numbers.iter().map(|number| wish(*number, &mut self.dice)).collect();
+        let body = json!({ "jobs": wishes.iter().map(|wish| &wish.body).collect::<Vec<_>>() });
+        loop {
+            let answer = self.until_answered(MANY, &key(first), &body).await;
+            let results = answer["results"].as_array().cloned().unwrap_or_default();
+            let ids: Option<Vec<_>> = results.iter().map(|result| result["id"].as_str()).collect();
+            match ids {
+                Some(ids) if ids.len() == wishes.len() => {
+                    for ((id, number), wish) in ids.iter().zip(&numbers).zip(&wishes) {
+                        self.accepted(id, *number, wish.hope);
+                    }
+                    let ids = ids.into_iter().map(Value::from).collect();
+                    return self.told.sent.push(Sent { path: MANY, key: key(first), body, ids });
+                }
+                // Each place is answered as before, once it was accepted.
+                _ => self.catch_breath().await,
+            }
+        }
+    }
+
+    fn accepted(&mut self, id: &str, number: u64, hope: Hope) {
+        self.told.accepted.push(Accepted { id: id.to_owned(), number, hope, told: None });
+        if hope == Hope::SuccessOrCancelled {
+            let wait = Duration::from_millis(self.dice.random_range(0..500));
+            let cancelling = cancel(
+                self.client.clone(),
+                self.urls.clone(),
+                id.to_owned(),
+                wait,
+                self.dice.random_range(0..self.urls.len()),
+            );
+            self.cancelling.push((self.told.accepted.len() - 1, tokio::spawn(cancelling)));
+        }
+    }
+
+    fn next_number(&mut self) -> u64 {
+        let number = self.number;
+        self.number += self.step;
+        number
+    }
+
+    /// Asks any instance, until one has accepted it.
+    async fn until_answered(&mut self, path: &str, key: &str, body: &Value) -> Value {
+        loop {
+            let url = format!("{}{path}", self.urls[self.dice.random_range(0..self.urls.len())]);
+            match self.client.request("POST", &url, Some(key), Some(body)).await {
+                Ok(reply) if reply.status == 202 => return reply.body,
+                Ok(reply) if matches!(reply.status, 429 | 503) => {}
+                Ok(reply) => {
+                    self.told.surprises.push(format!("POST {path}: {} {}", reply.status, reply.text));
+                }
+                // Nobody knows what became of it.
+                Err(_) => {}
+            }
+            self.catch_breath().await;
+        }
+    }
+
+    async fn catch_breath(&mut self) {
+        tokio::time::sleep(Duration::from_millis(self.dice.random_range(20..300))).await;
+    }
+}
+
+fn key(number: u64) -> String {
+    format!("key-{number}")
+}
+
+/// A job of any kind.
+fn wish(number: u64, dice: &mut StdRng) -> Wish {
+    let mut chore = Chore { number, take_ms: dice.random_range(0..300), ..Chore::default() };
+    let mut body = json!({
+        "max_attempts": 100,
+        "backoff": { "initial_ms": 100, "max_ms": 1_000 },
+    });
+    let mut hope = Hope::Success;
+    match dice.random_range(0..20) {
+        0 | 1 => body["delay_ms"] = json!(dice.random_range(1..3_000)),
+        2 | 3 => chore.fails = dice.random_range(1..4),
+        4 => (chore.is_broken, hope) = (true, Hope::Failure),
+        5 => {
+            chore.hangs = 1;
+            body["timeout_ms"] = json!(1_000);
+        }
+        6 | 7 => {
+            chore.take_ms *= 5;
+            hope = Hope::SuccessOrCancelled;
+        }
+        8 => chore.take_ms = dice.random_range(1_000..4_000),
+        _ => {}
+    }
+    if dice.random_ratio(1, 5) {
+        body["priority"] = json!(dice.random_range(-10..=10));
+    }
+    if dice.random_ratio(1, 2) {
+        body["tenant"] = json!(format!("t-{}", dice.random_range(0..5)));
+    }
+    if dice.random_ratio(1, 8) {
+        body["requires"] = json!([RARE_LABEL]);
+    }
+    body["payload"] = chore.payload();
+    Wish { body, hope }
+}
+
+/// Calls a job off after a while, at any instance, until one answers; what it came to.
+async fn cancel(
+    client: Client,
+    urls: Vec<String>,
+    id: String,
+    wait: Duration,
+    first: usize,
+) -> Result<String, String> {
+    tokio::time::sleep(wait).await;
+    for turn in 0.. {
+        let url = format!("{}/v1/jobs/{id}/cancel", urls[first.wrapping_add(turn) % urls.len()]);
+        match client.request("POST", &url, None, None).await {
+            Ok(reply) if reply.status == 200 => {
+                let outcome = reply.body["outcome"].as_str();
+                return outcome
+                    .map(str::to_owned)
+                    .ok_or_else(|| format!("{id} is cancelled so: {}", reply.text));
+            }
+            Ok(reply) if matches!(reply.status, 409 | 429 | 503) => {}
+            Ok(reply) => return Err(format!("POST {url}: {} {}", reply.status, reply.text)),
+            Err(_) => {}
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Err("it never comes to this".to_owned())
+}
+
+/// Some submissions again, when all is over: each key is still the same job, at any instance.
+pub(super) async fn submit_again(fleet: &Fleet, client: &Client, sent: &[Sent]) -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    for (turn, sent) in sent.iter().step_by(sent.len() / REPEATED + 1).enumerate() {
+        let Sent { path, key, body, ids } = sent;
+        let url = format!("{}{path}", fleet.urls()[turn % fleet.urls().len()]);
+        let reply = client.request("POST", &url, Some(key), Some(body)).await?;
+        let again = match reply.body["results"].as_array() {
+            Some(results) => results.iter().map(|result| result["id"].clone()).collect(),
+            None => vec![reply.body["id"].clone()],
+        };
+        if again != *ids {
+            wrong.push(format!("{key} was {ids:?} first, and is {} later", reply.text));
+        }
+    }
+    Ok(wrong)
+}

@@ -1,0 +1,122 @@
+//! What may be left of jobs that are all done: nothing.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+use crate::fleet::Fleet;
+use crate::http::Client;
+
+/// Lines of the logs that are shown of one job.
+const LINES_SHOWN: usize = 60;
+
+/// Waits until nothing is left that should not be; what is left when the time is over.
+pub(super) async fn until_none(
+    fleet: &Arc<Fleet>,
+    client: &Client,
+    since: Instant,
+    limit: Duration,
+) -> Result<Vec<String>> {
+    loop {
+        let left = match all_of(fleet, client).await {
+            Ok(left) if left.is_empty() => return Ok(left),
+            Ok(left) => left,
+            Err(error) => vec![format!("{error:#}")],
+        };
+        if since.elapsed() >= limit {
+            let say = |left: String| format!("{limit:?} after the last fault: {left}");
+            return Ok(left.into_iter().map(say).collect());
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+}
+
+async fn all_of(fleet: &Arc<Fleet>, client: &Client) -> Result<Vec<String>> {
+    let mut left = Vec::new();
+    let mut alive = Vec::new();
+    for url in fleet.urls() {
+        client.get(&format!("{url}/readyz")).await?;
+        for node in client.list(&format!("{url}/v1/nodes")).await? {
+            if node["used"] != 0 {
+                left.push(format!("{url} shows {node}"));
+            }
+        }
+        let cluster = client.get(&format!("{url}/v1/cluster")).await?;
+        let instances = cluster["instances"].as_array().context("a cluster has instances")?;
+        if instances.len() != fleet.urls().len() {
+            left.push(format!("{url} knows {cluster}"));
+        }
+        alive.extend(instances.iter().filter_map(|one| Some(one["instance_id"].as_str()?.to_owned())));
+    }
+    let fleet = Arc::clone(fleet);
+    let beside = tokio::task::spawn_blocking(move || {
+        let mut left = unfinished(&fleet)?;
+        left.extend(in_redis(&fleet, &alive)?);
+        anyhow::Ok(left)
+    });
+    left.extend(beside.await??);
+    Ok(left)
+}
+
+fn unfinished(fleet: &Fleet) -> Result<Vec<String>> {
+    let sql = "select id, state, attempt, lane, node, holder, due_at, now() from job order by id limit 20";
+    let rows = fleet.database().query(sql)?;
+    Ok(rows.into_iter().map(|row| format!("unfinished: {}", row.join(" "))).collect())
+}
+
+/// Slots that are taken, letters that lie about, and inboxes of those who are no more.
+fn in_redis(fleet: &Fleet, alive: &[String]) -> Result<Vec<String>> {
+    let redis = fleet.redis()?;
+    let keys =
+        |pattern: &str| anyhow::Ok(redis.command(&["KEYS", pattern])?.lines().map(str::to_owned).collect());
+    let mut left: Vec<String> = keys("*{node:*}:reserved")?;
+    for slots in keys("*{node:*}:slots")?.iter().filter(|key: &&String| !key.is_empty()) {
+        let taken = redis.command(&["HGETALL", slots])?;
+        left.push(format!("{slots}: {}", taken.split_whitespace().collect::<Vec<_>>().join(" ")));
+    }
+    let inboxes: Vec<String> = keys("*{instance:*}:inbox")?;
+    for inbox in inboxes {
+        let letters = redis.command(&["XLEN", &inbox])?;
+        if letters.trim() != "0" || !alive.iter().any(|id| inbox.contains(id)) {
+            left.push(format!("{inbox}, with {} letters", letters.trim()));
+        }
+    }
+    left.retain(|key| !key.is_empty());
+    Ok(left)
+}
+
+/// Whether the ledger has each accepted job once, and nothing else.
+pub(super) async fn rows(fleet: &Arc<Fleet>, accepted: usize) -> Result<Option<String>> {
+    let fleet = Arc::clone(fleet);
+    tokio::task::spawn_blocking(move || {
+        let rows =
+            fleet.database().query("select (select count(*) from job) + count(*) from job_finished")?;
+        let count: usize = rows[0][0].parse()?;
+        Ok((count != accepted).then(|| format!("{accepted} jobs were accepted, and the ledger has {count}")))
+    })
+    .await?
+}
+
+/// What the instances have logged of a job.
+pub(super) async fn logged_of(fleet: &Fleet, id: &str) -> String {
+    let mut lines = Vec::new();
+    for index in 0..fleet.urls().len() {
+        let log = fleet.instance(index).await.whole_log();
+        let of = log.lines().filter(|line| line.contains(id));
+        lines.extend(of.map(|line| format!("instance {index}: {line}")));
+    }
+    lines.truncate(LINES_SHOWN);
+    format!("logged of {id}:\n    {}", lines.join("\n    "))
+}
+
+/// Keeps all that the instances have logged.
+pub(super) async fn keep_logs(fleet: &Fleet, dir: &Path) -> Result<()> {
+    std::fs::create_dir_all(dir)?;
+    for index in 0..fleet.urls().len() {
+        let log = fleet.instance(index).await.whole_log();
+        std::fs::write(dir.join(format!("instance-{index}.log")), log)?;
+    }
+    Ok(())
+}
