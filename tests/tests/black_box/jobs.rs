@@ -2,9 +2,12 @@
 
 mod away;
 mod bad_input;
+mod corners;
 mod ends;
 mod events;
 mod faults;
+mod fuzz;
+mod hand;
 mod lists;
 mod losses;
 mod placing;

@@ -2,6 +2,7 @@
 //! waiting for what must come.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -70,6 +71,23 @@ impl Rig {
             let way = Proxy::start(redis.address()).await.unwrap();
             let setup = Setup::in_mode("worker-queue").unwrap().database(database.url());
             let setup = setup.arg("--redis-url").arg(&format!("redis://{}", way.address()));
+            setups.push(setup.env("FENCEPOST__LEASE__INSTANCE_MS", "10000"));
+            ways.push(way);
+        }
+        (Self::start(setups, Some(redis), Some(database)).await, ways)
+    }
+
+    /// The same, each with a way of its own to the ledger.
+    pub async fn with_ways_to_the_ledger(count: usize) -> (Self, Vec<Proxy>) {
+        let (database, redis) = servers().await;
+        let (_, rest) = database.url().split_once('@').unwrap();
+        let address = rest.split('/').next().unwrap().to_owned();
+        let (mut ways, mut setups) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            let way = Proxy::start(address.parse().unwrap()).await.unwrap();
+            let url = database.url().replace(&address, &way.address().to_string());
+            let setup = Setup::in_mode("worker-queue").unwrap().database(&url);
+            let setup = setup.arg("--redis-url").arg(&redis.url());
             setups.push(setup.env("FENCEPOST__LEASE__INSTANCE_MS", "10000"));
             ways.push(way);
         }
@@ -215,20 +233,6 @@ impl Rig {
         }
     }
 
-    /// What the instances know and have logged of a lane.
-    pub async fn told_of(&self, lane: &str) -> String {
-        let mut told = Vec::new();
-        for index in 0..self.urls.len() {
-            told.push(self.ask(index, "GET", &format!("/v1/leases/{lane}"), None).await.text);
-            told.push(self.ask(index, "GET", "/v1/nodes?limit=1000", None).await.text);
-            told.push(self.ask(index, "GET", "/v1/jobs?state=CREATED&limit=1000", None).await.text);
-            let log = self.instance(index).await.whole_log();
-            let of_lane = log.lines().filter(|line| line.contains(lane) || line.contains("no slot could"));
-            told.extend(of_lane.map(str::to_owned));
-        }
-        told.join("\n")
-    }
-
     /// No instance has logged a defect. That one was taken for dead is none.
     pub async fn no_defect(&self) {
         let of = |line: &&str| {
@@ -262,12 +266,15 @@ pub struct Runs {
     pause: Mutex<Duration>,
     /// How many run on each node, and how many did at most.
     busy: Mutex<HashMap<String, (usize, usize)>>,
+    /// Whether what is deadly is so no more.
+    is_cured: AtomicBool,
 }
 
 impl Runs {
     pub fn new() -> Arc<Self> {
         let (runs, gate) = (watch::Sender::default(), Semaphore::new(0));
-        Arc::new(Self { runs, gate, pause: Mutex::default(), busy: Mutex::default() })
+        let is_cured = AtomicBool::new(false);
+        Arc::new(Self { runs, gate, pause: Mutex::default(), busy: Mutex::default(), is_cured })
     }
 
     pub fn all(&self) -> Vec<Run> {
@@ -347,7 +354,7 @@ impl Runs {
             self.gate.acquire().await.unwrap().forget();
             return Ok(Json::of(&steps).unwrap());
         }
-        if payload["deadly"] == true {
+        if payload["deadly"] == true && !self.is_cured.load(Ordering::Relaxed) {
             death.notify_one();
             std::future::pending::<()>().await;
         }
@@ -363,6 +370,11 @@ impl Runs {
         let pause = *self.pause.lock().unwrap();
         tokio::time::sleep(pause).await;
         Ok(Json::of(&payload["echo"]).unwrap())
+    }
+
+    /// From now on nothing is deadly.
+    pub fn cure(&self) {
+        self.is_cured.store(true, Ordering::Relaxed);
     }
 
     /// From now on each `echo` takes so long.

@@ -3,98 +3,12 @@
 use std::time::Duration;
 
 use client::wire::worker::close;
-use futures_util::{SinkExt, StreamExt};
+use futures_util::SinkExt;
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
-use super::rig::{PATIENCE, Rig, echo, hold, past, until, with};
-
-/// A node of which each frame is written by hand.
-struct Hand {
-    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
-}
-
-impl Hand {
-    async fn open(rig: &Rig, index: usize) -> Self {
-        let url = format!("{}/v1/nodes/ws", rig.urls[index].replace("http", "ws"));
-        let mut request = url.into_client_request().unwrap();
-        request.headers_mut().insert("sec-websocket-protocol", "fencepost.v1".parse().unwrap());
-        let (socket, answer) = tokio_tungstenite::connect_async(request).await.unwrap();
-        assert_eq!(answer.headers()["sec-websocket-protocol"], "fencepost.v1");
-        Self { socket }
-    }
-
-    /// Connected as a node with one place, which runs these.
-    async fn greeted(rig: &Rig, index: usize, name: &str, running: Value) -> Self {
-        let mut hand = Self::open(rig, index).await;
-        hand.say(json!({"type": "hello", "node_id": name, "capacity": 1, "running": running})).await;
-        let welcome = hand.hear("welcome").await;
-        assert_eq!(welcome["node_id"], name);
-        hand
-    }
-
-    async fn say(&mut self, frame: Value) {
-        self.text(written(&frame)).await;
-    }
-
-    async fn text(&mut self, text: String) {
-        self.socket.send(Message::text(text)).await.unwrap();
-    }
-
-    /// The next frame of this type.
-    async fn hear(&mut self, kind: &str) -> Value {
-        loop {
-            let message = tokio::time::timeout(PATIENCE, self.socket.next()).await;
-            let message = message.unwrap_or_else(|_| panic!("no {kind} is heard")).unwrap().unwrap();
-            let Message::Text(text) = message else { panic!("{kind} was awaited, not {message:?}") };
-            let frame: Value = serde_json::from_str(&text).unwrap();
-            if frame["type"] == kind {
-                return frame;
-            }
-        }
-    }
-
-    /// The next dispatch, as `job` and `attempt`.
-    async fn given(&mut self) -> Value {
-        let dispatch = self.hear("dispatch").await;
-        json!({"job": dispatch["job"], "attempt": dispatch["attempt"]})
-    }
-
-    /// The code with which the socket is closed.
-    async fn closed(mut self) -> u16 {
-        loop {
-            match tokio::time::timeout(PATIENCE, self.socket.next()).await.expect("the socket is closed") {
-                Some(Ok(Message::Close(Some(frame)))) => return frame.code.into(),
-                Some(Ok(_)) => {}
-                other => panic!("closed without a code: {other:?}"),
-            }
-        }
-    }
-}
-
-/// A frame as it travels: its type comes first.
-fn written(frame: &Value) -> String {
-    let mut rest = frame.as_object().unwrap().clone();
-    let kind = rest.remove("type").unwrap();
-    let rest = Value::from(rest).to_string();
-    let comma = if rest == "{}" { "" } else { "," };
-    format!("{{\"type\":{kind}{comma}{}", &rest[1..])
-}
-
-fn frame(kind: &str, of: &Value, more: Value) -> Value {
-    with(with(json!({ "type": kind }), of.clone()), more)
-}
-
-fn done(of: &Value, output: impl Into<Value>) -> Value {
-    frame("result", of, json!({"ok": true, "output": output.into()}))
-}
-
-fn heartbeat(running: Value) -> Value {
-    json!({"type": "heartbeat", "running": running})
-}
+use super::hand::{Hand, done, frame, heartbeat, written};
+use super::rig::{Rig, echo, hold, past, until, with};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_result_sent_twice_is_one_result_and_committed_both_times() {

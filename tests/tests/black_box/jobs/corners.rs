@@ -1,0 +1,218 @@
+//! Two things at once that are rarely at once, made so on purpose: a commit that nobody hears of, a word that comes too
+//! late, a record that is gone between two steps.
+
+use std::time::Duration;
+
+use client::wire::worker::close;
+use loadtest::process::Signal;
+use serde_json::{Value, json};
+
+use super::hand::{Hand, done, frame, heartbeat};
+use super::rig::{Node, PATIENCE, Rig, echo, hold, past, until, with};
+
+fn at_once() -> Value {
+    json!({"backoff": {"initial_ms": 0}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_whose_job_was_not_committed_is_free_again_and_the_job_runs_once() {
+    let (rig, ways) = Rig::with_ways_to_the_ledger(2).await;
+    let node = rig.node(&[1], "n", |_| {}).await;
+    // The slot is had, and the commit is held up on its way.
+    ways[0].freeze();
+    let url = format!("{}/v1/jobs", rig.urls[0]);
+    let submitting = rig.http.request("POST", &url, Some("key"), Some(&echo(1)));
+    let held_up = async {
+        rig.node_is(1, "n", |node| node["used"] == 1).await;
+        // Cut: nobody will know what became of it.
+        ways[0].cut().await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(submitting, held_up);
+    let answer = answer.unwrap();
+    assert_eq!((answer.status, answer.code()), (503, "ledger_unavailable"), "{}", answer.text);
+    ways[0].heal().await.unwrap();
+    let mut id = None;
+    until("it is accepted", async || {
+        let answer = rig.http.request("POST", &url, Some("key"), Some(&echo(1))).await.unwrap();
+        id = answer.body["id"].as_str().map(str::to_owned);
+        id.is_some()
+    })
+    .await;
+    let id = id.unwrap();
+    assert_eq!(rig.finished(1, &id).await["result"], 1);
+    assert_eq!(node.runs.of(&id).len(), 1);
+    // What was reserved for the submission that came to nothing runs out.
+    rig.nothing_is_held().await;
+    assert_eq!(node.runs.all().len(), 1);
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dispatch_that_was_taken_back_while_it_lay_in_an_inbox_is_never_sent() {
+    let rig = Rig::together(2).await;
+    let mut hand = Hand::greeted(&rig, 0, "asleep", json!([])).await;
+    rig.node_is(1, "asleep", |node| node["state"] == "online").await;
+    rig.instance(0).await.process().signal(Signal::Stop).unwrap();
+    let id = rig.submit(1, with(hold(1), at_once())).await;
+    rig.in_state(1, &id, "DISPATCHED").await;
+    let other = Node::start(&rig.urls[1..], "other", |_| {});
+    other.connected().await;
+    other.runs.release(1);
+    let job = rig.finished(1, &id).await;
+    assert_eq!((&job["node"], &past(&job)[0].1), (&json!("other"), &"not_acknowledged".to_owned()), "{job}");
+    rig.instance(0).await.process().signal(Signal::Continue).unwrap();
+    let redis = rig.redis.as_ref().unwrap();
+    until("it has read its inbox", async || {
+        let inboxes = redis.command(&["KEYS", "*{instance:*}:inbox"]).unwrap();
+        inboxes.lines().all(|inbox| redis.command(&["XLEN", inbox]).unwrap().trim() == "0")
+    })
+    .await;
+    hand.say(heartbeat(json!([]))).await;
+    hand.quiet_until("heartbeat_ok", "dispatch").await;
+    rig.nothing_is_held().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_is_lost_between_reservation_and_dispatch_costs_a_turn_and_no_job() {
+    let rig = Rig::together(2).await;
+    let node = rig.node(&[0], "n", |_| {}).await;
+    rig.instance(0).await.process().signal(Signal::Stop).unwrap();
+    let id = rig.submit(1, with(echo(1), at_once())).await;
+    rig.in_state(1, &id, "DISPATCHED").await;
+    // Its record, its slot and the inbox in which the dispatch lies.
+    rig.redis.as_ref().unwrap().flush().unwrap();
+    rig.instance(0).await.process().signal(Signal::Continue).unwrap();
+    let job = rig.finished(1, &id).await;
+    assert_eq!((&job["outcome"], node.runs.of(&id).len()), (&json!("succeeded"), 1), "{job}");
+    rig.nothing_is_held().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_is_under_way_while_its_attempt_is_taken_back_is_stale() {
+    let (rig, ways) = Rig::with_ways_to_the_ledger(2).await;
+    let mut hand = Hand::greeted(&rig, 0, "h", json!([])).await;
+    rig.node_is(1, "h", |node| node["state"] == "online").await;
+    let id = rig.submit(1, with(echo(1), json!({"timeout_ms": 300, "backoff": {"initial_ms": 0}}))).await;
+    let of = hand.given().await;
+    hand.say(frame("ack", &of, json!({}))).await;
+    ways[0].freeze();
+    hand.say(done(&of, "under way")).await;
+    until("it is taken back", async || rig.job(1, &id).await["attempts"][0]["state"] == "timed_out").await;
+    ways[0].heal().await.unwrap();
+    assert_eq!(hand.hear("stale").await["attempt"], 1);
+    hand.say(heartbeat(json!([]))).await;
+    let of = hand.given().await;
+    hand.say(done(&of, "good")).await;
+    hand.hear("committed").await;
+    let job = rig.finished(1, &id).await;
+    assert_eq!((&job["result"], &job["attempt"]), (&json!("good"), &json!(2)), "{job}");
+    rig.nothing_is_held().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_cancel_and_a_result_at_the_same_time_one_counts_and_everybody_is_told_which() {
+    let rig = Rig::together(2).await;
+    let mut hand = Hand::greeted(&rig, 0, "h", json!([])).await;
+    let mut cancelled = 0;
+    for round in 0..30 {
+        let id = rig.submit(1, echo(round)).await;
+        let of = hand.given().await;
+        hand.say(frame("ack", &of, json!({}))).await;
+        let path = format!("/v1/jobs/{id}/cancel");
+        let (job, ()) = tokio::join!(rig.post(round % 2, &path, None, 200), hand.say(done(&of, round)));
+        let end = hand.any(&["committed", "stale"]).await;
+        hand.say(heartbeat(json!([]))).await;
+        let finished = rig.job(1, &id).await;
+        assert_eq!(job["outcome"], finished["outcome"], "what was answered stays so");
+        let is_cancelled = finished["outcome"] == "cancelled";
+        assert_eq!(end["type"], if is_cancelled { "stale" } else { "committed" }, "{finished}");
+        assert_eq!(finished["result"] == round, !is_cancelled, "{finished}");
+        cancelled += u32::from(is_cancelled);
+    }
+    eprintln!("{cancelled} of 30 were cancelled");
+    rig.nothing_is_held().await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_that_is_taken_back_is_called_off_wherever_its_node_is_by_now() {
+    let rig = Rig::together(2).await;
+    let mut before = Hand::greeted(&rig, 0, "h", json!([])).await;
+    rig.node_is(1, "h", |node| node["state"] == "online").await;
+    let slow = with(echo(1), json!({"timeout_ms": 2_000, "max_attempts": 1}));
+    let id = rig.submit(1, slow).await;
+    let of = before.given().await;
+    before.say(frame("ack", &of, json!({}))).await;
+    // It was given by way of the first instance, and is with the second one now, while the old socket lives.
+    let mut now = Hand::greeted(&rig, 1, "h", json!([of])).await;
+    assert_eq!(before.closed().await, close::REPLACED);
+    let mut told = None;
+    let begun = std::time::Instant::now();
+    while told.is_none() {
+        assert!(begun.elapsed() < PATIENCE, "nobody calls it off");
+        now.say(heartbeat(json!([of]))).await;
+        told = now.within(Duration::from_secs(1), "cancel").await;
+    }
+    assert_eq!(rig.finished(0, &id).await["outcome"], "timed_out");
+    now.say(heartbeat(json!([]))).await;
+    rig.nothing_is_held().await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_that_is_away_for_long_takes_no_work_from_a_healthy_node_of_another_instance() {
+    let rig = Rig::together(2).await;
+    let node = rig.node(&[0], "n", |_| {}).await;
+    let id = rig.submit(1, with(hold(7), at_once())).await;
+    rig.in_state(1, &id, "RUNNING").await;
+    rig.redis.as_ref().unwrap().kill();
+    // Longer than a node that nothing is heard of is borne.
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    let waiting = rig.submit(1, echo(8)).await;
+    rig.redis.as_ref().unwrap().boot().unwrap();
+    rig.node_is(1, "n", |node| node["state"] == "online").await;
+    let job = rig.job(1, &id).await;
+    assert_eq!((&job["state"], &job["attempt"]), (&json!("RUNNING"), &json!(1)), "{job}");
+    node.runs.release(1);
+    let job = rig.finished(1, &id).await;
+    assert_eq!(
+        (&job["result"], &job["attempt"], node.runs.of(&id).len()),
+        (&json!(7), &json!(1), 1),
+        "{job}"
+    );
+    rig.finished(0, &waiting).await;
+    rig.nothing_is_held().await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_is_full_or_evicts_is_reported_and_costs_no_job() {
+    let rig = Rig::together(2).await;
+    let node = rig.node(&[0], "n", |options| options.capacity = 2).await;
+    let redis = rig.redis.as_ref().unwrap();
+    let running = rig.submit(1, hold(1)).await;
+    rig.in_state(1, &running, "RUNNING").await;
+    redis.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).unwrap();
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
+    let reported = async |index: usize| rig.get(index, "/readyz").await["status"] == "degraded";
+    until("a full Redis is reported", async || reported(0).await && reported(1).await).await;
+    // Accepted, and recorded; nothing new is dispatched.
+    let waiting = rig.submit(1, echo(2)).await;
+    node.runs.release(1);
+    assert_eq!(rig.finished(1, &running).await["result"], 1);
+    // With room, and with a policy under which it may lose what it was told.
+    redis.command(&["CONFIG", "SET", "maxmemory", "100mb"]).unwrap();
+    redis.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).unwrap();
+    assert_eq!(rig.finished(0, &waiting).await["result"], 2);
+    until("the policy is reported", async || {
+        let ready = rig.get(1, "/readyz").await;
+        ready["status"] == "degraded" && ready.to_string().contains("allkeys-lru")
+    })
+    .await;
+    rig.instance(1).await.end_by(Signal::Terminate, PATIENCE).await.unwrap();
+    rig.instance(1).await.start().await.unwrap();
+    let log = rig.instance(1).await.log();
+    assert!(log.contains("allkeys-lru"), "it is said at the start: {log}");
+    assert_eq!(node.runs.all().len(), 2);
+    rig.nothing_is_held().await;
+}
