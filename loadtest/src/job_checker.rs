@@ -32,6 +32,8 @@ pub struct Accepted {
     pub hope: Hope,
     /// Its outcome, if it was told already by the answer to a call that calls it off.
     pub told: Option<String>,
+    /// The strict session that it belongs to; its jobs were submitted in the order of their numbers.
+    pub session: Option<String>,
 }
 
 /// All that is to be judged.
@@ -63,7 +65,8 @@ pub fn check(evidence: &Evidence) -> Vec<String> {
             None => broken.push(format!("{}: accepted, and nowhere to be found", accepted.id)),
         }
     }
-    for (run, node) in &told.began {
+    check_order(evidence, &told, &mut broken);
+    for (run, (node, _)) in &told.began {
         match evidence.jobs.get(&run.job).and_then(|job| job["attempt"].as_u64()) {
             Some(newest) if run.attempt <= newest => {}
             Some(newest) => broken.push(format!("{node} ran {run:?}, and the newest attempt is {newest}")),
@@ -77,10 +80,10 @@ pub fn check(evidence: &Evidence) -> Vec<String> {
 /// What the diaries tell together.
 #[derive(Default)]
 struct Diaries<'d> {
-    /// Who began what.
-    began: HashMap<&'d Run, &'d str>,
-    /// What was said of it, and by whom.
-    said: HashMap<&'d Run, (&'d str, &'d Said)>,
+    /// Who began what, and when.
+    began: BTreeMap<&'d Run, (&'d str, u64)>,
+    /// What was said of it, by whom, and when.
+    said: HashMap<&'d Run, (&'d str, &'d Said, u64)>,
 }
 
 impl<'d> Diaries<'d> {
@@ -91,12 +94,12 @@ impl<'d> Diaries<'d> {
             for line in &diary.lines {
                 match &line.wrote {
                     Wrote::Began { run, .. } => {
-                        if let Some(other) = told.began.insert(run, node) {
+                        if let Some((other, _)) = told.began.insert(run, (node, line.at_us)) {
                             broken.push(format!("{run:?} was run twice: by {other}, by {node}"));
                         }
                     }
                     Wrote::Ended { run, said } => {
-                        told.said.insert(run, (node, said));
+                        told.said.insert(run, (node, said, line.at_us));
                     }
                     Wrote::Settled(_) | Wrote::Died => {}
                 }
@@ -136,7 +139,7 @@ fn check_job(accepted: &Accepted, job: &Value, told: &Diaries<'_>, broken: &mut 
                 wrong("there must be one result, of its newest attempt");
             }
             match told.said.get(&newest) {
-                Some((node, Said::Output(output))) if *node == by && *output == job["result"] => {}
+                Some((node, Said::Output(output), _)) if *node == by && *output == job["result"] => {}
                 other => wrong(&format!("its result is not what its node said, which is {other:?}")),
             }
             if job["result"]["number"] != accepted.number {
@@ -144,12 +147,47 @@ fn check_job(accepted: &Accepted, job: &Value, told: &Diaries<'_>, broken: &mut 
             }
         }
         "failed" => {
-            if !matches!(told.said.get(&newest), Some((node, Said::Failure)) if *node == by) {
+            if !matches!(told.said.get(&newest), Some((node, Said::Failure, _)) if *node == by) {
                 wrong("its node did not say that it failed");
             }
         }
         _ if !ended.is_empty() => wrong("it has a result all the same"),
         _ => {}
+    }
+}
+
+/// In a strict session nothing begins before the newest attempt of all that were submitted before has ended. Attempts
+/// that were taken back may go on for a while where the word of it has not come.
+fn check_order(evidence: &Evidence, told: &Diaries<'_>, broken: &mut Vec<String>) {
+    let mut sessions: BTreeMap<&String, Vec<&Accepted>> = BTreeMap::new();
+    for accepted in &evidence.accepted {
+        if let Some(session) = &accepted.session {
+            sessions.entry(session).or_default().push(accepted);
+        }
+    }
+    for (session, mut jobs) in sessions {
+        jobs.sort_unstable_by_key(|job| job.number);
+        let mut before: Option<(u64, &Accepted)> = None;
+        for accepted in jobs {
+            let runs = told.began.range(&Run { job: accepted.id.clone(), attempt: 0 }..);
+            let runs = runs.take_while(|(run, _)| run.job == accepted.id);
+            if let Some((ended, other)) = before
+                && let Some((run, (node, at))) = runs.min_by_key(|(_, (_, at))| *at)
+                && *at < ended
+            {
+                broken.push(format!(
+                    "{session}: {node} began {run:?} {} us before {} had ended",
+                    ended - at,
+                    other.id
+                ));
+            }
+            let newest =
+                evidence.jobs.get(&accepted.id).and_then(|job| job["attempt"].as_u64()).unwrap_or_default();
+            let newest = Run { job: accepted.id.clone(), attempt: newest };
+            if let Some((_, Said::Output(_) | Said::Failure, at)) = told.said.get(&newest) {
+                before = Some((before.map_or(*at, |(ended, _)| ended.max(*at)), accepted));
+            }
+        }
     }
 }
 
@@ -220,7 +258,8 @@ mod tests {
 
     /// One job whose first attempt was lost with its node, and whose second one succeeded.
     fn good() -> Evidence {
-        let accepted = Accepted { id: "j".to_owned(), number: 7, hope: Hope::Success, told: None };
+        let accepted =
+            Accepted { id: "j".to_owned(), number: 7, hope: Hope::Success, told: None, session: None };
         let job = json!({
             "state": "FINISHED", "outcome": "succeeded", "attempt": 2, "node": "b",
             "result": { "number": 7, "once": 2 },
@@ -243,7 +282,7 @@ mod tests {
 
     #[test]
     fn each_lie_is_found() {
-        let lies: [(&str, fn(&mut Evidence)); 11] = [
+        let lies: [(&str, fn(&mut Evidence)); 12] = [
             ("not finished", |e| e.jobs.get_mut("j").unwrap()["state"] = json!("RUNNING")),
             ("nowhere to be found", |e| e.jobs.clear()),
             ("two submissions", |e| e.accepted.push(e.accepted[0].clone())),
@@ -255,6 +294,23 @@ mod tests {
             ("newest attempt is", |e| e.diaries.push(diary("c", vec![began(3), Wrote::Died]))),
             ("at once", |e| e.diaries[1].lines.insert(0, Line { at_us: 0, wrote: began(0) })),
             ("was told", |e| e.diaries[0].blames.push("it is not with this node".to_owned())),
+            ("had ended", |e| {
+                // Another of its session, submitted before it, ends after it has begun.
+                let before = Run { job: "i".to_owned(), attempt: 1 };
+                let output = Said::Output(json!({ "number": 6 }));
+                let line = |at_us, wrote| Line { at_us, wrote };
+                let lines = vec![
+                    line(0, Wrote::Began { run: before.clone(), place: None }),
+                    line(1, Wrote::Ended { run: before, said: output }),
+                ];
+                e.diaries.push(Diary { lines, ..diary("c", vec![]) });
+                let mut first = e.accepted[0].clone();
+                first.session = Some("s".to_owned());
+                (first.id, first.number) = ("i".to_owned(), 6);
+                e.accepted[0].session = Some("s".to_owned());
+                e.accepted.push(first);
+                e.jobs.insert("i".to_owned(), json!({ "attempt": 1 }));
+            }),
         ];
         for (word, lie) in lies {
             let mut evidence = good();

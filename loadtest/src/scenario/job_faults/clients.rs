@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use rand::rngs::StdRng;
+use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -22,6 +23,9 @@ const REPEATED: usize = 300;
 
 const ONE: &str = "/v1/jobs";
 const MANY: &str = "/v1/jobs/batch";
+/// Strict sessions of one client, and one in so many of its jobs belongs to one of them.
+const SESSIONS: u64 = 2;
+const IN_SESSION: u32 = 4;
 
 /// What a client has to tell in the end.
 pub(super) struct Told {
@@ -49,6 +53,7 @@ pub(super) struct Submitter {
     step: u64,
     pause: Duration,
     told: Told,
+    sessions: Vec<String>,
     cancelling: Vec<(usize, JoinHandle<Result<String, String>>)>,
 }
 
@@ -56,6 +61,8 @@ pub(super) struct Submitter {
 struct Wish {
     body: Value,
     hope: Hope,
+    /// The strict session that it belongs to.
+    session: Option<String>,
 }
 
 impl Submitter {
@@ -68,11 +75,17 @@ impl Submitter {
             step: of as u64,
             pause,
             told: Told { accepted: Vec::new(), sent: Vec::new(), surprises: Vec::new() },
+            sessions: Vec::new(),
             cancelling: Vec::new(),
         })
     }
 
     pub(super) async fn run(mut self, stop: Arc<AtomicBool>) -> Told {
+        for session in 0..SESSIONS {
+            let key = format!("session-{}-{session}", self.number);
+            let answer = self.until_answered("/v1/sessions", &key, &json!({ "ordering": "strict" })).await;
+            self.sessions.extend(answer["id"].as_str().map(str::to_owned));
+        }
         while !stop.load(Ordering::Relaxed) {
             match self.dice.random_ratio(1, 5) {
                 true => self.submit_many().await,
@@ -92,12 +105,18 @@ impl Submitter {
 
     async fn submit_one(&mut self) {
         let number = self.next_number();
-        let wish = wish(number, &mut self.dice);
+        let mut wish = wish(number, &mut self.dice);
+        if self.dice.random_ratio(1, IN_SESSION) {
+            wish.session = self.sessions.choose(&mut self.dice).cloned();
+            wish.body["session"] = json!(wish.session);
+            // Its place in the session decides.
+            wish.body.as_object_mut().map(|body| body.remove("priority"));
+        }
         let answer = self.until_answered(ONE, &key(number), &wish.body).await;
         let Some(id) = answer["id"].as_str() else {
             return self.told.surprises.push(format!("a job was accepted without an id: {answer}"));
         };
-        self.accepted(id, number, wish.hope);
+        self.accepted(id, number, &wish);
         let ids = vec![answer["id"].clone()];
         self.told.sent.push(Sent { path: ONE, key: key(number), body: wish.body, ids });
     }
@@ -115,7 +134,7 @@ impl Submitter {
             match ids {
                 Some(ids) if ids.len() == wishes.len() => {
                     for ((id, number), wish) in ids.iter().zip(&numbers).zip(&wishes) {
-                        self.accepted(id, *number, wish.hope);
+                        self.accepted(id, *number, wish);
                     }
                     let ids = ids.into_iter().map(Value::from).collect();
                     return self.told.sent.push(Sent { path: MANY, key: key(first), body, ids });
@@ -126,8 +145,9 @@ impl Submitter {
         }
     }
 
-    fn accepted(&mut self, id: &str, number: u64, hope: Hope) {
-        self.told.accepted.push(Accepted { id: id.to_owned(), number, hope, told: None });
+    fn accepted(&mut self, id: &str, number: u64, wish: &Wish) {
+        let (hope, session) = (wish.hope, wish.session.clone());
+        self.told.accepted.push(Accepted { id: id.to_owned(), number, hope, told: None, session });
         if hope == Hope::SuccessOrCancelled {
             let wait = Duration::from_millis(self.dice.random_range(0..500));
             let cancelling = cancel(
@@ -152,8 +172,8 @@ impl Submitter {
         loop {
             let url = format!("{}{path}", self.urls[self.dice.random_range(0..self.urls.len())]);
             match self.client.request("POST", &url, Some(key), Some(body)).await {
-                Ok(reply) if reply.status == 202 => return reply.body,
-                Ok(reply) if matches!(reply.status, 429 | 503) => {}
+                Ok(reply) if matches!(reply.status, 201 | 202) => return reply.body,
+                Ok(reply) if matches!(reply.status, 429 | 503) || reply.code() == "not_owner" => {}
                 Ok(reply) => {
                     self.told.surprises.push(format!("POST {path}: {} {}", reply.status, reply.text));
                 }
@@ -206,7 +226,7 @@ fn wish(number: u64, dice: &mut StdRng) -> Wish {
         body["requires"] = json!([RARE_LABEL]);
     }
     body["payload"] = chore.payload();
-    Wish { body, hope }
+    Wish { body, hope, session: None }
 }
 
 /// Calls a job off after a while, at any instance, until one answers; what it came to.
