@@ -169,7 +169,7 @@ fn check_order(evidence: &Evidence, told: &Diaries<'_>, broken: &mut Vec<String>
         jobs.sort_unstable_by_key(|job| job.number);
         let mut before: Option<(u64, &Accepted)> = None;
         for accepted in jobs {
-            let runs = told.began.range(&Run { job: accepted.id.clone(), attempt: 0 }..);
+            let runs = told.began.range(Run { job: accepted.id.clone(), attempt: 0 }..);
             let runs = runs.take_while(|(run, _)| run.job == accepted.id);
             if let Some((ended, other)) = before
                 && let Some((run, (node, at))) = runs.min_by_key(|(_, (_, at))| *at)

@@ -10,7 +10,8 @@ use clap::Parser as _;
 use loadtest::progress::Bar;
 use loadtest::report::Report;
 use loadtest::scenario::{
-    beside, chain, failover, faults, ids, job_faults, jobs, live, membership, nonces, overload, rate, registry, tenants,
+    beside, chain, failover, faults, ids, job_faults, jobs, live, membership, nonces, overload, rate,
+    registry, tenants,
 };
 use loadtest::servers::{
     Database, POSTGRES_URL_VARIABLE, Postgres, REDIS_CLUSTER_DOOR_VARIABLE, REDIS_URL_VARIABLE, Redis,

@@ -186,9 +186,9 @@ fn without_null(schema: &mut Value) {
 /// The codes with which an operation may be refused.
 fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
     use Code::{
-        AlreadySettled, BusUnavailable, ClockBehind, Conflict, Draining, Exhausted, Fenced, Forbidden, Internal, Invalid,
-        KeyReused, LeaseHeld, LedgerUnavailable, MethodNotAllowed, NotFound, NotOwner, Overloaded, StaleHold,
-        TooLarge, Unauthorized, UnsupportedMediaType, WindowFull,
+        AlreadySettled, BusUnavailable, ClockBehind, Conflict, Draining, Exhausted, Fenced, Forbidden,
+        Internal, Invalid, KeyReused, LeaseHeld, LedgerUnavailable, MethodNotAllowed, NotFound, NotOwner,
+        Overloaded, StaleHold, TooLarge, Unauthorized, UnsupportedMediaType, WindowFull,
     };
     let mut codes = vec![MethodNotAllowed, Internal];
     if matches!(path, "/healthz" | "/readyz") {
