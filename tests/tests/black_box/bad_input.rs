@@ -468,7 +468,6 @@ async fn every_route_refuses_strangers_wrong_scopes_wrong_methods_and_unknown_pa
         "/V1/signers",
         "/v1/jobs/x/y",
         "/v1/jobs//cancel",
-        "/v1/sessions",
         "/v1/nodes/x/y",
         "/v1/ids",
         "/api/segment/get",

@@ -5,14 +5,15 @@
 //! committed, then the node is told `committed`, then its slot is free.
 
 mod away;
+mod farewell;
+mod record;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode as WsCode, CloseReason, Session};
-use actors::jobs::limits::RESERVATION;
-use actors::jobs::{Answer, Failure, Jobs, Line, NodeResult, ToNode as Wish};
+use actors::jobs::{Answer, Failure, Line, NodeResult, ToNode as Wish};
 use bus::{Connected, Epoch, NodeState, Slot, Version, Written};
 use domain::NodeId;
 use domain::job::Revoked;
@@ -21,14 +22,16 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use nodes::connection::{CloseCode, Connection, Dispatch, Effect, End, Hello, Refused, TICK_MS, ToNode};
 use nodes::limits::HEARTBEAT_MS_DEFAULT;
-use nodes::{Load, Profile, Record, Registry, Stamp, Status, Vouching};
+use nodes::{Load, Profile, Registry, Stamp, Vouching};
 use wire::limits::{MESSAGE_BYTES_MAX, MESSAGE_FRAMES_MAX};
 use wire::worker::{Message, NodeFrame, SchedulerFrame, SocketProblem};
 
 use super::frames;
-use crate::limits::{NODE_REGISTER_AGAIN, SOCKET_SEND_MAX, SOCKET_WISHES_MAX};
+use crate::limits::{SOCKET_SEND_MAX, SOCKET_WISHES_MAX};
 use crate::server::Incarnation;
 use crate::state::State;
+use farewell::{Left, say_farewell};
+use record::profile;
 
 /// What was waited for beside the socket.
 enum Done {
@@ -285,66 +288,6 @@ impl Socket {
         self.free(freed);
     }
 
-    /// Has the node's record taken over at the bus. Tried until it is, for as long as the socket lives.
-    fn register(&mut self) {
-        let Some(hello) = self.hello.as_ref().filter(|_| !self.registering) else { return };
-        self.registering = true;
-        self.vouching.said();
-        let profile = Arc::new(profile(hello, &self.incarnation));
-        let stamp = Stamp { epoch: Epoch::new(0), version: Version::new(0) };
-        let report = self.known(hello, &profile, stamp).report();
-        let running: Vec<_> = match self.registered {
-            Some(_) => self.connection.taken().collect(),
-            None => hello.running.clone(),
-        };
-        let (state, incarnation) = (Arc::clone(&self.state), Arc::clone(&self.incarnation));
-        let (node, since) = (hello.node.clone(), self.since);
-        let connect = async move {
-            let jobs = &incarnation.jobs;
-            let connect = async {
-                let connected = state.bus.connect_node(&node, jobs.me(), &report, &running, since.elapsed());
-                let Some(connected) = connected.await? else { return Ok(None) };
-                let unfinished = jobs.attempts_on(&node, &running).await;
-                let mut unfinished = match unfinished {
-                    Ok(unfinished) if !connected.is_complete => unfinished,
-                    Ok(_) | Err(_) => return Ok(Some(Known { connected, told: running, unlisted: vec![] })),
-                };
-                state.bus.complete_node(&node, connected.epoch, &unfinished).await?;
-                unfinished.retain(|slot| !running.contains(slot));
-                let connected = Connected { is_complete: true, ..connected };
-                Ok(Some(Known { connected, told: running, unlisted: unfinished }))
-            };
-            Done::Registered(state.call(connect).await)
-        };
-        self.work.push(connect.boxed_local());
-    }
-
-    fn register_again(&mut self) {
-        self.registering = true;
-        let pause = async {
-            tokio::time::sleep(NODE_REGISTER_AGAIN).await;
-            Done::RegisterAgain
-        };
-        self.work.push(pause.boxed_local());
-    }
-
-    fn free_unlisted(&mut self) {
-        if !self.unlisted.is_empty() && Instant::now() >= self.unlisted_until {
-            let mut unlisted = std::mem::take(&mut self.unlisted);
-            unlisted.retain(|slot| !self.connection.has(*slot) && !self.sending.contains(slot));
-            self.free(unlisted);
-        }
-    }
-
-    /// The node as it is known here.
-    fn known(&self, hello: &Hello, profile: &Arc<Profile>, stamp: Stamp) -> Record {
-        let used = u32::try_from(self.connection.taken().count()).unwrap_or(u32::MAX);
-        // Before its welcome it gets work as soon as its slots are known.
-        let state = self.connection.state().unwrap_or(NodeState::Accepting);
-        let status = Status { capacity: hello.capacity, used, is_complete: true, state };
-        Record { stamp, profile: Arc::clone(profile), status, load: self.load }
-    }
-
     fn on_done(&mut self, done: Done) {
         match done {
             Done::Registered(known) => {
@@ -393,110 +336,6 @@ impl Socket {
                 }
             }
             Done::Over => {}
-        }
-    }
-
-    fn on_registered(&mut self, known: Known) {
-        let Known { connected, told, unlisted } = known;
-        let Some(hello) = &self.hello else { return };
-        let profile = Arc::new(profile(hello, &self.incarnation));
-        let (node, epoch) = (hello.node.clone(), connected.epoch);
-        let line = match self.registered.take() {
-            None => {
-                tracing::info!(%node, %epoch, "a node is connected");
-                self.incarnation.jobs.attach(&node, self.since)
-            }
-            Some(Registered { is_provisional, line, .. }) => {
-                tracing::info!(%node, %epoch, is_provisional, "a node's record was not there and is made");
-                line
-            }
-        };
-        self.registered = Some(Registered { node, profile, epoch, is_provisional: false, line });
-        self.unlisted = unlisted;
-        self.unlisted_until = Instant::now() + RESERVATION;
-        self.told(&told);
-        self.record(connected.version);
-        let effects = self.connection.registered(&told, Instant::now());
-        self.follow(effects);
-        let early = std::mem::take(&mut self.early);
-        self.commit(early);
-        if !connected.is_complete {
-            // The ledger could not be asked. The record is made anew until it can.
-            self.register_again();
-        }
-        self.send_held_back();
-        self.refresh();
-    }
-
-    /// What was written to the bus is applied here and told to the others.
-    fn record(&self, version: Version) {
-        self.record_as(version, None);
-    }
-
-    /// As [`Self::record`], of a heartbeat that arrived then.
-    fn record_as(&self, version: Version, arrived: Option<Instant>) {
-        let (Some(registered), Some(hello)) = (&self.registered, &self.hello) else { return };
-        let stamp = Stamp { epoch: registered.epoch, version };
-        let record = self.known(hello, &registered.profile, stamp);
-        let (registry, now) = (&self.incarnation.registry, Instant::now());
-        match arrived {
-            Some(arrived) => registry.heartbeat_recorded(record, arrived, now),
-            None => registry.recorded(record, now),
-        };
-    }
-
-    /// Has the record say how the node is now; one such call at a time.
-    fn refresh(&mut self) {
-        let (Some(registered), Some(hello)) = (&self.registered, &self.hello) else { return };
-        if registered.is_provisional {
-            // It will be told of all that is taken then.
-            self.gone.clear();
-            return self.note();
-        }
-        let told = self.recount();
-        // Under the epoch that is about to be replaced by its own next one it would find itself replaced. What is on its
-        // way to being sent would be freed by a recount, or be sent without its slot.
-        if self.refreshing || self.registering || (told.is_some() && !self.sending.is_empty()) {
-            self.refresh_again = true;
-            return self.note();
-        }
-        self.refreshing = true;
-        self.vouching.said();
-        let stamp = Stamp { epoch: registered.epoch, version: Version::new(0) };
-        let report = self.known(hello, &registered.profile, stamp).report();
-        let (node, epoch) = (registered.node.clone(), registered.epoch);
-        let gone = std::mem::take(&mut self.gone);
-        let api = Arc::clone(&self.state);
-        let refresh = async move {
-            let written = match &told {
-                Some(told) => api.call(api.bus.recount_node(&node, epoch, &report, told)).await,
-                None => api.call(api.bus.refresh_node(&node, epoch, &report, &gone)).await,
-            };
-            Done::Refreshed(written, gone, told)
-        };
-        self.work.push(refresh.boxed_local());
-    }
-
-    fn on_refreshed(&mut self, written: bus::Result<Written>, gone: Vec<Slot>, told: Option<Vec<Slot>>) {
-        self.refreshing = false;
-        self.answered(&written);
-        self.on_counted(&written, told);
-        match written {
-            Ok(Written::Done(version)) => {
-                let arrived = self.heartbeat_at.take();
-                self.record_as(version, arrived);
-            }
-            Ok(Written::Lost) => self.register(),
-            Ok(Written::Replaced) => {
-                self.end(CloseCode::Replaced, "a newer connection of this node took over")
-            }
-            Err(error) => {
-                tracing::debug!(%error, "a node's record was not refreshed");
-                self.gone.extend(gone);
-            }
-        }
-        if std::mem::take(&mut self.refresh_again) {
-            self.refresh();
         }
     }
 
@@ -739,56 +578,6 @@ impl Socket {
     }
 }
 
-/// A node whose socket is closed.
-struct Left {
-    /// As it is known here.
-    record: Record,
-    /// The bus did not know of the socket.
-    is_provisional: bool,
-    /// What it had.
-    slots: Vec<Slot>,
-    /// When the node was heard of last.
-    heard: Instant,
-}
-
-/// Has nothing more given to a node whose socket is closed, and, unless it connects anew in time, says that it is gone.
-/// One that had nothing to do is gone at once.
-async fn say_farewell(state: Arc<State>, registry: Registry, jobs: Jobs, left: Left) {
-    let Left { mut record, is_provisional, slots, heard } = left;
-    let (node, epoch) = (record.profile.node.clone(), record.stamp.epoch);
-    let grace = state.settings.node_grace.saturating_sub(heard.elapsed());
-    if !slots.is_empty() {
-        let written = match is_provisional {
-            true => Ok(Written::Lost),
-            false => state.bus.refresh_node(&node, epoch, &record.report(), &[]).await,
-        };
-        match written {
-            Ok(Written::Done(version)) => {
-                record.stamp.version = version;
-                registry.recorded(record, Instant::now());
-            }
-            // It is connected anew.
-            Ok(Written::Replaced) => return,
-            Ok(Written::Lost) => drop(registry.noted(record, Instant::now())),
-            Err(error) => {
-                tracing::debug!(%error, %node, "a closed socket was not noted");
-                registry.noted(record, Instant::now());
-            }
-        }
-        tokio::time::sleep(grace).await;
-        // While the bus is away nobody knows whether it has connected to another instance.
-        away::until_known(&state.bus, heard).await;
-    }
-    match state.bus.disconnect_node(&node, epoch).await {
-        Ok(Written::Replaced) => {}
-        Ok(Written::Done(_) | Written::Lost) | Err(_) if !jobs.is_attached(&node) => {
-            registry.left(&node, epoch, Instant::now());
-            slots.iter().for_each(|slot| jobs.slot_freed(slot.job, slot.attempt));
-        }
-        Ok(Written::Done(_) | Written::Lost) | Err(_) => {}
-    }
-}
-
 /// Answers those that could not be freed: they are, with the next refresh.
 async fn free(
     state: &Arc<State>,
@@ -808,17 +597,6 @@ async fn free(
         }
     }
     left
-}
-
-fn profile(hello: &Hello, incarnation: &Incarnation) -> Profile {
-    Profile {
-        node: hello.node.clone(),
-        holder: incarnation.identity.id.clone(),
-        labels: Arc::clone(&hello.labels),
-        pools: hello.pools.clone(),
-        heartbeat_ms: HEARTBEAT_MS_DEFAULT,
-        software: hello.software.clone(),
-    }
 }
 
 /// A reason fit for a close frame, which takes 123 bytes.

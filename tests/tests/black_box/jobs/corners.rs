@@ -21,7 +21,8 @@ async fn a_slot_whose_job_was_not_committed_is_free_again_and_the_job_runs_once(
     // The slot is had, and the commit is held up on its way.
     ways[0].freeze();
     let url = format!("{}/v1/jobs", rig.urls[0]);
-    let submitting = rig.http.request("POST", &url, Some("key"), Some(&echo(1)));
+    let job = echo(1);
+    let submitting = rig.http.request("POST", &url, Some("key"), Some(&job));
     let held_up = async {
         rig.node_is(1, "n", |node| node["used"] == 1).await;
         // Cut: nobody will know what became of it.

@@ -1,3 +1,5 @@
+//! The order of a line, whatever fits in memory.
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -12,7 +12,8 @@ use nodes::Stamp;
 use nodes::limits::OFFLINE_MS;
 use tokio::sync::oneshot;
 
-use super::{Done, Registered, Socket, profile};
+use super::record::profile;
+use super::{Done, Registered, Socket};
 
 impl Socket {
     /// A word to the bus was answered, or not.
