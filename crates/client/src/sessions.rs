@@ -44,6 +44,7 @@ impl Sessions<'_> {
     /// [`crate::Error`].
     pub async fn close(&self, id: &str) -> Result<()> {
         let path = ["v1", "sessions", id];
-        Ok(self.0.call(&Call { method: Method::DELETE, ..Call::get(&path, &[]) }).await?.body)
+        let () = self.0.call(&Call { method: Method::DELETE, ..Call::get(&path, &[]) }).await?.body;
+        Ok(())
     }
 }
