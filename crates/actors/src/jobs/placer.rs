@@ -291,16 +291,15 @@ impl Placer {
         let (this, node) = (Arc::clone(self), node.clone());
         tokio::spawn(async move {
             let claim = Claim { slot: Slot { job, attempt }, token };
+            // One that was given here, while the bus was away.
+            this.holder.give_back(&node, claim);
             match this.bus.unreserve_slots(&node, &[claim]).await {
                 Ok(_) => {
                     if let Some(lane) = tell {
                         lane.tell(Word::Withdrawn(job, attempt));
                     }
                 }
-                Err(error) => {
-                    tracing::debug!(%error, %node, "a reservation was not given back and runs out");
-                    this.holder.give_back(&node, claim);
-                }
+                Err(error) => tracing::debug!(%error, %node, "a reservation was not given back and runs out"),
             }
         });
     }

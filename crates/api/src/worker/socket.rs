@@ -327,7 +327,8 @@ impl Socket {
             }
             Done::Freed(left, was_full) => {
                 // The others do not ask a full node again before they hear of it.
-                if let Some(registered) = self.registered.as_ref().filter(|_| was_full) {
+                let told = |registered: &&Registered| was_full && !registered.is_provisional;
+                if let Some(registered) = self.registered.as_ref().filter(told) {
                     self.incarnation.registry.tell_of(&registered.node, registered.epoch);
                 }
                 if !left.is_empty() {

@@ -78,6 +78,36 @@ fn a_node_that_left_is_not_brought_back_by_late_news() {
 }
 
 #[test]
+fn a_node_that_the_bus_does_not_know_yet_is_known_here_alone() {
+    let registry = registry([record("n").at(5, 50).held_by("b")]);
+    let (n, now) = (node("n"), Instant::now());
+    let epoch = registry.next_epoch(&n);
+    assert_eq!((epoch, registry.next_epoch(&node("new"))), (Epoch::new(6), Epoch::new(1)));
+    assert_eq!(registry.noted(record("n").at(6, 0), now), Applied::New);
+    assert_eq!(registry.noted(record("n").at(6, 0).used(4), now), Applied::Repeated);
+    assert_eq!(used(&registry, "n"), Some(4));
+    registry.reindex();
+    assert!(anybody(&registry, &mut seeded()).is_none(), "it is full");
+    registry.noted(record("n").at(6, 0).used(3), now);
+    assert_eq!(anybody(&registry, &mut seeded()).unwrap().holder(), &instance("a"));
+    // What the bus still says of the connection before changes nothing.
+    assert_eq!(apply(&registry, record("n").at(5, 51).held_by("b")), Applied::Stale);
+    assert_eq!(registry.hear_leave(&n, Epoch::new(5), now), Applied::Stale);
+    assert!(!registry.absent(&n, now + OFFLINE * 2, Some(OFFLINE * 2)), "its socket says more");
+    assert!(registry.take_outbox(9).is_empty(), "nobody is told");
+    // What the bus knows in the end takes its place, from here or elsewhere.
+    assert_eq!(registry.recorded(record("n").at(1_000, 1_000), now), Applied::New);
+    assert_eq!(
+        registry.noted(record("n").at(1_000, 0).used(1), now),
+        Applied::Repeated,
+        "under the version known"
+    );
+    assert_eq!(registry.noted(record("n").at(6, 0), now), Applied::Stale);
+    registry.left(&n, Epoch::new(1_000), now);
+    assert_eq!(registry.noted(record("n").at(registry.next_epoch(&n).get(), 0), now), Applied::New);
+}
+
+#[test]
 fn no_news_is_no_evidence_until_the_own_link_was_well_for_long() {
     let registry = registry([record("own"), record("far").held_by("b")]);
     let mut departures = registry.departures();

@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use actors::jobs::Dispatch;
-use bus::{Claim, Reserved, Slot, Version, Written};
+use bus::{Claim, Epoch, Reserved, Slot, Version, Written};
+use domain::NodeId;
 use domain::job::Revoked;
 use futures_util::FutureExt;
 use nodes::Stamp;
@@ -14,6 +15,7 @@ use tokio::sync::oneshot;
 
 use super::record::profile;
 use super::{Done, Registered, Socket};
+use crate::limits::NODE_REGISTER_AGAIN;
 
 impl Socket {
     /// A word to the bus was answered, or not.
@@ -97,8 +99,9 @@ impl Socket {
     }
 
     /// The bus cannot be asked whether these have their slots.
-    pub(super) fn refuse(&self, dispatches: Vec<Dispatch>) {
+    pub(super) fn refuse(&mut self, dispatches: Vec<Dispatch>) {
         for Dispatch { job, attempt, .. } in dispatches {
+            self.called_off.remove(&Slot { job, attempt });
             let why = "the bus is away, and with it the slot";
             self.incarnation.jobs.came_to_nothing(job, attempt, Revoked::Undeliverable, why);
         }
@@ -128,9 +131,28 @@ impl Socket {
     }
 }
 
+/// Says that a node, which was heard of then, is gone, once nobody else may have it; until that is answered.
+pub(super) async fn disconnect_for_sure(
+    bus: &bus::Handle,
+    node: &NodeId,
+    epoch: Epoch,
+    heard: Instant,
+) -> bus::Result<Written> {
+    loop {
+        until_known(bus, heard).await;
+        match bus.disconnect_node(node, epoch).await {
+            Err(error) if error.is_retryable() => {
+                tracing::debug!(%error, %node, "a node that is gone was not taken off yet");
+                tokio::time::sleep(NODE_REGISTER_AGAIN).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
 /// Comes back when it is known whether a node that was heard of then has connected to another instance: the link to the
 /// bus has been well since, or for so long that whoever did so while it was away has told.
-pub(super) async fn until_known(bus: &bus::Handle, heard: Instant) {
+async fn until_known(bus: &bus::Handle, heard: Instant) {
     const LONG: Duration = Duration::from_millis(OFFLINE_MS);
     let mut link = bus.link();
     loop {

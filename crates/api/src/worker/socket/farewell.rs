@@ -40,17 +40,22 @@ pub(super) async fn say_farewell(state: Arc<State>, registry: Registry, jobs: Jo
             }
             // It is connected anew.
             Ok(Written::Replaced) => return,
-            Ok(Written::Lost) => drop(registry.noted(record, Instant::now())),
+            Ok(Written::Lost) => {
+                registry.noted(record, Instant::now());
+            }
             Err(error) => {
-                tracing::debug!(%error, %node, "a closed socket was not noted");
+                tracing::debug!(%error, %node, "a closed socket was not noted at the bus");
                 registry.noted(record, Instant::now());
             }
         }
         tokio::time::sleep(grace).await;
-        // While the bus is away nobody knows whether it has connected to another instance.
-        away::until_known(&state.bus, heard).await;
     }
-    match state.bus.disconnect_node(&node, epoch).await {
+    let disconnected = match slots.is_empty() {
+        true => state.bus.disconnect_node(&node, epoch).await,
+        // While the bus is away nobody knows whether it has connected to another instance.
+        false => away::disconnect_for_sure(&state.bus, &node, epoch, heard).await,
+    };
+    match disconnected {
         Ok(Written::Replaced) => {}
         Ok(Written::Done(_) | Written::Lost) | Err(_) if !jobs.is_attached(&node) => {
             registry.left(&node, epoch, Instant::now());

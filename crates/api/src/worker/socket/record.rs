@@ -137,7 +137,10 @@ impl Socket {
         // way to being sent would be freed by a recount, or be sent without its slot.
         if self.refreshing || self.registering || (told.is_some() && !self.sending.is_empty()) {
             self.refresh_again = true;
-            return self.note();
+            if self.registering {
+                self.note();
+            }
+            return;
         }
         self.refreshing = true;
         self.vouching.said();
