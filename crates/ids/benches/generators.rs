@@ -19,8 +19,10 @@ const SECONDS: u64 = 3;
 const FORMAT_LIMIT: f64 = 4_096_000.0;
 /// Ids of one wish of those that wish for many.
 const BATCH: u32 = 100;
-/// Ids in a second where the switch of ranges is looked at: the longest range lasts 20 ms.
-const PACE: u64 = 50_000_000;
+/// Ids in a second where the switch of ranges is looked at: the longest range lasts 100 ms.
+const PACE: u64 = 10_000_000;
+/// So many wishes after a switch are looked at together with it.
+const NEAR: u64 = 1_000;
 const LIMIT: Duration = Duration::from_secs(10);
 
 fn main() {
@@ -161,21 +163,26 @@ async fn segments(ledger: &ledger::Handle, tasks: usize, batch: u32) {
     tell(&format!("segments, {tasks} tasks, {batch} at once"), made as f64 / SECONDS as f64, None);
 }
 
-/// How long a wish takes that begins a new range, beside all others, at a pace that the ledger keeps up with.
+/// How long a wish takes that begins a new range, and the next ones, beside all others, at a pace that the ledger keeps
+/// up with.
 async fn switches(ledger: &ledger::Handle) {
     let (tag, source) = tag(ledger, "switches").await;
     let segments = Segments::new(source.clone());
     segments.take(&tag, 1, LIMIT).await.expect("there are ids");
     let new = || Histogram::<u64>::new(3).expect("three digits are allowed");
-    let (mut at_switch, mut elsewhere) = (new(), new());
-    let (began, mut made) = (Instant::now(), 0);
-    while began.elapsed() < Duration::from_secs(SECONDS * 5) {
+    let (mut at_switch, mut near, mut elsewhere) = (new(), new(), new());
+    let (began, mut made, mut since_switch) = (Instant::now(), 0, NEAR);
+    while began.elapsed() < Duration::from_secs(SECONDS * 10) {
         while made < began.elapsed().as_micros() as u64 * PACE / 1_000_000 {
             let asked = Instant::now();
             let ids = segments.take(&tag, BATCH as usize, LIMIT).await.expect("there are ids");
             let took = asked.elapsed().as_nanos() as u64;
-            let is_switch = ids.len() > 1 || begins(&source, &ids[0]);
-            let histogram = if is_switch { &mut at_switch } else { &mut elsewhere };
+            since_switch += 1;
+            if ids.len() > 1 || begins(&source, &ids[0]) {
+                since_switch = 0;
+                at_switch.record(took).expect("it grows by itself");
+            }
+            let histogram = if since_switch < NEAR { &mut near } else { &mut elsewhere };
             histogram.record(took).expect("it grows by itself");
             made += u64::from(BATCH);
         }
@@ -185,7 +192,12 @@ async fn switches(ledger: &ledger::Handle) {
         "{:<44}{:>12}{:>8}{:>8}{:>8}{:>10}",
         "nanoseconds of a wish", "wishes", "p50", "p99", "p99.9", "max"
     );
-    for (name, histogram) in [("that begins a new range", at_switch), ("elsewhere", elsewhere)] {
+    let named = [
+        ("that begins a new range", at_switch),
+        ("that begins one, and the 999 after it", near),
+        ("elsewhere", elsewhere),
+    ];
+    for (name, histogram) in named {
         let at = |quantile| histogram.value_at_quantile(quantile);
         let (count, max) = (histogram.len(), histogram.max());
         println!("{name:<44}{count:>12}{:>8}{:>8}{:>8}{max:>10}", at(0.5), at(0.99), at(0.999));
