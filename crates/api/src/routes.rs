@@ -1,6 +1,9 @@
 //! The paths there are: what each is called in metrics, which methods it takes, what it asks of the
 //! caller. One table; `server` hangs the handlers on it, `gate` and the 405 answer read it.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use crate::auth::{Access, Scope};
 
 /// One path of the API.
@@ -83,10 +86,42 @@ impl Route {
     }
 }
 
+/// The paths as [`find`] looks for them, for each request.
+struct Index {
+    /// Those that do not vary.
+    fixed: HashMap<&'static str, &'static Route>,
+    /// Those that do, by how many slashes they have; each with what it begins with.
+    varying: Vec<Vec<(&'static str, &'static Route)>>,
+}
+
+static INDEX: LazyLock<Index> = LazyLock::new(|| {
+    let mut index = Index { fixed: HashMap::new(), varying: Vec::new() };
+    for route in ALL.iter().copied() {
+        let Some((begin, _)) = route.pattern.split_once('{') else {
+            index.fixed.insert(route.pattern, route);
+            continue;
+        };
+        let slashes = slashes(route.pattern);
+        index.varying.resize_with(index.varying.len().max(slashes + 1), Vec::new);
+        index.varying[slashes].push((begin, route));
+    }
+    index
+});
+
 /// The route of a path, whose percent-encoding must have been undone the way the router does it: were
 /// they to differ, a path could be served under another's access.
 pub fn find(path: &str) -> Option<&'static Route> {
-    ALL.iter().copied().find(|route| matches(route.pattern, path))
+    if let Some(route) = INDEX.fixed.get(path) {
+        return Some(route);
+    }
+    let varying = INDEX.varying.get(slashes(path))?;
+    let (_, route) =
+        varying.iter().find(|(begin, route)| path.starts_with(begin) && matches(route.pattern, path))?;
+    Some(route)
+}
+
+fn slashes(path: &str) -> usize {
+    path.bytes().filter(|byte| *byte == b'/').count()
 }
 
 fn matches(pattern: &str, path: &str) -> bool {
@@ -108,6 +143,27 @@ fn matches(pattern: &str, path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_index_finds_what_a_look_at_every_path_finds() {
+        let words = ["v1", "api", "x", "batch", "ws", "nonces", "signers", "", "{id}", "segments", "get"];
+        let mut paths: Vec<String> = vec![String::new(), "/".to_owned()];
+        for route in ALL {
+            let segments: Vec<&str> = route.pattern.split('/').collect();
+            for at in 0..segments.len() {
+                for word in words {
+                    let mut other = segments.clone();
+                    other[at] = word;
+                    paths.push(other.join("/"));
+                }
+            }
+            paths.push(format!("{}/x", route.pattern));
+        }
+        for path in paths {
+            let looked = ALL.iter().copied().find(|route| matches(route.pattern, &path));
+            assert_eq!(find(&path), looked, "{path}");
+        }
+    }
 
     #[test]
     fn paths_find_their_route_and_no_other() {

@@ -11,7 +11,7 @@ use actix_web::body::BoxBody;
 use actix_web::dev::{ServerHandle, ServiceFactory, ServiceRequest, ServiceResponse};
 use actix_web::http::KeepAlive;
 use actix_web::middleware::from_fn;
-use actix_web::{App, Error, HttpServer, Resource, guard, web};
+use actix_web::{App, Error, HttpServer, Resource, Scope, guard, web};
 use tokio::runtime;
 
 use crate::auth::Auth;
@@ -239,53 +239,85 @@ pub fn app(
         }))
         .service(at(&routes::HEALTH).route(get().to(housekeeping::healthz)))
         .service(at(&routes::READY).route(get().to(housekeeping::readyz)))
-        .service(at(&routes::NONCES).route(web::post().to(signers::grant)).route(get().to(signers::nonces)))
-        .service(at(&routes::SETTLEMENTS).route(web::post().to(signers::settle)))
-        .service(at(&routes::CONSUME).route(web::post().to(signers::consume)))
-        .service(at(&routes::RELEASE).route(web::post().to(signers::release)))
-        .service(at(&routes::RESOLVE).route(web::post().to(signers::resolve)))
-        .service(at(&routes::SIGNER).route(get().to(signers::show)))
-        .service(at(&routes::POLICY).route(web::put().to(signers::set_policy)))
-        .service(at(&routes::SIGNERS).route(get().to(signers::list)))
-        .service(at(&routes::LEASES).route(get().to(leases::list)))
-        .service(at(&routes::LEASE).route(get().to(leases::show)))
-        .service(at(&routes::CLUSTER).route(get().to(instances::show)))
-        .service(at(&routes::OWNER).route(get().to(instances::owner)))
+        .service(below("/v1/ids", |scope, at| {
+            scope
+                .service(at(&routes::SNOWFLAKES).route(web::get().to(ids::snowflakes)))
+                .service(at(&routes::UUIDS).route(web::get().to(ids::uuids)))
+                .service(at(&routes::SEGMENTS).route(get().to(ids::list)))
+                .service(
+                    at(&routes::SEGMENT)
+                        .route(web::get().to(ids::segment))
+                        .route(web::put().to(ids::change_segment)),
+                )
+                .service(
+                    at(&routes::SEQUENCE)
+                        .route(web::get().to(ids::sequence))
+                        .route(web::put().to(ids::change_sequence)),
+                )
+                .service(at(&routes::SNOWFLAKE).route(get().to(ids::decode)))
+        }))
+        .service(below("/v1/signers", |scope, at| {
+            scope
+                .service(
+                    at(&routes::NONCES)
+                        .route(web::post().to(signers::grant))
+                        .route(get().to(signers::nonces)),
+                )
+                .service(at(&routes::SETTLEMENTS).route(web::post().to(signers::settle)))
+                .service(at(&routes::CONSUME).route(web::post().to(signers::consume)))
+                .service(at(&routes::RELEASE).route(web::post().to(signers::release)))
+                .service(at(&routes::RESOLVE).route(web::post().to(signers::resolve)))
+                .service(at(&routes::SIGNER).route(get().to(signers::show)))
+                .service(at(&routes::POLICY).route(web::put().to(signers::set_policy)))
+                .service(at(&routes::SIGNERS).route(get().to(signers::list)))
+        }))
+        .service(below("/v1/jobs", |scope, at| {
+            scope
+                .service(at(&routes::JOBS_BATCH).route(web::post().to(jobs::batch::submit_batch)))
+                .service(at(&routes::JOBS_RETRY).route(web::post().to(jobs::retry_many)))
+                .service(at(&routes::JOBS).route(web::post().to(jobs::submit)).route(get().to(jobs::list)))
+                .service(at(&routes::JOB).route(get().to(jobs::show)))
+                .service(at(&routes::JOB_CANCEL).route(web::post().to(jobs::cancel)))
+                .service(at(&routes::JOB_RETRY).route(web::post().to(jobs::retry)))
+                .service(at(&routes::JOB_EVENTS).route(web::get().to(events::of_job)))
+        }))
+        .service(below("/v1/sessions", |scope, at| {
+            scope
+                .service(at(&routes::SESSION_SOCKET).route(web::get().to(sessions::connect)))
+                .service(
+                    at(&routes::SESSION)
+                        .route(get().to(sessions::show))
+                        .route(web::delete().to(sessions::close)),
+                )
+                .service(at(&routes::SESSIONS).route(web::post().to(sessions::open)))
+        }))
+        .service(below("/v1/nodes", |scope, at| {
+            scope
+                .service(at(&routes::NODE_SOCKET).route(web::get().to(worker::connect)))
+                .service(at(&routes::NODE_SELECT).route(web::post().to(nodes::select)))
+                .service(at(&routes::NODES).route(get().to(nodes::list)))
+                .service(at(&routes::NODE).route(get().to(nodes::show)))
+                .service(at(&routes::NODE_DRAIN).route(web::post().to(nodes::drain)))
+                .service(at(&routes::NODE_UNDRAIN).route(web::post().to(nodes::undrain)))
+        }))
+        .service(below("/v1/leases", |scope, at| {
+            scope
+                .service(at(&routes::LEASES).route(get().to(leases::list)))
+                .service(at(&routes::LEASE).route(get().to(leases::show)))
+        }))
+        .service(below("/v1/cluster", |scope, at| {
+            scope
+                .service(at(&routes::CLUSTER).route(get().to(instances::show)))
+                .service(at(&routes::OWNER).route(get().to(instances::owner)))
+        }))
+        .service(below("/api", |scope, at| {
+            scope
+                .service(at(&routes::LEAF_SEGMENT).route(web::get().to(ids::leaf_segment)))
+                .service(at(&routes::LEAF_SNOWFLAKE).route(web::get().to(ids::leaf_snowflake)))
+        }))
         .service(at(&routes::MODE).route(get().to(modes::show)).route(web::put().to(modes::replace)))
-        .service(at(&routes::JOBS_BATCH).route(web::post().to(jobs::batch::submit_batch)))
-        .service(at(&routes::JOBS_RETRY).route(web::post().to(jobs::retry_many)))
-        .service(at(&routes::JOBS).route(web::post().to(jobs::submit)).route(get().to(jobs::list)))
-        .service(at(&routes::JOB).route(get().to(jobs::show)))
-        .service(at(&routes::JOB_CANCEL).route(web::post().to(jobs::cancel)))
-        .service(at(&routes::JOB_RETRY).route(web::post().to(jobs::retry)))
-        .service(at(&routes::SESSION_SOCKET).route(web::get().to(sessions::connect)))
-        .service(
-            at(&routes::SESSION).route(get().to(sessions::show)).route(web::delete().to(sessions::close)),
-        )
-        .service(at(&routes::SESSIONS).route(web::post().to(sessions::open)))
-        .service(at(&routes::JOB_EVENTS).route(web::get().to(events::of_job)))
-        .service(at(&routes::EVENTS).route(web::get().to(events::of_all)))
-        .service(at(&routes::NODE_SOCKET).route(web::get().to(worker::connect)))
-        .service(at(&routes::NODE_SELECT).route(web::post().to(nodes::select)))
-        .service(at(&routes::NODES).route(get().to(nodes::list)))
-        .service(at(&routes::NODE).route(get().to(nodes::show)))
-        .service(at(&routes::NODE_DRAIN).route(web::post().to(nodes::drain)))
-        .service(at(&routes::NODE_UNDRAIN).route(web::post().to(nodes::undrain)))
         .service(at(&routes::POOLS).route(get().to(nodes::pools)).route(web::put().to(nodes::replace_pools)))
-        .service(at(&routes::SNOWFLAKES).route(web::get().to(ids::snowflakes)))
-        .service(at(&routes::SNOWFLAKE).route(get().to(ids::decode)))
-        .service(at(&routes::SEGMENTS).route(get().to(ids::list)))
-        .service(
-            at(&routes::SEGMENT).route(web::get().to(ids::segment)).route(web::put().to(ids::change_segment)),
-        )
-        .service(
-            at(&routes::SEQUENCE)
-                .route(web::get().to(ids::sequence))
-                .route(web::put().to(ids::change_sequence)),
-        )
-        .service(at(&routes::UUIDS).route(web::get().to(ids::uuids)))
-        .service(at(&routes::LEAF_SEGMENT).route(web::get().to(ids::leaf_segment)))
-        .service(at(&routes::LEAF_SNOWFLAKE).route(web::get().to(ids::leaf_snowflake)))
+        .service(at(&routes::EVENTS).route(web::get().to(events::of_all)))
         .service(at(&routes::METRICS).route(get().to(housekeeping::metrics)))
         .service(at(&routes::DOCUMENT).route(get().to(housekeeping::document)))
         .service(at(&routes::PAGE).route(get().to(housekeeping::page)))
@@ -293,7 +325,20 @@ pub fn app(
 }
 
 fn at(route: &'static Route) -> Resource {
-    web::resource(route.pattern).default_service(web::to(housekeeping::method_not_allowed))
+    resource(route.pattern)
+}
+
+/// The paths that begin with `prefix`. All others pass them by after one comparison, where each of them would be
+/// looked at on its own.
+fn below(
+    prefix: &'static str,
+    hang: impl FnOnce(Scope, &dyn Fn(&'static Route) -> Resource) -> Scope,
+) -> Scope {
+    hang(web::scope(prefix), &|route| resource(route.pattern.strip_prefix(prefix).expect("it begins so")))
+}
+
+fn resource(pattern: &str) -> Resource {
+    web::resource(pattern).default_service(web::to(housekeeping::method_not_allowed))
 }
 
 /// What answers GET answers HEAD; the body stays behind.

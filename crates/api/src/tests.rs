@@ -104,6 +104,19 @@ fn token(name: &str, scope: Scope) -> (String, String, Vec<Scope>) {
 }
 
 #[actix_web::test]
+async fn every_path_has_its_handler() {
+    let dir = TempDir::new().unwrap();
+    let service = init_service(app(&state(&dir, Auth::open()).await)).await;
+    for route in crate::routes::ALL {
+        let request = TestRequest::default()
+            .method(actix_web::http::Method::TRACE)
+            .uri(&route.pattern.replace(['{', '}'], "x"));
+        let status = call_service(&service, request.to_request()).await.status();
+        assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED, "{}", route.pattern);
+    }
+}
+
+#[actix_web::test]
 async fn an_encoded_path_is_served_under_the_access_of_what_it_means() {
     let dir = TempDir::new().unwrap();
     let auth = Auth::tokens(vec![token("user", Scope::Submit), token("node", Scope::Node)]);
