@@ -12,7 +12,7 @@ use loadtest::load::{Route, Spread};
 use loadtest::scenario::{failover, faults, ids, job_faults, live, membership, nonces, overload, rate};
 use loadtest::stage::Rhythm;
 
-pub use jobs::{Beside, Jobs, JobsBatch, Registry, Tenants};
+pub use jobs::{Beside, Jobs, JobsBatch, Registry, Sessions, Tenants};
 
 /// The load and fault harness of Fencepost.
 ///
@@ -77,6 +77,8 @@ pub enum What {
     Registry(Registry),
     /// How long one tenant's single job waits behind another's backlog.
     Tenants(Tenants),
+    /// Conversations: jobs over their clients' sockets, and the results back.
+    Sessions(Sessions),
     /// The same jobs through BullMQ, and apalis where it is built, in turns, as ratios.
     Beside(Beside),
     /// Ids of all kinds over HTTP, beside the empty route.

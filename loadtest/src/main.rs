@@ -11,7 +11,7 @@ use loadtest::progress::Bar;
 use loadtest::report::Report;
 use loadtest::scenario::{
     beside, chain, failover, faults, ids, job_faults, jobs, live, membership, nonces, overload, rate,
-    registry, tenants,
+    registry, sessions, tenants,
 };
 use loadtest::servers::{
     Database, POSTGRES_URL_VARIABLE, Postgres, REDIS_CLUSTER_DOOR_VARIABLE, REDIS_URL_VARIABLE, Redis,
@@ -68,6 +68,7 @@ async fn scenario(options: Options) -> Result<ExitCode> {
         What::JobsBatch(asked) => finish("jobs-batch", &jobs::run(&asked.plan(seed), &bar).await?, output),
         What::Registry(asked) => finish("registry", &registry::run(&asked.plan(), &bar).await?, output),
         What::Tenants(asked) => finish("tenants", &tenants::run(&asked.plan(), &bar).await?, output),
+        What::Sessions(asked) => finish("sessions", &sessions::run(&asked.plan(), &bar).await?, output),
         What::Beside(asked) => finish("beside", &beside::run(&asked.plan(seed), &bar).await?, output),
         What::Chain { grants } => {
             let plan = chain::Plan { grants: *grants, seed, ..chain::Plan::default() };

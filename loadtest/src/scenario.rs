@@ -13,4 +13,5 @@ pub mod nonces;
 pub mod overload;
 pub mod rate;
 pub mod registry;
+pub mod sessions;
 pub mod tenants;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use loadtest::fleet::Blueprint;
 use loadtest::load::Spread;
-use loadtest::scenario::{beside, jobs, registry, tenants};
+use loadtest::scenario::{beside, jobs, registry, sessions, tenants};
 
 use super::positive;
 
@@ -165,6 +165,47 @@ pub struct Tenants {
     /// Slots of each.
     #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     capacity: u32,
+}
+
+#[derive(Args)]
+pub struct Sessions {
+    /// How many, each with a socket of its own.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    sessions: u32,
+    /// Jobs of each.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    jobs: u32,
+    /// Jobs of each that are sent and have no result yet.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    in_flight: u16,
+    /// The order of jobs and results.
+    #[arg(long, default_value = "strict", value_parser = ["strict", "results", "none"])]
+    ordering: String,
+    /// Instances.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16))]
+    instances: u16,
+    /// Simulated nodes.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    nodes: u32,
+    /// Slots of each.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    capacity: u32,
+}
+
+impl Sessions {
+    pub fn plan(&self) -> sessions::Plan {
+        let blueprint = Blueprint::new("worker-queue", usize::from(self.instances));
+        let blueprint = blueprint.env("FENCEPOST__LOG__FILTER", "warn");
+        sessions::Plan {
+            blueprint: Blueprint { redis: true, ..blueprint },
+            sessions: self.sessions as usize,
+            jobs: self.jobs as usize,
+            in_flight: usize::from(self.in_flight),
+            ordering: self.ordering.clone(),
+            nodes: self.nodes as usize,
+            capacity: self.capacity,
+        }
+    }
 }
 
 impl Tenants {
