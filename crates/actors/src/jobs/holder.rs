@@ -510,7 +510,7 @@ impl Inner {
             loop {
                 tokio::time::sleep(jittered(RUN_NOTED_EVERY)).await;
                 let Some(inner) = inner.upgrade() else { return };
-                inner.tell_progress();
+                inner.tell_progress().await;
                 inner.write_running().await;
                 inner.write_released().await;
             }

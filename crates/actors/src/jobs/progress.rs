@@ -1,7 +1,7 @@
 //! How far attempts have come, as their nodes say. It is kept in the memory of whoever holds the node's socket, and lost
 //! with it. Other instances ask for it, or are told as long as somebody watches there.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dashmap::{DashMap, Entry};
@@ -41,7 +41,7 @@ struct Kept {
 #[derive(Clone)]
 enum Lane {
     NotSought,
-    Sought,
+    Unknown,
     Found(Resource),
 }
 
@@ -85,6 +85,20 @@ impl Progresses {
         false
     }
 
+    /// It is told with those that came too soon.
+    fn put_off(&self, job: JobId) {
+        let Some(mut kept) = self.kept.get_mut(&job) else { return };
+        if !std::mem::replace(&mut kept.is_due, true) {
+            drop(kept);
+            self.due.lock().unwrap_or_else(PoisonError::into_inner).push(job);
+        }
+    }
+
+    /// Whether nobody looked up yet which lane it is of, which was not dispatched through this instance.
+    fn has_lane_to_seek(&self, job: JobId) -> bool {
+        self.kept.get(&job).is_some_and(|kept| matches!(kept.lane, Lane::NotSought))
+    }
+
     /// Those that are to be told by now.
     fn take_due(&self) -> Vec<JobId> {
         let now = Instant::now();
@@ -117,57 +131,42 @@ impl Progresses {
 }
 
 impl Inner {
-    pub(super) fn progressed(
-        self: &Arc<Self>,
-        node: &NodeId,
-        job: JobId,
-        attempt: Attempt,
-        progress: Progress,
-    ) {
-        if self.progresses.heard(node, job, attempt, progress) {
-            self.tell_progress_of(job);
-        }
-    }
-
-    /// Tells what came too soon after the one before.
-    pub(super) fn tell_progress(self: &Arc<Self>) {
-        for job in self.progresses.take_due() {
-            self.tell_progress_of(job);
-        }
-    }
-
-    fn tell_progress_of(self: &Arc<Self>, job: JobId) {
-        if self.watches.has_nobody() {
+    pub(super) fn progressed(&self, node: &NodeId, job: JobId, attempt: Attempt, progress: Progress) {
+        if !self.progresses.heard(node, job, attempt, progress) || self.watches.has_nobody() {
             return;
         }
-        let Some(seen) = self.progress_seen(job) else { return };
-        if seen.lane.is_some() || !self.has_lane_to_seek(job) {
-            return self.watches.tell(|| seen);
+        match self.progress_seen(job) {
+            // Its node has come from another instance: told when that is looked up.
+            Some(Seen { lane: None, .. }) if self.progresses.has_lane_to_seek(job) => {
+                self.progresses.put_off(job);
+            }
+            Some(seen) => self.watches.tell(|| seen),
+            None => {}
         }
-        // Its node has come from another instance.
-        let inner = Arc::clone(self);
-        tokio::spawn(async move {
-            match inner.live_job(job).await {
-                Ok(Some(live)) => inner.found_lane(job, Lane::Found(live.lane)),
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::debug!(%error, %job, "the lane of a job was not found");
-                    inner.found_lane(job, Lane::NotSought);
-                }
-            }
-            if let Some(seen) = inner.progress_seen(job) {
-                inner.watches.tell(|| seen);
-            }
-        });
     }
 
-    fn has_lane_to_seek(&self, job: JobId) -> bool {
-        let Some(mut kept) = self.progresses.kept.get_mut(&job) else { return false };
-        let is_to_seek = matches!(kept.lane, Lane::NotSought);
-        if is_to_seek {
-            kept.lane = Lane::Sought;
+    /// Tells what came too soon after the one before, and what was put off.
+    pub(super) async fn tell_progress(&self) {
+        let mut is_ledger_away = false;
+        for job in self.progresses.take_due() {
+            if self.watches.has_nobody() {
+                continue;
+            }
+            let Some(mut seen) = self.progress_seen(job) else { continue };
+            if seen.lane.is_none() && !is_ledger_away && self.progresses.has_lane_to_seek(job) {
+                match self.live_job(job).await {
+                    Ok(live) => {
+                        seen.lane = live.map(|live| live.lane);
+                        self.found_lane(job, seen.lane.clone().map_or(Lane::Unknown, Lane::Found));
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, %job, "the lane of a job was not found");
+                        is_ledger_away = true;
+                    }
+                }
+            }
+            self.watches.tell(|| seen);
         }
-        is_to_seek
     }
 
     fn found_lane(&self, job: JobId, lane: Lane) {
@@ -184,7 +183,7 @@ impl Inner {
         };
         let lane = self.holder.lane(job, attempt).or(match found {
             Lane::Found(lane) => Some(lane),
-            Lane::NotSought | Lane::Sought => None,
+            Lane::NotSought | Lane::Unknown => None,
         });
         Some(Seen { job, attempt, lane, node: Some(node), what: What::Progressed(progress) })
     }

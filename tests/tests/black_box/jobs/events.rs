@@ -169,6 +169,46 @@ async fn streams_end_with_their_instance_and_go_on_at_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn progress_goes_on_by_way_of_the_instance_that_the_node_has_moved_to() {
+    let rig = Rig::mortal(3).await;
+    let node = rig.node(&[0, 1], "n", |_| {}).await;
+    let id = rig.submit(2, json!({ "payload": {"steps": 2} })).await;
+    let mut events = events(&rig, 2, &id);
+    let mut progress = async |percent: f64| {
+        node.runs.release(1);
+        loop {
+            match news(&mut events).await.expect("it has not ended") {
+                JobNews::Progress(progress) if progress.percent == Some(percent) => return,
+                JobNews::Progress(_) | JobNews::Job(_) => {}
+            }
+        }
+    };
+    node.runs.begun(&id, 1).await;
+    progress(50.0).await;
+    let first = rig.get(2, "/v1/nodes/n").await["instance"].clone();
+    let of = async |index: usize| rig.get(index, "/v1/cluster").await["instance"].clone();
+    let at = if of(0).await == first { 0 } else { 1 };
+    let other = of(1 - at).await;
+    rig.end(at, Signal::Kill).await;
+    rig.node_is(2, "n", |shown| shown["instance"] == other && shown["state"] == "online").await;
+    progress(100.0).await;
+    assert_eq!(rig.job(2, &id).await["progress"]["percent"], 100.0);
+    node.runs.release(1);
+    let last = loop {
+        let job = change(&mut events).await;
+        if job.state == JobState::Finished {
+            break job;
+        }
+    };
+    assert_eq!(
+        (last.attempt, last.outcome),
+        (1, Some(Outcome::Succeeded)),
+        "it was one attempt all the time"
+    );
+    assert_eq!(node.runs.of(&id).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_end_is_told_though_redis_is_away() {
     let rig = Rig::together(2).await;
     let node = rig.node(&[0], "n", |_| {}).await;

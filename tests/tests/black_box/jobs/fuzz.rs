@@ -256,11 +256,9 @@ async fn a_node_that_does_not_read_is_closed_with_4429_and_its_jobs_run_elsewher
     slow.send(Message::text(written(&hello))).await.unwrap();
     rig.node_is(0, "slow", |node| node["state"] == "online").await;
     let payload = json!({"echo": 1, "weight": "x".repeat(1_000_000)});
-    let mut ids = Vec::new();
-    for _ in 0..JOBS {
-        let job = with(json!({"payload": payload}), json!({"backoff": {"initial_ms": 0}}));
-        ids.push(rig.submit(0, job).await);
-    }
+    // All at once: a node that says nothing for 5 s gets nothing more.
+    let job = || with(json!({"payload": payload}), json!({"backoff": {"initial_ms": 0}}));
+    let ids = futures_util::future::join_all((0..JOBS).map(|_| rig.submit(0, job()))).await;
     // It does not read, until the instance has lost its patience.
     until("it is found to be slow", async || {
         let log = rig.instance(0).await.whole_log();

@@ -90,6 +90,13 @@ async fn open(rig: &Rig, index: usize, asked: Value) -> String {
     opened["id"].as_str().unwrap().to_owned()
 }
 
+/// So many instances, which agree on who is next to whom.
+async fn together(count: usize) -> Rig {
+    let rig = Rig::together(count).await;
+    settled(&rig).await;
+    rig
+}
+
 /// Waits until the instances agree on who is next to whom: young ones move keys about.
 async fn settled(rig: &Rig) {
     until("the ring is settled", async || {
@@ -126,7 +133,7 @@ async fn owner(rig: &Rig, asked: usize, session: &str) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_strict_session_runs_one_job_at_a_time_in_the_order_of_submission() {
-    let rig = Rig::together(3).await;
+    let rig = together(3).await;
     let node = rig.node(&[0], "n", |options| options.capacity = 10).await;
     node.runs.take(Duration::from_millis(5));
     let session = open(&rig, 0, json!({})).await;
@@ -173,7 +180,7 @@ async fn a_strict_session_runs_one_job_at_a_time_in_the_order_of_submission() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn results_come_in_order_or_as_they_are_there() {
-    let rig = Rig::together(2).await;
+    let rig = together(2).await;
     let node = rig.node(&[0], "n", |options| options.capacity = 10).await;
     for ordering in ["results", "none"] {
         let before = node.runs.all().len();
@@ -222,8 +229,7 @@ async fn results_come_in_order_or_as_they_are_there() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ref_is_one_job_however_often_it_is_sent_and_wherever() {
-    let rig = Rig::together(3).await;
-    settled(&rig).await;
+    let rig = together(3).await;
     let node = rig.node(&[1], "n", |options| options.capacity = 4).await;
     let session = open(&rig, 0, json!({})).await;
     let mut ids = HashSet::new();
@@ -380,7 +386,7 @@ async fn a_session_moves_with_a_job_running() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_session_finishes_what_it_has_and_takes_no_more() {
-    let rig = Rig::together(2).await;
+    let rig = together(2).await;
     let node = rig.node(&[0], "n", |options| options.capacity = 3).await;
     let session = open(&rig, 0, json!({})).await;
     let path = format!("/v1/sessions/{session}");
@@ -438,7 +444,7 @@ async fn a_session_that_nobody_uses_is_closed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_prefers_the_node_that_had_its_last_job_and_asks_what_it_was_made_with() {
-    let rig = Rig::together(2).await;
+    let rig = together(2).await;
     let runs = Runs::new();
     let mut nodes = Vec::new();
     for name in ["a", "b", "c", "d"] {
@@ -472,8 +478,7 @@ async fn a_session_prefers_the_node_that_had_its_last_job_and_asks_what_it_was_m
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_may_be_of_many_sessions_and_under_a_key_is_the_same_everywhere() {
-    let rig = Rig::together(3).await;
-    settled(&rig).await;
+    let rig = together(3).await;
     let _node = rig.node(&[0], "n", |options| options.capacity = 50).await;
     let mut sessions = Vec::new();
     for index in 0..6 {
@@ -585,7 +590,7 @@ async fn what_a_client_says_wrong_is_told_and_sinks_nothing_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_is_made_once_under_a_key_and_needs_the_bus_where_there_may_be_several_instances() {
-    let rig = Rig::together(2).await;
+    let rig = together(2).await;
     let mut ids = HashSet::new();
     for index in [0, 1, 0] {
         let url = format!("{}/v1/sessions", rig.urls[index]);
@@ -608,7 +613,7 @@ async fn a_session_is_made_once_under_a_key_and_needs_the_bus_where_there_may_be
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_hears_how_far_its_job_is_wherever_it_runs() {
-    let rig = Rig::together(3).await;
+    let rig = together(3).await;
     let node = rig.node(&[2], "n", |_| {}).await;
     let session = open(&rig, 0, json!({})).await;
     let mut talk = Talk::open(&rig, 0, &session, None).await;

@@ -1,3 +1,5 @@
+//! Who is told what, and what is forgotten.
+
 use super::*;
 use crate::jobs::watches::exchange::Word;
 
