@@ -119,7 +119,7 @@ struct Task {
 /// What a task wakes up for.
 enum Woken {
     Ordered(Order),
-    Connected(Result<Socket>),
+    Connected(Result<Box<Socket>>),
     Heard(Option<Message>),
     HeardOld(Option<Message>),
     Time,
@@ -141,14 +141,16 @@ impl Task {
                     Some(order) => Woken::Ordered(order),
                     None => return,
                 },
-                connected = either(self.connecting.as_mut()) => Woken::Connected(connected),
+                connected = either(self.connecting.as_mut()) => {
+                    Woken::Connected(connected.map(Box::new))
+                }
                 heard = next(self.line.as_mut().map(|line| &mut line.socket)) => Woken::Heard(heard),
                 heard = next(self.old.as_mut()) => Woken::HeardOld(heard),
                 () = sleep_until(at.unwrap_or_else(Instant::now)), if at.is_some() => Woken::Time,
             };
             match woken {
                 Woken::Ordered(order) => self.obey(order).await,
-                Woken::Connected(connected) => self.connected(connected).await,
+                Woken::Connected(connected) => self.connected(connected.map(|socket| *socket)).await,
                 Woken::Heard(message) => self.heard(message).await,
                 Woken::HeardOld(Some(Message::Close(frame))) => {
                     self.note_close(frame.map_or(0, |frame| frame.code.into()));
