@@ -87,6 +87,17 @@ impl Herald {
         if self.bus.kind() == bus::Kind::Local {
             return;
         }
+        if link.is_up() {
+            // At the start, and whenever it may be another server.
+            match self.bus.check().await {
+                Ok(health) => {
+                    for warning in health.warnings {
+                        tracing::warn!(warning, "the bus may lose what it was given");
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "how the bus is was not asked"),
+            }
+        }
         if let Err(error) = self.ledger.note_bus(&self.presence.instance, link.is_up()).await {
             tracing::debug!(%error, "the state of the bus was not noted");
         }
