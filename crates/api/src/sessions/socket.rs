@@ -485,7 +485,13 @@ async fn look_in_order(jobs: &Jobs, id: &SessionId, after: u64) -> Result<Look, 
     if is_empty && is_idle && jobs.session_record(id).await?.closed_at.is_some() {
         return Ok(Look::Over);
     }
-    let is_all = is_empty || results.len() < read.results.len();
+    let bytes: usize = read.results.iter().filter_map(|result| Some(result.result.as_ref()?.len())).sum();
+    // A page also ends when its results are many bytes. After the last result of all it is looked whether the session
+    // is closed.
+    let is_page_full =
+        read.results.len() == CLIENT_RESULTS_AT_ONCE as usize || bytes > CLIENT_FRAMES_BYTES_MAX;
+    let may_be_over = is_idle && !is_empty;
+    let is_all = results.len() < read.results.len() || !(is_page_full || may_be_over);
     Ok(Look::Ordered { results, is_all, is_idle })
 }
 
