@@ -26,6 +26,15 @@ pub struct Latency {
     pub max_us: u64,
 }
 
+impl Latency {
+    /// Its line in a table: what it is, how many, and the median, 99 of 100 and the longest in milliseconds.
+    #[must_use]
+    pub fn row(&self, what: &str) -> Vec<String> {
+        let times = [self.p50_us, self.p99_us, self.max_us].map(ms);
+        [vec![what.to_owned(), self.count.to_string()], times.to_vec()].concat()
+    }
+}
+
 /// Latencies to three digits.
 #[derive(Clone, Debug)]
 pub struct Latencies(Histogram<u64>);

@@ -46,20 +46,13 @@ pub async fn submit(request: HttpRequest, payload: web::Payload, state: Shared) 
     let key = extract::idempotency_key(request.headers())?;
     let body = extract::bytes(&request, payload, state.job_limits()).await?;
     let asked: shape::JobRequest = extract::object(&request, &body)?;
-    let key = key.map(|key| kept(&request, &state, "job", key, hash(&asked)));
-    let submission = read(asked, key, &principal(&request, &state))?;
-    let mut answers = match submission.spec.session.clone() {
-        None => state.call(state.incarnation().jobs.submit(vec![submission])).await,
-        Some(session) => {
-            let serve = async |jobs: &Jobs| jobs.submit_in(&session, vec![submission.clone()]).await;
-            match state.to_session(&Errand::of(&request, body), &session, serve).await? {
-                Routed::Here(answers) => answers,
-                Routed::There(answer) => return Ok(answer),
-            }
-        }
-    };
-    let accepted = answers.pop().ok_or_else(Refusal::internal)??;
-    Ok(accepted_answer(&accepted, None))
+    let principal = principal(&request, &state);
+    let key = key.map(|key| kept(&principal, "job", key, hash(&asked)));
+    let submission = read(&asked, key, &principal)?;
+    match accept(&state, submission, || Errand::of(&request, body)).await? {
+        Routed::Here(accepted) => Ok(accepted_answer(&accepted, None)),
+        Routed::There(answer) => Ok(answer),
+    }
 }
 
 /// Shows a job
@@ -162,7 +155,8 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, state: Shared) -
     let key = extract::idempotency_key(request.headers())?;
     let body = extract::bytes(&request, payload, state.body_limits()).await?;
     extract::no_fields(&request, &body)?;
-    let key = key.map(|key| kept(&request, &state, "retry", key, Sha256::digest(id.to_string()).into()));
+    let principal = principal(&request, &state);
+    let key = key.map(|key| kept(&principal, "retry", key, Sha256::digest(id.to_string()).into()));
     let record = state.call(state.incarnation().jobs.get(id)).await?;
     if record.state != JobState::Finished {
         return Err(actors::jobs::Refusal::NotFinished(record.state).into());
@@ -174,18 +168,10 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, state: Shared) -
         key,
         retry_of: Some(id),
     };
-    let mut answers = match again.spec.session.clone() {
-        None => state.call(state.incarnation().jobs.submit(vec![again])).await,
-        Some(session) => {
-            let serve = async |jobs: &Jobs| jobs.submit_in(&session, vec![again.clone()]).await;
-            match state.to_session(&Errand::of(&request, body), &session, serve).await? {
-                Routed::Here(answers) => answers,
-                Routed::There(answer) => return Ok(answer),
-            }
-        }
-    };
-    let accepted = answers.pop().ok_or_else(Refusal::internal)??;
-    Ok(accepted_answer(&accepted, Some(id)))
+    match accept(&state, again, || Errand::of(&request, body)).await? {
+        Routed::Here(accepted) => Ok(accepted_answer(&accepted, Some(id))),
+        Routed::There(answer) => Ok(answer),
+    }
 }
 
 /// Tries many finished jobs again
@@ -236,8 +222,9 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, state: Shar
         }
         records
     };
+    let principal = principal(&request, &state);
     let again = |record: JobRecord| Submission {
-        key: key.clone().map(|key| kept(&request, &state, &format!("retry {}", record.id), key, body_hash)),
+        key: key.clone().map(|key| kept(&principal, &format!("retry {}", record.id), key, body_hash)),
         client_ref: record.client_ref,
         retry_of: Some(record.id),
         spec: record.spec,
@@ -257,7 +244,7 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, state: Shar
             let digest = Sha256::digest(format!("{key} {id}"));
             let key: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
             let key = IdempotencyKey::parse(&key)?;
-            Ok::<_, Refusal>(kept(&request, &state, "retry", key, Sha256::digest(&id).into()))
+            Ok::<_, Refusal>(kept(&principal, "retry", key, Sha256::digest(&id).into()))
         });
         let again = Submission { key: key.transpose()?, ..again(record) };
         answers.push(retry_in_session(&state, &errand, again).await);
@@ -276,14 +263,11 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, state: Shar
 
 /// Tries a job of a session again, at the end of the session's lane, wherever its owner is.
 async fn retry_in_session(state: &State, errand: &Errand, again: Submission) -> Result<String, Refusal> {
-    let (Some(session), Some(id)) = (again.spec.session.clone(), again.retry_of) else {
-        return Err(Refusal::internal());
-    };
-    let serve = async |jobs: &Jobs| jobs.submit_in(&session, vec![again.clone()]).await;
-    let key = again.key.as_ref().map(|kept| &kept.scope.key);
-    let passed = errand.within("POST", format!("/v1/jobs/{id}/retry"), Vec::new(), key);
-    match state.to_session(&passed, &session, serve).await? {
-        Routed::Here(mut answers) => Ok(answers.pop().ok_or_else(Refusal::internal)??.id.to_string()),
+    let id = again.retry_of.ok_or_else(Refusal::internal)?;
+    let key = again.key.as_ref().map(|kept| kept.scope.key.clone());
+    let passed = || errand.within("POST", format!("/v1/jobs/{id}/retry"), Vec::new(), key.as_ref());
+    match accept(state, again, passed).await? {
+        Routed::Here(accepted) => Ok(accepted.id.to_string()),
         Routed::There(answer) => {
             let body = answer.into_body().try_into_bytes().map_err(|_| Refusal::internal())?;
             let accepted = serde_json::from_slice::<shape::JobAccepted>(&body);
@@ -293,6 +277,25 @@ async fn retry_in_session(state: &State, errand: &Errand, again: Submission) -> 
             })
         }
     }
+}
+
+/// Has one job accepted: here, or, if it is one of a session, by whoever owns that, to whom the errand is sent on.
+async fn accept(
+    state: &State,
+    submission: Submission,
+    errand: impl FnOnce() -> Errand,
+) -> Result<Routed<Accepted>, Refusal> {
+    let mut answers = match submission.spec.session.clone() {
+        None => state.call(state.incarnation().jobs.submit(vec![submission])).await,
+        Some(session) => {
+            let serve = async |jobs: &Jobs| jobs.submit_in(&session, vec![submission.clone()]).await;
+            match state.to_session(&errand(), &session, serve).await? {
+                Routed::Here(answers) => answers,
+                Routed::There(answer) => return Ok(Routed::There(answer)),
+            }
+        }
+    };
+    Ok(Routed::Here(answers.pop().ok_or_else(Refusal::internal)??))
 }
 
 fn accepted_answer(accepted: &Accepted, retry_of: Option<JobId>) -> HttpResponse {
@@ -308,14 +311,8 @@ fn accepted_answer(accepted: &Accepted, retry_of: Option<JobId>) -> HttpResponse
 }
 
 /// An idempotency key and what it is for. Keys count per route and caller.
-fn kept(
-    request: &HttpRequest,
-    state: &State,
-    route: &str,
-    key: IdempotencyKey,
-    body_hash: [u8; 32],
-) -> JobKey {
-    JobKey { scope: KeyScope { scope: format!("{route} {}", principal(request, state)), key }, body_hash }
+pub fn kept(principal: &str, route: &str, key: IdempotencyKey, body_hash: [u8; 32]) -> JobKey {
+    JobKey { scope: KeyScope { scope: format!("{route} {principal}"), key }, body_hash }
 }
 
 /// Who asks.
@@ -335,18 +332,15 @@ pub fn job(request: &HttpRequest) -> Result<JobId, Refusal> {
 }
 
 /// A job as it was asked for. In a session its `ref` is its key, unless it has another.
-fn read(asked: shape::JobRequest, key: Option<JobKey>, principal: &str) -> Result<Submission, Refusal> {
+fn read(asked: &shape::JobRequest, key: Option<JobKey>, principal: &str) -> Result<Submission, Refusal> {
     let session = asked.session.as_deref().map(SessionId::parse).transpose()?;
     let client_ref = asked.client_ref.as_deref().map(ClientRef::parse).transpose()?;
     let key = match (&session, &client_ref) {
         (None, Some(_)) => return Err(Refusal::invalid("ref is for jobs of a session; name the session")),
-        (Some(session), Some(client_ref)) if key.is_none() => Some(JobKey {
-            scope: KeyScope {
-                scope: format!("session {session} {principal}"),
-                key: IdempotencyKey::parse(client_ref.as_str())?,
-            },
-            body_hash: hash(&asked),
-        }),
+        (Some(session), Some(client_ref)) if key.is_none() => {
+            let key = IdempotencyKey::parse(client_ref.as_str())?;
+            Some(kept(principal, &format!("session {session}"), key, hash(asked)))
+        }
         _ => key,
     };
     let due = match (asked.delay_ms, asked.run_at.as_deref()) {
@@ -363,7 +357,7 @@ fn read(asked: shape::JobRequest, key: Option<JobKey>, principal: &str) -> Resul
         priority: Priority::new(asked.priority.unwrap_or(0))?,
         timeout_ms: asked.timeout_ms.unwrap_or(JOB_TIMEOUT_MS_DEFAULT),
         max_attempts: asked.max_attempts.unwrap_or(MAX_ATTEMPTS_DEFAULT),
-        backoff: backoff(asked.backoff.unwrap_or_default())?,
+        backoff: backoff(asked.backoff.clone().unwrap_or_default())?,
         on_recovery: OnRecovery::Run,
     };
     Ok(Submission { spec, client_ref, due, key, retry_of: None })
@@ -416,4 +410,4 @@ pub fn json(text: &str) -> Result<Json, Refusal> {
 }
 
 const ID: &str = "The job's id";
-const KEY: &str = "The caller's name for this request: 1 to 128 visible ASCII characters";
+pub const KEY: &str = "The caller's name for this request: 1 to 128 visible ASCII characters";

@@ -12,14 +12,13 @@ use cluster::Place;
 use domain::limits::SESSION_IDLE_MS_DEFAULT;
 use domain::session::{Ordering, Spec};
 use domain::{Resource, SessionId};
-use ledger::{JobKey, KeyScope};
 use wire::Code;
 use wire::limits::MESSAGE_BYTES_MAX;
 use wire::sessions as shape;
 use wire::worker::SUBPROTOCOL;
 
 use crate::extract::{self, Query};
-use crate::jobs::{hash, needs, principal};
+use crate::jobs::{KEY, hash, kept, needs, principal};
 use crate::refusal::Refusal;
 use crate::routing::{Errand, Routed};
 use crate::shown;
@@ -44,10 +43,7 @@ pub async fn open(request: HttpRequest, payload: web::Payload, state: Shared) ->
     let key = extract::idempotency_key(request.headers())?;
     let body = extract::bytes(&request, payload, state.body_limits()).await?;
     let asked: shape::SessionRequest = extract::optional_object(&request, &body)?.unwrap_or_default();
-    let key = key.map(|key| JobKey {
-        scope: KeyScope { scope: format!("session {}", principal(&request, &state)), key },
-        body_hash: hash(&asked),
-    });
+    let key = key.map(|key| kept(&principal(&request, &state), "session", key, hash(&asked)));
     let ordering = asked.ordering.unwrap_or(shape::Ordering::Strict);
     let spec = Spec {
         needs: needs(asked.pool.as_deref(), asked.route.as_ref(), &asked.requires)?,
@@ -150,4 +146,3 @@ const fn ordering_of(ordering: shape::Ordering) -> Ordering {
 }
 
 const ID: &str = "The session's id";
-const KEY: &str = "The caller's name for this request: 1 to 128 visible ASCII characters";

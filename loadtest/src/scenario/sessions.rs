@@ -13,7 +13,7 @@ use tokio_tungstenite::connect_async_with_config;
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::crew::{self, Crew};
-use crate::figures::{Latencies, Latency, ms};
+use crate::figures::{Latencies, Latency};
 use crate::fleet::{Blueprint, Fleet};
 use crate::http::Client;
 use crate::moments::Moments;
@@ -173,11 +173,7 @@ async fn talk(plan: Plan, url: String, id: String, first: usize) -> Result<Seen>
 
 impl Report for Sessions {
     fn table(&self) -> String {
-        let row = |what: &str, latency: &Latency| {
-            let times = [latency.p50_us, latency.p99_us, latency.max_us].map(ms);
-            [vec![what.to_owned(), latency.count.to_string()], times.to_vec()].concat()
-        };
-        let rows = [row("to its accepted", &self.accepted), row("to its result", &self.answered)];
+        let rows = [self.accepted.row("to its accepted"), self.answered.row("to its result")];
         let table = report::table(&["from a job's sending", "jobs", "p50 ms", "p99 ms", "max ms"], &rows);
         let lines = [
             ("sessions, and their order".to_owned(), format!("{}, {}", self.sessions, self.ordering)),

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use crate::crew::{self, Crew};
-use crate::figures::{Latency, ms};
+use crate::figures::Latency;
 use crate::fleet::{Blueprint, Fleet};
 use crate::moments::{Moments, Step};
 use crate::progress::Bar;
@@ -103,11 +103,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Tenants> {
 
 impl Report for Tenants {
     fn table(&self) -> String {
-        let row = |what: &str, latency: &Latency| {
-            let times = [latency.p50_us, latency.p99_us, latency.max_us].map(ms);
-            [vec![what.to_owned(), latency.count.to_string()], times.to_vec()].concat()
-        };
-        let rows = [row("to the node", &self.there), row("to the recorded result", &self.recorded)];
+        let rows = [self.there.row("to the node"), self.recorded.row("to the recorded result")];
         let table = report::table(&["a single job", "jobs", "p50 ms", "p99 ms", "max ms"], &rows);
         let (first, last) = self.backlog;
         let lines = [

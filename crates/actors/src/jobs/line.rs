@@ -46,7 +46,7 @@ pub(super) struct Line {
 impl Line {
     /// Whether a new job would have its turn at once.
     pub(super) fn is_free(&self) -> bool {
-        self.turn.is_none() && self.next.is_empty() && !self.has_more && self.barrier.is_none()
+        self.is_empty() && self.barrier.is_none()
     }
 
     /// Whether nobody has a turn or waits for one.

@@ -41,9 +41,9 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, state: Sh
     for (at, job) in asked.jobs.into_iter().enumerate() {
         let place = places.get(at).copied().unwrap_or(at);
         let read = job.0.map_err(Refusal::invalid).and_then(|job| {
-            let kept = |key| kept(&request, &state, &format!("jobs {place}"), key, hash(&job));
+            let kept = |key| kept(&principal, &format!("jobs {place}"), key, hash(&job));
             let key = key.clone().map(kept);
-            Ok((read(job.clone(), key, &principal)?, job))
+            Ok((read(&job, key, &principal)?, job))
         });
         match read {
             Ok((submission, job)) => match submission.spec.session.clone() {
@@ -97,7 +97,7 @@ pub struct Part {
 impl Part {
     /// A job as it came in, under no key but its `ref`.
     pub fn of_client(at: usize, job: shape::JobRequest, principal: &str) -> Result<Self, Refusal> {
-        let submission = read(job.clone(), None, principal)?;
+        let submission = read(&job, None, principal)?;
         Ok(Self { at, place: at, job, submission })
     }
 }
