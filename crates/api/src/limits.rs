@@ -62,6 +62,8 @@ pub const SOCKET_WISHES_MAX: usize = 1_000;
 /// Between two tries to register a node while the bus is away.
 pub const NODE_REGISTER_AGAIN: Duration = Duration::from_millis(500);
 
+/// For so long a node whose record another connection has is believed to be here, if it speaks here.
+pub const NODE_CONTESTED_MAX: Duration = Duration::from_secs(8);
 /// Frames of a session's client that are read before the jobs in them are on their way.
 pub const CLIENT_FRAMES_MAX: usize = 256;
 /// Bytes of their payloads, counted before the last.
@@ -95,6 +97,11 @@ pub const HINT_AGE_MAX: Duration = Duration::from_secs(1);
 pub const HINTS_MAX: usize = 100_000;
 
 const _: () = assert!(JOB_STREAMS_MAX + ALL_STREAMS_MAX < actors::jobs::limits::WATCHED_TOPICS_MAX);
+const _: () = assert!(
+    NODE_CONTESTED_MAX.as_millis()
+        > nodes::limits::silence_max(nodes::limits::HEARTBEAT_MS_DEFAULT).as_millis() + 2_000,
+    "a connection that a node has left is found silent meanwhile"
+);
 const _: () = assert!(wire::limits::SIGNER_ID_CHARS_MAX == domain::limits::SIGNER_ID_CHARS_MAX);
 const _: () = assert!(wire::limits::CANARY_SIGNERS_MAX == domain::limits::CANARY_SIGNERS_MAX);
 const _: () = assert!(wire::limits::GRANT_NONCES_MAX == domain::limits::GRANT_NONCES_MAX as u64);

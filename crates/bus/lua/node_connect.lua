@@ -1,4 +1,4 @@
--- A new connection takes a node over, unless a younger one to another instance has it.
+-- A new connection takes a node over, unless a younger one to another instance has it and hears of the node.
 --
 -- ARGV[1]  the instance that holds it
 -- ARGV[2]  how much the node may run at once
@@ -13,8 +13,9 @@
 local since = now - tonumber(ARGV[6])
 local complete = '0'
 if is_online() then
-  local before = redis.call('HMGET', RECORD, 'complete', 'holder', 'since')
-  if before[2] ~= ARGV[1] and tonumber(before[3] or 0) > since + tonumber(ARGV[7]) then
+  local before = redis.call('HMGET', RECORD, 'complete', 'holder', 'since', 'state')
+  local is_younger = tonumber(before[3] or 0) > since + tonumber(ARGV[7])
+  if is_younger and before[2] ~= ARGV[1] and before[4] ~= 'unhealthy' then
     return { -2, 0, now }
   end
   complete = before[1]

@@ -209,7 +209,7 @@ pub struct NodeRecord {
 #[async_trait::async_trait]
 pub trait Nodes: Send + Sync {
     /// A new connection, of that age, takes the node over; `None`, and nothing is done, if one to another instance
-    /// that is younger has it. What had been sent and is not `running` is freed, what runs without a slot gets one,
+    /// that is younger has it, unless that one says that the node is unhealthy. What had been sent and is not `running` is freed, what runs without a slot gets one,
     /// reservations stay. If there was no record, what runs is all that is known, and the slots are not complete.
     /// It vouches for nothing yet.
     ///

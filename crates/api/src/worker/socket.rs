@@ -68,6 +68,8 @@ pub struct Socket {
     /// Its record is being made at the bus, or will be again; one such call at a time, or an earlier one would be the
     /// last to answer.
     registering: bool,
+    /// Since when another connection has its record, and this one doubts it.
+    contested: Option<Instant>,
     /// Who gives slots.
     vouching: Vouching,
     hello: Option<Hello>,
@@ -123,6 +125,7 @@ impl Socket {
             batch: false,
             registered: None,
             registering: false,
+            contested: None,
             vouching: Vouching::new(Instant::now()),
             hello: None,
             since: Instant::now(),
@@ -295,7 +298,7 @@ impl Socket {
                 self.answered(&known);
                 match known {
                     Ok(Some(known)) => self.on_registered(known),
-                    Ok(None) => self.end(CloseCode::Replaced, "a newer connection of this node took over"),
+                    Ok(None) => self.contest(),
                     Err(error) => {
                         tracing::debug!(%error, "a node could not be registered yet");
                         let is_away = error.is_retryable() && !error.may_have_run();
@@ -311,7 +314,10 @@ impl Socket {
             Done::RegisterAgain if self.refreshing => self.register_again(),
             Done::RegisterAgain => {
                 self.registering = false;
-                self.register();
+                match self.contested {
+                    Some(contested) if self.heard <= contested => self.contest(),
+                    Some(_) | None => self.register(),
+                }
             }
             Done::Refreshed(written, gone, told) => self.on_refreshed(written, gone, told),
             Done::Sent(sent, dispatches) => self.on_sent(sent, dispatches),

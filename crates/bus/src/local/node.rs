@@ -74,10 +74,13 @@ impl Node {
         node
     }
 
-    /// A newer connection takes it over; unless it is older than this one, which is another instance's.
+    /// A newer connection takes it over; unless it is older than this one, which is another instance's and hears of the
+    /// node.
     pub(super) fn connect(&mut self, new: &Connection<'_>, now: Instant) -> bool {
         let Connection { holder, report, running, epoch, since } = *new;
-        if self.holder != *holder && self.since > since + Duration::from_millis(NODE_YOUNGER_MS) {
+        let is_younger = self.since > since + Duration::from_millis(NODE_YOUNGER_MS);
+        if is_younger && self.is_online && self.holder != *holder && self.report.state != NodeState::Unhealthy
+        {
             return false;
         }
         self.prune(now);

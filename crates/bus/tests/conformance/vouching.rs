@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Claim, Report, Reserved, Unreserved, Written};
+use bus::{Claim, NodeState, Report, Reserved, Unreserved, Written};
 
 use crate::bench::{Bench, LONG, eventually, id};
 use crate::nodes::{claim, connect, held, node, ready, report, reserve, show, slot};
@@ -88,4 +88,14 @@ pub async fn an_older_connection_takes_no_node_from_a_younger_one(b: Bench) {
     assert!(newest.epoch > again.epoch);
     other.disconnect_node(&n, newest.epoch).await.unwrap();
     assert!(connect(&one, "a-1", old).await.is_some(), "nobody has it");
+    // One that does not hear of the node has it in name only.
+    let newest = connect(&other, "a-2", Duration::ZERO).await.unwrap();
+    let unhealthy = Report { state: NodeState::Unhealthy, ..report(1) };
+    assert_eq!(connect(&one, "a-1", old).await, None);
+    let written = other.refresh_node(&n, newest.epoch, &unhealthy, &[]).await.unwrap();
+    assert!(matches!(written, Written::Done(_)), "{written:?}");
+    assert!(connect(&one, "a-1", old).await.is_some(), "the other does not hear of it");
+    let written = other.refresh_node(&n, newest.epoch, &report(1), &[]).await.unwrap();
+    assert_eq!(written, Written::Replaced);
+    assert!(connect(&other, "a-2", Duration::ZERO).await.is_some(), "the younger one takes it back");
 }

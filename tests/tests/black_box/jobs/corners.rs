@@ -92,6 +92,30 @@ async fn a_record_that_is_lost_between_reservation_and_dispatch_costs_a_turn_and
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_record_a_connection_that_it_left_took_late_gets_it_back() {
+    let rig = Rig::together(2).await;
+    let node = rig.node(&[0], "n", |_| {}).await;
+    let redis = rig.redis.as_ref().unwrap();
+    let keys = redis.command(&["KEYS", "*{node:n}:record"]).unwrap();
+    let record = keys.trim();
+    let read = |field: &str| redis.command(&["HGET", record, field]).unwrap().trim().parse::<u64>().unwrap();
+    // The word of another connection, that looks as if it had just begun: nobody speaks there.
+    let newer = (read("epoch").max(read("version")) + 1_000_000).to_string();
+    let since = (read("since") + 20_000_000).to_string();
+    let taken = ["HSET", record, "holder", "late", "epoch", &newer, "version", &newer, "since", &since];
+    redis.command(&taken).unwrap();
+    rig.node_is(1, "n", |node| node["instance"] == "late").await;
+    // It is found silent.
+    redis.command(&["HSET", record, "state", "unhealthy"]).unwrap();
+    rig.node_is(1, "n", |node| node["instance"] != "late" && node["state"] == "online").await;
+    let id = rig.submit(1, echo(1)).await;
+    assert_eq!(rig.finished(1, &id).await["result"], 1);
+    assert_eq!(node.runs.of(&id).len(), 1, "it is the node that was there all the time");
+    rig.nothing_is_held().await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_result_that_is_under_way_while_its_attempt_is_taken_back_is_stale() {
     let (rig, ways) = Rig::with_ways_to_the_ledger(2).await;
     let mut hand = Hand::greeted(&rig, 0, "h", json!([])).await;

@@ -11,7 +11,7 @@ use nodes::limits::HEARTBEAT_MS_DEFAULT;
 use nodes::{Profile, Record, Stamp, Status};
 
 use super::{Done, Known, Registered, Socket};
-use crate::limits::NODE_REGISTER_AGAIN;
+use crate::limits::{NODE_CONTESTED_MAX, NODE_REGISTER_AGAIN};
 use crate::server::Incarnation;
 
 impl Socket {
@@ -58,6 +58,17 @@ impl Socket {
         self.work.push(pause.boxed_local());
     }
 
+    /// Another connection has the node's record. It may be one that the node has left, whose word reached the bus late
+    /// and so seemed young: a node that still speaks here is connected again, unless the other hears of it too.
+    pub(super) fn contest(&mut self) {
+        let contested = *self.contested.get_or_insert_with(Instant::now);
+        if contested.elapsed() < NODE_CONTESTED_MAX {
+            self.register_again();
+        } else {
+            self.end(CloseCode::Replaced, "a newer connection of this node took over");
+        }
+    }
+
     pub(super) fn free_unlisted(&mut self) {
         if !self.unlisted.is_empty() && Instant::now() >= self.unlisted_until {
             let mut unlisted = std::mem::take(&mut self.unlisted);
@@ -78,6 +89,7 @@ impl Socket {
     pub(super) fn on_registered(&mut self, known: Known) {
         let Known { connected, told, unlisted } = known;
         let Some(hello) = &self.hello else { return };
+        let is_contested = self.contested.take().is_some();
         let profile = Arc::new(profile(hello, &self.incarnation));
         let (node, epoch) = (hello.node.clone(), connected.epoch);
         let line = match self.registered.take() {
@@ -86,7 +98,7 @@ impl Socket {
                 self.incarnation.jobs.attach(&node, self.since)
             }
             Some(Registered { is_provisional, line, .. }) => {
-                tracing::info!(%node, %epoch, is_provisional, "a node's record was not there and is made");
+                tracing::info!(%node, %epoch, is_provisional, is_contested, "a node's record is made anew");
                 line
             }
         };
@@ -174,9 +186,7 @@ impl Socket {
                 self.record_as(version, arrived);
             }
             Ok(Written::Lost) => self.register(),
-            Ok(Written::Replaced) => {
-                self.end(CloseCode::Replaced, "a newer connection of this node took over")
-            }
+            Ok(Written::Replaced) => self.contest(),
             Err(error) => {
                 tracing::debug!(%error, "a node's record was not refreshed");
                 self.gone.extend(gone);
