@@ -105,8 +105,6 @@ pub enum JobVerdict {
     KeyTaken,
     /// The job is not as the change says it was: not in that lane, attempt, node or state any more, finished, or gone.
     Stale,
-    /// A submit of a job that is there already: the same was committed before.
-    Exists,
 }
 
 /// A job that is not finished, with all that it takes to dispatch it.

@@ -6,7 +6,7 @@ use crate::id::{ClientRef, JobId, NodeId};
 /// A job to be written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewJob {
-    /// Its id, drawn by whoever accepted it.
+    /// Its id, drawn by whoever accepted it, and never used before.
     pub id: JobId,
     /// What was asked.
     pub spec: Spec,

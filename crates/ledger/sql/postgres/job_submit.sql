@@ -1,4 +1,4 @@
--- New jobs, CREATED or with their first attempt at once; answers those that were not there.
+-- New jobs, CREATED or with their first attempt at once; answers them.
 -- $1 ids, $2 lanes, $3 places in the session, $4 sessions or NULL, $5 tenants, $6 pools, $7 and $8 routes or NULL,
 -- $9 labels, $10 priorities, $11 time-outs in ms, $12 most attempts, $13 to $15 backoffs, $16 on recovery,
 -- $17 payloads, $18 jobs repeated or NULL, $19 due in microseconds since 1970 or NULL, $20 nodes or NULL,
@@ -19,5 +19,4 @@ FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::te
            max_attempts, backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload, retry_of,
            due_at, node, holder, client_ref)
 ORDER BY w.id
-ON CONFLICT DO NOTHING
 RETURNING id

@@ -1,4 +1,4 @@
--- New jobs, CREATED or with their first attempt at once; answers those that were not there.
+-- New jobs, CREATED or with their first attempt at once; answers them.
 -- ?1 JSON array of {id, lane, seq, session, tenant, pool, source, target, requires, priority, timeout_ms,
 -- max_attempts, initial_ms, factor_percent, max_ms, on_recovery, payload, retry_of, due_at, node, holder,
 -- client_ref},
@@ -16,6 +16,4 @@ SELECT w.value ->> 'id', w.value ->> 'lane', w.value ->> 'seq', w.value ->> 'ses
        0, w.value ->> 'node', w.value ->> 'holder', iif(w.value ->> 'node' IS NULL, NULL, ?2), '',
        w.value ->> 'client_ref'
 FROM json_each(?1) AS w
-WHERE TRUE
-ON CONFLICT DO NOTHING
 RETURNING id

@@ -84,6 +84,17 @@ impl Lane {
 }
 
 impl JobBatch {
+    /// Whether it only has new jobs, due at once and without keys, and attempts that begin: then nothing in it depends
+    /// on the time, nor on what else is in the tables.
+    pub(crate) fn opens_attempts(&self) -> bool {
+        let opens = |write: &JobWrite| match &write.change {
+            Change::Submit(new) => new.due == Due::Now && write.key.is_none(),
+            Change::Dispatch { .. } => true,
+            _ => false,
+        };
+        self.lane.is_some() && self.writes.iter().all(opens)
+    }
+
     /// Whether it only says how attempts ended that no other follows: then one statement writes it, whatever the time.
     pub(crate) fn ends_attempts(&self) -> bool {
         let ends = |write: &JobWrite| {

@@ -81,16 +81,14 @@ pub(crate) struct Aboard<'a> {
     fences: Vec<Fence>,
     /// Those whose write is done.
     pub(crate) written: HashSet<JobId>,
-    /// Submits of jobs that were there.
-    pub(crate) existing: HashSet<JobId>,
     /// Submits whose keys were taken.
     pub(crate) key_taken: HashSet<JobId>,
 }
 
 impl<'a> Aboard<'a> {
     pub(crate) fn of(batches: &'a [JobBatch], fences: Vec<Fence>) -> Self {
-        let (written, existing, key_taken) = Default::default();
-        Self { batches, fences, written, existing, key_taken }
+        let (written, key_taken) = Default::default();
+        Self { batches, fences, written, key_taken }
     }
 
     fn writes(&self) -> impl Iterator<Item = (&'a JobBatch, &'a JobWrite)> {
@@ -100,7 +98,8 @@ impl<'a> Aboard<'a> {
 
     /// The jobs whose rows are to be locked, sorted.
     pub(crate) fn ids(&self) -> Vec<JobId> {
-        let ids = self.writes().filter(|(_, write)| !matches!(write.change, Change::Release { .. }));
+        let locks = |write: &JobWrite| !matches!(write.change, Change::Submit(_) | Change::Release { .. });
+        let ids = self.writes().filter(|(_, write)| locks(write));
         let mut ids: Vec<_> = ids.map(|(_, write)| write.change.job()).collect();
         ids.sort_unstable();
         ids
@@ -108,13 +107,12 @@ impl<'a> Aboard<'a> {
 
     /// All writes that may still be done at that time, now that it is known which unfinished jobs are there. The
     /// rows of the others must not be touched: they are not locked.
-    pub(crate) fn sorted(&mut self, at: Timestamp, there: &HashSet<JobId>) -> Sorted<'a> {
-        let (mut sorted, mut existing) = (Sorted::default(), HashSet::new());
+    pub(crate) fn sorted(&self, at: Timestamp, there: &HashSet<JobId>) -> Sorted<'a> {
+        let mut sorted = Sorted::default();
         for (batch, write) in self.writes() {
             let lane = batch.lane.as_ref().map_or("", |lane| lane.resource.as_str());
             let is_there = there.contains(&write.change.job());
             match &write.change {
-                Change::Submit(job) if is_there => drop(existing.insert(job.id)),
                 Change::Submit(job) => sorted.new.push(New { lane, job, key: write.key.as_ref() }),
                 Change::Release { job } => sorted.released.push(*job),
                 change if is_there => sorted.push(change, lane, at),
@@ -123,8 +121,16 @@ impl<'a> Aboard<'a> {
         }
         sorted.new.sort_unstable_by_key(|new| new.job.id);
         sorted.released.sort_unstable();
-        self.existing = existing;
         sorted
+    }
+
+    /// All writes of batches that only [open attempts](JobBatch::opens_attempts), in the order of their jobs.
+    pub(crate) fn opened(&self) -> (Vec<New<'a>>, Vec<Dispatched<'a>>) {
+        let no_time = Timestamp::from_micros(0);
+        let there = self.writes().map(|(_, write)| write.change.job()).collect();
+        let mut sorted = self.sorted(no_time, &there);
+        sorted.dispatched.sort_unstable_by_key(|dispatched| dispatched.id);
+        (sorted.new, sorted.dispatched)
     }
 
     /// All writes of batches that only [end attempts](JobBatch::ends_attempts), in the order of their jobs.
@@ -144,8 +150,6 @@ impl<'a> Aboard<'a> {
             let job = write.change.job();
             if self.written.contains(&job) {
                 JobVerdict::Written
-            } else if self.existing.contains(&job) {
-                JobVerdict::Exists
             } else if self.key_taken.contains(&job) {
                 JobVerdict::KeyTaken
             } else {

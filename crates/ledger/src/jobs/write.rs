@@ -15,8 +15,6 @@ use crate::train::Fence;
 pub(crate) trait Tables: Send {
     /// Locks the rows of those that are there; answers them, and the transaction's time.
     async fn lock(&mut self, jobs: &[JobId]) -> sqlx::Result<(HashSet<JobId>, Timestamp)>;
-    /// Which of these are finished.
-    async fn known(&mut self, jobs: Vec<JobId>) -> sqlx::Result<Vec<JobId>>;
     /// Keeps idempotency keys; says of each whether it is new.
     async fn keep_keys(&mut self, keys: &[Keeping<'_>]) -> sqlx::Result<Vec<bool>>;
     async fn submit(&mut self, new: &[New<'_>], at: Timestamp) -> sqlx::Result<Vec<JobId>>;
@@ -30,9 +28,6 @@ pub(crate) trait Tables: Send {
 /// Writes the batches that the fence lets pass; answers the verdict on every batch, and whether there is anything to
 /// commit. The order is the order of locks: all rows of unfinished jobs, unique keys, new rows, finished rows, each
 /// sorted.
-///
-/// Why a submit looks for its job among the unfinished ones first, with a lock, and then among the finished ones: a
-/// job that is being moved is waited for, and then found where it went.
 pub(crate) async fn write(
     tables: &mut impl Tables,
     batches: &[JobBatch],
@@ -41,12 +36,6 @@ pub(crate) async fn write(
     let mut aboard = Aboard::of(batches, fences);
     let (there, at) = tables.lock(&aboard.ids()).await?;
     let mut sorted = aboard.sorted(at, &there);
-    if !sorted.new.is_empty() {
-        let new = sorted.new.iter().map(|new| new.job.id).collect();
-        let known: HashSet<_> = tables.known(new).await?.into_iter().collect();
-        sorted.new.retain(|new| !known.contains(&new.job.id));
-        aboard.existing.extend(known);
-    }
     let keys = sorted.keys(at);
     if !keys.is_empty() {
         let is_new = tables.keep_keys(&keys).await?;

@@ -1,6 +1,7 @@
 //! One train on PostgreSQL: one transaction on a connection of the track's own, its fence, and the keeping of
 //! idempotency keys. What lives here is the same for everything that rides.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use domain::Timestamp;
@@ -97,13 +98,10 @@ pub(super) async fn fence(
     transaction: &mut PgTransaction<'_>,
     tenures: &[Option<Tenure<'_>>],
 ) -> sqlx::Result<(Vec<Fence>, Option<Timestamp>)> {
-    let mut fences = vec![Fence::Holds; tenures.len()];
-    let tenures = tenures.iter().enumerate().filter_map(|(n, tenure)| Some((n, tenure.as_ref()?)));
-    let tenures: Vec<_> = tenures.collect();
-    if tenures.is_empty() {
-        return Ok((fences, None));
+    if tenures.iter().all(Option::is_none) {
+        return Ok((vec![Fence::Holds; tenures.len()], None));
     }
-    let (names, tokens, owners) = columns(tenures.iter().map(|(_, tenure)| *tenure));
+    let (names, tokens, owners) = columns(tenures.iter().flatten());
     let locked: Vec<(String, i64)> = sqlx::query_as(sql!("fence_lock"))
         .bind(names)
         .bind(tokens)
@@ -111,26 +109,34 @@ pub(super) async fn fence(
         .fetch_all(&mut **transaction)
         .await?;
     let at = locked.first().map(|(_, at)| Timestamp::from_micros(*at));
-    let is_locked = |tenure: &Tenure<'_>| {
-        locked.binary_search_by(|row| row.0.as_str().cmp(tenure.resource.as_str())).is_ok()
-    };
-    let missed: Vec<_> = tenures.iter().filter(|(_, tenure)| !is_locked(tenure)).collect();
+    let names: Vec<_> = locked.iter().map(|(name, _)| name.as_str()).collect();
+    Ok((judge(transaction, tenures, &names).await?, at))
+}
+
+/// What it says of each tenure that these leases were locked.
+pub(super) async fn judge(
+    connection: &mut PgConnection,
+    tenures: &[Option<Tenure<'_>>],
+    locked: &[&str],
+) -> sqlx::Result<Vec<Fence>> {
+    let mut fences = vec![Fence::Holds; tenures.len()];
+    let locked: HashSet<_> = locked.iter().copied().collect();
+    let tenures = tenures.iter().enumerate().filter_map(|(n, tenure)| Some((n, tenure.as_ref()?)));
+    let missed: Vec<_> = tenures.filter(|(_, tenure)| !locked.contains(tenure.resource.as_str())).collect();
     if !missed.is_empty() {
         let (names, tokens, owners) = columns(missed.iter().map(|(_, tenure)| *tenure));
-        let mut held: Vec<String> =
-            sqlx::query_scalar(include_str!("../../sql/postgres-only/fence_holds.sql"))
-                .bind(names)
-                .bind(tokens)
-                .bind(owners)
-                .fetch_all(&mut **transaction)
-                .await?;
-        held.sort_unstable();
+        let held: Vec<String> = sqlx::query_scalar(include_str!("../../sql/postgres-only/fence_holds.sql"))
+            .bind(names)
+            .bind(tokens)
+            .bind(owners)
+            .fetch_all(connection)
+            .await?;
         for (n, tenure) in missed {
-            let is_held = held.binary_search_by(|name| name.as_str().cmp(tenure.resource.as_str())).is_ok();
-            fences[*n] = if is_held { Fence::Again } else { Fence::Fenced };
+            let is_held = held.iter().any(|name| name == tenure.resource.as_str());
+            fences[n] = if is_held { Fence::Again } else { Fence::Fenced };
         }
     }
-    Ok((fences, at))
+    Ok(fences)
 }
 
 /// Keeps idempotency keys; says of each whether it is new.
@@ -171,7 +177,7 @@ pub(super) async fn forget_keys(transaction: &mut PgTransaction<'_>, keys: &[&Ke
 }
 
 /// Tenures as the statements take them.
-fn columns<'a>(
+pub(super) fn columns<'a>(
     tenures: impl Iterator<Item = &'a Tenure<'a>> + Clone,
 ) -> (Vec<&'a str>, Vec<i64>, Vec<&'a str>) {
     (

@@ -1,6 +1,7 @@
 //! Jobs at random: step by step against what the domain says, and all at once against what every writer was told.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use domain::JobId;
@@ -130,12 +131,14 @@ struct Writer {
     name: String,
     rng: StdRng,
     ends: Ends,
+    /// How many jobs there are; shared by all.
+    jobs: Arc<AtomicU64>,
     fenced: usize,
     stale: usize,
     unheard: usize,
 }
 
-/// Every other writer's jobs are the same: all meet all.
+/// All writers speak of the same, the newest: all meet all.
 const SHARED_JOBS: u64 = 40;
 const LANES: usize = 3;
 
@@ -156,7 +159,8 @@ impl Writer {
     async fn speaks_for_nodes(&mut self, round: usize) {
         let (mut changes, mut jobs) = (vec![], vec![]);
         for _ in 0..self.rng.random_range(1..8) {
-            let id = job(self.rng.random_range(0..SHARED_JOBS));
+            let made = self.jobs.load(Ordering::Relaxed);
+            let id = job(self.rng.random_range(made.saturating_sub(SHARED_JOBS)..=made));
             if jobs.contains(&id) {
                 continue;
             }
@@ -199,10 +203,9 @@ impl Writer {
                 Some(if matches!(step, Step::Finish { .. }) { forms.pop()? } else { forms.swap_remove(0) })
             })
             .collect();
-        // The same job in two lanes would be two jobs: each has one.
-        let lanes_jobs = (0..SHARED_JOBS).filter(|n| *n as usize % LANES == which).map(job);
-        let known: Vec<_> = jobs.iter().map(|job| job.id).collect();
-        changes.extend(lanes_jobs.filter(|id| !known.contains(id)).map(submit_placed));
+        let new = self.rng.random_range(0..8);
+        let first = self.jobs.fetch_add(new, Ordering::Relaxed);
+        changes.extend((first..first + new).map(|n| submit_placed(job(n))));
         self.commits(of_lane(&lane, changes)).await;
         if round.is_multiple_of(3) {
             let released = self.ledger.release(&resource, &me, token).await;
@@ -253,7 +256,7 @@ pub async fn whatever_everybody_says_at_once_every_job_has_one_result(b: Bench) 
         std::env::var("FENCEPOST_OPERATIONS").map_or(480, |text| text.parse().unwrap()) / WRITERS;
     let seed: u64 = rand::rng().random();
     println!("seed {seed}");
-    let (handles, ends) = (b.instances(3).await, Ends::default());
+    let (handles, ends, jobs) = (b.instances(3).await, Ends::default(), Arc::<AtomicU64>::default());
     let mut writers = JoinSet::new();
     for n in 0..WRITERS {
         let writer = Writer {
@@ -261,6 +264,7 @@ pub async fn whatever_everybody_says_at_once_every_job_has_one_result(b: Bench) 
             name: format!("w-{n}"),
             rng: StdRng::seed_from_u64(seed.wrapping_add(n as u64)),
             ends: ends.clone(),
+            jobs: jobs.clone(),
             fenced: 0,
             stale: 0,
             unheard: 0,
@@ -284,7 +288,7 @@ pub async fn whatever_everybody_says_at_once_every_job_has_one_result(b: Bench) 
         assert_eq!(&shown, told, "{id} (seed {seed})");
     }
     let mut unaccounted = 0;
-    for id in (0..SHARED_JOBS).map(job) {
+    for id in (0..jobs.load(Ordering::Relaxed)).map(job) {
         let record = b.ledger.job(id).await.unwrap();
         let is_finished = record.is_some_and(|record| record.finished.is_some());
         unaccounted += usize::from(is_finished && !ends.contains_key(&id));

@@ -288,15 +288,16 @@ pub async fn past_attempts_and_reasons_are_bounded(b: Bench) {
     }
 }
 
-pub async fn a_submit_that_was_committed_exists_wherever_the_job_is_by_now(b: Bench) {
+pub async fn an_id_that_is_used_already_is_refused_and_sinks_nobody_else(b: Bench) {
     let lane = b.lane(session("s"), &owner("a")).await;
-    b.does(of_lane(&lane, (0..2).map(|n| submit_placed(job(n))))).await;
-    b.does(said([complete(job(1), 1, "1")])).await;
-    // The owner did not hear of it, so it acquires anew and says the same again.
-    let lane = b.lane(session("s"), &owner("a")).await;
-    let told = b.told(of_lane(&lane, (0..3).map(|n| submit_placed(job(n))))).await;
-    assert_eq!(told, [JobVerdict::Exists, JobVerdict::Exists, JobVerdict::Written]);
-    assert_eq!(b.found(job(1)).await.state, State::Finished, "it is not there twice");
+    let other = b.lane(session("other"), &owner("a")).await;
+    b.does(of_lane(&lane, [submit_placed(job(0))])).await;
+    let again = b.ledger.commit_jobs(of_lane(&lane, [submit_placed(job(0)), submit_placed(job(1))]));
+    let (again, new) = tokio::join!(again, b.ledger.commit_jobs(of_lane(&other, [submit_placed(job(2))])));
+    assert!(matches!(again, Err(ledger::Error::Refused { .. })), "{again:?}");
+    assert!(matches!(new, Ok(JobsVerdict::Written { .. })), "{new:?}");
+    let there = b.found(job(0)).await;
+    assert_eq!((there.state, b.ledger.job(job(1)).await.unwrap()), (State::Dispatched, None));
 }
 
 fn key(name: &str) -> JobKey {
@@ -318,9 +319,6 @@ pub async fn a_key_is_kept_with_its_job_and_taken_afterwards(b: Bench) {
     let (taken, written) = (JobVerdict::KeyTaken, JobVerdict::Written);
     assert_eq!(b.told(batch(more)).await, [taken, written, written]);
     assert_eq!(b.ledger.job(job(1)).await.unwrap(), None);
-    // The same once more: the job is there, so its key is not asked.
-    let again = vec![with_key(submit_placed(job(0)), &key("k"))];
-    assert_eq!(b.told(batch(again)).await, [JobVerdict::Exists]);
     let kept = b.ledger.kept_job_keys(&[key("k").scope, key("unknown").scope]).await.unwrap();
     let [(scope, kept)] = &kept[..] else { panic!("{kept:?}") };
     assert_eq!((scope, kept.body_hash, kept.job), (&key("k").scope, [9; 32], job(0)));

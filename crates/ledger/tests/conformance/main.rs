@@ -103,7 +103,7 @@ on_every_ledger! {
         the_result_of_a_revoked_attempt_is_stale,
         a_write_that_is_stale_sinks_nobody_else,
         past_attempts_and_reasons_are_bounded,
-        a_submit_that_was_committed_exists_wherever_the_job_is_by_now,
+        an_id_that_is_used_already_is_refused_and_sinks_nobody_else,
         a_key_is_kept_with_its_job_and_taken_afterwards,
         of_many_submits_under_one_key_one_is_written,
         a_slot_is_noted_free_once_and_only_of_a_finished_job,

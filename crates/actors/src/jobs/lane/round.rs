@@ -320,7 +320,7 @@ impl Lane {
     /// What a write leads to, once its verdict is known.
     async fn follow(&mut self, then: Then, write: &JobWrite, verdict: JobVerdict, committed: &Committed<'_>) {
         let (id, now) = (write.change.job(), committed.now);
-        let is_written = matches!(verdict, JobVerdict::Written | JobVerdict::Exists);
+        let is_written = verdict == JobVerdict::Written;
         match then {
             Then::Submitted { asked, job } => {
                 let Change::Submit(new) = &write.change else { return };

@@ -13,17 +13,24 @@ use crate::jobs::sorted::{Aboard, Acknowledged, Back, Dispatched, Done, Ending, 
 use crate::jobs::write::{Tables, write};
 use crate::jobs::{JobBatch, JobsVerdict};
 use crate::keys::Keeping;
-use crate::postgres::engine::{Writes, Written, fence, keep_keys};
+use crate::postgres::engine::{Writes, Written, columns, fence, judge, keep_keys};
 use crate::postgres::{sql, write_failed};
 use crate::train::{Derailed, Fence, tenures};
 
+/// One statement serves so many lanes at most: it compares each row's lane with all of them.
+const AT_ONCE_LANES_MAX: usize = 16;
+
 #[async_trait::async_trait]
 impl Writes for JobBatch {
-    /// What nodes say of ends is one statement. It locks the rows in the order of their ids, as all do.
+    /// What nodes say of ends is one statement, and so is what lanes write most. Both lock the rows in the order of
+    /// their ids, as all do.
     async fn write_at_once(
         connection: &mut PgConnection,
         batches: &[Self],
     ) -> Result<Option<Vec<JobsVerdict>>, Derailed<JobsVerdict>> {
+        if batches.len() <= AT_ONCE_LANES_MAX && batches.iter().all(Self::opens_attempts) {
+            return open(connection, batches).await.map(Some).map_err(|error| write_failed(error).into());
+        }
         if !batches.iter().all(Self::ends_attempts) {
             return Ok(None);
         }
@@ -45,6 +52,24 @@ impl Writes for JobBatch {
         let (verdicts, anything) = write(&mut session, batches, fences).await.map_err(write_failed)?;
         Ok(Written { verdicts, anything })
     }
+}
+
+/// New jobs and attempts that begin.
+async fn open(connection: &mut PgConnection, batches: &[JobBatch]) -> sqlx::Result<Vec<JobsVerdict>> {
+    let tenures = tenures(batches);
+    let (new, dispatched) = Aboard::of(batches, vec![Fence::Holds; batches.len()]).opened();
+    let (names, tokens, owners) = columns(tenures.iter().flatten());
+    let statement = sqlx::query_as(include_str!("../../../sql/postgres-only/job_open.sql"));
+    let statement =
+        bind_new(statement.bind(names).bind(tokens).bind(owners), &new, Timestamp::from_micros(0));
+    let rows: Vec<(Option<String>, Option<Uuid>, i64)> =
+        bind_dispatched(statement, &dispatched).fetch_all(&mut *connection).await?;
+    let at = Timestamp::from_micros(rows.first().map_or(0, |(_, _, at)| *at));
+    let held: Vec<_> = rows.iter().filter_map(|(lease, _, _)| lease.as_deref()).collect();
+    let fences = judge(connection, &tenures, &held).await?;
+    let mut aboard = Aboard::of(batches, fences);
+    aboard.written.extend(rows.iter().filter_map(|(_, id, _)| Some(JobId::from_u128((*id)?.as_u128()))));
+    Ok(aboard.verdicts(at))
 }
 
 struct Session<'t, 'c> {
@@ -84,48 +109,17 @@ impl Tables for Session<'_, '_> {
         Ok((there.collect(), Timestamp::from_micros(at)))
     }
 
-    async fn known(&mut self, jobs: Vec<JobId>) -> sqlx::Result<Vec<JobId>> {
-        self.ids(bind_range(sqlx::query_as(sql!("job_known")), &jobs)).await
-    }
-
     async fn keep_keys(&mut self, keys: &[Keeping<'_>]) -> sqlx::Result<Vec<bool>> {
         keep_keys(self.transaction, keys).await
     }
 
     async fn submit(&mut self, new: &[New<'_>], at: Timestamp) -> sqlx::Result<Vec<JobId>> {
-        let statement = sqlx::query_as(sql!("job_submit"))
-            .bind(column(new, |new| uuid(new.job.id)))
-            .bind(column(new, |new| new.lane))
-            .bind(column(new, |new| new.job.seq.unwrap_or(0) as i64))
-            .bind(column(new, |new| new.job.spec.session.as_ref().map(|id| id.as_str())))
-            .bind(column(new, |new| new.job.spec.tenant.as_ref().map_or("", |id| id.as_str())))
-            .bind(column(new, |new| new.job.spec.needs.pool.as_ref().map_or("", |pool| pool.as_str())))
-            .bind(column(new, |new| new.job.spec.needs.route.as_ref().map(|route| route.source.as_str())))
-            .bind(column(new, |new| new.job.spec.needs.route.as_ref().map(|route| route.target.as_str())))
-            .bind(column(new, New::requires))
-            .bind(column(new, |new| i64::from(new.job.spec.priority.get())))
-            .bind(column(new, |new| new.job.spec.timeout_ms as i64))
-            .bind(column(new, |new| i64::from(new.job.spec.max_attempts)))
-            .bind(column(new, |new| new.job.spec.backoff.initial_ms as i64))
-            .bind(column(new, |new| i64::from(new.job.spec.backoff.factor_percent)))
-            .bind(column(new, |new| new.job.spec.backoff.max_ms as i64))
-            .bind(column(new, |new| new.job.spec.on_recovery.as_str()))
-            .bind(column(new, |new| &*new.job.spec.payload))
-            .bind(column(new, |new| new.job.retry_of.map(uuid)))
-            .bind(column(new, |new| new.due_at(at)))
-            .bind(column(new, |new| new.job.placed.as_ref().map(|placed| placed.node.as_str())))
-            .bind(column(new, |new| new.job.placed.as_ref().map(|placed| placed.holder.as_str())))
-            .bind(column(new, |new| new.job.client_ref.as_ref().map(|name| name.as_str())));
+        let statement = bind_new(sqlx::query_as(sql!("job_submit")), new, at);
         self.ids(statement).await
     }
 
     async fn dispatch(&mut self, dispatched: &[Dispatched<'_>]) -> sqlx::Result<Vec<JobId>> {
-        let statement = sqlx::query_as(sql!("job_dispatch"))
-            .bind(column(dispatched, |d| uuid(d.id)))
-            .bind(column(dispatched, |d| d.lane))
-            .bind(column(dispatched, |d| d.attempt))
-            .bind(column(dispatched, |d| d.placed.node.as_str()))
-            .bind(column(dispatched, |d| d.placed.holder.as_str()));
+        let statement = bind_dispatched(sqlx::query_as(sql!("job_dispatch")), dispatched);
         self.ids(statement).await
     }
 
@@ -153,6 +147,46 @@ impl Tables for Session<'_, '_> {
     async fn release(&mut self, released: &[JobId]) -> sqlx::Result<Vec<JobId>> {
         self.ids(bind_range(sqlx::query_as(sql!("job_release")), released)).await
     }
+}
+
+/// New jobs, as `job_submit` takes them.
+fn bind_new<'q, Row>(statement: Statement<'q, Row>, new: &'q [New<'_>], at: Timestamp) -> Statement<'q, Row> {
+    statement
+        .bind(column(new, |new| uuid(new.job.id)))
+        .bind(column(new, |new| new.lane))
+        .bind(column(new, |new| new.job.seq.unwrap_or(0) as i64))
+        .bind(column(new, |new| new.job.spec.session.as_ref().map(|id| id.as_str())))
+        .bind(column(new, |new| new.job.spec.tenant.as_ref().map_or("", |id| id.as_str())))
+        .bind(column(new, |new| new.job.spec.needs.pool.as_ref().map_or("", |pool| pool.as_str())))
+        .bind(column(new, |new| new.job.spec.needs.route.as_ref().map(|route| route.source.as_str())))
+        .bind(column(new, |new| new.job.spec.needs.route.as_ref().map(|route| route.target.as_str())))
+        .bind(column(new, New::requires))
+        .bind(column(new, |new| i64::from(new.job.spec.priority.get())))
+        .bind(column(new, |new| new.job.spec.timeout_ms as i64))
+        .bind(column(new, |new| i64::from(new.job.spec.max_attempts)))
+        .bind(column(new, |new| new.job.spec.backoff.initial_ms as i64))
+        .bind(column(new, |new| i64::from(new.job.spec.backoff.factor_percent)))
+        .bind(column(new, |new| new.job.spec.backoff.max_ms as i64))
+        .bind(column(new, |new| new.job.spec.on_recovery.as_str()))
+        .bind(column(new, |new| &*new.job.spec.payload))
+        .bind(column(new, |new| new.job.retry_of.map(uuid)))
+        .bind(column(new, |new| new.due_at(at)))
+        .bind(column(new, |new| new.job.placed.as_ref().map(|placed| placed.node.as_str())))
+        .bind(column(new, |new| new.job.placed.as_ref().map(|placed| placed.holder.as_str())))
+        .bind(column(new, |new| new.job.client_ref.as_ref().map(|name| name.as_str())))
+}
+
+/// Attempts that begin, as `job_dispatch` takes them.
+fn bind_dispatched<'q, Row>(
+    statement: Statement<'q, Row>,
+    dispatched: &'q [Dispatched<'_>],
+) -> Statement<'q, Row> {
+    statement
+        .bind(column(dispatched, |d| uuid(d.id)))
+        .bind(column(dispatched, |d| d.lane))
+        .bind(column(dispatched, |d| d.attempt))
+        .bind(column(dispatched, |d| d.placed.node.as_str()))
+        .bind(column(dispatched, |d| d.placed.holder.as_str()))
 }
 
 /// Ids in their order, with the first and the last.

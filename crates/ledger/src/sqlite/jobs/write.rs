@@ -59,10 +59,6 @@ impl Tables for Session<'_, '_> {
         Ok((there.into_iter().collect(), Timestamp::from_micros(self.at)))
     }
 
-    async fn known(&mut self, jobs: Vec<JobId>) -> sqlx::Result<Vec<JobId>> {
-        self.ids(sql!("job_known"), texts(&jobs)).await
-    }
-
     async fn keep_keys(&mut self, keys: &[Keeping<'_>]) -> sqlx::Result<Vec<bool>> {
         keep_keys(self.transaction, keys, self.at).await
     }

@@ -1,0 +1,51 @@
+-- What lanes write most, as one statement that is a transaction by itself: new jobs, due at once and without keys, and
+-- attempts that begin, of those lanes for which the fence holds. Answers these lanes and the jobs that were as said, with
+-- the transaction's time.
+-- $1 to $3 leases, see fence_lock; $4 to $25 new jobs, see job_submit; $26 to $30 attempts, see job_dispatch
+WITH held AS MATERIALIZED (
+    SELECT l.resource
+    FROM lease l
+    JOIN unnest($1::text[], $2::bigint[], $3::text[]) AS w (resource, fencing_token, owner)
+      ON l.resource = w.resource AND l.fencing_token = w.fencing_token
+    WHERE l.owner = w.owner
+    ORDER BY l.resource
+    FOR KEY SHARE OF l SKIP LOCKED
+),
+made AS (
+    INSERT INTO job
+        (id, lane, seq, session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts,
+         backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload, retry_of, created_at, due_at,
+         state, attempt, counted, node, holder, dispatched_at, past_attempts, client_ref)
+    SELECT w.id, w.lane, w.seq, w.session, w.tenant, w.pool, w.route_source, w.route_target, w.requires, w.priority,
+           w.timeout_ms, w.max_attempts, w.backoff_initial_ms, w.backoff_factor_percent, w.backoff_max_ms,
+           w.on_recovery, w.payload, w.retry_of, now(), 'epoch'::timestamptz + w.due_at * interval '1 microsecond',
+           CASE WHEN w.node IS NULL THEN 'CREATED' ELSE 'DISPATCHED' END, CASE WHEN w.node IS NULL THEN 0 ELSE 1 END,
+           0, w.node, w.holder, CASE WHEN w.node IS NULL THEN NULL ELSE now() END, '', w.client_ref
+    FROM unnest($4::uuid[], $5::text[], $6::bigint[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],
+                $12::text[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[],
+                $19::text[], $20::text[], $21::uuid[], $22::bigint[], $23::text[], $24::text[], $25::text[])
+         AS w (id, lane, seq, session, tenant, pool, route_source, route_target, requires, priority, timeout_ms,
+               max_attempts, backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload, retry_of,
+               due_at, node, holder, client_ref)
+    JOIN held h ON h.resource = w.lane
+    ORDER BY w.id
+    RETURNING id
+),
+begun AS (
+    UPDATE job j
+    SET state         = 'DISPATCHED',
+        attempt       = w.attempt,
+        node          = w.node,
+        holder        = w.holder,
+        dispatched_at = now(),
+        due_at        = NULL
+    FROM unnest($26::uuid[], $27::text[], $28::bigint[], $29::text[], $30::text[]) AS w (id, lane, attempt, node, holder)
+    JOIN held h ON h.resource = w.lane
+    WHERE j.id = w.id AND j.lane = w.lane AND j.state = 'CREATED' AND j.attempt = w.attempt - 1
+    RETURNING j.id
+)
+SELECT resource, NULL::uuid AS id, (extract(epoch FROM now()) * 1000000)::bigint AS at FROM held
+UNION ALL
+SELECT NULL, id, (extract(epoch FROM now()) * 1000000)::bigint FROM made
+UNION ALL
+SELECT NULL, id, (extract(epoch FROM now()) * 1000000)::bigint FROM begun

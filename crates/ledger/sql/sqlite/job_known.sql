@@ -1,3 +1,0 @@
--- Which of these jobs are finished.
--- ?1 JSON array of ids
-SELECT id FROM job_finished WHERE id IN (SELECT value FROM json_each(?1))
