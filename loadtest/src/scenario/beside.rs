@@ -121,7 +121,11 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Beside> {
 /// The worker in a process of its own and beside the queue: the better of the two counts.
 async fn bullmq(plan: &Plan, bulk: usize, in_flight: usize) -> Result<f64> {
     let script = home().join("bullmq/bench.mjs");
-    ensure!(script.with_file_name("node_modules").is_dir(), "{}: npm ci", home().join("bullmq").display());
+    ensure!(
+        script.with_file_name("node_modules").is_dir(),
+        "{}: npm install",
+        home().join("bullmq").display()
+    );
     let slots = plan.ours.nodes * plan.ours.capacity as usize;
     let jobs = plan.ours.jobs;
     let mut best: f64 = 0.0;

@@ -4,11 +4,12 @@
 //! nor rolls back. What waits for whom is read from the server, not guessed from the time.
 
 use domain::{InstanceId, Resource, SignerId, Token, WorkerNumber};
-use ledger::{Acquisition, Marked, Renewal, Verdict, WorkerTenure};
+use ledger::{Acquisition, JobsVerdict, Lane, Marked, Renewal, Verdict, WorkerTenure};
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinHandle;
 
 use crate::bench::{Bench, LONG_MS, batch, eventually, new_grant, owner, signer};
+use crate::shop::{self, dispatch, job, of_lane, plain, submit};
 
 /// A session beside the ledger's own.
 async fn session(b: &Bench) -> PgConnection {
@@ -113,6 +114,39 @@ async fn a_takeover_waits_for_a_fenced_write_and_its_load_sees_it() {
         "the new owner loaded {seen_early:?} while the old owner's write of 0 was still to come: {verdict:?}"
     );
     assert_eq!(b.last(&s).await, Some(0));
+}
+
+/// The same of a lane's jobs, whose fence is in the statement that writes them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_takeover_of_a_lane_waits_for_what_its_owner_writes() {
+    let b = Bench::postgres().await;
+    let resource = shop::session("s");
+    let acquired = b.ledger.acquire(&resource, &owner("a"), 200).await.unwrap();
+    let Acquisition::Acquired { token, .. } = acquired else { panic!("{acquired:?}") };
+    let lane = Lane { resource: resource.clone(), owner: owner("a"), token };
+    b.does(of_lane(&lane, [submit(plain(job(0)))])).await;
+    // Somebody has the row: the attempt's writing stops there, behind its fence.
+    let mut bar = session(&b).await;
+    sqlx::query("BEGIN").execute(&mut bar).await.unwrap();
+    sqlx::query("SELECT FROM job FOR UPDATE").execute(&mut bar).await.unwrap();
+    let (ledger, batch) = (b.ledger.clone(), of_lane(&lane, [dispatch(job(0), 1)]));
+    let commit = tokio::spawn(async move { ledger.commit_jobs(batch).await });
+    until_waiting(&b, 1).await;
+    lease_runs_out(&b, &resource).await;
+    let (ledger, taken) = (b.ledger.clone(), resource.clone());
+    let takeover = tokio::spawn(async move { ledger.acquire(&taken, &owner("b"), LONG_MS).await.unwrap() });
+    tokio::select! {
+        () = until_waiting(&b, 2) => {}
+        () = eventually("the takeover got through", async || takeover.is_finished()) => {}
+    }
+    let got_through = takeover.is_finished();
+    lift(bar).await;
+    let verdict = commit.await.unwrap().unwrap();
+    assert!(!got_through, "the new owner reads its jobs while the old one's {verdict:?} was still to come");
+    assert!(matches!(takeover.await.unwrap(), Acquisition::Acquired { .. }));
+    assert!(matches!(verdict, JobsVerdict::Written { .. }), "{verdict:?}");
+    let seen = b.ledger.in_flight(&resource, None, 9).await.unwrap();
+    assert_eq!(seen.iter().map(|live| live.id).collect::<Vec<_>>(), [job(0)]);
 }
 
 /// Trap 3: the lock does not stand in the way of renewals.

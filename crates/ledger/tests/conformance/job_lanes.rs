@@ -27,8 +27,12 @@ pub async fn a_stale_owner_writes_nothing_of_its_lane(b: Bench) {
     for change in changes() {
         written(b.ledger.commit_jobs(of_lane(&old, [change])).await.unwrap());
     }
-    let other_token = Lane { token: new.token, ..old };
-    written(b.ledger.commit_jobs(of_lane(&other_token, [cancel(job(0))])).await.unwrap());
+    let other_token = Lane { token: new.token, ..old.clone() };
+    let other_owner = Lane { owner: new.owner.clone(), ..old };
+    for change in changes() {
+        written(b.ledger.commit_jobs(of_lane(&other_token, [change.clone()])).await.unwrap());
+        written(b.ledger.commit_jobs(of_lane(&other_owner, [change])).await.unwrap());
+    }
     assert_eq!(b.ledger.job(job(2)).await.unwrap(), None);
     assert_eq!(
         (b.found(job(0)).await.state, b.found(job(1)).await.state),

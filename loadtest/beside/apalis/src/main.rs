@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use apalis::prelude::*;
 use apalis_postgres::{Config, PostgresStorage, queries::push_tasks};
 use sqlx::PgPool;
@@ -13,6 +13,8 @@ use sqlx::postgres::PgPoolOptions;
 
 const QUEUE: &str = "beside";
 const WARM_UP_JOBS: usize = 2_000;
+/// A worker that has done what it had fetched may sleep until then: the usual 30 s came to a stand of 30 s.
+const HEARTBEAT: Duration = Duration::from_millis(50);
 /// How often it is looked whether all are done.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -29,7 +31,7 @@ async fn main() -> Result<()> {
     let (jobs, batch, concurrency): (usize, usize, usize) = (jobs.parse()?, batch.parse()?, concurrency.parse()?);
     let pool = PgPoolOptions::new().max_connections(10).connect(url).await?;
     PostgresStorage::setup(&pool).await?;
-    let config = Config::default().queue(QUEUE).batch_size(batch);
+    let config = Config::default().queue(QUEUE).batch_size(batch).heartbeat_interval(HEARTBEAT);
     let backend =
         PostgresStorage::new(&pool).with_config(config).poll_with_interval(Duration::from_millis(1));
     let worker = WorkerBuilder::new("beside-1").backend(backend).concurrency(concurrency).build(nothing);
