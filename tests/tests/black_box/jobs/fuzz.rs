@@ -22,6 +22,8 @@ use super::rig::{PATIENCE, Rig, until, with};
 
 const SOCKETS: usize = 400;
 const AT_ONCE: usize = 8;
+/// A socket that leaves so much behind is a leak.
+const SOCKET_KIB_MAX: usize = 16;
 /// Longer than a socket that has done no wrong is waited for.
 const QUIET: Duration = Duration::from_millis(200);
 
@@ -183,6 +185,13 @@ fn open_files(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
 
+/// What the process has of memory for itself, in KiB.
+fn memory(pid: u32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
 fn threads(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().count()
 }
@@ -204,7 +213,7 @@ async fn whatever_a_node_sends_the_socket_is_closed_rightly_and_nothing_is_left(
         pids.push(rig.instance(index).await.process().pid());
     }
     let before: Vec<_> = pids.iter().map(|pid| (open_files(*pid), threads(*pid))).collect();
-    let (mut closed, mut spoken) = (0, 0);
+    let (mut closed, mut spoken, mut half) = (0, 0, Vec::new());
     let mut ends = futures_util::stream::iter(0..SOCKETS as u64)
         .map(|n| monkey(&rig, seed.wrapping_add(n)))
         .buffer_unordered(AT_ONCE);
@@ -212,6 +221,9 @@ async fn whatever_a_node_sends_the_socket_is_closed_rightly_and_nothing_is_left(
         spoken += 1;
         if spoken % 100 == 0 {
             works(spoken).await;
+        }
+        if spoken == SOCKETS as u64 / 2 {
+            half = pids.iter().map(|pid| memory(*pid)).collect();
         }
         let Some((end, said)) = end else { continue };
         closed += 1;
@@ -231,7 +243,11 @@ async fn whatever_a_node_sends_the_socket_is_closed_rightly_and_nothing_is_left(
     })
     .await;
     rig.nothing_is_held().await;
-    for (pid, (files, tasks)) in pids.into_iter().zip(before) {
+    for ((pid, (files, tasks)), half) in pids.into_iter().zip(before).zip(half) {
+        // What the first half needed serves the second, but for what the allocator scatters.
+        let now = memory(pid);
+        eprintln!("{half} KiB after half of the sockets, {now} KiB after all");
+        assert!(now < half + SOCKETS / 2 * SOCKET_KIB_MAX, "{now} KiB, {half} KiB after half of the sockets");
         // Some for connections that are kept for the next caller.
         until("sockets are closed", async || open_files(pid) < files + 20).await;
         assert!(threads(pid) < tasks + 20, "{} threads, {tasks} before", threads(pid));
