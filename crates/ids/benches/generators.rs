@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use domain::{InstanceId, SegmentTag, WorkerNumber};
 use hdrhistogram::Histogram;
 use ids::segment::Ranges;
-use ids::snowflake::{Generator, Layout, LedgerNumbers, Options, Stop};
+use ids::snowflake::{Generator, Layout, LedgerNumbers, Options, Refusal, Stop};
 use ids::{Segments, Snowflakes, SystemClock};
 use ledger::{RangeTaken, SegmentChange};
 
@@ -89,7 +89,11 @@ async fn snowflakes(ledger: &ledger::Handle, tasks: usize, batch: usize) {
         node: "bench".to_owned(),
         lease_ms: 60_000,
     }));
-    snowflakes.take(1, LIMIT).await.expect("a number is free");
+    // Until it is known whom to ask for a number.
+    while let Err(refusal) = snowflakes.take(1, LIMIT).await {
+        assert!(matches!(refusal, Refusal::Unreached), "{refusal}");
+        tokio::task::yield_now().await;
+    }
     let takers = (0..tasks).map(|_| {
         let snowflakes = snowflakes.clone();
         tokio::spawn(async move {
