@@ -320,6 +320,8 @@ pub(crate) struct KeyRow {
     pub(crate) key: String,
     body_hash: Vec<u8>,
     pub(crate) answer: String,
+    /// In microseconds since 1970.
+    pub(crate) created_at: i64,
 }
 
 impl KeyRow {

@@ -122,7 +122,9 @@ impl Socket {
             self.look();
             let takes_more =
                 self.asked.len() < CLIENT_FRAMES_MAX && bytes(&self.asked) < CLIENT_FRAMES_BYTES_MAX;
-            let wake_at = self.look_at.min(self.pinged + CLIENT_PING_EVERY);
+            // While a look is under way the next one waits for it, not for a time that may have passed.
+            let ping_at = self.pinged + CLIENT_PING_EVERY;
+            let wake_at = if self.looking.is_none() { self.look_at.min(ping_at) } else { ping_at };
             tokio::select! {
                 message = messages.recv(), if takes_more => match message {
                     Some(Ok(message)) => is_ended = self.on_message(message).await,

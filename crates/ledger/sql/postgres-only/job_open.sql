@@ -1,7 +1,8 @@
--- What lanes write most, as one statement that is a transaction by itself: new jobs, due at once and without keys, and
--- attempts that begin, of those lanes for which the fence holds. Answers these lanes and the jobs that were as said, with
--- the transaction's time.
--- $1 to $3 leases, see fence_lock; $4 to $25 new jobs, see job_submit; $26 to $30 attempts, see job_dispatch
+-- What lanes write most, as one statement that is a transaction by itself: new jobs, due at once, those with keys where
+-- these are new, and attempts that begin, of those lanes for which the fence holds. Answers these lanes and the jobs that
+-- were as said, with the transaction's time.
+-- $1 to $3 leases, see fence_lock; $4 to $25 new jobs, see job_submit; $26 to $30 attempts, see job_dispatch;
+-- $31 to $34 the new jobs' keys or NULL, see key_keep
 WITH held AS MATERIALIZED (
     SELECT l.resource
     FROM lease l
@@ -10,6 +11,26 @@ WITH held AS MATERIALIZED (
     WHERE l.owner = w.owner
     ORDER BY l.resource
     FOR KEY SHARE OF l SKIP LOCKED
+),
+wanted AS MATERIALIZED (
+    SELECT w.*
+    FROM unnest($4::uuid[], $5::text[], $6::bigint[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],
+                $12::text[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[],
+                $19::text[], $20::text[], $21::uuid[], $22::bigint[], $23::text[], $24::text[], $25::text[],
+                $31::text[], $32::text[], $33::bytea[], $34::text[])
+         AS w (id, lane, seq, session, tenant, pool, route_source, route_target, requires, priority, timeout_ms,
+               max_attempts, backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload, retry_of,
+               due_at, node, holder, client_ref, scope, key, body_hash, answer)
+    JOIN held h ON h.resource = w.lane
+),
+kept AS (
+    INSERT INTO idempotency_key (scope, key, body_hash, answer, created_at)
+    SELECT w.scope, w.key, w.body_hash, w.answer, now()
+    FROM wanted w
+    WHERE w.key IS NOT NULL
+    ORDER BY w.scope COLLATE "C", w.key COLLATE "C"
+    ON CONFLICT DO NOTHING
+    RETURNING scope, key
 ),
 made AS (
     INSERT INTO job
@@ -21,13 +42,8 @@ made AS (
            w.on_recovery, w.payload, w.retry_of, now(), 'epoch'::timestamptz + w.due_at * interval '1 microsecond',
            CASE WHEN w.node IS NULL THEN 'CREATED' ELSE 'DISPATCHED' END, CASE WHEN w.node IS NULL THEN 0 ELSE 1 END,
            0, w.node, w.holder, CASE WHEN w.node IS NULL THEN NULL ELSE now() END, '', w.client_ref
-    FROM unnest($4::uuid[], $5::text[], $6::bigint[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],
-                $12::text[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[],
-                $19::text[], $20::text[], $21::uuid[], $22::bigint[], $23::text[], $24::text[], $25::text[])
-         AS w (id, lane, seq, session, tenant, pool, route_source, route_target, requires, priority, timeout_ms,
-               max_attempts, backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload, retry_of,
-               due_at, node, holder, client_ref)
-    JOIN held h ON h.resource = w.lane
+    FROM wanted w
+    WHERE w.key IS NULL OR EXISTS (SELECT FROM kept k WHERE k.scope = w.scope AND k.key = w.key)
     ORDER BY w.id
     RETURNING id
 ),

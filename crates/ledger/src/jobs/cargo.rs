@@ -84,15 +84,14 @@ impl Lane {
 }
 
 impl JobBatch {
-    /// Whether it only has new jobs, due at once and without keys, and attempts that begin: then nothing in it depends
-    /// on the time, nor on what else is in the tables.
+    /// Whether it only has new jobs, due at once, and attempts that begin: then nothing in it depends on the time.
     pub(crate) fn opens_attempts(&self) -> bool {
-        let opens = |write: &JobWrite| match &write.change {
-            Change::Submit(new) => new.due == Due::Now && write.key.is_none(),
+        let opens = |change: &Change| match change {
+            Change::Submit(new) => new.due == Due::Now,
             Change::Dispatch { .. } => true,
             _ => false,
         };
-        self.lane.is_some() && self.writes.iter().all(opens)
+        self.lane.is_some() && self.writes.iter().all(|write| opens(&write.change))
     }
 
     /// Whether it only says how attempts ended that no other follows: then one statement writes it, whatever the time.

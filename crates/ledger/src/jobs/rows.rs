@@ -256,7 +256,7 @@ impl TryFrom<KeyRow> for (KeyScope, KeptJobKey) {
             job,
             lane: Resource::parse(&kept.lane).map_err(impossible)?,
             seq: kept.seq,
-            created_at: Timestamp::from_micros(kept.created_at),
+            created_at: Timestamp::from_micros(row.created_at),
         };
         Ok((KeyScope { scope: row.scope, key }, kept))
     }

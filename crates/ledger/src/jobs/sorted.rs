@@ -168,12 +168,12 @@ impl<'a> Aboard<'a> {
 
 impl<'a> Sorted<'a> {
     /// The keys of the new jobs, with the answer that each is to be given again.
-    pub(crate) fn keys(&self, at: Timestamp) -> Vec<Keeping<'a>> {
+    pub(crate) fn keys(&self) -> Vec<Keeping<'a>> {
         let keys = self.new.iter().filter_map(|new| Some((new, new.key?)));
         let keep = |(new, key): (&New<'_>, &'a JobKey)| Keeping {
             scope: &key.scope,
             body_hash: &key.body_hash,
-            answer: KeptSubmit::text(new.job, new.lane, at),
+            answer: KeptSubmit::text(new.job, new.lane),
         };
         keys.map(keep).collect()
     }
@@ -289,7 +289,7 @@ pub(crate) fn requires(needs: &Needs) -> String {
     needs.requires.iter().map(domain::Label::as_str).collect::<Vec<_>>().join(" ")
 }
 
-/// The answer to a submit as it is kept under its key: JSON text.
+/// The answer to a submit as it is kept under its key, which knows the time: JSON text.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct KeptSubmit {
     pub(crate) job: String,
@@ -297,13 +297,12 @@ pub(crate) struct KeptSubmit {
     /// Missing in answers of the time before sessions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) seq: Option<u64>,
-    pub(crate) created_at: i64,
 }
 
 impl KeptSubmit {
-    fn text(new: &NewJob, lane: &str, at: Timestamp) -> String {
+    pub(crate) fn text(new: &NewJob, lane: &str) -> String {
         let (job, lane) = (new.id.to_string(), lane.to_owned());
-        let kept = Self { job, lane, seq: new.seq, created_at: at.as_micros() };
+        let kept = Self { job, lane, seq: new.seq };
         serde_json::to_string(&kept).expect("numbers and texts always serialise")
     }
 }

@@ -36,7 +36,7 @@ pub(crate) async fn write(
     let mut aboard = Aboard::of(batches, fences);
     let (there, at) = tables.lock(&aboard.ids()).await?;
     let mut sorted = aboard.sorted(at, &there);
-    let keys = sorted.keys(at);
+    let keys = sorted.keys();
     if !keys.is_empty() {
         let is_new = tables.keep_keys(&keys).await?;
         aboard.key_taken = sorted.drop_taken(&is_new);

@@ -9,7 +9,7 @@ use sqlx::query::QueryAs;
 use sqlx::{PgConnection, PgTransaction, Postgres as Dialect};
 use uuid::Uuid;
 
-use crate::jobs::sorted::{Aboard, Acknowledged, Back, Dispatched, Done, Ending, New};
+use crate::jobs::sorted::{Aboard, Acknowledged, Back, Dispatched, Done, Ending, KeptSubmit, New};
 use crate::jobs::write::{Tables, write};
 use crate::jobs::{JobBatch, JobsVerdict};
 use crate::keys::Keeping;
@@ -17,8 +17,8 @@ use crate::postgres::engine::{Writes, Written, columns, fence, judge, keep_keys}
 use crate::postgres::{sql, write_failed};
 use crate::train::{Derailed, Fence, tenures};
 
-/// One statement serves so many lanes at most: it compares each row's lane with all of them.
-const AT_ONCE_LANES_MAX: usize = 16;
+/// Where lanes write at once, each row's lane is compared with all of them, and each key with all: so often at most.
+const AT_ONCE_COMPARED_MAX: usize = 20_000;
 
 #[async_trait::async_trait]
 impl Writes for JobBatch {
@@ -28,8 +28,8 @@ impl Writes for JobBatch {
         connection: &mut PgConnection,
         batches: &[Self],
     ) -> Result<Option<Vec<JobsVerdict>>, Derailed<JobsVerdict>> {
-        if batches.len() <= AT_ONCE_LANES_MAX && batches.iter().all(Self::opens_attempts) {
-            return open(connection, batches).await.map(Some).map_err(|error| write_failed(error).into());
+        if batches.iter().all(Self::opens_attempts) {
+            return open(connection, batches).await.map_err(|error| write_failed(error).into());
         }
         if !batches.iter().all(Self::ends_attempts) {
             return Ok(None);
@@ -54,22 +54,28 @@ impl Writes for JobBatch {
     }
 }
 
-/// New jobs and attempts that begin.
-async fn open(connection: &mut PgConnection, batches: &[JobBatch]) -> sqlx::Result<Vec<JobsVerdict>> {
+/// New jobs and attempts that begin; `None` where there are too many for one statement.
+async fn open(connection: &mut PgConnection, batches: &[JobBatch]) -> sqlx::Result<Option<Vec<JobsVerdict>>> {
     let tenures = tenures(batches);
     let (new, dispatched) = Aboard::of(batches, vec![Fence::Holds; batches.len()]).opened();
+    let keyed: Vec<_> = new.iter().filter(|new| new.key.is_some()).map(|new| new.job.id).collect();
+    let compared = tenures.len() * (new.len() + dispatched.len()) + keyed.len() * keyed.len();
+    if compared > AT_ONCE_COMPARED_MAX {
+        return Ok(None);
+    }
     let (names, tokens, owners) = columns(tenures.iter().flatten());
     let statement = sqlx::query_as(include_str!("../../../sql/postgres-only/job_open.sql"));
     let statement =
         bind_new(statement.bind(names).bind(tokens).bind(owners), &new, Timestamp::from_micros(0));
     let rows: Vec<(Option<String>, Option<Uuid>, i64)> =
-        bind_dispatched(statement, &dispatched).fetch_all(&mut *connection).await?;
+        bind_keys(bind_dispatched(statement, &dispatched), &new).fetch_all(&mut *connection).await?;
     let at = Timestamp::from_micros(rows.first().map_or(0, |(_, _, at)| *at));
     let held: Vec<_> = rows.iter().filter_map(|(lease, _, _)| lease.as_deref()).collect();
     let fences = judge(connection, &tenures, &held).await?;
     let mut aboard = Aboard::of(batches, fences);
     aboard.written.extend(rows.iter().filter_map(|(_, id, _)| Some(JobId::from_u128((*id)?.as_u128()))));
-    Ok(aboard.verdicts(at))
+    aboard.key_taken.extend(keyed);
+    Ok(Some(aboard.verdicts(at)))
 }
 
 struct Session<'t, 'c> {
@@ -174,6 +180,16 @@ fn bind_new<'q, Row>(statement: Statement<'q, Row>, new: &'q [New<'_>], at: Time
         .bind(column(new, |new| new.job.placed.as_ref().map(|placed| placed.node.as_str())))
         .bind(column(new, |new| new.job.placed.as_ref().map(|placed| placed.holder.as_str())))
         .bind(column(new, |new| new.job.client_ref.as_ref().map(|name| name.as_str())))
+}
+
+/// The keys of new jobs, NULL for those without one.
+fn bind_keys<'q, Row>(statement: Statement<'q, Row>, new: &'q [New<'_>]) -> Statement<'q, Row> {
+    let answer = |new: &New<'_>| new.key.map(|_| KeptSubmit::text(new.job, new.lane));
+    statement
+        .bind(column(new, |new| Some(new.key?.scope.scope.as_str())))
+        .bind(column(new, |new| Some(new.key?.scope.key.as_str())))
+        .bind(column(new, |new| Some(&new.key?.body_hash[..])))
+        .bind(column(new, answer))
 }
 
 /// Attempts that begin, as `job_dispatch` takes them.
