@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode, CloseReason, Session};
 use actors::jobs::{Jobs, News, Seen, Watch, What};
@@ -58,6 +58,8 @@ pub struct Socket {
     submitted: Vec<String>,
     looking: Option<LocalBoxFuture<'static, Result<Look, Refusal>>>,
     look_at: Instant,
+    /// A result was read whose job is not known to be accepted.
+    is_held_back: bool,
     /// Finished by what was told; looked at before the next look at everything. Only where results have no order.
     known: HashSet<JobId>,
     out: VecDeque<SessionFrame>,
@@ -104,6 +106,7 @@ impl Socket {
             submitted: Vec::new(),
             looking: None,
             look_at: now,
+            is_held_back: false,
             known: HashSet::new(),
             out: VecDeque::new(),
             heard: now,
@@ -267,8 +270,8 @@ impl Socket {
                 BatchResult::Refused { code, detail } => self.problem(Some(client_ref), code, detail),
             }
         }
-        // A result may have been held back for its `accepted`.
-        self.look_at = Instant::now();
+        let pause = if std::mem::take(&mut self.is_held_back) { Duration::ZERO } else { CLIENT_LOOKS.0 };
+        self.look_at = self.look_at.min(Instant::now() + pause);
     }
 
     fn on_news(&mut self, news: News) {
@@ -343,6 +346,7 @@ impl Socket {
                 for result in results {
                     if self.is_on_its_way(&result) {
                         // It is read again when its job is known to be accepted.
+                        self.is_held_back = true;
                         return;
                     }
                     self.result(result);
@@ -350,15 +354,14 @@ impl Socket {
                 self.look_again(is_all, is_idle);
             }
             Look::Free { results, settled, is_all, is_idle } => {
-                let mut is_held = false;
                 for result in results {
                     if self.is_on_its_way(&result) {
-                        is_held = true;
+                        self.is_held_back = true;
                     } else if self.cursor.as_ref().is_some_and(|cursor| cursor.lacks(result.seq)) {
                         self.result(result);
                     }
                 }
-                if let (Some(cursor), Some(settled), false) = (&mut self.cursor, settled, is_held) {
+                if let (Some(cursor), Some(settled), false) = (&mut self.cursor, settled, self.is_held_back) {
                     cursor.settle(settled);
                 }
                 self.look_again(is_all, is_idle);
