@@ -19,6 +19,8 @@ use crate::stage::Stage;
 
 /// A change that is not seen for so long is lost.
 const SEEN_MAX: Duration = Duration::from_secs(10);
+/// Nodes that register one after the other.
+const ALONE: usize = 300;
 /// Wanted at most: registration, a heartbeat recorded, a change seen elsewhere; p99.
 const WANTED_MS: [f64; 3] = [10.0, 5.0, 100.0];
 
@@ -40,8 +42,10 @@ pub struct Plan {
 pub struct Registry {
     /// Worker sockets.
     pub nodes: usize,
-    /// From a node's hello to its welcome, 32 at a time.
+    /// From opening a node's socket to its welcome, one node after the other, while all others beat.
     pub registration: Latency,
+    /// From a node's hello to its welcome, all nodes as soon as they can, 32 at a time.
+    pub crowded: Latency,
     /// Heartbeats per second.
     pub beats_per_second: f64,
     /// From the arrival of a heartbeat to its record being written: the instances' own histogram, how many of a
@@ -65,7 +69,9 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Registry> {
     bar.say(&format!("{} nodes connect", plan.nodes));
     let crew = Crew::muster(stage.urls(), &like, &Moments::new(0)).await?;
     let registrations = crew.registrations().iter().map(|took| took.as_micros() as u64);
-    let registration = Latencies::gather(registrations)?.summary();
+    let crowded = Latencies::gather(registrations)?.summary();
+    bar.say("registrations");
+    let registration = alone(&stage).await?;
     bar.say("heartbeats");
     let (before, beats, began) = (stage.metrics().await?, crew.beats(), Instant::now());
     tokio::time::sleep(plan.length).await;
@@ -77,11 +83,23 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Registry> {
     Ok(Registry {
         nodes: plan.nodes,
         registration,
+        crowded,
         beats_per_second,
         recorded_within: within(&told, "fencepost_node_heartbeat_seconds"),
         seen,
         violations: crew.lost(),
     })
+}
+
+/// Nodes connect one after the other, to the instances in turn.
+async fn alone(stage: &Stage) -> Result<Latency> {
+    let mut took = Vec::with_capacity(ALONE);
+    for (n, url) in stage.urls().iter().cycle().take(ALONE).enumerate() {
+        let began = Instant::now();
+        let _node = Puppet::join(url, &format!("alone-{n}")).await?;
+        took.push(began.elapsed().as_micros() as u64);
+    }
+    Ok(Latencies::gather(took)?.summary())
 }
 
 /// A node says to the one instance that it drains, and the other is asked until it knows.
@@ -142,7 +160,8 @@ impl Report for Registry {
         };
         let recorded = self.recorded_p99_ms().map_or("over all".to_owned(), |edge| format!("under {edge}"));
         let rows = [
-            row("registration", &self.registration, WANTED_MS[0]),
+            row("registration, one at a time", &self.registration, WANTED_MS[0]),
+            row("registration, 32 at a time", &self.crowded, WANTED_MS[0]),
             vec![
                 "a heartbeat recorded".to_owned(),
                 WANTED_MS[1].to_string(),
