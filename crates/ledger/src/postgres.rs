@@ -53,6 +53,8 @@ const BY_KEYS: [(&str, &str); 3] =
 const TRACKS: usize = 2;
 /// Connections for what shows who lives: one may be busy with a thousand renewals.
 const VITAL_CONNECTIONS: u32 = 2;
+/// A connection that was not used for so long is asked for a sign of life before it is lent.
+const KNOWN_WELL_FOR: Duration = Duration::from_millis(200);
 /// Pause between attempts to connect at the start, before jitter: doubled each time, up to the second.
 const CONNECT_PAUSE_MS: u64 = 100;
 const CONNECT_PAUSE_MS_MAX: u64 = 2_000;
@@ -82,9 +84,18 @@ impl Postgres {
             ])
         };
         let call_timeout = Duration::from_millis(options.call_timeout_ms);
-        // A connection is asked for a sign of life before it is lent: after a restart of the server the
-        // dead ones are replaced instead of failing a request each.
-        let pool = |max| PgPoolOptions::new().max_connections(max).acquire_timeout(call_timeout);
+        let pool = |max| {
+            let pool = PgPoolOptions::new().max_connections(max).acquire_timeout(call_timeout);
+            // After a restart of the server the dead ones are replaced instead of failing a request each.
+            pool.test_before_acquire(false).before_acquire(|session, used| {
+                Box::pin(async move {
+                    if used.idle_for > KNOWN_WELL_FOR {
+                        session.ping().await?;
+                    }
+                    Ok(true)
+                })
+            })
+        };
         let track = |connect| Track { connect, connection: None, limit: call_timeout };
         let trains = server_side(connect.clone(), "fencepost trains");
         let job_trains = trains.clone().options(BY_INDEXES).options(BY_KEYS);
