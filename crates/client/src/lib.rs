@@ -1,9 +1,10 @@
 //! The Rust client of Fencepost's HTTP API, and of its worker socket.
 //!
 //! What lives here: one [`Client`] for one or several base URLs, a method per call ([`Client::jobs`] has those about
-//! jobs, [`Client::sessions`] those about sessions, [`Client::ids`] those about ids), a [`node::Worker`] that runs jobs, errors that carry
-//! the daemon's own [`wire::Problem`], and retries that are bounded and harmless. What must never: a
-//! shape of its own for what travels (that is `wire`'s), or a type of the daemon's inside.
+//! jobs, [`Client::sessions`] those about sessions, [`Client::ids`] those about ids), a [`sessions::SessionSocket`] on
+//! which a conversation goes on through lost connections, a [`node::Worker`] that runs jobs, errors that carry the
+//! daemon's own [`wire::Problem`], and retries that are bounded and harmless. What must never: a shape of its own for
+//! what travels (that is `wire`'s), or a type of the daemon's inside.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), client::Error> {
@@ -49,7 +50,8 @@ mod observe;
 mod peer;
 mod retry;
 mod routes;
-mod sessions;
+pub mod sessions;
+mod socket;
 mod tls;
 mod transport;
 

@@ -37,12 +37,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use reqwest::Url;
 use wire::Json;
 use wire::worker::{Hello, Languages, Message, NodeFrame};
 
+use crate::socket::Dialer;
 use crate::transport::{base, bearer};
-use crate::{Error, Result, tls};
-use line::Address;
+use crate::{Error, Result};
 use shift::Shift;
 
 pub use job::{Failure, Job, ProgressSender, Stop, Stopper, Why};
@@ -191,7 +192,8 @@ pub enum Ended {
 /// A node. See the [module's page](self).
 pub struct Worker {
     hello: Hello,
-    addresses: Vec<Address>,
+    bases: Vec<Url>,
+    dialer: Dialer,
     times: Times,
     observer: Observer,
 }
@@ -218,14 +220,8 @@ impl Worker {
             return Err(Error::Unusable("a worker needs at least one URL".to_owned()));
         }
         let token = options.token.as_deref().map(bearer).transpose()?;
-        let tls = Arc::new(tls::settings(bases.iter().any(|url| url.scheme() == "https"))?);
-        let address = |base| Address { base, token: token.clone(), tls: Arc::clone(&tls) };
-        Ok(Self {
-            hello,
-            addresses: bases.into_iter().map(address).collect(),
-            times: options.times,
-            observer: Arc::new(|_| {}),
-        })
+        let dialer = Dialer::for_bases(&bases, token)?;
+        Ok(Self { hello, bases, dialer, times: options.times, observer: Arc::new(|_| {}) })
     }
 
     /// The same worker, telling what happens to it. `observer` must not block.
@@ -246,8 +242,8 @@ impl Worker {
         H: Fn(Job) -> F + Send + Sync + 'static,
         F: Future<Output = std::result::Result<Json, Failure>> + Send + 'static,
     {
-        let Self { hello, addresses, times, observer } = self;
-        Shift::new(hello, addresses, times, observer, handler, stop).run().await
+        let Self { hello, bases, dialer, times, observer } = self;
+        Shift::new(hello, (bases, dialer), times, observer, handler, stop).run().await
     }
 }
 

@@ -1,9 +1,16 @@
-//! When to try again. Pure: the dice are handed in.
+//! When to try again.
 
 use std::time::Duration;
 
+use crate::Error;
+
 /// No pause is shorter, whatever else is set: a call may repeat for as long as `total_max`.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
+
+/// A connection that held for so long was a good one: the next pause is a short one again.
+const GOOD_AFTER: Duration = Duration::from_secs(10);
+/// The first pause before another connection; it doubles with each further one.
+const RECONNECT_PAUSE_INITIAL: Duration = Duration::from_millis(200);
 
 /// Bounds on trying again.
 ///
@@ -67,6 +74,29 @@ impl Retry {
     }
 }
 
+/// When something that stays connected connects again.
+#[derive(Debug)]
+pub(crate) struct Reconnects {
+    bounds: Retry,
+    /// Connections that were no good ones, in a row.
+    failed: u32,
+}
+
+impl Reconnects {
+    /// With pauses of at most this.
+    pub(crate) fn new(pause_max: Duration) -> Self {
+        let pause_initial = RECONNECT_PAUSE_INITIAL.min(pause_max);
+        Self { bounds: Retry { pause_initial, pause_max, ..Retry::default() }, failed: 0 }
+    }
+
+    /// How long to wait after a connection that held for so long and ended so, or was not to be had.
+    pub(crate) fn pause(&mut self, held: Duration, error: &Error) -> Duration {
+        self.failed = if held >= GOOD_AFTER { 1 } else { self.failed.saturating_add(1) };
+        let hint = error.problem().and_then(|problem| problem.retry_after_ms).map(Duration::from_millis);
+        self.bounds.pause(self.failed, hint.map(|hint| hint.min(self.bounds.pause_max)), rand::random())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,5 +126,26 @@ mod tests {
                 assert!(retry.pause(number, Some(Duration::from_secs(3)), dice) >= Duration::from_secs(3));
             }
         }
+    }
+
+    #[test]
+    fn pauses_between_connections_are_short_again_after_a_good_one() {
+        let error = Error::Lost { url: String::new(), reason: String::new(), source: None };
+        let mut reconnects = Reconnects::new(Duration::from_secs(5));
+        let mut after = |held, times| (0..times).map(|_| reconnects.pause(held, &error)).last().unwrap();
+        assert!(after(Duration::ZERO, 1) <= Duration::from_millis(200));
+        assert!(after(Duration::ZERO, 9) >= Duration::from_millis(2_500));
+        assert!(after(GOOD_AFTER, 1) <= Duration::from_millis(200));
+    }
+
+    #[test]
+    fn a_connection_that_is_refused_for_a_while_is_not_asked_for_sooner_nor_waited_for_beyond_the_bound() {
+        let mut problem = wire::Problem::new(wire::Code::Draining, "later");
+        problem.retry_after_ms = Some(3_000);
+        let error = Error::Refused(Box::new(problem));
+        assert!(
+            Reconnects::new(Duration::from_secs(5)).pause(Duration::ZERO, &error) >= Duration::from_secs(3)
+        );
+        assert_eq!(Reconnects::new(Duration::ZERO).pause(Duration::ZERO, &error), PAUSE_MIN);
     }
 }

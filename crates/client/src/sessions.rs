@@ -1,11 +1,45 @@
-//! Sessions: making one, looking at it, closing it. Its jobs are submitted as any others, with `session` and `ref`; its
-//! socket is for clients that want results pushed.
+//! Sessions: making one, looking at it, closing it; and the socket of its client, which is sent results. Its jobs may
+//! be submitted as any others as well, with `session` and `ref`.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use client::Client;
+//! use client::sessions::Happening;
+//! use client::wire::{Json, jobs::JobRequest, sessions::SessionRequest};
+//!
+//! let fencepost = Client::new(["http://127.0.0.1:7070", "http://127.0.0.1:7071"], None)?;
+//! let session = fencepost.sessions().open(&SessionRequest::default(), None).await?;
+//! let mut socket = fencepost.sessions().connect(&session.id, 0).await?;
+//! socket.send("c1", JobRequest::new(Json::of("one")?)).await?;
+//! while let Some(happening) = socket.next().await? {
+//!     if let Happening::Result(result) = happening {
+//!         println!("{:?}: {:?}", result.client_ref, result.result);
+//!         break;
+//!     }
+//! }
+//! let remains = socket.close().await;
+//! println!("to go on later: {}", remains.after_seq);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What lives here: `book` is the socket's protocol, with `places` of what was seen, `talk` the loop that keeps
+//! connected, `room` how much may be under way, `socket` what a caller sees. What must never: a decision on the protocol
+//! outside `book`.
+
+mod book;
+mod places;
+mod room;
+mod socket;
+mod talk;
 
 use reqwest::Method;
 use wire::sessions::{Session, SessionOpened, SessionRequest};
 
 use crate::transport::{Call, key_or_new};
 use crate::{Client, Result};
+
+pub use socket::{Happening, JobSender, Remains, SessionSocket, UNACCEPTED_BYTES_MAX, UNACCEPTED_JOBS_MAX};
 
 /// The calls about sessions.
 #[derive(Clone, Copy, Debug)]
@@ -48,3 +82,6 @@ impl Sessions<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,8 @@ use wire::Problem;
 
 use crate::error::root_cause;
 use crate::routes::{Looking, Routes};
-use crate::{Error, Result, Retry, tls};
+use crate::socket::Dialer;
+use crate::{Error, Result, Retry};
 use failure::Failure;
 
 /// Largest answer that is read, in bytes. A page of 1,000 items stays far below it.
@@ -37,6 +38,7 @@ const LOOK_AFTER: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
+    dialer: Dialer,
     bases: Arc<[Url]>,
     /// Which of `bases` the next request goes to.
     current: Arc<AtomicUsize>,
@@ -113,13 +115,11 @@ impl Client {
         if bases.is_empty() {
             return Err(Error::Unusable("a client needs at least one URL".to_owned()));
         }
-        let mut headers = HeaderMap::new();
-        if let Some(token) = token {
-            headers.insert(AUTHORIZATION, bearer(token)?);
-        }
-        let secure = bases.iter().any(|url| url.scheme() == "https");
+        let token = token.map(bearer).transpose()?;
+        let headers: HeaderMap = token.iter().map(|token| (AUTHORIZATION, token.clone())).collect();
+        let dialer = Dialer::for_bases(&bases, token)?;
         let http = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls::settings(secure)?)
+            .tls_backend_preconfigured(dialer.tls().clone())
             .default_headers(headers)
             .user_agent(concat!("fencepost-client/", env!("CARGO_PKG_VERSION")))
             // A redirect would carry the token wherever it points.
@@ -131,6 +131,7 @@ impl Client {
             .map_err(|error| Error::Unusable(root_cause(&error)))?;
         Ok(Self {
             http,
+            dialer,
             bases: bases.into(),
             current: Arc::new(AtomicUsize::new(0)),
             routes: Some(Routes::default()),
@@ -153,6 +154,11 @@ impl Client {
     pub fn without_ring(mut self) -> Self {
         self.routes = None;
         self
+    }
+
+    /// The URLs that it was given, and how sockets are opened there.
+    pub(crate) fn sockets(&self) -> (&[Url], &Dialer) {
+        (&self.bases, &self.dialer)
     }
 
     /// Where to ask about a signer, if that is known.

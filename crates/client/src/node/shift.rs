@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use reqwest::Url;
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -15,13 +16,15 @@ use wire::worker::{
     AttemptOutcome, AttemptProgress, AttemptRef, Dispatch, Heartbeat, Hello, NodeFrame, SchedulerFrame,
     Welcome, close,
 };
-use wire::{Code, Json, Problem};
+use wire::{Code, Json};
 
 use super::book::{Book, Effect};
 use super::job::{Stop, Stopper, outcome};
-use super::line::{Address, Heard, Line};
+use super::line::{Heard, Line};
 use super::{Ended, Event, Failure, Job, Observer, ProgressSender, Times, Why};
-use crate::{Error, Result, Retry};
+use crate::retry::Reconnects;
+use crate::socket::Dialer;
+use crate::{Error, Result};
 
 /// Words on progress that wait to be sent.
 const PROGRESS_QUEUE: usize = 1_024;
@@ -31,10 +34,6 @@ const WELCOME_WITHIN: Duration = Duration::from_secs(10);
 const HEARTBEAT_MIN: Duration = Duration::from_millis(10);
 /// Longest.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
-/// A connection that held for so long was a good one: the next pause is a short one again.
-const GOOD_AFTER: Duration = Duration::from_secs(10);
-/// The first pause before another connection; it doubles with each further one.
-const PAUSE_INITIAL: Duration = Duration::from_millis(200);
 
 /// What may happen whether there is a connection or not.
 enum Happening {
@@ -73,7 +72,8 @@ enum Parted {
 
 pub(super) struct Shift<H, S> {
     pub(super) hello: Hello,
-    pub(super) addresses: Vec<Address>,
+    pub(super) bases: Vec<Url>,
+    pub(super) dialer: Dialer,
     pub(super) times: Times,
     pub(super) observer: Observer,
     handler: Arc<H>,
@@ -95,7 +95,7 @@ where
 {
     pub(super) fn new(
         hello: Hello,
-        addresses: Vec<Address>,
+        (bases, dialer): (Vec<Url>, Dialer),
         times: Times,
         observer: Observer,
         handler: H,
@@ -104,7 +104,8 @@ where
         Self {
             book: Book::new(hello.capacity),
             hello,
-            addresses,
+            bases,
+            dialer,
             times,
             observer,
             handler: Arc::new(handler),
@@ -122,10 +123,11 @@ where
     pub(super) async fn run(mut self) -> Result<Ended> {
         let began = Instant::now();
         // Many nodes with the same list do not all go to its first.
-        let mut at = rand::random_range(0..self.addresses.len());
-        let mut pauses = 0;
+        let mut at = rand::random_range(0..self.bases.len());
+        let mut reconnects = Reconnects::new(self.times.pause_max);
         loop {
-            let opening = Line::open(self.addresses[at].clone(), self.hello.batch);
+            let (dialer, base, batch) = (self.dialer.clone(), self.bases[at].clone(), self.hello.batch);
+            let opening = async move { Line::open(&dialer, &base, batch).await };
             let Some(opened) = self.meanwhile(opening).await else { break };
             let opened_at = Instant::now();
             let error = match opened {
@@ -143,10 +145,9 @@ where
             if !self.welcomed && (patience || is_refused_for_good(&error)) {
                 return Err(error);
             }
-            pauses = if opened_at.elapsed() >= GOOD_AFTER { 1 } else { pauses + 1 };
-            let pause = self.pause(pauses, &error);
+            let pause = reconnects.pause(opened_at.elapsed(), &error);
             (self.observer)(Event::Lost { reason: error.to_string(), pause });
-            at = (at + 1) % self.addresses.len();
+            at = (at + 1) % self.bases.len();
             if self.meanwhile(sleep(pause)).await.is_none() {
                 break;
             }
@@ -198,7 +199,7 @@ where
                 return Parted::Over;
             }
             if line.is_stuck() {
-                return Parted::Cut(lost(&line, "it does not read what it is sent"));
+                return Parted::Cut(line.lost("it does not read what it is sent"));
             }
             tokio::select! {
                 heard = line.next() => {
@@ -212,7 +213,7 @@ where
                             }
                         }
                         Ok(Heard::Unreadable(why)) => {
-                            let error = lost(&line, &format!("it sent what is no frame: {why}"));
+                            let error = line.lost(format!("it sent what is no frame: {why}"));
                             line.close(close::PROTOCOL, "no frame").await;
                             return Parted::Cut(error);
                         }
@@ -221,7 +222,7 @@ where
                 }
                 happening = self.happening() => self.handle(happening, Some(&mut line)),
                 () = sleep_until(heard_at + every * HEARTBEATS_UNANSWERED_MAX) => {
-                    return Parted::Cut(lost(&line, "nothing was heard for three heartbeats"));
+                    return Parted::Cut(line.lost("nothing was heard for three heartbeats"));
                 }
                 () = sleep_until(next_beat) => {
                     next_beat = Instant::now() + every;
@@ -244,7 +245,7 @@ where
                     Ok(Heard::Closed(why)) => return Err(closed(line, why)),
                     Ok(Heard::Sign) => {}
                     Ok(Heard::Unreadable(why)) => {
-                        return Err(Parted::Cut(lost(line, &format!("it sent what is no frame: {why}"))));
+                        return Err(Parted::Cut(line.lost(format!("it sent what is no frame: {why}"))));
                     }
                     Ok(Heard::Frames(frames)) => {
                         let mut frames = frames.into_iter();
@@ -254,14 +255,14 @@ where
                                 (self.observer)(Event::Problem { code: it.code, detail: it.detail });
                             }
                             _ => {
-                                return Err(Parted::Cut(lost(line, "its first message is no welcome alone")));
+                                return Err(Parted::Cut(line.lost("its first message is no welcome alone")));
                             }
                         }
                     }
                 },
                 // It is in the book when the connection is there.
                 happening = self.happening() => self.handle(happening, None),
-                () = sleep_until(deadline) => return Err(Parted::Cut(lost(line, "hello was not answered"))),
+                () = sleep_until(deadline) => return Err(Parted::Cut(line.lost("hello was not answered"))),
             }
         }
     }
@@ -370,14 +371,6 @@ where
         }
     }
 
-    /// How long to wait for the next connection.
-    fn pause(&self, number: u32, error: &Error) -> Duration {
-        let pause_max = self.times.pause_max;
-        let hint = error.problem().and_then(|problem| problem.retry_after_ms).map(Duration::from_millis);
-        let bounds = Retry { pause_initial: PAUSE_INITIAL.min(pause_max), pause_max, ..Retry::default() };
-        bounds.pause(number, hint.map(|hint| hint.min(pause_max)), rand::random())
-    }
-
     /// Tells all handlers to stop and waits until they have, each for its grace at most.
     async fn stop_work(&mut self, why: Why) {
         self.stoppers.values().for_each(|stopper| stopper.stop(why));
@@ -417,20 +410,11 @@ async fn attend(
     }
 }
 
-fn lost(line: &Line, reason: &str) -> Error {
-    Error::Lost { url: line.url().to_owned(), reason: reason.to_owned(), source: None }
-}
-
 /// What the other side's goodbye means.
 fn closed(line: &Line, why: Option<(u16, String)>) -> Parted {
     match why {
         Some((close::REPLACED, _)) => Parted::Replaced,
-        Some((close::UNAUTHORIZED, reason)) => {
-            let reason = if reason.is_empty() { "the scheduler said so".to_owned() } else { reason };
-            Parted::Cut(Error::Refused(Box::new(Problem::new(Code::Unauthorized, reason))))
-        }
-        Some((code, reason)) => Parted::Cut(lost(line, &format!("it was closed with {code}: {reason}"))),
-        None => Parted::Cut(lost(line, "it was closed without a word")),
+        why => Parted::Cut(line.closed(why)),
     }
 }
 

@@ -7,29 +7,23 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use futures_util::{SinkExt, StreamExt};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message as Packet;
-use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
-use tokio_tungstenite::tungstenite::protocol::CloseFrame;
-use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 use wire::worker::{
     AttemptOutcome, AttemptRef, AttemptResult, Dispatch, HeartbeatOk, Notice, SchedulerFrame, Welcome, close,
 };
 
 use super::*;
+use crate::socket::stand_in::{self, Instance, PATIENCE};
 
-/// Longer than anything takes that is right.
-const PATIENCE: Duration = Duration::from_secs(20);
 const HEARTBEAT_MS: u64 = 50;
 
 /// Where workers connect to.
-struct Scheduler {
-    listener: TcpListener,
-    url: String,
-}
+struct Scheduler(Instance);
 
 /// One connection of a worker.
 struct Peer {
@@ -42,22 +36,13 @@ struct Peer {
 
 impl Scheduler {
     async fn new() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        Self { listener, url }
+        Self(Instance::new().await)
     }
 
     /// The next connection, as far as `hello`.
     async fn greeted(&self) -> Peer {
-        let (stream, _) = tokio::time::timeout(PATIENCE, self.listener.accept()).await.unwrap().unwrap();
-        #[expect(clippy::result_large_err, reason = "the library's own shape")]
-        let accept = |request: &Request, mut response: Response| {
-            let asked = request.headers()["sec-websocket-protocol"].clone();
-            assert_eq!((request.uri().path(), &asked), ("/v1/nodes/ws", &"fencepost.v1".parse().unwrap()));
-            response.headers_mut().insert("sec-websocket-protocol", asked);
-            Ok(response)
-        };
-        let socket = accept_hdr_async(stream, accept).await.unwrap();
+        let (socket, asked_for) = self.0.opened().await;
+        assert_eq!(asked_for, "/v1/nodes/ws");
         let mut peer = Peer { socket, unread: Vec::new(), listed: Vec::new(), answers_heartbeats: true };
         let NodeFrame::Hello(hello) = peer.hear().await.unwrap() else { panic!("hello comes first") };
         peer.listed = hello.running;
@@ -79,7 +64,7 @@ impl Peer {
     }
 
     async fn say(&mut self, frame: SchedulerFrame) {
-        self.socket.send(Packet::text(Message::One(frame).to_text())).await.unwrap();
+        stand_in::say(&mut self.socket, Message::One(frame).to_text()).await;
     }
 
     async fn dispatch(&mut self, job: &str, attempt: u32) {
@@ -141,9 +126,7 @@ impl Peer {
     }
 
     async fn close(mut self, code: u16) {
-        let frame = CloseFrame { code: code.into(), reason: "".into() };
-        self.socket.close(Some(frame)).await.unwrap();
-        while self.hear().await.is_some() {}
+        stand_in::close(&mut self.socket, code).await;
     }
 }
 
@@ -191,7 +174,7 @@ impl Running {
 
 fn options(scheduler: &Scheduler, capacity: u32) -> WorkerOptions {
     let times = Times { pause_max: Duration::ZERO, ..Times::default() };
-    WorkerOptions { capacity, times, ..WorkerOptions::new([scheduler.url.as_str()], "n") }
+    WorkerOptions { capacity, times, ..WorkerOptions::new([scheduler.0.url.as_str()], "n") }
 }
 
 async fn echo(job: Job) -> std::result::Result<Json, Failure> {
@@ -335,7 +318,7 @@ async fn a_connection_on_which_nothing_is_heard_is_given_up() {
 #[tokio::test]
 async fn another_url_is_tried_when_one_fails() {
     let (dead, alive) = (Scheduler::new().await, Scheduler::new().await);
-    let urls = [dead.url.clone(), alive.url.clone()];
+    let urls = [dead.0.url.clone(), alive.0.url.clone()];
     drop(dead);
     let mut worker = Running::start(WorkerOptions::new(urls, "n"), echo);
     let peer = alive.welcomed().await;
@@ -353,11 +336,7 @@ async fn another_url_is_tried_when_one_fails() {
 async fn who_is_not_let_in_says_so_instead_of_trying_for_ever() {
     let scheduler = Scheduler::new().await;
     let worker = Running::start(options(&scheduler, 1), echo);
-    let (mut stream, _) = scheduler.listener.accept().await.unwrap();
-    let _ = stream.read(&mut [0; 4_096]).await.unwrap();
-    let body = serde_json::to_string(&wire::Problem::new(wire::Code::Forbidden, "no scope node")).unwrap();
-    let answer = format!("HTTP/1.1 403 Forbidden\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-    stream.write_all(answer.as_bytes()).await.unwrap();
+    scheduler.0.refuse(&wire::Problem::new(wire::Code::Forbidden, "no scope node")).await;
     let error = worker.ended().await.unwrap_err();
     assert_eq!(error.problem().map(|problem| problem.code.as_str()), Some("forbidden"));
 
