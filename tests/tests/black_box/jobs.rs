@@ -8,6 +8,7 @@ mod events;
 mod faults;
 mod fuzz;
 mod hand;
+mod library;
 mod lists;
 mod losses;
 mod placing;
