@@ -62,6 +62,8 @@ pub const SOCKET_WISHES_MAX: usize = 1_000;
 /// Between two tries to register a node while the bus is away.
 pub const NODE_REGISTER_AGAIN: Duration = Duration::from_millis(500);
 
+/// An answer to `drain` waits so long for the node's socket to take it up.
+pub const DRAIN_SEEN_MAX: Duration = Duration::from_secs(1);
 /// For so long a node whose record another connection has is believed to be here, if it speaks here.
 pub const NODE_CONTESTED_MAX: Duration = Duration::from_secs(8);
 /// Frames of a session's client that are read before the jobs in them are on their way.

@@ -4,13 +4,16 @@ use std::time::Instant;
 
 use ::nodes::{Pool, Pools, Record, Wanted};
 use actix_web::{HttpRequest, HttpResponse, web};
+use bus::NodeState;
 use domain::job::Route;
 use domain::{Label, NodeId, PoolName};
+use tokio::sync::broadcast::error::RecvError;
 use wire::Code;
 use wire::nodes as shape;
 
 use crate::extract::{self, Query};
 use crate::jobs::needs;
+use crate::limits::DRAIN_SEEN_MAX;
 use crate::refusal::Refusal;
 use crate::shown;
 use crate::state::State;
@@ -85,11 +88,23 @@ async fn set_drained(request: HttpRequest, payload: web::Payload, state: Shared,
     if record.profile.holder != incarnation.identity.id {
         return state.pass_on(&request, body, &record.profile.holder).await;
     }
-    if !incarnation.jobs.drain(&record.profile.node, drained) {
+    let (registry, id) = (&incarnation.registry, &record.profile.node);
+    // Listened to before the word, so that what comes of it is not missed.
+    let mut changes = registry.changes();
+    if !incarnation.jobs.drain(id, drained) {
         return Err(unknown_node());
     }
-    // The socket takes it up in a moment; what is shown is how it was known before.
-    Ok(HttpResponse::Ok().json(shown::node(&record, &incarnation.registry.pools())))
+    // The socket takes it up in a moment; a node that wants no work itself stays as it is.
+    let taken_up = async {
+        let is_so = |record: &Record| (record.status.state == NodeState::Draining) == drained;
+        while registry.get(id).is_some_and(|record| !is_so(&record))
+            && !matches!(changes.recv().await, Err(RecvError::Closed))
+        {}
+    };
+    // Whatever has come of it by then is shown.
+    let _ = tokio::time::timeout(DRAIN_SEEN_MAX, taken_up).await;
+    let shown = registry.get(id).unwrap_or(record);
+    Ok(HttpResponse::Ok().json(shown::node(&shown, &registry.pools())))
 }
 
 /// Says which node would be chosen

@@ -206,16 +206,18 @@ fn connect_options(url: &str) -> Result<PgConnectOptions> {
 pub(crate) async fn migrate(connect: &PgConnectOptions, timeout_ms: u64) -> Result<()> {
     let deadline = tokio::time::Instant::now() + Duration::from_millis(timeout_ms);
     let mut pause_ms = CONNECT_PAUSE_MS;
+    let mut failed = Error::unavailable(sqlx::Error::PoolTimedOut);
     loop {
         // A server that does not even refuse, or another instance that is stopped in the middle of its
         // migration, is waited for no longer than that.
         let attempt = tokio::time::timeout_at(deadline, migrate_once(connect)).await;
-        match attempt.unwrap_or_else(|_| Err(Error::unavailable(sqlx::Error::PoolTimedOut))) {
+        match attempt.unwrap_or_else(|_| Err(failed.clone())) {
             Err(error) if error.is_retryable() && tokio::time::Instant::now() < deadline => {
                 tracing::warn!(%error, "waiting for the ledger");
                 let jittered = rand::rng().random_range(pause_ms / 2..pause_ms * 3 / 2);
                 tokio::time::sleep(Duration::from_millis(jittered)).await;
                 pause_ms = (pause_ms * 2).min(CONNECT_PAUSE_MS_MAX);
+                failed = error;
             }
             done => return done,
         }

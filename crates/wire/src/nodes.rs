@@ -53,7 +53,7 @@ pub struct Node {
     /// The version of what runs there, as it said.
     #[schema(required)]
     pub version: Option<String>,
-    /// When its record was written last.
+    /// When anything of this was last another: heartbeats that say nothing new do not move it.
     #[schema(format = DateTime)]
     pub seen_at: String,
 }

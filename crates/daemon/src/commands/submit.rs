@@ -1,17 +1,24 @@
 //! `fencepost submit`: one job, and its result if that is waited for.
 
 use std::io::{IsTerminal as _, Read as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use client::wire::Json;
 use client::wire::events::ProgressEvent;
-use client::wire::jobs::{Job, JobRequest, Outcome};
+use client::wire::jobs::{Job, JobRequest, JobState, Outcome};
 use client::wire::limits::PAYLOAD_BYTES_MAX;
 use client::{Client, JobNews};
 
 use super::{connect, shown};
 use crate::cli::jobs::Submit;
 use crate::exit::{Exit, Failure};
+
+/// A daemon that cannot be asked for so long is not waited for any more.
+const AWAY_MAX: Duration = Duration::from_secs(60);
+/// Between two tries meanwhile.
+const AWAY_PAUSE: Duration = Duration::from_secs(1);
+/// How long one look at the job waits for its end.
+const ASK_EVERY: Duration = Duration::from_secs(60);
 
 /// Does it.
 ///
@@ -37,7 +44,7 @@ pub async fn run(command: Submit) -> Result<(), Failure> {
     };
     let job = match followed {
         Some(job) => job,
-        None => client.jobs().wait(&accepted.id, Duration::MAX).await.map_err(told)?,
+        None => waited(&client, &accepted.id).await.map_err(told)?,
     };
     shown::answer(remote.json, &job, |job| match (&job.outcome, &job.result) {
         (Some(Outcome::Succeeded), Some(result)) => format!("{result}\n"),
@@ -46,6 +53,29 @@ pub async fn run(command: Submit) -> Result<(), Failure> {
     match job.outcome {
         Some(Outcome::Succeeded) => Ok(()),
         _ => Err(Failure::new(Exit::Refused, unsuccessful(&job))),
+    }
+}
+
+/// The job when it is FINISHED, through absences of the daemon.
+async fn waited(client: &Client, id: &str) -> client::Result<Job> {
+    let mut away_since = None;
+    loop {
+        match client.jobs().wait(id, ASK_EVERY).await {
+            Ok(job) if job.state == JobState::Finished => return Ok(job),
+            Ok(_) => away_since = None,
+            Err(error) => {
+                let is_first = away_since.is_none();
+                let since = *away_since.get_or_insert_with(Instant::now);
+                if !error.is_retryable() || since.elapsed() >= AWAY_MAX {
+                    eprintln!("job {id} goes on without anybody waiting; GET /v1/jobs/{id} shows it");
+                    return Err(error);
+                }
+                if is_first {
+                    eprintln!("{error}; it is asked again for {} s", AWAY_MAX.as_secs());
+                }
+                tokio::time::sleep(AWAY_PAUSE).await;
+            }
+        }
     }
 }
 

@@ -111,7 +111,7 @@ async fn a_drained_node_finishes_what_it_has_and_gets_nothing_until_it_is_undrai
     let held = rig.submit(1, hold(1)).await;
     node.runs.begun(&held, 1).await;
     // Both from where the node is not.
-    rig.post(1, "/v1/nodes/n/drain", None, 200).await;
+    assert_eq!(rig.post(1, "/v1/nodes/n/drain", None, 200).await["state"], "draining");
     for index in [0, 1] {
         rig.node_is(index, "n", |node| node["state"] == "draining" && node["used"] == 1).await;
     }
@@ -120,7 +120,7 @@ async fn a_drained_node_finishes_what_it_has_and_gets_nothing_until_it_is_undrai
     rig.finished(1, &held).await;
     rig.nothing_is_held().await;
     assert_eq!(rig.job(0, &waits).await["state"], "CREATED");
-    rig.post(1, "/v1/nodes/n/undrain", None, 200).await;
+    assert_eq!(rig.post(1, "/v1/nodes/n/undrain", None, 200).await["state"], "online");
     rig.finished(0, &waits).await;
     // One that stops by itself takes no more, and leaves.
     let held = rig.submit(1, hold(3)).await;
