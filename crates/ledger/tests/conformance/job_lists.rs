@@ -209,6 +209,12 @@ async fn a_day_is_dropped_as_a_whole_once_all_of_it_is_old() {
     assert_eq!(b.ledger.purge_jobs(LONG_MS, 100).await.unwrap(), 0);
     assert!(partitions(&mut hand).await.contains(&partition_of(old)));
     let other = b.instances(2).await.pop().unwrap();
+    // One that grows old between a purge's looks would be deleted by itself.
+    eventually("all are old", async || {
+        let young = "SELECT count(*) FROM job_finished WHERE finished_at >= now() - interval '50 ms'";
+        sqlx::query_scalar::<_, i64>(young).fetch_one(&mut hand_of(&b).await).await.unwrap() == 0
+    })
+    .await;
     eventually("it is dropped", async || {
         // By several at once; one that found the table busy says so.
         let both = tokio::join!(b.ledger.purge_jobs(50, 100), other.purge_jobs(50, 100));
