@@ -9,6 +9,7 @@ use sqlx::query::QueryAs;
 use sqlx::{PgConnection, PgTransaction, Postgres as Dialect};
 use uuid::Uuid;
 
+use crate::Error;
 use crate::jobs::sorted::{Aboard, Acknowledged, Back, Dispatched, Done, Ending, KeptSubmit, New};
 use crate::jobs::write::{Tables, write};
 use crate::jobs::{JobBatch, JobsVerdict};
@@ -29,7 +30,7 @@ impl Writes for JobBatch {
         batches: &[Self],
     ) -> Result<Option<Vec<JobsVerdict>>, Derailed<JobsVerdict>> {
         if batches.iter().all(Self::opens_attempts) {
-            return open(connection, batches).await.map_err(|error| write_failed(error).into());
+            return Ok(open(connection, batches).await?);
         }
         if !batches.iter().all(Self::ends_attempts) {
             return Ok(None);
@@ -55,7 +56,10 @@ impl Writes for JobBatch {
 }
 
 /// New jobs and attempts that begin; `None` where there are too many for one statement.
-async fn open(connection: &mut PgConnection, batches: &[JobBatch]) -> sqlx::Result<Option<Vec<JobsVerdict>>> {
+async fn open(
+    connection: &mut PgConnection,
+    batches: &[JobBatch],
+) -> Result<Option<Vec<JobsVerdict>>, Error> {
     let tenures = tenures(batches);
     let (new, dispatched) = Aboard::of(batches, vec![Fence::Holds; batches.len()]).opened();
     let keyed: Vec<_> = new.iter().filter(|new| new.key.is_some()).map(|new| new.job.id).collect();
@@ -68,10 +72,14 @@ async fn open(connection: &mut PgConnection, batches: &[JobBatch]) -> sqlx::Resu
     let statement =
         bind_new(statement.bind(names).bind(tokens).bind(owners), &new, Timestamp::from_micros(0));
     let rows: Vec<(Option<String>, Option<Uuid>, i64)> =
-        bind_keys(bind_dispatched(statement, &dispatched), &new).fetch_all(&mut *connection).await?;
+        bind_keys(bind_dispatched(statement, &dispatched), &new)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(write_failed)?;
     let at = Timestamp::from_micros(rows.first().map_or(0, |(_, _, at)| *at));
     let held: Vec<_> = rows.iter().filter_map(|(lease, _, _)| lease.as_deref()).collect();
-    let fences = judge(connection, &tenures, &held).await?;
+    // What was written is durable by now: whatever fails here undoes nothing, and the same must not be sent again.
+    let fences = judge(connection, &tenures, &held).await.map_err(Error::unknown)?;
     let mut aboard = Aboard::of(batches, fences);
     aboard.written.extend(rows.iter().filter_map(|(_, id, _)| Some(JobId::from_u128((*id)?.as_u128()))));
     aboard.key_taken.extend(keyed);
