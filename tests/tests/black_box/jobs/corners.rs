@@ -239,9 +239,11 @@ async fn a_redis_that_is_full_or_evicts_is_reported_and_costs_no_job() {
     .await;
     rig.instance(1).await.end_by(Signal::Terminate, PATIENCE).await.unwrap();
     rig.instance(1).await.start().await.unwrap();
-    let log = rig.instance(1).await.whole_log();
-    let begun_anew = log.rfind("\"starting\"").unwrap();
-    assert!(log[begun_anew..].contains("allkeys-lru"), "it is said at the start: {}", &log[begun_anew..]);
+    until("it is said at the start", async || {
+        let log = rig.instance(1).await.whole_log();
+        log.rfind("\"starting\"").is_some_and(|begun_anew| log[begun_anew..].contains("allkeys-lru"))
+    })
+    .await;
     assert_eq!(node.runs.all().len(), 2);
     rig.nothing_is_held().await;
 }
