@@ -105,43 +105,35 @@ impl<'a> Aboard<'a> {
         ids
     }
 
-    /// All writes that may still be done at that time, now that it is known which unfinished jobs are there. The
-    /// rows of the others must not be touched: they are not locked.
-    pub(crate) fn sorted(&self, at: Timestamp, there: &HashSet<JobId>) -> Sorted<'a> {
+    /// All writes of batches that go at once, as [`JobBatch::opens_attempts`] and [`JobBatch::ends_attempts`] say:
+    /// nothing in them depends on the time, nor on what is there.
+    pub(crate) fn at_once(&self) -> Sorted<'a> {
+        self.sorted(Timestamp::from_micros(0), |_| true)
+    }
+
+    /// All writes that may still be done at that time, now that it is known which unfinished jobs are there, each list in
+    /// the order of its jobs. The rows of the others must not be touched: they are not locked.
+    pub(crate) fn sorted(&self, at: Timestamp, is_there: impl Fn(JobId) -> bool) -> Sorted<'a> {
         let mut sorted = Sorted::default();
         for (batch, write) in self.writes() {
             let lane = batch.lane.as_ref().map_or("", |lane| lane.resource.as_str());
-            let is_there = there.contains(&write.change.job());
             match &write.change {
                 Change::Submit(job) => sorted.new.push(New { lane, job, key: write.key.as_ref() }),
                 Change::Release { job } => sorted.released.push(*job),
-                change if is_there => sorted.push(change, lane, at),
+                change if is_there(change.job()) => sorted.push(change, lane, at),
                 _ => {}
             }
         }
         sorted.new.sort_unstable_by_key(|new| new.job.id);
+        sorted.dispatched.sort_unstable_by_key(|dispatched| dispatched.id);
+        sorted.done.sort_unstable_by_key(|done| done.ending.id);
         sorted.released.sort_unstable();
         sorted
     }
 
-    /// All writes of batches that only [open attempts](JobBatch::opens_attempts), in the order of their jobs.
-    pub(crate) fn opened(&self) -> (Vec<New<'a>>, Vec<Dispatched<'a>>) {
-        let no_time = Timestamp::from_micros(0);
-        let there = self.writes().map(|(_, write)| write.change.job()).collect();
-        let mut sorted = self.sorted(no_time, &there);
-        sorted.dispatched.sort_unstable_by_key(|dispatched| dispatched.id);
-        (sorted.new, sorted.dispatched)
-    }
-
-    /// All writes of batches that only [end attempts](JobBatch::ends_attempts), in the order of their jobs.
-    pub(crate) fn ended(&self) -> Vec<Done<'a>> {
-        let mut sorted = Sorted::default();
-        for (_, write) in self.writes() {
-            // Nothing of an end depends on the time.
-            sorted.push(&write.change, "", Timestamp::from_micros(0));
-        }
-        sorted.done.sort_unstable_by_key(|done| done.ending.id);
-        sorted.done
+    /// The fence has looked by now.
+    pub(crate) fn judged(&mut self, fences: Vec<Fence>) {
+        self.fences = fences;
     }
 
     /// The verdict on every batch.

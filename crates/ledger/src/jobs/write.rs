@@ -35,7 +35,7 @@ pub(crate) async fn write(
 ) -> sqlx::Result<(Vec<JobsVerdict>, bool)> {
     let mut aboard = Aboard::of(batches, fences);
     let (there, at) = tables.lock(&aboard.ids()).await?;
-    let mut sorted = aboard.sorted(at, &there);
+    let mut sorted = aboard.sorted(at, |job| there.contains(&job));
     let keys = sorted.keys();
     if !keys.is_empty() {
         let is_new = tables.keep_keys(&keys).await?;

@@ -109,18 +109,17 @@ pub(super) async fn fence(
         .fetch_all(&mut **transaction)
         .await?;
     let at = locked.first().map(|(_, at)| Timestamp::from_micros(*at));
-    let names: Vec<_> = locked.iter().map(|(name, _)| name.as_str()).collect();
-    Ok((judge(transaction, tenures, &names).await?, at))
+    let names = locked.iter().map(|(name, _)| name.as_str()).collect();
+    Ok((judge(transaction, tenures, names).await?, at))
 }
 
 /// What it says of each tenure that these leases were locked.
 pub(super) async fn judge(
     connection: &mut PgConnection,
     tenures: &[Option<Tenure<'_>>],
-    locked: &[&str],
+    locked: HashSet<&str>,
 ) -> sqlx::Result<Vec<Fence>> {
     let mut fences = vec![Fence::Holds; tenures.len()];
-    let locked: HashSet<_> = locked.iter().copied().collect();
     let tenures = tenures.iter().enumerate().filter_map(|(n, tenure)| Some((n, tenure.as_ref()?)));
     let missed: Vec<_> = tenures.filter(|(_, tenure)| !locked.contains(tenure.resource.as_str())).collect();
     if !missed.is_empty() {

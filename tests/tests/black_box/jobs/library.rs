@@ -9,6 +9,7 @@ use client::wire::jobs::{JobRequest, Outcome};
 use client::wire::sessions::{JobResult, Ordering, SessionRequest};
 use loadtest::process::Signal;
 use serde_json::json;
+use tokio::task::JoinHandle;
 
 use super::rig::{PATIENCE, Rig};
 
@@ -57,6 +58,16 @@ fn job(n: usize) -> JobRequest {
     JobRequest { max_attempts: Some(20), ..JobRequest::new(payload) }
 }
 
+/// Sends so many jobs beside whoever reads.
+fn sending(socket: &SessionSocket, jobs: usize) -> JoinHandle<()> {
+    let sender = socket.sender();
+    tokio::spawn(async move {
+        for n in 0..jobs {
+            sender.send(&format!("c{n}"), job(n)).await.unwrap();
+        }
+    })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_sees_every_result_once_and_in_order_though_its_instance_is_killed_and_the_next_one_stopped()
 {
@@ -67,12 +78,7 @@ async fn a_client_sees_every_result_once_and_in_order_though_its_instance_is_kil
     let client = Client::new(&rig.urls, None).unwrap();
     let opened = client.sessions().open(&SessionRequest::default(), None).await.unwrap();
     let mut socket = client.sessions().connect(&opened.id, 0).await.unwrap();
-    let sender = socket.sender();
-    let sending = tokio::spawn(async move {
-        for n in 0..JOBS {
-            sender.send(&format!("c{n}"), job(n)).await.unwrap();
-        }
-    });
+    let sending = sending(&socket, JOBS);
     let mut seen = Seen::default();
     for (results, signal) in [(50, Signal::Kill), (150, Signal::Terminate)] {
         seen.until(&mut socket, results).await;
@@ -111,12 +117,7 @@ async fn without_an_order_every_result_is_seen_once_though_the_clients_instance_
     let asked = SessionRequest { ordering: Some(Ordering::Free), ..SessionRequest::default() };
     let opened = client.sessions().open(&asked, None).await.unwrap();
     let mut socket = client.sessions().connect(&opened.id, 0).await.unwrap();
-    let sender = socket.sender();
-    let sending = tokio::spawn(async move {
-        for n in 0..JOBS {
-            sender.send(&format!("c{n}"), job(n)).await.unwrap();
-        }
-    });
+    let sending = sending(&socket, JOBS);
     let mut seen = Seen::default();
     seen.until(&mut socket, 50).await;
     rig.end(seen.at(&rig), Signal::Kill).await;

@@ -10,7 +10,7 @@ use sqlx::{PgConnection, PgTransaction, Postgres as Dialect};
 use uuid::Uuid;
 
 use crate::Error;
-use crate::jobs::sorted::{Aboard, Acknowledged, Back, Dispatched, Done, Ending, KeptSubmit, New};
+use crate::jobs::sorted::{Aboard, Acknowledged, Back, Dispatched, Done, Ending, KeptSubmit, New, Sorted};
 use crate::jobs::write::{Tables, write};
 use crate::jobs::{JobBatch, JobsVerdict};
 use crate::keys::Keeping;
@@ -36,7 +36,7 @@ impl Writes for JobBatch {
             return Ok(None);
         }
         let mut aboard = Aboard::of(batches, vec![Fence::Holds; batches.len()]);
-        let done = aboard.ended();
+        let done = aboard.at_once().done;
         let written = finish(&done).fetch_all(connection).await.map_err(write_failed)?;
         let Some((_, at)) = written.first() else { return Ok(None) };
         let at = Timestamp::from_micros(*at);
@@ -61,7 +61,8 @@ async fn open(
     batches: &[JobBatch],
 ) -> Result<Option<Vec<JobsVerdict>>, Error> {
     let tenures = tenures(batches);
-    let (new, dispatched) = Aboard::of(batches, vec![Fence::Holds; batches.len()]).opened();
+    let mut aboard = Aboard::of(batches, vec![Fence::Holds; batches.len()]);
+    let Sorted { new, dispatched, .. } = aboard.at_once();
     let keyed: Vec<_> = new.iter().filter(|new| new.key.is_some()).map(|new| new.job.id).collect();
     let compared = tenures.len() * (new.len() + dispatched.len()) + keyed.len() * keyed.len();
     if compared > AT_ONCE_COMPARED_MAX {
@@ -77,10 +78,10 @@ async fn open(
             .await
             .map_err(write_failed)?;
     let at = Timestamp::from_micros(rows.first().map_or(0, |(_, _, at)| *at));
-    let held: Vec<_> = rows.iter().filter_map(|(lease, _, _)| lease.as_deref()).collect();
+    let held = rows.iter().filter_map(|(lease, _, _)| lease.as_deref());
     // What was written is durable by now: whatever fails here undoes nothing, and the same must not be sent again.
-    let fences = judge(connection, &tenures, &held).await.map_err(Error::unknown)?;
-    let mut aboard = Aboard::of(batches, fences);
+    let fences = judge(connection, &tenures, held.collect()).await.map_err(Error::unknown)?;
+    aboard.judged(fences);
     aboard.written.extend(rows.iter().filter_map(|(_, id, _)| Some(JobId::from_u128((*id)?.as_u128()))));
     aboard.key_taken.extend(keyed);
     Ok(Some(aboard.verdicts(at)))
