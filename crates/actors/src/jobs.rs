@@ -337,8 +337,8 @@ impl Jobs {
         self.inner.holder.drain(node, is_drained)
     }
 
-    /// The ledger's unfinished attempts of a node that has connected; the lanes of those that run and that it does
-    /// not list hear so.
+    /// The unfinished attempts that a node which has connected here has, or may still get by this connection. Of those in
+    /// the ledger that it has not, and will not get, the lanes hear.
     ///
     /// # Errors
     /// What the ledger says.

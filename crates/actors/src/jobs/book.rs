@@ -15,7 +15,7 @@ use domain::{JobId, NodeId};
 use ledger::{LiveJob, WaitingGroup};
 
 use super::limits::{
-    ACK_TIMEOUT, BOOK_BYTES_MAX, BOOK_JOBS_MAX, GROUP_BYTES_MAX, GROUP_JOBS_ALONE_MAX, GROUP_JOBS_LOW,
+    ACK_TIMEOUT, ADRIFT_FOR, BOOK_BYTES_MAX, BOOK_JOBS_MAX, GROUP_BYTES_MAX, GROUP_JOBS_ALONE_MAX, GROUP_JOBS_LOW,
     GROUP_JOBS_MAX, STRANDED_AFTER,
 };
 use domain::limits::PRIORITY_MAX;
@@ -49,6 +49,8 @@ pub(super) struct Flight {
     pub(super) since: Instant,
     /// It was sent, and the node's socket was closed before anything was heard of it.
     is_cut_off: bool,
+    /// Its node is connected elsewhere, and does not have it.
+    is_adrift: bool,
 }
 
 impl Entry {
@@ -111,7 +113,7 @@ impl Book {
             State::Running => run_for(&job),
             State::Created | State::Dispatched | State::Finished => ACK_TIMEOUT,
         };
-        let phase = Phase::Flying(Flight { placed, since: now, is_cut_off: false });
+        let phase = Phase::Flying(Flight { placed, since: now, is_cut_off: false, is_adrift: false });
         self.insert(Entry { job, newest, phase, avoid: None, alarm: Some(now + wait) });
     }
 
@@ -132,6 +134,23 @@ impl Book {
         let entry = self.entries.get_mut(&job).filter(|entry| entry.newest.attempt == attempt);
         if let Some(Phase::Flying(flight)) = entry.map(|entry| &mut entry.phase) {
             flight.is_cut_off = true;
+        }
+    }
+
+    /// Its node is connected elsewhere, and does not have it: nothing but the word that it was sent, and the socket cut,
+    /// is waited for.
+    pub(super) fn adrift(&mut self, job: JobId, attempt: Attempt, now: Instant) {
+        let Some(entry) = self.entries.get_mut(&job).filter(|entry| entry.newest.attempt == attempt) else {
+            return;
+        };
+        let is_awaited = entry.newest.state == State::Dispatched;
+        if let Phase::Flying(flight) = &mut entry.phase
+            && is_awaited
+            && !std::mem::replace(&mut flight.is_adrift, true)
+        {
+            let until = now + ADRIFT_FOR;
+            let at = entry.alarm.map_or(until, |alarm| alarm.min(until));
+            self.look_again(job, at);
         }
     }
 
@@ -254,6 +273,9 @@ impl Book {
                 (Phase::Flying(_), State::Running) => due.push(Due::Revoke(job, attempt, Revoked::TimedOut)),
                 (Phase::Flying(flight), _) if flight.is_cut_off => {
                     due.push(Due::Revoke(job, attempt, Revoked::NodeLost));
+                }
+                (Phase::Flying(flight), _) if flight.is_adrift => {
+                    due.push(Due::Revoke(job, attempt, Revoked::Undeliverable));
                 }
                 (Phase::Flying(_), _) => due.push(Due::Revoke(job, attempt, Revoked::NotAcknowledged)),
                 // It could not be looked up after it had lost its turn.

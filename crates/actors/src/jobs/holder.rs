@@ -301,25 +301,38 @@ impl Inner {
         }
     }
 
+    /// See [`super::Jobs::attempts_on`].
     pub(super) async fn attempts_on(
         self: &Arc<Self>,
         node: &NodeId,
         listed: &[Slot],
     ) -> ledger::Result<Vec<Slot>> {
         self.holder.came_with(node, listed);
-        let unfinished = self.ledger.attempts_on(node).await?;
-        let unfinished: Vec<_> = unfinished.into_iter().map(|(job, attempt)| Slot { job, attempt }).collect();
-        for slot in unfinished.iter().filter(|slot| !listed.contains(slot)) {
-            if let Some(live) = self.live_job(slot.job).await?
-                && live.newest.state == State::Running
-                && live.newest.attempt == slot.attempt
-            {
-                let heard =
-                    Heard::Refused(Revoked::Unlisted, "the node does not know of it any more".to_owned());
-                self.tell_lane(&live.lane, slot.job, slot.attempt, heard);
+        let mut there = Vec::new();
+        for (job, attempt) in self.ledger.attempts_on(node).await? {
+            let slot = Slot { job, attempt };
+            if listed.contains(&slot) {
+                there.push(slot);
+                continue;
             }
+            let Some(live) = self.live_job(job).await?.filter(|live| live.newest.attempt == attempt) else {
+                continue;
+            };
+            let heard = match live.newest.state {
+                State::Running => {
+                    Heard::Refused(Revoked::Unlisted, "the node does not know of it any more".to_owned())
+                }
+                // It may be on its way to the socket that this is about.
+                _ if live.placed.as_ref().is_some_and(|placed| placed.holder == self.me) => {
+                    there.push(slot);
+                    continue;
+                }
+                // Whoever it went to cannot send it any more: that is an older connection's.
+                _ => Heard::Adrift,
+            };
+            self.tell_lane(&live.lane, job, attempt, heard);
         }
-        Ok(unfinished)
+        Ok(there)
     }
 
     /// The node has the attempt.

@@ -83,6 +83,8 @@ pub(super) enum Heard {
     Acknowledged,
     /// It was sent, and the node's socket was closed before anything was heard of it.
     CutOff,
+    /// Its node is connected to another instance than the one that it went to, and does not have it.
+    Adrift,
     /// The job has its result.
     Finished,
     /// It failed, and is due again in so many milliseconds.
@@ -334,6 +336,7 @@ impl Lane {
         match heard {
             Heard::Acknowledged => self.book.acknowledged(job, attempt, now),
             Heard::CutOff => self.book.cut_off(job, attempt),
+            Heard::Adrift => self.book.adrift(job, attempt, now),
             Heard::Finished => {
                 if is_newest(self) {
                     self.slot_is_free(job);
@@ -390,6 +393,7 @@ impl Lane {
                     let reason = match why {
                         Revoked::TimedOut => "it ran for longer than timeout_ms",
                         Revoked::NodeLost => "the node's socket was closed after it was sent",
+                        Revoked::Undeliverable => "its node has left the instance that it went to",
                         _ => "the node did not acknowledge it in time",
                     };
                     self.revoke(job, attempt, why, reason.to_owned(), round);

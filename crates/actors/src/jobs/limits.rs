@@ -4,6 +4,9 @@ use std::time::Duration;
 
 /// How long a node may take to acknowledge an attempt.
 pub const ACK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an attempt is waited for whose node has left the instance that it went to, and does not have it: until that
+/// instance has said whether it was sent, if it lives.
+pub const ADRIFT_FOR: Duration = Duration::from_secs(1);
 /// How long a reserved slot waits for its dispatch.
 pub const RESERVATION: Duration = Duration::from_secs(10);
 /// Unfinished jobs that one lane's owner keeps in memory; the rest stay in the ledger.

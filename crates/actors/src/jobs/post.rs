@@ -40,6 +40,7 @@ pub(super) struct Notice {
 enum What {
     Acknowledged,
     CutOff,
+    Adrift,
     Finished,
     Failed { due_in_ms: u64 },
     Rejected,
@@ -52,6 +53,7 @@ impl Notice {
         let what = match heard {
             Heard::Acknowledged => What::Acknowledged,
             Heard::CutOff => What::CutOff,
+            Heard::Adrift => What::Adrift,
             Heard::Finished => What::Finished,
             Heard::Failed { due_in_ms } => What::Failed { due_in_ms: *due_in_ms },
             Heard::Refused(Revoked::Rejected, _) => What::Rejected,
@@ -66,6 +68,7 @@ impl Notice {
         let heard = match self.what {
             What::Acknowledged => Heard::Acknowledged,
             What::CutOff => Heard::CutOff,
+            What::Adrift => Heard::Adrift,
             What::Finished => Heard::Finished,
             What::Failed { due_in_ms } => Heard::Failed { due_in_ms },
             What::Rejected => refused(Revoked::Rejected, "the node would not take it"),

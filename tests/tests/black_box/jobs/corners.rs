@@ -77,6 +77,27 @@ async fn a_dispatch_that_was_taken_back_while_it_lay_in_an_inbox_is_never_sent()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_dispatch_on_its_way_to_an_instance_that_its_node_has_left_is_not_waited_for() {
+    let rig = Rig::together(2).await;
+    let _left = Hand::greeted(&rig, 0, "n", json!([])).await;
+    rig.node_is(1, "n", |node| node["state"] == "online").await;
+    rig.instance(0).await.process().signal(Signal::Stop).unwrap();
+    let id = rig.submit(1, with(echo(1), at_once())).await;
+    rig.in_state(1, &id, "DISPATCHED").await;
+    let mut hand = Hand::greeted(&rig, 1, "n", json!([])).await;
+    let of = hand.given().await;
+    hand.say(done(&of, "here")).await;
+    hand.hear("committed").await;
+    let job = rig.finished(1, &id).await;
+    assert_eq!((&job["result"], &past(&job)[0].1), (&json!("here"), &"undeliverable".to_owned()), "{job}");
+    rig.instance(0).await.process().signal(Signal::Continue).unwrap();
+    hand.say(heartbeat(json!([]))).await;
+    hand.quiet_until("heartbeat_ok", "dispatch").await;
+    rig.nothing_is_held().await;
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_is_lost_between_reservation_and_dispatch_costs_a_turn_and_no_job() {
     let rig = Rig::together(2).await;
     let node = rig.node(&[0], "n", |_| {}).await;
