@@ -175,6 +175,14 @@ impl Entry {
         self.word.fetch_and(!FULL, SeqCst);
     }
 
+    /// A reservation was taken back at the bus, be it one of this connection or of an earlier one.
+    pub(crate) fn unreserved(&self) {
+        // If it is counted here at all: news may have come since it was made.
+        let _ = self.since.fetch_update(SeqCst, SeqCst, |since| (since > 0).then_some(since - 1));
+        let _news = self.news();
+        self.word.fetch_and(!FULL, SeqCst);
+    }
+
     /// Slots that are not taken; below 0 when more are taken than there are.
     pub(crate) fn free(&self) -> i64 {
         self.free_beside(self.pending.load(SeqCst))

@@ -335,6 +335,14 @@ impl Registry {
         }
     }
 
+    /// One reservation of this instance was taken back at the bus: a node that had been full may be tried again.
+    pub fn unreserved(&self, node: &NodeId) {
+        if let Some(Known::Here(entry)) = self.inner.nodes.get(node).as_deref() {
+            entry.unreserved();
+            self.inner.refresh(entry);
+        }
+    }
+
     /// Tells the others how a node of this instance is by its own count, without waiting for a heartbeat.
     pub fn tell_of(&self, node: &NodeId, epoch: Epoch) {
         let known = self.inner.nodes.get(node);

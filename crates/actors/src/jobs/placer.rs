@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bus::{Claim, Reserved, Slot};
+use bus::{Claim, Reserved, Slot, Unreserved};
 use domain::job::{Attempt, Needs, Placed, Priority};
 use domain::{JobId, NodeId, PoolName, Resource, Token};
 use futures_util::future::join_all;
@@ -294,7 +294,10 @@ impl Placer {
             // One that was given here, while the bus was away.
             this.holder.give_back(&node, claim);
             match this.bus.unreserve_slots(&node, &[claim]).await {
-                Ok(_) => {
+                Ok(answers) => {
+                    if answers.contains(&Unreserved::Removed) {
+                        this.registry.unreserved(&node);
+                    }
                     if let Some(lane) = tell {
                         lane.tell(Word::Withdrawn(job, attempt));
                     }

@@ -205,6 +205,25 @@ fn a_choice_that_is_dropped_gives_its_slot_back() {
 }
 
 #[test]
+fn a_reservation_that_is_taken_back_opens_its_node_again_and_makes_no_room_beyond_it() {
+    let registry = registry([record("only").capacity(1)]);
+    let mut rng = seeded();
+    let mut openings = registry.openings(None);
+    anybody(&registry, &mut rng).unwrap().reserved();
+    openings.mark_unchanged();
+    registry.unreserved(&node("only"));
+    assert!(openings.has_changed().unwrap());
+    // The one reservation was of before the last news, and had the bus find it full.
+    anybody(&registry, &mut rng).unwrap().was_full();
+    openings.mark_unchanged();
+    registry.unreserved(&node("only"));
+    assert!(openings.has_changed().unwrap());
+    anybody(&registry, &mut rng).unwrap().reserved();
+    assert!(anybody(&registry, &mut rng).is_none(), "it has one slot");
+    registry.unreserved(&node("nobody"));
+}
+
+#[test]
 fn who_is_preferred_is_taken_if_it_can_be() {
     let registry = registry((0..200).map(|n| record(&format!("n{n}")).capacity(1)));
     adopt(&registry, 1, vec![pool("a", &[], &[]), pool("b", &[], &[])]);

@@ -13,5 +13,5 @@ async fn every_accepted_job_ends_with_one_result_of_its_newest_attempt() {
     assert_eq!(report.violations, Vec::<String>::new(), "FENCEPOST_SEED={}", plan.seed);
     // Otherwise nothing was tried.
     assert_eq!((report.faults.len(), report.faults.values().sum::<u64>()), (15, 30), "{:?}", report.faults);
-    assert!(report.jobs["succeeded"] > 50, "{:?}", report.jobs);
+    assert!(report.jobs["succeeded"] >= 30, "{:?}", report.jobs);
 }
