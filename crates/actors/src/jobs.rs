@@ -18,6 +18,7 @@ mod post;
 mod progress;
 mod queue;
 mod refusal;
+mod results;
 mod sessions;
 mod strays;
 mod tenancy;
@@ -46,13 +47,14 @@ pub use delivery::Dispatch;
 use delivery::Letter;
 pub use follow::{Following, Step};
 use holder::Holder;
-pub use holder::{Answer, Failure, Line, NodeResult, ToNode};
+pub use holder::{Line, ToNode};
 use lane::{Address, Asked, Heard, Lane, Word};
 use limits::{NOTICES_MAX, SUBMISSION_BYTES_MAX, SUBMISSIONS_MAX};
 use placer::Placer;
 use post::Notice;
 use progress::Progresses;
 pub use refusal::Refusal;
+pub use results::{Answer, Failure, NodeResult};
 pub use sessions::Session;
 use sessions::sharing;
 use tenancy::{Adopting, Adoption, Tenancy};
@@ -373,14 +375,27 @@ impl Jobs {
         self.inner.cut_off(job, attempt);
     }
 
+    /// Whether the attempt is still one that a node which is connected here has, or is to have.
+    #[must_use]
+    pub fn is_expected(&self, job: JobId, attempt: Attempt) -> bool {
+        self.inner.holder.attempts.contains_key(&(job, attempt))
+    }
+
     /// A node would not take an attempt, or it could not be given to it.
     pub fn came_to_nothing(&self, job: JobId, attempt: Attempt, why: Revoked, reason: &str) {
         self.inner.came_to_nothing(job, attempt, why, reason);
     }
 
     /// Records what became of attempts, in their node's words; comes back when that is known, however long it takes.
-    pub async fn results(&self, node: &NodeId, results: Vec<NodeResult>) -> Vec<Answer> {
-        self.inner.results(node, results).await
+    /// Where slots may be passed on, there may be an attempt with an answer that has begun with the same commit: it is to
+    /// have the slot of the one that is over, and came to nothing if it is not sent.
+    pub async fn results(
+        &self,
+        node: &NodeId,
+        results: Vec<NodeResult>,
+        may_pass: bool,
+    ) -> Vec<(Answer, Option<Box<Dispatch>>)> {
+        self.inner.results(node, results, may_pass).await
     }
 
     /// How many jobs wait for a slot here.
@@ -572,13 +587,24 @@ impl Inner {
     /// Word of an attempt to the owner of its lane, here or wherever it is; and of an end to all who wait for it.
     fn tell_lane(&self, lane: &Resource, job: JobId, attempt: Attempt, heard: Heard) {
         let here = self.lanes.get(lane).map(|address| address.clone());
-        let is_news = here.is_none() || (heard == Heard::Finished && self.has_others());
-        if self.bus.kind() != bus::Kind::Local && is_news {
-            // What is not told is found in the ledger.
-            let _ = self.notices.try_send(Notice::new(lane, job, attempt, &heard));
-        }
+        self.tell_other_instances(lane, job, attempt, &heard, here.is_some());
         if let Some(address) = here {
             address.tell(Word::Heard(job, attempt, heard));
+        }
+    }
+
+    fn tell_other_instances(
+        &self,
+        lane: &Resource,
+        job: JobId,
+        attempt: Attempt,
+        heard: &Heard,
+        is_lane_here: bool,
+    ) {
+        let is_news = !is_lane_here || (*heard == Heard::Finished && self.has_others());
+        if self.bus.kind() != bus::Kind::Local && is_news {
+            // What is not told is found in the ledger.
+            let _ = self.notices.try_send(Notice::new(lane, job, attempt, heard));
         }
     }
 

@@ -284,6 +284,14 @@ pub trait Nodes: Send + Sync {
     /// [`crate::Error::Invalid`], and what the server says; repeating is harmless.
     async fn send_slots(&self, node: &NodeId, epoch: Epoch, slots: &[Slot]) -> Result<Vec<bool>>;
 
+    /// For the holder, when attempts have ended and others follow them on the same node: the slot of the first of each
+    /// pair is free, and the second has it from now on, as sent by this connection, in one step. Says of each pair
+    /// whether it has; it must not be sent otherwise. The first is free in any case.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`], and what the server says; repeating is harmless.
+    async fn pass_slots(&self, node: &NodeId, epoch: Epoch, pairs: &[(Slot, Slot)]) -> Result<Vec<bool>>;
+
     /// Takes reservations back, and only those.
     ///
     /// # Errors

@@ -209,6 +209,11 @@ impl Entry {
         }
     }
 
+    /// Whether it is given work whenever it has a free slot.
+    pub(crate) fn takes_work(&self) -> bool {
+        matches!(self.obstacle(), None | Some(Obstacle::Full))
+    }
+
     fn may_work(&self) -> bool {
         let word = self.word.load(SeqCst);
         let Status { is_complete, state, .. } = Status::from_word(word);

@@ -112,6 +112,18 @@ impl Registry {
         choice
     }
 
+    /// In which pool the node serves such a job, if it would get it had it a free slot.
+    #[must_use]
+    pub fn serves(&self, node: &NodeId, needs: &Needs) -> Option<PoolName> {
+        let index = self.inner.index.load();
+        let position = index.position(node).filter(|position| index.nodes[*position].takes_work())?;
+        let (pools, wanted) = (Pools::serving(&index, needs)?, Wanted::new(needs));
+        let mut seats = (0..pools.len()).map(|place| pools.at(place));
+        let is_in =
+            |seat: &Seat| Sieve::new(&index, &wanted, *seat, false).is_some_and(|sieve| sieve.has(position));
+        seats.find(is_in).map(|seat| index.pools[seat.pool].name.clone())
+    }
+
     fn choose(&self, wanted: &Wanted<'_>, rng: &mut impl Rng) -> Option<Choice> {
         let index = self.inner.index.load();
         let only_own = self.inner.is_alone.load(SeqCst);
@@ -281,6 +293,11 @@ impl<'a> Sieve<'a> {
 
     fn accepts(&self, position: usize) -> bool {
         self.excluded.is_empty() || !self.excluded.contains(&self.index.nodes[position].profile.node)
+    }
+
+    /// Whether it is in all of the sets, open or not.
+    fn has(&self, position: usize) -> bool {
+        self.sets[..self.count].iter().all(|set| set.contains(position))
     }
 
     fn holds(&self, position: usize) -> bool {

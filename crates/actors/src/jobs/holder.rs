@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 
 use bus::{Claim, Reserved, Slot};
 use dashmap::{DashMap, Entry};
-use domain::job::{Attempt, Change, Ended, Event, Newest, Outcome, Placed, Revoked, State, Step, decide};
+use domain::job::{Attempt, Change, Placed, Revoked, State};
 use domain::{JobId, NodeId, Resource};
-use ledger::{JobBatch, JobRecord, JobVerdict, JobWrite, JobsVerdict};
-use rand::RngExt;
+use ledger::{JobBatch, JobVerdict, JobWrite, JobsVerdict};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Inner;
@@ -27,8 +26,6 @@ use crate::pause::jittered;
 const RUN_NOTED_AFTER: Duration = Duration::from_secs(2);
 /// How often those are looked for.
 const RUN_NOTED_EVERY: Duration = Duration::from_millis(250);
-/// Between two tries of a commit of results, before jitter: at first, and at most.
-const AGAIN_AFTER: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// What is for a node.
 #[derive(Debug)]
@@ -43,35 +40,6 @@ pub enum ToNode {
     Grant(Vec<Claim>, Instant, oneshot::Sender<Option<Vec<Reserved>>>),
     /// A slot that was given so is not wanted any more.
     GiveBack(Claim),
-}
-
-/// What became of an attempt, in its node's words.
-#[derive(Clone, Debug)]
-pub struct NodeResult {
-    /// The job.
-    pub job: JobId,
-    /// Which attempt.
-    pub attempt: Attempt,
-    /// What came of it.
-    pub output: Result<String, Failure>,
-}
-
-/// Why an attempt failed, in its node's words.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    /// What went wrong.
-    pub message: String,
-    /// Whether trying again may help.
-    pub is_retryable: bool,
-}
-
-/// What a node is told of a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// It is recorded, now or before.
-    Committed,
-    /// It is not that attempt any more.
-    Stale,
 }
 
 /// Of one instance.
@@ -166,8 +134,15 @@ impl Holder {
         self.attempts.remove(&(job, attempt)).and_then(|(_, there)| there.terms)
     }
 
-    fn terms(&self, job: JobId, attempt: Attempt) -> Option<Terms> {
+    pub(super) fn terms(&self, job: JobId, attempt: Attempt) -> Option<Terms> {
         self.attempts.get(&(job, attempt)).and_then(|there| there.terms.clone())
+    }
+
+    /// A node here is about to have the attempt.
+    pub(super) fn expect(&self, dispatch: &Dispatch) {
+        let (since, terms) = (Some(Instant::now()), Some(dispatch.terms.clone()));
+        let there = There { node: dispatch.placed.node.clone(), since, terms };
+        self.attempts.insert((dispatch.job, dispatch.attempt), there);
     }
 
     /// A node has connected with these.
@@ -187,12 +162,6 @@ impl Holder {
         });
         self.released.lock().unwrap_or_else(PoisonError::into_inner).extend(stopped);
     }
-}
-
-/// Whether this very attempt of this node ended in the node's own words.
-fn was_ended_by(job: &JobRecord, attempt: Attempt, node: &NodeId) -> bool {
-    let of = job.attempts.iter().find(|past| past.attempt == attempt && past.node == *node);
-    of.is_some_and(|past| matches!(past.ended, Ended::Succeeded | Ended::Failed))
 }
 
 impl Inner {
@@ -254,8 +223,7 @@ impl Inner {
     /// Gives an attempt to the socket of its node, if that is here.
     pub(super) fn hand_over(self: &Arc<Self>, dispatch: Dispatch) {
         let (job, attempt, node) = (dispatch.job, dispatch.attempt, dispatch.placed.node.clone());
-        let (since, terms) = (Some(Instant::now()), Some(dispatch.terms.clone()));
-        self.holder.attempts.insert((job, attempt), There { node: node.clone(), since, terms });
+        self.holder.expect(&dispatch);
         let sent = match self.holder.sockets.get(&node) {
             Some(socket) => socket.line.try_send(ToNode::Dispatch(Box::new(dispatch))).is_ok(),
             None => false,
@@ -349,170 +317,6 @@ impl Inner {
     pub(super) fn cut_off(self: &Arc<Self>, job: JobId, attempt: Attempt) {
         if let Some(lane) = self.holder.lane(job, attempt) {
             self.tell_lane(&lane, job, attempt, Heard::CutOff);
-        }
-    }
-
-    /// Commits results; comes back when it is known what became of each, however long that takes.
-    pub(super) async fn results(self: &Arc<Self>, node: &NodeId, results: Vec<NodeResult>) -> Vec<Answer> {
-        let mut answers = vec![Answer::Stale; results.len()];
-        let mut left: Vec<usize> = (0..results.len()).collect();
-        let mut pause = AGAIN_AFTER.0;
-        while !left.is_empty() {
-            match self.commit_results(node, &results, &left, &mut answers).await {
-                Ok(true) => left.clear(),
-                Ok(false) => tokio::time::sleep(jittered(pause)).await,
-                Err(error) if error.is_retryable() => {
-                    tracing::debug!(%error, %node, "results wait for the ledger");
-                    tokio::time::sleep(jittered(pause)).await;
-                    pause = (pause * 2).min(AGAIN_AFTER.1);
-                }
-                Err(error) if left.len() > 1 => {
-                    tracing::warn!(%error, %node, "results are committed one by one");
-                    for n in std::mem::take(&mut left) {
-                        Box::pin(self.one_result(node, &results, n, &mut answers)).await;
-                    }
-                }
-                Err(error) => {
-                    tracing::error!(%error, %node, "the ledger refused a result");
-                    left.clear();
-                }
-            }
-        }
-        answers
-    }
-
-    async fn one_result(
-        self: &Arc<Self>,
-        node: &NodeId,
-        results: &[NodeResult],
-        n: usize,
-        answers: &mut [Answer],
-    ) {
-        let one = self.results(node, vec![results[n].clone()]).await;
-        answers[n] = one[0];
-    }
-
-    async fn commit_results(
-        self: &Arc<Self>,
-        node: &NodeId,
-        results: &[NodeResult],
-        of: &[usize],
-        answers: &mut [Answer],
-    ) -> ledger::Result<bool> {
-        let mut writes = Vec::with_capacity(of.len());
-        let mut written = Vec::with_capacity(of.len());
-        for &n in of {
-            let result = &results[n];
-            match self.change(node, result).await? {
-                Some(change) => {
-                    writes.push(JobWrite { change, key: None });
-                    written.push(n);
-                }
-                None => answers[n] = self.answer_again(node, result).await?,
-            }
-        }
-        if writes.is_empty() {
-            return Ok(true);
-        }
-        let batch = JobBatch { lane: None, writes: writes.into() };
-        let verdicts = match self.ledger.commit_jobs(batch.clone()).await? {
-            JobsVerdict::Written { jobs, .. } => jobs,
-            // There is no lease to it; whatever it was, nothing was written.
-            JobsVerdict::Fenced | JobsVerdict::Again => return Ok(false),
-        };
-        for ((n, write), verdict) in written.into_iter().zip(&*batch.writes).zip(verdicts) {
-            let NodeResult { job, attempt, .. } = results[n];
-            let terms = self.forget(job, attempt);
-            answers[n] = match verdict {
-                JobVerdict::Written => {
-                    self.recorded(&write.change, node, attempt, terms).await;
-                    Answer::Committed
-                }
-                _ => self.answer_again(node, &results[n]).await?,
-            };
-        }
-        Ok(true)
-    }
-
-    /// What a result leads to; `None` where it is not about the newest attempt any more.
-    async fn change(&self, node: &NodeId, result: &NodeResult) -> ledger::Result<Option<Change>> {
-        let NodeResult { job, attempt, output } = result;
-        let (job, attempt, node) = (*job, *attempt, node.clone());
-        let failure = match output {
-            Ok(output) => {
-                return Ok(Some(Change::Complete { job, attempt, node, output: output.clone() }));
-            }
-            Err(failure) => failure,
-        };
-        let terms = match self.holder.terms(job, attempt) {
-            Some(terms) => terms,
-            // It was dispatched by way of another instance.
-            None => match self.live_job(job).await? {
-                Some(live) => Terms {
-                    lane: live.lane.clone(),
-                    counted: live.newest.counted,
-                    max_attempts: live.spec.max_attempts,
-                    backoff: live.spec.backoff,
-                },
-                None => return Ok(None),
-            },
-        };
-        let newest = Newest { state: State::Running, attempt, counted: terms.counted };
-        let event = Event::Failed { attempt, retryable: failure.is_retryable };
-        let Ok(step) = decide(Some(newest), terms.max_attempts, event) else { return Ok(None) };
-        let (due_in_ms, dead) = match step {
-            // Never at once: a job that is due again is found by its time.
-            Step::Retry { failures, .. } => {
-                (Some(terms.backoff.pause_ms(failures, rand::rng().random()).max(1)), false)
-            }
-            Step::Finish { dead, .. } => (None, dead),
-            Step::Dispatch(_) | Step::Run => return Ok(None),
-        };
-        let error = failure.message.clone();
-        Ok(Some(Change::Fail { job, attempt, node, error, due_in_ms, dead }))
-    }
-
-    /// What to say of a result that was not written now: the same as before, if it was then.
-    async fn answer_again(&self, node: &NodeId, result: &NodeResult) -> ledger::Result<Answer> {
-        let found = self.ledger.job(result.job).await?;
-        let was_written = found.is_some_and(|job| was_ended_by(&job, result.attempt, node));
-        Ok(if was_written { Answer::Committed } else { Answer::Stale })
-    }
-
-    async fn recorded(
-        self: &Arc<Self>,
-        change: &Change,
-        node: &NodeId,
-        attempt: Attempt,
-        terms: Option<Terms>,
-    ) {
-        let job = change.job();
-        let outcome = match change {
-            Change::Complete { .. } => Some(Outcome::Succeeded),
-            Change::Fail { due_in_ms: None, .. } => Some(Outcome::Failed),
-            _ => None,
-        };
-        if let Some(outcome) = outcome {
-            metrics::counter!("fencepost_jobs_total", "state" => "FINISHED", "outcome" => outcome.as_str())
-                .increment(1);
-            self.waiters.finished(job);
-        }
-        let heard = match change {
-            Change::Fail { due_in_ms: Some(due_in_ms), .. } => Heard::Failed { due_in_ms: *due_in_ms },
-            _ => Heard::Finished,
-        };
-        let lane = match terms {
-            Some(terms) => Some(terms.lane),
-            // It was dispatched by way of another instance. If it is not found, the lane's owner looks by itself.
-            None => self.ledger.job(job).await.ok().flatten().map(|job| job.lane),
-        };
-        let state = if outcome.is_some() { State::Finished } else { State::Created };
-        self.watches.tell(|| {
-            let (lane, node) = (lane.clone(), Some(node.clone()));
-            Seen { job, attempt, lane, node, what: What::Changed(state, outcome) }
-        });
-        if let Some(lane) = lane {
-            self.tell_lane(&lane, job, attempt, heard);
         }
     }
 

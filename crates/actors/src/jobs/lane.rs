@@ -1,8 +1,8 @@
 //! The owner of one lane: it alone decides about the lane's jobs, one commit after the other, and answers nothing
 //! that is not committed.
 //!
-//! A round: take in what was asked and heard, find slots, commit all of it as one batch, then tell everybody. What a
-//! crash leaves behind after each step:
+//! A round: take in what was asked and heard, find slots, commit all of it as one batch, then tell everybody, which may be
+//! done while the next round is being committed. What a crash leaves behind after each step:
 //! 1. slots reserved, nothing committed: the reservations run out;
 //! 2. committed, nobody told: whoever submitted asks again under the same key; a dispatch that never left is taken
 //!    back by the next owner, since nobody acknowledges it;
@@ -27,12 +27,14 @@ use rand::RngExt;
 use tokio::sync::{mpsc, oneshot};
 
 use super::book::{Book, Due, Phase};
+use super::delivery::Dispatch;
 use super::limits::{DELAY_KEPT, ROUND_JOBS_MAX};
 use super::placer::Turned;
 use super::tenancy::Tenancy;
 use super::{Accepted, Inner, Refusal, Submission};
 use conversation::Conversation;
-use round::{Item, Round, Then};
+pub(super) use round::Ends;
+use round::{Item, Round, Then, Untold};
 
 /// How long an adopted lane is kept without jobs.
 const EMPTY_FOR: Duration = Duration::from_secs(5);
@@ -49,6 +51,8 @@ pub(super) enum Word {
     Unplaced(JobId),
     /// A node's connection has ended.
     Departed(NodeId, Ended),
+    /// A node whose socket is here has ended an attempt well.
+    Result(Told),
     /// Something was heard of an attempt.
     Heard(JobId, Attempt, Heard),
     /// The reservation of an attempt that was taken back is gone.
@@ -59,11 +63,13 @@ pub(super) enum Word {
     Stop,
 }
 
-/// A slot that was reserved, and in which pool its node was found.
+/// A slot for an attempt, and in which pool its node was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) placed: Placed,
     pub(super) pool: PoolName,
+    /// The job that leaves its slot to it; `None` where one was reserved.
+    pub(super) instead_of: Option<JobId>,
 }
 
 /// A submission and who waits for its answer.
@@ -74,6 +80,27 @@ pub(super) struct Asked {
     pub(super) reply: oneshot::Sender<Result<Accepted, Refusal>>,
     /// Its place among those on their way; given back with the answer.
     pub(super) _places: super::Places,
+}
+
+/// The result of an attempt, and who waits for its being written.
+pub(super) struct Told {
+    pub(super) job: JobId,
+    pub(super) attempt: Attempt,
+    pub(super) node: NodeId,
+    /// JSON text.
+    pub(super) output: String,
+    /// Whether the slot may be passed on.
+    pub(super) may_pass: bool,
+    /// Dropped where nobody knows, or where it is not for the lane to say.
+    pub(super) reply: oneshot::Sender<Landed>,
+}
+
+/// What became of a result that its lane wrote.
+pub(super) struct Landed {
+    /// If not, it was not as said any more.
+    pub(super) is_written: bool,
+    /// What is to have the slot now: dispatched, and with none of its own.
+    pub(super) next: Option<Box<Dispatch>>,
 }
 
 /// What is heard of an attempt from the instance that holds its node's socket.
@@ -124,6 +151,8 @@ pub(super) struct Lane {
     closing: Vec<oneshot::Sender<Result<(), Refusal>>>,
     /// Submissions that are not in a round yet.
     asked: VecDeque<Asked>,
+    /// What was committed last, if nobody has been told yet.
+    untold: Option<Untold>,
     reread_at: Instant,
     empty_since: Option<Instant>,
     stopping: bool,
@@ -158,6 +187,7 @@ impl Lane {
             conversation: None,
             closing: Vec::new(),
             asked: VecDeque::new(),
+            untold: None,
             reread_at: Instant::now(),
             empty_since: None,
             stopping: false,
@@ -186,6 +216,7 @@ impl Lane {
                 }
                 Word::Placed(..)
                 | Word::Unplaced(_)
+                | Word::Result(_)
                 | Word::Departed(..)
                 | Word::Heard(..)
                 | Word::Withdrawn(..)
@@ -204,16 +235,22 @@ impl Lane {
         loop {
             let words = self.wait().await;
             let now = Instant::now();
-            let mut round = Round::default();
+            let mut round = Round::after(self.untold.as_ref());
             for word in words {
                 self.take_in(word, &mut round, now);
             }
             self.look_at_due(&mut round, now);
+            self.pass_slots_on(&mut round);
             self.accept(&mut round, now).await;
-            if !round.items.is_empty()
-                && let Err(over) = self.commit(round).await
-            {
+            let is_empty = round.items.is_empty();
+            if let Err(over) = self.commit(round).await {
                 return over;
+            }
+            if is_empty || !self.may_tell_later(now) {
+                self.tell().await;
+            }
+            if self.untold.is_some() {
+                continue;
             }
             if let Err(over) = self.see_to_closing(now).await {
                 return over;
@@ -233,10 +270,20 @@ impl Lane {
         }
     }
 
+    /// Whether what follows from the last commit may wait for the next one to be under way, since nothing is to be done
+    /// that must know of it.
+    fn may_tell_later(&self, now: Instant) -> bool {
+        self.conversation.is_none()
+            && self.closing.is_empty()
+            && !self.stopping
+            && !self.is_time_to_reread(now)
+            && self.book.group_to_fill().is_none()
+    }
+
     /// Until there is something to do: at least one word, or a time that has come.
     async fn wait(&mut self) -> Vec<Word> {
         let mut words = Vec::new();
-        if !self.asked.is_empty() || self.stopping {
+        if !self.asked.is_empty() || self.stopping || self.untold.is_some() {
             while words.len() < ROUND_JOBS_MAX
                 && let Ok(word) = self.words.try_recv()
             {
@@ -258,6 +305,7 @@ impl Lane {
             Word::Stop => self.stopping = true,
             Word::Cancel(job, reply) => self.cancel(job, reply, round),
             Word::Placed(job, attempt, spot) => self.placed(job, attempt, spot, round),
+            Word::Result(told) => self.told(told, round),
             Word::Withdrawn(job, attempt) => self.withdrawn(job, attempt, now),
             Word::Close(reply) => self.closing.push(reply),
             Word::Unplaced(job) => self.enqueue_as(job, true),
@@ -308,27 +356,74 @@ impl Lane {
         );
     }
 
+    /// The result of an attempt, if it is as it is known here. If not, it is for the holder to find out how things are.
+    fn told(&mut self, told: Told, round: &mut Round) {
+        let Told { job, attempt, node, output, may_pass, reply } = told;
+        let is_known = self.book.get(job).is_some_and(|entry| {
+            let is_there = matches!(&entry.phase, Phase::Flying(flight) if flight.placed.node == node);
+            is_there && entry.newest.attempt == attempt
+        });
+        if is_known && !round.has(job) {
+            let change = Change::Complete { job, attempt, node: node.clone(), output };
+            round.add(change, None, Then::Completed { node, attempt, may_pass, reply });
+        }
+    }
+
+    /// The slots of what ends in this round go to those who are next: they begin with the same commit. Whatever becomes
+    /// of a result, its node is done with it, so that the slot is free either way.
+    fn pass_slots_on(&mut self, round: &mut Round) {
+        if self.stopping {
+            return;
+        }
+        let ends = round.items.iter().filter_map(|item| match &item.then {
+            Then::Completed { node, may_pass: true, .. } => Some((item.write.change.job(), node.clone())),
+            _ => None,
+        });
+        for (over, node) in ends.collect::<Vec<_>>() {
+            let Some((job, turned, pool)) = self.inner.placer.next_on(&node, &self.resource) else {
+                round.passing.push((over, node));
+                continue;
+            };
+            if self.begin(job, turned.attempt, self.passed(over, node, pool), round).is_err() {
+                // It is not as it was when it was put there; it finds its way back by what is known of it here.
+                self.enqueue(job);
+            }
+        }
+    }
+
+    /// The slot that a job leaves.
+    fn passed(&self, over: JobId, node: NodeId, pool: PoolName) -> Spot {
+        Spot { placed: Placed { node, holder: self.inner.me.clone() }, pool, instead_of: Some(over) }
+    }
+
     /// The placer has reserved a slot for a job that waits here.
     fn placed(&mut self, job: JobId, attempt: Attempt, spot: Spot, round: &mut Round) {
-        let Spot { placed, pool } = spot;
-        let fits = self.book.get(job).filter(|entry| matches!(entry.phase, Phase::Waiting));
-        let fits = fits.map(|entry| (Arc::clone(&entry.job), entry.newest));
-        if let Some((live, newest)) = fits
-            && !round.has(job)
-            && let Ok(Step::Dispatch(next)) = decide(Some(newest), live.spec.max_attempts, Event::Place)
-            && next == attempt
-        {
-            let newest = Newest { state: State::Dispatched, attempt, ..newest };
-            let change = Change::Dispatch { job, attempt, placed: placed.clone() };
-            self.prefers(&placed.node, pool);
-            round.add(change, None, Then::Dispatched { job: live, newest, placed });
-        } else {
+        if let Err(placed) = self.begin(job, attempt, spot, round) {
             self.inner.placer.give_back(&placed.node, job, attempt, self.token);
             // If it waits still, what was reserved was for an earlier attempt of it.
             if !round.has(job) {
                 self.enqueue(job);
             }
         }
+    }
+
+    /// Takes an attempt into the round that begins with a slot at hand. Answers the place again if it is not the attempt
+    /// that the job is to have next.
+    fn begin(&mut self, job: JobId, attempt: Attempt, spot: Spot, round: &mut Round) -> Result<(), Placed> {
+        let Spot { placed, pool, instead_of } = spot;
+        let waiting = self.book.get(job).filter(|entry| matches!(entry.phase, Phase::Waiting));
+        let Some((live, newest)) = waiting.map(|entry| (Arc::clone(&entry.job), entry.newest)) else {
+            return Err(placed);
+        };
+        match decide(Some(newest), live.spec.max_attempts, Event::Place) {
+            Ok(Step::Dispatch(next)) if next == attempt && !round.has(job) => {}
+            _ => return Err(placed),
+        }
+        let newest = Newest { state: State::Dispatched, attempt, ..newest };
+        let change = Change::Dispatch { job, attempt, placed: placed.clone() };
+        self.prefers(&placed.node, pool);
+        round.add(change, None, Then::Dispatched { job: live, newest, placed, instead_of });
+        Ok(())
     }
 
     fn heard(&mut self, job: JobId, attempt: Attempt, heard: Heard, round: &mut Round, now: Instant) {

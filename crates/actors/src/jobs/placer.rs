@@ -25,6 +25,8 @@ use crate::pause::jittered;
 
 /// With jobs waiting and no news, nodes are looked for again so often, before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Of those that need something else, so many are looked through for what a node can do whose slot is passed on.
+const CLASSES_LOOKED_AT: usize = 16;
 /// After a pass in which nobody could be asked, before jitter.
 const BUS_AWAY_PAUSE: Duration = Duration::from_millis(200);
 
@@ -122,6 +124,34 @@ impl Placer {
             Answer::Taken | Answer::None => None,
         };
         reserved.into_iter().filter_map(placed).collect()
+    }
+
+    /// The job that would be next if this node, whose socket is here, had one more free slot: it waits no more. `None`
+    /// if that is nobody, another lane's job, or one that would rather go elsewhere.
+    pub(super) fn next_on(&self, node: &NodeId, lane: &Resource) -> Option<(JobId, Turned, PoolName)> {
+        let mut queue = self.queue();
+        let mut next = None;
+        for _ in 0..CLASSES_LOOKED_AT {
+            let Some((class, needs)) = queue.turn() else { break };
+            let Some(pool) = self.registry.serves(node, &needs) else {
+                queue.block(class);
+                continue;
+            };
+            let is_it = queue.first(class).is_some_and(|turned| {
+                let would_go = turned.prefer.as_ref().is_none_or(|prefer| prefer.node == *node);
+                turned.resource == *lane && turned.avoid.as_ref() != Some(node) && would_go
+            });
+            next = is_it.then(|| queue.pop(class)).flatten().map(|(job, turned)| (job, turned, pool));
+            break;
+        }
+        queue.unblock();
+        next
+    }
+
+    /// In which pool the node serves a new job, unless others would have to be served before.
+    pub(super) fn would_take(&self, node: &NodeId, needs: &Needs, priority: Priority) -> Option<PoolName> {
+        let is_first = !self.queue().has_before(needs, priority);
+        is_first.then(|| self.registry.serves(node, needs)).flatten()
     }
 
     /// Places what waits, for as long as somebody else holds on to this.
@@ -260,7 +290,7 @@ impl Placer {
                     Some(Reserved::Yes) => {
                         let pool = choice.pool().clone();
                         choice.reserved();
-                        (want, Answer::Placed(Spot { placed, pool }))
+                        (want, Answer::Placed(Spot { placed, pool, instead_of: None }))
                     }
                     Some(Reserved::Full | Reserved::NotReady) => {
                         choice.was_full();

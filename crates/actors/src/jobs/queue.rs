@@ -131,6 +131,12 @@ impl<T> Queue<T> {
         Some((ClassTurn(*id), Arc::clone(&self.classes[id].needs)))
     }
 
+    /// The job whose turn it is in the class.
+    pub(super) fn first(&self, ClassTurn(id): ClassTurn) -> Option<&T> {
+        let level = self.classes.get(&id)?.levels.values().next()?;
+        level.tenants.get(level.turns.front()?)?.values().next()
+    }
+
     /// The class found no node: none of its jobs has a turn before the pass is over.
     pub(super) fn block(&mut self, ClassTurn(id): ClassTurn) {
         if let Some(class) = self.classes.get(&id) {

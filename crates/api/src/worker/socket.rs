@@ -5,6 +5,7 @@
 //! committed, then the node is told `committed`, then its slot is free.
 
 mod away;
+mod ends;
 mod farewell;
 mod record;
 
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode as WsCode, CloseReason, Session};
-use actors::jobs::{Answer, Failure, Line, NodeResult, ToNode as Wish};
+use actors::jobs::{Answer, Line, ToNode as Wish};
 use bus::{Connected, Epoch, NodeState, Slot, Version, Written};
 use domain::NodeId;
 use domain::job::Revoked;
@@ -22,7 +23,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use nodes::connection::{CloseCode, Connection, Dispatch, Effect, End, Hello, Refused, TICK_MS, ToNode};
 use nodes::limits::HEARTBEAT_MS_DEFAULT;
-use nodes::{Load, Profile, Registry, Stamp, Vouching};
+use nodes::{Load, Profile, Stamp, Vouching};
 use wire::limits::{MESSAGE_BYTES_MAX, MESSAGE_FRAMES_MAX};
 use wire::worker::{Message, NodeFrame, SchedulerFrame, SocketProblem};
 
@@ -41,7 +42,10 @@ enum Done {
     /// The slots that were freed with it, and those that it told to be taken, if it told of all.
     Refreshed(bus::Result<Written>, Vec<Slot>, Option<Vec<Slot>>),
     Sent(bus::Result<Vec<bool>>, Vec<actors::jobs::Dispatch>),
-    Committed(Vec<Slot>, Vec<Answer>),
+    /// What became of results, and what is to have the slots of some of them.
+    Committed(Vec<Slot>, Vec<(Answer, Option<Box<actors::jobs::Dispatch>>)>),
+    /// The slots that were passed on, and to what.
+    Passed(bus::Result<Vec<bool>>, Vec<Slot>, Vec<actors::jobs::Dispatch>),
     /// The slots that could not be freed, and whether the node had been full before.
     Freed(Vec<Slot>, bool),
     /// Nothing more follows.
@@ -321,27 +325,9 @@ impl Socket {
             }
             Done::Refreshed(written, gone, told) => self.on_refreshed(written, gone, told),
             Done::Sent(sent, dispatches) => self.on_sent(sent, dispatches),
-            Done::Committed(slots, answers) => {
-                let mut effects = Vec::new();
-                for (slot, answer) in slots.into_iter().zip(answers) {
-                    effects.extend(match answer {
-                        Answer::Committed => self.connection.committed(slot),
-                        Answer::Stale => self.connection.stale(slot),
-                    });
-                }
-                self.follow(effects);
-            }
-            Done::Freed(left, was_full) => {
-                // The others do not ask a full node again before they hear of it.
-                let told = |registered: &&Registered| was_full && !registered.is_provisional;
-                if let Some(registered) = self.registered.as_ref().filter(told) {
-                    self.incarnation.registry.tell_of(&registered.node, registered.epoch);
-                }
-                if !left.is_empty() {
-                    self.gone.extend(left);
-                    self.refresh();
-                }
-            }
+            Done::Committed(slots, answers) => self.on_committed(slots, answers),
+            Done::Passed(passed, over, dispatches) => self.on_passed(passed, over, dispatches),
+            Done::Freed(left, was_full) => self.on_freed(left, was_full),
             Done::Over => {}
         }
     }
@@ -471,41 +457,6 @@ impl Socket {
         self.free(freed);
     }
 
-    fn commit(&mut self, results: Vec<(Slot, End)>) {
-        if results.is_empty() {
-            return;
-        }
-        let Some(registered) = &self.registered else { return self.early.extend(results) };
-        let (slots, results): (Vec<_>, Vec<_>) = results
-            .into_iter()
-            .map(|(slot, end)| {
-                let output = match end {
-                    End::Succeeded { output } => Ok(output),
-                    End::Failed { message, is_retryable } => Err(Failure { message, is_retryable }),
-                };
-                (slot, NodeResult { job: slot.job, attempt: slot.attempt, output })
-            })
-            .unzip();
-        let (state, jobs, node) =
-            (Arc::clone(&self.state), self.incarnation.jobs.clone(), registered.node.clone());
-        let commit = async move {
-            let answers = state.call(jobs.results(&node, results)).await;
-            Done::Committed(slots, answers)
-        };
-        self.work.push(commit.boxed_local());
-    }
-
-    fn free(&mut self, slots: Vec<Slot>) {
-        let Some(registered) = self.registered.as_ref().filter(|_| !slots.is_empty()) else { return };
-        let (node, epoch) = (registered.node.clone(), registered.epoch);
-        let (state, registry) = (Arc::clone(&self.state), self.incarnation.registry.clone());
-        slots.iter().for_each(|slot| self.incarnation.jobs.slot_freed(slot.job, slot.attempt));
-        let capacity = self.hello.as_ref().map_or(0, |hello| hello.capacity as usize);
-        let was_full = self.connection.slots().count() + slots.len() >= capacity;
-        let free = async move { Done::Freed(free(&state, &registry, &node, epoch, slots).await, was_full) };
-        self.work.push(free.boxed_local());
-    }
-
     fn send(&mut self, frame: ToNode) {
         match frames::written(frame) {
             Some(frame) => self.out.push_back(frame),
@@ -563,8 +514,13 @@ impl Socket {
         // Commits that are under way are finished; what they are told to the node it asks for again. A record that is
         // made too late for the node is taken back like any other.
         while let Some(done) = self.work.next().await {
-            if let Done::Registered(Ok(Some(known))) = done {
-                known_as = Some((known.connected.epoch, false));
+            match done {
+                Done::Registered(Ok(Some(known))) => known_as = Some((known.connected.epoch, false)),
+                Done::Committed(_, answers) => {
+                    answers.into_iter().filter_map(|(_, next)| next).for_each(|next| self.not_passed(&next));
+                }
+                Done::Passed(_, _, dispatches) => dispatches.iter().for_each(|next| self.not_passed(next)),
+                _ => {}
             }
         }
         // Its line is hung up.
@@ -583,27 +539,6 @@ impl Socket {
         let left = Left { record, is_provisional, slots, heard: self.heard };
         self.state.spawn(say_farewell(state, registry, jobs, left));
     }
-}
-
-/// Answers those that could not be freed: they are, with the next refresh.
-async fn free(
-    state: &Arc<State>,
-    registry: &Registry,
-    node: &NodeId,
-    epoch: Epoch,
-    slots: Vec<Slot>,
-) -> Vec<Slot> {
-    let mut left = Vec::new();
-    for slots in slots.chunks(bus::limits::NODE_SLOTS_MAX) {
-        match state.call(state.bus.free_slots(node, slots)).await {
-            Ok(()) => slots.iter().for_each(|_| registry.freed(node, epoch)),
-            Err(error) => {
-                tracing::debug!(%error, %node, "slots were not freed yet");
-                left.extend(slots);
-            }
-        }
-    }
-    left
 }
 
 /// A reason fit for a close frame, which takes 123 bytes.

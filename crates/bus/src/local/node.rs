@@ -171,6 +171,19 @@ impl Node {
         slots.iter().map(send).collect()
     }
 
+    /// Whether what follows has the slot of what is over.
+    pub(super) fn pass(&mut self, over: &Slot, follows: &Slot) -> bool {
+        let had = self.slots.get(over).copied();
+        let is_mine = matches!(self.slots.get(follows), Some(Taken::Sent(epoch)) if *epoch == self.epoch);
+        self.free(over);
+        let is_passed = is_mine || matches!(had, Some(Taken::Running | Taken::Sent(_)));
+        if is_passed {
+            self.free(follows);
+            self.slots.insert(*follows, Taken::Sent(self.epoch));
+        }
+        is_passed
+    }
+
     pub(super) fn unreserve(&mut self, claims: &[Claim], now: Instant) -> Vec<Unreserved> {
         self.prune(now);
         let unreserve = |Claim { slot, token }: &Claim| match self.slots.get(slot) {

@@ -161,6 +161,19 @@ impl Nodes for Local {
         })
     }
 
+    async fn pass_slots(&self, node: &NodeId, epoch: Epoch, pairs: &[(Slot, Slot)]) -> Result<Vec<bool>> {
+        check_slots(pairs)?;
+        let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
+        let Some(record) = nodes.online(node, now) else { return Ok(vec![false; pairs.len()]) };
+        Ok(match record.refusal(epoch) {
+            None => pairs.iter().map(|(over, follows)| record.pass(over, follows)).collect(),
+            Some(_) => {
+                pairs.iter().for_each(|(over, _)| record.free_all(&[*over]));
+                vec![false; pairs.len()]
+            }
+        })
+    }
+
     async fn unreserve_slots(&self, node: &NodeId, claims: &[Claim]) -> Result<Vec<Unreserved>> {
         check_slots(claims)?;
         let (mut nodes, now) = (self.open()?.nodes(), Instant::now());

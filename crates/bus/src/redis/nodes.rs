@@ -26,6 +26,7 @@ static REFRESH: Script = script!("node_refresh" after "node");
 static DISCONNECT: Script = script!("node_disconnect" after "node");
 static RESERVE: Script = script!("node_reserve" after "node");
 static SEND: Script = script!("node_to_sent" after "node");
+static PASS: Script = script!("node_pass" after "node");
 static UNRESERVE: Script = script!("node_unreserve" after "node");
 static FREE: Script = script!("node_free" after "node");
 static HOLDS: Script = script!("node_holds" after "node");
@@ -133,6 +134,18 @@ impl Nodes for Redis {
         };
         let answers = self.run_at(node, &SEND, fill, Effect::Writes).await?;
         each(answers, slots.len(), is_one)
+    }
+
+    async fn pass_slots(&self, node: &NodeId, epoch: Epoch, pairs: &[(Slot, Slot)]) -> Result<Vec<bool>> {
+        check_slots(pairs)?;
+        let fill = |call: &mut Cmd| {
+            call.arg(epoch.get());
+            for (over, follows) in pairs {
+                call.arg(over.to_string()).arg(follows.to_string());
+            }
+        };
+        let answers = self.run_at(node, &PASS, fill, Effect::Writes).await?;
+        each(answers, pairs.len(), is_one)
     }
 
     async fn unreserve_slots(&self, node: &NodeId, claims: &[Claim]) -> Result<Vec<Unreserved>> {

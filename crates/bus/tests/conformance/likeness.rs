@@ -51,6 +51,7 @@ enum What {
     Disconnect,
     Reserve,
     Send,
+    Pass,
     Unreserve,
     Free,
 }
@@ -70,9 +71,9 @@ struct Step {
 
 impl Step {
     fn draw(random: &mut StdRng, connections: usize) -> Self {
-        use What::{Complete, Connect, Disconnect, Free, Recount, Refresh, Reserve, Send, Unreserve};
+        use What::{Complete, Connect, Disconnect, Free, Pass, Recount, Refresh, Reserve, Send, Unreserve};
         let often =
-            [Reserve, Reserve, Reserve, Send, Send, Free, Free, Unreserve, Refresh, Recount, Complete];
+            [Reserve, Reserve, Reserve, Send, Send, Pass, Pass, Free, Unreserve, Refresh, Recount, Complete];
         let seldom = [Connect, Connect, Disconnect];
         let kinds: &[What] = if random.random_bool(0.9) { &often } else { &seldom };
         let what = *kinds.choose(random).unwrap();
@@ -127,6 +128,10 @@ impl Step {
             What::Disconnect => written(bus.disconnect_node(&n, epoch).await.unwrap()).to_owned(),
             What::Reserve => format!("{:?}", bus.reserve_slots(&n, &claims, LONG).await.unwrap()),
             What::Send => format!("{:?}", bus.send_slots(&n, epoch, &self.slots).await.unwrap()),
+            What::Pass => {
+                let pairs: Vec<_> = self.slots.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
+                format!("{:?}", bus.pass_slots(&n, epoch, &pairs).await.unwrap())
+            }
             What::Unreserve => format!("{:?}", bus.unreserve_slots(&n, &claims).await.unwrap()),
             What::Free => format!("{:?}", bus.free_slots(&n, &self.slots).await.unwrap()),
         };

@@ -90,6 +90,7 @@ on_every_bus! {
     slots:
         nothing_is_reserved_until_all_slots_are_known,
         a_slot_is_reserved_then_sent_then_free,
+        a_slot_is_passed_on_with_nobody_in_between,
         reserving_again_changes_nothing,
         a_reservation_ends_with_its_time_and_what_was_sent_does_not,
         what_a_later_owner_reserved_an_earlier_one_cannot_give_back,

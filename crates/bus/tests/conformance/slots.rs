@@ -62,6 +62,36 @@ pub async fn a_slot_is_reserved_then_sent_then_free(b: Bench) {
     lane.free_slots(&node("unknown"), &[slot(2)]).await.unwrap();
 }
 
+pub async fn a_slot_is_passed_on_with_nobody_in_between(b: Bench) {
+    let (lane, holder) = (b.join().await, b.join().await);
+    let n = node("n");
+    let epoch = ready(&holder, "n", 1).await;
+    let pass =
+        async |over, follows| holder.pass_slots(&n, epoch, &[(slot(over), slot(follows))]).await.unwrap()[0];
+    assert!(!pass(1, 2).await, "there is nothing to pass on");
+    assert_eq!(reserve(&lane, "n", &[1]).await, [Reserved::Yes]);
+    assert!(!pass(1, 2).await, "what was not sent is not over");
+    assert_eq!(held(&lane, "n", &[1, 2]).await, [], "and free all the same");
+    assert_eq!(reserve(&lane, "n", &[1]).await, [Reserved::Yes]);
+    assert_eq!(holder.send_slots(&n, epoch, &[slot(1)]).await.unwrap(), [true]);
+    assert!(pass(1, 2).await && pass(1, 2).await, "as often as one asks");
+    assert_eq!(held(&lane, "n", &[1, 2]).await, [2]);
+    assert_eq!(reserve(&lane, "n", &[3]).await, [Reserved::Full]);
+    assert_eq!(lane.unreserve_slots(&n, &[claim(2)]).await.unwrap(), [Unreserved::WasSent]);
+    assert!(!pass(1, 4).await, "a slot is passed on once");
+    let chain = [(slot(2), slot(5)), (slot(5), slot(6))];
+    assert_eq!(holder.pass_slots(&n, epoch, &chain).await.unwrap(), [true, true]);
+    assert_eq!((held(&lane, "n", &[2, 5, 6]).await, show(&lane, "n").await.unwrap().used), (vec![6], 1));
+    // What the node had when it connected is passed on as well; an older connection passes nothing on.
+    let newer = connect(&holder, "n", &report(1), &[slot(6)]).await;
+    assert!(!pass(6, 7).await);
+    assert_eq!(held(&lane, "n", &[6, 7]).await, [], "it is over, whoever says so");
+    let newer = connect(&holder, "n", &report(1), &[slot(8)]).await.epoch.max(newer.epoch);
+    assert_eq!(holder.pass_slots(&n, newer, &[(slot(8), slot(9))]).await.unwrap(), [true]);
+    assert_eq!(held(&lane, "n", &[8, 9]).await, [9]);
+    assert_eq!(holder.pass_slots(&node("unknown"), epoch, &chain).await.unwrap(), [false, false]);
+}
+
 pub async fn reserving_again_changes_nothing(b: Bench) {
     let bus = b.join().await;
     ready(&bus, "n", 2).await;

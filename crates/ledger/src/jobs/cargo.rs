@@ -84,14 +84,15 @@ impl Lane {
 }
 
 impl JobBatch {
-    /// Whether it only has new jobs, due at once, and attempts that begin: then nothing in it depends on the time.
-    pub(crate) fn opens_attempts(&self) -> bool {
-        let opens = |change: &Change| match change {
+    /// Whether it is what a lane writes most: new jobs, due at once, attempts that begin, and good ends. Then nothing in
+    /// it depends on the time.
+    pub(crate) fn goes_at_once(&self) -> bool {
+        let goes = |change: &Change| match change {
             Change::Submit(new) => new.due == Due::Now,
-            Change::Dispatch { .. } => true,
+            Change::Dispatch { .. } | Change::Complete { .. } => true,
             _ => false,
         };
-        self.lane.is_some() && self.writes.iter().all(|write| opens(&write.change))
+        self.lane.is_some() && self.writes.iter().all(|write| goes(&write.change))
     }
 
     /// Whether it only says how attempts ended that no other follows: then one statement writes it, whatever the time.

@@ -105,7 +105,7 @@ impl<'a> Aboard<'a> {
         ids
     }
 
-    /// All writes of batches that go at once, as [`JobBatch::opens_attempts`] and [`JobBatch::ends_attempts`] say:
+    /// All writes of batches that go at once, as [`JobBatch::goes_at_once`] and [`JobBatch::ends_attempts`] say:
     /// nothing in them depends on the time, nor on what is there.
     pub(crate) fn at_once(&self) -> Sorted<'a> {
         self.sorted(Timestamp::from_micros(0), |_| true)
@@ -225,7 +225,7 @@ impl<'a> Sorted<'a> {
             Change::Complete { job, attempt, node, output } => {
                 let ended = Ended::Succeeded;
                 self.done.push(Done {
-                    ending: Ending::told(*job, number(*attempt), node.as_str(), 0, ended),
+                    ending: Ending::told((*job, number(*attempt)), lane, node.as_str(), 0, ended),
                     outcome: Outcome::Succeeded,
                     dead: false,
                     result: Some(output),
@@ -234,7 +234,7 @@ impl<'a> Sorted<'a> {
                 });
             }
             Change::Fail { job, attempt, node, error, due_in_ms, dead } => {
-                let ending = Ending::told(*job, number(*attempt), node.as_str(), 1, Ended::Failed);
+                let ending = Ending::told((*job, number(*attempt)), lane, node.as_str(), 1, Ended::Failed);
                 match due_in_ms {
                     Some(ms) => self.back.push(Back { ending, reason: kept(error), due_at: due(*ms) }),
                     None => self.done.push(Done {
@@ -252,10 +252,11 @@ impl<'a> Sorted<'a> {
 }
 
 impl<'a> Ending<'a> {
-    /// As the node that has the attempt tells it.
-    const fn told(id: JobId, attempt: i64, node: &'a str, counts: i64, ended: Ended) -> Self {
+    /// As the node that has the attempt tells it, to its lane's owner or to whoever holds its socket.
+    fn told(of: (JobId, i64), lane: &'a str, node: &'a str, counts: i64, ended: Ended) -> Self {
+        let ((id, attempt), lane) = (of, Some(lane).filter(|lane| !lane.is_empty()));
         let (attempt, node) = (Some(attempt), Some(node));
-        Self { id, lane: None, attempt, node, also_running: true, counts, ended: ended.as_str() }
+        Self { id, lane, attempt, node, also_running: true, counts, ended: ended.as_str() }
     }
 }
 

@@ -19,7 +19,10 @@ pub async fn a_stale_owner_writes_nothing_of_its_lane(b: Bench) {
     b.does(of_lane(&old, [submit_placed(job(0)), submit(plain(job(1)))])).await;
     b.ledger.release(&old.resource, &old.owner, old.token).await.unwrap();
     let written = |verdict| assert_eq!(verdict, JobsVerdict::Fenced);
-    let changes = || [submit(plain(job(2))), dispatch(job(1), 1), revoke(job(0)), cancel(job(0))];
+    let changes = || {
+        let late = complete(job(0), 1, "late");
+        [submit(plain(job(2))), dispatch(job(1), 1), revoke(job(0)), cancel(job(0)), late]
+    };
     for change in changes() {
         written(b.ledger.commit_jobs(of_lane(&old, [change])).await.unwrap());
     }
@@ -46,7 +49,8 @@ pub async fn a_stale_owner_writes_nothing_of_its_lane(b: Bench) {
 pub async fn an_owner_writes_nothing_of_another_lane(b: Bench) {
     let (mine, other) = (b.lane(session("s"), &owner("a")).await, b.lane(session("t"), &owner("a")).await);
     b.does(of_lane(&other, [submit_placed(job(0)), submit(plain(job(1)))])).await;
-    let changes = [dispatch(job(1), 1), revoke(job(0)), cancel(job(0)), cancel(job(1))];
+    let ended = complete(job(0), 1, "1");
+    let changes = [dispatch(job(1), 1), revoke(job(0)), cancel(job(0)), cancel(job(1)), ended];
     for change in changes {
         assert_eq!(b.told(of_lane(&mine, [change])).await, [JobVerdict::Stale]);
     }

@@ -196,6 +196,7 @@ impl Writer {
                 let event = match job.newest.state {
                     State::Created => Event::Place,
                     _ if self.rng.random_ratio(1, 15) => Event::Cancelled,
+                    _ if self.rng.random_ratio(1, 4) => Event::Succeeded(job.newest.attempt),
                     _ => Event::Revoked { attempt: job.newest.attempt, why: Revoked::NodeLost },
                 };
                 let step = decide(Some(job.newest), u32::MAX, event).ok()?;

@@ -117,9 +117,56 @@ pub async fn only_the_node_that_has_the_attempt_may_speak_of_it(b: Bench) {
         Change::Fail { job, attempt, node: other, error: String::new(), due_in_ms: None, dead: false },
     ];
     for change in said_by_another {
-        assert_eq!(b.told(said([change])).await, [JobVerdict::Stale]);
+        assert_eq!(b.told(said([change.clone()])).await, [JobVerdict::Stale]);
+        assert_eq!(b.told(of_lane(&lane, [change])).await, [JobVerdict::Stale]);
+    }
+    for attempt in [0, 2] {
+        assert_eq!(b.told(of_lane(&lane, [complete(job, attempt, "1")])).await, [JobVerdict::Stale]);
     }
     b.does(said([complete(job, 1, "1")])).await;
+}
+
+pub async fn a_lane_writes_new_jobs_attempts_and_good_ends_in_one_batch(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    let (by_holder, by_lane, waits, running) = (job(0), job(1), job(2), job(3));
+    let made =
+        [submit_placed(by_holder), submit_placed(by_lane), submit(plain(waits)), submit_placed(running)];
+    b.does(of_lane(&lane, made)).await;
+    b.does(said([run(running, 1), complete(by_holder, 1, "[1]")])).await;
+    let round = [
+        complete(by_lane, 1, "[1]"),
+        complete(running, 1, "2"),
+        complete(by_holder, 1, "3"),
+        complete(job(9), 1, "4"),
+        dispatch(waits, 1),
+        submit(plain(job(4))),
+        submit_placed(job(5)),
+    ];
+    let (written, stale) = (JobVerdict::Written, JobVerdict::Stale);
+    let told = b.told(of_lane(&lane, round)).await;
+    assert_eq!(told, [written, written, stale, stale, written, written, written]);
+    let mut ends = Vec::new();
+    for id in [by_holder, by_lane] {
+        let JobRecord { id: _, created_at, dispatched_at, finished, mut attempts, .. } = b.found(id).await;
+        let finished = finished.unwrap();
+        assert_eq!((dispatched_at, finished.released_at), (Some(created_at), Some(finished.finished_at)));
+        assert_eq!(attempts.len(), 1);
+        let attempt = attempts.remove(0);
+        ends.push((
+            finished.outcome,
+            finished.dead,
+            finished.result,
+            finished.error,
+            attempt.node,
+            attempt.ended,
+        ));
+    }
+    assert_eq!(ends[0], ends[1], "whoever wrote it");
+    let running = b.found(running).await;
+    assert!(running.running_at.is_some() && running.finished.is_some());
+    assert_eq!(b.told(said([complete(by_lane, 1, "again")])).await, [stale]);
+    let states = [b.found(waits).await.state, b.found(job(4)).await.state, b.found(job(5)).await.state];
+    assert_eq!(states, [State::Dispatched, State::Created, State::Dispatched]);
 }
 
 /// All that a job can be told.

@@ -97,6 +97,7 @@ on_every_ledger! {
     jobs:
         each_change_is_written_where_the_domain_allows_it_and_nowhere_else,
         only_the_node_that_has_the_attempt_may_speak_of_it,
+        a_lane_writes_new_jobs_attempts_and_good_ends_in_one_batch,
         a_job_keeps_all_that_it_was_told_to_its_end,
         a_result_is_written_once,
         of_racing_results_one_is_written,

@@ -205,6 +205,27 @@ fn a_choice_that_is_dropped_gives_its_slot_back() {
 }
 
 #[test]
+fn a_full_node_serves_what_it_could_be_chosen_for_if_it_were_not() {
+    let registry = registry([
+        record("full").used(4).labelled(&["gpu"]),
+        record("draining").with(|status| status.state = NodeState::Draining),
+        record("unhealthy").with(|status| status.state = NodeState::Unhealthy),
+        record("rebuilding").with(|status| status.is_complete = false),
+    ]);
+    let serves = |name: &str, needs: &Needs| registry.serves(&node(name), needs).map(|pool| pool.to_string());
+    let (any, gpu, cpu) = (Needs::default(), needs(None, None, &["gpu"]), needs(None, None, &["cpu"]));
+    assert_eq!(serves("full", &any).as_deref(), Some("default"));
+    assert_eq!(serves("full", &gpu).as_deref(), Some("default"));
+    assert_eq!(serves("full", &cpu), None);
+    for none in ["draining", "unhealthy", "rebuilding", "unknown"] {
+        assert_eq!(serves(none, &any), None, "{none}");
+    }
+    adopt(&registry, 1, vec![pool("a", &[], &["gpu"]), pool("b", &[], &["cpu"])]);
+    assert_eq!(serves("full", &any).as_deref(), Some("a"));
+    assert_eq!(serves("full", &needs(Some("b"), None, &[])), None);
+}
+
+#[test]
 fn a_reservation_that_is_taken_back_opens_its_node_again_and_makes_no_room_beyond_it() {
     let registry = registry([record("only").capacity(1)]);
     let mut rng = seeded();

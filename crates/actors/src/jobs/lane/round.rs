@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::job::{Attempt, Change, Due as DueAt, NewJob, Newest, Outcome, Placed, Revoked, State};
-use domain::{JobId, Timestamp};
+use domain::{JobId, NodeId, Timestamp};
 use ledger::{BATCH_ROWS_MAX, JobBatch, JobKey, JobVerdict, JobWrite, JobsVerdict, LiveJob};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::{Asked, Heard, Lane, Over};
+use super::{Asked, Heard, Landed, Lane, Over};
 use crate::jobs::delivery::{Dispatch, Withdrawal};
 use crate::jobs::limits::{ROUND_BYTES_MAX, ROUND_JOBS_MAX};
 use crate::jobs::placer::Want;
@@ -31,11 +31,21 @@ pub(super) enum Then {
     Submitted {
         asked: Box<Asked>,
         job: Arc<LiveJob>,
+        /// The job whose slot it gets, if it gets one and has none of its own.
+        instead_of: Option<JobId>,
     },
     Dispatched {
         job: Arc<LiveJob>,
         newest: Newest,
         placed: Placed,
+        /// The job whose slot it gets, if it has none of its own.
+        instead_of: Option<JobId>,
+    },
+    Completed {
+        node: NodeId,
+        attempt: Attempt,
+        may_pass: bool,
+        reply: oneshot::Sender<Landed>,
     },
     Revoked {
         job: Arc<LiveJob>,
@@ -56,10 +66,27 @@ pub(super) enum Then {
 #[derive(Default)]
 pub(super) struct Round {
     pub(super) items: Vec<Item>,
+    /// Jobs that end in it, and the nodes on which they leave slots to others, as long as nobody has them.
+    pub(super) passing: Vec<(JobId, NodeId)>,
     jobs: HashSet<JobId>,
 }
 
+/// A batch that is committed, and of which nobody has been told yet.
+pub(super) struct Untold {
+    batch: JobBatch,
+    thens: Vec<Then>,
+    verdicts: Vec<JobVerdict>,
+    /// By the database's clock.
+    at: Timestamp,
+}
+
 impl Round {
+    /// A round that leaves alone what was committed last and is not known to the book yet.
+    pub(super) fn after(untold: Option<&Untold>) -> Self {
+        let writes = untold.into_iter().flat_map(|untold| untold.batch.writes.iter());
+        Self { jobs: writes.map(|write| write.change.job()).collect(), ..Self::default() }
+    }
+
     pub(super) fn has(&self, job: JobId) -> bool {
         self.jobs.contains(&job)
     }
@@ -82,6 +109,13 @@ pub(super) struct Committed<'c> {
     now: Instant,
     /// What stands under the keys that were taken.
     kept: &'c Kept,
+}
+
+/// Results that were committed, and what follows them on their slots.
+#[derive(Default)]
+pub(in crate::jobs) struct Ends {
+    pub(in crate::jobs) over: Vec<(JobId, bool, oneshot::Sender<Landed>)>,
+    pub(in crate::jobs) next: Vec<(JobId, Dispatch)>,
 }
 
 /// What stands under keys, by their scopes and names.
@@ -117,8 +151,8 @@ impl Then {
                     let _ = reply.send(Err(Refusal::LedgerUnavailable));
                 }
             }
-            // What becomes of these is read again; a reservation runs out.
-            Self::Dispatched { .. } | Self::Revoked { .. } => {}
+            // What becomes of these is read again, a result by its holder; a reservation runs out.
+            Self::Dispatched { .. } | Self::Completed { .. } | Self::Revoked { .. } => {}
         }
     }
 }
@@ -166,8 +200,18 @@ impl Lane {
             None => accepted.len(),
         };
         let prefer = self.affinity();
+        let mut slots = HashMap::new();
         let now_due = accepted.iter().take(may_go).filter(|(_, _, asked)| is_due(asked));
-        let wants = now_due.map(|(job, _, asked)| Want {
+        for (job, _, asked) in now_due.clone() {
+            let Some((over, node)) = round.passing.last() else { break };
+            let spec = &asked.submission.spec;
+            if let Some(pool) = self.inner.placer.would_take(node, &spec.needs, spec.priority) {
+                slots.insert(*job, self.passed(*over, node.clone(), pool));
+                round.passing.pop();
+            }
+        }
+        let others = now_due.filter(|(job, _, _)| !slots.contains_key(job));
+        let wants = others.map(|(job, _, asked)| Want {
             job: *job,
             attempt: Attempt::NONE.next(),
             token: self.token,
@@ -175,12 +219,14 @@ impl Lane {
             priority: asked.submission.spec.priority,
             prefer: prefer.clone(),
         });
-        let mut slots = self.inner.placer.place_now(wants.collect()).await;
+        let wants: Vec<_> = wants.collect();
+        slots.extend(self.inner.placer.place_now(wants).await);
         for (id, seq, asked) in accepted {
-            let placed = slots.remove(&id).map(|spot| {
+            let (mut placed, mut instead_of) = (None, None);
+            if let Some(spot) = slots.remove(&id) {
                 self.prefers(&spot.placed.node, spot.pool);
-                spot.placed
-            });
+                (placed, instead_of) = (Some(spot.placed), spot.instead_of);
+            }
             let Submission { spec, client_ref, due, key, retry_of } = &asked.submission;
             let new = NewJob {
                 id,
@@ -192,7 +238,8 @@ impl Lane {
                 placed: placed.clone(),
             };
             let (job, key) = (Arc::new(self.live(&new)), key.clone());
-            round.add(Change::Submit(Box::new(new)), key, Then::Submitted { asked: Box::new(asked), job });
+            let then = Then::Submitted { asked: Box::new(asked), job, instead_of };
+            round.add(Change::Submit(Box::new(new)), key, then);
         }
     }
 
@@ -229,7 +276,8 @@ impl Lane {
         }
     }
 
-    /// Commits the round, as one batch if it fits, and sees to what follows.
+    /// Commits the round, as one batch if it fits. What follows from one batch is seen to while the next is written, and
+    /// from the last one with [`Self::tell`].
     pub(super) async fn commit(&mut self, round: Round) -> Result<(), Over> {
         let mut items = VecDeque::from(round.items);
         while !items.is_empty() {
@@ -258,18 +306,15 @@ impl Lane {
         let lane =
             ledger::Lane { resource: self.resource.clone(), owner: self.inner.me.clone(), token: self.token };
         let batch = JobBatch { lane: Some(lane), writes: writes.into() };
+        let ledger = self.inner.ledger.clone();
         for _ in 0..AGAIN_MAX {
             // Past the lease's end by the own clock no write leaves, whatever the database would say.
             if !self.tenancy.is_current() {
                 break;
             }
-            match self.inner.ledger.commit_jobs(batch.clone()).await {
+            match tokio::join!(ledger.commit_jobs(batch.clone()), self.tell()).0 {
                 Ok(JobsVerdict::Written { at, jobs: verdicts }) => {
-                    let kept = self.taken_keys(&batch.writes, &verdicts).await;
-                    let now = Instant::now();
-                    for ((then, write), verdict) in thens.into_iter().zip(&*batch.writes).zip(verdicts) {
-                        self.follow(then, write, verdict, &Committed { at, now, kept: &kept }).await;
-                    }
+                    self.untold = Some(Untold { batch, thens, verdicts, at });
                     return true;
                 }
                 Ok(JobsVerdict::Again) => tokio::time::sleep(jittered(Duration::from_millis(1))).await,
@@ -290,8 +335,21 @@ impl Lane {
                 }
             }
         }
+        self.tell().await;
         thens.into_iter().for_each(Then::failed);
         false
+    }
+
+    /// Sees to what follows from the last commit.
+    pub(super) async fn tell(&mut self) {
+        let Some(Untold { batch, thens, verdicts, at }) = self.untold.take() else { return };
+        let kept = self.taken_keys(&batch.writes, &verdicts).await;
+        let committed = Committed { at, now: Instant::now(), kept: &kept };
+        let mut ends = Ends::default();
+        for ((then, write), verdict) in thens.into_iter().zip(&*batch.writes).zip(verdicts) {
+            self.follow(then, write, verdict, &committed, &mut ends).await;
+        }
+        self.inner.answer_results(ends);
     }
 
     /// The answers under the keys that were taken.
@@ -318,28 +376,48 @@ impl Lane {
     }
 
     /// What a write leads to, once its verdict is known.
-    async fn follow(&mut self, then: Then, write: &JobWrite, verdict: JobVerdict, committed: &Committed<'_>) {
+    async fn follow(
+        &mut self,
+        then: Then,
+        write: &JobWrite,
+        verdict: JobVerdict,
+        committed: &Committed<'_>,
+        ends: &mut Ends,
+    ) {
         let (id, now) = (write.change.job(), committed.now);
         let is_written = verdict == JobVerdict::Written;
         match then {
-            Then::Submitted { asked, job } => {
+            Then::Submitted { asked, job, instead_of } => {
                 let Change::Submit(new) = &write.change else { return };
                 if is_written {
-                    self.submitted(asked, job, new.placed.clone(), committed);
+                    let dispatch = self.submitted(asked, job, new.placed.clone(), committed);
+                    dispatch.into_iter().for_each(|dispatch| self.send_on(dispatch, instead_of, ends));
                     return;
                 }
-                if let Some(placed) = &new.placed {
+                if let (Some(placed), None) = (&new.placed, instead_of) {
                     self.inner.placer.give_back(&placed.node, id, Attempt::NONE.next(), self.token);
                 }
                 self.not_admitted();
                 let _ = asked.reply.send(committed.replay(write.key.as_ref()));
             }
-            Then::Dispatched { job, newest, placed } => {
+            Then::Dispatched { job, newest, placed, instead_of } => {
                 if is_written {
-                    self.dispatched(job, newest, placed, now);
+                    let dispatch = self.dispatched(job, newest, placed, now);
+                    self.send_on(dispatch, instead_of, ends);
                 } else {
                     // It is not as it was known here: what is so is read again.
-                    self.inner.placer.give_back(&placed.node, id, newest.attempt, self.token);
+                    if instead_of.is_none() {
+                        self.inner.placer.give_back(&placed.node, id, newest.attempt, self.token);
+                    }
+                    self.look_up(id, now).await;
+                }
+            }
+            Then::Completed { node, attempt, reply, may_pass: _ } => {
+                ends.over.push((id, is_written, reply));
+                if is_written {
+                    self.over(id, now);
+                    self.inner.succeeded(id, attempt, &node, &self.resource);
+                } else {
                     self.look_up(id, now).await;
                 }
             }
@@ -383,14 +461,22 @@ impl Lane {
         }
     }
 
-    /// A job is accepted: whoever asked is told, and it goes on its way.
+    /// To its node, or to whoever passes a slot on to it.
+    fn send_on(&self, dispatch: Dispatch, instead_of: Option<JobId>, ends: &mut Ends) {
+        match instead_of {
+            Some(over) => ends.next.push((over, dispatch)),
+            None => self.inner.deliver(dispatch),
+        }
+    }
+
+    /// A job is accepted: whoever asked is told, and it goes on its way. If it has begun, it is to be sent.
     fn submitted(
         &mut self,
         asked: Box<Asked>,
         job: Arc<LiveJob>,
         placed: Option<Placed>,
         committed: &Committed<'_>,
-    ) {
+    ) -> Option<Dispatch> {
         metrics::counter!("fencepost_jobs_total", "state" => "CREATED", "outcome" => "").increment(1);
         let (at, now, due) = (committed.at, committed.now, asked.submission.due);
         let accepted = Accepted { id: job.id, lane: self.resource.clone(), seq: job.seq, created_at: at };
@@ -403,13 +489,15 @@ impl Lane {
                 if let Some(line) = self.line_mut() {
                     line.enter(&job);
                 }
-                self.dispatched(job, Newest { state: State::Dispatched, attempt, counted: 0 }, placed, now);
+                let newest = Newest { state: State::Dispatched, attempt, counted: 0 };
+                return Some(self.dispatched(job, newest, placed, now));
             }
             (None, DueAt::Now | DueAt::InMs(0)) => self.set_out(job, None, now),
             (None, DueAt::At(moment)) if moment <= at => self.set_out(job, None, now),
             (None, DueAt::InMs(ms)) => self.set_out(job, Some((at.plus_ms(ms), ms)), now),
             (None, DueAt::At(moment)) => self.set_out(job, Some((moment, moment.ms_since(at))), now),
         }
+        None
     }
 
     /// A new job without a slot: in line, in the queue, or waiting for its time.
@@ -427,14 +515,15 @@ impl Lane {
         }
     }
 
-    fn dispatched(&mut self, job: Arc<LiveJob>, newest: Newest, placed: Placed, now: Instant) {
+    /// An attempt has begun: from here on it is awaited. What is to be sent.
+    fn dispatched(&mut self, job: Arc<LiveJob>, newest: Newest, placed: Placed, now: Instant) -> Dispatch {
         metrics::counter!("fencepost_jobs_total", "state" => "DISPATCHED", "outcome" => "").increment(1);
         self.seen(job.id, newest.attempt, Some(&placed), What::Changed(State::Dispatched, None));
         let dispatch = Dispatch::new(&job, newest, placed.clone());
         // It may have been put there again while its slot was on its way.
         self.inner.placer.forget(job.id);
         self.book.fly(job, newest, placed, now);
-        self.inner.deliver(dispatch);
+        dispatch
     }
 
     /// The node is not to go on with an attempt: what was only reserved is free, what was sent is called off.

@@ -29,8 +29,8 @@ impl Writes for JobBatch {
         connection: &mut PgConnection,
         batches: &[Self],
     ) -> Result<Option<Vec<JobsVerdict>>, Derailed<JobsVerdict>> {
-        if batches.iter().all(Self::opens_attempts) {
-            return Ok(open(connection, batches).await?);
+        if batches.iter().all(Self::goes_at_once) {
+            return Ok(write_rounds(connection, batches).await?);
         }
         if !batches.iter().all(Self::ends_attempts) {
             return Ok(None);
@@ -55,25 +55,25 @@ impl Writes for JobBatch {
     }
 }
 
-/// New jobs and attempts that begin; `None` where there are too many for one statement.
-async fn open(
+/// New jobs, attempts that begin, and good ends; `None` where there are too many for one statement.
+async fn write_rounds(
     connection: &mut PgConnection,
     batches: &[JobBatch],
 ) -> Result<Option<Vec<JobsVerdict>>, Error> {
     let tenures = tenures(batches);
     let mut aboard = Aboard::of(batches, vec![Fence::Holds; batches.len()]);
-    let Sorted { new, dispatched, .. } = aboard.at_once();
+    let Sorted { new, dispatched, done, .. } = aboard.at_once();
     let keyed: Vec<_> = new.iter().filter(|new| new.key.is_some()).map(|new| new.job.id).collect();
-    let compared = tenures.len() * (new.len() + dispatched.len()) + keyed.len() * keyed.len();
+    let compared = tenures.len() * (new.len() + dispatched.len() + done.len()) + keyed.len() * keyed.len();
     if compared > AT_ONCE_COMPARED_MAX {
         return Ok(None);
     }
     let (names, tokens, owners) = columns(tenures.iter().flatten());
-    let statement = sqlx::query_as(include_str!("../../../sql/postgres-only/job_open.sql"));
+    let statement = sqlx::query_as(include_str!("../../../sql/postgres-only/job_round.sql"));
     let statement =
         bind_new(statement.bind(names).bind(tokens).bind(owners), &new, Timestamp::from_micros(0));
     let rows: Vec<(Option<String>, Option<Uuid>, i64)> =
-        bind_keys(bind_dispatched(statement, &dispatched), &new)
+        bind_completed(bind_keys(bind_dispatched(statement, &dispatched), &new), &done)
             .fetch_all(&mut *connection)
             .await
             .map_err(write_failed)?;
@@ -212,6 +212,16 @@ fn bind_dispatched<'q, Row>(
         .bind(column(dispatched, |d| d.attempt))
         .bind(column(dispatched, |d| d.placed.node.as_str()))
         .bind(column(dispatched, |d| d.placed.holder.as_str()))
+}
+
+/// Good ends, as `job_round` takes them.
+fn bind_completed<'q, Row>(statement: Statement<'q, Row>, done: &'q [Done<'_>]) -> Statement<'q, Row> {
+    statement
+        .bind(column(done, |d| uuid(d.ending.id)))
+        .bind(column(done, |d| d.ending.lane))
+        .bind(column(done, |d| d.ending.attempt))
+        .bind(column(done, |d| d.ending.node))
+        .bind(column(done, |d| d.result))
 }
 
 /// Ids in their order, with the first and the last.

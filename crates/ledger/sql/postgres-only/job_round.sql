@@ -1,8 +1,8 @@
 -- What lanes write most, as one statement that is a transaction by itself: new jobs, due at once, those with keys where
--- these are new, and attempts that begin, of those lanes for which the fence holds. Answers these lanes and the jobs that
--- were as said, with the transaction's time.
+-- these are new, attempts that begin, and good ends, of those lanes for which the fence holds. Answers these lanes and the
+-- jobs that were as said, with the transaction's time.
 -- $1 to $3 leases, see fence_lock; $4 to $25 new jobs, see job_submit; $26 to $30 attempts, see job_dispatch;
--- $31 to $34 the new jobs' keys or NULL, see key_keep
+-- $31 to $34 the new jobs' keys or NULL, see key_keep; $35 to $39 ended jobs: ids, lanes, attempts, nodes, results
 WITH held AS MATERIALIZED (
     SELECT l.resource
     FROM lease l
@@ -59,9 +59,36 @@ begun AS (
     JOIN held h ON h.resource = w.lane
     WHERE j.id = w.id AND j.lane = w.lane AND j.state = 'CREATED' AND j.attempt = w.attempt - 1
     RETURNING j.id
+),
+gone AS (
+    DELETE FROM job j
+    USING (
+        SELECT e.*
+        FROM unnest($35::uuid[], $36::text[], $37::bigint[], $38::text[], $39::text[])
+             AS e (which, of_lane, of_attempt, of_node, result)
+        JOIN held h ON h.resource = e.of_lane
+        ORDER BY e.which
+    ) AS w
+    WHERE j.id = w.which AND j.lane = w.of_lane AND j.attempt = w.of_attempt AND j.node = w.of_node
+    RETURNING j.*, w.result
+),
+moved AS (
+    INSERT INTO job_finished
+        (id, lane, seq, session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts,
+         backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload, retry_of, created_at, due_at,
+         attempt, counted, node, holder, dispatched_at, running_at, past_attempts, outcome, dead, result, finished_at,
+         released_at, client_ref)
+    SELECT id, lane, seq, session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts,
+           backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload, retry_of, created_at, due_at,
+           attempt, counted, node, holder, dispatched_at, running_at, past_attempts, 'succeeded', false, result, now(),
+           now(), client_ref
+    FROM gone
+    RETURNING id
 )
 SELECT resource, NULL::uuid AS id, (extract(epoch FROM now()) * 1000000)::bigint AS at FROM held
 UNION ALL
 SELECT NULL, id, (extract(epoch FROM now()) * 1000000)::bigint FROM made
 UNION ALL
 SELECT NULL, id, (extract(epoch FROM now()) * 1000000)::bigint FROM begun
+UNION ALL
+SELECT NULL, id, (extract(epoch FROM now()) * 1000000)::bigint FROM moved
