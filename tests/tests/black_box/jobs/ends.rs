@@ -26,7 +26,7 @@ fn micros(time: &Value) -> i64 {
     let (hours, minutes) =
         (parts.next().unwrap().parse::<i64>().unwrap(), parts.next().unwrap().parse::<i64>().unwrap());
     let seconds: f64 = parts.next().unwrap().parse().unwrap();
-    (hours * 3_600 + minutes * 60) * 1_000_000 + (seconds * 1e6) as i64
+    (hours * 3_600 + minutes * 60) * 1_000_000 + (seconds * 1e6).round() as i64
 }
 
 /// From one time to a later one of the same day or the next.
