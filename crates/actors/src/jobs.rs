@@ -398,6 +398,13 @@ impl Jobs {
         self.inner.results(node, results, may_pass).await
     }
 
+    /// Whether a result is written by the owner of its job's lane, with what that writes next. It does not depend on what
+    /// becomes of others then.
+    #[must_use]
+    pub fn is_the_owners(&self, result: &NodeResult) -> bool {
+        self.inner.writer_of(result).is_some()
+    }
+
     /// How many jobs wait for a slot here.
     #[must_use]
     pub fn waiting(&self) -> usize {

@@ -220,6 +220,11 @@ impl Book {
         self.groups.iter().find(|(_, group)| low(group)).map(|(name, group)| (name.clone(), group.inside))
     }
 
+    /// Whether there are jobs that wait in the ledger alone.
+    pub(super) fn has_more_outside(&self) -> bool {
+        self.groups.values().any(|group| group.outside.is_some())
+    }
+
     /// The ledger is asked again about all groups: what did not fit may now.
     pub(super) fn look_at_groups_again(&mut self) {
         self.groups.values_mut().for_each(|group| group.enough = None);

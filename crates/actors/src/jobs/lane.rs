@@ -28,8 +28,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::book::{Book, Due, Phase};
 use super::delivery::Dispatch;
-use super::limits::{DELAY_KEPT, ROUND_JOBS_MAX};
-use super::placer::Turned;
+use super::limits::{DELAY_KEPT, ROUND_JOBS_MAX, SLOTS_LEFT_TO_OTHERS};
+use super::placer::{Next, Turned};
 use super::tenancy::Tenancy;
 use super::{Accepted, Inner, Refusal, Submission};
 use conversation::Conversation;
@@ -278,6 +278,7 @@ impl Lane {
             && !self.stopping
             && !self.is_time_to_reread(now)
             && self.book.group_to_fill().is_none()
+            && !self.untold.as_ref().is_some_and(Untold::leaves_some_waiting)
     }
 
     /// Until there is something to do: at least one word, or a time that has come.
@@ -379,14 +380,22 @@ impl Lane {
             Then::Completed { node, may_pass: true, .. } => Some((item.write.change.job(), node.clone())),
             _ => None,
         });
-        for (over, node) in ends.collect::<Vec<_>>() {
-            let Some((job, turned, pool)) = self.inner.placer.next_on(&node, &self.resource) else {
-                round.passing.push((over, node));
+        let ends: Vec<_> = ends.collect();
+        let (has_others, has_more) = (self.inner.has_others(), self.book.has_more_outside());
+        for (over, node) in ends {
+            if has_others && rand::rng().random_ratio(1, SLOTS_LEFT_TO_OTHERS) {
                 continue;
-            };
-            if self.begin(job, turned.attempt, self.passed(over, node, pool), round).is_err() {
-                // It is not as it was when it was put there; it finds its way back by what is known of it here.
-                self.enqueue(job);
+            }
+            match self.inner.placer.next_on(&node, &self.resource) {
+                Next::This(job, turned, pool) => {
+                    let spot = self.passed(over, node, pool);
+                    if self.begin(job, turned.attempt, spot, round).is_err() {
+                        // It is not as it was when it was put there; it finds its way back by what is known of it here.
+                        self.enqueue(job);
+                    }
+                }
+                Next::Nobody if !has_more => round.passing.push((over, node)),
+                Next::Nobody | Next::Another => {}
             }
         }
     }
@@ -422,7 +431,7 @@ impl Lane {
         let newest = Newest { state: State::Dispatched, attempt, ..newest };
         let change = Change::Dispatch { job, attempt, placed: placed.clone() };
         self.prefers(&placed.node, pool);
-        round.add(change, None, Then::Dispatched { job: live, newest, placed, instead_of });
+        round.add_after(instead_of, change, None, Then::Dispatched { job: live, newest, placed, instead_of });
         Ok(())
     }
 

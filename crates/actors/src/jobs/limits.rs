@@ -7,6 +7,10 @@ pub const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an attempt is waited for whose node has left the instance that it went to, and does not have it: until that
 /// instance has said whether it was sent, if it lives.
 pub const ADRIFT_FOR: Duration = Duration::from_secs(1);
+/// While other instances live, one in so many slots is not passed on: what waits there may reserve it.
+pub const SLOTS_LEFT_TO_OTHERS: u32 = 8;
+/// How long the owner of a lane is waited for to write a result, before its holder writes it.
+pub const OWNER_WAIT: Duration = Duration::from_secs(2);
 /// How long a reserved slot waits for its dispatch.
 pub const RESERVATION: Duration = Duration::from_secs(10);
 /// Unfinished jobs that one lane's owner keeps in memory; the rest stay in the ledger.

@@ -126,11 +126,11 @@ impl Placer {
         reserved.into_iter().filter_map(placed).collect()
     }
 
-    /// The job that would be next if this node, whose socket is here, had one more free slot: it waits no more. `None`
-    /// if that is nobody, another lane's job, or one that would rather go elsewhere.
-    pub(super) fn next_on(&self, node: &NodeId, lane: &Resource) -> Option<(JobId, Turned, PoolName)> {
+    /// Who would be next if this node, whose socket is here, had one more free slot. A job of this lane that would go
+    /// there waits no more.
+    pub(super) fn next_on(&self, node: &NodeId, lane: &Resource) -> Next {
         let mut queue = self.queue();
-        let mut next = None;
+        let mut next = if queue.classes() > CLASSES_LOOKED_AT { Next::Another } else { Next::Nobody };
         for _ in 0..CLASSES_LOOKED_AT {
             let Some((class, needs)) = queue.turn() else { break };
             let Some(pool) = self.registry.serves(node, &needs) else {
@@ -141,7 +141,8 @@ impl Placer {
                 let would_go = turned.prefer.as_ref().is_none_or(|prefer| prefer.node == *node);
                 turned.resource == *lane && turned.avoid.as_ref() != Some(node) && would_go
             });
-            next = is_it.then(|| queue.pop(class)).flatten().map(|(job, turned)| (job, turned, pool));
+            let popped = is_it.then(|| queue.pop(class)).flatten();
+            next = popped.map_or(Next::Another, |(job, turned)| Next::This(job, Box::new(turned), pool));
             break;
         }
         queue.unblock();
@@ -364,6 +365,16 @@ impl Placer {
     fn queue(&self) -> MutexGuard<'_, Queue<Turned>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Who would have a slot next.
+pub(super) enum Next {
+    /// A job of the lane that asks, in this pool.
+    This(JobId, Box<Turned>, PoolName),
+    /// Another lane's job, or one that would rather go elsewhere: the slot is for it to reserve.
+    Another,
+    /// Nobody who waits here.
+    Nobody,
 }
 
 /// How a pass went.

@@ -77,6 +77,11 @@ impl<T> Queue<T> {
         self.places.len()
     }
 
+    /// How many classes wait.
+    pub(super) fn classes(&self) -> usize {
+        self.classes.len()
+    }
+
     /// Whether a job with these needs would have to wait behind others of at least its priority.
     pub(super) fn has_before(&self, needs: &Needs, priority: Priority) -> bool {
         let class = self.ids.get(needs).and_then(|id| self.classes.get(id));

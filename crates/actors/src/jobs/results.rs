@@ -14,7 +14,8 @@ use tokio::sync::oneshot;
 
 use super::Inner;
 use super::delivery::{Dispatch, Terms};
-use super::lane::{Ends, Heard, Landed, Told, Word};
+use super::lane::{Address, Ends, Heard, Landed, Told, Word};
+use super::limits::OWNER_WAIT;
 use super::watches::{Seen, What};
 use crate::pause::jittered;
 
@@ -69,8 +70,8 @@ impl Inner {
         let mut left = Vec::new();
         for (n, told) in told.into_iter().enumerate() {
             let landed = match told {
-                // Dropped where the lane does not know.
-                Some(told) => told.await.ok(),
+                // Dropped where the lane does not know; one that is busy with itself is not waited for.
+                Some(told) => tokio::time::timeout(OWNER_WAIT, told).await.ok().and_then(Result::ok),
                 None => None,
             };
             if landed.as_ref().is_some_and(|landed| landed.is_written) {
@@ -92,13 +93,19 @@ impl Inner {
         result: &NodeResult,
         may_pass: bool,
     ) -> Option<oneshot::Receiver<Landed>> {
-        let NodeResult { job, attempt, output } = result;
-        let (job, attempt, output) = (*job, *attempt, output.as_ref().ok()?.clone());
-        let lane = self.holder.lane(job, attempt).filter(|lane| lane.kind() == ResourceKind::Instance)?;
+        let owner = self.writer_of(result)?;
+        let (job, attempt, output) = (result.job, result.attempt, result.output.as_ref().ok()?.clone());
         let (reply, landed) = oneshot::channel();
-        let told = Told { job, attempt, node: node.clone(), output, may_pass, reply };
-        self.lanes.get(&lane)?.tell(Word::Result(told));
+        owner.tell(Word::Result(Told { job, attempt, node: node.clone(), output, may_pass, reply }));
         Some(landed)
+    }
+
+    /// The owner that writes this result, if that is not for the holder.
+    pub(super) fn writer_of(&self, result: &NodeResult) -> Option<Address> {
+        result.output.as_ref().ok()?;
+        let lane = self.holder.lane(result.job, result.attempt);
+        let lane = lane.filter(|lane| lane.kind() == ResourceKind::Instance)?;
+        self.lanes.get(&lane).map(|address| address.clone())
     }
 
     /// What a lane's owner has written is answered, with what is to have the slot now.

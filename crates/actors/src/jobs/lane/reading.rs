@@ -263,6 +263,7 @@ impl Lane {
         if !round.items.is_empty() {
             // A commit that fails has everything learnt again; should the lease be lost, the next round says so.
             let _ = self.commit(round).await;
+            self.tell().await;
         }
     }
 }

@@ -1,11 +1,13 @@
 //! One round of a lane's owner: what it writes, and what follows once that is committed.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::job::{Attempt, Change, Due as DueAt, NewJob, Newest, Outcome, Placed, Revoked, State};
 use domain::{JobId, NodeId, Timestamp};
+use futures_util::FutureExt;
 use ledger::{BATCH_ROWS_MAX, JobBatch, JobKey, JobVerdict, JobWrite, JobsVerdict, LiveJob};
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -25,6 +27,8 @@ const AGAIN_MAX: usize = 3;
 pub(super) struct Item {
     pub(super) write: JobWrite,
     pub(super) then: Then,
+    /// It gets the slot of the one before it, and is written with it.
+    follows: bool,
 }
 
 pub(super) enum Then {
@@ -68,6 +72,8 @@ pub(super) struct Round {
     pub(super) items: Vec<Item>,
     /// Jobs that end in it, and the nodes on which they leave slots to others, as long as nobody has them.
     pub(super) passing: Vec<(JobId, NodeId)>,
+    /// What gets the slots that others of these leave.
+    successors: HashMap<JobId, Item>,
     jobs: HashSet<JobId>,
 }
 
@@ -92,8 +98,36 @@ impl Round {
     }
 
     pub(super) fn add(&mut self, change: Change, key: Option<JobKey>, then: Then) {
+        self.add_after(None, change, key, then);
+    }
+
+    /// As [`Self::add`]; with the slot that another job of this round leaves.
+    pub(super) fn add_after(&mut self, over: Option<JobId>, change: Change, key: Option<JobKey>, then: Then) {
         self.jobs.insert(change.job());
-        self.items.push(Item { write: JobWrite { change, key }, then });
+        let item = Item { write: JobWrite { change, key }, then, follows: over.is_some() };
+        match over {
+            Some(over) => drop(self.successors.insert(over, item)),
+            None => self.items.push(item),
+        }
+    }
+
+    /// All of it, each successor behind the one whose slot it gets.
+    fn in_order(mut self) -> VecDeque<Item> {
+        let mut items = VecDeque::with_capacity(self.items.len() + self.successors.len());
+        for item in self.items {
+            let successor = self.successors.remove(&item.write.change.job());
+            items.push_back(item);
+            items.extend(successor);
+        }
+        items
+    }
+}
+
+impl Untold {
+    /// Whether there are new jobs in it that wait for a slot.
+    pub(super) fn leaves_some_waiting(&self) -> bool {
+        let waits = |write: &JobWrite| matches!(&write.change, Change::Submit(new) if new.placed.is_none());
+        self.batch.writes.iter().any(waits)
     }
 }
 
@@ -219,8 +253,14 @@ impl Lane {
             priority: asked.submission.spec.priority,
             prefer: prefer.clone(),
         });
-        let wants: Vec<_> = wants.collect();
-        slots.extend(self.inner.placer.place_now(wants).await);
+        let (wants, placer) = (wants.collect(), Arc::clone(&self.inner.placer));
+        let mut placing = pin!(placer.place_now(wants));
+        let placed = match placing.as_mut().now_or_never() {
+            Some(placed) => placed,
+            // Nobody waits for the bus to be told what is committed.
+            None => tokio::join!(placing, self.tell()).0,
+        };
+        slots.extend(placed);
         for (id, seq, asked) in accepted {
             let (mut placed, mut instead_of) = (None, None);
             if let Some(spot) = slots.remove(&id) {
@@ -239,7 +279,7 @@ impl Lane {
             };
             let (job, key) = (Arc::new(self.live(&new)), key.clone());
             let then = Then::Submitted { asked: Box::new(asked), job, instead_of };
-            round.add(Change::Submit(Box::new(new)), key, then);
+            round.add_after(instead_of, Change::Submit(Box::new(new)), key, then);
         }
     }
 
@@ -279,15 +319,17 @@ impl Lane {
     /// Commits the round, as one batch if it fits. What follows from one batch is seen to while the next is written, and
     /// from the last one with [`Self::tell`].
     pub(super) async fn commit(&mut self, round: Round) -> Result<(), Over> {
-        let mut items = VecDeque::from(round.items);
+        let mut items = round.in_order();
         while !items.is_empty() {
             let (mut rows, mut count) = (1, 0);
-            for item in &items {
-                rows += item.write.rows();
+            while let Some(item) = items.get(count) {
+                // What follows another is written with it.
+                let next = items.get(count + 1).filter(|next| next.follows);
+                rows += item.write.rows() + next.map_or(0, |next| next.write.rows());
                 if rows > BATCH_ROWS_MAX && count > 0 {
                     break;
                 }
-                count += 1;
+                count += 1 + usize::from(next.is_some());
             }
             let batch: Vec<_> = items.drain(..count).collect();
             if !self.commit_batch(batch).await {

@@ -20,30 +20,34 @@ impl Socket {
             return;
         }
         let Some(registered) = &self.registered else { return self.early.extend(results) };
-        let (slots, results): (Vec<_>, Vec<_>) = results
-            .into_iter()
-            .map(|(slot, end)| {
-                let output = match end {
-                    End::Succeeded { output } => Ok(output),
-                    End::Failed { message, is_retryable } => Err(Failure { message, is_retryable }),
-                };
-                (slot, NodeResult { job: slot.job, attempt: slot.attempt, output })
-            })
-            .unzip();
-        let (state, jobs, node) =
-            (Arc::clone(&self.state), self.incarnation.jobs.clone(), registered.node.clone());
-        let may_pass = self.may_pass();
-        let commit = async move {
-            let answers = state.call(jobs.results(&node, results, may_pass)).await;
-            Done::Committed(slots, answers)
-        };
-        self.work.push(commit.boxed_local());
+        let results = results.into_iter().map(|(slot, end)| {
+            let output = match end {
+                End::Succeeded { output } => Ok(output),
+                End::Failed { message, is_retryable } => Err(Failure { message, is_retryable }),
+            };
+            (slot, NodeResult { job: slot.job, attempt: slot.attempt, output })
+        });
+        let jobs = &self.incarnation.jobs;
+        let (the_owners, others): (Vec<_>, Vec<_>) =
+            results.partition(|(_, result)| jobs.is_the_owners(result));
+        let (node, may_pass) = (registered.node.clone(), self.may_pass());
+        // Neither of them waits for the other.
+        for results in [the_owners, others].into_iter().filter(|results| !results.is_empty()) {
+            let (slots, results): (Vec<_>, Vec<_>) = results.into_iter().unzip();
+            let (state, jobs, node) = (Arc::clone(&self.state), jobs.clone(), node.clone());
+            let commit = async move {
+                let answers = state.call(jobs.results(&node, results, may_pass)).await;
+                Done::Committed(slots, answers)
+            };
+            self.work.push(commit.boxed_local());
+        }
     }
 
     /// Whether a slot may go from one attempt to the next: the bus knows of the node, and says who gives slots.
     fn may_pass(&self) -> bool {
         let is_known = self.registered.as_ref().is_some_and(|registered| !registered.is_provisional);
-        is_known && !self.vouching.is_ahead() && !self.registering
+        let is_up = self.state.bus.link().borrow().up_for().is_some();
+        is_up && is_known && !self.vouching.is_ahead() && !self.registering
     }
 
     /// The node is told, and what follows on its slots goes to it.
