@@ -38,6 +38,21 @@ async fn with_one_place_higher_priority_goes_first_and_tenants_take_turns() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_backlog_of_one_instance_keeps_no_job_of_another_waiting() {
+    let rig = Rig::together(2).await;
+    let node = rig.node(&[0], "n", |options| options.capacity = 2).await;
+    rig.node_is(1, "n", |node| node["state"] == "online").await;
+    let backlog: Vec<_> = (0..1_000).map(echo).collect();
+    for _ in 0..8 {
+        rig.post(0, "/v1/jobs/batch", Some(&json!({ "jobs": backlog })), 202).await;
+    }
+    let one = rig.submit(1, echo("one")).await;
+    rig.finished(1, &one).await;
+    let waiting = rig.get(0, "/v1/jobs?state=CREATED&limit=1").await;
+    assert_ne!(waiting["items"], json!([]), "it waited for {} others", node.runs.all().len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_job_goes_where_its_requirements_are_met_and_else_waits() {
     let rig = Rig::together(2).await;
     let mandarin = |options: &mut client::node::WorkerOptions| {
