@@ -69,7 +69,8 @@ gone AS (
         JOIN held h ON h.resource = e.of_lane
         ORDER BY e.which
     ) AS w
-    WHERE j.id = w.which AND j.lane = w.of_lane AND j.attempt = w.of_attempt AND j.node = w.of_node
+    -- Written so that the node is compared and never looked up: each row is found by its id.
+    WHERE j.id = w.which AND j.lane = w.of_lane AND j.attempt = w.of_attempt AND j.node IS NOT DISTINCT FROM w.of_node
     RETURNING j.*, w.result
 ),
 moved AS (
