@@ -88,13 +88,18 @@ async fn what_a_node_will_not_take_another_gets() {
     let other = rig.node(&[1], "other", |_| {}).await;
     other.runs.release(1);
     hand.say(frame("reject", &of, json!({"reason": "unable"}))).await;
-    let job = rig.finished(0, &id).await;
+    // It is asked again only where nobody else is known yet.
+    let mut finished = std::pin::pin!(rig.finished(0, &id));
+    let job = loop {
+        tokio::select! {
+            job = &mut finished => break job,
+            of = hand.given() => hand.say(frame("reject", &of, json!({"reason": "unable"}))).await,
+        }
+    };
     assert_eq!((&job["node"], &job["result"]), (&json!("other"), &json!(7)));
-    assert_eq!(
-        past(&job),
-        [(1, "rejected".to_owned()), (2, "succeeded".to_owned())],
-        "a refusal does not count"
-    );
+    let mut ends: Vec<_> = past(&job).into_iter().map(|(_, end)| end).collect();
+    assert_eq!(ends.pop().as_deref(), Some("succeeded"));
+    assert!(!ends.is_empty() && ends.iter().all(|end| end == "rejected"), "a refusal does not count: {job}");
     rig.nothing_is_held().await;
 }
 
