@@ -431,7 +431,7 @@ impl Lane {
         let newest = Newest { state: State::Dispatched, attempt, ..newest };
         let change = Change::Dispatch { job, attempt, placed: placed.clone() };
         self.prefers(&placed.node, pool);
-        round.add_after(instead_of, change, None, Then::Dispatched { job: live, newest, placed, instead_of });
+        round.add(change, None, Then::Dispatched { job: live, newest, placed, instead_of });
         Ok(())
     }
 

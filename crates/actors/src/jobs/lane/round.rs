@@ -27,8 +27,6 @@ const AGAIN_MAX: usize = 3;
 pub(super) struct Item {
     pub(super) write: JobWrite,
     pub(super) then: Then,
-    /// It gets the slot of the one before it, and is written with it.
-    follows: bool,
 }
 
 pub(super) enum Then {
@@ -98,13 +96,9 @@ impl Round {
     }
 
     pub(super) fn add(&mut self, change: Change, key: Option<JobKey>, then: Then) {
-        self.add_after(None, change, key, then);
-    }
-
-    /// As [`Self::add`]; with the slot that another job of this round leaves.
-    pub(super) fn add_after(&mut self, over: Option<JobId>, change: Change, key: Option<JobKey>, then: Then) {
         self.jobs.insert(change.job());
-        let item = Item { write: JobWrite { change, key }, then, follows: over.is_some() };
+        let over = then.instead_of();
+        let item = Item { write: JobWrite { change, key }, then };
         match over {
             Some(over) => drop(self.successors.insert(over, item)),
             None => self.items.push(item),
@@ -174,6 +168,14 @@ impl Committed<'_> {
 }
 
 impl Then {
+    /// The job of the same round whose slot it gets, if it gets one so.
+    const fn instead_of(&self) -> Option<JobId> {
+        match self {
+            Self::Submitted { instead_of, .. } | Self::Dispatched { instead_of, .. } => *instead_of,
+            Self::Completed { .. } | Self::Revoked { .. } | Self::Ended { .. } => None,
+        }
+    }
+
     /// Nobody knows whether it was written.
     fn failed(self) {
         match self {
@@ -279,7 +281,7 @@ impl Lane {
             };
             let (job, key) = (Arc::new(self.live(&new)), key.clone());
             let then = Then::Submitted { asked: Box::new(asked), job, instead_of };
-            round.add_after(instead_of, Change::Submit(Box::new(new)), key, then);
+            round.add(Change::Submit(Box::new(new)), key, then);
         }
     }
 
@@ -324,7 +326,7 @@ impl Lane {
             let (mut rows, mut count) = (1, 0);
             while let Some(item) = items.get(count) {
                 // What follows another is written with it.
-                let next = items.get(count + 1).filter(|next| next.follows);
+                let next = items.get(count + 1).filter(|next| next.then.instead_of().is_some());
                 rows += item.write.rows() + next.map_or(0, |next| next.write.rows());
                 if rows > BATCH_ROWS_MAX && count > 0 {
                     break;
