@@ -1,5 +1,5 @@
 //! One client as clients are: asks for nonces, settles them, retries what got no answer, and is
-//! forgetful now and then. It judges nothing.
+//! forgetful now and then. It verifies nothing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use std::time::Duration;
 use anyhow::Result;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
+use testkit::http::Client;
 
 use crate::history::{Asked, History, Outcome, Settlement, Told, Verdict};
-use crate::http::Client;
+use crate::nonce_calls;
 
 /// Attempts at one request before the client gives it up.
 const ATTEMPTS_MAX: usize = 40;
@@ -65,6 +66,14 @@ impl Caller {
             keys: 0,
             stop: Arc::new(AtomicBool::new(false)),
         })
+    }
+
+    /// The same client, which gives up on an answer after this time only.
+    ///
+    /// # Errors
+    /// The HTTP library cannot be set up.
+    pub fn waiting(self, patience: Duration) -> Result<Self> {
+        Ok(Self { http: Client::new(patience)?, ..self })
     }
 
     /// Works until told to stop. A request that is under way then is given up unanswered at most once.
@@ -173,7 +182,7 @@ impl Caller {
 
     async fn once(&mut self, asked: &Asked) -> Told {
         let to = self.dice.random_range(0..self.urls.len());
-        self.http.ask(&self.history, self.number, &self.urls[to], asked).await
+        nonce_calls::ask(&self.http, &self.history, self.number, &self.urls[to], asked).await
     }
 
     /// The same request, each time to any instance, until it is answered.

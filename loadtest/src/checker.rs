@@ -1,4 +1,4 @@
-//! The judge: from what the clients recorded and what the tables hold at the end, everything that
+//! The checker: from what the clients recorded and what the tables hold at the end, everything that
 //! breaks a promise. Pure: no clock, no network, no database.
 //!
 //! A verdict is only passed on what is certain. A request was carried out, if at all, after it was
@@ -99,7 +99,7 @@ const HONEST_REFUSALS: [(u16, &str); 7] = [
     (409, "not_owner"),
 ];
 
-/// Judges a run. An empty list is an acquittal.
+/// Verifies a run. An empty list means that every promise held.
 #[must_use]
 pub fn check(records: &[Record], tokens: &[TokenSeen], tables: &Tables) -> Vec<Violation> {
     let evidence = Evidence::gather(records);

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use loadtest::faults::Nodes;
-use loadtest::fleet::Blueprint;
 use loadtest::load::{Route, Spread};
 use loadtest::scenario::{failover, faults, ids, job_faults, live, membership, nonces, overload, rate};
-use loadtest::stage::Rhythm;
+use loadtest::target::Rhythm;
+use testkit::fault_nodes::Counts;
+use testkit::fleet::Blueprint;
 
 pub use jobs::{Beside, Jobs, JobsBatch, Registry, Sessions, Tenants};
 
@@ -54,7 +54,7 @@ pub enum What {
     NonceBatch(Batch),
     /// How long a signer is without an owner: kill the owner, then ask owners to stop, under load.
     Failover(Failover),
-    /// Kill, freeze, crash and cut off under load, on a seeded schedule, then judge.
+    /// Kill, freeze, crash and cut off under load, on a seeded schedule, then verify.
     Faults(Faults),
     /// The same for jobs: nodes killed, frozen, cut off and connected twice, instances and servers as above, under a
     /// stream of jobs of all kinds; then the nodes' diaries are compared with what is recorded.
@@ -88,13 +88,6 @@ pub enum What {
         /// Grants that each of the thirty senders asks for.
         #[arg(long, default_value_t = 30)]
         grants: usize,
-    },
-    /// Start a private PostgreSQL and Redis, run a command that finds them by environment variables, stop
-    /// them, and end as the command did.
-    Servers {
-        /// The command.
-        #[arg(last = true, required = true)]
-        command: Vec<String>,
     },
 }
 
@@ -337,7 +330,7 @@ impl JobFaults {
             seed,
             faults: self.faults,
             instances: usize::from(self.instances),
-            nodes: Nodes { plain: usize::from(self.nodes), commands: usize::from(self.commands) },
+            nodes: Counts { plain: usize::from(self.nodes), commands: usize::from(self.commands) },
             clients: usize::from(self.clients),
             mean_gap: Duration::from_secs_f64(self.seconds_between),
             logs: self.logs.clone(),

@@ -2,9 +2,8 @@
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
-
-use crate::fleet::Fleet;
-use crate::instance::cpu_seconds;
+use testkit::fleet::Fleet;
+use testkit::instance::cpu_seconds;
 
 /// Processor time in seconds, of all of a kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

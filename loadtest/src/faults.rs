@@ -5,8 +5,8 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
-
-use crate::fleet::Link;
+use testkit::fault_nodes::Counts;
+use testkit::fleet::Link;
 
 /// One thing that goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,24 +144,7 @@ pub struct Recipe {
     /// Whether there is a Redis to be hurt.
     pub redis: bool,
     /// The nodes that there are to be hurt; without any, instances are not told to stop either.
-    pub nodes: Nodes,
-}
-
-/// How many nodes there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Nodes {
-    /// Of the harness, with sockets in its hands. They come first.
-    pub plain: usize,
-    /// Processes of their own.
-    pub commands: usize,
-}
-
-impl Nodes {
-    /// All of them.
-    #[must_use]
-    pub const fn all(self) -> usize {
-        self.plain + self.commands
-    }
+    pub nodes: Counts,
 }
 
 /// One in so many pauses of a node is longer than a silent node is borne.
@@ -298,7 +281,7 @@ mod tests {
             lease: Duration::from_secs(1),
             freeze: Duration::from_secs(10),
             redis,
-            nodes: Nodes::default(),
+            nodes: Counts::default(),
         }
     }
 
@@ -332,7 +315,7 @@ mod tests {
 
     #[test]
     fn where_there_are_nodes_they_are_hurt_too() {
-        let nodes = Nodes { plain: 4, commands: 2 };
+        let nodes = Counts { plain: 4, commands: 2 };
         let names = names(&Recipe { nodes, ..recipe(5, 15, true) });
         assert_eq!(names.len(), 15, "{names:?}");
         for step in (Recipe { nodes, ..recipe(6, 300, true) }).schedule() {

@@ -1,5 +1,5 @@
 //! What the clients asked and were told, with the moments of both: the evidence that the checker
-//! judges. Nothing here judges.
+//! reads. Nothing here decides.
 
 use std::sync::Mutex;
 use std::time::Instant;

@@ -1,11 +1,10 @@
-//! Judges what became of jobs: what was accepted, what the instances say of it in the end, and what the nodes wrote in
+//! Verifies what became of jobs: what was accepted, what the instances say of it in the end, and what the nodes wrote in
 //! their diaries must tell one story. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value;
-
-use crate::crowd::{Diary, Run, Said, Wrote};
+use testkit::fault_nodes::{Diary, Run, Said, Wrote};
 
 /// Close codes that an honest node may see; 0 stands for a close without one.
 const CLOSES: [u16; 6] = [0, 1001, 1006, 4400, 4409, 4429];
@@ -36,7 +35,7 @@ pub struct Accepted {
     pub session: Option<String>,
 }
 
-/// All that is to be judged.
+/// All that is to be verified.
 #[derive(Debug, Default)]
 pub struct Evidence {
     /// What was accepted.
@@ -233,7 +232,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::crowd::Line;
+    use testkit::fault_nodes::Line;
 
     fn run(attempt: u64) -> Run {
         Run { job: "j".to_owned(), attempt }

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
+use testkit::http::Client;
 use tokio::sync::Semaphore;
 
-use crate::http::Client;
 use crate::raw::Connection;
 use answer::{Granted, Problem, hold_number};
 pub use log::{Entry, Log, Nonce, Said};
@@ -52,7 +52,7 @@ pub enum Ask {
         /// Each request under an idempotency key of its own.
         keys: bool,
         /// Each request is tried again under its key, after 10 ms each, until it is granted or 30 s are over.
-        /// Needs `keys`.
+        /// Requires `keys`.
         again: bool,
     },
 }
@@ -289,13 +289,13 @@ impl Worker {
     fn build(&mut self, signer: u32) -> Result<()> {
         self.request.clear();
         match self.shared.plan.ask {
-            Ask::Empty => self.request.extend_from_slice(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"),
+            Ask::Empty => self.request.extend_from_slice(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"),
             Ask::Grant { count, hold_ms, keys, .. } => {
                 let body = format!("{{\"count\":{count},\"hold_ms\":{hold_ms}}}");
                 let prefix = &self.shared.plan.prefix;
                 write!(
                     self.request,
-                    "POST /v1/signers/{prefix}{signer}/nonces HTTP/1.1\r\nHost: x\r\n\
+                    "POST /v1/signers/{prefix}{signer}/nonces HTTP/1.1\r\nHost: localhost\r\n\
                      Content-Type: application/json\r\nContent-Length: {}\r\n",
                     body.len()
                 )?;

@@ -13,19 +13,13 @@ use loadtest::scenario::{
     beside, chain, failover, faults, ids, job_faults, jobs, live, membership, nonces, overload, rate,
     registry, sessions, tenants,
 };
-use loadtest::servers::{
-    Database, POSTGRES_URL_VARIABLE, Postgres, REDIS_CLUSTER_DOOR_VARIABLE, REDIS_URL_VARIABLE, Redis,
-    RedisClusterDoor,
-};
 use loadtest::{plot, report};
+use testkit::servers::Database;
 
 use cli::{Options, Output, What};
 
 fn main() -> Result<ExitCode> {
     let options = Options::parse();
-    if let What::Servers { command } = &options.what {
-        return with_servers(command);
-    }
     build_daemon()?;
     tokio::runtime::Runtime::new()?.block_on(scenario(options))
 }
@@ -75,7 +69,6 @@ async fn scenario(options: Options) -> Result<ExitCode> {
             let database = tokio::task::spawn_blocking(Database::fresh).await??;
             finish("chain", &chain::run(&plan, database).await?, output)
         }
-        What::Servers { .. } => Ok(ExitCode::SUCCESS),
     }
 }
 
@@ -111,19 +104,4 @@ fn build_daemon() -> Result<()> {
     }
     ensure!(build.status()?.success(), "the daemon does not build");
     Ok(())
-}
-
-fn with_servers(command: &[String]) -> Result<ExitCode> {
-    let postgres = Postgres::start()?;
-    let redis = Redis::start()?;
-    let cluster = RedisClusterDoor::open()?;
-    let (program, arguments) = command.split_first().context("a command")?;
-    let status = Command::new(program)
-        .args(arguments)
-        .env(POSTGRES_URL_VARIABLE, postgres.url("postgres"))
-        .env(REDIS_URL_VARIABLE, redis.url())
-        .env(REDIS_CLUSTER_DOOR_VARIABLE, cluster.address())
-        .status()
-        .with_context(|| format!("cannot start {program}"))?;
-    Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)))
 }

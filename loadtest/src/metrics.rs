@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-
-use crate::http::Client;
+use testkit::http::Client;
 
 /// Samples by name and labels, such as `fencepost_lease_renew_total{result="renewed"}`. Those of several
 /// instances are added up.

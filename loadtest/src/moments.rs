@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use testkit::sim_nodes::Observer;
 use tokio::sync::Notify;
 
 use crate::figures::{Latencies, Latency};
@@ -112,6 +113,16 @@ impl Moments {
         let first = jobs.clone().filter_map(|job| self.of(Step::Due, job)).min().unwrap_or_default();
         let last = jobs.filter_map(|job| self.of(Step::Recorded, job)).max().unwrap_or_default();
         last.saturating_sub(first)
+    }
+}
+
+impl Observer for Moments {
+    fn dispatched(&self, number: usize, at: Instant) {
+        self.at(Step::There, number, at);
+    }
+
+    fn committed(&self, number: usize, at: Instant) {
+        self.at(Step::Recorded, number, at);
     }
 }
 

@@ -143,7 +143,7 @@ async fn work(shared: Arc<Shared>, number: usize) -> Result<Refusals> {
         std::io::Write::write_fmt(
             &mut request,
             format_args!(
-                "POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+                "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
             ),
         )?;
         jobs.clone().for_each(|job| shared.moments.at(Step::Due, job, due));

@@ -1,15 +1,15 @@
-//! Reads what is to be judged: the tables through `psql`, past the daemon, and the daemon's own
+//! Reads what is to be verified: the tables through `psql`, past the daemon, and the daemon's own
 //! lists beside them.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use testkit::http::Client;
+use testkit::servers::Database;
 
 use crate::checker::{NonceRow, Tables};
 use crate::history::TokenSeen;
-use crate::http::Client;
-use crate::servers::Database;
 
 /// All nonce rows, by signer and nonce.
 ///

@@ -1,27 +1,41 @@
 //! Jobs: the handle through which everybody reaches the lanes, and the sockets of nodes.
 //!
-//! The way of a job: handle (here) → its [`lane`]'s owner → a slot from the [`placer`] → commit in `ledger` → the
-//! [`holder`] of the node's socket, here or by way of an inbox. Back: what the node says → commit → `committed` to the
-//! node, and word to the lane. Words may be lost; what is committed is found again by whoever reads the ledger.
+//! The way of a job: handle (here) → its [`lane`]'s owner → a slot from the [`scheduler`] → commit in `ledger` → the
+//! [`node_gateway`] of the node's socket, here or, by way of an inbox ([`inter_instance`], [`incoming`]), on another
+//! instance. Back: what the node says of a result → [`results`] → commit → `committed` to the node, and a report to the
+//! lane's owner, by its inbox where it is elsewhere. Notices for callers that wait or watch may be lost; what is committed
+//! is found again in the ledger.
 
 mod adoption;
-mod book;
+mod attempt_writer;
 mod delivery;
+mod directory;
+mod finish_notices;
+#[cfg(test)]
+mod fixture;
 mod follow;
-mod holder;
+mod incoming;
+mod instance_message;
+mod inter_instance;
+mod keeper;
 mod lane;
+mod lane_owners;
+mod lease;
 pub mod limits;
-mod line;
-mod placer;
+mod live_job;
+mod local_attempts;
+mod messages;
+mod node_gateway;
+mod orphaned_attempts;
 mod pools;
-mod post;
 mod progress;
+mod progress_store;
 mod queue;
 mod refusal;
+mod report_queue;
 mod results;
+mod scheduler;
 mod sessions;
-mod strays;
-mod tenancy;
 mod upkeep;
 mod waiters;
 mod watches;
@@ -31,68 +45,49 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bus::Slot;
-use cluster::{Outlook, Standing, Tenure};
-use dashmap::DashMap;
-use domain::job::{Attempt, Due, Newest, Revoked, Spec, State};
-use domain::{ClientRef, InstanceId, JobId, NodeId, Resource, Timestamp};
-use ledger::{JobKey, JobRecord, LiveJob};
-use nodes::Registry;
+use cluster::{ClusterView, FailureDetector, InstanceLease};
+use domain::job::{Assignment, Attempt, Revoked, State};
+use domain::lane::JobNotice;
+use domain::{InstanceId, JobId, NodeId, Resource};
+use ledger::JobRecord;
 use nodes::connection::Progress;
-use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use nodes::{Ended, Registry};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use uuid::Uuid;
 
+use crate::arbiters::Arbiters;
 use crate::pause::jittered;
 use crate::releases::Releases;
 use crate::renewals::Renewals;
 pub use delivery::Dispatch;
-use delivery::Letter;
+use delivery::Withdrawal;
+use directory::{Directory, Undelivered};
+pub use domain::lane::{Accepted, Submission};
 pub use follow::{Following, Step};
-use holder::Holder;
-pub use holder::{Line, ToNode};
-use lane::{Address, Asked, Heard, Lane, Word};
-use limits::{NOTICES_MAX, SUBMISSION_BYTES_MAX, SUBMISSIONS_MAX};
-use placer::Placer;
-use post::Notice;
-use progress::Progresses;
+use incoming::Incoming;
+use inter_instance::InterInstance;
+use keeper::LaneKeeper;
+use lane::{Ends, LaneHost, LaneServices};
+use lane_owners::LeasedLanes;
+use lease::Adopting;
+use limits::{SUBMISSION_BYTES_MAX, SUBMISSIONS_MAX};
+use messages::{LaneCommand, PendingSubmission, SubmitReply};
+use node_gateway::NodeGateway;
+pub use node_gateway::{NodeOutbox, ToNode};
+use progress::ProgressReporter;
+use progress_store::ProgressStore;
 pub use refusal::Refusal;
+use results::ResultWriter;
 pub use results::{Answer, Failure, NodeResult};
+use scheduler::Scheduler;
 pub use sessions::Session;
-use sessions::sharing;
-use tenancy::{Adopting, Adoption, Tenancy};
 use waiters::Waiters;
 use watches::Watches;
-pub use watches::{News, Seen, Topic, Watch, What};
-
-/// A job to be accepted.
-#[derive(Clone, Debug)]
-pub struct Submission {
-    /// What is asked.
-    pub spec: Spec,
-    /// What the client of a session calls it.
-    pub client_ref: Option<ClientRef>,
-    /// When it may be dispatched.
-    pub due: Due,
-    /// Under which idempotency key.
-    pub key: Option<JobKey>,
-    /// The job that it repeats by hand.
-    pub retry_of: Option<JobId>,
-}
-
-/// A job that was accepted: it is durable.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Accepted {
-    /// Its id.
-    pub id: JobId,
-    /// The lane that it belongs to.
-    pub lane: Resource,
-    /// Its place in its session.
-    pub seq: Option<u64>,
-    /// When it was accepted, by the database's clock.
-    pub created_at: Timestamp,
-}
+pub use watches::{JobEvent, JobEventKind, Notification, Topic, Watch};
 
 /// How the lanes of an instance work.
 #[derive(Clone, Debug)]
-pub struct Terms {
+pub struct LaneConfig {
     /// Length of the lease of a lane that is taken from a dead instance.
     pub lease: Duration,
     /// How long a request may take altogether.
@@ -101,8 +96,8 @@ pub struct Terms {
     pub retention: Duration,
 }
 
-/// What the lanes of an instance rest on.
-pub struct Ground {
+/// What the lanes of an instance depend on.
+pub struct Dependencies {
     /// The truth.
     pub ledger: ledger::Handle,
     /// Slots and inboxes.
@@ -110,21 +105,21 @@ pub struct Ground {
     /// As whom they write.
     pub me: InstanceId,
     /// Whether that one lives, and who does not.
-    pub standing: Standing,
+    pub failure_detector: FailureDetector,
     /// What belongs where.
-    pub outlook: Outlook,
+    pub cluster_view: ClusterView,
     /// The lease of the instance's own lane.
-    pub tenure: Tenure,
+    pub tenure: InstanceLease,
     /// The nodes there are.
     pub registry: Registry,
+    /// Where the owners of lanes live.
+    pub arbiters: Arbiters,
 }
 
 /// Those who wait for a job look into the ledger so often, in case that the word was lost; before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Whoever waits for long looks less and less often, and so often at least.
 const LOOK_EVERY_MAX: Duration = Duration::from_secs(4);
-/// Lanes are taken in so many rows beside one another.
-const TAKING: usize = 64;
 /// Between two looks for whoever owns a lane, before jitter.
 const OWNER_LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -152,97 +147,150 @@ struct Inner {
     ledger: ledger::Handle,
     bus: bus::Handle,
     me: InstanceId,
-    standing: Standing,
-    outlook: Outlook,
-    tenure: Tenure,
-    terms: Terms,
+    failure_detector: FailureDetector,
+    cluster_view: ClusterView,
+    config: LaneConfig,
     registry: Registry,
-    adopting: Adopting,
-    placer: Arc<Placer>,
-    holder: Arc<Holder>,
-    waiters: Waiters,
-    watches: Watches,
-    progresses: Progresses,
+    keeper: Arc<LaneKeeper>,
+    scheduler: Arc<Scheduler>,
+    gateway: Arc<NodeGateway>,
+    inter_instance: Arc<InterInstance>,
+    incoming: Arc<Incoming>,
+    results: Arc<ResultWriter>,
+    waiters: Arc<Waiters>,
+    watches: Arc<Watches>,
+    progress: Arc<ProgressReporter>,
     /// The lanes that are served here.
-    lanes: DashMap<Resource, Address>,
-    /// Held by whoever takes a lane, so that none is taken twice: by a share of their names.
-    taking: [Mutex<()>; TAKING],
-    lane_ended: Notify,
+    lanes: Arc<Directory>,
     phase: watch::Sender<Phase>,
-    letters: mpsc::UnboundedSender<Letter>,
-    notices: mpsc::Sender<Notice>,
     submissions: Arc<Semaphore>,
     submission_bytes: Arc<Semaphore>,
 }
 
 impl Jobs {
-    /// Opens the lanes of an instance. Must be called within a Tokio runtime; they run on it.
+    /// Opens the lanes of an instance. Must be called within a Tokio runtime, on which its services run; the owners of
+    /// lanes live on the arbiters.
     #[must_use]
-    pub fn start(ground: Ground, terms: Terms) -> Self {
-        let Ground { ledger, bus, me, standing, outlook, tenure, registry } = ground;
+    pub fn start(dependencies: Dependencies, config: LaneConfig) -> Self {
+        let Dependencies { ledger, bus, me, failure_detector, cluster_view, tenure, registry, arbiters } =
+            dependencies;
         let renewals = Arc::<Renewals>::default();
-        renewals.start(ledger.clone(), me.clone(), terms.lease);
-        let releases = Releases::start(ledger.clone(), me.clone(), terms.lease);
-        let holder = Arc::<Holder>::default();
-        let placer = Arc::new(Placer::new(registry.clone(), bus.clone(), Arc::clone(&holder)));
-        placer.start();
-        let (letters, letters_written) = mpsc::unbounded_channel();
-        let (notices, notices_told) = mpsc::channel(NOTICES_MAX);
-        let (watches, told) = Watches::new(bus.kind() == bus::Kind::Local);
+        renewals.start(ledger.clone(), me.clone(), config.lease);
+        let releases = Releases::start(ledger.clone(), me.clone(), config.lease);
+        let (lanes, is_alone) = (Arc::<Directory>::default(), bus.kind() == bus::Kind::Local);
+        let owners = Arc::new(LeasedLanes { ledger: ledger.clone(), cluster_view: cluster_view.clone() });
+        let inter_instance =
+            InterInstance::start(me.clone(), bus.clone(), is_alone, Arc::clone(&lanes), owners);
+        let store = Arc::<ProgressStore>::default();
+        let gateway = NodeGateway::new(
+            ledger.clone(),
+            registry.clone(),
+            Arc::clone(&inter_instance),
+            Arc::clone(&store),
+        );
+        let scheduler = Arc::new(Scheduler::new(registry.clone(), bus.clone(), Arc::clone(&gateway)));
+        scheduler.start();
+        let (deaths, reported) = mpsc::unbounded_channel();
+        let services = Arc::new(LaneServices {
+            ledger: ledger.clone(),
+            bus: bus.clone(),
+            me: me.clone(),
+            registry: registry.clone(),
+            cluster_view: cluster_view.clone(),
+            scheduler: Arc::clone(&scheduler),
+            directory: Arc::clone(&lanes),
+            deaths,
+        });
+        let waiters = Arc::<Waiters>::default();
+        let (watches, told) = Watches::new(is_alone);
+        let watches = Arc::new(watches);
+        let results = Arc::new(ResultWriter {
+            ledger: ledger.clone(),
+            gateway: Arc::clone(&gateway),
+            lanes: Arc::clone(&lanes),
+            waiters: Arc::clone(&waiters),
+            watches: Arc::clone(&watches),
+        });
+        let progress = Arc::new(ProgressReporter {
+            me: me.clone(),
+            ledger: ledger.clone(),
+            registry: registry.clone(),
+            store,
+            gateway: Arc::clone(&gateway),
+            watches: Arc::clone(&watches),
+        });
+        progress.start();
+        let reporter = Arc::downgrade(&progress);
+        let known_progress = Box::new(move |job| reporter.upgrade()?.event(job));
+        watches::start(&watches, &bus, &me, told, known_progress);
+        let incoming = Arc::new(Incoming {
+            bus: bus.clone(),
+            gateway: Arc::clone(&gateway),
+            inter_instance: Arc::clone(&inter_instance),
+            waiters: Arc::clone(&waiters),
+            watches: Arc::clone(&watches),
+        });
+        attempt_writer::start(ledger.clone(), &gateway, &watches);
+        orphaned_attempts::start(&gateway, ledger.clone());
         let adopting = Adopting {
             me: me.clone(),
-            lease: terms.lease,
+            lease: config.lease,
             ledger: ledger.clone(),
-            standing: standing.clone(),
+            failure_detector: failure_detector.clone(),
             renewals,
             releases,
         };
+        let (phase, phase_now) = watch::channel(Phase::Serving);
+        let own_token = tenure.token();
+        let keeper = Arc::new(LaneKeeper {
+            arbiters,
+            services,
+            directory: Arc::clone(&lanes),
+            adopting,
+            tenure,
+            phase: phase_now,
+            taking: std::array::from_fn(|_| Mutex::default()),
+        });
         let inner = Arc::new(Inner {
             ledger,
-            bus: bus.clone(),
+            bus,
             me,
-            standing,
-            outlook,
-            tenure,
-            terms,
+            failure_detector,
+            cluster_view,
+            config,
             registry,
-            adopting,
-            placer,
-            holder,
-            waiters: Waiters::default(),
+            keeper,
+            scheduler,
+            gateway,
+            inter_instance,
+            incoming,
+            results,
+            waiters,
             watches,
-            progresses: Progresses::default(),
-            lanes: DashMap::new(),
-            taking: std::array::from_fn(|_| Mutex::default()),
-            lane_ended: Notify::new(),
-            phase: watch::Sender::new(Phase::Serving),
-            letters,
-            notices,
+            progress,
+            lanes,
+            phase,
             submissions: Arc::new(Semaphore::new(SUBMISSIONS_MAX)),
             submission_bytes: Arc::new(Semaphore::new(SUBMISSION_BYTES_MAX)),
         });
-        tokio::spawn(post::carry_letters(Arc::downgrade(&inner), letters_written));
-        tokio::spawn(post::tell_notices(bus, notices_told));
-        post::hear_notices(&inner);
-        post::read_inbox(&inner);
-        watches::start(&inner, told);
-        inner.note_running();
+        inner.incoming.start();
+        let this = Arc::downgrade(&inner);
+        let host = move || this.upgrade().map(|inner| inner.host());
+        tokio::spawn(Arc::clone(&inner.keeper).bury_all(host, reported));
         inner.watch_departures();
-        if let Some(token) = inner.tenure.token() {
-            inner.open_own(token);
+        if let Some(token) = own_token {
+            inner.keeper.open_own(inner.host(), token);
         }
         adoption::start(&inner);
         pools::follow(&inner);
-        strays::start(&inner);
         upkeep::start(&inner);
         Self { inner }
     }
 
     /// Accepts jobs, each on its own; an answer for each, in their order.
     pub async fn submit(&self, submissions: Vec<Submission>) -> Vec<Result<Accepted, Refusal>> {
-        let deadline = Instant::now() + self.inner.terms.request_timeout;
-        let own = self.inner.lanes.get(&Resource::instance(&self.inner.me)).map(|own| own.clone());
-        self.inner.submit_to(own, submissions, deadline).await
+        let deadline = Instant::now() + self.inner.config.request_timeout;
+        self.inner.submit_to(&Resource::instance(&self.inner.me), submissions, deadline).await
     }
 
     /// One job, as the ledger has it.
@@ -287,14 +335,18 @@ impl Jobs {
     /// [`Refusal::NotOwner`] where its lane is served by another instance.
     pub async fn cancel(&self, id: JobId) -> Result<JobRecord, Refusal> {
         let inner = &self.inner;
-        let deadline = Instant::now() + inner.terms.request_timeout;
+        let deadline = Instant::now() + inner.config.request_timeout;
         loop {
             let job = self.get(id).await?;
             if job.state == State::Finished {
                 return Ok(job);
             }
-            let address = inner.lanes.get(&job.lane).map(|address| address.clone());
-            let Some(address) = address else {
+            let (reply, answer) = oneshot::channel();
+            let sent = inner.lanes.try_send(&job.lane, LaneCommand::Cancel(id, reply));
+            if let Err(undelivered) = sent {
+                if undelivered.is_full {
+                    return Err(Refusal::Overloaded);
+                }
                 match inner.owner_of(&job.lane).await? {
                     Some(owner) if owner != inner.me => return Err(Refusal::NotOwner { owner }),
                     // It is about to be adopted.
@@ -304,13 +356,11 @@ impl Jobs {
                     }
                     _ => return Err(Refusal::NoOwner { lane: job.lane }),
                 }
-            };
-            let (reply, answer) = oneshot::channel();
-            address.tell(Word::Cancel(id, reply));
+            }
             match tokio::time::timeout_at(deadline.into(), answer).await {
                 Ok(Ok(Ok(()))) => {}
                 Ok(Ok(Err(refusal))) => return Err(refusal),
-                Ok(Err(_)) => return Err(Refusal::Fenced),
+                Ok(Err(_)) => return Err(inner.owner_died()),
                 Err(_) => return Err(Refusal::LedgerUnavailable),
             }
         }
@@ -318,8 +368,8 @@ impl Jobs {
 
     /// A node's connection to this instance, which said hello then: what is for the node comes out of the line.
     #[must_use]
-    pub fn attach(&self, node: &NodeId, since: Instant) -> Line {
-        self.inner.attach(node, since)
+    pub fn attach(&self, node: &NodeId, since: Instant) -> NodeOutbox {
+        self.inner.gateway.attach(node, since)
     }
 
     /// As whom the lanes write.
@@ -331,12 +381,12 @@ impl Jobs {
     /// Whether a socket of the node is held here.
     #[must_use]
     pub fn is_attached(&self, node: &NodeId) -> bool {
-        self.inner.holder.is_attached(node)
+        self.inner.gateway.is_attached(node)
     }
 
     /// Has a node that is connected here get no more work, or get work again. `false` if it is not here.
     pub fn drain(&self, node: &NodeId, is_drained: bool) -> bool {
-        self.inner.holder.drain(node, is_drained)
+        self.inner.gateway.drain(node, is_drained)
     }
 
     /// The unfinished attempts that a node which has connected here has, or may still get by this connection. Of those in
@@ -345,45 +395,45 @@ impl Jobs {
     /// # Errors
     /// What the ledger says.
     pub async fn attempts_on(&self, node: &NodeId, listed: &[Slot]) -> ledger::Result<Vec<Slot>> {
-        self.inner.attempts_on(node, listed).await
+        self.inner.gateway.attempts_on(node, listed).await
     }
 
     /// How far an attempt has come, as its node says, which is connected here.
     pub fn progressed(&self, node: &NodeId, job: JobId, attempt: Attempt, progress: Progress) {
-        self.inner.progressed(node, job, attempt, progress);
+        self.inner.progress.progressed(node, job, attempt, progress);
     }
 
     /// How far a job's newest attempt has come, if its node said so lately and is connected to any instance that can
     /// be asked within a moment.
     pub async fn progress(&self, job: &JobRecord) -> Option<Progress> {
-        self.inner.progress(job).await
+        self.inner.progress.of(job).await
     }
 
     /// An attempt's slot is free.
     pub fn slot_freed(&self, job: JobId, attempt: Attempt) {
-        self.inner.slot_freed(job, attempt);
+        self.inner.gateway.attempts().slot_freed(job, attempt);
     }
 
     /// A node has acknowledged an attempt.
     pub fn acknowledged(&self, node: &NodeId, job: JobId, attempt: Attempt) {
-        self.inner.acknowledged(node, job, attempt);
+        self.inner.gateway.acknowledged(node, job, attempt);
     }
 
     /// The socket was closed after an attempt was sent and before anything was heard of it: it may be what the node
     /// died of.
     pub fn cut_off(&self, job: JobId, attempt: Attempt) {
-        self.inner.cut_off(job, attempt);
+        self.inner.gateway.cut_off(job, attempt);
     }
 
     /// Whether the attempt is still one that a node which is connected here has, or is to have.
     #[must_use]
     pub fn is_expected(&self, job: JobId, attempt: Attempt) -> bool {
-        self.inner.holder.attempts.contains_key(&(job, attempt))
+        self.inner.gateway.attempts().is_expected(job, attempt)
     }
 
     /// A node would not take an attempt, or it could not be given to it.
     pub fn came_to_nothing(&self, job: JobId, attempt: Attempt, why: Revoked, reason: &str) {
-        self.inner.came_to_nothing(job, attempt, why, reason);
+        self.inner.gateway.came_to_nothing(job, attempt, why, reason);
     }
 
     /// Records what became of attempts, in their node's words; comes back when that is known, however long it takes.
@@ -395,20 +445,28 @@ impl Jobs {
         results: Vec<NodeResult>,
         may_pass: bool,
     ) -> Vec<(Answer, Option<Box<Dispatch>>)> {
-        self.inner.results(node, results, may_pass).await
+        self.inner.results.write(node, results, may_pass).await
     }
 
     /// Whether a result is written by the owner of its job's lane, with what that writes next. It does not depend on what
     /// becomes of others then.
     #[must_use]
     pub fn is_the_owners(&self, result: &NodeResult) -> bool {
-        self.inner.writer_of(result).is_some()
+        self.inner.results.writer_of(result).is_some()
     }
 
     /// How many jobs wait for a slot here.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.inner.placer.waiting()
+        self.inner.scheduler.waiting()
+    }
+
+    /// Hears of a topic from now on; the other instances are told that somebody does.
+    ///
+    /// # Errors
+    /// [`Refusal::TooManyWatched`].
+    pub fn watch(&self, topic: Topic) -> Result<Watch, Refusal> {
+        self.inner.watches.watch(topic).ok_or(Refusal::TooManyWatched)
     }
 
     /// Finishes what is being committed, and gives the lanes up. Jobs that are not finished stay in the ledger, for
@@ -432,15 +490,7 @@ impl Jobs {
     async fn end(&self, phase: Phase) {
         let inner = &self.inner;
         inner.phase.send_modify(|now| *now = phase.max(*now));
-        loop {
-            // Registered before the look, so that a lane that ends in between is not missed.
-            let ended = inner.lane_ended.notified();
-            if inner.lanes.is_empty() {
-                return;
-            }
-            inner.lanes.iter().for_each(|lane| lane.tell(Word::Stop));
-            ended.await;
-        }
+        inner.lanes.until_empty(|| LaneCommand::Stop).await;
     }
 }
 
@@ -464,14 +514,19 @@ impl Inner {
         Some(Places { _job: job, _bytes: bytes })
     }
 
+    /// What a caller hears whose answer was lost: its lane's owner died of a defect, or the whole incarnation is over.
+    fn owner_died(&self) -> Refusal {
+        if self.is_serving() { Refusal::Internal } else { Refusal::Fenced }
+    }
+
     /// Has a lane's owner accept jobs; an answer for each, in their order.
     async fn submit_to(
         &self,
-        lane: Option<Address>,
+        lane: &Resource,
         submissions: Vec<Submission>,
         deadline: Instant,
     ) -> Vec<Result<Accepted, Refusal>> {
-        let mut asked = Vec::with_capacity(submissions.len());
+        let mut pending = Vec::with_capacity(submissions.len());
         let mut answers = Vec::with_capacity(submissions.len());
         for submission in submissions {
             let Some(places) = self.places(&submission) else {
@@ -479,21 +534,24 @@ impl Inner {
                 continue;
             };
             let (reply, answer) = oneshot::channel();
-            asked.push(Asked { submission, deadline, reply, _places: places });
+            let reply = SubmitReply { reply, _places: places };
+            let id = JobId::from_u128(Uuid::now_v7().as_u128());
+            pending.push(PendingSubmission { id, submission, deadline, reply });
             answers.push(Ok(answer));
         }
-        if !asked.is_empty() {
-            match lane {
-                Some(lane) => lane.tell(Word::Submit(asked)),
-                // Whoever waits is told by the loss of their replies.
-                None => drop(asked),
-            }
+        if !pending.is_empty()
+            && let Err(Undelivered { command, is_full }) =
+                self.lanes.try_send(lane, LaneCommand::Submit(pending))
+            && let LaneCommand::Submit(pending) = *command
+        {
+            let refusal = if is_full { Refusal::Overloaded } else { Refusal::Fenced };
+            pending.into_iter().for_each(|one| one.reply.send(Err(refusal.clone())));
         }
         let mut answered = Vec::with_capacity(answers.len());
         for answer in answers {
             answered.push(match answer {
                 Ok(answer) => match tokio::time::timeout_at(deadline.into(), answer).await {
-                    Ok(answer) => answer.unwrap_or(Err(Refusal::Fenced)),
+                    Ok(answer) => answer.unwrap_or_else(|_| Err(self.owner_died())),
                     Err(_) => Err(Refusal::LedgerUnavailable),
                 },
                 Err(refusal) => Err(refusal),
@@ -507,123 +565,14 @@ impl Inner {
         Ok(lease.filter(ledger::Lease::is_live).and_then(|lease| lease.owner))
     }
 
-    /// An unfinished job, as the ledger has it.
-    async fn live_job(&self, id: JobId) -> ledger::Result<Option<LiveJob>> {
-        let Some(job) = self.ledger.job(id).await? else { return Ok(None) };
-        if job.finished.is_some() {
-            return Ok(None);
-        }
-        let newest = Newest { state: job.state, attempt: job.attempt, counted: job.counted };
-        Ok(Some(LiveJob {
-            id: job.id,
-            lane: job.lane,
-            seq: job.seq,
-            client_ref: job.client_ref,
-            spec: job.spec,
-            newest,
-            placed: job.placed,
-            retry_of: job.retry_of,
-            created_at: job.created_at,
-            due_at: job.due_at,
-            dispatched_at: job.dispatched_at,
-            running_at: job.running_at,
-        }))
+    /// What the owners of lanes reach of this instance.
+    fn host(self: &Arc<Self>) -> Arc<dyn LaneHost> {
+        Arc::new(Host(Arc::clone(self)))
     }
 
-    fn open_own(self: &Arc<Self>, token: domain::Token) {
-        let tenancy = Tenancy::Own { tenure: self.tenure.clone(), standing: self.standing.clone() };
-        self.open(Resource::instance(&self.me), tenancy, token);
-    }
-
-    /// Serves a lane from now on, if it is to be had: an address of its owner here, or who else has it.
-    async fn adopt(self: &Arc<Self>, lane: &Resource) -> ledger::Result<Result<Address, Option<InstanceId>>> {
-        let _turn = self.taking[sharing(lane)].lock().await;
-        if let Some(address) = self.lanes.get(lane) {
-            return Ok(Ok(address.clone()));
-        }
-        let adopted = self.adopting.adopt(lane).await?;
-        let kind = lane.kind().as_str();
-        let result = if matches!(adopted, Adoption::Taken(..)) { "acquired" } else { "held" };
-        metrics::counter!("fencepost_lease_acquire_total", "kind" => kind, "result" => result).increment(1);
-        match adopted {
-            Adoption::Taken(tenancy, token) => {
-                tracing::info!(resource = %lane, owner = %self.me, %token, lease_ms = self.terms.lease.as_millis(), "a lane is acquired");
-                Ok(Ok(self.open(lane.clone(), tenancy, token)))
-            }
-            Adoption::Held(owner) => Ok(Err(Some(owner))),
-            Adoption::Missed => Ok(Err(None)),
-        }
-    }
-
-    fn open(self: &Arc<Self>, resource: Resource, tenancy: Tenancy, token: domain::Token) -> Address {
-        let (lane, address) = Lane::new(Arc::clone(self), resource.clone(), tenancy, token);
-        self.lanes.insert(resource.clone(), address.clone());
-        // One that was adopted while this incarnation came to its end has not been told so.
-        if !self.is_serving() {
-            address.tell(Word::Stop);
-        }
-        let inner = Arc::clone(self);
-        tokio::spawn(async move {
-            if let Err(error) = tokio::spawn(lane.run()).await {
-                // A defect. Whoever waits is told by the loss of their replies. An adopted lane's lease runs out; the
-                // own one does not, so it is opened again.
-                tracing::error!(%error, %resource, "a lane's owner died");
-                inner.placer.forget_lane(&resource);
-                if resource == Resource::instance(&inner.me) && inner.is_serving() {
-                    return inner.open_own_again().await;
-                }
-            }
-            inner.lanes.remove(&resource);
-            inner.lane_ended.notify_waiters();
-        });
-        address
-    }
-
-    /// After its owner died: under a new token, so that what that one had sent does not count.
-    async fn open_own_again(self: &Arc<Self>) {
-        while self.is_serving() && self.tenure.token().is_some() {
-            tokio::time::sleep(jittered(LOOK_EVERY)).await;
-            if let Some(token) = self.tenure.acquire_anew().await {
-                return self.open_own(token);
-            }
-        }
-        self.lanes.remove(&Resource::instance(&self.me));
-        self.lane_ended.notify_waiters();
-    }
-
-    /// Word of an attempt to the owner of its lane, here or wherever it is; and of an end to all who wait for it.
-    fn tell_lane(&self, lane: &Resource, job: JobId, attempt: Attempt, heard: Heard) {
-        let here = self.lanes.get(lane).map(|address| address.clone());
-        self.tell_other_instances(lane, job, attempt, &heard, here.is_some());
-        if let Some(address) = here {
-            address.tell(Word::Heard(job, attempt, heard));
-        }
-    }
-
-    fn tell_other_instances(
-        &self,
-        lane: &Resource,
-        job: JobId,
-        attempt: Attempt,
-        heard: &Heard,
-        is_lane_here: bool,
-    ) {
-        let is_news = !is_lane_here || (*heard == Heard::Finished && self.has_others());
-        if self.bus.kind() != bus::Kind::Local && is_news {
-            // What is not told is found in the ledger.
-            let _ = self.notices.try_send(Notice::new(lane, job, attempt, heard));
-        }
-    }
-
-    /// Whether another instance lives. One that has just begun may be missed for a moment.
-    fn has_others(&self) -> bool {
-        self.outlook.view().members().nth(1).is_some()
-    }
-
-    /// A letter for another instance.
-    fn post(&self, letter: Letter) {
-        // The receiver lives as long as this.
-        let _ = self.letters.send(letter);
+    /// Serves a lane from now on, if it is to be had; or else says who has it, where that is known.
+    async fn adopt(self: &Arc<Self>, lane: &Resource) -> ledger::Result<Result<(), Option<InstanceId>>> {
+        self.keeper.adopt(self.host(), lane).await
     }
 
     /// Has the lanes look at once at what a lost node had.
@@ -636,8 +585,9 @@ impl Inner {
                 match departures.recv().await {
                     Ok(departure) => {
                         let Some(inner) = inner.upgrade() else { return };
-                        for lane in &inner.lanes {
-                            lane.tell(Word::Departed(departure.node.clone(), departure.how));
+                        // One that has connected anew says itself what it still has.
+                        if departure.how != Ended::Replaced {
+                            inner.lanes.send_to_all(|| LaneCommand::NodeDeparted(departure.node.clone()));
                         }
                     }
                     // What was missed is found by the look at attempts that are under way for long.
@@ -646,5 +596,61 @@ impl Inner {
                 }
             }
         });
+    }
+}
+
+/// What the owners of lanes reach of the instance.
+struct Host(Arc<Inner>);
+
+impl LaneHost for Host {
+    fn is_over(&self) -> bool {
+        self.0.is_over()
+    }
+
+    fn dispatch(&self, dispatch: Dispatch) {
+        self.0.gateway.deliver(dispatch);
+    }
+
+    fn withdraw(&self, withdrawal: Withdrawal) {
+        self.0.gateway.withdraw(withdrawal);
+    }
+
+    fn results_written(&self, ends: Ends) {
+        self.0.results.answer(ends);
+    }
+
+    fn notify(&self, lane: &Resource, notice: JobNotice) {
+        let inner = &self.0;
+        let count = |state: State, outcome: &'static str| {
+            metrics::counter!("fencepost_jobs_total", "state" => state.as_str(), "outcome" => outcome)
+                .increment(1);
+        };
+        let seen = |job: JobId, attempt: Attempt, placed: Option<Assignment>, kind: JobEventKind| {
+            let node = placed.map(|placed| placed.node);
+            inner.watches.tell(|| JobEvent { job, attempt, lane: Some(lane.clone()), node, kind });
+        };
+        match notice {
+            JobNotice::Created(job) => {
+                count(State::Created, "");
+                seen(job, Attempt::NONE, None, JobEventKind::Changed(State::Created, None));
+            }
+            JobNotice::Dispatched(job, attempt, placed) => {
+                count(State::Dispatched, "");
+                seen(job, attempt, Some(placed), JobEventKind::Changed(State::Dispatched, None));
+            }
+            JobNotice::Requeued(job, attempt, placed, why) => {
+                metrics::counter!("fencepost_dispatch_revoked_total", "reason" => why.as_str()).increment(1);
+                seen(job, attempt, Some(placed), JobEventKind::Changed(State::Created, None));
+            }
+            JobNotice::Ended(job, attempt, placed, outcome) => {
+                count(State::Finished, outcome.as_str());
+                inner.inter_instance.finished(lane, job, attempt);
+                inner.waiters.finished(job);
+                seen(job, attempt, placed, JobEventKind::Changed(State::Finished, Some(outcome)));
+            }
+            JobNotice::Completed(job, attempt, node) => {
+                inner.results.written_by_owner(job, attempt, &node, lane)
+            }
+        }
     }
 }

@@ -1,8 +1,8 @@
-//! Renewal of the leases that owners keep (worker-queue mode): one task for all of an instance, on which no
-//! owner's work can weigh. It names live tenures only, by their exact tokens.
+//! Renewal of the leases that owners keep (worker-queue mode): one task for all of an instance, which no actor's
+//! handler can block. It names live leases only, by their exact tokens.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
@@ -20,15 +20,15 @@ const LOOKS_PER_LEASE: u32 = 10;
 /// A lease that did not come back is asked for once more: its row may just have been locked.
 const MISSES_MAX: u32 = 2;
 
-/// How long a tenure's lease surely lasts, by the own clock. Read by its owner, moved on by the renewals.
-pub(crate) struct Clock {
+/// Until when a lease surely lasts, by this process's own clock. Read by the lease's owner, moved on by the renewals.
+pub(crate) struct LeaseDeadline {
     token: Token,
     epoch: Instant,
     ends_ms: AtomicU64,
     lost: AtomicBool,
 }
 
-impl Clock {
+impl LeaseDeadline {
     /// A lease that was asked for at `sent`: the database cannot have begun to count earlier.
     pub(crate) fn new(token: Token, sent: Instant, lease: Duration) -> Self {
         let ends_ms = AtomicU64::new(lease.as_millis() as u64);
@@ -43,6 +43,12 @@ impl Clock {
         !self.lost.load(Ordering::Acquire) && !self.left().is_zero()
     }
 
+    /// Until when the lease surely lasts; `None` when it was lost.
+    pub(crate) fn until(&self) -> Option<Instant> {
+        let ends = Duration::from_millis(self.ends_ms.load(Ordering::Acquire));
+        (!self.lost.load(Ordering::Acquire)).then(|| self.epoch + ends)
+    }
+
     fn left(&self) -> Duration {
         let ends = Duration::from_millis(self.ends_ms.load(Ordering::Acquire));
         ends.saturating_sub(self.epoch.elapsed())
@@ -55,30 +61,41 @@ impl Clock {
 }
 
 struct Kept {
-    clock: Arc<Clock>,
+    deadline: Arc<LeaseDeadline>,
     misses: u32,
 }
 
-/// The tenures that are to be renewed.
+/// What is called with the resource of a lease that was lost.
+type OnLost = Box<dyn Fn(&Resource) + Send + Sync>;
+
+/// The leases that are to be renewed.
 #[derive(Default)]
 pub(crate) struct Renewals {
     kept: DashMap<Resource, Kept>,
+    on_lost: OnceLock<OnLost>,
 }
 
 impl Renewals {
-    /// From now on this tenure's lease is renewed.
-    pub(crate) fn keep(&self, resource: Resource, clock: Arc<Clock>) {
-        self.kept.insert(resource, Kept { clock, misses: 0 });
+    /// Calls `on_lost` with the resource of each lease that is lost. To be set once, before the first lease is kept.
+    pub(crate) fn on_lost(&self, on_lost: impl Fn(&Resource) + Send + Sync + 'static) {
+        if self.on_lost.set(Box::new(on_lost)).is_err() {
+            tracing::error!("lost leases are reported to another callback already");
+        }
+    }
+
+    /// From now on this lease is renewed.
+    pub(crate) fn keep(&self, resource: Resource, deadline: Arc<LeaseDeadline>) {
+        self.kept.insert(resource, Kept { deadline, misses: 0 });
     }
 
     /// Not any more. To be called before the lease is released.
     pub(crate) fn forget(&self, resource: &Resource, token: Token) {
-        self.kept.remove_if(resource, |_, kept| kept.clock.token == token);
+        self.kept.remove_if(resource, |_, kept| kept.deadline.token == token);
     }
 
-    /// Whether a tenure of it is kept whose lease surely lasts.
+    /// Whether a lease of it is kept that surely lasts.
     pub(crate) fn keeps(&self, resource: &Resource) -> bool {
-        self.kept.get(resource).is_some_and(|kept| kept.clock.is_running())
+        self.kept.get(resource).is_some_and(|kept| kept.deadline.is_running())
     }
 
     /// What is kept.
@@ -108,10 +125,10 @@ impl Renewals {
         let mut due: Vec<_> = self
             .kept
             .iter()
-            .filter(|kept| kept.clock.left() < due_below)
+            .filter(|kept| kept.deadline.left() < due_below)
             .map(|kept| Renewal {
                 resource: kept.key().clone(),
-                token: kept.clock.token,
+                token: kept.deadline.token,
                 lease_ms: lease.as_millis() as u64,
             })
             .collect();
@@ -137,20 +154,25 @@ impl Renewals {
     ) {
         for Renewal { resource, token, .. } in asked {
             // It may have been forgotten, or acquired anew, while the statement was under way.
-            let Some(mut kept) = self.kept.get_mut(resource).filter(|kept| kept.clock.token == *token) else {
+            let Some(mut kept) = self.kept.get_mut(resource).filter(|kept| kept.deadline.token == *token)
+            else {
                 continue;
             };
             if renewed.contains(resource) {
                 kept.misses = 0;
-                kept.clock.renewed(sent, lease);
+                kept.deadline.renewed(sent, lease);
                 metrics::counter!("fencepost_lease_renew_total", "result" => "renewed").increment(1);
                 continue;
             }
             kept.misses += 1;
             if kept.misses >= MISSES_MAX {
-                kept.clock.lost.store(true, Ordering::Release);
+                kept.deadline.lost.store(true, Ordering::Release);
+                drop(kept);
                 metrics::counter!("fencepost_lease_renew_total", "result" => "lost").increment(1);
                 tracing::warn!(%resource, %token, "a lease was lost");
+                if let Some(on_lost) = self.on_lost.get() {
+                    on_lost(resource);
+                }
             }
         }
     }

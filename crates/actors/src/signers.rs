@@ -1,81 +1,37 @@
 //! Signers: the handle through which everybody reaches the owner of a signer's nonces.
 //!
-//! The way of a request: handle (here) → the signer's [`desk`] → under a [`tenure`] of its lease →
-//! decision in `domain::nonce` → commit in `ledger` → answer. Replays of a kept idempotency key and
-//! signers that do not exist are answered from the ledger without a lease.
+//! The way of a request: handle (here) → [`directory`] → the signer's [`actor`], on the arbiter of its key → its pure
+//! state in [`domain::signer`] → commit in `ledger` → answer. Replays of a kept idempotency key (basic mode) and signers
+//! that do not exist are answered from the ledger without a lease.
 
-mod command;
-mod desk;
-mod draft;
+mod actor;
+mod directory;
 mod hand_off;
+mod lease;
 mod pause;
-mod refusal;
-mod round;
-mod tenure;
 mod upkeep;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use cluster::{Outlook, Standing};
+use cluster::{ClusterView, FailureDetector};
 use dashmap::DashMap;
 use domain::nonce::{Policy, PolicyPatch, Resolution, SettleRefusal, Settlement, Status};
-use domain::{HoldId, IdempotencyKey, InstanceId, Mode, Nonce, Resource, SignerId, Timestamp, Token};
-use ledger::KeyScope;
-use tokio::sync::{Notify, Semaphore, oneshot, watch};
+use domain::signer::{Answer, Command, Phase, ResolveRequest, SignerConfig, Sources, Ticket, still_live};
+pub use domain::signer::{Grant, GrantRequest, Grants, Refusal, RequestKey};
+use domain::{HoldId, InstanceId, Mode, Nonce, Resource, SignerId};
+use tokio::sync::{Semaphore, oneshot};
+use uuid::Uuid;
 
-use command::{Command, Granting, Reply, Resolving};
-use desk::Desk;
-use draft::Facts;
-pub use refusal::Refusal;
+use actor::{Ask, WaitingCaller};
+use directory::Directory;
 pub use upkeep::{Upkeep, UpkeepSettings};
 
+use crate::arbiters::Arbiters;
+use crate::pause::jittered;
 use crate::releases::Releases;
 use crate::renewals::Renewals;
-
-/// A wish for nonces.
-#[derive(Clone, Debug)]
-pub struct GrantRequest {
-    /// How many, 1 to [`domain::limits::GRANT_NONCES_MAX`].
-    pub count: usize,
-    /// How long each is held, in milliseconds; the policy's length without it.
-    pub hold_ms: Option<u64>,
-    /// The caller's name for this request.
-    pub key: Option<RequestKey>,
-}
-
-/// An idempotency key and what was asked under it.
-#[derive(Clone, Debug)]
-pub struct RequestKey {
-    /// The key.
-    pub key: IdempotencyKey,
-    /// SHA-256 of what was asked.
-    pub body_hash: [u8; 32],
-}
-
-/// Nonces granted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grants {
-    /// The token they were granted under.
-    pub token: Token,
-    /// The owner that granted them.
-    pub owner: InstanceId,
-    /// The nonces, in the order granted.
-    pub grants: Vec<Grant>,
-}
-
-/// One nonce granted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// The nonce.
-    pub nonce: Nonce,
-    /// The hold to settle it with.
-    pub hold: HoldId,
-    /// When the hold runs out, by the database's clock.
-    pub held_until: Timestamp,
-    /// What was left of it when this answer was built, in milliseconds.
-    pub held_for_ms: u64,
-}
 
 /// Lengths and limits of the signers' owners.
 #[derive(Clone, Debug)]
@@ -92,7 +48,7 @@ pub struct Limits {
     pub idle: Duration,
     /// How long a request may take altogether.
     pub request_timeout: Duration,
-    /// Requests that may wait for one signer.
+    /// Requests that may wait for one signer: so many in its actor's mailbox, and so many in its state.
     pub queue_max: usize,
     /// Requests that may be under way in this instance, all signers together.
     pub in_flight_max: usize,
@@ -101,19 +57,17 @@ pub struct Limits {
 /// Signers remembered as existing. Beyond that many all are forgotten and asked for again.
 const KNOWN_SIGNERS_MAX: usize = 100_000;
 
-/// A desk that can still say more than "not in time" gets so long past the deadline to say it.
+/// An owner that can still say more than "not in time" gets so long past the deadline to say it.
 const DEADLINE_SLACK: Duration = Duration::from_millis(250);
 
-/// How long the owners of an incarnation go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Phase {
-    /// For as long as there is work, and a while after.
-    Serving,
-    /// They give their leases back as soon as they have no work.
-    Stopping,
-    /// The incarnation has ended: they do nothing any more.
-    Over,
-}
+/// Batches of one signer that may be on their way to the ledger at once.
+const COMMITS_IN_FLIGHT_MAX: usize = 1;
+
+const _: () = assert!(
+    domain::limits::ROUND_NONCES_MAX + domain::limits::GRANT_NONCES_MAX + domain::limits::ROUND_COMMANDS_MAX
+        < ledger::BATCH_ROWS_MAX,
+    "a round must fit a batch: its rows, and a key for each command"
+);
 
 /// Cheap to clone; all clones reach the same owners.
 #[derive(Clone)]
@@ -122,17 +76,19 @@ pub struct Signers {
 }
 
 struct Inner {
+    arbiters: Arbiters,
+    /// Where the ledger was opened, and its calls run.
+    runtime: tokio::runtime::Handle,
     ledger: ledger::Handle,
-    owner: InstanceId,
-    standing: Standing,
-    outlook: Outlook,
+    failure_detector: FailureDetector,
+    cluster_view: ClusterView,
     limits: Limits,
+    /// What the states of all signers have in common, this instance's id among it.
+    config: Arc<SignerConfig>,
     renewals: Arc<Renewals>,
     releases: Releases,
-    phase: watch::Sender<Phase>,
-    /// The signers that have work now. A desk is there exactly as long as its task runs.
-    desks: DashMap<SignerId, Desk>,
-    desk_closed: Notify,
+    phase: AtomicU8,
+    directory: Directory,
     /// Bounds the requests under way, all signers together.
     under_way: Arc<Semaphore>,
     /// A signer that existed once exists for good.
@@ -140,34 +96,49 @@ struct Inner {
 }
 
 impl Signers {
-    /// Opens the desks of an instance. Must be called within a Tokio runtime; desks run on it.
+    /// Starts the owners of an instance; their actors live on `arbiters`, which must outlive them. Must be called within
+    /// the Tokio runtime in which the ledger was opened.
     #[must_use]
     pub fn start(
+        arbiters: Arbiters,
         ledger: ledger::Handle,
         owner: InstanceId,
-        standing: Standing,
-        outlook: Outlook,
+        failure_detector: FailureDetector,
+        cluster_view: ClusterView,
         limits: Limits,
     ) -> Self {
-        let under_way = Arc::new(Semaphore::new(limits.in_flight_max));
         let renewals = Arc::<Renewals>::default();
         renewals.start(ledger.clone(), owner.clone(), limits.lease);
-        let releases = Releases::start(ledger.clone(), owner.clone(), limits.lease);
-        let inner = Inner {
-            ledger,
-            owner,
-            standing,
-            outlook,
-            limits,
-            renewals,
-            releases,
-            phase: watch::Sender::new(Phase::Serving),
-            desks: DashMap::new(),
-            desk_closed: Notify::new(),
-            under_way,
-            known: DashMap::new(),
+        let config = SignerConfig {
+            owner: owner.clone(),
+            hold_ms: limits.hold_ms,
+            tenure_max: limits.tenure_max,
+            idle: limits.idle,
+            waiting_commands_max: limits.queue_max,
+            commits_in_flight_max: COMMITS_IN_FLIGHT_MAX,
+            sources: Sources { hold_id: || HoldId::from_u128(Uuid::new_v4().as_u128()), jittered },
         };
-        let inner = Arc::new(inner);
+        let inner = Arc::new(Inner {
+            arbiters,
+            runtime: tokio::runtime::Handle::current(),
+            releases: Releases::start(ledger.clone(), owner, limits.lease),
+            ledger,
+            failure_detector,
+            cluster_view,
+            under_way: Arc::new(Semaphore::new(limits.in_flight_max)),
+            limits,
+            config: Arc::new(config),
+            renewals,
+            phase: AtomicU8::new(Phase::Serving as u8),
+            directory: Directory::default(),
+            known: DashMap::new(),
+        });
+        let owners = Arc::downgrade(&inner);
+        inner.renewals.on_lost(move |resource| {
+            if let (Some(inner), Ok(signer)) = (owners.upgrade(), SignerId::parse(resource.id())) {
+                inner.directory.wake(&signer);
+            }
+        });
         hand_off::start(&inner);
         Self { inner }
     }
@@ -185,11 +156,20 @@ impl Signers {
 
     /// Never back to an earlier one.
     fn enter(&self, phase: Phase) {
-        self.inner.phase.send_modify(|now| *now = phase.max(*now));
+        let before = self.inner.phase.fetch_max(phase as u8, Ordering::AcqRel);
+        if before < phase as u8 {
+            self.inner.directory.wake_all();
+        }
     }
 
     fn is_serving(&self) -> bool {
-        *self.inner.phase.borrow() == Phase::Serving
+        self.inner.phase() == Phase::Serving
+    }
+
+    /// How many requests are under way, for tests and the metric.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.inner.limits.in_flight_max - self.inner.under_way.available_permits()
     }
 
     /// From now on nothing is decided or begun.
@@ -200,25 +180,15 @@ impl Signers {
     /// Ends all that is under way: this incarnation's leases may be others' by now. What was asked of it and
     /// not answered yet is refused as fenced.
     pub async fn abandon(&self) {
-        self.end(Phase::Over).await;
+        self.enter(Phase::Over);
+        self.inner.directory.emptied().await;
     }
 
     /// Waits until all that was accepted is done and every lease is given back. Accept nothing more
     /// before calling this.
     pub async fn stop(&self) {
-        self.end(Phase::Stopping).await;
-    }
-
-    async fn end(&self, phase: Phase) {
-        self.enter(phase);
-        loop {
-            // Registered before the look, so that a desk that closes in between is not missed.
-            let closed = self.inner.desk_closed.notified();
-            if self.inner.desks.is_empty() {
-                return;
-            }
-            closed.await;
-        }
+        self.enter(Phase::Stopping);
+        self.inner.directory.emptied().await;
     }
 
     /// Grants nonces, lowest hole first. Under a key, the same request gets the same nonces.
@@ -234,7 +204,10 @@ impl Signers {
         {
             return Ok(grants);
         }
-        self.ask(signer, deadline, |reply| Command::Grant(Granting { request, lost: None }, reply)).await
+        match self.ask(signer, deadline, Command::Grant(request)).await? {
+            Answer::Granted(grants) => Ok(grants),
+            other => Err(mismatched(&other)),
+        }
     }
 
     /// Settles holds; an answer for each, in the order asked.
@@ -248,7 +221,10 @@ impl Signers {
     ) -> Result<Vec<Result<Status, SettleRefusal>>, Refusal> {
         let deadline = self.deadline();
         self.inner.check_known(signer, deadline).await?;
-        self.ask(signer, deadline, |reply| Command::Settle(settlements, reply)).await
+        match self.ask(signer, deadline, Command::Settle(settlements)).await? {
+            Answer::Settled(answers) => Ok(answers),
+            other => Err(mismatched(&other)),
+        }
     }
 
     /// An operator's decision on a quarantined nonce. With `hold` it counts only while that is the nonce's
@@ -265,8 +241,11 @@ impl Signers {
     ) -> Result<Status, Refusal> {
         let deadline = self.deadline();
         self.inner.check_known(signer, deadline).await?;
-        let resolving = Resolving { nonce, hold, resolution };
-        self.ask(signer, deadline, |reply| Command::Resolve(resolving, reply)).await
+        let request = ResolveRequest { nonce, hold, resolution };
+        match self.ask(signer, deadline, Command::Resolve(request)).await? {
+            Answer::Resolved(status) => Ok(status),
+            other => Err(mismatched(&other)),
+        }
     }
 
     /// Changes a signer's policy; answers the one then in force.
@@ -274,12 +253,15 @@ impl Signers {
     /// # Errors
     /// [`Refusal`].
     pub async fn set_policy(&self, signer: &SignerId, patch: PolicyPatch) -> Result<Policy, Refusal> {
-        self.ask(signer, self.deadline(), |reply| Command::SetPolicy(patch, reply)).await
+        match self.ask(signer, self.deadline(), Command::SetPolicy(patch)).await? {
+            Answer::PolicySet(policy) => Ok(policy),
+            other => Err(mismatched(&other)),
+        }
     }
 
     /// Has the signer's overdue holds expired, if its lease can be had.
     async fn sweep(&self, signer: &SignerId) -> Result<(), Refusal> {
-        self.ask(signer, self.deadline(), Command::Sweep).await
+        self.ask(signer, self.deadline(), Command::Sweep).await.map(|_| ())
     }
 
     /// One for the whole request, whatever it has to wait for.
@@ -287,29 +269,46 @@ impl Signers {
         Instant::now() + self.inner.limits.request_timeout
     }
 
-    async fn ask<T>(
-        &self,
-        signer: &SignerId,
-        deadline: Instant,
-        command: impl FnOnce(Reply<T>) -> Command,
-    ) -> Result<T, Refusal> {
-        let (reply, answer) = oneshot::channel();
-        self.inner.enqueue(signer, command(reply), deadline)?;
+    async fn ask(&self, signer: &SignerId, deadline: Instant, command: Command) -> Result<Answer, Refusal> {
+        let inner = &self.inner;
+        if inner.phase() == Phase::Over {
+            return Err(Refusal::Fenced);
+        }
+        let place = Arc::clone(&inner.under_way).try_acquire_owned().map_err(|_| Refusal::Overloaded)?;
+        let (sender, answer) = oneshot::channel();
+        let arrived = Instant::now();
+        let patience = match inner.mode(signer) {
+            Mode::Basic => arrived + jittered(inner.limits.lease_wait),
+            // The other instance is the owner, and that is the answer.
+            Mode::WorkerQueue => arrived,
+        };
+        let caller = WaitingCaller { answer: sender, _place: place };
+        inner.send(signer, Ask { command, ticket: Ticket { caller, arrived, patience, deadline } })?;
         match tokio::time::timeout_at((deadline + DEADLINE_SLACK).into(), answer).await {
-            // A desk that dies drops its replies.
+            // An actor that dies drops its callers.
             Ok(answer) => answer.unwrap_or(Err(Refusal::Internal)),
             Err(_) => Err(Refusal::LedgerUnavailable),
         }
     }
 }
 
+/// An answer to another question than the one asked: a defect.
+fn mismatched(answer: &Answer) -> Refusal {
+    tracing::error!(?answer, "an owner answered another question");
+    Refusal::Internal
+}
+
 impl Inner {
     fn mode(&self, signer: &SignerId) -> Mode {
-        self.outlook.mode(&Resource::signer(signer))
+        self.cluster_view.mode(&Resource::signer(signer))
     }
 
-    fn is_over(&self) -> bool {
-        *self.phase.borrow() == Phase::Over
+    fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            serving if serving == Phase::Serving as u8 => Phase::Serving,
+            stopping if stopping == Phase::Stopping as u8 => Phase::Stopping,
+            _ => Phase::Over,
+        }
     }
 
     async fn check_known(&self, signer: &SignerId, deadline: Instant) -> Result<(), Refusal> {
@@ -350,15 +349,6 @@ impl Inner {
             self.ledger.rows(signer, &nonces).await.map(|read| (read, asked))
         })
         .await?;
-        let rows = read.value.into_iter().map(|row| (row.nonce, row)).collect();
-        let facts = Facts { kept: std::collections::HashMap::new(), rows, at: read.at, asked };
-        facts.still_live(&kept.answer).map(Some).ok_or(Refusal::StaleReplay)
-    }
-}
-
-impl RequestKey {
-    /// Keys count per route and signer.
-    fn scope(&self, signer: &SignerId) -> KeyScope {
-        KeyScope { scope: format!("grant signer:{signer}"), key: self.key.clone() }
+        still_live(&kept.answer, read.value, read.at, asked.elapsed()).map(Some).ok_or(Refusal::StaleReplay)
     }
 }

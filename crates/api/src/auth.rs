@@ -1,7 +1,7 @@
 //! Bearer tokens and their scopes.
 //!
-//! Tokens are kept as SHA-256 digests only; a digest is compared with every entry, each in constant
-//! time, so that how long a refusal takes says nothing about any token.
+//! Tokens are kept as SHA-256 digests only. A digest is compared with every entry in constant time, so the time that a
+//! refusal takes reveals nothing about any token.
 
 use actix_web::http::header::{AUTHORIZATION, HeaderMap};
 use sha2::{Digest, Sha256};
@@ -10,14 +10,14 @@ use wire::Code;
 
 use crate::refusal::Refusal;
 
-/// What a token may be used for.
+/// A scope of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// Use the API.
     Submit,
     /// Connect as a worker node.
     Node,
-    /// Decide for others. Includes every other scope.
+    /// Decide as an operator. Includes every other scope.
     Admin,
 }
 
@@ -42,10 +42,10 @@ impl Scope {
     }
 }
 
-/// What a route asks of the caller.
+/// The access that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Nothing: probes.
+    /// None: probes.
     Open,
     /// Any known token.
     Known,
@@ -53,7 +53,7 @@ pub enum Access {
     Scope(Scope),
 }
 
-/// Who may use the API.
+/// The callers that may use the API.
 #[derive(Clone)]
 pub struct Auth(Option<Vec<Entry>>);
 
@@ -65,14 +65,19 @@ struct Entry {
 }
 
 impl Auth {
-    /// Everybody may do everything. Whoever starts the daemon sees to it that only the machine itself
-    /// can connect then.
+    /// Every caller may do everything. The daemon then listens on loopback only, and the gate refuses what web pages
+    /// send.
     #[must_use]
     pub const fn open() -> Self {
         Self(None)
     }
 
-    /// Only who shows one of these tokens: its name (for the log), the token, and what it is good for.
+    /// Whether no tokens are configured.
+    pub(crate) const fn is_open(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Only callers with one of these tokens: its name (for the log), the token, and its scopes.
     #[must_use]
     pub fn tokens(tokens: Vec<(String, String, Vec<Scope>)>) -> Self {
         let entry = |(name, token, scopes): (String, String, Vec<Scope>)| Entry {
@@ -83,7 +88,7 @@ impl Auth {
         Self(Some(tokens.into_iter().map(entry).collect()))
     }
 
-    /// Checks a request's token against what its route asks.
+    /// Checks a request's token against the access that its route requires.
     ///
     /// # Errors
     /// `unauthorized` without a known token, `forbidden` with one of another scope.
@@ -103,15 +108,14 @@ impl Auth {
         Err(Refusal::new(Code::Forbidden, format!("this needs a token with the scope {}", scope.as_str())))
     }
 
-    /// Who asks, by the name of the token shown; nobody in particular where everybody may do everything. Idempotency
-    /// keys of different callers never meet.
+    /// The caller, by the name of its token; empty without tokens. Idempotency keys of different callers never meet.
     pub(crate) fn principal(&self, headers: &HeaderMap) -> &str {
         let entry = self.0.as_ref().zip(bearer(headers)).and_then(|(entries, token)| find(entries, token));
         entry.map_or("", |entry| entry.name.as_str())
     }
 }
 
-/// Whose token this is.
+/// The entry of a token.
 fn find<'e>(entries: &'e [Entry], token: &[u8]) -> Option<&'e Entry> {
     let shown = digest(token);
     let mut found = None;

@@ -1,8 +1,8 @@
-//! Streams of events over HTTP: one job to its end, or whatever happens. Server-sent events, for as long as the client
-//! reads and this instance serves.
+//! Event streams over HTTP: the events of one job until its end, or all events. Server-sent events, for as long as the
+//! client reads and this instance serves.
 //!
-//! A stream is written by a task of its own, one event after the other, each when the one before was taken; so a client
-//! that does not read costs one event and is cut off, and nobody else waits for it.
+//! A task of its own writes each stream. It writes an event when the client has taken the one before, so a client that does
+//! not read costs one event, is cut off, and delays no other client.
 
 mod stream;
 mod world;
@@ -17,9 +17,8 @@ use wire::events::{END_ID, EventKind, ProgressEvent};
 use crate::extract::Query;
 use crate::jobs::job;
 use crate::refusal::Refusal;
-use crate::shown;
 use crate::state::State;
-pub use stream::Streams;
+use crate::to_wire;
 use stream::{Ended, Line};
 use world::World;
 
@@ -28,21 +27,21 @@ type Shared = web::Data<State>;
 
 /// Streams the events of a job
 ///
-/// Server-sent events. The first is `job`: the job as `GET` shows it, without its payload. Then `job` whenever its state or
-/// its newest attempt is another, and `progress` (`{"id","attempt","percent"?,"note"?}`) as its node says. The stream ends
-/// after the job with `"state":"FINISHED"`. States that follow each other closely may be left out, and progress may be
-/// lost; the end is not. A stream that ends before it (the instance is stopping, or the client does not read) is asked for
-/// again, of any instance, and begins with the job as it is then. Whoever comes back with a `Last-Event-ID` of the end is
-/// answered 204.
+/// Server-sent events. The first is `job`: the job as `GET` shows it, without its payload. A further `job` follows each
+/// change of the job's state or newest attempt, and a `progress` (`{"id","attempt","percent"?,"note"?}`) each report of its
+/// node. The stream ends after the `job` with `"state":"FINISHED"`. States in quick succession may be left out, and
+/// progress may be lost; the end is never lost. If a stream ends earlier (the instance stops, or the client does not read),
+/// ask any instance again: the new stream begins with the job as it is then. A client that comes back with the
+/// `Last-Event-ID` of the end gets 204.
 #[utoipa::path(
     get, path = "/v1/jobs/{id}/events", tag = "jobs", operation_id = "job_events",
     params(
         ("id" = String, Path, description = "The job's id"),
-        ("Last-Event-ID" = Option<String>, Header, description = "As browsers send it when they come back"),
+        ("Last-Event-ID" = Option<String>, Header, description = "Browsers send it when they reconnect"),
     ),
     responses(
         (status = 200, description = "The stream", body = String, content_type = "text/event-stream"),
-        (status = 204, description = "The end was heard before; nothing more comes"),
+        (status = 204, description = "The client has seen the end; nothing more comes"),
     ),
 )]
 pub async fn of_job(request: HttpRequest, state: Shared) -> Answer {
@@ -66,15 +65,15 @@ pub async fn of_job(request: HttpRequest, state: Shared) -> Answer {
     Ok(answer)
 }
 
-/// Streams what happens
+/// Streams all events
 ///
 /// Server-sent events of the kinds `job`, `progress`, `node` and `cluster`, or of those named in `kinds`, as this instance
-/// sees them: jobs and progress of all instances, of another's at most 1,000 a second. Best effort: what happens while
-/// nobody listens is not told later, some of it may be lost (a comment line says that it was, where that is known), and
-/// between instances there is no order. What must be known is to be looked up.
+/// sees them: jobs and progress of all instances, of each other one at most 1,000 a second. Delivery is best effort: events
+/// from before the request are not sent, events may be lost (a comment line says so where the instance knows), and events of
+/// different instances have no order. Read the resources themselves for the truth.
 #[utoipa::path(
     get, path = "/v1/events", tag = "cluster", operation_id = "events",
-    params(("kinds" = Option<String>, Query, description = "Some of `job`, `progress`, `node`, `cluster`, with commas; all without it")),
+    params(("kinds" = Option<String>, Query, description = "Some of `job`, `progress`, `node`, `cluster`, separated by commas; all by default")),
     responses((status = 200, description = "The stream", body = String, content_type = "text/event-stream")),
 )]
 pub async fn of_all(request: HttpRequest, state: Shared) -> Answer {
@@ -107,7 +106,7 @@ async fn follow(mut following: Following, first: Step, mut line: Line) {
         let sent = match step {
             Some(Step::Job(record)) => {
                 let progress = line.incarnation().jobs.progress(&record).await;
-                match shown::job_without_payload(&record, progress) {
+                match to_wire::job_without_payload(&record, progress) {
                     Ok(shown) => {
                         let id = format!("{}.{}", shown.attempt, shown.state);
                         line.event(EventKind::Job, Some(&id), &shown).await
@@ -129,7 +128,7 @@ async fn follow(mut following: Following, first: Step, mut line: Line) {
         step = match line.beside(following.next()).await {
             Ok(Ok(next)) => next,
             Ok(Err(refusal)) => {
-                tracing::debug!(%refusal, job = %following.job(), "a job is followed no more");
+                tracing::debug!(%refusal, job = %following.job(), "a job's stream has ended");
                 return;
             }
             Err(Ended) => return,
@@ -138,7 +137,7 @@ async fn follow(mut following: Following, first: Step, mut line: Line) {
 }
 
 async fn tell_all(mut world: World, mut line: Line) {
-    if line.comment("here is what happens").await.is_err() {
+    if line.comment("the stream is open").await.is_err() {
         return;
     }
     while let Ok(news) = line.beside(world.next()).await {

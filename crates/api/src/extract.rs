@@ -1,5 +1,5 @@
-//! Reading requests: bodies, query parameters, path segments, the idempotency key. Everything wrong
-//! is refused here, in words that say what would be right; nothing is repaired.
+//! Reads requests: bodies, query parameters, path segments, the idempotency key. What is wrong is refused here, in words
+//! that say what would be right. Nothing is repaired.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct BodyLimits {
     pub timeout: Duration,
 }
 
-/// The body of a request that is served by whoever gets it.
+/// The body of a request that is never forwarded.
 pub async fn body<T: DeserializeOwned>(
     request: &HttpRequest,
     payload: web::Payload,
@@ -34,13 +34,13 @@ pub async fn body<T: DeserializeOwned>(
     object(request, &bytes(request, payload, limits).await?)
 }
 
-/// What a body says, which must be there.
+/// The object in a body, which must not be empty.
 pub fn object<T: DeserializeOwned>(request: &HttpRequest, body: &[u8]) -> Result<T, Refusal> {
     optional_object(request, body)?
         .ok_or_else(|| Refusal::invalid("the body is missing; it must be a JSON object"))
 }
 
-/// What a body says; `None` when there is none.
+/// The object in a body; `None` for an empty body.
 pub fn optional_object<T: DeserializeOwned>(
     request: &HttpRequest,
     body: &[u8],
@@ -85,7 +85,7 @@ pub async fn bytes(
         Ok(bytes)
     };
     let mut read = pin!(read);
-    // Nearly every body came with its head, and needs no timer.
+    // Nearly every body has arrived with its head, and needs no timer.
     if let Some(bytes) = read.as_mut().now_or_never() {
         return bytes;
     }
@@ -129,7 +129,7 @@ fn json<T: DeserializeOwned>(text: &str) -> Result<T, Refusal> {
     Ok(value)
 }
 
-/// A body that has nothing to say: none, or an object without fields.
+/// Checks that a body is empty, or an object without fields.
 pub fn no_fields(request: &HttpRequest, body: &[u8]) -> Result<(), Refusal> {
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -214,7 +214,7 @@ impl Query {
             .ok_or_else(|| Refusal::invalid(format!("{name} must be a whole number from 0 to {max}")))
     }
 
-    /// How many ids are wanted; one where nobody says.
+    /// How many ids are wanted; one by default.
     pub fn count(&self) -> Result<usize, Refusal> {
         let Some(text) = self.get("count") else { return Ok(1) };
         number(text)
@@ -244,7 +244,7 @@ impl Query {
             })
     }
 
-    /// Where the page begins: what [`page`] wrote after this list's last item.
+    /// The key behind which the page begins: a cursor that [`page`] made.
     pub fn cursor<T>(&self, list: &str, read: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, Refusal> {
         let Some(text) = self.get("cursor") else { return Ok(None) };
         let broken = || Refusal::invalid("cursor must be a next_cursor of this list, unchanged");

@@ -1,5 +1,5 @@
-//! What every request passes, before its body is looked at: it gets its id, shows its token, is
-//! counted, and whatever comes of it leaves as an answer.
+//! Every request passes here before its body is read: it gets its id, it is checked for a token (or, where no tokens
+//! are configured, for a loopback host), it is counted, and its outcome leaves as an answer.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -21,11 +21,12 @@ use tracing::{Instrument, Span};
 use wire::Code;
 
 use crate::auth::Access;
+use crate::drain_body::Chunked;
+use crate::loopback;
 use crate::refusal::Refusal;
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::routes::{self, Route};
 use crate::state::State;
-use crate::unread::Chunked;
 
 /// Lets one request through, or refuses it.
 pub async fn pass(
@@ -42,12 +43,12 @@ pub async fn pass(
     let pattern = route.map_or("other", |route| route.pattern);
     let method = method_label(request.method());
     let id = RequestId::of(request.headers());
-    // So that a request that is sent on has the same.
+    // A forwarded request has the same id.
     request.headers_mut().insert(X_REQUEST_ID.clone(), id.value());
     let chunked = Chunked::of(&mut request);
 
     let span = if access == Access::Open {
-        // Probes log nothing and are to cost next to nothing.
+        // Probes log nothing, so that they are cheap.
         Span::none()
     } else {
         tracing::info_span!("request", method, route = pattern, request_id = %id)
@@ -61,7 +62,7 @@ pub async fn pass(
         let head = answer.response_mut().head_mut();
         head.headers_mut().insert(X_REQUEST_ID.clone(), id.value());
         if pattern.starts_with("/v1/") && state.is_open() {
-            let view = state.incarnation().outlook.view();
+            let view = state.incarnation().cluster_view.view();
             let label = HeaderValue::from_str(view.label()).expect("digits and a point");
             head.headers_mut().insert(HeaderName::from_static(wire::RING_VERSION), label);
         }
@@ -116,20 +117,25 @@ async fn serve(
 
 fn admit(state: &State, route: Option<&Route>, request: &ServiceRequest) -> Result<(), Refusal> {
     let access = access_of(route);
+    if state.settings.auth.is_open() {
+        loopback::admit(&request.head().uri, request.headers())
+            .inspect_err(|refusal| tracing::info!(%refusal, "access is refused"))?;
+    }
     state.settings.auth.admit(request.headers(), access)?;
     let is_api = matches!(access, Access::Scope(_));
     if is_api && state.traffic.is_draining() {
-        let detail = "this instance is stopping; try another, or this one again when it is back";
+        let detail = "this instance is stopping; ask another, or this one again when it is back";
         return Err(Refusal::new(Code::Draining, detail).closing());
     }
     if !state.is_open() && !route.is_none_or(Route::needs_no_ledger) {
-        let detail = "the ledger was not reached since this instance started; try again, or another instance";
+        let detail =
+            "this instance has not reached the ledger since it started; try again, or ask another instance";
         return Err(Refusal::new(Code::LedgerUnavailable, detail));
     }
     Ok(())
 }
 
-/// Paths that there are not are refused to whoever is known.
+/// A path that does not exist is refused to callers with a token.
 fn access_of(route: Option<&Route>) -> Access {
     route.map_or(Access::Known, |route| route.access)
 }

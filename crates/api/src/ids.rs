@@ -1,6 +1,6 @@
-//! Ids over HTTP. Any instance serves any of them: what keeps them apart is in the ledger, not in who is asked.
+//! Ids over HTTP. Any instance serves any of them: the ledger keeps them apart.
 //!
-//! Most of these requests use something up, so they take no HEAD, and no cache may keep what they answer.
+//! Most of these requests use ids up, so they take no HEAD, and no cache may keep their answers.
 
 use std::fmt::Display;
 
@@ -10,22 +10,21 @@ use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, web};
 use domain::limits::ID_NUMBER_MAX;
 use domain::{SegmentTag, SequenceName, Timestamp};
 use ledger::{Put, SegmentChange, SequenceChange};
-use metrics::Counter;
 use wire::Code;
 use wire::ids as shape;
 
 use crate::extract::{self, Query};
 use crate::refusal::Refusal;
-use crate::shown;
 use crate::state::State;
+use crate::to_wire;
 
 type Answer = Result<HttpResponse, Refusal>;
 type Shared = web::Data<State>;
 
 /// Makes snowflakes
 ///
-/// Out of the time, a leased worker number and a count, in memory. `clock_behind` while the clock of this instance
-/// could lead to a duplicate; another instance may serve then.
+/// Ids of the time, a leased worker number and a count, made in memory. The answer is `clock_behind` while the clock of
+/// this instance could lead to a duplicate; another instance may serve then.
 #[utoipa::path(
     get, path = "/v1/ids/snowflake", tag = "ids", operation_id = "make_snowflakes",
     params(("count" = Option<u32>, Query, minimum = 1, maximum = 10000, description = "How many; 1 without it")),
@@ -37,9 +36,9 @@ pub async fn snowflakes(request: HttpRequest, state: Shared) -> Answer {
     Ok(fresh().json(shape::Snowflakes { ids: texts(batch.ids()), worker: batch.worker.get() }))
 }
 
-/// Takes a snowflake apart
+/// Decodes a snowflake
 ///
-/// By the epoch that this instance is configured with. Every number of 63 bits is one.
+/// The instance decodes with the epoch that it is configured with. Every number of 63 bits is a snowflake.
 #[utoipa::path(
     get, path = "/v1/ids/snowflake/{id}", tag = "ids", operation_id = "decode_snowflake",
     params(("id" = String, Path, description = "The id, 0 to 9223372036854775807")),
@@ -53,7 +52,7 @@ pub async fn decode(request: HttpRequest, state: Shared) -> Answer {
     let parts = state.snowflakes.layout().decode(id)?;
     Ok(HttpResponse::Ok().json(shape::SnowflakeParts {
         id: id.to_string(),
-        timestamp: shown::time(Timestamp::from_micros(parts.time_ms as i64 * 1_000)),
+        timestamp: to_wire::time(Timestamp::from_micros(parts.time_ms as i64 * 1_000)),
         timestamp_ms: parts.time_ms,
         data_center: parts.worker.data_center(),
         worker: parts.worker.in_its_data_center(),
@@ -77,7 +76,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(&request, &["cursor", "limit"])?;
     let (limit, after) = (query.limit()?, query.cursor("t", |text| SegmentTag::parse(text).ok())?);
     let records = state.read(state.ledger.segments(after.as_ref(), limit + 1)).await?;
-    let show = |record: &_| shown::segment(record, &state.generators.segments);
+    let show = |record: &_| to_wire::segment(record, &state.generators.segments);
     Ok(HttpResponse::Ok().json(extract::page("t", records, limit, |record| record.tag.to_string(), show)))
 }
 
@@ -134,7 +133,7 @@ pub async fn change_segment(request: HttpRequest, payload: web::Payload, state: 
     if start == Some(record.next) {
         state.generators.segments.forget(&tag);
     }
-    Ok(HttpResponse::Ok().json(shown::segment(&record, &state.generators.segments)))
+    Ok(HttpResponse::Ok().json(to_wire::segment(&record, &state.generators.segments)))
 }
 
 /// Takes numbers of a sequence
@@ -154,7 +153,7 @@ pub async fn sequence(request: HttpRequest, state: Shared) -> Answer {
     let (name, count) = (sequence_name(&request)?, query.count()?);
     let sequences = &state.generators.sequences;
     let numbers = state.call(sequences.take(&name, count, state.settings.request_timeout)).await?;
-    state.made.sequence.increment(count as u64);
+    state.id_counters.sequence.increment(count as u64);
     Ok(fresh().json(shape::SequenceIds { name: name.to_string(), ids: texts(numbers.ids()) }))
 }
 
@@ -173,7 +172,7 @@ pub async fn change_sequence(request: HttpRequest, payload: web::Payload, state:
     let asked: shape::SequenceRequest = extract::body(&request, payload, state.body_limits()).await?;
     let change = SequenceChange { start: asked.start, increment: asked.increment };
     let record = put(state.read(state.ledger.put_sequence(&name, &change)).await?, |record| record.next)?;
-    Ok(HttpResponse::Ok().json(shown::sequence(&record)))
+    Ok(HttpResponse::Ok().json(to_wire::sequence(&record)))
 }
 
 /// Makes UUIDs
@@ -195,7 +194,7 @@ pub async fn uuids(request: HttpRequest, state: Shared) -> Answer {
         Some("4") => (Version::V4, 4),
         Some(_) => return Err(Refusal::invalid("version must be 4 or 7")),
     };
-    state.made.uuid.increment(count as u64);
+    state.id_counters.uuid.increment(count as u64);
     Ok(fresh().json(shape::Uuids { ids: texts(new_uuids(version, count)), version: number }))
 }
 
@@ -229,14 +228,14 @@ pub async fn leaf_snowflake(request: HttpRequest, state: Shared) -> Answer {
 impl State {
     async fn make_snowflakes(&self, count: usize) -> Result<::ids::snowflake::Batch, Refusal> {
         let batch = self.call(self.snowflakes.take(count, self.settings.request_timeout)).await?;
-        self.made.snowflake.increment(count as u64);
+        self.id_counters.snowflake.increment(count as u64);
         Ok(batch)
     }
 
     async fn segment(&self, tag: &SegmentTag, count: usize) -> Result<Vec<u64>, Refusal> {
         let segments = &self.generators.segments;
         let ranges = self.call(segments.take(tag, count, self.settings.request_timeout)).await?;
-        self.made.segment.increment(count as u64);
+        self.id_counters.segment.increment(count as u64);
         Ok(ranges.into_iter().flatten().collect())
     }
 }
@@ -276,24 +275,4 @@ fn text(mut ids: impl Iterator<Item = u64>) -> HttpResponse {
 
 fn texts(ids: impl Iterator<Item = impl Display>) -> Vec<String> {
     ids.map(|id| id.to_string()).collect()
-}
-
-/// How many ids were made, by kind. Found once: a request makes its ids in less time than a counter is looked up.
-pub struct Made {
-    snowflake: Counter,
-    segment: Counter,
-    sequence: Counter,
-    uuid: Counter,
-}
-
-impl Default for Made {
-    fn default() -> Self {
-        let of = |kind: &'static str| metrics::counter!("fencepost_ids_total", "kind" => kind);
-        Self {
-            snowflake: of("snowflake"),
-            segment: of("segment"),
-            sequence: of("sequence"),
-            uuid: of("uuid"),
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! The cluster over HTTP: which instances live, and what belongs to which of them.
+//! The cluster over HTTP: the live instances, and the owners of resources.
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use domain::{Resource, ResourceKind};
@@ -6,13 +6,13 @@ use wire::Code;
 
 use crate::extract::{self, Query};
 use crate::refusal::Refusal;
-use crate::shown;
 use crate::state::State;
+use crate::to_wire;
 
 /// Shows the cluster
 ///
-/// The instances that live by their leases in the ledger (how many leases they have is up to two seconds old), the ring that the one that answers sees, and the
-/// mode.
+/// The live instances by their leases in the ledger, with the numbers of their leases (up to two seconds old), the ring as
+/// the instance that answers sees it, and the mode.
 #[utoipa::path(
     get, path = "/v1/cluster", tag = "leases and cluster", operation_id = "show_cluster",
     responses((status = 200, description = "The instances that live", body = wire::cluster::Cluster)),
@@ -22,26 +22,26 @@ pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
     let instances = state.read(state.ledger.live_instances()).await?;
     let counts = state.lease_counts().await?;
     let incarnation = state.incarnation();
-    let view = incarnation.outlook.view();
+    let view = incarnation.cluster_view.view();
     let on_ring = |id: &str| view.ring().members().iter().any(|member| member == id);
     Ok(HttpResponse::Ok().json(wire::cluster::Cluster {
         instance: incarnation.identity.id.to_string(),
-        mode: shown::mode(view.modes().mode),
-        only: shown::only(view.modes()),
+        mode: to_wire::mode(view.modes().mode),
+        only: to_wire::only(view.modes()),
         ring_version: view.ring().version(),
         instances: instances
             .iter()
             .map(|instance| {
                 let id = &instance.about.id;
-                shown::instance(instance, counts.get(id).copied().unwrap_or(0), on_ring(id.as_str()))
+                to_wire::instance(instance, counts.get(id).copied().unwrap_or(0), on_ring(id.as_str()))
             })
             .collect(),
     }))
 }
 
-/// Shows to whom a resource belongs
+/// Shows the owner of a resource
 ///
-/// Who has its live lease, or else whom the ring gives it to.
+/// The instance that holds the resource's live lease, or else the one that the ring names.
 #[utoipa::path(
     get, path = "/v1/cluster/owner/{resource}", tag = "leases and cluster", operation_id = "show_owner",
     params(("resource" = String, Path, description = "`kind:id`, such as `signer:eip155:1:0xab…`")),
@@ -51,7 +51,7 @@ pub async fn owner(request: HttpRequest, state: web::Data<State>) -> Result<Http
     let resource = Resource::parse(extract::segment(&request, "resource"))?;
     Query::read(&request, &[])?;
     let lease = state.read(state.ledger.lease(&resource)).await?;
-    let view = state.incarnation().outlook.view();
+    let view = state.incarnation().cluster_view.view();
     let holder = lease.filter(ledger::Lease::is_live).and_then(|lease| lease.owner);
     let leased = holder.is_some();
     let owner = match holder {
@@ -59,12 +59,13 @@ pub async fn owner(request: HttpRequest, state: web::Data<State>) -> Result<Http
             let url = state.owner_url(&owner).await.unwrap_or_default();
             Some((owner.to_string(), url))
         }
-        // An instance belongs to nobody but itself, and a worker's number to whoever took it first.
+        // The ring names no owner of an `instance:` lease, which is its own, nor of a worker number, which any instance takes.
         None if matches!(resource.kind(), ResourceKind::Instance | ResourceKind::IdWorker) => None,
         None => view.placed(&resource).map(|member| (member.id.to_string(), member.url.clone())),
     };
-    let (instance_id, url) =
-        owner.ok_or_else(|| Refusal::new(Code::NotFound, "nobody owns this resource, nor would"))?;
+    let (instance_id, url) = owner.ok_or_else(|| {
+        Refusal::new(Code::NotFound, "no instance owns this resource, and the ring names none")
+    })?;
     Ok(HttpResponse::Ok().json(wire::cluster::Owner {
         resource: resource.to_string(),
         instance_id,

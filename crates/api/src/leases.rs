@@ -1,4 +1,4 @@
-//! Leases over HTTP: the audit's view of who owns what.
+//! Leases over HTTP: the owner of each resource, as the ledger has it.
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use domain::{InstanceId, Resource, ResourceKind};
@@ -7,12 +7,12 @@ use wire::Code;
 
 use crate::extract::{self, Query};
 use crate::refusal::Refusal;
-use crate::shown;
 use crate::state::State;
+use crate::to_wire;
 
 /// Lists leases
 ///
-/// In the order of the resources' names, those that ran out or were released included.
+/// Leases come in the order of their resources' names, with those that ran out or were released.
 #[utoipa::path(
     get, path = "/v1/leases", tag = "leases and cluster", operation_id = "list_leases",
     params(
@@ -33,7 +33,7 @@ pub async fn list(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
         limit: limit + 1,
     };
     let leases = state.read(state.ledger.leases(&filter)).await?;
-    let page = extract::page("l", leases, limit, |lease| lease.resource.to_string(), shown::lease);
+    let page = extract::page("l", leases, limit, |lease| lease.resource.to_string(), to_wire::lease);
     Ok(HttpResponse::Ok().json(page))
 }
 
@@ -53,6 +53,6 @@ pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
     let lease = state.read(state.ledger.lease(&resource)).await?;
     lease.map_or_else(
         || Err(Refusal::new(Code::NotFound, "this resource was never leased")),
-        |lease| Ok(HttpResponse::Ok().json(shown::lease(&lease))),
+        |lease| Ok(HttpResponse::Ok().json(to_wire::lease(&lease))),
     )
 }

@@ -5,40 +5,50 @@
 //! What must never: a decision about a nonce, SQL, or a request that waits without a limit.
 //! `actix-web` is named in no other crate.
 //!
-//! A request passes `gate` (id, token, metrics), then its handler, which reads it with `extract`,
-//! has `routing` bring it to the owner of the key (here, or on another instance) or, for the audit, asks the
-//! ledger, and answers.
+//! A request passes `gate` (id, token, metrics). Then its handler reads it with `extract` and `from_wire`, has the
+//! `Forwarder` bring it to the owner of the key (in this process, or on another instance) or, for a read, asks the
+//! ledger, and answers with `to_wire`. The modules use each other in one direction: `server` uses the handlers, they use
+//! `forwarder` and `state`, and those use the leaves (`services`, `settings`, `limits`, `refusal`).
 
 mod auth;
+mod drain_body;
 mod events;
 mod extract;
+mod forwarder;
+mod from_wire;
 mod gate;
-mod housekeeping;
+mod id_counters;
+mod idempotency;
 mod ids;
 mod instances;
 mod jobs;
-mod late;
 mod leases;
 pub mod limits;
+mod loopback;
 mod modes;
 mod nodes;
+mod once_open;
 mod openapi;
+mod ops;
 mod recent;
 mod refusal;
 mod request_id;
 mod routes;
-mod routing;
 mod server;
+mod services;
 mod sessions;
-mod shown;
+mod settings;
 mod signers;
 mod state;
+mod streams;
 #[cfg(test)]
 mod tests;
-mod unread;
+mod to_wire;
+mod websocket;
 mod worker;
 
 pub use auth::{Auth, Scope};
 pub use openapi::document;
-pub use routing::OnMisroute;
-pub use server::{Early, Generators, Handle, Incarnation, Server, Services, Settings};
+pub use server::{Handle, Server};
+pub use services::{Early, Generators, Incarnation, Services};
+pub use settings::{OnMisroute, Settings};

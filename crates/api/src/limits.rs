@@ -49,23 +49,24 @@ pub const JOB_WAIT_MS_MAX: u64 = 60_000;
 pub const WAIT_PIECE: Duration = Duration::from_secs(1);
 /// Streams of one job each that one instance serves.
 pub const JOB_STREAMS_MAX: usize = 1_000;
-/// Streams of what happens that one instance serves.
+/// Streams of all events that one instance serves.
 pub const ALL_STREAMS_MAX: usize = 16;
 /// How long a client may leave an event unread before its stream ends.
 pub const EVENT_TAKEN_MAX: Duration = Duration::from_secs(10);
-/// After so long without an event a client is shown that its stream is open.
+/// A stream without events gets a comment line this often, so that its client knows that it is open.
 pub const STREAM_SIGN_EVERY: Duration = Duration::from_secs(15);
-/// How long a worker may leave a frame unread before its socket is closed.
+/// How long the other side of a socket may leave a frame unread before the socket is closed.
 pub const SOCKET_SEND_MAX: Duration = Duration::from_secs(10);
-/// What is taken at once of what the lanes want of a node.
+/// How long a socket that is closed waits for the other side to read its close frame, and what was sent before. As long
+/// as the kernel keeps a connection whose other side takes nothing.
+pub const SOCKET_CLOSE_MAX: Duration = Duration::from_secs(30);
+/// Requests of the lanes to one node that its socket takes at once.
 pub const SOCKET_WISHES_MAX: usize = 1_000;
 /// Between two tries to register a node while the bus is away.
 pub const NODE_REGISTER_AGAIN: Duration = Duration::from_millis(500);
 
-/// An answer to `drain` waits so long for the node's socket to take it up.
+/// How long an answer to `drain` waits until the node's socket has acted.
 pub const DRAIN_SEEN_MAX: Duration = Duration::from_secs(1);
-/// For so long a node whose record another connection has is believed to be here, if it speaks here.
-pub const NODE_CONTESTED_MAX: Duration = Duration::from_secs(8);
 /// Frames of a session's client that are read before the jobs in them are on their way.
 pub const CLIENT_FRAMES_MAX: usize = 256;
 /// Bytes of their payloads, counted before the last.
@@ -99,11 +100,6 @@ pub const HINT_AGE_MAX: Duration = Duration::from_secs(1);
 pub const HINTS_MAX: usize = 100_000;
 
 const _: () = assert!(JOB_STREAMS_MAX + ALL_STREAMS_MAX < actors::jobs::limits::WATCHED_TOPICS_MAX);
-const _: () = assert!(
-    NODE_CONTESTED_MAX.as_millis()
-        > nodes::limits::silence_max(nodes::limits::HEARTBEAT_MS_DEFAULT).as_millis() + 2_000,
-    "a connection that a node has left is found silent meanwhile"
-);
 const _: () = assert!(wire::limits::SIGNER_ID_CHARS_MAX == domain::limits::SIGNER_ID_CHARS_MAX);
 const _: () = assert!(wire::limits::CANARY_SIGNERS_MAX == domain::limits::CANARY_SIGNERS_MAX);
 const _: () = assert!(wire::limits::GRANT_NONCES_MAX == domain::limits::GRANT_NONCES_MAX as u64);

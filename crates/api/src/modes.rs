@@ -1,4 +1,4 @@
-//! The mode over HTTP: how requests find their owner, decided for the whole cluster while it runs.
+//! The mode over HTTP: how requests find their owners. An operator changes it for the whole cluster while it runs.
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use domain::{Mode, Modes, Resource, ResourceKind};
@@ -7,12 +7,12 @@ use wire::cluster::{ModeRequest, ModeSetting};
 
 use crate::extract::{self, Query};
 use crate::refusal::Refusal;
-use crate::shown;
 use crate::state::State;
+use crate::to_wire;
 
 /// Shows the mode
 ///
-/// The ledger's truth; every instance follows within a second.
+/// The answer comes from the ledger, and every instance follows it within a second.
 #[utoipa::path(
     get, path = "/v1/config/mode", tag = "leases and cluster", operation_id = "show_mode",
     responses((status = 200, description = "The mode", body = ModeSetting)),
@@ -20,14 +20,14 @@ use crate::state::State;
 pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
     Query::read(&request, &[])?;
     let modes = state.read(state.ledger.modes()).await?;
-    let modes = modes.unwrap_or_else(|| state.incarnation().outlook.view().modes().clone());
-    Ok(HttpResponse::Ok().json(shown::modes(&modes)))
+    let modes = modes.unwrap_or_else(|| state.incarnation().cluster_view.view().modes().clone());
+    Ok(HttpResponse::Ok().json(to_wire::modes(&modes)))
 }
 
 /// Changes the mode
 ///
-/// Names the version that it replaces; where that is no longer the newest, `conflict`. With `only` the named
-/// signers are in the mode and all others in the other one. Owners finish what they have begun.
+/// The request names the version that it replaces; if that is not the newest, the answer is `conflict`. With `only` the
+/// named signers are in this mode, and all others in the other mode. Owners finish what they have begun.
 #[utoipa::path(
     put, path = "/v1/config/mode", tag = "leases and cluster", operation_id = "change_mode",
     request_body = ModeRequest,
@@ -50,9 +50,9 @@ pub async fn replace(
     };
     match state.read(state.ledger.replace_modes(&modes)).await? {
         Some(modes) => {
-            state.incarnation().outlook.adopt_modes(modes.clone());
+            state.incarnation().cluster_view.adopt_modes(modes.clone());
             state.call(cluster::tell(&state.bus)).await;
-            Ok(HttpResponse::Ok().json(shown::modes(&modes)))
+            Ok(HttpResponse::Ok().json(to_wire::modes(&modes)))
         }
         None => {
             let detail = format!("version {} is not the newest; read the mode again", modes.version);

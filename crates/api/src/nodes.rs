@@ -1,29 +1,30 @@
-//! Nodes and pools over HTTP: what is known of them here, and what would be chosen.
+//! Nodes and pools over HTTP: showing and draining nodes, explaining a selection, configuring pools.
 
 use std::time::Instant;
 
-use ::nodes::{Pool, Pools, Record, Wanted};
+use ::nodes::{Pools, Record, Wanted};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bus::NodeState;
-use domain::job::Route;
-use domain::{Label, NodeId, PoolName};
+use domain::NodeId;
 use tokio::sync::broadcast::error::RecvError;
 use wire::Code;
 use wire::nodes as shape;
 
 use crate::extract::{self, Query};
-use crate::jobs::needs;
+use crate::forwarder::Forwarder;
+use crate::from_wire;
 use crate::limits::DRAIN_SEEN_MAX;
 use crate::refusal::Refusal;
-use crate::shown;
 use crate::state::State;
+use crate::to_wire;
 
 type Answer = Result<HttpResponse, Refusal>;
 type Shared = web::Data<State>;
+type Forwarding = web::Data<Forwarder>;
 
 /// Lists the nodes
 ///
-/// In the order of their ids, as this instance knows them: changes elsewhere arrive within moments.
+/// Nodes come in the order of their ids, as this instance knows them. Changes at other instances arrive within moments.
 #[utoipa::path(
     get, path = "/v1/nodes", tag = "nodes", operation_id = "list_nodes",
     params(
@@ -38,99 +39,107 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let incarnation = state.incarnation();
     let records = incarnation.registry.list(after.as_ref(), limit as usize + 1);
     let pools = incarnation.registry.pools();
-    let show = |record: &Record| shown::node(record, &pools);
+    let show = |record: &Record| to_wire::node(record, &pools);
     Ok(HttpResponse::Ok().json(extract::page("n", records, limit, |r| r.profile.node.to_string(), show)))
 }
 
 /// Shows a node
 #[utoipa::path(
     get, path = "/v1/nodes/{id}", tag = "nodes", operation_id = "show_node",
-    params(("id" = String, Path, description = "The node, as it calls itself")),
+    params(("id" = String, Path, description = "The node's id")),
     responses((status = 200, description = "The node", body = shape::Node)),
 )]
 pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     Query::read(&request, &[])?;
     let record = node(&request, &state)?;
     let pools = state.incarnation().registry.pools();
-    Ok(HttpResponse::Ok().json(shown::node(&record, &pools)))
+    Ok(HttpResponse::Ok().json(to_wire::node(&record, &pools)))
 }
 
-/// Gives a node no more work
+/// Drains a node
 ///
-/// What it has it finishes. It holds until `undrain`, or until the node connects anew.
+/// The node gets no more jobs and finishes those that it has. The drain lasts until `undrain`, or until the node connects
+/// again.
 #[utoipa::path(
     post, path = "/v1/nodes/{id}/drain", tag = "nodes", operation_id = "drain_node",
-    params(("id" = String, Path, description = "The node, as it calls itself")),
+    params(("id" = String, Path, description = "The node's id")),
     responses((status = 200, description = "The node", body = shape::Node)),
 )]
-pub async fn drain(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
-    set_drained(request, payload, state, true).await
+pub async fn drain(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
+    set_drained(request, payload, forwarder, true).await
 }
 
-/// Gives a node work again
+/// Ends the drain of a node
 ///
-/// Unless it wants none itself.
+/// The node gets jobs again, unless it has itself asked for none.
 #[utoipa::path(
     post, path = "/v1/nodes/{id}/undrain", tag = "nodes", operation_id = "undrain_node",
-    params(("id" = String, Path, description = "The node, as it calls itself")),
+    params(("id" = String, Path, description = "The node's id")),
     responses((status = 200, description = "The node", body = shape::Node)),
 )]
-pub async fn undrain(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
-    set_drained(request, payload, state, false).await
+pub async fn undrain(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
+    set_drained(request, payload, forwarder, false).await
 }
 
-async fn set_drained(request: HttpRequest, payload: web::Payload, state: Shared, drained: bool) -> Answer {
+async fn set_drained(
+    request: HttpRequest,
+    payload: web::Payload,
+    forwarder: Forwarding,
+    drained: bool,
+) -> Answer {
+    let state = forwarder.state();
     Query::read(&request, &[])?;
     let body = extract::bytes(&request, payload, state.body_limits()).await?;
     extract::no_fields(&request, &body)?;
-    let record = node(&request, &state)?;
+    let record = node(&request, state)?;
     let incarnation = state.incarnation();
     if record.profile.holder != incarnation.identity.id {
-        return state.pass_on(&request, body, &record.profile.holder).await;
+        return forwarder.pass_on(&request, body, &record.profile.holder).await;
     }
     let (registry, id) = (&incarnation.registry, &record.profile.node);
-    // Listened to before the word, so that what comes of it is not missed.
+    // Subscribed before the word is sent, so that its effect is not missed.
     let mut changes = registry.changes();
     if !incarnation.jobs.drain(id, drained) {
         return Err(unknown_node());
     }
-    // The socket takes it up in a moment; a node that wants no work itself stays as it is.
+    // The socket acts in a moment. A node that has itself asked for no jobs stays as it is.
     let taken_up = async {
         let is_so = |record: &Record| (record.status.state == NodeState::Draining) == drained;
         while registry.get(id).is_some_and(|record| !is_so(&record))
             && !matches!(changes.recv().await, Err(RecvError::Closed))
         {}
     };
-    // Whatever has come of it by then is shown.
+    // The answer shows the node as it is by then.
     let _ = tokio::time::timeout(DRAIN_SEEN_MAX, taken_up).await;
     let shown = registry.get(id).unwrap_or(record);
-    Ok(HttpResponse::Ok().json(shown::node(&shown, &registry.pools())))
+    Ok(HttpResponse::Ok().json(to_wire::node(&shown, &registry.pools())))
 }
 
-/// Says which node would be chosen
+/// Explains which node would be chosen
 ///
-/// For a job that needs this, and how many nodes fell out for which reason. Nothing is reserved.
+/// For a job with these requirements: the node, and how many nodes were rejected for which reason. Nothing is reserved.
 #[utoipa::path(
     post, path = "/v1/nodes/select", tag = "nodes", operation_id = "select_node",
     request_body = shape::SelectRequest,
-    responses((status = 200, description = "What would be chosen, and why", body = shape::SelectAnswer)),
+    responses((status = 200, description = "The node that would be chosen, and why", body = shape::SelectAnswer)),
 )]
 pub async fn select(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
     Query::read(&request, &[])?;
     let asked: shape::SelectRequest = extract::body(&request, payload, state.body_limits()).await?;
-    let needs = needs(asked.pool.as_deref(), asked.route.as_ref(), &asked.requires)?;
+    let needs = from_wire::requirements(asked.pool.as_deref(), asked.route.as_ref(), &asked.requires)?;
     let registry = state.incarnation().registry.clone();
     let began = Instant::now();
     let chosen = registry.select(&Wanted::new(&needs), &mut rand::rng());
     let took = began.elapsed();
     drop(chosen);
     let explanation = registry.explain(&Wanted::new(&needs), &mut rand::rng());
-    Ok(HttpResponse::Ok().json(shown::selection(&explanation, took)))
+    Ok(HttpResponse::Ok().json(to_wire::selection(&explanation, took)))
 }
 
 /// Shows the pools
 ///
-/// The ledger's truth; every instance follows within a second. Without any, all nodes are in `default`.
+/// The answer comes from the ledger, and every instance follows it within a second. Without configured pools all nodes
+/// are in the pool `default`.
 #[utoipa::path(
     get, path = "/v1/config/pools", tag = "nodes", operation_id = "show_pools",
     responses((status = 200, description = "The pools", body = shape::PoolsSetting)),
@@ -142,13 +151,13 @@ pub async fn pools(request: HttpRequest, state: Shared) -> Answer {
         tracing::error!(%error, "the ledger has pools that cannot be read");
         Refusal::internal()
     })?;
-    Ok(HttpResponse::Ok().json(shown::pools(&pools)))
+    Ok(HttpResponse::Ok().json(to_wire::pools(&pools)))
 }
 
 /// Changes the pools
 ///
-/// What is sent replaces all of them. Names the version that it replaces; where that is no longer the newest,
-/// `conflict`.
+/// The new pools replace all others. The request names the version that it replaces; if that is not the newest, the
+/// answer is `conflict`.
 #[utoipa::path(
     put, path = "/v1/config/pools", tag = "nodes", operation_id = "change_pools",
     request_body = shape::PoolsRequest,
@@ -157,7 +166,7 @@ pub async fn pools(request: HttpRequest, state: Shared) -> Answer {
 pub async fn replace_pools(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
     Query::read(&request, &[])?;
     let asked: shape::PoolsRequest = extract::body(&request, payload, state.body_limits()).await?;
-    let list = asked.pools.iter().map(pool).collect::<Result<Vec<_>, _>>()?;
+    let list = asked.pools.iter().map(from_wire::pool).collect::<Result<Vec<_>, _>>()?;
     let pools = Pools::new(asked.version + 1, list)?;
     if !state.read(state.ledger.replace_pools(asked.version, pools.to_json())).await? {
         let detail = format!("version {} is not the newest; read the pools again", asked.version);
@@ -165,16 +174,7 @@ pub async fn replace_pools(request: HttpRequest, payload: web::Payload, state: S
     }
     state.incarnation().registry.adopt_pools(pools.clone());
     state.call(cluster::tell(&state.bus)).await;
-    Ok(HttpResponse::Ok().json(shown::pools(&pools)))
-}
-
-fn pool(asked: &shape::Pool) -> Result<Pool, Refusal> {
-    Ok(Pool {
-        name: PoolName::parse(&asked.name)?,
-        routes: asked.routes.iter().map(|route| Route::parse(route)).collect::<Result<_, _>>()?,
-        requires: asked.requires.iter().map(|label| Label::parse(label)).collect::<Result<_, _>>()?,
-        weight: asked.weight,
-    })
+    Ok(HttpResponse::Ok().json(to_wire::pools(&pools)))
 }
 
 fn node(request: &HttpRequest, state: &State) -> Result<Record, Refusal> {

@@ -6,9 +6,7 @@ use wire::Code;
 use wire::problem::MEDIA_TYPE;
 
 use crate::auth::Access;
-use crate::{
-    events, housekeeping, ids, instances, jobs, leases, modes, nodes, routes, sessions, signers, worker,
-};
+use crate::{events, ids, instances, jobs, leases, modes, nodes, ops, routes, sessions, signers, worker};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -34,8 +32,8 @@ use crate::{
         jobs::show,
         jobs::list,
         jobs::cancel,
-        jobs::retry,
-        jobs::retry_many,
+        jobs::retries::retry,
+        jobs::retries::retry_many,
         events::of_job,
         events::of_all,
         nodes::list,
@@ -60,11 +58,11 @@ use crate::{
         ids::uuids,
         ids::leaf_segment,
         ids::leaf_snowflake,
-        housekeeping::healthz,
-        housekeeping::readyz,
-        housekeeping::metrics,
-        housekeeping::document,
-        housekeeping::page,
+        ops::healthz,
+        ops::readyz,
+        ops::metrics,
+        ops::document,
+        ops::page,
     ),
     components(schemas(
         wire::Problem,
@@ -80,10 +78,14 @@ struct Annotated;
 const ABOUT: &str = "Nonces for blockchain accounts, from any number of instances: no duplicate, no lost hole. Jobs for \
     worker nodes: none lost, one result each. Ids: none twice, under any clock.\n\n\
     JSON in and out, UTF-8. Times are RFC 3339 in UTC; lengths are whole milliseconds. Fields, query parameters \
-    and JSON keys that are unknown or repeated are refused. With configured tokens every request but the probes \
-    shows one (`Authorization: Bearer …`); `submit` opens all of `/v1` but what says otherwise, `admin` opens \
-    everything. Lists are paged: `limit` (1 to 1,000, default 100), and `cursor`, the `next_cursor` of the page \
-    before.\n\n\
+    and JSON keys that are unknown or repeated are refused. Lists are paged: `limit` (1 to 1,000, default 100), and \
+    `cursor`, the `next_cursor` of the page before.\n\n\
+    Where tokens are configured, every request but the probes must carry one (`Authorization: Bearer …`). A token of \
+    the scope `submit` may use all of `/v1` except where an operation says otherwise; the scope `admin` includes every \
+    other. Where no tokens are configured, the daemon listens on loopback only and refuses what web pages of other \
+    sites send, on every path and on every WebSocket: the `Host` must be a loopback name (`localhost`, `127.0.0.0/8`, \
+    `[::1]`, with any port), an `Origin` must be absent or equal to that host, and `Sec-Fetch-Site` must not be \
+    `cross-site`; else the answer is 403 `forbidden`.\n\n\
     Every refusal is `application/problem+json` with a stable `code`. Those that may succeed later carry \
     `Retry-After` (seconds) and `retry_after_ms`.";
 
@@ -190,7 +192,8 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
         Internal, Invalid, KeyReused, LeaseHeld, LedgerUnavailable, MethodNotAllowed, NotFound, NotOwner,
         Overloaded, StaleHold, TooLarge, Unauthorized, UnsupportedMediaType, WindowFull,
     };
-    let mut codes = vec![MethodNotAllowed, Internal];
+    // Without tokens, of a request that names no host, or a foreign one.
+    let mut codes = vec![Invalid, Forbidden, MethodNotAllowed, Internal];
     if matches!(path, "/healthz" | "/readyz") {
         if id == "readyz" {
             codes.extend([LedgerUnavailable, Draining]);
@@ -204,7 +207,7 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
         }
         return codes;
     }
-    codes.extend([Invalid, Forbidden, LedgerUnavailable, Draining]);
+    codes.extend([LedgerUnavailable, Draining]);
     if matches!(method, "post" | "put") {
         codes.extend([TooLarge, UnsupportedMediaType, LeaseHeld, NotOwner, Fenced, Overloaded]);
     }
@@ -226,7 +229,7 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
         "submit_job" => &[NotFound, Conflict, KeyReused, BusUnavailable],
         "submit_jobs" => &[KeyReused, BusUnavailable],
         "retry_job" => &[NotFound, Conflict, KeyReused],
-        "show_job" | "cancel_job" => &[NotFound],
+        "show_job" | "cancel_job" | "show_owner" | "show_node" | "drain_node" | "undrain_node" => &[NotFound],
         _ => &[],
     });
     codes.sort_unstable_by_key(|code| code.as_str());
@@ -292,6 +295,147 @@ mod tests {
         let document = document();
         for code in Code::ALL {
             assert!(document.matches(&format!("`{code}`")).count() >= 2, "{code} is documented nowhere");
+        }
+    }
+
+    /// What a reference or an inline schema stands for.
+    fn resolved<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
+        match schema["$ref"].as_str() {
+            Some(target) => document.pointer(&target[1..]).unwrap_or(&Value::Null),
+            None => schema,
+        }
+    }
+
+    /// The words that a schema allows.
+    fn words(schema: &Value) -> Vec<&str> {
+        schema["enum"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+    }
+
+    #[test]
+    fn every_enum_has_exactly_the_words_of_its_type() {
+        fn of<T: Copy>(all: &[T], word: fn(T) -> &'static str) -> Vec<&'static str> {
+            all.iter().map(|one| word(*one)).collect()
+        }
+        use wire::{cluster, events, health, jobs, nodes, nonces, sessions};
+        let document: Value = serde_json::from_str(&document()).unwrap();
+        let schemas = document["components"]["schemas"].as_object().unwrap();
+        let known = [
+            ("Status", of(nonces::Status::ALL, nonces::Status::as_str)),
+            ("SettlementOutcome", of(nonces::Outcome::ALL, nonces::Outcome::as_str)),
+            ("ReleaseOutcome", of(nonces::ReleaseOutcome::ALL, nonces::ReleaseOutcome::as_str)),
+            ("Resolution", of(nonces::Resolution::ALL, nonces::Resolution::as_str)),
+            ("OnExpiry", of(nonces::OnExpiry::ALL, nonces::OnExpiry::as_str)),
+            ("JobState", of(jobs::JobState::ALL, jobs::JobState::as_str)),
+            ("Outcome", of(jobs::Outcome::ALL, jobs::Outcome::as_str)),
+            ("Ordering", of(sessions::Ordering::ALL, sessions::Ordering::as_str)),
+            ("Mode", of(cluster::Mode::ALL, cluster::Mode::as_str)),
+            ("NodeState", of(nodes::NodeState::ALL, nodes::NodeState::as_str)),
+            ("NodeHappening", of(events::NodeHappening::ALL, events::NodeHappening::as_str)),
+            ("ClusterHappening", of(events::ClusterHappening::ALL, events::ClusterHappening::as_str)),
+            ("Readiness", of(health::Readiness::ALL, health::Readiness::as_str)),
+            ("CheckStatus", of(health::CheckStatus::ALL, health::CheckStatus::as_str)),
+            ("Code", Code::ALL.iter().map(|code| code.as_str()).collect()),
+        ];
+        for (name, expected) in &known {
+            assert_eq!(words(&schemas[*name]), *expected, "{name}");
+        }
+        let enums: BTreeSet<_> = schemas
+            .iter()
+            .filter(|(_, schema)| schema["enum"].is_array())
+            .map(|(name, _)| name.as_str())
+            .collect();
+        assert_eq!(
+            enums,
+            known.iter().map(|(name, _)| *name).collect(),
+            "an enum is not compared with its type"
+        );
+    }
+
+    #[test]
+    fn every_field_of_the_contract_that_is_one_of_some_words_has_these_words() {
+        let document: Value = serde_json::from_str(&document()).unwrap();
+        for (schema, field, expected) in [
+            ("Settlement", "outcome", &["consumed", "never_sent", "unknown"][..]),
+            ("ReleaseRequest", "outcome", &["never_sent", "unknown"]),
+            ("ResolveRequest", "outcome", &["consumed", "never_sent"]),
+            ("Grant", "status", &["HELD", "CONSUMED", "RELEASED", "QUARANTINED"]),
+            ("NonceAnswer", "status", &["HELD", "CONSUMED", "RELEASED", "QUARANTINED"]),
+            ("NonceRecord", "status", &["HELD", "CONSUMED", "RELEASED", "QUARANTINED"]),
+            ("PolicyRequest", "on_expiry", &["release", "quarantine"]),
+            ("ModeRequest", "mode", &["basic", "worker-queue"]),
+            ("Job", "state", &["CREATED", "DISPATCHED", "RUNNING", "FINISHED"]),
+            ("Job", "outcome", &["succeeded", "failed", "cancelled", "timed_out"]),
+            ("SessionRequest", "ordering", &["strict", "results", "none"]),
+            ("Ready", "status", &["ready", "degraded"]),
+        ] {
+            let shape = &document["components"]["schemas"][schema]["properties"][field];
+            // One that may be null refers to its words beside the null.
+            let forms = shape["oneOf"].as_array().into_iter().flatten().chain([shape]);
+            let found: Vec<_> = forms.flat_map(|form| words(resolved(&document, form))).collect();
+            assert_eq!(found, expected, "{schema}.{field}: {shape}");
+        }
+    }
+
+    /// The names under which the types of `wire` appear in the document, read from its sources: two types of one name
+    /// would overwrite each other without a word.
+    #[test]
+    fn no_two_types_share_a_name_in_the_document() {
+        fn sources(dir: &std::path::Path) -> String {
+            let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+            entries
+                .map(
+                    |path| {
+                        if path.is_dir() { sources(&path) } else { std::fs::read_to_string(path).unwrap() }
+                    },
+                )
+                .collect()
+        }
+        let text = sources(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../wire/src"));
+        let (mut names, mut is_shape, mut alias) = (Vec::new(), false, None);
+        for line in text.lines().map(str::trim) {
+            is_shape |= line.starts_with("#[derive(") && line.contains("ToSchema") || line == "words! {";
+            if let Some((_, name)) = line.split_once("#[schema(as = ") {
+                alias = name.split(')').next();
+            }
+            let declared = line.strip_prefix("pub struct ").or_else(|| line.strip_prefix("pub enum "));
+            if let Some(declared) = declared.filter(|_| is_shape) {
+                let name = declared.split(|c: char| !c.is_alphanumeric()).next().unwrap();
+                names.push(alias.take().unwrap_or(name));
+                is_shape = false;
+            }
+        }
+        let all: BTreeSet<_> = names.iter().collect();
+        assert!(all.len() > 60, "the sources are not read as they are written: {names:?}");
+        assert_eq!(all.len(), names.len(), "two types have one name: {names:?}");
+        let document: Value = serde_json::from_str(&document()).unwrap();
+        for name in document["components"]["schemas"].as_object().unwrap().keys() {
+            // A list has the name of its items' type as well.
+            let own = name.split('_').next().unwrap();
+            assert!(all.contains(&own), "{name} is no type of `wire`, so its name may be another's too");
+        }
+    }
+
+    #[test]
+    fn where_a_path_names_one_thing_it_may_be_unknown() {
+        // These make what they name, or compute something of it.
+        const NEVER: [&str; 6] = [
+            "grant",
+            "set_policy",
+            "change_segment",
+            "change_sequence",
+            "decode_snowflake",
+            "leaf_snowflake",
+        ];
+        let document: Value = serde_json::from_str(&document()).unwrap();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for operation in item.as_object().unwrap().values() {
+                let id = operation["operationId"].as_str().unwrap();
+                let names_one = path.contains('{') && !NEVER.contains(&id);
+                let may_be_unknown = operation["responses"]["404"].is_object();
+                // A body may name one as well.
+                assert!(may_be_unknown || !names_one, "{id} ({path}) has no 404");
+                assert!(!(may_be_unknown && NEVER.contains(&id)), "{id} has a 404");
+            }
         }
     }
 }

@@ -1,10 +1,10 @@
-//! What was found a moment ago, and is good for a while. One request looks, the others wait for what it finds.
+//! A result that is good for a while. One request computes it, and the others wait for it.
 
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-/// The last finding, and when it was found.
+/// The last result, and when it was computed.
 pub struct Recent<T>(Mutex<Option<(Instant, T)>>);
 
 impl<T> Default for Recent<T> {
@@ -14,7 +14,7 @@ impl<T> Default for Recent<T> {
 }
 
 impl<T: Clone> Recent<T> {
-    /// What was found less than `age_max` ago, or else what is found now. A look that fails is not kept.
+    /// The last result if it is younger than `age_max`, or else a new one. A failure is not kept.
     pub async fn get<E, F: Future<Output = Result<T, E>>>(
         &self,
         age_max: Duration,

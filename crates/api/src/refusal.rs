@@ -1,4 +1,4 @@
-//! Refusals: from what went wrong inside to the problem that the caller sees.
+//! Refusals: the problem that the caller sees for each internal error.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use wire::{Code, Problem};
 use crate::limits::DETAIL_CHARS_MAX;
 use crate::request_id::{RequestId, X_REQUEST_ID};
 
-/// A request that is refused. The handlers' error; `gate` writes the request's id into it.
+/// The refusal of a request, and the error type of the handlers. `gate` writes the request's id into it.
 #[derive(Clone, Debug)]
 pub struct Refusal {
     code: Code,
@@ -37,42 +37,41 @@ impl Refusal {
         Self::new(Code::Invalid, detail)
     }
 
-    /// `method_not_allowed`, with the methods that are.
+    /// `method_not_allowed`, with the methods that the path takes.
     pub fn method_not_allowed(allow: &'static str) -> Self {
         let mut refusal = Self::new(Code::MethodNotAllowed, format!("this path takes {allow}"));
         refusal.allow = Some(allow);
         refusal
     }
 
-    /// `internal`. What happened is for the log, not for the caller.
+    /// `internal`. The details go to the log, not to the caller.
     pub fn internal() -> Self {
         Self::new(Code::Internal, "this is a defect; the log has more under the request id")
     }
 
-    /// Lets the connection be closed after the answer.
+    /// Closes the connection after the answer.
     pub fn closing(mut self) -> Self {
         self.close = true;
         self
     }
 
-    /// Sets fields beside the usual ones.
+    /// Sets further fields of the problem.
     pub fn with(mut self, set: impl FnOnce(&mut Problem)) -> Self {
         set(&mut self.problem);
         self
     }
 
     /// The code.
-    #[cfg(test)]
     pub const fn code(&self) -> Code {
         self.code
     }
 
-    /// Who owns the key instead.
+    /// The owner of the key, if another instance owns it.
     pub fn owner(&self) -> Option<&str> {
         self.problem.owner.as_deref()
     }
 
-    /// The code and what is wrong, for one among many answers.
+    /// The code and the detail, for one answer of many.
     pub fn code_and_detail(self) -> (Code, String) {
         (self.code, self.problem.detail)
     }
@@ -148,13 +147,15 @@ impl From<actors::jobs::Refusal> for Refusal {
             Inside::NoOwner { .. } | Inside::Fenced => Self::new(Code::Fenced, detail),
             Inside::LedgerUnavailable => Self::new(
                 Code::LedgerUnavailable,
-                "the ledger did not answer in time. Whether anything was written is not known; send the same \
-                 again (a job under the same Idempotency-Key)",
+                "the ledger did not answer in time. It is not known whether anything was written; send the same \
+                 request again (a job under the same Idempotency-Key)",
             ),
             Inside::KeyReused => Self::new(Code::KeyReused, detail),
             Inside::Overloaded | Inside::TooManyWatched => Self::new(Code::Overloaded, detail),
             Inside::UnknownJob | Inside::UnknownSession => Self::new(Code::NotFound, detail),
-            Inside::NotFinished(_) | Inside::SessionClosed => Self::new(Code::Conflict, detail),
+            Inside::NotFinished(_) | Inside::AlreadyRetried | Inside::SessionClosed => {
+                Self::new(Code::Conflict, detail)
+            }
             Inside::SessionFull => Self::new(Code::Overloaded, detail),
             Inside::StrictPriority => Self::invalid(detail),
             Inside::NoBus => Self::new(Code::BusUnavailable, detail),
@@ -170,7 +171,7 @@ impl From<ids::snowflake::Refusal> for Refusal {
         match refusal {
             Inside::MarkAhead { wait_ms, .. } => Self::new(Code::ClockBehind, detail)
                 .with(|problem| problem.retry_after_ms = problem.retry_after_ms.max(Some(wait_ms))),
-            // The file guards what the clock must not reach, and a wrong epoch is a wrong clock.
+            // The file keeps the mark that the clock must not pass, and a wrong epoch is a wrong clock.
             Inside::ClockBack { .. }
             | Inside::ClockStill
             | Inside::ClockOff { .. }
@@ -200,7 +201,7 @@ impl From<ids::segment::Refusal> for Refusal {
 }
 
 impl From<actors::signers::Refusal> for Refusal {
-    /// The owner's address is added by who can ask for it.
+    /// [`crate::state::State::refusal`] adds the owner's address.
     fn from(refusal: actors::signers::Refusal) -> Self {
         use actors::signers::Refusal as Inside;
         let detail = refusal.to_string();
@@ -217,8 +218,8 @@ impl From<actors::signers::Refusal> for Refusal {
             }),
             Inside::LedgerUnavailable => Self::new(
                 Code::LedgerUnavailable,
-                "the ledger did not answer in time. Whether anything was written is not known; send the same \
-                 again (a grant under the same Idempotency-Key)",
+                "the ledger did not answer in time. It is not known whether anything was written; send the same \
+                 request again (a grant under the same Idempotency-Key)",
             ),
             Inside::Fenced => Self::new(Code::Fenced, detail),
             Inside::WindowFull { in_flight, max_in_flight } => {
@@ -263,12 +264,12 @@ pub fn settlement(nonce: Nonce, refusal: &SettleRefusal) -> (Code, String) {
     }
 }
 
-/// When to come back, in milliseconds: spread, so that those refused together do not return together.
+/// The delay before the next try, in milliseconds, spread at random so that callers do not return together.
 fn retry_after_ms(code: Code) -> Option<u64> {
     let range = match code {
-        // In basic mode a lease is let go after 100 ms or less.
+        // In basic mode a lease is released after at most 100 ms.
         Code::LeaseHeld => 100..=300,
-        // Where its owner is dead, another may take the key within seconds.
+        // If the owner is dead, another instance takes the key within seconds.
         Code::NotOwner => 200..=600,
         Code::Fenced => 50..=150,
         Code::Overloaded => 100..=500,

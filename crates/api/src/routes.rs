@@ -1,5 +1,5 @@
-//! The paths there are: what each is called in metrics, which methods it takes, what it asks of the
-//! caller. One table; `server` hangs the handlers on it, `gate` and the 405 answer read it.
+//! The table of all paths: the label of each in metrics, its methods, and the access that it requires. `server` adds the
+//! handlers; `gate` and the 405 answer read the table.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -13,7 +13,7 @@ pub struct Route {
     pub pattern: &'static str,
     /// The methods it takes, as the header `Allow` lists them.
     pub allow: &'static str,
-    /// What it asks of the caller.
+    /// The access that it requires.
     pub access: Access,
 }
 
@@ -75,12 +75,12 @@ routes! {
     PAGE = "/", "GET, HEAD", Access::Known;
 }
 
-/// What is served also before the ledger was reached.
+/// The paths that are served also before the ledger is reached.
 static WITHOUT_LEDGER: [&Route; 8] =
     [&HEALTH, &READY, &SNOWFLAKES, &SNOWFLAKE, &LEAF_SNOWFLAKE, &UUIDS, &METRICS, &DOCUMENT];
 
 impl Route {
-    /// Whether it is served also before the ledger was reached.
+    /// Whether the path is served also before the ledger is reached.
     pub fn needs_no_ledger(&self) -> bool {
         WITHOUT_LEDGER.contains(&self)
     }
@@ -88,9 +88,9 @@ impl Route {
 
 /// The paths as [`find`] looks for them, for each request.
 struct Index {
-    /// Those that do not vary.
+    /// The paths without variable segments.
     fixed: HashMap<&'static str, &'static Route>,
-    /// Those that do, by how many slashes they have; each with what it begins with.
+    /// The paths with variable segments, by their number of slashes; each with its fixed beginning.
     varying: Vec<Vec<(&'static str, &'static Route)>>,
 }
 
@@ -108,8 +108,8 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
     index
 });
 
-/// The route of a path, whose percent-encoding must have been undone the way the router does it: were
-/// they to differ, a path could be served under another's access.
+/// The route of a path. Its percent-encoding must be undone exactly as the router does it, or a path could be served under
+/// another's access.
 pub fn find(path: &str) -> Option<&'static Route> {
     if let Some(route) = INDEX.fixed.get(path) {
         return Some(route);

@@ -1,11 +1,10 @@
-//! The server: its settings, the routes with their handlers, and the handle by which it is stopped.
+//! The server: the routes with their handlers, and the handle that drains and stops it.
 
 use std::fmt;
 use std::io;
 use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix_web::body::BoxBody;
 use actix_web::dev::{ServerHandle, ServiceFactory, ServiceRequest, ServiceResponse};
@@ -14,119 +13,28 @@ use actix_web::middleware::from_fn;
 use actix_web::{App, Error, HttpServer, Resource, Scope, guard, web};
 use tokio::runtime;
 
-use crate::auth::Auth;
+use crate::forwarder::Forwarder;
 use crate::gate::{self, Tally};
-use crate::limits::{
-    BODY_BYTES_MAX_DEFAULT, CLIENT_REQUEST_TIMEOUT_DEFAULT, CLOSE_SECONDS_MAX, CONNECTIONS_MAX_DEFAULT,
-    KEEP_ALIVE_DEFAULT, NODE_GRACE_DEFAULT, REQUEST_TIMEOUT_DEFAULT, WORKERS_MAX_DEFAULT,
-};
+use crate::limits::CLOSE_SECONDS_MAX;
+use crate::openapi;
 use crate::routes::{self, Route};
-use crate::routing::OnMisroute;
+use crate::services::{Early, Incarnation, Services};
+use crate::settings::Settings;
 use crate::state::State;
-use crate::{events, housekeeping, ids, instances, jobs, leases, modes, nodes, sessions, signers, worker};
+use crate::{events, ids, instances, jobs, leases, modes, nodes, ops, sessions, signers, worker};
 
-/// As whom a process serves. It may end while the process goes on, as another one.
-pub struct Incarnation {
-    /// Who this instance is.
-    pub identity: cluster::Identity,
-    /// What belongs where, as it sees it.
-    pub outlook: cluster::Outlook,
-    /// The owners of signers.
-    pub signers: actors::signers::Signers,
-    /// The lanes of jobs, and the nodes' sockets.
-    pub jobs: actors::jobs::Jobs,
-    /// The nodes there are.
-    pub registry: ::nodes::Registry,
-}
-
-/// What the API serves from also before the ledger was reached.
-#[derive(Clone)]
-pub struct Early {
-    /// Snowflakes: by the local file, and then under the worker number of the current incarnation.
-    pub snowflakes: ::ids::Snowflakes,
-    /// What `/metrics` renders. Whoever made it also runs its upkeep.
-    pub metrics: metrics_exporter_prometheus::PrometheusHandle,
-}
-
-/// What makes ids out of the ledger, for as long as the process runs.
-pub struct Generators {
-    /// Segments.
-    pub segments: ::ids::Segments,
-    /// Sequences.
-    pub sequences: ::ids::Sequences,
-    /// The key of scrambled forms, where one is configured.
-    pub scramble: Option<::ids::Scramble>,
-}
-
-/// What the API serves from once the ledger was reached.
-pub struct Services {
-    /// As whom it serves at first.
-    pub incarnation: Incarnation,
-    /// The ledger, for what is only read.
-    pub ledger: ledger::Handle,
-    /// The bus, on which instances are told of changes.
-    pub bus: bus::Handle,
-    /// What makes ids.
-    pub generators: Generators,
-    /// Connections to the other instances.
-    pub peers: client::Peers,
-}
-
-/// Limits and access of the API.
-#[derive(Clone)]
-pub struct Settings {
-    /// Who may use it.
-    pub auth: Auth,
-    /// What becomes of a request that comes to an instance that does not own its key.
-    pub on_misroute: OnMisroute,
-    /// Longest request body, in bytes.
-    pub body_bytes_max: usize,
-    /// Threads that serve HTTP, at least 1.
-    pub workers: usize,
-    /// Connections open at once, all threads together; more wait to be accepted.
-    pub connections_max: usize,
-    /// How long an idle connection is kept.
-    pub keep_alive: Duration,
-    /// How long a client may take to send a request's head, and again its body; 1 s at least.
-    pub client_request_timeout: Duration,
-    /// How long reading from the ledger may take.
-    pub request_timeout: Duration,
-    /// How long a node whose socket was closed while it had work may take to connect anew.
-    pub node_grace: Duration,
-}
-
-impl Settings {
-    /// The defaults of [`crate::limits`].
-    #[must_use]
-    pub fn new(auth: Auth) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self {
-            auth,
-            on_misroute: OnMisroute::Forward,
-            body_bytes_max: BODY_BYTES_MAX_DEFAULT,
-            workers: cores.min(WORKERS_MAX_DEFAULT),
-            connections_max: CONNECTIONS_MAX_DEFAULT,
-            keep_alive: KEEP_ALIVE_DEFAULT,
-            client_request_timeout: CLIENT_REQUEST_TIMEOUT_DEFAULT,
-            request_timeout: REQUEST_TIMEOUT_DEFAULT,
-            node_grace: NODE_GRACE_DEFAULT,
-        }
-    }
-}
-
-/// A server that is bound and not yet running. It knows no signals; whoever runs it stops it.
+/// A server that is bound and not yet running. It handles no signals: its caller stops it.
 pub struct Server {
     server: actix_web::dev::Server,
     handle: Handle,
 }
 
 impl Server {
-    /// Takes the listener. Until [`Handle::open`] it serves what needs no ledger, and refuses the rest as
-    /// `ledger_unavailable`. Call it inside the runtime that is to carry the calls to the ledger and that outlives
-    /// the server.
+    /// Takes the listener. Until [`Handle::open`] it serves the paths that need no ledger and refuses the others as
+    /// `ledger_unavailable`. Call it inside the runtime that runs the calls to the ledger and that outlives the server.
     ///
     /// # Errors
-    /// The listener cannot be used, or no thread be started.
+    /// The listener cannot be used, or no thread can be started.
     pub fn bind(listener: TcpListener, early: Early, settings: Settings) -> io::Result<Self> {
         let workers = settings.workers.max(1);
         let per_worker = settings.connections_max.div_ceil(workers).max(1);
@@ -134,13 +42,13 @@ impl Server {
         let client_request_timeout = settings.client_request_timeout;
         let runtime = runtime::Handle::try_current().map_err(io::Error::other)?;
         let state = Arc::new(State::new(early, settings, runtime));
-        let shared = Arc::clone(&state);
-        let server = HttpServer::new(move || app(&shared))
+        let forwarder = Arc::new(Forwarder::new(Arc::clone(&state)));
+        let server = HttpServer::new(move || app(&forwarder))
             .workers(workers)
             .max_connections(per_worker)
             .keep_alive(keep_alive)
             .client_request_timeout(client_request_timeout)
-            // A worker socket sends several small messages before the node says anything.
+            // A worker socket sends several small messages before the node answers.
             .tcp_nodelay(true)
             .shutdown_timeout(CLOSE_SECONDS_MAX)
             .disable_signals()
@@ -150,7 +58,7 @@ impl Server {
         Ok(Self { server, handle })
     }
 
-    /// The handle by which it is drained and stopped.
+    /// The handle that drains and stops it.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle.clone()
@@ -159,7 +67,7 @@ impl Server {
     /// Serves until it is stopped.
     ///
     /// # Errors
-    /// The server broke down.
+    /// The server failed.
     pub async fn run(self) -> io::Result<()> {
         self.server.await
     }
@@ -179,7 +87,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// From now on everything is served. To be called once.
+    /// From now on all paths are served. Call it once.
     pub fn open(&self, services: Services) {
         self.state.open(services);
     }
@@ -206,7 +114,7 @@ impl Handle {
         self.state.traffic.in_flight()
     }
 
-    /// Stops accepting and closes, giving answers on their way a second to leave.
+    /// Stops accepting connections and closes them. Answers under way get a second to leave.
     pub async fn stop(&self) {
         self.server.stop(true).await;
     }
@@ -220,7 +128,7 @@ impl fmt::Debug for Handle {
 
 /// The routes with their handlers, as one thread serves them.
 pub fn app(
-    state: &Arc<State>,
+    forwarder: &Arc<Forwarder>,
 ) -> App<
     impl ServiceFactory<
         ServiceRequest,
@@ -231,14 +139,17 @@ pub fn app(
     > + use<>,
 > {
     let tally = Rc::new(Tally::default());
+    let state = forwarder.state();
     let passing = Arc::clone(state);
     App::new()
-        .app_data(housekeeping::shared(state))
+        .app_data(web::Data::from(Arc::clone(state)))
+        .app_data(web::Data::from(Arc::clone(forwarder)))
+        .app_data(web::Data::new(ops::Document::of(openapi::document)))
         .wrap(from_fn(move |request, next| {
             gate::pass(Arc::clone(&passing), Rc::clone(&tally), request, next)
         }))
-        .service(at(&routes::HEALTH).route(get().to(housekeeping::healthz)))
-        .service(at(&routes::READY).route(get().to(housekeeping::readyz)))
+        .service(at(&routes::HEALTH).route(get().to(ops::healthz)))
+        .service(at(&routes::READY).route(get().to(ops::readyz)))
         .service(below("/v1/ids", |scope, at| {
             scope
                 .service(at(&routes::SNOWFLAKES).route(web::get().to(ids::snowflakes)))
@@ -274,11 +185,11 @@ pub fn app(
         .service(below("/v1/jobs", |scope, at| {
             scope
                 .service(at(&routes::JOBS_BATCH).route(web::post().to(jobs::batch::submit_batch)))
-                .service(at(&routes::JOBS_RETRY).route(web::post().to(jobs::retry_many)))
+                .service(at(&routes::JOBS_RETRY).route(web::post().to(jobs::retries::retry_many)))
                 .service(at(&routes::JOBS).route(web::post().to(jobs::submit)).route(get().to(jobs::list)))
                 .service(at(&routes::JOB).route(get().to(jobs::show)))
                 .service(at(&routes::JOB_CANCEL).route(web::post().to(jobs::cancel)))
-                .service(at(&routes::JOB_RETRY).route(web::post().to(jobs::retry)))
+                .service(at(&routes::JOB_RETRY).route(web::post().to(jobs::retries::retry)))
                 .service(at(&routes::JOB_EVENTS).route(web::get().to(events::of_job)))
         }))
         .service(below("/v1/sessions", |scope, at| {
@@ -318,18 +229,17 @@ pub fn app(
         .service(at(&routes::MODE).route(get().to(modes::show)).route(web::put().to(modes::replace)))
         .service(at(&routes::POOLS).route(get().to(nodes::pools)).route(web::put().to(nodes::replace_pools)))
         .service(at(&routes::EVENTS).route(web::get().to(events::of_all)))
-        .service(at(&routes::METRICS).route(get().to(housekeeping::metrics)))
-        .service(at(&routes::DOCUMENT).route(get().to(housekeeping::document)))
-        .service(at(&routes::PAGE).route(get().to(housekeeping::page)))
-        .default_service(web::to(housekeeping::not_found))
+        .service(at(&routes::METRICS).route(get().to(ops::metrics)))
+        .service(at(&routes::DOCUMENT).route(get().to(ops::document)))
+        .service(at(&routes::PAGE).route(get().to(ops::page)))
+        .default_service(web::to(ops::not_found))
 }
 
 fn at(route: &'static Route) -> Resource {
     resource(route.pattern)
 }
 
-/// The paths that begin with `prefix`. All others pass them by after one comparison, where each of them would be
-/// looked at on its own.
+/// The paths that begin with `prefix`, as one scope: the router skips them all after one comparison.
 fn below(
     prefix: &'static str,
     hang: impl FnOnce(Scope, &dyn Fn(&'static Route) -> Resource) -> Scope,
@@ -338,10 +248,10 @@ fn below(
 }
 
 fn resource(pattern: &str) -> Resource {
-    web::resource(pattern).default_service(web::to(housekeeping::method_not_allowed))
+    web::resource(pattern).default_service(web::to(ops::method_not_allowed))
 }
 
-/// What answers GET answers HEAD; the body stays behind.
+/// A route for GET and HEAD. The body of the answer to HEAD is dropped.
 fn get() -> actix_web::Route {
     web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
 }

@@ -1,29 +1,31 @@
-//! Nonces over HTTP: read the request, ask the signer's owner (or, for the audit, the ledger), show
-//! the answer.
+//! Nonces over HTTP: each handler reads the request, asks the signer's owner (or, for a read, the ledger), and shows the
+//! answer.
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use actors::signers::{GrantRequest, RequestKey, Signers};
-use domain::nonce::{OnExpiry, Outcome, PolicyPatch, Resolution, Settlement, Status};
-use domain::{HoldId, Nonce, SignerId, TxHash};
+use domain::nonce::{Settlement, Status};
+use domain::{HoldId, Nonce, SignerId};
 use ledger::NonceFilter;
 use sha2::{Digest, Sha256};
 use wire::Code;
 use wire::nonces as shape;
 
 use crate::extract::{self, Query};
+use crate::forwarder::{Forwarder, Routed};
+use crate::from_wire;
 use crate::refusal::{self, Refusal};
-use crate::routing::Routed;
-use crate::shown;
 use crate::state::State;
+use crate::to_wire;
 
 type Answer = Result<HttpResponse, Refusal>;
 type Shared = web::Data<State>;
+type Forwarding = web::Data<Forwarder>;
 
 /// Grants nonces
 ///
-/// One to 1,000 nonces, lowest hole first, each under a hold of its own. Under an `Idempotency-Key` every
-/// repetition of the same request gets the same nonces for 24 hours, on any instance; once a hold of
-/// them was settled or ran out, `stale_hold`. The same key with another request is `key_reused`.
+/// 1 to 1,000 nonces, lowest hole first, each under a hold of its own. Repetitions of the same request under one
+/// `Idempotency-Key` get the same nonces for 24 hours, on any instance. Once one of these holds was settled or ran out, a
+/// repetition is refused as `stale_hold`. The same key with another request is refused as `key_reused`.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/nonces", tag = "nonces", operation_id = "grant",
     params(
@@ -31,14 +33,14 @@ type Shared = web::Data<State>;
         ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128,
             description = "The caller's name for this request: 1 to 128 visible ASCII characters"),
     ),
-    request_body(content = shape::GrantRequest, description = "May be left out"),
+    request_body(content = shape::GrantRequest, description = "May be absent"),
     responses((status = 201, description = "Granted, and durable", body = shape::GrantAnswer)),
 )]
-pub async fn grant(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+pub async fn grant(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
     let signer = extract::signer(&request)?;
     Query::read(&request, &[])?;
     let key = extract::idempotency_key(request.headers())?;
-    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    let body = extract::bytes(&request, payload, forwarder.state().body_limits()).await?;
     let asked: shape::GrantRequest = extract::optional_object(&request, &body)?.unwrap_or_default();
     let count = asked.count.unwrap_or(1);
     let key = key.map(|key| RequestKey { key, body_hash: grant_hash(count, asked.hold_ms) });
@@ -48,13 +50,13 @@ pub async fn grant(request: HttpRequest, payload: web::Payload, state: Shared) -
         key,
     };
     let serve = async |owners: &Signers| owners.grant(&signer, wish.clone()).await;
-    match state.to_signer(&request, body, &signer, serve).await? {
-        Routed::Here(granted) => Ok(HttpResponse::Created().json(shown::grants(&signer, &granted))),
-        Routed::There(answer) => Ok(answer),
+    match forwarder.to_signer(&request, body, &signer, serve).await? {
+        Routed::Here(granted) => Ok(HttpResponse::Created().json(to_wire::grants(&signer, &granted))),
+        Routed::Elsewhere(answer) => Ok(answer),
     }
 }
 
-/// What was asked, in one canonical form: how it was spelled does not matter, the defaults do.
+/// The hash of what was asked, in one canonical form: with the defaults, and however it was spelled.
 fn grant_hash(count: u64, hold_ms: Option<u64>) -> [u8; 32] {
     let hold_ms = hold_ms.map_or_else(|| "null".to_owned(), |ms| ms.to_string());
     Sha256::digest(format!(r#"{{"count":{count},"hold_ms":{hold_ms}}}"#)).into()
@@ -62,38 +64,42 @@ fn grant_hash(count: u64, hold_ms: Option<u64>) -> [u8; 32] {
 
 /// Settles many holds
 ///
-/// One to 1,000, each accepted or refused on its own, answered in the order asked. Repeating is harmless.
+/// 1 to 1,000 settlements, each accepted or refused on its own, and answered in the order of the request. Repeating a
+/// settlement is harmless.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/settlements", tag = "nonces", operation_id = "settle",
     params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER)),
     request_body = shape::SettlementsRequest,
-    responses((status = 200, description = "Each one's answer", body = shape::SettlementsAnswer)),
+    responses((status = 200, description = "One answer for each settlement", body = shape::SettlementsAnswer)),
 )]
-pub async fn settle(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+pub async fn settle(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
     let signer = extract::signer(&request)?;
     Query::read(&request, &[])?;
-    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    let body = extract::bytes(&request, payload, forwarder.state().body_limits()).await?;
     let asked: shape::SettlementsRequest = extract::object(&request, &body)?;
     let settlements = asked
         .settlements
         .into_iter()
         .enumerate()
         .map(|(i, item)| {
-            settlement(item).map_err(|wrong| Refusal::invalid(format!("settlements[{i}].{wrong}")))
+            from_wire::settlement(&item)
+                .map_err(|wrong| Refusal::invalid(format!("settlements[{i}].{wrong}")))
         })
         .collect::<Result<Vec<_>, _>>()?;
     let nonces: Vec<Nonce> = settlements.iter().map(|settlement| settlement.nonce).collect();
     let serve = async |owners: &Signers| owners.settle(&signer, settlements.clone()).await;
-    let answers = match state.to_signer(&request, body, &signer, serve).await? {
+    let answers = match forwarder.to_signer(&request, body, &signer, serve).await? {
         Routed::Here(answers) => answers,
-        Routed::There(answer) => return Ok(answer),
+        Routed::Elsewhere(answer) => return Ok(answer),
     };
     if answers.len() != nonces.len() {
         tracing::error!(asked = nonces.len(), answered = answers.len(), "settlements without an answer");
         return Err(Refusal::internal());
     }
     let result = |(nonce, answer): (Nonce, Result<Status, _>)| match answer {
-        Ok(status) => shape::SettlementResult::Settled { nonce: nonce.get(), status: shown::status(status) },
+        Ok(status) => {
+            shape::SettlementResult::Settled { nonce: nonce.get(), status: to_wire::status(status) }
+        }
         Err(refused) => {
             let (code, detail) = refusal::settlement(nonce, &refused);
             shape::SettlementResult::Refused { nonce: nonce.get(), code, detail }
@@ -103,42 +109,22 @@ pub async fn settle(request: HttpRequest, payload: web::Payload, state: Shared) 
     Ok(HttpResponse::Ok().json(shape::SettlementsAnswer { results }))
 }
 
-fn settlement(item: shape::Settlement) -> Result<Settlement, String> {
-    let nonce = Nonce::new(item.nonce).map_err(|wrong| wrong.to_string())?;
-    let outcome = match item.outcome {
-        shape::Outcome::Consumed => Outcome::Consumed(tx_hash(item.tx_hash.as_deref())?),
-        shape::Outcome::NeverSent | shape::Outcome::Unknown if item.tx_hash.is_some() => {
-            return Err(TX_HASH_MISPLACED.to_owned());
-        }
-        shape::Outcome::NeverSent => Outcome::NeverSent,
-        shape::Outcome::Unknown => Outcome::Unknown,
-    };
-    Ok(Settlement { nonce, hold: HoldId::parse(&item.hold), outcome })
-}
-
-const TX_HASH_MISPLACED: &str = "tx_hash goes with the outcome consumed only";
-
-fn tx_hash(text: Option<&str>) -> Result<Option<TxHash>, String> {
-    text.map(TxHash::parse).transpose().map_err(|wrong| wrong.to_string())
-}
-
-/// Says that a nonce was used
+/// Settles a nonce as used
 ///
-/// With the nonce's last hold, in time or late, as long as it was not granted again. Repeating is harmless.
+/// The hold must be the nonce's last one. It may have run out, as long as the nonce was not granted again. Repeating is
+/// harmless.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/nonces/{nonce}/consume", tag = "nonces", operation_id = "consume",
     params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER), ("nonce" = u64, Path, minimum = 0, maximum = 9007199254740991u64, description = NONCE)),
     request_body = shape::ConsumeRequest,
     responses((status = 200, description = "CONSUMED, and durable", body = shape::NonceAnswer)),
 )]
-pub async fn consume(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+pub async fn consume(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
     let (signer, nonce) = (extract::signer(&request)?, extract::nonce(&request)?);
     Query::read(&request, &[])?;
-    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    let body = extract::bytes(&request, payload, forwarder.state().body_limits()).await?;
     let asked: shape::ConsumeRequest = extract::object(&request, &body)?;
-    let tx_hash = tx_hash(asked.tx_hash.as_deref()).map_err(Refusal::invalid)?;
-    settle_one(&request, body, &state, &signer, settlement_of(nonce, &asked.hold, Outcome::Consumed(tx_hash)))
-        .await
+    settle_one(&request, body, &forwarder, &signer, from_wire::consumed(nonce, &asked)?).await
 }
 
 /// Gives a nonce back
@@ -150,34 +136,26 @@ pub async fn consume(request: HttpRequest, payload: web::Payload, state: Shared)
     request_body = shape::ReleaseRequest,
     responses((status = 200, description = "RELEASED or QUARANTINED, and durable", body = shape::NonceAnswer)),
 )]
-pub async fn release(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+pub async fn release(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
     let (signer, nonce) = (extract::signer(&request)?, extract::nonce(&request)?);
     Query::read(&request, &[])?;
-    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    let body = extract::bytes(&request, payload, forwarder.state().body_limits()).await?;
     let asked: shape::ReleaseRequest = extract::object(&request, &body)?;
-    let outcome = match asked.outcome {
-        shape::ReleaseOutcome::NeverSent => Outcome::NeverSent,
-        shape::ReleaseOutcome::Unknown => Outcome::Unknown,
-    };
-    settle_one(&request, body, &state, &signer, settlement_of(nonce, &asked.hold, outcome)).await
-}
-
-fn settlement_of(nonce: Nonce, hold: &str, outcome: Outcome) -> Settlement {
-    Settlement { nonce, hold: HoldId::parse(hold), outcome }
+    settle_one(&request, body, &forwarder, &signer, from_wire::released(nonce, &asked)).await
 }
 
 async fn settle_one(
     request: &HttpRequest,
     body: Vec<u8>,
-    state: &State,
+    forwarder: &Forwarder,
     signer: &SignerId,
     settlement: Settlement,
 ) -> Answer {
     let nonce = settlement.nonce;
     let serve = async |owners: &Signers| owners.settle(signer, vec![settlement.clone()]).await;
-    let answers = match state.to_signer(request, body, signer, serve).await? {
+    let answers = match forwarder.to_signer(request, body, signer, serve).await? {
         Routed::Here(answers) => answers,
-        Routed::There(answer) => return Ok(answer),
+        Routed::Elsewhere(answer) => return Ok(answer),
     };
     match answers.as_slice() {
         [Ok(status)] => Ok(nonce_answer(signer, nonce, *status)),
@@ -196,84 +174,65 @@ fn nonce_answer(signer: &SignerId, nonce: Nonce, status: Status) -> HttpResponse
     HttpResponse::Ok().json(shape::NonceAnswer {
         signer: signer.to_string(),
         nonce: nonce.get(),
-        status: shown::status(status),
+        status: to_wire::status(status),
     })
 }
 
-/// Decides on a quarantined nonce
+/// Decides about a quarantined nonce
 ///
-/// An operator's word; the hold need not be named, and is compared if it is. Repeating the same decision is harmless; a nonce that is
-/// neither QUARANTINED nor decided so before is `conflict`, or `already_settled` if it is CONSUMED.
+/// An operator decides. If the request names the hold, it must be the nonce's last one. Repeating the same decision is
+/// harmless. For a nonce that is neither QUARANTINED nor decided in the same way before, the answer is `conflict`, or
+/// `already_settled` if it is CONSUMED.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/nonces/{nonce}/resolve", tag = "nonces", operation_id = "resolve",
     params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER), ("nonce" = u64, Path, minimum = 0, maximum = 9007199254740991u64, description = NONCE)),
     request_body = shape::ResolveRequest,
     responses((status = 200, description = "CONSUMED or RELEASED, and durable", body = shape::NonceAnswer)),
 )]
-pub async fn resolve(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+pub async fn resolve(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
     let (signer, nonce) = (extract::signer(&request)?, extract::nonce(&request)?);
     Query::read(&request, &[])?;
-    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    let body = extract::bytes(&request, payload, forwarder.state().body_limits()).await?;
     let asked: shape::ResolveRequest = extract::object(&request, &body)?;
-    let resolution = match asked.outcome {
-        shape::Resolution::Consumed => {
-            Resolution::Consumed(tx_hash(asked.tx_hash.as_deref()).map_err(Refusal::invalid)?)
-        }
-        shape::Resolution::NeverSent if asked.tx_hash.is_some() => {
-            return Err(Refusal::invalid(TX_HASH_MISPLACED));
-        }
-        shape::Resolution::NeverSent => Resolution::NeverSent,
-    };
+    let resolution = from_wire::resolution(&asked)?;
     let hold = match asked.hold.as_deref().map(HoldId::parse) {
-        Some(None) => return Err(state.refusal(actors::signers::Refusal::StaleHold).await),
+        Some(None) => return Err(forwarder.state().refusal(actors::signers::Refusal::StaleHold).await),
         named => named.flatten(),
     };
     let serve = async |owners: &Signers| owners.resolve(&signer, nonce, hold, resolution.clone()).await;
-    match state.to_signer(&request, body, &signer, serve).await? {
+    match forwarder.to_signer(&request, body, &signer, serve).await? {
         Routed::Here(status) => Ok(nonce_answer(&signer, nonce, status)),
-        Routed::There(answer) => Ok(answer),
+        Routed::Elsewhere(answer) => Ok(answer),
     }
 }
 
-/// Sets how a signer's nonces are handed out
+/// Sets a signer's policy
 ///
-/// What the body names changes, the rest stays; may be the first that is heard of a signer.
-/// `first_nonce` is fixed by the first grant, after which another one is `conflict`.
+/// Fields that the body names change, and the others stay. The signer need not exist. The first grant fixes `first_nonce`;
+/// after it, another one is refused as `conflict`.
 #[utoipa::path(
     put, path = "/v1/signers/{signer}/policy", tag = "nonces", operation_id = "set_policy",
     params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER)),
     request_body = shape::PolicyRequest,
     responses((status = 200, description = "In force, and durable", body = shape::PolicyAnswer)),
 )]
-pub async fn set_policy(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+pub async fn set_policy(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
     let signer = extract::signer(&request)?;
     Query::read(&request, &[])?;
-    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    let body = extract::bytes(&request, payload, forwarder.state().body_limits()).await?;
     let asked: shape::PolicyRequest = extract::object(&request, &body)?;
-    let patch = PolicyPatch {
-        first_nonce: asked.first_nonce.map(Nonce::new).transpose()?,
-        hold_ms: asked.hold_ms.map(domain::nonce::check_hold_ms).transpose()?,
-        on_expiry: asked.on_expiry.map(|on_expiry| match on_expiry {
-            shape::OnExpiry::Release => OnExpiry::Release,
-            shape::OnExpiry::Quarantine => OnExpiry::Quarantine,
-        }),
-        max_in_flight: match asked.max_in_flight {
-            Some(Some(nonces)) => Some(Some(domain::nonce::check_max_in_flight(nonces)?)),
-            Some(None) => Some(None),
-            None => None,
-        },
-    };
+    let patch = from_wire::policy(&asked)?;
     let serve = async |owners: &Signers| owners.set_policy(&signer, patch.clone()).await;
-    match state.to_signer(&request, body, &signer, serve).await? {
+    match forwarder.to_signer(&request, body, &signer, serve).await? {
         Routed::Here(policy) => Ok(HttpResponse::Ok()
-            .json(shape::PolicyAnswer { signer: signer.to_string(), policy: shown::policy(&policy) })),
-        Routed::There(answer) => Ok(answer),
+            .json(shape::PolicyAnswer { signer: signer.to_string(), policy: to_wire::policy(&policy) })),
+        Routed::Elsewhere(answer) => Ok(answer),
     }
 }
 
 /// Shows a signer
 ///
-/// The ledger's truth, the same on any instance.
+/// Every instance answers the same, from the ledger.
 #[utoipa::path(
     get, path = "/v1/signers/{signer}", tag = "nonces", operation_id = "show_signer",
     params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER)),
@@ -283,16 +242,17 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     let signer = extract::signer(&request)?;
     Query::read(&request, &[])?;
     let record = state.read(state.ledger.signer(&signer)).await?;
-    record.map_or_else(|| Err(unknown_signer()), |record| Ok(HttpResponse::Ok().json(shown::signer(&record))))
+    record
+        .map_or_else(|| Err(unknown_signer()), |record| Ok(HttpResponse::Ok().json(to_wire::signer(&record))))
 }
 
 fn unknown_signer() -> Refusal {
-    Refusal::new(Code::NotFound, "nothing was ever granted to this signer, nor its policy set")
+    Refusal::new(Code::NotFound, "no nonce was granted to this signer and no policy is set for it")
 }
 
 /// Lists signers
 ///
-/// In the order of their names.
+/// Signers come in the order of their names.
 #[utoipa::path(
     get, path = "/v1/signers", tag = "nonces", operation_id = "list_signers",
     params(
@@ -305,18 +265,18 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(&request, &["cursor", "limit"])?;
     let (limit, after) = (query.limit()?, query.cursor("s", |text| SignerId::parse(text).ok())?);
     let records = state.read(state.ledger.signers(after.as_ref(), limit + 1)).await?;
-    let page = extract::page("s", records, limit, |record| record.signer.to_string(), shown::signer);
+    let page = extract::page("s", records, limit, |record| record.signer.to_string(), to_wire::signer);
     Ok(HttpResponse::Ok().json(page))
 }
 
 /// Lists a signer's nonces
 ///
-/// In their order; each with its last state, hold, times, token and owner.
+/// Nonces come in their order, each with its last state, hold, times, token and owner.
 #[utoipa::path(
     get, path = "/v1/signers/{signer}/nonces", tag = "nonces", operation_id = "list_nonces",
     params(
         ("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER),
-        ("status" = Option<shape::Status>, Query, description = "In this state only"),
+        ("status" = Option<shape::Status>, Query, description = "Nonces in this state"),
         ("cursor" = Option<String>, Query, description = CURSOR),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = LIMIT),
     ),
@@ -337,7 +297,7 @@ pub async fn nonces(request: HttpRequest, state: Shared) -> Answer {
         let known = state.read(state.ledger.signer(&signer)).await?;
         known.ok_or_else(unknown_signer)?;
     }
-    let page = extract::page("n", records, limit, |record| record.row.nonce.to_string(), shown::nonce);
+    let page = extract::page("n", records, limit, |record| record.row.nonce.to_string(), to_wire::nonce);
     Ok(HttpResponse::Ok().json(page))
 }
 

@@ -1,4 +1,4 @@
-//! What all requests share: the services behind the API, and the traffic through it.
+//! The state that all requests share: the services behind the API, and the requests in flight.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -14,30 +14,30 @@ use tokio::sync::Notify;
 use wire::Code;
 use wire::health::Check;
 
-use crate::events::Streams;
 use crate::extract::BodyLimits;
-use crate::ids::Made;
-use crate::late::Late;
+use crate::id_counters::IdCounters;
 use crate::limits::{
     BATCH_BYTES_MAX, JOB_BYTES_MAX, LEASE_COUNTS_AGE_MAX, OWNER_URL_TIMEOUT, OWNER_URLS_MAX,
 };
+use crate::once_open::OnceOpen;
 use crate::recent::Recent;
 use crate::refusal::Refusal;
-use crate::routing::Routing;
-use crate::server::{Early, Generators, Incarnation, Services, Settings};
+use crate::services::{Early, Generators, Incarnation, Services};
+use crate::settings::Settings;
+use crate::streams::Streams;
 
 /// Shared by all threads that serve HTTP.
 pub struct State {
-    pub ledger: Late<ledger::Handle>,
-    pub bus: Late<bus::Handle>,
-    pub generators: Late<Generators>,
-    pub routing: Late<Routing>,
+    pub ledger: OnceOpen<ledger::Handle>,
+    pub bus: OnceOpen<bus::Handle>,
+    pub generators: OnceOpen<Generators>,
+    pub peers: OnceOpen<client::Peers>,
     incarnation: ArcSwapOption<Incarnation>,
-    /// Whether all of that is there.
+    /// Whether the ledger was reached, and all of these are set.
     is_open: AtomicBool,
-    /// There from the beginning, as is what follows.
+    /// This and the following exist from the start.
     pub snowflakes: ::ids::Snowflakes,
-    pub made: Made,
+    pub id_counters: IdCounters,
     pub metrics: metrics_exporter_prometheus::PrometheusHandle,
     pub settings: Settings,
     pub traffic: Traffic,
@@ -55,14 +55,14 @@ impl State {
     pub fn new(early: Early, settings: Settings, runtime: runtime::Handle) -> Self {
         let Early { snowflakes, metrics } = early;
         Self {
-            ledger: Late::default(),
-            bus: Late::default(),
-            generators: Late::default(),
-            routing: Late::default(),
+            ledger: OnceOpen::default(),
+            bus: OnceOpen::default(),
+            generators: OnceOpen::default(),
+            peers: OnceOpen::default(),
             incarnation: ArcSwapOption::empty(),
             is_open: AtomicBool::new(false),
             snowflakes,
-            made: Made::default(),
+            id_counters: IdCounters::default(),
             metrics,
             settings,
             traffic: Traffic::default(),
@@ -81,9 +81,9 @@ impl State {
         self.ledger.set(ledger);
         self.bus.set(bus);
         self.generators.set(generators);
-        self.routing.set(Routing::new(peers));
+        self.peers.set(peers);
         self.reincarnate(incarnation);
-        // Last: who sees this finds the rest.
+        // Last: a reader that sees it finds the rest.
         self.is_open.store(true, Ordering::Release);
     }
 
@@ -92,12 +92,12 @@ impl State {
         self.is_open.load(Ordering::Acquire)
     }
 
-    /// As whom this process serves now. Ask once per request.
+    /// The current incarnation. Ask once per request.
     pub fn incarnation(&self) -> Arc<Incarnation> {
         self.incarnation.load_full().expect("the gate lets nobody in before there is one")
     }
 
-    /// From now on it serves as this one.
+    /// From now on requests are served by this incarnation.
     pub fn reincarnate(&self, incarnation: Incarnation) {
         self.incarnation.store(Some(Arc::new(incarnation)));
     }
@@ -133,8 +133,7 @@ impl State {
         tokio::time::timeout(timeout, self.call(question)).await.ok()
     }
 
-    /// The refusal of a key's owner, as the caller sees it: with the address of who has the lease, if that is quickly
-    /// found.
+    /// The refusal of a key's owner, as the caller sees it: with the address of the lease's holder, if it is found quickly.
     pub async fn refusal(&self, refusal: impl Into<Refusal>) -> Refusal {
         let refusal = refusal.into();
         match refusal.owner().and_then(|owner| InstanceId::parse(owner).ok()) {
@@ -146,9 +145,10 @@ impl State {
         }
     }
 
-    /// An incarnation's address never changes, so it is asked for once; that of a live one is known.
+    /// The address of an instance. An incarnation's address never changes, so the ledger is asked once; those of live
+    /// instances are known.
     pub async fn owner_url(&self, owner: &InstanceId) -> Option<String> {
-        if let Some(member) = self.incarnation().outlook.view().member(owner.as_str()) {
+        if let Some(member) = self.incarnation().cluster_view.view().member(owner.as_str()) {
             return Some(member.url.clone());
         }
         if let Some(url) = self.lock_owner_urls().get(owner) {
@@ -164,8 +164,8 @@ impl State {
         Some(url)
     }
 
-    /// How many leases each instance has. Counting reads the whole table: one request counts, the others wait
-    /// for what it finds or take what was found a moment ago.
+    /// The number of leases of each instance. Counting reads the whole table, so one request counts at a time, and its
+    /// result serves the others for a moment.
     pub async fn lease_counts(&self) -> Result<LeaseCounts, Refusal> {
         let count = || async { self.read(self.ledger.lease_counts()).await.map(Arc::new) };
         self.lease_counts.get(LEASE_COUNTS_AGE_MAX, count).await
@@ -205,8 +205,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Counts a request until the answer is dropped. Enter first and ask [`Self::is_draining`] then:
-    /// whoever drains asks in the other order, so no request is both let in and overlooked.
+    /// Counts a request until the answer is dropped. Enter first and ask [`Self::is_draining`] then: the drain asks in the
+    /// other order, so no request is both admitted and overlooked.
     pub fn enter(&self) -> InFlight<'_> {
         self.in_flight.fetch_add(1, Ordering::SeqCst);
         InFlight(self)

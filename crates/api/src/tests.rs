@@ -20,8 +20,14 @@ use tokio::runtime;
 mod ids_over_http;
 
 use crate::auth::{Auth, Scope};
-use crate::server::{Early, Generators, Incarnation, Server, Services, Settings, app};
+use crate::forwarder::Forwarder;
+use crate::server::{Server, app};
+use crate::services::{Early, Generators, Incarnation, Services};
+use crate::settings::Settings;
 use crate::state::State;
+
+/// What a caller of this machine sends.
+const LOCAL: (&str, &str) = ("host", "localhost");
 
 async fn services(dir: &TempDir) -> Services {
     let identity =
@@ -50,32 +56,41 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
         queue_max: 100,
         in_flight_max: 1_000,
     };
-    let outlook = cluster::Outlook::alone(&identity, mode);
-    let (id, standing) = (identity.id.clone(), cluster::Standing::alone());
+    let cluster_view = cluster::ClusterView::alone(&identity, mode);
+    let (id, failure_detector) = (identity.id.clone(), cluster::FailureDetector::alone());
     let bus = bus::Hub::default().join();
     let registry = nodes::Registry::new(id.clone());
-    let ground = actors::jobs::Ground {
+    let arbiters = actors::arbiters::Arbiters::start(std::num::NonZeroUsize::MIN).unwrap();
+    let ground = actors::jobs::Dependencies {
         ledger: Arc::clone(&ledger),
         bus: Arc::clone(&bus),
         me: id.clone(),
-        standing: standing.clone(),
-        outlook: outlook.clone(),
-        tenure: cluster::Tenure::over(),
+        failure_detector: failure_detector.clone(),
+        cluster_view: cluster_view.clone(),
+        tenure: cluster::InstanceLease::over(),
         registry: registry.clone(),
+        arbiters: arbiters.clone(),
     };
-    let terms = actors::jobs::Terms {
+    let terms = actors::jobs::LaneConfig {
         lease: Duration::from_secs(15),
         request_timeout: Duration::from_secs(5),
         retention: Duration::from_secs(60),
     };
     let jobs = actors::jobs::Jobs::start(ground, terms);
-    let signers = actors::signers::Signers::start(Arc::clone(&ledger), id, standing, outlook.clone(), limits);
+    let signers = actors::signers::Signers::start(
+        arbiters,
+        Arc::clone(&ledger),
+        id,
+        failure_detector,
+        cluster_view.clone(),
+        limits,
+    );
     let generators = Generators {
         segments: Segments::new(Arc::clone(&ledger)),
         sequences: Sequences::new(Arc::clone(&ledger)),
         scramble: None,
     };
-    let incarnation = Incarnation { identity, outlook, signers, jobs, registry };
+    let incarnation = Incarnation { identity, cluster_view, signers, jobs, registry };
     Services { incarnation, ledger, bus, generators, peers: client::Peers::new(false).unwrap() }
 }
 
@@ -93,6 +108,10 @@ async fn state(dir: &TempDir, auth: Auth) -> Arc<State> {
     Arc::new(state)
 }
 
+fn forwarder(state: &Arc<State>) -> Arc<Forwarder> {
+    Arc::new(Forwarder::new(Arc::clone(state)))
+}
+
 fn open_server(listener: TcpListener, services: Services, settings: Settings) -> Server {
     let server = Server::bind(listener, early(Options::default()).0, settings).unwrap();
     server.handle().open(services);
@@ -106,9 +125,10 @@ fn token(name: &str, scope: Scope) -> (String, String, Vec<Scope>) {
 #[actix_web::test]
 async fn every_path_has_its_handler() {
     let dir = TempDir::new().unwrap();
-    let service = init_service(app(&state(&dir, Auth::open()).await)).await;
+    let service = init_service(app(&forwarder(&state(&dir, Auth::open()).await))).await;
     for route in crate::routes::ALL {
         let request = TestRequest::default()
+            .insert_header(LOCAL)
             .method(actix_web::http::Method::TRACE)
             .uri(&route.pattern.replace(['{', '}'], "x"));
         let status = call_service(&service, request.to_request()).await.status();
@@ -120,7 +140,7 @@ async fn every_path_has_its_handler() {
 async fn an_encoded_path_is_served_under_the_access_of_what_it_means() {
     let dir = TempDir::new().unwrap();
     let auth = Auth::tokens(vec![token("user", Scope::Submit), token("node", Scope::Node)]);
-    let service = init_service(app(&state(&dir, auth).await)).await;
+    let service = init_service(app(&forwarder(&state(&dir, auth).await))).await;
     for (path, who, status) in [
         ("/v1/signers/x/nonces/0/resolve", "user", 403),
         ("/v1/signers/x/nonces/0/%72esolve", "user", 403),
@@ -146,8 +166,8 @@ async fn an_encoded_path_is_served_under_the_access_of_what_it_means() {
 async fn draining_refuses_the_api_and_leaves_the_probes() {
     let dir = TempDir::new().unwrap();
     let state = state(&dir, Auth::open()).await;
-    let service = init_service(app(&state)).await;
-    let get = |path| TestRequest::get().uri(path).to_request();
+    let service = init_service(app(&forwarder(&state))).await;
+    let get = |path| TestRequest::get().insert_header(LOCAL).uri(path).to_request();
 
     let ready = call_service(&service, get("/readyz")).await;
     assert_eq!(ready.status(), StatusCode::OK);
@@ -177,15 +197,20 @@ async fn a_panic_is_a_500_under_the_request_id_and_the_next_request_is_served() 
     async fn defect() -> &'static str {
         panic!("on purpose")
     }
-    let service = init_service(app(&state).route("/defect", web::get().to(defect))).await;
-    let request = TestRequest::get().uri("/defect").insert_header(("x-request-id", "mine")).to_request();
+    let service = init_service(app(&forwarder(&state)).route("/defect", web::get().to(defect))).await;
+    let request = TestRequest::get()
+        .insert_header(LOCAL)
+        .uri("/defect")
+        .insert_header(("x-request-id", "mine"))
+        .to_request();
     let error = actix_web::dev::Service::call(&service, request).await.expect_err("the gate errs");
     let answer = error.error_response();
     assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
     assert_eq!(answer.headers().get("x-request-id").unwrap(), "mine");
     assert_eq!(answer.headers().get("content-type").unwrap(), "application/problem+json");
     assert_eq!(state.traffic.in_flight(), 0);
-    let next = call_service(&service, TestRequest::get().uri("/v1/signers").to_request()).await;
+    let next =
+        call_service(&service, TestRequest::get().insert_header(LOCAL).uri("/v1/signers").to_request()).await;
     assert_eq!(next.status(), StatusCode::OK);
 }
 
@@ -209,7 +234,7 @@ async fn idle_waits_for_the_request_in_flight_and_stop_ends_the_server() {
     let running = tokio::spawn(server.run());
 
     let mut slow = TcpStream::connect(address).await.unwrap();
-    let head = "POST /v1/signers/x/nonces HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+    let head = "POST /v1/signers/x/nonces HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
                 content-length: 11\r\n\r\n{\"count\"";
     slow.write_all(head.as_bytes()).await.unwrap();
     while handle.in_flight() == 0 {
@@ -218,13 +243,13 @@ async fn idle_waits_for_the_request_in_flight_and_stop_ends_the_server() {
     // A request is counted first and let in then, without a pause: once the one thread has answered
     // another, it is in.
     let mut probe = TcpStream::connect(address).await.unwrap();
-    converse(&mut probe, b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+    converse(&mut probe, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
     handle.drain();
     let early = tokio::time::timeout(Duration::from_millis(50), handle.idle()).await;
     assert!(early.is_err(), "a request was in flight");
 
     let mut late = TcpStream::connect(address).await.unwrap();
-    let refused = converse(&mut late, b"GET /v1/signers HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let refused = converse(&mut late, b"GET /v1/signers HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("\"draining\""), "{refused}");
 
     let answer = converse(&mut slow, b":2}").await;
@@ -251,7 +276,7 @@ async fn a_body_that_does_not_arrive_is_refused_in_time_and_a_long_one_at_once()
     for (length, status, text) in [(20, "HTTP/1.1 400", "within 1000 ms"), (65, "HTTP/1.1 413", "64 bytes")] {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let head = format!(
-            "POST /v1/signers/x/nonces HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+            "POST /v1/signers/x/nonces HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
              content-length: {length}\r\n\r\n{{"
         );
         let answer = converse(&mut stream, head.as_bytes()).await;
@@ -260,7 +285,7 @@ async fn a_body_that_does_not_arrive_is_refused_in_time_and_a_long_one_at_once()
     let mut chunked = TcpStream::connect(address).await.unwrap();
     let spaces = " ".repeat(65);
     let request = format!(
-        "POST /v1/signers/x/nonces HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+        "POST /v1/signers/x/nonces HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
          transfer-encoding: chunked\r\n\r\n41\r\n{spaces}\r\n"
     );
     let answer = converse(&mut chunked, request.as_bytes()).await;
@@ -286,7 +311,7 @@ fn peer(identity: &cluster::Identity, age_ms: u64) -> ledger::Peer {
 async fn granted(address: std::net::SocketAddr, signer: &str) -> (String, u64, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!(
-        "POST /v1/signers/{signer}/nonces HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        "POST /v1/signers/{signer}/nonces HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
     );
     let answer = converse(&mut stream, head.as_bytes()).await;
     let body: Value = serde_json::from_str(&answer[answer.find('{').unwrap()..]).unwrap();
@@ -311,7 +336,7 @@ async fn two_instances_that_each_take_the_other_for_the_owner_serve_without_a_lo
         let services = services_of(Arc::clone(&ledger), identities[n].clone(), domain::Mode::WorkerQueue);
         // Itself too young for the ring, the other old enough: everything belongs to the other.
         let (me, other) = (&identities[n], &identities[1 - n]);
-        services.incarnation.outlook.saw(vec![peer(me, 0), peer(other, 60_000)]);
+        services.incarnation.cluster_view.saw(vec![peer(me, 0), peer(other, 60_000)]);
         let settings = Settings { workers: 1, ..Settings::new(Auth::open()) };
         let server = open_server(listener, services, settings);
         handles.push(server.handle());

@@ -6,13 +6,11 @@ mod socket;
 use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, web};
-use wire::Code;
-use wire::limits::MESSAGE_BYTES_MAX;
-use wire::worker::SUBPROTOCOL;
 
 use crate::extract::Query;
 use crate::refusal::Refusal;
 use crate::state::State;
+use crate::websocket;
 use socket::Socket;
 
 /// Connects a node
@@ -28,12 +26,7 @@ pub async fn connect(
     state: web::Data<State>,
 ) -> Result<HttpResponse, Refusal> {
     Query::read(&request, &[])?;
-    let (response, session, messages) = actix_ws::handle_with_protocols(&request, payload, &[SUBPROTOCOL])
-        .map_err(|error| Refusal::new(Code::Invalid, format!("this path takes WebSockets only: {error}")))?;
-    let messages = messages
-        .max_frame_size(MESSAGE_BYTES_MAX)
-        .aggregate_continuations()
-        .max_continuation_size(MESSAGE_BYTES_MAX);
+    let (response, session, messages) = websocket::open(&request, payload)?;
     let state: Arc<State> = state.into_inner();
     let socket = Socket::new(Arc::clone(&state), state.incarnation(), session);
     actix_web::rt::spawn(socket.run(messages));

@@ -1,5 +1,5 @@
--- Ends an inbox for good if nothing is left in it: who sends to it from now on is told that there is none, and an
--- owner that was only asleep cannot open it again.
+-- Ends an inbox for good if nothing is left in it: every sender is refused from now on, and an owner that was only asleep
+-- cannot open it again.
 --
 -- KEYS[1]  the stream
 -- KEYS[2]  the mark that it was closed

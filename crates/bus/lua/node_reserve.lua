@@ -18,7 +18,7 @@ local function reserve(slot, token)
   end
   local taken = redis.call('HGET', SLOTS, slot)
   if taken then
-    -- A lane's next owner takes over what the last one reserved. Whoever repeats itself gains no time.
+    -- A lane's next owner takes over what the last one reserved. A repeated call gains no time.
     if string.sub(taken, 1, 1) == 'r' and tonumber(string.sub(taken, 2)) < tonumber(token) then
       redis.call('HSET', SLOTS, slot, 'r' .. token)
       redis.call('ZADD', RESERVED, ends, slot)

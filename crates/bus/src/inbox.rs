@@ -58,8 +58,8 @@ pub enum Delivery {
     Full,
 }
 
-/// Inboxes of instances. Only its owner opens one; anybody sends; whoever took a dead owner's place empties and
-/// closes it.
+/// Inboxes of instances. Only its owner opens one; any instance sends to it; the survivor that took a dead owner's lease
+/// empties and closes it.
 #[async_trait::async_trait]
 pub trait Inboxes: Send + Sync {
     /// Opens the owner's inbox and reads it: first what was given out before and never settled, then what comes, and
@@ -94,7 +94,7 @@ pub trait Inboxes: Send + Sync {
     /// What the server says.
     async fn read_inbox(&self, of: &InstanceId, after: Option<EntryId>) -> Result<Vec<Entry>>;
 
-    /// Closes an inbox for good if it is empty, and says whether it is closed now. Then whoever sends is told
+    /// Closes an inbox for good if it is empty, and says whether it is closed now. From then on every sender gets
     /// [`Delivery::Undeliverable`], and its owner, should it be alive after all, has nothing more to read.
     ///
     /// # Errors

@@ -54,8 +54,8 @@ pub use inbox::{Delivery, Entry, EntryId, Inbox, Inboxes};
 pub use link::Link;
 pub use local::Hub;
 pub use nodes::{
-    Claim, Connected, Epoch, Held, NodeRecord, NodeState, Nodes, Report, Reserved, Slot, Unreserved, Version,
-    Written,
+    Claim, Connected, Epoch, Held, ListChange, NodeRecord, NodeState, Nodes, Report, Reserved, Slot,
+    Unreserved, Version, Written,
 };
 pub use presence::Presence;
 pub use sessions::{Binding, Sessions};
@@ -158,6 +158,9 @@ pub trait Bus: Inboxes + Nodes + Sessions + Send + Sync {
     /// Whether the link is up, and since when; follow it to learn of changes. A link that falls silent is found
     /// down within about a second and the command time-out, one that is cut at once.
     fn link(&self) -> watch::Receiver<Link>;
+
+    /// Whether commands are answered, also while nothing that is published is heard and the link is therefore down.
+    fn answers(&self) -> watch::Receiver<bool>;
 
     /// Asks whether the servers answer, and whether they are set to keep what they are given.
     ///

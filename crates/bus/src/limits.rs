@@ -22,7 +22,7 @@ pub const PRESENCE_READS_MAX: usize = 128;
 /// Largest entry of an inbox, in bytes: a job's payload or result, of 1 MiB at most, as it stands in JSON within JSON,
 /// and what is said beside it.
 pub const INBOX_ENTRY_BYTES_MAX: usize = (2 << 20) + (64 << 10);
-/// Entries that one inbox holds. Beyond that who sends is refused.
+/// Entries that one inbox holds. Further ones are refused to their senders.
 pub const INBOX_ENTRIES_MAX: usize = 10_000;
 /// Entries that one call sends.
 pub const INBOX_SEND_ENTRIES_MAX: usize = 500;
@@ -62,10 +62,12 @@ pub const RESERVATION_MS_DEFAULT: u64 = 10_000;
 pub const RESERVATION_MS_MAX: u64 = 600_000;
 /// Questions of one [`crate::Nodes::show_nodes`] that are under way at once.
 pub const NODE_READS_MAX: usize = 128;
-/// Nodes that are listed as online. Beyond that some are left out.
+/// Nodes that one instance's list names. Beyond that some are left out.
 pub const NODES_LISTED_MAX: usize = 50_000;
-/// Nodes that one call lists as online.
+/// Nodes that one call adds to a list, changes in it and takes out of it.
 pub const NODES_LIST_MAX: usize = 1_000;
+/// Lists of [`crate::Nodes::listed_nodes`] that are read at once.
+pub const NODE_LISTS_READ_MAX: usize = 16;
 
 /// Longest time that a session may be bound for without another word, in milliseconds: a week.
 pub const SESSION_TTL_MS_MAX: u64 = 7 * 86_400_000;

@@ -49,6 +49,8 @@ pub(crate) enum Part {
 pub(crate) struct Gauge {
     parts: Mutex<Parts>,
     link: watch::Sender<Link>,
+    /// Whether commands are answered. A doubt leaves it as it is: the next look says.
+    commands: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -66,7 +68,7 @@ impl Gauge {
     /// A link that is down.
     pub(crate) fn new() -> Self {
         let (link, _) = watch::channel(Link::Down { since: Instant::now() });
-        Self { parts: Mutex::default(), link }
+        Self { parts: Mutex::default(), link, commands: watch::Sender::new(false) }
     }
 
     /// Begins to look whether a part is up.
@@ -81,21 +83,30 @@ impl Gauge {
                 parts.up[part as usize] = true;
             }
         });
+        self.tell_commands(part, true);
     }
 
     /// This part was made new and is up.
     pub(crate) fn up(&self, part: Part) {
         self.change(|parts| parts.up[part as usize] = true);
+        self.tell_commands(part, true);
     }
 
     /// This part is down.
     pub(crate) fn down(&self, part: Part) {
         self.change(|parts| parts.up[part as usize] = false);
+        self.tell_commands(part, false);
     }
 
     /// What took one part may have taken the other: both are down until they are found up.
     pub(crate) fn doubt(&self) {
         self.change(|parts| *parts = Parts { up: [false; 2], doubts: parts.doubts + 1 });
+    }
+
+    /// The bus is closed: both are down, for good.
+    pub(crate) fn close(&self) {
+        self.doubt();
+        self.down(Part::Commands);
     }
 
     pub(crate) fn is_up(&self, part: Part) -> bool {
@@ -106,8 +117,18 @@ impl Gauge {
         self.link.subscribe()
     }
 
+    pub(crate) fn watch_commands(&self) -> watch::Receiver<bool> {
+        self.commands.subscribe()
+    }
+
     fn parts(&self) -> std::sync::MutexGuard<'_, Parts> {
         self.parts.lock().expect("no holder of this lock panics")
+    }
+
+    fn tell_commands(&self, part: Part, is_up: bool) {
+        if matches!(part, Part::Commands) {
+            self.commands.send_if_modified(|before| std::mem::replace(before, is_up) != is_up);
+        }
     }
 
     fn change(&self, change: impl FnOnce(&mut Parts)) {
@@ -144,6 +165,26 @@ mod tests {
         assert_eq!(seen(), up, "no news, no new beginning");
         gauge.down(Part::Commands);
         assert!(!seen().is_up() && seen() != began && seen().up_for().is_none());
+    }
+
+    #[test]
+    fn commands_are_answered_also_while_nothing_is_heard() {
+        let gauge = Gauge::new();
+        let answers = || *gauge.watch_commands().borrow();
+        assert!(!answers());
+        gauge.up(Part::Listener);
+        assert!(!answers());
+        gauge.found_up(Part::Commands, gauge.look());
+        assert!(answers());
+        let look = gauge.look();
+        gauge.doubt();
+        assert!(answers() && !gauge.watch().borrow().is_up(), "a doubt is no evidence");
+        gauge.down(Part::Commands);
+        assert!(!answers());
+        gauge.found_up(Part::Commands, look);
+        assert!(answers(), "they were answered, whatever is heard");
+        gauge.close();
+        assert!(!answers() && !gauge.watch().borrow().is_up());
     }
 
     #[test]

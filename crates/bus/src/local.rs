@@ -127,6 +127,10 @@ impl Bus for Local {
         self.link.watch()
     }
 
+    fn answers(&self) -> watch::Receiver<bool> {
+        self.link.watch_commands()
+    }
+
     async fn check(&self) -> Result<Health> {
         self.open()?;
         Ok(Health { round_trip: Duration::ZERO, warnings: vec![] })
@@ -134,6 +138,6 @@ impl Bus for Local {
 
     async fn close(&self) {
         self.closed.send_replace(true);
-        self.link.doubt();
+        self.link.close();
     }
 }

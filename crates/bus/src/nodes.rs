@@ -204,6 +204,18 @@ pub struct NodeRecord {
     pub ttl: Duration,
 }
 
+/// A change of the list of the nodes that an instance holds: at most [`crate::limits::NODES_LIST_MAX`] nodes, those that
+/// it holds and those that are gone together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ListChange<'a> {
+    /// Whether the list is written anew: it then names only what is `held`.
+    pub is_anew: bool,
+    /// Nodes that the instance holds, and the versions of their records.
+    pub held: &'a [(NodeId, Version)],
+    /// Nodes that it holds no more.
+    pub gone: &'a [NodeId],
+}
+
 /// Records and slots of nodes. Each call that names slots takes [`crate::limits::NODE_SLOTS_MAX`] of them, and is one
 /// step for that node.
 #[async_trait::async_trait]
@@ -317,18 +329,20 @@ pub trait Nodes: Send + Sync {
     /// [`crate::Error::Unavailable`] when any of them could not be asked for: no news is no evidence of absence.
     async fn show_nodes(&self, nodes: &[NodeId]) -> Result<HashMap<NodeId, NodeRecord>>;
 
-    /// Lists nodes as online for `ttl` from now: at most [`crate::limits::NODES_LIST_MAX`] in one call.
+    /// Changes the list of the nodes that an instance holds, which lives for `ttl` from now. Answers how many nodes the
+    /// list names now: if that is not what the holder expects, the list was lost, and is to be written anew.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`], and what the server says; repeating is harmless.
-    async fn list_nodes(&self, nodes: &[NodeId], ttl: Duration) -> Result<()>;
+    /// [`crate::Error::Invalid`], and what the server says; after [`crate::Error::Unknown`] write the list anew.
+    async fn list_nodes(&self, holder: &InstanceId, change: &ListChange<'_>, ttl: Duration) -> Result<usize>;
 
-    /// The nodes that are listed, to begin with. It is a hint: some may be gone, and after a loss some are missing
-    /// until they are listed again. Their records are the truth.
+    /// The nodes that these instances list, each with the highest version that a list names. It is a hint: some may be
+    /// gone, and some are missing after a loss, until their holder has written its list again. Their records are the
+    /// truth.
     ///
     /// # Errors
-    /// What the server says.
-    async fn listed_nodes(&self) -> Result<Vec<NodeId>>;
+    /// [`crate::Error::Unavailable`] when any of the lists could not be read.
+    async fn listed_nodes(&self, holders: &[InstanceId]) -> Result<HashMap<NodeId, Version>>;
 }
 
 /// Refuses what no record takes, and gives its time in milliseconds.
@@ -356,6 +370,12 @@ pub(crate) fn check_slots<T>(slots: &[T]) -> Result<()> {
 }
 
 /// Refuses more nodes than one call lists.
-pub(crate) fn check_listed(nodes: &[NodeId]) -> Result<()> {
-    check_count("the nodes listed in one call", nodes.len(), NODES_LIST_MAX)
+pub(crate) fn check_listed(change: &ListChange<'_>) -> Result<()> {
+    check_count("the nodes listed in one call", change.held.len() + change.gone.len(), NODES_LIST_MAX)
+}
+
+/// Adds a node of one list to those of others: the highest version counts.
+pub(crate) fn merge_listed(merged: &mut HashMap<NodeId, Version>, node: NodeId, version: Version) {
+    let newest = merged.entry(node).or_insert(version);
+    *newest = version.max(*newest);
 }

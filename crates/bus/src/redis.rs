@@ -9,6 +9,7 @@ mod commands;
 mod failure;
 mod health;
 mod inbox;
+mod inbox_stream;
 mod listener;
 mod nodes;
 mod pause;
@@ -86,9 +87,9 @@ impl Names {
         format!("{}{{session:{session}}}:binding", self.prefix)
     }
 
-    /// The list of nodes that are online.
-    fn listed_nodes(&self) -> String {
-        format!("{}nodes:online", self.prefix)
+    /// The list of the nodes that an instance holds.
+    fn instance_nodes(&self, instance: &InstanceId) -> String {
+        format!("{}{{instance:{instance}}}:nodes", self.prefix)
     }
 
     fn channel(&self, channel: Channel) -> String {
@@ -262,6 +263,10 @@ impl Bus for Redis {
         self.shared.link.watch()
     }
 
+    fn answers(&self) -> watch::Receiver<bool> {
+        self.shared.link.watch_commands()
+    }
+
     async fn check(&self) -> Result<Health> {
         self.refuse_if_closed()?;
         let sent = Instant::now();
@@ -277,6 +282,6 @@ impl Bus for Redis {
             let _ = task.await;
         }
         self.shared.commands.drop_connection();
-        self.shared.link.doubt();
+        self.shared.link.close();
     }
 }

@@ -32,7 +32,8 @@ pub struct JobQuery {
     pub tenant: Option<String>,
     /// Of this pool only.
     pub pool: Option<String>,
-    /// Only those whose attempts are all used up (`true`), or are not (`false`).
+    /// Only those that are dead (`true`): they failed or timed out, and no other job has retried them. Or only the others
+    /// (`false`).
     pub dead: Option<bool>,
     /// Which part.
     pub page: Page,
@@ -131,7 +132,8 @@ impl Jobs<'_> {
         Ok(self.0.call(&Call::act(&["v1", "jobs", id, "cancel"])).await?.body)
     }
 
-    /// Tries a finished job again, as a new one. The `key` is as for [`Jobs::submit`].
+    /// Retries a finished job: makes a new job of it, whether or not another job has retried it. The `key` is as for
+    /// [`Jobs::submit`].
     ///
     /// # Errors
     /// [`crate::Error`]; `conflict` for one that is not finished.
@@ -140,7 +142,8 @@ impl Jobs<'_> {
         Ok(self.0.call(&Call::<()>::create(&["v1", "jobs", id, "retry"], None, &key)).await?.body)
     }
 
-    /// Tries many again, named or by a filter. The `key` is as for [`Jobs::submit`].
+    /// Retries many jobs: those named, or at most 1,000 that fit a filter and that no other job has retried. The `key` is
+    /// as for [`Jobs::submit`].
     ///
     /// # Errors
     /// [`crate::Error`].

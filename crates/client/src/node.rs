@@ -25,13 +25,13 @@
 //! nothing is heard for three heartbeats, is followed by another, to the next of the URLs, after a pause with jitter; the
 //! handlers do not notice. What is called off is stopped, and nothing of it is reported.
 //!
-//! What lives here: `book` is the protocol, `line` one connection, `job` what a handler sees, `shift` the loop that
-//! ties them together. What must never: a decision on the protocol outside `book`.
+//! What lives here: `protocol` decides what a frame means, `connection` is one socket, `job` is what a handler gets, and
+//! `worker_loop` ties them together. What must never: a decision on the protocol outside `protocol`.
 
-mod book;
+mod connection;
 mod job;
-mod line;
-mod shift;
+mod protocol;
+mod worker_loop;
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ use wire::worker::{Hello, Languages, Message, NodeFrame};
 use crate::socket::Dialer;
 use crate::transport::{base, bearer};
 use crate::{Error, Result};
-use shift::Shift;
+use worker_loop::WorkerLoop;
 
 pub use job::{Failure, Job, ProgressSender, Stop, Stopper, Why};
 
@@ -243,7 +243,7 @@ impl Worker {
         F: Future<Output = std::result::Result<Json, Failure>> + Send + 'static,
     {
         let Self { hello, bases, dialer, times, observer } = self;
-        Shift::new(hello, (bases, dialer), times, observer, handler, stop).run().await
+        WorkerLoop::new(hello, (bases, dialer), times, observer, handler, stop).run().await
     }
 }
 

@@ -23,15 +23,15 @@
 //! # }
 //! ```
 //!
-//! What lives here: `book` is the socket's protocol, with `places` of what was seen, `talk` the loop that keeps
-//! connected, `room` how much may be under way, `socket` what a caller sees. What must never: a decision on the protocol
-//! outside `book`.
+//! What lives here: `protocol` decides what a frame means, with `places` of the results that were seen; `session_loop`
+//! keeps connected; `send_window` bounds what may be sent and not accepted; `socket` is what a caller sees. What must
+//! never: a decision on the protocol outside `protocol`.
 
-mod book;
 mod places;
-mod room;
+mod protocol;
+mod send_window;
+mod session_loop;
 mod socket;
-mod talk;
 
 use reqwest::Method;
 use wire::sessions::{Session, SessionOpened, SessionRequest};

@@ -1,17 +1,17 @@
 //! Who this instance is, by what it shows that it lives, and what it knows of the others.
 //!
 //! What lives here: the identity of one incarnation; the `instance:` lease behind it ([`Membership`]); what
-//! follows from the others' ([`Standing`]: who may be taken from; [`Outlook`]: what belongs where).
+//! follows from the others' ([`FailureDetector`]: who may be taken from; [`ClusterView`]: what belongs where).
 //! What must never: a decision about a key's work, or a name that two incarnations could share.
 
-mod herald;
+mod cluster_view;
+mod failure_detector;
 mod identity;
 mod membership;
-mod outlook;
-mod standing;
+mod presence_publisher;
 
-pub use herald::tell;
+pub use cluster_view::{ClusterView, KeyOwner, Member, RING_AGE, View};
+pub use failure_detector::FailureDetector;
 pub use identity::{Identity, NODE_NAME_CHARS_MAX};
-pub use membership::{Membership, Process, RENEWALS_PER_LEASE, Tenure, Terms};
-pub use outlook::{Member, Outlook, Place, RING_AGE, View};
-pub use standing::Standing;
+pub use membership::{InstanceLease, JoinOptions, Membership, Process, RENEWALS_PER_LEASE};
+pub use presence_publisher::tell;

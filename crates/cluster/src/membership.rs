@@ -14,8 +14,8 @@ use rand::RngExt;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::herald::{Herald, Heralding, tell};
-use crate::{Identity, Outlook, Standing};
+use crate::presence_publisher::{PresencePublisher, PublishingTask, tell};
+use crate::{ClusterView, FailureDetector, Identity};
 
 /// Mean pause between two attempts to join, in milliseconds.
 const JOIN_PAUSE_MS: u64 = 200;
@@ -45,7 +45,7 @@ pub struct Process {
 
 /// How an incarnation joins.
 #[derive(Clone, Debug)]
-pub struct Terms {
+pub struct JoinOptions {
     /// Length of its lease.
     pub lease: Duration,
     /// The mode, where nobody has decided about it yet.
@@ -54,15 +54,15 @@ pub struct Terms {
     pub patience: Duration,
 }
 
-/// The tenure of this incarnation's own lease, for whoever writes under it: the lane of the jobs that it accepted.
+/// This incarnation's own lease, for what is written under it: the lane of the jobs that it accepted.
 /// Cheap to clone.
 #[derive(Clone)]
-pub struct Tenure {
+pub struct InstanceLease {
     token: watch::Receiver<Option<Token>>,
     anew: mpsc::Sender<oneshot::Sender<Option<Token>>>,
 }
 
-impl Tenure {
+impl InstanceLease {
     /// Of an instance that has no lease, or none any more: nothing can be written under it.
     #[must_use]
     pub fn over() -> Self {
@@ -86,13 +86,13 @@ impl Tenure {
 
 /// The running proof of life.
 pub struct Membership {
-    standing: Standing,
-    outlook: Outlook,
-    tenure: Tenure,
+    failure_detector: FailureDetector,
+    cluster_view: ClusterView,
+    instance_lease: InstanceLease,
     lost: watch::Receiver<bool>,
     stop: oneshot::Sender<()>,
     heart: JoinHandle<()>,
-    heralding: Heralding,
+    publishing: PublishingTask,
 }
 
 impl Membership {
@@ -106,14 +106,14 @@ impl Membership {
         bus: bus::Handle,
         identity: &Identity,
         process: Process,
-        terms: Terms,
+        options: JoinOptions,
     ) -> ledger::Result<Self> {
-        let Terms { lease, first_mode, patience } = terms;
+        let JoinOptions { lease, first_mode, patience } = options;
         let Process { hostname, pid, version } = process;
         let (id, url) = (identity.id.clone(), identity.url.clone());
         let instance = NewInstance { id: id.clone(), url, hostname, pid, version };
-        let standing = Standing::member(lease);
-        let outlook = Outlook::alone(identity, first_mode);
+        let failure_detector = FailureDetector::member(lease);
+        let cluster_view = ClusterView::alone(identity, first_mode);
         let (lose, lost) = watch::channel(false);
         let (show_token, token) = watch::channel(None);
         let (anew, asked_anew) = mpsc::channel(1);
@@ -126,12 +126,12 @@ impl Membership {
             lease,
             token: show_token,
             unsure: false,
-            standing: standing.clone(),
-            outlook: outlook.clone(),
+            failure_detector: failure_detector.clone(),
+            cluster_view: cluster_view.clone(),
             look: Arc::clone(&look),
             lose,
         };
-        let tenure = Tenure { token, anew };
+        let instance_lease = InstanceLease { token, anew };
         let give_up = tokio::time::Instant::now() + patience;
         while let Err(error) = heart.start(&instance, first_mode).await {
             if !error.is_retryable() || tokio::time::Instant::now() >= give_up {
@@ -141,28 +141,30 @@ impl Membership {
             let pause = rand::rng().random_range(JOIN_PAUSE_MS / 2..JOIN_PAUSE_MS * 3 / 2);
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
-        let heralding = Herald { bus, ledger, presence, standing: standing.clone(), look }.start();
+        let publishing =
+            PresencePublisher { bus, ledger, presence, failure_detector: failure_detector.clone(), look }
+                .start();
         let (stop, stopped) = oneshot::channel();
         let heart = tokio::spawn(heart.beat(stopped, asked_anew));
-        Ok(Self { standing, outlook, tenure, lost, stop, heart, heralding })
+        Ok(Self { failure_detector, cluster_view, instance_lease, lost, stop, heart, publishing })
     }
 
-    /// The tenure of its own lease.
+    /// This incarnation's own lease.
     #[must_use]
-    pub fn tenure(&self) -> Tenure {
-        self.tenure.clone()
+    pub fn instance_lease(&self) -> InstanceLease {
+        self.instance_lease.clone()
     }
 
     /// What this instance knows of life and death.
     #[must_use]
-    pub fn standing(&self) -> Standing {
-        self.standing.clone()
+    pub fn failure_detector(&self) -> FailureDetector {
+        self.failure_detector.clone()
     }
 
     /// What this instance knows of what belongs where.
     #[must_use]
-    pub fn outlook(&self) -> Outlook {
-        self.outlook.clone()
+    pub fn cluster_view(&self) -> ClusterView {
+        self.cluster_view.clone()
     }
 
     /// Comes back when this incarnation has ended: others found it dead and took its lease. It writes for
@@ -174,7 +176,7 @@ impl Membership {
 
     /// Ends the lease, so that others see at once that this instance is gone.
     pub async fn leave(self) {
-        self.heralding.stop().await;
+        self.publishing.stop().await;
         // The heart may have stopped by itself; there is then nothing to tell it.
         let _ = self.stop.send(());
         if let Err(error) = self.heart.await {
@@ -206,8 +208,8 @@ struct Heart {
     token: watch::Sender<Option<Token>>,
     /// An acquire was not heard of: the token may be higher by now, and renewing the old one proves nothing.
     unsure: bool,
-    standing: Standing,
-    outlook: Outlook,
+    failure_detector: FailureDetector,
+    cluster_view: ClusterView,
     look: Arc<Notify>,
     lose: watch::Sender<bool>,
 }
@@ -215,7 +217,7 @@ struct Heart {
 impl Heart {
     async fn start(&mut self, instance: &NewInstance, first_mode: Mode) -> ledger::Result<()> {
         self.ledger.register(instance).await?;
-        self.outlook.adopt_modes(self.ledger.decide_mode(first_mode).await?);
+        self.cluster_view.adopt_modes(self.ledger.decide_mode(first_mode).await?);
         if self.acquire().await?.is_some() {
             let peers = self.ledger.peers(PEERS_SINCE_MS, PEERS_MAX).await?;
             self.saw(peers);
@@ -234,7 +236,7 @@ impl Heart {
             Acquisition::Acquired { token, .. } => {
                 tracing::info!(%resource, owner = %self.id, %token, "lease acquired");
                 self.token.send_replace(Some(token));
-                self.standing.renewed(sent);
+                self.failure_detector.renewed(sent);
                 Ok(Some(token))
             }
             // It took so long that others have found it dead.
@@ -248,7 +250,7 @@ impl Heart {
 
     fn is_lost(&mut self) {
         self.token.send_replace(None);
-        self.standing.ended();
+        self.failure_detector.ended();
         self.lose.send_replace(true);
     }
 
@@ -301,7 +303,7 @@ impl Heart {
             };
             metrics::counter!("fencepost_lease_renew_total", "result" => result).increment(1);
         }
-        self.standing.ended();
+        self.failure_detector.ended();
         if let Some(token) = self.token() {
             let resource = Resource::instance(&self.id);
             if let Err(error) = self.ledger.release(&resource, &self.id, token).await {
@@ -320,7 +322,7 @@ impl Heart {
         for _ in 0..2 {
             let sent = Instant::now();
             if !self.ledger.renew(&self.id, &renewal).await?.is_empty() {
-                self.standing.renewed(sent);
+                self.failure_detector.renewed(sent);
                 self.look_around().await;
                 return Ok(true);
             }
@@ -348,7 +350,7 @@ impl Heart {
         let look = async {
             let peers = self.ledger.peers(PEERS_SINCE_MS, PEERS_MAX).await?;
             if let Some(modes) = self.ledger.modes().await? {
-                self.outlook.adopt_modes(modes);
+                self.cluster_view.adopt_modes(modes);
             }
             for dead in self.saw(peers) {
                 self.bury(&dead).await?;
@@ -366,10 +368,10 @@ impl Heart {
             tokio::time::sleep(NOTICES_GATHERED).await;
             let peers = self.ledger.peers(PEERS_SINCE_MS, PEERS_MAX).await?;
             if let Some(modes) = self.ledger.modes().await? {
-                self.outlook.adopt_modes(modes);
+                self.cluster_view.adopt_modes(modes);
             }
-            self.standing.saw_gone(&peers);
-            self.outlook.saw(peers);
+            self.failure_detector.saw_gone(&peers);
+            self.cluster_view.saw(peers);
             Ok(())
         };
         Self::in_time(look, until).await;
@@ -385,10 +387,10 @@ impl Heart {
 
     /// Notes how the others are; answers who is dead and has nobody yet to say so.
     fn saw(&self, peers: Vec<Peer>) -> Vec<InstanceId> {
-        self.standing.saw(&peers);
-        let dead = peers.iter().filter(|peer| self.standing.is_lifeless(&peer.id));
+        self.failure_detector.saw(&peers);
+        let dead = peers.iter().filter(|peer| self.failure_detector.is_lifeless(&peer.id));
         let dead = dead.take(BURIALS_MAX).map(|peer| peer.id.clone()).collect();
-        self.outlook.saw(peers);
+        self.cluster_view.saw(peers);
         dead
     }
 
@@ -396,7 +398,7 @@ impl Heart {
     async fn bury(&self, dead: &InstanceId) -> ledger::Result<()> {
         let resource = Resource::instance(dead);
         if let Some(token) = self.ledger.take_over(&resource, &self.id, dead, self.lease_ms()).await? {
-            self.standing.buried(dead);
+            self.failure_detector.buried(dead);
             tracing::warn!(%resource, owner = %self.id, %token, "an instance is dead; its lease is taken");
             metrics::counter!("fencepost_lease_takeover_total", "kind" => "instance", "reason" => "dead")
                 .increment(1);

@@ -1,6 +1,6 @@
 //! The command line: names, options, and the help that people read first.
 //!
-//! What must never live here: the doing; each command has its room under `commands`.
+//! What must never live here: what a command does; each has a module of its own under `commands`.
 
 pub mod ids;
 pub mod jobs;
@@ -16,7 +16,7 @@ use wire::nonces::{OnExpiry, Outcome, Resolution, Status};
 
 use crate::config;
 
-/// Keyed work that must never be done twice by two owners: transaction nonces, jobs for worker nodes, distributed ids.
+/// A scheduler for keyed work that two owners must never do twice: transaction nonces, jobs for worker nodes, distributed ids
 #[derive(Debug, Parser)]
 #[command(name = "fencepost", version, disable_help_subcommand = true)]
 pub struct Cli {
@@ -27,48 +27,48 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the daemon (an embedded ledger on 127.0.0.1:7070 unless told otherwise)
+    /// Run the daemon (by default with an embedded ledger, on 127.0.0.1:7070)
     Serve(Serve),
-    /// Grant, settle and look at nonces
+    /// Grant, settle and show nonces
     #[command(subcommand)]
     Nonce(Nonce),
-    /// Make distributed ids, take them apart, set up tags and sequences
+    /// Issue and decode distributed ids; configure segments and sequences
     #[command(subcommand)]
     Id(ids::Id),
-    /// Look at leases
+    /// Show leases
     #[command(subcommand)]
     Lease(Lease),
-    /// Look at the instances that run
+    /// Show the live instances
     #[command(subcommand)]
     Cluster(Cluster),
-    /// Run a command for each job that a scheduler gives: payload on stdin, result from stdout
+    /// Run a worker node that runs a command for each job: payload on stdin, result from stdout
     Node(jobs::Node),
-    /// Submit a job, and wait for its result if asked
+    /// Submit a job; with --wait, print its result
     Submit(jobs::Submit),
-    /// Ask a daemon whether it runs
+    /// Ask a daemon whether it is running
     Health(Health),
-    /// Bring the ledger's tables up to this version, and do nothing else
+    /// Bring the ledger's tables up to this version and exit
     Migrate(Migrate),
-    /// Print the configuration that `serve` would run with (secrets hidden), or what is wrong with it
+    /// Print the configuration that `serve` would use (secrets hidden), or its errors
     CheckConfig(CheckConfig),
 }
 
 /// Where the configuration comes from.
 #[derive(Args, Debug, Default)]
 pub struct Configured {
-    /// Configuration file (TOML); without it none is read [env: FENCEPOST_CONFIG]
+    /// Configuration file (TOML) [default: none] [env: FENCEPOST_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Address and port to listen on [default: 127.0.0.1:7070] [env: FENCEPOST_LISTEN]
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
-    /// URL at which others reach this instance [default: made from the address]
+    /// URL at which other instances and clients reach this one [default: derived from --listen]
     #[arg(long, value_name = "URL")]
     pub advertise: Option<String>,
     /// sqlite:PATH or postgres://… [default: sqlite:./fencepost-data/ledger.db] [env: FENCEPOST_DATABASE_URL]
     #[arg(long, value_name = "URL")]
     pub database_url: Option<String>,
-    /// redis://…; a bus within this process without it [env: FENCEPOST_REDIS_URL]
+    /// redis://… [default: a bus within the process] [env: FENCEPOST_REDIS_URL]
     #[arg(long, value_name = "URL")]
     pub redis_url: Option<String>,
     /// How requests find the owner of their key, basic or worker-queue; the first value only, see `GET
@@ -81,7 +81,7 @@ pub struct Configured {
 }
 
 impl Configured {
-    /// The layers that these options lie on.
+    /// The sources of the configuration, with these options on top.
     pub fn sources(self) -> config::Sources {
         let Self { config: file, listen, advertise, database_url, redis_url, mode, node_name } = self;
         let options = config::Options { listen, advertise, database_url, redis_url, mode, node_name };
@@ -109,7 +109,7 @@ pub struct CheckConfig {
 /// `fencepost migrate`
 #[derive(Args, Debug)]
 pub struct Migrate {
-    /// Configuration file (TOML); without it none is read [env: FENCEPOST_CONFIG]
+    /// Configuration file (TOML) [default: none] [env: FENCEPOST_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// sqlite:PATH or postgres://… [default: sqlite:./fencepost-data/ledger.db] [env: FENCEPOST_DATABASE_URL]
@@ -120,7 +120,7 @@ pub struct Migrate {
 /// Which daemon to ask, and how to print.
 #[derive(Args, Clone, Debug)]
 pub struct Remote {
-    /// Base URL of a daemon; give it again for further ones, which are tried in turn
+    /// Base URL of a daemon; repeat it for more daemons, which the client tries in turn
     #[arg(
         long,
         value_name = "URL",
@@ -129,7 +129,7 @@ pub struct Remote {
         default_value = "http://127.0.0.1:7070"
     )]
     pub url: Vec<String>,
-    /// Bearer token (better given in the environment, where no process list shows it)
+    /// Bearer token (prefer the environment: process lists show options)
     #[arg(long, value_name = "TOKEN", env = "FENCEPOST_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
     /// Print the answer as JSON
@@ -137,13 +137,13 @@ pub struct Remote {
     pub json: bool,
 }
 
-/// Which part of a list.
+/// A page of a list.
 #[derive(Args, Clone, Debug)]
 pub struct Paged {
-    /// Items at most [default: 100]
+    /// Number of items, at most [default: 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(LIST_ITEMS_MAX)))]
     pub limit: Option<u32>,
-    /// Where to go on, as the page before said
+    /// Where to continue: the cursor that the page before printed
     #[arg(long, value_name = "CURSOR")]
     pub cursor: Option<String>,
 }
@@ -151,33 +151,33 @@ pub struct Paged {
 /// `fencepost nonce …`
 #[derive(Debug, Subcommand)]
 pub enum Nonce {
-    /// Grant nonces of a signer, lowest hole first
+    /// Grant nonces of a signer, the lowest hole first
     Grant {
-        /// The account, such as eip155:1:0xab…
+        /// The signer, such as eip155:1:0xab…
         signer: String,
-        /// How many
+        /// Number of nonces [default: 1]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=GRANT_NONCES_MAX))]
         count: Option<u64>,
-        /// How long each is held, in milliseconds
+        /// Length of each hold, in milliseconds [default: as the policy says]
         #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(HOLD_MS_MIN..=HOLD_MS_MAX))]
         hold_ms: Option<u64>,
-        /// Idempotency key: the same request under it gets the same nonces
+        /// Idempotency key: the same request under the same key gets the same nonces
         #[arg(long, value_name = "KEY")]
         key: Option<String>,
         #[command(flatten)]
         remote: Remote,
     },
-    /// Say what became of a granted nonce
+    /// Settle a granted nonce
     Settle {
-        /// The account
+        /// The signer
         signer: String,
         /// The nonce
         #[arg(value_parser = nonce())]
         nonce: u64,
-        /// The hold it was granted under
+        /// The hold of the grant
         #[arg(long, value_name = "HOLD")]
         hold: String,
-        /// What became of it
+        /// The outcome
         #[arg(long, value_parser = words(Outcome::ALL, Outcome::as_str))]
         outcome: Outcome,
         /// The transaction that used it (with --outcome consumed)
@@ -188,9 +188,9 @@ pub enum Nonce {
     },
     /// Show a signer, or one of its nonces
     Show {
-        /// The account
+        /// The signer
         signer: String,
-        /// The nonce; without it the signer's counts, owner and policy
+        /// The nonce [default: show the signer: counts, owner, policy]
         #[arg(value_parser = nonce())]
         nonce: Option<u64>,
         #[command(flatten)]
@@ -198,9 +198,9 @@ pub enum Nonce {
     },
     /// List signers, or the nonces of one
     List {
-        /// The account; without it the signers are listed
+        /// The signer [default: list the signers]
         signer: Option<String>,
-        /// Nonces in this state only
+        /// Only nonces in this state
         #[arg(long, requires = "signer", ignore_case = true, value_parser = words(Status::ALL, Status::as_str))]
         status: Option<Status>,
         #[command(flatten)]
@@ -208,37 +208,37 @@ pub enum Nonce {
         #[command(flatten)]
         remote: Remote,
     },
-    /// Change a signer's policy; what is not named stays
+    /// Change a signer's policy; options that are not given keep their values
     #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
     Policy {
-        /// The account
+        /// The signer
         signer: String,
-        /// Where numbering begins; only before the first grant
+        /// The first nonce; only before the first grant
         #[arg(long, value_name = "NONCE", group = "change", value_parser = nonce())]
         first_nonce: Option<u64>,
-        /// Length of a hold whose request names none, in milliseconds
+        /// Length of a hold when the request sets none, in milliseconds
         #[arg(long, value_name = "MS", group = "change", value_parser = clap::value_parser!(u64).range(HOLD_MS_MIN..=HOLD_MS_MAX))]
         hold_ms: Option<u64>,
-        /// What happens to holds that run out
+        /// What happens to a nonce when its hold expires
         #[arg(long, group = "change", value_parser = words(OnExpiry::ALL, OnExpiry::as_str))]
         on_expiry: Option<OnExpiry>,
-        /// Most nonces held or quarantined at once, or `none`
+        /// The largest number of nonces held or quarantined at once, or `none`
         #[arg(long, value_name = "N|none", group = "change", value_parser = window)]
         max_in_flight: Option<Window>,
         #[command(flatten)]
         remote: Remote,
     },
-    /// Decide what became of a quarantined nonce (scope admin)
+    /// Decide about a quarantined nonce (scope admin)
     Resolve {
-        /// The account
+        /// The signer
         signer: String,
         /// The nonce
         #[arg(value_parser = nonce())]
         nonce: u64,
-        /// What became of it
+        /// The outcome
         #[arg(long, value_parser = words(Resolution::ALL, Resolution::as_str))]
         outcome: Resolution,
-        /// Decide only if this is still the nonce's last hold
+        /// Decide only while this is the nonce's last hold
         #[arg(long)]
         hold: Option<String>,
         /// The transaction that used it (with --outcome consumed)
@@ -254,10 +254,10 @@ pub enum Nonce {
 pub enum Lease {
     /// List leases
     List {
-        /// Of this kind only: signer or instance
+        /// Only leases of this kind: signer or instance
         #[arg(long)]
         kind: Option<String>,
-        /// Of this instance only
+        /// Only leases of this instance
         #[arg(long, value_name = "INSTANCE")]
         owner: Option<String>,
         #[command(flatten)]
@@ -267,7 +267,7 @@ pub enum Lease {
     },
     /// Show one lease
     Show {
-        /// What it is about, such as signer:eip155:1:0xab…
+        /// The resource, such as signer:eip155:1:0xab…
         resource: String,
         #[command(flatten)]
         remote: Remote,
@@ -277,7 +277,7 @@ pub enum Lease {
 /// `fencepost cluster …`
 #[derive(Debug, Subcommand)]
 pub enum Cluster {
-    /// Show the instances that live
+    /// Show the live instances
     Show {
         #[command(flatten)]
         remote: Remote,
@@ -287,7 +287,7 @@ pub enum Cluster {
 /// `fencepost health`
 #[derive(Args, Debug)]
 pub struct Health {
-    /// Ask whether it can serve, its ledger included, instead of whether its process runs
+    /// Ask whether the daemon can serve (its ledger included), not only whether its process runs
     #[arg(long)]
     pub ready: bool,
     #[command(flatten)]
@@ -314,13 +314,13 @@ fn nonce() -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(0..=NONCE_MAX)
 }
 
-/// One of the wire's words.
+/// One of a fixed set of names.
 fn words<T: Copy + Send + Sync + 'static>(
     all: &'static [T],
     name: fn(T) -> &'static str,
 ) -> impl TypedValueParser<Value = T> {
     PossibleValuesParser::new(all.iter().map(|word| name(*word))).try_map(move |text| {
-        all.iter().copied().find(|word| name(*word).eq_ignore_ascii_case(&text)).ok_or("no such word")
+        all.iter().copied().find(|word| name(*word).eq_ignore_ascii_case(&text)).ok_or("unknown name")
     })
 }
 

@@ -1,20 +1,20 @@
 //! The exit statuses, in one place, and the failure that carries one to `main`.
 //!
-//! What must never live here: the deciding. Whoever fails says how.
+//! What must never live here: the decision which failure has which status; the failing code states it.
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// What the process's end means to whoever started it. 64 to 78 are the customary ones of `sysexits.h`.
+/// The meaning of the process's exit status. 64 to 78 follow the convention of `sysexits.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Done; also the end of a daemon after SIGTERM or SIGINT.
+    /// Success; also the end of a daemon after SIGTERM or SIGINT.
     Done = 0,
     /// The server refused.
     Refused = 1,
     /// Wrong usage; clap's own status.
     Usage = 2,
-    /// A needed service, or the server asked, could not be reached in time.
+    /// A needed service, or the server that a command calls, could not be reached in time.
     Unavailable = 69,
     /// A defect.
     Software = 70,
@@ -44,7 +44,7 @@ impl From<Exit> for ExitCode {
 pub struct Failure {
     /// The status.
     pub exit: Exit,
-    /// For people, without secrets. Empty when it was told already.
+    /// For people, without secrets. Empty if the message was printed already.
     pub message: String,
 }
 
@@ -62,7 +62,7 @@ impl From<crate::config::Refused> for Failure {
 }
 
 impl From<ledger::Error> for Failure {
-    /// At the start: what waiting may mend is a service out of reach, what only a person can mend is
+    /// Maps a failure at the start: what may heal by itself is an unreachable service, what needs a person is
     /// configuration.
     fn from(error: ledger::Error) -> Self {
         let exit = match &error {
@@ -99,15 +99,15 @@ impl From<bus::Error> for Failure {
 }
 
 impl From<client::Error> for Failure {
-    /// Of the client commands.
+    /// Maps the failure of a client command.
     fn from(error: client::Error) -> Self {
         match &error {
             client::Error::Refused(_) => Self::new(Exit::Refused, error),
             client::Error::Unreachable { url, .. } => Self::new(
                 Exit::Unavailable,
                 format!(
-                    "{error}\n  Is a daemon running there? `fencepost serve` starts one; --url (or FENCEPOST_URL) \
-                         names another than {url}."
+                    "{error}\n  Is a daemon running at {url}? `fencepost serve` starts one; --url (or FENCEPOST_URL) \
+                         names another."
                 ),
             ),
             client::Error::Lost { .. } | client::Error::Unexpected { .. } => {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ledger_that_only_a_person_can_mend_is_configuration() {
+    fn a_ledger_failure_that_needs_a_person_is_configuration() {
         let in_use = ledger::Error::InUse { path: "a.db".to_owned(), pid: "42".to_owned() };
         let failure = Failure::from(in_use);
         assert_eq!(failure.exit, Exit::Config);

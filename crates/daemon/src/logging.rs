@@ -1,6 +1,9 @@
 //! Logs: structured, to stderr, so that stdout carries the ready line and answers only.
+//!
+//! A daemon whose log cannot be written (a full disk, a closed pipe) goes on without it. So nothing here, and nothing
+//! that `serve` runs, prints with `eprintln!`, which panics.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 
 use tracing_subscriber::EnvFilter;
 
@@ -15,17 +18,41 @@ pub fn start(log: &Log) -> Result<(), Failure> {
     let filter = EnvFilter::builder()
         .parse(&log.filter)
         .map_err(|error| Failure::new(Exit::Config, format!("log.filter = {:?}: {error}", log.filter)))?;
-    let terminal = std::io::stderr().is_terminal();
+    let terminal = io::stderr().is_terminal();
     let pretty = match log.format.as_str() {
         "pretty" => true,
         "json" => false,
         _ => terminal,
     };
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(|| StandardError)
+        // The subscriber would report a line that it could not write by `eprintln!`.
+        .log_internal_errors(false);
     if pretty {
         lines.with_ansi(terminal).init();
     } else {
         lines.json().flatten_event(true).init();
     }
     Ok(())
+}
+
+/// Prints a line to standard error. It is lost where standard error cannot be written.
+pub fn print_error(message: &str) {
+    // Never an error, see below.
+    let _ = writeln!(StandardError, "{message}");
+}
+
+/// Standard error without its failures: what cannot be written is dropped.
+struct StandardError;
+
+impl Write for StandardError {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = io::stderr().write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

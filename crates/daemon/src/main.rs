@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         Ok(()) => Exit::Done.into(),
         Err(failure) => {
             if !failure.message.is_empty() {
-                eprintln!("fencepost: {}", failure.message);
+                logging::print_error(&format!("fencepost: {}", failure.message));
             }
             failure.exit.into()
         }

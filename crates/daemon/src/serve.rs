@@ -13,6 +13,7 @@ use std::io::Write;
 use std::pin::pin;
 use std::time::Duration;
 
+use actors::arbiters::Arbiters;
 use actors::signers::{Limits, UpkeepSettings};
 use ids::snowflake::Keeping;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -57,12 +58,16 @@ pub fn run(command: Serve) -> Result<(), Failure> {
         .thread_name("fencepost")
         .build()
         .map_err(|error| Failure::new(Exit::Software, format!("no runtime: {error}")))?;
-    let result = runtime.block_on(live(&loaded));
+    // They belong to the process: incarnations come and go on them.
+    let arbiters = Arbiters::one_per_core()
+        .map_err(|error| Failure::new(Exit::Software, format!("no threads for actors: {error}")))?;
+    let result = runtime.block_on(live(&loaded, &arbiters));
+    arbiters.stop();
     runtime.shutdown_timeout(RUNTIME_END_MAX);
     result
 }
 
-async fn live(loaded: &Loaded) -> Result<(), Failure> {
+async fn live(loaded: &Loaded, arbiters: &Arbiters) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
     let drain_timeout = Duration::from_millis(loaded.config.server.drain_timeout_ms);
     let mut door = None;
@@ -72,7 +77,7 @@ async fn live(loaded: &Loaded) -> Result<(), Failure> {
             tracing::info!(%signal, "told to stop before the start was done");
             None
         }
-        started = Daemon::start(loaded, &mut door) => Some(started),
+        started = Daemon::start(loaded, arbiters, &mut door) => Some(started),
     };
     let mut daemon = match started {
         Some(Ok(daemon)) => daemon,
@@ -120,6 +125,7 @@ async fn live(loaded: &Loaded) -> Result<(), Failure> {
 
 /// Everything that runs.
 struct Daemon {
+    arbiters: Arbiters,
     ledger: ledger::Handle,
     bus: bus::Handle,
     place: Place,
@@ -131,7 +137,7 @@ struct Daemon {
 impl Daemon {
     /// Puts the rooms together, what others depend on first. While it does not come back, `door` is what is open
     /// already.
-    async fn start(loaded: &Loaded, door: &mut Option<Door>) -> Result<Self, Failure> {
+    async fn start(loaded: &Loaded, arbiters: &Arbiters, door: &mut Option<Door>) -> Result<Self, Failure> {
         let config = &loaded.config;
         tell_configuration(loaded);
         let metrics = start_metrics()?;
@@ -145,7 +151,7 @@ impl Daemon {
         let bus = bus::open(&bus_options(config)).await?;
         let peers = client::Peers::new(place.advertise.starts_with("https:"))
             .map_err(|error| Failure::new(Exit::Config, format!("server.advertise: {error}")))?;
-        let life = Life::begin(&ledger, &bus, config, place).await?;
+        let life = Life::begin(&ledger, &bus, arbiters, config, place).await?;
         keeping.serve(generators::numbers(config, &ledger, place, &life.identity.id));
         let services = api::Services {
             incarnation: life.shown(),
@@ -155,14 +161,14 @@ impl Daemon {
             peers,
         };
         let (place, serving) = door.take().expect("it was found").open(config, early, services)?;
-        Ok(Self { ledger, bus, place, life, keeping, serving })
+        Ok(Self { arbiters: arbiters.clone(), ledger, bus, place, life, keeping, serving })
     }
 
     /// Goes on as another incarnation. Until that has joined, requests are refused as fenced.
     async fn begin_anew(&mut self, config: &Config) -> Result<(), Failure> {
         self.life.signers.end_at_once();
         let life = loop {
-            match Life::begin(&self.ledger, &self.bus, config, &self.place).await {
+            match Life::begin(&self.ledger, &self.bus, &self.arbiters, config, &self.place).await {
                 Ok(life) => break life,
                 // The ledger may be away for longer than a start would wait.
                 Err(failure) if failure.exit == Exit::Unavailable => {
@@ -183,7 +189,7 @@ impl Daemon {
     /// The one line on stdout that says it can be used.
     fn announce(&self) {
         let (url, id, ledger) = (&self.place.url, &self.life.identity.id, self.ledger.kind().as_str());
-        let mode = self.life.membership.outlook().view().modes().mode.as_str();
+        let mode = self.life.membership.cluster_view().view().modes().mode.as_str();
         let bus = self.bus.kind().as_str();
         let line = format!("fencepost ready on {url} instance={id} mode={mode} ledger={ledger} bus={bus}\n");
         // Nobody may be reading; that is no reason not to serve.
@@ -332,8 +338,8 @@ fn limits(config: &Config) -> Limits {
     }
 }
 
-fn lanes(config: &Config) -> actors::jobs::Terms {
-    actors::jobs::Terms {
+fn lanes(config: &Config) -> actors::jobs::LaneConfig {
+    actors::jobs::LaneConfig {
         lease: Duration::from_millis(config.lease.signer_ms),
         request_timeout: Duration::from_millis(config.server.request_timeout_ms),
         retention: Duration::from_millis(config.jobs.retention_ms),

@@ -191,7 +191,7 @@ fn finished(outcome: &str, result: &str, error: &str) -> (u16, String) {
         r#"{{"id":"j-1","state":"FINISHED","outcome":"{outcome}","lane":"l","session":null,"seq":null,"tenant":null,
         "pool":null,"route":null,"requires":[],"priority":0,"timeout_ms":1,"attempt":3,"max_attempts":3,"node":null,
         "payload":1,"result":{result},"error":{error},"dead":false,"progress":null,"created_at":"t","run_at":null,
-        "dispatched_at":null,"running_at":null,"finished_at":null,"released_at":null,"retry_of":null,"attempts":[]}}"#
+        "dispatched_at":null,"running_at":null,"finished_at":null,"released_at":null,"retry_of":null,"retried_as":null,"attempts":[]}}"#
     );
     (200, body)
 }

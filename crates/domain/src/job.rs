@@ -18,9 +18,11 @@
 
 mod attempt;
 mod change;
+mod record;
 
-pub use attempt::{Ended, Event, Newest, Revoked, Step, Unfit, decide};
-pub use change::{Change, NewJob};
+pub use attempt::{CurrentAttempt, Ended, Event, Revoked, Step, Unfit, decide};
+pub use change::{Change, NewJob, Retry};
+pub use record::{JobKey, JobVerdict, JobWrite, LiveJob, UnderWay, WaitingGroup};
 
 use crate::id::{InstanceId, Invalid, Label, Language, NodeId, PoolName, SessionId, TenantId};
 use crate::limits::{
@@ -197,7 +199,7 @@ impl fmt::Display for Route {
 
 /// What a job asks of whoever runs it. What names nothing may run anywhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Needs {
+pub struct Requirements {
     /// Only nodes of this pool.
     pub pool: Option<PoolName>,
     /// Only pools that serve this route.
@@ -263,14 +265,17 @@ impl Backoff {
     }
 }
 
-/// What becomes of a job whose instance died.
+/// What becomes of a job once its lane has a new owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnRecovery {
     /// It is dispatched again.
     #[default]
     Run,
-    /// A late result still counts; nothing is dispatched until a person says so.
+    /// It will be held. Until then it is dispatched like any other.
     Hold,
+    /// It is held: its lane has had a new owner. No attempt of it begins any more, whatever follows: a failure, a lost
+    /// node, a third owner. A result of an attempt that began before still counts. No job is submitted so.
+    Held,
 }
 
 impl OnRecovery {
@@ -280,10 +285,11 @@ impl OnRecovery {
         match self {
             Self::Run => "run",
             Self::Hold => "hold",
+            Self::Held => "held",
         }
     }
 
-    /// Reads the name.
+    /// Reads the name of one that a job is submitted with.
     ///
     /// # Errors
     /// [`Invalid`], naming the two.
@@ -318,7 +324,7 @@ pub struct Spec {
     /// On whose behalf.
     pub tenant: Option<TenantId>,
     /// Who may run it.
-    pub needs: Needs,
+    pub needs: Requirements,
     /// Who goes first.
     pub priority: Priority,
     /// How long one attempt may run, in milliseconds.
@@ -333,7 +339,7 @@ pub struct Spec {
 
 /// Where the newest attempt is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct Assignment {
     /// The node that has it.
     pub node: NodeId,
     /// The instance that held the node's socket when it was dispatched.
@@ -401,5 +407,13 @@ mod tests {
         }
         assert!(Priority::new(10).is_ok() && Priority::new(-10).is_ok());
         assert!(Priority::new(11).is_err() && Priority::new(-300).is_err());
+    }
+
+    #[test]
+    fn a_job_is_submitted_to_run_or_to_be_held_and_never_held_already() {
+        for asked in [OnRecovery::Run, OnRecovery::Hold] {
+            assert_eq!(OnRecovery::parse(asked.as_str()), Ok(asked));
+        }
+        assert!(OnRecovery::parse(OnRecovery::Held.as_str()).is_err());
     }
 }

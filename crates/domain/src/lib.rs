@@ -6,17 +6,21 @@
 
 pub mod id;
 pub mod job;
+pub mod key;
+pub mod lane;
 pub mod lease;
 pub mod limits;
 pub mod mode;
 pub mod nonce;
 pub mod session;
+pub mod signer;
 pub mod time;
 
 pub use id::{
     ClientRef, HoldId, IdempotencyKey, InstanceId, Invalid, JobId, Label, Language, NodeId, Nonce, PoolName,
     SegmentTag, SequenceName, SessionId, SignerId, TenantId, TxHash, WorkerNumber,
 };
+pub use key::KeyScope;
 pub use lease::{Resource, ResourceKind, Token};
 pub use mode::{Mode, Modes};
 pub use time::Timestamp;

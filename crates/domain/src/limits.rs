@@ -70,6 +70,13 @@ pub const MAX_IN_FLIGHT_MAX: u64 = 1_000_000;
 pub const HOLES_IN_MEMORY_MAX: usize = 4_000;
 /// Overdue holds that an owner expires in one commit.
 pub const EXPIRIES_MAX: usize = 1_000;
+/// Commands of one signer that are decided and committed together (worker-queue mode).
+pub const ROUND_COMMANDS_MAX: usize = 512;
+/// Nonces that a round may touch, counted before its last command. With that command they are as many as there may be
+/// holes in memory.
+pub const ROUND_NONCES_MAX: usize = 3_000;
+/// Times that a batch is sent while its lease row is locked, before the lease is acquired anew.
+pub const COMMIT_AGAIN_MAX: usize = 3;
 
 /// Signers that a canary may name.
 pub const CANARY_SIGNERS_MAX: usize = 1_000;
@@ -133,6 +140,10 @@ pub const POOL_WEIGHT_MAX: u32 = 1_000;
 /// Leases that one bulk renewal may name.
 pub const RENEWALS_MAX: usize = 1_000;
 
+const _: () = assert!(
+    ROUND_NONCES_MAX + GRANT_NONCES_MAX <= HOLES_IN_MEMORY_MAX,
+    "a round must be servable from the holes in memory"
+);
 const _: () = assert!(HOLES_IN_MEMORY_MAX >= GRANT_NONCES_MAX, "one grant must be servable from memory");
 const _: () = assert!(HOLD_MS_MIN <= HOLD_MS_DEFAULT && HOLD_MS_DEFAULT <= HOLD_MS_MAX);
 const _: () =

@@ -15,9 +15,11 @@
 //! ```
 
 mod allocator;
+mod commit;
 mod settlement;
 
 pub use allocator::{Allocator, GrantRefusal, Hole, Loaded, PolicyRefusal};
+pub use commit::{Batch, GrantAnswer, KeptKey, KeyScope, NewKey, Verdict};
 pub use settlement::{
     Outcome, Resolution, ResolveRefusal, SettleRefusal, Settled, Settlement, resolve, settle,
 };

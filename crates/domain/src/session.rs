@@ -1,7 +1,7 @@
 //! Sessions: one client's conversation, whose jobs have places, and what was asked of it.
 
 use crate::id::Invalid;
-use crate::job::Needs;
+use crate::job::Requirements;
 
 /// In which order a session's jobs run, and in which their results are given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -45,7 +45,7 @@ impl Ordering {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
     /// Who may run its jobs.
-    pub needs: Needs,
+    pub needs: Requirements,
     /// In which order.
     pub ordering: Ordering,
     /// After how long without anything happening it is closed, in milliseconds.

@@ -3,8 +3,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Tells the time. Lengths of waits are not its business: those are measured by the monotonic clock of the
-/// runtime.
+/// Tells the time. Waits are measured by the monotonic clock of the runtime instead.
 pub trait Clock: Send + Sync + 'static {
     /// Milliseconds since 1970-01-01T00:00:00Z; 0 for anything before.
     fn now_ms(&self) -> u64;

@@ -21,10 +21,10 @@
 
 mod clock;
 pub mod limits;
+mod panic_guard;
 pub mod scramble;
 pub mod segment;
 pub mod sequence;
-mod shelter;
 pub mod snowflake;
 pub mod unique;
 

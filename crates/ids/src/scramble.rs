@@ -1,5 +1,5 @@
-//! The scrambled form of an id: a number that tells nothing of how many there are, or of the next one, to whoever
-//! has not the key. Increasing and unguessable exclude each other in one number, so this is a second one.
+//! The scrambled form of an id: without the key it shows neither how many ids there are nor which one comes next. One
+//! number cannot be both increasing and unguessable, so this is a second number.
 //!
 //! A keyed permutation of the numbers of 63 bits: FF1 of NIST SP 800-38G with AES-256, under which two ids never
 //! have the same form, and each form leads back. Each tag has a permutation of its own.

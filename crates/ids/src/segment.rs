@@ -17,13 +17,13 @@ use ledger::RangeTaken;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::shelter::sheltered;
-use buffer::{Buffer, Drawn};
+use crate::panic_guard::guarded;
+use buffer::{Buffer, Taken};
 
 /// Where ranges come from.
 #[async_trait::async_trait]
 pub trait Ranges: Send + Sync + 'static {
-    /// Takes the next range of a tag: as long as its step, and `at_least` so long.
+    /// Takes the next range of a tag, as long as the tag's step and no shorter than `at_least`.
     ///
     /// # Errors
     /// [`ledger::Error`]. A range may be taken all the same; it is then never used.
@@ -40,7 +40,7 @@ impl Ranges for ledger::Handle {
 /// Why there are no ids of a tag or sequence now.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Refusal {
-    /// Nobody has made it.
+    /// There is no such tag or sequence.
     #[error("there is no such tag or sequence; make it with PUT first")]
     Unknown,
     /// Its numbers are used up.
@@ -57,7 +57,7 @@ pub enum Refusal {
     Overloaded,
 }
 
-/// How a tag stands in this instance.
+/// The state of a tag in this instance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Status {
     /// How long the next range will be, in ids.
@@ -69,14 +69,14 @@ pub struct Status {
 }
 
 impl Status {
-    /// For how long the ids in memory will do at this rate, in seconds; `None` while none are asked for.
+    /// How long the ids in memory last at this rate, in seconds; `None` while none are asked for.
     #[must_use]
     pub fn seconds_left(&self) -> Option<f64> {
         (self.rate > 0.0).then(|| self.left as f64 / self.rate)
     }
 }
 
-/// Cheap to clone; all clones draw from the same ranges.
+/// Cheap to clone; all clones take from the same ranges.
 #[derive(Clone)]
 pub struct Segments {
     inner: Arc<Inner>,
@@ -98,7 +98,7 @@ struct Tag {
 type Outcome = Result<(), Refusal>;
 
 impl Segments {
-    /// Draws from this source. Must be used within a Tokio runtime: loads run on it.
+    /// Takes from this source. Must be used within a Tokio runtime: loads run on it.
     #[must_use]
     pub fn new(source: impl Ranges) -> Self {
         Self { inner: Arc::new(Inner { source: Arc::new(source), tags: DashMap::new() }) }
@@ -119,7 +119,7 @@ impl Segments {
     ) -> Result<Vec<Range<u64>>, Refusal> {
         assert!((1..=ID_BATCH_MAX).contains(&count), "the caller checks its batch");
         let tag = self.tag(name);
-        if let Drawn::Ids(ids) = self.draw(&tag, count) {
+        if let Taken::Ids(ids) = self.take_buffered(&tag, count) {
             return Ok(ids);
         }
         metrics::counter!("fencepost_segment_wait_total").increment(1);
@@ -127,7 +127,7 @@ impl Segments {
         waited.unwrap_or(Err(Refusal::Late))
     }
 
-    /// How a tag stands; `None` where this instance has given none of it.
+    /// The state of a tag; `None` if this instance has given no id of it.
     #[must_use]
     pub fn status(&self, name: &SegmentTag) -> Option<Status> {
         let tag = Arc::clone(self.inner.tags.get(name)?.value());
@@ -154,9 +154,9 @@ impl Segments {
 
     async fn wait_and_draw(&self, tag: &Arc<Tag>, count: usize) -> Result<Vec<Range<u64>>, Refusal> {
         loop {
-            // Subscribed before it is looked, so that the end of a load under way is not missed.
+            // Subscribe before looking: else the end of a load under way could be missed.
             let mut outcome = tag.outcome.subscribe();
-            if let Drawn::Ids(ids) = self.draw(tag, count) {
+            if let Taken::Ids(ids) = self.take_buffered(tag, count) {
                 return Ok(ids);
             }
             outcome.changed().await.expect("the tag holds the sender");
@@ -164,13 +164,13 @@ impl Segments {
         }
     }
 
-    fn draw(&self, tag: &Arc<Tag>, count: usize) -> Drawn {
-        let (drawn, load) = tag.buffer().draw(count as u64, Instant::now());
+    fn take_buffered(&self, tag: &Arc<Tag>, count: usize) -> Taken {
+        let (taken, load) = tag.buffer().take(count as u64, Instant::now());
         if let Some(at_least) = load {
-            // In a task of its own: it belongs to all who wait, and goes on when they stop waiting.
+            // In a task of its own: all callers wait for the same load, and it goes on when they give up.
             tokio::spawn(load_range(Arc::clone(&self.inner), Arc::clone(tag), at_least));
         }
-        drawn
+        taken
     }
 }
 
@@ -183,7 +183,7 @@ impl Tag {
 
 async fn load_range(inner: Arc<Inner>, tag: Arc<Tag>, at_least: u64) {
     let (source, name) = (Arc::clone(&inner.source), tag.name.clone());
-    let taken = sheltered(async move { source.take(&name, at_least).await }).await;
+    let taken = guarded(async move { source.take(&name, at_least).await }).await;
     let result = match &taken {
         Ok(RangeTaken::Taken { .. }) => "loaded",
         Ok(RangeTaken::Unknown | RangeTaken::Exhausted) => "refused",
@@ -206,11 +206,11 @@ async fn load_range(inner: Arc<Inner>, tag: Arc<Tag>, at_least: u64) {
     if let Err(refusal) = &outcome {
         tag.buffer().failed(now);
         if matches!(refusal, Refusal::Unknown) {
-            // What is not there takes no room.
+            // An unknown tag must not take memory.
             inner.tags.remove_if(&tag.name, |_, known| Arc::ptr_eq(known, &tag));
         }
     }
-    // Those who wait for it are told; what was said before does not matter.
+    // Wakes all callers that wait for it.
     let _ = tag.outcome.send_replace(outcome);
 }
 

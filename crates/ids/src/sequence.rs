@@ -11,8 +11,8 @@ use ledger::SequenceGrant;
 use tokio::sync::oneshot;
 
 use crate::limits::SEQUENCE_QUEUE_MAX;
+use crate::panic_guard::guarded;
 use crate::segment::Refusal;
-use crate::shelter::sheltered;
 
 /// Where numbers of sequences come from.
 #[async_trait::async_trait]
@@ -135,7 +135,7 @@ async fn serve(inner: Arc<Inner>, name: SequenceName) {
 async fn grant(source: &Arc<dyn Counter>, name: &SequenceName, waiting: Vec<Waiting>) {
     let sum = waiting.iter().map(|one| one.count).sum();
     let (counter, sequence) = (Arc::clone(source), name.clone());
-    match sheltered(async move { counter.grant(&sequence, sum).await }).await {
+    match guarded(async move { counter.grant(&sequence, sum).await }).await {
         Ok(SequenceGrant::Granted { mut first, increment }) => {
             for Waiting { count, answer } in waiting {
                 // Nobody may be waiting any more: a gap, and no more than that.

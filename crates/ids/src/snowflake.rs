@@ -3,19 +3,18 @@
 //! The way of an id: [`Snowflakes::take`] → the [`Generator`] of the number held → answer. Behind it the [`keeper`]
 //! acquires a number when the first id is asked for, keeps its time mark ahead of issuance, and gives it back.
 //!
-//! **Why no id comes twice.** Two generators never share a number and a time: the ids of a tenure have times from
-//! its start, where the mark was that its predecessors left, to below the mark that it has committed itself. The
-//! mark is written under the fence, so that a holder which lost its number cannot move it any more, and goes on at
-//! most to the mark that its successor began at. No clock has a part in this: a clock that is wrong makes ids wait,
-//! or be refused.
+//! **Why no id comes twice.** Two generators never share a number and a time. The ids made under one lease of a number
+//! have times from the mark that the earlier holders left, up to the mark that this holder has committed. The mark is
+//! written under the fence: a holder that lost its number cannot move the mark, and makes ids at most up to the mark at
+//! which its successor began. This holds whatever the clocks show: a wrong clock makes ids wait, or be refused.
 
-mod draw;
 mod generator;
 mod keeper;
-mod keepsake;
 mod layout;
 mod numbers;
 mod refusal;
+mod take;
+mod worker_id_file;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,7 +34,7 @@ use crate::limits::{
 pub use generator::{Generator, Run, Stop};
 use keeper::Keeper;
 pub use layout::{Layout, PER_MS, Parts};
-pub use numbers::{Candidate, Choice, LedgerNumbers, Numbers, Tenure, candidates};
+pub use numbers::{Candidate, Choice, LedgerNumbers, Numbers, WorkerLease, candidates};
 pub use refusal::Refusal;
 
 /// How snowflakes are made.
@@ -43,7 +42,7 @@ pub use refusal::Refusal;
 pub struct Options {
     /// The layout, which all of a fleet share.
     pub layout: Layout,
-    /// The numbers that come into question.
+    /// The numbers that this instance may acquire.
     pub choice: Choice,
     /// How far ahead of the clock the mark is committed, in milliseconds: [`LEAD_MS_MIN`] to [`LEAD_MS_MAX`].
     pub lead_ms: u64,
@@ -80,7 +79,7 @@ impl Options {
     }
 }
 
-/// Ids, and whose they are.
+/// Ids, and the number they were made under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// The ids, rising.
@@ -96,14 +95,14 @@ impl Batch {
     }
 }
 
-/// How the snowflakes of this instance stand.
+/// The state of this instance's snowflakes.
 #[derive(Clone, Debug)]
 pub struct Status {
     /// The number held, if any.
     pub worker: Option<WorkerNumber>,
-    /// What is wrong, if anything is. Nothing is wrong where nobody has asked yet.
+    /// What is wrong, if anything is. Before the first request nothing is.
     pub trouble: Option<Refusal>,
-    /// How long until the layout has no room for the time any more, in milliseconds, where that is soon.
+    /// Milliseconds until the time no longer fits the layout, if that is soon.
     pub ends_in_ms: Option<u64>,
 }
 
@@ -113,27 +112,27 @@ pub struct Snowflakes {
     shared: Arc<Shared>,
 }
 
-/// What the keeper and those who ask share.
+/// What the keeper and its callers share.
 struct Shared {
     clock: Arc<dyn Clock>,
     layout: Layout,
     /// The generator of the number held now.
     current: ArcSwapOption<Generator>,
     phase: watch::Sender<Phase>,
-    /// Rung by who finds no generator, or one at its limit.
+    /// A caller that finds no generator, or one at its limit, wakes the keeper by it.
     bell: Notify,
-    /// Whether the clock was found back, and has not caught up since.
+    /// Whether the clock went back and has not caught up since.
     is_behind: AtomicBool,
 }
 
-/// What the keeper is about.
+/// What the keeper is doing.
 #[derive(Clone, Debug)]
 enum Phase {
     /// Nobody has asked for an id yet.
     Idle,
     /// It looks for a number, or waits until it may use the one it has.
     Seeking(Option<Refusal>),
-    /// It has one. What keeps it from moving the limit on, if anything does, matters once that is reached.
+    /// It has one. If something keeps it from raising the limit, that is an error once ids reach the limit.
     Holding(Option<Refusal>),
     /// It could not get one, and tries again.
     Refusing(Refusal),
@@ -141,15 +140,15 @@ enum Phase {
     Stopped,
 }
 
-/// For whom numbers are acquired.
+/// Where the keeper acquires worker numbers.
 #[derive(Clone)]
-enum Employer {
-    /// Nobody yet: the ledger was not reached since the start.
-    Nobody,
-    /// An instance. A process that begins anew as another one has another.
+enum NumberSource {
+    /// The ledger was not reached since the start.
+    Unreached,
+    /// For this instance. A process that joins anew under another id acquires for that one.
     Instance(Arc<dyn Numbers>),
-    /// Nobody any more.
-    Over,
+    /// The generator is stopped.
+    Ended,
 }
 
 impl Snowflakes {
@@ -171,10 +170,10 @@ impl Snowflakes {
             bell: Notify::new(),
             is_behind: AtomicBool::new(false),
         });
-        let (employer, employment) = watch::channel(Employer::Nobody);
+        let (sender, source) = watch::channel(NumberSource::Unreached);
         let (prove, proof) = oneshot::channel();
-        let keeper = Keeper::new(options, Arc::clone(&shared), employment);
-        let keeping = Keeping { employer, proof, keeper: tokio::spawn(keeper.run(prove)) };
+        let keeper = Keeper::new(options, Arc::clone(&shared), source);
+        let keeping = Keeping { source: sender, proof, keeper: tokio::spawn(keeper.run(prove)) };
         (Self { shared }, keeping)
     }
 
@@ -184,7 +183,7 @@ impl Snowflakes {
         self.shared.layout
     }
 
-    /// How they stand.
+    /// Their state.
     #[must_use]
     pub fn status(&self) -> Status {
         let left = self.shared.layout.ends_at_ms().saturating_sub(self.shared.clock.now_ms());
@@ -203,29 +202,30 @@ impl Snowflakes {
     }
 }
 
-/// Holds on to the keeper. Dropped, it is stopped as by [`Self::stop`], and nobody waits for that.
+/// A handle on the keeper. When it is dropped, the keeper stops as it does on [`Self::stop`], without anybody waiting
+/// for that.
 pub struct Keeping {
-    employer: watch::Sender<Employer>,
+    source: watch::Sender<NumberSource>,
     proof: oneshot::Receiver<Option<Duration>>,
     keeper: JoinHandle<()>,
 }
 
 impl Keeping {
-    /// For how long the local file still proves a worker number, once it was looked at: for so long snowflakes are
-    /// made although nobody was named by [`Self::serve`]. To be asked once.
+    /// How long the local file still proves a worker number; waits until the file was read. For this time snowflakes are
+    /// made before [`Self::serve`] is called. Call it once.
     pub async fn proof(&mut self) -> Option<Duration> {
         (&mut self.proof).await.ok().flatten()
     }
 
-    /// From now on numbers are acquired from here. What was acquired from elsewhere is given back there.
+    /// Acquires numbers from this source from now on. A number of another source is given back there.
     pub fn serve(&self, numbers: Arc<dyn Numbers>) {
-        self.employer.send_replace(Employer::Instance(numbers));
+        self.source.send_replace(NumberSource::Instance(numbers));
     }
 
-    /// Closes the generator, deletes the local file, lowers the mark, gives the number back. Where the ledger was
-    /// not reached since the start there is nobody to give it back to, and the file stays: what it says is true.
+    /// Closes the generator, deletes the local file, lowers the mark, gives the number back. If the ledger was not
+    /// reached since the start, the number cannot be given back and the file stays: what it says is still true.
     pub async fn stop(self) {
-        self.employer.send_replace(Employer::Over);
+        self.source.send_replace(NumberSource::Ended);
         if let Err(error) = self.keeper.await {
             tracing::error!(%error, "the keeper of the worker number had died");
         }

@@ -1,11 +1,11 @@
-//! The changes of all batches on a train, sorted by the statement that writes them.
+//! The changes of all batches of nonces on a train, by the statement that writes them.
 
 use domain::nonce::{Change, Status};
 use domain::{HoldId, Nonce, TxHash};
 
 use crate::Batch;
 
-/// Whose nonce a row is, and who writes it under which token.
+/// The signer of a row, and the owner and token under which it is written.
 #[derive(Clone, Copy)]
 pub(crate) struct Writer<'a> {
     pub(crate) signer: &'a str,

@@ -1,5 +1,5 @@
-//! Calls that outlive their callers. A caller may be dropped at any await; a connection in the middle
-//! of a transaction must not be. So each call runs in a task of its own and the caller only waits.
+//! Calls that outlive their callers. A caller may be dropped at any await, but a connection must not be dropped in the
+//! middle of a transaction. So each call runs in a task of its own, and the caller only waits.
 
 use std::future::Future;
 use std::io;

@@ -1,5 +1,11 @@
-//! What can go wrong between a decision and its row. What each means for the writer is the point:
-//! whether anything was written, and whether to ask again.
+//! Why the ledger did not answer, in two kinds.
+//!
+//! **Retryable** ([`Error::is_retryable`]): the database was away, busy, full or read-only. The same request may succeed
+//! later without anybody changing anything. The variants differ in what was written: nothing ([`Error::Unavailable`],
+//! [`Error::Aborted`]), or nobody knows ([`Error::Unknown`]).
+//!
+//! **Final** (all others): the data, the tables, the address or the file is wrong. Nothing was written, and the same
+//! request fails again until a person mends the cause.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,54 +13,54 @@ use std::sync::Arc;
 /// Why the ledger did not answer as asked.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// It could not be reached or did not answer in time; nothing was written.
+    /// Retryable. The database was not reached, or did not answer a read in time. Nothing was written.
     #[error("the ledger is unavailable: {source}")]
     Unavailable {
         /// What the driver said.
         #[source]
         source: Arc<sqlx::Error>,
     },
-    /// A write was sent and its outcome is not known: it may have been committed, may still be, or
-    /// not. The writer must acquire its lease anew and reload before its next decision (I9).
+    /// Retryable, after a reload. A write was sent and its outcome is not known: it may have been committed, it may
+    /// still be, or it never will be. The writer acquires its lease anew and reloads before its next decision (I9).
     #[error("the outcome of a write is unknown: {source}")]
     Unknown {
         /// What the driver said.
         #[source]
         source: Arc<sqlx::Error>,
     },
-    /// The server undid the transaction (deadlock, lock time-out, serialisation); nothing was written
-    /// and the same may be sent again.
+    /// Retryable at once. The database undid the transaction (deadlock, lock time-out, serialisation). Nothing was
+    /// written.
     #[error("the ledger aborted the transaction: {source}")]
     Aborted {
         /// What the driver said.
         #[source]
         source: Arc<sqlx::Error>,
     },
-    /// The database refused the statement or the data: a defect, or a foreign hand in the tables.
+    /// Final. The database refused the statement or the data: a defect here, or somebody changed the tables by hand.
     #[error("the ledger refused: {source}")]
     Refused {
         /// What the driver said.
         #[source]
         source: Arc<sqlx::Error>,
     },
-    /// A row that cannot be, such as an unknown state.
+    /// Final. A row that no version of Fencepost writes, such as one with an unknown state.
     #[error("impossible data in the ledger: {0}")]
     Impossible(Cow<'static, str>),
-    /// The tables were made by a newer Fencepost, or by another hand.
+    /// Final. A newer Fencepost made the tables, or somebody changed them by hand.
     #[error("{0}")]
     Migration(String),
-    /// Another process has the SQLite file.
+    /// Final until that process ends. Another process has the SQLite file.
     #[error("the ledger {path} is in use by the process with pid {pid}")]
     InUse {
         /// The file.
         path: String,
-        /// Its holder, as it wrote it down.
+        /// The other process, as it wrote itself down.
         pid: String,
     },
-    /// The ledger's address is not one that can be used.
+    /// Final. The ledger's address is not one that can be used.
     #[error("{0}")]
     Address(String),
-    /// The file system stands in the way.
+    /// Final. The file system refused.
     #[error("{path}: {source}")]
     File {
         /// The file or folder.
@@ -65,60 +71,26 @@ pub enum Error {
     },
 }
 
-/// What a failure of the driver says of the database's state. Each dialect tells them apart in its own way.
-pub(crate) enum Failure {
-    /// The database undid what was asked and said so.
-    Undone,
-    /// The connection is gone, or never was, or what was done is not known.
-    Lost,
-    /// The database refused.
-    Refused,
-}
-
-impl Failure {
-    /// What it means to who only read.
-    pub(crate) fn of_read(self, source: sqlx::Error) -> Error {
-        match self {
-            Self::Undone | Self::Lost => Error::unavailable(source),
-            Self::Refused => Error::refused(source),
-        }
-    }
-
-    /// What it means of a statement that commits by itself, of a COMMIT, or of anything after a BEGIN: a
-    /// connection lost there may leave a statement running in the server.
-    pub(crate) fn of_write(self, source: sqlx::Error) -> Error {
-        match self {
-            // No connection was had, so nothing was sent.
-            _ if matches!(source, sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed) => {
-                Error::unavailable(source)
-            }
-            Self::Undone => Error::aborted(source),
-            Self::Lost => Error::unknown(source),
-            Self::Refused => Error::refused(source),
-        }
-    }
-}
-
 impl Error {
-    /// Nothing was written; the driver's reason.
+    /// [`Error::Unavailable`] for the driver's reason.
     #[must_use]
     pub fn unavailable(source: impl Into<sqlx::Error>) -> Self {
         Self::Unavailable { source: Arc::new(source.into()) }
     }
 
-    /// Nobody knows what was written; the driver's reason.
+    /// [`Error::Unknown`] for the driver's reason.
     #[must_use]
     pub fn unknown(source: impl Into<sqlx::Error>) -> Self {
         Self::Unknown { source: Arc::new(source.into()) }
     }
 
-    /// The server undid it; the driver's reason.
+    /// [`Error::Aborted`] for the driver's reason.
     #[must_use]
     pub fn aborted(source: impl Into<sqlx::Error>) -> Self {
         Self::Aborted { source: Arc::new(source.into()) }
     }
 
-    /// The server refused; the driver's reason.
+    /// [`Error::Refused`] for the driver's reason.
     #[must_use]
     pub fn refused(source: impl Into<sqlx::Error>) -> Self {
         Self::Refused { source: Arc::new(source.into()) }
@@ -135,6 +107,21 @@ impl Error {
             | Self::InUse { .. }
             | Self::Address(_)
             | Self::File { .. } => false,
+        }
+    }
+
+    /// What the driver said, where it was the driver that failed.
+    pub(crate) fn driver(&self) -> Option<&sqlx::Error> {
+        match self {
+            Self::Unavailable { source }
+            | Self::Unknown { source }
+            | Self::Aborted { source }
+            | Self::Refused { source } => Some(source),
+            Self::Impossible(_)
+            | Self::Migration(_)
+            | Self::InUse { .. }
+            | Self::Address(_)
+            | Self::File { .. } => None,
         }
     }
 

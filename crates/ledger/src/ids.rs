@@ -5,13 +5,11 @@ use std::ops::Range;
 use domain::limits::{SEGMENT_STEP_DEFAULT, SEQUENCE_GRANT_MAX};
 use domain::{InstanceId, SegmentTag, SequenceName, Timestamp, Token, WorkerNumber};
 
-use crate::train::{Cargo, Tenure};
+use crate::train::{CommitBatch, FenceClaim};
 use crate::{Error, Result};
 
 /// Where a tag or sequence begins when nobody says.
 pub(crate) const START_DEFAULT: u64 = 1;
-/// Each round of a change that comes to nothing is one in which somebody else changed the same.
-const CHANGE_ROUNDS_MAX: usize = 8;
 
 /// A worker number that was acquired at least once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +55,7 @@ pub struct Marked {
     pub database_ms: u64,
 }
 
-/// The answer to a wish for a range.
+/// The answer to a request for a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeTaken {
     /// A range that is in nobody else's hands.
@@ -73,7 +71,7 @@ pub enum RangeTaken {
     Exhausted,
 }
 
-/// The answer to a wish for numbers of a sequence.
+/// The answer to a request for numbers of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SequenceGrant {
     /// As many as were asked for: `first`, `first + increment`, and so on.
@@ -85,7 +83,7 @@ pub enum SequenceGrant {
     },
     /// Nobody has made the sequence.
     Unknown,
-    /// So many would go beyond 2^63 − 1.
+    /// The numbers asked for would go beyond 2^63 − 1.
     Exhausted,
 }
 
@@ -171,7 +169,7 @@ pub trait Ids: Send + Sync {
     /// [`Error::Unavailable`] and defects.
     async fn id_workers(&self) -> Result<Vec<WorkerRecord>>;
 
-    /// Begins a tenure and answers the mark that those before have left: no id may have an earlier time. `None`
+    /// Notes a new holder and answers the mark that the holders before have left: no id may have an earlier time. `None`
     /// where the lease is another's by now. To be called after the acquire was answered.
     ///
     /// # Errors
@@ -190,14 +188,14 @@ pub trait Ids: Send + Sync {
         ahead_max_ms: u64,
     ) -> Result<Option<Marked>>;
 
-    /// Lowers the mark to `mark_ms`, for a tenure that makes no ids any more. `None` where the lease is another's
+    /// Lowers the mark to `mark_ms`, for a holder that makes no ids any more. `None` where the lease is another's
     /// by now.
     ///
     /// # Errors
     /// [`Error`]; the mark may then be lowered or not.
     async fn lower_id_worker(&self, tenure: &WorkerTenure, mark_ms: u64) -> Result<Option<Marked>>;
 
-    /// Takes the next range of a tag: as long as its step, and `at_least` so long.
+    /// Takes the next range of a tag: as long as its step, or `at_least` numbers if that is more.
     ///
     /// # Errors
     /// [`Error`]; after [`Error::Unknown`] a range may be taken that nobody knows of. It is never used.
@@ -244,13 +242,13 @@ pub trait Ids: Send + Sync {
     async fn sequence(&self, sequence: &SequenceName) -> Result<Option<SequenceRecord>>;
 }
 
-/// A wish for numbers of a sequence, as it rides.
+/// A request for numbers of a sequence, as a batch.
 pub(crate) struct Grant {
     pub(crate) sequence: SequenceName,
     pub(crate) count: u64,
 }
 
-impl Cargo for Grant {
+impl CommitBatch for Grant {
     type Verdict = SequenceGrant;
     type Claim = SequenceName;
 
@@ -260,7 +258,7 @@ impl Cargo for Grant {
         if (1..=SEQUENCE_GRANT_MAX).contains(&self.count) {
             return Ok(());
         }
-        let what = format!("a grant of {} numbers, {SEQUENCE_GRANT_MAX} at most", self.count);
+        let what = format!("{} numbers are asked for; 1 to {SEQUENCE_GRANT_MAX} are allowed", self.count);
         Err(Error::refused(sqlx::Error::InvalidArgument(what)))
     }
 
@@ -277,36 +275,8 @@ impl Cargo for Grant {
     }
 
     /// A sequence has no owner: its row is the truth, and is changed where it is.
-    fn tenure(&self) -> Option<Tenure<'_>> {
+    fn fence_claim(&self) -> Option<FenceClaim<'_>> {
         None
-    }
-}
-
-/// What came of one statement of a change: the row as it is now, or none where its condition did not hold.
-#[async_trait::async_trait]
-pub(crate) trait Changing<Change: Sync> {
-    type Name: Sync;
-    type Record: Standing<Change>;
-
-    async fn show(&self, name: &Self::Name) -> Result<Option<Self::Record>>;
-    async fn change(&self, name: &Self::Name, change: &Change) -> Result<Option<Self::Record>>;
-    async fn create(&self, name: &Self::Name, change: &Change) -> Result<Option<Self::Record>>;
-}
-
-/// A row that holds a change against itself.
-pub(crate) trait Standing<Change> {
-    fn admits(&self, change: &Change) -> bool;
-}
-
-impl Standing<SegmentChange> for SegmentRecord {
-    fn admits(&self, change: &SegmentChange) -> bool {
-        may_start(change.start, self.start, self.next)
-    }
-}
-
-impl Standing<SequenceChange> for SequenceRecord {
-    fn admits(&self, change: &SequenceChange) -> bool {
-        may_start(change.start, self.start, self.next)
     }
 }
 
@@ -315,32 +285,17 @@ fn may_start(wanted: Option<u64>, start: u64, next: u64) -> bool {
     wanted.is_none_or(|wanted| wanted == start || (wanted > start && wanted >= next))
 }
 
-/// Changes, else looks why not, else makes. Nothing is held between the steps; whoever wins a race wins it in one
-/// statement.
-pub(crate) async fn put<Change: Sync, L: Changing<Change>>(
-    ledger: &L,
-    name: &L::Name,
-    change: &Change,
-) -> Result<Put<L::Record>> {
-    for _ in 0..CHANGE_ROUNDS_MAX {
-        if let Some(record) = ledger.change(name, change).await? {
-            return Ok(Put::Done(record));
-        }
-        match ledger.show(name).await? {
-            Some(record) if !record.admits(change) => return Ok(Put::StartTaken(record)),
-            // Made, or moved on, between the two looks.
-            Some(_) => {}
-            None => match ledger.create(name, change).await? {
-                Some(record) => return Ok(Put::Done(record)),
-                None if ledger.show(name).await?.is_none() => return Ok(Put::Full),
-                None => {}
-            },
-        }
-    }
-    Err(Error::aborted(std::io::Error::other("it changed too quickly")))
+/// Others changed the same again and again: it may be asked again.
+pub(crate) fn changed_too_quickly() -> Error {
+    Error::aborted(std::io::Error::other("it changed too quickly"))
 }
 
 impl SegmentChange {
+    /// Whether the tag takes it.
+    pub(crate) fn is_admitted_by(&self, record: &SegmentRecord) -> bool {
+        may_start(self.start, record.start, record.next)
+    }
+
     /// Start, step and description of a tag that is made with this.
     pub(crate) fn made(&self) -> (i64, i64, String) {
         let start = self.start.unwrap_or(START_DEFAULT) as i64;
@@ -350,13 +305,13 @@ impl SegmentChange {
 }
 
 impl SequenceChange {
+    /// Whether the sequence takes it.
+    pub(crate) fn is_admitted_by(&self, record: &SequenceRecord) -> bool {
+        may_start(self.start, record.start, record.next)
+    }
+
     /// Start and increment of a sequence that is made with this.
     pub(crate) fn made(&self) -> (i64, i64) {
         (self.start.unwrap_or(START_DEFAULT) as i64, self.increment.unwrap_or(1) as i64)
     }
-}
-
-/// What the fenced statements on a worker number are bound to.
-pub(crate) fn columns(tenure: &WorkerTenure) -> (i32, i64, String) {
-    (i32::from(tenure.number.get()), tenure.token.get(), tenure.owner.to_string())
 }

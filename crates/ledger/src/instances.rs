@@ -53,7 +53,7 @@ impl Peer {
     }
 }
 
-/// Who runs, and where. An instance lives while its `instance:` lease does and is its own.
+/// The instances that run, and their addresses. An instance is live while its `instance:` lease is live and its own.
 #[async_trait::async_trait]
 pub trait Instances: Send + Sync {
     /// Writes an incarnation down.

@@ -1,68 +1,52 @@
 //! Jobs: their writes, what the owner of a lane loads, and what anybody may read.
 //!
-//! A job is one row among the few that are unfinished, and is moved to the many that are finished by the commit
-//! that ends it. The writes of a lane's owner are fenced by the lane's lease; what the holder of a node's socket
-//! writes is fenced by attempt, node and state alone.
+//! An unfinished job is one row in a small table. The commit that ends the job moves the row to the large table of
+//! finished jobs. The writes of a lane's owner are fenced by the lane's lease. The instance that holds a node's socket
+//! writes without a lease; its writes are fenced by attempt, node and state.
 
-mod cargo;
+mod batch_limits;
+pub(crate) mod columns;
+pub(crate) mod plan;
 pub(crate) mod rows;
-pub(crate) mod sorted;
-pub(crate) mod write;
 
 use std::sync::Arc;
 
-use domain::job::{Attempt, Change, Newest, Outcome, PastAttempt, Placed, Spec, State};
+use domain::job::{Assignment, Attempt, Outcome, PastAttempt, Spec, State};
 use domain::{
     ClientRef, InstanceId, JobId, NodeId, PoolName, Resource, SessionId, TenantId, Timestamp, Token,
 };
 
+pub use domain::job::{JobKey, JobVerdict, JobWrite, LiveJob, UnderWay, WaitingGroup};
+
 use crate::{KeyScope, Result};
 
-/// Bytes of payloads and results after which a page of jobs ends: one more may be on it, no more.
+/// Bytes of payloads and results after which a page of jobs ends: the job that crosses the limit is the last one.
 pub const PAGE_BYTES_MAX: u64 = 16 << 20;
-/// Bytes of text in a batch that take the room of one row.
-const BYTES_PER_ROW: usize = 4 << 10;
+/// When a held job is due that is CREATED, in microseconds since 1970: in the year 2255. No submit says so late a time.
+pub(crate) const HELD_DUE_MICROS: i64 = 1 << 53;
 /// Days ahead for which the finished jobs have a partition of their own.
 pub const PARTITION_DAYS_AHEAD: u64 = 3;
 
-/// One owner's time with a lane.
+/// A lane, its owner, and the token of the lease by which it owns the lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lane {
     /// The session, or the instance, whose jobs these are.
     pub resource: Resource,
-    /// Who writes.
+    /// The instance that writes.
     pub owner: InstanceId,
-    /// Under which tenure. The commit locks the lane's lease at exactly this token.
+    /// The token of its lease. The commit locks the lane's lease at exactly this token.
     pub token: Token,
 }
 
-/// What one commit writes for one lane, or for the holder of some nodes' sockets. Fenced as a whole; else each
-/// write has a fate of its own.
+/// What one commit writes for one lane, or for an instance that holds nodes' sockets. The fence rejects all of it or
+/// nothing; apart from that each write has a verdict of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobBatch {
-    /// Whose jobs; `None` for a holder, who may write only what is not the lanes'.
+    /// The lane; `None` for the holder of a socket, which must not write the changes that belong to lanes.
     pub lane: Option<Lane>,
     /// At most one for each job, and together at most [`crate::BATCH_ROWS_MAX`] [rows](JobWrite::rows) less one.
-    /// Shared, since whoever sends a batch wants to know afterwards what was in it.
+    /// Shared, since the sender looks up afterwards what was in it.
     pub writes: Arc<[JobWrite]>,
-}
-
-/// One write to one job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JobWrite {
-    /// What is written.
-    pub change: Change,
-    /// For a submit: the idempotency key to keep with it; nothing is written if it is not new.
-    pub key: Option<JobKey>,
-}
-
-/// An idempotency key to be kept with a submit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JobKey {
-    /// Where it counts.
-    pub scope: KeyScope,
-    /// SHA-256 of what was asked.
-    pub body_hash: [u8; 32],
 }
 
 /// A submit's key that was kept.
@@ -96,55 +80,18 @@ pub enum JobsVerdict {
     Again,
 }
 
-/// What became of one write.
+/// What became of holding a lane's jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JobVerdict {
-    /// It is durable.
-    Written,
-    /// Its idempotency key is taken. Read what is kept under it.
-    KeyTaken,
-    /// The job is not as the change says it was: not in that lane, attempt, node or state any more, finished, or gone.
-    Stale,
-}
-
-/// A job that is not finished, with all that it takes to dispatch it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LiveJob {
-    /// Which.
-    pub id: JobId,
-    /// Whose owner dispatches it.
-    pub lane: Resource,
-    /// Its place in its session.
-    pub seq: Option<u64>,
-    /// What its client calls it.
-    pub client_ref: Option<ClientRef>,
-    /// What was asked.
-    pub spec: Spec,
-    /// State and attempts.
-    pub newest: Newest,
-    /// Where the newest attempt is; `None` in CREATED.
-    pub placed: Option<Placed>,
-    /// The job that it repeats by hand.
-    pub retry_of: Option<JobId>,
-    /// When it was submitted.
-    pub created_at: Timestamp,
-    /// When it may be dispatched; `None` at once.
-    pub due_at: Option<Timestamp>,
-    /// When the newest attempt was placed.
-    pub dispatched_at: Option<Timestamp>,
-    /// When its node acknowledged it.
-    pub running_at: Option<Timestamp>,
-}
-
-/// An attempt that is DISPATCHED or RUNNING.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnderWay {
-    /// Of which job.
-    pub job: JobId,
-    /// Which.
-    pub attempt: Attempt,
-    /// Whether its node has acknowledged it.
-    pub state: State,
+pub enum Holding {
+    /// All of the lane's jobs that were to be held are.
+    Held {
+        /// How many were not held before.
+        jobs: u64,
+    },
+    /// The lane's lease is another's by now, or released. Nothing was written.
+    Fenced,
+    /// The lease's row was locked; nothing was written, the same may be asked again.
+    Again,
 }
 
 /// A job for the reader, finished or not.
@@ -165,9 +112,9 @@ pub struct JobRecord {
     /// The number of its newest attempt.
     pub attempt: Attempt,
     /// How many attempts that are over count.
-    pub counted: u32,
+    pub charged_attempts: u32,
     /// Where the newest attempt is, or was when the job ended.
-    pub placed: Option<Placed>,
+    pub placed: Option<Assignment>,
     /// The job that it repeats by hand.
     pub retry_of: Option<JobId>,
     /// When it was submitted.
@@ -184,13 +131,23 @@ pub struct JobRecord {
     pub finished: Option<Finished>,
 }
 
+impl JobRecord {
+    /// Whether the job failed or timed out, and no other job has retried it.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.finished.as_ref().is_some_and(|finished| {
+            matches!(finished.outcome, Outcome::Failed | Outcome::TimedOut) && finished.retried_as.is_none()
+        })
+    }
+}
+
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
     /// How.
     pub outcome: Outcome,
     /// Its attempts were used up.
-    pub dead: bool,
+    pub exhausted: bool,
     /// What the node gave: JSON text.
     pub result: Option<String>,
     /// What went wrong, in words.
@@ -199,15 +156,8 @@ pub struct Finished {
     pub finished_at: Timestamp,
     /// When its slot was free again. At once where its node ended it or no node had it.
     pub released_at: Option<Timestamp>,
-}
-
-/// The waiting jobs of a lane that may run in one pool, for one tenant.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WaitingGroup {
-    /// The pool asked for.
-    pub pool: Option<PoolName>,
-    /// On whose behalf.
-    pub tenant: Option<TenantId>,
+    /// The newest job that retries it.
+    pub retried_as: Option<JobId>,
 }
 
 /// A lane that has something due and no live owner.
@@ -215,8 +165,8 @@ pub struct WaitingGroup {
 pub struct LeftLane {
     /// Which.
     pub lane: Resource,
-    /// Whoever has its lease still and shows no life: whether to take it over at once is for the caller to judge.
-    /// `None`: the lease is free.
+    /// The instance that still has its lease and is not live: the caller judges whether to take the lane over at once.
+    /// `None` where the lease is free.
     pub owner: Option<InstanceId>,
 }
 
@@ -233,11 +183,13 @@ pub struct JobFilter {
     pub tenant: Option<TenantId>,
     /// That asked for this pool.
     pub pool: Option<PoolName>,
-    /// Only those whose attempts were used up.
-    pub dead: bool,
+    /// Only those that are [dead](JobRecord::is_dead) (`true`), or only the others (`false`).
+    pub dead: Option<bool>,
+    /// Only those that another job has retried (`true`), or only the others (`false`).
+    pub retried: Option<bool>,
     /// Older than this one.
     pub before: Option<JobId>,
-    /// So many at most.
+    /// The most jobs to list.
     pub limit: u32,
 }
 
@@ -250,8 +202,20 @@ pub trait Jobs: Send + Sync {
     ///
     /// # Errors
     /// After [`crate::Error::Unknown`] it may have been, or may yet be, committed. A lane's owner acquires anew and
-    /// reloads; a holder may say the same again, and is told that it is stale if it was done.
+    /// reloads. The holder of a socket may send the same again; what was written before is then stale.
     async fn commit_jobs(&self, batch: JobBatch) -> Result<JobsVerdict>;
+
+    /// Locks the lane's lease at exactly its token, and holds those of the lane's jobs that were submitted with
+    /// [`OnRecovery::Hold`](domain::job::OnRecovery::Hold): from now on they are
+    /// [`Held`](domain::job::OnRecovery::Held), and no attempt of theirs begins any more. A dispatch of a held job is
+    /// [`JobVerdict::Stale`]; the list of jobs that wait and [`Self::left_lanes`] leave held jobs out.
+    ///
+    /// A lane's new owner asks this after its acquire and before it loads or submits anything. An owner that acquires
+    /// its own lease anew does not.
+    ///
+    /// # Errors
+    /// After [`crate::Error::Unknown`] it may have been, or may yet be, written: acquire anew and ask again.
+    async fn hold_jobs(&self, lane: &Lane) -> Result<Holding>;
 
     /// One job, finished or not; `None` if it never was, or was purged.
     ///
@@ -302,8 +266,8 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn waiting(&self, lane: &Resource, group: &WaitingGroup, limit: u32) -> Result<Vec<LiveJob>>;
 
-    /// A lane's delayed jobs that are due now or within so many milliseconds, and in how many each is: the earliest
-    /// first, behind the job `after` of that due time.
+    /// A lane's delayed jobs that are due within `within_ms` milliseconds, each with the milliseconds until then. The
+    /// earliest is first; the page begins behind the job `after` of that due time.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
@@ -315,9 +279,9 @@ pub trait Jobs: Send + Sync {
         limit: u32,
     ) -> Result<Vec<(LiveJob, u64)>>;
 
-    /// Looks at so many lanes that have unfinished jobs, in the order of their names behind `after`. Answers those
-    /// that have something to do within so many milliseconds and no live owner, and the lane to go on behind; `None`
-    /// when all were looked at.
+    /// Looks at `look_at` lanes that have unfinished jobs, in the order of their names behind `after`. Answers the lanes
+    /// that have a job due within `due_within_ms` milliseconds and no live owner, and the lane behind which the next
+    /// page begins: `None` after the last page.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
@@ -328,15 +292,15 @@ pub trait Jobs: Send + Sync {
         look_at: u32,
     ) -> Result<(Vec<LeftLane>, Option<Resource>)>;
 
-    /// The highest place that a lane has given in its session; 0 for none. That of a job that is purged counts for as
-    /// long as the session is open.
+    /// The highest place that a lane has given in its session; 0 for none. The place of a purged job counts for as long
+    /// as the session is open.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
     async fn lane_seq(&self, lane: &Resource) -> Result<u64>;
 
-    /// The unfinished attempts that a node has: as many as it has slots, and those that were given to it since by who
-    /// did not know.
+    /// The unfinished attempts that a node has. There may be more than it has slots, where instances placed jobs on it
+    /// without knowing of each other.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
@@ -348,38 +312,28 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>>;
 
-    /// Forgets jobs that finished longer ago than `age_ms`: as many as are cheap to forget together (a whole day's,
-    /// where the ledger keeps days apart, which it does once the whole day is that old), and `limit` others at most.
-    /// Answers how many others.
+    /// Forgets jobs that finished longer ago than `age_ms`. PostgreSQL drops the partition of each day of which all is
+    /// that old; of the other jobs `limit` at most are deleted. Answers how many were deleted.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects; [`crate::Error::Aborted`] where it would have kept others waiting.
     async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64>;
 
-    /// Makes room for the finished jobs of the next [`PARTITION_DAYS_AHEAD`] days, where days are kept apart. Without
-    /// it nothing fails; forgetting them takes longer.
+    /// Makes the partitions for the finished jobs of the next [`PARTITION_DAYS_AHEAD`] days, on PostgreSQL. Without
+    /// them nothing fails, but forgetting the jobs takes longer.
     ///
     /// # Errors
     /// As [`Self::purge_jobs`].
     async fn make_job_partitions(&self) -> Result<()>;
 }
 
-impl WaitingGroup {
-    /// The pool as it is kept: an empty text for none.
-    pub(crate) fn pool_text(&self) -> &str {
-        self.pool.as_ref().map_or("", PoolName::as_str)
-    }
-
-    /// The tenant as it is kept: an empty text for none.
-    pub(crate) fn tenant_text(&self) -> &str {
-        self.tenant.as_ref().map_or("", TenantId::as_str)
-    }
-}
-
 impl JobFilter {
     /// Whether a job that is not finished may be among them.
     pub(crate) fn allows_unfinished(&self) -> bool {
-        self.state != Some(State::Finished) && self.outcome.is_none() && !self.dead
+        self.state != Some(State::Finished)
+            && self.outcome.is_none()
+            && self.dead != Some(true)
+            && self.retried != Some(true)
     }
 
     /// Whether a finished job may be among them.
@@ -396,7 +350,10 @@ impl JobFilter {
             "state" => self.state.is_some(),
             "outcome" => self.outcome.is_some(),
             "unsuccessful" => self.outcome.is_some_and(|outcome| outcome != Outcome::Succeeded),
-            "dead" => self.dead,
+            "dead" => self.dead == Some(true),
+            "not_dead" => self.dead == Some(false),
+            "retried" => self.retried == Some(true),
+            "not_retried" => self.retried == Some(false),
             other => unreachable!("no list has a mark {other}"),
         };
         let stays = |line: &&str| line.split_once("--? ").is_none_or(|(_, mark)| asks_for(mark));

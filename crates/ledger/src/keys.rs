@@ -1,7 +1,7 @@
-//! Idempotency keys on their way into the tables: what is kept, and who gets off when a key was taken.
+//! Idempotency keys on their way into the tables: what is kept, and which batches are rejected when a key was taken.
 
 use crate::train::Fence;
-use crate::{Batch, KeyScope, Verdict};
+use crate::{Batch, KeyScope, Verdict, records};
 
 /// A key to keep, and the text to keep under it.
 pub(crate) struct Keeping<'a> {
@@ -10,14 +10,14 @@ pub(crate) struct Keeping<'a> {
     pub(crate) answer: String,
 }
 
-/// The batches of a train of nonces that are written, by their places, and what the others are told.
-pub(crate) struct Aboard<'a> {
+/// The batches of a train of nonces that are written, by their places in the train, and the verdicts on the others.
+pub(crate) struct Admitted<'a> {
     batches: &'a [Batch],
     pub(crate) places: Vec<usize>,
     pub(crate) verdicts: Vec<Verdict>,
 }
 
-impl<'a> Aboard<'a> {
+impl<'a> Admitted<'a> {
     /// Those whose lease the fence has locked; they are committed at that time.
     pub(crate) fn of(batches: &'a [Batch], fences: &[Fence], at: domain::Timestamp) -> Self {
         let verdict = |fence: &Fence| match fence {
@@ -41,14 +41,14 @@ impl<'a> Aboard<'a> {
         let keep = |key: &'a crate::NewKey| Keeping {
             scope: &key.scope,
             body_hash: &key.body_hash,
-            answer: key.answer.to_kept_text(),
+            answer: records::kept_text(&key.answer),
         };
         keys.map(keep).collect()
     }
 
-    /// Whoever finds one of theirs taken gets off. `is_new` is of [`Self::keys`], in their order. Answers the keys
+    /// Rejects the batches of which a key was taken. `is_new` is of [`Self::keys`], in their order. Answers the keys
     /// that were kept for nothing and must be taken back.
-    pub(crate) fn get_off(&mut self, is_new: &[bool]) -> Vec<&'a KeyScope> {
+    pub(crate) fn reject_taken_keys(&mut self, is_new: &[bool]) -> Vec<&'a KeyScope> {
         let (mut is_new, mut back) = (is_new.iter(), Vec::new());
         let (batches, verdicts) = (self.batches, &mut self.verdicts);
         self.places.retain(|&n| {

@@ -2,15 +2,14 @@
 
 use domain::{InstanceId, Resource, ResourceKind, Timestamp, Token};
 
-use crate::records::TokenRow;
-use crate::{Error, Result};
+use crate::Result;
 
 /// The answer to an acquire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acquisition {
     /// The lease is the asker's. Count its length from when the acquire was *sent*.
     Acquired {
-        /// The token of this tenure, one above every earlier one.
+        /// The token of this acquisition, one above every earlier one.
         token: Token,
         /// When it runs out by the database's clock, for the log; `None` after a take-over.
         expires_at: Option<Timestamp>,
@@ -69,7 +68,7 @@ pub struct LeaseFilter {
     pub owner: Option<InstanceId>,
     /// After this resource, in the order of names.
     pub after: Option<Resource>,
-    /// So many at most.
+    /// The most leases to list.
     pub limit: u32,
 }
 
@@ -107,7 +106,7 @@ pub trait Leases: Send + Sync {
     /// After any error some or all may be renewed.
     async fn renew(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Resource>>;
 
-    /// Ends leases, and keeps their tokens. Answers those ended; the others were no longer these tenures', or
+    /// Ends leases, and keeps their tokens. Answers those that ended. The others had another owner or token by then, or
     /// their rows were locked.
     ///
     /// At most [`domain::limits::RENEWALS_MAX`] at once.
@@ -116,7 +115,7 @@ pub trait Leases: Send + Sync {
     /// After an error the leases may still run; they then run out by themselves.
     async fn release_all(&self, owner: &InstanceId, leases: &[(Resource, Token)]) -> Result<Vec<Resource>>;
 
-    /// Ends one lease. `false` if it was no longer this tenure's.
+    /// Ends one lease. `false` if it had another owner or token by then.
     ///
     /// # Errors
     /// As [`Self::release_all`].
@@ -135,56 +134,4 @@ pub trait Leases: Send + Sync {
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
     async fn leases(&self, filter: &LeaseFilter) -> Result<Vec<Lease>>;
-}
-
-/// The two statements of an acquire, as a backend sends them: each a transaction of its own.
-#[async_trait::async_trait]
-pub(crate) trait Take: Leases {
-    /// `lease_acquire`: takes a row that is there and to be had.
-    async fn take(&self, resource: &Resource, owner: &InstanceId, lease_ms: u64) -> Result<Option<TokenRow>>;
-    /// `lease_create`: takes a resource that has no row.
-    async fn create(
-        &self,
-        resource: &Resource,
-        owner: &InstanceId,
-        lease_ms: u64,
-    ) -> Result<Option<TokenRow>>;
-}
-
-/// Each round that comes to nothing is one in which somebody else got the lease and lost it again.
-const ACQUIRE_ROUNDS_MAX: usize = 8;
-
-/// Acquires: update, else look, else create. Nothing is held between the steps; whoever wins a race
-/// wins it in one statement.
-pub(crate) async fn acquire(
-    ledger: &impl Take,
-    resource: &Resource,
-    owner: &InstanceId,
-    lease_ms: u64,
-) -> Result<Acquisition> {
-    let mut seen = None;
-    for _ in 0..ACQUIRE_ROUNDS_MAX {
-        let mut taken = ledger.take(resource, owner, lease_ms).await?;
-        if taken.is_none() {
-            match ledger.lease(resource).await? {
-                None => taken = ledger.create(resource, owner, lease_ms).await?,
-                Some(Lease { owner: Some(holder), expires_in_ms, .. }) if holder != *owner => {
-                    if expires_in_ms > 0 {
-                        return Ok(Acquisition::Held { owner: holder, expires_in_ms });
-                    }
-                    seen = Some(holder);
-                }
-                // It came free between the two looks.
-                Some(_) => {}
-            }
-        }
-        if let Some(row) = taken {
-            return Ok(Acquisition::Acquired { token: row.token(), expires_at: Some(row.expires_at()) });
-        }
-    }
-    match seen {
-        Some(owner) => Ok(Acquisition::Held { owner, expires_in_ms: 0 }),
-        // Contention, and no more than that: it may be asked again.
-        None => Err(Error::aborted(std::io::Error::other(format!("{resource} changed hands too quickly")))),
-    }
 }

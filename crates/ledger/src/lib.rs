@@ -1,15 +1,16 @@
 //! The durable truth of Fencepost, in SQL.
 //!
 //! What lives here: leases, the fenced write, nonces, jobs, sessions, idempotency keys, what ids are made of, instances
-//! and settings, behind one trait per concern; the same for PostgreSQL and SQLite, held to one conformance suite. Every
-//! statement is a file under `sql/`, of the same name in each dialect.
-//! What must never: a decision about a nonce or a job (that is `domain`'s), or a time that is not the
-//! database's own. `sqlx` is named in no other crate.
+//! and settings, behind one trait per concern. `store` implements all of them once, for PostgreSQL and SQLite; one
+//! conformance suite tests both. Every statement is a file under `sql/`: in `both/` where both databases understand the
+//! same text, else in `postgres/` and `sqlite/` under the same name, or in a folder for the one database that needs it.
+//! What must never: a decision about a nonce or a job (that is `domain`'s), or a time that is not the database's own.
+//! No other crate names `sqlx`.
 //!
-//! Every call runs in a task of its own, so that a caller that is dropped half-way leaves no
-//! connection in the middle of a transaction.
+//! Every call runs in a task of its own: a caller that is dropped half-way leaves no connection in the middle of a
+//! transaction.
 
-mod baggage;
+mod batch_limits;
 mod changes;
 mod detached;
 mod error;
@@ -20,16 +21,17 @@ mod keys;
 mod leases;
 mod migrations;
 mod nonces;
-mod postgres;
 mod records;
 mod sessions;
 mod settings;
-mod sqlite;
+mod sql;
+mod store;
 mod train;
+mod unwritable;
 
 use std::sync::Arc;
 
-pub use baggage::BATCH_ROWS_MAX;
+pub use batch_limits::BATCH_ROWS_MAX;
 pub use error::{Error, Result};
 pub use ids::{
     Ids, Marked, Put, RangeTaken, SegmentChange, SegmentRecord, SequenceChange, SequenceGrant,
@@ -37,8 +39,8 @@ pub use ids::{
 };
 pub use instances::{Instance, Instances, NewInstance, Peer};
 pub use jobs::{
-    Finished, JobBatch, JobFilter, JobKey, JobRecord, JobVerdict, JobWrite, Jobs, JobsVerdict, KeptJobKey,
-    Lane, LeftLane, LiveJob, PAGE_BYTES_MAX, PARTITION_DAYS_AHEAD, UnderWay, WaitingGroup,
+    Finished, Holding, JobBatch, JobFilter, JobKey, JobRecord, JobVerdict, JobWrite, Jobs, JobsVerdict,
+    KeptJobKey, Lane, LeftLane, LiveJob, PAGE_BYTES_MAX, PARTITION_DAYS_AHEAD, UnderWay, WaitingGroup,
 };
 pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal};
 pub use nonces::{
@@ -47,6 +49,7 @@ pub use nonces::{
 };
 pub use sessions::{Closed, Opened, SessionCounts, SessionRecord, SessionResult, SessionResults, Sessions};
 pub use settings::Settings;
+pub use unwritable::Unwritable;
 
 /// How the ledger is reached, and what it is allowed to take.
 #[derive(Clone, Debug)]
@@ -100,6 +103,8 @@ impl Kind {
 pub struct Health {
     /// Settings under which a 2xx may be lost with the machine (I5), each with what it should be.
     pub durability_warnings: Vec<String>,
+    /// Why it takes no writes at the moment; `None` where writes are not known to fail.
+    pub unwritable: Option<Unwritable>,
 }
 
 /// The whole ledger.
@@ -108,7 +113,8 @@ pub trait Ledger: Leases + Nonces + Jobs + Sessions + Ids + Instances + Settings
     /// Which database it is.
     fn kind(&self) -> Kind;
 
-    /// Asks whether it answers, and whether it is set to keep what it answers.
+    /// Asks whether it answers, whether it is set to keep what it answers, and, once a write has failed for want of
+    /// room or because the ledger was read-only, whether it takes writes again.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -126,18 +132,15 @@ pub type Handle = Arc<dyn Ledger>;
 
 /// Reaches the ledger, brings its tables up to date, and hands it out.
 ///
-/// On SQLite this takes the file for this process alone, creates it if need be, and ends what earlier
-/// processes left leased.
+/// On SQLite this takes the file for this process alone, creates it if need be, and ends the leases that earlier
+/// processes left, except tenants' locks.
 ///
 /// # Errors
 /// [`Error::Unavailable`] when it could not be reached within `connect_timeout_ms`;
 /// [`Error::InUse`], [`Error::Migration`], [`Error::Address`], [`Error::File`] and [`Error::Refused`]
 /// when trying again would not help.
 pub async fn open(options: &Options) -> Result<Handle> {
-    match Kind::of(&options.url)? {
-        Kind::Sqlite => Ok(Arc::new(sqlite::Sqlite::open(options).await?)),
-        Kind::Postgres => Ok(Arc::new(postgres::Postgres::open(options).await?)),
-    }
+    Ok(Arc::new(store::Store::open(options).await?))
 }
 
 /// Brings the tables up to date and leaves again.
@@ -146,7 +149,7 @@ pub async fn open(options: &Options) -> Result<Handle> {
 /// As [`open`].
 pub async fn migrate(options: &Options) -> Result<()> {
     match Kind::of(&options.url)? {
-        Kind::Sqlite => sqlite::migrate_only(options).await,
-        Kind::Postgres => postgres::migrate_only(options).await,
+        Kind::Sqlite => store::sqlite::migrate_only(options).await,
+        Kind::Postgres => store::postgres::migrate_only(options).await,
     }
 }

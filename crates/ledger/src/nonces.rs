@@ -1,84 +1,10 @@
 //! Nonces: the fenced write, what an owner loads, and what anybody may read.
 
-use domain::nonce::{Change, Hole, Loaded, Policy, Row, Status};
-use domain::{HoldId, IdempotencyKey, InstanceId, Nonce, Resource, SignerId, Timestamp, Token, TxHash};
+pub use domain::nonce::{Batch, GrantAnswer, KeptKey, KeyScope, NewKey, Verdict};
+use domain::nonce::{Hole, Loaded, Policy, Row, Status};
+use domain::{HoldId, InstanceId, Nonce, SignerId, Timestamp, Token, TxHash};
 
 use crate::Result;
-
-/// Everything that one commit writes for one signer: all of it or nothing.
-#[derive(Clone, Debug)]
-pub struct Batch {
-    /// Whose nonces.
-    pub signer: SignerId,
-    /// Who writes.
-    pub owner: InstanceId,
-    /// Under which tenure. The commit locks the signer's lease at exactly this token.
-    pub token: Token,
-    /// The idempotency keys to keep with it; the rest is written only if all of them are new.
-    pub keys: Vec<NewKey>,
-    /// The policy to set.
-    pub policy: Option<Policy>,
-    /// The nonces to write, each at most once.
-    pub changes: Vec<Change>,
-}
-
-/// What became of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is durable.
-    Committed {
-        /// The transaction's time: `held_until` of its grants is this plus their length.
-        at: Timestamp,
-    },
-    /// The lease is another's by now, or released. Nothing was written, nor will anything be.
-    Fenced,
-    /// The lease row was locked; nothing was written, the same may be sent again.
-    Again,
-    /// An idempotency key is taken; nothing was written. Read its answer.
-    KeyTaken,
-    /// A row was not as the batch said it was; nothing was written. Reload.
-    Diverged,
-}
-
-/// Where an idempotency key counts: route and path resource.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct KeyScope {
-    /// The route and resource, such as `grant signer:x`.
-    pub scope: String,
-    /// The caller's key.
-    pub key: IdempotencyKey,
-}
-
-/// An idempotency key to be kept with the answer it stands for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewKey {
-    /// Where it counts.
-    pub scope: KeyScope,
-    /// SHA-256 of what was asked.
-    pub body_hash: [u8; 32],
-    /// The answer to give again.
-    pub answer: GrantAnswer,
-}
-
-/// A key that was kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptKey {
-    /// SHA-256 of what was asked.
-    pub body_hash: [u8; 32],
-    /// The answer to give again, if its holds are still live.
-    pub answer: GrantAnswer,
-}
-
-/// The lasting part of a grant's answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GrantAnswer {
-    /// The token it was granted under.
-    pub token: Token,
-    /// The owner then.
-    pub owner: InstanceId,
-    /// The nonces and their holds, in the order granted.
-    pub grants: Vec<(Nonce, HoldId)>,
-}
 
 /// A nonce's row and the database's time of reading it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +66,7 @@ pub struct NonceFilter {
     pub status: Option<Status>,
     /// After this one.
     pub after: Option<Nonce>,
-    /// So many at most.
+    /// The most nonces to list.
     pub limit: u32,
 }
 
@@ -220,14 +146,6 @@ pub trait Nonces: Send + Sync {
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
     async fn purge_keys(&self, age_ms: u64, limit: u32) -> Result<u64>;
-}
-
-impl Batch {
-    /// The resource whose lease guards this batch.
-    #[must_use]
-    pub fn resource(&self) -> Resource {
-        Resource::signer(&self.signer)
-    }
 }
 
 impl NonceRecord {

@@ -7,6 +7,7 @@ use domain::nonce::{Hole, Loaded, OnExpiry, Policy, Row, Status};
 use domain::{HoldId, IdempotencyKey, InstanceId, Nonce, Resource, SignerId, Timestamp, Token, TxHash};
 use serde::{Deserialize, Serialize};
 
+use crate::sql::{Hold, Moment};
 use crate::{
     Error, GrantAnswer, Instance, KeptKey, KeyScope, Lease, LeaseFilter, NewInstance, NonceRecord, Peer,
     Result, SignerRecord,
@@ -37,7 +38,7 @@ fn instance(text: &str) -> Result<InstanceId> {
 #[derive(sqlx::FromRow)]
 pub(crate) struct TokenRow {
     fencing_token: i64,
-    expires_at: i64,
+    expires_at: Moment,
 }
 
 impl TokenRow {
@@ -46,7 +47,7 @@ impl TokenRow {
     }
 
     pub(crate) const fn expires_at(&self) -> Timestamp {
-        Timestamp::from_micros(self.expires_at)
+        self.expires_at.0
     }
 }
 
@@ -55,8 +56,8 @@ pub(crate) struct LeaseRow {
     resource: String,
     owner: Option<String>,
     fencing_token: i64,
-    acquired_at: i64,
-    renewed_at: i64,
+    acquired_at: Moment,
+    renewed_at: Moment,
     expires_in_ms: i64,
 }
 
@@ -68,8 +69,8 @@ impl TryFrom<LeaseRow> for Lease {
             resource: Resource::parse(&row.resource).map_err(impossible)?,
             owner: row.owner.as_deref().map(instance).transpose()?,
             token: Token::new(row.fencing_token),
-            acquired_at: Timestamp::from_micros(row.acquired_at),
-            renewed_at: Timestamp::from_micros(row.renewed_at),
+            acquired_at: row.acquired_at.0,
+            renewed_at: row.renewed_at.0,
             expires_in_ms: count(row.expires_in_ms)?,
         })
     }
@@ -121,14 +122,14 @@ impl LoadRow {
 #[derive(sqlx::FromRow)]
 pub(crate) struct HoldRow {
     nonce: i64,
-    hold: String,
+    hold: Hold,
 }
 
 impl TryFrom<HoldRow> for (Nonce, HoldId) {
     type Error = Error;
 
     fn try_from(row: HoldRow) -> Result<Self> {
-        Ok((nonce(row.nonce)?, hold(&row.hold)?))
+        Ok((nonce(row.nonce)?, row.hold.0))
     }
 }
 
@@ -147,8 +148,8 @@ pub(crate) fn holes(mut rows: Vec<HoldRow>, max: usize) -> Result<(Vec<Hole>, bo
 pub(crate) struct NonceRow {
     nonce: i64,
     status: String,
-    hold: String,
-    held_until: i64,
+    hold: Hold,
+    held_until: Moment,
     tx_hash: Option<String>,
 }
 
@@ -159,8 +160,8 @@ impl TryFrom<NonceRow> for Row {
         Ok(Self {
             nonce: nonce(row.nonce)?,
             status: Status::parse(&row.status).map_err(impossible)?,
-            hold: hold(&row.hold)?,
-            held_until: Timestamp::from_micros(row.held_until),
+            hold: row.hold.0,
+            held_until: row.held_until.0,
             tx_hash: row.tx_hash.as_deref().map(TxHash::parse).transpose().map_err(impossible)?,
         })
     }
@@ -172,8 +173,8 @@ pub(crate) struct NonceRecordRow {
     row: NonceRow,
     fencing_token: i64,
     owner: String,
-    created_at: i64,
-    updated_at: i64,
+    created_at: Moment,
+    updated_at: Moment,
 }
 
 impl TryFrom<NonceRecordRow> for NonceRecord {
@@ -184,8 +185,8 @@ impl TryFrom<NonceRecordRow> for NonceRecord {
             row: row.row.try_into()?,
             token: Token::new(row.fencing_token),
             owner: instance(&row.owner)?,
-            created_at: Timestamp::from_micros(row.created_at),
-            updated_at: Timestamp::from_micros(row.updated_at),
+            created_at: row.created_at.0,
+            updated_at: row.updated_at.0,
         })
     }
 }
@@ -257,7 +258,7 @@ pub(crate) struct InstanceRow {
     pid: i64,
     version: String,
     bus_up: Option<bool>,
-    started_at: i64,
+    started_at: Moment,
 }
 
 impl TryFrom<InstanceRow> for Instance {
@@ -273,7 +274,7 @@ impl TryFrom<InstanceRow> for Instance {
                 version: row.version,
             },
             bus_up: row.bus_up,
-            started_at: Timestamp::from_micros(row.started_at),
+            started_at: row.started_at.0,
         })
     }
 }
@@ -320,8 +321,7 @@ pub(crate) struct KeyRow {
     pub(crate) key: String,
     body_hash: Vec<u8>,
     pub(crate) answer: String,
-    /// In microseconds since 1970.
-    pub(crate) created_at: i64,
+    pub(crate) created_at: Moment,
 }
 
 impl KeyRow {
@@ -360,16 +360,14 @@ impl TryFrom<KeyRow> for (KeyScope, KeptKey) {
     }
 }
 
-impl GrantAnswer {
-    /// The text that is kept under an idempotency key.
-    pub(crate) fn to_kept_text(&self) -> String {
-        let kept = KeptAnswer {
-            token: self.token.get(),
-            owner: self.owner.to_string(),
-            grants: self.grants.iter().map(|(nonce, hold)| (nonce.get(), hold.to_string())).collect(),
-        };
-        serde_json::to_string(&kept).expect("numbers and texts always serialise")
-    }
+/// The text that is kept under an idempotency key.
+pub(crate) fn kept_text(answer: &GrantAnswer) -> String {
+    let kept = KeptAnswer {
+        token: answer.token.get(),
+        owner: answer.owner.to_string(),
+        grants: answer.grants.iter().map(|(nonce, hold)| (nonce.get(), hold.to_string())).collect(),
+    };
+    serde_json::to_string(&kept).expect("numbers and texts always serialise")
 }
 
 /// Above every id and resource: `~` comes after all their characters.
@@ -391,13 +389,13 @@ pub(crate) fn lease_bounds(filter: &LeaseFilter) -> (String, String) {
 }
 
 /// Reads signers' names.
-pub(crate) fn signers(names: &[String]) -> Result<Vec<SignerId>> {
-    names.iter().map(|name| SignerId::parse(name).map_err(impossible)).collect()
+pub(crate) fn signers(names: Vec<(String,)>) -> Result<Vec<SignerId>> {
+    names.iter().map(|(name,)| SignerId::parse(name).map_err(impossible)).collect()
 }
 
 /// Reads resources' names.
-pub(crate) fn resources(names: &[String]) -> Result<Vec<Resource>> {
-    names.iter().map(|name| Resource::parse(name).map_err(impossible)).collect()
+pub(crate) fn resources(names: Vec<(String,)>) -> Result<Vec<Resource>> {
+    names.iter().map(|(name,)| Resource::parse(name).map_err(impossible)).collect()
 }
 
 /// Converts every row.

@@ -1,9 +1,9 @@
 //! Sessions: their rows, and what is read of their jobs by place.
 //!
-//! A session's jobs are a lane of their own, `session:<id>`; what is written of them is in [`crate::Jobs`]. Its row says
-//! what was asked of it, and whether it still takes jobs; that is written by the lane's owner, fenced as all it writes.
-//! A session without a row never was, or was purged: look for the row before the lease is acquired, since the leases of
-//! sessions are forgotten with their rows.
+//! A session's jobs are a lane of their own, `session:<id>`; [`crate::Jobs`] writes them. The session's row has its
+//! specification, and says whether it still takes jobs; the lane's owner writes that, fenced like all its writes. A
+//! session without a row never was, or was purged. Callers look for the row before they acquire the lease, since the
+//! leases of sessions are forgotten with their rows.
 
 pub(crate) mod rows;
 
@@ -12,11 +12,10 @@ use domain::limits::{JOB_LABELS_MAX, SESSION_IDLE_MS_MAX, SESSION_IDLE_MS_MIN};
 use domain::session::Spec;
 use domain::{ClientRef, JobId, NodeId, Resource, ResourceKind, SessionId, Timestamp};
 
-use crate::baggage::{check_keys, refuse};
+use crate::batch_limits::refuse;
 use crate::jobs::{JobKey, Lane, LiveJob};
 use crate::keys::Keeping;
-use crate::records::KeyRow;
-use crate::{Error, KeyScope, Result};
+use crate::{Error, Result};
 use rows::KeptSession;
 
 /// A session for the reader.
@@ -30,15 +29,15 @@ pub struct SessionRecord {
     pub created_at: Timestamp,
     /// Since when it takes no more jobs; `None` while it does.
     pub closed_at: Option<Timestamp>,
-    /// How long ago, in milliseconds by the database's clock, something last happened: it was made, its newest job was
-    /// submitted, or any of its jobs ended.
+    /// Milliseconds by the database's clock since the session was made, its newest job was submitted, or one of its jobs
+    /// ended, whichever was last.
     pub idle_for_ms: u64,
 }
 
-/// What became of a session that was to be made.
+/// The answer to a request for a new session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opened {
-    /// It is there.
+    /// The session exists.
     Made {
         /// The transaction's time.
         created_at: Timestamp,
@@ -52,10 +51,10 @@ pub enum Opened {
     },
 }
 
-/// What became of a close.
+/// The answer to a close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closed {
-    /// It takes no more jobs, from now on or from earlier on; also where there is no such session.
+    /// The session takes no more jobs, or there is none.
     Yes,
     /// The lane's lease is another's by now, or released. Nothing was written.
     Fenced,
@@ -155,9 +154,9 @@ pub trait Sessions: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn finished_places(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<Vec<(u64, JobId)>>;
 
-    /// Looks at so many open sessions, in the order of their names behind `after`. Answers those in which nothing has
-    /// happened for longer than they allow, without unfinished jobs and without a live lease, and the one to go on
-    /// behind; `None` when all were looked at.
+    /// Looks at `limit` open sessions, in the order of their names behind `after`. Answers the sessions in which nothing
+    /// has happened for longer than they allow and that have neither an unfinished job nor a live lease, and the session
+    /// behind which the next page begins: `None` after the last page.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
@@ -167,75 +166,31 @@ pub trait Sessions: Send + Sync {
         limit: u32,
     ) -> Result<(Vec<SessionId>, Option<SessionId>)>;
 
-    /// Forgets so many sessions at most that were closed, and last leased, longer ago than `age_ms` and that no job
-    /// names, with their leases. Answers how many. Those that jobs still name are looked at each time: let the age be
-    /// days more than that of finished jobs that are forgotten.
+    /// Forgets sessions that were closed, and last leased, longer ago than `age_ms` and that no job names, with their
+    /// leases: `limit` at most. Answers how many. Sessions that jobs still name are looked at each time, so `age_ms`
+    /// should be days more than the age at which finished jobs are forgotten.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
     async fn purge_sessions(&self, age_ms: u64, limit: u32) -> Result<u64>;
 }
 
-/// What became of the rows of a new session.
-pub(crate) enum Making {
-    Made(Timestamp),
-    KeyTaken,
-    Exists,
-}
-
-/// The transaction and the look of an opening, as a backend sends them.
-#[async_trait::async_trait]
-pub(crate) trait Make: Sessions {
-    /// `key_keep`, then `session_create`, together or not at all.
-    async fn make(&self, id: &SessionId, spec: &Spec, key: Option<&JobKey>) -> Result<Making>;
-    /// `key_show`.
-    async fn shown_keys(&self, scopes: &[KeyScope]) -> Result<Vec<KeyRow>>;
-}
-
-/// Makes, else looks why not. What is wrong in itself is refused before.
-pub(crate) async fn open(
-    ledger: &impl Make,
-    id: &SessionId,
-    spec: &Spec,
-    key: Option<&JobKey>,
-) -> Result<Opened> {
-    check(spec)?;
-    check_keys(key.iter().map(|key| &key.scope))?;
-    match (ledger.make(id, spec, key).await?, key) {
-        (Making::Made(created_at), _) => Ok(Opened::Made { created_at }),
-        (Making::KeyTaken, Some(key)) => {
-            match ledger.shown_keys(std::slice::from_ref(&key.scope)).await?.first() {
-                Some(row) => {
-                    Ok(Opened::Kept { body_hash: row.body_hash()?, session: KeptSession::session(row)? })
-                }
-                // It was purged between the two looks.
-                None => Err(changed_meanwhile(id)),
-            }
-        }
-        _ => match ledger.session(id).await? {
-            Some(SessionRecord { spec: made, created_at, .. }) if made == *spec => {
-                Ok(Opened::Made { created_at })
-            }
-            Some(_) => {
-                let what = format!("session {id} is there, and another");
-                Err(Error::refused(sqlx::Error::InvalidArgument(what)))
-            }
-            None => Err(changed_meanwhile(id)),
-        },
-    }
-}
-
-fn changed_meanwhile(id: &SessionId) -> Error {
+/// A session that was purged or made between two looks: the same may be asked again.
+pub(crate) fn changed_meanwhile(id: &SessionId) -> Error {
     Error::aborted(std::io::Error::other(format!("session {id} changed too quickly")))
 }
 
-fn check(spec: &Spec) -> Result<()> {
+/// Refuses a session that is wrong in itself.
+pub(crate) fn check(spec: &Spec) -> Result<()> {
     if spec.needs.requires.len() > JOB_LABELS_MAX {
-        return refuse(format!("{} labels, {JOB_LABELS_MAX} at most", spec.needs.requires.len()));
+        return refuse(format!(
+            "{} labels are required; at most {JOB_LABELS_MAX} are allowed",
+            spec.needs.requires.len()
+        ));
     }
     if !(SESSION_IDLE_MS_MIN..=SESSION_IDLE_MS_MAX).contains(&spec.idle_ms) {
         let range = format!("{SESSION_IDLE_MS_MIN} to {SESSION_IDLE_MS_MAX}");
-        return refuse(format!("an idle time of {} ms, {range}", spec.idle_ms));
+        return refuse(format!("the idle time is {} ms; {range} are allowed", spec.idle_ms));
     }
     Ok(())
 }
@@ -250,5 +205,5 @@ pub(crate) fn check_is_session(lane: &Lane) -> Result<()> {
     if lane.resource.kind() == ResourceKind::Session {
         return Ok(());
     }
-    refuse(format!("{} is no session", lane.resource))
+    refuse(format!("{} is not a session", lane.resource))
 }

@@ -8,11 +8,11 @@ use crate::Result;
 use crate::records::impossible;
 
 /// The name under which the modes are kept.
-const MODES: &str = "mode";
+pub(crate) const MODES: &str = "mode";
 /// The name under which the pools of nodes are kept.
-const POOLS: &str = "pools";
+pub(crate) const POOLS: &str = "pools";
 /// The name under which the epoch of snowflakes is kept.
-const ID_EPOCH: &str = "id-epoch";
+pub(crate) const ID_EPOCH: &str = "id-epoch";
 
 /// What is decided for the whole cluster while it runs.
 #[async_trait::async_trait]
@@ -64,13 +64,15 @@ struct Kept {
     only: Option<Vec<String>>,
 }
 
-fn written(modes: &Modes) -> String {
+/// The text to keep.
+pub(crate) fn modes_text(modes: &Modes) -> String {
     let only = modes.only.as_ref().map(|only| only.iter().map(ToString::to_string).collect());
     let kept = Kept { mode: modes.mode.as_str().to_owned(), only };
     serde_json::to_string(&kept).expect("texts always serialise")
 }
 
-fn read((version, value): (i64, String)) -> Result<Modes> {
+/// Reads what is kept.
+pub(crate) fn read_modes((version, value): (i64, String)) -> Result<Modes> {
     let kept: Kept = serde_json::from_str(&value).map_err(impossible)?;
     let only = kept.only.map(|only| only.iter().map(|name| Resource::parse(name)).collect());
     Ok(Modes {
@@ -78,57 +80,4 @@ fn read((version, value): (i64, String)) -> Result<Modes> {
         mode: Mode::parse(&kept.mode).map_err(impossible)?,
         only: only.transpose().map_err(impossible)?,
     })
-}
-
-/// The three statements on a named setting, in one dialect.
-#[async_trait::async_trait]
-pub(crate) trait Rows: Send + Sync {
-    async fn show(&self, name: &'static str) -> Result<Option<(i64, String)>>;
-    async fn create(&self, name: &'static str, value: String) -> Result<()>;
-    /// Whether that version was there to be replaced.
-    async fn replace(&self, name: &'static str, value: String, version: i64) -> Result<bool>;
-}
-
-#[async_trait::async_trait]
-impl<R: Rows> Settings for R {
-    async fn modes(&self) -> Result<Option<Modes>> {
-        self.show(MODES).await?.map(read).transpose()
-    }
-
-    async fn decide_mode(&self, mode: Mode) -> Result<Modes> {
-        self.create(MODES, written(&Modes { version: 1, mode, only: None })).await?;
-        self.modes().await?.ok_or_else(|| impossible("a setting that was just made is not there"))
-    }
-
-    async fn replace_modes(&self, modes: &Modes) -> Result<Option<Modes>> {
-        // No version ever gets this far.
-        let Ok(version) = i64::try_from(modes.version) else { return Ok(None) };
-        let replaced = self.replace(MODES, written(modes), version).await?;
-        Ok(replaced.then(|| Modes { version: modes.version + 1, ..modes.clone() }))
-    }
-
-    async fn pools(&self) -> Result<(u64, String)> {
-        if let Some((version, pools)) = self.show(POOLS).await? {
-            return Ok((u64::try_from(version).map_err(impossible)?, pools));
-        }
-        self.create(POOLS, "[]".to_owned()).await?;
-        let kept = self.show(POOLS).await?;
-        let (version, pools) = kept.ok_or_else(|| impossible("a setting that was just made is not there"))?;
-        Ok((u64::try_from(version).map_err(impossible)?, pools))
-    }
-
-    async fn replace_pools(&self, version: u64, pools: String) -> Result<bool> {
-        // No version ever gets this far.
-        let Ok(version) = i64::try_from(version) else { return Ok(false) };
-        self.replace(POOLS, pools, version).await
-    }
-
-    async fn decide_id_epoch(&self, epoch_ms: u64) -> Result<u64> {
-        if self.show(ID_EPOCH).await?.is_none() {
-            self.create(ID_EPOCH, epoch_ms.to_string()).await?;
-        }
-        let kept = self.show(ID_EPOCH).await?;
-        let (_, kept) = kept.ok_or_else(|| impossible("a setting that was just made is not there"))?;
-        kept.parse().map_err(impossible)
-    }
 }

@@ -1,12 +1,12 @@
-//! Commit trains: the fenced writes of everybody who waits leave as one transaction, and the next train
-//! leaves when one returns. There is no timer. An idle ledger gives the latency of one commit, a busy one
+//! Commit trains: group commit across all callers of the ledger. The batches that wait leave as one transaction, and the
+//! next train leaves when one returns. There is no timer. An idle ledger gives the latency of one commit; a busy one
 //! carries hundreds of batches per fsync.
 //!
-//! No two batches on a train write the same: one of a line, and one that claims a row or an idempotency key.
-//! The second waits for the next train, and finds there what the first has written.
+//! No two batches on a train write the same row or keep the same idempotency key, and none are of the same lane or
+//! signer. The second one waits for the next train and finds there what the first has written.
 //!
-//! What lives here: who boards which train, and what becomes of each when a train fails. What must never:
-//! SQL, which is the [`Engine`]'s, or what a batch is about, which is the [`Cargo`]'s.
+//! What lives here: which batch leaves with which train, and what becomes of each when a train fails. What must never:
+//! SQL, which is the [`Engine`]'s, or what a batch is about, which is the [`CommitBatch`]'s.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
@@ -17,22 +17,20 @@ use domain::{InstanceId, Resource, Token};
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::{Error, Result, baggage};
+use crate::{Error, Result};
 
 /// Batches on one train.
 const TRAIN_BATCHES_MAX: usize = 500;
-/// Rows on one train, counted before the last batch boards.
-const TRAIN_ROWS_MAX: usize = 5_000;
-/// Batches that wait for one track. Beyond that whoever brings one waits to queue.
+/// Rows on one train, counted before its last batch is added.
+pub(crate) const TRAIN_ROWS_MAX: usize = 5_000;
+/// Batches that wait for one committer. A caller beyond that waits until there is room in the queue.
 const QUEUE_BATCHES_MAX: usize = 10_000;
 
-const _: () = assert!(baggage::BATCH_ROWS_MAX <= TRAIN_ROWS_MAX, "a batch fits a train");
+/// How often a train is sent that the database is known to have undone.
+const SENT_MAX: usize = 3;
 
-/// A train that the database is known to have undone is sent again so often.
-const SENT_AGAIN_MAX: usize = 3;
-
-/// What rides: all that one writer has one commit write.
-pub(crate) trait Cargo: Send + Sync + 'static {
+/// A batch: all that one writer has one commit write.
+pub(crate) trait CommitBatch: Send + Sync + 'static {
     /// What becomes of a batch.
     type Verdict: Send + 'static;
     /// What no two batches on a train may both have.
@@ -47,119 +45,122 @@ pub(crate) trait Cargo: Send + Sync + 'static {
     /// [`Error::Refused`], saying what is wrong.
     fn check(&self) -> Result<()>;
 
-    /// Whose batches keep their order: one on a train, all on one track. `None` for those without an order.
+    /// The line whose batches keep their order: one on a train, all through one committer. `None` for a batch without
+    /// an order.
     fn line(&self) -> Option<Self::Claim>;
 
     /// The rows and keys that it claims besides.
     fn claims(&self) -> impl Iterator<Item = Self::Claim>;
 
-    /// How much room it takes.
+    /// How many rows it counts as.
     fn rows(&self) -> usize;
 
-    /// The tenure that it is written under, if it is under one.
-    fn tenure(&self) -> Option<Tenure<'_>>;
+    /// The lease that it is fenced by, if it is fenced.
+    fn fence_claim(&self) -> Option<FenceClaim<'_>>;
 }
 
-/// One owner's time with one lease. A fenced write locks the lease at exactly this token.
+/// What a batch says of a lease: a fenced write locks the lease of this resource at exactly this owner and token.
 #[derive(Clone, Debug)]
-pub(crate) struct Tenure<'a> {
+pub(crate) struct FenceClaim<'a> {
     pub(crate) resource: Resource,
     pub(crate) owner: &'a InstanceId,
     pub(crate) token: Token,
 }
 
-/// The tenures that batches are under.
-pub(crate) fn tenures<C: Cargo>(batches: &[C]) -> Vec<Option<Tenure<'_>>> {
-    batches.iter().map(Cargo::tenure).collect()
+/// The claims of batches, in their order.
+pub(crate) fn fence_claims<C: CommitBatch>(batches: &[C]) -> Vec<Option<FenceClaim<'_>>> {
+    batches.iter().map(CommitBatch::fence_claim).collect()
 }
 
-/// What the fence says of a tenure.
+/// What the fence says of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fence {
-    /// Its lease is locked until the transaction ends.
+    /// The lease is locked until the transaction ends.
     Holds,
-    /// Somebody has the lease's row: no verdict yet.
+    /// Another transaction has locked the lease's row: no verdict yet.
     Again,
-    /// The lease is another's, or released.
+    /// Another owner has the lease, or it was released.
     Fenced,
 }
 
-/// Why a train did not arrive. Everything was undone.
-pub(crate) enum Derailed<Verdict> {
-    /// Some batch cannot be written. The one that stands alone is told this.
+/// Why a train was not committed. Everything was undone.
+pub(crate) enum TrainError<Verdict> {
+    /// Some batch cannot be written. Once it is alone on a train, this is its verdict.
     Spoiled(Verdict),
-    /// As the error says.
+    /// The ledger failed.
     Failed(Error),
 }
 
-impl<Verdict> From<Error> for Derailed<Verdict> {
+impl<Verdict> From<Error> for TrainError<Verdict> {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
 /// A verdict for each batch of a train, in their order; or why there are none.
-pub(crate) type Arrival<C> = std::result::Result<Vec<<C as Cargo>::Verdict>, Derailed<<C as Cargo>::Verdict>>;
+pub(crate) type Arrival<C> =
+    std::result::Result<Vec<<C as CommitBatch>::Verdict>, TrainError<<C as CommitBatch>::Verdict>>;
 
-/// Carries one train: one transaction.
+/// Commits one train: one transaction.
 #[async_trait::async_trait]
-pub(crate) trait Engine<C: Cargo>: Send + 'static {
-    /// Commits all batches or none; a verdict for each, in their order. A batch that is fenced, or whose
-    /// key is taken, sinks nobody else. No two batches are of the same line or claim the same.
-    async fn pull(&mut self, batches: &[C]) -> Arrival<C>;
+pub(crate) trait Engine<C: CommitBatch>: Send + 'static {
+    /// Commits all batches or none; a verdict for each, in their order. A batch that is fenced, or whose key is taken,
+    /// keeps no other from being written. No two batches are of the same line or claim the same.
+    async fn commit(&mut self, batches: &[C]) -> Arrival<C>;
 }
 
-struct Passenger<C: Cargo> {
+/// A batch that waits for a train.
+struct PendingBatch<C: CommitBatch> {
     batch: C,
     verdict: oneshot::Sender<Result<C::Verdict>>,
 }
 
-/// The tracks on which trains run, each its own engine. A line always takes the same one; a batch without a line the
-/// siding, or else the one of the first thing that it claims.
-pub(crate) struct Trains<C: Cargo> {
-    tracks: Vec<mpsc::Sender<Passenger<C>>>,
-    /// For those without a line, where they have a track of their own.
-    siding: Option<mpsc::Sender<Passenger<C>>>,
+/// The committers, each a task with an engine and a queue of its own. All batches of a line go to the same one. A batch
+/// without a line goes to the one for such batches, or else to the one of the first thing that it claims.
+pub(crate) struct Trains<C: CommitBatch> {
+    committers: Vec<mpsc::Sender<PendingBatch<C>>>,
+    /// For batches without a line, where they have a committer of their own.
+    unordered: Option<mpsc::Sender<PendingBatch<C>>>,
 }
 
-impl<C: Cargo> Trains<C> {
-    /// Opens a track for each engine. Ends when dropped, after the trains under way.
+impl<C: CommitBatch> Trains<C> {
+    /// Starts a committer for each engine. They end after the trains under way when this is dropped.
     pub(crate) fn start<E: Engine<C>>(engines: impl IntoIterator<Item = E>) -> Self {
-        Self { tracks: engines.into_iter().map(open_track).collect(), siding: None }
+        Self { committers: engines.into_iter().map(start_committer).collect(), unordered: None }
     }
 
-    /// The same with one more track, for batches without a line: they have no lease to wait for, share their trains
-    /// with each other alone, and so are more on each.
-    pub(crate) fn with_siding<E: Engine<C>>(self, engine: E) -> Self {
-        Self { siding: Some(open_track(engine)), ..self }
+    /// The same with one more committer, for batches without a line. They have no lease to wait for, share trains with
+    /// each other alone, and so are more on each.
+    pub(crate) fn with_unordered<E: Engine<C>>(self, engine: E) -> Self {
+        Self { unordered: Some(start_committer(engine)), ..self }
     }
 
-    fn track_of(&self, batch: &C) -> &mpsc::Sender<Passenger<C>> {
-        match (&self.siding, batch.line()) {
-            (Some(siding), None) => siding,
+    fn committer_of(&self, batch: &C) -> &mpsc::Sender<PendingBatch<C>> {
+        match (&self.unordered, batch.line()) {
+            (Some(unordered), None) => unordered,
             (_, line) => {
                 let lead = line.or_else(|| batch.claims().next());
                 let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(lead);
-                &self.tracks[(hash % self.tracks.len() as u64) as usize]
+                &self.committers[(hash % self.committers.len() as u64) as usize]
             }
         }
     }
 
-    /// Boards the next train and waits for its arrival, `limit` at most. The train does not wait for
-    /// whoever stops waiting.
+    /// Sends a batch with the next train and waits for its verdict, `limit` at most. A train does not wait for callers
+    /// that stopped waiting.
     pub(crate) async fn commit(&self, batch: C, limit: Duration) -> Result<C::Verdict> {
         batch.check()?;
         let deadline = tokio::time::Instant::now() + limit;
-        let track = self.track_of(&batch);
+        let committer = self.committer_of(&batch);
         let (verdict, arrival) = oneshot::channel();
-        match tokio::time::timeout_at(deadline, track.send(Passenger { batch, verdict })).await {
+        match tokio::time::timeout_at(deadline, committer.send(PendingBatch { batch, verdict })).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return Err(Error::unavailable(sqlx::Error::PoolClosed)),
             Err(_) => return Err(Error::unavailable(sqlx::Error::PoolTimedOut)),
         }
         match tokio::time::timeout_at(deadline, arrival).await {
             Ok(Ok(verdict)) => verdict,
-            // The track died with the train: nobody knows.
+            // The committer died with the train: nobody knows what was written.
             Ok(Err(_)) => Err(Error::unknown(sqlx::Error::WorkerCrashed)),
             Err(elapsed) => {
                 let source = std::io::Error::new(std::io::ErrorKind::TimedOut, elapsed);
@@ -169,111 +170,111 @@ impl<C: Cargo> Trains<C> {
     }
 }
 
-fn open_track<C: Cargo, E: Engine<C>>(engine: E) -> mpsc::Sender<Passenger<C>> {
-    let (board, boarding) = mpsc::channel(QUEUE_BATCHES_MAX);
-    tokio::spawn(run(engine, boarding));
-    board
+fn start_committer<C: CommitBatch, E: Engine<C>>(engine: E) -> mpsc::Sender<PendingBatch<C>> {
+    let (enqueue, queue) = mpsc::channel(QUEUE_BATCHES_MAX);
+    tokio::spawn(run(engine, queue));
+    enqueue
 }
 
-async fn run<C: Cargo, E: Engine<C>>(mut engine: E, mut boarding: mpsc::Receiver<Passenger<C>>) {
-    // A second batch of one line waits for the next train, and everything of that line behind it.
-    let mut left_behind = VecDeque::new();
+async fn run<C: CommitBatch, E: Engine<C>>(mut engine: E, mut queue: mpsc::Receiver<PendingBatch<C>>) {
+    // A second batch of one line waits for the next train, and so does everything of that line behind it.
+    let mut left_over = VecDeque::new();
     loop {
         let mut train = Train::new();
-        for passenger in std::mem::take(&mut left_behind) {
-            train.offer(passenger, &mut left_behind);
+        for pending in std::mem::take(&mut left_over) {
+            train.offer(pending, &mut left_over);
         }
-        if train.passengers.is_empty() {
-            let Some(first) = boarding.recv().await else { return };
-            train.offer(first, &mut left_behind);
+        if train.batches.is_empty() {
+            let Some(first) = queue.recv().await else { return };
+            train.offer(first, &mut left_over);
         }
         while train.has_room()
-            && let Ok(passenger) = boarding.try_recv()
+            && let Ok(pending) = queue.try_recv()
         {
-            train.offer(passenger, &mut left_behind);
+            train.offer(pending, &mut left_over);
         }
         train.leave(&mut engine).await;
     }
 }
 
-struct Train<C: Cargo> {
-    passengers: Vec<Passenger<C>>,
+struct Train<C: CommitBatch> {
+    batches: Vec<PendingBatch<C>>,
     claimed: HashSet<C::Claim>,
     rows: usize,
 }
 
-impl<C: Cargo> Train<C> {
+impl<C: CommitBatch> Train<C> {
     fn new() -> Self {
-        Self { passengers: Vec::new(), claimed: HashSet::new(), rows: 0 }
+        Self { batches: Vec::new(), claimed: HashSet::new(), rows: 0 }
     }
 
     fn has_room(&self) -> bool {
-        self.passengers.len() < TRAIN_BATCHES_MAX && self.rows < TRAIN_ROWS_MAX
+        self.batches.len() < TRAIN_BATCHES_MAX && self.rows < TRAIN_ROWS_MAX
     }
 
-    fn offer(&mut self, passenger: Passenger<C>, left_behind: &mut VecDeque<Passenger<C>>) {
-        if passenger.verdict.is_closed() {
-            // Whoever sent it was told that its outcome is unknown, and has begun anew. It is not sent.
+    fn offer(&mut self, pending: PendingBatch<C>, left_over: &mut VecDeque<PendingBatch<C>>) {
+        if pending.verdict.is_closed() {
+            // Its caller got "the outcome is unknown" and has begun anew. It is not sent.
             return;
         }
-        let claims: Vec<_> = passenger.batch.claims().collect();
-        // Of a line whose batch is left behind, the next one is too: the line is claimed by then.
-        let is_second = passenger.batch.line().is_some_and(|line| !self.claimed.insert(line));
+        let claims: Vec<_> = pending.batch.claims().collect();
+        // Behind a batch that is left over, the next ones of its line are too: the line is claimed by then.
+        let is_second = pending.batch.line().is_some_and(|line| !self.claimed.insert(line));
         if !self.has_room() || is_second || claims.iter().any(|claim| self.claimed.contains(claim)) {
-            left_behind.push_back(passenger);
+            left_over.push_back(pending);
             return;
         }
         self.claimed.extend(claims);
-        self.rows += passenger.batch.rows();
-        self.passengers.push(passenger);
+        self.rows += pending.batch.rows();
+        self.batches.push(pending);
     }
 
     async fn leave<E: Engine<C>>(self, engine: &mut E) {
         let (batches, waiting): (Vec<_>, Vec<_>) =
-            self.passengers.into_iter().map(|passenger| (passenger.batch, passenger.verdict)).unzip();
+            self.batches.into_iter().map(|pending| (pending.batch, pending.verdict)).unzip();
         let sent = Instant::now();
         let mut verdicts = Vec::with_capacity(batches.len());
         carry(engine, &batches, &mut verdicts).await;
         metrics::histogram!("fencepost_commit_train_size", "of" => C::NAME).record(batches.len() as f64);
         metrics::histogram!("fencepost_commit_train_seconds", "of" => C::NAME).record(sent.elapsed());
         for (waiting, verdict) in waiting.into_iter().zip(verdicts) {
-            // Whoever stopped waiting was told that the outcome is unknown.
+            // A caller that stopped waiting got "the outcome is unknown".
             let _ = waiting.send(verdict);
         }
     }
 }
 
-/// Carries the batches to their verdicts. A train that fails on data is halved until the culprit stands
-/// alone; one that was undone is sent again.
-async fn carry<C: Cargo, E: Engine<C>>(
+/// Carries the batches to their verdicts. A train that fails on data is halved until the culprit is alone; one that the
+/// database undid is sent again.
+async fn carry<C: CommitBatch, E: Engine<C>>(
     engine: &mut E,
     batches: &[C],
     verdicts: &mut Vec<Result<C::Verdict>>,
 ) {
     let mut sent = 0;
-    let derailed = loop {
+    let failed = loop {
         sent += 1;
-        // A defect in an engine costs its train, not its track.
-        let pulled = AssertUnwindSafe(engine.pull(batches)).catch_unwind().await;
-        let lost = |_| Err(Derailed::Failed(Error::unknown(sqlx::Error::WorkerCrashed)));
-        match pulled.unwrap_or_else(lost) {
+        // A defect in an engine costs its train, not its committer.
+        let committed = AssertUnwindSafe(engine.commit(batches)).catch_unwind().await;
+        let lost = |_| Err(TrainError::Failed(Error::unknown(sqlx::Error::WorkerCrashed)));
+        match committed.unwrap_or_else(lost) {
             Ok(arrived) => {
                 assert_eq!(arrived.len(), batches.len(), "a verdict for each batch");
                 verdicts.extend(arrived.into_iter().map(Ok));
                 return;
             }
-            Err(Derailed::Failed(Error::Aborted { .. })) if sent < SENT_AGAIN_MAX => {}
-            Err(derailed) => break derailed,
+            Err(TrainError::Failed(Error::Aborted { .. })) if sent < SENT_MAX => {}
+            Err(failed) => break failed,
         }
     };
-    match derailed {
-        Derailed::Spoiled(_) | Derailed::Failed(Error::Refused { .. }) if batches.len() > 1 => {
+    match failed {
+        TrainError::Spoiled(_) | TrainError::Failed(Error::Refused { .. }) if batches.len() > 1 => {
             let (left, right) = batches.split_at(batches.len() / 2);
             Box::pin(carry(engine, left, verdicts)).await;
             Box::pin(carry(engine, right, verdicts)).await;
         }
-        Derailed::Spoiled(verdict) => verdicts.push(Ok(verdict)),
-        Derailed::Failed(error) => verdicts.extend(batches.iter().map(|_| Err(error.clone()))),
+        TrainError::Spoiled(verdict) => verdicts.push(Ok(verdict)),
+        TrainError::Failed(error) => verdicts.extend(batches.iter().map(|_| Err(error.clone()))),
     }
 }
 
@@ -295,14 +296,14 @@ mod tests {
 
     #[async_trait::async_trait]
     impl Engine<Batch> for Recorder {
-        async fn pull(&mut self, batches: &[Batch]) -> Arrival<Batch> {
+        async fn commit(&mut self, batches: &[Batch]) -> Arrival<Batch> {
             if let Some(gate) = self.gate.take() {
                 gate.await.unwrap();
             }
             let names: Vec<_> = batches.iter().map(|batch| batch.signer.to_string()).collect();
             self.trains.lock().unwrap().push(names.clone());
             if names.iter().any(|name| name.starts_with("poison")) {
-                return Err(Derailed::Spoiled(Verdict::Diverged));
+                return Err(TrainError::Spoiled(Verdict::Diverged));
             }
             Ok(vec![Verdict::Committed { at: Timestamp::from_micros(0) }; batches.len()])
         }
@@ -369,13 +370,13 @@ mod tests {
         assert_eq!(trains, [vec!["first"], vec!["a", "b", "d"], vec!["c"], vec!["c"]]);
     }
 
-    /// Cargo whose verdict is the number of its train, and which track that was on.
+    /// A batch whose verdict is the number of its train, and which committer that was on.
     struct Parcel {
         line: Option<&'static str>,
         claim: u32,
     }
 
-    impl Cargo for Parcel {
+    impl CommitBatch for Parcel {
         type Verdict = (&'static str, usize);
         type Claim = String;
 
@@ -397,7 +398,7 @@ mod tests {
             1
         }
 
-        fn tenure(&self) -> Option<Tenure<'_>> {
+        fn fence_claim(&self) -> Option<FenceClaim<'_>> {
             None
         }
     }
@@ -406,7 +407,7 @@ mod tests {
 
     #[async_trait::async_trait]
     impl Engine<Parcel> for Named {
-        async fn pull(&mut self, batches: &[Parcel]) -> Arrival<Parcel> {
+        async fn commit(&mut self, batches: &[Parcel]) -> Arrival<Parcel> {
             self.1 += 1;
             Ok(vec![(self.0, self.1); batches.len()])
         }
@@ -414,7 +415,7 @@ mod tests {
 
     #[tokio::test]
     async fn those_without_a_line_share_trains_of_their_own() {
-        let trains = Trains::start([Named("main", 0)]).with_siding(Named("siding", 0));
+        let trains = Trains::start([Named("main", 0)]).with_unordered(Named("unordered", 0));
         let limit = Duration::from_secs(9);
         let sent = |line| (0..20).map(move |claim| Parcel { line, claim });
         let alone = futures_util::future::join_all(sent(None).map(|parcel| trains.commit(parcel, limit)));
@@ -422,7 +423,7 @@ mod tests {
             futures_util::future::join_all(sent(Some("line")).map(|parcel| trains.commit(parcel, limit)));
         let (alone, together) = tokio::join!(alone, together);
         let alone: Vec<_> = alone.into_iter().map(Result::unwrap).collect();
-        assert!(alone.iter().all(|(track, train)| *track == "siding" && *train <= 2), "{alone:?}");
+        assert!(alone.iter().all(|(committer, train)| *committer == "unordered" && *train <= 2), "{alone:?}");
         let last = together.into_iter().map(Result::unwrap).last().unwrap();
         assert_eq!(last, ("main", 20), "a line has one batch on a train");
     }

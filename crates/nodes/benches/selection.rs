@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use bus::{Epoch, NodeState, Version};
-use domain::job::{Needs, Route};
+use domain::job::{Requirements, Route};
 use domain::{InstanceId, Label, Language, NodeId};
 use hdrhistogram::Histogram;
-use nodes::{Abilities, Load, Profile, Pulse, Record, Registry, Stamp, Status, Wanted};
+use nodes::{Abilities, Load, NodeUpdate, Profile, Record, Registry, Stamp, Status, Wanted};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
@@ -22,8 +22,8 @@ const LANGUAGES: [&str; 8] = ["zh", "en", "de", "fr", "es", "ja", "ko", "pt"];
 fn main() {
     let route = Route::parse("zh:en").expect("it is one");
     let gpu = Label::parse("gpu").expect("it is one");
-    let any = Needs::default();
-    let narrow = Needs { route: Some(route), requires: vec![gpu], ..Needs::default() };
+    let any = Requirements::default();
+    let narrow = Requirements { route: Some(route), requires: vec![gpu], ..Requirements::default() };
     println!("{NODES} nodes, {SECONDS} s each; nanoseconds");
     println!(
         "{:<38}{:>12}{:>12}{:>8}{:>8}{:>8}{:>10}",
@@ -59,7 +59,7 @@ fn main() {
 }
 
 /// Selections, each giving its slot back, while heartbeats are applied at their rate.
-fn measure(registry: &Registry, needs: &Needs, free_in: u64, rate: u64) -> (Histogram<u64>, u64) {
+fn measure(registry: &Registry, needs: &Requirements, free_in: u64, rate: u64) -> (Histogram<u64>, u64) {
     let (is_over, beats) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut histogram = Histogram::new(3).expect("three digits are allowed");
     std::thread::scope(|scope| {
@@ -70,7 +70,7 @@ fn measure(registry: &Registry, needs: &Needs, free_in: u64, rate: u64) -> (Hist
                 for beat in beats.load(SeqCst)..due {
                     let mut record = record(beat % NODES, free_in);
                     record.stamp.version = Version::new(2 + beat);
-                    registry.hear(&Pulse::of(&record), Instant::now());
+                    registry.hear(&NodeUpdate::of(&record), Instant::now());
                 }
                 beats.store(due, SeqCst);
                 std::thread::sleep(Duration::from_millis(1));

@@ -8,8 +8,7 @@ use std::time::Instant;
 use bus::{Epoch, NodeState, Version};
 
 use crate::limits::silence_max;
-use crate::record::{Load, Profile, Record, Stamp, Status};
-use crate::registry::Applied;
+use crate::record::{Applied, Load, Profile, Record, Stamp, Status};
 
 /// One connection of one node. Another connection is another entry.
 #[derive(Debug)]
@@ -38,6 +37,8 @@ pub(crate) struct News {
     pub(crate) compared: Instant,
 }
 
+/// The instance that holds its socket does not show itself on the bus, or is dead.
+const ABANDONED: u64 = 1 << 59;
 /// This instance has heard nothing of it for two heartbeats.
 const SILENT: u64 = 1 << 60;
 /// This connection is over.
@@ -48,6 +49,7 @@ const FULL: u64 = 1 << 62;
 /// What stands against giving a node work, apart from what a job needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
+    Unreachable,
     NotReady,
     Draining,
     Unhealthy,
@@ -55,7 +57,7 @@ pub(crate) enum Obstacle {
 }
 
 impl Entry {
-    /// Of a record whose holder refreshed it at `heard`.
+    /// Of a record whose holder refreshed it at `heard`; whether that holder is there is found out later.
     pub(crate) fn new(record: Record, heard: Instant, now: Instant) -> Self {
         let Record { stamp, profile, status, load } = record;
         Self {
@@ -87,7 +89,7 @@ impl Entry {
         (news.version, news.load, news.heard) = (version, load, news.heard.max(heard));
         // What is true but was refreshed long ago is no word from the node.
         let is_quiet = now.duration_since(news.heard) > silence_max(self.profile.heartbeat_ms);
-        let kept = if is_quiet { ENDED | SILENT } else { ENDED };
+        let kept = if is_quiet { ENDED | ABANDONED | SILENT } else { ENDED | ABANDONED };
         self.word.store(status.to_word() | self.word.load(SeqCst) & kept, SeqCst);
         self.since.store(0, SeqCst);
         applied
@@ -112,7 +114,7 @@ impl Entry {
     pub(crate) fn state(&self) -> NodeState {
         let word = self.word.load(SeqCst);
         match Status::from_word(word).state {
-            NodeState::Accepting if word & SILENT != 0 => NodeState::Unhealthy,
+            NodeState::Accepting if word & (SILENT | ABANDONED) != 0 => NodeState::Unhealthy,
             state => state,
         }
     }
@@ -144,6 +146,23 @@ impl Entry {
 
     pub(crate) fn found_full(&self) {
         self.mark(FULL);
+    }
+
+    pub(crate) fn is_found_full(&self) -> bool {
+        self.word.load(SeqCst) & FULL != 0
+    }
+
+    /// Its holder is there, or is not. Whether that is new.
+    pub(crate) fn holder_is_there(&self, is_there: bool) -> bool {
+        let was_there = self.word.load(SeqCst) & ABANDONED == 0;
+        if is_there && !was_there {
+            // Under the lock, as with every other change of the word.
+            let _news = self.news();
+            self.word.fetch_and(!ABANDONED, SeqCst);
+        } else if !is_there && was_there {
+            self.mark(ABANDONED);
+        }
+        is_there != was_there
     }
 
     /// Under the lock, so that news in between are not undone.
@@ -196,7 +215,9 @@ impl Entry {
     pub(crate) fn obstacle(&self) -> Option<Obstacle> {
         let word = self.word.load(SeqCst);
         let status = Status::from_word(word);
-        if word & ENDED != 0 || !status.is_complete {
+        if word & ABANDONED != 0 {
+            Some(Obstacle::Unreachable)
+        } else if word & ENDED != 0 || !status.is_complete {
             Some(Obstacle::NotReady)
         } else if status.state == NodeState::Draining {
             Some(Obstacle::Draining)
@@ -217,7 +238,7 @@ impl Entry {
     fn may_work(&self) -> bool {
         let word = self.word.load(SeqCst);
         let Status { is_complete, state, .. } = Status::from_word(word);
-        is_complete && state == NodeState::Accepting && word & (SILENT | ENDED | FULL) == 0
+        is_complete && state == NodeState::Accepting && word & (ABANDONED | SILENT | ENDED | FULL) == 0
     }
 
     fn free_beside(&self, pending: u32) -> i64 {

@@ -30,7 +30,7 @@ pub enum Reason {
     Labels,
     /// It was named as not to be chosen.
     Excluded,
-    /// The bus is away, and another instance holds its socket.
+    /// Another instance holds its socket, and the bus is away, or that instance does not show itself there.
     Unreachable,
     /// Its connection is over, or its slots are not all known yet.
     NotReady,
@@ -119,6 +119,7 @@ fn rejected(
         return Some(Reason::Unreachable);
     }
     entry.obstacle().map(|obstacle| match obstacle {
+        Obstacle::Unreachable => Reason::Unreachable,
         Obstacle::NotReady => Reason::NotReady,
         Obstacle::Draining => Reason::Draining,
         Obstacle::Unhealthy => Reason::Unhealthy,

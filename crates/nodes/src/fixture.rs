@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bus::{Epoch, NodeState, Version};
-use domain::job::{Needs, Route};
+use domain::job::{Requirements, Route};
 use domain::{InstanceId, Label, NodeId, PoolName};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
 use crate::pools::{Pool, Pools};
+use crate::record::Applied;
 use crate::record::{Load, Profile, Record, Stamp, Status};
-use crate::registry::{Applied, Registry};
+use crate::registry::Registry;
 use crate::select::{Choice, Wanted};
 
 pub(crate) fn instance(name: &str) -> InstanceId {
@@ -112,8 +113,8 @@ pub(crate) fn adopt(registry: &Registry, version: u64, pools: Vec<Pool>) {
     registry.reindex();
 }
 
-pub(crate) fn needs(pool: Option<&str>, route: Option<&str>, requires: &[&str]) -> Needs {
-    Needs {
+pub(crate) fn needs(pool: Option<&str>, route: Option<&str>, requires: &[&str]) -> Requirements {
+    Requirements {
         pool: pool.map(pool_name),
         route: route.map(|text| Route::parse(text).unwrap()),
         requires: labels(requires),
@@ -129,5 +130,5 @@ pub(crate) fn seeded() -> StdRng {
 
 /// Any node at all.
 pub(crate) fn anybody(registry: &Registry, rng: &mut StdRng) -> Option<Choice> {
-    registry.select(&Wanted::new(&Needs::default()), rng)
+    registry.select(&Wanted::new(&Requirements::default()), rng)
 }

@@ -1,27 +1,28 @@
 //! The follower: keeps the registry as the bus has it, and tells the others what this instance wrote.
 //!
 //! It listens first and loads then, so nothing falls between. What it misses (a notice lost, a link that was down) it
-//! finds by comparing versions each second. It never stands in the way of a selection: it writes to the registry as
-//! everybody does.
+//! finds by comparing versions each second: each instance lists the nodes that it holds, and the others read the lists
+//! of those that show themselves on the bus. An instance that does not show itself gets no work for its nodes. The follower never stands in the way of a selection: it writes to the registry as everybody does.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bus::limits::NODES_LIST_MAX;
-use bus::{Event, Link};
-use domain::NodeId;
+use bus::{Event, Link, ListChange};
+use domain::{InstanceId, NodeId};
 use rand::RngExt;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::limits::{
-    COMPARISON_MS, INDEX_PAUSE_MS, LISTING_MS, NODES_MAX, PULSES_GATHERED_MS, PULSES_MAX,
-    RECORDS_COMPARED_MAX, RECORDS_READ_MAX, RETRY_PAUSE_MS,
+    COMPARISON_MS, FULL_LOOK_MS, INDEX_PAUSE_MS, LISTING_MS, NODE_UPDATES_GATHERED_MS, NODE_UPDATES_MAX,
+    NODES_MAX, PRESENCE_LOOK_MS, RECORDS_COMPARED_MAX, RECORDS_READ_MAX, RETRY_PAUSE_MS,
 };
-use crate::pulse;
-use crate::registry::{Applied, Registry};
+use crate::listing::Listing;
+use crate::node_update;
+use crate::record::Applied;
+use crate::registry::Registry;
 use crate::source::{Kept, Notices, SourceHandle};
 
 /// The running follower.
@@ -116,12 +117,18 @@ impl Following {
             () = self.hear(notices) => {}
             () = self.read() => {}
             () = self.compare() => {}
+            () = self.watch_holders() => {}
+            () = self.look_at_full() => {}
             () = self.tell() => {}
             () = self.list() => {}
             () = self.follow_link() => {}
             () = self.keep_index() => {}
         }
         self.tell_waiting().await;
+        // Nobody reads the list of an instance that is gone; it is taken away all the same.
+        if let Err(error) = self.source.list(&ListChange { is_anew: true, ..ListChange::default() }).await {
+            tracing::debug!(%error, "the list of this instance's nodes runs out by itself");
+        }
     }
 
     async fn hear(&self, mut notices: Box<dyn Notices>) {
@@ -137,7 +144,7 @@ impl Following {
 
     fn take_notice(&self, notice: &[u8]) {
         let arrived = Instant::now();
-        let Some(pulses) = pulse::read(notice) else {
+        let Some(updates) = node_update::read(notice) else {
             tracing::warn!(
                 bytes = notice.len(),
                 "a notice about nodes cannot be read; all of them are looked up"
@@ -145,11 +152,11 @@ impl Following {
             return self.wishes.all();
         };
         let mut counts = [0; RESULTS.len()];
-        for pulse in &pulses {
-            let applied = self.registry.hear(pulse, arrived.into_std());
+        for update in &updates {
+            let applied = self.registry.hear(update, arrived.into_std());
             counts[result_of(applied)] += 1;
             if applied == Applied::Unknown {
-                self.wishes.one(pulse.node.clone());
+                self.wishes.one(update.node.clone());
             }
         }
         count(counts);
@@ -163,8 +170,9 @@ impl Following {
             let Wanted { all, mut nodes, since } = self.wishes.take();
             let read = async {
                 if all {
-                    nodes.extend(self.source.online().await?);
-                    nodes.extend(self.registry.held(false));
+                    let there = self.look_for_holders().await?;
+                    nodes.extend(self.source.listed(&there).await?.into_keys());
+                    nodes.extend(self.registry.held_by_others());
                 }
                 self.look_up(&Vec::from_iter(nodes.iter().cloned())).await
             };
@@ -190,25 +198,68 @@ impl Following {
         }
     }
 
-    /// Each second: whose version is not what the bus has, who is silent, who is lost.
+    /// Each second: who is silent, which instances show themselves, whose version is not the listed one, who is lost.
     async fn compare(&self) {
         loop {
             pause(COMPARISON_MS).await;
             let now = Instant::now().into_std();
-            let up_for = self.up_for(now);
-            self.registry.sweep(now, up_for);
+            self.registry.sweep(now, self.up_for(now));
             metrics::gauge!("fencepost_registry_nodes").set(self.registry.count() as f64);
-            if up_for.is_none() {
+            // Also while nothing is heard: then this alone keeps the registry.
+            if !*self.source.answers().borrow() {
                 continue;
             }
             let compared = async {
-                let online = self.source.online().await?;
+                let there = self.look_for_holders().await?;
+                let listed = self.source.listed(&there).await?;
                 let recent = Duration::from_millis(COMPARISON_MS);
-                let nodes = self.registry.to_compare(online, now, recent, RECORDS_COMPARED_MAX);
+                let nodes = self.registry.to_compare(&listed, now, recent, RECORDS_COMPARED_MAX);
                 self.look_up(&nodes).await
             };
             if let Err(error) = compared.await {
                 tracing::debug!(%error, "the versions of nodes could not be compared");
+            }
+        }
+    }
+
+    /// Twice a second: which instances are there.
+    async fn watch_holders(&self) {
+        loop {
+            pause(PRESENCE_LOOK_MS).await;
+            if *self.source.answers().borrow()
+                && let Err(error) = self.look_for_holders().await
+            {
+                tracing::debug!(%error, "the other instances could not be looked for");
+            }
+        }
+    }
+
+    /// Notes which other instances show themselves, and answers them: those that are live by the ledger, as it was read
+    /// last, and those that hold nodes.
+    async fn look_for_holders(&self) -> bus::Result<Vec<InstanceId>> {
+        let (asked, me) = (Instant::now().into_std(), self.registry.me());
+        let mut instances = self.registry.holders();
+        instances.extend(self.source.instances());
+        instances.insert(me.clone());
+        let mut there = self.source.present(&Vec::from_iter(instances)).await?;
+        // A bus that does not even show this instance has lost its memory, and is no evidence.
+        if there.remove(me) {
+            self.registry.found_there(&there, asked);
+        }
+        Ok(there.into_iter().collect())
+    }
+
+    /// Looks at the nodes of other instances that were found full and of which no news came: the notice of a slot that
+    /// came free may be lost.
+    async fn look_at_full(&self) {
+        loop {
+            pause(FULL_LOOK_MS).await;
+            let now = Instant::now().into_std();
+            let full = self.registry.found_full(now, Duration::from_millis(FULL_LOOK_MS));
+            if !full.is_empty()
+                && let Err(error) = self.look_up(&full).await
+            {
+                tracing::debug!(%error, "nodes that were full could not be looked up");
             }
         }
     }
@@ -243,7 +294,7 @@ impl Following {
     async fn tell(&self) {
         loop {
             self.registry.outbox_filled().await;
-            tokio::time::sleep(Duration::from_millis(PULSES_GATHERED_MS)).await;
+            tokio::time::sleep(Duration::from_millis(NODE_UPDATES_GATHERED_MS)).await;
             while !self.tell_waiting().await {
                 pause(RETRY_PAUSE_MS).await;
             }
@@ -253,36 +304,49 @@ impl Following {
     /// Whether all that waited was told.
     async fn tell_waiting(&self) -> bool {
         loop {
-            let pulses = self.registry.take_outbox(PULSES_MAX);
-            if pulses.is_empty() {
+            let updates = self.registry.take_outbox(NODE_UPDATES_MAX);
+            if updates.is_empty() {
                 return true;
             }
-            if let Err(error) = self.source.tell(&pulse::write(&pulses)).await {
+            if let Err(error) = self.source.tell(&node_update::write(&updates)).await {
                 tracing::debug!(%error, "changes of nodes were not told");
-                self.registry.put_back(pulses);
+                self.registry.put_back(updates);
                 return false;
             }
         }
     }
 
-    /// Says again and again which nodes this instance holds, for those who load them all.
+    /// Keeps the list of the nodes that this instance holds, for those who load them all or compare versions.
     async fn list(&self) {
+        let mut listing = Listing::default();
         loop {
-            for nodes in self.registry.held(true).chunks(NODES_LIST_MAX) {
-                if let Err(error) = self.source.list(nodes).await {
-                    tracing::debug!(%error, "nodes were not listed as online");
-                }
+            if let Err(error) = self.write_list(&mut listing).await {
+                tracing::debug!(%error, "this instance's nodes were not listed");
+                listing.lost();
             }
             pause(LISTING_MS).await;
         }
     }
 
+    async fn write_list(&self, listing: &mut Listing) -> bus::Result<()> {
+        let held = self.registry.held_here();
+        for step in listing.steps(&held) {
+            if self.source.list(&step.change()).await? != step.names {
+                tracing::debug!("the list of this instance's nodes was lost");
+                listing.lost();
+                return Ok(());
+            }
+        }
+        listing.written(held);
+        Ok(())
+    }
+
     async fn follow_link(&self) {
-        let mut link = self.source.link();
+        let mut answers = self.source.answers();
         loop {
-            let is_up = link.borrow_and_update().is_up();
-            self.registry.link(is_up);
-            if link.changed().await.is_err() {
+            let is_answered = *answers.borrow_and_update();
+            self.registry.link(is_answered);
+            if answers.changed().await.is_err() {
                 // The bus was closed.
                 self.registry.link(false);
                 std::future::pending::<()>().await;

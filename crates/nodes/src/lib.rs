@@ -3,10 +3,12 @@
 //! What lives here: the records of nodes and the pools that they form ([`Record`], [`Pools`]); the whole registry in
 //! memory ([`Registry`]), kept up to date by a task of its own ([`Follower`]); selection from it without a lock,
 //! without a wait and without asking anybody ([`Registry::select`]); the protocol of one node's socket as a pure state
-//! machine ([`connection`]). What must never: a socket, SQL, Redis, or a decision about a job's result. Who owns a
-//! slot is decided at the bus, or, while that is away, by the node's [`Connection`]; what the registry counts only makes
-//! a refusal there rare.
+//! machine ([`connection`]), and beside it the state of a node that is attached to this instance, between its socket, its
+//! record at the bus and the lanes ([`attached`]). What must never: a socket, SQL, Redis, or a decision about a job's
+//! result. Who owns a slot is decided at the bus, or, while the bus is away, by the node's [`Connection`]; what the
+//! registry counts only makes a refusal there rare.
 
+pub mod attached;
 pub mod connection;
 mod entry;
 mod explain;
@@ -15,21 +17,22 @@ mod fixture;
 mod follower;
 mod index;
 pub mod limits;
+mod listing;
+mod node_update;
 mod pools;
-mod pulse;
 mod record;
 mod registry;
 mod select;
+mod slot_authority;
 mod source;
-mod vouching;
 
 pub use connection::Connection;
 pub use explain::{Explanation, Reason};
 pub use follower::Follower;
+pub use node_update::NodeUpdate;
 pub use pools::{DEFAULT_POOL, Pool, Pools};
-pub use pulse::Pulse;
-pub use record::{Abilities, Load, Profile, Record, Stamp, Status};
-pub use registry::{Applied, Changed, Departure, Ended, NodeChange, Registry};
+pub use record::{Abilities, Applied, Load, Profile, Record, Stamp, Status};
+pub use registry::{Changed, Departure, Ended, NodeChange, Registry};
 pub use select::{Choice, Wanted};
-pub use source::{Kept, Notices, Source, SourceHandle};
-pub use vouching::Vouching;
+pub use slot_authority::SlotAuthority;
+pub use source::{BusSource, Kept, Notices, Source, SourceHandle};

@@ -27,6 +27,8 @@ pub const OFFLINE_MS: u64 = 30_000;
 pub const VOUCHED_MS: u64 = bus::limits::NODE_VOUCHED_MS_DEFAULT;
 /// For so long after that a holder still leaves a node's slots to the bus, in milliseconds: clocks do not all run alike.
 pub const VOUCHED_MARGIN_MS: u64 = 500;
+/// How long a node that speaks here registers again while another connection has its record.
+pub const NODE_CONTESTED_MAX: Duration = Duration::from_secs(8);
 /// Dispatches in a row that a node may leave without an answer before it gets no new work.
 pub const UNACKNOWLEDGED_MAX: u32 = 3;
 /// The first frame of a connection comes within this time, in milliseconds.
@@ -40,17 +42,26 @@ pub const UNANSWERED_MS: u64 = 10_000;
 pub const ANSWERED_MAX: usize = 16_384;
 
 /// Changes in one notice to the other instances.
-pub const PULSES_MAX: usize = 200;
+pub const NODE_UPDATES_MAX: usize = 200;
 /// Changes are gathered for so long before they are told, in milliseconds.
-pub const PULSES_GATHERED_MS: u64 = 10;
+pub const NODE_UPDATES_GATHERED_MS: u64 = 10;
 /// Records read from the bus at once.
 pub const RECORDS_READ_MAX: usize = 100;
-/// Records read in one comparison of versions, the nodes unheard of for longest first.
+/// Records read in one comparison of versions although their listed versions are known: of the nodes that were not
+/// heard of for longest.
 pub const RECORDS_COMPARED_MAX: usize = 1_000;
 /// Mean time between two comparisons of versions, in milliseconds.
 pub const COMPARISON_MS: u64 = 1_000;
-/// Mean time between two listings of this instance's own nodes as online, in milliseconds.
-pub const LISTING_MS: u64 = 10_000;
+/// Mean time between two changes of the list of this instance's own nodes, in milliseconds.
+pub const LISTING_MS: u64 = 1_000;
+/// Mean time between two looks at other instances' nodes that were found full, in milliseconds. A node of which news
+/// came meanwhile is not looked up.
+pub const FULL_LOOK_MS: u64 = 200;
+/// Mean time between two looks at which instances show themselves, in milliseconds.
+pub const PRESENCE_LOOK_MS: u64 = 500;
+/// An instance that does not show itself for so long is not there, in milliseconds: longer than the time between two
+/// announcements, so that a bus that has lost its memory makes nobody absent.
+pub const ABSENT_AFTER_MS: u64 = 1_500;
 /// Pause before what could not be read or told is tried again, in milliseconds.
 pub const RETRY_PAUSE_MS: u64 = 500;
 /// Shortest time between two rebuilds of the index, in milliseconds.
@@ -79,13 +90,18 @@ const _: () = assert!(HEARTBEAT_MS_MAX * 5 / 2 < OFFLINE_MS, "unhealthy comes be
 const _: () = assert!(ACK_MS < UNANSWERED_MS);
 const _: () =
     assert!(HEARTBEAT_MS_DEFAULT * 5 / 2 < VOUCHED_MS, "a heartbeat that is missed takes no slot away");
+const _: () = assert!(
+    NODE_CONTESTED_MAX.as_millis() > silence_max(HEARTBEAT_MS_DEFAULT).as_millis() + 2_000,
+    "a connection that a node has left is found silent meanwhile"
+);
 const _: () = assert!(NODES_MAX <= bus::limits::NODES_LISTED_MAX);
 const _: () = assert!(DOCUMENT_BYTES_MAX <= bus::limits::NODE_DOCUMENT_BYTES_MAX);
 const _: () = assert!(LISTING_MS * 2 < OFFLINE_MS, "a listing is renewed before it ends");
+const _: () = assert!(PRESENCE_LOOK_MS * 2 < ABSENT_AFTER_MS, "one look is no evidence");
 const _: () = assert!(LEFT_REMEMBERED_MS > OFFLINE_MS);
 const _: () = assert!(
     NODE_LABELS_MAX * (LABEL_CHARS_MAX + 3) + NODE_POOLS_MAX * (POOL_NAME_CHARS_MAX + 3) + 2_048
         <= DOCUMENT_BYTES_MAX,
     "every node that is allowed has a document that is allowed"
 );
-const _: () = assert!(PULSES_MAX * (NODE_ID_CHARS_MAX + 192) <= bus::limits::NOTICE_BYTES_MAX);
+const _: () = assert!(NODE_UPDATES_MAX * (NODE_ID_CHARS_MAX + 192) <= bus::limits::NOTICE_BYTES_MAX);

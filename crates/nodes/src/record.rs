@@ -138,6 +138,21 @@ pub struct Record {
     pub load: Load,
 }
 
+/// What became of news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// They were new.
+    New,
+    /// The version is known; it was refreshed since.
+    Repeated,
+    /// Newer ones are known.
+    Stale,
+    /// They speak of a connection whose record is not known; it is to be read.
+    Unknown,
+    /// There are [`crate::limits::NODES_MAX`] nodes already.
+    TooMany,
+}
+
 impl Record {
     /// What its holder says of it to the bus, for as long as it is not offline for want of news.
     #[must_use]

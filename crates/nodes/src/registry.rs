@@ -1,12 +1,13 @@
-//! All nodes in this instance's memory: what is applied to them, and who is told.
+//! All nodes, in this instance's memory: how changes of them are applied, and which subscribers learn of them.
 //!
-//! Writers change a node under its own lock and note in the index whether it is open for work. Which nodes,
-//! labels and pools there are is the index's: it is rebuilt beside the selections and replaced as a whole.
+//! A writer changes a node under that node's own lock, and sets in the index whether the node is open for work. The index
+//! holds the nodes, labels and pools: it is rebuilt beside the selections and replaced as a whole. A heartbeat changes one
+//! node and one bit of the index; no selection waits for it.
 
 mod changes;
 mod exchange;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,13 +21,15 @@ use tokio::sync::{Notify, broadcast, watch};
 
 use crate::entry::Entry;
 use crate::index::Index;
-use crate::limits::{CHANGES_MAX, DEPARTURES_MAX, LEFT_REMEMBERED_MS, NODES_MAX, OFFLINE_MS, silence_max};
+use crate::limits::{
+    ABSENT_AFTER_MS, CHANGES_MAX, DEPARTURES_MAX, LEFT_REMEMBERED_MS, NODES_MAX, OFFLINE_MS, silence_max,
+};
+use crate::node_update::NodeUpdate;
 use crate::pools::Pools;
-use crate::pulse::Pulse;
-use crate::record::{Profile, Record, Stamp};
+use crate::record::{Applied, Profile, Record, Stamp};
 pub use changes::{Changed, NodeChange};
 
-/// Cheap to clone; all clones are the same registry.
+/// The registry. Clones are cheap and share it.
 #[derive(Clone, Debug)]
 pub struct Registry {
     pub(crate) inner: Arc<Inner>,
@@ -37,8 +40,10 @@ pub(crate) struct Inner {
     pub(crate) me: InstanceId,
     nodes: DashMap<NodeId, Known>,
     pub(crate) index: ArcSwap<Index>,
-    /// The bus is away: only this instance's own nodes can be reached.
+    /// The bus does not answer: only this instance's own nodes can be reached.
     pub(crate) is_alone: AtomicBool,
+    /// Holders of nodes that did not show themselves when that was looked at last.
+    missing: Mutex<HashMap<InstanceId, Missing>>,
     pools: Mutex<Arc<Pools>>,
     /// One index is built at a time.
     building: Mutex<()>,
@@ -46,11 +51,19 @@ pub(crate) struct Inner {
     openings: watch::Sender<()>,
     departures: broadcast::Sender<Departure>,
     changes: broadcast::Sender<NodeChange>,
-    outbox: Mutex<HashMap<NodeId, Pulse>>,
+    outbox: Mutex<HashMap<NodeId, NodeUpdate>>,
     outbox_filled: Notify,
 }
 
-/// What is known under a node's id.
+/// A holder of nodes that does not show itself.
+#[derive(Clone, Copy, Debug)]
+struct Missing {
+    since: Instant,
+    /// It is not there: it has been missing for [`ABSENT_AFTER_MS`].
+    is_absent: bool,
+}
+
+/// What this instance knows of a node.
 #[derive(Debug)]
 enum Known {
     Here(Arc<Entry>),
@@ -59,21 +72,6 @@ enum Known {
         stamp: Stamp,
         at: Instant,
     },
-}
-
-/// What became of news.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Applied {
-    /// They were new.
-    New,
-    /// The version is known; it was refreshed since.
-    Repeated,
-    /// Newer ones are known.
-    Stale,
-    /// They speak of a connection whose record is not known; it is to be read.
-    Unknown,
-    /// There are [`NODES_MAX`] nodes already.
-    TooMany,
 }
 
 /// A connection of a node that is over.
@@ -101,7 +99,7 @@ pub enum Ended {
 }
 
 impl Registry {
-    /// An empty one, of this instance.
+    /// An empty registry, of this instance.
     #[must_use]
     pub fn new(me: InstanceId) -> Self {
         let inner = Inner {
@@ -109,6 +107,7 @@ impl Registry {
             nodes: DashMap::new(),
             index: ArcSwap::from_pointee(Index::empty()),
             is_alone: AtomicBool::new(false),
+            missing: Mutex::default(),
             pools: Mutex::new(Arc::new(Pools::unconfigured())),
             building: Mutex::default(),
             index_is_old: Notify::new(),
@@ -146,7 +145,7 @@ impl Registry {
         let before = match inner.nodes.entry(profile.node.clone()) {
             Slot::Vacant(_) if !has_room => return Applied::TooMany,
             Slot::Vacant(slot) => {
-                slot.insert(Known::Here(Arc::new(Entry::new(record, heard, now))));
+                slot.insert(Known::Here(inner.entry(record, heard, now)));
                 None
             }
             Slot::Occupied(mut slot) => {
@@ -157,7 +156,7 @@ impl Registry {
                 if stamp <= last {
                     return Applied::Stale;
                 }
-                slot.insert(Known::Here(Arc::new(Entry::new(record, heard, now)))).into_entry()
+                slot.insert(Known::Here(inner.entry(record, heard, now))).into_entry()
             }
         };
         if let Some(entry) = before {
@@ -169,32 +168,32 @@ impl Registry {
         Applied::New
     }
 
-    /// News of a connection, as its holder tells them.
-    pub fn hear(&self, pulse: &Pulse, now: Instant) -> Applied {
+    /// News of a connection from its holder.
+    pub fn hear(&self, update: &NodeUpdate, now: Instant) -> Applied {
         let inner = &*self.inner;
-        let Some(state) = pulse.state else { return self.hear_leave(&pulse.node, pulse.stamp.epoch, now) };
-        match inner.nodes.get(&pulse.node).as_deref() {
-            Some(Known::Here(entry)) if entry.epoch == pulse.stamp.epoch => {
-                inner.take(entry, pulse.stamp.version, state, now, now)
+        let Some(state) = update.state else { return self.hear_leave(&update.node, update.stamp.epoch, now) };
+        match inner.nodes.get(&update.node).as_deref() {
+            Some(Known::Here(entry)) if entry.epoch == update.stamp.epoch => {
+                inner.take(entry, update.stamp.version, state, now, now)
             }
-            Some(Known::Here(entry)) if entry.epoch > pulse.stamp.epoch => Applied::Stale,
-            Some(Known::Left { stamp, .. }) if pulse.stamp <= *stamp => Applied::Stale,
+            Some(Known::Here(entry)) if entry.epoch > update.stamp.epoch => Applied::Stale,
+            Some(Known::Left { stamp, .. }) if update.stamp <= *stamp => Applied::Stale,
             _ => Applied::Unknown,
         }
     }
 
-    /// What this instance, as the holder of its socket, wrote down of a node: applied here and told to the others.
+    /// What this instance has written to the bus of a node whose socket it holds: applied here and told to the others.
     pub fn recorded(&self, record: Record, now: Instant) -> Applied {
-        let pulse = Pulse::of(&record);
+        let update = NodeUpdate::of(&record);
         let applied = self.apply(record, now, now);
         if matches!(applied, Applied::New | Applied::Repeated) {
-            self.inner.tell(pulse);
+            self.inner.tell(update);
         }
         applied
     }
 
-    /// How one of its own nodes is, as this instance knows without the bus: applied here, under the version that is
-    /// known, and told to nobody.
+    /// How one of its own nodes is, while this instance cannot write it to the bus: applied here under the known version,
+    /// and not told to the others.
     pub fn noted(&self, mut record: Record, now: Instant) -> Applied {
         if let Some(Known::Here(entry)) = self.inner.nodes.get(&record.profile.node).as_deref()
             && entry.epoch == record.stamp.epoch
@@ -216,7 +215,7 @@ impl Registry {
         Epoch::new(last + 1)
     }
 
-    /// The same for a heartbeat, which arrived then.
+    /// As [`Self::recorded`], for a heartbeat that arrived at `arrived`: the time from there to `now` is measured.
     pub fn heartbeat_recorded(&self, record: Record, arrived: Instant, now: Instant) -> Applied {
         metrics::histogram!("fencepost_node_heartbeat_seconds").record(now.duration_since(arrived));
         self.recorded(record, now)
@@ -225,7 +224,7 @@ impl Registry {
     /// This connection is over, says the instance that held it: applied here and told to the others.
     pub fn left(&self, node: &NodeId, epoch: Epoch, now: Instant) {
         self.hear_leave(node, epoch, now);
-        self.inner.tell(Pulse { node: node.clone(), stamp: over(epoch), state: None });
+        self.inner.tell(NodeUpdate { node: node.clone(), stamp: over(epoch), state: None });
     }
 
     /// This connection is over, says its record or its holder.
@@ -307,18 +306,38 @@ impl Registry {
         });
     }
 
-    /// This instance is gone: its nodes get no new work until something is heard of them again.
-    pub fn silence(&self, holder: &InstanceId) {
-        for known in &self.inner.nodes {
-            if let Known::Here(entry) = known.value()
-                && entry.profile.holder == *holder
-            {
-                self.inner.fall_silent(entry);
+    /// Of the other instances these show themselves on the bus now. Those that have been missing
+    /// for [`ABSENT_AFTER_MS`] are not there: their nodes get no new work until their holder shows itself again.
+    pub fn found_there(&self, there: &HashSet<InstanceId>, now: Instant) {
+        let inner = &*self.inner;
+        let (entries, before) = (self.entries(), inner.missing().clone());
+        let mut missing: HashMap<InstanceId, Missing> = HashMap::new();
+        for entry in &entries {
+            let holder = &entry.profile.holder;
+            if *holder != inner.me && !there.contains(holder) && !missing.contains_key(holder) {
+                let since = before.get(holder).map_or(now, |missing| missing.since);
+                let is_absent = now.duration_since(since) >= Duration::from_millis(ABSENT_AFTER_MS);
+                if is_absent && !before.get(holder).is_some_and(|missing| missing.is_absent) {
+                    tracing::info!(%holder, "an instance that holds nodes does not show itself; they get no work");
+                }
+                missing.insert(holder.clone(), Missing { since, is_absent });
             }
         }
+        let is_there = |entry: &Entry| missing.get(&entry.profile.holder).is_none_or(|it| !it.is_absent);
+        for entry in &entries {
+            inner.holder_is_there(entry, is_there(entry));
+        }
+        *inner.missing() = missing;
     }
 
-    /// Whether the bus can be reached. While it cannot, only this instance's own nodes are selected.
+    /// Whether an instance is to get what is for its nodes: unless it was found not to be there, which is looked at twice a
+    /// second while the bus answers.
+    #[must_use]
+    pub fn is_there(&self, holder: &InstanceId) -> bool {
+        self.inner.is_there(holder)
+    }
+
+    /// Whether the bus answers. While it does not, only this instance's own nodes are selected.
     pub fn link(&self, is_up: bool) {
         if self.inner.is_alone.swap(!is_up, SeqCst) && is_up {
             self.inner.tell_openings();
@@ -349,9 +368,9 @@ impl Registry {
         if let Some(Known::Here(entry)) = known.as_deref()
             && entry.epoch == epoch
         {
-            let pulse = Pulse::of(&entry.record());
+            let update = NodeUpdate::of(&entry.record());
             drop(known);
-            self.inner.tell(pulse);
+            self.inner.tell(update);
         }
     }
 
@@ -453,6 +472,13 @@ impl Known {
 }
 
 impl Inner {
+    fn entry(&self, record: Record, heard: Instant, now: Instant) -> Arc<Entry> {
+        let is_there = self.is_there(&record.profile.holder);
+        let entry = Entry::new(record, heard, now);
+        entry.holder_is_there(is_there);
+        Arc::new(entry)
+    }
+
     /// A node has changed: the index is told, and, if it is open again, whoever waits for one of its pools.
     pub(crate) fn refresh(&self, entry: &Arc<Entry>) {
         let index = self.index.load();
@@ -482,6 +508,14 @@ impl Inner {
         self.openings.send_replace(());
     }
 
+    fn missing(&self) -> MutexGuard<'_, HashMap<InstanceId, Missing>> {
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_there(&self, holder: &InstanceId) -> bool {
+        !self.missing().get(holder).is_some_and(|missing| missing.is_absent)
+    }
+
     fn pools(&self) -> MutexGuard<'_, Arc<Pools>> {
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -494,7 +528,7 @@ impl Registry {
         let inner = &*self.inner;
         let entries = self.entries();
         let _news: Vec<_> = entries.iter().map(|entry| entry.news()).collect();
-        let (_pools, _outbox) = (inner.pools(), inner.outbox());
+        let (_pools, _outbox, _missing) = (inner.pools(), inner.outbox(), inner.missing());
         let _building = inner.building.lock().unwrap();
         // A guard for writing in every shard that holds a node; a shard that is locked has one already.
         let shards = entries.iter().map(|entry| inner.nodes.try_get_mut(&entry.profile.node));

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
 
 use bus::Epoch;
-use domain::job::Needs;
+use domain::job::Requirements;
 use domain::limits::JOB_LABELS_MAX;
 use domain::{InstanceId, NodeId, PoolName};
 use rand::{Rng, RngExt};
@@ -24,7 +24,7 @@ use crate::registry::{Inner, Registry};
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// What the job needs.
-    pub needs: &'a Needs,
+    pub needs: &'a Requirements,
     /// Nodes that are not to be chosen, a few: those that were tried.
     pub excluded: &'a [NodeId],
     /// The node to take if it can be had: the one that a session used last, or whose slot came free.
@@ -36,7 +36,7 @@ pub struct Wanted<'a> {
 impl<'a> Wanted<'a> {
     /// Any node that meets these needs.
     #[must_use]
-    pub const fn new(needs: &'a Needs) -> Self {
+    pub const fn new(needs: &'a Requirements) -> Self {
         Self { needs, excluded: &[], preferred: None, preferred_pool: None }
     }
 }
@@ -114,7 +114,7 @@ impl Registry {
 
     /// In which pool the node serves such a job, if it would get it had it a free slot.
     #[must_use]
-    pub fn serves(&self, node: &NodeId, needs: &Needs) -> Option<PoolName> {
+    pub fn serves(&self, node: &NodeId, needs: &Requirements) -> Option<PoolName> {
         let index = self.inner.index.load();
         let position = index.position(node).filter(|position| index.nodes[*position].takes_work())?;
         let (pools, wanted) = (Pools::serving(&index, needs)?, Wanted::new(needs));
@@ -190,7 +190,7 @@ pub(crate) enum Pools<'a> {
 
 impl<'a> Pools<'a> {
     /// `None` when there is none.
-    pub(crate) fn serving(index: &'a Index, needs: &Needs) -> Option<Self> {
+    pub(crate) fn serving(index: &'a Index, needs: &Requirements) -> Option<Self> {
         let serving = index.serving(needs.route.as_ref());
         let pools = match &needs.pool {
             None => Self::Rosters(serving),
@@ -255,7 +255,7 @@ const SETS_MAX: usize = 4 + JOB_LABELS_MAX;
 impl<'a> Sieve<'a> {
     /// `None` when no node has one of the labels or languages, or when more is required than a job may require.
     fn new(index: &'a Index, wanted: &Wanted<'a>, seat: Seat, only_own: bool) -> Option<Self> {
-        let Needs { route, requires, .. } = wanted.needs;
+        let Requirements { route, requires, .. } = wanted.needs;
         let nodes = &index.pools[seat.pool].nodes;
         let mut sieve = Self { index, sets: [nodes; SETS_MAX], count: 1, excluded: wanted.excluded };
         if requires.len() > JOB_LABELS_MAX {

@@ -1,10 +1,11 @@
 //! What the registry asks of the bus, and nothing more.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::{Channel, Epoch, Event, Link, NodeRecord, Subscription};
-use domain::NodeId;
+use bus::{Channel, Epoch, Event, Link, ListChange, NodeRecord, Subscription, Version};
+use domain::{InstanceId, NodeId};
 use tokio::sync::watch;
 
 use crate::limits::OFFLINE_MS;
@@ -22,17 +23,27 @@ pub trait Source: Send + Sync {
     /// What the bus says.
     async fn tell(&self, notice: &[u8]) -> bus::Result<()>;
 
-    /// Says that these nodes are online, for the next [`OFFLINE_MS`]: at most [`bus::limits::NODES_LIST_MAX`].
-    ///
-    /// # Errors
-    /// What the bus says.
-    async fn list(&self, nodes: &[NodeId]) -> bus::Result<()>;
+    /// The instances that are live by the ledger, as this instance knows it now.
+    fn instances(&self) -> Vec<InstanceId>;
 
-    /// The nodes that are said to be online. A hint: some may be missing, some may be gone.
+    /// Which of these instances show themselves on the bus now.
+    ///
+    /// # Errors
+    /// What the bus says when any of them could not be asked for.
+    async fn present(&self, instances: &[InstanceId]) -> bus::Result<HashSet<InstanceId>>;
+
+    /// Changes the list of the nodes that this instance holds, which lives for [`OFFLINE_MS`] from now: at most
+    /// [`bus::limits::NODES_LIST_MAX`] of them. Answers how many nodes it names then.
     ///
     /// # Errors
     /// What the bus says.
-    async fn online(&self) -> bus::Result<Vec<NodeId>>;
+    async fn list(&self, change: &ListChange<'_>) -> bus::Result<usize>;
+
+    /// The nodes that these instances list, each with its newest version. A hint: some may be missing, some may be gone.
+    ///
+    /// # Errors
+    /// What the bus says.
+    async fn listed(&self, holders: &[InstanceId]) -> bus::Result<HashMap<NodeId, Version>>;
 
     /// What is kept of each of these, at most [`crate::limits::RECORDS_READ_MAX`], in their order.
     ///
@@ -42,6 +53,9 @@ pub trait Source: Send + Sync {
 
     /// Whether the bus can be reached, and since when.
     fn link(&self) -> watch::Receiver<Link>;
+
+    /// Whether the bus answers, also while nothing is heard and the link is therefore down.
+    fn answers(&self) -> watch::Receiver<bool>;
 }
 
 /// Changes as they are told, from the moment of [`Source::listen`] on.
@@ -73,31 +87,61 @@ pub enum Kept {
 /// A source to share.
 pub type SourceHandle = Arc<dyn Source>;
 
+/// The bus, as the registry of one instance uses it.
+pub struct BusSource {
+    bus: bus::Handle,
+    me: InstanceId,
+    instances: Box<dyn Fn() -> Vec<InstanceId> + Send + Sync>,
+}
+
+impl BusSource {
+    /// For this instance; `instances` says which instances are live by the ledger, without a wait.
+    pub fn new(
+        bus: bus::Handle,
+        me: InstanceId,
+        instances: impl Fn() -> Vec<InstanceId> + Send + Sync + 'static,
+    ) -> Self {
+        Self { bus, me, instances: Box::new(instances) }
+    }
+}
+
 #[async_trait::async_trait]
-impl Source for bus::Handle {
+impl Source for BusSource {
     fn listen(&self) -> Box<dyn Notices> {
-        Box::new(self.subscribe(Channel::Nodes))
+        Box::new(self.bus.subscribe(Channel::Nodes))
     }
 
     async fn tell(&self, notice: &[u8]) -> bus::Result<()> {
-        self.publish(Channel::Nodes, notice).await
+        self.bus.publish(Channel::Nodes, notice).await
     }
 
-    async fn list(&self, nodes: &[NodeId]) -> bus::Result<()> {
-        self.list_nodes(nodes, OFFLINE).await
+    fn instances(&self) -> Vec<InstanceId> {
+        (self.instances)()
     }
 
-    async fn online(&self) -> bus::Result<Vec<NodeId>> {
-        self.listed_nodes().await
+    async fn present(&self, instances: &[InstanceId]) -> bus::Result<HashSet<InstanceId>> {
+        Ok(self.bus.present(instances).await?.into_keys().collect())
+    }
+
+    async fn list(&self, change: &ListChange<'_>) -> bus::Result<usize> {
+        self.bus.list_nodes(&self.me, change, OFFLINE).await
+    }
+
+    async fn listed(&self, holders: &[InstanceId]) -> bus::Result<HashMap<NodeId, Version>> {
+        self.bus.listed_nodes(holders).await
     }
 
     async fn read(&self, nodes: &[NodeId]) -> bus::Result<Vec<Kept>> {
-        let mut shown = self.show_nodes(nodes).await?;
+        let mut shown = self.bus.show_nodes(nodes).await?;
         Ok(nodes.iter().map(|node| kept(node, shown.remove(node))).collect())
     }
 
     fn link(&self) -> watch::Receiver<Link> {
-        bus::Bus::link(&**self)
+        self.bus.link()
+    }
+
+    fn answers(&self) -> watch::Receiver<bool> {
+        self.bus.answers()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The instances that run, what belongs to which of them, and the mode.
+//! The live instances, the owners of resources, and the mode.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -9,69 +9,69 @@ use crate::strict::{self, words};
 words! {
     /// How requests and owners find each other.
     pub enum Mode {
-        /// Any instance takes any request, and has the key for as long as that takes.
+        /// Any instance serves any request, and holds the key's lease while it does.
         Basic = "basic",
-        /// A key's owner keeps it while there is work; requests are brought to the owner.
+        /// One instance owns a key while there is work, and requests are forwarded to it.
         WorkerQueue = "worker-queue",
     }
 }
 
-/// The instances that live, and which of them answers.
+/// The live instances.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Cluster {
     /// The instance that answers.
     pub instance: String,
     /// How requests find their owner.
     pub mode: Mode,
-    /// These signers only are in that mode, the others in the other one; absent when all are.
+    /// Only these signers are in that mode, and all others in the other mode. Absent when all are in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<Vec<String>>,
-    /// Names the ring: the same on all instances that see the same members. It does not count.
+    /// The fingerprint of the ring: equal on all instances that see the same members. It does not count up.
     #[schema(maximum = 9007199254740991u64)]
     pub ring_version: u64,
-    /// Those that live, in the order of their ids.
+    /// The live instances, in the order of their ids.
     pub instances: Vec<Instance>,
 }
 
-/// One running Fencepost process.
+/// A running Fencepost process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Instance {
-    /// Its id: node name and a part unique to this start.
+    /// The instance's id: its node name and a part unique to this start.
     pub instance_id: String,
-    /// Where others and clients reach it.
+    /// The URL at which other instances and clients reach it.
     pub url: String,
     /// When it started.
     #[schema(format = DateTime)]
     pub started_at: String,
     /// The machine's name.
     pub hostname: String,
-    /// Its process id there.
+    /// The process id on that machine.
     pub pid: u32,
     /// The version of the binary.
     pub version: String,
-    /// Whether its bus worked when it last said so; absent for a bus within the process.
+    /// Whether the instance reached its bus when it last reported. Absent for a bus within the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus_up: Option<bool>,
-    /// How many live leases it has, its own `instance:` lease left out.
+    /// The number of live leases that the instance holds, without its own `instance:` lease.
     pub resources: u64,
-    /// Whether it is on the ring, as the instance that answers sees it. A newcomer is after three seconds.
+    /// Whether the instance is on the ring, as the instance that answers sees it. A newcomer joins after three seconds.
     #[serde(default)]
     pub on_ring: bool,
 }
 
-/// To whom a resource belongs: who has its live lease, or else whom the ring gives it to.
+/// The owner of a resource: the instance that holds its live lease, or else the one that the ring names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Owner {
     /// The resource.
     pub resource: String,
     /// The instance.
     pub instance_id: String,
-    /// Where it is reached.
+    /// The URL at which it is reached.
     pub url: String,
-    /// Names the ring that was looked at.
+    /// The fingerprint of the ring.
     #[schema(maximum = 9007199254740991u64)]
     pub ring_version: u64,
-    /// Whether it has a live lease, or is only the one to ask.
+    /// Whether the instance holds a live lease; otherwise the ring names it.
     pub leased: bool,
 }
 
@@ -80,10 +80,10 @@ pub struct Owner {
 pub struct ModeSetting {
     /// The mode.
     pub mode: Mode,
-    /// These signers only are in that mode, the others in the other one; absent when all are.
+    /// Only these signers are in that mode, and all others in the other mode. Absent when all are in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<Vec<String>>,
-    /// Rises by one with every change.
+    /// The version, which rises by one with each change.
     #[schema(minimum = 1, maximum = 9007199254740991u64)]
     pub version: u64,
 }
@@ -94,7 +94,7 @@ pub struct ModeSetting {
 pub struct ModeRequest {
     /// The mode.
     pub mode: Mode,
-    /// These resources only, such as `signer:eip155:1:0xab`; without it, all.
+    /// Only these signers, such as `signer:eip155:1:0xab`. Absent means all.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",

@@ -1,4 +1,4 @@
-//! What the streams of events carry: server-sent events, the name of the kind and one line or more of JSON each.
+//! Event streams: server-sent events, each with the name of its kind and JSON data.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,19 +10,19 @@ use crate::strict::words;
 
 /// The media type of a stream.
 pub const MEDIA_TYPE: &str = "text/event-stream";
-/// What the id of the event with a job's end ends in: nothing comes after it.
+/// How the id of a job's last event ends.
 pub const END_ID: &str = "FINISHED";
 
 words! {
-    /// What an event is about.
+    /// The kind of an event.
     pub enum EventKind {
-        /// A job is in another state.
+        /// A job's state has changed.
         Job = "job",
-        /// A job's newest attempt has come so far.
+        /// A node reported progress on a job's newest attempt.
         Progress = "progress",
-        /// A node came, went, or changed.
+        /// A node connected, disconnected, or changed its state.
         Node = "node",
-        /// An instance came or went, or the mode is another.
+        /// An instance joined or left, or the mode has changed.
         Cluster = "cluster",
     }
 }
@@ -35,40 +35,40 @@ impl EventKind {
     }
 }
 
-/// `progress`: how far a job's newest attempt has come, as its node says.
+/// `progress`: progress of a job's newest attempt, as its node reports it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ProgressEvent {
     /// The job.
     pub id: String,
     /// The attempt.
     pub attempt: u32,
-    /// 0 to 100, if its node said so.
+    /// A percentage, 0 to 100, if the node gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, maximum = 100)]
     pub percent: Option<f64>,
-    /// In words, if its node said so.
+    /// A note, if the node gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub note: Option<String>,
 }
 
-/// `job`, among those of all jobs: a job is in another state. All there is to know of it is at `/v1/jobs/{id}`.
+/// `job` in the stream of all events: a job's state has changed. `/v1/jobs/{id}` shows the whole job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobEvent {
     /// The job.
     pub id: String,
     /// Its state.
     pub state: JobState,
-    /// How it ended; `null` before it has, and where that is not told.
+    /// How the job ended. `null` until then, and where the sender does not know it.
     #[schema(required)]
     pub outcome: Option<Outcome>,
-    /// The number of its newest attempt; 0 before the first.
+    /// The number of the newest attempt. 0 before the first.
     pub attempt: u32,
-    /// Whose ordered work it belongs to, where that is told.
+    /// The job's lane, where the sender knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub lane: Option<String>,
-    /// The node that has, or had, the newest attempt.
+    /// The node of the newest attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub node: Option<String>,
@@ -77,58 +77,58 @@ pub struct JobEvent {
 words! {
     /// What happened to a node.
     pub enum NodeHappening {
-        /// It has connected.
+        /// The node has connected.
         Joined = "joined",
-        /// It is in another state.
+        /// The node's state has changed.
         Changed = "changed",
-        /// Its connection is over, and it has nothing to do any more.
+        /// The node has left.
         Left = "left",
-        /// It has connected anew; the connection before is over.
+        /// The node has connected again, and its earlier connection is over.
         Replaced = "replaced",
-        /// Nothing was heard of it for long.
+        /// The node was lost: no heartbeat came for too long.
         Lost = "lost",
     }
 }
 
-/// `node`: a node came, went, or changed, as the instance sees it that sends the stream.
+/// `node`: a node connected, disconnected, or changed its state, as the instance that sends the stream sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeEvent {
     /// The node.
     pub id: String,
     /// What happened.
     pub what: NodeHappening,
-    /// Its state since.
+    /// The node's new state.
     pub state: NodeState,
-    /// The instance that holds its connection, or held it.
+    /// The instance that holds the node's connection, or held it.
     pub instance: String,
 }
 
 words! {
     /// What happened to the cluster.
     pub enum ClusterHappening {
-        /// An instance lives.
+        /// An instance joined.
         Joined = "joined",
-        /// An instance lives no more.
+        /// An instance left.
         Left = "left",
-        /// The mode is another.
+        /// The mode has changed.
         Mode = "mode",
     }
 }
 
-/// `cluster`: an instance came or went, or the mode is another, as the instance sees it that sends the stream.
+/// `cluster`: an instance joined or left, or the mode has changed, as the instance that sends the stream sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterEvent {
     /// What happened.
     pub what: ClusterHappening,
-    /// The instance that came or went.
+    /// The instance that joined or left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub instance_id: Option<String>,
-    /// Where it is reached.
+    /// The URL at which the instance is reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub url: Option<String>,
-    /// The mode from now on.
+    /// The new mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub mode: Option<Mode>,

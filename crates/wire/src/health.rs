@@ -16,42 +16,42 @@ pub struct Health {
 }
 
 words! {
-    /// How well it can serve.
+    /// How well the instance can serve.
     pub enum Readiness {
-        /// All is well.
+        /// Nothing is wrong.
         Ready = "ready",
-        /// It serves, and something is not as it should be.
+        /// The instance serves, and a check found something wrong.
         Degraded = "degraded",
     }
 }
 
 words! {
-    /// What a check found.
+    /// The finding of a check.
     pub enum CheckStatus {
-        /// All is well.
+        /// Nothing is wrong.
         Ok = "ok",
-        /// It works, and is not as it should be.
+        /// It works, and something is wrong.
         Warn = "warn",
         /// It does not work.
         Down = "down",
     }
 }
 
-/// The answer of `/readyz` while it can serve.
+/// The answer of `/readyz` while the instance can serve.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Ready {
-    /// How well it can serve.
+    /// How well the instance can serve.
     pub status: Readiness,
-    /// What was looked at, by name.
+    /// The checks, by name.
     pub checks: BTreeMap<String, Check>,
 }
 
-/// One thing that was looked at.
+/// A check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Check {
-    /// What was found.
+    /// The finding.
     pub status: CheckStatus,
-    /// What is not as it should be, and what would be right.
+    /// What is wrong, and what would be right.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }

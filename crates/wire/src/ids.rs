@@ -7,23 +7,23 @@ use utoipa::ToSchema;
 use crate::limits::{ID_NUMBER_MAX, SEGMENT_DESCRIPTION_BYTES_MAX, SEGMENT_STEP_MAX, SEQUENCE_INCREMENT_MAX};
 use crate::strict;
 
-/// Snowflakes, made for this request.
+/// The snowflakes that this request gets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Snowflakes {
     /// The ids, rising.
     #[schema(max_items = 10000)]
     pub ids: Vec<String>,
-    /// The worker number that they were made under, all ten bits of it.
+    /// The worker number of the snowflakes, all ten bits.
     #[schema(maximum = 1023)]
     pub worker: u16,
 }
 
-/// What a snowflake is made of.
+/// The parts of a snowflake.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SnowflakeParts {
     /// The id.
     pub id: String,
-    /// When it was made, by the clock of the instance that made it, to the millisecond.
+    /// When the id was made, to the millisecond, by the clock of the instance that made it.
     #[schema(format = DateTime)]
     pub timestamp: String,
     /// The same, in milliseconds since 1970.
@@ -37,30 +37,29 @@ pub struct SnowflakeParts {
     /// The worker number, all ten bits of it.
     #[schema(maximum = 1023)]
     pub worker_number: u16,
-    /// Which one of that worker and millisecond it is.
+    /// The id's number among those of the same worker and millisecond.
     #[schema(maximum = 4095)]
     pub sequence: u16,
 }
 
-/// Ids of a tag, taken for this request.
+/// The ids of a tag that this request gets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SegmentIds {
     /// The tag.
     pub tag: String,
-    /// The ids, rising; with `scrambled=true` their scrambled forms, in the order of `plain`.
+    /// The ids, rising. With `scrambled=true`, their scrambled forms, in the order of `plain`.
     #[schema(max_items = 10000)]
     pub ids: Vec<String>,
-    /// With `scrambled=true`: the ids whose forms these are, rising. Not for the eyes of whoever gets the forms.
+    /// With `scrambled=true`: the ids of the scrambled forms, rising. Do not show them to readers of the scrambled forms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plain: Option<Vec<String>>,
 }
 
-/// What to make or change of a tag. What is not named stays, or begins with its default.
+/// A tag to make or change. Absent fields keep their values, or get their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SegmentRequest {
-    /// The shortest range that an instance takes, in ids; 1,000 where nobody says. Under load ranges grow by
-    /// themselves.
+    /// The shortest range that an instance takes, in ids; 1,000 by default. Under load ranges grow by themselves.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -68,8 +67,8 @@ pub struct SegmentRequest {
     )]
     #[schema(nullable = false, default = 1000, minimum = 1, maximum = 1000000000)]
     pub step: Option<u64>,
-    /// Where it begins, 1 where nobody says, or goes on: a whole number, or one as a text. Of a tag that is there it
-    /// only rises, past all that is given out.
+    /// The next id, 1 by default: a whole number, or one as a text. For a tag that exists it can only rise, past all ids
+    /// that were given out.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -77,7 +76,7 @@ pub struct SegmentRequest {
     )]
     #[schema(nullable = false, default = 1, minimum = 0, maximum = 9223372036854775807u64)]
     pub start: Option<u64>,
-    /// What people say of it; 1,024 bytes at most.
+    /// A description for people, at most 1,024 bytes.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -87,54 +86,54 @@ pub struct SegmentRequest {
     pub description: Option<String>,
 }
 
-/// A tag: as the ledger has it, and how it stands in the instance asked.
+/// A tag: as the ledger has it, and the buffers of the instance that answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Segment {
     /// Its name.
     pub tag: String,
-    /// Where it began, as was last asked for.
+    /// The start that was last set.
     pub start: String,
-    /// The highest id of any range that an instance took since `start`; `null` before the first.
+    /// The highest id of any range that an instance took since `start`. `null` before the first.
     #[schema(required)]
     pub max: Option<String>,
     /// The shortest range that an instance takes, in ids.
     pub step: u64,
-    /// What people say of it.
+    /// The description.
     pub description: String,
     /// When it was made.
     #[schema(format = DateTime)]
     pub created_at: String,
-    /// When a range was taken or something changed last.
+    /// When a range was last taken or a setting last changed.
     #[schema(format = DateTime)]
     pub updated_at: String,
-    /// How long the next range of this instance will be, in ids; `null` where it has given out none.
+    /// The length of the next range of this instance, in ids. `null` where it has given out no id.
     #[schema(required)]
     pub next_step: Option<u64>,
-    /// Ids that this instance has in memory.
+    /// The number of ids that this instance has in memory.
     pub left: u64,
-    /// Ids that this instance gave out in a second, of late.
+    /// The number of ids that this instance lately gave out per second.
     pub rate: f64,
-    /// For how long those in memory will do at that rate, in seconds; `null` while none are asked for.
+    /// How long the ids in memory last at that rate, in seconds. `null` while no ids are asked for.
     #[schema(required)]
     pub seconds_left: Option<f64>,
 }
 
-/// Numbers of a sequence, granted to this request.
+/// The numbers of a sequence that this request gets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SequenceIds {
     /// The sequence.
     pub name: String,
-    /// The numbers, rising, and higher than any that were granted before.
+    /// The numbers, rising, and higher than any granted before.
     #[schema(max_items = 10000)]
     pub ids: Vec<String>,
 }
 
-/// What to make or change of a sequence. What is not named stays, or begins with its default.
+/// A sequence to make or change. Absent fields keep their values, or get their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SequenceRequest {
-    /// Where it begins, 1 where nobody says, or goes on: a whole number, or one as a text. Of a sequence that is
-    /// there it only rises, past all that is granted.
+    /// The next number, 1 by default: a whole number, or one as a text. For a sequence that exists it can only rise, past
+    /// all numbers that were granted.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -142,7 +141,7 @@ pub struct SequenceRequest {
     )]
     #[schema(nullable = false, default = 1, minimum = 0, maximum = 9223372036854775807u64)]
     pub start: Option<u64>,
-    /// From each number to the next; 1 where nobody says.
+    /// The distance from each number to the next; 1 by default.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -157,7 +156,7 @@ pub struct SequenceRequest {
 pub struct Sequence {
     /// Its name.
     pub name: String,
-    /// Where it began, as was last asked for.
+    /// The start that was last set.
     pub start: String,
     /// The next number to be granted. Past 2^63 − 1 there is none.
     pub next: String,

@@ -1,4 +1,4 @@
-//! Jobs: submitting them, what is shown of one, calling one off, and trying one again.
+//! Jobs: how a job is submitted, shown, cancelled and retried.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
@@ -18,11 +18,11 @@ words! {
     pub enum JobState {
         /// Accepted; no attempt is under way.
         Created = "CREATED",
-        /// The newest attempt was given to a node and is not acknowledged yet.
+        /// The newest attempt was sent to a node, which has not acknowledged it yet.
         Dispatched = "DISPATCHED",
         /// The node has acknowledged the newest attempt.
         Running = "RUNNING",
-        /// It has its one result. Final.
+        /// The job has its one result. This state is final.
         Finished = "FINISHED",
     }
 }
@@ -30,36 +30,36 @@ words! {
 words! {
     /// How a job ended.
     pub enum Outcome {
-        /// A node did it, and gave its output.
+        /// A node completed it and gave its output.
         Succeeded = "succeeded",
-        /// It will not be tried again: a node said so, or its attempts are used up.
+        /// It is not tried again: a node said so, or all its attempts are used up.
         Failed = "failed",
-        /// Somebody called it off.
+        /// A caller cancelled it.
         Cancelled = "cancelled",
-        /// Its last attempt ran for too long.
+        /// Its last attempt ran longer than `timeout_ms`.
         TimedOut = "timed_out",
     }
 }
 
-/// From which language to which.
+/// A pair of languages: the one that a job comes in, and the one that its result is in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
-    /// The language that comes in.
+    /// The source language.
     #[serde(deserialize_with = "strict::text::<LANGUAGE_CHARS_MAX, _>")]
     #[schema(min_length = 1, max_length = 35)]
     pub source: String,
-    /// The language that goes out.
+    /// The target language.
     #[serde(deserialize_with = "strict::text::<LANGUAGE_CHARS_MAX, _>")]
     #[schema(min_length = 1, max_length = 35)]
     pub target: String,
 }
 
-/// How long a failed attempt is followed by none. What is left out is as the daemon has it.
+/// The delay before the next attempt. The daemon's defaults replace what is absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Backoff {
-    /// After the first failure, in milliseconds.
+    /// The delay after the first failure, in milliseconds.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -67,7 +67,7 @@ pub struct Backoff {
     )]
     #[schema(nullable = false, maximum = 86400000)]
     pub initial_ms: Option<u64>,
-    /// How much longer each time: 2 doubles.
+    /// The factor by which each further delay is longer: 2 doubles it.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -75,7 +75,7 @@ pub struct Backoff {
     )]
     #[schema(nullable = false, minimum = 1, maximum = 100)]
     pub factor: Option<f64>,
-    /// Never longer than this, in milliseconds.
+    /// The longest delay, in milliseconds.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -85,15 +85,15 @@ pub struct Backoff {
     pub max_ms: Option<u64>,
 }
 
-/// A job to be done.
+/// A job to submit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobRequest {
-    /// What the node is given: any JSON, at most 1 MiB of text. It is passed on as it is written.
+    /// The input of the job: any JSON, at most 1 MiB of text. The node gets it as it is written.
     #[serde(deserialize_with = "strict::json::<PAYLOAD_BYTES_MAX, _>")]
     #[schema(value_type = serde_json::Value)]
     pub payload: Json,
-    /// The conversation it belongs to.
+    /// The session that the job belongs to.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -101,8 +101,8 @@ pub struct JobRequest {
     )]
     #[schema(nullable = false, min_length = 1, max_length = 128)]
     pub session: Option<String>,
-    /// What the session's client calls it: shown with its result, and its idempotency key within the session. Only
-    /// together with `session`, or on the session's socket.
+    /// The client's name for the job, shown with its result. It is also the job's idempotency key within its session.
+    /// Allowed only with `session`, or on the session's socket.
     #[serde(
         rename = "ref",
         default,
@@ -111,7 +111,7 @@ pub struct JobRequest {
     )]
     #[schema(nullable = false, min_length = 1, max_length = 128)]
     pub client_ref: Option<String>,
-    /// On whose behalf. Jobs that wait are served fairly between tenants.
+    /// The tenant that the job is for. Waiting jobs are served fairly between tenants.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -119,7 +119,7 @@ pub struct JobRequest {
     )]
     #[schema(nullable = false, min_length = 1, max_length = 128)]
     pub tenant: Option<String>,
-    /// Only nodes of this pool.
+    /// The job runs only on nodes of this pool.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -127,11 +127,11 @@ pub struct JobRequest {
     )]
     #[schema(nullable = false, min_length = 1, max_length = 64)]
     pub pool: Option<String>,
-    /// Only pools that serve this route.
+    /// The job runs only in pools that serve this route.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present_object")]
     #[schema(nullable = false)]
     pub route: Option<Route>,
-    /// Only nodes that have all of these labels.
+    /// The job runs only on nodes that have all of these labels.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
@@ -139,7 +139,7 @@ pub struct JobRequest {
     )]
     #[schema(max_items = 16)]
     pub requires: Vec<String>,
-    /// Who goes first among the jobs that wait; higher is sooner. Not within a strict session.
+    /// Waiting jobs of a higher priority go first. Not allowed in a strict session.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -147,7 +147,7 @@ pub struct JobRequest {
     )]
     #[schema(nullable = false, default = 0, minimum = -10, maximum = 10)]
     pub priority: Option<i64>,
-    /// Not before so many milliseconds from now. Not together with `run_at`.
+    /// The job does not run before this delay is over, in milliseconds. Not allowed with `run_at`.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -155,7 +155,7 @@ pub struct JobRequest {
     )]
     #[schema(nullable = false, maximum = 2592000000u64)]
     pub delay_ms: Option<u64>,
-    /// Not before this moment. Not together with `delay_ms`.
+    /// The job does not run before this time. Not allowed with `delay_ms`.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -171,7 +171,7 @@ pub struct JobRequest {
     )]
     #[schema(nullable = false, default = 600000, minimum = 1, maximum = 86400000)]
     pub timeout_ms: Option<u64>,
-    /// How many attempts may fail before it is given up.
+    /// The job fails for good when this many attempts have failed.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -179,7 +179,7 @@ pub struct JobRequest {
     )]
     #[schema(nullable = false, default = 3, minimum = 1, maximum = 100)]
     pub max_attempts: Option<u32>,
-    /// The pause between two attempts.
+    /// The delay between two attempts.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present_object")]
     #[schema(nullable = false)]
     pub backoff: Option<Backoff>,
@@ -207,27 +207,27 @@ impl JobRequest {
     }
 }
 
-/// A job was accepted: it is durable.
+/// The job is accepted and durable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobAccepted {
-    /// Its id. The same on every repetition under one `Idempotency-Key`.
+    /// The job's id. Repetitions under one `Idempotency-Key` get the same id.
     pub id: String,
-    /// CREATED.
+    /// Always CREATED.
     pub state: JobState,
-    /// Whose ordered work it belongs to: its session's, or else the accepting instance's.
+    /// The lane that the job belongs to: its session's, or else one of the instance that accepted it.
     pub lane: String,
-    /// Its place in its session, counted from 1; only for one of a session.
+    /// The job's place in its session, counted from 1. Absent outside sessions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
-    /// When it was accepted, by the database's clock.
+    /// When the job was accepted, by the database's clock.
     #[schema(format = DateTime)]
     pub created_at: String,
-    /// The job that it repeats; only for one that was tried again by hand.
+    /// The job that this one retries. Only in the answer to a retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<String>,
 }
 
-/// Many jobs in one request; each is accepted or refused on its own, in this order.
+/// Many jobs in one request. Each is accepted or refused on its own, in this order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobsRequest {
@@ -237,7 +237,7 @@ pub struct JobsRequest {
     pub jobs: Vec<BatchJob>,
 }
 
-/// One job of many, or what is wrong with it: that sinks no other.
+/// One job of a batch, or what is wrong with it. A wrong job does not affect the others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BatchJob(pub Result<JobRequest, String>);
 
@@ -249,7 +249,7 @@ impl<'de> Deserialize<'de> for BatchJob {
     }
 }
 
-/// One that is wrong was never sent, and is not written.
+/// A wrong job is never written: it was refused when it was read.
 impl Serialize for BatchJob {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match &self.0 {
@@ -259,10 +259,10 @@ impl Serialize for BatchJob {
     }
 }
 
-/// The answers to many jobs, in the order asked.
+/// The answers to a batch of jobs, in the order of the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobsAnswer {
-    /// One for each job.
+    /// One answer for each job.
     pub results: Vec<BatchResult>,
 }
 
@@ -270,7 +270,7 @@ pub struct JobsAnswer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum BatchResult {
-    /// It is durable.
+    /// The job is accepted and durable.
     Accepted {
         /// Its id.
         id: String,
@@ -278,91 +278,91 @@ pub enum BatchResult {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seq: Option<u64>,
     },
-    /// It was refused; nothing of it was kept.
+    /// The job is refused, and nothing of it is kept.
     Refused {
-        /// Why, as a stable code.
+        /// The stable code of the refusal.
         code: Code,
-        /// Why, in words.
+        /// The reason, in words.
         detail: String,
     },
 }
 
-/// How far an attempt has come, as its node said last.
+/// The newest progress that the node reported.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Progress {
-    /// 0 to 100, if it said so.
+    /// A percentage, 0 to 100, if the node gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, maximum = 100)]
     pub percent: Option<f64>,
-    /// In words, if it said so.
+    /// A note, if the node gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub note: Option<String>,
 }
 
-/// One attempt that is over.
+/// An attempt that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PastAttempt {
-    /// Its number.
+    /// The attempt's number.
     pub attempt: u32,
-    /// The node that had it.
+    /// The node that the attempt was sent to.
     pub node: String,
-    /// How it ended: `succeeded`, `failed`, `cancelled`, or why it was taken from its node: `not_acknowledged`,
-    /// `rejected`, `undeliverable`, `node_lost_unsent`, `node_lost`, `unlisted`, `timed_out`. A text, since newer
-    /// daemons may know more.
+    /// How the attempt ended: `succeeded`, `failed`, `cancelled`, or the reason for which it was taken from its node:
+    /// `not_acknowledged`, `rejected`, `undeliverable`, `node_lost_unsent`, `node_lost`, `unlisted`, `timed_out`. Newer
+    /// daemons may add reasons.
     pub state: String,
-    /// Why, in words; empty for a success.
+    /// The reason, in words. Empty for a success.
     pub reason: String,
     /// When it ended.
     #[schema(format = DateTime)]
     pub at: String,
 }
 
-/// One job. In lists `payload`, `result` and `attempts` are left out.
+/// A job. Lists leave out `payload`, `result` and `attempts`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Job {
     /// Its id.
     pub id: String,
     /// Its state.
     pub state: JobState,
-    /// How it ended; `null` before it has.
+    /// How the job ended. `null` until it is FINISHED.
     #[schema(required)]
     pub outcome: Option<Outcome>,
-    /// Whose ordered work it belongs to.
+    /// The lane that the job belongs to.
     pub lane: String,
-    /// The conversation it belongs to.
+    /// The session that the job belongs to.
     #[schema(required)]
     pub session: Option<String>,
-    /// Its place in its session, counted from 1.
+    /// The job's place in its session, counted from 1.
     #[schema(required)]
     pub seq: Option<u64>,
-    /// What its session's client calls it, if it said so.
+    /// The client's name for the job, if it gave one.
     #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub client_ref: Option<String>,
-    /// On whose behalf.
+    /// The tenant that the job is for.
     #[schema(required)]
     pub tenant: Option<String>,
-    /// Only nodes of this pool.
+    /// The job runs only on nodes of this pool.
     #[schema(required)]
     pub pool: Option<String>,
-    /// Only pools that serve this route.
+    /// The job runs only in pools that serve this route.
     #[schema(required)]
     pub route: Option<Route>,
-    /// Only nodes that have all of these.
+    /// The job runs only on nodes that have all of these labels.
     pub requires: Vec<String>,
-    /// Who goes first.
+    /// The job's priority: waiting jobs of a higher priority go first.
     pub priority: i64,
     /// How long one attempt may run, in milliseconds.
     pub timeout_ms: u64,
-    /// The number of its newest attempt; 0 before the first.
+    /// The number of the newest attempt. 0 before the first.
     pub attempt: u32,
-    /// How many attempts may fail before it is given up.
+    /// The job fails for good when this many attempts have failed.
     pub max_attempts: u32,
-    /// The node that has, or had, the newest attempt.
+    /// The node of the newest attempt.
     #[schema(required)]
     pub node: Option<String>,
-    /// What it is given, as it was submitted.
+    /// The input of the job, as it was submitted.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -370,7 +370,7 @@ pub struct Job {
     )]
     #[schema(value_type = Option<serde_json::Value>)]
     pub payload: Option<Json>,
-    /// What its node gave, as it was written; `null` unless it succeeded.
+    /// The output of the job, as its node wrote it. `null` unless the job succeeded.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -378,46 +378,49 @@ pub struct Job {
     )]
     #[schema(value_type = Option<serde_json::Value>)]
     pub result: Option<Json>,
-    /// Why it did not succeed, or why its last attempt did not; `null` when nothing went wrong.
+    /// Why the job, or its last attempt, did not succeed. `null` when nothing went wrong.
     #[schema(required)]
     pub error: Option<String>,
-    /// All its attempts are used up.
+    /// It failed or timed out, and no other job has retried it.
     pub dead: bool,
-    /// How far its newest attempt has come, as far as the instance asked knows. It may be lost.
+    /// The progress of the newest attempt, as far as the instance that answers knows. Progress may be lost.
     #[schema(required)]
     pub progress: Option<Progress>,
-    /// When it was accepted.
+    /// When the job was accepted.
     #[schema(format = DateTime)]
     pub created_at: String,
-    /// Not to be dispatched before; `null` when it is due, and once it was dispatched.
+    /// The job is not dispatched before this time. `null` when it is due, and once it was dispatched.
     #[schema(required, format = DateTime)]
     pub run_at: Option<String>,
-    /// When its newest attempt was given to a node.
+    /// When the newest attempt was dispatched.
     #[schema(required, format = DateTime)]
     pub dispatched_at: Option<String>,
-    /// When that was known to be acknowledged; `null` too when the result came before anybody wrote that down.
+    /// When the newest attempt was recorded as acknowledged. `null` also where the result was recorded first.
     #[schema(required, format = DateTime)]
     pub running_at: Option<String>,
     /// When it ended.
     #[schema(required, format = DateTime)]
     pub finished_at: Option<String>,
-    /// When its slot was free again.
+    /// When the job's slot became free.
     #[schema(required, format = DateTime)]
     pub released_at: Option<String>,
-    /// The job that it repeats by hand.
+    /// The job that this one retries.
     #[schema(required)]
     pub retry_of: Option<String>,
-    /// The attempts that are over, oldest first. Of very many the oldest are forgotten.
+    /// The newest job that retries this one.
+    #[schema(required)]
+    pub retried_as: Option<String>,
+    /// The attempts that have ended, oldest first. Of very many, the oldest are dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub attempts: Option<Vec<PastAttempt>>,
 }
 
-/// Which finished jobs to try again: by their ids, or all that fit a filter. One of the two.
+/// The finished jobs to retry: either ids or a filter, which takes jobs that nobody retried.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetryRequest {
-    /// These; 1 to 1,000.
+    /// The jobs with these ids, 1 to 1,000.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
@@ -425,11 +428,11 @@ pub struct RetryRequest {
     )]
     #[schema(max_items = 1000)]
     pub ids: Vec<String>,
-    /// That ended so.
+    /// The jobs that ended so.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
     #[schema(nullable = false)]
     pub outcome: Option<Outcome>,
-    /// Of this session.
+    /// The jobs of this session.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -437,7 +440,7 @@ pub struct RetryRequest {
     )]
     #[schema(nullable = false, min_length = 1, max_length = 128)]
     pub session: Option<String>,
-    /// Of this tenant.
+    /// The jobs of this tenant.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -445,7 +448,7 @@ pub struct RetryRequest {
     )]
     #[schema(nullable = false, min_length = 1, max_length = 128)]
     pub tenant: Option<String>,
-    /// Of this pool.
+    /// The jobs that asked for this pool.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -453,18 +456,18 @@ pub struct RetryRequest {
     )]
     #[schema(nullable = false, min_length = 1, max_length = 64)]
     pub pool: Option<String>,
-    /// Whose attempts are all used up (`true`), or not (`false`).
+    /// That are dead (`true`): they failed or timed out, and no other job has retried them. Or all others (`false`).
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
     #[schema(nullable = false)]
     pub dead: Option<bool>,
 }
 
-/// What became of trying many again.
+/// The jobs that were made by retrying others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RetryAnswer {
-    /// How many new jobs there are.
+    /// The number of new jobs.
     pub retried: u64,
-    /// Their ids.
+    /// The ids of the new jobs.
     pub ids: Vec<String>,
 }
 
@@ -535,7 +538,7 @@ mod tests {
 
     #[test]
     fn the_answer_shows_a_null_result_and_lists_show_none() {
-        let text = r#"{"id":"i","state":"FINISHED","outcome":"succeeded","lane":"l","session":null,"seq":null,"tenant":null,"pool":null,"route":null,"requires":[],"priority":0,"timeout_ms":1,"attempt":1,"max_attempts":3,"node":"n","payload":{"a":1},"result":null,"error":null,"dead":false,"progress":{"percent":50.0},"created_at":"t","run_at":null,"dispatched_at":null,"running_at":null,"finished_at":null,"released_at":null,"retry_of":null,"attempts":[]}"#;
+        let text = r#"{"id":"i","state":"FINISHED","outcome":"succeeded","lane":"l","session":null,"seq":null,"tenant":null,"pool":null,"route":null,"requires":[],"priority":0,"timeout_ms":1,"attempt":1,"max_attempts":3,"node":"n","payload":{"a":1},"result":null,"error":null,"dead":false,"progress":{"percent":50.0},"created_at":"t","run_at":null,"dispatched_at":null,"running_at":null,"finished_at":null,"released_at":null,"retry_of":null,"retried_as":null,"attempts":[]}"#;
         let mut job: Job = serde_json::from_str(text).unwrap();
         assert_eq!(job.result, Some(Json::null()));
         assert_eq!(serde_json::to_string(&job).unwrap(), text);

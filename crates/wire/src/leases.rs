@@ -1,26 +1,26 @@
-//! Leases, as the audit shows them.
+//! Leases, as they are shown.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A lease as it stands.
+/// A lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Lease {
-    /// What it is about, `kind:id`.
+    /// The resource, `kind:id`.
     pub resource: String,
-    /// The instance that has it, or had it last; `null` once released.
+    /// The instance that holds the lease, or held it last. `null` once the lease was released.
     #[schema(required)]
     pub owner: Option<String>,
-    /// The token of the newest acquisition. It rises with each and never starts over.
+    /// The fencing token of the newest acquisition. It rises with each acquisition and never starts over.
     pub fencing_token: i64,
-    /// When it was acquired.
+    /// When the lease was acquired.
     #[schema(format = DateTime)]
     pub acquired_at: String,
-    /// When it was renewed last.
+    /// When the lease was last renewed.
     #[schema(format = DateTime)]
     pub renewed_at: String,
-    /// How long it still runs, in milliseconds; 0 when it ran out or was released.
+    /// The time until the lease runs out, in milliseconds. 0 when it ran out or was released.
     pub expires_in_ms: u64,
-    /// Whether somebody has it and it has not run out.
+    /// Whether an instance holds the lease and it has not run out.
     pub live: bool,
 }

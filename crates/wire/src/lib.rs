@@ -1,4 +1,4 @@
-//! The shapes that cross HTTP and the sockets: what goes in, what comes out, and the table of refusals.
+//! The shapes that cross HTTP and the sockets: requests, answers, and the table of refusals.
 //!
 //! What lives here: serde structs and enums with their documentation (which the OpenAPI document
 //! shows), the limits a caller can run into, and [`problem::Code`]. What must never: a decision, I/O,
@@ -25,15 +25,15 @@ pub mod sessions;
 mod strict;
 pub mod worker;
 
-/// On a request that one instance sends on to another: the id of the one that sends. Such a request is
-/// served or refused, and never sent on.
+/// The header of a request that one instance forwards to another: the id of the instance that forwards it. Such a request
+/// is served or refused, and never forwarded again.
 pub const FORWARDED_BY: &str = "x-fencepost-forwarded-by";
-/// On such a request: the id of the instance that it was sent on to. Whoever else gets it refuses.
+/// The header of such a request with the id of the instance that it is meant for. Any other instance refuses it.
 pub const FORWARDED_TO: &str = "x-fencepost-forwarded-to";
-/// On a batch of jobs of which only a part is sent on: the place of each in the whole, with commas between them.
+/// The header of a forwarded part of a batch: the place of each of its jobs in the whole batch, separated by commas.
 pub const FORWARDED_PLACES: &str = "x-fencepost-places";
-/// On every answer of the API: names what `/v1/cluster` shows of ring and mode, so that clients see when to look
-/// anew. Opaque.
+/// The header of every answer of the API that tells a client when to read `/v1/cluster` again: an opaque fingerprint of
+/// ring and mode.
 pub const RING_VERSION: &str = "x-fencepost-ring";
 
 pub use json::Json;

@@ -1,5 +1,4 @@
-//! The limits a caller can run into, as the wire knows them. The daemon asserts at compile time that
-//! they are the domain's own.
+//! The limits that callers can meet. The daemon asserts at compile time that they equal the domain's.
 
 /// Longest signer id, in characters.
 pub const SIGNER_ID_CHARS_MAX: usize = 128;
@@ -123,11 +122,11 @@ pub const PROGRESS_NOTE_CHARS_MAX: usize = 1_024;
 pub const ERROR_MESSAGE_CHARS_MAX: usize = 8_192;
 /// Most frames in one message of the worker socket.
 pub const MESSAGE_FRAMES_MAX: usize = 1_000;
-/// Largest message of the worker socket, in bytes. Whoever sends several frames in one stays below it.
+/// Largest message of the worker socket, in bytes. A sender of several frames in one message stays below it.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
-/// How long a node may take to say hello, in milliseconds.
+/// How long a node may take to send its hello, in milliseconds.
 pub const HELLO_WITHIN_MS: u64 = 5_000;
-/// After so many heartbeats that nothing was heard in, a node takes its connection for dead.
+/// A node takes its connection for dead after this many heartbeats without an answer.
 pub const HEARTBEATS_UNANSWERED_MAX: u32 = 3;
 
 const _: () = assert!(

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 pub struct List<T> {
     /// The items of this page, in the list's order.
     pub items: Vec<T>,
-    /// Where the next page begins: give it back as `cursor`. `null` on the last page.
+    /// The `cursor` of the next page. `null` on the last page.
     #[schema(required)]
     pub next_cursor: Option<String>,
 }

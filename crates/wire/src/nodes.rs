@@ -1,4 +1,4 @@
-//! Nodes and pools: what is shown of them, how pools are configured, and what a selection would choose.
+//! Nodes and pools: how they are shown and configured, and what a selection would choose.
 
 use std::collections::BTreeMap;
 
@@ -17,58 +17,58 @@ use crate::worker::Load;
 const ROUTE_CHARS_MAX: usize = 2 * LANGUAGE_CHARS_MAX + 1;
 
 words! {
-    /// Whether a node is given work.
+    /// Whether a node gets jobs.
     pub enum NodeState {
-        /// It is.
+        /// The node gets jobs.
         Online = "online",
-        /// It finishes what it has and is given no more.
+        /// The node finishes its jobs and gets no more.
         Draining = "draining",
-        /// It has missed heartbeats or left dispatches unanswered; until it answers it is given no more.
+        /// The node has missed heartbeats or not acknowledged dispatches. It gets no more jobs until it answers.
         Unhealthy = "unhealthy",
-        /// Its connection is gone.
+        /// The node's connection is closed.
         Offline = "offline",
     }
 }
 
-/// One node, as the instance asked knows it.
+/// A node, as the instance that answers knows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Node {
     /// Its id.
     pub id: String,
-    /// Whether it is given work.
+    /// Whether the node gets jobs.
     pub state: NodeState,
-    /// The instance that holds its connection.
+    /// The instance that holds the node's connection.
     pub instance: String,
-    /// Attempts that it may run at once.
+    /// The number of attempts that the node may run at once.
     pub capacity: u32,
-    /// How many of its slots are taken.
+    /// The number of the node's slots that are taken.
     pub used: u32,
-    /// Its labels, those of its services and languages included.
+    /// The node's labels, with those of its services and languages.
     pub labels: Vec<String>,
-    /// The pools it belongs to.
+    /// The pools that the node belongs to.
     pub pools: Vec<String>,
-    /// Its load, as it said last.
+    /// The load that the node reported last.
     #[schema(required)]
     pub load: Option<Load>,
-    /// The version of what runs there, as it said.
+    /// The version of the node's software, as the node reported it.
     #[schema(required)]
     pub version: Option<String>,
-    /// When anything of this was last another: heartbeats that say nothing new do not move it.
+    /// When the node's record last changed. Heartbeats that report nothing new do not change it.
     #[schema(format = DateTime)]
     pub seen_at: String,
 }
 
-/// The pools that are configured.
+/// The configured pools.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PoolsSetting {
-    /// Rises by one with every change.
+    /// The version, which rises by one with each change.
     #[schema(minimum = 1, maximum = 9007199254740991u64)]
     pub version: u64,
-    /// The pools. When there is none, all nodes are in `default`.
+    /// The pools. Without any, all nodes are in the pool `default`.
     pub pools: Vec<Pool>,
 }
 
-/// A change of the pools: what is sent replaces all of them.
+/// The new pools, which replace all others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolsRequest {
@@ -90,16 +90,16 @@ pub struct Pool {
     #[serde(deserialize_with = "strict::text::<POOL_NAME_CHARS_MAX, _>")]
     #[schema(min_length = 1, max_length = 64)]
     pub name: String,
-    /// The routes that it serves, each `source:target`. Without any it serves a route by those of its nodes that hear
-    /// the source language and speak the target language. Jobs without a route go to any pool.
+    /// The routes that the pool serves, each `source:target`. A pool without routes serves a route by its nodes that
+    /// have the labels `asr:<source>` and `tts:<target>`. Jobs without a route go to any pool.
     #[serde(default, deserialize_with = "strict::texts::<POOL_ROUTES_MAX, ROUTE_CHARS_MAX, _>")]
     #[schema(max_items = 256)]
     pub routes: Vec<String>,
-    /// A node that has all of these labels belongs to it.
+    /// A node belongs to the pool if it has all of these labels.
     #[serde(default, deserialize_with = "strict::texts::<POOL_LABELS_MAX, LABEL_CHARS_MAX, _>")]
     #[schema(max_items = 16)]
     pub requires: Vec<String>,
-    /// Its share of the jobs that several pools could serve.
+    /// The pool's share of the jobs that several pools can serve.
     #[serde(default = "one", deserialize_with = "strict::integer32::<1, POOL_WEIGHT_MAX, _>")]
     #[schema(default = 1, minimum = 1, maximum = 1000)]
     pub weight: u32,
@@ -109,11 +109,11 @@ const fn one() -> u32 {
     1
 }
 
-/// What a job asks of whoever runs it.
+/// What a job requires of its node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SelectRequest {
-    /// Only nodes of this pool.
+    /// Only nodes of this pool are considered.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -121,11 +121,11 @@ pub struct SelectRequest {
     )]
     #[schema(nullable = false, min_length = 1, max_length = 64)]
     pub pool: Option<String>,
-    /// Only pools that serve this route.
+    /// Only pools that serve this route are considered.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present_object")]
     #[schema(nullable = false)]
     pub route: Option<Route>,
-    /// Only nodes that have all of these labels.
+    /// Only nodes that have all of these labels are considered.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
@@ -135,20 +135,20 @@ pub struct SelectRequest {
     pub requires: Vec<String>,
 }
 
-/// What would be chosen now, and why. Nothing is reserved.
+/// The node that would be chosen now, and why. Nothing is reserved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SelectAnswer {
-    /// The node; `null` when there is none.
+    /// The node. `null` when no node fits.
     #[schema(required)]
     pub node: Option<String>,
-    /// The pool it was found in.
+    /// The pool in which the node was found.
     #[schema(required)]
     pub pool: Option<String>,
-    /// How many nodes were looked at.
+    /// The number of nodes that were considered.
     pub considered: u64,
-    /// How many of them fell out, by reason.
+    /// The number of nodes that were rejected, by reason.
     pub rejected: BTreeMap<String, u64>,
-    /// How long it took, in microseconds.
+    /// How long the selection took, in microseconds.
     pub took_us: f64,
 }
 

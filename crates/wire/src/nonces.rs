@@ -1,4 +1,4 @@
-//! Nonces: grants, settlements, policies, and what the audit shows.
+//! Nonces: grants, settlements, policies, and how nonces and signers are shown.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -15,33 +15,34 @@ words! {
     pub enum Status {
         /// Granted to one caller under a hold, until `held_until`.
         Held = "HELD",
-        /// Used. Final.
+        /// The nonce was used. This state is final.
         Consumed = "CONSUMED",
-        /// A hole, free for the next grant.
+        /// The nonce is a hole, free for the next grant.
         Released = "RELEASED",
-        /// May have been sent; not granted again until its hold or an operator decides.
+        /// The nonce may have been sent. It is not granted again until its holder or an operator decides.
         Quarantined = "QUARANTINED",
     }
 }
 
 words! {
-    /// What the holder says became of a nonce.
+    /// What became of a nonce, as its holder says.
+    #[schema(as = SettlementOutcome)]
     pub enum Outcome {
-        /// It was used: it becomes CONSUMED.
+        /// The nonce was used: it becomes CONSUMED.
         Consumed = "consumed",
-        /// It was not sent and never will be: it becomes RELEASED and is granted again.
+        /// The nonce was not sent and never will be: it becomes RELEASED and is granted again.
         NeverSent = "never_sent",
-        /// It may have been sent: it becomes QUARANTINED.
+        /// The nonce may have been sent: it becomes QUARANTINED.
         Unknown = "unknown",
     }
 }
 
 words! {
-    /// What the holder of a nonce that it gives back says became of it.
+    /// What became of a nonce that its holder gives back.
     pub enum ReleaseOutcome {
-        /// It was not sent and never will be: it becomes RELEASED and is granted again.
+        /// The nonce was not sent and never will be: it becomes RELEASED and is granted again.
         NeverSent = "never_sent",
-        /// It may have been sent: it becomes QUARANTINED.
+        /// The nonce may have been sent: it becomes QUARANTINED.
         Unknown = "unknown",
     }
 }
@@ -49,15 +50,15 @@ words! {
 words! {
     /// An operator's decision on a QUARANTINED nonce.
     pub enum Resolution {
-        /// It was used: it becomes CONSUMED.
+        /// The nonce was used: it becomes CONSUMED.
         Consumed = "consumed",
-        /// It was not sent and never will be: it becomes RELEASED and is granted again.
+        /// The nonce was not sent and never will be: it becomes RELEASED and is granted again.
         NeverSent = "never_sent",
     }
 }
 
 words! {
-    /// What happens to a hold that runs out.
+    /// What happens to a nonce when its hold runs out.
     pub enum OnExpiry {
         /// The nonce becomes RELEASED and is granted again.
         Release = "release",
@@ -66,11 +67,11 @@ words! {
     }
 }
 
-/// A wish for nonces. The body may be left out altogether.
+/// A request for nonces. The body may be absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GrantRequest {
-    /// How many.
+    /// The number of nonces.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -78,7 +79,7 @@ pub struct GrantRequest {
     )]
     #[schema(nullable = false, default = 1, minimum = 1, maximum = 1000)]
     pub count: Option<u64>,
-    /// How long each is held, in milliseconds; without it the signer's policy says, else the daemon's
+    /// How long each nonce is held, in milliseconds. The default is that of the signer's policy, or else of the daemon's
     /// configuration.
     #[serde(
         default,
@@ -89,38 +90,38 @@ pub struct GrantRequest {
     pub hold_ms: Option<u64>,
 }
 
-/// Nonces granted.
+/// The granted nonces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GrantAnswer {
     /// The signer.
     pub signer: String,
-    /// The fencing token under which they were granted.
+    /// The fencing token under which the nonces were granted.
     pub fencing_token: i64,
-    /// The instance that granted them.
+    /// The instance that granted the nonces.
     pub owner: String,
-    /// The nonces, lowest hole first. The same on every repetition under one `Idempotency-Key`.
+    /// The nonces, lowest hole first. Repetitions under one `Idempotency-Key` get the same nonces.
     pub grants: Vec<Grant>,
 }
 
-/// One nonce granted.
+/// A granted nonce.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Grant {
-    /// The nonce to send with.
+    /// The nonce.
     #[schema(minimum = 0, maximum = 9007199254740991u64)]
     pub nonce: u64,
-    /// The hold to settle it with.
+    /// The hold, with which the nonce is settled.
     pub hold: String,
-    /// HELD.
+    /// Always HELD.
     pub status: Status,
     /// When the hold runs out, by the database's clock.
     #[schema(format = DateTime)]
     pub held_until: String,
-    /// What was left of it when this answer was built, in milliseconds. Count it from when the request
-    /// was *sent*; after that the nonce may be somebody else's.
+    /// The time that was left of the hold when this answer was built, in milliseconds. Count it from when the request was
+    /// *sent*: after that time the nonce may be granted to another caller.
     pub held_for_ms: u64,
 }
 
-/// Many settlements in one request; each is accepted or refused on its own, in this order.
+/// Many settlements in one request. Each is accepted or refused on its own, in this order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SettlementsRequest {
@@ -130,7 +131,7 @@ pub struct SettlementsRequest {
     pub settlements: Vec<Settlement>,
 }
 
-/// What became of one nonce.
+/// What became of a nonce.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Settlement {
@@ -138,13 +139,13 @@ pub struct Settlement {
     #[serde(deserialize_with = "strict::integer::<0, NONCE_MAX, _>")]
     #[schema(minimum = 0, maximum = 9007199254740991u64)]
     pub nonce: u64,
-    /// The hold it was granted under.
+    /// The hold under which the nonce was granted.
     #[serde(deserialize_with = "strict::text::<HOLD_CHARS_MAX, _>")]
     #[schema(min_length = 1, max_length = 128)]
     pub hold: String,
-    /// What became of it.
+    /// What became of the nonce.
     pub outcome: Outcome,
-    /// The transaction that used it; only with the outcome `consumed`. Visible ASCII.
+    /// The transaction that used the nonce, in visible ASCII. Allowed only with the outcome `consumed`.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -154,31 +155,31 @@ pub struct Settlement {
     pub tx_hash: Option<String>,
 }
 
-/// The answers to many settlements, in the order asked.
+/// The answers to the settlements, in the order of the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SettlementsAnswer {
-    /// One for each settlement.
+    /// One answer for each settlement.
     pub results: Vec<SettlementResult>,
 }
 
-/// The answer to one settlement among many.
+/// The answer to one settlement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum SettlementResult {
-    /// It counts.
+    /// The settlement is accepted.
     Settled {
         /// The nonce.
         nonce: u64,
-        /// The state it is in now.
+        /// The state of the nonce.
         status: Status,
     },
-    /// It was refused and changed nothing.
+    /// The settlement is refused and changed nothing.
     Refused {
         /// The nonce.
         nonce: u64,
         /// `stale_hold` or `already_settled`.
         code: Code,
-        /// Why.
+        /// The reason, in words.
         detail: String,
     },
 }
@@ -187,11 +188,11 @@ pub enum SettlementResult {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConsumeRequest {
-    /// The hold it was granted under.
+    /// The hold under which the nonce was granted.
     #[serde(deserialize_with = "strict::text::<HOLD_CHARS_MAX, _>")]
     #[schema(min_length = 1, max_length = 128)]
     pub hold: String,
-    /// The transaction that used it. Visible ASCII.
+    /// The transaction that used the nonce, in visible ASCII.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -201,15 +202,15 @@ pub struct ConsumeRequest {
     pub tx_hash: Option<String>,
 }
 
-/// The nonce was not used, or perhaps not.
+/// The nonce was not used, or may not have been.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReleaseRequest {
-    /// The hold it was granted under.
+    /// The hold under which the nonce was granted.
     #[serde(deserialize_with = "strict::text::<HOLD_CHARS_MAX, _>")]
     #[schema(min_length = 1, max_length = 128)]
     pub hold: String,
-    /// What became of it.
+    /// What became of the nonce.
     pub outcome: ReleaseOutcome,
 }
 
@@ -217,10 +218,10 @@ pub struct ReleaseRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResolveRequest {
-    /// What became of it.
+    /// What became of the nonce.
     pub outcome: Resolution,
-    /// The hold that the operator looked at. With it the decision counts only while that is the nonce's last
-    /// hold, so that a repeat that comes late cannot decide about somebody else's.
+    /// The hold that the operator looked at. With it the decision is accepted only while that is the nonce's last hold, so a
+    /// late repetition cannot decide about another caller's hold.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -228,7 +229,7 @@ pub struct ResolveRequest {
     )]
     #[schema(nullable = false, min_length = 1, max_length = 128)]
     pub hold: Option<String>,
-    /// The transaction that used it; only with the outcome `consumed`. Visible ASCII.
+    /// The transaction that used the nonce, in visible ASCII. Allowed only with the outcome `consumed`.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -238,22 +239,22 @@ pub struct ResolveRequest {
     pub tx_hash: Option<String>,
 }
 
-/// The state that a nonce is in now.
+/// The state of a nonce.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NonceAnswer {
     /// The signer.
     pub signer: String,
     /// The nonce.
     pub nonce: u64,
-    /// Its state.
+    /// The state of the nonce.
     pub status: Status,
 }
 
-/// A change of a signer's policy: what is named changes, the rest stays.
+/// A change of a signer's policy. Absent fields stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyRequest {
-    /// Where numbering begins; only before the first grant (or the same as it is).
+    /// The first nonce of the signer. It can change only before the first grant.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -261,7 +262,7 @@ pub struct PolicyRequest {
     )]
     #[schema(nullable = false, minimum = 0, maximum = 9007199254740991u64)]
     pub first_nonce: Option<u64>,
-    /// Length of a hold whose request names none, in milliseconds.
+    /// The length of a hold whose request names none, in milliseconds.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -269,11 +270,11 @@ pub struct PolicyRequest {
     )]
     #[schema(nullable = false, minimum = 1, maximum = 604800000)]
     pub hold_ms: Option<u64>,
-    /// What happens to holds that run out.
+    /// What happens to a nonce when its hold runs out.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
     #[schema(nullable = false)]
     pub on_expiry: Option<OnExpiry>,
-    /// Most nonces HELD or QUARANTINED at once; `null` takes the window away, absent leaves it.
+    /// The most nonces that may be HELD or QUARANTINED at once. `null` removes the limit.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -283,84 +284,84 @@ pub struct PolicyRequest {
     pub max_in_flight: Option<Option<u64>>,
 }
 
-/// How a signer's nonces are handed out.
+/// The policy by which a signer's nonces are granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Policy {
-    /// Where numbering begins.
+    /// The first nonce of the signer.
     pub first_nonce: u64,
-    /// Length of a hold whose request names none, in milliseconds; `null` follows the daemon's
+    /// The length of a hold whose request names none, in milliseconds. `null` means the daemon's
     /// configuration.
     #[schema(required)]
     pub hold_ms: Option<u64>,
-    /// What happens to holds that run out.
+    /// What happens to a nonce when its hold runs out.
     pub on_expiry: OnExpiry,
-    /// Most nonces HELD or QUARANTINED at once; `null` is no window.
+    /// The most nonces that may be HELD or QUARANTINED at once. `null` means no limit.
     #[schema(required)]
     pub max_in_flight: Option<u64>,
 }
 
-/// A signer's policy, as it is in force.
+/// A signer's policy in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PolicyAnswer {
     /// The signer.
     pub signer: String,
-    /// Its policy.
+    /// The signer's policy.
     pub policy: Policy,
 }
 
-/// One signer as the ledger has it, the same on every instance.
+/// A signer, as the ledger has it: the same on every instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Signer {
     /// The signer.
     pub signer: String,
-    /// The instance that has its lease now; `null` when nobody has.
+    /// The instance that holds the signer's lease. `null` when no instance does.
     #[schema(required)]
     pub owner: Option<String>,
-    /// The newest fencing token; `null` if the lease was never acquired.
+    /// The newest fencing token. `null` if the lease was never acquired.
     #[schema(required)]
     pub fencing_token: Option<i64>,
-    /// How long the lease still runs, in milliseconds; 0 without a live one.
+    /// The time until the lease runs out, in milliseconds. 0 without a live lease.
     pub lease_expires_in_ms: u64,
-    /// The lowest nonce never granted.
+    /// The lowest nonce that was never granted.
     pub next_nonce: u64,
-    /// How many are HELD.
+    /// The number of nonces that are HELD.
     pub held: u64,
-    /// How many are RELEASED.
+    /// The number of nonces that are RELEASED.
     pub released: u64,
-    /// How many are CONSUMED.
+    /// The number of nonces that are CONSUMED.
     pub consumed: u64,
-    /// How many are QUARANTINED.
+    /// The number of nonces that are QUARANTINED.
     pub quarantined: u64,
-    /// Age of the oldest hold that is HELD, in milliseconds; `null` when none is.
+    /// The age of the oldest hold of a HELD nonce, in milliseconds. `null` when no nonce is HELD.
     #[schema(required)]
     pub oldest_hold_ms: Option<u64>,
-    /// Its policy.
+    /// The signer's policy.
     pub policy: Policy,
 }
 
-/// One nonce for the audit.
+/// A nonce.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NonceRecord {
     /// The nonce.
     pub nonce: u64,
-    /// Its state.
+    /// The state of the nonce.
     pub status: Status,
-    /// The hold it was granted under last.
+    /// The hold under which the nonce was last granted.
     pub hold: String,
-    /// When that hold runs, or ran, out.
+    /// When that hold runs out, or ran out.
     #[schema(format = DateTime)]
     pub held_until: String,
-    /// The transaction that used it, if it was named.
+    /// The transaction that used the nonce, if its holder named it.
     #[schema(required)]
     pub tx_hash: Option<String>,
-    /// The fencing token under which it was written last.
+    /// The fencing token of the last write.
     pub fencing_token: i64,
-    /// The instance that wrote it last.
+    /// The instance that wrote last.
     pub owner: String,
-    /// When it was granted first.
+    /// When the nonce was first granted.
     #[schema(format = DateTime)]
     pub created_at: String,
-    /// When it was written last.
+    /// When the nonce was last written.
     #[schema(format = DateTime)]
     pub updated_at: String,
 }

@@ -18,9 +18,9 @@ words! {
         Invalid = "invalid",
         /// No bearer token, or an unknown one.
         Unauthorized = "unauthorized",
-        /// A good token without the needed scope.
+        /// The token lacks the scope, or a web page of another site sent the request to a daemon without tokens.
         Forbidden = "forbidden",
-        /// No such thing.
+        /// The thing that the request names does not exist.
         NotFound = "not_found",
         /// This path does not take this method; `Allow` says which it takes.
         MethodNotAllowed = "method_not_allowed",
@@ -30,7 +30,7 @@ words! {
         AlreadySettled = "already_settled",
         /// Another instance owns the key: ask it at `owner_url`, or again here later.
         NotOwner = "not_owner",
-        /// It contradicts what is.
+        /// The request contradicts the present state.
         Conflict = "conflict",
         /// The body is longer than this daemon takes.
         TooLarge = "too_large",
@@ -38,7 +38,7 @@ words! {
         UnsupportedMediaType = "unsupported_media_type",
         /// The idempotency key was used for another request.
         KeyReused = "key_reused",
-        /// The signer's window has no room.
+        /// The signer's window is full.
         WindowFull = "window_full",
         /// Too many requests are waiting.
         Overloaded = "overloaded",
@@ -46,25 +46,25 @@ words! {
         Internal = "internal",
         /// Another instance has the lease: `owner`, `owner_url`, `expires_in_ms`.
         LeaseHeld = "lease_held",
-        /// The ledger did not answer in time. Whether anything was written is not known; asking again
-        /// (a grant under the same idempotency key) is safe.
+        /// The ledger did not answer in time. It is not known whether anything was written; sending the request again (a
+        /// grant under the same idempotency key) is safe.
         LedgerUnavailable = "ledger_unavailable",
-        /// This needs the bus (Redis), which this instance has none of, or cannot reach.
+        /// The request needs the bus (Redis), and this instance has none, or cannot reach it.
         BusUnavailable = "bus_unavailable",
         /// This instance is stopping.
         Draining = "draining",
         /// The lease was taken over while the request was served; nothing was written.
         Fenced = "fenced",
-        /// There are no numbers left: of a signer or sequence, or for one more live instance.
+        /// No numbers are left: of a signer or sequence, or for one more live instance.
         Exhausted = "exhausted",
-        /// No snowflake can be made here now without the risk of a duplicate: the clock of this instance is behind
-        /// what may have been given out, or off the database's. Another instance may serve.
+        /// This instance cannot make a snowflake without the risk of a duplicate: its clock is behind what may have been
+        /// given out, or off the database's. Another instance may serve.
         ClockBehind = "clock_behind",
     }
 }
 
 impl Code {
-    /// The HTTP status that goes with it.
+    /// The HTTP status of the code.
     #[must_use]
     pub const fn status(self) -> u16 {
         match self {
@@ -95,13 +95,13 @@ impl Code {
         match self {
             Self::Invalid => "The request is not valid",
             Self::Unauthorized => "A valid bearer token is needed",
-            Self::Forbidden => "The token lacks the scope for this",
-            Self::NotFound => "There is no such thing",
+            Self::Forbidden => "The caller may not do this",
+            Self::NotFound => "It does not exist",
             Self::MethodNotAllowed => "The path does not take this method",
             Self::StaleHold => "The hold is not the nonce's last one",
             Self::AlreadySettled => "The nonce is settled already",
             Self::NotOwner => "Another instance owns the key",
-            Self::Conflict => "The request contradicts what is",
+            Self::Conflict => "The request contradicts the present state",
             Self::TooLarge => "The body is too large",
             Self::UnsupportedMediaType => "The body must be application/json",
             Self::KeyReused => "The idempotency key was used for another request",
@@ -110,16 +110,16 @@ impl Code {
             Self::Internal => "A defect of the daemon",
             Self::LeaseHeld => "Another instance holds the lease",
             Self::LedgerUnavailable => "The ledger did not answer in time",
-            Self::BusUnavailable => "The bus is not there",
+            Self::BusUnavailable => "The bus is not available",
             Self::Draining => "This instance is stopping",
             Self::Fenced => "The lease was taken over",
-            Self::Exhausted => "There are no numbers left",
+            Self::Exhausted => "No numbers are left",
             Self::ClockBehind => "The clock does not allow a snowflake now",
         }
     }
 
-    /// Whether the same request may succeed later without anybody changing anything. Such refusals
-    /// carry `Retry-After` and `retry_after_ms`.
+    /// Whether the same request may succeed later without a change by a person. Such refusals carry `Retry-After` and
+    /// `retry_after_ms`.
     #[must_use]
     pub const fn is_retryable(self) -> bool {
         match self {

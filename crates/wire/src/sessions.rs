@@ -1,7 +1,7 @@
-//! Sessions: making one, what is shown of it, and the frames of its client's socket,
+//! Sessions: how a session is opened and shown, and the frames of its client's socket,
 //! `GET /v1/sessions/{id}/ws`.
 //!
-//! A message of the socket is one frame, a JSON text whose first field is `type`. What a client sends is read strictly.
+//! A message of the socket is one frame, a JSON text whose first field is `type`. Unknown fields of a client's frame are refused.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -15,26 +15,26 @@ use crate::limits::{
 use crate::strict::{self, words};
 
 words! {
-    /// In which order the jobs of a session run, and their results come.
+    /// The order of a session's jobs and results.
     pub enum Ordering {
-        /// One at a time, in the order of their submission.
+        /// Jobs run one at a time, in the order of submission.
         Strict = "strict",
-        /// In parallel; their results come in the order of submission.
+        /// Jobs run in parallel. Their results come in the order of submission.
         Results = "results",
-        /// In parallel; each result comes when it is there.
+        /// Jobs run in parallel. Each result comes as soon as it is recorded.
         Free = "none",
     }
 }
 
-/// A session to be made. What its jobs do not ask for themselves they have of it.
+/// A session to open. Its jobs inherit what they do not ask for themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SessionRequest {
-    /// Only pools that serve this route.
+    /// Jobs run only in pools that serve this route.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present_object")]
     #[schema(nullable = false)]
     pub route: Option<Route>,
-    /// Only nodes of this pool.
+    /// Jobs run only on nodes of this pool.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -42,7 +42,7 @@ pub struct SessionRequest {
     )]
     #[schema(nullable = false, min_length = 1, max_length = 64)]
     pub pool: Option<String>,
-    /// Only nodes that have all of these labels.
+    /// Jobs run only on nodes that have all of these labels.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
@@ -50,11 +50,11 @@ pub struct SessionRequest {
     )]
     #[schema(max_items = 16)]
     pub requires: Vec<String>,
-    /// The order of its jobs.
+    /// The order of the session's jobs and results.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present_ordering")]
     #[schema(nullable = false, default = "strict")]
     pub ordering: Option<Ordering>,
-    /// It is closed when no job was submitted and none has ended for so long, in milliseconds.
+    /// The session is closed after this time without a submitted or finished job, in milliseconds.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -68,112 +68,112 @@ fn present_ordering<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<
     Ordering::deserialize(from).map(Some)
 }
 
-/// A session was made: it is durable.
+/// The session is open and durable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionOpened {
     /// Its id.
     pub id: String,
-    /// The instance that its jobs are brought to.
+    /// The instance that owns the session.
     pub owner: String,
-    /// The order of its jobs.
+    /// The order of the session's jobs and results.
     pub ordering: Ordering,
 }
 
-/// How many jobs a session has, by their states.
+/// The number of a session's jobs in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionJobs {
-    /// Waiting.
+    /// Jobs that wait for a node.
     pub created: u64,
-    /// On their way to a node.
+    /// Jobs that were sent to a node and are not acknowledged yet.
     pub dispatched: u64,
-    /// With a node that has acknowledged them.
+    /// Jobs that a node has acknowledged.
     pub running: u64,
-    /// Ended, and not forgotten yet.
+    /// Jobs that have ended and are still kept.
     pub finished: u64,
 }
 
-/// One session.
+/// A session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Session {
     /// Its id.
     pub id: String,
-    /// The instance that has its lease; `null` while it has nothing to do.
+    /// The instance that holds the session's lease. `null` while the session has nothing to do.
     #[schema(required)]
     pub owner: Option<String>,
-    /// The order of its jobs.
+    /// The order of the session's jobs and results.
     pub ordering: Ordering,
-    /// Only pools that serve this route.
+    /// Jobs run only in pools that serve this route.
     #[schema(required)]
     pub route: Option<Route>,
-    /// Only nodes of this pool.
+    /// Jobs run only on nodes of this pool.
     #[schema(required)]
     pub pool: Option<String>,
-    /// Only nodes that have all of these labels.
+    /// Jobs run only on nodes that have all of these labels.
     pub requires: Vec<String>,
-    /// It is closed when nothing has happened for so long, in milliseconds.
+    /// The session is closed after this time without activity, in milliseconds.
     pub idle_ms: u64,
-    /// How long nothing has happened, in milliseconds.
+    /// The time since the last activity, in milliseconds.
     pub idle_for_ms: u64,
-    /// When it was made.
+    /// When the session was opened.
     #[schema(format = DateTime)]
     pub created_at: String,
-    /// Since when it takes no more jobs; `null` while it does.
+    /// When the session was closed. `null` while it is open.
     #[schema(required, format = DateTime)]
     pub closed_at: Option<String>,
-    /// Its jobs.
+    /// The session's jobs, counted.
     pub jobs: SessionJobs,
-    /// The place of its last job; 0 before the first.
+    /// The place of the last job. 0 before the first.
     pub last_seq: u64,
-    /// The node that had its last job.
+    /// The node that ran the last job.
     #[schema(required)]
     pub last_node: Option<String>,
 }
 
 frames! {
-    /// What a session's client sends.
+    /// A frame that a session's client sends.
     pub enum ClientFrame as ClientKind {
-        /// A job, with a `ref`. Sent again under the same `ref` it is the same job.
+        /// A job, with a `ref`. The same `ref` means the same job.
         Job(Box<JobRequest>) = "job",
     }
 }
 
 frames! {
-    /// What a session's client is sent.
+    /// A frame that a session's client receives.
     pub enum SessionFrame as SessionKind {
-        /// A job was accepted: it is durable.
+        /// A job is accepted and durable.
         Accepted(JobTaken) = "accepted",
-        /// How far a job has come. May be left out.
+        /// The progress of a job. Some progress may be left out.
         Progress(JobProgress) = "progress",
         /// A job has ended.
         Result(JobResult) = "result",
-        /// A job was refused, or a frame was.
+        /// A job or a frame is refused.
         Problem(JobProblem) = "problem",
     }
 }
 
-/// A job was accepted.
+/// An accepted job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobTaken {
-    /// What the client calls it.
+    /// The client's name for the job.
     #[serde(rename = "ref")]
     pub client_ref: String,
     /// Its id.
     pub id: String,
-    /// Its place in the session.
+    /// The job's place in the session.
     pub seq: u64,
 }
 
-/// How far a job has come.
+/// The progress of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobProgress {
     /// Its id.
     pub id: String,
-    /// Which attempt.
+    /// The attempt's number.
     pub attempt: u32,
-    /// 0 to 100, if its node said so.
+    /// A percentage, 0 to 100, if the node gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percent: Option<f64>,
-    /// In words, if its node said so.
+    /// A note, if the node gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -183,30 +183,30 @@ pub struct JobProgress {
 pub struct JobResult {
     /// Its id.
     pub id: String,
-    /// Its place in the session.
+    /// The job's place in the session.
     pub seq: u64,
-    /// What the client calls it, if it said so.
+    /// The client's name for the job, if it gave one.
     #[serde(rename = "ref")]
     pub client_ref: Option<String>,
-    /// How it ended.
+    /// How the job ended.
     pub outcome: Outcome,
-    /// What its node gave.
+    /// The output of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
-    /// Why it did not succeed, in words.
+    /// Why the job did not succeed, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// What was wrong.
+/// A refusal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobProblem {
-    /// The job that was refused, by its client's word; absent where the frame could not be read.
+    /// The `ref` of the job that is refused. Absent where the frame could not be read.
     #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
     pub client_ref: Option<String>,
-    /// Why, as a stable code. A text, since newer daemons may know more: see [`crate::Code::parse`].
+    /// The stable code of the refusal. Newer daemons may add codes: see [`crate::Code::parse`].
     pub code: String,
-    /// Why, in words.
+    /// The reason, in words.
     pub detail: String,
 }
 

@@ -441,8 +441,8 @@ impl<T: Copy> Visitor<'_> for Word<T> {
 /// `{"word": null}`).
 macro_rules! words {
     ($(#[$meta:meta])* pub enum $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)+ }) => {
-        $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, utoipa::ToSchema)]
+        $(#[$meta])*
         pub enum $name {
             $($(#[$doc])* #[schema(rename = $text)] $variant,)+
         }

@@ -1,7 +1,7 @@
 //! The worker socket, `GET /v1/nodes/ws`: the frames between a node and the scheduler.
 //!
 //! A message is a JSON text: one frame, or, where the node's `hello` said `batch`, an array of frames. `type` is the
-//! first field of every frame. What a node sends is read strictly: an unknown type, an unknown or repeated field, a
+//! first field of every frame. The scheduler reads a node's frames strictly: an unknown type, an unknown or repeated field, a
 //! number out of range each closes the socket with [`close::PROTOCOL`]. In what the scheduler sends a node ignores
 //! fields that it does not know; new types would be sent only to nodes whose `hello` asks for them.
 
@@ -17,17 +17,17 @@ pub use message::{Message, NodeFrame, SchedulerFrame};
 /// The subprotocol that both sides name in the handshake.
 pub const SUBPROTOCOL: &str = "fencepost.v1";
 
-/// Why a socket is closed, as its close code says.
+/// Close codes.
 pub mod close {
     /// The scheduler is shutting down: connect to another instance.
     pub const GOING_AWAY: u16 = 1001;
-    /// A fault of the protocol; a `problem` frame before it says which.
+    /// The other side broke the protocol. A `problem` frame before the close frame says how.
     pub const PROTOCOL: u16 = 4400;
-    /// No good token.
+    /// The token is missing or wrong.
     pub const UNAUTHORIZED: u16 = 4401;
-    /// A newer connection of the same node took over. Who is replaced does not connect again.
+    /// A newer connection of the same node took over. The replaced side does not connect again.
     pub const REPLACED: u16 = 4409;
-    /// The other side does not read what it is sent.
+    /// The other side reads too slowly.
     pub const SLOW_READER: u16 = 4429;
 }
 
@@ -37,7 +37,7 @@ pub mod reason {
     pub const FULL: &str = "full";
     /// The node takes no more work.
     pub const DRAINING: &str = "draining";
-    /// The node cannot do this.
+    /// The node cannot run this job.
     pub const UNABLE: &str = "unable";
 }
 

@@ -1,4 +1,4 @@
-//! The judge on trial: a lawful run is acquitted, and each crime, put into it, is found.
+//! The checker itself: it passes a lawful run, and finds each broken promise that is put into one.
 
 use super::*;
 use crate::history::{Asked, Granted, Outcome, Settlement, Verdict};
@@ -56,7 +56,7 @@ struct Run {
 }
 
 impl Run {
-    fn judge(&self) -> Vec<Violation> {
+    fn verify(&self) -> Vec<Violation> {
         check(&self.records, &self.tokens, &self.tables)
     }
 }
@@ -100,13 +100,13 @@ fn lawful() -> Run {
 fn convicts(rule: Rule, crime: impl FnOnce(&mut Run)) {
     let mut run = lawful();
     crime(&mut run);
-    let found = run.judge();
+    let found = run.verify();
     assert!(found.iter().any(|violation| violation.rule == rule), "{rule:?} was not found, but: {found:#?}");
 }
 
 #[test]
 fn a_lawful_run_is_acquitted() {
-    assert_eq!(lawful().judge(), []);
+    assert_eq!(lawful().verify(), []);
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
-use loadtest::fleet::Blueprint;
 use loadtest::load::Spread;
 use loadtest::scenario::{beside, jobs, registry, sessions, tenants};
+use testkit::fleet::Blueprint;
 
 use super::positive;
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use crate::http::Client;
+use testkit::http::Client;
 
 /// No instance is known to serve the signer.
 const NOBODY: u16 = u16::MAX;

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
+use testkit::servers::{Postgres, Redis};
 
 use super::jobs;
 use crate::progress::Bar;
 use crate::report::{self, Report};
-use crate::servers::{Postgres, Redis};
 
 /// Ours has to be so many times as fast as BullMQ's `add`, and as its `addBulk`.
 const WANTED: [(&str, f64); 2] = [(SINGLE, 3.0), (BULK, 5.0)];

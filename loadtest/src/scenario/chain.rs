@@ -13,12 +13,13 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde::Serialize;
+use testkit::fleet::Fleet;
+use testkit::http::Client;
+use testkit::servers::{Anvil, Database};
 
 use crate::checker::{self, Violation};
-use crate::fleet::Fleet;
 use crate::history::{Asked, History, Outcome, Settlement, Told, Verdict};
-use crate::http::Client;
-use crate::servers::{Anvil, Database};
+use crate::nonce_calls;
 use crate::{report, tables};
 
 /// What is to be run.
@@ -264,7 +265,7 @@ impl Sender {
         let give_up = Instant::now() + Duration::from_secs(60);
         loop {
             let to = self.dice.random_range(0..self.urls.len());
-            let told = self.http.ask(&self.history, self.number, &self.urls[to], asked).await;
+            let told = nonce_calls::ask(&self.http, &self.history, self.number, &self.urls[to], asked).await;
             if !matches!(&told, Told::Unknown { .. } | Told::Refused { status: 429 | 503, .. }) {
                 return Ok(told);
             }

@@ -12,17 +12,17 @@ use client::wire::nonces::GrantRequest;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde::Serialize;
+use testkit::fleet::{Blueprint, Fleet};
+use testkit::http::Client;
+use testkit::process::Signal;
 use tokio::sync::watch;
 
 use crate::figures::{Latencies, Latency, ms};
-use crate::fleet::{Blueprint, Fleet};
 use crate::history::{Asked, Granted, History, Record, Told};
-use crate::http::Client;
-use crate::judge::{self, Verdict};
 use crate::plot::{Curve, Panel, Scale};
-use crate::process::Signal;
 use crate::progress::Bar;
 use crate::report::{self, Report};
+use crate::verify::{self, Verdict};
 
 /// How long a caller thinks between two calls.
 const THINK: std::ops::Range<u64> = 2..8;
@@ -75,7 +75,7 @@ pub struct Failover {
     pub stops: Ends,
     /// Calls in all.
     pub calls: usize,
-    /// What the judge found.
+    /// What the checker found.
     pub verdict: Verdict,
 }
 
@@ -183,9 +183,9 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Failover> {
         caller.await??;
     }
     let (kills, stops) = outcome?;
-    bar.say("judging");
+    bar.say("verifying");
     let records = ring.history.records();
-    let mut verdict = judge::judge_history(&records, fleet.database(), &fleet.urls()[0]).await?;
+    let mut verdict = verify::verify_history(&records, fleet.database(), &fleet.urls()[0]).await?;
     verdict.violations.extend(fleet.defects_logged().await);
     bar.done();
     Ok(Failover {
@@ -286,7 +286,7 @@ async fn call(ring: Arc<Ring>, number: usize, mut urls: Vec<String>, seed: u64) 
                 });
                 told_by(granted)
             }
-            Err(error) => judge::doubtful(&error),
+            Err(error) => verify::doubtful(&error),
         };
         ring.history.add(Record {
             client: number,

@@ -12,14 +12,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
+use testkit::fault_nodes::Counts;
+use testkit::fleet::{Blueprint, Fleet};
+use testkit::http::Client;
 
 use crate::caller::Caller;
 use crate::checker::{self, Violation};
-use crate::faults::{Fault, Nodes, Recipe};
-use crate::fleet::{Blueprint, Fleet};
-use crate::harm::Harm;
+use crate::faults::{Fault, Recipe};
 use crate::history::{Asked, History, Record, TokenSeen, Told};
-use crate::http::Client;
+use crate::inject::Injector;
+use crate::nonce_calls;
 use crate::{report, tables};
 
 /// Within this time everything must work again by itself, without a restart.
@@ -67,7 +69,7 @@ impl Default for Plan {
     }
 }
 
-/// What was done, and what the judge found.
+/// What was done, and what the checker found.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// `basic` or `worker-queue`.
@@ -186,9 +188,9 @@ async fn hurt(plan: &Plan, fleet: &Arc<Fleet>, step: impl Fn(&Fault)) -> Result<
         lease: plan.lease,
         freeze: plan.freeze,
         redis: plan.redis,
-        nodes: Nodes::default(),
+        nodes: Counts::default(),
     };
-    Arc::new(Harm::to(Arc::clone(fleet), None)).carry_out(recipe.schedule(), step).await
+    Arc::new(Injector::new(Arc::clone(fleet), None)).carry_out(recipe.schedule(), step).await
 }
 
 /// Everything is up again: every instance must grant for every signer, by itself and soon.
@@ -199,7 +201,7 @@ async fn heal(fleet: &Fleet, client: &Client, history: &History, signers: &[Stri
         for signer in signers {
             let asked = Asked::Grant { signer: signer.clone(), count: 1, hold_ms: 60_000, key: None };
             loop {
-                let told = client.ask(history, usize::MAX, url, &asked).await;
+                let told = nonce_calls::ask(client, history, usize::MAX, url, &asked).await;
                 if told.is_success() {
                     break;
                 }

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use serde_json::json;
+use testkit::fleet::{Blueprint, Fleet};
+use testkit::http::Client;
+use testkit::instance::cpu_seconds;
 
 use crate::figures::{Latencies, Latency, ms};
-use crate::fleet::{Blueprint, Fleet};
-use crate::http::Client;
-use crate::instance::cpu_seconds;
 use crate::progress::Bar;
 use crate::raw::{self, Connection};
 use crate::report::{self, Report};

@@ -18,12 +18,12 @@ use anyhow::{Context as _, Result};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use serde::Serialize;
 use serde_json::Value;
+use testkit::fault_nodes::{Counts, FaultNodes};
+use testkit::fleet::{Blueprint, Fleet};
+use testkit::http::Client;
 
-use crate::crowd::Crowd;
-use crate::faults::{Fault, Nodes, Recipe};
-use crate::fleet::{Blueprint, Fleet};
-use crate::harm::Harm;
-use crate::http::Client;
+use crate::faults::{Fault, Recipe};
+use crate::inject::Injector;
 use crate::job_checker::{self, Evidence};
 use crate::report;
 use clients::{Submitter, submit_again};
@@ -43,7 +43,7 @@ pub struct Plan {
     /// How many instances.
     pub instances: usize,
     /// The nodes.
-    pub nodes: Nodes,
+    pub nodes: Counts,
     /// How many clients submit jobs.
     pub clients: usize,
     /// Mean pause of a client between two submissions.
@@ -66,7 +66,7 @@ impl Default for Plan {
             seed: rand::random(),
             faults: 30,
             instances: 3,
-            nodes: Nodes { plain: 10, commands: 2 },
+            nodes: Counts { plain: 10, commands: 2 },
             clients: 4,
             pause: Duration::from_millis(200),
             mean_gap: Duration::from_millis(700),
@@ -78,7 +78,7 @@ impl Default for Plan {
     }
 }
 
-/// What was done, and what the judge found.
+/// What was done, and what the checker found.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The seed, to run it again.
@@ -130,7 +130,7 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
         .env("FENCEPOST__JOBS__NODE_GRACE_MS", &plan.node_grace.as_millis().to_string())
         .env("RUST_LOG", "info,actors=debug,api=debug");
     let fleet = Arc::new(Fleet::build(blueprint).await?);
-    let crowd = Arc::new(Crowd::gather(plan.nodes, fleet.urls(), plan.seed)?);
+    let fault_nodes = Arc::new(FaultNodes::start(plan.nodes, fleet.urls(), plan.seed)?);
     let stop = Arc::new(AtomicBool::new(false));
     let submitting = (0..plan.clients).map(|number| {
         let submitter = Submitter::new(number, plan.clients, plan.seed, fleet.urls(), plan.pause)?;
@@ -149,8 +149,8 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
         nodes: plan.nodes,
     };
     let began = Instant::now();
-    let harm = Arc::new(Harm::to(Arc::clone(&fleet), Some(Arc::clone(&crowd))));
-    let harmed = harm.carry_out(recipe.schedule(), step).await;
+    let injector = Arc::new(Injector::new(Arc::clone(&fleet), Some(Arc::clone(&fault_nodes))));
+    let harmed = injector.carry_out(recipe.schedule(), step).await;
     stop.store(true, Ordering::Relaxed);
     let healing = Instant::now();
     let faults = harmed?;
@@ -178,7 +178,7 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
         .await?;
     violations.extend(submit_again(&fleet, &client, &sent).await?);
     violations.extend(remains::rows(&fleet, accepted.len()).await?);
-    let evidence = Evidence { accepted, jobs, diaries: crowd.diaries().await? };
+    let evidence = Evidence { accepted, jobs, diaries: fault_nodes.diaries().await? };
     violations.extend(job_checker::check(&evidence));
     violations.extend(fleet.defects_logged().await);
     if !violations.is_empty() {

@@ -13,15 +13,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
+use testkit::fleet::{Blueprint, Fleet};
+use testkit::servers::Database;
+use testkit::sim_nodes::{self, SimNodes};
 
 use crate::costs::Costs;
-use crate::crew::{self, Crew};
 use crate::figures::{Latencies, Latency};
-use crate::fleet::{Blueprint, Fleet};
 use crate::load::{Schedule, Spread};
 use crate::moments::{Moments, Step};
 use crate::progress::Bar;
-use crate::servers::Database;
 use crate::submit::{self, Pace};
 pub use finished::Reads;
 
@@ -129,13 +129,13 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Jobs> {
     let fleet = Fleet::build(plan.blueprint.clone()).await?;
     let loads = 1 + usize::from(plan.finished > 0);
     let moments = Moments::new(WARM_UP_JOBS + loads * plan.jobs + plan.idle);
-    let crew = crew::Plan {
+    let like = sim_nodes::Plan {
         nodes: plan.nodes,
         capacity: plan.capacity,
         acks: plan.acks,
-        prefix: "crew-".to_owned(),
+        prefix: "sim-".to_owned(),
     };
-    let crew = Crew::muster(fleet.urls(), &crew, &moments).await?;
+    let nodes = SimNodes::connect(fleet.urls(), &like, &moments).await?;
     let mut work = Work { plan, fleet: &fleet, moments: &moments, next: 0, refused: 0 };
     work.warm_up().await?;
 
@@ -166,7 +166,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Jobs> {
     }
     bar.done();
     let asked = work.next - work.refused;
-    report.violations = judged(&fleet, &crew, &moments, asked).await?;
+    report.violations = verified(&fleet, &nodes, &moments, asked).await?;
     Ok(report)
 }
 
@@ -299,7 +299,7 @@ async fn statements(database: &Database, counting: bool, jobs: usize) -> Result<
 }
 
 /// Every accepted job has one result, and nothing else is there.
-async fn judged(fleet: &Fleet, crew: &Crew, moments: &Moments, asked: usize) -> Result<Vec<String>> {
+async fn verified(fleet: &Fleet, nodes: &SimNodes, moments: &Moments, asked: usize) -> Result<Vec<String>> {
     let database = fleet.database().clone();
     let ask = format!(
         "select (select count(*) from job), count(*) from job_finished \
@@ -309,7 +309,7 @@ async fn judged(fleet: &Fleet, crew: &Crew, moments: &Moments, asked: usize) -> 
     let rows = tokio::task::spawn_blocking(move || database.query(&ask)).await??;
     let counts: Vec<usize> =
         rows.first().context("a row")?.iter().map(|n| n.parse()).collect::<Result<_, _>>()?;
-    let mut violations: Vec<_> = crew.lost().into_iter().map(|why| format!("a node: {why}")).collect();
+    let mut violations: Vec<_> = nodes.lost().into_iter().map(|why| format!("a node: {why}")).collect();
     if counts != [0, asked] {
         violations.push(format!("unfinished and finished at the first attempt: {counts:?} of {asked}"));
     }

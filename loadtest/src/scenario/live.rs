@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
+use testkit::fleet::Blueprint;
+use testkit::servers::Statements;
 
 use crate::figures::Summary;
-use crate::fleet::Blueprint;
-use crate::judge::Verdict;
 use crate::load::{Ask, Route, Spread, Zipf};
 use crate::metrics::Metrics;
 use crate::plot::Panel;
 use crate::progress::Bar;
 use crate::report::{self, Report};
-use crate::servers::Statements;
-use crate::stage::{HOLD_MS, Rhythm, Run, Stage, fresh_prefix};
+use crate::target::{HOLD_MS, Rhythm, Run, Target, fresh_prefix};
+use crate::verify::Verdict;
 
 /// Statements that renew leases write to them, and neither raise a token nor let go.
 const RENEWALS: (&str, &str) = (r"update\s+lease\y", r"fencing_token\s*\+\s*1|owner\s*=\s*null");
@@ -78,7 +78,7 @@ pub struct Live {
     pub before: Summary,
     /// Others while the many lived.
     pub with: Summary,
-    /// What the judge found.
+    /// What the checker found.
     pub verdict: Verdict,
 }
 
@@ -126,8 +126,8 @@ impl Report for Live {
 /// report, not here.
 pub async fn run(plan: &Plan, bar: &Bar) -> Result<Live> {
     bar.say("starting");
-    let stage = Stage::open(&[], plan.blueprint.clone()).await?;
-    let (Some(fleet), Some(database)) = (stage.fleet(), stage.database()) else {
+    let target = Target::open(&[], plan.blueprint.clone()).await?;
+    let (Some(fleet), Some(database)) = (target.fleet(), target.database()) else {
         anyhow::bail!("the instance is ours");
     };
     let memory = || async { fleet.instance(0).await.memory_bytes() };
@@ -151,7 +151,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Live> {
         prefix: &prefix_before,
         ..others("others, alone", plan.length.min(Duration::from_secs(10)), plan.seed)
     };
-    let (before_log, before) = before_run.on(&stage, bar).await?;
+    let (before_log, before) = before_run.on(&target, bar).await?;
 
     let memory_before = memory().await?;
     let began = Instant::now();
@@ -161,19 +161,19 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Live> {
         connections: plan.connections.max(128),
         ..others("the many", Duration::ZERO, plan.seed)
     };
-    let log = many.each_once(&stage, bar).await?;
+    let log = many.each_once(&target, bar).await?;
     let brought_up_s = began.elapsed().as_secs_f64();
     let refused = log.entries.iter().filter(|entry| !entry.is_fine()).count();
     ensure!(refused == 0, "{refused} of {} signers were not granted their first nonce", plan.actors);
 
-    let (metrics, statements) = look(&stage).await?;
+    let (metrics, statements) = look(&target).await?;
     let seen = Instant::now();
     let with_run = Run {
         prefix: &prefix_with,
         ..others("others, with the many", plan.length, plan.seed.wrapping_add(1))
     };
-    let (with_log, with) = with_run.on(&stage, bar).await?;
-    let (metrics_then, statements_then) = look(&stage).await?;
+    let (with_log, with) = with_run.on(&target, bar).await?;
+    let (metrics_then, statements_then) = look(&target).await?;
     let seconds = seen.elapsed().as_secs_f64();
     let memory_with = memory().await?;
     let renewed = metrics_then.since(&metrics);
@@ -182,10 +182,10 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Live> {
         "select count(*) from lease where resource like 'signer:%' and owner is not null and expires_at > clock_timestamp()",
     )?;
 
-    bar.say("judging");
-    let mut verdict = before_run.judged(&before_log, &stage).await?;
-    verdict.add(with_run.judged(&with_log, &stage).await?);
-    verdict.add(many.judged(&log, &stage).await?);
+    bar.say("verifying");
+    let mut verdict = before_run.verified(&before_log, &target).await?;
+    verdict.add(with_run.verified(&with_log, &target).await?);
+    verdict.add(many.verified(&log, &target).await?);
     verdict.violations.extend(fleet.defects_logged().await);
     bar.done();
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
@@ -207,13 +207,13 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Live> {
     })
 }
 
-async fn look(stage: &Stage) -> Result<(Metrics, Statements)> {
-    let statements = match stage.database() {
+async fn look(target: &Target) -> Result<(Metrics, Statements)> {
+    let statements = match target.database() {
         Some(database) => {
             let database = database.clone();
             tokio::task::spawn_blocking(move || database.statements(RENEWALS.0, RENEWALS.1)).await??
         }
         None => Statements::default(),
     };
-    Ok((stage.metrics().await?, statements))
+    Ok((target.metrics().await?, statements))
 }

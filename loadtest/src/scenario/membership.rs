@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::Serialize;
+use testkit::fleet::{Blueprint, Fleet};
+use testkit::process::Signal;
 
 use crate::figures::{self, Latencies, Latency, Summary, ms};
-use crate::fleet::{Blueprint, Fleet};
-use crate::judge::{Case, Truth, Verdict, judge};
 use crate::load::{self, Ask, Entry, Log, Pace, Route, Said, Schedule, Spread, Targets, Zipf};
 use crate::plot::Panel;
-use crate::process::Signal;
 use crate::progress::Bar;
 use crate::report::{self, Report};
-use crate::stage::{HOLD_MS, fresh_prefix};
+use crate::target::{HOLD_MS, fresh_prefix};
+use crate::verify::{Case, Truth, Verdict, verify};
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ pub struct Membership {
     pub tried_again: u64,
     /// Rates and latencies.
     pub load: Summary,
-    /// What the judge found.
+    /// What the checker found.
     pub verdict: Verdict,
 }
 
@@ -183,12 +183,12 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Membership> {
     let log = loading.await??;
     drop(following);
 
-    bar.say("judging");
+    bar.say("verifying");
     let load = figures::summary("a join, then a leave", &log, Duration::ZERO, length)?;
     let case = Case { prefix: &prefix, count: 1, hold_ms: HOLD_MS, seed: plan.seed };
     let truth = Truth { database: Some(fleet.database()), url: &fleet.urls()[1] };
     whole.append(log.clone(), (began - first).as_micros() as u64);
-    let mut verdict = judge(&whole, &case, &truth).await?;
+    let mut verdict = verify(&whole, &case, &truth).await?;
     verdict.violations.extend(fleet.defects_logged().await);
     bar.done();
     let us = |time: Duration| time.as_micros() as u64;

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde::Serialize;
+use testkit::fleet::Blueprint;
 
 use crate::figures::Summary;
-use crate::fleet::Blueprint;
-use crate::judge::Verdict;
 use crate::load::{Ask, Route, Zipf};
 use crate::plot::Panel;
 use crate::progress::Bar;
 use crate::report::{self, Report};
-use crate::stage::{HOLD_MS, Rhythm, Run, Stage, fresh_prefix};
+use crate::target::{HOLD_MS, Rhythm, Run, Target, fresh_prefix};
+use crate::verify::Verdict;
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ pub struct Granting {
     pub load: Summary,
     /// Leases acquired, by result, for each 1,000 requests granted.
     pub acquires_per_1000: std::collections::BTreeMap<String, f64>,
-    /// What the judge found.
+    /// What the checker found.
     pub verdict: Verdict,
 }
 
@@ -90,7 +90,7 @@ impl Report for Granting {
 /// Something does not start or answer. Broken promises are in the report, not here.
 pub async fn run(plan: &Plan, bar: &Bar) -> Result<Granting> {
     bar.say("starting");
-    let stage = Stage::open(&plan.urls, plan.blueprint.clone()).await?;
+    let target = Target::open(&plan.urls, plan.blueprint.clone()).await?;
     let choice = Arc::new(Zipf::new(plan.signers, plan.skew));
     let prefix = fresh_prefix("nonces");
     let run = Run {
@@ -106,12 +106,12 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Granting> {
         route: plan.route,
         seed: plan.seed,
     };
-    let before = stage.metrics().await?;
-    let (log, load) = run.on(&stage, bar).await?;
-    let metrics = stage.metrics().await?.since(&before);
-    bar.say("judging");
-    let mut verdict = run.judged(&log, &stage).await?;
-    if let Some(fleet) = stage.fleet() {
+    let before = target.metrics().await?;
+    let (log, load) = run.on(&target, bar).await?;
+    let metrics = target.metrics().await?.since(&before);
+    bar.say("verifying");
+    let mut verdict = run.verified(&log, &target).await?;
+    if let Some(fleet) = target.fleet() {
         verdict.violations.extend(fleet.defects_logged().await);
     }
     bar.done();
@@ -129,7 +129,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Granting> {
             plan.signers,
             plan.skew,
             plan.connections,
-            stage.urls().len()
+            target.urls().len()
         ),
         load,
         acquires_per_1000: acquires

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
+use testkit::fleet::Blueprint;
+use testkit::instance::memory_bytes;
 
 use crate::figures::{self, Interval, Summary, ms};
-use crate::fleet::Blueprint;
-use crate::instance::memory_bytes;
-use crate::judge::Verdict;
 use crate::load::{Ask, Log, Route, Spread, Zipf};
 use crate::plot::{Curve, Panel, Scale};
 use crate::progress::Bar;
 use crate::report::{self, Report};
-use crate::stage::{HOLD_MS, Rhythm, Run, Stage, fresh_prefix};
+use crate::target::{HOLD_MS, Rhythm, Run, Target, fresh_prefix};
+use crate::verify::Verdict;
 
 /// How often the memory is looked at.
 const MEMORY_EVERY: Duration = Duration::from_millis(200);
@@ -72,7 +72,7 @@ pub struct Overload {
     /// From the end of the overload until requests were served as before it, in milliseconds; nothing: not
     /// within the time that was looked at.
     pub recovered_ms: Option<u64>,
-    /// What the judge found.
+    /// What the checker found.
     pub verdict: Verdict,
 }
 
@@ -144,8 +144,8 @@ impl Report for Overload {
 /// Something does not start or answer. Broken promises are in the report, not here.
 pub async fn run(plan: &Plan, bar: &Bar) -> Result<Overload> {
     bar.say("starting");
-    let stage = Stage::open(&plan.urls, plan.blueprint.clone()).await?;
-    let pid = match stage.fleet() {
+    let target = Target::open(&plan.urls, plan.blueprint.clone()).await?;
+    let pid = match target.fleet() {
         Some(fleet) => Some(fleet.instance(0).await.process().pid()),
         None => None,
     };
@@ -172,21 +172,21 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Overload> {
         warm_up: Duration::from_secs(1),
         ..part(0, "as fast as it can", Rhythm::Closed, short, plan.measuring_connections)
     };
-    let (measuring_log, capacity) = measuring.on(&stage, bar).await?;
+    let (measuring_log, capacity) = measuring.on(&target, bar).await?;
     let rate = |times: f64| Rhythm::Open((capacity.per_second * times).max(1.0), Spread::Poisson);
 
     let calm = part(1, "half of that", rate(0.5), short, plan.measuring_connections);
-    let (calm_log, before) = calm.on(&stage, bar).await?;
+    let (calm_log, before) = calm.on(&target, bar).await?;
     let memory_before = pid.map(memory_bytes).transpose()?;
     let watching = Watching::start(pid);
     let storm = part(2, "overload", rate(plan.times), plan.length, plan.connections);
-    let (storm_log, over) = storm.on(&stage, bar).await?;
+    let (storm_log, over) = storm.on(&target, bar).await?;
     let memory = watching.end().await?;
     let calm_again = part(3, "half of it again", rate(0.5), short * 2, plan.measuring_connections);
-    let (calm_again_log, after) = calm_again.on(&stage, bar).await?;
+    let (calm_again_log, after) = calm_again.on(&target, bar).await?;
     let memory_after = pid.map(memory_bytes).transpose()?;
 
-    bar.say("judging");
+    bar.say("verifying");
     let recovered_ms = recovered_ms(&calm_again_log, short * 2, before.latency.p99_us)?;
     let mut verdict = Verdict::default();
     for (run, log) in [
@@ -195,9 +195,9 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Overload> {
         (&storm, &storm_log),
         (&calm_again, &calm_again_log),
     ] {
-        verdict.add(run.judged(log, &stage).await?);
+        verdict.add(run.verified(log, &target).await?);
     }
-    if let Some(fleet) = stage.fleet() {
+    if let Some(fleet) = target.fleet() {
         verdict.violations.extend(fleet.defects_logged().await);
     }
     bar.done();

@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
+use testkit::fleet::{Blueprint, Fleet};
+use testkit::instance::Setup;
+use testkit::servers::Database;
 
 use crate::figures::{Summary, ms};
-use crate::fleet::{Blueprint, Fleet};
-use crate::instance::Setup;
-use crate::judge::Verdict;
 use crate::load::{Ask, Route, Zipf};
 use crate::metrics::Metrics;
 use crate::plot::Panel;
 use crate::progress::Bar;
 use crate::report::{self, Report};
-use crate::servers::Database;
-use crate::stage::{HOLD_MS, Rhythm, Run, Stage, fresh_prefix};
+use crate::target::{HOLD_MS, Rhythm, Run, Target, fresh_prefix};
+use crate::verify::Verdict;
 
 /// Connections with which bare bulk inserts are tried; the best counts.
 const BULK_CONNECTIONS: [usize; 3] = [1, 2, 4];
@@ -100,7 +100,7 @@ pub struct Bulk {
 
 /// A target of SPEC 13 and what was reached.
 #[derive(Debug, Serialize)]
-pub struct Target {
+pub struct Goal {
     /// What is compared.
     pub what: String,
     /// At least (or, for statements, at most) this.
@@ -123,8 +123,8 @@ pub struct Rates {
     /// The yardstick for grants of 100.
     pub bulk: Bulk,
     /// The ratios.
-    pub targets: Vec<Target>,
-    /// What the judge found.
+    pub targets: Vec<Goal>,
+    /// What the checker found.
     pub verdict: Verdict,
 }
 
@@ -210,8 +210,8 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Rates> {
             if *ledger == "sqlite" {
                 let setup = Setup::in_mode(mode)?.env("FENCEPOST__LOG__FILTER", "warn");
                 let instance = setup.start().await?;
-                let stage = Stage::Running(vec![instance.url().to_owned()]);
-                cases.extend(on(("sqlite", mode), plan, &stage, &mut verdict, bar).await?);
+                let target = Target::Running(vec![instance.url().to_owned()]);
+                cases.extend(on(("sqlite", mode), plan, &target, &mut verdict, bar).await?);
                 continue;
             }
             let blueprint = Blueprint {
@@ -219,12 +219,12 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Rates> {
                 redis: plan.redis,
                 ..Blueprint::new(mode, 1).env("FENCEPOST__LOG__FILTER", "warn")
             };
-            let stage = Stage::Ours(Box::new(Fleet::build(blueprint).await?));
-            cases.extend(on(("postgres", mode), plan, &stage, &mut verdict, bar).await?);
+            let target = Target::Ours(Box::new(Fleet::build(blueprint).await?));
+            cases.extend(on(("postgres", mode), plan, &target, &mut verdict, bar).await?);
             if mode == "worker-queue" {
                 let carried = cases.last().and_then(|last: &Measured| last.rows_per_train);
                 let rows = carried.map_or(BULK_ROWS, |rows| rows.round().max(1.0) as usize);
-                let database = stage.database().context("the database is ours")?.clone();
+                let database = target.database().context("the database is ours")?.clone();
                 bulk = Some(bare_inserts(database, rows, plan.length, bar).await?);
             }
         }
@@ -238,7 +238,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Rates> {
 async fn on(
     (ledger, mode): (&'static str, &'static str),
     plan: &Plan,
-    stage: &Stage,
+    target: &Target,
     verdict: &mut Verdict,
     bar: &Bar,
 ) -> Result<Vec<Measured>> {
@@ -256,7 +256,7 @@ async fn on(
         route: Route::Owner,
         seed: plan.seed,
     };
-    let (_, empty) = run.on(stage, bar).await?;
+    let (_, empty) = run.on(target, bar).await?;
     let base = empty.per_second;
     let mut measured = vec![Measured {
         ledger,
@@ -283,12 +283,12 @@ async fn on(
         };
         // So that every signer has been served before it is measured how fast that goes.
         let began = Instant::now();
-        let mut whole = run.each_once(stage, bar).await?;
-        let (before, statements) = (stage.metrics().await?, lease_statements(stage).await?);
+        let mut whole = run.each_once(target, bar).await?;
+        let (before, statements) = (target.metrics().await?, lease_statements(target).await?);
         let after_us = began.elapsed().as_micros() as u64;
-        let (log, load) = run.on(stage, bar).await?;
-        let told = stage.metrics().await?.since(&before);
-        let statements_then = lease_statements(stage).await?;
+        let (log, load) = run.on(target, bar).await?;
+        let told = target.metrics().await?.since(&before);
+        let statements_then = lease_statements(target).await?;
         let granted = log.entries.iter().filter(|entry| entry.is_fine()).count().max(1) as f64;
         let per_1000 = |count: f64| count * 1_000.0 / granted;
         measured.push(Measured {
@@ -305,9 +305,9 @@ async fn on(
             rows_per_train: rows_per_train(&told),
             load,
         });
-        bar.say("judging");
+        bar.say("verifying");
         whole.append(log, after_us);
-        verdict.add(run.judged(&whole, stage).await?);
+        verdict.add(run.verified(&whole, target).await?);
     }
     Ok(measured)
 }
@@ -322,8 +322,8 @@ fn rows_per_train(told: &Metrics) -> Option<f64> {
     (trains > 0.0).then(|| told.sum("fencepost_nonce_grants_total", &[]) / trains)
 }
 
-async fn lease_statements(stage: &Stage) -> Result<Option<f64>> {
-    let Some(database) = stage.database().cloned() else { return Ok(None) };
+async fn lease_statements(target: &Target) -> Result<Option<f64>> {
+    let Some(database) = target.database().cloned() else { return Ok(None) };
     let (like, unlike) = LEASE_STATEMENTS;
     let counted = tokio::task::spawn_blocking(move || database.statements(like, unlike)).await??;
     Ok(Some(counted.count))
@@ -369,7 +369,7 @@ fn bulk_script(rows: usize) -> String {
     )
 }
 
-fn targets(cases: &[Measured], bulk: &Bulk) -> Vec<Target> {
+fn targets(cases: &[Measured], bulk: &Bulk) -> Vec<Goal> {
     let find = |mode: &str, case: &str| {
         cases.iter().find(|one| one.ledger == "postgres" && one.mode == mode && one.case == case)
     };
@@ -377,7 +377,7 @@ fn targets(cases: &[Measured], bulk: &Bulk) -> Vec<Target> {
     let mut add = |what: &str, wanted: f64, reached: Option<f64>, at_most: bool| {
         if let Some(reached) = reached.filter(|reached| reached.is_finite()) {
             let met = if at_most { reached <= wanted } else { reached >= wanted };
-            targets.push(Target { what: what.to_owned(), wanted, reached, met });
+            targets.push(Goal { what: what.to_owned(), wanted, reached, met });
         }
     };
     let queue = |case: &str| find("worker-queue", case);

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
+use testkit::fleet::{Blueprint, Fleet};
+use testkit::sim_nodes::{self, Puppet, SimNodes};
 
-use crate::crew::{self, Crew, Puppet};
 use crate::figures::{Latencies, Latency, ms};
-use crate::fleet::{Blueprint, Fleet};
 use crate::metrics::Metrics;
 use crate::moments::Moments;
 use crate::progress::Bar;
 use crate::raw::{Connection, request};
 use crate::report::{self, Report};
-use crate::stage::Stage;
+use crate::target::Target;
 
 /// A change that is not seen for so long is lost.
 const SEEN_MAX: Duration = Duration::from_secs(10);
@@ -64,21 +64,21 @@ pub struct Registry {
 pub async fn run(plan: &Plan, bar: &Bar) -> Result<Registry> {
     ensure!(plan.blueprint.instances >= 2 && plan.blueprint.redis, "two instances and a Redis");
     bar.say("starting");
-    let stage = Stage::Ours(Box::new(Fleet::build(plan.blueprint.clone()).await?));
-    let like = crew::Plan { nodes: plan.nodes, capacity: 8, acks: false, prefix: "crew-".to_owned() };
+    let target = Target::Ours(Box::new(Fleet::build(plan.blueprint.clone()).await?));
+    let like = sim_nodes::Plan { nodes: plan.nodes, capacity: 8, acks: false, prefix: "sim-".to_owned() };
     bar.say(&format!("{} nodes connect", plan.nodes));
-    let crew = Crew::muster(stage.urls(), &like, &Moments::new(0)).await?;
-    let registrations = crew.registrations().iter().map(|took| took.as_micros() as u64);
+    let nodes = SimNodes::connect(target.urls(), &like, &Moments::new(0)).await?;
+    let registrations = nodes.registrations().iter().map(|took| took.as_micros() as u64);
     let crowded = Latencies::gather(registrations)?.summary();
     bar.say("registrations");
-    let registration = alone(&stage).await?;
+    let registration = alone(&target).await?;
     bar.say("heartbeats");
-    let (before, beats, began) = (stage.metrics().await?, crew.beats(), Instant::now());
+    let (before, beats, began) = (target.metrics().await?, nodes.heartbeats(), Instant::now());
     tokio::time::sleep(plan.length).await;
-    let told = stage.metrics().await?.since(&before);
-    let beats_per_second = (crew.beats() - beats) as f64 / began.elapsed().as_secs_f64();
+    let told = target.metrics().await?.since(&before);
+    let beats_per_second = (nodes.heartbeats() - beats) as f64 / began.elapsed().as_secs_f64();
     bar.say("changes");
-    let seen = seen(&stage, plan.changes).await?;
+    let seen = seen(&target, plan.changes).await?;
     bar.done();
     Ok(Registry {
         nodes: plan.nodes,
@@ -87,27 +87,27 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Registry> {
         beats_per_second,
         recorded_within: within(&told, "fencepost_node_heartbeat_seconds"),
         seen,
-        violations: crew.lost(),
+        violations: nodes.lost(),
     })
 }
 
 /// Nodes connect one after the other, to the instances in turn.
-async fn alone(stage: &Stage) -> Result<Latency> {
+async fn alone(target: &Target) -> Result<Latency> {
     let mut took = Vec::with_capacity(ALONE);
-    for (n, url) in stage.urls().iter().cycle().take(ALONE).enumerate() {
+    for (n, url) in target.urls().iter().cycle().take(ALONE).enumerate() {
         let began = Instant::now();
-        let _node = Puppet::join(url, &format!("alone-{n}")).await?;
+        let _node = Puppet::connect(url, &format!("alone-{n}")).await?;
         took.push(began.elapsed().as_micros() as u64);
     }
     Ok(Latencies::gather(took)?.summary())
 }
 
 /// A node says to the one instance that it drains, and the other is asked until it knows.
-async fn seen(stage: &Stage, changes: usize) -> Result<Latency> {
-    let [one, other, ..] = stage.urls() else { anyhow::bail!("two instances") };
+async fn seen(target: &Target, changes: usize) -> Result<Latency> {
+    let [one, other, ..] = target.urls() else { anyhow::bail!("two instances") };
     let host = other.trim_start_matches("http://").to_owned();
     let mut connection = Connection::open(&host).await?;
-    let mut node = Puppet::join(one, "puppet").await?;
+    let mut node = Puppet::connect(one, "puppet").await?;
     let ask = Arc::new(request("GET", &host, "/v1/nodes/puppet", None));
     let mut took = Vec::with_capacity(changes);
     // Begins with the first: it has to be known there.
@@ -117,7 +117,7 @@ async fn seen(stage: &Stage, changes: usize) -> Result<Latency> {
             _ => ("{\"type\":\"drain\"}", b"\"draining\""),
         };
         let said = Instant::now();
-        node.say(word).await?;
+        node.send(word).await?;
         loop {
             let (_, answer) = connection.exchange(&ask).await?;
             if answer.windows(state.len()).any(|part| part == state) {
@@ -130,7 +130,7 @@ async fn seen(stage: &Stage, changes: usize) -> Result<Latency> {
             took.push(said.elapsed().as_micros() as u64);
         }
         // Silence is not the question.
-        node.say("{\"type\":\"heartbeat\",\"running\":[]}").await?;
+        node.send("{\"type\":\"heartbeat\",\"running\":[]}").await?;
     }
     Ok(Latencies::gather(took)?.summary())
 }

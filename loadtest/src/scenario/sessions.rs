@@ -8,14 +8,14 @@ use anyhow::{Context as _, Result, ensure};
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use testkit::fleet::{Blueprint, Fleet};
+use testkit::http::Client;
+use testkit::sim_nodes::{self, SimNodes};
 use tokio::task::JoinSet;
 use tokio_tungstenite::connect_async_with_config;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::crew::{self, Crew};
 use crate::figures::{Latencies, Latency};
-use crate::fleet::{Blueprint, Fleet};
-use crate::http::Client;
 use crate::moments::Moments;
 use crate::progress::Bar;
 use crate::report::{self, Report};
@@ -88,9 +88,13 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Sessions> {
     let fleet = Fleet::build(plan.blueprint.clone()).await?;
     let total = plan.sessions * plan.jobs;
     let moments = Moments::new(total);
-    let like =
-        crew::Plan { nodes: plan.nodes, capacity: plan.capacity, acks: false, prefix: "crew-".to_owned() };
-    let crew = Crew::muster(fleet.urls(), &like, &moments).await?;
+    let like = sim_nodes::Plan {
+        nodes: plan.nodes,
+        capacity: plan.capacity,
+        acks: false,
+        prefix: "sim-".to_owned(),
+    };
+    let nodes = SimNodes::connect(fleet.urls(), &like, &moments).await?;
     let http = Client::new(PATIENCE)?;
     let mut ids = Vec::with_capacity(plan.sessions);
     for session in 0..plan.sessions {
@@ -116,7 +120,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Sessions> {
     }
     let took = began.elapsed();
     bar.done();
-    all.violations.extend(crew.lost());
+    all.violations.extend(nodes.lost());
     all.violations.extend(fleet.defects_logged().await);
     Ok(Sessions {
         ordering: plan.ordering.clone(),

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
+use testkit::fleet::{Blueprint, Fleet};
+use testkit::sim_nodes::{self, SimNodes};
 
-use crate::crew::{self, Crew};
 use crate::figures::Latency;
-use crate::fleet::{Blueprint, Fleet};
 use crate::moments::{Moments, Step};
 use crate::progress::Bar;
 use crate::report::{self, Report};
@@ -58,8 +58,12 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Tenants> {
     bar.say("starting");
     let fleet = Fleet::build(plan.blueprint.clone()).await?;
     let moments = Moments::new(plan.backlog + plan.singles);
-    let like =
-        crew::Plan { nodes: plan.nodes, capacity: plan.capacity, acks: false, prefix: "crew-".to_owned() };
+    let like = sim_nodes::Plan {
+        nodes: plan.nodes,
+        capacity: plan.capacity,
+        acks: false,
+        prefix: "sim-".to_owned(),
+    };
     bar.say(&format!("a backlog of {}", plan.backlog));
     let submission = |jobs, batch, connections, tenant: &str| submit::Plan {
         urls: fleet.urls().to_vec(),
@@ -72,7 +76,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Tenants> {
     // Nodes come afterwards, so that all of it waits.
     let refused = submit::submit(submission(0..plan.backlog, BATCH.0, BATCH.1, "large"), &moments).await?;
     let backlog = plan.backlog - refused.jobs();
-    let crew = Crew::muster(fleet.urls(), &like, &moments).await?;
+    let nodes = SimNodes::connect(fleet.urls(), &like, &moments).await?;
     moments.until_recorded(1, PATIENCE).await?;
     bar.say("single jobs of another tenant");
     let (began, done) = (Instant::now(), moments.recorded());
@@ -87,7 +91,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Tenants> {
     ensure!(left > 0, "the backlog was done before the last single job: ask for a larger one");
     moments.until_recorded(backlog + plan.singles, PATIENCE).await?;
     bar.done();
-    let mut violations = crew.lost();
+    let mut violations = nodes.lost();
     if moments.twice() > 0 {
         violations.push(format!("{} steps happened twice", moments.twice()));
     }

@@ -3,10 +3,10 @@
 
 mod operations;
 mod random;
-mod socket;
+pub mod socket;
 
-use loadtest::instance::{Instance, Setup};
 use serde_json::{Value, json};
+use testkit::instance::{Instance, Setup};
 
 use operations::{Operation, SIGNER};
 use socket::{Answer, Request, converse};

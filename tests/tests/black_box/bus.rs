@@ -2,15 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use loadtest::http::Client;
-use loadtest::instance::{Instance, Setup};
-use loadtest::process::Signal;
-use loadtest::servers::{Database, Redis};
 use serde_json::Value;
+use testkit::PATIENCE;
+use testkit::http::Client;
+use testkit::instance::{Instance, Setup};
+use testkit::process::Signal;
+use testkit::servers::{Database, Redis};
 
 use crate::patient;
-
-const LIMIT: Duration = Duration::from_secs(20);
 
 async fn private_redis() -> Redis {
     tokio::task::spawn_blocking(Redis::start).await.unwrap().unwrap()
@@ -26,7 +25,7 @@ async fn instance(redis: &Redis) -> (Instance, Database) {
 async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !so().await {
-        assert!(begun.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
+        assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -67,7 +66,7 @@ async fn an_instance_is_shown_in_redis_as_long_as_it_is_there() {
     let left =
         redis.command(&["--raw", "PTTL", &format!("fp:schedulers:presence:{}", ready.instance)]).unwrap();
     assert!((1..=2_000).contains(&left.trim().parse::<i64>().unwrap()), "{left}");
-    instance.end_by(Signal::Terminate, LIMIT).await.unwrap();
+    instance.end_by(Signal::Terminate, PATIENCE).await.unwrap();
     assert_eq!(presence(&redis, &ready.instance), Value::Null, "who leaves takes its presence along");
 }
 
@@ -105,11 +104,11 @@ async fn a_redis_that_cannot_be_used_stops_the_start() {
     let run = async |args: &[&str], variables: &[(&str, &str)]| {
         let setup = args.iter().fold(Setup::in_mode("basic").unwrap(), |setup, arg| setup.arg(arg));
         let setup = variables.iter().fold(setup, |setup, (key, value)| setup.env(key, value));
-        let ended = setup.run_to_end(LIMIT).await.unwrap();
+        let ended = setup.run_to_end(PATIENCE).await.unwrap();
         (ended.code, ended.stderr)
     };
     let patience = ("FENCEPOST__BUS__CONNECT_TIMEOUT_MS", "500");
-    let nobody = format!("redis://127.0.0.1:{}", loadtest::ports::free().unwrap());
+    let nobody = format!("redis://127.0.0.1:{}", testkit::ports::free().unwrap());
     let (code, said) = run(&["--redis-url", &nobody], &[patience]).await;
     assert_eq!(code, Some(69), "{said}");
     assert!(said.contains("bus"), "{said}");

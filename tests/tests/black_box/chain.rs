@@ -1,7 +1,7 @@
 //! A real chain judges the nonces.
 
 use loadtest::scenario::chain::{Plan, run};
-use loadtest::servers::Database;
+use testkit::servers::Database;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_real_chain_accepts_every_nonce_that_three_instances_hand_out() {

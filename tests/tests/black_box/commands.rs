@@ -1,16 +1,14 @@
 //! `fencepost migrate` and `fencepost check-config`, and wrong usage.
 
 use std::path::Path;
-use std::time::Duration;
 
-use loadtest::instance::{Ended, Setup};
-use loadtest::ports;
-use loadtest::servers::Database;
-
-const LIMIT: Duration = Duration::from_secs(20);
+use testkit::PATIENCE;
+use testkit::instance::{Ended, Setup};
+use testkit::ports;
+use testkit::servers::Database;
 
 async fn run(setup: Setup) -> Ended {
-    setup.run_to_end(LIMIT).await.unwrap()
+    setup.run_to_end(PATIENCE).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

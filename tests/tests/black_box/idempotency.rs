@@ -1,9 +1,9 @@
 //! One key, one answer, on whichever instance it is asked.
 
-use loadtest::fleet::Fleet;
-use loadtest::http::{Client, Reply};
-use loadtest::servers::Database;
 use serde_json::{Value, json};
+use testkit::fleet::Fleet;
+use testkit::http::{Client, Reply};
+use testkit::servers::Database;
 
 use crate::patient;
 

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use loadtest::fleet::Fleet;
-use loadtest::http::{Client, Reply};
-use loadtest::instance::{Instance, Setup};
-use loadtest::process::Signal;
-use loadtest::servers::Database;
 use serde_json::{Value, json};
+use testkit::PATIENCE;
+use testkit::fleet::Fleet;
+use testkit::http::{Client, Reply};
+use testkit::instance::{Instance, Setup};
+use testkit::process::Signal;
+use testkit::servers::Database;
 
 use crate::patient;
 
@@ -23,9 +24,6 @@ const TAG: &str = "/v1/ids/segments/order";
 const SEQUENCE: &str = "/v1/ids/sequences/invoice";
 /// What clients of all kinds ask for.
 const KINDS: [&str; 4] = ["/v1/ids/snowflake", TAG, SEQUENCE, "/v1/ids/uuid"];
-/// How long healing may take.
-const HEALED: Duration = Duration::from_secs(40);
-const STOPPED: Duration = Duration::from_secs(30);
 
 async fn get(client: &Client, url: &str, path: &str) -> Reply {
     client.request("GET", &format!("{url}{path}"), None, None).await.unwrap()
@@ -94,7 +92,7 @@ impl Takers {
             for url in 0..urls {
                 let enough = count(kind, url) + more;
                 while count(kind, url) < enough {
-                    assert!(begun.elapsed() < HEALED, "no more {kind} of instance {url}");
+                    assert!(begun.elapsed() < PATIENCE, "no more {kind} of instance {url}");
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             }
@@ -187,7 +185,7 @@ async fn three_instances_never_give_an_id_twice_whatever_happens_to_them() {
     fleet.restart_database(Duration::from_secs(1)).await.unwrap();
     takers.answers(5, 3).await;
     let mut stopped = fleet.instance(2).await;
-    assert_eq!(stopped.end_by(Signal::Terminate, STOPPED).await.unwrap().code(), Some(0));
+    assert_eq!(stopped.end_by(Signal::Terminate, PATIENCE).await.unwrap().code(), Some(0));
     stopped.start().await.unwrap();
     drop(stopped);
     takers.answers(5, 3).await;
@@ -207,7 +205,7 @@ async fn an_instance_on_sqlite_that_is_killed_again_and_again_gives_no_id_twice(
     let takers = Takers::start(4, &[instance.url().to_owned()]);
     for _ in 0..3 {
         takers.answers(10, 1).await;
-        instance.end_by(Signal::Kill, Duration::from_secs(5)).await.unwrap();
+        instance.end_by(Signal::Kill, PATIENCE).await.unwrap();
         instance.start().await.unwrap();
     }
     takers.answers(10, 1).await;
@@ -278,7 +276,7 @@ async fn a_mark_that_lies_ahead_is_waited_for_and_only_snowflakes_wait() {
     let client = patient();
     prepare(instance.url()).await;
     assert_eq!(get(&client, instance.url(), "/v1/ids/snowflake").await.status, 200);
-    instance.end_by(Signal::Terminate, STOPPED).await.unwrap();
+    instance.end_by(Signal::Terminate, PATIENCE).await.unwrap();
     // As a holder with a faster clock would have left it.
     let ahead = "update id_worker set mark_ms = (extract(epoch from clock_timestamp()) * 1000)::bigint + 6000 \
                  where worker = 5 returning mark_ms";
@@ -292,17 +290,20 @@ async fn a_mark_that_lies_ahead_is_waited_for_and_only_snowflakes_wait() {
         (&ready["status"], &ready["checks"]["snowflakes"]["status"]),
         (&json!("degraded"), &json!("warn"))
     );
-    for kind in [TAG, SEQUENCE, "/v1/ids/uuid"] {
-        assert_eq!(get(&client, instance.url(), kind).await.status, 200, "{kind}");
-    }
     let begun = Instant::now();
+    for kind in [TAG, SEQUENCE, "/v1/ids/uuid"] {
+        // The time of a request is short here: a busy machine may need several.
+        while get(&client, instance.url(), kind).await.status != 200 {
+            assert!(begun.elapsed() < PATIENCE, "{kind}");
+        }
+    }
     let made = loop {
         let reply = get(&client, instance.url(), "/v1/ids/snowflake").await;
         if reply.status == 200 {
             break numbers(&reply)[0];
         }
         assert_eq!(reply.code(), "clock_behind", "{}", reply.text);
-        assert!(begun.elapsed() < HEALED, "{}", reply.text);
+        assert!(begun.elapsed() < PATIENCE, "{}", reply.text);
     };
     assert!((made >> 22) + 1_288_834_974_657 >= mark_ms, "{made} was made before {mark_ms}");
     let ready = client.get(&format!("{}/readyz", instance.url())).await.unwrap();
@@ -320,14 +321,14 @@ async fn a_worker_number_that_a_live_instance_has_is_refused_and_had_when_it_end
     let refused = get(&client, second.url(), "/v1/ids/snowflake").await;
     assert_eq!((refused.status, refused.code()), (503, "exhausted"), "{}", refused.text);
     assert!(refused.text.contains(&first.ready().instance), "it says who has it: {}", refused.text);
-    first.end_by(Signal::Terminate, STOPPED).await.unwrap();
+    first.end_by(Signal::Terminate, PATIENCE).await.unwrap();
     let begun = Instant::now();
     let next = loop {
         let reply = get(&client, second.url(), "/v1/ids/snowflake").await;
         if reply.status == 200 {
             break reply;
         }
-        assert!(begun.elapsed() < HEALED, "{}", reply.text);
+        assert!(begun.elapsed() < PATIENCE, "{}", reply.text);
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     assert!(numbers(&made)[0] < numbers(&next)[0]);
@@ -340,7 +341,7 @@ async fn a_clean_stop_leaves_no_file_and_the_number_is_there_at_once() {
     let first = get(&client, instance.url(), "/v1/ids/snowflake").await;
     assert_eq!(first.status, 200, "{}", first.text);
     assert!(file.is_file(), "the file is written before the first id is made");
-    instance.end_by(Signal::Terminate, STOPPED).await.unwrap();
+    instance.end_by(Signal::Terminate, PATIENCE).await.unwrap();
     assert!(!file.exists(), "a clean stop deletes it");
     instance.start().await.unwrap();
     let begun = instance.url().to_owned();
@@ -399,7 +400,7 @@ async fn the_commands_print_ids_a_line_each_or_the_answer_as_json() {
         for word in words.split(' ') {
             setup = setup.arg(word);
         }
-        let ended = setup.arg("--url").arg(instance.url()).run_to_end(Duration::from_secs(20)).await.unwrap();
+        let ended = setup.arg("--url").arg(instance.url()).run_to_end(PATIENCE).await.unwrap();
         (ended.code, ended.stdout, ended.stderr)
     };
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();

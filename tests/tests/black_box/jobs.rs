@@ -12,6 +12,7 @@ mod library;
 mod lists;
 mod losses;
 mod placing;
+mod pubsub;
 mod rig;
 mod sessions;
 mod socket;

@@ -18,6 +18,7 @@ mod modes;
 mod restart;
 mod shutdown;
 mod startup;
+mod web_pages;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,11 +26,11 @@ use std::time::Duration;
 
 use loadtest::caller::Caller;
 use loadtest::history::History;
-use loadtest::http::Client;
+use testkit::http::Client;
 
 /// A client that waits long enough for any answer.
 fn patient() -> Client {
-    Client::new(Duration::from_secs(15)).unwrap()
+    Client::new(testkit::PATIENCE).unwrap()
 }
 
 /// Clients at work beside a test, and what they remember.
@@ -42,20 +43,35 @@ struct Load {
 
 impl Load {
     fn start(clients: usize, urls: &[String]) -> Self {
-        Self::with("load", 0, clients, urls, Arc::default())
+        Self::with(("load", 0), clients, urls, Arc::default(), None)
+    }
+
+    /// The same, of clients that wait for any answer: a request without one was left without one.
+    fn patient(clients: usize, urls: &[String]) -> Self {
+        Self::with(("load", 0), clients, urls, Arc::default(), Some(testkit::PATIENCE))
     }
 
     /// More clients, with signers of their own, remembered in the same history.
     fn beside(&self, name: &str, clients: usize, urls: &[String]) -> Self {
-        Self::with(name, self.callers.len(), clients, urls, Arc::clone(&self.history))
+        Self::with((name, self.callers.len()), clients, urls, Arc::clone(&self.history), None)
     }
 
-    fn with(name: &str, first: usize, clients: usize, urls: &[String], history: Arc<History>) -> Self {
+    fn with(
+        (name, first): (&str, usize),
+        clients: usize,
+        urls: &[String],
+        history: Arc<History>,
+        patience: Option<Duration>,
+    ) -> Self {
         let signers: Arc<[String]> =
             (0..4).map(|signer| format!("{name}-{signer}")).collect::<Vec<_>>().into();
         let mut load = Self { history, signers, stop: Arc::default(), callers: Vec::new() };
         for number in first..first + clients {
             let caller = Caller::new(number, 0, urls, &load.signers, Arc::clone(&load.history)).unwrap();
+            let caller = match patience {
+                Some(patience) => caller.waiting(patience).unwrap(),
+                None => caller,
+            };
             load.callers.push(tokio::spawn(caller.run(Arc::clone(&load.stop))));
         }
         load
@@ -70,7 +86,7 @@ impl Load {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), wait).await.expect("requests are answered");
+        tokio::time::timeout(testkit::PATIENCE, wait).await.expect("requests are answered");
     }
 
     async fn stop(&mut self) {

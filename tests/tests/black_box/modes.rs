@@ -3,16 +3,14 @@
 use std::time::{Duration, Instant};
 
 use loadtest::checker;
-use loadtest::fleet::Fleet;
-use loadtest::http::Client;
-use loadtest::servers::Database;
 use loadtest::tables;
 use serde_json::{Value, json};
+use testkit::PATIENCE;
+use testkit::fleet::Fleet;
+use testkit::http::Client;
+use testkit::servers::Database;
 
 use crate::{Load, patient};
-
-/// Owners drain and release within this time after a change.
-const FOLLOWED: Duration = Duration::from_secs(5);
 
 async fn fleet(mode: &str, count: usize) -> Fleet {
     let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
@@ -31,7 +29,7 @@ async fn mode(client: &Client, url: &str) -> Value {
 async fn followed(what: &str, mut so: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !so().await {
-        assert!(begun.elapsed() < FOLLOWED, "not within {FOLLOWED:?}: {what}");
+        assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -60,7 +58,7 @@ async fn a_switch_under_load_is_followed_by_all_and_loses_nothing() {
             })
             .await;
         }
-        load.successes(200).await;
+        load.successes(100).await;
     }
     load.stop().await;
     followed("no lease is kept in basic mode", async || live_leases(&client, &fleet.urls()[0]).await == 0)

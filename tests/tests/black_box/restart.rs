@@ -1,11 +1,9 @@
 //! SQLite, killed under load: what was answered is there after the restart.
 
-use std::time::Duration;
-
 use loadtest::checker;
-use loadtest::instance::Setup;
-use loadtest::process::Signal;
 use loadtest::tables;
+use testkit::instance::Setup;
+use testkit::process::Signal;
 
 use crate::{Load, patient};
 
@@ -17,7 +15,7 @@ async fn sqlite_keeps_every_answer_when_killed_under_load() {
     let mut load = Load::start(6, &[instance.url().to_owned()]);
     for _ in 0..3 {
         load.successes(60).await;
-        instance.end_by(Signal::Kill, Duration::from_secs(5)).await.unwrap();
+        instance.end_by(Signal::Kill, testkit::PATIENCE).await.unwrap();
         // The file lock of the dead process must not keep its successor out.
         instance.start().await.unwrap();
     }

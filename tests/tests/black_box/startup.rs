@@ -2,15 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use loadtest::fleet::Fleet;
-use loadtest::instance::{Ended, Ready, Setup};
-use loadtest::ports;
-use loadtest::process::Signal;
-use loadtest::servers::Database;
+use testkit::PATIENCE;
+use testkit::fleet::Fleet;
+use testkit::instance::{Ended, Ready, Setup};
+use testkit::ports;
+use testkit::process::Signal;
+use testkit::servers::Database;
 
 use crate::patient;
-
-const LIMIT: Duration = Duration::from_secs(20);
 
 async fn database() -> Database {
     tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap()
@@ -64,7 +63,7 @@ async fn an_option_beats_the_environment_beats_the_file() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_daemon_on_the_same_sqlite_file_is_refused_with_the_first_ones_pid() {
     let first = Setup::basic().unwrap().start().await.unwrap();
-    let second = Setup::basic().unwrap().dir(first.dir()).run_to_end(LIMIT).await.unwrap();
+    let second = Setup::basic().unwrap().dir(first.dir()).run_to_end(PATIENCE).await.unwrap();
     assert!(matches!(second.code, Some(code) if code != 0), "{second:?}");
     let pid = first.process().pid().to_string();
     assert!(second.stderr.contains(&pid), "pid {pid} is not in: {}", second.stderr);
@@ -98,15 +97,27 @@ async fn a_configuration_that_cannot_be_meant_stops_the_start_with_78() {
         (setup().arg("--database-url").arg("mysql://x/y"), &["ledger.url", "mysql", "postgres://"]),
     ];
     for (setup, words) in cases {
-        assert_refused(&setup.run_to_end(LIMIT).await.unwrap(), 78, words);
+        assert_refused(&setup.run_to_end(PATIENCE).await.unwrap(), 78, words);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_tokens_only_loopback_is_served() {
     for address in ["0.0.0.0:0", "[::]:0", "10.1.2.3:7070"] {
-        let ended = Setup::bare().arg("--listen").arg(address).run_to_end(LIMIT).await.unwrap();
+        let ended = Setup::bare().arg("--listen").arg(address).run_to_end(PATIENCE).await.unwrap();
         assert_refused(&ended, 78, &["server.listen", address, "auth.tokens"]);
+    }
+    for url in [
+        "http://fencepost.example",
+        "https://10.1.2.3:7070",
+        "http://localhost.example",
+        "http://[2001:db8::1]",
+    ] {
+        let ended = Setup::basic().unwrap().arg("--advertise").arg(url).run_to_end(PATIENCE).await.unwrap();
+        assert_refused(&ended, 78, &["server.advertise", url, "auth.tokens"]);
+    }
+    for url in ["http://localhost:1", "http://127.9.9.9", "http://[::1]:7070"] {
+        Setup::basic().unwrap().arg("--advertise").arg(url).start().await.unwrap();
     }
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("fencepost.toml");
@@ -122,7 +133,7 @@ async fn without_tokens_only_loopback_is_served() {
 async fn a_port_that_is_taken_stops_the_start() {
     let first = Setup::basic().unwrap().start().await.unwrap();
     let address = first.url().strip_prefix("http://").unwrap();
-    let ended = Setup::bare().arg("--listen").arg(address).run_to_end(LIMIT).await.unwrap();
+    let ended = Setup::bare().arg("--listen").arg(address).run_to_end(PATIENCE).await.unwrap();
     assert!(matches!(ended.code, Some(code) if code != 0), "{ended:?}");
     assert!(ended.stderr.contains(address), "{}", ended.stderr);
 }
@@ -132,7 +143,7 @@ async fn a_postgresql_that_cannot_be_reached_ends_the_start_with_69() {
     let nobody = format!("postgres://fencepost:hunter2@127.0.0.1:{}/x", ports::free().unwrap());
     let setup = Setup::basic().unwrap().database(&nobody).env("FENCEPOST__LEDGER__CONNECT_TIMEOUT_MS", "700");
     let began = Instant::now();
-    let ended = setup.run_to_end(LIMIT).await.unwrap();
+    let ended = setup.run_to_end(PATIENCE).await.unwrap();
     assert_refused(&ended, 69, &["127.0.0.1"]);
     assert!(began.elapsed() >= Duration::from_millis(650), "it is waited for: {:?}", began.elapsed());
     assert!(!ended.stderr.contains("hunter2"), "a password was logged: {}", ended.stderr);
@@ -141,7 +152,7 @@ async fn a_postgresql_that_cannot_be_reached_ends_the_start_with_69() {
 #[tokio::test(flavor = "multi_thread")]
 async fn several_instances_starting_at_once_on_an_empty_database_migrate_it_safely() {
     let fleet = Fleet::on(database().await, "basic", 4, |setup| setup).await.unwrap();
-    fleet.all_ready(&patient(), LIMIT).await.unwrap();
+    fleet.all_ready(&patient(), PATIENCE).await.unwrap();
     let cluster = patient().get(&format!("{}/v1/cluster", fleet.urls()[0])).await.unwrap();
     let mut names = Vec::new();
     for index in 0..4 {
@@ -157,7 +168,7 @@ async fn a_database_newer_than_the_binary_is_refused() {
     let database = database().await;
     let setup = || Setup::basic().unwrap().database(database.url());
     let mut instance = setup().start().await.unwrap();
-    instance.end_by(Signal::Terminate, LIMIT).await.unwrap();
+    instance.end_by(Signal::Terminate, PATIENCE).await.unwrap();
     database
         .query(
             "insert into _sqlx_migrations (version, description, success, checksum, execution_time) \
@@ -165,7 +176,7 @@ async fn a_database_newer_than_the_binary_is_refused() {
         )
         .unwrap();
     for setup in [setup(), Setup::command("migrate").database(database.url())] {
-        let ended = setup.run_to_end(LIMIT).await.unwrap();
+        let ended = setup.run_to_end(PATIENCE).await.unwrap();
         assert!(matches!(ended.code, Some(code) if code != 0), "{ended:?}");
         assert!(ended.stderr.contains("newer") && ended.stderr.contains("999999"), "{}", ended.stderr);
     }

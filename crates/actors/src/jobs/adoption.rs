@@ -1,11 +1,11 @@
-//! Nobody is forgotten: lanes that have work and no live owner are taken by somebody within seconds, and what lies in
-//! a dead instance's inbox is seen to.
+//! Adoption: an instance takes lanes that have work and no live owner, within seconds, and empties the inboxes of dead
+//! instances.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::Place;
+use cluster::KeyOwner;
 use domain::{InstanceId, Resource};
 
 use super::Inner;
@@ -32,7 +32,7 @@ pub(super) fn start(inner: &Arc<Inner>) {
         loop {
             tokio::time::sleep(jittered(LOOK_EVERY)).await;
             let Some(inner) = inner.upgrade() else { return };
-            if !inner.is_serving() || !inner.standing.is_alive() {
+            if !inner.is_serving() || !inner.failure_detector.is_alive() {
                 continue;
             }
             if let Err(error) = watch.look(&inner).await {
@@ -59,13 +59,13 @@ impl Watch {
             for left in left {
                 let lane = left.lane;
                 // A lease that is not free is taken from the dead only.
-                let is_free = left.owner.is_none_or(|owner| inner.standing.is_dead(&owner));
+                let is_free = left.owner.is_none_or(|owner| inner.failure_detector.is_dead(&owner));
                 if inner.serves(&lane) || !is_free || adopted >= ADOPTIONS_MAX {
                     continue;
                 }
                 let since = *self.left_since.entry(lane.clone()).or_insert(now);
                 seen.insert(lane.clone());
-                let is_mine = inner.outlook.place(&lane) == Place::Here;
+                let is_mine = inner.cluster_view.owner_of(&lane) == KeyOwner::Here;
                 if is_mine || now.duration_since(since) >= LEFT_TO_ITS_PLACE {
                     adopted += 1;
                     if inner.adopt(&lane).await?.is_ok() {
@@ -90,7 +90,7 @@ impl Watch {
 
     /// What lies in the inboxes of dead instances is seen to, and the inboxes are closed.
     async fn clear_inboxes(&mut self, inner: &Arc<Inner>) {
-        let dead = inner.standing.dead();
+        let dead = inner.failure_detector.dead();
         self.cleared.retain(|cleared| dead.contains(cleared));
         for dead in dead {
             if self.cleared.contains(&dead) {
@@ -115,7 +115,7 @@ impl Inner {
             let entries = self.bus.read_inbox(dead, after).await?;
             let Some(last) = entries.last().map(|entry| entry.id) else { break };
             after = Some(last);
-            self.take_letters(dead, entries).await?;
+            self.incoming.take(dead, entries).await?;
         }
         self.bus.close_inbox(dead).await
     }

@@ -1,7 +1,6 @@
-//! Follows one job to its end, wherever it is served: looks into the ledger when something is heard of it, and now and
-//! then in case that a word was lost.
+//! Follows one job to its end, wherever its lane is served: reads the ledger on each notification, and now and then in case
+//! that a notification was lost.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::JobId;
@@ -12,8 +11,8 @@ use rand::RngExt;
 use tokio::sync::watch::Receiver;
 
 use super::limits::FOLLOWER_LOOKS;
-use super::watches::{News, Topic, Watch, What};
-use super::{Inner, Jobs, Phase, Refusal};
+use super::watches::{JobEventKind, Notification, Topic, Watch};
+use super::{Jobs, Phase, Refusal};
 use crate::pause::jittered;
 
 /// Who may have missed something looks within this time, so that not all of them look at once.
@@ -31,14 +30,14 @@ pub enum Step {
 
 /// Follows one job.
 pub struct Following {
-    inner: Arc<Inner>,
+    ledger: ledger::Handle,
     job: JobId,
     watch: Watch,
     phase: Receiver<Phase>,
     /// As it was shown last.
     shown: Option<(State, Attempt)>,
     told: Option<(Attempt, Progress)>,
-    /// What was heard last, of an attempt that may not have been shown yet.
+    /// The newest progress that came, of an attempt that may not have been shown yet.
     heard: Option<(Attempt, Progress)>,
     look_at: Instant,
     pause: Duration,
@@ -50,11 +49,10 @@ impl Jobs {
     /// # Errors
     /// [`Refusal::TooManyWatched`].
     pub fn follow(&self, job: JobId) -> Result<Following, Refusal> {
-        let inner = Arc::clone(&self.inner);
         Ok(Following {
-            watch: inner.watch(Topic::Job(job))?,
-            phase: inner.phase.subscribe(),
-            inner,
+            watch: self.watch(Topic::Job(job))?,
+            phase: self.inner.phase.subscribe(),
+            ledger: self.inner.ledger.clone(),
             job,
             shown: None,
             told: None,
@@ -102,7 +100,7 @@ impl Following {
         }
     }
 
-    /// What was heard of the attempt that is shown, unless it was told.
+    /// Progress of the attempt that is shown, unless it was a step already.
     fn progress(&mut self) -> Option<Step> {
         let (_, newest) = self.shown?;
         let (attempt, progress) = self.heard.take_if(|(of, _)| *of <= newest)?;
@@ -113,17 +111,17 @@ impl Following {
         Some(Step::Progress(attempt, progress))
     }
 
-    fn hear(&mut self, news: News) {
+    fn hear(&mut self, news: Notification) {
         let now = Instant::now();
-        let News::Seen(seen) = news else {
+        let Notification::Event(seen) = news else {
             let within = MISSED_LOOK_WITHIN.mul_f64(rand::rng().random());
             self.look_at = self.look_at.min(now + within);
             return;
         };
-        match &seen.what {
-            What::Changed(state, _) if self.shown == Some((*state, seen.attempt)) => {}
-            What::Changed(..) => self.look_at = now,
-            What::Progressed(progress) => {
+        match &seen.kind {
+            JobEventKind::Changed(state, _) if self.shown == Some((*state, seen.attempt)) => {}
+            JobEventKind::Changed(..) => self.look_at = now,
+            JobEventKind::Progressed(progress) => {
                 if self.heard.as_ref().is_none_or(|(of, _)| *of <= seen.attempt) {
                     self.heard = Some((seen.attempt, progress.clone()));
                 }
@@ -136,7 +134,7 @@ impl Following {
 
     async fn look(&mut self) -> Result<Option<Step>, Refusal> {
         let looked = Instant::now();
-        let found = self.inner.ledger.job(self.job).await;
+        let found = self.ledger.job(self.job).await;
         self.look_at = looked + jittered(self.pause);
         self.pause = (self.pause * 2).min(FOLLOWER_LOOKS.1);
         let job = match found {
@@ -152,7 +150,7 @@ impl Following {
             return Ok(None);
         }
         if job.state == State::Finished && self.shown.is_some_and(|(_, shown)| shown == job.attempt) {
-            // What its node said before the end is told before the end.
+            // Progress that came before the end is a step before the end.
             while let Some(news) = self.watch.next_now() {
                 self.hear(news);
             }

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use domain::job::{Needs, Priority};
+use domain::job::{Priority, Requirements};
 use domain::{JobId, TenantId};
 
 /// What decides about a job's turn.
@@ -27,7 +27,7 @@ type ClassId = u64;
 /// The queue, with something of the caller's for each job.
 pub(super) struct Queue<T> {
     classes: HashMap<ClassId, Class<T>>,
-    ids: HashMap<Arc<Needs>, ClassId>,
+    ids: HashMap<Arc<Requirements>, ClassId>,
     /// The classes by the priority of their first job; among equals, who was served longest ago comes first.
     ready: BTreeSet<(Reverse<Priority>, u64, ClassId)>,
     /// Those that found no node in this pass. They are not ready until it is over.
@@ -38,7 +38,7 @@ pub(super) struct Queue<T> {
 }
 
 struct Class<T> {
-    needs: Arc<Needs>,
+    needs: Arc<Requirements>,
     /// Its place among the ready ones.
     key: (Reverse<Priority>, u64),
     served: u64,
@@ -83,13 +83,13 @@ impl<T> Queue<T> {
     }
 
     /// Whether a job with these needs would have to wait behind others of at least its priority.
-    pub(super) fn has_before(&self, needs: &Needs, priority: Priority) -> bool {
+    pub(super) fn has_before(&self, needs: &Requirements, priority: Priority) -> bool {
         let class = self.ids.get(needs).and_then(|id| self.classes.get(id));
         class.is_some_and(|class| class.key.0.0 >= priority)
     }
 
     /// Puts a job back that was taken out for nothing: its tenant has its turn again.
-    pub(super) fn put_back(&mut self, needs: &Arc<Needs>, turn: Turn, item: T) {
+    pub(super) fn put_back(&mut self, needs: &Arc<Requirements>, turn: Turn, item: T) {
         let (priority, tenant) = (turn.priority, turn.tenant.clone());
         self.push(needs, turn, item);
         let class = self.ids.get(needs).and_then(|id| self.classes.get_mut(id));
@@ -100,7 +100,7 @@ impl<T> Queue<T> {
     }
 
     /// Puts a job in. One that is in already stays where it is.
-    pub(super) fn push(&mut self, needs: &Arc<Needs>, turn: Turn, item: T) {
+    pub(super) fn push(&mut self, needs: &Arc<Requirements>, turn: Turn, item: T) {
         let Turn { job, seq, priority, tenant } = turn;
         if self.places.contains_key(&job) {
             return;
@@ -131,7 +131,7 @@ impl<T> Queue<T> {
     }
 
     /// The needs of the class whose turn it is, leaving out those that found no node.
-    pub(super) fn turn(&self) -> Option<(ClassTurn, Arc<Needs>)> {
+    pub(super) fn turn(&self) -> Option<(ClassTurn, Arc<Requirements>)> {
         let (_, _, id) = self.ready.first()?;
         Some((ClassTurn(*id), Arc::clone(&self.classes[id].needs)))
     }
@@ -182,7 +182,7 @@ impl<T> Queue<T> {
         }
     }
 
-    fn open(&mut self, needs: &Arc<Needs>) -> ClassId {
+    fn open(&mut self, needs: &Arc<Requirements>) -> ClassId {
         self.class_count += 1;
         let id = self.class_count;
         // Not ready before its first job is in.
@@ -259,8 +259,8 @@ mod tests {
 
     use super::*;
 
-    fn needs(pool: &str) -> Arc<Needs> {
-        Arc::new(Needs { pool: Some(PoolName::parse(pool).unwrap()), ..Needs::default() })
+    fn needs(pool: &str) -> Arc<Requirements> {
+        Arc::new(Requirements { pool: Some(PoolName::parse(pool).unwrap()), ..Requirements::default() })
     }
 
     fn turn(job: u128, priority: i64, tenant: &str) -> Turn {
@@ -351,9 +351,12 @@ mod tests {
     #[test]
     fn needs_that_differ_in_anything_are_classes_of_their_own() {
         let mut queue = Queue::default();
-        let gpu = Arc::new(Needs { requires: vec![Label::parse("gpu").unwrap()], ..Needs::default() });
+        let gpu = Arc::new(Requirements {
+            requires: vec![Label::parse("gpu").unwrap()],
+            ..Requirements::default()
+        });
         queue.push(&gpu, turn(1, 0, ""), ());
-        queue.push(&Arc::new(Needs::default()), turn(2, 1, ""), ());
+        queue.push(&Arc::new(Requirements::default()), turn(2, 1, ""), ());
         assert_eq!(queue.classes.len(), 2);
         assert_eq!(drained(&mut queue), [2, 1]);
     }

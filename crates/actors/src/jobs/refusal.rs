@@ -11,7 +11,7 @@ pub enum Refusal {
         /// Which.
         owner: InstanceId,
     },
-    /// Nobody owns the job's lane at the moment; somebody will within seconds.
+    /// The job's lane has no owner at the moment; another instance adopts it within seconds.
     #[error("nobody owns {lane} at the moment")]
     NoOwner {
         /// The lane.
@@ -56,6 +56,9 @@ pub enum Refusal {
     /// Only a finished job is repeated.
     #[error("the job is {}, not FINISHED", .0.as_str())]
     NotFinished(domain::job::State),
+    /// The retry was to be the only one, and another job has retried the same job.
+    #[error("another job has retried this one")]
+    AlreadyRetried,
     /// A defect, logged where it was seen.
     #[error("internal error")]
     Internal,
@@ -69,4 +72,20 @@ pub(super) fn of_ledger(error: &ledger::Error) -> Refusal {
     }
     tracing::error!(%error, "the ledger failed");
     Refusal::Internal
+}
+
+impl From<domain::lane::Refused> for Refusal {
+    fn from(refused: domain::lane::Refused) -> Self {
+        use domain::lane::Refused;
+        match refused {
+            Refused::OutcomeUnknown => Self::LedgerUnavailable,
+            Refused::Fenced => Self::Fenced,
+            Refused::Overloaded => Self::Overloaded,
+            Refused::UnknownSession => Self::UnknownSession,
+            Refused::SessionClosed => Self::SessionClosed,
+            Refused::SessionFull => Self::SessionFull,
+            Refused::StrictPriority => Self::StrictPriority,
+            Refused::AlreadyRetried => Self::AlreadyRetried,
+        }
+    }
 }

@@ -1,22 +1,29 @@
-//! What nodes say of ends goes into the ledger before they are told that it counts. A good end of a job whose lane's owner
-//! is on this instance too rides with that owner's next commit, and its slot may go to whoever is next by the same one.
-//! Everything else is committed here, under no lease.
+//! Results of attempts, as their nodes say them, go into the ledger before the nodes are told that they count. A good end
+//! of a job whose lane's owner is on this instance is written with that owner's next commit, and the same commit may pass its
+//! slot on to the next job. Every other result is committed here, under no lease: the ledger compares it with the row's
+//! attempt, node and state. So any instance can write a result, and exactly one counts.
+//!
+//! After the commit a report goes to the lane's owner, if it is not the writer: a command on this instance, an entry of the
+//! owner's inbox on another. A crash between the two leaves a result in the ledger that the owner reads within seconds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::job::{Attempt, Change, Ended, Event, Newest, Outcome, Revoked, State, Step, decide};
+use domain::job::{Attempt, Change, CurrentAttempt, Ended, Event, Outcome, Revoked, State, Step, decide};
 use domain::{JobId, NodeId, Resource, ResourceKind};
 use ledger::{JobBatch, JobRecord, JobVerdict, JobWrite, JobsVerdict};
 use rand::RngExt;
 use tokio::sync::oneshot;
 
-use super::Inner;
-use super::delivery::{Dispatch, Terms};
-use super::lane::{Address, Ends, Heard, Landed, Told, Word};
+use super::delivery::{Dispatch, RetryPolicy};
+use super::directory::Directory;
 use super::limits::OWNER_WAIT;
-use super::watches::{Seen, What};
+use super::live_job::live_job;
+use super::messages::{AttemptEvent, CompletionOutcome, CompletionRequest, Ends, LaneCommand, LaneHandle};
+use super::node_gateway::NodeGateway;
+use super::waiters::Waiters;
+use super::watches::{JobEvent, JobEventKind, Watches};
 use crate::pause::jittered;
 
 /// Between two tries of a commit of results, before jitter: at first, and at most.
@@ -42,7 +49,7 @@ pub struct Failure {
     pub is_retryable: bool,
 }
 
-/// What a node is told of a result.
+/// The answer to a node that has sent a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It is recorded, now or before.
@@ -51,16 +58,19 @@ pub enum Answer {
     Stale,
 }
 
-/// Whether this very attempt of this node ended in the node's own words.
-fn was_ended_by(job: &JobRecord, attempt: Attempt, node: &NodeId) -> bool {
-    let of = job.attempts.iter().find(|past| past.attempt == attempt && past.node == *node);
-    of.is_some_and(|past| matches!(past.ended, Ended::Succeeded | Ended::Failed))
+/// Writes results. Of one instance.
+pub(super) struct ResultWriter {
+    pub(super) ledger: ledger::Handle,
+    pub(super) gateway: Arc<NodeGateway>,
+    pub(super) lanes: Arc<Directory>,
+    pub(super) waiters: Arc<Waiters>,
+    pub(super) watches: Arc<Watches>,
 }
 
-impl Inner {
+impl ResultWriter {
     /// See [`super::Jobs::results`].
-    pub(super) async fn results(
-        self: &Arc<Self>,
+    pub(super) async fn write(
+        &self,
         node: &NodeId,
         results: Vec<NodeResult>,
         may_pass: bool,
@@ -70,7 +80,7 @@ impl Inner {
         let mut left = Vec::new();
         for (n, told) in told.into_iter().enumerate() {
             let landed = match told {
-                // Dropped where the lane does not know; one that is busy with itself is not waited for.
+                // The lane drops what it does not know. An owner that does not answer in time is not waited for.
                 Some(told) => tokio::time::timeout(OWNER_WAIT, told).await.ok().and_then(Result::ok),
                 None => None,
             };
@@ -85,52 +95,60 @@ impl Inner {
         answers.into_iter().zip(next).collect()
     }
 
-    /// A good end of a job whose lane is an instance's, and served here, is written by its owner, with what it writes next.
-    /// Sessions have an order, and their jobs rather go where the last one went: their slots are not passed on.
+    /// The owner of an instance's lane writes the good ends of its jobs itself, if it is here. Sessions have an order, and
+    /// their jobs prefer the node of the one before: their slots are not passed on.
     fn tell_owner(
         &self,
         node: &NodeId,
         result: &NodeResult,
         may_pass: bool,
-    ) -> Option<oneshot::Receiver<Landed>> {
+    ) -> Option<oneshot::Receiver<CompletionOutcome>> {
         let owner = self.writer_of(result)?;
         let (job, attempt, output) = (result.job, result.attempt, result.output.as_ref().ok()?.clone());
         let (reply, landed) = oneshot::channel();
-        owner.tell(Word::Result(Told { job, attempt, node: node.clone(), output, may_pass, reply }));
+        owner.send(LaneCommand::Complete(CompletionRequest {
+            job,
+            attempt,
+            node: node.clone(),
+            output,
+            may_pass,
+            reply,
+        }));
         Some(landed)
     }
 
-    /// The owner that writes this result, if that is not for the holder.
-    pub(super) fn writer_of(&self, result: &NodeResult) -> Option<Address> {
+    /// The owner that writes this result; `None` if this writer does.
+    pub(super) fn writer_of(&self, result: &NodeResult) -> Option<LaneHandle> {
         result.output.as_ref().ok()?;
-        let lane = self.holder.lane(result.job, result.attempt);
+        let lane = self.gateway.attempts().lane(result.job, result.attempt);
         let lane = lane.filter(|lane| lane.kind() == ResourceKind::Instance)?;
-        self.lanes.get(&lane).map(|address| address.clone())
+        self.lanes.get(&lane)
     }
 
-    /// What a lane's owner has written is answered, with what is to have the slot now.
-    pub(super) fn answer_results(self: &Arc<Self>, ends: Ends) {
+    /// Answers completions that a lane's owner has written, each with the attempt that gets the slot.
+    pub(super) fn answer(&self, ends: Ends) {
         let mut next: HashMap<_, _> = ends.next.into_iter().collect();
         for (job, is_written, reply) in ends.over {
             let follows = next.remove(&job).map(Box::new);
             if let Some(dispatch) = &follows {
-                self.holder.expect(dispatch);
+                self.gateway.attempts().expect(dispatch, std::time::Instant::now());
             }
-            if let Err(Landed { next: Some(dispatch), .. }) = reply.send(Landed { is_written, next: follows })
+            if let Err(CompletionOutcome { next: Some(dispatch), .. }) =
+                reply.send(CompletionOutcome { is_written, next: follows })
             {
                 let why = "the node's socket is not here any more";
-                self.came_to_nothing(dispatch.job, dispatch.attempt, Revoked::Undeliverable, why);
+                self.gateway.came_to_nothing(dispatch.job, dispatch.attempt, Revoked::Undeliverable, why);
             }
         }
-        // Whose slot was to be passed on by an earlier commit.
+        // These were to get the slot of an earlier commit's completion.
         for dispatch in next.into_values() {
-            self.deliver(dispatch);
+            self.gateway.deliver(dispatch);
         }
     }
 
     /// Commits results; comes back when it is known what became of each, however long that takes.
     async fn commit_all(
-        self: &Arc<Self>,
+        &self,
         node: &NodeId,
         results: &[NodeResult],
         mut left: Vec<usize>,
@@ -161,7 +179,7 @@ impl Inner {
     }
 
     async fn commit_results(
-        self: &Arc<Self>,
+        &self,
         node: &NodeId,
         results: &[NodeResult],
         of: &[usize],
@@ -190,10 +208,10 @@ impl Inner {
         };
         for ((n, write), verdict) in written.into_iter().zip(&*batch.writes).zip(verdicts) {
             let NodeResult { job, attempt, .. } = results[n];
-            let terms = self.forget(job, attempt);
+            let policy = self.gateway.forget(job, attempt);
             answers[n] = match verdict {
                 JobVerdict::Written => {
-                    self.recorded(&write.change, node, attempt, terms).await;
+                    self.recorded(&write.change, node, attempt, policy).await;
                     Answer::Committed
                 }
                 _ => self.answer_again(node, &results[n]).await?,
@@ -204,40 +222,24 @@ impl Inner {
 
     /// What a result leads to; `None` where it is not about the newest attempt any more.
     async fn change(&self, node: &NodeId, result: &NodeResult) -> ledger::Result<Option<Change>> {
-        let NodeResult { job, attempt, output } = result;
-        let (job, attempt, node) = (*job, *attempt, node.clone());
-        let failure = match output {
-            Ok(output) => {
-                return Ok(Some(Change::Complete { job, attempt, node, output: output.clone() }));
-            }
-            Err(failure) => failure,
-        };
-        let terms = match self.holder.terms(job, attempt) {
-            Some(terms) => terms,
-            // It was dispatched by way of another instance.
-            None => match self.live_job(job).await? {
-                Some(live) => Terms {
+        let (job, attempt) = (result.job, result.attempt);
+        let policy = match (&result.output, self.gateway.attempts().policy(job, attempt)) {
+            // That it is the newest is for the ledger to find out.
+            (Ok(_), _) => None,
+            (Err(_), Some(policy)) => Some(policy),
+            // It was dispatched to another instance.
+            (Err(_), None) => match live_job(&self.ledger, job).await? {
+                Some(live) => Some(RetryPolicy {
                     lane: live.lane.clone(),
-                    counted: live.newest.counted,
+                    owner: None,
+                    charged_attempts: live.newest.charged_attempts,
                     max_attempts: live.spec.max_attempts,
                     backoff: live.spec.backoff,
-                },
+                }),
                 None => return Ok(None),
             },
         };
-        let newest = Newest { state: State::Running, attempt, counted: terms.counted };
-        let event = Event::Failed { attempt, retryable: failure.is_retryable };
-        let Ok(step) = decide(Some(newest), terms.max_attempts, event) else { return Ok(None) };
-        let (due_in_ms, dead) = match step {
-            // Never at once: a job that is due again is found by its time.
-            Step::Retry { failures, .. } => {
-                (Some(terms.backoff.pause_ms(failures, rand::rng().random()).max(1)), false)
-            }
-            Step::Finish { dead, .. } => (None, dead),
-            Step::Dispatch(_) | Step::Run => return Ok(None),
-        };
-        let error = failure.message.clone();
-        Ok(Some(Change::Fail { job, attempt, node, error, due_in_ms, dead }))
+        Ok(change_of(node, result, policy.as_ref(), rand::rng().random()))
     }
 
     /// What to say of a result that was not written now: the same as before, if it was then.
@@ -247,42 +249,32 @@ impl Inner {
         Ok(if was_written { Answer::Committed } else { Answer::Stale })
     }
 
-    async fn recorded(
-        self: &Arc<Self>,
-        change: &Change,
-        node: &NodeId,
-        attempt: Attempt,
-        terms: Option<Terms>,
-    ) {
+    /// After a result is written: wakes those who wait for its job, and reports to the owner of its lane.
+    async fn recorded(&self, change: &Change, node: &NodeId, attempt: Attempt, policy: Option<RetryPolicy>) {
         let job = change.job();
-        let heard = match change {
-            Change::Fail { due_in_ms: Some(due_in_ms), .. } => Heard::Failed { due_in_ms: *due_in_ms },
-            _ => Heard::Finished,
-        };
-        let lane = match terms {
-            Some(terms) => Some(terms.lane),
-            // It was dispatched by way of another instance. If it is not found, the lane's owner looks by itself.
+        let Some(Consequence { event, outcome }) = consequence(change) else { return };
+        let lane = match &policy {
+            Some(policy) => Some(policy.lane.clone()),
+            // It was dispatched to another instance. If it is not found, the lane's owner reads it by itself.
             None => self.ledger.job(job).await.ok().flatten().map(|job| job.lane),
         };
-        let outcome = match change {
-            Change::Complete { .. } => Some(Outcome::Succeeded),
-            Change::Fail { due_in_ms: None, .. } => Some(Outcome::Failed),
-            _ => None,
-        };
         self.tell_end(job, attempt, node, lane.as_ref(), outcome);
-        if let Some(lane) = lane {
-            self.tell_lane(&lane, job, attempt, heard);
+        match (policy, lane) {
+            (Some(policy), _) => self.gateway.report(&policy, job, attempt, event),
+            (None, Some(lane)) => self.gateway.report_to_lane(lane, job, attempt, event),
+            (None, None) => {}
         }
     }
 
     /// The owner of this lane has written the result itself.
-    pub(super) fn succeeded(&self, job: JobId, attempt: Attempt, node: &NodeId, lane: &Resource) {
-        self.forget(job, attempt);
+    pub(super) fn written_by_owner(&self, job: JobId, attempt: Attempt, node: &NodeId, lane: &Resource) {
+        self.gateway.forget(job, attempt);
         self.tell_end(job, attempt, node, Some(lane), Some(Outcome::Succeeded));
-        self.tell_other_instances(lane, job, attempt, &Heard::Finished, true);
+        self.gateway.finished(lane, job, attempt);
     }
 
-    /// Tells whoever waits or watches that an attempt has ended; with its job, or without an outcome.
+    /// Wakes callers that wait for the job, and notifies watches, that an attempt has ended; without an outcome, its job has
+    /// not.
     fn tell_end(
         &self,
         job: JobId,
@@ -299,7 +291,69 @@ impl Inner {
         let state = if outcome.is_some() { State::Finished } else { State::Created };
         self.watches.tell(|| {
             let (lane, node) = (lane.cloned(), Some(node.clone()));
-            Seen { job, attempt, lane, node, what: What::Changed(state, outcome) }
+            JobEvent { job, attempt, lane, node, kind: JobEventKind::Changed(state, outcome) }
         });
     }
 }
+
+/// What is to be written of a result; `None` where the attempt cannot have it any more. A failure needs the job's `policy`;
+/// `random`, of 0 to 1, spreads the retries.
+fn change_of(
+    node: &NodeId,
+    result: &NodeResult,
+    policy: Option<&RetryPolicy>,
+    random: f64,
+) -> Option<Change> {
+    let NodeResult { job, attempt, output } = result;
+    let (job, attempt, node) = (*job, *attempt, node.clone());
+    let failure = match output {
+        Ok(output) => return Some(Change::Complete { job, attempt, node, output: output.clone() }),
+        Err(failure) => failure,
+    };
+    let RetryPolicy { charged_attempts, max_attempts, backoff, .. } = policy?;
+    let newest = CurrentAttempt { state: State::Running, attempt, charged_attempts: *charged_attempts };
+    let event = Event::Failed { attempt, retryable: failure.is_retryable };
+    let (due_in_ms, dead) = match decide(Some(newest), *max_attempts, event).ok()? {
+        // Never at once: a job that is due again is found by its time.
+        Step::Retry { failures, .. } => (Some(backoff.pause_ms(failures, random).max(1)), false),
+        Step::Finish { dead, .. } => (None, dead),
+        Step::Dispatch(_) | Step::Run => return None,
+    };
+    Some(Change::Fail { job, attempt, node, error: failure.message.clone(), due_in_ms, dead })
+}
+
+/// What follows from a result that is written.
+#[derive(Debug, PartialEq, Eq)]
+struct Consequence {
+    /// For the owner of the job's lane.
+    event: AttemptEvent,
+    /// How the job has ended, if it has.
+    outcome: Option<Outcome>,
+}
+
+/// `None` for a change that is no result.
+const fn consequence(change: &Change) -> Option<Consequence> {
+    let (event, outcome) = match change {
+        Change::Complete { .. } => (AttemptEvent::Finished, Some(Outcome::Succeeded)),
+        Change::Fail { due_in_ms: None, .. } => (AttemptEvent::Finished, Some(Outcome::Failed)),
+        Change::Fail { due_in_ms: Some(due_in_ms), .. } => {
+            (AttemptEvent::Failed { due_in_ms: *due_in_ms }, None)
+        }
+        Change::Submit(_)
+        | Change::Dispatch { .. }
+        | Change::Revoke { .. }
+        | Change::End { .. }
+        | Change::Run { .. }
+        | Change::Release { .. } => return None,
+    };
+    Some(Consequence { event, outcome })
+}
+
+/// Whether this very attempt of this node ended in the node's own words.
+fn was_ended_by(job: &JobRecord, attempt: Attempt, node: &NodeId) -> bool {
+    let of = job.attempts.iter().find(|past| past.attempt == attempt && past.node == *node);
+    of.is_some_and(|past| matches!(past.ended, Ended::Succeeded | Ended::Failed))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,9 @@
 //! Sessions: conversations whose jobs are lanes of their own. Made and looked at on any instance; closed, and given
-//! jobs, by whoever owns the lane.
+//! jobs, by the lane's owner.
 //!
-//! The results of a session are read from the ledger by whoever shows them to its client; that there is something to
-//! read is told by word of mouth, which may be lost.
+//! The instance that a session's client is connected to reads the results from the ledger. Notifications say when there
+//! is something to read; they may be lost.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,8 +12,8 @@ use domain::{InstanceId, Resource, SessionId};
 use ledger::{JobKey, Opened, SessionCounts, SessionRecord, SessionResults};
 use tokio::sync::oneshot;
 
-use super::lane::{Address, Word};
-use super::{Accepted, Inner, Jobs, OWNER_LOOK_EVERY, Refusal, Submission, TAKING, refusal};
+use super::messages::LaneCommand;
+use super::{Accepted, Inner, Jobs, OWNER_LOOK_EVERY, Refusal, Submission, refusal};
 use crate::pause::jittered;
 
 /// A session as it stands.
@@ -85,10 +84,10 @@ impl Jobs {
         submissions: Vec<Submission>,
     ) -> Result<Vec<Result<Accepted, Refusal>>, Refusal> {
         let inner = &self.inner;
-        let deadline = Instant::now() + inner.terms.request_timeout;
+        let deadline = Instant::now() + inner.config.request_timeout;
         loop {
             let lane = inner.session_lane(id, deadline).await?;
-            let answers = inner.submit_to(Some(lane), submissions.clone(), deadline).await;
+            let answers = inner.submit_to(&lane, submissions.clone(), deadline).await;
             // An owner that was leaving has written nothing of what it refuses so.
             let is_left = answers.iter().all(|answer| matches!(answer, Err(Refusal::Fenced)));
             if answers.is_empty() || !is_left || Instant::now() + OWNER_LOOK_EVERY * 2 >= deadline {
@@ -104,21 +103,25 @@ impl Jobs {
     /// As [`Self::submit_in`].
     pub async fn close_session(&self, id: &SessionId) -> Result<(), Refusal> {
         let inner = &self.inner;
-        let deadline = Instant::now() + inner.terms.request_timeout;
+        let deadline = Instant::now() + inner.config.request_timeout;
         loop {
             if self.session_record(id).await?.closed_at.is_some() {
                 return Ok(());
             }
             let lane = inner.session_lane(id, deadline).await?;
             let (reply, answer) = oneshot::channel();
-            lane.tell(Word::Close(reply));
+            if let Err(undelivered) = inner.lanes.try_send(&lane, LaneCommand::CloseSession(reply))
+                && undelivered.is_full
+            {
+                return Err(Refusal::Overloaded);
+            }
             match tokio::time::timeout_at(deadline.into(), answer).await {
                 Ok(Ok(Ok(()))) => return Ok(()),
                 Ok(Ok(Err(Refusal::Fenced)) | Err(_)) if Instant::now() + OWNER_LOOK_EVERY * 2 < deadline => {
                     tokio::time::sleep(jittered(OWNER_LOOK_EVERY)).await;
                 }
                 Ok(Ok(Err(refusal))) => return Err(refusal),
-                Ok(Err(_)) => return Err(Refusal::Fenced),
+                Ok(Err(_)) => return Err(inner.owner_died()),
                 Err(_) => return Err(Refusal::LedgerUnavailable),
             }
         }
@@ -165,20 +168,20 @@ impl Inner {
         found.ok_or(Refusal::UnknownSession)
     }
 
-    /// The owner of a session's lane, here; made if nobody else has the lane.
-    async fn session_lane(self: &Arc<Self>, id: &SessionId, deadline: Instant) -> Result<Address, Refusal> {
+    /// A session's lane, served here: from now on, if no other instance has it.
+    async fn session_lane(self: &Arc<Self>, id: &SessionId, deadline: Instant) -> Result<Resource, Refusal> {
         let lane = Resource::session(id);
-        if let Some(address) = self.lanes.get(&lane) {
-            return Ok(address.clone());
+        if self.lanes.get(&lane).is_some() {
+            return Ok(lane);
         }
         self.has_sessions()?;
         self.session_record(id).await?;
         loop {
-            if !self.is_serving() || !self.standing.is_alive() {
+            if !self.is_serving() || !self.failure_detector.is_alive() {
                 return Err(Refusal::Fenced);
             }
             match self.adopt(&lane).await.map_err(|error| refusal::of_ledger(&error))? {
-                Ok(address) => return Ok(address),
+                Ok(()) => return Ok(lane),
                 Err(Some(owner)) if owner != self.me => return Err(Refusal::NotOwner { owner }),
                 // It is this instance's own, which is about to be released; or somebody was quicker.
                 Err(_) if Instant::now() + OWNER_LOOK_EVERY * 2 < deadline => {
@@ -188,11 +191,4 @@ impl Inner {
             }
         }
     }
-}
-
-/// In which row a lane is taken.
-pub(super) fn sharing(lane: &Resource) -> usize {
-    let mut hasher = DefaultHasher::new();
-    lane.hash(&mut hasher);
-    (hasher.finish() % TAKING as u64) as usize
 }

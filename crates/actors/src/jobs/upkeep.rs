@@ -1,5 +1,5 @@
-//! What nobody asks for: finished jobs that are old enough are forgotten, and so are closed sessions; sessions that
-//! nobody uses are closed; room is made for the days to come, and the gauges of what waits are set. Bounded and jittered, so that many instances share the work.
+//! Upkeep: purges finished jobs and closed sessions that are old enough, closes idle sessions, makes partitions for the
+//! days to come, and sets the gauges of what waits. Bounded and jittered, so that many instances share the work.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -59,17 +59,16 @@ pub(super) fn start(inner: &Arc<Inner>) {
 
 impl Inner {
     async fn show_gauges(&self) {
-        metrics::gauge!("fencepost_jobs_waiting").set(self.placer.waiting() as f64);
+        metrics::gauge!("fencepost_jobs_waiting").set(self.scheduler.waiting() as f64);
         match self.bus.inbox_len(&self.me).await {
             Ok(entries) => metrics::gauge!("fencepost_inbox_pending").set(entries as f64),
             Err(error) => tracing::debug!(%error, "the length of the inbox was not read"),
         }
     }
 
-    /// Has the sessions closed that nobody has used for long; their owner does it as soon as there is one. Answers behind
-    /// which to look next.
+    /// Has idle sessions closed; their owner does it as soon as there is one. Answers behind which session to look next.
     async fn close_idle(self: &Arc<Self>, after: Option<SessionId>) -> ledger::Result<Option<SessionId>> {
-        if !self.standing.is_alive() {
+        if !self.failure_detector.is_alive() {
             return Ok(after);
         }
         let (idle, next) = self.ledger.idle_sessions(after.as_ref(), IDLE_SESSIONS_MAX).await?;
@@ -81,7 +80,7 @@ impl Inner {
     }
 
     async fn purge(&self) -> ledger::Result<()> {
-        let age_ms = u64::try_from(self.terms.retention.as_millis()).unwrap_or(u64::MAX / 2);
+        let age_ms = u64::try_from(self.config.retention.as_millis()).unwrap_or(u64::MAX / 2);
         while self.is_serving()
             && self.ledger.purge_jobs(age_ms, PURGE_STEP_ROWS).await? >= u64::from(PURGE_STEP_ROWS)
         {

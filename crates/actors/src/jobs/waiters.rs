@@ -1,5 +1,5 @@
-//! Those who wait for a job to be finished. They are woken by word of mouth; whoever is not looks into the ledger now
-//! and then.
+//! Callers that wait for a job to be finished. A notification wakes them; since it may be lost, each reads the ledger now and
+//! then in any case.
 
 use std::sync::Arc;
 

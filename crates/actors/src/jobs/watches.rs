@@ -1,8 +1,8 @@
-//! Whoever wants to hear what becomes of a job, of a lane's jobs, or of all jobs, on whatever instance.
+//! Watches: callers hear what becomes of a job, of a lane's jobs, or of all jobs, on any instance.
 //!
-//! What lives here: who listens on this instance, and what other instances have asked to be told. Everything that is
-//! told may be lost, and may come twice; the ledger has the truth, and whoever is told that something was missed looks
-//! there. What nobody listens to costs one look at a number, and no message.
+//! What lives here: who listens on this instance, and what other instances have asked for. A notification may be lost, and
+//! may come twice; the ledger has the truth, and a caller that missed something reads it there. An event that nobody
+//! listens to costs one read of a number, and no message.
 //!
 //! What crosses the bus is in [`exchange`].
 
@@ -24,7 +24,6 @@ use super::limits::{
     ALL_TOLD_PER_SECOND, NEWS_OF_ALL_MAX, NEWS_OF_JOB_MAX, NEWS_OF_LANE_MAX, PROGRESS_ASKED, TOLD_MAX,
     WANTED_AGAIN_EVERY, WANTED_FOR, WANTED_TOPICS_MAX, WATCHED_TOPICS_MAX,
 };
-use super::{Inner, Jobs, Refusal};
 use exchange::Told;
 pub(super) use exchange::start;
 
@@ -35,66 +34,66 @@ pub enum Topic {
     Job(JobId),
     /// All jobs of a lane.
     Lane(Resource),
-    /// All jobs there are. Of other instances' only so many are told each second.
+    /// All jobs there are. Other instances send only so many events a second for this topic alone.
     All,
 }
 
 /// Something that happened to a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct JobEvent {
     /// The job.
     pub job: JobId,
     /// The newest attempt when it happened.
     pub attempt: Attempt,
-    /// The lane that it belongs to, where it is known to whoever saw it.
+    /// The lane that the job belongs to, if the instance that saw the event knows it.
     pub lane: Option<Resource>,
     /// The node that has the attempt, or had it.
     pub node: Option<NodeId>,
     /// What it was.
-    pub what: What,
+    pub kind: JobEventKind,
 }
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum JobEventKind {
     /// It is in this state now, by the ledger; when FINISHED, with this outcome, where that is known.
     Changed(State, Option<Outcome>),
-    /// So far has its attempt come, by its node.
+    /// Its node says how far the attempt has come.
     Progressed(Progress),
 }
 
-/// What somebody who watches is told.
+/// What a watch gets.
 #[derive(Clone, Debug)]
-pub enum News {
+pub enum Notification {
     /// Something happened.
-    Seen(Arc<Seen>),
-    /// Something may have happened that is not told: look it up.
+    Event(Arc<JobEvent>),
+    /// Events may have been lost: read the ledger.
     Missed,
 }
 
-/// Hears of its topic, from its making on. Changes may be told twice, and be lost.
+/// Hears of its topic, from its making on. Notifications may come twice, and be lost.
 pub struct Watch {
-    inner: Arc<Inner>,
+    watches: Arc<Watches>,
     topic: Topic,
-    news: broadcast::Receiver<News>,
+    news: broadcast::Receiver<Notification>,
 }
 
 impl Watch {
     /// What comes next. Nothing is lost when the wait is given up.
-    pub async fn next(&mut self) -> News {
+    pub async fn next(&mut self) -> Notification {
         match self.news.recv().await {
             Ok(news) => news,
-            Err(broadcast::error::RecvError::Lagged(_)) => News::Missed,
+            Err(broadcast::error::RecvError::Lagged(_)) => Notification::Missed,
             // The sender lives as long as somebody watches.
             Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
         }
     }
 
     /// What is there already.
-    pub(super) fn next_now(&mut self) -> Option<News> {
+    pub(super) fn next_now(&mut self) -> Option<Notification> {
         match self.news.try_recv() {
             Ok(news) => Some(news),
-            Err(broadcast::error::TryRecvError::Lagged(_)) => Some(News::Missed),
+            Err(broadcast::error::TryRecvError::Lagged(_)) => Some(Notification::Missed),
             Err(broadcast::error::TryRecvError::Empty | broadcast::error::TryRecvError::Closed) => None,
         }
     }
@@ -103,25 +102,7 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         // This one's receiver still counts.
-        self.inner.watches.forget_if(&self.topic, |watched| watched.news.receiver_count() <= 1);
-    }
-}
-
-impl Jobs {
-    /// Hears of a topic from now on; the other instances are told that somebody does.
-    ///
-    /// # Errors
-    /// [`Refusal::TooManyWatched`].
-    pub fn watch(&self, topic: Topic) -> Result<Watch, Refusal> {
-        self.inner.watch(topic)
-    }
-}
-
-impl Inner {
-    pub(super) fn watch(self: &Arc<Self>, topic: Topic) -> Result<Watch, Refusal> {
-        let news = self.watches.listen(&topic).ok_or(Refusal::TooManyWatched)?;
-        self.watches.want(&topic, None);
-        Ok(Watch { inner: Arc::clone(self), topic, news })
+        self.watches.forget_if(&self.topic, |watched| watched.news.receiver_count() <= 1);
     }
 }
 
@@ -135,16 +116,16 @@ pub(super) struct Watches {
     /// What is to be told to others; `None` where there are none.
     told: Option<mpsc::Sender<Told>>,
     born: Instant,
-    /// Of what only those who want all are told: the second since birth, and how much in it.
+    /// Events that only watches of all jobs get: the second since birth, and how many in it.
     all_told: AtomicU64,
 }
 
 /// A topic that somebody here listens to, or has asked for not long ago.
 struct Watched {
-    news: broadcast::Sender<News>,
+    news: broadcast::Sender<Notification>,
     /// Somebody asked how far the job is; the others tell at least until then.
     asked_until: Option<Instant>,
-    /// The last that was heard.
+    /// The newest progress that came.
     progress: Option<(Attempt, Progress)>,
 }
 
@@ -183,8 +164,16 @@ impl Watches {
         (watches, to_tell)
     }
 
+    /// Listens to a topic from now on, and asks the other instances for its events. `None` where too many topics are
+    /// listened to.
+    pub(super) fn watch(self: &Arc<Self>, topic: Topic) -> Option<Watch> {
+        let news = self.listen(&topic)?;
+        self.want(&topic, None);
+        Some(Watch { watches: Arc::clone(self), topic, news })
+    }
+
     /// Tells all who listen, here and elsewhere.
-    pub(super) fn tell(&self, seen: impl FnOnce() -> Seen) {
+    pub(super) fn tell(&self, seen: impl FnOnce() -> JobEvent) {
         if self.has_nobody() {
             return;
         }
@@ -200,18 +189,19 @@ impl Watches {
         self.topics.load(Ordering::Relaxed) == 0
     }
 
-    /// A job is finished, somebody told: whoever watches it here looks. How it ended is not known.
+    /// Another instance says that a job is finished: its watches here read the ledger. How it ended is not known.
     pub(super) fn finished(&self, lane: &Resource, job: JobId, attempt: Attempt) {
         if self.has_nobody() {
             return;
         }
-        let what = What::Changed(State::Finished, None);
-        let seen = Arc::new(Seen { job, attempt, lane: Some(lane.clone()), node: None, what });
+        let kind = JobEventKind::Changed(State::Finished, None);
+        let seen = Arc::new(JobEvent { job, attempt, lane: Some(lane.clone()), node: None, kind });
         self.hand_to(&Topic::Job(job), &seen);
         self.hand_to(&Topic::Lane(lane.clone()), &seen);
     }
 
-    /// How far a job is by its node's holder, if that is told within moments; once asked it is known here for a while.
+    /// How far a job is, asked of the instance that holds its node's socket, if it answers within moments. After the first
+    /// question that instance sends each progress for a while.
     pub(super) async fn ask(&self, job: JobId, attempt: Attempt, holder: &InstanceId) -> Option<Progress> {
         self.told.as_ref()?;
         let topic = Topic::Job(job);
@@ -231,12 +221,12 @@ impl Watches {
             }
         }
         self.want(&topic, Some(holder.clone()));
-        // Whatever is told of the job ends the wait: that there is nothing to tell as well.
+        // Any notification ends the wait, also that nothing is known.
         let _ = tokio::time::timeout(PROGRESS_ASKED, news.recv()).await;
         self.here.get(&topic)?.progress_of(attempt)
     }
 
-    fn listen(&self, topic: &Topic) -> Option<broadcast::Receiver<News>> {
+    fn listen(&self, topic: &Topic) -> Option<broadcast::Receiver<Notification>> {
         let has_room = self.here.len() < WATCHED_TOPICS_MAX;
         match self.here.entry(topic.clone()) {
             Entry::Occupied(watched) => Some(watched.get().news.subscribe()),
@@ -249,7 +239,7 @@ impl Watches {
     }
 
     /// Whether any other instance is to be told.
-    fn is_wanted(&self, seen: &Seen) -> bool {
+    fn is_wanted(&self, seen: &JobEvent) -> bool {
         let now = Instant::now();
         let is_live = |topic: &Topic| self.wanted.get(topic).is_some_and(|until| now < *until);
         is_live(&Topic::Job(seen.job))
@@ -272,7 +262,7 @@ impl Watches {
         may
     }
 
-    fn hand_out(&self, seen: Seen) {
+    fn hand_out(&self, seen: JobEvent) {
         let seen = Arc::new(seen);
         self.hand_to(&Topic::Job(seen.job), &seen);
         if let Some(lane) = &seen.lane {
@@ -281,8 +271,8 @@ impl Watches {
         self.hand_to(&Topic::All, &seen);
     }
 
-    fn hand_to(&self, topic: &Topic, seen: &Arc<Seen>) {
-        if let (Topic::Job(_), What::Progressed(progress)) = (topic, &seen.what)
+    fn hand_to(&self, topic: &Topic, seen: &Arc<JobEvent>) {
+        if let (Topic::Job(_), JobEventKind::Progressed(progress)) = (topic, &seen.kind)
             && let Some(mut watched) = self.here.get_mut(topic)
         {
             let is_older = watched.progress.as_ref().is_some_and(|(of, _)| *of > seen.attempt);
@@ -292,14 +282,14 @@ impl Watches {
         }
         if let Some(watched) = self.here.get(topic) {
             // Nobody may be listening any more.
-            let _ = watched.news.send(News::Seen(Arc::clone(seen)));
+            let _ = watched.news.send(Notification::Event(Arc::clone(seen)));
         }
     }
 
-    /// Whoever listens here may have missed something.
+    /// Watches here may have missed events.
     fn missed(&self) {
         for watched in &self.here {
-            let _ = watched.news.send(News::Missed);
+            let _ = watched.news.send(Notification::Missed);
         }
     }
 
@@ -327,7 +317,7 @@ impl Watches {
             Entry::Occupied(mut known) => {
                 known.insert(until);
             }
-            // Whoever watches looks into the ledger now and then.
+            // Without events, a watch reads the ledger now and then.
             Entry::Vacant(_) if !has_room => {}
             Entry::Vacant(vacant) => {
                 self.topics.fetch_add(1, Ordering::Relaxed);

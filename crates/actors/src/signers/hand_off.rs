@@ -1,15 +1,15 @@
 //! Hand-off: leases that this instance keeps and that belong elsewhere by now, since the ring or the mode has
 //! changed, are given back. Paced, so that their new owners are not overrun; what waits for such a signer is
-//! told who the new one is.
+//! refused with its new owner's name.
 //!
-//! The order of things for one signer: its round under way is committed and answered; the lease is released;
-//! what waits is refused with the new owner's name. A crash in between leaves a lease that runs out.
+//! The order of steps for one signer: its round under way is committed and answered; the lease is released;
+//! what waits is refused. A crash in between leaves a lease that runs out.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::Place;
-use domain::{Mode, Resource, SignerId};
+use cluster::KeyOwner;
+use domain::{InstanceId, Mode, Resource, SignerId};
 
 use super::Inner;
 use crate::pause::jittered;
@@ -26,12 +26,12 @@ const STEPS_MAX: usize = 100;
 
 /// Hands off for as long as somebody else holds on to the owners.
 pub(super) fn start(inner: &Arc<Inner>) {
-    let mut changes = inner.outlook.changes();
+    let mut changes = inner.cluster_view.changes();
     let inner = Arc::downgrade(inner);
     tokio::spawn(async move {
         loop {
             tokio::select! {
-                // An outlook that nobody renews any more does not change.
+                // A cluster view that nobody renews any more does not change.
                 Ok(()) = changes.changed() => {}
                 () = tokio::time::sleep(jittered(LOOK_EVERY)) => {}
             }
@@ -48,7 +48,7 @@ impl Inner {
             .resources()
             .into_iter()
             .filter(|resource| {
-                self.outlook.mode(resource) == Mode::Basic || self.is_placed_elsewhere(resource)
+                self.cluster_view.mode(resource) == Mode::Basic || self.is_placed_elsewhere(resource)
             })
             .filter_map(|resource| SignerId::parse(resource.id()).ok())
             .collect();
@@ -58,7 +58,7 @@ impl Inner {
                 tokio::time::sleep(jittered(STEP_EVERY)).await;
             }
             for signer in signers {
-                self.let_go(signer);
+                self.directory.hand_off(signer);
             }
         }
         if !moved.is_empty() {
@@ -66,13 +66,23 @@ impl Inner {
         }
     }
 
+    /// In worker-queue mode, waiting callers are refused with the name of the new owner.
+    pub(super) fn new_owner(&self, resource: &Resource) -> Option<InstanceId> {
+        match self.cluster_view.owner_of(resource) {
+            KeyOwner::Elsewhere(owner) if self.cluster_view.mode(resource) == Mode::WorkerQueue => {
+                Some(owner.id)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether another instance is the one to keep it.
     pub(super) fn belongs_elsewhere(&self, signer: &SignerId) -> bool {
         let resource = Resource::signer(signer);
-        self.outlook.mode(&resource) == Mode::WorkerQueue && self.is_placed_elsewhere(&resource)
+        self.cluster_view.mode(&resource) == Mode::WorkerQueue && self.is_placed_elsewhere(&resource)
     }
 
     fn is_placed_elsewhere(&self, resource: &Resource) -> bool {
-        self.outlook.place(resource) != Place::Here
+        self.cluster_view.owner_of(resource) != KeyOwner::Here
     }
 }

@@ -1,15 +1,16 @@
-//! Asking a ledger that does not answer again, for as long as a request has time.
+//! Asks a ledger that does not answer again, for as long as a request has time.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use super::refusal::{self, Refusal};
+use domain::signer::Refusal;
+
 use crate::pause::jittered;
 
 /// Between two tries at a ledger that does not answer, before jitter: doubled each time, from the first to
 /// the second.
-pub(super) const RETRY_PAUSE_MIN: Duration = Duration::from_millis(20);
-pub(super) const RETRY_PAUSE_MAX: Duration = Duration::from_millis(640);
+const RETRY_PAUSE_MIN: Duration = Duration::from_millis(20);
+const RETRY_PAUSE_MAX: Duration = Duration::from_millis(640);
 
 /// Asks the ledger again until it answers or the deadline has passed. For reads, which may be repeated.
 pub(super) async fn until<T, F>(deadline: Instant, mut read: impl FnMut() -> F) -> Result<T, Refusal>
@@ -24,7 +25,17 @@ where
                 tokio::time::sleep(jittered(pause)).await;
                 pause = (pause * 2).min(RETRY_PAUSE_MAX);
             }
-            Err(error) => return Err(refusal::of_ledger(&error)),
+            Err(error) => return Err(refusal_of(&error)),
         }
     }
+}
+
+/// What a failure of the ledger means to the caller.
+fn refusal_of(error: &ledger::Error) -> Refusal {
+    if error.is_retryable() {
+        tracing::debug!(%error, "the ledger did not answer");
+        return Refusal::LedgerUnavailable;
+    }
+    tracing::error!(%error, "the ledger failed");
+    Refusal::Internal
 }

@@ -1,4 +1,4 @@
-//! What nobody asks for: overdue holds of signers that nobody owns, old idempotency keys, incarnations
+//! Work that no request asks for: overdue holds of signers that nobody owns, old idempotency keys, incarnations
 //! that ended long ago, and the gauges that come from the ledger. Every step is bounded and jittered, so
 //! that many instances share the work instead of doing it all at the same moment.
 
@@ -94,9 +94,9 @@ async fn sweep(signers: &Signers, settings: &UpkeepSettings) -> ledger::Result<(
     let mut overdue = signers
         .inner
         .ledger
-        .overdue_signers(&signers.inner.owner, u32::try_from(choice).unwrap_or(u32::MAX))
+        .overdue_signers(&signers.inner.config.owner, u32::try_from(choice).unwrap_or(u32::MAX))
         .await?;
-    // Whoever sweeps a signer keeps it for a while, so that is for the one whom it belongs to.
+    // A sweep leaves the signer's lease here for a while, so the instance that the ring names sweeps it.
     overdue.retain(|signer| !signers.inner.belongs_elsewhere(signer));
     overdue.shuffle(&mut rand::rng());
     for signer in overdue.iter().take(settings.sweep_signers_max) {

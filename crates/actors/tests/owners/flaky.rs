@@ -1,6 +1,7 @@
 //! A real ledger whose commits can be made to fail as a network and a server make them fail.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -28,6 +29,10 @@ pub enum Fault {
     TakenOver,
     /// A takeover has the row locked.
     Locked,
+    /// The ledger's code panics.
+    Panic,
+    /// It is done when the gate opens.
+    Gated,
 }
 
 /// Faults for the commits to come, in order; without one a commit goes through.
@@ -35,11 +40,18 @@ pub enum Fault {
 pub struct Plan {
     faults: Mutex<VecDeque<Fault>>,
     pub commits: Mutex<usize>,
+    do_jobs_panic: AtomicBool,
+    pub gate: tokio::sync::Notify,
 }
 
 impl Plan {
     pub fn next_are(&self, faults: &[Fault]) {
         self.faults.lock().unwrap().extend(faults);
+    }
+
+    /// The next commit of jobs is a defect of its caller.
+    pub fn next_jobs_panic(&self) {
+        self.do_jobs_panic.store(true, Ordering::Relaxed);
     }
 
     pub fn is_used_up(&self) -> bool {
@@ -80,6 +92,11 @@ impl Nonces for Flaky {
             Some(Fault::Aborted) => Err(Error::aborted(lost())),
             Some(Fault::Unreachable) => Err(Error::unavailable(lost())),
             Some(Fault::Locked) => Ok(Verdict::Again),
+            Some(Fault::Panic) => panic!("made on purpose"),
+            Some(Fault::Gated) => {
+                self.plan.gate.notified().await;
+                self.real.commit(batch).await
+            }
             Some(Fault::TakenOver) => {
                 let (resource, thief) = (batch.resource(), InstanceId::parse("thief").unwrap());
                 self.real.release(&resource, &batch.owner, batch.token).await?;
@@ -180,7 +197,11 @@ impl Instances for Flaky {
 #[async_trait]
 impl Jobs for Flaky {
     async fn commit_jobs(&self, batch: JobBatch) -> Result<JobsVerdict> {
+        assert!(!self.plan.do_jobs_panic.swap(false, Ordering::Relaxed), "made on purpose");
         self.real.commit_jobs(batch).await
+    }
+    async fn hold_jobs(&self, lane: &Lane) -> Result<Holding> {
+        self.real.hold_jobs(lane).await
     }
     async fn job(&self, id: JobId) -> Result<Option<JobRecord>> {
         self.real.job(id).await

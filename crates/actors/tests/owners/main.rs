@@ -3,12 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
 mod flaky;
+mod lanes;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use actors::arbiters::Arbiters;
 use actors::signers::{GrantRequest, Grants, Limits, Refusal, RequestKey, Signers};
-use cluster::{Identity, Outlook, Standing};
+use cluster::{ClusterView, FailureDetector, Identity};
 use domain::limits::HOLES_IN_MEMORY_MAX;
 use domain::nonce::{OnExpiry, Outcome, PolicyPatch, Resolution, SettleRefusal, Settlement, Status};
 use domain::{HoldId, IdempotencyKey, InstanceId, Mode, Modes, Nonce, Resource, SignerId, TxHash};
@@ -46,11 +48,12 @@ in_both_modes! {
     holds_that_ran_out_are_granted_again_or_kept_for_an_operator,
     many_holes_are_granted_in_order_though_few_are_in_memory,
     unheard_of_signers_are_not_made_by_asking,
+    a_panic_in_an_actor_costs_its_callers_an_internal_error_and_the_next_request_is_served,
 }
 
 struct Shop {
     signers: Signers,
-    outlook: Outlook,
+    cluster_view: ClusterView,
     ledger: Handle,
     plan: Arc<Plan>,
     signer: SignerId,
@@ -85,9 +88,18 @@ impl Shop {
         };
         change(&mut limits);
         let me = Identity { id: InstanceId::parse("me-1").unwrap(), url: "http://me".to_owned() };
-        let outlook = Outlook::alone(&me, mode);
-        let signers = Signers::start(ledger, me.id, Standing::alone(), outlook.clone(), limits);
-        Self { signers, outlook, ledger: real, plan, signer: SignerId::parse("s").unwrap(), _folder: folder }
+        let cluster_view = ClusterView::alone(&me, mode);
+        let arbiters = Arbiters::start(std::num::NonZeroUsize::new(2).unwrap()).unwrap();
+        let signers =
+            Signers::start(arbiters, ledger, me.id, FailureDetector::alone(), cluster_view.clone(), limits);
+        Self {
+            signers,
+            cluster_view,
+            ledger: real,
+            plan,
+            signer: SignerId::parse("s").unwrap(),
+            _folder: folder,
+        }
     }
 
     async fn grants(&self, count: usize, key: Option<&str>) -> Result<Grants, Refusal> {
@@ -343,6 +355,65 @@ async fn a_late_word_on_a_hole_does_not_make_a_grant_beside_it_skip_unread_holes
     assert_eq!(numbers(&granted.unwrap()), skipped);
 }
 
+async fn a_panic_in_an_actor_costs_its_callers_an_internal_error_and_the_next_request_is_served(mode: Mode) {
+    let shop = Shop::open(mode).await;
+    shop.grants(1, None).await.unwrap();
+    shop.plan.next_are(&[Fault::Panic]);
+    assert!(matches!(shop.grants(1, None).await, Err(Refusal::Internal)));
+    assert_eq!(numbers(&shop.grants(1, None).await.unwrap()), [1], "nothing of it was written");
+    shop.signers.stop().await;
+    assert_eq!(shop.signers.under_way(), 0);
+    until("no lease is left behind", async || !shop.is_leased().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_at_once_are_refused_at_once_beyond_the_bound() {
+    const QUEUE_MAX: usize = 100;
+    let shop = Arc::new(
+        Shop::with(Mode::WorkerQueue, |limits| {
+            (limits.queue_max, limits.in_flight_max) = (QUEUE_MAX, 100_000);
+        })
+        .await,
+    );
+    shop.grants(1, None).await.unwrap();
+    // One commit is held up, so that nothing of what comes can be answered but by a refusal.
+    shop.plan.next_are(&[Fault::Gated]);
+    let first = tokio::spawn({
+        let shop = Arc::clone(&shop);
+        async move { shop.grants(1, None).await }
+    });
+    until("the first is being committed", async || shop.plan.is_used_up()).await;
+    let begun = std::time::Instant::now();
+    let asks: Vec<_> = (0..10_000)
+        .map(|_| {
+            let shop = Arc::clone(&shop);
+            tokio::spawn(async move { shop.grants(1, None).await })
+        })
+        .collect();
+    // In the mailbox, in the state, and one message over that a mailbox's bound allows.
+    let accepted_max = 2 * QUEUE_MAX + 1;
+    until("those beyond the bound are refused", async || {
+        asks.iter().filter(|ask| ask.is_finished()).count() >= 10_000 - accepted_max
+    })
+    .await;
+    assert!(!first.is_finished(), "the gate is shut: whoever is answered was refused");
+    assert!(shop.signers.under_way() <= accepted_max + 1, "{} are under way", shop.signers.under_way());
+    println!("10,000 in {:?}", begun.elapsed());
+    shop.plan.gate.notify_one();
+    let mut granted = numbers(&first.await.unwrap().unwrap());
+    let mut refused = 0;
+    for ask in asks {
+        match ask.await.unwrap() {
+            Ok(grants) => granted.extend(numbers(&grants)),
+            Err(Refusal::Overloaded) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    granted.sort_unstable();
+    assert!(refused >= 10_000 - accepted_max, "{refused}");
+    assert!(granted.iter().copied().eq(1..=granted.len() as u64), "each once, no gap: {granted:?}");
+}
+
 #[tokio::test]
 async fn a_queue_that_is_full_refuses_at_once() {
     let shop = Arc::new(
@@ -444,13 +515,13 @@ async fn back_to_basic_lets_kept_leases_go() {
     let shop = Shop::open(Mode::WorkerQueue).await;
     shop.grants(1, None).await.unwrap();
     assert!(shop.is_leased().await && shop.signers.owns(&shop.signer));
-    shop.outlook.adopt_modes(Modes { version: 1, mode: Mode::Basic, only: None });
+    shop.cluster_view.adopt_modes(Modes { version: 1, mode: Mode::Basic, only: None });
     until("the lease is given back", async || !shop.is_leased().await).await;
     // The owner hears of the commit a moment after the ledger shows it.
     until("the owner knows", async || !shop.signers.owns(&shop.signer)).await;
     assert_eq!(numbers(&shop.grants(1, None).await.unwrap()), [1], "and it is served all the same");
     let only = Some([Resource::signer(&shop.signer)].into());
-    shop.outlook.adopt_modes(Modes { version: 2, mode: Mode::WorkerQueue, only });
+    shop.cluster_view.adopt_modes(Modes { version: 2, mode: Mode::WorkerQueue, only });
     assert_eq!(numbers(&shop.grants(1, None).await.unwrap()), [2]);
     // The turn under way was one of basic mode, and its lease is given back after it; the next one is kept.
     until("a canary is kept", async || {
@@ -464,7 +535,7 @@ async fn back_to_basic_lets_kept_leases_go() {
 async fn a_signer_that_moved_on_the_ring_is_handed_off_and_comes_back() {
     let shop = Shop::open(Mode::WorkerQueue).await;
     shop.grants(1, None).await.unwrap();
-    shop.outlook.saw(vec![peer("other")]);
+    shop.cluster_view.saw(vec![peer("other")]);
     until("the lease is given back", async || !shop.is_leased().await).await;
     // Whoever asks while it is handed off is told the new owner. Whoever asks here after that all the same is served:
     // nobody else has the lease.
@@ -477,7 +548,7 @@ async fn a_signer_that_moved_on_the_ring_is_handed_off_and_comes_back() {
     };
     assert_eq!(granted, [1]);
     until("it is handed off again", async || !shop.is_leased().await).await;
-    shop.outlook.saw(vec![peer("me-1")]);
+    shop.cluster_view.saw(vec![peer("me-1")]);
     shop.grants(1, None).await.unwrap();
     assert!(shop.is_leased().await);
 }
@@ -501,7 +572,7 @@ async fn what_waits_for_a_signer_that_moves_is_told_where_to_or_served() {
     };
     let callers: Vec<_> = (0..8).map(|_| asking(&shop)).collect();
     for name in ["other", "me-1", "other"] {
-        shop.outlook.saw(vec![peer(name)]);
+        shop.cluster_view.saw(vec![peer(name)]);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let mut all = Vec::new();

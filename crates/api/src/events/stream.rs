@@ -1,4 +1,4 @@
-//! One stream: its place among those that an instance serves, how its lines are written, and when it ends.
+//! One stream: how its lines are written, and when it ends.
 
 use std::future::Future;
 use std::pin::pin;
@@ -9,75 +9,25 @@ use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use actix_web::web::Bytes;
 use futures_util::StreamExt;
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
-use wire::Code;
 use wire::events::{EventKind, MEDIA_TYPE};
 
-use crate::limits::{ALL_STREAMS_MAX, EVENT_TAKEN_MAX, JOB_STREAMS_MAX, STREAM_SIGN_EVERY};
-use crate::refusal::Refusal;
-use crate::server::Incarnation;
+use crate::limits::{EVENT_TAKEN_MAX, STREAM_SIGN_EVERY};
+use crate::services::Incarnation;
 use crate::state::State;
+use crate::streams::Place;
 
-/// The streams that an instance serves.
-pub struct Streams {
-    of_jobs: Arc<Semaphore>,
-    of_all: Arc<Semaphore>,
-}
-
-impl Default for Streams {
-    fn default() -> Self {
-        Self {
-            of_jobs: Arc::new(Semaphore::new(JOB_STREAMS_MAX)),
-            of_all: Arc::new(Semaphore::new(ALL_STREAMS_MAX)),
-        }
-    }
-}
-
-impl Streams {
-    /// A place for a stream of one job.
-    pub fn of_job(&self) -> Result<Place, Refusal> {
-        Place::taken(&self.of_jobs, "job", JOB_STREAMS_MAX)
-    }
-
-    /// A place for a stream of what happens.
-    pub fn of_all(&self) -> Result<Place, Refusal> {
-        Place::taken(&self.of_all, "all", ALL_STREAMS_MAX)
-    }
-}
-
-/// The place of one stream; free again when it is dropped.
-pub struct Place {
-    of: &'static str,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Place {
-    fn taken(places: &Arc<Semaphore>, of: &'static str, max: usize) -> Result<Self, Refusal> {
-        let permit = Arc::clone(places).try_acquire_owned().map_err(|_| {
-            Refusal::new(Code::Overloaded, format!("this instance serves {max} such streams; ask another"))
-        })?;
-        metrics::gauge!("fencepost_event_streams", "of" => of).increment(1);
-        Ok(Self { of, _permit: permit })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        metrics::gauge!("fencepost_event_streams", "of" => self.of).decrement(1);
-    }
-}
-
-/// The stream is over: the client is gone or does not read, or this instance is stopping or has begun anew.
+/// The stream has ended: the client has left or does not read, or this instance stops or serves as a new incarnation.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ended;
 
-/// What is written to one client.
+/// The writing end of one client's stream.
 pub struct Line {
     state: Arc<State>,
     incarnation: Arc<Incarnation>,
     out: mpsc::Sender<Bytes>,
-    /// When the client is to be shown next that the stream is open.
+    /// When the next comment line is due.
     sign_at: Instant,
     _place: Place,
 }
@@ -91,14 +41,14 @@ pub fn open(state: Arc<State>, incarnation: Arc<Incarnation>, place: Place) -> (
     let answer = HttpResponse::Ok()
         .insert_header((CONTENT_TYPE, MEDIA_TYPE))
         .insert_header((CACHE_CONTROL, "no-store"))
-        // Proxies that gather answers are asked not to.
+        // Asks proxies not to buffer the answer.
         .insert_header(("x-accel-buffering", "no"))
         .streaming(body.map(Ok::<_, std::convert::Infallible>));
     (line, answer)
 }
 
 impl Line {
-    /// As whom the stream is served.
+    /// The incarnation that serves the stream.
     pub fn incarnation(&self) -> &Incarnation {
         &self.incarnation
     }
@@ -118,7 +68,8 @@ impl Line {
         self.write(format!(": {text}\n\n")).await
     }
 
-    /// Waits for what is to be written next, and shows the client meanwhile that the stream is open.
+    /// Waits for the next event, and writes a comment line now and then meanwhile, so that the client knows that the
+    /// stream is open.
     pub async fn beside<T>(&mut self, next: impl Future<Output = T>) -> Result<T, Ended> {
         let mut next = pin!(next);
         loop {
@@ -151,7 +102,7 @@ impl Line {
         Ok(())
     }
 
-    /// Comes back when nothing more is to be written.
+    /// Resolves when the stream has ended.
     async fn over(&self) {
         tokio::select! {
             () = self.state.traffic.until_draining() => {}
@@ -161,7 +112,7 @@ impl Line {
     }
 }
 
-/// An event as it is written. JSON may be of several lines: a payload or result is kept as it came.
+/// An event as it is written. JSON may have several lines: payloads and results are kept as they came.
 fn event(kind: EventKind, id: Option<&str>, data: &impl Serialize) -> String {
     let json = serde_json::to_string(data).expect("it has text keys only");
     let mut text = format!("event: {kind}\n");
@@ -193,15 +144,5 @@ mod tests {
             event(EventKind::Progress, None, &Json::parse("1").unwrap()),
             "event: progress\ndata: 1\n\n"
         );
-    }
-
-    #[test]
-    fn places_are_bounded_and_free_again() {
-        let streams = Streams::default();
-        let all: Vec<_> = (0..ALL_STREAMS_MAX).map(|_| streams.of_all().unwrap()).collect();
-        assert_eq!(streams.of_all().err().map(|refusal| refusal.code()), Some(Code::Overloaded));
-        assert!(streams.of_job().is_ok(), "those of jobs have their own");
-        drop(all);
-        assert!(streams.of_all().is_ok());
     }
 }

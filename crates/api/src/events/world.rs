@@ -1,11 +1,11 @@
-//! What happens, as one instance sees it: news of jobs, of nodes, and of the cluster, in the wire's words.
+//! All events as one instance sees them, of jobs, nodes and the cluster, in the wire's shapes.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use ::nodes::{Changed, Ended, NodeChange};
-use actors::jobs::{News, Seen, Watch, What};
+use actors::jobs::{self, JobEventKind, Notification, Watch};
 use bus::NodeState;
-use cluster::{Outlook, View};
+use cluster::{ClusterView, View};
 use domain::{InstanceId, Modes};
 use serde::Serialize;
 use tokio::sync::broadcast::error::RecvError;
@@ -15,39 +15,39 @@ use wire::events::{
     ClusterEvent, ClusterHappening, EventKind, JobEvent, NodeEvent, NodeHappening, ProgressEvent,
 };
 
-use crate::server::Incarnation;
-use crate::shown;
+use crate::services::Incarnation;
+use crate::to_wire;
 
-/// What one stream is told of, from its making on.
+/// The events of one stream, from its opening on.
 pub struct World {
     kinds: Vec<EventKind>,
     jobs: Option<Watch>,
     nodes: Option<broadcast::Receiver<NodeChange>>,
     cluster: Option<Cluster>,
-    /// What came at once.
+    /// Events that came together.
     waiting: VecDeque<Event>,
 }
 
 type Event = (EventKind, Json);
 
-/// The cluster as it was told last.
+/// The cluster as the stream showed it last.
 struct Cluster {
-    outlook: Outlook,
+    cluster_view: ClusterView,
     changes: watch::Receiver<()>,
     members: BTreeMap<InstanceId, String>,
     modes: Modes,
 }
 
 impl World {
-    /// Of these kinds; those of jobs by way of that watch.
+    /// Events of these kinds; those of jobs come from the watch.
     pub fn new(incarnation: &Incarnation, kinds: Vec<EventKind>, jobs: Option<Watch>) -> Self {
         let has = |kind: EventKind| kinds.contains(&kind);
         let nodes = has(EventKind::Node).then(|| incarnation.registry.changes());
-        let cluster = has(EventKind::Cluster).then(|| Cluster::of(&incarnation.outlook));
+        let cluster = has(EventKind::Cluster).then(|| Cluster::of(&incarnation.cluster_view));
         Self { kinds, jobs, nodes, cluster, waiting: VecDeque::new() }
     }
 
-    /// What happens next; `None` where something was missed.
+    /// The next event; `None` where events were missed.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.waiting.pop_front() {
@@ -55,8 +55,8 @@ impl World {
             }
             tokio::select! {
                 news = of_jobs(&mut self.jobs) => match news {
-                    News::Seen(seen) => self.waiting.extend(told(&seen).filter(|(kind, _)| self.kinds.contains(kind))),
-                    News::Missed => return None,
+                    Notification::Event(seen) => self.waiting.extend(told(&seen).filter(|(kind, _)| self.kinds.contains(kind))),
+                    Notification::Missed => return None,
                 },
                 change = of_nodes(&mut self.nodes) => return Some(event(EventKind::Node, &node(&change?))),
                 () = of_cluster(&mut self.cluster) => {
@@ -69,7 +69,7 @@ impl World {
     }
 }
 
-async fn of_jobs(jobs: &mut Option<Watch>) -> News {
+async fn of_jobs(jobs: &mut Option<Watch>) -> Notification {
     match jobs {
         Some(watch) => watch.next().await,
         None => std::future::pending().await,
@@ -100,22 +100,22 @@ fn event(kind: EventKind, shape: &impl Serialize) -> Event {
     (kind, Json::of(shape).expect("it has text keys only"))
 }
 
-fn told(seen: &Seen) -> Option<Event> {
-    let Seen { job, attempt, lane, node, what } = seen;
+fn told(seen: &jobs::JobEvent) -> Option<Event> {
+    let jobs::JobEvent { job, attempt, lane, node, kind } = seen;
     let (id, attempt) = (job.to_string(), attempt.get());
-    Some(match what {
-        What::Changed(state, outcome) => event(
+    Some(match kind {
+        JobEventKind::Changed(state, outcome) => event(
             EventKind::Job,
             &JobEvent {
                 id,
-                state: shown::job_state(*state),
-                outcome: outcome.map(shown::outcome),
+                state: to_wire::job_state(*state),
+                outcome: outcome.map(to_wire::outcome),
                 attempt,
                 lane: lane.as_ref().map(ToString::to_string),
                 node: node.as_ref().map(ToString::to_string),
             },
         ),
-        What::Progressed(progress) => {
+        JobEventKind::Progressed(progress) => {
             let (percent, note) = (progress.percent.map(f64::from), progress.note.clone());
             event(EventKind::Progress, &ProgressEvent { id, attempt, percent, note })
         }
@@ -123,7 +123,7 @@ fn told(seen: &Seen) -> Option<Event> {
 }
 
 fn node(change: &NodeChange) -> NodeEvent {
-    let shown = |state: NodeState| shown::node_state(state);
+    let shown = |state: NodeState| to_wire::node_state(state);
     let (what, state) = match change.what {
         Changed::Joined(state) => (NodeHappening::Joined, shown(state)),
         Changed::State(state) => (NodeHappening::Changed, shown(state)),
@@ -140,16 +140,21 @@ fn node(change: &NodeChange) -> NodeEvent {
 }
 
 impl Cluster {
-    fn of(outlook: &Outlook) -> Self {
+    fn of(cluster_view: &ClusterView) -> Self {
         // Registered before the look.
-        let changes = outlook.changes();
-        let view = outlook.view();
-        Self { outlook: outlook.clone(), changes, members: members(&view), modes: view.modes().clone() }
+        let changes = cluster_view.changes();
+        let view = cluster_view.view();
+        Self {
+            cluster_view: cluster_view.clone(),
+            changes,
+            members: members(&view),
+            modes: view.modes().clone(),
+        }
     }
 
     /// What is not as it was.
     fn look(&mut self) -> Vec<ClusterEvent> {
-        let view = self.outlook.view();
+        let view = self.cluster_view.view();
         let now = members(&view);
         let instance = |what: ClusterHappening, (id, url): (&InstanceId, &String)| ClusterEvent {
             what,
@@ -168,7 +173,7 @@ impl Cluster {
                 what: ClusterHappening::Mode,
                 instance_id: None,
                 url: None,
-                mode: Some(shown::mode(self.modes.mode)),
+                mode: Some(to_wire::mode(self.modes.mode)),
                 version: Some(self.modes.version),
             });
         }

@@ -1,4 +1,4 @@
-//! Many jobs in one request: those without a session are accepted here, those of each session by whoever owns it.
+//! Many jobs in one request. This instance accepts those without a session; the owner of each session accepts its own.
 
 use std::collections::BTreeMap;
 
@@ -12,38 +12,40 @@ use futures_util::future::join;
 use wire::jobs as shape;
 use wire::{FORWARDED_BY, FORWARDED_PLACES};
 
-use super::{Answer, KEY, Shared, hash, kept, principal, read};
+use super::{Answer, Forwarding};
 use crate::extract::{self, Query};
+use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
+use crate::from_wire;
+use crate::idempotency::{KEY, body_hash, job_key, principal};
 use crate::limits::BATCH_SESSIONS_AT_ONCE;
 use crate::refusal::Refusal;
-use crate::routing::{Errand, Routed};
-use crate::state::State;
 
 /// Submits many jobs
 ///
-/// 1 to 1,000, each accepted or refused on its own, answered in the order asked. Under an `Idempotency-Key` each of
-/// them is the same on every repetition of the same request.
+/// 1 to 1,000 jobs, each accepted or refused on its own, and answered in the order of the request. Repetitions of the same
+/// request under one `Idempotency-Key` get the same jobs.
 #[utoipa::path(
     post, path = "/v1/jobs/batch", tag = "jobs", operation_id = "submit_jobs",
     params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
     request_body = shape::JobsRequest,
-    responses((status = 202, description = "Each one's answer", body = shape::JobsAnswer)),
+    responses((status = 202, description = "One answer for each job", body = shape::JobsAnswer)),
 )]
-pub async fn submit_batch(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
+    let state = forwarder.state();
     Query::read(&request, &[])?;
     let key = extract::idempotency_key(request.headers())?;
     let body = extract::bytes(&request, payload, state.batch_limits()).await?;
     let asked: shape::JobsRequest = extract::object(&request, &body)?;
     let places = sent_places(&request, asked.jobs.len())?;
-    let principal = principal(&request, &state);
+    let principal = principal(&request, &state.settings.auth);
     let mut results: Vec<Option<shape::BatchResult>> = asked.jobs.iter().map(|_| None).collect();
     let (mut free, mut sessions) = (Vec::new(), BTreeMap::<SessionId, Vec<Part>>::new());
     for (at, job) in asked.jobs.into_iter().enumerate() {
         let place = places.get(at).copied().unwrap_or(at);
         let read = job.0.map_err(Refusal::invalid).and_then(|job| {
-            let kept = |key| kept(&principal, &format!("jobs {place}"), key, hash(&job));
-            let key = key.clone().map(kept);
-            Ok((read(&job, key, &principal)?, job))
+            let known = |key| job_key(&principal, &format!("jobs {place}"), key, body_hash(&job));
+            let key = key.clone().map(known);
+            Ok((from_wire::submission(&job, key, &principal)?, job))
         });
         match read {
             Ok((submission, job)) => match submission.spec.session.clone() {
@@ -55,20 +57,20 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, state: Sh
             Err(refusal) => results[at] = Some(refused(refusal)),
         }
     }
-    let errand = Errand::of(&request, Vec::new());
+    let forwarded = ForwardedRequest::of(&request, Vec::new());
     if !places.is_empty()
         && sessions.len() == 1
         && let Some((session, parts)) = sessions.pop_first()
     {
-        // A part that was sent on here, and might have to be asked of another: whoever sent it judges.
+        // A part that another instance has forwarded: that one judges a refusal.
         let ats: Vec<_> = parts.iter().map(|part| part.at).collect();
-        let answers = submit_part(&state, &errand, &session, parts).await?;
+        let answers = submit_part(&forwarder, &forwarded, &session, parts).await?;
         ats.into_iter().zip(answers).for_each(|(at, answer)| results[at] = Some(answer));
     }
     let in_sessions = futures_util::stream::iter(sessions.into_iter().map(async |(session, parts)| {
         let ats: Vec<_> = parts.iter().map(|part| part.at).collect();
         let ats_count = ats.len();
-        let answers = submit_part(&state, &errand, &session, parts).await;
+        let answers = submit_part(&forwarder, &forwarded, &session, parts).await;
         ats.into_iter().zip(answers.unwrap_or_else(|refusal| vec![refused(refusal); ats_count]))
     }));
     let in_sessions = in_sessions.buffer_unordered(BATCH_SESSIONS_AT_ONCE).collect::<Vec<_>>();
@@ -97,18 +99,18 @@ pub struct Part {
 impl Part {
     /// A job as it came in, under no key but its `ref`.
     pub fn of_client(at: usize, job: shape::JobRequest, principal: &str) -> Result<Self, Refusal> {
-        let submission = read(&job, None, principal)?;
+        let submission = from_wire::submission(&job, None, principal)?;
         Ok(Self { at, place: at, job, submission })
     }
 }
 
-/// Has jobs of one session accepted by whoever owns it, in their order; an answer for each.
+/// Has the owner of a session accept its jobs, in their order. Gives one answer for each.
 ///
 /// # Errors
-/// What became of all of them together, if nobody who owns the session was found.
+/// The refusal of all of them, if the owner was not found.
 pub async fn submit_part(
-    state: &State,
-    errand: &Errand,
+    forwarder: &Forwarder,
+    forwarded: &ForwardedRequest,
     session: &SessionId,
     parts: Vec<Part>,
 ) -> Result<Vec<shape::BatchResult>, Refusal> {
@@ -118,14 +120,14 @@ pub async fn submit_part(
         parts.into_iter().map(|part| (shape::BatchJob(Ok(part.job)), part.submission)).unzip();
     let body = serde_json::to_vec(&shape::JobsRequest { jobs }).expect("what was read can be written");
     let serve = async |jobs: &Jobs| jobs.submit_in(session, submissions.clone()).await;
-    let answers = match state.to_session(&errand.part(&places, body), session, serve).await? {
+    let answers = match forwarder.to_session(&forwarded.part(&places, body), session, serve).await? {
         Routed::Here(answers) => answers.into_iter().map(result).collect(),
-        Routed::There(answer) => answers_of(answer)?,
+        Routed::Elsewhere(answer) => answers_of(answer)?,
     };
     if answers.len() == count { Ok(answers) } else { Err(Refusal::internal()) }
 }
 
-/// What another instance has answered for a part of a batch; or why to all of it.
+/// What another instance has answered to a part of a batch, job by job or as a whole.
 fn answers_of(answer: HttpResponse) -> Result<Vec<shape::BatchResult>, Refusal> {
     let is_accepted = answer.status().is_success();
     let body = answer.into_body().try_into_bytes().map_err(|_| Refusal::internal())?;
@@ -150,7 +152,7 @@ fn refused(refusal: Refusal) -> shape::BatchResult {
     shape::BatchResult::Refused { code, detail }
 }
 
-/// The places of the jobs in the batch that the caller sent, where only a part of it was sent on.
+/// The places of the jobs in the caller's batch, where an instance has forwarded a part of it.
 fn sent_places(request: &HttpRequest, count: usize) -> Result<Vec<usize>, Refusal> {
     let Some(header) = request.headers().get(FORWARDED_PLACES) else { return Ok(Vec::new()) };
     let read = header.to_str().ok().and_then(|text| {

@@ -1,4 +1,4 @@
-//! Which results a session's client was sent. Pure.
+//! Which results a session's client was sent. Pure: no I/O and no clock.
 
 use std::collections::BTreeSet;
 

@@ -1,15 +1,15 @@
-//! Runs the socket of one session's client: takes its jobs to the session's owner, in the order in which they came, and
-//! sends it what became of them.
+//! Runs the socket of one session's client: brings its jobs to the session's owner, in the order in which they came, and
+//! sends their results.
 //!
-//! Results are read from the ledger, which is the truth on any instance. That there are some is told by word of mouth;
-//! that may be lost, so the ledger is looked into now and then anyway. No result is sent before its job's `accepted`.
+//! Results are read from the ledger, on any instance. Notices say when to read; they may be lost, so the ledger is also
+//! read now and then without one. No result is sent before its job's `accepted`.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode, CloseReason, Session};
-use actors::jobs::{Jobs, News, Seen, Watch, What};
+use actors::jobs::{JobEvent, JobEventKind, Jobs, Notification, Watch};
 use domain::job::State as JobState;
 use domain::session::Ordering;
 use domain::{JobId, SessionId};
@@ -22,25 +22,27 @@ use wire::sessions::{ClientFrame, JobProblem, JobProgress, JobResult, JobTaken, 
 use wire::worker::close;
 
 use super::cursor::Cursor;
-use crate::jobs::{Part, json, submit_part};
+use crate::forwarder::{ForwardedRequest, Forwarder};
+use crate::jobs::{Part, submit_part};
 use crate::limits::{
     CLIENT_FRAMES_BYTES_MAX, CLIENT_FRAMES_MAX, CLIENT_JOBS_KNOWN_MAX, CLIENT_LOOKS, CLIENT_PING_EVERY,
     CLIENT_RESULTS_AT_ONCE, CLIENT_SILENT_MAX, CLIENT_SUBMIT_FOR, CLIENT_SUBMIT_PAUSE, SOCKET_SEND_MAX,
 };
 use crate::refusal::Refusal;
-use crate::routing::Errand;
-use crate::server::Incarnation;
-use crate::shown;
+use crate::services::Incarnation;
 use crate::state::State;
+use crate::to_wire;
+use crate::websocket;
 
-/// Who holds the socket, as its request said.
+/// The client, as its request named it.
 pub struct Caller {
-    pub errand: Errand,
+    pub forwarded: ForwardedRequest,
     pub principal: String,
 }
 
 /// One client's socket, from its opening to its end.
 pub struct Socket {
+    forwarder: Arc<Forwarder>,
     state: Arc<State>,
     incarnation: Arc<Incarnation>,
     id: SessionId,
@@ -65,10 +67,20 @@ pub struct Socket {
     out: VecDeque<SessionFrame>,
     heard: Instant,
     pinged: Instant,
-    closing: Option<(CloseCode, String)>,
+    closing: Option<Closing>,
 }
 
-/// What was read of the ledger.
+/// Why the socket is over.
+enum Closing {
+    /// The client closed it, for this reason; its close frame is answered with the same code.
+    ByClient(Option<CloseReason>),
+    /// It is closed from here.
+    ByServer(CloseCode, String),
+    /// The connection is gone.
+    Gone,
+}
+
+/// What one read of the ledger found.
 enum Look {
     /// Where to begin, and what was finished before that.
     Begin(u64, Vec<u64>),
@@ -82,7 +94,7 @@ enum Look {
 
 impl Socket {
     pub fn new(
-        state: Arc<State>,
+        forwarder: Arc<Forwarder>,
         incarnation: Arc<Incarnation>,
         record: SessionRecord,
         caller: Caller,
@@ -92,7 +104,8 @@ impl Socket {
     ) -> Self {
         let now = Instant::now();
         Self {
-            state,
+            state: Arc::clone(forwarder.state()),
+            forwarder,
             incarnation,
             id: record.id,
             is_ordered: record.spec.ordering != Ordering::Free,
@@ -119,8 +132,7 @@ impl Socket {
     pub async fn run(mut self, mut messages: AggregatedMessageStream) {
         let state = Arc::clone(&self.state);
         let mut draining = std::pin::pin!(state.traffic.until_draining());
-        let mut is_ended = false;
-        while !is_ended && self.closing.is_none() {
+        while self.closing.is_none() {
             self.submit();
             self.look();
             let takes_more =
@@ -130,9 +142,9 @@ impl Socket {
             let wake_at = if self.looking.is_none() { self.look_at.min(ping_at) } else { ping_at };
             tokio::select! {
                 message = messages.recv(), if takes_more => match message {
-                    Some(Ok(message)) => is_ended = self.on_message(message).await,
-                    Some(Err(error)) => self.fault(format!("the message cannot be read: {error}")),
-                    None => is_ended = true,
+                    Some(Ok(message)) => self.on_message(message).await,
+                    Some(Err(error)) => self.fault(websocket::why_unreadable(&error)),
+                    None => self.closing = Some(Closing::Gone),
                 },
                 answers = wait_for(&mut self.submitting) => self.on_submitted(answers),
                 look = wait_for(&mut self.looking) => self.on_look(look),
@@ -141,32 +153,38 @@ impl Socket {
                 () = &mut draining => self.end(CloseCode::Away, "this instance is stopping; connect to another"),
             }
             if !self.flush().await {
-                let why = "the client does not read what it is sent".to_owned();
-                self.closing = Some((CloseCode::Other(close::SLOW_READER), why));
+                self.end(CloseCode::Other(close::SLOW_READER), "the client does not read what it is sent");
             }
         }
-        if let Some((code, why)) = self.closing.take() {
-            tracing::debug!(session = %self.id, ?code, why, "a client's socket is closed");
-            let close = self.session.close(Some(CloseReason { code, description: Some(why) }));
-            // A client that does not read is not waited for.
-            let _ = tokio::time::timeout(SOCKET_SEND_MAX, close).await;
-        }
+        let Self { id, session, closing, .. } = self;
+        let reason = match closing {
+            Some(Closing::ByServer(code, why)) => {
+                tracing::debug!(session = %id, ?code, why, "a client's socket is closed");
+                Some(CloseReason { code, description: Some(why) })
+            }
+            Some(Closing::ByClient(reason)) => reason.map(|reason| reason.code.into()),
+            Some(Closing::Gone) | None => return,
+        };
+        websocket::close(session, Vec::new(), reason).await;
     }
 
-    /// Whether the client has closed the socket.
-    async fn on_message(&mut self, message: AggregatedMessage) -> bool {
+    async fn on_message(&mut self, message: AggregatedMessage) {
         self.heard = Instant::now();
         match message {
             AggregatedMessage::Text(text) => self.on_text(&text),
             AggregatedMessage::Binary(_) => self.fault("messages must be JSON text".to_owned()),
             AggregatedMessage::Ping(bytes) => {
-                let pong = tokio::time::timeout(SOCKET_SEND_MAX, self.session.pong(&bytes)).await;
-                return !matches!(pong, Ok(Ok(())));
+                match tokio::time::timeout(SOCKET_SEND_MAX, self.session.pong(&bytes)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => self.closing = Some(Closing::Gone),
+                    Err(_) => {
+                        self.end(CloseCode::Other(close::SLOW_READER), "the client does not read its pongs")
+                    }
+                }
             }
             AggregatedMessage::Pong(_) => {}
-            AggregatedMessage::Close(_) => return true,
+            AggregatedMessage::Close(reason) => self.closing = Some(Closing::ByClient(reason)),
         }
-        false
     }
 
     fn on_text(&mut self, text: &str) {
@@ -203,7 +221,7 @@ impl Socket {
     }
 
     fn end(&mut self, code: CloseCode, why: &str) {
-        self.closing = Some((code, why.to_owned()));
+        self.closing = Some(Closing::ByServer(code, why.to_owned()));
     }
 
     /// Sends the jobs that came on their way, together.
@@ -230,13 +248,15 @@ impl Socket {
         if parts.is_empty() {
             return;
         }
-        let (state, caller, id) = (Arc::clone(&self.state), Arc::clone(&self.caller), self.id.clone());
+        let (forwarder, caller, id) =
+            (Arc::clone(&self.forwarder), Arc::clone(&self.caller), self.id.clone());
         let submit = async move {
             let until = Instant::now() + CLIENT_SUBMIT_FOR;
             let mut parts = parts;
             loop {
-                let errand = caller.errand.within("POST", "/v1/jobs/batch".to_owned(), Vec::new(), None);
-                let answers = match submit_part(&state, &errand, &id, parts).await {
+                let forwarded =
+                    caller.forwarded.within("POST", "/v1/jobs/batch".to_owned(), Vec::new(), None);
+                let answers = match submit_part(&forwarder, &forwarded, &id, parts).await {
                     Ok(answers) => answers,
                     Err(refusal) => {
                         let (code, detail) = refusal.code_and_detail();
@@ -274,23 +294,23 @@ impl Socket {
         self.look_at = self.look_at.min(Instant::now() + pause);
     }
 
-    fn on_news(&mut self, news: News) {
+    fn on_news(&mut self, news: Notification) {
         match news {
-            News::Seen(seen) => self.on_seen(&seen),
-            News::Missed => self.look_at = Instant::now(),
+            Notification::Event(seen) => self.on_seen(&seen),
+            Notification::Missed => self.look_at = Instant::now(),
         }
     }
 
-    fn on_seen(&mut self, seen: &Seen) {
-        match &seen.what {
-            What::Changed(JobState::Finished, _) => {
+    fn on_seen(&mut self, seen: &JobEvent) {
+        match &seen.kind {
+            JobEventKind::Changed(JobState::Finished, _) => {
                 if !self.is_ordered && self.known.len() < CLIENT_JOBS_KNOWN_MAX {
                     self.known.insert(seen.job);
                 }
                 self.look_at = Instant::now();
             }
-            What::Changed(..) => {}
-            What::Progressed(progress) => {
+            JobEventKind::Changed(..) => {}
+            JobEventKind::Progressed(progress) => {
                 let progress = JobProgress {
                     id: seen.job.to_string(),
                     attempt: seen.attempt.get(),
@@ -390,12 +410,12 @@ impl Socket {
 
     fn result(&mut self, result: SessionResult) {
         let SessionResult { id, seq, client_ref, outcome, result, error } = result;
-        let Ok(output) = result.as_deref().map(json).transpose() else { return };
+        let Ok(output) = result.as_deref().map(to_wire::json).transpose() else { return };
         self.out.push_back(SessionFrame::Result(JobResult {
             id: id.to_string(),
             seq,
             client_ref: client_ref.map(|client_ref| client_ref.to_string()),
-            outcome: shown::outcome(outcome),
+            outcome: to_wire::outcome(outcome),
             result: output,
             error,
         }));
@@ -438,14 +458,14 @@ fn bytes(asked: &VecDeque<JobRequest>) -> usize {
     asked.iter().map(|job| job.payload.as_str().len()).sum()
 }
 
-/// A frame that is wrong, of which the name may still be read.
+/// The `ref` of a frame that is refused.
 #[derive(serde::Deserialize)]
 struct Named {
     #[serde(rename = "ref")]
     client_ref: Option<String>,
 }
 
-/// What is waited for, once; for ever while there is nothing.
+/// Waits for the future, if there is one, and takes it away; without one, waits for ever.
 async fn wait_for<T>(waiting: &mut Option<LocalBoxFuture<'static, T>>) -> T {
     match waiting {
         Some(future) => {
@@ -457,7 +477,7 @@ async fn wait_for<T>(waiting: &mut Option<LocalBoxFuture<'static, T>>) -> T {
     }
 }
 
-/// Where a client begins: behind what it has seen, or with what is unfinished now.
+/// The place behind which a client begins: what it has seen, or the first job that is unfinished now.
 async fn begin(
     jobs: &Jobs,
     id: &SessionId,
@@ -500,7 +520,7 @@ async fn look_in_order(jobs: &Jobs, id: &SessionId, after: u64) -> Result<Look, 
     Ok(Look::Ordered { results, is_all, is_idle })
 }
 
-/// Results that were told of; if none were, those that are not sent yet, the first of them.
+/// The results that notices named; without any, the first results that are not sent yet.
 async fn look_freely(
     jobs: &Jobs,
     id: &SessionId,
@@ -543,8 +563,7 @@ async fn look_freely(
     Ok(Look::Free { results, settled, is_all, is_idle })
 }
 
-/// The first places of finished jobs behind one that are wanted, as many as are sent at once; and whether there are no
-/// others.
+/// The first wanted places of finished jobs behind one, as many as are sent at once, and whether these are all.
 async fn finished(
     jobs: &Jobs,
     id: &SessionId,

@@ -35,8 +35,8 @@ impl Subject {
     }
 
     async fn send(&self, method: Method, path: &str, body: Option<&str>) -> (u16, String, String) {
-        let service = init_service(app(&self.state)).await;
-        let mut request = TestRequest::default().method(method).uri(path);
+        let service = init_service(app(&forwarder(&self.state))).await;
+        let mut request = TestRequest::default().insert_header(LOCAL).method(method).uri(path);
         if let Some(body) = body {
             request =
                 request.insert_header(("content-type", "application/json")).set_payload(body.to_owned());

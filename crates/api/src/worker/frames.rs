@@ -15,7 +15,7 @@ use wire::worker::{
 ///
 /// # Errors
 /// In words fit for the node: what is wrong, and what would be right.
-pub fn read(frame: NodeFrame) -> Result<FromNode, String> {
+pub fn from_wire(frame: NodeFrame) -> Result<FromNode, String> {
     Ok(match frame {
         NodeFrame::Hello(hello) => FromNode::Hello(read_hello(hello)?),
         NodeFrame::Heartbeat(heartbeat) => FromNode::Heartbeat {
@@ -45,7 +45,7 @@ pub fn read(frame: NodeFrame) -> Result<FromNode, String> {
 }
 
 /// What a node is to be sent; `None` for a payload that is not JSON, which the ledger never has.
-pub fn written(frame: ToNode) -> Option<SchedulerFrame> {
+pub fn to_wire(frame: ToNode) -> Option<SchedulerFrame> {
     Some(match frame {
         ToNode::Welcome { node, instance, heartbeat_ms } => SchedulerFrame::Welcome(Welcome {
             node_id: node.to_string(),

@@ -143,7 +143,7 @@ impl Node {
         let is_ready = self.is_known(now) && self.report.state == NodeState::Accepting;
         let reserve = |Claim { slot, token }: &Claim| {
             match self.slots.get(slot) {
-                // A lane's next owner takes over what the last one reserved. Whoever repeats itself gains no time.
+                // A lane's next owner takes over what the last one reserved. A repeated call gains no time.
                 Some(Taken::Reserved { token: earlier, .. }) if earlier < token => self.free(slot),
                 Some(_) => return Reserved::Yes,
                 None if !is_ready => return Reserved::NotReady,

@@ -8,10 +8,10 @@ use domain::{InstanceId, NodeId};
 use super::Local;
 use super::node::{Connection, Node};
 use crate::limits::{NODE_TTL_MS_DEFAULT, NODES_LISTED_MAX};
-use crate::nodes::{check_lasting, check_listed, check_node_ttl, check_report, check_slots};
+use crate::nodes::{check_lasting, check_listed, check_node_ttl, check_report, check_slots, merge_listed};
 use crate::{
-    Claim, Connected, Epoch, Held, NodeRecord, Nodes, Report, Reserved, Result, Slot, Unreserved, Version,
-    Written,
+    Claim, Connected, Epoch, Held, ListChange, NodeRecord, Nodes, Report, Reserved, Result, Slot, Unreserved,
+    Version, Written,
 };
 
 /// All nodes of a hub.
@@ -20,8 +20,8 @@ pub(super) struct All {
     records: HashMap<NodeId, Node>,
     /// The newest version of any record; none ever goes back.
     newest: u64,
-    /// The nodes that are listed as online, each with the end of its time.
-    listed: HashMap<NodeId, Instant>,
+    /// The nodes that each instance lists, and the end of its list's time.
+    lists: HashMap<InstanceId, (HashMap<NodeId, Version>, Instant)>,
     /// When records that ended are thrown away next.
     sweep: Option<Instant>,
 }
@@ -206,21 +206,34 @@ impl Nodes for Local {
         Ok(nodes.iter().filter_map(show).collect())
     }
 
-    async fn list_nodes(&self, nodes: &[NodeId], ttl: Duration) -> Result<()> {
-        check_listed(nodes)?;
+    async fn list_nodes(&self, holder: &InstanceId, change: &ListChange<'_>, ttl: Duration) -> Result<usize> {
+        check_listed(change)?;
         let ttl = Duration::from_millis(check_node_ttl(ttl)?);
         let (mut all, now) = (self.open()?.nodes(), Instant::now());
-        let listed = &mut all.listed;
-        listed.retain(|_, end| *end > now);
-        for node in nodes {
-            if listed.len() < NODES_LISTED_MAX || listed.contains_key(node) {
-                listed.insert(node.clone(), now + ttl);
+        all.lists.retain(|_, (_, end)| *end > now);
+        let (list, end) = all.lists.entry(holder.clone()).or_insert_with(|| (HashMap::new(), now));
+        if change.is_anew {
+            list.clear();
+        }
+        for node in change.gone {
+            list.remove(node);
+        }
+        for (node, version) in change.held {
+            if list.len() < NODES_LISTED_MAX || list.contains_key(node) {
+                list.insert(node.clone(), *version);
             }
         }
-        Ok(())
+        *end = now + ttl;
+        Ok(list.len())
     }
 
-    async fn listed_nodes(&self) -> Result<Vec<NodeId>> {
-        Ok(self.open()?.nodes().listed.keys().cloned().collect())
+    async fn listed_nodes(&self, holders: &[InstanceId]) -> Result<HashMap<NodeId, Version>> {
+        let (all, now) = (self.open()?.nodes(), Instant::now());
+        let lists = holders.iter().filter_map(|holder| all.lists.get(holder)).filter(|(_, end)| *end > now);
+        let mut merged = HashMap::new();
+        for (node, version) in lists.flat_map(|(list, _)| list) {
+            merge_listed(&mut merged, node.clone(), *version);
+        }
+        Ok(merged)
     }
 }

@@ -12,12 +12,13 @@ use super::Redis;
 use super::failure::{self, Effect};
 use super::script::{Script, script};
 use crate::limits::{
-    NODE_READS_MAX, NODE_TTL_MS_DEFAULT, NODE_TTL_MS_MAX, NODE_YOUNGER_MS, NODES_LISTED_MAX,
+    NODE_LISTS_READ_MAX, NODE_READS_MAX, NODE_TTL_MS_DEFAULT, NODE_TTL_MS_MAX, NODE_YOUNGER_MS,
+    NODES_LISTED_MAX,
 };
-use crate::nodes::{check_lasting, check_listed, check_node_ttl, check_report, check_slots};
+use crate::nodes::{check_lasting, check_listed, check_node_ttl, check_report, check_slots, merge_listed};
 use crate::{
-    Claim, Connected, Epoch, Error, Held, NodeRecord, NodeState, Nodes, Report, Reserved, Result, Slot,
-    Unreserved, Version, Written,
+    Claim, Connected, Epoch, Error, Held, ListChange, NodeRecord, NodeState, Nodes, Report, Reserved, Result,
+    Slot, Unreserved, Version, Written,
 };
 
 static CONNECT: Script = script!("node_connect" after "node");
@@ -31,7 +32,7 @@ static UNRESERVE: Script = script!("node_unreserve" after "node");
 static FREE: Script = script!("node_free" after "node");
 static HOLDS: Script = script!("node_holds" after "node");
 static SHOW: Script = script!("node_show" after "node");
-static LIST: Script = script!("nodes_list");
+static LIST: Script = script!("instance_nodes");
 
 #[async_trait::async_trait]
 impl Nodes for Redis {
@@ -194,23 +195,43 @@ impl Nodes for Redis {
         }
     }
 
-    async fn list_nodes(&self, nodes: &[NodeId], ttl: Duration) -> Result<()> {
-        check_listed(nodes)?;
+    async fn list_nodes(&self, holder: &InstanceId, change: &ListChange<'_>, ttl: Duration) -> Result<usize> {
+        check_listed(change)?;
         let ttl_ms = check_node_ttl(ttl)?;
         let fill = |call: &mut Cmd| {
             call.arg(ttl_ms).arg(NODES_LISTED_MAX);
-            for node in nodes {
+            call.arg(u8::from(change.is_anew)).arg(change.gone.len());
+            for node in change.gone {
                 call.arg(node.as_str());
             }
+            for (node, version) in change.held {
+                call.arg(node.as_str()).arg(version.get());
+            }
         };
-        self.run(&LIST, &[self.shared.names.listed_nodes()], fill, Effect::Writes).await
+        self.run(&LIST, &[self.shared.names.instance_nodes(holder)], fill, Effect::Writes).await
     }
 
-    async fn listed_nodes(&self) -> Result<Vec<NodeId>> {
-        let mut range = cmd("ZRANGE");
-        range.arg(self.shared.names.listed_nodes()).arg(0).arg(-1);
-        let names: Vec<String> = self.ask(&range, Effect::Reads).await?;
-        Ok(names.iter().filter_map(|name| NodeId::parse(name).ok()).collect())
+    async fn listed_nodes(&self, holders: &[InstanceId]) -> Result<HashMap<NodeId, Version>> {
+        self.refuse_if_closed()?;
+        // One question per list, since they lie in different slots.
+        let read = |holder: InstanceId| async move {
+            let mut all = cmd("HGETALL");
+            all.arg(self.shared.names.instance_nodes(&holder));
+            let listed: Vec<(Vec<u8>, Vec<u8>)> = self.ask(&all, Effect::Reads).await?;
+            Ok::<_, Error>(listed)
+        };
+        let reads = stream::iter(holders.iter().cloned().map(read)).buffer_unordered(NODE_LISTS_READ_MAX);
+        let merged = reads.try_fold(HashMap::new(), async |mut merged, listed| {
+            // What no version of Fencepost wrote names no node.
+            for (node, version) in listed.iter().filter_map(|(node, version)| named(node, version)) {
+                merge_listed(&mut merged, node, version);
+            }
+            Ok(merged)
+        });
+        match tokio::time::timeout(self.shared.limit, merged).await {
+            Ok(answer) => answer,
+            Err(_) => Err(failure::timed_out(Effect::Reads)),
+        }
     }
 }
 
@@ -342,6 +363,12 @@ fn is_one(answer: i64) -> Option<bool> {
 fn each<T>(answers: Vec<i64>, count: usize, meaning: impl Fn(i64) -> Option<T>) -> Result<Vec<T>> {
     let meant: Option<Vec<T>> = answers.into_iter().map(meaning).collect();
     meant.filter(|meant| meant.len() == count).ok_or_else(failure::unreadable)
+}
+
+/// Reads one place of a list of nodes.
+fn named(node: &[u8], version: &[u8]) -> Option<(NodeId, Version)> {
+    let node = NodeId::parse(std::str::from_utf8(node).ok()?).ok()?;
+    Some((node, Version::new(std::str::from_utf8(version).ok()?.parse().ok()?)))
 }
 
 /// What `node_show` answers.

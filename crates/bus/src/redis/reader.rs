@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::Shared;
 use super::commands::{self, Connection};
 use super::failure::{self, Effect};
-use super::inbox::{Found, GROUP, list, make, page};
+use super::inbox_stream::{Found, GROUP, list, make, page};
 use super::pause::Pause;
 use crate::limits::{INBOX_BATCH_ENTRIES_MAX, INBOX_BLOCK_MS, RECONNECT_SETTLED_MS};
 use crate::{Entry, EntryId, Result};

@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use bus::{Channel, Event, Handle, Hub, Options, Presence, Subscription};
 use domain::{InstanceId, Timestamp};
-use loadtest::servers::Keyspace;
+use testkit::servers::Keyspace;
 
 /// Long enough for any case.
 pub const LONG: Duration = Duration::from_secs(60);
 /// How long a case waits for what must happen.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub use testkit::PATIENCE;
 /// How long one command may take.
-pub const COMMAND_MS: u64 = 1_000;
+const COMMAND_MS: u64 = 1_000;
 
 pub enum Bench {
     Local(Hub),
@@ -47,6 +47,11 @@ pub fn options(url: &str, prefix: &str) -> Options {
         connect_timeout_ms: 20_000,
         command_timeout_ms: COMMAND_MS,
     }
+}
+
+/// What a call answers, which must not wait for ever.
+pub async fn comes_back<T>(call: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, call).await.expect("the call comes back")
 }
 
 /// Runs what waits for processes.

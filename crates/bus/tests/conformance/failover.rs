@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{Channel, Handle, Subscription};
-use loadtest::servers::{Keyspace, Redis, RedisCluster};
+use testkit::servers::{Keyspace, Redis, RedisCluster};
 
 use crate::bench::{
     LONG, PATIENCE, blocking, eventually, id, is_present, link_is, message, next, options, presence, resumed,

@@ -84,7 +84,11 @@ on_every_bus! {
         a_new_connection_frees_what_does_not_run_and_keeps_what_is_reserved,
         a_node_that_went_offline_shows_it_and_has_no_slots,
         hundreds_of_records_are_shown_at_once,
-        listed_nodes_are_found_until_their_time_is_over,
+        each_instance_lists_its_nodes_and_others_read_the_lists,
+        a_list_is_changed_or_written_anew,
+        of_a_node_in_two_lists_the_higher_version_is_found,
+        a_list_ends_with_its_time_unless_it_is_refreshed,
+        ten_thousand_nodes_of_an_instance_are_read_at_once,
         more_of_a_node_than_the_limit_is_refused,
         a_closed_bus_says_nothing_of_nodes;
     slots:

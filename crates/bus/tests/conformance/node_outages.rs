@@ -3,32 +3,34 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bus::{Epoch, Error, Handle, Report, Reserved, Written};
-use loadtest::servers::{Redis, RedisCluster};
+use bus::{Epoch, Error, Handle, ListChange, Report, Reserved, Version, Written};
+use testkit::servers::{Redis, RedisCluster};
 
-use crate::bench::{LONG, blocking, eventually, id, link_is, options};
+use crate::bench::{LONG, blocking, comes_back, eventually, id, link_is, options};
 use crate::nodes::{claim, connect, held, node, ready, report, reserve, show, slot};
-use crate::outages::{BOUND, with_a_server};
+use crate::outages::with_a_server;
 
-/// Every call comes back within its bound, with an error that says to ask again.
-async fn refuses_in_time(bus: &Handle, epoch: Epoch) {
-    let (began, n) = (Instant::now(), node("n"));
-    let refusals: [Error; 12] = [
-        bus.connect_node(&n, &id("a-1"), &report(2), &[], Duration::ZERO).await.unwrap_err(),
-        bus.complete_node(&n, epoch, &[]).await.unwrap_err(),
-        bus.refresh_node(&n, epoch, &report(2), &[]).await.unwrap_err(),
-        bus.recount_node(&n, epoch, &report(2), &[]).await.unwrap_err(),
-        bus.reserve_slots(&n, &[claim(1)], LONG).await.unwrap_err(),
-        bus.send_slots(&n, epoch, &[slot(1)]).await.unwrap_err(),
-        bus.unreserve_slots(&n, &[claim(1)]).await.unwrap_err(),
-        bus.free_slots(&n, &[slot(1)]).await.unwrap_err(),
-        bus.held_slots(&n, &[slot(1)]).await.unwrap_err(),
-        bus.show_nodes(&[n.clone(), node("m")]).await.unwrap_err(),
-        bus.list_nodes(&[node("n")], LONG).await.unwrap_err(),
-        bus.listed_nodes().await.unwrap_err(),
-    ];
-    assert!(began.elapsed() < BOUND * 12, "{:?}", began.elapsed());
-    for refused in refusals {
+/// Every call comes back, with an error that says to ask again.
+async fn refuses(bus: &Handle, epoch: Epoch) {
+    let n = node("n");
+    let refusals = async {
+        let refusals: [Error; 12] = [
+            bus.connect_node(&n, &id("a-1"), &report(2), &[], Duration::ZERO).await.unwrap_err(),
+            bus.complete_node(&n, epoch, &[]).await.unwrap_err(),
+            bus.refresh_node(&n, epoch, &report(2), &[]).await.unwrap_err(),
+            bus.recount_node(&n, epoch, &report(2), &[]).await.unwrap_err(),
+            bus.reserve_slots(&n, &[claim(1)], LONG).await.unwrap_err(),
+            bus.send_slots(&n, epoch, &[slot(1)]).await.unwrap_err(),
+            bus.unreserve_slots(&n, &[claim(1)]).await.unwrap_err(),
+            bus.free_slots(&n, &[slot(1)]).await.unwrap_err(),
+            bus.held_slots(&n, &[slot(1)]).await.unwrap_err(),
+            bus.show_nodes(&[n.clone(), node("m")]).await.unwrap_err(),
+            bus.list_nodes(&id("a-1"), &ListChange::default(), LONG).await.unwrap_err(),
+            bus.listed_nodes(&[id("a-1"), id("b-1")]).await.unwrap_err(),
+        ];
+        refusals
+    };
+    for refused in comes_back(refusals).await {
         assert!(refused.is_retryable(), "{refused}");
     }
 }
@@ -44,7 +46,7 @@ async fn a_record_that_redis_lost_is_connected_anew_with_a_higher_version() {
         if is_killed {
             blocking(move || losing.kill()).await;
             link_is(&bus, false).await;
-            refuses_in_time(&bus, epoch).await;
+            refuses(&bus, epoch).await;
             let stopped = server.clone();
             blocking(move || stopped.boot().unwrap()).await;
             link_is(&bus, true).await;
@@ -67,7 +69,7 @@ async fn a_frozen_redis_costs_each_call_its_time_and_keeps_the_record() {
     let before = ready(&bus, "n", 2).await;
     assert_eq!(reserve(&bus, "n", &[2]).await, [Reserved::Yes]);
     server.freeze().unwrap();
-    refuses_in_time(&bus, before).await;
+    refuses(&bus, before).await;
     server.wake().unwrap();
     link_is(&bus, true).await;
     // What was sent while it was frozen may be done now, a new connection among it.
@@ -141,12 +143,43 @@ async fn a_clock_that_went_back_takes_no_version_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_of_a_node_outlives_its_record_for_long() {
     let (server, bus) = with_a_server().await;
-    let short = Report { ttl: Duration::from_millis(300), ..report(3) };
+    let short = Report { ttl: Duration::from_secs(2), ..report(3) };
     let epoch = connect(&bus, "n", &short, &[slot(1)]).await.epoch;
     bus.complete_node(&node("n"), epoch, &[slot(2)]).await.unwrap();
     assert_eq!(reserve(&bus, "n", &[3]).await, [Reserved::Yes]);
-    bus.list_nodes(&[node("n")], short.ttl).await.unwrap();
+    let held = [(node("n"), Version::new(1))];
+    let change = ListChange { held: &held, ..ListChange::default() };
+    bus.list_nodes(&id("a-1"), &change, short.ttl).await.unwrap();
     eventually("nothing is left", async || server.command(&["DBSIZE"]).unwrap().trim() == "0").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_that_redis_lost_is_told_to_its_holder() {
+    let (server, bus) = with_a_server().await;
+    let (holder, held) = (id("a-1"), [(node("n"), Version::new(1)), (node("m"), Version::new(2))]);
+    let all = ListChange { held: &held, ..ListChange::default() };
+    let one = ListChange { held: &held[..1], ..ListChange::default() };
+    for is_killed in [false, true] {
+        assert_eq!(bus.list_nodes(&holder, &all, LONG).await.unwrap(), 2);
+        let losing = server.clone();
+        blocking(move || if is_killed { losing.kill() } else { losing.flush().unwrap() }).await;
+        if is_killed {
+            link_is(&bus, false).await;
+            let stopped = server.clone();
+            blocking(move || stopped.boot().unwrap()).await;
+            link_is(&bus, true).await;
+        }
+        assert!(bus.listed_nodes(std::slice::from_ref(&holder)).await.unwrap().is_empty());
+        assert_eq!(bus.list_nodes(&holder, &one, LONG).await.unwrap(), 1, "one of them is missing");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_instance_wrote_in_a_list_names_no_node() {
+    let (server, bus) = with_a_server().await;
+    server.command(&["HSET", "t:{instance:a-1}:nodes", "n", "7", "m", "new", "no node", "1"]).unwrap();
+    let listed = bus.listed_nodes(&[id("a-1")]).await.unwrap();
+    assert_eq!(listed, [(node("n"), Version::new(7))].into());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

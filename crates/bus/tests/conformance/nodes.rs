@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bus::limits::{NODE_DOCUMENT_BYTES_MAX, NODE_SLOTS_MAX, NODE_TTL_MS_MAX, NODES_LIST_MAX};
 use bus::{
-    Claim, Connected, Epoch, Error, Handle, NodeRecord, NodeState, Report, Reserved, Slot, Version, Written,
+    Claim, Connected, Epoch, Error, Handle, ListChange, NodeRecord, NodeState, Report, Reserved, Slot,
+    Version, Written,
 };
 use domain::job::Attempt;
 use domain::limits::NODE_CAPACITY_MAX;
@@ -12,8 +13,8 @@ use domain::{JobId, NodeId, Token};
 
 use crate::bench::{Bench, LONG, eventually, id};
 
-/// Short, and long enough to be seen once.
-const SHORT: Duration = Duration::from_millis(300);
+/// Short, and long enough for what a busy machine does first.
+const SHORT: Duration = Duration::from_secs(2);
 
 pub fn node(name: &str) -> NodeId {
     NodeId::parse(name).unwrap()
@@ -261,24 +262,89 @@ pub async fn hundreds_of_records_are_shown_at_once(b: Bench) {
     assert!(bus.show_nodes(&[]).await.unwrap().is_empty());
 }
 
-pub async fn listed_nodes_are_found_until_their_time_is_over(b: Bench) {
+/// What these instances list, in order.
+async fn listed(bus: &Handle, holders: &[&str]) -> Vec<(NodeId, u64)> {
+    let holders: Vec<_> = holders.iter().map(|holder| id(holder)).collect();
+    let listed = bus.listed_nodes(&holders).await.unwrap().into_iter();
+    let mut listed: Vec<_> = listed.map(|(node, version)| (node, version.get())).collect();
+    listed.sort();
+    listed
+}
+
+/// Has an instance add nodes to its list; how many it names then.
+async fn list(bus: &Handle, holder: &str, held: &[(&str, u64)], ttl: Duration) -> usize {
+    let held: Vec<_> = held.iter().map(|(name, version)| (node(name), Version::new(*version))).collect();
+    bus.list_nodes(&id(holder), &ListChange { held: &held, ..ListChange::default() }, ttl).await.unwrap()
+}
+
+pub async fn each_instance_lists_its_nodes_and_others_read_the_lists(b: Bench) {
     let (one, other) = (b.join().await, b.join().await);
-    assert_eq!(other.listed_nodes().await.unwrap(), []);
-    one.list_nodes(&[node("goes"), node("stays"), node("back")], SHORT).await.unwrap();
-    other.list_nodes(&[node("stays"), node("later")], LONG).await.unwrap();
-    let listed = async || {
-        let mut listed = one.listed_nodes().await.unwrap();
-        listed.sort();
-        listed
+    assert_eq!(listed(&other, &["a-1", "b-1"]).await, []);
+    assert_eq!(list(&one, "a-1", &[("n", 7), ("m", u64::MAX >> 11)], LONG).await, 2);
+    assert_eq!(list(&other, "b-1", &[("k", 1)], LONG).await, 1);
+    let of_a = [(node("m"), u64::MAX >> 11), (node("n"), 7)];
+    assert_eq!(listed(&other, &["a-1"]).await, of_a);
+    assert_eq!(listed(&one, &["b-1"]).await, [(node("k"), 1)]);
+    assert_eq!(listed(&one, &["a-1", "b-1", "c-1"]).await.len(), 3);
+    assert_eq!(listed(&one, &[]).await, [], "nobody was asked");
+}
+
+pub async fn a_list_is_changed_or_written_anew(b: Bench) {
+    let bus = b.join().await;
+    let change = async |held: &[(&str, u64)], gone: &[&str], is_anew| {
+        let held: Vec<_> = held.iter().map(|(name, version)| (node(name), Version::new(*version))).collect();
+        let gone: Vec<_> = gone.iter().map(|name| node(name)).collect();
+        let change = ListChange { is_anew, held: &held, gone: &gone };
+        bus.list_nodes(&id("a-1"), &change, LONG).await.unwrap()
     };
-    eventually("its time is over", async || {
-        other.list_nodes(&[], LONG).await.unwrap();
-        !listed().await.contains(&node("goes"))
-    })
-    .await;
-    assert_eq!(listed().await, [node("later"), node("stays")]);
-    one.list_nodes(&[node("back")], LONG).await.unwrap();
-    assert_eq!(listed().await, [node("back"), node("later"), node("stays")]);
+    let of_a = async || {
+        let listed = listed(&bus, &["a-1"]).await.into_iter();
+        listed.map(|(node, version)| format!("{node}={version}")).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(change(&[("n", 1), ("m", 2)], &[], false).await, 2);
+    assert_eq!(change(&[("n", 3)], &["m", "unknown"], false).await, 1);
+    assert_eq!(of_a().await, "n=3");
+    assert_eq!(change(&[("m", 4)], &["m"], false).await, 2, "what is held now counts");
+    assert_eq!(of_a().await, "m=4 n=3");
+    assert_eq!(change(&[], &[], false).await, 2, "nothing is changed but its time");
+    assert_eq!(change(&[("k", 5)], &[], true).await, 1);
+    assert_eq!(of_a().await, "k=5");
+    assert_eq!(change(&[], &[], true).await, 0);
+    assert_eq!(of_a().await, "");
+}
+
+pub async fn of_a_node_in_two_lists_the_higher_version_is_found(b: Bench) {
+    let bus = b.join().await;
+    list(&bus, "a-1", &[("n", 9), ("m", 1)], LONG).await;
+    list(&bus, "b-1", &[("n", 8), ("m", 2)], LONG).await;
+    let newest = [(node("m"), 2), (node("n"), 9)];
+    assert_eq!(listed(&bus, &["a-1", "b-1"]).await, newest);
+    assert_eq!(listed(&bus, &["b-1", "a-1"]).await, newest);
+}
+
+pub async fn a_list_ends_with_its_time_unless_it_is_refreshed(b: Bench) {
+    let bus = b.join().await;
+    let brief = Duration::from_secs(2);
+    list(&bus, "a-1", &[("m", 1)], brief).await;
+    assert_eq!(list(&bus, "a-1", &[], LONG).await, 1);
+    list(&bus, "dead-1", &[("n", 1)], brief).await;
+    eventually("its time is over", async || listed(&bus, &["dead-1"]).await.is_empty()).await;
+    assert_eq!(listed(&bus, &["dead-1", "a-1"]).await, [(node("m"), 1)]);
+    assert_eq!(list(&bus, "dead-1", &[("k", 1)], LONG).await, 1, "what it named before is gone");
+}
+
+pub async fn ten_thousand_nodes_of_an_instance_are_read_at_once(b: Bench) {
+    const NODES: u64 = 10_000;
+    let (holder, reader) = (b.join().await, b.join().await);
+    let all: Vec<_> = (0..NODES).map(|n| (node(&format!("n-{n}")), Version::new(n))).collect();
+    let mut names = 0;
+    for part in all.chunks(NODES_LIST_MAX) {
+        let change = ListChange { held: part, ..ListChange::default() };
+        names += part.len();
+        assert_eq!(holder.list_nodes(&id("a-1"), &change, LONG).await.unwrap(), names);
+    }
+    let read = reader.listed_nodes(&[id("a-1")]).await.unwrap();
+    assert_eq!(read, all.into_iter().collect());
 }
 
 pub async fn more_of_a_node_than_the_limit_is_refused(b: Bench) {
@@ -297,6 +363,8 @@ pub async fn more_of_a_node_than_the_limit_is_refused(b: Bench) {
     }
     let many = vec![slot(1); NODE_SLOTS_MAX + 1];
     let claims = vec![claim(1); NODE_SLOTS_MAX + 1];
+    let listed = vec![(n.clone(), Version::new(1)); NODES_LIST_MAX];
+    let too_many = ListChange { held: &listed, gone: std::slice::from_ref(&n), ..ListChange::default() };
     assert!(is_refusal(&bus.connect_node(&n, &holder, &fine, &many, Duration::ZERO).await.unwrap_err()));
     assert_eq!(show(&bus, "n").await, None, "a refusal changes nothing");
     let epoch = ready(&bus, "n", 1).await;
@@ -311,8 +379,8 @@ pub async fn more_of_a_node_than_the_limit_is_refused(b: Bench) {
         bus.unreserve_slots(&n, &claims).await.unwrap_err(),
         bus.free_slots(&n, &many).await.unwrap_err(),
         bus.held_slots(&n, &many).await.unwrap_err(),
-        bus.list_nodes(&vec![n.clone(); NODES_LIST_MAX + 1], LONG).await.unwrap_err(),
-        bus.list_nodes(&[], Duration::ZERO).await.unwrap_err(),
+        bus.list_nodes(&holder, &too_many, LONG).await.unwrap_err(),
+        bus.list_nodes(&holder, &ListChange::default(), Duration::ZERO).await.unwrap_err(),
     ] {
         assert!(is_refusal(&error), "{error}");
     }
@@ -339,8 +407,9 @@ pub async fn a_closed_bus_says_nothing_of_nodes(b: Bench) {
         bus.free_slots(&n, &[slot(1)]).await.unwrap_err(),
         bus.held_slots(&n, &[slot(1)]).await.unwrap_err(),
         bus.show_nodes(&[node("n")]).await.unwrap_err(),
-        bus.list_nodes(&[node("n")], LONG).await.unwrap_err(),
-        bus.listed_nodes().await.unwrap_err(),
+        bus.list_nodes(&id("a-1"), &ListChange::default(), LONG).await.unwrap_err(),
+        bus.listed_nodes(&[id("a-1")]).await.unwrap_err(),
+        bus.listed_nodes(&[]).await.unwrap_err(),
     ] {
         assert!(matches!(error, Error::Closed), "{error}");
     }

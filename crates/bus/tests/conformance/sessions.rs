@@ -11,8 +11,8 @@ use rand::{RngExt, SeedableRng};
 use crate::bench::{Bench, LONG, eventually, id};
 use crate::outages::with_a_server;
 
-/// Short, and long enough to be seen once.
-const SHORT: Duration = Duration::from_millis(300);
+/// Short, and long enough for what a busy machine does first.
+const SHORT: Duration = Duration::from_secs(2);
 const STEPS: usize = 500;
 
 fn session(name: &str) -> SessionId {

@@ -23,9 +23,9 @@ pub struct Job {
     pub seq: Option<u64>,
     /// How long it may run.
     pub timeout: Duration,
-    /// Says when to stop. A handler that does not look is dropped a while after.
+    /// Tells the handler to stop. A handler that ignores it is dropped after [`super::Times::stop_grace`].
     pub stop: Stop,
-    /// Says how far it has come.
+    /// Reports how far the attempt has come.
     pub progress: ProgressSender,
 }
 
@@ -34,7 +34,7 @@ impl Job {
     #[must_use]
     pub fn detached(id: &str, payload: Json, timeout: Duration) -> (Self, Stopper) {
         let (stopper, stop) = Stopper::new();
-        // Nobody hears of its progress.
+        // Progress goes nowhere.
         let progress = ProgressSender::new(AttemptRef { job: id.to_owned(), attempt: 1 }, mpsc::channel(1).0);
         let job = Self {
             id: id.to_owned(),
@@ -53,11 +53,11 @@ impl Job {
 /// Why a handler is to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Nobody wants the result any more.
+    /// The scheduler cancelled or revoked the attempt.
     CalledOff,
     /// It has run for too long.
     TimedOut,
-    /// The worker stops, and has no more time.
+    /// The worker stops, and its drain time is over.
     Stopping,
 }
 
@@ -71,21 +71,21 @@ impl fmt::Display for Why {
     }
 }
 
-/// Hears when a handler is to stop. Cheap to clone.
+/// Tells a handler whether to stop. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Stop(watch::Receiver<Option<Why>>);
 
 impl Stop {
-    /// Why to stop, if it is to.
+    /// Why the handler has to stop, if it has to.
     #[must_use]
     pub fn why(&self) -> Option<Why> {
         *self.0.borrow()
     }
 
-    /// Waits until it is to stop.
+    /// Waits until the handler has to stop.
     pub async fn told(&self) -> Why {
         let mut hears = self.0.clone();
-        // Whoever could say something else is gone: so is the worker.
+        // The sender is gone, so the worker is too.
         hears.wait_for(Option::is_some).await.ok().and_then(|why| *why).unwrap_or(Why::Stopping)
     }
 }
@@ -100,7 +100,7 @@ impl Stopper {
         (Self(sender), Stop(receiver))
     }
 
-    /// Tells it to. The first reason stays.
+    /// Tells the handler to stop. The first reason counts.
     pub fn stop(&self, why: Why) {
         self.0.send_if_modified(|told| {
             let first = told.is_none();
@@ -110,7 +110,7 @@ impl Stopper {
     }
 }
 
-/// Says how far an attempt has come. What nobody can be told just now is dropped. Cheap to clone.
+/// Reports an attempt's progress. Reports that cannot be sent at once are dropped. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ProgressSender {
     attempt: AttemptRef,
@@ -127,7 +127,7 @@ impl ProgressSender {
         let AttemptRef { job, attempt } = self.attempt.clone();
         let percent = percent.filter(|percent| !percent.is_nan()).map(|percent| percent.clamp(0.0, 100.0));
         let note = note.filter(|note| !note.is_empty()).map(|note| cut(note, PROGRESS_NOTE_CHARS_MAX));
-        // A queue that is full has newer things to come.
+        // If the queue is full, later reports replace this one.
         let _ = self.to.try_send(AttemptProgress { job, attempt, percent, note });
     }
 }
@@ -135,25 +135,25 @@ impl ProgressSender {
 /// Why an attempt failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// In words; of very many the first 8,192 characters count.
+    /// Why, in words; the first 8,192 characters count.
     pub message: String,
     /// Whether trying again may help.
     pub retryable: bool,
 }
 
 impl Failure {
-    /// One that trying again may mend.
+    /// A failure after which another attempt may succeed.
     pub fn passing(message: impl Into<String>) -> Self {
         Self { message: message.into(), retryable: true }
     }
 
-    /// One that would come again.
+    /// A failure that another attempt would meet again.
     pub fn lasting(message: impl Into<String>) -> Self {
         Self { message: message.into(), retryable: false }
     }
 }
 
-/// What a handler gave, as the scheduler takes it.
+/// A handler's answer, as the frame that carries it.
 pub(super) fn outcome(given: Result<Json, Failure>) -> AttemptOutcome {
     let Failure { message, retryable } = match given {
         Ok(output) if output.as_str().len() <= PAYLOAD_BYTES_MAX => return AttemptOutcome::Done(output),

@@ -8,9 +8,9 @@ use wire::jobs::JobRequest;
 use wire::sessions::{ClientFrame, JobProblem, JobProgress, JobResult, JobTaken, Ordering};
 
 use super::Sessions;
-use super::book::{Book, Sent};
-use super::room::Rooms;
-use super::talk::{Pace, Talk};
+use super::protocol::{Protocol, Sent};
+use super::send_window::SendWindow;
+use super::session_loop::{Pace, SessionLoop};
 use crate::{Client, Error, Result};
 
 /// Jobs that may be sent and not accepted yet. Twice as many as the daemon brings on their way at once.
@@ -90,7 +90,7 @@ pub struct SessionSocket {
 /// Sends jobs on a session's socket. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct JobSender {
-    rooms: Rooms,
+    window: SendWindow,
     jobs: mpsc::UnboundedSender<Sent>,
 }
 
@@ -112,10 +112,10 @@ impl SessionSocket {
         let (jobs, asked) = mpsc::unbounded_channel();
         let (tell, told) = mpsc::channel(WAITING_MAX);
         let (stop, stopped) = oneshot::channel();
-        let book = Book::new(after_seq, ordering != Ordering::Free);
-        let talk = Talk::new(client, id, book, asked, tell, stopped, pace);
-        let sender = JobSender { rooms: Rooms::new(), jobs };
-        Self { sender, told, after_seq, is_over: false, stop, task: tokio::spawn(talk.run()) }
+        let protocol = Protocol::new(after_seq, ordering != Ordering::Free);
+        let session_loop = SessionLoop::new(client, id, protocol, asked, tell, stopped, pace);
+        let sender = JobSender { window: SendWindow::new(), jobs };
+        Self { sender, told, after_seq, is_over: false, stop, task: tokio::spawn(session_loop.run()) }
     }
 
     /// Sends a job under this name, as [`JobSender::send`].
@@ -193,8 +193,8 @@ impl JobSender {
         // What a daemon reads strictly is read so here already.
         serde_json::from_str::<ClientFrame>(&text)
             .map_err(|error| Error::Unusable(format!("no daemon takes such a job: {error}")))?;
-        let room = self.rooms.take(text.len()).await;
-        let sent = Sent { client_ref: client_ref.to_owned(), text: text.into(), _room: room };
+        let permit = self.window.take(text.len()).await;
+        let sent = Sent { client_ref: client_ref.to_owned(), text: text.into(), _permit: permit };
         self.jobs.send(sent).map_err(|_| over())
     }
 }

@@ -15,7 +15,7 @@ use wire::sessions::{ClientFrame, Ordering};
 use wire::worker::close;
 use wire::{Code, Json, Problem};
 
-use super::talk::Pace;
+use super::session_loop::Pace;
 use super::*;
 use crate::Error;
 use crate::socket::stand_in::{self, Instance, PATIENCE};
@@ -261,14 +261,14 @@ async fn what_breaks_the_protocol_ends_it() {
 #[tokio::test]
 async fn pings_are_answered_and_a_connection_on_which_nothing_is_heard_is_given_up() {
     let instance = Instance::new().await;
-    let (ping_every, silence_max) = (Duration::from_millis(50), Duration::from_secs(1));
+    let (ping_every, silence_max) = (Duration::from_millis(100), Duration::from_secs(3));
     let pace = Pace { ping_every, silence_max, ..pace() };
     let mut socket = open(&[&instance], Ordering::Strict, 0, pace);
     let mut peer = Peer::of(&instance).await;
     peer.socket.send(Packet::Ping(vec![7].into())).await.unwrap();
     let (mut pings, mut pongs) = (0, 0);
     // Whoever reads answers: this lasts longer than silence may.
-    while pings < 25 {
+    while pings < 35 {
         match peer.socket.next().await.unwrap().unwrap() {
             Packet::Ping(_) => pings += 1,
             Packet::Pong(bytes) => pongs += usize::from(bytes[..] == [7]),

@@ -13,7 +13,7 @@ use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 use wire::Problem;
 
 /// Longer than anything takes that is right.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Where sockets lead.
 pub(crate) struct Instance {

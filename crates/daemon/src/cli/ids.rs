@@ -5,13 +5,13 @@ use wire::limits::{ID_BATCH_MAX, ID_NUMBER_MAX, SEGMENT_STEP_MAX, SEQUENCE_INCRE
 
 use super::{Paged, Remote};
 
-/// As an option is read.
+/// In the type of a command-line option.
 const COUNT_MAX: u32 = ID_BATCH_MAX as u32;
 
-/// How many ids.
+/// A number of ids.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Counted {
-    /// How many
+    /// Number of ids
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=i64::from(COUNT_MAX)))]
     pub count: u32,
 }
@@ -19,18 +19,18 @@ pub struct Counted {
 /// `fencepost id …`
 #[derive(Debug, Subcommand)]
 pub enum Id {
-    /// Make snowflakes
+    /// Issue snowflakes
     Snowflake {
         #[command(flatten)]
         counted: Counted,
         #[command(flatten)]
         remote: Remote,
     },
-    /// Take ids of a tag
+    /// Issue ids of a segment
     Segment {
-        /// The tag, which `set-segment` makes
+        /// The tag, created by `set-segment`
         tag: String,
-        /// In their unguessable form
+        /// Print the unguessable form of each id
         #[arg(long)]
         scrambled: bool,
         #[command(flatten)]
@@ -38,16 +38,16 @@ pub enum Id {
         #[command(flatten)]
         remote: Remote,
     },
-    /// Take numbers of a sequence
+    /// Issue numbers of a sequence
     Sequence {
-        /// The sequence, which `set-sequence` makes
+        /// The sequence, created by `set-sequence`
         name: String,
         #[command(flatten)]
         counted: Counted,
         #[command(flatten)]
         remote: Remote,
     },
-    /// Make UUIDs
+    /// Issue UUIDs
     Uuid {
         /// 7 (sorted by time) or 4 (random)
         #[arg(long, value_name = "4|7", default_value = "7", value_parser = version)]
@@ -57,7 +57,7 @@ pub enum Id {
         #[command(flatten)]
         remote: Remote,
     },
-    /// Take a snowflake apart
+    /// Decode a snowflake
     Decode {
         /// The id
         #[arg(value_parser = number())]
@@ -65,37 +65,37 @@ pub enum Id {
         #[command(flatten)]
         remote: Remote,
     },
-    /// List the tags of segments
+    /// List the segments
     Segments {
         #[command(flatten)]
         paged: Paged,
         #[command(flatten)]
         remote: Remote,
     },
-    /// Make a tag of segments, or change it; what is not named stays
+    /// Create or change a segment; options that are not given keep their values
     SetSegment {
         /// The tag
         tag: String,
-        /// The shortest range that an instance takes, in ids [default: 1000]
+        /// The smallest range that an instance takes, in ids [default: 1000]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SEGMENT_STEP_MAX))]
         step: Option<u64>,
-        /// Where it begins or goes on; only rises [default: 1]
+        /// The next number; it can only rise [default: 1]
         #[arg(long, value_name = "ID", value_parser = number())]
         start: Option<u64>,
-        /// What it is for
+        /// A description
         #[arg(long, value_name = "TEXT")]
         description: Option<String>,
         #[command(flatten)]
         remote: Remote,
     },
-    /// Make a sequence, or change it; what is not named stays
+    /// Create or change a sequence; options that are not given keep their values
     SetSequence {
         /// The sequence
         name: String,
-        /// Where it begins or goes on; only rises [default: 1]
+        /// The next number; it can only rise [default: 1]
         #[arg(long, value_name = "NUMBER", value_parser = number())]
         start: Option<u64>,
-        /// From each number to the next [default: 1]
+        /// The difference between two numbers [default: 1]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SEQUENCE_INCREMENT_MAX))]
         increment: Option<u64>,
         #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The command line of workers and of submitting jobs.
+//! The commands of worker nodes and of job submission.
 
 use clap::Args;
 use wire::jobs::Route;
@@ -9,44 +9,44 @@ use super::Remote;
 /// `fencepost node`
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The command runs once for each job, in a process group of its own:
+The node runs the command once for each job, in a process group of its own:
   standard input    the payload, as JSON
   standard output   the result: JSON if it is JSON, else a JSON string of the text without its last newline,
-                    null if nothing was printed, {\"base64\": \"…\"} if it is not UTF-8; 1 MiB at most
+                    null if the command printed nothing, {\"base64\": \"…\"} if it is not UTF-8; 1 MiB at most
   standard error    its last 4 KiB are the reason when it fails
-  exit status       0: done; 65: failed, and trying again would not help; any other, or a signal: failed
+  exit status       0: succeeded; 65: failed, do not retry; any other, or a signal: failed, retry
   environment       FENCEPOST_JOB, FENCEPOST_ATTEMPT, FENCEPOST_SESSION (if there is one)
-When a job is called off or runs out of time its whole process group gets SIGTERM, and SIGKILL two seconds later.
-What the command leaves running is killed when it ends.")]
+When a job is cancelled or times out, its process group gets SIGTERM, and SIGKILL two seconds later.
+When the command ends, the node kills what it left running.")]
 pub struct Node {
-    /// Base URL of a daemon; give it again for further ones, which are tried in turn
+    /// Base URL of a daemon; repeat it for more daemons, which the node tries in turn
     #[arg(long, value_name = "URL", env = "FENCEPOST_URL", value_delimiter = ',', required = true)]
     pub url: Vec<String>,
-    /// Bearer token (better given in the environment, where no process list shows it)
+    /// Bearer token (prefer the environment: process lists show options)
     #[arg(long, value_name = "TOKEN", env = "FENCEPOST_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
-    /// Its name; of two nodes with one name the later one stays [default: the machine's name and a random part]
+    /// The node's id; if two nodes use the same id, the later one stays [default: the machine's name and a random part]
     #[arg(long, value_name = "ID")]
     pub node_id: Option<String>,
-    /// Jobs at once
+    /// Number of jobs at once
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=NODE_CAPACITY_MAX as i64))]
     pub capacity: u32,
-    /// Something that a job may require
+    /// A label that jobs may require; repeat it for more
     #[arg(long = "label", value_name = "LABEL")]
     pub labels: Vec<String>,
-    /// A service that runs here; jobs require it by its name
+    /// A service of this node; jobs require it by its name
     #[arg(long = "service", value_name = "NAME")]
     pub services: Vec<String>,
-    /// A language that it hears (label asr:LANG)
+    /// A language that the node recognises (label asr:LANG)
     #[arg(long, value_name = "LANG")]
     pub asr: Vec<String>,
-    /// A language that it speaks (label tts:LANG)
+    /// A language that the node speaks (label tts:LANG)
     #[arg(long, value_name = "LANG")]
     pub tts: Vec<String>,
-    /// A pool to belong to; without any, all whose requirements it meets
+    /// A pool to join [default: every pool whose requirements the node meets]
     #[arg(long = "pool", value_name = "POOL")]
     pub pools: Vec<String>,
-    /// The command to run for each job; takes all that follows
+    /// The command for each job, with its arguments; must be the last option
     #[arg(long, value_name = "CMD", num_args = 1.., required = true, allow_hyphen_values = true)]
     pub exec: Vec<String>,
 }
@@ -54,31 +54,31 @@ pub struct Node {
 /// `fencepost submit`
 #[derive(Args, Debug)]
 pub struct Submit {
-    /// The payload: JSON, or a text that becomes a JSON string; `-` reads it from standard input [default: null]
+    /// The payload: JSON, or a text that becomes a JSON string; `-` reads standard input [default: null]
     #[arg(value_name = "PAYLOAD")]
     pub payload: Option<String>,
-    /// The session it belongs to
+    /// The session of the job
     #[arg(long, value_name = "SESSION")]
     pub session: Option<String>,
-    /// On whose behalf
+    /// The tenant of the job
     #[arg(long, value_name = "TENANT")]
     pub tenant: Option<String>,
     /// Only nodes of this pool
     #[arg(long, value_name = "POOL")]
     pub pool: Option<String>,
-    /// Only nodes with this label; give it again for further ones
+    /// Only nodes with this label; repeat it for more labels
     #[arg(long = "require", value_name = "LABEL")]
     pub requires: Vec<String>,
-    /// From which language to which, such as zh:en
+    /// Source and target language, such as zh:en
     #[arg(long, value_name = "SRC:TGT", value_parser = route)]
     pub route: Option<Route>,
-    /// Who goes first among the jobs that wait; higher is sooner
+    /// Priority among waiting jobs; higher goes first
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(i64).range(PRIORITY_MIN..=PRIORITY_MAX))]
     pub priority: Option<i64>,
-    /// Idempotency key: the same request under it is the same job
+    /// Idempotency key: the same request under the same key is the same job
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
-    /// Wait for the end and print the result; exits 1 if the job does not succeed
+    /// Wait for the job and print its result; exit with 1 if it does not succeed
     #[arg(long)]
     pub wait: bool,
     #[command(flatten)]

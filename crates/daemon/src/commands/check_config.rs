@@ -9,7 +9,7 @@ use crate::cli::CheckConfig;
 use crate::config::{Loaded, redact};
 use crate::exit::Failure;
 
-/// Does it.
+/// Runs the command.
 ///
 /// # Errors
 /// Everything that is wrong.

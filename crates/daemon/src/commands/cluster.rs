@@ -4,10 +4,10 @@ use super::{connect, shown};
 use crate::cli::Cluster;
 use crate::exit::Failure;
 
-/// Does it.
+/// Runs the command.
 ///
 /// # Errors
-/// The refusal, or why nobody could be asked.
+/// The refusal, or why no daemon could be reached.
 pub async fn run(command: Cluster) -> Result<(), Failure> {
     let Cluster::Show { remote } = command;
     let answer = connect(&remote)?.cluster().await.map_err(|error| shown::failure(remote.json, error))?;

@@ -4,10 +4,10 @@ use super::{connect, shown};
 use crate::cli::Health;
 use crate::exit::Failure;
 
-/// Does it.
+/// Runs the command.
 ///
 /// # Errors
-/// The refusal, or why nobody could be asked.
+/// The refusal, or why no daemon could be reached.
 pub async fn run(command: Health) -> Result<(), Failure> {
     let Health { ready, remote } = command;
     let client = connect(&remote)?;

@@ -8,10 +8,10 @@ use super::{connect, shown};
 use crate::cli::ids::{Counted, Id};
 use crate::exit::Failure;
 
-/// Does it.
+/// Runs the command.
 ///
 /// # Errors
-/// The refusal, or why nobody could be asked.
+/// The refusal, or why no daemon could be reached.
 pub async fn run(command: Id) -> Result<(), Failure> {
     match command {
         Id::Snowflake { counted: Counted { count }, remote } => {

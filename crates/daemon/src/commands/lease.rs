@@ -8,10 +8,10 @@ use super::{connect, shown};
 use crate::cli::Lease;
 use crate::exit::Failure;
 
-/// Does it.
+/// Runs the command.
 ///
 /// # Errors
-/// The refusal, or why nobody could be asked.
+/// The refusal, or why no daemon could be reached.
 pub async fn run(command: Lease) -> Result<(), Failure> {
     match command {
         Lease::List { kind, owner, paged, remote } => {

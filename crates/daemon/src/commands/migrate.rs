@@ -7,7 +7,7 @@ use crate::config::{self, Options, Sources};
 use crate::exit::Failure;
 use crate::{logging, serve};
 
-/// Does it.
+/// Runs the command.
 ///
 /// # Errors
 /// A configuration that is refused, or a ledger that cannot be brought up to date.
@@ -16,7 +16,7 @@ pub async fn run(command: Migrate) -> Result<(), Failure> {
     let config = Sources::of_process(command.config, options).load_without_listening()?.config;
     logging::start(&config.log)?;
     ledger::migrate(&serve::ledger_options(&config)).await?;
-    // Whoever closed the pipe has read enough.
+    // A reader that closed the pipe has read enough.
     let _ = writeln!(
         std::io::stdout(),
         "the ledger at {} is up to date",

@@ -21,7 +21,7 @@ use command::Command;
 /// How long it may take until a scheduler takes it for the first time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Does it, until SIGTERM or SIGINT: then what runs may finish, for 30 s. A second signal ends it at once, and all
+/// Runs the node until SIGTERM or SIGINT; then running jobs have 30 s to finish. A second signal ends the node at once, and all
 /// that it runs.
 ///
 /// # Errors
@@ -59,7 +59,7 @@ pub async fn run(node: Node) -> Result<(), Failure> {
     let signalled = async move {
         let told = signals.next().await;
         tracing::info!(signal = %told, "stopping");
-        // Whoever has ended already needs not be told.
+        // The worker may have ended already.
         let _ = stop.send(());
         signals.second().await
     };

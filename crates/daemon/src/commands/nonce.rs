@@ -10,10 +10,10 @@ use super::{connect, shown};
 use crate::cli::{Nonce, Paged};
 use crate::exit::Failure;
 
-/// Does it.
+/// Runs the command.
 ///
 /// # Errors
-/// The refusal, or why nobody could be asked.
+/// The refusal, or why no daemon could be reached.
 pub async fn run(command: Nonce) -> Result<(), Failure> {
     match command {
         Nonce::Grant { signer, count, hold_ms, key, remote } => {

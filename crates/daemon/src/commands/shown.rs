@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 
-/// Stands where there is nothing.
+/// Printed in place of a missing value.
 pub const NONE: &str = "-";
 
 /// Prints an answer: as JSON if asked, else as `people` renders it.
@@ -20,11 +20,11 @@ pub fn answer<T: Serialize>(json: bool, answer: &T, people: impl FnOnce(&T) -> S
     } else {
         people(answer)
     };
-    // Whoever closed the pipe has read enough.
+    // A reader that closed the pipe has read enough.
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// The failure of a call, told to whoever reads stderr: the problem document under `--json`.
+/// Prints the failure of a call to stderr: with `--json` as the problem document.
 pub fn failure(json: bool, error: Error) -> Failure {
     let told = match (json, &error) {
         (true, Error::Refused(problem)) => serde_json::to_string(problem).expect("a problem is plain data"),

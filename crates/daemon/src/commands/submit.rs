@@ -1,4 +1,4 @@
-//! `fencepost submit`: one job, and its result if that is waited for.
+//! `fencepost submit`: submits one job and, with `--wait`, prints its result.
 
 use std::io::{IsTerminal as _, Read as _};
 use std::time::{Duration, Instant};
@@ -13,17 +13,17 @@ use super::{connect, shown};
 use crate::cli::jobs::Submit;
 use crate::exit::{Exit, Failure};
 
-/// A daemon that cannot be asked for so long is not waited for any more.
+/// The longest time without an answer of the daemon before the command stops waiting.
 const AWAY_MAX: Duration = Duration::from_secs(60);
-/// Between two tries meanwhile.
+/// The delay between two tries during such an absence.
 const AWAY_PAUSE: Duration = Duration::from_secs(1);
-/// How long one look at the job waits for its end.
+/// The longest wait for the end of the job in one request.
 const ASK_EVERY: Duration = Duration::from_secs(60);
 
-/// Does it.
+/// Runs the command.
 ///
 /// # Errors
-/// The refusal, or why nobody could be asked; with `--wait` also that the job did not succeed.
+/// The refusal, or why no daemon could be reached; with `--wait` also that the job did not succeed.
 pub async fn run(command: Submit) -> Result<(), Failure> {
     let Submit { payload, session, tenant, pool, requires, route, priority, key, wait, remote } = command;
     let payload = self::payload(payload)?;
@@ -35,9 +35,9 @@ pub async fn run(command: Submit) -> Result<(), Failure> {
         shown::answer(remote.json, &accepted, |accepted| format!("{}\n", accepted.id));
         return Ok(());
     }
-    // Whoever interrupts the wait knows what goes on without them.
+    // An interrupted wait leaves the job as it is, so its id is printed first.
     eprintln!("job {} is accepted", accepted.id);
-    // Who looks on sees how far it is. Where that cannot be had, its end still can.
+    // A person at a terminal sees the progress. If the event stream cannot be had, the wait goes on without it.
     let followed = match std::io::stderr().is_terminal() && !remote.json {
         true => follow(&client, &accepted.id).await.ok(),
         false => None,

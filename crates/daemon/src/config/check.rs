@@ -8,7 +8,7 @@ use std::fmt;
 
 use ids::Scramble;
 use tracing_subscriber::EnvFilter;
-use url::Url;
+use url::{Host, Url};
 
 use super::layers::Loaded;
 use super::{Config, limits as l, redact};
@@ -239,7 +239,7 @@ fn tokens(loaded: &Loaded, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Whoever can reach the port may do everything where no token is asked for.
+/// Without tokens, every caller that reaches the port may do everything; so only this machine may reach it.
 fn loopback(loaded: &Loaded, problems: &mut Vec<Problem>) {
     let server = &loaded.config.server;
     let open = server.listen_address().is_some_and(|address| !address.ip().to_canonical().is_loopback());
@@ -252,6 +252,25 @@ fn loopback(loaded: &Loaded, problems: &mut Vec<Problem>) {
              to listen elsewhere",
         ));
     }
+    if !advertises_loopback(&server.advertise) && loaded.config.auth.tokens.is_empty() {
+        problems.push(Problem::new(
+            "server.advertise",
+            Some(format!("{:?}", server.advertise)),
+            loaded.origin("server.advertise"),
+            "a URL with a loopback host (localhost, 127.0.0.1 or [::1]), or empty, as long as auth.tokens is empty; \
+             configure at least one token to be reached from elsewhere",
+        ));
+    }
+}
+
+/// Whether others are told of an address of this machine only. One that cannot be read is refused elsewhere.
+fn advertises_loopback(advertise: &str) -> bool {
+    Url::parse(advertise).ok().is_none_or(|url| match url.host() {
+        Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.to_canonical().is_loopback(),
+        None => true,
+    })
 }
 
 fn relations(loaded: &Loaded, problems: &mut Vec<Problem>) {

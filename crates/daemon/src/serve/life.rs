@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use actors::arbiters::Arbiters;
 use actors::jobs::{self, Jobs};
 use actors::signers::{Signers, Upkeep};
-use cluster::{Identity, Membership, Process, Standing, Terms};
-use nodes::{Follower, Registry};
+use cluster::{FailureDetector, Identity, JoinOptions, Membership, Process};
+use nodes::{BusSource, Follower, Registry};
 
 use super::place::Place;
 use super::{lanes, limits, upkeep, version};
@@ -35,7 +36,7 @@ pub struct Parts {
 }
 
 impl Life {
-    /// Joins the cluster under a new id, and opens the owners' desks.
+    /// Joins the cluster under a new id, and starts the owners; their actors live on `arbiters`.
     ///
     /// # Errors
     /// [`Exit::Config`] for a node name that cannot be part of an id; what the ledger said where it could not
@@ -43,6 +44,7 @@ impl Life {
     pub async fn begin(
         ledger: &ledger::Handle,
         bus: &bus::Handle,
+        arbiters: &Arbiters,
         config: &Config,
         place: &Place,
     ) -> Result<Self, Failure> {
@@ -53,31 +55,42 @@ impl Life {
             pid: std::process::id(),
             version: version().to_owned(),
         };
-        let terms = Terms {
+        let terms = JoinOptions {
             lease: Duration::from_millis(config.lease.instance_ms),
             first_mode: domain::Mode::parse(&config.mode).expect("the mode is checked"),
             patience: Duration::from_millis(config.ledger.connect_timeout_ms),
         };
         let membership = Membership::join(ledger.clone(), bus.clone(), &identity, process, terms).await?;
         // A SQLite file has one process; its lock says more about life and death than any lease.
-        let standing = match ledger.kind() {
-            ledger::Kind::Sqlite => Standing::alone(),
-            ledger::Kind::Postgres => membership.standing(),
+        let failure_detector = match ledger.kind() {
+            ledger::Kind::Sqlite => FailureDetector::alone(),
+            ledger::Kind::Postgres => membership.failure_detector(),
         };
-        let (id, outlook) = (identity.id.clone(), membership.outlook());
+        let (id, cluster_view) = (identity.id.clone(), membership.cluster_view());
         let registry = Registry::new(id.clone());
-        let follower = Follower::start(registry.clone(), Arc::new(bus.clone()));
-        let ground = jobs::Ground {
+        let seen = cluster_view.clone();
+        let instances = move || seen.view().members().map(|member| member.id.clone()).collect();
+        let source = BusSource::new(bus.clone(), id.clone(), instances);
+        let follower = Follower::start(registry.clone(), Arc::new(source));
+        let ground = jobs::Dependencies {
             ledger: ledger.clone(),
             bus: bus.clone(),
             me: id.clone(),
-            standing: standing.clone(),
-            outlook: outlook.clone(),
-            tenure: membership.tenure(),
+            failure_detector: failure_detector.clone(),
+            cluster_view: cluster_view.clone(),
+            tenure: membership.instance_lease(),
             registry: registry.clone(),
+            arbiters: arbiters.clone(),
         };
         let jobs = Jobs::start(ground, lanes(config));
-        let signers = Signers::start(ledger.clone(), id, standing, outlook, limits(config));
+        let signers = Signers::start(
+            arbiters.clone(),
+            ledger.clone(),
+            id,
+            failure_detector,
+            cluster_view,
+            limits(config),
+        );
         let upkeep = Upkeep::start(signers.clone(), upkeep(config));
         Ok(Self { identity, membership, signers, jobs, registry, follower, upkeep })
     }
@@ -86,7 +99,7 @@ impl Life {
     pub fn shown(&self) -> api::Incarnation {
         api::Incarnation {
             identity: self.identity.clone(),
-            outlook: self.membership.outlook(),
+            cluster_view: self.membership.cluster_view(),
             signers: self.signers.clone(),
             jobs: self.jobs.clone(),
             registry: self.registry.clone(),

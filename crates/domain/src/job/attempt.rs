@@ -5,13 +5,13 @@ use super::{Attempt, Outcome, State};
 
 /// What is known of an unfinished job's newest attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Newest {
+pub struct CurrentAttempt {
     /// CREATED, DISPATCHED or RUNNING.
     pub state: State,
     /// Its number; in CREATED, the number of the last one that is over.
     pub attempt: Attempt,
     /// How many attempts that are over count towards `max_attempts`.
-    pub counted: u32,
+    pub charged_attempts: u32,
 }
 
 /// What happens to a job.
@@ -173,7 +173,7 @@ pub enum Unfit {
 ///
 /// # Errors
 /// [`Unfit`] when nothing does.
-pub const fn decide(newest: Option<Newest>, max_attempts: u32, event: Event) -> Result<Step, Unfit> {
+pub const fn decide(newest: Option<CurrentAttempt>, max_attempts: u32, event: Event) -> Result<Step, Unfit> {
     let Some(newest) = newest else { return Err(Unfit::Finished) };
     let of = match event {
         Event::Cancelled => return Ok(Step::Finish { outcome: Outcome::Cancelled, dead: false }),
@@ -212,12 +212,15 @@ pub const fn decide(newest: Option<Newest>, max_attempts: u32, event: Event) -> 
 }
 
 /// Another attempt, or the end where there is none left.
-const fn again(newest: Newest, max_attempts: u32, counts: bool, otherwise: Outcome) -> Step {
+const fn again(newest: CurrentAttempt, max_attempts: u32, counts: bool, otherwise: Outcome) -> Step {
     if !counts {
         // Those that are over and did not count, this one included.
-        return Step::Retry { counts, failures: newest.attempt.get().saturating_sub(newest.counted) };
+        return Step::Retry {
+            counts,
+            failures: newest.attempt.get().saturating_sub(newest.charged_attempts),
+        };
     }
-    let failures = newest.counted.saturating_add(1);
+    let failures = newest.charged_attempts.saturating_add(1);
     if failures >= max_attempts {
         Step::Finish { outcome: otherwise, dead: true }
     } else {
@@ -231,8 +234,8 @@ mod tests {
 
     const MAX: u32 = 3;
 
-    fn newest(state: State, attempt: u32, counted: u32) -> Option<Newest> {
-        Some(Newest { state, attempt: Attempt::new(attempt), counted })
+    fn newest(state: State, attempt: u32, charged_attempts: u32) -> Option<CurrentAttempt> {
+        Some(CurrentAttempt { state, attempt: Attempt::new(attempt), charged_attempts })
     }
 
     /// Every state against every event: what is not in this table is not allowed.

@@ -1,7 +1,16 @@
 //! What is written of a job. The ledger carries each out only if the row is still as the change says it was.
 
-use super::{Attempt, Due, Outcome, Placed, Revoked, Spec};
+use super::{Assignment, Attempt, Due, Outcome, Revoked, Spec};
 use crate::id::{ClientRef, JobId, NodeId};
+
+/// What a new job retries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// The finished job. The commit that makes the new job names it on this one as `retried_as`.
+    pub of: JobId,
+    /// Make the new job only if no other job has retried this one.
+    pub once: bool,
+}
 
 /// A job to be written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,15 +25,17 @@ pub struct NewJob {
     pub client_ref: Option<ClientRef>,
     /// When it may be dispatched.
     pub due: Due,
-    /// The job that it repeats by hand.
-    pub retry_of: Option<JobId>,
+    /// The finished job that it retries, if it retries one.
+    pub retry: Option<Retry>,
     /// Where its first attempt already has a slot: it is then written as DISPATCHED, attempt 1, at once. Only for
     /// one that is due.
-    pub placed: Option<Placed>,
+    pub placed: Option<Assignment>,
 }
 
-/// One write to one job. The first four are the lane's, fenced by its lease; the last three belong to whoever
-/// holds the node's socket and are fenced by attempt, node and state.
+/// One write to one job. `Submit`, `Dispatch`, `Revoke` and `End` are for the owner of the job's lane alone, fenced by the
+/// lane's lease. `Run`, `Fail` and `Release` are for the instance that holds the node's socket, under no lease: the first two
+/// are fenced by attempt, node and state, the last one is noted once. `Complete` is for either of them: fenced by attempt,
+/// node and state, and by the lane's lease as well where the lane's owner writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// CREATED, or at once DISPATCHED.
@@ -36,7 +47,7 @@ pub enum Change {
         /// The number of the new attempt.
         attempt: Attempt,
         /// Who gets it.
-        placed: Placed,
+        placed: Assignment,
     },
     /// Attempt `attempt` is over; back to CREATED.
     Revoke {
@@ -51,7 +62,7 @@ pub enum Change {
         /// When the next is due, in milliseconds from the commit.
         due_in_ms: u64,
     },
-    /// FINISHED without a result: called off, timed out, or dead.
+    /// FINISHED without a result: cancelled, timed out, or dead.
     End {
         /// Which job.
         job: JobId,
@@ -120,6 +131,15 @@ impl Change {
             | Self::Fail { job, .. }
             | Self::Release { job } => *job,
         }
+    }
+
+    /// The jobs whose rows it writes: its own, and the one that it retries.
+    pub fn written_jobs(&self) -> impl Iterator<Item = JobId> {
+        let retried = match self {
+            Self::Submit(new) => new.retry.map(|retry| retry.of),
+            _ => None,
+        };
+        [self.job()].into_iter().chain(retried)
     }
 
     /// Whether only the owner of the job's lane may write it.

@@ -1,6 +1,6 @@
 //! The ranges of one tag that are in memory: the one in use and, most of the time, the next one.
 //!
-//! What lives here: what is drawn from which range, and when another is to be loaded. What must never: a wait, or
+//! What lives here: what is taken from which range, and when another is to be loaded. What must never: a wait, or
 //! a clock that is not handed in.
 
 use std::collections::VecDeque;
@@ -38,7 +38,7 @@ enum Loading {
 
 /// What came of a wish.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Drawn {
+pub(super) enum Taken {
     /// The ids, rising.
     Ids(Vec<Range<u64>>),
     /// There are not so many; nothing was used up. A load is under way.
@@ -57,20 +57,20 @@ impl Buffer {
         }
     }
 
-    /// Draws `count` ids. Where a load is to be begun with this, answers how long the range must be at least.
-    pub(super) fn draw(&mut self, count: u64, now: Instant) -> (Drawn, Option<u64>) {
+    /// Takes `count` ids. Where a load is to be begun with this, answers how long the range must be at least.
+    pub(super) fn take(&mut self, count: u64, now: Instant) -> (Taken, Option<u64>) {
         let left = self.left();
         if left < count {
-            return (Drawn::Short, self.load(count - left, true, now));
+            return (Taken::Short, self.load(count - left, true, now));
         }
         self.rate.count(count, now);
-        let mut drawn = Vec::with_capacity(1);
+        let mut taken = Vec::with_capacity(1);
         let mut missing = count;
         while missing > 0 {
             let range = self.ranges.front_mut().expect("there are as many left as were asked for");
             let from = range.start;
             range.start = range.end.min(from + missing);
-            drawn.push(from..range.start);
+            taken.push(from..range.start);
             missing -= range.start - from;
             if range.is_empty() {
                 self.ranges.pop_front();
@@ -79,7 +79,7 @@ impl Buffer {
         }
         let used = self.size - self.ranges.front().map_or(0, |range| range.end - range.start);
         let due = self.ranges.len() < 2 && used >= self.size / RANGE_USED_TO_LOAD;
-        (Drawn::Ids(drawn), if due { self.load(1, false, now) } else { None })
+        (Taken::Ids(taken), if due { self.load(1, false, now) } else { None })
     }
 
     /// A range was loaded, for a tag whose step is `base` now.
@@ -113,7 +113,7 @@ impl Buffer {
         self.step.map(Step::now)
     }
 
-    /// Ids drawn in a second, of late.
+    /// Ids taken in a second, of late.
     pub(super) fn rate(&mut self, now: Instant) -> f64 {
         self.rate.per_second(now)
     }
@@ -172,14 +172,14 @@ mod tests {
     fn buffer(ranges: &[(u64, u64)], now: Instant) -> Buffer {
         let mut buffer = Buffer::new(now);
         for (first, end) in ranges {
-            assert!(matches!(buffer.draw(100_000, now), (Drawn::Short, Some(_))));
+            assert!(matches!(buffer.take(100_000, now), (Taken::Short, Some(_))));
             buffer.loaded(*first..*end, 100, now);
         }
         buffer
     }
 
-    fn ids(drawn: (Drawn, Option<u64>)) -> (Vec<(u64, u64)>, bool) {
-        let (Drawn::Ids(ids), load) = drawn else { panic!("{drawn:?}") };
+    fn ids(taken: (Taken, Option<u64>)) -> (Vec<(u64, u64)>, bool) {
+        let (Taken::Ids(ids), load) = taken else { panic!("{taken:?}") };
         (ids.into_iter().map(|range| (range.start, range.end)).collect(), load.is_some())
     }
 
@@ -187,44 +187,44 @@ mod tests {
     fn the_next_range_is_loaded_when_a_tenth_is_used_and_only_once() {
         let now = Instant::now();
         let mut buffer = buffer(&[(1, 101)], now);
-        assert_eq!(ids(buffer.draw(9, now)), (vec![(1, 10)], false));
-        assert_eq!(ids(buffer.draw(1, now)), (vec![(10, 11)], true));
-        assert_eq!(ids(buffer.draw(1, now)), (vec![(11, 12)], false), "one load in flight");
+        assert_eq!(ids(buffer.take(9, now)), (vec![(1, 10)], false));
+        assert_eq!(ids(buffer.take(1, now)), (vec![(10, 11)], true));
+        assert_eq!(ids(buffer.take(1, now)), (vec![(11, 12)], false), "one load in flight");
         buffer.loaded(201..301, 100, now);
-        assert_eq!(ids(buffer.draw(50, now)), (vec![(12, 62)], false), "two ranges are enough");
-        assert_eq!(ids(buffer.draw(39, now)), (vec![(62, 101)], false), "a fresh range has nothing used");
-        assert_eq!(ids(buffer.draw(10, now)), (vec![(201, 211)], true));
+        assert_eq!(ids(buffer.take(50, now)), (vec![(12, 62)], false), "two ranges are enough");
+        assert_eq!(ids(buffer.take(39, now)), (vec![(62, 101)], false), "a fresh range has nothing used");
+        assert_eq!(ids(buffer.take(10, now)), (vec![(201, 211)], true));
     }
 
     #[test]
     fn a_batch_may_span_ranges_and_is_given_whole_or_not_at_all() {
         let now = Instant::now();
         let mut buffer = buffer(&[(1, 11), (21, 31)], now);
-        assert_eq!(buffer.draw(21, now), (Drawn::Short, Some(200)), "the step has doubled by now");
-        assert_eq!(buffer.draw(30, now), (Drawn::Short, None));
+        assert_eq!(buffer.take(21, now), (Taken::Short, Some(200)), "the step has doubled by now");
+        assert_eq!(buffer.take(30, now), (Taken::Short, None));
         assert_eq!(buffer.left(), 20, "nothing was used up");
-        assert_eq!(ids(buffer.draw(15, now)).0, [(1, 11), (21, 26)]);
+        assert_eq!(ids(buffer.take(15, now)).0, [(1, 11), (21, 26)]);
         buffer.loaded(41..51, 100, now);
-        assert_eq!(ids(buffer.draw(15, now)), (vec![(26, 31), (41, 51)], true), "nothing is left");
+        assert_eq!(ids(buffer.take(15, now)), (vec![(26, 31), (41, 51)], true), "nothing is left");
     }
 
     #[test]
     fn a_load_is_as_long_as_the_wish_needs() {
         let now = Instant::now();
         let mut buffer = buffer(&[(1, 101)], now);
-        assert_eq!(buffer.draw(10_000, now), (Drawn::Short, Some(9_900)));
+        assert_eq!(buffer.take(10_000, now), (Taken::Short, Some(9_900)));
     }
 
     #[test]
     fn a_load_that_failed_is_tried_again_by_the_next_request() {
         let now = Instant::now();
         let mut buffer = buffer(&[(1, 101)], now);
-        assert!(ids(buffer.draw(20, now)).1);
+        assert!(ids(buffer.take(20, now)).1);
         buffer.failed(now);
-        assert!(!ids(buffer.draw(1, now)).1, "not at once, where nobody waits for it");
-        assert!(ids(buffer.draw(1, now + TRY_AGAIN_AFTER)).1);
+        assert!(!ids(buffer.take(1, now)).1, "not at once, where nobody waits for it");
+        assert!(ids(buffer.take(1, now + TRY_AGAIN_AFTER)).1);
         buffer.failed(now);
-        assert_eq!(buffer.draw(80, now), (Drawn::Short, Some(100)), "at once, where somebody does");
+        assert_eq!(buffer.take(80, now), (Taken::Short, Some(100)), "at once, where somebody does");
     }
 
     #[test]

@@ -87,8 +87,8 @@ async fn nobody_waits_for_the_ledger_once_the_first_range_is_there() {
     take(&segments, 1).await;
     for _ in 0..20_000 {
         let now = Instant::now();
-        let ids = segments.draw(&segments.tag(&tag("t")), 1);
-        assert!(matches!(ids, Drawn::Ids(_)) && now.elapsed().is_zero());
+        let ids = segments.take_buffered(&segments.tag(&tag("t")), 1);
+        assert!(matches!(ids, Taken::Ids(_)) && now.elapsed().is_zero());
         settled().await;
     }
 }
@@ -152,7 +152,7 @@ async fn a_ledger_that_never_answers_is_waited_for_no_longer_than_the_request_ma
     assert_eq!(since.elapsed(), LIMIT);
 }
 
-/// Draws at a steady rate for so long; whether all were had.
+/// Takes ids at a steady rate for so long; whether all were had.
 async fn draws_for(segments: &Segments, rate: u64, seconds: u64) -> bool {
     for _ in 0..seconds {
         if segments.take(&tag("t"), rate as usize, Duration::from_millis(1)).await.is_err() {

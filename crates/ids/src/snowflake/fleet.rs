@@ -179,9 +179,9 @@ impl FleetNumbers {
         Ok(self.fleet.rows())
     }
 
-    fn is_mine(&self, rows: &Rows, tenure: &Tenure) -> bool {
-        rows.leases.get(&tenure.number).is_some_and(|lease| {
-            lease.owner.as_ref() == Some(&self.owner) && lease.token == tenure.token.get()
+    fn is_mine(&self, rows: &Rows, worker_lease: &WorkerLease) -> bool {
+        rows.leases.get(&worker_lease.number).is_some_and(|lease| {
+            lease.owner.as_ref() == Some(&self.owner) && lease.token == worker_lease.token.get()
         })
     }
 
@@ -225,7 +225,7 @@ impl Numbers for FleetNumbers {
         (&self.owner, &self.node)
     }
 
-    async fn acquire(&self, candidate: &Candidate) -> ledger::Result<Option<Tenure>> {
+    async fn acquire(&self, candidate: &Candidate) -> ledger::Result<Option<WorkerLease>> {
         let mut rows = self.reach().await?;
         let dead = candidate.from.as_ref().filter(|dead| rows.dead.contains(*dead)).cloned();
         let now = Instant::now();
@@ -241,44 +241,49 @@ impl Numbers for FleetNumbers {
         lease.owner = Some(self.owner.clone());
         lease.token += 1;
         lease.expires_at = now + self.lease;
-        Ok(Some(Tenure { number: candidate.number, token: Token::new(lease.token) }))
+        Ok(Some(WorkerLease { number: candidate.number, token: Token::new(lease.token) }))
     }
 
-    async fn open(&self, tenure: &Tenure) -> ledger::Result<Option<Marked>> {
+    async fn open(&self, worker_lease: &WorkerLease) -> ledger::Result<Option<Marked>> {
         let mut rows = self.reach().await?;
-        if !self.is_mine(&rows, tenure) {
+        if !self.is_mine(&rows, worker_lease) {
             return Ok(None);
         }
-        let mark = rows.marks.entry(tenure.number).or_insert((String::new(), 0));
+        let mark = rows.marks.entry(worker_lease.number).or_insert((String::new(), 0));
         mark.0.clone_from(&self.node);
         Ok(Some(self.marked(mark.1)))
     }
 
-    async fn mark(&self, tenure: &Tenure, mark_ms: u64, ahead_max_ms: u64) -> ledger::Result<Option<Marked>> {
+    async fn mark(
+        &self,
+        worker_lease: &WorkerLease,
+        mark_ms: u64,
+        ahead_max_ms: u64,
+    ) -> ledger::Result<Option<Marked>> {
         let mut rows = self.reach().await?;
-        if !self.is_mine(&rows, tenure) {
+        if !self.is_mine(&rows, worker_lease) {
             return Ok(None);
         }
-        let mark = &mut rows.marks.get_mut(&tenure.number).unwrap().1;
+        let mark = &mut rows.marks.get_mut(&worker_lease.number).unwrap().1;
         *mark = (*mark).max(mark_ms.min(self.fleet.clock.now_ms() + ahead_max_ms));
         Ok(Some(self.marked(*mark)))
     }
 
-    async fn renew(&self, tenure: &Tenure) -> ledger::Result<bool> {
+    async fn renew(&self, worker_lease: &WorkerLease) -> ledger::Result<bool> {
         let mut rows = self.reach().await?;
-        let is_mine = self.is_mine(&rows, tenure);
+        let is_mine = self.is_mine(&rows, worker_lease);
         if is_mine {
-            rows.leases.get_mut(&tenure.number).unwrap().expires_at = Instant::now() + self.lease;
+            rows.leases.get_mut(&worker_lease.number).unwrap().expires_at = Instant::now() + self.lease;
         }
         Ok(is_mine)
     }
 
-    async fn give_back(&self, tenure: &Tenure, mark_ms: u64) -> ledger::Result<()> {
+    async fn give_back(&self, worker_lease: &WorkerLease, mark_ms: u64) -> ledger::Result<()> {
         let mut rows = self.reach().await?;
-        if self.is_mine(&rows, tenure) {
-            let mark = &mut rows.marks.get_mut(&tenure.number).unwrap().1;
+        if self.is_mine(&rows, worker_lease) {
+            let mark = &mut rows.marks.get_mut(&worker_lease.number).unwrap().1;
             *mark = (*mark).min(mark_ms);
-            rows.leases.get_mut(&tenure.number).unwrap().owner = None;
+            rows.leases.get_mut(&worker_lease.number).unwrap().owner = None;
         }
         Ok(())
     }

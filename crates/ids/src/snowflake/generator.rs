@@ -1,7 +1,7 @@
 //! The generator of one worker number: lock-free, on any number of threads, never the same id twice.
 //!
-//! What lives here: the order in which state, clock and limit are looked at. Nothing waits here and nothing is
-//! remembered of who asks; what to do about a refusal is for [`super::Snowflakes`].
+//! What lives here: the order in which state, clock and limit are read. Nothing waits here, and no caller is remembered;
+//! [`super::Snowflakes`] decides what follows a refusal.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ const CLOSED: u64 = 1 << 63;
 
 const _: () = assert!(TIME_END << SEQUENCE_BITS < CLOSED);
 
-/// Makes the ids of one tenure of a worker number.
+/// Makes ids under one lease of a worker number.
 ///
 /// Two things keep its ids apart from those of all others, whatever the clock does: it counts on from its last id
 /// and never back, and it stays within the times that are its own, from its start to below its limit.
@@ -52,7 +52,7 @@ pub enum Stop {
     Full,
     /// The clock shows an earlier time than the last id has.
     Behind {
-        /// By so much, in milliseconds.
+        /// By how many milliseconds.
         by_ms: u64,
     },
     /// The clock has reached the limit.
@@ -68,13 +68,13 @@ impl Generator {
     /// none before [`Self::raise_limit`].
     #[must_use]
     pub fn new(layout: Layout, worker: WorkerNumber, start_ms: u64) -> Self {
-        // As if the millisecond before were used up.
+        // The millisecond before counts as used up.
         let start = start_ms.saturating_sub(layout.epoch_ms()).clamp(1, TIME_END);
         let last = AtomicU64::new((start << SEQUENCE_BITS) - 1);
         Self { layout, worker, last, limit: AtomicU64::new(0) }
     }
 
-    /// Whose ids it makes.
+    /// The worker number in its ids.
     #[must_use]
     pub const fn worker(&self) -> WorkerNumber {
         self.worker
@@ -96,7 +96,7 @@ impl Generator {
             if last & CLOSED != 0 {
                 return Err(Stop::Closed);
             }
-            // After the state: whoever wrote that had looked at the clock before.
+            // Read the clock after the state: the writer of the state had read the clock before.
             let now = clock.now_ms().saturating_sub(self.layout.epoch_ms());
             let time = last >> SEQUENCE_BITS;
             if now < time {
@@ -129,9 +129,9 @@ impl Generator {
         time.saturating_sub(clock.now_ms().saturating_sub(self.layout.epoch_ms()))
     }
 
-    /// Closes it. Answers the first time that no id of its has or will ever have, in milliseconds since 1970.
+    /// Closes it. Answers the first time that none of its ids has, nor will have, in milliseconds since 1970.
     ///
-    /// The same word tells of the last id and of the end: whoever was about to make one finds it closed.
+    /// One atomic word holds both the last id and the end, so a concurrent caller finds the generator closed.
     pub fn close(&self) -> u64 {
         let last = self.last.fetch_or(CLOSED, Ordering::AcqRel) & !CLOSED;
         self.layout.epoch_ms() + (last >> SEQUENCE_BITS) + 1

@@ -2,8 +2,8 @@
 //!
 //! Order of writes: the mark is committed in the ledger, then the local file says so, then the generator's limit is
 //! raised. At a clean stop the generator is closed, then the file deleted, then the mark lowered, then the lease
-//! given back. A crash between any two leaves a mark, or a file, that is further ahead than need be: the number is
-//! waited for a little longer, and nothing worse.
+//! given back. A crash between two of these steps leaves a mark, or a file, that is further ahead than needed: the next
+//! holder of the number waits a little longer.
 
 mod ahead;
 mod by_file;
@@ -19,18 +19,18 @@ use rand::RngExt;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::numbers::{Numbers, Tenure};
-use super::{Employer, Generator, Options, Phase, Refusal, Shared};
+use super::numbers::{Numbers, WorkerLease};
+use super::{Generator, NumberSource, Options, Phase, Refusal, Shared};
 use crate::limits::{FILE_LEAD_MS, MARK_EVERY_MS_MAX};
 use ahead::Ahead;
 
-/// Mean pause after a number could not be had, before another try.
+/// Mean pause before another try to acquire a number.
 const SEEK_AGAIN_MS: u64 = 1_000;
-/// After a mark that was not renewed it is tried again this soon, and no sooner however many ask for it.
+/// Pause before a failed renewal of the mark is tried again, however many callers ask for ids.
 const MARK_AGAIN: Duration = Duration::from_millis(250);
-/// The file is moved on this often while the ledger takes its time.
+/// How often the file is updated while a call to the ledger is under way.
 const EXTEND_EVERY: Duration = Duration::from_secs(1);
-/// A lease is renewed when this part of it is over.
+/// A lease is renewed when one part in this many of it is over.
 const RENEW_AT: u64 = 3;
 /// How long giving a number back may take.
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
@@ -41,14 +41,14 @@ const _: () = assert!(
 );
 
 pub(super) struct Keeper {
-    seat: Seat,
-    employment: watch::Receiver<Employer>,
+    context: KeeperContext,
+    source: watch::Receiver<NumberSource>,
     /// Whether anybody has ever asked for an id.
     is_wanted: bool,
 }
 
-/// What does not change from one number to the next.
-struct Seat {
+/// What stays the same from one number to the next.
+struct KeeperContext {
     options: Options,
     shared: Arc<Shared>,
 }
@@ -56,7 +56,7 @@ struct Seat {
 /// A number held.
 struct Held {
     numbers: Arc<dyn Numbers>,
-    tenure: Tenure,
+    worker_lease: WorkerLease,
     generator: Arc<Generator>,
     /// What is committed.
     mark_ms: u64,
@@ -64,7 +64,7 @@ struct Held {
     leased_at: Instant,
 }
 
-/// What became of a mark.
+/// The outcome of a renewal.
 struct Renewed {
     sent: Instant,
     wish_ms: u64,
@@ -74,16 +74,16 @@ struct Renewed {
 }
 
 impl Keeper {
-    pub(super) fn new(options: Options, shared: Arc<Shared>, employment: watch::Receiver<Employer>) -> Self {
-        Self { seat: Seat { options, shared }, employment, is_wanted: false }
+    pub(super) fn new(options: Options, shared: Arc<Shared>, source: watch::Receiver<NumberSource>) -> Self {
+        Self { context: KeeperContext { options, shared }, source, is_wanted: false }
     }
 
-    /// Tells first for how long the local file still proves a number.
+    /// First tells how long the local file still proves a number.
     pub(super) async fn run(mut self, prove: oneshot::Sender<Option<Duration>>) {
-        let (mut ahead, record) = Ahead::take(self.seat.options.file.clone()).await;
-        let record = record.filter(|record| self.seat.is_proof(record));
-        // Nobody may want to know.
-        let _ = prove.send(record.map(|record| self.seat.proves_for(&record)));
+        let (mut ahead, record) = Ahead::take(self.context.options.file.clone()).await;
+        let record = record.filter(|record| self.context.is_proof(record));
+        // The receiver may be gone.
+        let _ = prove.send(record.map(|record| self.context.proves_for(&record)));
         let mut held = match record {
             Some(record) => self.go_on_by_file(&mut ahead, record).await,
             None => None,
@@ -92,51 +92,51 @@ impl Keeper {
             if let Some(held) = held.take() {
                 self.keep(&mut ahead, held).await;
             }
-            let is_over = self.employment.has_changed().is_err();
-            let employer = self.employment.borrow_and_update().clone();
-            match employer {
+            let is_over = self.source.has_changed().is_err();
+            let source = self.source.borrow_and_update().clone();
+            match source {
                 _ if is_over => break,
-                Employer::Over => break,
-                Employer::Nobody => {
-                    self.seat.tell(Phase::Refusing(Refusal::Unreached));
+                NumberSource::Ended => break,
+                NumberSource::Unreached => {
+                    self.context.tell(Phase::Refusing(Refusal::Unreached));
                     self.rest(pending()).await;
-                    self.seat.tell(Phase::Idle);
+                    self.context.tell(Phase::Idle);
                 }
-                Employer::Instance(numbers) => {
+                NumberSource::Instance(numbers) => {
                     if self.is_wanted || self.wait_until_wanted().await {
                         held = self.seek(numbers).await;
                     }
                 }
             }
         }
-        self.seat.tell(Phase::Stopped);
+        self.context.tell(Phase::Stopped);
     }
 
-    /// Whether somebody asks for an id before the employer changes.
+    /// Waits until an id is asked for or the source changes; whether an id was ever asked for.
     async fn wait_until_wanted(&mut self) -> bool {
-        let shared = Arc::clone(&self.seat.shared);
+        let shared = Arc::clone(&self.context.shared);
         tokio::select! {
             () = shared.bell.notified() => self.is_wanted = true,
-            () = changed(&mut self.employment) => {}
+            () = changed(&mut self.source) => {}
         }
         self.is_wanted
     }
 
-    /// One try, and a pause after one that came to nothing.
+    /// Tries once, and pauses after a failure.
     async fn seek(&mut self, numbers: Arc<dyn Numbers>) -> Option<Held> {
-        if !matches!(*self.seat.shared.phase.borrow(), Phase::Refusing(_)) {
-            self.seat.tell(Phase::Seeking(None));
+        if !matches!(*self.context.shared.phase.borrow(), Phase::Refusing(_)) {
+            self.context.tell(Phase::Seeking(None));
         }
         let sought = tokio::select! {
             biased;
-            () = changed(&mut self.employment) => return None,
-            sought = self.seat.seek(&numbers) => sought,
+            () = changed(&mut self.source) => return None,
+            sought = self.context.seek(&numbers) => sought,
         };
         match sought {
             Ok(held) => Some(held),
             Err(refusal) => {
                 tracing::warn!(%refusal, "no worker number for snowflakes; it is tried again");
-                self.seat.tell(Phase::Refusing(refusal));
+                self.context.tell(Phase::Refusing(refusal));
                 let pause = rand::rng().random_range(SEEK_AGAIN_MS / 2..SEEK_AGAIN_MS * 3 / 2);
                 self.rest(tokio::time::sleep(Duration::from_millis(pause))).await;
                 None
@@ -147,40 +147,40 @@ impl Keeper {
     async fn rest(&mut self, pause: impl Future<Output = ()>) {
         tokio::select! {
             () = pause => {}
-            () = changed(&mut self.employment) => {}
+            () = changed(&mut self.source) => {}
         }
     }
 
-    /// Keeps the mark ahead until the number is lost or to be given back. Its generator is shown as soon as the
-    /// first mark of the tenure is committed.
+    /// Keeps the mark ahead until the number is lost or has to be given back. Callers get the generator as soon as the
+    /// first mark of this lease is committed.
     async fn keep(&mut self, ahead: &mut Ahead, mut held: Held) {
-        let shared = Arc::clone(&self.seat.shared);
-        let mut renewal = Some(self.seat.renewal(&held));
+        let shared = Arc::clone(&self.context.shared);
+        let mut renewal = Some(self.context.renewal(&held));
         let mut tried_at = Instant::now();
         let mut next = tried_at + EXTEND_EVERY;
         loop {
             let rung_at = tried_at + MARK_AGAIN;
             tokio::select! {
                 biased;
-                () = changed(&mut self.employment) => return self.give_back(ahead, held).await,
+                () = changed(&mut self.source) => return self.give_back(ahead, held).await,
                 renewed = answer_of(&mut renewal), if renewal.is_some() => {
                     renewal = None;
-                    let Ok(trouble) = held.note(renewed, &self.seat.options) else {
-                        tracing::warn!(worker = %held.tenure.number, token = %held.tenure.token, "a worker number was lost");
-                        self.seat.close(&held.generator);
+                    let Ok(trouble) = held.note(renewed, &self.context.options) else {
+                        tracing::warn!(worker = %held.worker_lease.number, token = %held.worker_lease.token, "a worker number was lost");
+                        self.context.close(&held.generator);
                         return;
                     };
-                    let again = if trouble.is_some() { MARK_AGAIN } else { self.seat.options.mark_every() };
+                    let again = if trouble.is_some() { MARK_AGAIN } else { self.context.options.mark_every() };
                     next = tried_at.max(Instant::now()) + again;
-                    self.seat.extend(ahead, &held, trouble).await;
+                    self.context.extend(ahead, &held, trouble).await;
                 }
                 () = shared.bell.notified(), if renewal.is_none() => next = next.min(rung_at),
                 () = sleep_until(next) => {
                     if renewal.is_some() {
-                        // The ledger takes its time. What the file says is moved on meanwhile.
-                        self.seat.extend(ahead, &held, None).await;
+                        // The ledger has not answered yet. The file is updated meanwhile.
+                        self.context.extend(ahead, &held, None).await;
                     } else {
-                        renewal = Some(self.seat.renewal(&held));
+                        renewal = Some(self.context.renewal(&held));
                         tried_at = Instant::now();
                     }
                     next = Instant::now() + EXTEND_EVERY;
@@ -189,16 +189,18 @@ impl Keeper {
         }
     }
 
-    /// Ends a tenure of one's own accord.
+    /// Gives the number back.
     async fn give_back(&self, ahead: &mut Ahead, held: Held) {
-        self.seat.tell(Phase::Seeking(None));
-        let mark_ms = self.seat.close(&held.generator);
+        self.context.tell(Phase::Seeking(None));
+        let mark_ms = self.context.close(&held.generator);
         if !ahead.remove().await {
-            // What the file proves must stay true, so the mark stays where it is, and the lease runs out by itself.
+            // What the file says must stay true, so the mark stays where it is and the lease runs out by itself.
             return;
         }
-        match timeout(FAREWELL_MAX, held.numbers.give_back(&held.tenure, mark_ms)).await {
-            Ok(Ok(())) => tracing::info!(worker = %held.tenure.number, mark_ms, "worker number given back"),
+        match timeout(FAREWELL_MAX, held.numbers.give_back(&held.worker_lease, mark_ms)).await {
+            Ok(Ok(())) => {
+                tracing::info!(worker = %held.worker_lease.number, mark_ms, "worker number given back")
+            }
             Ok(Err(error)) => {
                 tracing::warn!(%error, "a worker number was not given back; it comes free by itself")
             }
@@ -208,8 +210,8 @@ impl Keeper {
 }
 
 impl Held {
-    /// Takes over what the ledger answered, and tells what keeps the limit from moving on. `Err` when the number is
-    /// not held any more.
+    /// Notes what the ledger answered. Answers what keeps the limit from rising, if anything does; `Err` if the number
+    /// is lost.
     fn note(&mut self, renewed: Renewed, options: &Options) -> Result<Option<Refusal>, Lost> {
         let marked = match renewed.marked {
             Ok(Some(marked)) => marked,
@@ -219,7 +221,7 @@ impl Held {
                 return Ok(Some(Refusal::Ledger(error)));
             }
         };
-        // A clock that is ahead gets no further than this.
+        // The ledger lets no mark be further ahead than this, however far this clock is ahead.
         let is_short = marked.mark_ms < renewed.wish_ms;
         self.mark_ms = self.mark_ms.max(marked.mark_ms);
         if renewed.leased {
@@ -233,28 +235,28 @@ impl Held {
     }
 }
 
-/// The number is another's now.
+/// Another instance has the number now.
 struct Lost;
 
-impl Seat {
-    /// Asks the ledger for a mark one lead ahead of the clock, and for the lease where that is due.
+impl KeeperContext {
+    /// Asks the ledger for a mark one lead ahead of the clock, and renews the lease if that is due.
     fn renewal(&self, held: &Held) -> Renewal {
-        let (numbers, tenure) = (Arc::clone(&held.numbers), held.tenure);
+        let (numbers, worker_lease) = (Arc::clone(&held.numbers), held.worker_lease);
         let (wish_ms, ahead_max_ms) =
             (self.shared.clock.now_ms().saturating_add(self.options.lead_ms), self.options.ahead_max_ms());
         let lease = Duration::from_millis(self.options.lease_ms / RENEW_AT);
         let is_due = held.leased_at.elapsed() >= lease;
         Box::pin(async move {
             let sent = Instant::now();
-            let leased = is_due && numbers.renew(&tenure).await.is_ok_and(|renewed| renewed);
-            let marked = numbers.mark(&tenure, wish_ms, ahead_max_ms).await;
+            let leased = is_due && numbers.renew(&worker_lease).await.is_ok_and(|renewed| renewed);
+            let marked = numbers.mark(&worker_lease, wish_ms, ahead_max_ms).await;
             Renewed { sent, wish_ms, marked, leased }
         })
     }
 
-    /// Moves the limit on as far as mark and file allow, and shows the generator.
+    /// Raises the limit as far as mark and file allow, and gives callers the generator.
     async fn extend(&self, ahead: &mut Ahead, held: &Held, trouble: Option<Refusal>) {
-        let record = (held.tenure.number, self.options.layout.epoch_ms(), held.mark_ms);
+        let record = (held.worker_lease.number, self.options.layout.epoch_ms(), held.mark_ms);
         let trouble = match ahead.limit(record, self.shared.clock.now_ms()).await {
             Ok(limit_ms) => {
                 held.generator.raise_limit(limit_ms);
@@ -263,7 +265,7 @@ impl Seat {
             Err(refusal) => Some(refusal),
         };
         if held.mark_ms == 0 {
-            // Not one mark of this tenure is committed yet.
+            // No mark of this lease is committed yet.
             return self.tell(Phase::Seeking(trouble));
         }
         self.show(&held.generator);
@@ -278,7 +280,7 @@ impl Seat {
         }
     }
 
-    /// Nobody is shown a generator that is closed.
+    /// Takes the generator away from callers, then closes it.
     fn close(&self, generator: &Generator) -> u64 {
         self.shared.current.store(None);
         generator.close()
@@ -289,10 +291,10 @@ impl Seat {
     }
 }
 
-/// Comes back when somebody else is the employer, or nobody any more.
-async fn changed(employment: &mut watch::Receiver<Employer>) {
-    if employment.changed().await.is_err() {
-        // Whoever could have said so is gone. `run` finds out.
+/// Returns when the source changes.
+async fn changed(source: &mut watch::Receiver<NumberSource>) {
+    if source.changed().await.is_err() {
+        // The sender is gone. `run` finds out.
     }
 }
 

@@ -3,12 +3,12 @@
 use domain::{InstanceId, Resource, Token, WorkerNumber};
 use ledger::{Acquisition, Marked, Renewal, WorkerRecord, WorkerTenure};
 
-/// One acquisition of a number.
+/// The lease of a number, as this instance acquired it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tenure {
+pub struct WorkerLease {
     /// The number.
     pub number: WorkerNumber,
-    /// The token that it was acquired under.
+    /// The fencing token of the acquisition.
     pub token: Token,
 }
 
@@ -27,21 +27,21 @@ pub struct Candidate {
 /// What is tried first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// What this very instance acquired without hearing of it.
+    /// A number that this instance acquired although the answer was lost.
     Mine,
-    /// What this node had before.
+    /// The number that this node had before.
     Last,
-    /// What was given back, or ran out.
+    /// A number whose lease was given back, or ran out.
     Free,
-    /// What nobody had yet.
+    /// A number that nobody had yet.
     Unused,
-    /// What a dead instance still has.
+    /// A number that a dead instance still has.
     Orphaned,
-    /// What is to be had, but whose mark the clock has not reached: to be waited for.
+    /// A free number whose mark the clock has not reached: its first id has to wait.
     Ahead,
 }
 
-/// The worker numbers of a fleet, seen by one instance. What is not heard of may have happened.
+/// The worker numbers of a fleet, as one instance acquires them. A call whose answer is lost may have taken effect.
 #[async_trait::async_trait]
 pub trait Numbers: Send + Sync + 'static {
     /// The epoch that the fleet has decided on: this one, unless another was first.
@@ -62,42 +62,47 @@ pub trait Numbers: Send + Sync + 'static {
     /// [`ledger::Error`].
     async fn survey(&self) -> ledger::Result<Vec<WorkerRecord>>;
 
-    /// Who acquires them, and the node that it is an incarnation of: its next one gets its number back.
+    /// The instance that acquires numbers, and its node: the node's next incarnation gets the same number back.
     fn identity(&self) -> (&InstanceId, &str);
 
     /// Acquires a number; `None` where somebody else was quicker.
     ///
     /// # Errors
     /// [`ledger::Error`].
-    async fn acquire(&self, candidate: &Candidate) -> ledger::Result<Option<Tenure>>;
+    async fn acquire(&self, candidate: &Candidate) -> ledger::Result<Option<WorkerLease>>;
 
-    /// Begins a tenure: answers the mark that those before have left. `None` where the tenure is over.
+    /// Begins to use the number: answers the mark that earlier holders have left. `None` if the lease is lost.
     ///
     /// # Errors
     /// [`ledger::Error`].
-    async fn open(&self, tenure: &Tenure) -> ledger::Result<Option<Marked>>;
+    async fn open(&self, worker_lease: &WorkerLease) -> ledger::Result<Option<Marked>>;
 
-    /// Raises the mark, though no further than `ahead_max_ms` ahead of the database's clock; answers where it is
-    /// now. `None` where the tenure is over.
+    /// Raises the mark, at most to `ahead_max_ms` ahead of the database's clock; answers where it is now. `None` if the
+    /// lease is lost.
     ///
     /// # Errors
     /// [`ledger::Error`]. The mark may be raised all the same.
-    async fn mark(&self, tenure: &Tenure, mark_ms: u64, ahead_max_ms: u64) -> ledger::Result<Option<Marked>>;
+    async fn mark(
+        &self,
+        worker_lease: &WorkerLease,
+        mark_ms: u64,
+        ahead_max_ms: u64,
+    ) -> ledger::Result<Option<Marked>>;
 
-    /// Renews the lease behind it; whether it was this tenure's.
+    /// Renews the lease; `false` if it is lost.
     ///
     /// # Errors
     /// [`ledger::Error`].
-    async fn renew(&self, tenure: &Tenure) -> ledger::Result<bool>;
+    async fn renew(&self, worker_lease: &WorkerLease) -> ledger::Result<bool>;
 
-    /// Lowers the mark to where issuance has ended for good, then gives the number back.
+    /// Lowers the mark to the first time that no id has, then gives the number back.
     ///
     /// # Errors
     /// [`ledger::Error`]. The number then comes free by itself, later.
-    async fn give_back(&self, tenure: &Tenure, mark_ms: u64) -> ledger::Result<()>;
+    async fn give_back(&self, worker_lease: &WorkerLease, mark_ms: u64) -> ledger::Result<()>;
 }
 
-/// Which numbers come into question.
+/// Which numbers an instance may acquire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
     /// All 1,024.
@@ -134,8 +139,8 @@ pub struct LedgerNumbers {
 }
 
 impl LedgerNumbers {
-    fn tenure(&self, tenure: &Tenure) -> WorkerTenure {
-        WorkerTenure { number: tenure.number, owner: self.owner.clone(), token: tenure.token }
+    fn claim(&self, worker_lease: &WorkerLease) -> WorkerTenure {
+        WorkerTenure { number: worker_lease.number, owner: self.owner.clone(), token: worker_lease.token }
     }
 }
 
@@ -157,7 +162,7 @@ impl Numbers for LedgerNumbers {
         (&self.owner, &self.node)
     }
 
-    async fn acquire(&self, candidate: &Candidate) -> ledger::Result<Option<Tenure>> {
+    async fn acquire(&self, candidate: &Candidate) -> ledger::Result<Option<WorkerLease>> {
         let resource = Resource::id_worker(candidate.number);
         let token = match &candidate.from {
             Some(dead) => self.ledger.take_over(&resource, &self.owner, dead, self.lease_ms).await?,
@@ -176,29 +181,36 @@ impl Numbers for LedgerNumbers {
         } else if let Some(token) = token {
             tracing::info!(%resource, owner = %self.owner, %token, "lease acquired");
         }
-        Ok(token.map(|token| Tenure { number: candidate.number, token }))
+        Ok(token.map(|token| WorkerLease { number: candidate.number, token }))
     }
 
-    async fn open(&self, tenure: &Tenure) -> ledger::Result<Option<Marked>> {
-        self.ledger.open_id_worker(&self.tenure(tenure), &self.node).await
+    async fn open(&self, worker_lease: &WorkerLease) -> ledger::Result<Option<Marked>> {
+        self.ledger.open_id_worker(&self.claim(worker_lease), &self.node).await
     }
 
-    async fn mark(&self, tenure: &Tenure, mark_ms: u64, ahead_max_ms: u64) -> ledger::Result<Option<Marked>> {
-        self.ledger.mark_id_worker(&self.tenure(tenure), mark_ms, ahead_max_ms).await
+    async fn mark(
+        &self,
+        worker_lease: &WorkerLease,
+        mark_ms: u64,
+        ahead_max_ms: u64,
+    ) -> ledger::Result<Option<Marked>> {
+        self.ledger.mark_id_worker(&self.claim(worker_lease), mark_ms, ahead_max_ms).await
     }
 
-    async fn renew(&self, tenure: &Tenure) -> ledger::Result<bool> {
+    async fn renew(&self, worker_lease: &WorkerLease) -> ledger::Result<bool> {
         let renewal = Renewal {
-            resource: Resource::id_worker(tenure.number),
-            token: tenure.token,
+            resource: Resource::id_worker(worker_lease.number),
+            token: worker_lease.token,
             lease_ms: self.lease_ms,
         };
         Ok(!self.ledger.renew(&self.owner, &[renewal]).await?.is_empty())
     }
 
-    async fn give_back(&self, tenure: &Tenure, mark_ms: u64) -> ledger::Result<()> {
-        self.ledger.lower_id_worker(&self.tenure(tenure), mark_ms).await?;
-        self.ledger.release(&Resource::id_worker(tenure.number), &self.owner, tenure.token).await?;
+    async fn give_back(&self, worker_lease: &WorkerLease, mark_ms: u64) -> ledger::Result<()> {
+        self.ledger.lower_id_worker(&self.claim(worker_lease), mark_ms).await?;
+        self.ledger
+            .release(&Resource::id_worker(worker_lease.number), &self.owner, worker_lease.token)
+            .await?;
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ pub enum Refusal {
     /// The clock went back since the last id.
     #[error("the clock of this instance went back by {by_ms} ms; no id is made until it has caught up")]
     ClockBack {
-        /// By so much, in milliseconds.
+        /// By how many milliseconds.
         by_ms: u64,
     },
     /// The clock does not move.
@@ -20,11 +20,11 @@ pub enum Refusal {
         if *.ahead { "ahead of" } else { "behind" }
     )]
     ClockOff {
-        /// Whether it is this machine's that is ahead.
+        /// Whether this machine's clock is ahead.
         ahead: bool,
-        /// By so much, in milliseconds.
+        /// By how many milliseconds.
         by_ms: u64,
-        /// So much is allowed, in milliseconds.
+        /// How many milliseconds are allowed.
         max_ms: u64,
     },
     /// The last holder of the number may have made ids up to a time that the clock has not reached.
@@ -57,7 +57,7 @@ pub enum Refusal {
         /// When it begins, in milliseconds since 1970.
         epoch_ms: u64,
     },
-    /// This instance is configured with another epoch than the fleet, and their ids could meet.
+    /// This instance is configured with another epoch than the fleet: they could make the same id.
     #[error("ids.epoch_ms is {configured_ms} here and {in_force_ms} in the ledger; make them agree")]
     OtherEpoch {
         /// Here.
@@ -65,7 +65,7 @@ pub enum Refusal {
         /// In the ledger, for all.
         in_force_ms: u64,
     },
-    /// The local file can neither be written nor removed, and would prove what is not so.
+    /// The local file can neither be written nor removed, and what it says would become false.
     #[error("the local file for worker numbers can neither be written nor removed: {0}")]
     File(String),
     /// The ledger was asked and did not answer as it should.

@@ -1,4 +1,4 @@
--- The tenures that are still the newest, without a lock: told of rows that fence_lock passed over.
+-- The claims that still hold, without a lock: asked of the rows that fence_lock passed over.
 -- $1 resources, $2 tokens, $3 owners
 SELECT l.resource
 FROM lease l

@@ -1,4 +1,4 @@
--- The fence. Locks the lease row of every tenure named, at exactly its token, for as long as the
+-- The fence. Locks the lease row of every claim, at exactly its token, for as long as the
 -- transaction lasts: a takeover waits for it, a renewal does not. Rows that a takeover has locked are
 -- passed over; fence_holds tells them from lost ones.
 -- $1 resources, $2 tokens, $3 owners

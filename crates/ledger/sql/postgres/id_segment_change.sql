@@ -8,6 +8,4 @@ SET next        = CASE WHEN $2::bigint > start THEN $2 ELSE next END,
     description = coalesce($4, description),
     updated_at  = clock_timestamp()
 WHERE tag = $1 AND ($2::bigint IS NULL OR $2 = start OR ($2 > start AND $2 >= next))
-RETURNING tag, start, next, step, description,
-       (extract(epoch FROM created_at) * 1000000)::bigint AS created_at,
-       (extract(epoch FROM updated_at) * 1000000)::bigint AS updated_at
+RETURNING tag, start, next, step, description, created_at, updated_at

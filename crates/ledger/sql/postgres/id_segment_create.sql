@@ -4,6 +4,4 @@ INSERT INTO id_segment (tag, start, next, step, description, created_at, updated
 SELECT $1, $2, $2, $3, $4, now(), now()
 WHERE (SELECT count(*) FROM id_segment) < $5
 ON CONFLICT DO NOTHING
-RETURNING tag, start, next, step, description,
-       (extract(epoch FROM created_at) * 1000000)::bigint AS created_at,
-       (extract(epoch FROM updated_at) * 1000000)::bigint AS updated_at
+RETURNING tag, start, next, step, description, created_at, updated_at

@@ -7,6 +7,4 @@ SET next       = CASE WHEN $2::bigint > start THEN $2 ELSE next END,
     increment  = coalesce($3, increment),
     updated_at = clock_timestamp()
 WHERE sequence = $1 AND ($2::bigint IS NULL OR $2 = start OR ($2 > start AND $2 >= next))
-RETURNING sequence, start, next, increment,
-       (extract(epoch FROM created_at) * 1000000)::bigint AS created_at,
-       (extract(epoch FROM updated_at) * 1000000)::bigint AS updated_at
+RETURNING sequence, start, next, increment, created_at, updated_at

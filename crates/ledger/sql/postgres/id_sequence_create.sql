@@ -4,6 +4,4 @@ INSERT INTO id_sequence (sequence, start, next, increment, created_at, updated_a
 SELECT $1, $2, $2, $3, now(), now()
 WHERE (SELECT count(*) FROM id_sequence) < $4
 ON CONFLICT DO NOTHING
-RETURNING sequence, start, next, increment,
-       (extract(epoch FROM created_at) * 1000000)::bigint AS created_at,
-       (extract(epoch FROM updated_at) * 1000000)::bigint AS updated_at
+RETURNING sequence, start, next, increment, created_at, updated_at

@@ -1,4 +1,4 @@
--- Begins a tenure: answers the mark that those before have left, and whose the number is now.
+-- Notes a new holder of a number; answers the mark that the holders before have left.
 -- Fenced in one statement: it locks the lease at exactly this token, or writes nothing. A takeover waits for it.
 -- $1 worker, $2 token, $3 owner, $4 node
 WITH fence AS MATERIALIZED (

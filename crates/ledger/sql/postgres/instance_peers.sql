@@ -1,9 +1,7 @@
 -- The incarnations that live or ended a short while ago, with the leases by which they show it. All times
--- are told as they are when the row is read.
+-- are as of the moment when the row is read.
 -- $1 how long ago, in ms; $2 limit
-SELECT i.instance_id, i.url, l.resource, l.owner, l.fencing_token,
-       (extract(epoch FROM l.acquired_at) * 1000000)::bigint AS acquired_at,
-       (extract(epoch FROM l.renewed_at) * 1000000)::bigint AS renewed_at,
+SELECT i.instance_id, i.url, l.resource, l.owner, l.fencing_token, l.acquired_at, l.renewed_at,
        ceil(greatest(extract(epoch FROM l.expires_at - clock_timestamp()) * 1000, 0))::bigint AS expires_in_ms,
        floor(greatest(extract(epoch FROM clock_timestamp() - l.acquired_at) * 1000, 0))::bigint AS age_ms
 FROM lease l

@@ -1,21 +1,22 @@
 -- An attempt is over, and the job back to CREATED; answers those that were as said. The oldest of too many past
 -- attempts goes: each has a line, and there is one for every number.
 -- $1 ids, $2 lanes or NULL, $3 attempts, $4 nodes or NULL, $5 whether also from RUNNING, $6 what they count,
--- $7 how they ended, $8 reasons, $9 due in microseconds since 1970 or NULL, $10 most past attempts kept
+-- $7 how they ended, $8 reasons, $9 when they are due or NULL, $10 most past attempts kept,
+-- $11 when a held job is due, in microseconds since 1970
 UPDATE job j
 SET state         = 'CREATED',
     node          = NULL,
     holder        = NULL,
     dispatched_at = NULL,
     running_at    = NULL,
-    due_at        = 'epoch'::timestamptz + w.due_at * interval '1 microsecond',
+    due_at        = CASE WHEN j.held THEN 'epoch'::timestamptz + $11 * interval '1 microsecond' ELSE w.due_at END,
     counted       = j.counted + w.counts,
     past_attempts = CASE WHEN j.attempt > $10 THEN substr(j.past_attempts, strpos(j.past_attempts, E'\n') + 1)
                          ELSE j.past_attempts END
                     || json_build_object('attempt', j.attempt, 'node', j.node, 'ended', w.ended, 'reason', w.reason,
                                          'at', (extract(epoch FROM now()) * 1000000)::bigint) || E'\n'
 FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::text[], $5::boolean[], $6::bigint[], $7::text[], $8::text[],
-            $9::bigint[])
+            $9::timestamptz[])
      AS w (id, lane, attempt, node, also_running, counts, ended, reason, due_at)
 WHERE j.id = w.id AND j.attempt = w.attempt
   AND (j.state = 'DISPATCHED' OR w.also_running AND j.state = 'RUNNING')

@@ -1,5 +1,5 @@
 -- A lane's delayed jobs that are due or soon will be. A page ends early when its payloads become too many bytes.
--- $1 lane, $2 within so many ms, $3 limit, $4 bytes after which a page ends, $5 $6 after this due time
+-- $1 lane, $2 due within this many ms, $3 limit, $4 bytes after which a page ends, $5 $6 after this due time
 -- (microseconds since 1970) and id
 SELECT *
 FROM (

@@ -9,4 +9,5 @@ SET state         = 'DISPATCHED',
     due_at        = NULL
 FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::text[], $5::text[]) AS w (id, lane, attempt, node, holder)
 WHERE j.id = w.id AND j.lane = w.lane AND j.state = 'CREATED' AND j.attempt = w.attempt - 1
+  AND NOT j.held
 RETURNING j.id

@@ -16,20 +16,15 @@ WITH gone AS (
     RETURNING j.*, w.*
 )
 INSERT INTO job_finished
-    (id, lane, seq, session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts,
-     backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload, retry_of, created_at, due_at,
-     attempt, counted, node, holder, dispatched_at, running_at, past_attempts, outcome, dead, result, error,
-     finished_at, released_at, client_ref)
-SELECT id, lane, seq, session, tenant, pool, route_source, route_target, requires, priority, timeout_ms, max_attempts,
-       backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload, retry_of, created_at, due_at,
-       attempt, counted + counts, node, holder, dispatched_at, running_at,
+    ({given}, created_at, attempt, counted, dispatched_at, running_at, past_attempts, outcome, dead, result, error,
+     finished_at, released_at)
+SELECT {given}, created_at, attempt, counted + counts, dispatched_at, running_at,
        CASE WHEN node IS NULL OR outcome = 'succeeded' THEN past_attempts
             ELSE CASE WHEN attempt > $13 THEN substr(past_attempts, strpos(past_attempts, E'\n') + 1)
                       ELSE past_attempts END
                  || json_build_object('attempt', attempt, 'node', node, 'ended', ended, 'reason', coalesce(error, ''),
                                       'at', (extract(epoch FROM now()) * 1000000)::bigint) || E'\n'
        END,
-       outcome, dead, result, error, now(), CASE WHEN is_free OR node IS NULL THEN now() END,
-       client_ref
+       outcome, dead, result, error, now(), CASE WHEN is_free OR node IS NULL THEN now() END
 FROM gone
 RETURNING id, (extract(epoch FROM finished_at) * 1000000)::bigint AS at

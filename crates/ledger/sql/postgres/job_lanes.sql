@@ -1,7 +1,7 @@
 -- Looks at the lanes that have unfinished jobs, one after the other by their names, and answers those that have
--- something due and no live owner: nobody has a live lease of theirs, or whoever has it shows no life itself. The last
--- lane looked at is answered in any case, so that the next page goes on behind it.
--- $1 after this lane, $2 due within so many ms, $3 how many lanes to look at
+-- something due and no live owner: their lease is not live, or the instance that has it is not. The last lane looked at
+-- is answered in any case: the next page begins behind it.
+-- $1 after this lane, $2 due within this many ms, $3 how many lanes to look at
 WITH RECURSIVE step AS (
     -- The next lane with jobs of each kind. The lane looked at is the first of the three.
     SELECT 0::bigint AS n, $1::text COLLATE "C" AS in_flight, NULL::text COLLATE "C" AS waiting,

@@ -1,5 +1,4 @@
 -- $1 scopes, $2 keys
-SELECT k.scope, k.key, k.body_hash, k.answer,
-       (extract(epoch FROM k.created_at) * 1000000)::bigint AS created_at
+SELECT k.scope, k.key, k.body_hash, k.answer, k.created_at
 FROM idempotency_key k
 JOIN unnest($1::text[], $2::text[]) AS w (scope, key) ON k.scope = w.scope AND k.key = w.key

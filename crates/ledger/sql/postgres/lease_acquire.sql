@@ -9,4 +9,4 @@ SET owner         = $2,
     expires_at    = clock_timestamp() + $3 * interval '1 millisecond'
 WHERE resource = $1
   AND (owner IS NULL OR owner = $2 OR expires_at <= clock_timestamp())
-RETURNING fencing_token, (extract(epoch FROM expires_at) * 1000000)::bigint AS expires_at
+RETURNING fencing_token, expires_at

@@ -3,4 +3,4 @@
 INSERT INTO lease (resource, owner, fencing_token, acquired_at, renewed_at, expires_at)
 VALUES ($1, $2, 1, clock_timestamp(), clock_timestamp(), clock_timestamp() + $3 * interval '1 millisecond')
 ON CONFLICT DO NOTHING
-RETURNING fencing_token, (extract(epoch FROM expires_at) * 1000000)::bigint AS expires_at
+RETURNING fencing_token, expires_at

@@ -1,4 +1,4 @@
--- Ends the named tenures now, and no others. The rows stay: their tokens must never start over. Rows are locked
+-- Ends the leases named by owner and token now, and no others. The rows stay: their tokens must never start over. Rows are locked
 -- in one order, and locked ones are passed over.
 -- $1 resources, $2 tokens, $3 owner
 WITH mine AS (

@@ -1,5 +1,5 @@
--- Lengthens the named tenures, and no others: a lease that was released or taken has lost its owner or
--- its token. Rows are locked in one order, and locked ones are passed over.
+-- Lengthens the leases named by owner and token, and no others: a lease that was released or taken has lost its
+-- owner or its token. Rows are locked in one order, and locked ones are passed over.
 -- $1 resources, $2 tokens, $3 lengths in ms, $4 owner
 WITH mine AS (
     SELECT l.resource, w.lease_ms

@@ -13,4 +13,4 @@ WHERE resource = $1
       SELECT FROM lease i
       WHERE i.resource = 'instance:' || $3 AND i.owner = $3 AND i.expires_at > clock_timestamp()
   )
-RETURNING fencing_token, (extract(epoch FROM expires_at) * 1000000)::bigint AS expires_at
+RETURNING fencing_token, expires_at

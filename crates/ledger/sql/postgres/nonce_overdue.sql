@@ -1,6 +1,6 @@
 -- Longest overdue first.
 -- $1 signer, $2 limit
-SELECT nonce, hold::text AS hold
+SELECT nonce, hold
 FROM signer_nonce_allocation
 WHERE signer = $1 AND status = 'HELD' AND held_until <= now()
 ORDER BY held_until

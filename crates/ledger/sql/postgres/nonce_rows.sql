@@ -1,4 +1,4 @@
 -- $1 signer, $2 nonces
-SELECT nonce, status, hold::text AS hold, (extract(epoch FROM held_until) * 1000000)::bigint AS held_until, tx_hash
+SELECT nonce, status, hold, held_until, tx_hash
 FROM signer_nonce_allocation
 WHERE signer = $1 AND nonce = ANY ($2::bigint[])

@@ -1,4 +1,4 @@
--- Lowers the mark of a tenure that makes no more ids. It never rises by this.
+-- Lowers the mark of a holder that makes no more ids. The statement never raises it.
 -- Fenced in one statement: the one writer looks at the lease and writes.
 -- ?1 worker, ?2 token, ?3 owner, ?4 mark in ms since 1970
 UPDATE id_worker

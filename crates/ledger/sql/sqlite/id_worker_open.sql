@@ -1,4 +1,4 @@
--- Begins a tenure: answers the mark that those before have left, and whose the number is now.
+-- Notes a new holder of a number; answers the mark that the holders before have left.
 -- Fenced in one statement: the one writer looks at the lease and writes.
 -- ?1 worker, ?2 token, ?3 owner, ?4 node
 INSERT INTO id_worker (worker, node, mark_ms, fencing_token, updated_at)

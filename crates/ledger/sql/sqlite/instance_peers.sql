@@ -1,5 +1,5 @@
 -- The incarnations that live or ended a short while ago, with the leases by which they show it. All times
--- are told as they are when the row is read.
+-- are as of the moment when the row is read.
 -- ?1 how long ago, in ms; ?2 limit
 SELECT i.instance_id, i.url, l.resource, l.owner, l.fencing_token, l.acquired_at, l.renewed_at,
        max((l.expires_at - (CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000) + 999) / 1000, 0) AS expires_in_ms,

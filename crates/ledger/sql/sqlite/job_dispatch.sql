@@ -9,5 +9,5 @@ SET state         = 'DISPATCHED',
     due_at        = NULL
 FROM json_each(?1) AS w
 WHERE j.id = w.value ->> 'id' AND j.lane = w.value ->> 'lane'
-  AND j.state = 'CREATED' AND j.attempt = (w.value ->> 'attempt') - 1
+  AND j.state = 'CREATED' AND j.attempt = (w.value ->> 'attempt') - 1 AND NOT j.held
 RETURNING id

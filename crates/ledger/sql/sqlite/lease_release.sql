@@ -1,4 +1,4 @@
--- Ends the named tenures now, and no others. The rows stay: their tokens must never start over.
+-- Ends the leases named by owner and token now, and no others. The rows stay: their tokens must never start over.
 -- ?1 JSON array of {resource, token}, ?2 owner
 UPDATE lease
 SET owner = NULL, expires_at = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000

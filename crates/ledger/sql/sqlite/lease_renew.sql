@@ -1,5 +1,5 @@
--- Lengthens the named tenures, and no others: a lease that was released or taken has lost its owner or
--- its token.
+-- Lengthens the leases named by owner and token, and no others: a lease that was released or taken has lost its
+-- owner or its token.
 -- ?1 JSON array of {resource, token, lease_ms}, ?2 owner
 UPDATE lease
 SET renewed_at = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000,

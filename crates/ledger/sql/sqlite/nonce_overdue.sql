@@ -1,4 +1,4 @@
--- Longest overdue first. The index is named for the reason told in nonce_holes.
+-- Longest overdue first. nonce_holes says why the index is named.
 -- ?1 signer, ?2 limit
 SELECT nonce, hold
 FROM signer_nonce_allocation INDEXED BY signer_nonce_held

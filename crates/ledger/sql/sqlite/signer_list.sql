@@ -1,5 +1,5 @@
 -- The audit of signers. Every nonce from the first to the highest granted has one row, so that the
--- CONSUMED need no counting. Indexes are named for the reason told in nonce_holes.
+-- CONSUMED need no counting. nonce_holes says why the indexes are named.
 -- ?1 from this signer, ?2 to this signer, ?3 limit
 SELECT s.signer, s.first_nonce, s.hold_ms, s.on_expiry, s.max_in_flight,
        l.owner, l.fencing_token,

@@ -1,6 +1,6 @@
 -- Signers whose holds ran out and that nobody else owns. Looks at the longest overdue holds only, so that
 -- its cost has a bound.
--- ?1 who asks, ?2 limit
+-- ?1 the instance that asks, ?2 limit
 SELECT o.signer
 FROM (
     SELECT signer, held_until

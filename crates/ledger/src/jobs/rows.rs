@@ -1,8 +1,8 @@
 //! Rows of jobs as the databases hand them over, and their way into typed values. The same for both dialects.
 
 use domain::job::{
-    Attempt, Backoff, Ended, Needs, Newest, OnRecovery, Outcome, PastAttempt, Placed, Priority, Route, Spec,
-    State,
+    Assignment, Attempt, Backoff, CurrentAttempt, Ended, OnRecovery, Outcome, PastAttempt, Priority,
+    Requirements, Route, Spec, State,
 };
 use domain::limits::DELAY_MS_MAX;
 use domain::{
@@ -10,20 +10,18 @@ use domain::{
     TenantId, Timestamp,
 };
 use serde::Deserialize;
-use sqlx::error::BoxDynError;
-use sqlx::postgres::{PgTypeInfo, PgValueFormat, PgValueRef};
-use sqlx::sqlite::{SqliteTypeInfo, SqliteValueRef};
-use sqlx::{Decode, Postgres, Sqlite, Type};
 
-use super::sorted::KeptSubmit;
-use super::{Finished, JobRecord, KeptJobKey, LeftLane, LiveJob, UnderWay, WaitingGroup};
+use super::plan::KeptSubmit;
+use super::{Finished, HELD_DUE_MICROS, JobRecord, KeptJobKey, LeftLane, LiveJob, UnderWay, WaitingGroup};
 use crate::records::{self, JUST_ABOVE, KeyRow, impossible};
+use crate::sql::{Id, Moment};
 use crate::{Error, KeyScope, Result};
 
 /// An unfinished job.
 #[derive(sqlx::FromRow)]
 pub(crate) struct LiveRow {
     state: String,
+    held: bool,
     #[sqlx(flatten)]
     job: JobRow,
 }
@@ -32,20 +30,27 @@ impl TryFrom<LiveRow> for LiveJob {
     type Error = Error;
 
     fn try_from(row: LiveRow) -> Result<Self> {
-        let (spec, placed) = (row.job.spec()?, row.job.placed()?);
-        let JobRow { id, seq, due_at, dispatched_at, running_at, .. } = row.job;
-        let (attempt, counted) = (row.job.attempt()?, row.job.counted()?);
+        let (mut spec, placed, due_at) = (row.job.spec()?, row.job.placed()?, row.job.due_at());
+        if row.held {
+            spec.on_recovery = OnRecovery::Held;
+        }
+        let JobRow { id, seq, dispatched_at, running_at, .. } = row.job;
+        let (attempt, charged_attempts) = (row.job.attempt()?, row.job.counted()?);
         Ok(Self {
             id: id.0,
             lane: Resource::parse(&row.job.lane).map_err(impossible)?,
             seq: place(seq)?,
             client_ref: row.job.client_ref()?,
             spec,
-            newest: Newest { state: State::parse(&row.state).map_err(impossible)?, attempt, counted },
+            newest: CurrentAttempt {
+                state: State::parse(&row.state).map_err(impossible)?,
+                attempt,
+                charged_attempts,
+            },
             placed,
             retry_of: row.job.retry_of.map(|id| id.0),
             created_at: row.job.created_at.0,
-            due_at: due_at.map(|at| at.0),
+            due_at,
             dispatched_at: dispatched_at.map(|at| at.0),
             running_at: running_at.map(|at| at.0),
         })
@@ -66,7 +71,7 @@ impl TryFrom<LiveRow> for JobRecord {
             spec: job.spec,
             state: job.newest.state,
             attempt: job.newest.attempt,
-            counted: job.newest.counted,
+            charged_attempts: job.newest.charged_attempts,
             placed: job.placed,
             retry_of: job.retry_of,
             created_at: job.created_at,
@@ -106,6 +111,7 @@ pub(crate) struct FinishedRow {
     error: Option<String>,
     finished_at: Moment,
     released_at: Option<Moment>,
+    retried_as: Option<Id>,
 }
 
 impl TryFrom<FinishedRow> for JobRecord {
@@ -116,7 +122,7 @@ impl TryFrom<FinishedRow> for JobRecord {
         let mut attempts = row.job.past_attempts()?;
         let (attempt, at) = (row.job.attempt()?, row.finished_at.0);
         let placed = row.job.placed()?;
-        if let (Outcome::Succeeded, Some(Placed { node, .. })) = (outcome, &placed) {
+        if let (Outcome::Succeeded, Some(Assignment { node, .. })) = (outcome, &placed) {
             let (node, ended, reason) = (node.clone(), Ended::Succeeded, String::new());
             attempts.push(PastAttempt { attempt, node, ended, reason, at });
         }
@@ -128,21 +134,22 @@ impl TryFrom<FinishedRow> for JobRecord {
             spec: row.job.spec()?,
             state: State::Finished,
             attempt,
-            counted: row.job.counted()?,
+            charged_attempts: row.job.counted()?,
             placed,
             retry_of: row.job.retry_of.map(|id| id.0),
             created_at: row.job.created_at.0,
-            due_at: row.job.due_at.map(|at| at.0),
+            due_at: row.job.due_at(),
             dispatched_at: row.job.dispatched_at.map(|at| at.0),
             running_at: row.job.running_at.map(|at| at.0),
             attempts,
             finished: Some(Finished {
                 outcome,
-                dead: row.dead,
+                exhausted: row.dead,
                 result: row.result,
                 error: row.error,
                 finished_at: at,
                 released_at: row.released_at.map(|at| at.0),
+                retried_as: row.retried_as.map(|id| id.0),
             }),
         })
     }
@@ -256,13 +263,13 @@ impl TryFrom<KeyRow> for (KeyScope, KeptJobKey) {
             job,
             lane: Resource::parse(&kept.lane).map_err(impossible)?,
             seq: kept.seq,
-            created_at: Timestamp::from_micros(row.created_at),
+            created_at: row.created_at.0,
         };
         Ok((KeyScope { scope: row.scope, key }, kept))
     }
 }
 
-/// What a job, or a session of all its jobs, asks of whoever runs it.
+/// What a job, or a session for all of its jobs, needs of the node that runs it.
 #[derive(sqlx::FromRow)]
 pub(crate) struct NeedsRow {
     pool: String,
@@ -272,7 +279,7 @@ pub(crate) struct NeedsRow {
 }
 
 impl NeedsRow {
-    pub(crate) fn needs(&self) -> Result<Needs> {
+    pub(crate) fn needs(&self) -> Result<Requirements> {
         let route = match (&self.route_source, &self.route_target) {
             (Some(source), Some(target)) => Some(Route {
                 source: Language::parse(source).map_err(impossible)?,
@@ -281,7 +288,7 @@ impl NeedsRow {
             _ => None,
         };
         let requires = self.requires.split_ascii_whitespace();
-        Ok(Needs {
+        Ok(Requirements {
             pool: name(&self.pool, PoolName::parse)?,
             route,
             requires: requires.map(|label| Label::parse(label).map_err(impossible)).collect::<Result<_>>()?,
@@ -353,10 +360,15 @@ impl JobRow {
         self.client_ref.as_deref().map(ClientRef::parse).transpose().map_err(impossible)
     }
 
-    fn placed(&self) -> Result<Option<Placed>> {
+    /// When it may be, or would have been, dispatched; `None` at once, and for a held job never.
+    fn due_at(&self) -> Option<Timestamp> {
+        self.due_at.map(|at| at.0).filter(|at| at.as_micros() < HELD_DUE_MICROS)
+    }
+
+    fn placed(&self) -> Result<Option<Assignment>> {
         let (Some(node), Some(holder)) = (&self.node, &self.holder) else { return Ok(None) };
         let (node, holder) = (NodeId::parse(node), InstanceId::parse(holder));
-        Ok(Some(Placed { node: node.map_err(impossible)?, holder: holder.map_err(impossible)? }))
+        Ok(Some(Assignment { node: node.map_err(impossible)?, holder: holder.map_err(impossible)? }))
     }
 
     fn attempt(&self) -> Result<Attempt> {
@@ -394,71 +406,4 @@ fn place(seq: i64) -> Result<Option<u64>> {
 
 pub(crate) fn number<T: TryFrom<i64, Error: std::fmt::Display>>(number: i64) -> Result<T> {
     T::try_from(number).map_err(impossible)
-}
-
-/// A column with a job's id: `uuid` on PostgreSQL, text in SQLite.
-#[derive(Clone, Copy)]
-pub(crate) struct Id(pub(crate) JobId);
-
-impl Type<Postgres> for Id {
-    fn type_info() -> PgTypeInfo {
-        <uuid::Uuid as Type<Postgres>>::type_info()
-    }
-}
-
-impl Decode<'_, Postgres> for Id {
-    fn decode(value: PgValueRef<'_>) -> std::result::Result<Self, BoxDynError> {
-        let id = <uuid::Uuid as Decode<Postgres>>::decode(value)?;
-        Ok(Self(JobId::from_u128(id.as_u128())))
-    }
-}
-
-impl Type<Sqlite> for Id {
-    fn type_info() -> SqliteTypeInfo {
-        <str as Type<Sqlite>>::type_info()
-    }
-}
-
-impl<'r> Decode<'r, Sqlite> for Id {
-    fn decode(value: SqliteValueRef<'r>) -> std::result::Result<Self, BoxDynError> {
-        let text = <&str as Decode<'r, Sqlite>>::decode(value)?;
-        JobId::parse(text).map(Self).ok_or_else(|| format!("{text:?} is no id").into())
-    }
-}
-
-/// A column with a time: `timestamptz` on PostgreSQL, microseconds since 1970 in SQLite.
-#[derive(Clone, Copy)]
-pub(crate) struct Moment(pub(crate) Timestamp);
-
-/// From 1970 to 2000, where PostgreSQL begins to count.
-const TO_2000_MICROS: i64 = 946_684_800_000_000;
-
-impl Type<Postgres> for Moment {
-    fn type_info() -> PgTypeInfo {
-        PgTypeInfo::with_name("timestamptz")
-    }
-}
-
-impl Decode<'_, Postgres> for Moment {
-    fn decode(value: PgValueRef<'_>) -> std::result::Result<Self, BoxDynError> {
-        match value.format() {
-            PgValueFormat::Binary => {
-                let since_2000 = i64::from_be_bytes(value.as_bytes()?.try_into()?);
-                Ok(Self(Timestamp::from_micros(since_2000 + TO_2000_MICROS)))
-            }
-            PgValueFormat::Text => Err("a time as text: only prepared statements read jobs".into()),
-        }
-    }
-}
-
-impl Type<Sqlite> for Moment {
-    fn type_info() -> SqliteTypeInfo {
-        <i64 as Type<Sqlite>>::type_info()
-    }
-}
-
-impl<'r> Decode<'r, Sqlite> for Moment {
-    fn decode(value: SqliteValueRef<'r>) -> std::result::Result<Self, BoxDynError> {
-        Ok(Self(Timestamp::from_micros(<i64 as Decode<'r, Sqlite>>::decode(value)?)))
-    }
 }

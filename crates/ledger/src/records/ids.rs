@@ -1,9 +1,10 @@
 //! Rows of what ids are made of.
 
-use domain::{Resource, SegmentTag, SequenceName, Timestamp, WorkerNumber};
+use domain::{Resource, SegmentTag, SequenceName, WorkerNumber};
 
 use super::{count, impossible, instance};
 use crate::ids::Grant;
+use crate::sql::Moment;
 use crate::{
     Error, Marked, RangeTaken, Result, SegmentRecord, SequenceGrant, SequenceRecord, WorkerHolder,
     WorkerRecord,
@@ -71,8 +72,8 @@ pub(crate) struct SegmentRow {
     next: i64,
     step: i64,
     description: String,
-    created_at: i64,
-    updated_at: i64,
+    created_at: Moment,
+    updated_at: Moment,
 }
 
 impl TryFrom<SegmentRow> for SegmentRecord {
@@ -85,8 +86,8 @@ impl TryFrom<SegmentRow> for SegmentRecord {
             next: count(row.next)?,
             step: count(row.step)?,
             description: row.description,
-            created_at: Timestamp::from_micros(row.created_at),
-            updated_at: Timestamp::from_micros(row.updated_at),
+            created_at: row.created_at.0,
+            updated_at: row.updated_at.0,
         })
     }
 }
@@ -97,8 +98,8 @@ pub(crate) struct SequenceRow {
     start: i64,
     next: i64,
     increment: i64,
-    created_at: i64,
-    updated_at: i64,
+    created_at: Moment,
+    updated_at: Moment,
 }
 
 impl TryFrom<SequenceRow> for SequenceRecord {
@@ -110,8 +111,8 @@ impl TryFrom<SequenceRow> for SequenceRecord {
             start: count(row.start)?,
             next: count(row.next)?,
             increment: count(row.increment)?,
-            created_at: Timestamp::from_micros(row.created_at),
-            updated_at: Timestamp::from_micros(row.updated_at),
+            created_at: row.created_at.0,
+            updated_at: row.updated_at.0,
         })
     }
 }
@@ -123,24 +124,24 @@ pub(crate) struct GrantRow {
     increment: i64,
 }
 
-/// What each wish for numbers came to: granted, or else there and used up, or else not there.
+/// The verdict on each request for numbers: granted, or the sequence is used up, or there is none.
 pub(crate) fn sequence_verdicts(
-    wishes: &[Grant],
+    requests: &[Grant],
     granted: &[GrantRow],
-    known: &[String],
+    known: &[(String,)],
 ) -> Result<Vec<SequenceGrant>> {
-    let verdict = |wish: &Grant| {
-        let name = wish.sequence.as_str();
+    let verdict = |request: &Grant| {
+        let name = request.sequence.as_str();
         match granted.iter().find(|row| row.sequence == name) {
             Some(row) => {
                 let (next, increment) = (count(row.next)?, count(row.increment)?);
-                Ok(SequenceGrant::Granted { first: next - wish.count * increment, increment })
+                Ok(SequenceGrant::Granted { first: next - request.count * increment, increment })
             }
-            None if known.iter().any(|known| known == name) => Ok(SequenceGrant::Exhausted),
+            None if known.iter().any(|(known,)| known == name) => Ok(SequenceGrant::Exhausted),
             None => Ok(SequenceGrant::Unknown),
         }
     };
-    wishes.iter().map(verdict).collect()
+    requests.iter().map(verdict).collect()
 }
 
 fn worker_number(resource: &str) -> Result<WorkerNumber> {

@@ -8,8 +8,9 @@ use domain::{ClientRef, JobId, NodeId, SessionId};
 use serde::{Deserialize, Serialize};
 
 use super::{SessionCounts, SessionRecord, SessionResult, SessionResults};
-use crate::jobs::rows::{Id, Moment, NeedsRow, number};
+use crate::jobs::rows::{NeedsRow, number};
 use crate::records::{KeyRow, impossible};
+use crate::sql::{Id, Moment};
 use crate::{Error, Result};
 
 #[derive(sqlx::FromRow)]
@@ -167,16 +168,16 @@ pub(crate) fn highest_places(purged: Vec<PurgedRow>) -> BTreeMap<String, i64> {
 
 /// The answer to a request for a session as it is kept under its key: JSON text, written and read here alone.
 #[derive(Serialize, Deserialize)]
-pub(super) struct KeptSession {
+pub(crate) struct KeptSession {
     session: String,
 }
 
 impl KeptSession {
-    pub(super) fn text(id: &SessionId) -> String {
+    pub(crate) fn text(id: &SessionId) -> String {
         serde_json::to_string(&Self { session: id.to_string() }).expect("texts always serialise")
     }
 
-    pub(super) fn session(row: &KeyRow) -> Result<SessionId> {
+    pub(crate) fn session(row: &KeyRow) -> Result<SessionId> {
         let kept: Self = serde_json::from_str(&row.answer).map_err(impossible)?;
         session(&kept.session)
     }

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use domain::nonce::{Change, Policy};
 use domain::{HoldId, InstanceId, Nonce, Resource, SignerId, Token};
 use ledger::{Acquisition, Batch, Handle, KeptKey, KeyScope, Options, Verdict};
-use loadtest::servers::Database;
 use sqlx::Connection;
+use testkit::servers::Database;
 
 /// Long enough for any case.
 pub const LONG_MS: u64 = 60_000;
 /// How long a case waits for what must happen.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = testkit::PATIENCE;
 
 pub struct Bench {
     pub ledger: Handle,

@@ -21,7 +21,7 @@ const WRITERS: usize = 8;
 /// Faults before a test is content.
 const FAULTS_MIN: u64 = 60;
 /// How long it goes on for the rest of what it wants to see.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = testkit::PATIENCE;
 
 /// What a writer was told of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

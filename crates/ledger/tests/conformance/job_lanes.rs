@@ -1,8 +1,8 @@
 //! Lanes: who may write in one, and what its owner, or who looks for one without an owner, is given to read.
 
-use domain::job::{Attempt, Change, Due, NewJob, Outcome, Priority, Revoked, State};
+use domain::job::{Attempt, Change, Due, NewJob, OnRecovery, Outcome, Priority, Revoked, State};
 use domain::{InstanceId, JobId, PoolName, Resource, TenantId};
-use ledger::{JobVerdict, JobsVerdict, Lane, LeftLane, LiveJob, UnderWay, WaitingGroup};
+use ledger::{Holding, JobVerdict, JobsVerdict, Lane, LeftLane, LiveJob, UnderWay, WaitingGroup};
 
 use crate::bench::{Bench, LONG_MS, eventually, owner};
 use crate::shop::{
@@ -54,6 +54,87 @@ pub async fn an_owner_writes_nothing_of_another_lane(b: Bench) {
     for change in changes {
         assert_eq!(b.told(of_lane(&mine, [change])).await, [JobVerdict::Stale]);
     }
+}
+
+/// A job that is held once its lane has a new owner.
+fn to_be_held(id: JobId) -> NewJob {
+    let mut new = plain(id);
+    new.spec.on_recovery = OnRecovery::Hold;
+    new
+}
+
+fn fail(job: JobId, due_in_ms: u64) -> Change {
+    let (attempt, node, error) = (Attempt::new(1), node("n"), "broken".to_owned());
+    Change::Fail { job, attempt, node, error, due_in_ms: Some(due_in_ms), dead: false }
+}
+
+pub async fn a_job_to_be_held_is_never_dispatched_again_once_its_lane_had_another_owner(b: Bench) {
+    let first = b.lane(session("s"), &owner("a")).await;
+    let placed = |n| NewJob { placed: Some(crate::shop::placed()), ..to_be_held(job(n)) };
+    // Job 0 waits, job 1 is delayed, jobs 2 to 5 are with their node; job 6 is like any other.
+    b.does(of_lane(&first, [submit(to_be_held(job(0))), submit(plain(job(6)))])).await;
+    b.does(of_lane(&first, [submit(NewJob { due: Due::InMs(1), ..to_be_held(job(1)) })])).await;
+    b.does(of_lane(&first, (2..6).map(|n| submit(placed(n))))).await;
+    // Before a new owner comes they are like any other, also for an owner that acquires anew.
+    let anew = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&anew, [dispatch(job(0), 1)])).await;
+    b.does(of_lane(&anew, [revoke(job(0))])).await;
+    assert_eq!(b.found(job(0)).await.spec.on_recovery, OnRecovery::Hold);
+    b.ledger.release(&anew.resource, &anew.owner, anew.token).await.unwrap();
+
+    let second = b.lane(session("s"), &owner("b")).await;
+    assert_eq!(b.ledger.hold_jobs(&second).await.unwrap(), Holding::Held { jobs: 6 });
+    assert_eq!(b.ledger.hold_jobs(&second).await.unwrap(), Holding::Held { jobs: 0 });
+    // A failure, a lost node and a late result, of attempts that were under way.
+    b.does(said([fail(job(2), 0)])).await;
+    b.does(of_lane(&second, [revoke(job(3))])).await;
+    b.does(said([complete(job(4), 1, "1")])).await;
+    let late = b.found(job(4)).await.finished.unwrap();
+    assert_eq!((late.outcome, late.result.as_deref()), (Outcome::Succeeded, Some("1")));
+    b.ledger.release(&second.resource, &second.owner, second.token).await.unwrap();
+
+    let third = b.lane(session("s"), &owner("c")).await;
+    b.does(of_lane(&third, [dispatch(job(6), 1)])).await;
+    b.does(said([complete(job(6), 1, "1"), run(job(5), 1)])).await;
+    for n in [0, 1, 2, 3] {
+        let attempt = b.found(job(n)).await.attempt.get() + 1;
+        // On PostgreSQL a batch that only dispatches is written by another statement than one that cancels as well.
+        let told = b.told(of_lane(&third, [dispatch(job(n), attempt)])).await;
+        assert_eq!(told, [JobVerdict::Stale], "job {n}");
+        let told = b.told(of_lane(&third, [dispatch(job(n), attempt), cancel(job(99))])).await;
+        assert_eq!(told, [JobVerdict::Stale, JobVerdict::Stale], "job {n}");
+        let held = b.found(job(n)).await;
+        assert_eq!((held.state, held.due_at), (State::Created, None), "job {n}");
+        assert_eq!(held.spec.on_recovery, OnRecovery::Held, "job {n}");
+    }
+    assert_eq!(b.ledger.waiting(&third.resource, &WaitingGroup::default(), 10).await.unwrap(), []);
+    assert_eq!(b.ledger.coming_due(&third.resource, None, u64::MAX, 10).await.unwrap(), []);
+    let [in_flight] = &b.ledger.in_flight(&third.resource, None, 10).await.unwrap()[..] else {
+        panic!("job 5 alone is with its node");
+    };
+    assert_eq!((in_flight.id, in_flight.spec.on_recovery), (job(5), OnRecovery::Held));
+    b.does(of_lane(&third, [cancel(job(5))])).await;
+    b.ledger.release(&third.resource, &third.owner, third.token).await.unwrap();
+    let (left, _) = b.ledger.left_lanes(None, LONG_MS, 10).await.unwrap();
+    assert_eq!(left, [], "nobody adopts a lane for held jobs alone");
+
+    // A person may call them off.
+    let fourth = b.lane(session("s"), &owner("d")).await;
+    b.does(of_lane(&fourth, [cancel(job(0))])).await;
+    let ended = b.found(job(0)).await;
+    assert_eq!((ended.state, ended.due_at), (State::Finished, None));
+}
+
+pub async fn only_the_owner_of_a_lane_holds_its_jobs(b: Bench) {
+    let (mine, other) = (b.lane(session("s"), &owner("a")).await, b.lane(session("t"), &owner("a")).await);
+    b.does(of_lane(&mine, [submit(to_be_held(job(0)))])).await;
+    assert_eq!(b.ledger.hold_jobs(&other).await.unwrap(), Holding::Held { jobs: 0 });
+    b.ledger.release(&mine.resource, &mine.owner, mine.token).await.unwrap();
+    assert_eq!(b.ledger.hold_jobs(&mine).await.unwrap(), Holding::Fenced);
+    assert_eq!(b.found(job(0)).await.spec.on_recovery, OnRecovery::Hold);
+    let mut held = to_be_held(job(1));
+    held.spec.on_recovery = OnRecovery::Held;
+    b.is_refused("a submit that is held", of_lane(&other, [submit(held)])).await;
 }
 
 pub async fn jobs_in_flight_are_paged_by_lane_and_listed_by_node(b: Bench) {
@@ -336,7 +417,7 @@ pub async fn pages_end_before_they_are_too_large(b: Bench) {
 pub async fn a_batch_that_the_tables_refuse_sinks_nobody_else(b: Bench) {
     const LANES: u64 = 12;
     b.bars_jobs_on_node_666().await;
-    let barred = domain::job::Placed { node: node("666"), ..crate::shop::placed() };
+    let barred = domain::job::Assignment { node: node("666"), ..crate::shop::placed() };
     let mut lanes = vec![];
     for n in 0..LANES {
         lanes.push(b.lane(session(&format!("s{n}")), &owner("a")).await);

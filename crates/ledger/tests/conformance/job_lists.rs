@@ -76,7 +76,7 @@ pub async fn jobs_are_listed_by_every_filter_newest_first(b: Bench) {
         let filter = JobFilter { outcome: Some(outcome), ..any() };
         assert_eq!(listed(filter).await, newest_first(numbers), "{outcome:?}");
     }
-    assert_eq!(listed(JobFilter { dead: true, ..any() }).await, newest_first(&[9, 10]));
+    assert_eq!(listed(JobFilter { dead: Some(true), ..any() }).await, newest_first(&[8, 9, 10]));
     let tenant = Some(TenantId::parse("t1").unwrap());
     assert_eq!(listed(JobFilter { tenant: tenant.clone(), ..any() }).await, newest_first(&[1, 4, 7, 10]));
     let pool = Some(PoolName::parse("p").unwrap());

@@ -4,6 +4,7 @@
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
+use domain::job::Retry;
 use ledger::{JobFilter, WaitingGroup};
 
 use crate::bench::{Bench, owner};
@@ -23,12 +24,19 @@ struct Load {
     indexes: &'static [&'static str],
 }
 
+/// `both` before the name of a statement that has one file for both databases.
 macro_rules! load {
+    (both $name:literal, $types:literal, $values:literal, $indexes:expr) => {
+        load!("both", "both", $name, $types, $values, $indexes)
+    };
     ($name:literal, $types:literal, $values:literal, $indexes:expr) => {
+        load!("sqlite", "postgres", $name, $types, $values, $indexes)
+    };
+    ($sqlite:literal, $postgres:literal, $name:literal, $types:literal, $values:literal, $indexes:expr) => {
         Load {
             name: $name,
-            sqlite: include_str!(concat!("../../sql/sqlite/", $name, ".sql")),
-            postgres: include_str!(concat!("../../sql/postgres/", $name, ".sql")),
+            sqlite: include_str!(concat!("../../sql/", $sqlite, "/", $name, ".sql")),
+            postgres: include_str!(concat!("../../sql/", $postgres, "/", $name, ".sql")),
             types: $types,
             values: $values,
             indexes: &$indexes,
@@ -38,19 +46,19 @@ macro_rules! load {
 
 const LOADS: [Load; 16] = [
     load!(
-        "job_in_flight",
+        both "job_in_flight",
         "text, uuid, bigint, bigint",
         "'session:l7', '00000000-0000-0000-0000-000000000000', 10, 1000",
         ["job_in_flight"]
     ),
     load!(
-        "job_under_way",
+        both "job_under_way",
         "text, uuid, bigint",
         "'session:l7', '00000000-0000-0000-0000-000000000000', 10",
         ["job_in_flight"]
     ),
     load!(
-        "job_waiting",
+        both "job_waiting",
         "text, text, text, bigint, bigint",
         "'session:l7', 'p', 't', 10, 1000",
         ["job_waiting"]
@@ -64,9 +72,9 @@ const LOADS: [Load; 16] = [
     load!("job_groups", "text, text, text, bigint", "'session:l7', '', '', 10", ["job_waiting"]),
     load!("job_lanes", "text, bigint, bigint", "'', 1000, 10", ["job_delayed"]),
     load!("job_seq", "text", "'l7'", ["job_session"]),
-    load!("job_on_node", "text", "'n7'", ["job_node"]),
+    load!(both "job_on_node", "text", "'n7'", ["job_node"]),
     load!("job_current", "uuid[]", "'{00000000-0000-0000-0000-000000000000}'", ["job"]),
-    load!("job_show", "uuid", "'00000000-0000-0000-0000-000000000000'", ["job"]),
+    load!(both "job_show", "uuid", "'00000000-0000-0000-0000-000000000000'", ["job"]),
     load!(
         "job_line",
         "text, text, bigint, bigint, bigint",
@@ -74,12 +82,12 @@ const LOADS: [Load; 16] = [
         ["job_session"]
     ),
     load!(
-        "session_results",
+        both "session_results",
         "text, bigint, bigint, bigint",
         "'l7', 7, 10, 1000",
         ["job_session", "job_finished_place"]
     ),
-    load!("session_places", "text, bigint, bigint", "'l7', 7, 10", ["job_finished_place"]),
+    load!(both "session_places", "text, bigint, bigint", "'l7', 7, 10", ["job_finished_place"]),
     load!("session_counts", "text", "'l7'", ["job_session", "job_finished"]),
     load!("session_show", "text", "'l7'", ["job_session", "job_finished_end"]),
     load!("session_idle", "text, bigint", "'l7', 10", ["session_open", "job_session", "job_finished_end"]),
@@ -92,12 +100,13 @@ const IN_A_PARTITION: [(&str, &str); 2] = [
 ];
 
 /// A list of finished jobs with one mark, and the index of a partition that must serve it.
-const LISTS: [(&str, &str); 5] = [
+const LISTS: [(&str, &str); 6] = [
     ("session", "session_id_idx"),
     ("tenant", "tenant_id_idx"),
     ("pool", "pool_id_idx"),
     ("unsuccessful", "outcome_id_idx"),
     ("dead", "_id_idx"),
+    ("retried", "_id_idx1"),
 ];
 
 #[tokio::test]
@@ -175,7 +184,7 @@ async fn postgres_finds_jobs_by_their_indexes_also_under_generic_plans() {
         let scans = tables.iter().any(|table| plan.contains(&format!("Seq Scan on {table} ")));
         assert!(!scans, "{name}:\n{plan}");
     }
-    let list = include_str!("../../sql/postgres/job_list_finished.sql");
+    let list = include_str!("../../sql/both/job_list_finished.sql");
     for (mark, index) in LISTS {
         let outcome = mark == "unsuccessful";
         let stays = |line: &&str| {
@@ -209,6 +218,11 @@ async fn neither_trains_nor_loads_read_whole_tables() {
     b.does(said(ids().map(|id| run(id, 1)))).await;
     b.does(said(ids().map(|id| complete(id, 1, "1")))).await;
     b.told(of_lane(&lane, ids().map(submit_placed))).await;
+    let retry = |id: domain::JobId| {
+        let new = domain::JobId::from_u128(id.as_u128() + 10_000);
+        submit(domain::job::NewJob { retry: Some(Retry { of: id, once: true }), ..plain(new) })
+    };
+    b.does(of_lane(&lane, ids().map(retry))).await;
     b.does(of_lane(&lane, (4_000..4_400).map(|n| submit(plain(job(n)))))).await;
     b.does(of_lane(&lane, (4_000..4_100).map(|n| dispatch(job(n), 1)))).await;
     b.does(of_lane(&lane, (1..4_000).step_by(100).map(|n| complete(job(n), 1, "1")))).await;
@@ -268,8 +282,8 @@ async fn what_is_behind_the_last_place_of_a_long_session_is_found_at_once() {
         .await
         .unwrap();
     let statements = [
-        ("session_results", include_str!("../../sql/postgres/session_results.sql"), ", 10, 1000000"),
-        ("session_places", include_str!("../../sql/postgres/session_places.sql"), ", 10"),
+        ("session_results", include_str!("../../sql/both/session_results.sql"), ", 10, 1000000"),
+        ("session_places", include_str!("../../sql/both/session_places.sql"), ", 10"),
     ];
     for (name, statement, limits) in statements {
         let types = format!("text, bigint{}", ", bigint".repeat(limits.matches(", ").count()));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use domain::JobId;
-use domain::job::{Attempt, Change, Event, Newest, Outcome, Revoked, State, Step, decide};
+use domain::job::{Attempt, Change, CurrentAttempt, Event, Outcome, Revoked, State, Step, decide};
 use ledger::{Acquisition, Error, Handle, JobBatch, JobVerdict, JobsVerdict, Lane};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -36,17 +36,19 @@ fn some_event(rng: &mut StdRng, about: Attempt) -> Event {
 /// A job as it must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
-    Live(Newest),
+    Live(CurrentAttempt),
     Finished(Outcome),
 }
 
-fn after(newest: Newest, step: Step, form: &Change) -> Expected {
-    let live = |state, attempt, counted| Expected::Live(Newest { state, attempt, counted });
+fn after(newest: CurrentAttempt, step: Step, form: &Change) -> Expected {
+    let live = |state, attempt, charged_attempts| {
+        Expected::Live(CurrentAttempt { state, attempt, charged_attempts })
+    };
     match (step, form) {
-        (Step::Dispatch(attempt), _) => live(State::Dispatched, attempt, newest.counted),
-        (Step::Run, _) => live(State::Running, newest.attempt, newest.counted),
+        (Step::Dispatch(attempt), _) => live(State::Dispatched, attempt, newest.charged_attempts),
+        (Step::Run, _) => live(State::Running, newest.attempt, newest.charged_attempts),
         (Step::Retry { counts, .. }, _) => {
-            live(State::Created, newest.attempt, newest.counted + u32::from(counts))
+            live(State::Created, newest.attempt, newest.charged_attempts + u32::from(counts))
         }
         (Step::Finish { .. }, Change::End { outcome, .. }) => Expected::Finished(*outcome),
         (Step::Finish { outcome, .. }, _) => Expected::Finished(outcome),
@@ -68,7 +70,8 @@ pub async fn random_events_come_to_what_the_domain_says(b: Bench) {
         let new: Vec<_> = (live..JOBS).map(|n| job(next + n - live)).collect();
         next += new.len() as u64;
         b.does(of_lane(&lane, new.iter().map(|id| submit_placed(*id)))).await;
-        let placed = Newest { state: State::Dispatched, attempt: Attempt::new(1), counted: 0 };
+        let placed =
+            CurrentAttempt { state: State::Dispatched, attempt: Attempt::new(1), charged_attempts: 0 };
         expected.extend(new.iter().map(|id| (*id, Expected::Live(placed))));
         if rng.random_ratio(1, 10) {
             // Somebody takes the lane: what the last owner sends afterwards is as if it had never been.
@@ -111,10 +114,10 @@ pub async fn random_events_come_to_what_the_domain_says(b: Bench) {
     assert!(written > ROUNDS && stale > ROUNDS / 2, "{written} written, {stale} stale (seed {seed})");
     for (id, expected) in expected {
         let record = b.found(id).await;
-        let (state, attempt, counted) = (record.state, record.attempt, record.counted);
+        let (state, attempt, charged_attempts) = (record.state, record.attempt, record.charged_attempts);
         let is = match &record.finished {
             Some(finished) => Expected::Finished(finished.outcome),
-            None => Expected::Live(Newest { state, attempt, counted }),
+            None => Expected::Live(CurrentAttempt { state, attempt, charged_attempts }),
         };
         assert_eq!(is, expected, "{id} (seed {seed})");
         let over = attempt.get() - u32::from(matches!(state, State::Dispatched | State::Running));

@@ -1,8 +1,8 @@
 //! Jobs: which change is written in which state, what a job looks like afterwards, and that it has one result (I6).
 
 use domain::job::{
-    Attempt, Backoff, Change, Due, Ended, Event, Needs, NewJob, Newest, OnRecovery, Outcome, Placed,
-    Priority, Revoked, Route, Spec, State, Step, decide,
+    Assignment, Attempt, Backoff, Change, CurrentAttempt, Due, Ended, Event, NewJob, OnRecovery, Outcome,
+    Priority, Requirements, Retry, Revoked, Route, Spec, State, Step, decide,
 };
 use domain::limits::{PAST_ATTEMPTS_MAX, REASON_BYTES_MAX};
 use domain::{ClientRef, IdempotencyKey, JobId, Label, Language, PoolName, SessionId, TenantId};
@@ -27,9 +27,9 @@ fn events() -> Vec<Event> {
 }
 
 /// The states with one attempt that is over and counts, and what leads to each from the one before.
-fn newest(state: State) -> Option<Newest> {
+fn newest(state: State) -> Option<CurrentAttempt> {
     let attempt = Attempt::new(if state == State::Created { 1 } else { 2 });
-    (state != State::Finished).then_some(Newest { state, attempt, counted: 1 })
+    (state != State::Finished).then_some(CurrentAttempt { state, attempt, charged_attempts: 1 })
 }
 
 fn leads_to(state: State, id: JobId) -> Change {
@@ -48,18 +48,22 @@ fn leads_to(state: State, id: JobId) -> Change {
 }
 
 /// What a job must look like after a step, if it was written in this form.
-fn must_be(before: Newest, step: Step, form: &Change) -> (State, u32, u32, Option<Outcome>) {
-    let (attempt, counted) = (before.attempt.get(), before.counted);
+fn must_be(before: CurrentAttempt, step: Step, form: &Change) -> (State, u32, u32, Option<Outcome>) {
+    let (attempt, charged_attempts) = (before.attempt.get(), before.charged_attempts);
     match (step, form) {
-        (Step::Dispatch(attempt), _) => (State::Dispatched, attempt.get(), counted, None),
-        (Step::Run, _) => (State::Running, attempt, counted, None),
-        (_, Change::Complete { .. }) => (State::Finished, attempt, counted, Some(Outcome::Succeeded)),
-        (_, Change::Revoke { why, .. }) => (State::Created, attempt, counted + u32::from(why.counts()), None),
-        (_, Change::Fail { due_in_ms: Some(_), .. }) => (State::Created, attempt, counted + 1, None),
-        (_, Change::Fail { .. }) => (State::Finished, attempt, counted + 1, Some(Outcome::Failed)),
+        (Step::Dispatch(attempt), _) => (State::Dispatched, attempt.get(), charged_attempts, None),
+        (Step::Run, _) => (State::Running, attempt, charged_attempts, None),
+        (_, Change::Complete { .. }) => {
+            (State::Finished, attempt, charged_attempts, Some(Outcome::Succeeded))
+        }
+        (_, Change::Revoke { why, .. }) => {
+            (State::Created, attempt, charged_attempts + u32::from(why.counts()), None)
+        }
+        (_, Change::Fail { due_in_ms: Some(_), .. }) => (State::Created, attempt, charged_attempts + 1, None),
+        (_, Change::Fail { .. }) => (State::Finished, attempt, charged_attempts + 1, Some(Outcome::Failed)),
         (_, Change::End { outcome, attempt: ended, .. }) => {
             let counts = ended.is_some_and(|(_, why)| why.counts());
-            (State::Finished, attempt, counted + u32::from(counts), Some(*outcome))
+            (State::Finished, attempt, charged_attempts + u32::from(counts), Some(*outcome))
         }
         odd => panic!("{odd:?}"),
     }
@@ -67,7 +71,7 @@ fn must_be(before: Newest, step: Step, form: &Change) -> (State, u32, u32, Optio
 
 fn is(record: &JobRecord) -> (State, u32, u32, Option<Outcome>) {
     let outcome = record.finished.as_ref().map(|finished| finished.outcome);
-    (record.state, record.attempt.get(), record.counted, outcome)
+    (record.state, record.attempt.get(), record.charged_attempts, outcome)
 }
 
 pub async fn each_change_is_written_where_the_domain_allows_it_and_nowhere_else(b: Bench) {
@@ -99,7 +103,9 @@ pub async fn each_change_is_written_where_the_domain_allows_it_and_nowhere_else(
             (Ok(step), Some(before)) => {
                 assert_eq!(is(&record), must_be(before, step, form), "{form:?} in {state:?}")
             }
-            (_, Some(n)) => assert_eq!(is(&record), (n.state, n.attempt.get(), n.counted, None), "{form:?}"),
+            (_, Some(n)) => {
+                assert_eq!(is(&record), (n.state, n.attempt.get(), n.charged_attempts, None), "{form:?}")
+            }
             (_, None) => {
                 assert_eq!(is(&record), (State::Finished, 2, 1, Some(Outcome::Succeeded)), "{form:?}")
             }
@@ -154,7 +160,7 @@ pub async fn a_lane_writes_new_jobs_attempts_and_good_ends_in_one_batch(b: Bench
         let attempt = attempts.remove(0);
         ends.push((
             finished.outcome,
-            finished.dead,
+            finished.exhausted,
             finished.result,
             finished.error,
             attempt.node,
@@ -178,7 +184,7 @@ fn full() -> NewJob {
             payload: "{\"odd\":\"\\u0000 é\u{10ffff} '\\\"\\n\"}".into(),
             session: Some(SessionId::parse("s").unwrap()),
             tenant: Some(TenantId::parse("t").unwrap()),
-            needs: Needs {
+            needs: Requirements {
                 pool: Some(PoolName::parse("p").unwrap()),
                 route: Some(Route {
                     source: Language::parse("zh:x").unwrap(),
@@ -195,7 +201,7 @@ fn full() -> NewJob {
         seq: Some(3),
         client_ref: Some(ClientRef::parse("c1/+'\"{}").unwrap()),
         due: Due::InMs(60_000),
-        retry_of: Some(job(6)),
+        retry: Some(Retry { of: job(6), once: false }),
         placed: None,
     }
 }
@@ -227,7 +233,7 @@ pub async fn a_job_keeps_all_that_it_was_told_to_its_end(b: Bench) {
         (running.placed, running.dispatched_at, running.running_at)
     );
     let finished = done.finished.unwrap();
-    assert_eq!((finished.outcome, finished.dead, finished.error), (Outcome::Succeeded, false, None));
+    assert_eq!((finished.outcome, finished.exhausted, finished.error), (Outcome::Succeeded, false, None));
     assert_eq!(finished.result.as_deref(), Some("\"\\u0000\u{10ffff}\""));
     assert!(Some(finished.finished_at) >= done.running_at);
     assert_eq!(finished.released_at, Some(finished.finished_at), "its node gave the slot back with it");
@@ -327,9 +333,9 @@ pub async fn past_attempts_and_reasons_are_bounded(b: Bench) {
     let record = b.found(job(0)).await;
     let numbers: Vec<_> = record.attempts.iter().map(|past| past.attempt.get()).collect();
     assert_eq!(numbers, (5..=attempts + 1).collect::<Vec<_>>(), "the newest, in order");
-    assert_eq!((numbers.len(), record.counted), (PAST_ATTEMPTS_MAX, 1));
+    assert_eq!((numbers.len(), record.charged_attempts), (PAST_ATTEMPTS_MAX, 1));
     let finished = record.finished.unwrap();
-    assert!(finished.dead);
+    assert!(finished.exhausted);
     for kept in record.attempts.iter().map(|past| &past.reason).chain(&finished.error) {
         assert!(kept.len() <= REASON_BYTES_MAX && kept.starts_with(" \né"), "{} bytes", kept.len());
     }
@@ -461,6 +467,6 @@ pub async fn what_is_wrong_with_a_batch_of_jobs_is_refused_before_it_boards(b: B
     assert_eq!(b.ledger.job(job(0)).await.unwrap(), None);
     b.does(of_lane(&lane, [])).await;
     b.does(with(|new| new.spec.payload = "\"\\u0000\"".into())).await;
-    let other = Placed { node: node("n"), holder: owner("h") };
+    let other = Assignment { node: node("n"), holder: owner("h") };
     b.does(of_lane(&lane, [Change::Dispatch { job: job(0), attempt: Attempt::new(1), placed: other }])).await;
 }

@@ -13,6 +13,7 @@ mod job_lanes;
 mod job_lists;
 mod job_plans;
 mod job_random;
+mod job_retries;
 mod jobs;
 mod keys;
 mod leases;
@@ -27,6 +28,7 @@ mod settings;
 mod shop;
 mod traffic;
 mod trains;
+mod writability;
 
 /// Runs every case on every ledger. A case is an async function that takes a [`bench::Bench`].
 macro_rules! on_every_ledger {
@@ -117,6 +119,8 @@ on_every_ledger! {
         a_group_waits_by_priority_then_place_then_age,
         delayed_jobs_come_when_they_are_due,
         lanes_without_a_live_owner_are_found,
+        a_job_to_be_held_is_never_dispatched_again_once_its_lane_had_another_owner,
+        only_the_owner_of_a_lane_holds_its_jobs,
         the_last_place_given_in_a_session_is_known,
         a_lane_with_unfinished_jobs_keeps_its_token,
         pages_end_before_they_are_too_large,
@@ -145,6 +149,13 @@ on_every_ledger! {
         jobs_are_listed_by_every_filter_newest_first,
         a_cursor_goes_on_where_the_page_ended,
         old_finished_jobs_are_forgotten_in_steps;
+    job_retries:
+        a_retried_job_names_the_newest_job_that_retries_it,
+        a_job_is_retried_once_by_those_that_ask_for_that,
+        a_retry_whose_key_is_taken_is_named_nowhere,
+        a_stale_owner_retries_nothing,
+        of_many_retries_of_one_job_one_is_written,
+        lists_tell_dead_and_retried_jobs_from_others;
     job_random:
         random_events_come_to_what_the_domain_says,
         whatever_everybody_says_at_once_every_job_has_one_result,
@@ -172,7 +183,10 @@ on_every_ledger! {
     settings:
         the_first_to_decide_the_mode_decides,
         a_change_of_the_modes_names_the_version_that_it_replaces;
+    writability:
+        a_transaction_that_the_database_undid_by_itself_breaks_no_later_one;
     opening:
+        a_start_ends_no_lock_of_a_tenant,
         the_ledger_is_found_again_as_it_was_left,
         a_newer_database_is_refused,
         durable_settings_raise_no_warning;

@@ -27,6 +27,33 @@ pub async fn the_ledger_is_found_again_as_it_was_left(b: Bench) {
     drop((database, _folder));
 }
 
+pub async fn a_start_ends_no_lock_of_a_tenant(b: Bench) {
+    let (a, s) = (owner("a"), signer("s"));
+    b.acquired(&a, &s, LONG_MS).await;
+    let Bench { ledger, options, database, _folder } = b;
+    let kind = ledger.kind();
+    let (ago, later) = match kind {
+        Kind::Sqlite => ("1", "99999999999999999"),
+        Kind::Postgres => ("now()", "now() + interval '1 hour'"),
+    };
+    let insert = format!(
+        "INSERT INTO lease (resource, owner, fencing_token, acquired_at, renewed_at, expires_at)
+         VALUES ('tenant:t', 'task:1', 7, {ago}, {ago}, {later})"
+    );
+    sqlx_execute(&options.url, &insert).await;
+    ledger.close().await;
+    drop(ledger);
+    let ledger = ledger::open(&options).await.unwrap();
+    let record = ledger.signer(&s).await.unwrap();
+    assert!(record.is_none_or(|record| record.owner.is_none() == (kind == Kind::Sqlite)));
+    let untouched = format!(
+        "UPDATE lease SET owner = owner
+         WHERE resource = 'tenant:t' AND owner = 'task:1' AND fencing_token = 7 AND expires_at > {ago}"
+    );
+    assert_eq!(sqlx_execute(&options.url, &untouched).await, 1, "the task has its lock still");
+    drop((database, _folder));
+}
+
 pub async fn a_newer_database_is_refused(b: Bench) {
     let insert = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
                   VALUES (9999, 'from the future', TRUE, '', 0)";
@@ -40,14 +67,15 @@ pub async fn a_newer_database_is_refused(b: Bench) {
     drop((database, _folder));
 }
 
-async fn sqlx_execute(url: &str, statement: &'static str) {
+async fn sqlx_execute(url: &str, statement: &str) -> u64 {
     use sqlx::Connection;
+    let statement = sqlx::AssertSqlSafe(statement.to_owned());
     if url.starts_with("sqlite") {
         let mut connection = sqlx::SqliteConnection::connect(url).await.unwrap();
-        sqlx::query(statement).execute(&mut connection).await.unwrap();
+        sqlx::query(statement).execute(&mut connection).await.unwrap().rows_affected()
     } else {
         let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
-        sqlx::query(statement).execute(&mut connection).await.unwrap();
+        sqlx::query(statement).execute(&mut connection).await.unwrap().rows_affected()
     }
 }
 

@@ -153,7 +153,7 @@ pub async fn a_session_counts_its_jobs_and_knows_its_last_node(b: Bench) {
     let on = |n: u64| Change::Dispatch {
         job: job(n),
         attempt: Attempt::new(1),
-        placed: domain::job::Placed { node: node(&format!("n{n}")), ..placed() },
+        placed: domain::job::Assignment { node: node(&format!("n{n}")), ..placed() },
     };
     b.does(of_lane(&lane, [on(2), on(3), on(4)])).await;
     b.does(said([Change::Run { job: job(3), attempt: Attempt::new(1), node: node("n3") }])).await;

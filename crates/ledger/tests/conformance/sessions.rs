@@ -1,7 +1,7 @@
 //! Sessions: made once under one key, closed by the owner of their lane alone, idle when nothing happens in them, and
 //! forgotten when nothing names them.
 
-use domain::job::{Needs, Route};
+use domain::job::{Requirements, Route};
 use domain::session::{Ordering, Spec};
 use domain::{IdempotencyKey, Label, PoolName, Resource, SessionId};
 use ledger::{Acquisition, Closed, Error, JobKey, KeyScope, Lane, Opened, SessionRecord};
@@ -18,7 +18,7 @@ const IDLE_MS: u64 = 600_000;
 const AGE_MS: u64 = 3_600_000;
 
 pub fn spec() -> Spec {
-    Spec { needs: Needs::default(), ordering: Ordering::Strict, idle_ms: IDLE_MS }
+    Spec { needs: Requirements::default(), ordering: Ordering::Strict, idle_ms: IDLE_MS }
 }
 
 fn key(name: &str) -> JobKey {
@@ -78,7 +78,7 @@ impl Bench {
 pub async fn a_session_keeps_all_that_was_asked_of_it(b: Bench) {
     let label = |text| Label::parse(text).unwrap();
     let full = Spec {
-        needs: Needs {
+        needs: Requirements {
             pool: Some(PoolName::parse("p").unwrap()),
             route: Some(Route::parse("zh:en-GB").unwrap()),
             requires: vec![label("gpu"), label("asr:zh")],
@@ -165,7 +165,7 @@ pub async fn what_is_wrong_with_a_session_is_refused(b: Bench) {
         ("a time too long", Spec { idle_ms: u64::MAX, ..spec() }, key("k")),
         (
             "too many labels",
-            Spec { needs: Needs { requires: labels, ..Needs::default() }, ..spec() },
+            Spec { needs: Requirements { requires: labels, ..Requirements::default() }, ..spec() },
             key("k"),
         ),
         ("a NUL in a scope", spec(), JobKey { scope: odd, ..key("k") }),

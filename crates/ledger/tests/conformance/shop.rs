@@ -3,7 +3,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use domain::job::{
-    Attempt, Backoff, Change, Due, Event, Needs, NewJob, OnRecovery, Outcome, Placed, Priority, Spec,
+    Assignment, Attempt, Backoff, Change, Due, Event, NewJob, OnRecovery, Outcome, Priority, Requirements,
+    Spec,
 };
 use domain::{InstanceId, JobId, NodeId, Resource, SessionId};
 use ledger::{Acquisition, Error, JobBatch, JobKey, JobRecord, JobVerdict, JobWrite, JobsVerdict, Lane};
@@ -40,8 +41,8 @@ pub fn node(name: &str) -> NodeId {
     NodeId::parse(name).unwrap()
 }
 
-pub fn placed() -> Placed {
-    Placed { node: node("n"), holder: owner("holder") }
+pub fn placed() -> Assignment {
+    Assignment { node: node("n"), holder: owner("holder") }
 }
 
 pub fn spec(payload: &str) -> Spec {
@@ -49,7 +50,7 @@ pub fn spec(payload: &str) -> Spec {
         payload: payload.into(),
         session: None,
         tenant: None,
-        needs: Needs::default(),
+        needs: Requirements::default(),
         priority: Priority::default(),
         timeout_ms: 1_000,
         max_attempts: ATTEMPTS,
@@ -60,7 +61,7 @@ pub fn spec(payload: &str) -> Spec {
 
 /// A job that is due at once and has no wishes.
 pub fn plain(id: JobId) -> NewJob {
-    NewJob { id, spec: spec("{}"), seq: None, client_ref: None, due: Due::Now, retry_of: None, placed: None }
+    NewJob { id, spec: spec("{}"), seq: None, client_ref: None, due: Due::Now, retry: None, placed: None }
 }
 
 /// The job number `n` of the test, at that place of the session.

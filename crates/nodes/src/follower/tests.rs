@@ -1,31 +1,40 @@
 //! Tests of the follower: over a bus that can be made to fail, by a paused clock; and over a whole one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use domain::job::Needs;
+use bus::Version;
+use domain::job::Requirements;
 use tokio::sync::broadcast;
 
 use super::*;
 use crate::fixture::*;
 use crate::limits::OFFLINE_MS;
-use crate::pulse::Pulse;
+use crate::node_update::NodeUpdate;
 use crate::record::Record;
 use crate::registry::Ended;
 use crate::select::Wanted;
-use crate::source::Source;
+use crate::source::{BusSource, Source};
 
 /// A bus in memory that does what a test wants.
 struct Shelf {
     records: Mutex<BTreeMap<NodeId, (Record, Instant)>>,
     events: broadcast::Sender<Event>,
     link: watch::Sender<Link>,
+    answers: watch::Sender<bool>,
     is_broken: AtomicBool,
     /// While a test holds it, nobody is said to be online.
     loading: tokio::sync::Mutex<()>,
-    told: Mutex<Vec<Vec<Pulse>>>,
-    listed: Mutex<Vec<NodeId>>,
+    told: Mutex<Vec<Vec<NodeUpdate>>>,
+    /// What this instance lists.
+    list: Mutex<HashMap<NodeId, Version>>,
+    lists_lost: AtomicBool,
+    /// The other instances that are live, and those of them that show themselves.
+    live: Mutex<Vec<InstanceId>>,
+    shown: Mutex<HashSet<InstanceId>>,
+    /// Who was asked for last.
+    asked: Mutex<Vec<InstanceId>>,
 }
 
 impl Shelf {
@@ -34,10 +43,15 @@ impl Shelf {
             records: Mutex::default(),
             events: broadcast::channel(64).0,
             link: watch::Sender::new(Link::Up { since: Instant::now().into_std() }),
+            answers: watch::Sender::new(true),
             is_broken: AtomicBool::new(false),
             loading: tokio::sync::Mutex::default(),
             told: Mutex::default(),
-            listed: Mutex::default(),
+            list: Mutex::default(),
+            lists_lost: AtomicBool::new(false),
+            live: Mutex::new(vec![instance("a"), instance("b")]),
+            shown: Mutex::new([instance("a"), instance("b")].into()),
+            asked: Mutex::default(),
         };
         for record in records {
             shelf.keep(record);
@@ -58,13 +72,14 @@ impl Shelf {
         self.events.send(event).unwrap();
     }
 
-    fn pulse(&self, record: &Record) {
-        self.event(Event::Message(pulse::write(&[Pulse::of(record)]).into()));
+    fn update(&self, record: &Record) {
+        self.event(Event::Message(node_update::write(&[NodeUpdate::of(record)]).into()));
     }
 
     fn set_link(&self, is_up: bool) {
         let since = Instant::now().into_std();
         self.link.send_replace(if is_up { Link::Up { since } } else { Link::Down { since } });
+        self.answers.send_replace(is_up);
         self.is_broken.store(!is_up, SeqCst);
     }
 
@@ -84,20 +99,39 @@ impl Source for Shelf {
 
     async fn tell(&self, notice: &[u8]) -> bus::Result<()> {
         self.check()?;
-        self.told.lock().unwrap().push(pulse::read(notice).unwrap());
+        self.told.lock().unwrap().push(node_update::read(notice).unwrap());
         Ok(())
     }
 
-    async fn list(&self, nodes: &[NodeId]) -> bus::Result<()> {
+    fn instances(&self) -> Vec<InstanceId> {
+        self.live.lock().unwrap().clone()
+    }
+
+    async fn present(&self, instances: &[InstanceId]) -> bus::Result<HashSet<InstanceId>> {
         self.check()?;
-        self.listed.lock().unwrap().extend_from_slice(nodes);
-        Ok(())
+        let shown = self.shown.lock().unwrap();
+        Ok(instances.iter().filter(|instance| shown.contains(*instance)).cloned().collect())
     }
 
-    async fn online(&self) -> bus::Result<Vec<NodeId>> {
+    async fn list(&self, change: &ListChange<'_>) -> bus::Result<usize> {
+        self.check()?;
+        let mut list = self.list.lock().unwrap();
+        if change.is_anew || self.lists_lost.swap(false, SeqCst) {
+            list.clear();
+        }
+        list.retain(|node, _| !change.gone.contains(node));
+        list.extend(change.held.iter().cloned());
+        Ok(list.len())
+    }
+
+    async fn listed(&self, holders: &[InstanceId]) -> bus::Result<HashMap<NodeId, Version>> {
         self.check()?;
         let _loading = self.loading.lock().await;
-        Ok(self.records.lock().unwrap().keys().cloned().collect())
+        *self.asked.lock().unwrap() = holders.to_vec();
+        let records = self.records.lock().unwrap();
+        let of = |record: &&Record| holders.contains(&record.profile.holder);
+        let records = records.values().map(|(record, _)| record).filter(of);
+        Ok(records.map(|record| (record.profile.node.clone(), record.stamp.version)).collect())
     }
 
     async fn read(&self, nodes: &[NodeId]) -> bus::Result<Vec<Kept>> {
@@ -113,6 +147,10 @@ impl Source for Shelf {
 
     fn link(&self) -> watch::Receiver<Link> {
         self.link.subscribe()
+    }
+
+    fn answers(&self) -> watch::Receiver<bool> {
+        self.answers.subscribe()
     }
 }
 
@@ -160,14 +198,14 @@ async fn nodes_are_loaded_and_then_followed() {
     let shelf = Shelf::new((0..250).map(|n| far(&format!("n{n}"))));
     let (registry, follower) = following(&shelf).await;
     assert_eq!((registry.count(), registry.list(None, 1_000).len()), (250, 250), "it can be selected from");
-    shelf.pulse(&far("n7").at(1, 2).used(3));
+    shelf.update(&far("n7").at(1, 2).used(3));
     within(SOON, || used(&registry, "n7") == Some(3)).await;
     let newcomer = far("new").at(2, 9);
     shelf.keep(newcomer.clone());
-    shelf.pulse(&newcomer);
+    shelf.update(&newcomer);
     within(SOON, || registry.list(None, 1_000).len() == 251).await;
-    let left = Pulse { state: None, ..Pulse::of(&newcomer) };
-    shelf.event(Event::Message(pulse::write(&[left]).into()));
+    let left = NodeUpdate { state: None, ..NodeUpdate::of(&newcomer) };
+    shelf.event(Event::Message(node_update::write(&[left]).into()));
     within(SOON, || registry.get(&node("new")).is_none()).await;
     follower.stop().await;
 }
@@ -180,10 +218,10 @@ async fn it_listens_before_it_loads() {
     let mut follower = Follower::start(registry.clone(), Arc::clone(&shelf) as SourceHandle);
     within(SOON, || shelf.events.receiver_count() > 0).await;
     shelf.lose("n");
-    let left = Pulse { state: None, ..Pulse::of(&far("n")) };
-    shelf.event(Event::Message(pulse::write(&[left]).into()));
+    let left = NodeUpdate { state: None, ..NodeUpdate::of(&far("n")) };
+    shelf.event(Event::Message(node_update::write(&[left]).into()));
     shelf.keep(far("m"));
-    shelf.pulse(&far("m"));
+    shelf.update(&far("m"));
     tokio::time::sleep(SOON).await;
     drop(loading);
     follower.loaded().await;
@@ -199,7 +237,7 @@ async fn whoever_missed_notices_loads_anew() {
     for (round, event) in [Event::Lagged { missed: 3 }, Event::Resumed, unreadable].into_iter().enumerate() {
         let version = 10 * (round as u64 + 1);
         // It was heard of just now, so nobody compares its version.
-        shelf.pulse(&far("n").at(1, version));
+        shelf.update(&far("n").at(1, version));
         within(SOON, || registry.get(&node("n")).is_some_and(|n| n.stamp.version.get() == version)).await;
         shelf.keep(far("n").at(1, version + 1).used(2));
         shelf.event(event);
@@ -224,7 +262,7 @@ async fn what_cannot_be_read_or_told_is_tried_again() {
     let (registry, follower) = following(&shelf).await;
     shelf.is_broken.store(true, SeqCst);
     shelf.keep(far("m"));
-    shelf.pulse(&far("m"));
+    shelf.update(&far("m"));
     for n in 0..450 {
         registry.recorded(record(&format!("own{n}")), Instant::now().into_std());
     }
@@ -234,8 +272,93 @@ async fn what_cannot_be_read_or_told_is_tried_again() {
     within(SECOND * 4, || registry.get(&node("m")).is_some()).await;
     let told = || shelf.told.lock().unwrap().iter().map(Vec::len).collect::<Vec<_>>();
     within(SECOND * 4, || told().iter().sum::<usize>() == 450).await;
-    assert!(told().iter().all(|pulses| *pulses <= PULSES_MAX), "{:?}", told());
-    within(SECOND * 15, || shelf.listed.lock().unwrap().len() == 450).await;
+    assert!(told().iter().all(|updates| *updates <= NODE_UPDATES_MAX), "{:?}", told());
+    within(SECOND * 4, || shelf.list.lock().unwrap().len() == 450).await;
+    follower.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_list_of_own_nodes_follows_them_and_is_written_again_when_it_was_lost() {
+    let shelf = Shelf::new([far("other")]);
+    shelf.list.lock().unwrap().insert(node("stale"), Version::new(1));
+    let (registry, follower) = following(&shelf).await;
+    let names = |of: &[(&str, u64)]| {
+        let of = of.iter().map(|(name, version)| (node(name), Version::new(*version)));
+        let of = of.collect::<HashMap<_, _>>();
+        let list = Arc::clone(&shelf);
+        move || *list.list.lock().unwrap() == of
+    };
+    let now = || Instant::now().into_std();
+    registry.recorded(record("n").at(1, 1), now());
+    registry.recorded(record("m").at(1, 1), now());
+    within(SECOND * 3, names(&[("n", 1), ("m", 1)])).await;
+    registry.recorded(record("n").at(1, 2), now());
+    registry.left(&node("m"), bus::Epoch::new(1), now());
+    within(SECOND * 3, names(&[("n", 2)])).await;
+    registry.recorded(record("k").at(1, 9), now());
+    shelf.lists_lost.store(true, SeqCst);
+    within(SECOND * 4, names(&[("n", 2), ("k", 9)])).await;
+    follower.stop().await;
+    assert!(shelf.list.lock().unwrap().is_empty(), "it is taken away");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_instances_that_show_themselves_are_asked_and_get_work() {
+    let shelf = Shelf::new([far("n")]);
+    *shelf.live.lock().unwrap() = ["a", "b", "c"].map(instance).to_vec();
+    *shelf.shown.lock().unwrap() = ["a", "b", "unknown"].map(instance).into();
+    let (registry, follower) = following(&shelf).await;
+    assert_eq!(*shelf.asked.lock().unwrap(), [instance("b")]);
+    // It is heard of all the time.
+    let beats = async |seconds: u32| {
+        for _ in 0..seconds * 2 {
+            shelf.update(&far("n"));
+            tokio::time::sleep(SECOND / 2).await;
+        }
+    };
+    let is_chosen = || select_far(&registry).is_some();
+    let show = |name: &str| shelf.shown.lock().unwrap().insert(instance(name));
+    shelf.shown.lock().unwrap().clear();
+    beats(10).await;
+    assert!(is_chosen(), "the bus has lost its memory: it shows nobody");
+    show("a");
+    beats(1).await;
+    assert!(is_chosen(), "it may be about to show itself");
+    beats(2).await;
+    assert!(!is_chosen() && !registry.is_there(&instance("b")));
+    show("b");
+    beats(1).await;
+    assert!(is_chosen());
+    // The ledger was read some time ago: who holds nodes is looked for all the same.
+    shelf.live.lock().unwrap().clear();
+    beats(5).await;
+    assert!(is_chosen());
+    follower.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_nothing_is_heard_versions_are_compared_all_the_same() {
+    let shelf = Shelf::new([far("n")]);
+    let (registry, follower) = following(&shelf).await;
+    shelf.link.send_replace(Link::Down { since: Instant::now().into_std() });
+    shelf.keep(far("n").at(1, 2).used(3));
+    shelf.keep(far("m"));
+    within(SECOND * 4, || used(&registry, "n") == Some(3) && used(&registry, "m") == Some(0)).await;
+    assert!(select_far(&registry).is_some(), "others' nodes can be reached");
+    tokio::time::sleep(SECOND * 60).await;
+    assert_eq!(registry.count(), 2, "silence is no evidence");
+    follower.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_full_is_soon_looked_at_again() {
+    let shelf = Shelf::new([far("n").capacity(1)]);
+    let (registry, follower) = following(&shelf).await;
+    let needs = Requirements::default();
+    let mut rng = seeded();
+    registry.select(&Wanted::new(&needs), &mut rng).unwrap().was_full();
+    assert!(select_far(&registry).is_none());
+    within(SECOND / 2, || select_far(&registry).is_some()).await;
     follower.stop().await;
 }
 
@@ -245,7 +368,7 @@ async fn a_clean_stop_tells_what_is_left_to_tell() {
     let (registry, follower) = following(&shelf).await;
     registry.recorded(record("own"), Instant::now().into_std());
     follower.stop().await;
-    assert_eq!(*shelf.told.lock().unwrap(), [[Pulse::of(&record("own"))]]);
+    assert_eq!(*shelf.told.lock().unwrap(), [[NodeUpdate::of(&record("own"))]]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -276,8 +399,19 @@ async fn a_node_is_lost_only_after_the_own_link_was_well_for_long() {
 }
 
 fn select_far(registry: &Registry) -> Option<NodeId> {
-    let needs = Needs::default();
+    let needs = Requirements::default();
     registry.select(&Wanted::new(&needs), &mut rand::rng()).map(|choice| choice.node().clone())
+}
+
+fn presence(name: &str) -> bus::Presence {
+    bus::Presence {
+        instance: instance(name),
+        started_at: domain::Timestamp::from_micros(0),
+        hostname: "host".to_owned(),
+        pid: 1,
+        version: "0".to_owned(),
+        address: "http://127.0.0.1".to_owned(),
+    }
 }
 
 #[tokio::test]
@@ -287,9 +421,15 @@ async fn two_instances_on_one_bus_know_each_others_nodes() {
     let join = |name: &str| {
         let registry = Registry::new(instance(name));
         let bus = hub.join();
-        let follower = Follower::start(registry.clone(), Arc::new(Arc::clone(&bus)));
+        let instances = || ["a", "b", "c"].map(instance).to_vec();
+        let source = BusSource::new(Arc::clone(&bus), instance(name), instances);
+        let follower = Follower::start(registry.clone(), Arc::new(source));
         (registry, bus, follower)
     };
+    let announcer = hub.join();
+    for name in ["a", "b", "c"] {
+        announcer.announce(&presence(name), Duration::from_secs(600)).await.unwrap();
+    }
     let (holder, bus, mut follower) = join("a");
     let (other, _bus, mut other_follower) = join("b");
     follower.loaded().await;

@@ -7,9 +7,9 @@ use bus::{NodeState, Version};
 use domain::{InstanceId, NodeId};
 use tokio::sync::broadcast;
 
-use super::{Applied, Ended, Inner, Registry};
+use super::{Ended, Inner, Registry};
 use crate::entry::Entry;
-use crate::record::{Load, Profile, Status};
+use crate::record::{Applied, Load, Profile, Status};
 
 /// Something about a node is not as it was, as this instance sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +64,14 @@ impl Inner {
         entry.fall_silent();
         self.refresh(entry);
         self.tell_change(entry, before);
+    }
+
+    pub(super) fn holder_is_there(&self, entry: &Arc<Entry>, is_there: bool) {
+        let before = entry.state();
+        if entry.holder_is_there(is_there) {
+            self.refresh(entry);
+            self.tell_change(entry, before);
+        }
     }
 
     fn tell_change(&self, entry: &Entry, before: NodeState) {

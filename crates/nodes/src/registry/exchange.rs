@@ -2,30 +2,32 @@
 //! are to be looked at.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use domain::NodeId;
+use bus::Version;
+use domain::{InstanceId, NodeId};
 
 use super::{Inner, Known, Registry};
+use crate::entry::Entry;
 use crate::limits::NODES_MAX;
-use crate::pulse::Pulse;
+use crate::node_update::NodeUpdate;
 
 impl Registry {
-    /// What is to be told to the others: at most so many pulses, the newest of each node.
-    pub(crate) fn take_outbox(&self, limit: usize) -> Vec<Pulse> {
+    /// What is to be told to the others: at most so many updates, the newest of each node.
+    pub(crate) fn take_outbox(&self, limit: usize) -> Vec<NodeUpdate> {
         let mut outbox = self.inner.outbox();
         if outbox.len() <= limit {
-            return outbox.drain().map(|(_, pulse)| pulse).collect();
+            return outbox.drain().map(|(_, update)| update).collect();
         }
         let some: Vec<_> = outbox.keys().take(limit).cloned().collect();
         some.iter().filter_map(|node| outbox.remove(node)).collect()
     }
 
     /// What was not told after all, unless something newer is to be told.
-    pub(crate) fn put_back(&self, pulses: Vec<Pulse>) {
-        for pulse in pulses {
-            self.inner.tell(pulse);
+    pub(crate) fn put_back(&self, updates: Vec<NodeUpdate>) {
+        for update in updates {
+            self.inner.tell(update);
         }
     }
 
@@ -34,53 +36,95 @@ impl Registry {
         self.inner.outbox_filled.notified().await;
     }
 
-    /// The nodes whose sockets this instance holds, or those that others hold.
-    pub(crate) fn held(&self, by_me: bool) -> Vec<NodeId> {
+    /// The nodes whose sockets this instance holds, and the versions of their records.
+    pub(crate) fn held_here(&self) -> HashMap<NodeId, Version> {
         let entries = self.entries();
-        let held = entries.iter().filter(|entry| (entry.profile.holder == self.inner.me) == by_me);
-        held.map(|entry| entry.profile.node.clone()).collect()
+        let here = entries.iter().filter(|entry| entry.profile.holder == self.inner.me);
+        here.map(|entry| (entry.profile.node.clone(), entry.stamp().version)).collect()
     }
 
-    /// Whose versions are to be compared with the bus's: all of `online` that are not known, then those that nothing
-    /// was heard of for the longest; nobody who was heard of within `recent`.
+    /// The nodes whose sockets other instances hold.
+    pub(crate) fn held_by_others(&self) -> Vec<NodeId> {
+        let entries = self.entries();
+        let others = entries.iter().filter(|entry| entry.profile.holder != self.inner.me);
+        others.map(|entry| entry.profile.node.clone()).collect()
+    }
+
+    /// The other instances that hold the sockets of nodes.
+    pub(crate) fn holders(&self) -> HashSet<InstanceId> {
+        let entries = self.entries();
+        let holders = entries.iter().map(|entry| &entry.profile.holder);
+        holders.filter(|holder| **holder != self.inner.me).cloned().collect()
+    }
+
+    /// The nodes of others that were found full so long ago, and of which nothing new was heard since.
+    pub(crate) fn found_full(&self, now: Instant, ago: Duration) -> Vec<NodeId> {
+        let is_full = |entry: &&Arc<Entry>| {
+            entry.profile.holder != self.inner.me && entry.is_found_full() && {
+                let news = entry.news();
+                now.duration_since(news.heard.max(news.compared)) >= ago
+            }
+        };
+        let entries = self.entries();
+        entries.iter().filter(is_full).map(|entry| entry.profile.node.clone()).collect()
+    }
+
+    /// Whose records are to be read: all `listed` nodes that are not known, or not in that version; then those of other
+    /// instances that nothing was heard of for the longest, so many; nobody who was heard of within `recent`.
     pub(crate) fn to_compare(
         &self,
-        online: Vec<NodeId>,
+        listed: &HashMap<NodeId, Version>,
         now: Instant,
         recent: Duration,
         limit: usize,
     ) -> Vec<NodeId> {
-        let mut chosen: HashSet<_> =
-            online.into_iter().filter(|node| !self.inner.nodes.contains_key(node)).take(limit).collect();
+        let nodes = &self.inner.nodes;
+        let mut chosen: Vec<_> = listed.keys().filter(|node| !nodes.contains_key(*node)).cloned().collect();
         let mut quiet = Vec::new();
-        for known in &self.inner.nodes {
-            let Known::Here(entry) = known.value() else { continue };
-            let news = entry.news();
-            let looked = news.heard.max(news.compared);
-            if now.duration_since(looked) >= recent && entry.profile.holder != self.inner.me {
-                quiet.push((looked, known.key().clone()));
+        for known in nodes {
+            let version = listed.get(known.key());
+            match known.value() {
+                Known::Here(entry) if entry.profile.holder != self.inner.me => {
+                    let news = entry.news();
+                    let looked = news.heard.max(news.compared);
+                    if now.duration_since(looked) < recent {
+                        continue;
+                    }
+                    if version.is_some_and(|version| *version > news.version) {
+                        chosen.push(known.key().clone());
+                    } else {
+                        quiet.push((looked, known.key().clone()));
+                    }
+                }
+                Known::Left { stamp, at } => {
+                    // Another connection of the node may be listed; or its last holder has not changed its list yet.
+                    let is_newer = version.is_some_and(|version| version.get() > stamp.epoch.get());
+                    if is_newer && now.duration_since(*at) >= recent {
+                        chosen.push(known.key().clone());
+                    }
+                }
+                Known::Here(_) => {}
             }
         }
         quiet.sort_unstable();
-        let room = limit - chosen.len();
-        chosen.extend(quiet.into_iter().take(room).map(|(_, node)| node));
-        chosen.into_iter().collect()
+        chosen.extend(quiet.into_iter().take(limit).map(|(_, node)| node));
+        chosen
     }
 }
 
 impl Inner {
-    pub(super) fn tell(&self, pulse: Pulse) {
+    pub(super) fn tell(&self, update: NodeUpdate) {
         let mut outbox = self.outbox();
         // The same version may come twice: that it was refreshed is news too.
-        let is_news = outbox.get(&pulse.node).is_none_or(|waiting| waiting.stamp <= pulse.stamp);
-        if is_news && (outbox.len() < NODES_MAX || outbox.contains_key(&pulse.node)) {
-            outbox.insert(pulse.node.clone(), pulse);
+        let is_news = outbox.get(&update.node).is_none_or(|waiting| waiting.stamp <= update.stamp);
+        if is_news && (outbox.len() < NODES_MAX || outbox.contains_key(&update.node)) {
+            outbox.insert(update.node.clone(), update);
         }
         drop(outbox);
         self.outbox_filled.notify_one();
     }
 
-    pub(super) fn outbox(&self) -> MutexGuard<'_, HashMap<NodeId, Pulse>> {
+    pub(super) fn outbox(&self) -> MutexGuard<'_, HashMap<NodeId, NodeUpdate>> {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

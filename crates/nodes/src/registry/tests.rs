@@ -3,16 +3,19 @@
 use std::collections::HashSet;
 
 use bus::NodeState;
+use domain::job::Requirements;
 
 use super::*;
+use crate::explain::Reason;
 use crate::fixture::*;
-use crate::limits::OFFLINE_MS;
+use crate::limits::{ABSENT_AFTER_MS, OFFLINE_MS};
 use crate::record::Load;
+use crate::select::Wanted;
 
 const OFFLINE: Duration = Duration::from_millis(OFFLINE_MS);
 
-fn pulse(name: &str, epoch: u64, version: u64) -> Pulse {
-    Pulse::of(&record(name).at(epoch, version).used(3))
+fn update(name: &str, epoch: u64, version: u64) -> NodeUpdate {
+    NodeUpdate::of(&record(name).at(epoch, version).used(3))
 }
 
 fn used(registry: &Registry, name: &str) -> Option<u32> {
@@ -23,16 +26,16 @@ fn used(registry: &Registry, name: &str) -> Option<u32> {
 fn only_newer_news_count() {
     let registry = registry([record("n").at(5, 50)]);
     let now = Instant::now();
-    assert_eq!(registry.hear(&pulse("n", 5, 49), now), Applied::Stale);
-    assert_eq!(registry.hear(&pulse("n", 4, 99), now), Applied::Stale, "an older connection loses");
+    assert_eq!(registry.hear(&update("n", 5, 49), now), Applied::Stale);
+    assert_eq!(registry.hear(&update("n", 4, 99), now), Applied::Stale, "an older connection loses");
     assert_eq!(apply(&registry, record("n").at(4, 99).held_by("b")), Applied::Stale);
     assert_eq!(used(&registry, "n"), Some(0));
-    assert_eq!(registry.hear(&pulse("n", 5, 51), now), Applied::New);
+    assert_eq!(registry.hear(&update("n", 5, 51), now), Applied::New);
     assert_eq!(used(&registry, "n"), Some(3));
     assert_eq!(apply(&registry, record("n").at(5, 51).used(2)), Applied::Repeated);
     assert_eq!(used(&registry, "n"), Some(2), "slots come and go without a new version");
-    assert_eq!(registry.hear(&pulse("n", 6, 60), now), Applied::Unknown, "a new one is to be read");
-    assert_eq!(registry.hear(&pulse("m", 1, 1), now), Applied::Unknown);
+    assert_eq!(registry.hear(&update("n", 6, 60), now), Applied::Unknown, "a new one is to be read");
+    assert_eq!(registry.hear(&update("m", 1, 1), now), Applied::Unknown);
     assert_eq!(used(&registry, "n"), Some(2));
 }
 
@@ -62,7 +65,7 @@ fn a_node_that_left_is_not_brought_back_by_late_news() {
     assert_eq!(departures.try_recv().unwrap().how, Ended::Left);
     assert_eq!((registry.get(&node("n")), registry.count(), registry.list(None, 9).len()), (None, 1, 1));
     assert_eq!(apply(&registry, record("n").at(5, 51)), Applied::Stale);
-    assert_eq!(registry.hear(&pulse("n", 5, 52), now), Applied::Stale);
+    assert_eq!(registry.hear(&update("n", 5, 52), now), Applied::Stale);
     assert_eq!(
         registry.hear_leave(&node("new"), Epoch::new(7), now),
         Applied::New,
@@ -70,7 +73,7 @@ fn a_node_that_left_is_not_brought_back_by_late_news() {
     );
     assert_eq!(apply(&registry, record("new").at(7, 70)), Applied::Stale);
     let told: Vec<_> =
-        registry.take_outbox(9).into_iter().map(|pulse| (pulse.state, pulse.stamp.epoch.get())).collect();
+        registry.take_outbox(9).into_iter().map(|update| (update.state, update.stamp.epoch.get())).collect();
     assert_eq!(told, [(None, 5)]);
     assert_eq!(apply(&registry, record("n").at(6, 51)), Applied::New);
     registry.sweep(now + Duration::from_millis(LEFT_REMEMBERED_MS), None);
@@ -147,12 +150,56 @@ fn two_missed_heartbeats_are_unhealthy_unless_the_own_link_was_down() {
     assert_eq!(shown_silent(&registry, late), NodeState::Unhealthy, "an old refreshment is no news");
     registry.sweep(late, None);
     assert_eq!(state("far"), NodeState::Unhealthy, "a link that goes down moves nothing");
-    assert_eq!(registry.hear(&pulse("far", 1, 1), late), Applied::Repeated);
+    assert_eq!(registry.hear(&update("far", 1, 1), late), Applied::Repeated);
     assert_eq!(state("far"), NodeState::Accepting, "it was refreshed");
-    registry.silence(&instance("b"));
-    assert_eq!((state("own"), state("far")), (NodeState::Accepting, NodeState::Unhealthy));
-    registry.hear(&pulse("far", 1, 2), late);
-    assert_eq!(state("far"), NodeState::Accepting);
+}
+
+#[test]
+fn the_nodes_of_an_instance_that_is_not_there_get_no_work_until_it_is() {
+    let registry =
+        registry([record("own").used(4), record("far").held_by("b"), record("full").held_by("c").used(4)]);
+    let (mut rng, far) = (seeded(), node("far"));
+    let chosen = |rng: &mut _| anybody(&registry, rng).map(|choice| choice.node().clone());
+    let (absent_after, began) = (Duration::from_millis(ABSENT_AFTER_MS), Instant::now());
+    let looked = |names: &[&str], after| {
+        registry.found_there(&names.iter().map(|name| instance(name)).collect(), began + after);
+    };
+    // Two looks, as far apart as it takes.
+    let there = |names: &[&str]| {
+        looked(names, Duration::ZERO);
+        looked(names, absent_after);
+    };
+    assert_eq!(chosen(&mut rng), Some(far.clone()), "nobody has looked yet");
+    there(&["b", "c", "other"]);
+    assert_eq!(chosen(&mut rng), Some(far.clone()));
+    let mut openings = registry.openings(None);
+    looked(&["c"], Duration::ZERO);
+    looked(&["c"], absent_after - Duration::from_millis(1));
+    assert_eq!(chosen(&mut rng), Some(far.clone()), "it may be about to show itself");
+    looked(&["b", "c"], absent_after);
+    looked(&["c"], absent_after * 2 - Duration::from_millis(1));
+    assert_eq!(chosen(&mut rng), Some(far.clone()), "it did");
+    there(&["b", "c"]);
+    there(&["c"]);
+    assert_eq!(chosen(&mut rng), None);
+    assert!(registry.is_there(&instance("a")) && registry.is_there(&instance("c")));
+    assert!(!registry.is_there(&instance("b")));
+    assert_eq!(registry.get(&far).unwrap().status.state, NodeState::Unhealthy);
+    let explained = registry.explain(&Wanted::new(&Requirements::default()), &mut rng);
+    assert_eq!(explained.rejected, [(Reason::Unreachable, 1), (Reason::Full, 2)]);
+    registry.hear(&update("far", 1, 2), Instant::now());
+    assert_eq!(chosen(&mut rng), None, "what was on its way is no sign of it");
+    apply(&registry, record("far").held_by("b").at(2, 3));
+    apply(&registry, record("farther").held_by("b"));
+    registry.reindex();
+    assert_eq!(chosen(&mut rng), None, "nor is a record");
+    openings.mark_unchanged();
+    there(&["b"]);
+    assert!(openings.has_changed().unwrap(), "whoever waits is told");
+    assert!(chosen(&mut rng).is_some_and(|node| node.as_str().starts_with("far")));
+    apply(&registry, record("own").at(1, 2));
+    there(&[]);
+    assert_eq!(chosen(&mut rng), Some(node("own")), "it is there itself");
 }
 
 /// The state of `far` after its record was read again, as old as it was.
@@ -219,13 +266,14 @@ fn what_this_instance_writes_is_told_once_and_the_newest_of_each_node() {
     let mut told = registry.take_outbox(1);
     assert_eq!(told.len(), 1);
     told.extend(registry.take_outbox(9));
-    told.sort_unstable_by_key(|pulse| pulse.stamp);
-    let news = Pulse { state: Some((record("n").status, load)), ..Pulse::of(&record("n").at(1, 3)) };
-    assert_eq!(told, [Pulse::of(&record("m")), news]);
+    told.sort_unstable_by_key(|update| update.stamp);
+    let news =
+        NodeUpdate { state: Some((record("n").status, load)), ..NodeUpdate::of(&record("n").at(1, 3)) };
+    assert_eq!(told, [NodeUpdate::of(&record("m")), news]);
     registry.recorded(record("n").at(1, 4), now);
     registry.put_back(told);
     let stamps: HashSet<_> =
-        registry.take_outbox(9).into_iter().map(|pulse| pulse.stamp.version.get()).collect();
+        registry.take_outbox(9).into_iter().map(|update| update.stamp.version.get()).collect();
     assert_eq!(stamps, HashSet::from([4, 1]), "what was not told does not replace what is newer");
 }
 
@@ -251,14 +299,50 @@ fn those_unheard_of_for_longest_are_compared_first() {
     }
     registry.apply(record("own"), began - Duration::from_secs(9), began);
     let now = began + Duration::from_secs(1);
-    let chosen = |online: &[&str], limit| {
-        let online = online.iter().map(|name| node(name)).collect();
-        let nodes = registry.to_compare(online, now, Duration::from_secs(2), limit);
+    let chosen = |listed: &[(&str, u64)], limit| {
+        let listed = listed.iter().map(|(name, version)| (node(name), Version::new(*version))).collect();
+        let nodes = registry.to_compare(&listed, now, Duration::from_secs(2), limit);
         nodes.iter().map(ToString::to_string).collect::<HashSet<_>>()
     };
     let set = |names: &[&str]| names.iter().map(ToString::to_string).collect::<HashSet<_>>();
-    assert_eq!(chosen(&["old", "new"], 9), set(&["new", "older", "oldest"]));
-    assert_eq!(chosen(&["new"], 2), set(&["new", "oldest"]));
+    assert_eq!(chosen(&[("old", 1), ("new", 1)], 9), set(&["new", "older", "oldest"]));
+    assert_eq!(chosen(&[("new", 1)], 1), set(&["new", "oldest"]));
+    assert_eq!(
+        chosen(&[("older", 1), ("own", 9)], 0),
+        set(&[]),
+        "its version is the listed one, or its own affair"
+    );
+    assert_eq!(chosen(&[("older", 2), ("oldest", 2)], 0), set(&["older", "oldest"]), "all that are behind");
+    assert_eq!(chosen(&[("old", 2)], 0), set(&[]), "it was heard of just now");
+}
+
+#[test]
+fn a_node_that_left_is_looked_up_when_another_connection_of_it_is_listed() {
+    let registry = registry([]);
+    let now = Instant::now();
+    apply(&registry, record("n").held_by("b").at(5, 5));
+    registry.hear_leave(&node("n"), Epoch::new(5), now);
+    let chosen = |version, ago: u64| {
+        let listed = [(node("n"), Version::new(version))].into();
+        registry.to_compare(&listed, now + Duration::from_secs(ago), Duration::from_secs(1), 9)
+    };
+    assert_eq!(chosen(6, 2), [node("n")]);
+    assert!(chosen(5, 2).is_empty(), "it is the one that left");
+    assert!(chosen(6, 0).is_empty(), "its holder has not changed its list yet");
+}
+
+#[test]
+fn others_nodes_that_were_found_full_are_looked_at_unless_news_came() {
+    let registry = registry([record("own"), record("far").held_by("b")]);
+    let mut rng = seeded();
+    let (now, ago) = (Instant::now(), Duration::from_millis(200));
+    for _ in 0..2 {
+        anybody(&registry, &mut rng).unwrap().was_full();
+    }
+    assert!(registry.found_full(now, ago).is_empty(), "news came not long ago");
+    assert_eq!(registry.found_full(now + ago, ago), [node("far")]);
+    registry.hear(&update("far", 1, 2), now);
+    assert!(registry.found_full(now + ago, ago).is_empty());
 }
 
 #[test]
@@ -270,14 +354,17 @@ fn whoever_looks_on_is_told_of_changes_and_not_of_heartbeats() {
     let now = Instant::now();
     apply(&registry, record("n").at(5, 50).held_by("b"));
     assert_eq!(told(), [Changed::Joined(NodeState::Accepting)]);
-    registry.hear(&pulse("n", 5, 51), now);
+    registry.hear(&update("n", 5, 51), now);
     assert_eq!(told(), [], "it is busier");
-    registry.hear(&Pulse::of(&record("n").at(5, 52).with(|status| status.state = NodeState::Draining)), now);
-    registry.hear(&pulse("n", 5, 53), now);
+    registry
+        .hear(&NodeUpdate::of(&record("n").at(5, 52).with(|status| status.state = NodeState::Draining)), now);
+    registry.hear(&update("n", 5, 53), now);
     assert_eq!(told(), [Changed::State(NodeState::Draining), Changed::State(NodeState::Accepting)]);
-    registry.silence(&instance("b"));
-    registry.silence(&instance("b"));
-    registry.hear(&pulse("n", 5, 54), now);
+    let late = now + Duration::from_millis(ABSENT_AFTER_MS);
+    registry.found_there(&HashSet::new(), now);
+    for there in [HashSet::new(), HashSet::new(), HashSet::from([instance("b")])] {
+        registry.found_there(&there, late);
+    }
     assert_eq!(told(), [Changed::State(NodeState::Unhealthy), Changed::State(NodeState::Accepting)]);
     apply(&registry, record("n").at(6, 55));
     assert_eq!(told(), [Changed::Ended(Ended::Replaced), Changed::Joined(NodeState::Accepting)]);

@@ -14,16 +14,16 @@ use rand::rngs::StdRng;
 use super::*;
 use crate::explain::Reason;
 use crate::fixture::*;
+use crate::record::Applied;
 use crate::record::Record;
-use crate::registry::Applied;
 
-fn chosen(registry: &Registry, needs: &Needs, rng: &mut StdRng) -> Option<(String, String)> {
+fn chosen(registry: &Registry, needs: &Requirements, rng: &mut StdRng) -> Option<(String, String)> {
     let choice = registry.select(&Wanted::new(needs), rng)?;
     Some((choice.node().to_string(), choice.pool().to_string()))
 }
 
 /// In how many of so many selections each node is chosen, each selection giving its slot back.
-fn shares(registry: &Registry, needs: &Needs, times: usize) -> HashMap<String, usize> {
+fn shares(registry: &Registry, needs: &Requirements, times: usize) -> HashMap<String, usize> {
     let mut rng = seeded();
     let mut shares = HashMap::new();
     for _ in 0..times {
@@ -104,7 +104,7 @@ fn configured_pools_take_who_meets_them_and_serve_their_routes() {
     ]);
     adopt(&registry, 1, vec![pool("fast", &["zh:en", "de:fr"], &["gpu"]), pool("rest", &[], &[])]);
     let mut rng = seeded();
-    let mut both = |needs: &Needs| -> Vec<_> {
+    let mut both = |needs: &Requirements| -> Vec<_> {
         let mut found: Vec<_> = (0..200).filter_map(|_| chosen(&registry, needs, &mut rng)).collect();
         found.sort_unstable();
         found.dedup();
@@ -131,16 +131,16 @@ fn pools_are_tried_by_weight_and_an_exhausted_one_leaves_its_share_to_the_others
     let mut often = pool("often", &[], &["o"]);
     often.weight = 3;
     adopt(&registry, 1, vec![often, pool("seldom", &[], &["s"])]);
-    let shared = shares(&registry, &Needs::default(), 4_000);
+    let shared = shares(&registry, &Requirements::default(), 4_000);
     assert!((2_800..3_200).contains(&shared["often"]), "three of four: {shared:?}");
     apply(&registry, record("often").labelled(&["o"]).at(1, 2).used(4));
-    assert_eq!(shares(&registry, &Needs::default(), 100), HashMap::from([("seldom".to_owned(), 100)]));
+    assert_eq!(shares(&registry, &Requirements::default(), 100), HashMap::from([("seldom".to_owned(), 100)]));
 }
 
 #[test]
 fn every_node_is_chosen_about_as_often_as_any_other() {
     let registry = registry((0..65).map(|n| record(&format!("n{n}"))));
-    let shared = shares(&registry, &Needs::default(), 65 * 200);
+    let shared = shares(&registry, &Requirements::default(), 65 * 200);
     assert_eq!(shared.len(), 65);
     assert!(shared.values().all(|times| (100..400).contains(times)), "{shared:?}");
 }
@@ -212,8 +212,9 @@ fn a_full_node_serves_what_it_could_be_chosen_for_if_it_were_not() {
         record("unhealthy").with(|status| status.state = NodeState::Unhealthy),
         record("rebuilding").with(|status| status.is_complete = false),
     ]);
-    let serves = |name: &str, needs: &Needs| registry.serves(&node(name), needs).map(|pool| pool.to_string());
-    let (any, gpu, cpu) = (Needs::default(), needs(None, None, &["gpu"]), needs(None, None, &["cpu"]));
+    let serves =
+        |name: &str, needs: &Requirements| registry.serves(&node(name), needs).map(|pool| pool.to_string());
+    let (any, gpu, cpu) = (Requirements::default(), needs(None, None, &["gpu"]), needs(None, None, &["cpu"]));
     assert_eq!(serves("full", &any).as_deref(), Some("default"));
     assert_eq!(serves("full", &gpu).as_deref(), Some("default"));
     assert_eq!(serves("full", &cpu), None);
@@ -248,7 +249,7 @@ fn a_reservation_that_is_taken_back_opens_its_node_again_and_makes_no_room_beyon
 fn who_is_preferred_is_taken_if_it_can_be() {
     let registry = registry((0..200).map(|n| record(&format!("n{n}")).capacity(1)));
     adopt(&registry, 1, vec![pool("a", &[], &[]), pool("b", &[], &[])]);
-    let (needs, last, pool) = (Needs::default(), node("n77"), pool_name("b"));
+    let (needs, last, pool) = (Requirements::default(), node("n77"), pool_name("b"));
     let wanted = Wanted { preferred: Some(&last), preferred_pool: Some(&pool), ..Wanted::new(&needs) };
     let mut rng = seeded();
     let choice = registry.select(&wanted, &mut rng).unwrap();
@@ -267,14 +268,14 @@ fn while_the_bus_is_away_only_own_nodes_are_chosen() {
     let registry = registry([record("own"), record("far").held_by("b")]);
     let mut rng = seeded();
     registry.link(false);
-    assert_eq!(shares(&registry, &Needs::default(), 50).len(), 1);
-    let explanation = registry.explain(&Wanted::new(&Needs::default()), &mut rng);
+    assert_eq!(shares(&registry, &Requirements::default(), 50).len(), 1);
+    let explanation = registry.explain(&Wanted::new(&Requirements::default()), &mut rng);
     assert_eq!(explanation.rejected, [(Reason::Unreachable, 1)]);
     let mut openings = registry.openings(None);
     openings.mark_unchanged();
     registry.link(true);
     assert!(openings.has_changed().unwrap());
-    assert_eq!(shares(&registry, &Needs::default(), 50).len(), 2);
+    assert_eq!(shares(&registry, &Requirements::default(), 50).len(), 2);
 }
 
 #[test]
@@ -365,7 +366,7 @@ fn a_reader_never_waits_for_a_writer() {
             let mut rng = seeded();
             for n in 0..10_000 {
                 let preferred = node(&format!("n{}", n % 100));
-                let wanted = Needs::default();
+                let wanted = Requirements::default();
                 let wanted = Wanted { preferred: Some(&preferred), ..Wanted::new(&wanted) };
                 reader.select(&wanted, &mut rng).expect("there are free nodes");
                 reader.explain(&wanted, &mut rng);

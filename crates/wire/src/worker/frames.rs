@@ -1,4 +1,4 @@
-//! What each frame carries. The names of the types are in [`super::message`].
+//! The contents of the frames. Their types are named in [`super::message`].
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -28,7 +28,7 @@ pub struct AttemptRef {
     pub attempt: u32,
 }
 
-/// What the scheduler says about one attempt.
+/// A word of the scheduler about one attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     /// The job's id.
@@ -49,7 +49,7 @@ impl From<Notice> for AttemptRef {
     }
 }
 
-/// A frame that says all it has to say by its type.
+/// A frame without fields beside its type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nothing {}
@@ -58,70 +58,71 @@ pub struct Nothing {}
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hello {
-    /// The node. Its next connection is the same node, and replaces this one.
+    /// The node's id. A later connection with the same id replaces this one.
     #[serde(deserialize_with = "strict::text::<NODE_ID_CHARS_MAX, _>")]
     pub node_id: String,
-    /// Attempts that it may have at once. One has a slot until it is not listed as running any more.
+    /// The number of attempts that the node may have at once. An attempt keeps its slot until the node stops listing it in
+    /// `running`.
     #[serde(deserialize_with = "strict::integer32::<1, NODE_CAPACITY_MAX, _>")]
     pub capacity: u32,
-    /// Whether it may be sent, and may send, arrays of frames.
+    /// Whether both sides may send arrays of frames.
     #[serde(default)]
     pub batch: bool,
-    /// The services it runs; each gives the label of its name.
+    /// The services that the node runs. Each is a label.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "strict::texts::<NODE_LABELS_MAX, LABEL_CHARS_MAX, _>"
     )]
     pub services: Vec<String>,
-    /// The languages it can work with.
+    /// The languages that the node works with.
     #[serde(default, skip_serializing_if = "Languages::is_empty", deserialize_with = "strict::object")]
     pub languages: Languages,
-    /// What else a job may require of it.
+    /// Further labels that a job may require.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "strict::texts::<NODE_LABELS_MAX, LABEL_CHARS_MAX, _>"
     )]
     pub labels: Vec<String>,
-    /// Only these pools; without any, all whose requirements it meets.
+    /// The only pools that the node joins. Without any, it joins all whose requirements it meets.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "strict::texts::<NODE_POOLS_MAX, POOL_NAME_CHARS_MAX, _>"
     )]
     pub pools: Vec<String>,
-    /// The version of what runs there; for people.
+    /// The version of the node's software, for people.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "strict::present_text::<NODE_VERSION_CHARS_MAX, _>"
     )]
     pub version: Option<String>,
-    /// The attempts that it has: those that run, and those whose result is not known to be durable.
+    /// The attempts that the node has: those that run, and those whose result is not known to be durable.
     #[serde(deserialize_with = "strict::any_objects::<RUNNING_MAX, _, _>")]
     pub running: Vec<AttemptRef>,
 }
 
-/// The languages of a node, by what it does with them; each gives a label such as `asr:zh`.
+/// The languages of a node. Each gives a label such as `asr:zh`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Languages {
-    /// Hears.
+    /// Languages that the node recognises.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "strict::texts::<NODE_LABELS_MAX, LANGUAGE_CHARS_MAX, _>"
     )]
     pub asr: Vec<String>,
-    /// Speaks.
+    /// Languages that the node speaks.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "strict::texts::<NODE_LABELS_MAX, LANGUAGE_CHARS_MAX, _>"
     )]
     pub tts: Vec<String>,
-    /// Understands.
+    /// Languages that the node understands.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
@@ -131,18 +132,18 @@ pub struct Languages {
 }
 
 impl Languages {
-    /// Whether there is none.
+    /// Whether there is no language.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.asr.is_empty() && self.tts.is_empty() && self.semantic.is_empty()
     }
 }
 
-/// How busy a node is, by whatever measure its people like; shown, and compared with nothing.
+/// How busy a node is, in units of its operators' choice. Shown only: no decision depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
-    /// Of its processors.
+    /// The load of its processors.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -150,7 +151,7 @@ pub struct Load {
     )]
     #[schema(nullable = false)]
     pub cpu: Option<f64>,
-    /// Of its graphics processors.
+    /// The load of its graphics processors.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -158,7 +159,7 @@ pub struct Load {
     )]
     #[schema(nullable = false)]
     pub gpu: Option<f64>,
-    /// Of its memory.
+    /// The load of its memory.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -168,11 +169,11 @@ pub struct Load {
     pub memory: Option<f64>,
 }
 
-/// A sign of life, every `heartbeat_ms`.
+/// A heartbeat, sent every `heartbeat_ms`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Heartbeat {
-    /// How busy it is.
+    /// The node's load.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present_object")]
     pub load: Option<Load>,
     /// As in [`Hello::running`].
@@ -190,12 +191,12 @@ pub struct Reject {
     /// The attempt's number.
     #[serde(deserialize_with = "strict::integer32::<1, ATTEMPT_MAX, _>")]
     pub attempt: u32,
-    /// Why: one of [`super::reason`], or other words.
+    /// The reason: one of [`super::reason`], or other words.
     #[serde(deserialize_with = "strict::text::<REJECT_REASON_CHARS_MAX, _>")]
     pub reason: String,
 }
 
-/// How far an attempt has come. It may be lost.
+/// The progress of an attempt. It may be lost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttemptProgress {
@@ -205,14 +206,14 @@ pub struct AttemptProgress {
     /// The attempt's number.
     #[serde(deserialize_with = "strict::integer32::<1, ATTEMPT_MAX, _>")]
     pub attempt: u32,
-    /// 0 to 100.
+    /// A percentage, 0 to 100.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "strict::present_number::<0, 100, _>"
     )]
     pub percent: Option<f64>,
-    /// In words.
+    /// A text.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -237,9 +238,9 @@ pub struct AttemptResult {
 /// How an attempt ended, in the node's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttemptOutcome {
-    /// Done, with this output: any JSON, at most 1 MiB of text.
+    /// The attempt succeeded with this output: any JSON, at most 1 MiB of text.
     Done(Json),
-    /// Not done.
+    /// The attempt failed.
     Failed(AttemptFailure),
 }
 
@@ -247,7 +248,7 @@ pub enum AttemptOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttemptFailure {
-    /// In words.
+    /// A text.
     #[serde(deserialize_with = "strict::text::<ERROR_MESSAGE_CHARS_MAX, _>")]
     pub message: String,
     /// Whether trying again may help; `true` unless it says otherwise.
@@ -319,7 +320,7 @@ pub struct Welcome {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeartbeatOk {}
 
-/// An attempt to be run. It is answered by `ack` or `reject`.
+/// An attempt to run. The node answers with `ack` or `reject`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dispatch {
     /// The job's id.
@@ -328,24 +329,24 @@ pub struct Dispatch {
     /// The attempt's number.
     #[serde(deserialize_with = "strict::integer32::<1, ATTEMPT_MAX, _>")]
     pub attempt: u32,
-    /// What was submitted, as it was written.
+    /// The job's input, as it was submitted.
     #[serde(deserialize_with = "strict::json::<PAYLOAD_BYTES_MAX, _>")]
     pub payload: Json,
-    /// The session it belongs to.
+    /// The job's session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// Its place there.
+    /// The job's place in the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
-    /// How long it may run, in milliseconds, counted from when it was acknowledged.
+    /// How long the attempt may run, in milliseconds from its acknowledgement.
     pub timeout_ms: u64,
 }
 
-/// What went wrong, before the socket is closed or in place of an answer.
+/// A fault: sent before the socket is closed, or in place of an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketProblem {
-    /// The code. A text, since newer daemons may know more: see [`crate::Code::parse`].
+    /// The stable code. Newer daemons may add codes: see [`crate::Code::parse`].
     pub code: String,
-    /// What was wrong, and what would be right.
+    /// What is wrong, and what would be right.
     pub detail: String,
 }

@@ -15,41 +15,41 @@ use crate::frames::frames;
 use crate::limits::MESSAGE_FRAMES_MAX;
 
 frames! {
-    /// What a node sends.
+    /// A frame that a node sends.
     pub enum NodeFrame as NodeKind {
-        /// Who it is and what it can do; the first frame.
+        /// The node's identity and abilities. The first frame.
         Hello(Hello) = "hello",
         /// A sign of life.
         Heartbeat(Heartbeat) = "heartbeat",
-        /// After a drain: it may be given work again.
+        /// After `drain`: the node takes jobs again.
         Ready(Nothing) = "ready",
-        /// It does not take an attempt.
+        /// The node does not take an attempt.
         Reject(Reject) = "reject",
-        /// It has an attempt.
+        /// The node has an attempt.
         Ack(AttemptRef) = "ack",
-        /// How far an attempt has come.
+        /// The progress of an attempt.
         Progress(AttemptProgress) = "progress",
         /// How an attempt ended.
         Result(AttemptResult) = "result",
-        /// It is to be given no more.
+        /// The node takes no more jobs.
         Drain(Nothing) = "drain",
     }
 }
 
 frames! {
-    /// What the scheduler sends.
+    /// A frame that the scheduler sends.
     pub enum SchedulerFrame as SchedulerKind {
         /// The answer to `hello`.
         Welcome(Welcome) = "welcome",
         /// The answer to `heartbeat`.
         HeartbeatOk(HeartbeatOk) = "heartbeat_ok",
-        /// An attempt to be run.
+        /// An attempt to run.
         Dispatch(Dispatch) = "dispatch",
-        /// An attempt is called off: it is to be stopped, and nothing of it is wanted any more.
+        /// An attempt is cancelled: the node stops it, and sends no result.
         Cancel(Notice) = "cancel",
-        /// A result is durable; forget it.
+        /// A result is durable: the node forgets the attempt.
         Committed(Notice) = "committed",
-        /// It is not this attempt any more; forget it.
+        /// An attempt is not the job's newest any more: the node forgets it.
         Stale(Notice) = "stale",
         /// Something is wrong.
         Problem(SocketProblem) = "problem",

@@ -9,11 +9,11 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
+use testkit::fault_nodes::{Chore, RARE_LABEL};
+use testkit::fleet::Fleet;
+use testkit::http::Client;
 use tokio::task::JoinHandle;
 
-use crate::crowd::{Chore, RARE_LABEL};
-use crate::fleet::Fleet;
-use crate::http::Client;
 use crate::job_checker::{Accepted, Hope};
 
 /// How long one request may take before it is sent anew.

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-
-use crate::fleet::Fleet;
-use crate::http::Client;
+use testkit::fleet::Fleet;
+use testkit::http::Client;
 
 /// Lines of the logs that are shown of one job.
 const LINES_SHOWN: usize = 60;

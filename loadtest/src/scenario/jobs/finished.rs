@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
+use testkit::fleet::Fleet;
+use testkit::servers::Database;
 
 use crate::figures::{Latencies, Latency};
-use crate::fleet::Fleet;
 use crate::raw::{Connection, request};
-use crate::servers::Database;
 
 /// The lane of what is put there.
 pub const LANE: &str = "instance:filled";
@@ -46,7 +46,7 @@ pub fn fill(database: &Database, count: u64) -> Result<()> {
              select (lpad(to_hex((begins + (ends - begins) * i / {count})::bigint), 12, '0') || '7' || \
                      lpad(to_hex(i % 4096), 3, '0') || '8' || substr(md5(i::text), 1, 15))::uuid, \
                '{LANE}', 0, '', '', '', 0, 600000, 3, 1000, 200, 60000, 'run', '{{\"n\":' || i || '}}', now(), 1, 0, \
-               'crew-0', 'filled', now(), '', 'succeeded', false, 'null', now(), now() \
+               'sim-0', 'filled', now(), '', 'succeeded', false, 'null', now(), now() \
              from day, generate_series({from}::bigint, {to} - 1) as i"
         ))?;
         from = to;

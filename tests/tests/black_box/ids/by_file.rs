@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use loadtest::instance::Ended;
-use loadtest::servers::Postgres;
+use testkit::instance::Ended;
+use testkit::servers::Postgres;
 
 use super::*;
 
@@ -29,8 +29,10 @@ impl Rig {
         let database = server.database().unwrap();
         let setup = Setup::basic().unwrap().database(database.url());
         let setup = setup.env("FENCEPOST__IDS__LEAD_MS", &lead_ms.to_string());
-        let setup = setup.env("FENCEPOST__LEDGER__CONNECT_TIMEOUT_MS", &connect_timeout_ms.to_string());
-        let instance = setup.clone().start().await.unwrap();
+        let connects = |ms: u64| setup.clone().env("FENCEPOST__LEDGER__CONNECT_TIMEOUT_MS", &ms.to_string());
+        // While the ledger is there, a busy machine may take its time to reach it.
+        let instance = connects(connect_timeout_ms.max(30_000)).start().await.unwrap();
+        let setup = connects(connect_timeout_ms);
         let (client, url) = (patient(), instance.url().to_owned());
         let mut rig =
             Self { server, _database: database, setup, instance, client, url, given: HashSet::new() };
@@ -38,7 +40,7 @@ impl Rig {
         for _ in 0..20 {
             assert_eq!(rig.asks(100).await.status, 200);
         }
-        rig.instance.end_by(Signal::Kill, STOPPED).await.unwrap();
+        rig.instance.end_by(Signal::Kill, PATIENCE).await.unwrap();
         rig.server.stop_immediate().unwrap();
         rig
     }
@@ -71,7 +73,7 @@ impl Rig {
                 }
                 Err(_) => {}
             }
-            assert!(begun.elapsed() < HEALED, "{}", self.instance.log());
+            assert!(begun.elapsed() < PATIENCE, "{}", self.instance.log());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         assert_eq!(self.asks(1_000).await.status, 200);
@@ -79,7 +81,7 @@ impl Rig {
 
     /// Starts it in a folder, and sees it end by itself.
     async fn ends(&self, dir: &Path) -> Ended {
-        self.setup.clone().dir(dir).run_to_end(STOPPED).await.unwrap()
+        self.setup.clone().dir(dir).run_to_end(PATIENCE).await.unwrap()
     }
 
     /// Writes the file anew, whole and in its place, with one thing changed.
@@ -108,7 +110,7 @@ async fn a_restart_while_the_ledger_is_away_makes_snowflakes_by_its_file_and_all
     let starting = rig.instance.launch().unwrap();
     rig.has_snowflakes().await;
     starting.process().signal(Signal::Terminate).unwrap();
-    assert_eq!(starting.process().wait(STOPPED).await.unwrap().code(), Some(0), "{}", rig.instance.log());
+    assert_eq!(starting.process().wait(PATIENCE).await.unwrap().code(), Some(0), "{}", rig.instance.log());
     assert!(rig.file().is_file(), "there is no mark to be lowered, so it stays true");
 
     let starting = rig.instance.launch().unwrap();
@@ -153,7 +155,7 @@ async fn a_restart_while_the_ledger_is_away_makes_snowflakes_by_its_file_and_all
     for _ in 0..50 {
         assert_eq!(rig.asks(1_000).await.status, 200);
     }
-    rig.instance.end_by(Signal::Terminate, STOPPED).await.unwrap();
+    rig.instance.end_by(Signal::Terminate, PATIENCE).await.unwrap();
     assert!(!rig.file().exists(), "{}", rig.instance.log());
 }
 
@@ -161,7 +163,7 @@ async fn a_restart_while_the_ledger_is_away_makes_snowflakes_by_its_file_and_all
 async fn by_its_file_an_instance_serves_up_to_the_mark_and_then_ends_with_69() {
     let mut rig = Rig::start(10_000, 700).await;
     let setup = rig.setup.clone().dir(rig.instance.dir());
-    let ending = tokio::spawn(setup.run_to_end(STOPPED));
+    let ending = tokio::spawn(setup.run_to_end(PATIENCE));
     rig.has_snowflakes().await;
     let ended = ending.await.unwrap().unwrap();
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(69), ""), "{}", ended.stderr);

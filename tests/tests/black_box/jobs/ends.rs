@@ -75,9 +75,12 @@ async fn what_fails_too_often_is_dead_with_its_reasons_and_can_be_tried_again_by
         (&json!("failed"), &json!("no such voice"), &json!(1))
     );
     assert_eq!(job["result"], Value::Null);
-    let listed = rig.get(0, "/v1/jobs?dead=true").await;
-    assert_eq!(listed["items"].as_array().unwrap().len(), 1, "{listed}");
-    assert_eq!(listed["items"][0]["id"], dead.as_str());
+    assert_eq!(job["dead"], true, "no node will try it again");
+    let good = rig.submit(0, echo(1)).await;
+    rig.finished(0, &good).await;
+    let listed = async |dead: bool| ids(&rig.get(0, &format!("/v1/jobs?dead={dead}")).await);
+    assert_eq!(listed(true).await, [broken.as_str(), dead.as_str()]);
+    assert_eq!(listed(false).await, [good.as_str()]);
 
     let again = rig.post(0, &format!("/v1/jobs/{dead}/retry"), None, 202).await;
     assert_eq!(again["retry_of"], dead.as_str());
@@ -85,8 +88,87 @@ async fn what_fails_too_often_is_dead_with_its_reasons_and_can_be_tried_again_by
     let job = rig.finished(0, id).await;
     assert_eq!((&job["retry_of"], &job["tenant"], &job["priority"]), (&json!(dead), &json!("t"), &json!(-2)));
     assert_eq!(node.runs.of(id).len(), 2, "with all its attempts");
-    assert_eq!(rig.job(0, &dead).await["state"], "FINISHED", "the old one stays as it is");
+    let old = rig.job(0, &dead).await;
+    assert_eq!(
+        (&old["state"], &old["retried_as"], &old["dead"]),
+        (&json!("FINISHED"), &json!(id), &json!(false))
+    );
+    assert_eq!(listed(true).await, [id, broken.as_str()]);
+    assert_eq!(listed(false).await, [good.as_str(), dead.as_str()]);
+    let newest = rig.post(0, &format!("/v1/jobs/{dead}/retry"), None, 202).await["id"].clone();
+    rig.finished(0, newest.as_str().unwrap()).await;
+    assert_eq!(rig.job(0, &dead).await["retried_as"], newest, "by its id it is retried as often as is asked");
+    let refused = rig.ask(0, "POST", &format!("/v1/jobs/{dead}/retry?once=true"), None).await;
+    assert_eq!((refused.status, refused.code()), (409, "conflict"), "{}", refused.text);
     rig.nothing_is_held().await;
+}
+
+/// The ids of a list's items.
+fn ids(list: &Value) -> Vec<String> {
+    list["items"].as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn retries_by_filter_make_one_new_job_of_each_dead_one() {
+    let rig = Rig::together(2).await;
+    let _node = rig.node(&[0], "n", |options| options.capacity = 8).await;
+    let mut sessions = Vec::new();
+    for index in [0, 1] {
+        let opened = rig.post(index, "/v1/sessions", Some(&json!({"ordering": "none"})), 201).await;
+        sessions.push(opened["id"].clone());
+    }
+    let dead = failing(9, 1);
+    for n in 0..4 {
+        let id = rig.submit(n % 2, dead.clone()).await;
+        rig.finished(0, &id).await;
+        let id = rig.submit(n % 2, with(dead.clone(), json!({"session": sessions[n / 2]}))).await;
+        rig.finished(0, &id).await;
+    }
+    const DEAD: usize = 8;
+    let retry = async |index: usize, key: Option<&str>, filter: &Value| {
+        let url = format!("{}/v1/jobs/retry", rig.urls[index]);
+        let reply = rig.http.request("POST", &url, key, Some(filter)).await.unwrap();
+        assert_eq!(reply.status, 202, "{}", reply.text);
+        let ids = reply.body["ids"].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned());
+        ids.collect::<Vec<_>>()
+    };
+    // The new jobs die as the old ones did, so that there are some to be retried in each round.
+    for filter in [json!({"dead": true}), json!({"outcome": "failed"})] {
+        for _ in 0..3 {
+            let before = ids(&rig.get(0, "/v1/jobs?dead=true&limit=1000").await);
+            assert_eq!(before.len(), DEAD, "what was retried is not dead any more");
+            // Two people press the button at the same moment.
+            let (one, other) = tokio::join!(retry(0, None, &filter), retry(1, None, &filter));
+            for id in one.iter().chain(&other) {
+                rig.finished(1, id).await;
+            }
+        }
+    }
+    let all = rig.get(0, "/v1/jobs?limit=1000").await["items"].as_array().unwrap().clone();
+    let mut retried: Vec<_> = all.iter().filter_map(|job| job["retry_of"].as_str()).collect();
+    assert_eq!(retried.len(), all.len() - DEAD);
+    retried.sort_unstable();
+    retried.dedup();
+    assert_eq!(retried.len(), all.len() - DEAD, "none was retried twice");
+    for job in &all {
+        let retry = all.iter().find(|other| other["retry_of"] == job["id"]);
+        assert_eq!(job["retried_as"], retry.map_or(Value::Null, |retry| retry["id"].clone()), "{job}");
+    }
+    // A request whose answer was lost is sent again, to whomever: it gets the same answer, and retries nothing more.
+    let dead = json!({"dead": true});
+    let made = retry(0, Some("key"), &dead).await;
+    assert_eq!(made.len(), DEAD);
+    for id in &made {
+        rig.finished(0, id).await;
+    }
+    for index in [1, 0] {
+        let mut again = retry(index, Some("key"), &dead).await;
+        let mut made = made.clone();
+        again.sort_unstable();
+        made.sort_unstable();
+        assert_eq!(again, made);
+    }
+    rig.no_defect().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,28 +2,20 @@
 
 use std::time::Duration;
 
-use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
-use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+use testkit::node::{Message, Socket};
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 
 use super::rig::{PATIENCE, Rig, with};
 
 /// A node of which each frame is written by hand.
 pub struct Hand {
-    pub socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    pub socket: Socket,
 }
 
 impl Hand {
     pub async fn open(rig: &Rig, index: usize) -> Self {
-        let url = format!("{}/v1/nodes/ws", rig.urls[index].replace("http", "ws"));
-        let mut request = url.into_client_request().unwrap();
-        request.headers_mut().insert("sec-websocket-protocol", "fencepost.v1".parse().unwrap());
-        let (socket, answer) = tokio_tungstenite::connect_async(request).await.unwrap();
-        assert_eq!(answer.headers()["sec-websocket-protocol"], "fencepost.v1");
-        Self { socket }
+        Self { socket: Socket::connect(&rig.urls[index]).await.unwrap() }
     }
 
     /// Connected as a node with one place, which runs these.
@@ -97,6 +89,11 @@ impl Hand {
             }
         }
     }
+}
+
+/// A close frame.
+pub fn closing(code: u16) -> Message {
+    Message::Close(Some(CloseFrame { code: code.into(), reason: "enough".into() }))
 }
 
 /// A frame as it travels: its type comes first.

@@ -7,8 +7,8 @@ use client::sessions::{Happening, SessionSocket};
 use client::wire::Json;
 use client::wire::jobs::{JobRequest, Outcome};
 use client::wire::sessions::{JobResult, Ordering, SessionRequest};
-use loadtest::process::Signal;
 use serde_json::json;
+use testkit::process::Signal;
 use tokio::task::JoinHandle;
 
 use super::rig::{PATIENCE, Rig};
@@ -71,7 +71,7 @@ fn sending(socket: &SessionSocket, jobs: usize) -> JoinHandle<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_sees_every_result_once_and_in_order_though_its_instance_is_killed_and_the_next_one_stopped()
 {
-    const JOBS: usize = 300;
+    const JOBS: usize = 120;
     let rig = Rig::mortal(3).await;
     let node = rig.node(&[0, 1, 2], "n", |options| options.capacity = 4).await;
     node.runs.take(std::time::Duration::from_millis(5));
@@ -80,7 +80,7 @@ async fn a_client_sees_every_result_once_and_in_order_though_its_instance_is_kil
     let mut socket = client.sessions().connect(&opened.id, 0).await.unwrap();
     let sending = sending(&socket, JOBS);
     let mut seen = Seen::default();
-    for (results, signal) in [(50, Signal::Kill), (150, Signal::Terminate)] {
+    for (results, signal) in [(30, Signal::Kill), (70, Signal::Terminate)] {
         seen.until(&mut socket, results).await;
         rig.end(seen.at(&rig), signal).await;
     }

@@ -1,9 +1,9 @@
 //! Nodes and instances that are lost, one kind at a time: every job that was accepted ends, with one result.
 
 use client::node::Ended;
-use loadtest::instance::fencepost;
-use loadtest::process::Signal;
 use serde_json::{Value, json};
+use testkit::instance::fencepost;
+use testkit::process::Signal;
 
 use super::rig::{Node, PATIENCE, Rig, echo, hold, past, until, with};
 
@@ -44,7 +44,7 @@ async fn a_node_that_comes_back_in_time_keeps_what_it_has() {
     let mut ways = Vec::new();
     for url in &rig.urls {
         let address = url.strip_prefix("http://").unwrap().parse().unwrap();
-        ways.push(loadtest::proxy::Proxy::start(address).await.unwrap());
+        ways.push(testkit::proxy::Proxy::start(address).await.unwrap());
     }
     let urls: Vec<_> = ways.iter().map(|way| format!("http://{}", way.address())).collect();
     let node = Node::start(&urls, "n", |_| {});
@@ -193,7 +193,7 @@ async fn an_instance_alone_that_is_killed_finds_its_jobs_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_that_forgets_everything_costs_no_job() {
-    let rig = Rig::together(2).await;
+    let rig = Rig::with_own_redis(2).await;
     let node = rig.node(&[0], "n", |options| options.capacity = 2).await;
     let accepted = Accepted::at(&rig, 1, &node).await;
     rig.redis.as_ref().unwrap().flush().unwrap();

@@ -2,23 +2,23 @@
 //! waiting for what must come.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use client::node::{Ended, Event, Failure, Job, Why, Worker, WorkerOptions};
 use client::wire::Json;
-use loadtest::http::{Client, Reply};
-use loadtest::instance::{Instance, Setup};
-use loadtest::process::Signal;
-use loadtest::proxy::Proxy;
-use loadtest::servers::{Database, Redis};
 use serde_json::{Value, json};
+pub use testkit::PATIENCE;
+use testkit::http::{Client, Reply};
+use testkit::instance::{Instance, Setup};
+use testkit::process::Signal;
+use testkit::proxy::{Proxy, Replacement};
+use testkit::servers::{Database, Keyspace, Redis};
 use tokio::sync::{MutexGuard, Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
 
-/// Longer than anything takes that is right.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a node whose socket was cut may take to come back, in milliseconds.
 pub const GRACE_MS: &str = "1000";
 
@@ -31,9 +31,50 @@ pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
     }
 }
 
-async fn servers() -> (Database, Redis) {
-    let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
-    (database, tokio::task::spawn_blocking(Redis::start).await.unwrap().unwrap())
+/// What the instances of a rig share.
+#[derive(Default)]
+struct Servers {
+    database: Option<Database>,
+    /// Names of its own on the Redis of the whole run.
+    keys: Option<Keyspace>,
+    /// A Redis of its own, which the test may harm.
+    redis: Option<Redis>,
+}
+
+impl Servers {
+    async fn start(has_own_redis: bool) -> Self {
+        let start = move || {
+            let (keys, redis) = match has_own_redis {
+                true => (None, Some(Redis::start().unwrap())),
+                false => (Some(Keyspace::fresh().unwrap()), None),
+            };
+            Self { database: Some(Database::fresh().unwrap()), keys, redis }
+        };
+        tokio::task::spawn_blocking(start).await.unwrap()
+    }
+
+    fn database_url(&self) -> &str {
+        self.database.as_ref().unwrap().url()
+    }
+
+    fn redis_url(&self) -> String {
+        self.redis.as_ref().map_or_else(|| self.keys.as_ref().unwrap().url().to_owned(), Redis::url)
+    }
+
+    /// An instance that reaches them at these URLs. Its lease is long enough that a busy machine kills nobody.
+    fn setup(&self, database_url: &str, redis_url: &str) -> Setup {
+        let prefix = self.keys.as_ref().map_or("", Keyspace::prefix);
+        let setup = Setup::in_mode("worker-queue").unwrap().database(database_url);
+        let setup = setup.arg("--redis-url").arg(redis_url).env("FENCEPOST__BUS__KEY_PREFIX", prefix);
+        setup.env("FENCEPOST__LEASE__INSTANCE_MS", "10000")
+    }
+}
+
+/// The address in a URL.
+fn address_of(url: &str) -> SocketAddr {
+    let (_, rest) = url.split_once("://").unwrap();
+    let host = rest.split('/').next().unwrap();
+    host.rsplit('@').next().unwrap().parse().unwrap()
 }
 
 /// Instances, and the servers they share.
@@ -41,70 +82,81 @@ pub struct Rig {
     // In this order: instances end before the servers do.
     instances: Vec<tokio::sync::Mutex<Instance>>,
     pub urls: Vec<String>,
+    /// The Redis that the test may harm, where it asked for one.
     pub redis: Option<Redis>,
-    _database: Option<Database>,
+    _servers: (Option<Database>, Option<Keyspace>),
     pub http: Client,
 }
 
 impl Rig {
     /// One instance on SQLite, with nothing beside it.
     pub async fn alone() -> Self {
-        Self::start(vec![Setup::in_mode("worker-queue").unwrap()], None, None).await
+        Self::start(vec![Setup::in_mode("worker-queue").unwrap()], Servers::default()).await
     }
 
     /// So many instances on one PostgreSQL and one Redis.
     pub async fn together(count: usize) -> Self {
-        // Long enough that a busy machine kills nobody.
-        Self::shaped(count, |setup| setup.env("FENCEPOST__LEASE__INSTANCE_MS", "10000")).await
+        Self::shaped(count, false, |setup| setup).await
     }
 
-    /// The same, whose deaths are noticed soon.
+    /// The same, on a Redis that the test may harm.
+    pub async fn with_own_redis(count: usize) -> Self {
+        Self::shaped(count, true, |setup| setup).await
+    }
+
+    /// The same as [`Self::together`], with instances whose deaths are noticed soon.
     pub async fn mortal(count: usize) -> Self {
-        Self::shaped(count, |setup| setup.env("FENCEPOST__LEASE__INSTANCE_MS", "2000")).await
+        Self::shaped(count, false, |setup| setup.env("FENCEPOST__LEASE__INSTANCE_MS", "2000")).await
     }
 
     /// So many instances on one PostgreSQL and one Redis, each with a way of its own to that.
     pub async fn with_ways(count: usize) -> (Self, Vec<Proxy>) {
-        let (database, redis) = servers().await;
+        let servers = Servers::start(false).await;
         let (mut ways, mut setups) = (Vec::new(), Vec::new());
         for _ in 0..count {
-            let way = Proxy::start(redis.address()).await.unwrap();
-            let setup = Setup::in_mode("worker-queue").unwrap().database(database.url());
-            let setup = setup.arg("--redis-url").arg(&format!("redis://{}", way.address()));
-            setups.push(setup.env("FENCEPOST__LEASE__INSTANCE_MS", "10000"));
+            let way = Proxy::start(address_of(&servers.redis_url())).await.unwrap();
+            setups.push(servers.setup(servers.database_url(), &format!("redis://{}", way.address())));
             ways.push(way);
         }
-        (Self::start(setups, Some(redis), Some(database)).await, ways)
+        (Self::start(setups, servers).await, ways)
+    }
+
+    /// So many instances on one PostgreSQL and one Redis that never hear each other over Pub/Sub, nor themselves: what
+    /// they publish and subscribe to goes by another name than they listen for. Their links are well all the same.
+    pub async fn deaf(count: usize) -> (Self, Vec<Proxy>) {
+        let servers = Servers::start(false).await;
+        let (mut ways, mut setups) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            let channels = Replacement { text: b"channel:", by: b"nowhere:" };
+            let way = Proxy::replacing(address_of(&servers.redis_url()), channels).await.unwrap();
+            setups.push(servers.setup(servers.database_url(), &format!("redis://{}", way.address())));
+            ways.push(way);
+        }
+        (Self::start(setups, servers).await, ways)
     }
 
     /// The same, each with a way of its own to the ledger.
     pub async fn with_ways_to_the_ledger(count: usize) -> (Self, Vec<Proxy>) {
-        let (database, redis) = servers().await;
-        let (_, rest) = database.url().split_once('@').unwrap();
-        let address = rest.split('/').next().unwrap().to_owned();
+        let servers = Servers::start(false).await;
+        let address = address_of(servers.database_url());
         let (mut ways, mut setups) = (Vec::new(), Vec::new());
         for _ in 0..count {
-            let way = Proxy::start(address.parse().unwrap()).await.unwrap();
-            let url = database.url().replace(&address, &way.address().to_string());
-            let setup = Setup::in_mode("worker-queue").unwrap().database(&url);
-            let setup = setup.arg("--redis-url").arg(&redis.url());
-            setups.push(setup.env("FENCEPOST__LEASE__INSTANCE_MS", "10000"));
+            let way = Proxy::start(address).await.unwrap();
+            let url = servers.database_url().replace(&address.to_string(), &way.address().to_string());
+            setups.push(servers.setup(&url, &servers.redis_url()));
             ways.push(way);
         }
-        (Self::start(setups, Some(redis), Some(database)).await, ways)
+        (Self::start(setups, servers).await, ways)
     }
 
-    async fn shaped(count: usize, shape: impl Fn(Setup) -> Setup) -> Self {
-        let (database, redis) = servers().await;
-        let setup = |_| {
-            let setup = Setup::in_mode("worker-queue").unwrap().database(database.url());
-            shape(setup.arg("--redis-url").arg(&redis.url()))
-        };
+    async fn shaped(count: usize, has_own_redis: bool, shape: impl Fn(Setup) -> Setup) -> Self {
+        let servers = Servers::start(has_own_redis).await;
+        let setup = |_| shape(servers.setup(servers.database_url(), &servers.redis_url()));
         let setups = (0..count).map(setup).collect();
-        Self::start(setups, Some(redis), Some(database)).await
+        Self::start(setups, servers).await
     }
 
-    async fn start(setups: Vec<Setup>, redis: Option<Redis>, database: Option<Database>) -> Self {
+    async fn start(setups: Vec<Setup>, servers: Servers) -> Self {
         let starting = setups.into_iter().map(|setup| {
             let setup = setup.env("FENCEPOST__JOBS__NODE_GRACE_MS", GRACE_MS);
             tokio::spawn(setup.env("RUST_LOG", "info,actors=debug,api=debug").start())
@@ -115,8 +167,9 @@ impl Rig {
             urls.push(instance.url().to_owned());
             instances.push(tokio::sync::Mutex::new(instance));
         }
-        let http = Client::new(Duration::from_secs(30)).unwrap();
-        let rig = Self { instances, urls, redis, _database: database, http };
+        let http = Client::new(PATIENCE).unwrap();
+        let Servers { database, keys, redis } = servers;
+        let rig = Self { instances, urls, redis, _servers: (database, keys), http };
         let count = rig.urls.len();
         for url in &rig.urls {
             until("all see each other", async || {
@@ -136,7 +189,7 @@ impl Rig {
     /// Ends one instance by a signal.
     pub async fn end(&self, index: usize, signal: Signal) {
         let mut instance = self.instance(index).await;
-        let status = instance.end_by(signal, Duration::from_secs(40)).await.unwrap();
+        let status = instance.end_by(signal, PATIENCE).await.unwrap();
         if signal == Signal::Terminate {
             assert_eq!(status.code(), Some(0), "{}", instance.log());
         }

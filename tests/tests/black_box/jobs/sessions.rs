@@ -4,14 +4,18 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use client::wire::worker::close;
 use futures_util::{SinkExt, StreamExt};
-use loadtest::instance::Setup;
-use loadtest::process::Signal;
 use serde_json::{Value, json};
+use testkit::instance::Setup;
+use testkit::process::Signal;
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
+use super::fuzz::{READS_AGAIN_AFTER, code_at_the_end, with_little_room};
+use super::hand::closing;
 use super::rig::{Node, PATIENCE, Rig, Runs, echo, hold, until, with};
 
 /// A session's client, which writes its frames by hand.
@@ -98,7 +102,7 @@ async fn together(count: usize) -> Rig {
 }
 
 /// Waits until the instances agree on who is next to whom: young ones move keys about.
-async fn settled(rig: &Rig) {
+pub async fn settled(rig: &Rig) {
     until("the ring is settled", async || {
         let mut owners = HashSet::new();
         for key in 0..40 {
@@ -122,7 +126,7 @@ fn seqs(results: &[Value]) -> Vec<u64> {
 }
 
 /// The instance that owns a session.
-async fn owner(rig: &Rig, asked: usize, session: &str) -> usize {
+pub async fn owner(rig: &Rig, asked: usize, session: &str) -> usize {
     let lease = rig.get(asked, &format!("/v1/leases/session:{session}")).await;
     let cluster = rig.get(asked, "/v1/cluster").await;
     let instances = cluster["instances"].as_array().unwrap();
@@ -607,7 +611,7 @@ async fn a_session_is_made_once_under_a_key_and_needs_the_bus_where_there_may_be
         assert_eq!((other.status, other.code()), (422, "key_reused"));
     }
     assert_eq!(ids.len(), 1);
-    let database = tokio::task::spawn_blocking(loadtest::servers::Database::fresh).await.unwrap().unwrap();
+    let database = tokio::task::spawn_blocking(testkit::servers::Database::fresh).await.unwrap().unwrap();
     let alone = Setup::in_mode("worker-queue").unwrap().database(database.url()).start().await.unwrap();
     for (method, path) in [("POST", "/v1/sessions"), ("GET", "/v1/sessions/s"), ("GET", "/v1/sessions/s/ws")]
     {
@@ -642,5 +646,47 @@ async fn a_client_hears_how_far_its_job_is_wherever_it_runs() {
         }
         assert!(n < 20, "nothing is heard of its progress");
     }
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_close_frame_of_a_client_is_answered_with_its_code() {
+    let rig = Rig::alone().await;
+    let session = open(&rig, 0, json!({})).await;
+    for code in [1000, 4001] {
+        let mut talk = Talk::open(&rig, 0, &session, None).await;
+        talk.socket.send(closing(code)).await.unwrap();
+        assert_eq!(talk.closed().await, code);
+    }
+    let mut talk = Talk::open(&rig, 0, &session, None).await;
+    talk.socket.send(Message::Close(None)).await.unwrap();
+    let answer = talk.socket.next().await;
+    assert!(matches!(answer, Some(Ok(Message::Close(None)))), "{answer:?}");
+    assert!(talk.socket.next().await.is_none(), "the connection ends in order");
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_reads_again_late_still_sees_4429() {
+    // More than the connection and the instance keep for a client.
+    const JOBS: usize = 100;
+    let rig = Rig::alone().await;
+    let _node = rig.node(&[0], "node", |options| options.capacity = 25).await;
+    let session = open(&rig, 0, json!({"ordering": "results"})).await;
+    let job = with(echo("x".repeat(300_000)), json!({"session": session}));
+    rig.post(0, "/v1/jobs/batch", Some(&json!({"jobs": vec![job; JOBS]})), 202).await;
+    until("all are finished", async || {
+        rig.get(0, &format!("/v1/sessions/{session}")).await["jobs"]["finished"] == JOBS
+    })
+    .await;
+    // All results are there, so that they leave at once.
+    let url = format!("{}/v1/sessions/{session}/ws?after_seq=0", rig.urls[0].replace("http", "ws"));
+    let slow = with_little_room(url.into_client_request().unwrap()).await;
+    until("it is found to be slow", async || {
+        rig.instance(0).await.whole_log().contains(&format!("Other({})", close::SLOW_READER))
+    })
+    .await;
+    tokio::time::sleep(READS_AGAIN_AFTER).await;
+    assert_eq!(code_at_the_end(slow).await, Some(close::SLOW_READER));
     rig.no_defect().await;
 }

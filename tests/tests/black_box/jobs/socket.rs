@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use client::wire::worker::close;
-use futures_util::SinkExt;
 use serde_json::{Value, json};
-use tokio_tungstenite::tungstenite::Message;
+use testkit::node::Message;
 
-use super::hand::{Hand, done, frame, heartbeat, written};
+use super::hand::{Hand, closing, done, frame, heartbeat, written};
 use super::rig::{Rig, echo, hold, past, until, with};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -23,6 +22,7 @@ async fn a_result_sent_twice_is_one_result_and_committed_both_times() {
     hand.say(done(&of, "second")).await;
     assert_eq!(hand.hear("committed").await["job"], id.as_str());
     // On a new connection, at another instance.
+    hand.say(heartbeat(json!([of]))).await;
     let mut again = Hand::greeted(&rig, 1, "h", json!([of])).await;
     again.say(done(&of, "third")).await;
     assert_eq!(again.hear("committed").await["job"], id.as_str());
@@ -137,9 +137,9 @@ async fn a_dispatch_that_nobody_acknowledges_is_taken_back_and_does_not_count() 
     let other = rig.node(&[0], "other", |_| {}).await;
     other.runs.release(1);
     let beat = async {
-        // It lives, and says nothing of the job.
+        // It lives, and says nothing of the job; in the end it is hung up on for that.
         loop {
-            hand.say(heartbeat(json!([]))).await;
+            let _ = hand.socket.send(Message::text(written(&heartbeat(json!([]))))).await;
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     };
@@ -227,6 +227,25 @@ async fn every_breach_of_the_protocol_closes_the_socket_and_hurts_nobody_else() 
     })
     .await;
     assert_eq!(witness.runs.all().len(), 1);
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_close_frame_of_a_node_is_answered_with_its_code() {
+    let rig = Rig::alone().await;
+    for (name, code) in [("early", 1000), ("greeted", 1001), ("greeted", 4001)] {
+        let mut hand = match name {
+            "early" => Hand::open(&rig, 0).await,
+            name => Hand::greeted(&rig, 0, name, json!([])).await,
+        };
+        hand.socket.send(closing(code)).await.unwrap();
+        assert_eq!(hand.end().await, Ok(code), "{name}");
+    }
+    let mut hand = Hand::greeted(&rig, 0, "wordless", json!([])).await;
+    hand.socket.send(Message::Close(None)).await.unwrap();
+    let answer = hand.socket.next().await;
+    assert!(matches!(answer, Some(Ok(Message::Close(None)))), "{answer:?}");
+    assert!(hand.socket.next().await.is_none(), "the connection ends in order");
     rig.no_defect().await;
 }
 

@@ -1,5 +1,6 @@
-//! What instances say to each other about who listens, and what there is to hear: over Pub/Sub, so it may be lost. Who
-//! listens says so again and again; what was wanted once is told for a while.
+//! What instances say to each other about watches: which topics are listened to, and the events of those. It goes over
+//! Pub/Sub, so it may be lost. An instance repeats its topics; the others send events of a topic for a while after they
+//! heard it last.
 
 use std::sync::Arc;
 
@@ -11,8 +12,7 @@ use nodes::connection::Progress;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use super::{News, Seen, Topic, Watches, What};
-use crate::jobs::Inner;
+use super::{JobEvent, JobEventKind, Notification, Topic, Watches};
 use crate::jobs::limits::WANTED_AGAIN_EVERY;
 use crate::pause::jittered;
 
@@ -53,7 +53,8 @@ pub(in crate::jobs) enum Told {
         again: bool,
     },
     /// Something happened to a job.
-    Seen(Word),
+    #[serde(rename = "seen")]
+    Event(Word),
     /// Of this job nothing is known that was asked.
     Nothing { job: String },
 }
@@ -81,12 +82,12 @@ const fn is_false(value: &bool) -> bool {
 }
 
 impl Told {
-    pub(super) fn of(seen: &Seen) -> Self {
-        let (state, outcome, progress) = match &seen.what {
-            What::Changed(state, outcome) => (Some(*state), *outcome, None),
-            What::Progressed(progress) => (None, None, Some(progress)),
+    pub(super) fn of(seen: &JobEvent) -> Self {
+        let (state, outcome, progress) = match &seen.kind {
+            JobEventKind::Changed(state, outcome) => (Some(*state), *outcome, None),
+            JobEventKind::Progressed(progress) => (None, None, Some(progress)),
         };
-        Self::Seen(Word {
+        Self::Event(Word {
             job: seen.job.to_string(),
             attempt: seen.attempt.get(),
             lane: seen.lane.as_ref().map(ToString::to_string),
@@ -100,20 +101,20 @@ impl Told {
 }
 
 impl Word {
-    pub(super) fn read(self) -> Option<Seen> {
-        let what = match self.state {
+    pub(super) fn read(self) -> Option<JobEvent> {
+        let kind = match self.state {
             Some(state) => {
                 let outcome = self.outcome.map(|outcome| Outcome::parse(&outcome)).transpose().ok()?;
-                What::Changed(State::parse(&state).ok()?, outcome)
+                JobEventKind::Changed(State::parse(&state).ok()?, outcome)
             }
-            None => What::Progressed(Progress { percent: self.percent, note: self.note }),
+            None => JobEventKind::Progressed(Progress { percent: self.percent, note: self.note }),
         };
-        Some(Seen {
+        Some(JobEvent {
             job: JobId::parse(&self.job)?,
             attempt: Attempt::new(self.attempt),
             lane: self.lane.map(|lane| Resource::parse(&lane)).transpose().ok()?,
             node: self.node.map(|node| NodeId::parse(&node)).transpose().ok()?,
-            what,
+            kind,
         })
     }
 }
@@ -154,18 +155,28 @@ impl Watches {
     /// The one that was asked has nothing to say.
     fn nothing(&self, job: JobId) {
         if let Some(watched) = self.here.get(&Topic::Job(job)) {
-            let _ = watched.news.send(News::Missed);
+            let _ = watched.news.send(Notification::Missed);
         }
     }
 }
 
-impl Inner {
-    fn hear_told(self: &Arc<Self>, payload: &[u8]) {
+/// What is known here of how far a job is, whose node is connected to this instance.
+pub(in crate::jobs) type ProgressSource = Box<dyn Fn(JobId) -> Option<JobEvent> + Send + Sync>;
+
+/// What hears the other instances.
+struct Hearing<'h> {
+    watches: &'h Watches,
+    me: &'h InstanceId,
+    progress: &'h ProgressSource,
+}
+
+impl Hearing<'_> {
+    fn hear(&self, payload: &[u8]) {
         let Some(Message { from, told }) = read(payload) else {
             tracing::warn!("a notice about who listens cannot be read");
             return;
         };
-        // Whoever listens here was told already.
+        // Watches on this instance had it without the bus.
         if from == self.me.as_str() {
             return;
         }
@@ -180,9 +191,9 @@ impl Inner {
                         }
                     }
                 }
-                Told::Seen(word) => {
-                    if let Some(seen) = word.read() {
-                        self.watches.hand_out(seen);
+                Told::Event(word) => {
+                    if let Some(event) = word.read() {
+                        self.watches.hand_out(event);
                     }
                 }
                 Told::Nothing { job } => {
@@ -194,44 +205,51 @@ impl Inner {
         }
     }
 
-    /// How far a job is whose node is connected here, for whoever has begun to listen.
+    /// How far a job is whose node is connected here, for an instance that has begun to listen.
     fn answer_with_progress(&self, job: JobId, is_asked: bool) {
-        match self.progress_seen(job) {
-            Some(seen) => self.watches.put(Told::of(&seen)),
+        match (self.progress)(job) {
+            Some(event) => self.watches.put(Told::of(&event)),
             None if is_asked => self.watches.put(Told::Nothing { job: job.to_string() }),
             None => {}
         }
     }
 }
 
-/// Hears and tells, for as long as somebody else holds on to the lanes.
-pub(in crate::jobs) fn start(inner: &Arc<Inner>, to_tell: mpsc::Receiver<Told>) {
-    let weak = Arc::downgrade(inner);
+/// Hears and tells, for as long as somebody else holds on to the watches.
+pub(in crate::jobs) fn start(
+    watches: &Arc<Watches>,
+    bus: &bus::Handle,
+    me: &InstanceId,
+    to_tell: mpsc::Receiver<Told>,
+    progress: ProgressSource,
+) {
+    let weak = Arc::downgrade(watches);
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(jittered(WANTED_AGAIN_EVERY)).await;
-            let Some(inner) = weak.upgrade() else { return };
-            inner.progresses.sweep();
-            let topics = inner.watches.sweep();
-            inner.watches.want_all(&topics, true);
+            let Some(watches) = weak.upgrade() else { return };
+            let topics = watches.sweep();
+            watches.want_all(&topics, true);
         }
     });
-    if inner.bus.kind() == bus::Kind::Local {
+    if bus.kind() == bus::Kind::Local {
         return;
     }
-    tokio::spawn(tell(inner.bus.clone(), inner.me.clone(), to_tell));
-    let mut heard = inner.bus.subscribe(Channel::Watches);
-    let inner = Arc::downgrade(inner);
+    tokio::spawn(tell(bus.clone(), me.clone(), to_tell));
+    let (mut heard, me) = (bus.subscribe(Channel::Watches), me.clone());
+    let weak = Arc::downgrade(watches);
     tokio::spawn(async move {
         while let Some(event) = heard.next().await {
-            let Some(inner) = inner.upgrade() else { return };
+            let Some(watches) = weak.upgrade() else { return };
             match event {
-                Event::Message(payload) => inner.hear_told(&payload),
+                Event::Message(payload) => {
+                    Hearing { watches: &watches, me: &me, progress: &progress }.hear(&payload);
+                }
                 Event::Resumed | Event::Lagged { .. } => {
                     // What is listened to may not have been heard elsewhere either.
-                    let topics = inner.watches.sweep();
-                    inner.watches.want_all(&topics, false);
-                    inner.watches.missed();
+                    let topics = watches.sweep();
+                    watches.want_all(&topics, false);
+                    watches.missed();
                 }
             }
         }

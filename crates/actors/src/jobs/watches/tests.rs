@@ -11,18 +11,18 @@ fn lane() -> Resource {
     Resource::parse("session:s").unwrap()
 }
 
-fn seen(n: u128, what: What) -> Seen {
-    Seen { job: JobId::from_u128(n), attempt: Attempt::new(1), lane: Some(lane()), node: None, what }
+fn seen(n: u128, kind: JobEventKind) -> JobEvent {
+    JobEvent { job: JobId::from_u128(n), attempt: Attempt::new(1), lane: Some(lane()), node: None, kind }
 }
 
-fn running(n: u128) -> Seen {
-    seen(n, What::Changed(State::Running, None))
+fn running(n: u128) -> JobEvent {
+    seen(n, JobEventKind::Changed(State::Running, None))
 }
 
-fn heard(news: &mut broadcast::Receiver<News>) -> Vec<Seen> {
+fn heard(news: &mut broadcast::Receiver<Notification>) -> Vec<JobEvent> {
     let mut all = Vec::new();
-    while let Ok(News::Seen(seen)) = news.try_recv() {
-        all.push(Seen::clone(&seen));
+    while let Ok(Notification::Event(seen)) = news.try_recv() {
+        all.push(JobEvent::clone(&seen));
     }
     all
 }
@@ -56,7 +56,7 @@ async fn a_lane_and_all_are_topics_too() {
     let mut of_lane = watches.listen(&Topic::Lane(lane())).unwrap();
     let mut of_all = watches.listen(&Topic::All).unwrap();
     watches.wanted_by_another(Topic::Lane(lane()));
-    let elsewhere = Seen { lane: None, ..running(2) };
+    let elsewhere = JobEvent { lane: None, ..running(2) };
     watches.tell(|| running(1));
     watches.tell(|| elsewhere.clone());
     assert_eq!(heard(&mut of_lane), [running(1)]);
@@ -110,7 +110,7 @@ async fn progress_is_asked_for_once_and_known_for_a_while() {
     let ask = watches.ask(id, Attempt::new(1), &holder);
     let answer = async {
         assert!(matches!(to_tell.recv().await, Some(Told::Want { ask: Some(_), again: false, .. })));
-        watches.hand_out(seen(1, What::Progressed(progress.clone())));
+        watches.hand_out(seen(1, JobEventKind::Progressed(progress.clone())));
     };
     assert_eq!(tokio::join!(ask, answer).0, Some(progress.clone()));
     assert_eq!(watches.ask(id, Attempt::new(1), &holder).await, Some(progress));
@@ -126,12 +126,12 @@ fn words_are_read_as_they_were_written() {
     let progress = Progress { percent: Some(100), note: Some("\u{0}ü\"".to_owned()) };
     for seen in [
         running(1),
-        seen(2, What::Changed(State::Finished, Some(Outcome::TimedOut))),
-        Seen { lane: None, node: Some(node), ..seen(3, What::Progressed(progress)) },
-        seen(4, What::Progressed(Progress { percent: None, note: None })),
+        seen(2, JobEventKind::Changed(State::Finished, Some(Outcome::TimedOut))),
+        JobEvent { lane: None, node: Some(node), ..seen(3, JobEventKind::Progressed(progress)) },
+        seen(4, JobEventKind::Progressed(Progress { percent: None, note: None })),
     ] {
         let written = serde_json::to_string(&Told::of(&seen)).unwrap();
-        let Ok(Told::Seen(word)) = serde_json::from_str(&written) else { panic!("{written}") };
+        let Ok(Told::Event(word)) = serde_json::from_str(&written) else { panic!("{written}") };
         assert_eq!(Word::read(word), Some(seen));
     }
     for topic in [job(7), Topic::Lane(lane()), Topic::All] {
@@ -146,12 +146,12 @@ fn words_are_read_as_they_were_written() {
 fn messages_are_of_a_size_that_the_bus_takes() {
     let me = InstanceId::parse(&"i".repeat(domain::limits::INSTANCE_ID_CHARS_MAX)).unwrap();
     let note = Some("\u{1}".repeat(domain::limits::PROGRESS_NOTE_CHARS_MAX));
-    let largest = Seen {
+    let largest = JobEvent {
         job: JobId::from_u128(u128::MAX),
         attempt: Attempt::new(u32::MAX),
         lane: Some(Resource::session(&domain::SessionId::parse(&"s".repeat(128)).unwrap())),
         node: Some(NodeId::parse(&"n".repeat(128)).unwrap()),
-        what: What::Progressed(Progress { percent: Some(100), note }),
+        kind: JobEventKind::Progressed(Progress { percent: Some(100), note }),
     };
     let lane = Topic::Lane(largest.lane.clone().unwrap()).written();
     let want = Told::Want { topics: vec![lane; exchange::TOPICS_AT_ONCE], ask: None, again: true };

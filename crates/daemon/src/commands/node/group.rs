@@ -37,7 +37,7 @@ impl Group {
     /// Signals all of the group.
     pub fn signal(&self, signal: Signal) {
         if let Some(leader) = self.leader {
-            // Whoever is gone needs none.
+            // A process that has ended needs no signal.
             let _ = kill_process_group(leader, signal);
         }
     }

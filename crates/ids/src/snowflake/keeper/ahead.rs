@@ -6,22 +6,22 @@ use std::path::PathBuf;
 use domain::WorkerNumber;
 
 use super::super::Refusal;
-use super::super::keepsake::{Keepsake, Proof, Record};
+use super::super::worker_id_file::{Proof, Record, WorkerIdFile};
 use crate::limits::FILE_LEAD_MS;
 
 /// The file, if there is one that this process may use.
 pub(super) struct Ahead {
-    keepsake: Option<Keepsake>,
+    id_file: Option<WorkerIdFile>,
     written: Option<Record>,
 }
 
 impl Ahead {
-    /// Takes the file, and what it proves. One that cannot be used is done without.
+    /// Locks the file and reads what it proves. If the file cannot be used, the keeper goes on without it.
     pub(super) async fn take(path: Option<PathBuf>) -> (Self, Option<Record>) {
-        let Some(path) = path else { return (Self { keepsake: None, written: None }, None) };
+        let Some(path) = path else { return (Self { id_file: None, written: None }, None) };
         let file = path.display().to_string();
-        match blocking(move || Keepsake::take(&path)).await {
-            Ok((keepsake, proof)) => {
+        match blocking(move || WorkerIdFile::take(&path)).await {
+            Ok((id_file, proof)) => {
                 let written = match proof {
                     Proof::Of(record) => Some(record),
                     Proof::Empty => None,
@@ -30,7 +30,7 @@ impl Ahead {
                         None
                     }
                 };
-                (Self { keepsake: Some(keepsake), written }, written)
+                (Self { id_file: Some(id_file), written }, written)
             }
             Err(error) => {
                 if error.kind() == ErrorKind::WouldBlock {
@@ -41,19 +41,19 @@ impl Ahead {
                 } else {
                     tracing::warn!(file, %error, "the local file for worker numbers cannot be used");
                 }
-                (Self { keepsake: None, written: None }, None)
+                (Self { id_file: None, written: None }, None)
             }
         }
     }
 
-    /// How far ids may go now, under this number and epoch and with this mark committed. The file, if there is one,
-    /// says so before this does.
+    /// The first time that ids must not have yet, for this number, epoch and committed mark. The file, if there is one,
+    /// is written before this answers.
     pub(super) async fn limit(
         &mut self,
         (number, epoch_ms, mark_ms): (WorkerNumber, u64, u64),
         now_ms: u64,
     ) -> Result<u64, Refusal> {
-        if self.keepsake.is_none() {
+        if self.id_file.is_none() {
             return Ok(mark_ms);
         }
         let before = self.written.filter(|record| (record.number, record.epoch_ms) == (number, epoch_ms));
@@ -63,14 +63,14 @@ impl Ahead {
         if before == Some(record) {
             return Ok(issued_ms);
         }
-        let Err(error) = self.with(move |keepsake| keepsake.write(&record)).await else {
+        let Err(error) = self.with(move |id_file| id_file.write(&record)).await else {
             self.written = Some(record);
             return Ok(issued_ms);
         };
         tracing::warn!(%error, "the local file for worker numbers was not written");
-        // What it says now may not stay true. Without it, all is well again.
+        // What the file says could become false, so it has to go.
         if self.remove().await {
-            self.keepsake = None;
+            self.id_file = None;
             return Ok(mark_ms);
         }
         Err(Refusal::File(error.to_string()))
@@ -78,10 +78,10 @@ impl Ahead {
 
     /// Deletes the file; whether it proves nothing any more.
     pub(super) async fn remove(&mut self) -> bool {
-        if self.keepsake.is_none() {
+        if self.id_file.is_none() {
             return true;
         }
-        match self.with(Keepsake::remove).await {
+        match self.with(WorkerIdFile::remove).await {
             Ok(()) => {
                 self.written = None;
                 true
@@ -95,20 +95,20 @@ impl Ahead {
 
     async fn with(
         &mut self,
-        act: impl FnOnce(&mut Keepsake) -> io::Result<()> + Send + 'static,
+        act: impl FnOnce(&mut WorkerIdFile) -> io::Result<()> + Send + 'static,
     ) -> io::Result<()> {
-        let mut keepsake = self.keepsake.take().expect("callers have looked");
-        let (keepsake, done) = blocking(move || {
-            let done = act(&mut keepsake);
-            Ok((keepsake, done))
+        let mut id_file = self.id_file.take().expect("callers have looked");
+        let (id_file, done) = blocking(move || {
+            let done = act(&mut id_file);
+            Ok((id_file, done))
         })
         .await?;
-        self.keepsake = Some(keepsake);
+        self.id_file = Some(id_file);
         done
     }
 }
 
-/// Files may be slow; the threads of the runtime have other things to do.
+/// Runs file operations away from the threads of the runtime, which they could block.
 async fn blocking<T: Send + 'static>(act: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     tokio::task::spawn_blocking(act).await.map_err(io::Error::other)?
 }

@@ -1,38 +1,39 @@
-//! After a restart while the ledger is away: going on with the number that the local file proves, until the mark
-//! that it names, or until the ledger is there again.
+//! After a restart while the ledger is away: the keeper uses the number that the local file proves, up to the mark that
+//! the file names, or until the ledger is back.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::keepsake::Record;
+use super::super::worker_id_file::Record;
 use super::ahead::Ahead;
-use super::{Employer, Held, Keeper, Phase, Refusal, Seat, changed};
+use super::{Held, Keeper, KeeperContext, NumberSource, Phase, Refusal, changed};
 use crate::snowflake::Generator;
 
 /// How often it looks at the clock and moves the file on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Pause after a number could not be had from the ledger.
+/// Pause before another try to acquire a number from the ledger.
 const SEEK_AGAIN: Duration = Duration::from_millis(1_000);
 
 impl Keeper {
-    /// Serves from the file for as long as it proves anything; answers a number that was acquired meanwhile.
+    /// Makes ids by the file for as long as it proves anything; answers the number that was acquired meanwhile.
     pub(super) async fn go_on_by_file(&mut self, ahead: &mut Ahead, record: Record) -> Option<Held> {
         tracing::warn!(worker = %record.number, "going on by the local file until the ledger is reached");
-        let generator = Arc::new(Generator::new(self.seat.options.layout, record.number, record.issued_ms));
+        let generator =
+            Arc::new(Generator::new(self.context.options.layout, record.number, record.issued_ms));
         loop {
-            let now_ms = self.seat.shared.clock.now_ms();
-            let is_over = self.employment.has_changed().is_err();
-            let employer = self.employment.borrow_and_update().clone();
-            if is_over || matches!(employer, Employer::Over) || now_ms >= record.mark_ms {
-                self.seat.close(&generator);
-                self.seat.tell(Phase::Seeking(None));
+            let now_ms = self.context.shared.clock.now_ms();
+            let is_over = self.source.has_changed().is_err();
+            let source = self.source.borrow_and_update().clone();
+            if is_over || matches!(source, NumberSource::Ended) || now_ms >= record.mark_ms {
+                self.context.close(&generator);
+                self.context.tell(Phase::Seeking(None));
                 return None;
             }
-            self.seat.extend_by_file(ahead, &record, &generator, now_ms).await;
-            let seat = &self.seat;
+            self.context.extend_by_file(ahead, &record, &generator, now_ms).await;
+            let context = &self.context;
             let sought = async {
-                match employer {
-                    Employer::Instance(numbers) => match seat.seek(&numbers).await {
+                match source {
+                    NumberSource::Instance(numbers) => match context.seek(&numbers).await {
                         Ok(held) => Some(held),
                         Err(refusal) => {
                             tracing::debug!(%refusal, "no worker number from the ledger yet");
@@ -40,24 +41,24 @@ impl Keeper {
                             None
                         }
                     },
-                    Employer::Nobody | Employer::Over => std::future::pending().await,
+                    NumberSource::Unreached | NumberSource::Ended => std::future::pending().await,
                 }
             };
             let mut sought = std::pin::pin!(sought);
             loop {
                 tokio::select! {
                     biased;
-                    () = changed(&mut self.employment) => break,
+                    () = changed(&mut self.source) => break,
                     found = &mut sought => match found {
                         Some(held) => return Some(held),
                         None => break,
                     },
                     () = tokio::time::sleep(LOOK_EVERY) => {
-                        let now_ms = seat.shared.clock.now_ms();
+                        let now_ms = context.shared.clock.now_ms();
                         if now_ms >= record.mark_ms {
                             break;
                         }
-                        seat.extend_by_file(ahead, &record, &generator, now_ms).await;
+                        context.extend_by_file(ahead, &record, &generator, now_ms).await;
                     }
                 }
             }
@@ -65,8 +66,8 @@ impl Keeper {
     }
 }
 
-impl Seat {
-    /// Whether a number may be gone on with by what the file says.
+impl KeeperContext {
+    /// Whether the file proves a number to this instance.
     pub(super) fn is_proof(&self, record: &Record) -> bool {
         let Self { options, shared } = self;
         let reason = if record.epoch_ms != options.layout.epoch_ms() {
@@ -82,13 +83,13 @@ impl Seat {
         false
     }
 
-    /// For how long it may. A clock that went back makes it no longer than a mark can be ahead.
+    /// For how long. If the clock went back, no longer than a mark can be ahead.
     pub(super) fn proves_for(&self, record: &Record) -> Duration {
         let left_ms = record.mark_ms.saturating_sub(self.shared.clock.now_ms());
         Duration::from_millis(left_ms.min(self.options.ahead_max_ms()))
     }
 
-    /// Moves the file and the limit on, as far as the mark that is committed allows.
+    /// Updates the file and raises the limit, as far as the committed mark allows.
     async fn extend_by_file(
         &self,
         ahead: &mut Ahead,

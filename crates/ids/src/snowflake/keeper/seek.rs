@@ -9,16 +9,16 @@ use tokio::time::Instant;
 
 use super::super::numbers::{Numbers, candidates};
 use super::super::{Generator, Phase, Refusal};
-use super::{Held, Seat};
+use super::{Held, KeeperContext};
 
-/// Each round that comes to nothing is one in which another instance was quicker.
+/// In each failed round another instance was quicker.
 const ROUNDS_MAX: usize = 64;
 /// The clock is looked at this often while a mark is waited for.
 const LOOK_EVERY_MS: u64 = 250;
 
-impl Seat {
-    /// Acquires a number and waits until the clock has passed the mark that its last holder has left. No mark of
-    /// this tenure is committed yet.
+impl KeeperContext {
+    /// Acquires a number and waits until the clock has passed the mark that its last holder has left. No mark of this
+    /// lease is committed yet.
     pub(super) async fn seek(&self, numbers: &Arc<dyn Numbers>) -> Result<Held, Refusal> {
         let configured_ms = self.options.layout.epoch_ms();
         let in_force_ms = numbers.epoch_ms(configured_ms).await?;
@@ -41,16 +41,16 @@ impl Seat {
                 };
                 return Err(Refusal::NoNumber { numbers, holder: holder.id });
             };
-            // Who lost a race tries another, so that a thousand that start together do not meet again and again.
+            // After a lost race it tries another number, so that instances that start together spread out.
             let alike = found.iter().take_while(|candidate| candidate.is_like(best)).count().max(1);
             let picked = if round == 0 { best } else { &found[rand::rng().random_range(0..alike)] };
-            let Some(tenure) = numbers.acquire(picked).await? else { continue };
-            let Some(opened) = numbers.open(&tenure).await? else { continue };
-            self.wait_for(tenure.number, opened.mark_ms).await;
-            let generator = Generator::new(self.options.layout, tenure.number, opened.mark_ms);
+            let Some(worker_lease) = numbers.acquire(picked).await? else { continue };
+            let Some(opened) = numbers.open(&worker_lease).await? else { continue };
+            self.wait_for(worker_lease.number, opened.mark_ms).await;
+            let generator = Generator::new(self.options.layout, worker_lease.number, opened.mark_ms);
             return Ok(Held {
                 numbers: Arc::clone(numbers),
-                tenure,
+                worker_lease,
                 generator: Arc::new(generator),
                 mark_ms: 0,
                 leased_at: sent,
@@ -59,7 +59,7 @@ impl Seat {
         Err(Refusal::Late)
     }
 
-    /// Holds this machine's clock against the database's. What the question took is in favour of the clock.
+    /// Compares this machine's clock with the database's. The time of the call counts in the clock's favour.
     async fn compare_clocks(&self, numbers: &Arc<dyn Numbers>) -> Result<(), Refusal> {
         let max_ms = self.options.clock_skew_ms;
         let before = self.shared.clock.now_ms();
@@ -76,7 +76,7 @@ impl Seat {
         }
     }
 
-    /// Waits until the clock has reached the mark. Its time, not the runtime's, is what counts.
+    /// Waits until the wall clock has reached the mark.
     async fn wait_for(&self, number: WorkerNumber, mark_ms: u64) {
         loop {
             let wait_ms = mark_ms.saturating_sub(self.shared.clock.now_ms());

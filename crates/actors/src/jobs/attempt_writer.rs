@@ -1,0 +1,121 @@
+//! Writes down what nodes here say of attempts that are not over: that they run, and that the slots of cancelled ones are
+//! free. Neither is urgent, so each is written with others, and again until that succeeds.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use domain::job::{Attempt, Change, State};
+use domain::limits::BATCH_JOBS_MAX;
+use domain::{JobId, NodeId};
+use ledger::{JobBatch, JobVerdict, JobWrite, JobsVerdict};
+
+use super::node_gateway::NodeGateway;
+use super::watches::{JobEvent, JobEventKind, Watches};
+use crate::pause::jittered;
+
+/// An acknowledgement is written down when the result did not come within this time.
+const RUN_NOTED_AFTER: Duration = Duration::from_secs(2);
+/// How often those are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+struct AttemptWriter {
+    ledger: ledger::Handle,
+    gateway: Arc<NodeGateway>,
+    watches: Arc<Watches>,
+}
+
+/// Writes for as long as somebody else holds on to the gateway.
+pub(super) fn start(ledger: ledger::Handle, gateway: &Arc<NodeGateway>, watches: &Arc<Watches>) {
+    let (gateway, watches) = (Arc::downgrade(gateway), Arc::clone(watches));
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(jittered(LOOK_EVERY)).await;
+            let Some(gateway) = gateway.upgrade() else { return };
+            let writer = AttemptWriter { ledger: ledger.clone(), gateway, watches: Arc::clone(&watches) };
+            writer.write_running().await;
+            writer.write_released().await;
+        }
+    });
+}
+
+impl AttemptWriter {
+    async fn write_running(&self) {
+        let attempts = self.gateway.attempts();
+        for chunk in attempts.running_for(RUN_NOTED_AFTER, Instant::now()).chunks(BATCH_JOBS_MAX) {
+            let write = |(job, attempt, node): &(JobId, Attempt, NodeId)| JobWrite {
+                change: Change::Run { job: *job, attempt: *attempt, node: node.clone() },
+                key: None,
+            };
+            let batch = JobBatch { lane: None, writes: chunk.iter().map(write).collect() };
+            match self.ledger.commit_jobs(batch).await {
+                Ok(verdict) => {
+                    attempts.noted_running(chunk);
+                    self.tell_running(chunk, &verdict);
+                    let running = chunk.len() as u64;
+                    metrics::counter!("fencepost_jobs_total", "state" => "RUNNING", "outcome" => "")
+                        .increment(running);
+                }
+                Err(error) => tracing::debug!(%error, "acknowledgements are not written down yet"),
+            }
+        }
+    }
+
+    fn tell_running(&self, noted: &[(JobId, Attempt, NodeId)], verdict: &JobsVerdict) {
+        let JobsVerdict::Written { jobs, .. } = verdict else { return };
+        let written = noted.iter().zip(jobs).filter(|(_, verdict)| **verdict == JobVerdict::Written);
+        for ((job, attempt, node), _) in written {
+            self.watches.tell(|| JobEvent {
+                job: *job,
+                attempt: *attempt,
+                lane: self.gateway.attempts().lane(*job, *attempt),
+                node: Some(node.clone()),
+                kind: JobEventKind::Changed(State::Running, None),
+            });
+        }
+    }
+
+    async fn write_released(&self) {
+        let attempts = self.gateway.attempts();
+        for jobs in attempts.take_released().chunks(BATCH_JOBS_MAX) {
+            let write = |job: &JobId| JobWrite { change: Change::Release { job: *job }, key: None };
+            let batch = JobBatch { lane: None, writes: jobs.iter().map(write).collect() };
+            if let Err(error) = self.ledger.commit_jobs(batch).await {
+                tracing::debug!(%error, "slots that are free are not written down yet");
+                attempts.not_released(jobs);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::fixture::{FIRST, Ledger, gateway, job, node};
+    use crate::jobs::watches::{Notification, Topic};
+
+    #[tokio::test]
+    async fn an_attempt_that_runs_for_long_is_written_down_and_those_who_watch_it_hear_of_it() {
+        let ledger = Ledger::open().await;
+        ledger.dispatch_all("b", &[1, 2], "n", "a").await;
+        let watches = Arc::new(Watches::new(true).0);
+        let gateway = gateway(&ledger, Arc::default());
+        let writer = AttemptWriter {
+            ledger: ledger.handle.clone(),
+            gateway: Arc::clone(&gateway),
+            watches: Arc::clone(&watches),
+        };
+        let mut watch = watches.watch(Topic::All).unwrap();
+        let now = Instant::now();
+        let long_ago = now.checked_sub(RUN_NOTED_AFTER).unwrap();
+        for (number, at) in [(1, long_ago), (2, now), (9, long_ago)] {
+            gateway.attempts().acknowledged(&node("n"), job(number), FIRST, at);
+        }
+        writer.write_running().await;
+        let state = async |number| ledger.handle.job(job(number)).await.unwrap().unwrap().state;
+        assert_eq!((state(1).await, state(2).await), (State::Running, State::Dispatched));
+        let Some(Notification::Event(event)) = watch.next_now() else { panic!("it was written") };
+        assert_eq!((event.job, &event.kind), (job(1), &JobEventKind::Changed(State::Running, None)));
+        assert!(watch.next_now().is_none(), "of what is not there nobody hears");
+        assert!(gateway.attempts().running_for(RUN_NOTED_AFTER, Instant::now()).is_empty(), "once");
+    }
+}

@@ -1,0 +1,216 @@
+//! What tests of jobs share: names, owners of lanes that a test names, and a ledger of their own.
+
+use std::collections::{HashMap, HashSet};
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex};
+
+use actix::{Actor, Context, Handler};
+use bus::Slot;
+use domain::job::{
+    Assignment, Attempt, Backoff, Change, Due, NewJob, OnRecovery, Priority, Requirements, Spec,
+};
+use domain::{InstanceId, JobId, NodeId, Resource};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use ledger::{Acquisition, JobBatch, JobVerdict, JobWrite, JobsVerdict};
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::delivery::{Dispatch, RetryPolicy};
+use super::directory::Directory;
+use super::inter_instance::InterInstance;
+use super::lane_owners::LaneOwners;
+use super::limits::LANE_MAILBOX_MESSAGES_MAX;
+use super::messages::{AttemptEvent, Deliver, LaneCommand, LaneHandle};
+use super::node_gateway::NodeGateway;
+use super::progress_store::ProgressStore;
+use crate::arbiters::Arbiters;
+
+pub(super) const FIRST: Attempt = Attempt::new(1);
+
+pub(super) fn instance(name: &str) -> InstanceId {
+    InstanceId::parse(name).unwrap()
+}
+
+pub(super) fn lane(name: &str) -> Resource {
+    Resource::parse(name).unwrap()
+}
+
+pub(super) fn node(name: &str) -> NodeId {
+    NodeId::parse(name).unwrap()
+}
+
+pub(super) fn job(number: u128) -> JobId {
+    JobId::from_u128(number)
+}
+
+/// The first attempt of a job.
+pub(super) fn slot(number: u128) -> Slot {
+    Slot { job: job(number), attempt: FIRST }
+}
+
+pub(super) fn policy(of: &str) -> RetryPolicy {
+    RetryPolicy {
+        lane: lane(of),
+        owner: None,
+        charged_attempts: 0,
+        max_attempts: 2,
+        backoff: Backoff::default(),
+    }
+}
+
+/// The first attempt of a job, for a node of an instance.
+pub(super) fn dispatch(number: u128, to: &str, holder: &str) -> Dispatch {
+    Dispatch {
+        job: job(number),
+        attempt: FIRST,
+        placed: Assignment { node: node(to), holder: instance(holder) },
+        payload: Arc::from("1"),
+        session: None,
+        seq: None,
+        timeout_ms: 60_000,
+        policy: policy("instance:b"),
+    }
+}
+
+/// What is asked of a job that needs nothing and may fail once.
+pub(super) fn spec() -> Spec {
+    Spec {
+        payload: Arc::from("1"),
+        session: None,
+        tenant: None,
+        needs: Requirements::default(),
+        priority: Priority::default(),
+        timeout_ms: 60_000,
+        max_attempts: 2,
+        backoff: Backoff::default(),
+        on_recovery: OnRecovery::default(),
+    }
+}
+
+/// A lane whose owner keeps what it is sent, for a test to look at.
+pub(super) struct ServedLane {
+    _arbiters: Arbiters,
+    handle: LaneHandle,
+    commands: UnboundedReceiver<LaneCommand>,
+    taken: u64,
+}
+
+impl ServedLane {
+    /// The next command that the owner is sent.
+    pub(super) async fn recv(&mut self) -> Option<LaneCommand> {
+        let command = self.commands.recv().await?;
+        self.taken += 1;
+        Some(command)
+    }
+}
+
+/// An owner that keeps what it is sent.
+struct Keeper(mpsc::UnboundedSender<LaneCommand>);
+
+impl Actor for Keeper {
+    type Context = Context<Self>;
+}
+
+impl Handler<Deliver> for Keeper {
+    type Result = ();
+
+    fn handle(&mut self, Deliver(command): Deliver, _: &mut Self::Context) {
+        // The test may be over.
+        let _ = self.0.send(command);
+    }
+}
+
+/// Serves a lane in a directory; what its owner is sent.
+pub(super) fn serve(lanes: &Directory, name: &str) -> ServedLane {
+    let (kept, commands) = mpsc::unbounded_channel();
+    let arbiters = Arbiters::start(NonZeroUsize::MIN).unwrap();
+    let address = arbiters.start_actor(0, LANE_MAILBOX_MESSAGES_MAX, move |_| Keeper(kept));
+    let handle = LaneHandle::new(address.recipient(), Arc::default());
+    lanes.insert(lane(name), handle.clone());
+    ServedLane { _arbiters: arbiters, handle, commands, taken: 0 }
+}
+
+/// The event of an attempt that a lane's owner was sent; `None` if there is none.
+pub(super) async fn event_now(lane: &mut ServedLane) -> Option<(JobId, AttemptEvent)> {
+    if lane.taken == lane.handle.sent() {
+        return None;
+    }
+    match lane.recv().await? {
+        LaneCommand::Attempt(job, _, event) => Some((job, event)),
+        _ => panic!("an event of an attempt was awaited"),
+    }
+}
+
+/// Who lives and who owns what, as the test says.
+#[derive(Default)]
+pub(super) struct KnownOwners {
+    pub(super) live: Mutex<HashSet<InstanceId>>,
+    pub(super) owners: Mutex<HashMap<Resource, InstanceId>>,
+    /// Lanes whose owners were looked up.
+    pub(super) asked: Mutex<Vec<Resource>>,
+}
+
+impl LaneOwners for KnownOwners {
+    fn has_others(&self) -> bool {
+        self.live.lock().unwrap().len() > 1
+    }
+
+    fn owner<'l>(&'l self, lane: &'l Resource) -> BoxFuture<'l, Option<InstanceId>> {
+        self.asked.lock().unwrap().push(lane.clone());
+        std::future::ready(self.owners.lock().unwrap().get(lane).cloned()).boxed()
+    }
+}
+
+/// The gateway of instance `a`, which is alone, and serves no lane.
+pub(super) fn gateway(ledger: &Ledger, store: Arc<ProgressStore>) -> Arc<NodeGateway> {
+    let (me, bus, lanes) = (instance("a"), bus::Hub::default().join(), Arc::<Directory>::default());
+    let sends = InterInstance::start(me.clone(), bus, true, lanes, Arc::<KnownOwners>::default());
+    NodeGateway::new(ledger.handle.clone(), nodes::Registry::new(me), sends, store)
+}
+
+/// A ledger in a folder of its own.
+pub(super) struct Ledger {
+    pub(super) handle: ledger::Handle,
+    _folder: tempfile::TempDir,
+}
+
+impl Ledger {
+    pub(super) async fn open() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let options = ledger::Options {
+            url: format!("sqlite:{}", folder.path().join("ledger.db").display()),
+            connections_max: 2,
+            connect_timeout_ms: 1_000,
+            call_timeout_ms: 10_000,
+        };
+        Self { handle: ledger::open(&options).await.unwrap(), _folder: folder }
+    }
+
+    /// Jobs of an instance's own lane, whose first attempts are at a node of an instance.
+    pub(super) async fn dispatch_all(&self, owner: &str, jobs: &[u128], to: &str, holder: &str) {
+        let (resource, owner) = (lane(&format!("instance:{owner}")), instance(owner));
+        let Acquisition::Acquired { token, .. } =
+            self.handle.acquire(&resource, &owner, 60_000).await.unwrap()
+        else {
+            panic!("nobody else has it");
+        };
+        let new = |number: &u128| NewJob {
+            id: job(*number),
+            spec: spec(),
+            seq: None,
+            client_ref: None,
+            due: Due::Now,
+            retry: None,
+            placed: Some(Assignment { node: node(to), holder: instance(holder) }),
+        };
+        let write = |number| JobWrite { change: Change::Submit(Box::new(new(number))), key: None };
+        let batch = JobBatch {
+            lane: Some(ledger::Lane { resource, owner, token }),
+            writes: jobs.iter().map(write).collect(),
+        };
+        let verdict = self.handle.commit_jobs(batch).await.unwrap();
+        let JobsVerdict::Written { jobs, .. } = verdict else { panic!("the lease was just acquired") };
+        assert!(jobs.iter().all(|verdict| *verdict == JobVerdict::Written));
+    }
+}

@@ -1,0 +1,114 @@
+//! What comes from other instances: the entries of this instance's inbox, and notices of finished jobs. What this instance
+//! sends is in `inter_instance`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::{Channel, Event};
+use domain::InstanceId;
+
+use super::finish_notices;
+use super::instance_message::{AttemptReport, InstanceMessage};
+use super::inter_instance::InterInstance;
+use super::messages::AttemptEvent;
+use super::node_gateway::NodeGateway;
+use super::waiters::Waiters;
+use super::watches::Watches;
+use crate::pause::jittered;
+
+/// Entries that were read and not settled for so long are read again.
+const INBOX_IDLE: Duration = Duration::from_secs(30);
+/// Between two tries to open the inbox, before jitter.
+const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// The receiving side of one instance.
+pub(super) struct Incoming {
+    pub(super) bus: bus::Handle,
+    pub(super) gateway: Arc<NodeGateway>,
+    pub(super) inter_instance: Arc<InterInstance>,
+    pub(super) waiters: Arc<Waiters>,
+    pub(super) watches: Arc<Watches>,
+}
+
+impl Incoming {
+    /// Reads inbox and notices for as long as somebody else holds on to this.
+    pub(super) fn start(self: &Arc<Self>) {
+        tokio::spawn(read_inbox(self.bus.clone(), self.inter_instance.me().clone(), Arc::downgrade(self)));
+        let (mut notices, this) = (self.bus.subscribe(Channel::Jobs), Arc::downgrade(self));
+        tokio::spawn(async move {
+            while let Some(event) = notices.next().await {
+                let Some(this) = this.upgrade() else { return };
+                // Callers that missed a notice find the end of their job in the ledger.
+                if let Event::Message(payload) = event {
+                    this.take_notices(&payload);
+                }
+            }
+        });
+    }
+
+    /// Handles what lies in an inbox, and settles it: this instance's own, or a dead one's. What could not be settled is
+    /// handled again, which changes nothing.
+    pub(super) async fn take(&self, of: &InstanceId, entries: Vec<bus::Entry>) -> bus::Result<()> {
+        let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
+        for entry in entries {
+            match InstanceMessage::from_bytes(&entry.payload) {
+                // In a dead instance's inbox: the node may have connected here since; if not, the lane gets a report.
+                Some(InstanceMessage::Dispatch(dispatch)) => self.gateway.hand_to_node(*dispatch),
+                Some(InstanceMessage::Withdrawal(withdrawal)) => {
+                    let (node, job, attempt) = (&withdrawal.placed.node, withdrawal.job, withdrawal.attempt);
+                    self.gateway.cancel_at_node(node, job, attempt);
+                }
+                Some(InstanceMessage::Reports { is_forwarded, reports }) => {
+                    reports.into_iter().for_each(|report| self.take_report(report, is_forwarded));
+                }
+                None => tracing::warn!(inbox = %of, entry = %entry.id, "a message that cannot be read"),
+            }
+        }
+        for ids in ids.chunks(bus::limits::INBOX_SETTLE_ENTRIES_MAX) {
+            self.bus.settle(of, ids).await?;
+        }
+        Ok(())
+    }
+
+    fn take_report(&self, report: AttemptReport, is_forwarded: bool) {
+        // Most of those who wait for a job wait where it was submitted.
+        if report.event == AttemptEvent::Finished {
+            self.waiters.finished(report.job);
+        }
+        self.inter_instance.take_report(report, is_forwarded);
+    }
+
+    fn take_notices(&self, payload: &[u8]) {
+        let Some(notices) = finish_notices::read(payload) else {
+            tracing::warn!("a notice of finished jobs that cannot be read");
+            return;
+        };
+        for notice in notices {
+            self.waiters.finished(notice.job);
+            self.watches.finished(&notice.lane, notice.job, notice.attempt);
+            // Its node may have gone on by way of this instance.
+            self.gateway.attempt_is_over(notice.job, notice.attempt);
+        }
+    }
+}
+
+async fn read_inbox(bus: bus::Handle, me: InstanceId, this: std::sync::Weak<Incoming>) {
+    let mut inbox = loop {
+        match bus.open_inbox(&me, INBOX_IDLE).await {
+            Ok(inbox) => break inbox,
+            Err(error) => {
+                tracing::debug!(%error, "this instance's inbox could not be opened yet");
+                tokio::time::sleep(jittered(OPEN_AGAIN_AFTER)).await;
+                if this.strong_count() == 0 {
+                    return;
+                }
+            }
+        }
+    };
+    while let Some(entries) = inbox.next().await {
+        let Some(this) = this.upgrade() else { return };
+        if let Err(error) = this.take(&me, entries).await {
+            tracing::debug!(%error, "entries were not settled, and are read again");
+        }
+    }
+}

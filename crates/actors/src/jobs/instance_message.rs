@@ -1,0 +1,311 @@
+//! What one instance puts into the inbox of another, and its form there.
+//!
+//! An entry is handled at least once, so each of these may be handled twice: a slot is sent once, an attempt is cancelled
+//! once, and a report says what the ledger has already.
+
+use std::sync::Arc;
+
+use domain::job::{Assignment, Attempt, Backoff, Revoked};
+use domain::{InstanceId, JobId, NodeId, Resource, SessionId};
+use serde::{Deserialize, Serialize};
+
+use super::delivery::{Dispatch, RetryPolicy, Withdrawal};
+use super::messages::AttemptEvent;
+
+/// What lies in an instance's inbox.
+#[derive(Debug)]
+pub(super) enum InstanceMessage {
+    /// An attempt for a node whose socket the instance holds.
+    Dispatch(Box<Dispatch>),
+    /// An attempt that its node is not to go on with.
+    Withdrawal(Withdrawal),
+    /// What became of attempts of lanes that the instance owns.
+    Reports {
+        /// Whether an instance has passed them on that does not own the lanes. They are passed on once.
+        is_forwarded: bool,
+        /// In the order in which they happened.
+        reports: Vec<AttemptReport>,
+    },
+}
+
+/// What became of an attempt, for the owner of its lane. The truth is in the ledger; a report says that it is worth
+/// knowing now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AttemptReport {
+    pub(super) lane: Resource,
+    pub(super) job: JobId,
+    pub(super) attempt: Attempt,
+    pub(super) event: AttemptEvent,
+}
+
+/// Reports in one entry.
+pub(super) const REPORTS_PER_ENTRY: usize = 256;
+/// Characters of a reason that a report carries; the rest is left out.
+const REASON_CHARS_MAX: usize = 1_000;
+
+// Names of at most 128 characters, and a reason of which each character is escaped.
+const _: () = assert!(REPORTS_PER_ENTRY * (600 + 6 * REASON_CHARS_MAX) <= bus::limits::INBOX_ENTRY_BYTES_MAX);
+
+impl InstanceMessage {
+    /// As it lies in the inbox. `me` is the instance that sends it.
+    pub(super) fn to_bytes(&self, me: &InstanceId) -> Vec<u8> {
+        let written = match self {
+            Self::Dispatch(dispatch) => {
+                let Dispatch { job, attempt, placed, payload, session, seq, timeout_ms, policy } =
+                    &**dispatch;
+                let Backoff { initial_ms, factor_percent, max_ms } = policy.backoff;
+                Written::Dispatch {
+                    job: job.to_string(),
+                    attempt: attempt.get(),
+                    node: placed.node.to_string(),
+                    holder: placed.holder.to_string(),
+                    payload: payload.to_string(),
+                    session: session.as_ref().map(ToString::to_string),
+                    seq: *seq,
+                    timeout_ms: *timeout_ms,
+                    lane: policy.lane.to_string(),
+                    owner: Some(policy.owner.as_ref().unwrap_or(me).to_string()),
+                    counted: policy.charged_attempts,
+                    max_attempts: policy.max_attempts,
+                    backoff: (initial_ms, factor_percent, max_ms),
+                }
+            }
+            Self::Withdrawal(Withdrawal { job, attempt, placed }) => Written::Withdrawal {
+                job: job.to_string(),
+                attempt: attempt.get(),
+                node: placed.node.to_string(),
+                holder: placed.holder.to_string(),
+            },
+            Self::Reports { is_forwarded, reports } => Written::Reports {
+                forwarded: *is_forwarded,
+                reports: reports.iter().map(WrittenReport::of).collect(),
+            },
+        };
+        serde_json::to_vec(&written).expect("it has text keys only")
+    }
+
+    /// Reads what lies in the inbox; `None` for what no version of Fencepost wrote.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        match serde_json::from_slice(bytes).ok()? {
+            Written::Dispatch {
+                job,
+                attempt,
+                node,
+                holder,
+                payload,
+                session,
+                seq,
+                timeout_ms,
+                lane,
+                owner,
+                counted,
+                max_attempts,
+                backoff: (initial_ms, factor_percent, max_ms),
+            } => Some(Self::Dispatch(Box::new(Dispatch {
+                job: JobId::parse(&job)?,
+                attempt: Attempt::new(attempt),
+                placed: assignment(&node, &holder)?,
+                payload: Arc::from(payload),
+                session: session.map(|session| SessionId::parse(&session)).transpose().ok()?,
+                seq,
+                timeout_ms,
+                policy: RetryPolicy {
+                    lane: Resource::parse(&lane).ok()?,
+                    owner: owner.map(|owner| InstanceId::parse(&owner)).transpose().ok()?,
+                    charged_attempts: counted,
+                    max_attempts,
+                    backoff: Backoff { initial_ms, factor_percent, max_ms },
+                },
+            }))),
+            Written::Withdrawal { job, attempt, node, holder } => Some(Self::Withdrawal(Withdrawal {
+                job: JobId::parse(&job)?,
+                attempt: Attempt::new(attempt),
+                placed: assignment(&node, &holder)?,
+            })),
+            Written::Reports { forwarded, reports } => Some(Self::Reports {
+                is_forwarded: forwarded,
+                reports: reports.into_iter().map(WrittenReport::read).collect::<Option<_>>()?,
+            }),
+        }
+    }
+}
+
+fn assignment(node: &str, holder: &str) -> Option<Assignment> {
+    Some(Assignment { node: NodeId::parse(node).ok()?, holder: InstanceId::parse(holder).ok()? })
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Written {
+    Dispatch {
+        job: String,
+        attempt: u32,
+        node: String,
+        holder: String,
+        payload: String,
+        session: Option<String>,
+        seq: Option<u64>,
+        timeout_ms: u64,
+        lane: String,
+        #[serde(default)]
+        owner: Option<String>,
+        counted: u32,
+        max_attempts: u32,
+        backoff: (u64, u32, u64),
+    },
+    Withdrawal {
+        job: String,
+        attempt: u32,
+        node: String,
+        holder: String,
+    },
+    Reports {
+        forwarded: bool,
+        reports: Vec<WrittenReport>,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct WrittenReport {
+    lane: String,
+    job: String,
+    attempt: u32,
+    event: WrittenEvent,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum WrittenEvent {
+    Acknowledged,
+    ConnectionLost,
+    NodeElsewhere,
+    Finished,
+    Failed { due_in_ms: u64 },
+    Revoked { why: String, reason: String },
+}
+
+impl WrittenReport {
+    fn of(report: &AttemptReport) -> Self {
+        let AttemptReport { lane, job, attempt, event } = report;
+        let event = match event {
+            AttemptEvent::Acknowledged => WrittenEvent::Acknowledged,
+            AttemptEvent::ConnectionLost => WrittenEvent::ConnectionLost,
+            AttemptEvent::NodeElsewhere => WrittenEvent::NodeElsewhere,
+            AttemptEvent::Finished => WrittenEvent::Finished,
+            AttemptEvent::Failed { due_in_ms } => WrittenEvent::Failed { due_in_ms: *due_in_ms },
+            AttemptEvent::Revoked(why, reason) => WrittenEvent::Revoked {
+                why: why.as_str().to_owned(),
+                reason: reason.chars().take(REASON_CHARS_MAX).collect(),
+            },
+        };
+        Self { lane: lane.to_string(), job: job.to_string(), attempt: attempt.get(), event }
+    }
+
+    fn read(self) -> Option<AttemptReport> {
+        let event = match self.event {
+            WrittenEvent::Acknowledged => AttemptEvent::Acknowledged,
+            WrittenEvent::ConnectionLost => AttemptEvent::ConnectionLost,
+            WrittenEvent::NodeElsewhere => AttemptEvent::NodeElsewhere,
+            WrittenEvent::Finished => AttemptEvent::Finished,
+            WrittenEvent::Failed { due_in_ms } => AttemptEvent::Failed { due_in_ms },
+            WrittenEvent::Revoked { why, reason } => {
+                AttemptEvent::Revoked(Revoked::ALL.into_iter().find(|known| known.as_str() == why)?, reason)
+            }
+        };
+        Some(AttemptReport {
+            lane: Resource::parse(&self.lane).ok()?,
+            job: JobId::parse(&self.job)?,
+            attempt: Attempt::new(self.attempt),
+            event,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn me() -> InstanceId {
+        InstanceId::parse("i-9").unwrap()
+    }
+
+    fn read_back(message: &InstanceMessage) -> InstanceMessage {
+        InstanceMessage::from_bytes(&message.to_bytes(&me())).unwrap()
+    }
+
+    #[test]
+    fn a_dispatch_reads_back_with_the_instance_that_sent_it_as_its_owner() {
+        let dispatch = Dispatch {
+            job: JobId::from_u128(7),
+            attempt: Attempt::new(3),
+            placed: assignment("n1", "i-1").unwrap(),
+            payload: Arc::from(r#"{"text":"\u0000 ü","n":12345678901234567890}"#),
+            session: Some(SessionId::parse("s").unwrap()),
+            seq: Some(9),
+            timeout_ms: 60_000,
+            policy: RetryPolicy {
+                lane: Resource::parse("instance:i-1").unwrap(),
+                owner: None,
+                charged_attempts: 1,
+                max_attempts: 5,
+                backoff: Backoff::default(),
+            },
+        };
+        let read = read_back(&InstanceMessage::Dispatch(Box::new(dispatch.clone())));
+        let policy = RetryPolicy { owner: Some(me()), ..dispatch.policy.clone() };
+        let sent = InstanceMessage::Dispatch(Box::new(Dispatch { policy, ..dispatch }));
+        assert_eq!(format!("{read:?}"), format!("{sent:?}"));
+        assert_eq!(format!("{:?}", read_back(&read)), format!("{sent:?}"), "passed on, its owner stays");
+    }
+
+    #[test]
+    fn withdrawals_and_reports_read_back() {
+        let (job, attempt) = (JobId::from_u128(7), Attempt::new(3));
+        let placed = assignment("n1", "i-1").unwrap();
+        let events = [
+            AttemptEvent::Acknowledged,
+            AttemptEvent::ConnectionLost,
+            AttemptEvent::NodeElsewhere,
+            AttemptEvent::Finished,
+            AttemptEvent::Failed { due_in_ms: u64::MAX },
+        ];
+        let revoked = Revoked::ALL.map(|why| AttemptEvent::Revoked(why, "so \"it\" is".to_owned()));
+        let lane = Resource::parse("session:s").unwrap();
+        let report = |event| AttemptReport { lane: lane.clone(), job, attempt, event };
+        let reports: Vec<_> = events.into_iter().chain(revoked).map(report).collect();
+        for message in [
+            InstanceMessage::Withdrawal(Withdrawal { job, attempt, placed }),
+            InstanceMessage::Reports { is_forwarded: false, reports: reports.clone() },
+            InstanceMessage::Reports { is_forwarded: true, reports: vec![] },
+        ] {
+            assert_eq!(format!("{:?}", read_back(&message)), format!("{message:?}"));
+        }
+    }
+
+    #[test]
+    fn a_full_entry_fits_whatever_its_reasons_are() {
+        let reason = "\u{1}".repeat(5_000);
+        let report = AttemptReport {
+            lane: Resource::parse(&format!("session:{}", "s".repeat(128))).unwrap(),
+            job: JobId::from_u128(u128::MAX),
+            attempt: Attempt::new(u32::MAX),
+            event: AttemptEvent::Revoked(Revoked::NotAcknowledged, reason),
+        };
+        let reports = vec![report; REPORTS_PER_ENTRY];
+        let bytes = InstanceMessage::Reports { is_forwarded: false, reports }.to_bytes(&me());
+        assert!(bytes.len() <= bus::limits::INBOX_ENTRY_BYTES_MAX, "{}", bytes.len());
+    }
+
+    #[test]
+    fn what_is_no_message_is_none() {
+        for bad in [
+            "",
+            "{}",
+            r#"{"type":"dispatch"}"#,
+            r#"{"type":"withdrawal","job":"x","attempt":1,"node":"n","holder":"h"}"#,
+            r#"{"type":"reports","forwarded":false,"reports":[{"lane":"x","job":"y","attempt":1,"event":"finished"}]}"#,
+        ] {
+            assert!(InstanceMessage::from_bytes(bad.as_bytes()).is_none(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! What this instance sends to others: dispatches and withdrawals to the holders of nodes' sockets, and reports of attempts
+//! to the owners of their lanes. All of it goes into inboxes; what comes is in `incoming`.
+//!
+//! Messages gather while the bus is busy and go together: many entries in one call, many reports in one entry.
+//!
+//! What does not arrive. A dispatch that cannot be put into an inbox is reported to its lane, which takes the attempt back;
+//! one of which that is not known is not acknowledged in time. A report that finds its inbox full, or no inbox, or no bus,
+//! is counted and left out: what it says is in the ledger, and the owner of a lane reads its attempts again every
+//! [`super::limits::REREAD_EVERY`]. A crash between the commit of a result and its report is found in the same way.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use bus::Delivery;
+use domain::job::{Attempt, Revoked};
+use domain::{InstanceId, JobId, Resource, ResourceKind};
+use tokio::sync::mpsc;
+
+use super::directory::Directory;
+use super::finish_notices::{FinishNotice, FinishNotices};
+use super::instance_message::{AttemptReport, InstanceMessage, REPORTS_PER_ENTRY};
+use super::lane_owners::LaneOwnersHandle;
+use super::limits::REPORTS_MAX;
+use super::messages::{AttemptEvent, LaneCommand};
+use super::report_queue::{PendingReport, ReportQueue};
+
+/// Messages, or reports, taken at once.
+const TAKEN_AT_ONCE: usize = 512;
+
+/// The sending side of one instance.
+pub(super) struct InterInstance {
+    me: InstanceId,
+    bus: bus::Handle,
+    /// Whether there can be other instances on this bus.
+    is_alone: bool,
+    lanes: Arc<Directory>,
+    owners: LaneOwnersHandle,
+    notices: FinishNotices,
+    messages: mpsc::UnboundedSender<(InstanceId, InstanceMessage)>,
+    reports: mpsc::Sender<PendingReport>,
+}
+
+impl InterInstance {
+    /// Must be called within a Tokio runtime. The tasks end with this.
+    pub(super) fn start(
+        me: InstanceId,
+        bus: bus::Handle,
+        is_alone: bool,
+        lanes: Arc<Directory>,
+        owners: LaneOwnersHandle,
+    ) -> Arc<Self> {
+        // Each message is about an attempt that has, or had, one of a node's slots: their number is bounded by those.
+        let (messages, sent) = mpsc::unbounded_channel();
+        let (reports, reported) = mpsc::channel(REPORTS_MAX);
+        let notices = FinishNotices::start(bus.clone());
+        let this = Arc::new(Self { me, bus, is_alone, lanes, owners, notices, messages, reports });
+        tokio::spawn(carry_messages(Arc::downgrade(&this), sent));
+        tokio::spawn(carry_reports(Arc::downgrade(&this), reported));
+        this
+    }
+
+    /// As whom it sends.
+    pub(super) const fn me(&self) -> &InstanceId {
+        &self.me
+    }
+
+    /// Whether any other instance lives. One that has just begun may be missed for a moment.
+    pub(super) fn has_others(&self) -> bool {
+        self.owners.has_others()
+    }
+
+    /// Puts a message into the inbox of another instance, in the background.
+    pub(super) fn post(&self, to: InstanceId, message: InstanceMessage) {
+        // The receiver lives as long as this.
+        let _ = self.messages.send((to, message));
+    }
+
+    /// Reports what became of an attempt to the owner of its lane: here, or by way of the owner's inbox. `owner` is the
+    /// instance that dispatched the attempt, where that is known and another one.
+    pub(super) fn report(&self, report: AttemptReport, owner: Option<&InstanceId>) {
+        let AttemptReport { lane, job, attempt, event } = &report;
+        if *event == AttemptEvent::Finished {
+            self.finished(lane, *job, *attempt);
+        }
+        if !self.hand_to_lane(&report) && !self.is_alone {
+            self.queue(PendingReport { owner: owner.cloned(), is_forwarded: false, report });
+        }
+    }
+
+    /// A report has come from another instance, for a lane of this one. If the lane is elsewhere by now, it is sent there,
+    /// once.
+    pub(super) fn take_report(&self, report: AttemptReport, is_forwarded: bool) {
+        if self.hand_to_lane(&report) {
+            return;
+        }
+        if is_forwarded {
+            return count("no_owner", 1);
+        }
+        self.queue(PendingReport { owner: None, is_forwarded: true, report });
+    }
+
+    /// Tells the other instances that a job has finished, for those who wait for it there.
+    pub(super) fn finished(&self, lane: &Resource, job: JobId, attempt: Attempt) {
+        if !self.is_alone && self.has_others() {
+            self.notices.tell(FinishNotice { lane: lane.clone(), job, attempt });
+        }
+    }
+
+    /// Whether the lane's owner is on this instance.
+    fn hand_to_lane(&self, report: &AttemptReport) -> bool {
+        let Some(handle) = self.lanes.get(&report.lane) else { return false };
+        handle.send(LaneCommand::Attempt(report.job, report.attempt, report.event.clone()));
+        true
+    }
+
+    fn queue(&self, pending: PendingReport) {
+        if self.reports.try_send(pending).is_err() {
+            count("overflow", 1);
+        }
+    }
+
+    async fn send_messages(&self, to: &InstanceId, messages: &[InstanceMessage]) {
+        let entries: Vec<_> = messages.iter().map(|message| message.to_bytes(&self.me)).collect();
+        let mut at = 0;
+        for entries in calls(&entries) {
+            match self.send(to, entries).await {
+                Ok(deliveries) => {
+                    let sent = messages[at..].iter().zip(deliveries);
+                    let left = sent.filter(|(_, delivery)| *delivery != Delivery::Sent);
+                    left.for_each(|(message, _)| self.not_delivered(to, message));
+                }
+                // They may have arrived. If not, nobody acknowledges the attempts, and they are taken back.
+                Err(error) => tracing::debug!(%error, %to, "messages may not have arrived"),
+            }
+            at += entries.len();
+        }
+    }
+
+    fn not_delivered(&self, to: &InstanceId, message: &InstanceMessage) {
+        // A node that is not told to stop finds out by the answer to its result.
+        let InstanceMessage::Dispatch(dispatch) = message else { return };
+        let reason = format!("{to} could not be given the dispatch");
+        let event = AttemptEvent::Revoked(Revoked::Undeliverable, reason);
+        let (job, attempt) = (dispatch.job, dispatch.attempt);
+        self.report(AttemptReport { lane: dispatch.policy.lane.clone(), job, attempt, event }, None);
+    }
+
+    /// Sends reports to the owners of their lanes. Those whose owner has no inbox are sent once more, to whom the ledger
+    /// names.
+    async fn send_reports(&self, pending: Vec<PendingReport>) {
+        let undelivered = self.send_reports_once(pending).await;
+        if undelivered.is_empty() {
+            return;
+        }
+        let again = undelivered.into_iter().map(|pending| PendingReport {
+            owner: None,
+            is_forwarded: true,
+            ..pending
+        });
+        let left = self.send_reports_once(again.collect()).await;
+        count("undeliverable", left.len());
+    }
+
+    /// Answers those for which there was no inbox.
+    async fn send_reports_once(&self, pending: Vec<PendingReport>) -> Vec<PendingReport> {
+        let mut known = HashMap::new();
+        let mut by_owner: HashMap<(InstanceId, bool), Vec<AttemptReport>> = HashMap::new();
+        for PendingReport { owner, is_forwarded, report } in pending {
+            let owner = match Self::address(owner, &report.lane, is_forwarded) {
+                Some(owner) => Some(owner),
+                None => match known.get(&report.lane) {
+                    Some(known) => Option::clone(known),
+                    None => {
+                        let owner = self.owners.owner(&report.lane).await;
+                        known.insert(report.lane.clone(), owner.clone());
+                        owner
+                    }
+                },
+            };
+            match owner {
+                // It may have moved here meanwhile; if it is only about to, its owner reads everything.
+                Some(owner) if owner == self.me => {
+                    self.hand_to_lane(&report);
+                }
+                Some(owner) => by_owner.entry((owner, is_forwarded)).or_default().push(report),
+                // The lane's next owner reads everything.
+                None => count("no_owner", 1),
+            }
+        }
+        let mut undelivered = Vec::new();
+        for ((owner, is_forwarded), reports) in by_owner {
+            let left = self.send_reports_to(&owner, is_forwarded, reports).await;
+            undelivered.extend(left.into_iter().map(|report| PendingReport {
+                owner: None,
+                is_forwarded,
+                report,
+            }));
+        }
+        undelivered
+    }
+
+    /// Whom a report is for, as far as that is known without a look into the ledger. If that instance is dead, its inbox is
+    /// closed, or emptied by the survivor that closes it.
+    fn address(owner: Option<InstanceId>, lane: &Resource, is_forwarded: bool) -> Option<InstanceId> {
+        // The instance that is named owns the lane no more.
+        if is_forwarded {
+            return None;
+        }
+        owner.or_else(|| match lane.kind() {
+            ResourceKind::Instance => InstanceId::parse(lane.id()).ok(),
+            _ => None,
+        })
+    }
+
+    async fn send_reports_to(
+        &self,
+        to: &InstanceId,
+        is_forwarded: bool,
+        reports: Vec<AttemptReport>,
+    ) -> Vec<AttemptReport> {
+        let batches: Vec<_> = reports.chunks(REPORTS_PER_ENTRY).map(<[_]>::to_vec).collect();
+        let counts: Vec<_> = batches.iter().map(Vec::len).collect();
+        let entry = |reports| InstanceMessage::Reports { is_forwarded, reports }.to_bytes(&self.me);
+        let entries: Vec<_> = batches.into_iter().map(entry).collect();
+        let mut undelivered = Vec::new();
+        let (mut at, mut counts) = (0, counts.into_iter());
+        for entries in calls(&entries) {
+            let sent = self.send(to, entries).await;
+            if let Err(error) = &sent {
+                tracing::debug!(%error, %to, "reports may not have arrived; the ledger has what they said");
+            }
+            for n in 0..entries.len() {
+                let of_this = counts.next().unwrap_or_default();
+                match sent.as_ref().map(|deliveries| deliveries.get(n)) {
+                    Ok(Some(Delivery::Sent)) => count("sent", of_this),
+                    Ok(Some(Delivery::Undeliverable)) => {
+                        undelivered.extend_from_slice(&reports[at..at + of_this]);
+                    }
+                    Ok(Some(Delivery::Full)) => count("full", of_this),
+                    Ok(None) | Err(_) => count("failed", of_this),
+                }
+                at += of_this;
+            }
+        }
+        undelivered
+    }
+
+    async fn send(&self, to: &InstanceId, entries: &[Vec<u8>]) -> bus::Result<Vec<Delivery>> {
+        let entries: Vec<_> = entries.iter().map(Vec::as_slice).collect();
+        self.bus.send(to, &entries).await
+    }
+}
+
+/// Reports, by what became of them.
+fn count(result: &'static str, reports: usize) {
+    if reports > 0 {
+        let reports = reports as u64;
+        metrics::counter!("fencepost_attempt_reports_total", "result" => result).increment(reports);
+    }
+}
+
+/// The entries in parts of which each is one call.
+fn calls(entries: &[Vec<u8>]) -> impl Iterator<Item = &[Vec<u8>]> {
+    let mut left = entries;
+    std::iter::from_fn(move || {
+        let (mut count, mut bytes) = (0, 0);
+        while count < left.len().min(bus::limits::INBOX_SEND_ENTRIES_MAX)
+            && (count == 0 || bytes + left[count].len() <= bus::limits::INBOX_SEND_BYTES_MAX)
+        {
+            bytes += left[count].len();
+            count += 1;
+        }
+        let (call, rest) = left.split_at(count);
+        left = rest;
+        (!call.is_empty()).then_some(call)
+    })
+}
+
+async fn carry_messages(
+    this: Weak<InterInstance>,
+    mut messages: mpsc::UnboundedReceiver<(InstanceId, InstanceMessage)>,
+) {
+    let mut gathered = Vec::new();
+    while messages.recv_many(&mut gathered, TAKEN_AT_ONCE).await > 0 {
+        let Some(this) = this.upgrade() else { return };
+        let mut by_instance: HashMap<InstanceId, Vec<InstanceMessage>> = HashMap::new();
+        for (to, message) in gathered.drain(..) {
+            by_instance.entry(to).or_default().push(message);
+        }
+        for (to, messages) in by_instance {
+            this.send_messages(&to, &messages).await;
+        }
+    }
+}
+
+async fn carry_reports(this: Weak<InterInstance>, mut reports: mpsc::Receiver<PendingReport>) {
+    let (mut queue, mut gathered) = (ReportQueue::default(), Vec::new());
+    loop {
+        let due_at = queue.due_at();
+        let due = async {
+            match due_at {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            taken = reports.recv_many(&mut gathered, TAKEN_AT_ONCE) => {
+                if taken == 0 {
+                    return;
+                }
+            }
+            () = due => {}
+        }
+        let now = Instant::now();
+        gathered.drain(..).for_each(|pending| queue.add(pending, now));
+        let due = queue.take_due(now);
+        if !due.is_empty() {
+            let Some(this) = this.upgrade() else { return };
+            this.send_reports(due).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

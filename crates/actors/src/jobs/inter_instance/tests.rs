@@ -1,0 +1,201 @@
+//! Tests of what instances send each other: over a bus within the process, with owners that the test names.
+
+use std::time::Duration;
+
+use bus::{Entry, Inbox};
+
+use super::*;
+use crate::jobs::fixture::{KnownOwners, ServedLane, instance, lane, serve};
+
+/// Longer than anything takes that is right.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn report(lane_name: &str, job: u128, event: AttemptEvent) -> AttemptReport {
+    AttemptReport { lane: lane(lane_name), job: JobId::from_u128(job), attempt: Attempt::new(1), event }
+}
+
+/// Instances on one bus.
+struct World {
+    hub: bus::Hub,
+    known: Arc<KnownOwners>,
+}
+
+/// One of them.
+struct One {
+    sends: Arc<InterInstance>,
+    lanes: Arc<Directory>,
+    inbox: Inbox,
+    bus: bus::Handle,
+    me: InstanceId,
+}
+
+impl World {
+    fn new() -> Self {
+        Self { hub: bus::Hub::default(), known: Arc::default() }
+    }
+
+    async fn join(&self, name: &str) -> One {
+        let (me, bus, lanes) = (instance(name), self.hub.join(), Arc::<Directory>::default());
+        self.known.live.lock().unwrap().insert(me.clone());
+        let inbox = bus.open_inbox(&me, PATIENCE).await.unwrap();
+        let owners = Arc::clone(&self.known) as LaneOwnersHandle;
+        let sends = InterInstance::start(me.clone(), bus.clone(), false, lanes.clone(), owners);
+        One { sends, lanes, inbox, bus, me }
+    }
+
+    fn owns(&self, name: &str, of: &str) {
+        self.known.owners.lock().unwrap().insert(lane(of), instance(name));
+    }
+}
+
+impl One {
+    async fn entries(&mut self) -> Vec<Entry> {
+        let entries = tokio::time::timeout(PATIENCE, self.inbox.next()).await.expect("an entry").unwrap();
+        let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
+        self.bus.settle(&self.me, &ids).await.unwrap();
+        entries
+    }
+
+    /// The reports in the next entries, of which there is at least one, and whether they were forwarded.
+    async fn reported(&mut self) -> Vec<(AttemptReport, bool)> {
+        let mut all = Vec::new();
+        for entry in self.entries().await {
+            match InstanceMessage::from_bytes(&entry.payload).unwrap() {
+                InstanceMessage::Reports { is_forwarded, reports } => {
+                    all.extend(reports.into_iter().map(|report| (report, is_forwarded)));
+                }
+                other => panic!("reports were awaited, not {other:?}"),
+            }
+        }
+        all
+    }
+}
+
+async fn told(lane: &mut ServedLane) -> (JobId, AttemptEvent) {
+    match tokio::time::timeout(PATIENCE, lane.recv()).await.expect("a command").unwrap() {
+        LaneCommand::Attempt(job, _, event) => (job, event),
+        _ => panic!("an event of an attempt was awaited"),
+    }
+}
+
+#[tokio::test]
+async fn a_report_for_a_lane_that_is_here_goes_straight_to_its_owner() {
+    let world = World::new();
+    let one = world.join("a").await;
+    let mut lane = serve(&one.lanes, "session:s");
+    one.sends.report(report("session:s", 1, AttemptEvent::Finished), Some(&instance("b")));
+    assert_eq!(told(&mut lane).await, (JobId::from_u128(1), AttemptEvent::Finished));
+    assert!(world.known.asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_report_goes_into_the_inbox_of_whoever_dispatched_the_attempt() {
+    let world = World::new();
+    let (one, mut other) = (world.join("a").await, world.join("b").await);
+    let failed = AttemptEvent::Failed { due_in_ms: 7 };
+    one.sends.report(report("session:s", 1, failed.clone()), Some(&other.me));
+    assert_eq!(other.reported().await, [(report("session:s", 1, failed), false)]);
+    // An instance's own lane names its owner.
+    one.sends.report(report("instance:b", 2, AttemptEvent::Finished), None);
+    assert_eq!(other.reported().await, [(report("instance:b", 2, AttemptEvent::Finished), false)]);
+    assert!(world.known.asked.lock().unwrap().is_empty(), "nobody looks into the ledger");
+}
+
+#[tokio::test]
+async fn of_an_owner_that_is_unknown_or_has_no_inbox_the_ledger_is_asked() {
+    let world = World::new();
+    let (one, mut other) = (world.join("a").await, world.join("b").await);
+    for lane in ["session:s", "instance:dead"] {
+        world.owns("b", lane);
+    }
+    let finished = |lane, job| report(lane, job, AttemptEvent::Finished);
+    one.sends.report(finished("session:s", 1), None);
+    assert_eq!(other.reported().await, [(finished("session:s", 1), false)]);
+    // The inboxes of these were closed by the survivor that has their lanes.
+    one.sends.report(finished("session:s", 2), Some(&instance("dead")));
+    assert_eq!(other.reported().await, [(finished("session:s", 2), true)]);
+    one.sends.report(finished("instance:dead", 3), None);
+    assert_eq!(other.reported().await, [(finished("instance:dead", 3), true)]);
+    assert_eq!(world.known.asked.lock().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_report_that_comes_to_the_wrong_instance_is_passed_on_once() {
+    let world = World::new();
+    let (one, mut other) = (world.join("a").await, world.join("b").await);
+    world.owns("b", "session:s");
+    let finished = report("session:s", 1, AttemptEvent::Finished);
+    one.sends.take_report(finished.clone(), false);
+    assert_eq!(other.reported().await, [(finished.clone(), true)]);
+    other.sends.take_report(finished.clone(), true);
+    let mut lane = serve(&other.lanes, "session:s");
+    other.sends.take_report(finished, true);
+    assert_eq!(told(&mut lane).await.0, JobId::from_u128(1));
+    // What went round in circles would come before this.
+    one.sends.report(report("session:s", 2, AttemptEvent::Finished), Some(&other.me));
+    assert_eq!(other.reported().await, [(report("session:s", 2, AttemptEvent::Finished), false)]);
+}
+
+#[tokio::test]
+async fn a_lane_that_came_here_while_its_report_was_under_way_gets_it() {
+    let world = World::new();
+    let one = world.join("a").await;
+    world.owns("a", "session:s");
+    let mut lane = serve(&one.lanes, "session:s");
+    let pending = PendingReport {
+        owner: None,
+        is_forwarded: true,
+        report: report("session:s", 1, AttemptEvent::Finished),
+    };
+    one.sends.send_reports(vec![pending]).await;
+    assert_eq!(told(&mut lane).await.0, JobId::from_u128(1));
+}
+
+#[tokio::test]
+async fn many_reports_share_an_entry() {
+    const REPORTS: u128 = 3 * REPORTS_PER_ENTRY as u128;
+    let world = World::new();
+    let (one, mut other) = (world.join("a").await, world.join("b").await);
+    let pending = |job| PendingReport {
+        owner: Some(instance("b")),
+        is_forwarded: false,
+        report: report("session:s", job, AttemptEvent::Finished),
+    };
+    one.sends.send_reports((0..REPORTS).map(pending).collect()).await;
+    assert_eq!(other.bus.inbox_len(&other.me).await.unwrap(), 3);
+    let mut jobs = Vec::new();
+    while jobs.len() < REPORTS as usize {
+        jobs.extend(other.reported().await.into_iter().map(|(report, _)| report.job));
+    }
+    assert_eq!(jobs, (0..REPORTS).map(JobId::from_u128).collect::<Vec<_>>(), "in their order");
+}
+
+#[tokio::test]
+async fn a_full_inbox_keeps_nobody_waiting() {
+    let world = World::new();
+    let (one, other) = (world.join("a").await, world.join("b").await);
+    drop(other.inbox);
+    for _ in 0..bus::limits::INBOX_ENTRIES_MAX / bus::limits::INBOX_SEND_ENTRIES_MAX {
+        let entries = vec![b"full".as_slice(); bus::limits::INBOX_SEND_ENTRIES_MAX];
+        one.bus.send(&other.me, &entries).await.unwrap();
+    }
+    let pending = PendingReport {
+        owner: Some(other.me.clone()),
+        is_forwarded: false,
+        report: report("session:s", 1, AttemptEvent::Finished),
+    };
+    let sent = one.sends.send_reports(vec![pending]);
+    tokio::time::timeout(PATIENCE, sent).await.expect("it is left out");
+    assert_eq!(one.bus.inbox_len(&other.me).await.unwrap(), bus::limits::INBOX_ENTRIES_MAX as u64);
+}
+
+#[test]
+fn entries_go_in_as_few_calls_as_the_bus_takes() {
+    let sizes = |of: &[usize]| of.iter().map(|size| vec![0; *size]).collect::<Vec<_>>();
+    let counts = |entries: &[Vec<u8>]| calls(entries).map(<[_]>::len).collect::<Vec<_>>();
+    assert_eq!(counts(&[]), [0; 0]);
+    let bytes_max = bus::limits::INBOX_SEND_BYTES_MAX;
+    assert_eq!(counts(&sizes(&[bytes_max / 2, bytes_max / 2, 1])), [2, 1]);
+    let entries_max = bus::limits::INBOX_SEND_ENTRIES_MAX;
+    assert_eq!(counts(&sizes(&vec![1; entries_max + 1])), [entries_max, 1]);
+}

@@ -1,0 +1,134 @@
+//! Opens the lanes of this instance: its own, those that it takes from the dead, those of sessions; and begins anew where
+//! an owner died of a defect.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::{FailureDetector, InstanceLease};
+use domain::{InstanceId, Resource, Token};
+use tokio::sync::{Mutex, mpsc, watch};
+
+use super::Phase;
+use super::directory::{Directory, Found};
+use super::lane::{self, LaneHost, LaneServices, Opening};
+use super::lease::{Adopting, Adoption, LaneLease};
+use super::messages::{LaneCommand, LaneHandle};
+use crate::arbiters::Arbiters;
+use crate::pause::jittered;
+
+/// Lanes are taken in this many rows side by side.
+const TAKING_ROWS: usize = 64;
+/// Between two tries to begin an own lane anew, before jitter.
+const OPEN_AGAIN_EVERY: Duration = Duration::from_secs(1);
+
+/// The opener of one instance's lanes.
+pub(super) struct LaneKeeper {
+    pub(super) arbiters: Arbiters,
+    pub(super) services: Arc<LaneServices>,
+    pub(super) directory: Arc<Directory>,
+    pub(super) adopting: Adopting,
+    pub(super) tenure: InstanceLease,
+    pub(super) phase: watch::Receiver<Phase>,
+    /// One lock for each row of lanes' names, held while a lane is taken, so that none is taken twice.
+    pub(super) taking: [Mutex<()>; TAKING_ROWS],
+}
+
+impl LaneKeeper {
+    pub(super) const fn me(&self) -> &InstanceId {
+        &self.adopting.me
+    }
+
+    const fn failure_detector(&self) -> &FailureDetector {
+        &self.adopting.failure_detector
+    }
+
+    fn is_serving(&self) -> bool {
+        *self.phase.borrow() == Phase::Serving
+    }
+
+    /// The lane of this very incarnation.
+    pub(super) fn own_lane(&self) -> Resource {
+        Resource::instance(self.me())
+    }
+
+    /// Serves the instance's own lane under its lease.
+    pub(super) fn open_own(&self, host: Arc<dyn LaneHost>, token: Token) {
+        let lease =
+            LaneLease::Own { tenure: self.tenure.clone(), failure_detector: self.failure_detector().clone() };
+        self.open(host, self.own_lane(), lease, token);
+    }
+
+    /// Serves a lane from now on, if it is to be had; or else says who has it, where that is known.
+    pub(super) async fn adopt(
+        &self,
+        host: Arc<dyn LaneHost>,
+        lane: &Resource,
+    ) -> ledger::Result<Result<(), Option<InstanceId>>> {
+        let _turn = self.taking[row(lane)].lock().await;
+        match self.directory.find(lane) {
+            Found::Served(_) => return Ok(Ok(())),
+            Found::Ending => return Ok(Err(Some(self.me().clone()))),
+            Found::None => {}
+        }
+        let adopted = self.adopting.adopt(lane).await?;
+        let kind = lane.kind().as_str();
+        let result = if matches!(adopted, Adoption::Taken(..)) { "acquired" } else { "held" };
+        metrics::counter!("fencepost_lease_acquire_total", "kind" => kind, "result" => result).increment(1);
+        match adopted {
+            Adoption::Taken(lease, token) => {
+                let lease_ms = self.adopting.lease.as_millis();
+                tracing::info!(resource = %lane, owner = %self.me(), %token, lease_ms, "a lane is acquired");
+                self.open(host, lane.clone(), lease, token);
+                Ok(Ok(()))
+            }
+            Adoption::Held(owner) => Ok(Err(Some(owner))),
+            Adoption::Missed => Ok(Err(None)),
+        }
+    }
+
+    fn open(&self, host: Arc<dyn LaneHost>, lane: Resource, lease: LaneLease, token: Token) {
+        let number = self.arbiters.number_of(&lane);
+        let opening = Opening { lane, lease, token };
+        let handle = lane::start(&self.arbiters, number, &self.services, host, opening);
+        // One that was opened while this incarnation came to its end has not been told so.
+        if !self.is_serving() {
+            handle.send(LaneCommand::Stop);
+        }
+    }
+
+    /// Cleans up after an owner that died of a defect. Its callers hear of that by the loss of the answer.
+    /// An adopted lane's lease runs out; the instance's own does not, so that its lane is opened again, under a new token:
+    /// what the dead owner had sent does not count any more.
+    async fn bury(&self, host: Arc<dyn LaneHost>, lane: &Resource, died: &LaneHandle) {
+        tracing::error!(resource = %lane, "a lane's owner died");
+        self.services.scheduler.forget_lane(lane);
+        while *lane == self.own_lane() && self.is_serving() && self.tenure.token().is_some() {
+            tokio::time::sleep(jittered(OPEN_AGAIN_EVERY)).await;
+            if let Some(token) = self.tenure.acquire_anew().await {
+                return self.open_own(host, token);
+            }
+        }
+        self.directory.remove(lane, died);
+    }
+
+    /// Sees to the owners that die, for as long as there are any.
+    pub(super) async fn bury_all(
+        self: Arc<Self>,
+        host: impl Fn() -> Option<Arc<dyn LaneHost>>,
+        mut deaths: mpsc::UnboundedReceiver<(Resource, LaneHandle)>,
+    ) {
+        while let Some((lane, died)) = deaths.recv().await {
+            let Some(host) = host() else { return };
+            let this = Arc::clone(&self);
+            tokio::spawn(async move { this.bury(host, &lane, &died).await });
+        }
+    }
+}
+
+/// In which row a lane is taken.
+fn row(lane: &Resource) -> usize {
+    let mut hasher = DefaultHasher::new();
+    lane.hash(&mut hasher);
+    (hasher.finish() % TAKING_ROWS as u64) as usize
+}

@@ -1,0 +1,216 @@
+//! Carries out what a lane's state decides, but its commits.
+
+use std::collections::HashMap;
+use std::future::ready;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix::Context;
+use bus::Binding;
+use domain::SessionId;
+use domain::lane::{
+    Affinity, CommitFailure, DispatchOrder, Effect, KeyedAnswer, SlotSearch, SlotsFound, WithdrawOrder,
+};
+use futures_util::FutureExt;
+use ledger::Closed;
+use rand::RngExt;
+
+use super::{LaneServices, Owner, Shell, end, flush, loaded, reads, run, spawn};
+use crate::jobs::delivery::{Dispatch, Withdrawal};
+use crate::jobs::limits::SLOTS_LEFT_TO_OTHERS;
+use crate::jobs::messages::{Ends, Waiting};
+use crate::jobs::{Accepted, Refusal};
+use crate::pause::jittered;
+
+/// How long the bus remembers which node a session used last, at least.
+const BINDING_KEPT: Duration = Duration::from_secs(3_600);
+/// Between two tries to close a session whose lease row was locked, before jitter.
+const CLOSE_AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+pub(super) fn carry_out<A: Shell>(actor: &mut A, effect: Effect<Waiting>, context: &mut Context<A>) {
+    let owner = actor.owner();
+    let services = &owner.services;
+    match effect {
+        // Commits were taken out before.
+        Effect::Commit(batch) => super::commit(actor, batch, context),
+        Effect::Flush => {
+            // Polled when the mailbox is empty.
+            spawn(context, ready(()), |(), actor, context| flush(actor, context));
+        }
+        Effect::FindSlots(search) => find_slots(actor, search, context),
+        Effect::Submitted(reply, answer) => reply.send(answer.map_err(Refusal::from)),
+        Effect::AnswerByKey(answers) => {
+            tokio::spawn(answer_by_key(services.ledger.clone(), answers));
+        }
+        // The caller may be gone.
+        Effect::Cancelled(reply, answer) => drop(reply.send(answer.map_err(Refusal::from))),
+        Effect::Closed(reply, answer) => drop(reply.send(answer.map_err(Refusal::from))),
+        Effect::Completed(completed) => {
+            let mut ends = Ends::default();
+            for one in completed {
+                ends.over.push((one.job, one.is_written, one.reply));
+                ends.next.extend(one.next.map(|order| (one.job, dispatch(&order))));
+            }
+            owner.host.results_written(ends);
+        }
+        Effect::Dispatch(order) => owner.host.dispatch(dispatch(&order)),
+        Effect::Withdraw(WithdrawOrder { job, attempt, placed, token, is_awaited }) => {
+            let tell = is_awaited.then(|| owner.handle.clone());
+            services.scheduler.take_back(&placed.node, job, attempt, token, tell);
+            owner.host.withdraw(Withdrawal { job, attempt, placed });
+        }
+        Effect::ReleaseSlot { node, job, attempt, token } => {
+            services.scheduler.give_back(&node, job, attempt, token);
+        }
+        Effect::SlotFreed(placed) => {
+            if placed.holder != services.me
+                && let Some(record) = services.registry.get(&placed.node)
+            {
+                services.registry.freed(&placed.node, record.stamp.epoch);
+            }
+        }
+        Effect::Enqueue(enqueue) => services.scheduler.enqueue(&owner.handle, &owner.lane, enqueue),
+        Effect::Dequeue(job) => services.scheduler.forget(job),
+        Effect::DequeueAll => services.scheduler.forget_lane(&owner.lane),
+        Effect::Notify(notice) => owner.host.notify(&owner.lane, notice),
+        Effect::Read(read) => reads::start(actor, read, context),
+        Effect::AcquireAnew => {
+            let loader = owner.loader();
+            spawn(context, async move { loader.anew().await }, loaded);
+        }
+        Effect::Bind(affinity) => owner.bind(affinity.as_deref()),
+        Effect::CloseSession => close_session(actor, context),
+        Effect::Stop => {
+            let handled = owner.handled;
+            end(actor, Some(handled), context);
+        }
+    }
+}
+
+fn dispatch(order: &DispatchOrder) -> Dispatch {
+    Dispatch::new(&order.job, order.current, order.placed.clone())
+}
+
+fn find_slots<A: Shell>(actor: &mut A, search: SlotSearch, context: &mut Context<A>) {
+    let owner = actor.owner();
+    let services = &owner.services;
+    let has_others = services.cluster_view.view().members().nth(1).is_some();
+    let leaves_to_others = || has_others && rand::rng().random_ratio(1, SLOTS_LEFT_TO_OTHERS);
+    let (found, left) = services.scheduler.pass_on(&services.me, &owner.lane, search, leaves_to_others);
+    let scheduler = Arc::clone(&services.scheduler);
+    let mut placing = Box::pin(async move {
+        let SlotsFound { passed, mut reserved } = found;
+        if !left.is_empty() {
+            reserved.extend(scheduler.place_now(left).await);
+        }
+        SlotsFound { passed, reserved }
+    });
+    match placing.as_mut().now_or_never() {
+        Some(found) => slots_found(found, actor, context),
+        None => spawn(context, placing, slots_found),
+    }
+}
+
+fn slots_found<A: Shell>(found: SlotsFound, actor: &mut A, context: &mut Context<A>) {
+    let effects = actor.owner().state.slots_found(found, Instant::now());
+    run(actor, effects, context);
+}
+
+impl Owner {
+    fn session(&self) -> Option<SessionId> {
+        // A resource of that kind is named by a session's id.
+        SessionId::parse(self.lane.id()).ok()
+    }
+
+    /// Notes at the bus who serves the session, and where its last job went. May be lost: it is a preference.
+    fn bind(&self, affinity: Option<&Affinity>) {
+        let Some(id) = self.session() else { return };
+        let (node, pool) =
+            affinity.map_or((None, None), |known| (Some(known.node.clone()), known.pool.clone()));
+        let binding = Binding { instance: self.services.me.clone(), token: self.state.token(), node, pool };
+        let kept = self.state.session().map_or(BINDING_KEPT, |session| session.idle().max(BINDING_KEPT));
+        let bus = self.services.bus.clone();
+        tokio::spawn(async move {
+            if let Err(error) = bus.bind_session(&id, &binding, kept).await {
+                tracing::debug!(%error, session = %id, "a session's binding was not noted");
+            }
+        });
+    }
+
+    fn unbind(&self) {
+        let Some(id) = self.session() else { return };
+        let (bus, token) = (self.services.bus.clone(), self.state.token());
+        tokio::spawn(async move {
+            if let Err(error) = bus.unbind_session(&id, token).await {
+                tracing::debug!(%error, session = %id, "a session's binding was not removed and runs out");
+            }
+        });
+    }
+}
+
+fn close_session<A: Shell>(actor: &mut A, context: &mut Context<A>) {
+    let owner = actor.owner();
+    let (services, lease) = (Arc::clone(&owner.services), Arc::clone(&owner.lease));
+    let lane =
+        ledger::Lane { resource: owner.lane.clone(), owner: services.me.clone(), token: owner.state.token() };
+    let closed = async move {
+        match lease.is_current() {
+            true => close(&services, &lane).await,
+            false => Err(CommitFailure::Fenced),
+        }
+    };
+    spawn(context, closed, |closed, actor, context| {
+        if closed.is_ok() {
+            let owner = actor.owner();
+            tracing::info!(resource = %owner.lane, token = %owner.state.token(), "a session is closed");
+            owner.unbind();
+        }
+        let effects = actor.owner().state.session_closed(closed, Instant::now());
+        run(actor, effects, context);
+    });
+}
+
+async fn close(services: &LaneServices, lane: &ledger::Lane) -> Result<(), CommitFailure> {
+    match services.ledger.close_session(lane).await {
+        Ok(Closed::Yes) => Ok(()),
+        Ok(Closed::Again) => {
+            tokio::time::sleep(jittered(CLOSE_AGAIN_AFTER)).await;
+            Err(CommitFailure::Again)
+        }
+        Ok(Closed::Fenced) => {
+            metrics::counter!("fencepost_fence_reject_total", "op" => "close_session").increment(1);
+            tracing::warn!(
+                resource = %lane.resource, token = %lane.token, owner = %lane.owner, op = "close_session", "fenced"
+            );
+            Err(CommitFailure::Fenced)
+        }
+        Err(error) => {
+            tracing::debug!(%error, lane = %lane.resource, "whether the session is closed is not known");
+            Err(CommitFailure::Unknown)
+        }
+    }
+}
+
+/// Answers submissions that were not written: as the first one under their key was, if there was one.
+async fn answer_by_key(ledger: ledger::Handle, answers: Vec<KeyedAnswer<Waiting>>) {
+    let scopes: Vec<_> = answers.iter().map(|answer| answer.key.scope.clone()).collect();
+    let kept: HashMap<_, _> = match ledger.kept_job_keys(&scopes).await {
+        Ok(kept) => kept.into_iter().collect(),
+        Err(error) => {
+            tracing::debug!(%error, "kept keys were not read");
+            HashMap::new()
+        }
+    };
+    for KeyedAnswer { key, otherwise, reply } in answers {
+        reply.send(match kept.get(&key.scope) {
+            Some(kept) if kept.body_hash != key.body_hash => Err(Refusal::KeyReused),
+            Some(kept) => Ok(Accepted {
+                id: kept.job,
+                lane: kept.lane.clone(),
+                seq: kept.seq,
+                created_at: kept.created_at,
+            }),
+            None => Err(otherwise.into()),
+        });
+    }
+}

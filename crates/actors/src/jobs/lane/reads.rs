@@ -1,0 +1,295 @@
+//! What a lane's owner reads: everything at the beginning of a tenure, a little now and then.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix::Context;
+use domain::job::{Attempt, State};
+use domain::lane::limits::REREAD_EVERY;
+use domain::lane::{Affinity, AttemptsAt, Read, SessionSnapshot, Snapshot, Unread};
+use domain::limits::PAYLOAD_BYTES_MAX;
+use domain::session::Ordering;
+use domain::{JobId, Resource, ResourceKind, SessionId, Token};
+use futures_util::future::join_all;
+use ledger::{Holding, LiveJob, PAGE_BYTES_MAX, UnderWay};
+
+use super::{LaneHost, LaneServices, RELOAD_EVERY, Shell, run, spawn};
+use crate::jobs::lease::{LaneLease, Lost};
+use crate::jobs::limits::{ATTEMPTS_PAGE, NODES_ASKED_MAX, PAGE_JOBS};
+use crate::jobs::live_job::live_job;
+use crate::jobs::messages::LaneCommand;
+use crate::jobs::scheduler::Scheduler;
+use crate::pause::jittered;
+
+/// Between two tries to hold jobs while the lane's lease row is locked, before jitter.
+const HOLD_AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+/// Acquires leases anew and reads lanes.
+pub(super) struct Loader {
+    pub(super) services: Arc<LaneServices>,
+    pub(super) host: Arc<dyn LaneHost>,
+    pub(super) lane: Resource,
+    pub(super) lease: Arc<LaneLease>,
+}
+
+impl Loader {
+    /// What a new owner does first: it has the ledger hold the jobs that ask for it, if the lane may have had another
+    /// owner before, and then reads the lane.
+    pub(super) async fn begin(&self, token: Token) -> Result<(Token, Snapshot), Lost> {
+        let token = if self.lease.is_adopted() { self.hold(token).await? } else { token };
+        self.load(token).await
+    }
+
+    /// Has the lane's jobs held that ask for it. Tries until it surely is so; answers the token under which it is.
+    async fn hold(&self, mut token: Token) -> Result<Token, Lost> {
+        loop {
+            if self.host.is_over() {
+                return Err(Lost);
+            }
+            let (resource, owner) = (self.lane.clone(), self.services.me.clone());
+            match self.services.ledger.hold_jobs(&ledger::Lane { resource, owner, token }).await {
+                Ok(Holding::Held { jobs }) => {
+                    if jobs > 0 {
+                        tracing::info!(lane = %self.lane, %token, jobs, "jobs of a lane that was taken over are held");
+                    }
+                    return Ok(token);
+                }
+                Ok(Holding::Again) => {
+                    tokio::time::sleep(jittered(HOLD_AGAIN_AFTER)).await;
+                    continue;
+                }
+                Ok(Holding::Fenced) => {
+                    metrics::counter!("fencepost_fence_reject_total", "op" => "jobs").increment(1);
+                    tracing::warn!(resource = %self.lane, %token, owner = %self.services.me, op = "jobs", "fenced");
+                }
+                Err(error) => {
+                    tracing::warn!(%error, lane = %self.lane, "the lane's jobs were not surely held; trying again");
+                }
+            }
+            // What was sent may yet be written, under the token before.
+            tokio::time::sleep(jittered(RELOAD_EVERY)).await;
+            if let Some(anew) = self.lease.acquire_anew().await? {
+                token = anew;
+            }
+        }
+    }
+
+    /// The lease is acquired anew, and everything read again.
+    pub(super) async fn anew(&self) -> Result<(Token, Snapshot), Lost> {
+        loop {
+            if self.host.is_over() {
+                return Err(Lost);
+            }
+            match self.lease.acquire_anew().await? {
+                Some(token) => return self.load(token).await,
+                None => tokio::time::sleep(jittered(RELOAD_EVERY)).await,
+            }
+        }
+    }
+
+    /// Reads what the ledger has of this lane, after an acquire that was answered. Tries until it does.
+    pub(super) async fn load(&self, mut token: Token) -> Result<(Token, Snapshot), Lost> {
+        loop {
+            if self.host.is_over() {
+                return Err(Lost);
+            }
+            match self.read_all().await {
+                Ok(snapshot) => return Ok((token, snapshot)),
+                Err(error) => {
+                    tracing::warn!(%error, lane = %self.lane, "the lane's jobs could not be read; trying again");
+                    tokio::time::sleep(jittered(RELOAD_EVERY)).await;
+                    if !self.lease.is_current()
+                        && let Some(anew) = self.lease.acquire_anew().await?
+                    {
+                        token = anew;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn read_all(&self) -> ledger::Result<Snapshot> {
+        let (ledger, lane) = (&self.services.ledger, &self.lane);
+        let mut snapshot = Snapshot { session: self.read_session().await?, ..Snapshot::default() };
+        let mut after = None;
+        loop {
+            let page = ledger.in_flight(lane, after, PAGE_JOBS).await?;
+            let Some(last) = page.last().map(|job| job.id) else { break };
+            after = Some(last);
+            snapshot.in_flight.extend(page);
+        }
+        if snapshot.session.as_ref().is_some_and(|session| session.spec.ordering == Ordering::Strict) {
+            // Its order is read page by page.
+            return Ok(snapshot);
+        }
+        let mut after = None;
+        loop {
+            let page = ledger.waiting_groups(lane, after.as_ref(), PAGE_JOBS).await?;
+            let Some(last) = page.last().cloned() else { break };
+            after = Some(last);
+            snapshot.groups.extend(page);
+        }
+        snapshot.coming = coming(ledger, lane, (REREAD_EVERY * 2).as_millis() as u64).await?;
+        Ok(snapshot)
+    }
+
+    /// The session of a lane that is one's. `None` as well where it was forgotten.
+    async fn read_session(&self) -> ledger::Result<Option<SessionSnapshot>> {
+        if self.lane.kind() != ResourceKind::Session {
+            return Ok(None);
+        }
+        // A resource of that kind is named by a session's id.
+        let Ok(id) = SessionId::parse(self.lane.id()) else { return Ok(None) };
+        let ledger = &self.services.ledger;
+        let Some(record) = ledger.session(&id).await? else { return Ok(None) };
+        let counts = ledger.session_counts(&id).await?;
+        let last_seq = ledger.lane_seq(&self.lane).await?.max(counts.last_seq);
+        let known = match self.services.bus.session_binding(&id).await {
+            Ok(binding) => {
+                binding.and_then(|binding| Some(Affinity { node: binding.node?, pool: binding.pool }))
+            }
+            // A preference, no more.
+            Err(_) => None,
+        };
+        Ok(Some(SessionSnapshot {
+            is_closed: record.closed_at.is_some(),
+            idle_for_ms: record.idle_for_ms,
+            spec: record.spec,
+            last_seq,
+            unfinished: counts.created + counts.dispatched + counts.running,
+            affinity: known.or_else(|| Some(Affinity { node: counts.last_node?, pool: None })),
+        }))
+    }
+}
+
+/// Delayed jobs of a lane that come due within that time, each with the milliseconds until then.
+async fn coming(
+    ledger: &ledger::Handle,
+    lane: &Resource,
+    within_ms: u64,
+) -> ledger::Result<Vec<(LiveJob, u64)>> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = ledger.coming_due(lane, after, within_ms, PAGE_JOBS).await?;
+        let Some((last, _)) = page.last() else { return Ok(all) };
+        after = last.due_at.map(|due_at| (due_at, last.id));
+        all.extend(page);
+    }
+}
+
+async fn attempts(ledger: &ledger::Handle, lane: &Resource) -> ledger::Result<Vec<UnderWay>> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = ledger.under_way(lane, after, ATTEMPTS_PAGE).await?;
+        let Some(last) = page.last().map(|attempt| attempt.job) else { return Ok(all) };
+        after = Some(last);
+        all.extend(page);
+    }
+}
+
+/// Attempts that have neither a result nor a slot, though their node's slots are all known; each with whether its node
+/// is gone for sure.
+async fn stranded(
+    scheduler: &Arc<Scheduler>,
+    by_node: Vec<AttemptsAt>,
+) -> Vec<(JobId, Attempt, State, bool)> {
+    let mut lost = Vec::new();
+    for nodes in by_node.chunks(NODES_ASKED_MAX) {
+        let looks = nodes.iter().map(|(node, attempts)| async move {
+            let slots: Vec<_> = attempts.iter().map(|(job, attempt, _)| (*job, *attempt)).collect();
+            match scheduler.is_surely_gone(node) {
+                true => (attempts, true, vec![true; slots.len()]),
+                false => (attempts, false, scheduler.missing(node, &slots).await),
+            }
+        });
+        for (attempts, is_gone, missing) in join_all(looks).await {
+            let missing = attempts.iter().zip(missing).filter(|(_, is_missing)| *is_missing);
+            lost.extend(missing.map(|((job, attempt, state), _)| (*job, *attempt, *state, is_gone)));
+        }
+    }
+    lost
+}
+
+/// Logs a read that failed.
+fn read<T>(result: ledger::Result<T>, lane: &Resource) -> Result<T, Unread> {
+    result.map_err(|error| {
+        tracing::debug!(%error, %lane, "the lane's jobs were not read");
+        Unread
+    })
+}
+
+/// Carries a read out; its answer goes to the state.
+pub(super) fn start<A: Shell>(actor: &mut A, wanted: Read, context: &mut Context<A>) {
+    let owner = actor.owner();
+    let (services, lane) = (Arc::clone(&owner.services), owner.lane.clone());
+    if wanted == Read::Attempts {
+        hand_off_if_elsewhere(actor);
+    }
+    match wanted {
+        Read::Job(id) => {
+            let job = async move { read(live_job(&services.ledger, id).await, &lane) };
+            spawn(context, job, move |found, actor, context| {
+                let effects = actor.owner().state.job_read(id, found, Instant::now());
+                run(actor, effects, context);
+            });
+        }
+        Read::Waiting { group, limit } => {
+            let page = async move {
+                let jobs = read(services.ledger.waiting(&lane, &group, limit).await, &lane)?;
+                // A page also ends when its payloads are many bytes.
+                let bytes: usize = jobs.iter().map(|job| job.spec.payload.len()).sum();
+                let is_all =
+                    jobs.len() < limit as usize && bytes + PAYLOAD_BYTES_MAX < PAGE_BYTES_MAX as usize;
+                Ok::<_, Unread>((jobs, is_all))
+            };
+            spawn(context, page, |page, actor, context| {
+                let effects = actor.owner().state.waiting_read(page, Instant::now());
+                run(actor, effects, context);
+            });
+        }
+        Read::Fifo { after } => {
+            let page = async move { read(services.ledger.line(&lane, after, PAGE_JOBS).await, &lane) };
+            spawn(context, page, |page, actor, context| {
+                let effects = actor.owner().state.fifo_read(page, Instant::now());
+                run(actor, effects, context);
+            });
+        }
+        Read::Attempts => {
+            let all = async move { read(attempts(&services.ledger, &lane).await, &lane) };
+            spawn(context, all, |all, actor, context| {
+                let effects = actor.owner().state.attempts_read(all, Instant::now());
+                run(actor, effects, context);
+            });
+        }
+        Read::Coming { within_ms } => {
+            let all = async move { read(coming(&services.ledger, &lane, within_ms).await, &lane) };
+            spawn(context, all, |all, actor, context| {
+                let effects = actor.owner().state.coming_read(all, Instant::now());
+                run(actor, effects, context);
+            });
+        }
+        Read::Stranded(by_node) => {
+            let lost = async move { stranded(&services.scheduler, by_node).await };
+            spawn(context, lost, |lost, actor, context| {
+                let effects = actor.owner().state.stranded_read(lost, Instant::now());
+                run(actor, effects, context);
+            });
+        }
+    }
+}
+
+/// A session that belongs elsewhere by now is handed on.
+fn hand_off_if_elsewhere<A: Shell>(actor: &mut A) {
+    let owner = actor.owner();
+    if owner.lane.kind() != ResourceKind::Session
+        || owner.services.cluster_view.owner_of(&owner.lane) == cluster::KeyOwner::Here
+    {
+        return;
+    }
+    tracing::info!(
+        resource = %owner.lane, token = %owner.state.token(), "a session that belongs elsewhere is handed off"
+    );
+    // While the read is under way this has no effect yet.
+    let effects = owner.state.apply(LaneCommand::Stop, Instant::now());
+    owner.outbox.extend(effects);
+}

@@ -1,0 +1,47 @@
+//! Which instance owns a lane now: what a report is addressed to when the instance that dispatched the attempt is gone, or
+//! owns the lane no more.
+
+use std::sync::Arc;
+
+use cluster::ClusterView;
+use domain::{InstanceId, Resource};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+/// Where owners are looked up.
+pub(super) trait LaneOwners: Send + Sync {
+    /// Whether any other instance lives. One that has just begun may be missed for a moment.
+    fn has_others(&self) -> bool;
+
+    /// The owner by the lane's lease; `None` if nobody owns the lane now, or if that cannot be read. The lane's next owner
+    /// reads all of it from the ledger.
+    fn owner<'l>(&'l self, lane: &'l Resource) -> BoxFuture<'l, Option<InstanceId>>;
+}
+
+/// A way to look owners up, to share.
+pub(super) type LaneOwnersHandle = Arc<dyn LaneOwners>;
+
+/// By the leases in the ledger.
+pub(super) struct LeasedLanes {
+    pub(super) ledger: ledger::Handle,
+    pub(super) cluster_view: ClusterView,
+}
+
+impl LaneOwners for LeasedLanes {
+    fn has_others(&self) -> bool {
+        self.cluster_view.view().members().nth(1).is_some()
+    }
+
+    fn owner<'l>(&'l self, lane: &'l Resource) -> BoxFuture<'l, Option<InstanceId>> {
+        async move {
+            match self.ledger.lease(lane).await {
+                Ok(lease) => lease.filter(ledger::Lease::is_live).and_then(|lease| lease.owner),
+                Err(error) => {
+                    tracing::debug!(%error, %lane, "the owner of a lane was not found");
+                    None
+                }
+            }
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,234 @@
+//! The attempts that nodes connected to this instance have, or are about to have: what is expected, acknowledged, cancelled
+//! and over. Memory only; the ledger has the truth, and `orphaned_attempts` compares the two.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bus::Slot;
+use dashmap::DashMap;
+use domain::job::Attempt;
+use domain::{JobId, NodeId, Resource};
+
+use super::delivery::{Dispatch, RetryPolicy};
+
+/// Of the nodes of one instance.
+#[derive(Default)]
+pub(super) struct LocalAttempts {
+    attempts: DashMap<(JobId, Attempt), LocalAttempt>,
+    /// Cancelled, and their slots not known to be free yet.
+    cancelled: DashMap<(JobId, Attempt), NodeId>,
+    /// Jobs whose attempts were cancelled and whose slots are free: to be written down.
+    released: Mutex<Vec<JobId>>,
+    /// Acknowledged, and not written down as RUNNING yet: by which node, and when.
+    acknowledged: Mutex<HashMap<(JobId, Attempt), (NodeId, Instant)>>,
+}
+
+/// An attempt that a node here has, or is about to have.
+pub(super) struct LocalAttempt {
+    pub(super) node: NodeId,
+    /// Since when it is known here; `None` for one that the node came with and that was not looked up yet.
+    pub(super) since: Option<Instant>,
+    /// Of attempts that were dispatched to this instance.
+    policy: Option<RetryPolicy>,
+}
+
+impl LocalAttempts {
+    /// A node here is about to have the attempt.
+    pub(super) fn expect(&self, dispatch: &Dispatch, now: Instant) {
+        let (since, policy) = (Some(now), Some(dispatch.policy.clone()));
+        let attempt = LocalAttempt { node: dispatch.placed.node.clone(), since, policy };
+        self.attempts.insert((dispatch.job, dispatch.attempt), attempt);
+    }
+
+    /// Whether the attempt is one that a node here has, or is about to have.
+    pub(super) fn is_expected(&self, job: JobId, attempt: Attempt) -> bool {
+        self.attempts.contains_key(&(job, attempt))
+    }
+
+    /// The node that has the attempt, or is about to.
+    pub(super) fn node_of(&self, job: JobId, attempt: Attempt) -> Option<NodeId> {
+        self.attempts.get(&(job, attempt)).map(|known| known.node.clone())
+    }
+
+    pub(super) fn policy(&self, job: JobId, attempt: Attempt) -> Option<RetryPolicy> {
+        self.attempts.get(&(job, attempt)).and_then(|known| known.policy.clone())
+    }
+
+    /// The lane of an attempt that was dispatched to this instance.
+    pub(super) fn lane(&self, job: JobId, attempt: Attempt) -> Option<Resource> {
+        self.policy(job, attempt).map(|policy| policy.lane)
+    }
+
+    /// The attempt is over.
+    pub(super) fn forget(&self, job: JobId, attempt: Attempt) -> Option<RetryPolicy> {
+        self.acknowledgements().remove(&(job, attempt));
+        self.attempts.remove(&(job, attempt)).and_then(|(_, known)| known.policy)
+    }
+
+    /// A node has connected and lists these.
+    pub(super) fn connected_with(&self, node: &NodeId, listed: &[Slot]) {
+        for Slot { job, attempt } in listed {
+            let known = || LocalAttempt { node: node.clone(), since: None, policy: None };
+            self.attempts.entry((*job, *attempt)).or_insert_with(known);
+        }
+        // What it was to stop and does not list has stopped.
+        let mut stopped = Vec::new();
+        self.cancelled.retain(|(job, attempt), of| {
+            let is_there = of != node || listed.contains(&Slot { job: *job, attempt: *attempt });
+            if !is_there {
+                stopped.push(*job);
+            }
+            is_there
+        });
+        self.released().extend(stopped);
+    }
+
+    /// The node was told to stop the attempt.
+    pub(super) fn cancelled(&self, node: &NodeId, job: JobId, attempt: Attempt) {
+        self.cancelled.insert((job, attempt), node.clone());
+    }
+
+    /// The attempt's slot is free.
+    pub(super) fn slot_freed(&self, job: JobId, attempt: Attempt) {
+        if self.cancelled.remove(&(job, attempt)).is_some() {
+            self.released().push(job);
+        }
+    }
+
+    /// Forgets what was cancelled at nodes of which that is not so: they say elsewhere that they have stopped.
+    pub(super) fn keep_cancelled_of(&self, is_here: impl Fn(&NodeId) -> bool) {
+        self.cancelled.retain(|_, node| is_here(node));
+    }
+
+    /// Jobs whose slots are free, each once, in order: to be written down, and put back with [`Self::not_released`] if
+    /// that fails.
+    pub(super) fn take_released(&self) -> Vec<JobId> {
+        let mut released = std::mem::take(&mut *self.released());
+        released.sort_unstable();
+        released.dedup();
+        released
+    }
+
+    pub(super) fn not_released(&self, jobs: &[JobId]) {
+        self.released().extend(jobs);
+    }
+
+    /// The node has the attempt.
+    pub(super) fn acknowledged(&self, node: &NodeId, job: JobId, attempt: Attempt, now: Instant) {
+        self.acknowledgements().insert((job, attempt), (node.clone(), now));
+    }
+
+    /// Attempts that were acknowledged so long ago, in order: to be written down, and then taken off with
+    /// [`Self::noted_running`].
+    pub(super) fn running_for(&self, age: Duration, now: Instant) -> Vec<(JobId, Attempt, NodeId)> {
+        let acknowledged = self.acknowledgements();
+        let is_due = acknowledged.iter().filter(|(_, (_, at))| now.duration_since(*at) >= age);
+        let mut due: Vec<_> =
+            is_due.map(|((job, attempt), (node, _))| (*job, *attempt, node.clone())).collect();
+        drop(acknowledged);
+        due.sort_unstable();
+        due
+    }
+
+    pub(super) fn noted_running(&self, noted: &[(JobId, Attempt, NodeId)]) {
+        let mut acknowledged = self.acknowledgements();
+        for (job, attempt, _) in noted {
+            acknowledged.remove(&(*job, *attempt));
+        }
+    }
+
+    /// Attempts that are known here for so long, or of which nobody knows for how long, in order: with their nodes and
+    /// that length.
+    pub(super) fn known_for(&self, age: Duration, now: Instant) -> Vec<((JobId, Attempt), NodeId, Duration)> {
+        let known_for = |since: Option<Instant>| since.map_or(age, |since| now.duration_since(since));
+        let old = self.attempts.iter().filter(|known| known_for(known.since) >= age);
+        let mut old: Vec<_> =
+            old.map(|known| (*known.key(), known.node.clone(), known_for(known.since))).collect();
+        old.sort_unstable_by_key(|(attempt, ..)| *attempt);
+        old
+    }
+
+    /// The attempt was looked up, and is still one. From now on its time is counted, unless it is already.
+    pub(super) fn is_still_one(&self, job: JobId, attempt: Attempt, now: Instant) {
+        if let Some(mut known) = self.attempts.get_mut(&(job, attempt)) {
+            known.since.get_or_insert(now);
+        }
+    }
+
+    fn released(&self) -> MutexGuard<'_, Vec<JobId>> {
+        self.released.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn acknowledgements(&self) -> MutexGuard<'_, HashMap<(JobId, Attempt), (NodeId, Instant)>> {
+        self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::fixture::{FIRST, dispatch, job, lane, node, slot};
+
+    #[test]
+    fn what_was_dispatched_is_expected_until_it_is_forgotten() {
+        let (attempts, now) = (LocalAttempts::default(), Instant::now());
+        attempts.expect(&dispatch(1, "n", "a"), now);
+        assert!(attempts.is_expected(job(1), FIRST) && !attempts.is_expected(job(1), FIRST.next()));
+        assert_eq!(attempts.node_of(job(1), FIRST), Some(node("n")));
+        assert_eq!(attempts.lane(job(1), FIRST), Some(lane("instance:b")));
+        assert!(attempts.forget(job(1), FIRST).is_some());
+        assert!(!attempts.is_expected(job(1), FIRST) && attempts.forget(job(1), FIRST).is_none());
+    }
+
+    #[test]
+    fn what_a_node_comes_with_is_known_and_nothing_of_its_job() {
+        let (attempts, now) = (LocalAttempts::default(), Instant::now());
+        attempts.expect(&dispatch(1, "n", "a"), now);
+        attempts.connected_with(&node("n"), &[slot(1), slot(2)]);
+        assert!(attempts.policy(job(1), FIRST).is_some(), "what is known of it stays");
+        assert!(attempts.is_expected(job(2), FIRST) && attempts.policy(job(2), FIRST).is_none());
+        let age = Duration::from_secs(10);
+        let known_for =
+            |at| attempts.known_for(age, at).into_iter().map(|((job, _), ..)| job).collect::<Vec<_>>();
+        assert_eq!(known_for(now), [job(2)], "it may be old");
+        attempts.is_still_one(job(2), FIRST, now);
+        assert!(known_for(now).is_empty());
+        assert_eq!(known_for(now + age), [job(1), job(2)]);
+    }
+
+    #[test]
+    fn a_cancelled_attempt_is_released_when_its_slot_is_free_or_its_node_does_not_list_it() {
+        let attempts = LocalAttempts::default();
+        for number in [1, 2, 3] {
+            attempts.cancelled(&node("n"), job(number), FIRST);
+        }
+        attempts.cancelled(&node("m"), job(4), FIRST);
+        attempts.slot_freed(job(1), FIRST);
+        attempts.slot_freed(job(1), FIRST);
+        attempts.slot_freed(job(9), FIRST);
+        assert_eq!(attempts.take_released(), [job(1)], "once; and nothing that was not cancelled");
+        attempts.connected_with(&node("n"), &[slot(2)]);
+        assert_eq!(attempts.take_released(), [job(3)]);
+        attempts.not_released(&[job(3)]);
+        attempts.keep_cancelled_of(|of| *of == node("n"));
+        attempts.slot_freed(job(2), FIRST);
+        attempts.slot_freed(job(4), FIRST);
+        assert_eq!(attempts.take_released(), [job(2), job(3)], "the other node says so elsewhere");
+    }
+
+    #[test]
+    fn only_what_runs_for_long_is_written_down_once() {
+        let (attempts, now, age) = (LocalAttempts::default(), Instant::now(), Duration::from_secs(2));
+        for number in [2, 1, 3] {
+            attempts.expect(&dispatch(number, "n", "a"), now);
+            attempts.acknowledged(&node("n"), job(number), FIRST, now);
+        }
+        attempts.forget(job(3), FIRST);
+        assert!(attempts.running_for(age, now).is_empty());
+        let running = attempts.running_for(age, now + age);
+        assert_eq!(running, [1, 2].map(|number| (job(number), FIRST, node("n"))));
+        attempts.noted_running(&running[..1]);
+        assert_eq!(attempts.running_for(age, now + age), running[1..]);
+    }
+}

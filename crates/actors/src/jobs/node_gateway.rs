@@ -1,0 +1,268 @@
+//! What an instance does for the nodes whose sockets it holds: attempts go out to them, withdrawals too, and what the nodes
+//! say of attempts goes to the owners of the lanes. What they say of results is for `results`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bus::{Claim, Reserved, Slot};
+use dashmap::{DashMap, Entry};
+use domain::job::{Assignment, Attempt, Revoked, State};
+use domain::{JobId, NodeId, Resource};
+use nodes::Registry;
+use tokio::sync::{mpsc, oneshot};
+
+use super::delivery::{Dispatch, RetryPolicy, Withdrawal};
+use super::instance_message::{AttemptReport, InstanceMessage};
+use super::inter_instance::InterInstance;
+use super::limits::{GRANT_WAIT, RESERVATION, SOCKET_MESSAGES_MAX};
+use super::live_job::live_job;
+use super::local_attempts::LocalAttempts;
+use super::messages::AttemptEvent;
+use super::progress_store::ProgressStore;
+
+/// What is for a node.
+#[derive(Debug)]
+pub enum ToNode {
+    /// An attempt, for which its slot is to be sent first.
+    Dispatch(Box<Dispatch>),
+    /// An attempt is cancelled.
+    Cancel(JobId, Attempt),
+    /// An operator wants it to get no more work, or to get work again.
+    Drain(bool),
+    /// The bus is away, and slots are wanted for these until then. `None` as long as that is for the bus to say.
+    Grant(Vec<Claim>, Instant, oneshot::Sender<Option<Vec<Reserved>>>),
+    /// A slot that was given so is not wanted any more.
+    GiveBack(Claim),
+}
+
+/// Of one instance.
+pub(super) struct NodeGateway {
+    ledger: ledger::Handle,
+    registry: Registry,
+    inter_instance: Arc<InterInstance>,
+    progress: Arc<ProgressStore>,
+    sockets: DashMap<NodeId, Socket>,
+    attempts: LocalAttempts,
+}
+
+struct Socket {
+    /// When its node said hello.
+    since: Instant,
+    outbox: mpsc::Sender<ToNode>,
+}
+
+/// What is for one node comes out of it, at the node's socket. Dropping it disconnects the node from the gateway.
+pub struct NodeOutbox {
+    gateway: Arc<NodeGateway>,
+    node: NodeId,
+    since: Instant,
+    messages: mpsc::Receiver<ToNode>,
+}
+
+impl NodeOutbox {
+    /// What comes next, as many as are there, at most `max`; empty when another connection of the node has taken over.
+    pub async fn next(&mut self, max: usize) -> Vec<ToNode> {
+        let mut messages = Vec::new();
+        self.messages.recv_many(&mut messages, max).await;
+        messages
+    }
+}
+
+impl Drop for NodeOutbox {
+    fn drop(&mut self) {
+        self.gateway.sockets.remove_if(&self.node, |_, socket| socket.since == self.since);
+    }
+}
+
+impl NodeGateway {
+    pub(super) fn new(
+        ledger: ledger::Handle,
+        registry: Registry,
+        inter_instance: Arc<InterInstance>,
+        progress: Arc<ProgressStore>,
+    ) -> Arc<Self> {
+        let (sockets, attempts) = (DashMap::new(), LocalAttempts::default());
+        Arc::new(Self { ledger, registry, inter_instance, progress, sockets, attempts })
+    }
+
+    /// The attempts of the nodes that are connected here.
+    pub(super) const fn attempts(&self) -> &LocalAttempts {
+        &self.attempts
+    }
+
+    /// A node's new connection, which said hello then: from now on it gets what is for the node.
+    pub(super) fn attach(self: &Arc<Self>, node: &NodeId, since: Instant) -> NodeOutbox {
+        let (outbox, messages) = mpsc::channel(SOCKET_MESSAGES_MAX);
+        match self.sockets.entry(node.clone()) {
+            // A newer connection was quicker; this one hears at once that it is replaced.
+            Entry::Occupied(newer) if newer.get().since > since => {}
+            Entry::Occupied(mut older) => {
+                older.insert(Socket { since, outbox });
+            }
+            Entry::Vacant(none) => {
+                none.insert(Socket { since, outbox });
+            }
+        }
+        NodeOutbox { gateway: Arc::clone(self), node: node.clone(), since, messages }
+    }
+
+    pub(super) fn is_attached(&self, node: &NodeId) -> bool {
+        self.sockets.contains_key(node)
+    }
+
+    pub(super) fn drain(&self, node: &NodeId, is_drained: bool) -> bool {
+        self.send_to_node(node, ToNode::Drain(is_drained))
+    }
+
+    /// Slots of a node whose socket is here, given by the socket's holder itself since the bus cannot be asked. `None`
+    /// where that is not for it to say.
+    pub(super) async fn grant(&self, node: &NodeId, claims: &[Claim]) -> Option<Vec<Reserved>> {
+        let (reply, answer) = oneshot::channel();
+        let wish = ToNode::Grant(claims.to_vec(), Instant::now() + RESERVATION, reply);
+        if !self.send_to_node(node, wish) {
+            return None;
+        }
+        // A slot that is given after this wait runs out.
+        tokio::time::timeout(GRANT_WAIT, answer).await.ok()?.ok()?
+    }
+
+    pub(super) fn give_back(&self, node: &NodeId, claim: Claim) {
+        // What is not given back runs out.
+        self.send_to_node(node, ToNode::GiveBack(claim));
+    }
+
+    /// Sends an attempt on its way, to its node or to the instance that holds the node's socket.
+    pub(super) fn deliver(&self, dispatch: Dispatch) {
+        let holder = &dispatch.placed.holder;
+        if holder == self.inter_instance.me() {
+            self.hand_to_node(dispatch);
+        } else if self.registry.is_there(holder) {
+            self.inter_instance.post(holder.clone(), InstanceMessage::Dispatch(Box::new(dispatch)));
+        } else {
+            let reason = format!("{holder}, which holds the node's socket, is not there");
+            let event = AttemptEvent::Revoked(Revoked::Undeliverable, reason);
+            self.report(&dispatch.policy, dispatch.job, dispatch.attempt, event);
+        }
+    }
+
+    /// Has an attempt stopped at its node.
+    pub(super) fn withdraw(&self, withdrawal: Withdrawal) {
+        let holder = &withdrawal.placed.holder;
+        if holder == self.inter_instance.me() {
+            self.cancel_at_node(&withdrawal.placed.node, withdrawal.job, withdrawal.attempt);
+        } else {
+            self.inter_instance.post(holder.clone(), InstanceMessage::Withdrawal(withdrawal));
+        }
+    }
+
+    /// Gives an attempt to the socket of its node, if that is here.
+    pub(super) fn hand_to_node(&self, dispatch: Dispatch) {
+        let (job, attempt, node) = (dispatch.job, dispatch.attempt, dispatch.placed.node.clone());
+        self.attempts.expect(&dispatch, Instant::now());
+        if !self.send_to_node(&node, ToNode::Dispatch(Box::new(dispatch))) {
+            let reason = "the node's socket is not here, or full";
+            self.came_to_nothing(job, attempt, Revoked::Undeliverable, reason);
+        }
+    }
+
+    /// Has a node stop an attempt, if its socket is here. The attempt is not looked after any more.
+    pub(super) fn cancel_at_node(&self, node: &NodeId, job: JobId, attempt: Attempt) {
+        self.forget(job, attempt);
+        // A node that is not told finds out by the answer to its result.
+        if self.send_to_node(node, ToNode::Cancel(job, attempt)) {
+            self.attempts.cancelled(node, job, attempt);
+        }
+    }
+
+    /// The attempt is over, as another instance says: a node here that has it need not go on.
+    pub(super) fn attempt_is_over(&self, job: JobId, attempt: Attempt) {
+        // Most are none of this instance's.
+        match self.attempts.node_of(job, attempt) {
+            Some(node) => self.cancel_at_node(&node, job, attempt),
+            None => self.progress.forget(job, attempt),
+        }
+    }
+
+    /// The attempt is over, or nobody's: it is not looked after any more.
+    pub(super) fn forget(&self, job: JobId, attempt: Attempt) -> Option<RetryPolicy> {
+        self.progress.forget(job, attempt);
+        self.attempts.forget(job, attempt)
+    }
+
+    /// The attempt never began.
+    pub(super) fn came_to_nothing(&self, job: JobId, attempt: Attempt, why: Revoked, reason: &str) {
+        if let Some(policy) = self.forget(job, attempt) {
+            self.report(&policy, job, attempt, AttemptEvent::Revoked(why, reason.to_owned()));
+        }
+    }
+
+    /// The node has the attempt.
+    pub(super) fn acknowledged(&self, node: &NodeId, job: JobId, attempt: Attempt) {
+        self.attempts.acknowledged(node, job, attempt, Instant::now());
+        // The lane of what was dispatched to another instance reads it when it is written down.
+        if let Some(policy) = self.attempts.policy(job, attempt) {
+            self.report(&policy, job, attempt, AttemptEvent::Acknowledged);
+        }
+    }
+
+    /// The node had the attempt sent, and its socket is closed.
+    pub(super) fn cut_off(&self, job: JobId, attempt: Attempt) {
+        if let Some(policy) = self.attempts.policy(job, attempt) {
+            self.report(&policy, job, attempt, AttemptEvent::ConnectionLost);
+        }
+    }
+
+    /// See [`super::Jobs::attempts_on`].
+    pub(super) async fn attempts_on(&self, node: &NodeId, listed: &[Slot]) -> ledger::Result<Vec<Slot>> {
+        self.attempts.connected_with(node, listed);
+        let mut there = Vec::new();
+        for (job, attempt) in self.ledger.attempts_on(node).await? {
+            let slot = Slot { job, attempt };
+            if listed.contains(&slot) {
+                there.push(slot);
+                continue;
+            }
+            let live = live_job(&self.ledger, job).await?;
+            let Some(live) = live.filter(|live| live.newest.attempt == attempt) else { continue };
+            let is_here = |placed: &Assignment| placed.holder == *self.inter_instance.me();
+            let event = match live.newest.state {
+                State::Running => AttemptEvent::Revoked(
+                    Revoked::Unlisted,
+                    "the node does not know of it any more".to_owned(),
+                ),
+                // It may be on its way to the socket that this is about.
+                _ if live.placed.as_ref().is_some_and(is_here) => {
+                    there.push(slot);
+                    continue;
+                }
+                // The instance that it went to cannot send it any more: its connection of the node is an older one.
+                _ => AttemptEvent::NodeElsewhere,
+            };
+            self.inter_instance.report(AttemptReport { lane: live.lane, job, attempt, event }, None);
+        }
+        Ok(there)
+    }
+
+    /// Reports what became of an attempt to the owner of its lane, wherever that is.
+    pub(super) fn report(&self, policy: &RetryPolicy, job: JobId, attempt: Attempt, event: AttemptEvent) {
+        let report = AttemptReport { lane: policy.lane.clone(), job, attempt, event };
+        self.inter_instance.report(report, policy.owner.as_ref());
+    }
+
+    /// The same of an attempt that was dispatched to another instance.
+    pub(super) fn report_to_lane(&self, lane: Resource, job: JobId, attempt: Attempt, event: AttemptEvent) {
+        self.inter_instance.report(AttemptReport { lane, job, attempt, event }, None);
+    }
+
+    /// Tells the other instances that a job has finished, whose lane's owner on this instance wrote that itself.
+    pub(super) fn finished(&self, lane: &Resource, job: JobId, attempt: Attempt) {
+        self.inter_instance.finished(lane, job, attempt);
+    }
+
+    fn send_to_node(&self, node: &NodeId, message: ToNode) -> bool {
+        self.sockets.get(node).is_some_and(|socket| socket.outbox.try_send(message).is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! What nodes are sent, and what the owners of lanes hear of it.
+
+use std::collections::HashSet;
+
+use super::*;
+use crate::jobs::directory::Directory;
+use crate::jobs::fixture::{
+    FIRST, KnownOwners, Ledger, ServedLane, dispatch, event_now, instance, job, node, serve, slot,
+};
+
+/// Instance `a`, beside `b`, whose lane is served here too, so that a test sees what its owner is told.
+struct Here {
+    gateway: Arc<NodeGateway>,
+    registry: Registry,
+    owner: ServedLane,
+    ledger: Ledger,
+    bus: bus::Handle,
+}
+
+async fn here() -> Here {
+    let (ledger, bus, lanes) =
+        (Ledger::open().await, bus::Hub::default().join(), Arc::<Directory>::default());
+    let owners = Arc::<KnownOwners>::default();
+    owners.live.lock().unwrap().extend([instance("a"), instance("b")]);
+    let owner = serve(&lanes, "instance:b");
+    let sends = InterInstance::start(instance("a"), bus.clone(), false, lanes, owners);
+    let registry = Registry::new(instance("a"));
+    let store = Arc::<ProgressStore>::default();
+    let gateway = NodeGateway::new(ledger.handle.clone(), registry.clone(), sends, store);
+    Here { gateway, registry, owner, ledger, bus }
+}
+
+impl Here {
+    /// Why the attempt was taken back, as the lane was told.
+    async fn revoked(&mut self, number: u128) -> Revoked {
+        match event_now(&mut self.owner).await {
+            Some((of, AttemptEvent::Revoked(why, _))) if of == job(number) => why,
+            other => panic!("a revocation of job {number} was awaited, not {other:?}"),
+        }
+    }
+}
+
+async fn next(outbox: &mut NodeOutbox) -> String {
+    let messages = outbox.next(1).await;
+    match &messages[..] {
+        [ToNode::Dispatch(dispatch)] => format!("dispatch {}", dispatch.job.as_u128()),
+        [ToNode::Cancel(job, _)] => format!("cancel {}", job.as_u128()),
+        other => format!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_goes_to_its_node_and_is_expected_until_it_is_cancelled() {
+    let mut here = here().await;
+    let mut outbox = here.gateway.attach(&node("n"), Instant::now());
+    here.gateway.deliver(dispatch(1, "n", "a"));
+    assert_eq!(next(&mut outbox).await, "dispatch 1");
+    assert!(here.gateway.attempts().is_expected(job(1), FIRST));
+    let placed = Assignment { node: node("n"), holder: instance("a") };
+    here.gateway.withdraw(Withdrawal { job: job(1), attempt: FIRST, placed });
+    assert_eq!(next(&mut outbox).await, "cancel 1");
+    assert!(!here.gateway.attempts().is_expected(job(1), FIRST));
+    here.gateway.attempts().slot_freed(job(1), FIRST);
+    assert_eq!(here.gateway.attempts().take_released(), [job(1)]);
+    assert_eq!(event_now(&mut here.owner).await, None, "it knows that");
+}
+
+#[tokio::test]
+async fn an_attempt_whose_node_is_not_here_is_undeliverable() {
+    let mut here = here().await;
+    here.gateway.deliver(dispatch(1, "n", "a"));
+    assert_eq!(here.revoked(1).await, Revoked::Undeliverable);
+    assert!(!here.gateway.attempts().is_expected(job(1), FIRST));
+    drop(here.gateway.attach(&node("n"), Instant::now()));
+    here.gateway.deliver(dispatch(2, "n", "a"));
+    assert_eq!(here.revoked(2).await, Revoked::Undeliverable);
+}
+
+#[tokio::test]
+async fn an_attempt_goes_into_its_holders_inbox_if_that_instance_is_there() {
+    let mut here = here().await;
+    let mut inbox = here.bus.open_inbox(&instance("b"), std::time::Duration::from_secs(9)).await.unwrap();
+    here.gateway.deliver(dispatch(1, "n", "b"));
+    let entries = inbox.next().await.unwrap();
+    let read = InstanceMessage::from_bytes(&entries[0].payload).unwrap();
+    assert!(matches!(read, InstanceMessage::Dispatch(dispatch) if dispatch.job == job(1)));
+    assert!(!here.gateway.attempts().is_expected(job(1), FIRST), "it is not this instance's");
+    // What is known of nodes is known of their holders.
+    let record = nodes::Record {
+        stamp: nodes::Stamp { epoch: bus::Epoch::new(1), version: bus::Version::new(1) },
+        profile: Arc::new(nodes::Profile {
+            node: node("n"),
+            holder: instance("b"),
+            labels: [].into(),
+            pools: None,
+            heartbeat_ms: 2_000,
+            software: None,
+        }),
+        status: nodes::Status { capacity: 1, used: 0, is_complete: true, state: bus::NodeState::Accepting },
+        load: nodes::Load::default(),
+    };
+    here.registry.recorded(record, Instant::now());
+    let now = Instant::now();
+    here.registry.found_there(&HashSet::new(), now);
+    here.registry.found_there(&HashSet::new(), now + std::time::Duration::from_secs(60));
+    here.gateway.deliver(dispatch(2, "n", "b"));
+    assert_eq!(here.revoked(2).await, Revoked::Undeliverable);
+    assert_eq!(here.bus.inbox_len(&instance("b")).await.unwrap(), 1, "nothing more was sent");
+}
+
+#[tokio::test]
+async fn what_a_node_says_of_an_attempt_is_reported_to_its_lane() {
+    let mut here = here().await;
+    let _outbox = here.gateway.attach(&node("n"), Instant::now());
+    for number in [1, 2, 3] {
+        here.gateway.deliver(dispatch(number, "n", "a"));
+    }
+    here.gateway.acknowledged(&node("n"), job(1), FIRST);
+    assert_eq!(event_now(&mut here.owner).await, Some((job(1), AttemptEvent::Acknowledged)));
+    here.gateway.cut_off(job(2), FIRST);
+    assert_eq!(event_now(&mut here.owner).await, Some((job(2), AttemptEvent::ConnectionLost)));
+    here.gateway.came_to_nothing(job(3), FIRST, Revoked::Rejected, "busy");
+    assert_eq!(here.revoked(3).await, Revoked::Rejected);
+    // Of what came with the node nothing is known that could be reported, nor of what is over.
+    here.gateway.attempts().connected_with(&node("n"), &[slot(4)]);
+    here.gateway.acknowledged(&node("n"), job(4), FIRST);
+    here.gateway.cut_off(job(4), FIRST);
+    here.gateway.came_to_nothing(job(3), FIRST, Revoked::Rejected, "busy");
+    assert_eq!(event_now(&mut here.owner).await, None);
+}
+
+#[tokio::test]
+async fn an_end_that_another_instance_wrote_stops_the_node_here() {
+    let here = here().await;
+    let mut outbox = here.gateway.attach(&node("n"), Instant::now());
+    here.gateway.attempts().connected_with(&node("n"), &[slot(1)]);
+    here.gateway.attempt_is_over(job(9), FIRST);
+    here.gateway.attempt_is_over(job(1), FIRST);
+    assert_eq!(next(&mut outbox).await, "cancel 1");
+}
+
+#[tokio::test]
+async fn a_newer_connection_of_a_node_gets_what_is_for_it() {
+    let here = here().await;
+    let (old, new) = (Instant::now(), Instant::now() + std::time::Duration::from_secs(1));
+    let mut newer = here.gateway.attach(&node("n"), new);
+    let mut older = here.gateway.attach(&node("n"), old);
+    assert!(older.next(1).await.is_empty(), "it is replaced");
+    drop(older);
+    here.gateway.deliver(dispatch(1, "n", "a"));
+    assert_eq!(next(&mut newer).await, "dispatch 1");
+    drop(newer);
+    assert!(!here.gateway.is_attached(&node("n")));
+}
+
+#[tokio::test]
+async fn a_node_that_connects_gets_what_is_its_own_and_lanes_hear_of_the_rest() {
+    let mut here = here().await;
+    here.ledger.dispatch_all("b", &[1, 2], "n", "a").await;
+    here.ledger.dispatch_all("b", &[3], "n", "b").await;
+    let there = here.gateway.attempts_on(&node("n"), &[slot(1)]).await.unwrap();
+    assert_eq!(HashSet::from_iter(there), HashSet::from([slot(1), slot(2)]), "one may be on its way here");
+    assert_eq!(event_now(&mut here.owner).await, Some((job(3), AttemptEvent::NodeElsewhere)));
+    assert_eq!(event_now(&mut here.owner).await, None);
+}

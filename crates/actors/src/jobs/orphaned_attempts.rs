@@ -1,0 +1,52 @@
+//! Attempts that nodes here have, and that are nobody's any more: taken back or ended, while the message about it was lost,
+//! or went to an instance that the node had left. They are looked for in the ledger now and then, so that no node works
+//! for nothing for long, and no slot stays taken. What is remembered of a node that has gone elsewhere is forgotten.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use domain::limits::BATCH_JOBS_MAX;
+
+use super::limits::{AWAY_REMEMBERED, STRANDED_AFTER};
+use super::node_gateway::NodeGateway;
+use crate::pause::jittered;
+
+/// Between two looks, before jitter.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Looks for as long as somebody else holds on to the gateway.
+pub(super) fn start(gateway: &Arc<NodeGateway>, ledger: ledger::Handle) {
+    let gateway = Arc::downgrade(gateway);
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(jittered(LOOK_EVERY)).await;
+            let Some(gateway) = gateway.upgrade() else { return };
+            if let Err(error) = look(&gateway, &ledger, Instant::now()).await {
+                tracing::debug!(%error, "orphaned attempts were not looked for");
+            }
+        }
+    });
+}
+
+async fn look(gateway: &NodeGateway, ledger: &ledger::Handle, now: Instant) -> ledger::Result<()> {
+    let attempts = gateway.attempts();
+    for old in attempts.known_for(STRANDED_AFTER, now).chunks(BATCH_JOBS_MAX) {
+        let jobs: Vec<_> = old.iter().map(|((job, _), ..)| *job).collect();
+        let current: HashSet<_> = ledger.attempts_of(&jobs).await?.into_iter().collect();
+        for ((job, attempt), node, age) in old {
+            let is_here = gateway.is_attached(node);
+            if !current.contains(&(*job, *attempt)) {
+                tracing::debug!(%job, %attempt, %node, "an attempt is nobody's any more");
+                gateway.cancel_at_node(node, *job, *attempt);
+            } else if !is_here && *age >= AWAY_REMEMBERED {
+                gateway.forget(*job, *attempt);
+            } else {
+                attempts.is_still_one(*job, *attempt, now);
+            }
+        }
+    }
+    // A node that is not here says elsewhere that it has stopped; nobody there knows what for.
+    attempts.keep_cancelled_of(|node| gateway.is_attached(node));
+    Ok(())
+}

@@ -1,0 +1,220 @@
+//! What a result leads to, case by case; and results that are written into a ledger.
+
+use std::time::Instant;
+
+use domain::Timestamp;
+use domain::job::PastAttempt;
+
+use super::*;
+use crate::jobs::fixture::{
+    FIRST, KnownOwners, Ledger, dispatch, event_now, instance, job, lane, node, policy, serve, spec,
+};
+use crate::jobs::inter_instance::InterInstance;
+use crate::jobs::progress_store::ProgressStore;
+
+fn succeeded(number: u128) -> NodeResult {
+    NodeResult { job: job(number), attempt: FIRST, output: Ok("7".to_owned()) }
+}
+
+fn failed(number: u128, is_retryable: bool) -> NodeResult {
+    let failure = Failure { message: "why".to_owned(), is_retryable };
+    NodeResult { job: job(number), attempt: FIRST, output: Err(failure) }
+}
+
+#[test]
+fn each_result_leads_to_its_change() {
+    let (n, policy) = (node("n"), policy("session:s"));
+    let used_up = RetryPolicy { charged_attempts: 1, ..policy.clone() };
+    let at_once =
+        RetryPolicy { backoff: domain::job::Backoff { initial_ms: 0, ..policy.backoff }, ..policy.clone() };
+    let fail = |due_in_ms, dead| {
+        let (job, attempt, node) = (job(1), FIRST, n.clone());
+        Some(Change::Fail { job, attempt, node, error: "why".to_owned(), due_in_ms, dead })
+    };
+    let complete =
+        Some(Change::Complete { job: job(1), attempt: FIRST, node: n.clone(), output: "7".to_owned() });
+    for (result, policy, change) in [
+        (succeeded(1), Some(&policy), complete.clone()),
+        (succeeded(1), None, complete),
+        (failed(1, true), Some(&policy), fail(Some(policy.backoff.pause_ms(1, 0.0)), false)),
+        (failed(1, true), Some(&at_once), fail(Some(1), false)),
+        (failed(1, true), Some(&used_up), fail(None, true)),
+        (failed(1, false), Some(&policy), fail(None, false)),
+        (failed(1, true), None, None),
+    ] {
+        assert_eq!(change_of(&n, &result, policy, 0.0), change, "{result:?}");
+    }
+}
+
+#[test]
+fn each_change_that_is_a_result_has_its_consequence() {
+    let (job, attempt, node) = (job(1), FIRST, node("n"));
+    let fail = |due_in_ms, dead| {
+        let error = String::new();
+        Change::Fail { job, attempt, node: node.clone(), error, due_in_ms, dead }
+    };
+    let consequence_of = |event, outcome| Some(Consequence { event, outcome });
+    let complete = Change::Complete { job, attempt, node: node.clone(), output: "1".to_owned() };
+    for (change, expected) in [
+        (complete, consequence_of(AttemptEvent::Finished, Some(Outcome::Succeeded))),
+        (fail(None, true), consequence_of(AttemptEvent::Finished, Some(Outcome::Failed))),
+        (fail(None, false), consequence_of(AttemptEvent::Finished, Some(Outcome::Failed))),
+        (fail(Some(5), false), consequence_of(AttemptEvent::Failed { due_in_ms: 5 }, None)),
+        (Change::Run { job, attempt, node: node.clone() }, None),
+        (Change::Release { job }, None),
+    ] {
+        assert_eq!(consequence(&change), expected, "{change:?}");
+    }
+}
+
+/// What is in this instance's hands.
+struct Here {
+    ledger: Ledger,
+    writer: ResultWriter,
+    lanes: Arc<Directory>,
+}
+
+impl Here {
+    /// Instance `a`, which holds the socket of node `n`, beside `b`.
+    async fn open() -> Self {
+        let (ledger, bus, lanes) =
+            (Ledger::open().await, bus::Hub::default().join(), Arc::<Directory>::default());
+        let owners = Arc::<KnownOwners>::default();
+        owners.live.lock().unwrap().extend([instance("a"), instance("b")]);
+        let sends = InterInstance::start(instance("a"), bus, false, lanes.clone(), owners);
+        let registry = nodes::Registry::new(instance("a"));
+        let store = Arc::<ProgressStore>::default();
+        let gateway = NodeGateway::new(ledger.handle.clone(), registry, sends, store);
+        let writer = ResultWriter {
+            ledger: ledger.handle.clone(),
+            gateway,
+            lanes: lanes.clone(),
+            waiters: Arc::default(),
+            watches: Arc::new(Watches::new(true).0),
+        };
+        Self { ledger, writer, lanes }
+    }
+
+    async fn write(&self, from: &str, results: Vec<NodeResult>) -> Vec<Answer> {
+        let answers = self.writer.write(&node(from), results, true).await;
+        answers.into_iter().map(|(answer, _)| answer).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_result_is_written_once_and_answered_the_same_when_it_is_said_again() {
+    let here = Here::open().await;
+    here.ledger.dispatch_all("b", &[1, 2, 3], "n", "a").await;
+    for number in [1, 2, 3] {
+        here.writer.gateway.attempts().expect(&dispatch(number, "n", "a"), Instant::now());
+    }
+    let results = vec![succeeded(1), failed(2, true), failed(3, false)];
+    assert_eq!(here.write("n", results.clone()).await, [Answer::Committed; 3]);
+    assert!(!here.writer.gateway.attempts().is_expected(job(1), FIRST), "it is over");
+    assert_eq!(here.write("n", results).await, [Answer::Committed; 3]);
+    assert_eq!(here.write("liar", vec![succeeded(1)]).await, [Answer::Stale]);
+    assert_eq!(here.write("n", vec![succeeded(9)]).await, [Answer::Stale]);
+    let states = async |number| here.ledger.handle.job(job(number)).await.unwrap().unwrap().state;
+    assert_eq!(states(1).await, State::Finished);
+    assert_eq!(states(2).await, State::Created, "it is tried again");
+    assert_eq!(states(3).await, State::Finished);
+}
+
+#[tokio::test]
+async fn the_owner_of_the_lane_and_those_who_wait_are_told_of_what_is_written() {
+    let here = Here::open().await;
+    here.ledger.dispatch_all("b", &[1, 2], "n", "a").await;
+    // Its owner has moved here; what it has of it is not known to the ledger's lease.
+    let mut owner = serve(&here.lanes, "instance:b");
+    let waiter = here.writer.waiters.wait_for(job(1));
+    let mut finished = std::pin::pin!(waiter.finished());
+    finished.as_mut().enable();
+    // Nothing is known here of either: they came with their node.
+    here.writer.gateway.attempts().connected_with(&node("n"), &[]);
+    assert_eq!(here.write("n", vec![succeeded(1), failed(2, true)]).await, [Answer::Committed; 2]);
+    finished.await;
+    assert_eq!(event_now(&mut owner).await, Some((job(1), AttemptEvent::Finished)));
+    let Some((of, AttemptEvent::Failed { due_in_ms })) = event_now(&mut owner).await else {
+        panic!("it is due again");
+    };
+    assert!(of == job(2) && due_in_ms > 0);
+    assert_eq!(event_now(&mut owner).await, None);
+}
+
+#[tokio::test]
+async fn a_good_end_is_for_the_owner_on_this_instance_to_write() {
+    let here = Here::open().await;
+    here.ledger.dispatch_all("b", &[1], "n", "a").await;
+    let mut owner = serve(&here.lanes, "instance:b");
+    here.writer.gateway.attempts().expect(&dispatch(1, "n", "a"), Instant::now());
+    assert!(here.writer.writer_of(&succeeded(1)).is_some());
+    assert!(here.writer.writer_of(&failed(1, true)).is_none(), "only a good end");
+    assert!(here.writer.writer_of(&succeeded(2)).is_none(), "only of what was dispatched here");
+    let written = async {
+        match owner.recv().await.unwrap() {
+            LaneCommand::Complete(request) => {
+                assert_eq!((request.job, request.node, request.may_pass), (job(1), node("n"), true));
+                let over = vec![(request.job, true, request.reply)];
+                here.writer.answer(Ends { over, next: vec![] });
+            }
+            _ => panic!("a completion was awaited"),
+        }
+    };
+    let (answers, ()) = tokio::join!(here.write("n", vec![succeeded(1)]), written);
+    assert_eq!(answers, [Answer::Committed]);
+    let state = here.ledger.handle.job(job(1)).await.unwrap().unwrap().state;
+    assert_eq!(state, State::Dispatched, "nobody else writes it");
+}
+
+#[tokio::test]
+async fn an_owner_that_does_not_know_the_attempt_leaves_it_to_the_holder() {
+    let here = Here::open().await;
+    here.ledger.dispatch_all("b", &[1], "n", "a").await;
+    let mut owner = serve(&here.lanes, "instance:b");
+    here.writer.gateway.attempts().expect(&dispatch(1, "n", "a"), Instant::now());
+    let dropped = async { drop(owner.recv().await) };
+    let (answers, ()) = tokio::join!(here.write("n", vec![succeeded(1)]), dropped);
+    assert_eq!(answers, [Answer::Committed]);
+    assert_eq!(event_now(&mut owner).await, Some((job(1), AttemptEvent::Finished)));
+}
+
+#[test]
+fn only_the_nodes_own_end_of_that_attempt_counts_as_written() {
+    let (n, at) = (node("n"), Timestamp::from_micros(0));
+    let past = |attempt, name: &str, ended| PastAttempt {
+        attempt: Attempt::new(attempt),
+        node: node(name),
+        ended,
+        reason: String::new(),
+        at,
+    };
+    let record = |attempts| JobRecord {
+        id: job(1),
+        lane: lane("session:s"),
+        seq: None,
+        client_ref: None,
+        spec: spec(),
+        state: State::Finished,
+        attempt: Attempt::new(2),
+        charged_attempts: 0,
+        placed: None,
+        retry_of: None,
+        created_at: at,
+        due_at: None,
+        dispatched_at: None,
+        running_at: None,
+        attempts,
+        finished: None,
+    };
+    for (attempts, was_ended) in [
+        (vec![past(1, "n", Ended::Succeeded)], true),
+        (vec![past(1, "n", Ended::Failed)], true),
+        (vec![past(1, "n", Ended::Revoked(Revoked::NodeLost))], false),
+        (vec![past(1, "n", Ended::Cancelled)], false),
+        (vec![past(2, "n", Ended::Succeeded)], false),
+        (vec![past(1, "m", Ended::Succeeded)], false),
+        (vec![], false),
+    ] {
+        assert_eq!(was_ended_by(&record(attempts.clone()), FIRST, &n), was_ended, "{attempts:?}");
+    }
+}

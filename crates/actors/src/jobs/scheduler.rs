@@ -1,0 +1,453 @@
+//! Brings waiting jobs and free slots together, for all lanes of this instance. It decides who is next; whether the
+//! slot is had is decided at the bus, or, while that is away, by the holder of the node's socket, if it is here; what
+//! becomes of it is the lane's.
+//!
+//! What lives here: the queue, selection, reservations and their giving back. What must never: a word about a job to
+//! the ledger.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bus::{Claim, Reserved, Slot, Unreserved};
+use domain::job::{Assignment, Attempt, Priority, Requirements};
+use domain::lane::{Affinity, Enqueue, PlacementRequest, SlotSearch, SlotsFound};
+use domain::{InstanceId, JobId, NodeId, PoolName, Resource, Token};
+use futures_util::future::join_all;
+use nodes::{Choice, Registry, Wanted};
+use tokio::sync::Notify;
+
+use super::limits::{PASS_JOBS_MAX, RESERVATION};
+use super::messages::{LaneCommand, LaneHandle, ReservedSlot};
+use super::node_gateway::NodeGateway;
+use super::queue::{Queue, Turn};
+use crate::pause::jittered;
+
+/// With jobs waiting and no news, nodes are looked for again so often, before jitter.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Of those that need something else, so many are looked through for what a node can do whose slot is passed on.
+const CLASSES_LOOKED_AT: usize = 16;
+/// The pause after a pass in which no node's slots could be asked for, before jitter.
+const BUS_AWAY_PAUSE: Duration = Duration::from_millis(200);
+
+/// A job that waits for its turn: whom to tell, and what the slot is for.
+pub(super) struct QueuedJob {
+    lane: LaneHandle,
+    resource: Resource,
+    attempt: Attempt,
+    token: Token,
+    /// The node that had its last attempt in vain.
+    avoid: Option<NodeId>,
+    /// Where it prefers to go.
+    prefer: Option<Arc<Affinity>>,
+}
+
+/// Of one instance.
+pub(super) struct Scheduler {
+    registry: Registry,
+    bus: bus::Handle,
+    gateway: Arc<NodeGateway>,
+    queue: Mutex<Queue<QueuedJob>>,
+    /// Something was put into the queue.
+    queued: Notify,
+}
+
+impl Scheduler {
+    pub(super) fn new(registry: Registry, bus: bus::Handle, gateway: Arc<NodeGateway>) -> Self {
+        Self { registry, bus, gateway, queue: Mutex::default(), queued: Notify::new() }
+    }
+
+    /// How many jobs wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.queue().len()
+    }
+
+    /// Puts a job of this lane into the queue; or back into it, if it was taken out for nothing.
+    pub(super) fn enqueue(&self, lane: &LaneHandle, resource: &Resource, enqueue: Enqueue) {
+        let Enqueue { job, attempt, token, avoid, prefer, is_back } = enqueue;
+        let turn = Turn {
+            job: job.id,
+            seq: job.seq.unwrap_or_default(),
+            priority: job.spec.priority,
+            tenant: job.spec.tenant.clone(),
+        };
+        let needs = Arc::new(job.spec.needs.clone());
+        let queued =
+            QueuedJob { lane: lane.clone(), resource: resource.clone(), attempt, token, avoid, prefer };
+        if is_back {
+            self.queue().put_back(&needs, turn, queued);
+        } else {
+            self.queue().push(&needs, turn, queued);
+        }
+        self.queued.notify_one();
+    }
+
+    /// The job waits no more.
+    pub(super) fn forget(&self, job: JobId) {
+        self.queue().remove(job);
+    }
+
+    /// None of the lane's jobs waits any more.
+    pub(super) fn forget_lane(&self, lane: &Resource) {
+        self.queue().remove_if(|queued| queued.resource == *lane);
+    }
+
+    /// What a round of this lane gets at once: the slots that its jobs leave, on nodes whose sockets are on instance
+    /// `me`, go to the jobs that are next. Answers as well which of the new jobs are left for [`Self::place_now`]. Of the
+    /// offers, `leaves_to_others` says which are not passed on.
+    pub(super) fn pass_on(
+        &self,
+        me: &InstanceId,
+        lane: &Resource,
+        search: SlotSearch,
+        mut leaves_to_others: impl FnMut() -> bool,
+    ) -> (SlotsFound, Vec<PlacementRequest>) {
+        let SlotSearch { offers, has_more_outside, requests } = search;
+        let slot = |over, node, pool| {
+            let placed = Assignment { node, holder: me.clone() };
+            ReservedSlot { placed, pool, instead_of: Some(over) }
+        };
+        let (mut found, mut free) = (SlotsFound::default(), Vec::new());
+        for (over, node) in offers {
+            if leaves_to_others() {
+                continue;
+            }
+            match self.next_on(&node, lane) {
+                Next::This(job, queued, pool) => {
+                    found.passed.push((job, queued.attempt, slot(over, node, pool)));
+                }
+                Next::Nobody if !has_more_outside => free.push((over, node)),
+                Next::Nobody | Next::Another => {}
+            }
+        }
+        let mut left = Vec::with_capacity(requests.len());
+        for request in requests {
+            let pool =
+                free.last().and_then(|(_, node)| self.would_take(node, &request.needs, request.priority));
+            match (pool, free.last()) {
+                (Some(pool), Some((over, node))) => {
+                    found.reserved.insert(request.job, slot(*over, node.clone(), pool));
+                    free.pop();
+                }
+                _ => left.push(request),
+            }
+        }
+        (found, left)
+    }
+
+    /// Reserves slots for jobs that have no other job before them in the queue; jobs without one are left out.
+    pub(super) async fn place_now(&self, wants: Vec<PlacementRequest>) -> HashMap<JobId, ReservedSlot> {
+        let mut picks = Vec::new();
+        for want in wants {
+            if !self.queue().has_before(&want.needs, want.priority)
+                && let Some(choice) = self.choose_for(&want.needs, None, want.prefer.as_deref())
+            {
+                picks.push((want, choice));
+            }
+        }
+        let reserved = self.reserve(picks).await;
+        let placed = |(want, answer): (PlacementRequest, Answer)| match answer {
+            Answer::Placed(slot) => Some((want.job, slot)),
+            Answer::Taken | Answer::None => None,
+        };
+        reserved.into_iter().filter_map(placed).collect()
+    }
+
+    /// Who would be next if this node, whose socket is here, had one more free slot. A job of this lane that would go
+    /// there waits no more.
+    fn next_on(&self, node: &NodeId, lane: &Resource) -> Next {
+        let mut queue = self.queue();
+        let mut next = if queue.classes() > CLASSES_LOOKED_AT { Next::Another } else { Next::Nobody };
+        for _ in 0..CLASSES_LOOKED_AT {
+            let Some((class, needs)) = queue.turn() else { break };
+            let Some(pool) = self.registry.serves(node, &needs) else {
+                queue.block(class);
+                continue;
+            };
+            let is_it = queue.first(class).is_some_and(|queued| {
+                let would_go = queued.prefer.as_ref().is_none_or(|prefer| prefer.node == *node);
+                queued.resource == *lane && queued.avoid.as_ref() != Some(node) && would_go
+            });
+            let popped = is_it.then(|| queue.pop(class)).flatten();
+            next = popped.map_or(Next::Another, |(job, queued)| Next::This(job, Box::new(queued), pool));
+            break;
+        }
+        queue.unblock();
+        next
+    }
+
+    /// In which pool the node serves a new job, unless others would have to be served before.
+    fn would_take(&self, node: &NodeId, needs: &Requirements, priority: Priority) -> Option<PoolName> {
+        let is_first = !self.queue().has_before(needs, priority);
+        is_first.then(|| self.registry.serves(node, needs)).flatten()
+    }
+
+    /// Places what waits, for as long as somebody else holds on to this.
+    pub(super) fn start(self: &Arc<Self>) {
+        let mut openings = self.registry.openings(None);
+        let scheduler = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                let Some(this) = scheduler.upgrade() else { return };
+                // Registered before the pass, so that what comes meanwhile is not missed.
+                let queued = this.queued.notified();
+                openings.borrow_and_update();
+                let pause = match this.pass().await {
+                    Passed::All if this.queue().len() == 0 => None,
+                    Passed::All => Some(LOOK_EVERY),
+                    Passed::More => continue,
+                    Passed::Away => {
+                        tokio::time::sleep(jittered(BUS_AWAY_PAUSE)).await;
+                        continue;
+                    }
+                };
+                let slept = async {
+                    match pause {
+                        Some(pause) => tokio::time::sleep(jittered(pause)).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    () = queued => {}
+                    // A registry that is gone opens nothing any more.
+                    Ok(()) = openings.changed() => {}
+                    () = slept => {}
+                }
+            }
+        });
+    }
+
+    /// One pass over the queue: as many as find a node, a bounded number at once.
+    async fn pass(&self) -> Passed {
+        let mut picks = Vec::new();
+        let mut is_full = false;
+        {
+            let mut queue = self.queue();
+            while let Some((class, needs)) = queue.turn() {
+                if picks.len() >= PASS_JOBS_MAX {
+                    is_full = true;
+                    break;
+                }
+                let Some(choice) = self.choose(&needs) else {
+                    queue.block(class);
+                    continue;
+                };
+                let Some((job, queued)) = queue.pop(class) else { break };
+                let choice = self.choose_another(choice, &needs, &queued);
+                picks.push((Waited { job, queued }, choice));
+            }
+            queue.unblock();
+        }
+        if picks.is_empty() {
+            return Passed::All;
+        }
+        let picked = picks.len();
+        let mut unanswered = 0;
+        for (waited, answer) in self.reserve(picks).await {
+            let Waited { job, queued } = waited;
+            match answer {
+                Answer::Placed(spot) => {
+                    queued.lane.send(LaneCommand::SlotReserved(job, queued.attempt, spot))
+                }
+                // Back to its lane's owner, which puts it where it was.
+                Answer::Taken => queued.lane.send(LaneCommand::SlotUnavailable(job)),
+                Answer::None => {
+                    unanswered += 1;
+                    queued.lane.send(LaneCommand::SlotUnavailable(job));
+                }
+            }
+        }
+        if unanswered == picked {
+            tracing::debug!(picked, "no slot could be reserved");
+            Passed::Away
+        } else if is_full {
+            Passed::More
+        } else {
+            Passed::All
+        }
+    }
+
+    fn choose(&self, needs: &Requirements) -> Option<Choice> {
+        self.choose_for(needs, None, None)
+    }
+
+    fn choose_for(
+        &self,
+        needs: &Requirements,
+        avoid: Option<&NodeId>,
+        prefer: Option<&Affinity>,
+    ) -> Option<Choice> {
+        let wanted = Wanted {
+            needs,
+            excluded: avoid.map_or(&[], std::slice::from_ref),
+            preferred: prefer.map(|prefer| &prefer.node),
+            preferred_pool: prefer.and_then(|prefer| prefer.pool.as_ref()),
+        };
+        self.registry.select(&wanted, &mut rand::rng())
+    }
+
+    /// The node that the job would rather have, or at least another one than that which it is to avoid, if there is
+    /// one.
+    fn choose_another(&self, choice: Choice, needs: &Requirements, queued: &QueuedJob) -> Choice {
+        let (avoid, prefer) = (queued.avoid.as_ref(), queued.prefer.as_deref());
+        let is_avoided = avoid == Some(choice.node());
+        let is_preferred = prefer.is_none_or(|prefer| prefer.node == *choice.node());
+        if is_preferred && !is_avoided {
+            return choice;
+        }
+        self.choose_for(needs, avoid, prefer).unwrap_or(choice)
+    }
+
+    /// Reserves a slot for each pick at its node, one call per node, all at once.
+    async fn reserve<W: Claiming>(&self, picks: Vec<(W, Choice)>) -> Vec<(W, Answer)> {
+        let mut by_node: HashMap<NodeId, Vec<(W, Choice)>> = HashMap::new();
+        for (want, choice) in picks {
+            by_node.entry(choice.node().clone()).or_default().push((want, choice));
+        }
+        let reservations = by_node.into_iter().map(async |(node, picks)| {
+            let claims: Vec<_> = picks.iter().map(|(want, _)| want.claim()).collect();
+            let mut answers = Vec::with_capacity(claims.len());
+            for claims in claims.chunks(bus::limits::NODE_SLOTS_MAX) {
+                let reserved = match self.bus.reserve_slots(&node, claims, RESERVATION).await {
+                    Ok(reserved) => Some(reserved),
+                    Err(error) => {
+                        tracing::debug!(%error, %node, "slots were not reserved");
+                        self.gateway.grant(&node, claims).await
+                    }
+                };
+                let Some(reserved) = reserved else { break };
+                answers.extend(reserved);
+            }
+            let mut answers = answers.into_iter();
+            let placed = picks.into_iter().map(|(want, choice)| {
+                let placed = Assignment { node: node.clone(), holder: choice.holder().clone() };
+                match answers.next() {
+                    Some(Reserved::Yes) => {
+                        let pool = choice.pool().clone();
+                        choice.reserved();
+                        (want, Answer::Placed(ReservedSlot { placed, pool, instead_of: None }))
+                    }
+                    Some(Reserved::Full | Reserved::NotReady) => {
+                        choice.was_full();
+                        (want, Answer::Taken)
+                    }
+                    None => (want, Answer::None),
+                }
+            });
+            placed.collect::<Vec<_>>()
+        });
+        join_all(reservations).await.into_iter().flatten().collect()
+    }
+
+    /// Takes a reservation back, in the background: should that fail, it runs out.
+    pub(super) fn give_back(self: &Arc<Self>, node: &NodeId, job: JobId, attempt: Attempt, token: Token) {
+        self.take_back(node, job, attempt, token, None);
+    }
+
+    /// As [`Self::give_back`]; somebody wants to hear when it is gone.
+    pub(super) fn take_back(
+        self: &Arc<Self>,
+        node: &NodeId,
+        job: JobId,
+        attempt: Attempt,
+        token: Token,
+        tell: Option<LaneHandle>,
+    ) {
+        let (this, node) = (Arc::clone(self), node.clone());
+        tokio::spawn(async move {
+            let claim = Claim { slot: Slot { job, attempt }, token };
+            // One that was given here, while the bus was away.
+            this.gateway.give_back(&node, claim);
+            match this.bus.unreserve_slots(&node, &[claim]).await {
+                Ok(answers) => {
+                    if answers.contains(&Unreserved::Removed) {
+                        this.registry.unreserved(&node);
+                    }
+                    if let Some(lane) = tell {
+                        lane.send(LaneCommand::ReservationRemoved(job, attempt));
+                    }
+                }
+                Err(error) => tracing::debug!(%error, %node, "a reservation was not given back and runs out"),
+            }
+        });
+    }
+
+    /// Whether the node is gone for sure: this instance does not know it, although its link to the bus has been well
+    /// for as long as a node's record lives. No news is no evidence.
+    pub(super) fn is_surely_gone(&self, node: &NodeId) -> bool {
+        let is_evidence = |up: Duration| up >= Duration::from_millis(nodes::limits::OFFLINE_MS);
+        self.registry.get(node).is_none() && self.bus.link().borrow().up_for().is_some_and(is_evidence)
+    }
+
+    /// Which of these attempts have no slot in their node's record although that is complete.
+    pub(super) async fn missing(&self, node: &NodeId, attempts: &[(JobId, Attempt)]) -> Vec<bool> {
+        let slots: Vec<_> =
+            attempts.iter().map(|(job, attempt)| Slot { job: *job, attempt: *attempt }).collect();
+        let mut missing = Vec::with_capacity(slots.len());
+        for slots in slots.chunks(bus::limits::NODE_SLOTS_MAX) {
+            match self.bus.held_slots(node, slots).await {
+                Ok(held) => missing.extend(held.is_taken.iter().map(|taken| held.is_complete && !taken)),
+                Err(error) => {
+                    tracing::debug!(%error, %node, "its slots could not be looked at");
+                    missing.extend(slots.iter().map(|_| false));
+                }
+            }
+        }
+        missing
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue<QueuedJob>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Who would have a slot next.
+enum Next {
+    /// A job of the lane that asks, in this pool.
+    This(JobId, Box<QueuedJob>, PoolName),
+    /// Another lane's job, or one that would rather go elsewhere: the slot is for it to reserve.
+    Another,
+    /// No job that waits here.
+    Nobody,
+}
+
+/// How a pass went.
+enum Passed {
+    /// The jobs that still wait find no node.
+    All,
+    /// There may be more to place.
+    More,
+    /// Nodes were found, and no reservation was answered.
+    Away,
+}
+
+/// What the bus said to a reservation.
+enum Answer {
+    Placed(ReservedSlot),
+    /// The node has no room, or its slots are not known. It is not chosen again before there is news of it.
+    Taken,
+    None,
+}
+
+/// A job in a pass.
+struct Waited {
+    job: JobId,
+    queued: QueuedJob,
+}
+
+/// Who wants a slot.
+trait Claiming {
+    fn claim(&self) -> Claim;
+}
+
+impl Claiming for PlacementRequest {
+    fn claim(&self) -> Claim {
+        Claim { slot: Slot { job: self.job, attempt: self.attempt }, token: self.token }
+    }
+}
+
+impl Claiming for Waited {
+    fn claim(&self) -> Claim {
+        Claim { slot: Slot { job: self.job, attempt: self.queued.attempt }, token: self.queued.token }
+    }
+}

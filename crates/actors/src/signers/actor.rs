@@ -1,0 +1,470 @@
+//! The actor of one signer: a thin shell round [`SignerState`].
+//!
+//! What lives here: calling the state, and doing what it wants done: ledger calls as futures of the actor, answers, one
+//! timer, its end. What must never: a decision.
+//!
+//! Handlers are synchronous. A ledger call ends as a call of the state on the actor's own arbiter, so that nothing
+//! interleaves with a handler.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix::fut::ready;
+use actix::{
+    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, SpawnHandle, WrapFuture,
+};
+use domain::nonce::Batch;
+use domain::signer::{
+    Acquired, Answer, BatchId, Caller, Command, Effect, Effects, FactsRead, LedgerFailure, Moment, Note,
+    Refusal, SignerState, Ticket,
+};
+use domain::{Mode, Nonce, Resource, SignerId, Timestamp};
+use ledger::KeyScope;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::Inner;
+use super::lease::HeldLease;
+
+/// A command for a signer's actor.
+pub(super) struct Ask {
+    pub(super) command: Command,
+    pub(super) ticket: Ticket<WaitingCaller>,
+}
+
+/// Something has changed around the actor: its lease was lost, or the owners' phase is another.
+pub(super) struct Wake;
+
+/// The signer belongs elsewhere: its lease is to be given back.
+pub(super) struct HandOff;
+
+impl Message for Ask {
+    type Result = ();
+}
+
+impl Message for Wake {
+    type Result = ();
+}
+
+impl Message for HandOff {
+    type Result = ();
+}
+
+/// The caller that waits for an answer.
+pub(super) struct WaitingCaller {
+    pub(super) answer: oneshot::Sender<Result<Answer, Refusal>>,
+    /// Held until the command is answered; gives its place under `in_flight_max` back.
+    pub(super) _place: OwnedSemaphorePermit,
+}
+
+impl Caller for WaitingCaller {
+    fn has_left(&self) -> bool {
+        self.answer.is_closed()
+    }
+}
+
+/// The actor of one signer.
+pub(super) struct SignerActor {
+    inner: Arc<Inner>,
+    signer: SignerId,
+    resource: Resource,
+    /// Its number in the directory.
+    generation: u64,
+    state: SignerState<WaitingCaller>,
+    held: Option<HeldLease>,
+    /// Commands taken from the mailbox.
+    handled: u64,
+    timer: Option<(Instant, SpawnHandle)>,
+    /// Waiting commands that the metric counts of this actor.
+    depth: usize,
+    /// It has said that the signer exists.
+    is_known: bool,
+    /// It has nothing left, and is out of the directory.
+    has_ended: bool,
+}
+
+impl Actor for SignerActor {
+    type Context = Context<Self>;
+}
+
+impl Handler<Ask> for SignerActor {
+    type Result = ();
+
+    fn handle(&mut self, ask: Ask, context: &mut Context<Self>) {
+        self.handled += 1;
+        let effects = self.state.apply(ask.command, ask.ticket, &self.moment());
+        self.run(effects, context);
+    }
+}
+
+impl Handler<Wake> for SignerActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Wake, context: &mut Context<Self>) {
+        self.tell(context, |state, moment| state.wake(moment));
+    }
+}
+
+impl Handler<HandOff> for SignerActor {
+    type Result = ();
+
+    fn handle(&mut self, _: HandOff, context: &mut Context<Self>) {
+        self.tell(context, |state, moment| state.hand_off(moment));
+    }
+}
+
+impl SignerActor {
+    pub(super) fn new(inner: Arc<Inner>, signer: SignerId, generation: u64) -> Self {
+        Self {
+            resource: Resource::signer(&signer),
+            state: SignerState::new(signer.clone(), Arc::clone(&inner.config)),
+            inner,
+            signer,
+            generation,
+            held: None,
+            handled: 0,
+            timer: None,
+            depth: 0,
+            is_known: false,
+            has_ended: false,
+        }
+    }
+
+    fn moment(&self) -> Moment {
+        Moment {
+            now: Instant::now(),
+            lease_until: self.held.as_ref().and_then(HeldLease::until),
+            is_alive: self.inner.failure_detector.is_alive(),
+            mode: self.inner.cluster_view.mode(&self.resource),
+            phase: self.inner.phase(),
+            may_idle: self.inner.directory.has_room(),
+        }
+    }
+
+    fn tell(
+        &mut self,
+        context: &mut Context<Self>,
+        what: impl FnOnce(&mut SignerState<WaitingCaller>, &Moment) -> Effects<WaitingCaller>,
+    ) {
+        let moment = self.moment();
+        let effects = what(&mut self.state, &moment);
+        self.run(effects, context);
+    }
+
+    fn run(&mut self, effects: Effects<WaitingCaller>, context: &mut Context<Self>) {
+        for effect in effects {
+            self.run_one(effect, context);
+        }
+        let depth = self.state.waiting();
+        if depth != self.depth {
+            metrics::gauge!("fencepost_actor_queue_depth", "kind" => "signer")
+                .increment(depth as f64 - self.depth as f64);
+            self.depth = depth;
+        }
+    }
+
+    fn run_one(&mut self, effect: Effect<WaitingCaller>, context: &mut Context<Self>) {
+        match effect {
+            Effect::Proceed => {
+                // The mailbox is emptied before the actor's futures are polled.
+                let proceed = ready(()).map(|(), actor: &mut Self, context: &mut Context<Self>| {
+                    actor.tell(context, |state, moment| state.proceed(moment));
+                });
+                context.spawn(proceed);
+            }
+            Effect::Acquire { mode } => {
+                let (inner, resource) = (Arc::clone(&self.inner), self.resource.clone());
+                let acquire = async move { inner.acquire(&resource).await };
+                self.call(context, acquire, move |actor, result, context| {
+                    let result = result.map(|(acquired, sent)| actor.note_acquired(acquired, sent, mode));
+                    actor.tell(context, |state, moment| state.acquired(result, moment));
+                });
+            }
+            Effect::Load { holes_max } => {
+                let (inner, signer) = (Arc::clone(&self.inner), self.signer.clone());
+                let load = async move { inner.ledger.load(&signer, holes_max).await };
+                self.call(context, load, |actor, result, context| {
+                    actor.tell(context, |state, moment| state.loaded(result, moment));
+                });
+            }
+            Effect::ReadFacts { round, keys, nonces, holes_max } => {
+                let (inner, signer) = (Arc::clone(&self.inner), self.signer.clone());
+                let read = async move { inner.read_facts(&signer, &keys, nonces, holes_max).await };
+                self.call(context, read, move |actor, result, context| {
+                    actor.tell(context, |state, moment| state.facts_read(round, result, moment));
+                });
+            }
+            Effect::ReadOverdue { round, max } => {
+                let (inner, signer) = (Arc::clone(&self.inner), self.signer.clone());
+                let read = async move { inner.ledger.overdue(&signer, max).await };
+                self.call(context, read, move |actor, result, context| {
+                    actor.tell(context, |state, moment| state.overdue_read(round, result, moment));
+                });
+            }
+            Effect::Commit { id, op, batch } => self.commit(id, op, batch, context),
+            // A caller that has left needs no answer. What was granted to it runs out.
+            Effect::Reply(caller, answer) => drop(caller.answer.send(answer)),
+            Effect::Release { is_awaited } => self.release(is_awaited, context),
+            Effect::Reclaim => {
+                self.held = None;
+                let (inner, resource) = (Arc::clone(&self.inner), self.resource.clone());
+                let reclaim = async move {
+                    inner.reclaim(&resource).await;
+                    Ok(())
+                };
+                self.call(context, reclaim, |actor, _, context| {
+                    actor.tell(context, |state, moment| state.reclaimed(moment));
+                });
+            }
+            Effect::WakeAt(at) => self.wake_at(at, context),
+            Effect::Note(note) => self.note(note),
+            Effect::Stop => {
+                let directory = &self.inner.directory;
+                if directory.remove_if_all_handled(&self.signer, self.generation, self.handled) {
+                    self.has_ended = true;
+                    context.stop();
+                }
+            }
+        }
+    }
+
+    /// Runs a ledger call where the ledger's connections are, so that the arbiter is not woken for each of their
+    /// packets.
+    fn call<T: Send + 'static>(
+        &self,
+        context: &mut Context<Self>,
+        call: impl Future<Output = ledger::Result<T>> + Send + 'static,
+        then: impl FnOnce(&mut Self, Result<T, LedgerFailure>, &mut Context<Self>) + 'static,
+    ) {
+        let call = self.inner.runtime.spawn(call).into_actor(self);
+        context.spawn(call.map(|result, actor, context| {
+            let result = match result {
+                Ok(result) => result.map_err(|error| failure(&error)),
+                Err(error) => {
+                    tracing::error!(%error, signer = %actor.signer, "a ledger call died");
+                    Err(LedgerFailure::Defect)
+                }
+            };
+            then(actor, result, context);
+        }));
+    }
+
+    /// A commit only waits for its train, which runs where the ledger was opened: no task of its own.
+    fn commit(&self, id: BatchId, op: &'static str, batch: Batch, context: &mut Context<Self>) {
+        let (ledger, sent) = (self.inner.ledger.clone(), Instant::now());
+        let commit = async move { ledger.commit(batch).await }.into_actor(self);
+        context.spawn(commit.map(move |result, actor, context| {
+            if result.is_ok() {
+                metrics::histogram!("fencepost_commit_seconds", "op" => op).record(sent.elapsed());
+            }
+            let result = result.map_err(|error| failure(&error));
+            actor.tell(context, |state, moment| state.committed(id, result, moment));
+        }));
+    }
+
+    fn note_acquired(&mut self, acquired: Acquired, sent: Instant, mode: Mode) -> Acquired {
+        if let Acquired::Lease(token) = acquired {
+            self.held = Some(HeldLease::new(&self.inner, self.resource.clone(), token, sent, mode));
+        }
+        acquired
+    }
+
+    fn release(&mut self, is_awaited: bool, context: &mut Context<Self>) {
+        // Renewed no more before it is released.
+        let token = self.held.take().map(|held| held.token());
+        let (releases, resource) = (self.inner.releases.clone(), self.resource.clone());
+        let release = async move {
+            if let Some(token) = token {
+                releases.release(resource, token).await;
+            }
+        };
+        if is_awaited {
+            context.spawn(release.into_actor(self).map(|(), actor, context| {
+                let new_owner = actor.inner.new_owner(&actor.resource);
+                actor.tell(context, |state, moment| state.released(new_owner, moment));
+            }));
+        } else {
+            self.inner.runtime.spawn(release);
+        }
+    }
+
+    /// A timer that is set already and goes off earlier does as well: the state then says anew what it waits for.
+    fn wake_at(&mut self, at: Instant, context: &mut Context<Self>) {
+        if let Some((set, timer)) = self.timer {
+            if set <= at {
+                return;
+            }
+            context.cancel_future(timer);
+        }
+        let length = at.saturating_duration_since(Instant::now());
+        let timer = context.run_later(length.max(Duration::from_millis(1)), |actor, context| {
+            actor.timer = None;
+            actor.tell(context, |state, moment| state.wake(moment));
+        });
+        self.timer = Some((at, timer));
+    }
+
+    fn note(&mut self, note: Note) {
+        match note {
+            Note::Known if self.is_known => {}
+            Note::Known => {
+                self.is_known = true;
+                self.inner.remember(&self.signer);
+            }
+            Note::Waited(length) => {
+                metrics::histogram!("fencepost_actor_queue_seconds", "kind" => "signer").record(length);
+            }
+            Note::Granted(nonces) => {
+                metrics::counter!("fencepost_nonce_grants_total").increment(nonces as u64);
+            }
+            Note::FenceRejected { op, token } => {
+                let (resource, instance) = (&self.resource, &self.inner.config.owner);
+                metrics::counter!("fencepost_fence_reject_total", "op" => op).increment(1);
+                tracing::warn!(%resource, operation = op, %token, %instance, "a stale owner was fenced");
+            }
+            Note::Diverged { op } => {
+                tracing::warn!(signer = %self.signer, op, "a row was not as its owner knew it");
+            }
+        }
+    }
+}
+
+impl Drop for SignerActor {
+    fn drop(&mut self) {
+        metrics::gauge!("fencepost_actor_queue_depth", "kind" => "signer").decrement(self.depth as f64);
+        if self.has_ended {
+            return;
+        }
+        // Callers see it by the loss of their answers; the next command starts an actor that trusts nothing of this one.
+        if std::thread::panicking() {
+            tracing::error!(signer = %self.signer, "a signer's actor died");
+        } else {
+            tracing::warn!(signer = %self.signer, "a signer's actor was cut off at its work");
+        }
+        if let Some(held) = self.held.take() {
+            let (releases, resource, token) =
+                (self.inner.releases.clone(), self.resource.clone(), held.token());
+            self.inner.runtime.spawn(async move { releases.release(resource, token).await });
+        }
+        self.inner.directory.remove_dead(&self.signer, self.generation);
+    }
+}
+
+fn failure(error: &ledger::Error) -> LedgerFailure {
+    if error.is_retryable() {
+        tracing::debug!(%error, "the ledger did not answer; beginning again");
+        return LedgerFailure::Away;
+    }
+    tracing::error!(%error, "the ledger failed");
+    LedgerFailure::Defect
+}
+
+impl Inner {
+    /// Reads what a round must know: in three statements at most, however many commands there are.
+    async fn read_facts(
+        &self,
+        signer: &SignerId,
+        keys: &[KeyScope],
+        mut nonces: Vec<Nonce>,
+        holes_max: Option<usize>,
+    ) -> ledger::Result<FactsRead> {
+        let holes = match holes_max {
+            Some(max) => Some(self.ledger.holes(signer, max).await?),
+            None => None,
+        };
+        let kept = if keys.is_empty() { Vec::new() } else { self.ledger.kept_keys(keys).await? };
+        let kept: Vec<_> = kept.into_iter().map(|(scope, kept)| (scope.key, kept)).collect();
+        for (_, kept) in &kept {
+            nonces.extend(kept.answer.grants.iter().map(|(nonce, _)| *nonce));
+        }
+        if nonces.is_empty() {
+            return Ok(FactsRead { kept, rows: Vec::new(), at: Timestamp::from_micros(0), holes });
+        }
+        nonces.sort_unstable();
+        nonces.dedup();
+        let read = self.ledger.rows(signer, &nonces).await?;
+        Ok(FactsRead { kept, rows: read.value, at: read.at, holes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::time::Duration;
+
+    use cluster::{ClusterView, FailureDetector, Identity};
+    use domain::InstanceId;
+    use domain::signer::GrantRequest;
+
+    use super::super::{Limits, Signers};
+    use super::*;
+    use crate::arbiters::Arbiters;
+
+    struct Defect;
+
+    impl Message for Defect {
+        type Result = ();
+    }
+
+    impl Handler<Defect> for SignerActor {
+        type Result = ();
+
+        fn handle(&mut self, _: Defect, _: &mut Context<Self>) {
+            panic!("made on purpose");
+        }
+    }
+
+    async fn signers(folder: &tempfile::TempDir) -> Signers {
+        let options = ledger::Options {
+            url: format!("sqlite:{}", folder.path().join("ledger.db").display()),
+            connections_max: 2,
+            connect_timeout_ms: 5_000,
+            call_timeout_ms: 5_000,
+        };
+        let ledger = ledger::open(&options).await.unwrap();
+        let limits = Limits {
+            lease: Duration::from_secs(15),
+            hold_ms: 60_000,
+            lease_wait: Duration::from_millis(250),
+            tenure_max: Duration::from_millis(100),
+            idle: Duration::from_secs(30),
+            request_timeout: Duration::from_secs(5),
+            queue_max: 100,
+            in_flight_max: 1_000,
+        };
+        let me = Identity { id: InstanceId::parse("me-1").unwrap(), url: "http://me".to_owned() };
+        let cluster_view = ClusterView::alone(&me, Mode::WorkerQueue);
+        let arbiters = Arbiters::start(NonZeroUsize::MIN).unwrap();
+        Signers::start(arbiters, ledger, me.id, FailureDetector::alone(), cluster_view, limits)
+    }
+
+    fn one() -> GrantRequest {
+        GrantRequest { count: 1, hold_ms: None, key: None }
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_a_handler_costs_one_actor_and_the_next_request_is_served() {
+        let folder = tempfile::tempdir().unwrap();
+        let signers = signers(&folder).await;
+        let (one_signer, other) = (SignerId::parse("one").unwrap(), SignerId::parse("other").unwrap());
+        for signer in [&one_signer, &other] {
+            signers.grant(signer, one()).await.unwrap();
+        }
+        // The command is in the mailbox, behind the defect, when the actor dies.
+        let lost = {
+            let grant = signers.grant(&one_signer, one());
+            let mut grant = Box::pin(grant);
+            signers.inner.directory.address(&one_signer).unwrap().do_send(Defect);
+            std::future::poll_fn(|context| std::task::Poll::Ready(grant.as_mut().poll(context).is_ready()))
+                .await;
+            grant.await
+        };
+        // Sent before or after its end; either way it was not lost without an answer.
+        assert!(matches!(lost, Err(Refusal::Internal) | Ok(_)), "{lost:?}");
+        let served = signers.grant(&one_signer, one()).await.unwrap();
+        assert!(served.grants[0].nonce.get() <= 2);
+        assert!(signers.owns(&other), "nobody else's actor is touched");
+        signers.stop().await;
+        assert_eq!(signers.under_way(), 0);
+    }
+}

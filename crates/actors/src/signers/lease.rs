@@ -1,0 +1,96 @@
+//! A signer's lease as its actor has it: acquired, renewed while it is kept, ended when nobody knows its token.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use domain::signer::Acquired;
+use domain::{Mode, Resource, Timestamp, Token};
+use ledger::Acquisition;
+
+use super::Inner;
+use crate::renewals::{LeaseDeadline, Renewals};
+
+/// A lease that this instance acquired. It is renewed no more when this is dropped.
+pub(super) struct HeldLease {
+    resource: Resource,
+    deadline: Arc<LeaseDeadline>,
+    renewals: Arc<Renewals>,
+}
+
+impl HeldLease {
+    /// A lease that was asked for at `sent`. In worker-queue mode it is renewed from now on.
+    pub(super) fn new(inner: &Inner, resource: Resource, token: Token, sent: Instant, mode: Mode) -> Self {
+        let deadline = Arc::new(LeaseDeadline::new(token, sent, inner.limits.lease));
+        if mode == Mode::WorkerQueue {
+            inner.renewals.keep(resource.clone(), Arc::clone(&deadline));
+        }
+        Self { resource, deadline, renewals: Arc::clone(&inner.renewals) }
+    }
+
+    pub(super) fn token(&self) -> Token {
+        self.deadline.token()
+    }
+
+    /// Until when it surely lasts, by this process's own clock; `None` when it was lost.
+    pub(super) fn until(&self) -> Option<Instant> {
+        self.deadline.until()
+    }
+}
+
+impl Drop for HeldLease {
+    fn drop(&mut self) {
+        // By its token: where the lease was acquired anew, the new one is renewed by itself.
+        self.renewals.forget(&self.resource, self.deadline.token());
+    }
+}
+
+impl Inner {
+    /// Acquires a signer's lease, from a dead instance too; answers with the own time before it was asked for.
+    pub(super) async fn acquire(&self, resource: &Resource) -> ledger::Result<(Acquired, Instant)> {
+        let lease_ms = self.limits.lease.as_millis() as u64;
+        // The lease is counted from when it was asked for: the database cannot have begun earlier.
+        let sent = Instant::now();
+        let mut acquired = self.ledger.acquire(resource, &self.config.owner, lease_ms).await;
+        if let Ok(Acquisition::Held { owner: dead, .. }) = &acquired
+            && self.failure_detector.is_dead(dead)
+            && let Some(token) = self.ledger.take_over(resource, &self.config.owner, dead, lease_ms).await?
+        {
+            tracing::info!(%resource, %dead, %token, "taken over from a dead instance");
+            metrics::counter!("fencepost_lease_takeover_total", "kind" => "signer", "reason" => "dead")
+                .increment(1);
+            acquired = Ok(Acquisition::Acquired { token, expires_at: None });
+        }
+        let result = match &acquired {
+            Ok(Acquisition::Acquired { .. }) => "acquired",
+            Ok(Acquisition::Held { .. }) => "held",
+            Err(_) => "error",
+        };
+        metrics::counter!("fencepost_lease_acquire_total", "kind" => "signer", "result" => result)
+            .increment(1);
+        let acquired = match acquired? {
+            Acquisition::Acquired { token, expires_at } => {
+                let expires_at = expires_at.map(Timestamp::as_micros);
+                tracing::debug!(%resource, owner = %self.config.owner, %token, expires_at, "lease acquired");
+                Acquired::Lease(token)
+            }
+            Acquisition::Held { owner, expires_in_ms } => Acquired::Held { owner, expires_in_ms },
+        };
+        Ok((acquired, sent))
+    }
+
+    /// Ends a lease that this instance has without anybody here knowing its token, such as one whose acquire was never
+    /// answered. Only to be called by the signer's actor, while it has no lease.
+    pub(super) async fn reclaim(&self, resource: &Resource) {
+        let ended = async {
+            match self.ledger.lease(resource).await? {
+                Some(lease) if lease.owner.as_ref() == Some(&self.config.owner) => {
+                    self.ledger.release(resource, &self.config.owner, lease.token).await
+                }
+                _ => Ok(false),
+            }
+        };
+        if let Err(error) = ended.await {
+            tracing::warn!(%resource, %error, "a lease that nobody uses runs out by itself");
+        }
+    }
+}

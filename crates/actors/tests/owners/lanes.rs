@@ -1,0 +1,113 @@
+//! The owner of an instance's lane over a real SQLite ledger.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actors::arbiters::Arbiters;
+use actors::jobs::{Dependencies, Jobs, LaneConfig, Refusal, Submission};
+use cluster::{FailureDetector, Identity, JoinOptions, Membership, Process};
+use domain::job::{Backoff, Due, OnRecovery, Priority, Requirements, Spec, State};
+use domain::{InstanceId, Mode};
+use ledger::Handle;
+
+use crate::flaky::{Flaky, Plan};
+
+struct Lanes {
+    jobs: Jobs,
+    ledger: Handle,
+    plan: Arc<Plan>,
+    _membership: Membership,
+    _arbiters: Arbiters,
+    _folder: tempfile::TempDir,
+}
+
+async fn open() -> Lanes {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ledger::Options {
+        url: format!("sqlite:{}", folder.path().join("ledger.db").display()),
+        connections_max: 4,
+        connect_timeout_ms: 1_000,
+        call_timeout_ms: 10_000,
+    };
+    let real = ledger::open(&options).await.unwrap();
+    let plan = Arc::<Plan>::default();
+    let ledger: Handle = Arc::new(Flaky { real: real.clone(), plan: plan.clone() });
+    let bus = bus::Hub::default().join();
+    let identity = Identity { id: InstanceId::parse("me-1").unwrap(), url: "http://me".to_owned() };
+    let process = Process { hostname: "h".to_owned(), pid: 1, version: "0".to_owned() };
+    let terms = JoinOptions {
+        lease: Duration::from_secs(15),
+        first_mode: Mode::WorkerQueue,
+        patience: Duration::from_secs(5),
+    };
+    let membership =
+        Membership::join(real.clone(), Arc::clone(&bus), &identity, process, terms).await.unwrap();
+    let arbiters = Arbiters::start(NonZeroUsize::MIN).unwrap();
+    let dependencies = Dependencies {
+        ledger,
+        bus,
+        me: identity.id.clone(),
+        failure_detector: FailureDetector::alone(),
+        cluster_view: membership.cluster_view(),
+        tenure: membership.instance_lease(),
+        registry: nodes::Registry::new(identity.id.clone()),
+        arbiters: arbiters.clone(),
+    };
+    let config = LaneConfig {
+        lease: Duration::from_secs(15),
+        request_timeout: Duration::from_secs(5),
+        retention: Duration::from_secs(60),
+    };
+    let jobs = Jobs::start(dependencies, config);
+    Lanes { jobs, ledger: real, plan, _membership: membership, _arbiters: arbiters, _folder: folder }
+}
+
+fn submission() -> Submission {
+    let spec = Spec {
+        payload: Arc::from("{}"),
+        session: None,
+        tenant: None,
+        needs: Requirements::default(),
+        priority: Priority::default(),
+        timeout_ms: 60_000,
+        max_attempts: 3,
+        backoff: Backoff::default(),
+        on_recovery: OnRecovery::Run,
+    };
+    Submission { spec, client_ref: None, due: Due::Now, key: None, retry: None }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_costs_one_owner_whose_callers_get_internal_and_the_next_begins_anew() {
+    let lanes = open().await;
+    let before = lanes.jobs.submit(vec![submission()]).await.remove(0).unwrap();
+    lanes.plan.next_jobs_panic();
+    let lost = lanes.jobs.submit(vec![submission()]).await.remove(0);
+    assert_eq!(lost, Err(Refusal::Internal));
+    let token = lanes.ledger.lease(&before.lane).await.unwrap().unwrap().token;
+    // Another owner begins within moments; until then nothing is accepted.
+    let after = loop {
+        match lanes.jobs.submit(vec![submission()]).await.remove(0) {
+            Ok(accepted) => break accepted,
+            Err(Refusal::Internal | Refusal::Fenced) => tokio::time::sleep(Duration::from_millis(20)).await,
+            Err(other) => panic!("{other}"),
+        }
+    };
+    let lease = lanes.ledger.lease(&after.lane).await.unwrap().unwrap();
+    assert!(lease.token > token, "what the dead owner had sent does not count any more");
+    for job in [before.id, after.id] {
+        assert_eq!(lanes.jobs.get(job).await.unwrap().state, State::Created);
+    }
+    lanes.jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lane_that_stops_answers_everybody_and_refuses_what_comes_after() {
+    let lanes = open().await;
+    let many = (0..500).map(|_| submission()).collect();
+    let (answers, ()) = tokio::join!(lanes.jobs.submit(many), lanes.jobs.stop());
+    assert!(answers.iter().all(|answer| matches!(answer, Ok(_) | Err(Refusal::Fenced))));
+    let refused = lanes.jobs.submit(vec![submission()]).await.remove(0);
+    assert_eq!(refused, Err(Refusal::Fenced));
+}

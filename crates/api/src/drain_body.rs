@@ -1,0 +1,81 @@
+//! Chunked bodies that a handler did not read to the end. When such a body is dropped, actix reads and discards the rest
+//! without a limit of time or size, to keep the connection. This file keeps the body until the answer has left, so that
+//! actix closes the connection instead.
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use actix_web::body::{BodySize, BoxBody, MessageBody};
+use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
+use actix_web::error::PayloadError;
+use actix_web::http::header::TRANSFER_ENCODING;
+use actix_web::web::Bytes;
+use futures_util::{Stream, StreamExt};
+
+/// A chunked body, shared between the handler and this file.
+pub struct Chunked(Rc<RefCell<Kept>>);
+
+struct Kept {
+    payload: Payload,
+    ended: bool,
+}
+
+impl Chunked {
+    /// Puts itself between the request and its body, if that is a chunked one.
+    pub fn of(request: &mut ServiceRequest) -> Option<Self> {
+        // Actix does not read on in bodies of a declared length.
+        if !request.headers().contains_key(TRANSFER_ENCODING) {
+            return None;
+        }
+        let mut payload = Payload::None;
+        std::mem::swap(&mut payload, request.parts_mut().1);
+        let kept = Rc::new(RefCell::new(Kept { payload, ended: false }));
+        let reader: Pin<Box<dyn Stream<Item = _>>> = Box::pin(Reader(Rc::clone(&kept)));
+        request.set_payload(Payload::from(reader));
+        Some(Self(kept))
+    }
+
+    /// Keeps the rest of the body until the answer is dropped.
+    pub fn keep_with(self, answer: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
+        if self.0.borrow().ended {
+            return answer;
+        }
+        answer.map_body(|_, body| BoxBody::new(Answer { body, _unread: self }))
+    }
+}
+
+struct Reader(Rc<RefCell<Kept>>);
+
+impl Stream for Reader {
+    type Item = Result<Bytes, PayloadError>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let mut kept = self.0.borrow_mut();
+        let chunk = ready!(kept.payload.poll_next_unpin(context));
+        kept.ended = !matches!(chunk, Some(Ok(_)));
+        Poll::Ready(chunk)
+    }
+}
+
+/// An answer's body, and the request's body that is dropped with it.
+struct Answer {
+    body: BoxBody,
+    _unread: Chunked,
+}
+
+impl MessageBody for Answer {
+    type Error = Box<dyn std::error::Error>;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        self.get_mut().body.as_pin_mut().poll_next(context)
+    }
+}

@@ -1,0 +1,448 @@
+//! Brings each request to the owner of its key. The instance that holds the live lease serves, whatever the ring says; a
+//! wrong route costs a hop, never correctness.
+//!
+//! This instance serves a request when it has the lease, or when the ring puts the key here. Otherwise it forwards the
+//! request, or answers with the owner's address. An instance that is asked and does not own the key names the owner, and
+//! that one is asked once. A forwarded request is never forwarded again.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use actix_web::{HttpRequest, HttpResponse};
+use actors::jobs::{self, Jobs};
+use actors::signers::{self, Signers};
+use client::{Error, Passed, PassedBack};
+use cluster::{KeyOwner, Member};
+use dashmap::DashMap;
+use domain::{IdempotencyKey, InstanceId, Mode, Resource, SessionId, SignerId};
+use tokio::sync::Semaphore;
+use wire::{Code, FORWARDED_BY, FORWARDED_PLACES, FORWARDED_TO, Problem};
+
+use crate::limits::{ACQUAINTANCE_MAX, FORWARD_SLACK, FORWARDS_MAX, HINT_AGE_MAX, HINTS_MAX};
+use crate::refusal::Refusal;
+use crate::request_id::X_REQUEST_ID_NAME;
+use crate::services::Incarnation;
+use crate::settings::OnMisroute;
+use crate::state::State;
+
+/// Brings requests to the owners of keys.
+pub struct Forwarder {
+    state: Arc<State>,
+    under_way: Semaphore,
+    /// The owners that were found elsewhere than the ring puts the key, and when.
+    hints: DashMap<Resource, (Member, Instant)>,
+}
+
+/// A request for the owner of a key: one that came in, or one that this instance makes in its name.
+pub struct ForwardedRequest {
+    passed: Passed,
+    is_forwarded: bool,
+    forwarded_to: Option<Vec<u8>>,
+}
+
+impl ForwardedRequest {
+    /// A request, as it came in.
+    pub fn of(request: &HttpRequest, body: Vec<u8>) -> Self {
+        let header = |name| request.headers().get(name).map(|value| value.as_bytes().to_vec());
+        let passed = Passed {
+            method: request.method().to_string(),
+            path: request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned(),
+            headers: passed_headers(request.headers()),
+            body,
+        };
+        Self { passed, is_forwarded: header(FORWARDED_BY).is_some(), forwarded_to: header(FORWARDED_TO) }
+    }
+
+    /// Another request in this one's name.
+    pub fn within(&self, method: &str, path: String, body: Vec<u8>, key: Option<&IdempotencyKey>) -> Self {
+        let asks = |name: &str| name == "authorization" || name == X_REQUEST_ID_NAME;
+        let kept = self.passed.headers.iter().filter(|(name, _)| asks(name)).cloned();
+        let typed = [("content-type", b"application/json".to_vec())];
+        let key = key.map(|key| ("idempotency-key", key.as_str().as_bytes().to_vec()));
+        let headers = kept.chain(typed).chain(key).collect();
+        let passed = Passed { method: method.to_owned(), path, headers, body };
+        Self { passed, is_forwarded: self.is_forwarded, forwarded_to: self.forwarded_to.clone() }
+    }
+
+    /// A part of a batch: the jobs at these places.
+    pub fn part(&self, places: &[usize], body: Vec<u8>) -> Self {
+        let mut passed = Passed { body, ..self.passed.clone() };
+        let places: Vec<_> = places.iter().map(ToString::to_string).collect();
+        passed.headers.push((FORWARDED_PLACES, places.join(",").into_bytes()));
+        Self { passed, is_forwarded: self.is_forwarded, forwarded_to: self.forwarded_to.clone() }
+    }
+}
+
+/// The refusal of the owners of one kind of key.
+pub trait OwnersRefusal: Into<Refusal> {
+    /// The instance that owns the key.
+    fn owner(&self) -> Option<InstanceId>;
+    /// The refusal for an answer that did not come in time.
+    fn late() -> Self;
+}
+
+impl OwnersRefusal for signers::Refusal {
+    fn owner(&self) -> Option<InstanceId> {
+        match self {
+            Self::NotOwner { owner, .. } => Some(owner.clone()),
+            _ => None,
+        }
+    }
+
+    fn late() -> Self {
+        Self::LedgerUnavailable
+    }
+}
+
+impl OwnersRefusal for jobs::Refusal {
+    fn owner(&self) -> Option<InstanceId> {
+        match self {
+            Self::NotOwner { owner } => Some(owner.clone()),
+            _ => None,
+        }
+    }
+
+    fn late() -> Self {
+        Self::LedgerUnavailable
+    }
+}
+
+/// The instance that served a request.
+pub enum Routed<T> {
+    /// This instance, with this result.
+    Here(T),
+    /// Another instance, with this answer.
+    Elsewhere(HttpResponse),
+}
+
+/// The outcome of asking another instance.
+enum Asked {
+    /// Its answer, for the caller.
+    Answered(HttpResponse),
+    /// It does not own the key. It names this owner, if it knows one, in this answer.
+    NotOwner(Option<InstanceId>, HttpResponse),
+    /// It could not be reached, or is leaving. It did nothing.
+    Away,
+    /// It did nothing, and may be asked again.
+    Again,
+    /// It is not known whether it did anything.
+    Lost,
+}
+
+impl Forwarder {
+    /// A forwarder with the services and settings of `state`.
+    pub fn new(state: Arc<State>) -> Self {
+        Self { state, under_way: Semaphore::new(FORWARDS_MAX), hints: DashMap::new() }
+    }
+
+    /// What all requests share.
+    pub const fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    fn hint(&self, key: &Resource) -> Option<Member> {
+        let hint = self.hints.get(key)?;
+        let (member, found) = hint.value();
+        (found.elapsed() < HINT_AGE_MAX).then(|| member.clone())
+    }
+
+    fn found(&self, key: &Resource, member: &Member) {
+        if self.hints.len() >= HINTS_MAX {
+            self.hints.clear();
+        }
+        self.hints.insert(key.clone(), (member.clone(), Instant::now()));
+    }
+
+    /// Brings a request to the owner of a signer. `serve` asks this instance's own owners.
+    pub async fn to_signer<T>(
+        &self,
+        request: &HttpRequest,
+        body: Vec<u8>,
+        signer: &SignerId,
+        serve: impl AsyncFn(&Signers) -> Result<T, signers::Refusal>,
+    ) -> Result<Routed<T>, Refusal> {
+        let key = Resource::signer(signer);
+        let is_here = |incarnation: &Incarnation| {
+            incarnation.cluster_view.mode(&key) == Mode::Basic || incarnation.signers.owns(signer)
+        };
+        let serve = async |incarnation: &Incarnation| serve(&incarnation.signers).await;
+        self.to_owner(&ForwardedRequest::of(request, body), &key, is_here, serve).await
+    }
+
+    /// Brings a request to the owner of a session. `serve` asks this instance's own owners.
+    pub async fn to_session<T>(
+        &self,
+        forwarded: &ForwardedRequest,
+        session: &SessionId,
+        serve: impl AsyncFn(&Jobs) -> Result<T, jobs::Refusal>,
+    ) -> Result<Routed<T>, Refusal> {
+        let is_here = |incarnation: &Incarnation| incarnation.jobs.serves_session(session);
+        let serve = async |incarnation: &Incarnation| serve(&incarnation.jobs).await;
+        self.to_owner(forwarded, &Resource::session(session), is_here, serve).await
+    }
+
+    /// Brings a request to the owner of a key. `is_here` says whether this instance is known to own it.
+    async fn to_owner<T, R: OwnersRefusal>(
+        &self,
+        forwarded: &ForwardedRequest,
+        key: &Resource,
+        is_here: impl Fn(&Incarnation) -> bool,
+        serve: impl AsyncFn(&Incarnation) -> Result<T, R>,
+    ) -> Result<Routed<T>, Refusal> {
+        // One deadline for all tries, whichever instance serves in the end.
+        let deadline = Instant::now() + self.state.settings.request_timeout + FORWARD_SLACK;
+        let incarnation = self.state.incarnation();
+        let cluster_view = &incarnation.cluster_view;
+        if forwarded
+            .forwarded_to
+            .as_deref()
+            .is_some_and(|to| to != incarnation.identity.id.as_str().as_bytes())
+        {
+            let detail = format!(
+                "this is {}, and the request was forwarded to another instance",
+                incarnation.identity.id
+            );
+            return Err(Refusal::new(Code::NotOwner, detail));
+        }
+        let mut tries = 2;
+        let mut place = if forwarded.is_forwarded {
+            // A forwarded request is served or refused here.
+            tries = 1;
+            KeyOwner::Here
+        } else if is_here(&incarnation) {
+            KeyOwner::Here
+        } else {
+            self.hint(key).map_or_else(|| cluster_view.owner_of(key), KeyOwner::Elsewhere)
+        };
+        let mut first = true;
+        loop {
+            tries -= 1;
+            let first = std::mem::take(&mut first);
+            place = match place {
+                KeyOwner::Here => match self.serve_here(serve(&incarnation), deadline, first).await {
+                    Ok(served) => return Ok(Routed::Here(served)),
+                    Err(refusal) => {
+                        let known = refusal
+                            .owner()
+                            .and_then(|owner| cluster_view.view().member(owner.as_str()).cloned());
+                        match known.filter(|member| tries > 0 && member.id != incarnation.identity.id) {
+                            Some(member) => KeyOwner::Elsewhere(member),
+                            None => return Err(self.state.refusal(refusal).await),
+                        }
+                    }
+                },
+                KeyOwner::Elsewhere(member) if self.state.settings.on_misroute == OnMisroute::Redirect => {
+                    metrics::counter!("fencepost_forward_total", "result" => "redirected").increment(1);
+                    return Err(redirect(&member));
+                }
+                KeyOwner::Elsewhere(member) => {
+                    match self.ask_there(&incarnation, forwarded, &member, deadline).await? {
+                        Asked::Answered(answer) => {
+                            if tries == 0 {
+                                self.found(key, &member);
+                            }
+                            return Ok(Routed::Elsewhere(answer));
+                        }
+                        Asked::NotOwner(owner, answer) => {
+                            let known =
+                                owner.and_then(|owner| cluster_view.view().member(owner.as_str()).cloned());
+                            match known.filter(|_| tries > 0) {
+                                Some(owner) if owner.id == incarnation.identity.id => KeyOwner::Here,
+                                Some(owner) => KeyOwner::Elsewhere(owner),
+                                None => return Ok(Routed::Elsewhere(answer)),
+                            }
+                        }
+                        Asked::Away => {
+                            cluster_view.avoid(&member.id);
+                            if tries == 0 {
+                                return Err(redirect(&member));
+                            }
+                            cluster_view.owner_of(key)
+                        }
+                        Asked::Again if tries > 0 => KeyOwner::Elsewhere(member),
+                        Asked::Again => return Err(redirect(&member)),
+                        Asked::Lost => return Err(lost(&member)),
+                    }
+                }
+            };
+        }
+    }
+
+    /// Forwards a request to the instance that can serve it, unless it was forwarded before.
+    pub async fn pass_on(
+        &self,
+        request: &HttpRequest,
+        body: Vec<u8>,
+        to: &InstanceId,
+    ) -> Result<HttpResponse, Refusal> {
+        let deadline = Instant::now() + self.state.settings.request_timeout + FORWARD_SLACK;
+        let incarnation = self.state.incarnation();
+        let forwarded = ForwardedRequest::of(request, body);
+        let member = if forwarded.is_forwarded { None } else { self.acquainted(&incarnation, to).await };
+        let Some(member) = member else {
+            let refusal = Refusal::new(Code::NotOwner, format!("this belongs to {to}; ask it"));
+            return Err(refusal.with(|problem| problem.owner = Some(to.to_string())));
+        };
+        if self.state.settings.on_misroute == OnMisroute::Redirect {
+            return Err(redirect(&member));
+        }
+        match self.ask_there(&incarnation, &forwarded, &member, deadline).await? {
+            Asked::Answered(answer) | Asked::NotOwner(_, answer) => Ok(answer),
+            Asked::Away | Asked::Again => Err(redirect(&member)),
+            Asked::Lost => Err(lost(&member)),
+        }
+    }
+
+    /// Another instance, as soon as this one knows it: one of the two may have joined a moment ago.
+    async fn acquainted(&self, incarnation: &Incarnation, with: &InstanceId) -> Option<Member> {
+        let mut changes = incarnation.cluster_view.changes();
+        let seen = async {
+            loop {
+                let member = incarnation.cluster_view.view().member(with.as_str()).cloned();
+                if member.is_some() || changes.changed().await.is_err() {
+                    return member;
+                }
+            }
+        };
+        tokio::time::timeout(ACQUAINTANCE_MAX, seen).await.ok().flatten()
+    }
+
+    /// Asks this instance's own owners. On the first try they keep the deadline themselves.
+    async fn serve_here<T, R: OwnersRefusal>(
+        &self,
+        served: impl Future<Output = Result<T, R>>,
+        deadline: Instant,
+        first: bool,
+    ) -> Result<T, R> {
+        if first {
+            return self.state.call(served).await;
+        }
+        let served = self.state.call(async { tokio::time::timeout_at(deadline.into(), served).await });
+        served.await.unwrap_or_else(|_late| Err(R::late()))
+    }
+
+    async fn ask_there(
+        &self,
+        incarnation: &Incarnation,
+        forwarded: &ForwardedRequest,
+        member: &Member,
+        deadline: Instant,
+    ) -> Result<Asked, Refusal> {
+        let Ok(_permit) = self.under_way.try_acquire() else {
+            metrics::counter!("fencepost_forward_total", "result" => "overloaded").increment(1);
+            return Err(Refusal::new(Code::Overloaded, "this instance forwards too many requests to others"));
+        };
+        if !same_scheme(&incarnation.identity.url, &member.url) {
+            // A request that came over TLS is not forwarded without TLS.
+            tracing::error!(owner = %member.id, url = member.url, "an instance is advertised under another scheme");
+            return Ok(Asked::Away);
+        }
+        let mut passed = forwarded.passed.clone();
+        let way = [(FORWARDED_BY, &incarnation.identity.id), (FORWARDED_TO, &member.id)];
+        passed.headers.extend(way.map(|(name, id)| (name, id.as_str().as_bytes().to_vec())));
+        let timeout = deadline.saturating_duration_since(Instant::now());
+        // Subscribed before the look, so that a change in between is not missed.
+        let mut changes = incarnation.cluster_view.changes();
+        let is_gone = || incarnation.cluster_view.view().member(member.id.as_str()).is_none();
+        if is_gone() {
+            metrics::counter!("fencepost_forward_total", "result" => "unreachable").increment(1);
+            return Ok(Asked::Away);
+        }
+        let answer = self.state.call(async {
+            let mut passing = std::pin::pin!(self.state.peers.pass(&member.url, passed, timeout));
+            loop {
+                tokio::select! {
+                    answer = &mut passing => return Some(answer),
+                    // An instance that died or hangs does not answer.
+                    Ok(()) = changes.changed() => {
+                        if is_gone() {
+                            return None;
+                        }
+                    }
+                }
+            }
+        });
+        let (result, asked) = match answer.await {
+            Some(Ok(answer)) => read(answer),
+            Some(Err(Error::Unreachable { url, reason, .. })) => {
+                tracing::warn!(url, reason, "an owner could not be reached");
+                ("unreachable", Asked::Away)
+            }
+            Some(Err(error)) => {
+                tracing::warn!(%error, owner = %member.id, "a forwarded request had no answer");
+                ("lost", Asked::Lost)
+            }
+            None => {
+                tracing::warn!(owner = %member.id, "an owner died with a forwarded request");
+                ("lost", Asked::Lost)
+            }
+        };
+        metrics::counter!("fencepost_forward_total", "result" => result).increment(1);
+        Ok(asked)
+    }
+}
+
+fn same_scheme(mine: &str, theirs: &str) -> bool {
+    let scheme = |url: &str| url.split_once(':').map(|(scheme, _)| scheme.to_owned());
+    scheme(mine) == scheme(theirs)
+}
+
+/// The headers that a forwarded request keeps.
+fn passed_headers(headers: &HeaderMap) -> Vec<(&'static str, Vec<u8>)> {
+    let names = ["authorization", "content-type", "idempotency-key", X_REQUEST_ID_NAME];
+    names.into_iter().filter_map(|name| Some((name, headers.get(name)?.as_bytes().to_vec()))).collect()
+}
+
+fn read(answer: PassedBack) -> (&'static str, Asked) {
+    let code = problem_of(&answer).and_then(|problem| Some((problem.known_code()?, problem)));
+    let (result, owner) = match code {
+        Some((Code::Draining, _)) => return ("draining", Asked::Away),
+        // Another instance has that address by now.
+        Some((Code::NotOwner, problem)) if problem.owner.is_none() => return ("mistaken", Asked::Away),
+        Some((Code::NotOwner, problem)) => ("not_owner", Some(problem.owner)),
+        _ => ("answered", None),
+    };
+    // The other side closed the connection before it read the request.
+    if answer.status == StatusCode::REQUEST_TIMEOUT.as_u16() {
+        return ("late", Asked::Again);
+    }
+    let Ok(status) = StatusCode::from_u16(answer.status) else { return ("lost", Asked::Lost) };
+    let mut response = HttpResponse::build(status);
+    if let Some(content_type) = answer.content_type {
+        response.insert_header((CONTENT_TYPE, content_type.as_slice()));
+    }
+    if let Some(retry_after) = answer.retry_after {
+        response.insert_header((RETRY_AFTER, retry_after.as_slice()));
+    }
+    let response = response.body(answer.body);
+    match owner {
+        Some(owner) => {
+            (result, Asked::NotOwner(owner.and_then(|owner| InstanceId::parse(&owner).ok()), response))
+        }
+        None => (result, Asked::Answered(response)),
+    }
+}
+
+/// The problem in an answer, for the statuses that tell about routing.
+fn problem_of(answer: &PassedBack) -> Option<Problem> {
+    if matches!(answer.status, 409 | 503) { serde_json::from_slice(&answer.body).ok() } else { None }
+}
+
+fn redirect(member: &Member) -> Refusal {
+    let detail = format!("the key belongs to {}; ask it at owner_url", member.id);
+    Refusal::new(Code::NotOwner, detail).with(|problem| {
+        problem.owner = Some(member.id.to_string());
+        problem.owner_url = Some(member.url.clone());
+    })
+}
+
+fn lost(member: &Member) -> Refusal {
+    let detail = format!(
+        "the owner, {}, was lost with the request. It is not known whether anything was written; send the same request \
+         again (a grant under the same Idempotency-Key)",
+        member.id
+    );
+    Refusal::new(Code::LedgerUnavailable, detail)
+}

@@ -1,0 +1,206 @@
+//! Probes, metrics, the OpenAPI document, the page. Probes come often, so they are cheap, and a scrape of the metrics never
+//! asks the ledger.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::OnceLock;
+
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, X_CONTENT_TYPE_OPTIONS};
+use actix_web::web::Bytes;
+use actix_web::{HttpRequest, HttpResponse, web};
+use wire::Code;
+use wire::health::{Check, CheckStatus, Readiness, Ready};
+
+use crate::limits::{HEALTH_AGE_MAX, HEALTH_TIMEOUT};
+use crate::recent::Recent;
+use crate::refusal::Refusal;
+use crate::routes;
+use crate::state::State;
+
+/// Says that the process runs
+#[utoipa::path(
+    get, path = "/healthz", tag = "operations", operation_id = "healthz",
+    responses((status = 200, description = "The process runs", body = wire::health::Health)),
+)]
+pub async fn healthz() -> HttpResponse {
+    HttpResponse::Ok().content_type("application/json").body(Bytes::from_static(br#"{"status":"ok"}"#))
+}
+
+/// Says whether this instance can serve
+///
+/// The checks are up to a second old. `degraded` means that the instance serves and a check found something wrong. The
+/// answer is `ledger_unavailable` also before the ledger is reached; until then only snowflakes, their decoding and UUIDs
+/// are served.
+#[utoipa::path(
+    get, path = "/readyz", tag = "operations", operation_id = "readyz",
+    responses((status = 200, description = "The instance can serve", body = Ready)),
+)]
+pub async fn readyz(state: web::Data<State>) -> Result<HttpResponse, Refusal> {
+    if !state.is_open() {
+        return Err(not_open_yet(&state));
+    }
+    let (ledger, bus) = tokio::join!(
+        looked(&state.ledger_check, || look_at_ledger(&state)),
+        looked(&state.bus_check, || look_at_bus(&state)),
+    );
+    let down = ledger.status == CheckStatus::Down;
+    // Without its bus an instance still serves.
+    let snowflakes = look_at_snowflakes(&state);
+    let well = [&ledger, &bus, &snowflakes].iter().all(|check| check.status == CheckStatus::Ok);
+    let status = if well { Readiness::Ready } else { Readiness::Degraded };
+    let checks = named([("ledger", ledger), ("bus", bus), ("snowflakes", snowflakes)]);
+    if state.traffic.is_draining() {
+        return Err(
+            Refusal::new(Code::Draining, "this instance is stopping").with(|p| p.checks = Some(checks))
+        );
+    }
+    if down {
+        let why = checks["ledger"].detail.clone().unwrap_or_else(|| "the ledger does not answer".to_owned());
+        return Err(Refusal::new(Code::LedgerUnavailable, why).with(|problem| problem.checks = Some(checks)));
+    }
+    Ok(HttpResponse::Ok().json(Ready { status, checks }))
+}
+
+/// The refusal of an instance that has not reached its ledger since it started.
+fn not_open_yet(state: &State) -> Refusal {
+    let what = "this instance has not reached the ledger since it started; it makes only snowflakes, by its local file";
+    let ledger = Check { status: CheckStatus::Down, detail: Some(what.to_owned()) };
+    let checks = named([("ledger", ledger), ("snowflakes", look_at_snowflakes(state))]);
+    Refusal::new(Code::LedgerUnavailable, what).with(|problem| problem.checks = Some(checks))
+}
+
+fn named<const N: usize>(checks: [(&str, Check); N]) -> BTreeMap<String, Check> {
+    checks.into_iter().map(|(name, check)| (name.to_owned(), check)).collect()
+}
+
+async fn looked<F: Future<Output = Check>>(last: &Recent<Check>, look: impl FnOnce() -> F) -> Check {
+    let found: Result<_, Infallible> = last.get(HEALTH_AGE_MAX, || async { Ok(look().await) }).await;
+    found.unwrap_or_else(|never| match never {})
+}
+
+async fn look_at_ledger(state: &State) -> Check {
+    match state.ask(HEALTH_TIMEOUT, state.ledger.check()).await {
+        Some(Ok(ledger::Health { unwritable: Some(reason), .. })) => Check {
+            status: CheckStatus::Down,
+            detail: Some(format!("{reason}; writes are refused until it heals")),
+        },
+        Some(Ok(health)) => warned(health.durability_warnings),
+        Some(Err(error)) => {
+            tracing::warn!(%error, "the ledger is not well");
+            Check { status: CheckStatus::Down, detail: Some("the ledger does not answer".to_owned()) }
+        }
+        None => {
+            let detail = format!("the ledger did not answer within {} ms", HEALTH_TIMEOUT.as_millis());
+            Check { status: CheckStatus::Down, detail: Some(detail) }
+        }
+    }
+}
+
+async fn look_at_bus(state: &State) -> Check {
+    let is_up = state.bus.link().borrow().is_up();
+    match tokio::time::timeout(HEALTH_TIMEOUT, state.call(state.bus.check())).await {
+        Ok(Ok(health)) if is_up => warned(health.warnings),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "the bus is not well");
+            Check { status: CheckStatus::Down, detail: Some("the bus does not answer".to_owned()) }
+        }
+        _ => Check { status: CheckStatus::Down, detail: Some("the link to the bus is down".to_owned()) },
+    }
+}
+
+/// Nothing is wrong as long as no snowflake was asked for.
+fn look_at_snowflakes(state: &State) -> Check {
+    const DAY_MS: u64 = 86_400_000;
+    let status = state.snowflakes.status();
+    let ends = |left: u64| {
+        format!(
+            "the time since ids.epoch_ms has room for {} more days; plan for another kind of id",
+            left / DAY_MS
+        )
+    };
+    let warnings = status.trouble.map(|trouble| trouble.to_string()).into_iter();
+    warned(warnings.chain(status.ends_in_ms.map(ends)).collect())
+}
+
+fn warned(warnings: Vec<String>) -> Check {
+    if warnings.is_empty() {
+        return Check { status: CheckStatus::Ok, detail: None };
+    }
+    Check { status: CheckStatus::Warn, detail: Some(warnings.join("; ")) }
+}
+
+/// Shows the metrics
+///
+/// In the text format of Prometheus.
+#[utoipa::path(
+    get, path = "/metrics", tag = "operations", operation_id = "metrics",
+    responses((status = 200, description = "The metrics", body = String, content_type = "text/plain")),
+)]
+pub async fn metrics(state: web::Data<State>) -> HttpResponse {
+    metrics::gauge!("fencepost_http_requests_in_flight").set(state.traffic.in_flight() as f64);
+    HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(state.metrics.render())
+}
+
+/// Shows this document
+#[utoipa::path(
+    get, path = "/openapi.json", tag = "operations", operation_id = "openapi",
+    responses((status = 200, description = "The API, as an OpenAPI document", body = Object)),
+)]
+pub async fn document(document: web::Data<Document>) -> HttpResponse {
+    HttpResponse::Ok().content_type("application/json").body(document.bytes())
+}
+
+/// The OpenAPI document, made when it is first asked for. The server hands it over, since the document is made of all
+/// handlers, these among them.
+pub struct Document(fn() -> String);
+
+impl Document {
+    /// What `make` makes.
+    pub const fn of(make: fn() -> String) -> Self {
+        Self(make)
+    }
+
+    fn bytes(&self) -> Bytes {
+        static MADE: OnceLock<Bytes> = OnceLock::new();
+        MADE.get_or_init(|| Bytes::from(self.0())).clone()
+    }
+}
+
+/// Shows a page that names the API
+#[utoipa::path(
+    get, path = "/", tag = "operations", operation_id = "page",
+    responses((status = 200, description = "A page for people", body = String, content_type = "text/html")),
+)]
+pub async fn page(state: web::Data<State>) -> HttpResponse {
+    let incarnation = state.incarnation();
+    let mode = incarnation.cluster_view.view().modes().mode;
+    // Instance ids are made of characters that mean nothing in HTML.
+    let page = include_str!("page.html")
+        .replace("{{version}}", env!("CARGO_PKG_VERSION"))
+        .replace("{{instance}}", incarnation.identity.id.as_str())
+        .replace("{{url}}", &escaped(&incarnation.identity.url))
+        .replace("{{mode}}", mode.as_str())
+        .replace("{{ledger}}", state.ledger.kind().as_str());
+    HttpResponse::Ok()
+        .content_type("text/html; charset=utf-8")
+        .insert_header((CACHE_CONTROL, "no-store"))
+        .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .insert_header((CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'"))
+        .body(page)
+}
+
+/// A path that exists, with a method that it does not take.
+pub async fn method_not_allowed(request: HttpRequest) -> Result<HttpResponse, Refusal> {
+    let allow = routes::find(request.match_info().as_str()).map_or("GET, HEAD", |route| route.allow);
+    Err(Refusal::method_not_allowed(allow))
+}
+
+/// A path that does not exist.
+pub async fn not_found() -> Result<HttpResponse, Refusal> {
+    Err(Refusal::new(Code::NotFound, "there is no such path; see /openapi.json"))
+}
+
+/// Text as it may stand in a page.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

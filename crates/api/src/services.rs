@@ -1,0 +1,48 @@
+//! What the API serves from: as whom, and with which services behind it.
+
+/// As whom a process serves. An incarnation may end while the process goes on as another one.
+pub struct Incarnation {
+    /// The instance's id and address.
+    pub identity: cluster::Identity,
+    /// The live instances, and which of them owns a key.
+    pub cluster_view: cluster::ClusterView,
+    /// The owners of signers.
+    pub signers: actors::signers::Signers,
+    /// The lanes of jobs, and the nodes that are attached to this instance.
+    pub jobs: actors::jobs::Jobs,
+    /// All nodes of the cluster.
+    pub registry: ::nodes::Registry,
+}
+
+/// What the API serves from before the ledger is reached.
+#[derive(Clone)]
+pub struct Early {
+    /// Snowflakes: at first by the local file, then under the worker number of the current incarnation.
+    pub snowflakes: ::ids::Snowflakes,
+    /// What `/metrics` renders. The caller runs its upkeep.
+    pub metrics: metrics_exporter_prometheus::PrometheusHandle,
+}
+
+/// What makes ids out of the ledger, for as long as the process runs.
+pub struct Generators {
+    /// Segments.
+    pub segments: ::ids::Segments,
+    /// Sequences.
+    pub sequences: ::ids::Sequences,
+    /// The key of scrambled forms, where one is configured.
+    pub scramble: Option<::ids::Scramble>,
+}
+
+/// What the API serves from once the ledger is reached.
+pub struct Services {
+    /// The first incarnation.
+    pub incarnation: Incarnation,
+    /// The ledger, for reads.
+    pub ledger: ledger::Handle,
+    /// The bus, on which the other instances are told of changes.
+    pub bus: bus::Handle,
+    /// What makes ids.
+    pub generators: Generators,
+    /// Connections to the other instances.
+    pub peers: client::Peers,
+}

@@ -1,0 +1,400 @@
+//! From the domain's types to the wire's shapes, for answers.
+
+use std::collections::BTreeMap;
+
+use ::ids::Segments;
+use ::nodes::connection::Progress;
+use ::nodes::{Explanation, Pools, Record};
+use actors::jobs::Session;
+use bus::NodeState;
+use domain::job::{Outcome, PastAttempt, Route, State};
+use domain::nonce::{OnExpiry, Policy, Status};
+use domain::session::Ordering;
+use domain::{Mode, Modes, SignerId, Timestamp};
+use ledger::{Instance, JobRecord, Lease, NonceRecord, SegmentRecord, SequenceRecord, SignerRecord};
+
+use crate::refusal::Refusal;
+
+/// RFC 3339, UTC, with microseconds: always of one length, so that texts sort as times do.
+pub fn time(at: Timestamp) -> String {
+    match time::OffsetDateTime::from_unix_timestamp_nanos(i128::from(at.as_micros()) * 1_000) {
+        Ok(t) if (0..=9_999).contains(&t.year()) => format!(
+            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z",
+            t.year(),
+            u8::from(t.month()),
+            t.day(),
+            t.hour(),
+            t.minute(),
+            t.second(),
+            t.microsecond()
+        ),
+        _ => "9999-12-31T23:59:59.999999Z".to_owned(),
+    }
+}
+
+/// A tag, and how it stands in this instance.
+pub fn segment(record: &SegmentRecord, here: &Segments) -> wire::ids::Segment {
+    let status = here.status(&record.tag);
+    // What is given out begins at the start that was asked for last, and may be nothing.
+    let is_used = record.next > record.start;
+    wire::ids::Segment {
+        tag: record.tag.to_string(),
+        start: record.start.to_string(),
+        max: is_used.then(|| (record.next - 1).to_string()),
+        step: record.step,
+        description: record.description.clone(),
+        created_at: time(record.created_at),
+        updated_at: time(record.updated_at),
+        next_step: status.map(|status| status.step),
+        left: status.map_or(0, |status| status.left),
+        rate: status.map_or(0.0, |status| status.rate),
+        seconds_left: status.and_then(|status| status.seconds_left()),
+    }
+}
+
+/// A sequence.
+pub fn sequence(record: &SequenceRecord) -> wire::ids::Sequence {
+    wire::ids::Sequence {
+        name: record.sequence.to_string(),
+        start: record.start.to_string(),
+        next: record.next.to_string(),
+        increment: record.increment,
+        created_at: time(record.created_at),
+        updated_at: time(record.updated_at),
+    }
+}
+
+/// A job's state.
+pub const fn job_state(state: State) -> wire::jobs::JobState {
+    match state {
+        State::Created => wire::jobs::JobState::Created,
+        State::Dispatched => wire::jobs::JobState::Dispatched,
+        State::Running => wire::jobs::JobState::Running,
+        State::Finished => wire::jobs::JobState::Finished,
+    }
+}
+
+/// How a job ended.
+pub const fn outcome(outcome: Outcome) -> wire::jobs::Outcome {
+    match outcome {
+        Outcome::Succeeded => wire::jobs::Outcome::Succeeded,
+        Outcome::Failed => wire::jobs::Outcome::Failed,
+        Outcome::Cancelled => wire::jobs::Outcome::Cancelled,
+        Outcome::TimedOut => wire::jobs::Outcome::TimedOut,
+    }
+}
+
+/// A job with everything that is known of it.
+pub fn job(record: &JobRecord, progress: Option<Progress>) -> Result<wire::jobs::Job, Refusal> {
+    let payload = Some(json(&record.spec.payload)?);
+    Ok(wire::jobs::Job { payload, ..job_without_payload(record, progress)? })
+}
+
+/// A job with all but what it is given.
+pub fn job_without_payload(
+    record: &JobRecord,
+    progress: Option<Progress>,
+) -> Result<wire::jobs::Job, Refusal> {
+    let result = record.finished.as_ref().and_then(|finished| finished.result.as_deref());
+    let progress = progress
+        .map(|Progress { percent, note }| wire::jobs::Progress { percent: percent.map(f64::from), note });
+    Ok(wire::jobs::Job {
+        result: Some(result.map_or_else(|| Ok(wire::Json::null()), json)?),
+        attempts: Some(record.attempts.iter().map(past_attempt).collect()),
+        progress,
+        ..listed_job(record)
+    })
+}
+
+/// A job as a list shows it.
+pub fn listed_job(record: &JobRecord) -> wire::jobs::Job {
+    let (spec, finished) = (&record.spec, record.finished.as_ref());
+    let last_error =
+        || record.attempts.last().map(|past| past.reason.clone()).filter(|reason| !reason.is_empty());
+    wire::jobs::Job {
+        id: record.id.to_string(),
+        state: job_state(record.state),
+        outcome: finished.map(|finished| outcome(finished.outcome)),
+        lane: record.lane.to_string(),
+        session: spec.session.as_ref().map(ToString::to_string),
+        seq: record.seq,
+        client_ref: record.client_ref.as_ref().map(ToString::to_string),
+        tenant: spec.tenant.as_ref().map(ToString::to_string),
+        pool: spec.needs.pool.as_ref().map(ToString::to_string),
+        route: spec.needs.route.as_ref().map(route),
+        requires: spec.needs.requires.iter().map(ToString::to_string).collect(),
+        priority: i64::from(spec.priority.get()),
+        timeout_ms: spec.timeout_ms,
+        attempt: record.attempt.get(),
+        max_attempts: spec.max_attempts,
+        node: record.placed.as_ref().map(|placed| placed.node.to_string()),
+        payload: None,
+        result: None,
+        error: finished.map_or_else(last_error, |finished| finished.error.clone()),
+        dead: record.is_dead(),
+        progress: None,
+        created_at: time(record.created_at),
+        run_at: record.due_at.map(time),
+        dispatched_at: record.dispatched_at.map(time),
+        running_at: record.running_at.map(time),
+        finished_at: finished.map(|finished| time(finished.finished_at)),
+        released_at: finished.and_then(|finished| finished.released_at).map(time),
+        retry_of: record.retry_of.map(|id| id.to_string()),
+        retried_as: finished.and_then(|finished| finished.retried_as).map(|id| id.to_string()),
+        attempts: None,
+    }
+}
+
+/// The text of a payload or result that the ledger has.
+pub fn json(text: &str) -> Result<wire::Json, Refusal> {
+    wire::Json::parse(text).map_err(|error| {
+        tracing::error!(%error, "the ledger has a text that is not JSON");
+        Refusal::internal()
+    })
+}
+
+/// A session.
+pub fn session(session: &Session) -> wire::sessions::Session {
+    let Session { record, counts, owner } = session;
+    let needs = &record.spec.needs;
+    wire::sessions::Session {
+        id: record.id.to_string(),
+        owner: owner.as_ref().map(ToString::to_string),
+        ordering: match record.spec.ordering {
+            Ordering::Strict => wire::sessions::Ordering::Strict,
+            Ordering::Results => wire::sessions::Ordering::Results,
+            Ordering::Free => wire::sessions::Ordering::Free,
+        },
+        route: needs.route.as_ref().map(route),
+        pool: needs.pool.as_ref().map(ToString::to_string),
+        requires: needs.requires.iter().map(ToString::to_string).collect(),
+        idle_ms: record.spec.idle_ms,
+        idle_for_ms: record.idle_for_ms,
+        created_at: time(record.created_at),
+        closed_at: record.closed_at.map(time),
+        jobs: wire::sessions::SessionJobs {
+            created: counts.created,
+            dispatched: counts.dispatched,
+            running: counts.running,
+            finished: counts.finished,
+        },
+        last_seq: counts.last_seq,
+        last_node: counts.last_node.as_ref().map(ToString::to_string),
+    }
+}
+
+fn past_attempt(past: &PastAttempt) -> wire::jobs::PastAttempt {
+    wire::jobs::PastAttempt {
+        attempt: past.attempt.get(),
+        node: past.node.to_string(),
+        state: past.ended.as_str().to_owned(),
+        reason: past.reason.clone(),
+        at: time(past.at),
+    }
+}
+
+fn route(route: &Route) -> wire::jobs::Route {
+    wire::jobs::Route { source: route.source.to_string(), target: route.target.to_string() }
+}
+
+/// Whether a node that is connected is given work.
+pub const fn node_state(state: NodeState) -> wire::nodes::NodeState {
+    match state {
+        NodeState::Accepting => wire::nodes::NodeState::Online,
+        NodeState::Draining => wire::nodes::NodeState::Draining,
+        NodeState::Unhealthy => wire::nodes::NodeState::Unhealthy,
+    }
+}
+
+/// A node as this instance knows it.
+pub fn node(record: &Record, pools: &Pools) -> wire::nodes::Node {
+    let joined: Vec<_> = match pools.configured() {
+        [] => vec![::nodes::DEFAULT_POOL.to_owned()],
+        configured => {
+            let joined = configured.iter().filter(|pool| pool.admits(&record.profile));
+            joined.map(|pool| pool.name.to_string()).collect()
+        }
+    };
+    let share = |share: Option<f32>| share.map(f64::from);
+    wire::nodes::Node {
+        id: record.profile.node.to_string(),
+        state: node_state(record.status.state),
+        instance: record.profile.holder.to_string(),
+        capacity: record.status.capacity,
+        used: record.status.used,
+        labels: record.profile.labels.iter().map(ToString::to_string).collect(),
+        pools: joined,
+        load: Some(wire::worker::Load {
+            cpu: share(record.load.cpu),
+            gpu: share(record.load.gpu),
+            memory: share(record.load.memory),
+        }),
+        version: record.profile.software.as_ref().map(ToString::to_string),
+        // Versions are the bus's time.
+        seen_at: time(Timestamp::from_micros(i64::try_from(record.stamp.version.get()).unwrap_or(i64::MAX))),
+    }
+}
+
+/// What a selection would choose.
+pub fn selection(explanation: &Explanation, took: std::time::Duration) -> wire::nodes::SelectAnswer {
+    let (node, pool) = explanation.chosen.clone().unzip();
+    let rejected = explanation.rejected.iter();
+    wire::nodes::SelectAnswer {
+        node: node.map(|node| node.to_string()),
+        pool: pool.map(|pool| pool.to_string()),
+        considered: explanation.considered as u64,
+        rejected: rejected
+            .map(|(reason, count)| (reason.as_str().to_owned(), *count as u64))
+            .collect::<BTreeMap<_, _>>(),
+        took_us: took.as_secs_f64() * 1_000_000.0,
+    }
+}
+
+/// The pools as they are configured.
+pub fn pools(pools: &Pools) -> wire::nodes::PoolsSetting {
+    let pool = |pool: &::nodes::Pool| wire::nodes::Pool {
+        name: pool.name.to_string(),
+        routes: pool.routes.iter().map(ToString::to_string).collect(),
+        requires: pool.requires.iter().map(ToString::to_string).collect(),
+        weight: pool.weight,
+    };
+    wire::nodes::PoolsSetting {
+        version: pools.version(),
+        pools: pools.configured().iter().map(pool).collect(),
+    }
+}
+
+/// A nonce's state.
+pub const fn status(status: Status) -> wire::nonces::Status {
+    match status {
+        Status::Held => wire::nonces::Status::Held,
+        Status::Consumed => wire::nonces::Status::Consumed,
+        Status::Released => wire::nonces::Status::Released,
+        Status::Quarantined => wire::nonces::Status::Quarantined,
+    }
+}
+
+/// A signer's policy.
+pub fn policy(policy: &Policy) -> wire::nonces::Policy {
+    wire::nonces::Policy {
+        first_nonce: policy.first_nonce.get(),
+        hold_ms: policy.hold_ms,
+        on_expiry: match policy.on_expiry {
+            OnExpiry::Release => wire::nonces::OnExpiry::Release,
+            OnExpiry::Quarantine => wire::nonces::OnExpiry::Quarantine,
+        },
+        max_in_flight: policy.max_in_flight,
+    }
+}
+
+/// What was granted.
+pub fn grants(signer: &SignerId, granted: &actors::signers::Grants) -> wire::nonces::GrantAnswer {
+    let grant = |grant: &actors::signers::Grant| wire::nonces::Grant {
+        nonce: grant.nonce.get(),
+        hold: grant.hold.to_string(),
+        status: wire::nonces::Status::Held,
+        held_until: time(grant.held_until),
+        held_for_ms: grant.held_for_ms,
+    };
+    wire::nonces::GrantAnswer {
+        signer: signer.to_string(),
+        fencing_token: granted.token.get(),
+        owner: granted.owner.to_string(),
+        grants: granted.grants.iter().map(grant).collect(),
+    }
+}
+
+/// A signer for the audit.
+pub fn signer(record: &SignerRecord) -> wire::nonces::Signer {
+    wire::nonces::Signer {
+        signer: record.signer.to_string(),
+        owner: record.owner.as_ref().map(ToString::to_string),
+        fencing_token: record.token.map(domain::Token::get),
+        lease_expires_in_ms: record.lease_expires_in_ms,
+        next_nonce: record.next_nonce,
+        held: record.held,
+        released: record.released,
+        consumed: record.consumed,
+        quarantined: record.quarantined,
+        oldest_hold_ms: record.oldest_hold_ms,
+        policy: policy(&record.policy),
+    }
+}
+
+/// A nonce for the audit.
+pub fn nonce(record: &NonceRecord) -> wire::nonces::NonceRecord {
+    wire::nonces::NonceRecord {
+        nonce: record.row.nonce.get(),
+        status: status(record.row.status),
+        hold: record.row.hold.to_string(),
+        held_until: time(record.row.held_until),
+        tx_hash: record.tx_hash().map(ToString::to_string),
+        fencing_token: record.token.get(),
+        owner: record.owner.to_string(),
+        created_at: time(record.created_at),
+        updated_at: time(record.updated_at),
+    }
+}
+
+/// A lease for the audit.
+pub fn lease(lease: &Lease) -> wire::leases::Lease {
+    wire::leases::Lease {
+        resource: lease.resource.to_string(),
+        owner: lease.owner.as_ref().map(ToString::to_string),
+        fencing_token: lease.token.get(),
+        acquired_at: time(lease.acquired_at),
+        renewed_at: time(lease.renewed_at),
+        expires_in_ms: lease.expires_in_ms,
+        live: lease.is_live(),
+    }
+}
+
+/// A mode.
+pub const fn mode(mode: Mode) -> wire::cluster::Mode {
+    match mode {
+        Mode::Basic => wire::cluster::Mode::Basic,
+        Mode::WorkerQueue => wire::cluster::Mode::WorkerQueue,
+    }
+}
+
+/// The signers of a canary.
+pub fn only(modes: &Modes) -> Option<Vec<String>> {
+    modes.only.as_ref().map(|only| only.iter().map(ToString::to_string).collect())
+}
+
+/// The modes.
+pub fn modes(modes: &Modes) -> wire::cluster::ModeSetting {
+    wire::cluster::ModeSetting { mode: mode(modes.mode), only: only(modes), version: modes.version }
+}
+
+/// A live instance with so many leases, on the ring or not yet.
+pub fn instance(instance: &Instance, resources: u64, on_ring: bool) -> wire::cluster::Instance {
+    wire::cluster::Instance {
+        instance_id: instance.about.id.to_string(),
+        url: instance.about.url.clone(),
+        started_at: time(instance.started_at),
+        hostname: instance.about.hostname.clone(),
+        pid: instance.about.pid,
+        version: instance.about.version.clone(),
+        bus_up: instance.bus_up,
+        resources,
+        on_ring,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_of_one_length_whatever_the_clock_says() {
+        for (micros, text) in [
+            (0, "1970-01-01T00:00:00.000000Z"),
+            (1_700_000_000_123_456, "2023-11-14T22:13:20.123456Z"),
+            (1_700_000_000_000_000, "2023-11-14T22:13:20.000000Z"),
+            (i64::MAX, "9999-12-31T23:59:59.999999Z"),
+        ] {
+            assert_eq!(time(Timestamp::from_micros(micros)), text);
+        }
+    }
+}

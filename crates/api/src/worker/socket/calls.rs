@@ -1,0 +1,149 @@
+//! The calls that a node's state asks for: to the bus, the lanes and the ledger. Each ends as the event that answers it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use actors::jobs::{Answer, Dispatch as JobDispatch, Failure, NodeResult};
+use bus::{Connected, Epoch, Report, Slot};
+use domain::NodeId;
+use nodes::attached::{Committed, Event, Known};
+use nodes::connection::{Dispatch, End};
+
+use crate::limits::NODE_REGISTER_AGAIN;
+use crate::services::Incarnation;
+use crate::state::State;
+
+/// What every call needs.
+pub(super) struct Calls {
+    pub(super) state: Arc<State>,
+    pub(super) incarnation: Arc<Incarnation>,
+    pub(super) node: NodeId,
+    pub(super) epoch: Epoch,
+}
+
+/// A dispatch as the node's state knows it.
+pub(super) fn frame_of(dispatch: JobDispatch) -> Dispatch {
+    Dispatch {
+        slot: Slot { job: dispatch.job, attempt: dispatch.attempt },
+        payload: dispatch.payload,
+        session: dispatch.session.zip(dispatch.seq),
+        timeout_ms: dispatch.timeout_ms,
+    }
+}
+
+/// The pause before a node is registered again.
+pub(super) async fn pause() -> Event {
+    tokio::time::sleep(NODE_REGISTER_AGAIN).await;
+    Event::RegisterAgain
+}
+
+fn slots_of(dispatches: &[Dispatch]) -> Vec<Slot> {
+    dispatches.iter().map(|dispatch| dispatch.slot).collect()
+}
+
+impl Calls {
+    /// Takes the record over, and completes it with the ledger's unfinished attempts if the bus had none.
+    pub(super) async fn register(self, report: Report, running: Vec<Slot>, since: Instant) -> Event {
+        let Self { state, incarnation, node, .. } = &self;
+        let (jobs, bus) = (&incarnation.jobs, &state.bus);
+        let register = async {
+            let connected = bus.connect_node(node, jobs.me(), &report, &running, since.elapsed()).await?;
+            let Some(connected) = connected else { return Ok(None) };
+            // The lanes hear of attempts that the node does not list, whatever the bus knows.
+            let unfinished = jobs.attempts_on(node, &running).await;
+            let mut unfinished = match unfinished {
+                Ok(unfinished) if !connected.is_complete => unfinished,
+                Ok(_) | Err(_) => return Ok(Some(Known { connected, taken: running, unlisted: vec![] })),
+            };
+            bus.complete_node(node, connected.epoch, &unfinished).await?;
+            unfinished.retain(|slot| !running.contains(slot));
+            let connected = Connected { is_complete: true, ..connected };
+            Ok(Some(Known { connected, taken: running, unlisted: unfinished }))
+        };
+        let known = state.call(register).await;
+        Event::Registered { known, provisional: incarnation.registry.next_epoch(node) }
+    }
+
+    /// Has the lanes told of attempts that the node does not list.
+    pub(super) async fn look_up(self, running: Vec<Slot>) -> Option<Event> {
+        let Self { state, incarnation, node, .. } = &self;
+        if let Err(error) = state.call(incarnation.jobs.attempts_on(node, &running)).await {
+            tracing::debug!(%error, %node, "its attempts could not be looked up yet");
+        }
+        None
+    }
+
+    pub(super) async fn refresh(self, report: Report, freed: Vec<Slot>, taken: Option<Vec<Slot>>) -> Event {
+        let Self { state, node, epoch, .. } = &self;
+        let written = match &taken {
+            Some(taken) => state.call(state.bus.recount_node(node, *epoch, &report, taken)).await,
+            None => state.call(state.bus.refresh_node(node, *epoch, &report, &freed)).await,
+        };
+        Event::Refreshed { written, freed, taken }
+    }
+
+    pub(super) async fn send_slots(self, dispatches: Vec<Dispatch>) -> Event {
+        let Self { state, node, epoch, .. } = &self;
+        let slots = slots_of(&dispatches);
+        let sent = state.call(state.bus.send_slots(node, *epoch, &slots)).await;
+        Event::Sent { sent, dispatches }
+    }
+
+    pub(super) async fn pass_slots(self, over: Vec<Slot>, dispatches: Vec<Dispatch>) -> Event {
+        let Self { state, node, epoch, .. } = &self;
+        let pairs: Vec<_> = over.iter().copied().zip(slots_of(&dispatches)).collect();
+        let pass = async {
+            let mut passed = Vec::with_capacity(pairs.len());
+            for pairs in pairs.chunks(bus::limits::NODE_SLOTS_MAX) {
+                passed.extend(state.bus.pass_slots(node, *epoch, pairs).await?);
+            }
+            Ok(passed)
+        };
+        let passed = state.call(pass).await;
+        Event::Passed { passed, over, dispatches }
+    }
+
+    pub(super) async fn free_slots(self, slots: Vec<Slot>, was_full: bool) -> Event {
+        let Self { state, incarnation, node, epoch } = &self;
+        let mut left = Vec::new();
+        for slots in slots.chunks(bus::limits::NODE_SLOTS_MAX) {
+            match state.call(state.bus.free_slots(node, slots)).await {
+                Ok(()) => slots.iter().for_each(|_| incarnation.registry.freed(node, *epoch)),
+                Err(error) => {
+                    tracing::debug!(%error, %node, "slots were not freed yet");
+                    left.extend(slots);
+                }
+            }
+        }
+        Event::Freed { left, was_full }
+    }
+
+    /// Results, by who writes them: the owner of the job's lane, or this instance.
+    pub(super) fn by_writer(&self, results: Vec<(Slot, End)>) -> Vec<Vec<NodeResult>> {
+        let results = results.into_iter().map(|(Slot { job, attempt }, end)| {
+            let output = match end {
+                End::Succeeded { output } => Ok(output),
+                End::Failed { message, is_retryable } => Err(Failure { message, is_retryable }),
+            };
+            NodeResult { job, attempt, output }
+        });
+        let jobs = &self.incarnation.jobs;
+        let (by_owner, by_holder): (Vec<_>, Vec<_>) = results.partition(|result| jobs.is_the_owners(result));
+        [by_owner, by_holder].into_iter().filter(|results| !results.is_empty()).collect()
+    }
+
+    pub(super) async fn commit(self, results: Vec<NodeResult>, may_pass: bool) -> Event {
+        let Self { state, incarnation, node, .. } = &self;
+        let jobs = &incarnation.jobs;
+        let slots: Vec<_> =
+            results.iter().map(|result| Slot { job: result.job, attempt: result.attempt }).collect();
+        let answers = state.call(jobs.results(node, results, may_pass)).await;
+        let committed = slots.into_iter().zip(answers).map(|(slot, (answer, next))| Committed {
+            slot,
+            is_recorded: matches!(answer, Answer::Committed),
+            // An attempt that was taken back meanwhile is not sent.
+            next: next.filter(|next| jobs.is_expected(next.job, next.attempt)).map(|next| frame_of(*next)),
+        });
+        Event::Committed(committed.collect())
+    }
+}

@@ -1,0 +1,95 @@
+//! What becomes of a node's record when its socket is closed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actors::jobs::Jobs;
+use bus::{Epoch, Written};
+use domain::NodeId;
+use nodes::Registry;
+use nodes::attached::Departure;
+use nodes::limits::OFFLINE_MS;
+
+use crate::limits::NODE_REGISTER_AGAIN;
+use crate::state::State;
+
+/// Lets nothing more be given to a node whose socket is closed, and, unless the node connects again in time, takes it off.
+/// A node that had nothing to do is taken off at once.
+pub(super) async fn disconnect(state: Arc<State>, registry: Registry, jobs: Jobs, departure: Departure) {
+    let Departure { mut record, is_provisional, slots, heard, .. } = departure;
+    let (node, epoch) = (record.profile.node.clone(), record.stamp.epoch);
+    let grace = state.settings.node_grace.saturating_sub(heard.elapsed());
+    if !slots.is_empty() {
+        let written = match is_provisional {
+            true => Ok(Written::Lost),
+            false => state.bus.refresh_node(&node, epoch, &record.report(), &[]).await,
+        };
+        match written {
+            Ok(Written::Done(version)) => {
+                record.stamp.version = version;
+                registry.recorded(record, Instant::now());
+            }
+            // It is connected again.
+            Ok(Written::Replaced) => return,
+            Ok(Written::Lost) => {
+                registry.noted(record, Instant::now());
+            }
+            Err(error) => {
+                tracing::debug!(%error, %node, "a closed socket was not noted at the bus");
+                registry.noted(record, Instant::now());
+            }
+        }
+        tokio::time::sleep(grace).await;
+    }
+    let disconnected = match slots.is_empty() {
+        true => state.bus.disconnect_node(&node, epoch).await,
+        // While the bus is away nobody knows whether the node has connected to another instance.
+        false => disconnect_for_sure(&state.bus, &node, epoch, heard).await,
+    };
+    match disconnected {
+        Ok(Written::Replaced) => {}
+        Ok(Written::Done(_) | Written::Lost) | Err(_) if !jobs.is_attached(&node) => {
+            registry.left(&node, epoch, Instant::now());
+            slots.iter().for_each(|slot| jobs.slot_freed(slot.job, slot.attempt));
+        }
+        Ok(Written::Done(_) | Written::Lost) | Err(_) => {}
+    }
+}
+
+/// Takes a node off that was heard of last at `heard`, once no other instance may have it. Tries until that is answered.
+async fn disconnect_for_sure(
+    bus: &bus::Handle,
+    node: &NodeId,
+    epoch: Epoch,
+    heard: Instant,
+) -> bus::Result<Written> {
+    loop {
+        until_known(bus, heard).await;
+        match bus.disconnect_node(node, epoch).await {
+            Err(error) if error.is_retryable() => {
+                tracing::debug!(%error, %node, "a node that is gone was not taken off yet");
+                tokio::time::sleep(NODE_REGISTER_AGAIN).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// Waits until it is known whether a node that was heard of last at `heard` has connected to another instance: the link
+/// to the bus has been up since then, or for so long that an instance that took the node meanwhile has told the bus.
+async fn until_known(bus: &bus::Handle, heard: Instant) {
+    const LONG: Duration = Duration::from_millis(OFFLINE_MS);
+    let mut link = bus.link();
+    loop {
+        let up_for = link.borrow_and_update().up_for();
+        let changed = match up_for {
+            Some(up) if up >= heard.elapsed().min(LONG) => return,
+            Some(up) => tokio::time::timeout(LONG.saturating_sub(up), link.changed()).await.unwrap_or(Ok(())),
+            None => link.changed().await,
+        };
+        // A bus that was closed does not come back.
+        if changed.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! The loop of a worker: it runs the handlers, keeps connected, and ends in order.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use reqwest::Url;
+use tokio::sync::mpsc;
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use wire::limits::HEARTBEATS_UNANSWERED_MAX;
+use wire::worker::{
+    AttemptOutcome, AttemptProgress, AttemptRef, Dispatch, Heartbeat, Hello, NodeFrame, SchedulerFrame,
+    Welcome, close,
+};
+use wire::{Code, Json};
+
+use super::connection::{Connection, Heard};
+use super::job::{Stop, Stopper, outcome};
+use super::protocol::{Effect, Protocol};
+use super::{Ended, Event, Failure, Job, Observer, ProgressSender, Times, Why};
+use crate::retry::Reconnects;
+use crate::socket::Dialer;
+use crate::{Error, Result};
+
+/// Reports of progress that wait to be sent.
+const PROGRESS_QUEUE: usize = 1_024;
+/// How long the scheduler may take to answer `hello`.
+const WELCOME_WITHIN: Duration = Duration::from_secs(10);
+/// Shortest time between two heartbeats; a shorter one in `welcome` counts as this.
+const HEARTBEAT_MIN: Duration = Duration::from_millis(10);
+/// Longest time between two heartbeats; a longer one in `welcome` counts as this.
+const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
+
+/// What can happen with or without a connection.
+enum Happening {
+    /// A handler has returned, or panicked.
+    Returned(std::result::Result<(Id, AttemptOutcome), JoinError>),
+    /// A handler reports its progress.
+    Progress(AttemptProgress),
+    /// The caller tells the worker to stop.
+    Asked,
+    /// The time for the present phase is over.
+    Late,
+}
+
+/// How far the worker is on its way to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Nobody has told it to stop.
+    Working,
+    /// It takes no more jobs; those that run may finish until then.
+    Draining(Instant),
+    /// It told the handlers to stop; their results may be settled until then.
+    Stopping(Instant),
+    /// It waits for nothing more.
+    Over,
+}
+
+/// How a connection ended.
+enum Parted {
+    /// By a fault or a refusal.
+    Cut(Error),
+    /// A newer connection of the same node took over.
+    Replaced,
+    /// The work is over.
+    Over,
+}
+
+pub(super) struct WorkerLoop<H, S> {
+    pub(super) hello: Hello,
+    pub(super) bases: Vec<Url>,
+    pub(super) dialer: Dialer,
+    pub(super) times: Times,
+    pub(super) observer: Observer,
+    handler: Arc<H>,
+    asked: Pin<Box<S>>,
+    phase: Phase,
+    protocol: Protocol,
+    work: JoinSet<AttemptOutcome>,
+    attempts: HashMap<Id, AttemptRef>,
+    stoppers: HashMap<AttemptRef, Stopper>,
+    progress: (mpsc::Sender<AttemptProgress>, mpsc::Receiver<AttemptProgress>),
+    welcomed: bool,
+}
+
+impl<H, F, S> WorkerLoop<H, S>
+where
+    H: Fn(Job) -> F + Send + Sync + 'static,
+    F: Future<Output = std::result::Result<Json, Failure>> + Send + 'static,
+    S: Future<Output = ()>,
+{
+    pub(super) fn new(
+        hello: Hello,
+        (bases, dialer): (Vec<Url>, Dialer),
+        times: Times,
+        observer: Observer,
+        handler: H,
+        asked: S,
+    ) -> Self {
+        Self {
+            protocol: Protocol::new(hello.capacity),
+            hello,
+            bases,
+            dialer,
+            times,
+            observer,
+            handler: Arc::new(handler),
+            asked: Box::pin(asked),
+            phase: Phase::Working,
+            work: JoinSet::new(),
+            attempts: HashMap::new(),
+            stoppers: HashMap::new(),
+            progress: mpsc::channel(PROGRESS_QUEUE),
+            welcomed: false,
+        }
+    }
+
+    /// Connects, works, connects again; until the caller stops it, another worker replaces it, or every scheduler refuses
+    /// it before its first `welcome`.
+    pub(super) async fn run(mut self) -> Result<Ended> {
+        let began = Instant::now();
+        // Many nodes with the same list must not all connect to its first URL.
+        let mut at = rand::random_range(0..self.bases.len());
+        let mut reconnects = Reconnects::new(self.times.pause_max);
+        loop {
+            let (dialer, base, batch) = (self.dialer.clone(), self.bases[at].clone(), self.hello.batch);
+            let opening = async move { Connection::open(&dialer, &base, batch).await };
+            let Some(opened) = self.meanwhile(opening).await else { break };
+            let opened_at = Instant::now();
+            let error = match opened {
+                Err(error) => error,
+                Ok(connection) => match self.converse(connection).await {
+                    Parted::Over => break,
+                    Parted::Replaced => {
+                        self.stop_work(Why::CalledOff).await;
+                        return Ok(Ended::Replaced);
+                    }
+                    Parted::Cut(error) => error,
+                },
+            };
+            let patience = self.times.patience.is_some_and(|patience| began.elapsed() >= patience);
+            if !self.welcomed && (patience || is_refused_for_good(&error)) {
+                return Err(error);
+            }
+            let pause = reconnects.pause(opened_at.elapsed(), &error);
+            (self.observer)(Event::Lost { reason: error.to_string(), pause });
+            at = (at + 1) % self.bases.len();
+            if self.meanwhile(sleep(pause)).await.is_none() {
+                break;
+            }
+        }
+        let unsettled = self.protocol.len();
+        self.stop_work(Why::Stopping).await;
+        Ok(Ended::Drained { unsettled })
+    }
+
+    /// Waits for something while the handlers go on; `None` if the worker has to end first.
+    async fn meanwhile<T>(&mut self, wait: impl Future<Output = T>) -> Option<T> {
+        let mut wait = pin!(wait);
+        loop {
+            if self.is_over() {
+                return None;
+            }
+            tokio::select! {
+                done = &mut wait => return Some(done),
+                happening = self.happening() => {
+                    // The next connection sends what is owed.
+                    self.handle(happening, None);
+                }
+            }
+        }
+    }
+
+    /// Serves one connection, from `hello` on.
+    async fn converse(&mut self, mut connection: Connection) -> Parted {
+        connection.send(NodeFrame::Hello(Hello { running: self.protocol.listed(), ..self.hello.clone() }));
+        let welcome = match self.welcome(&mut connection).await {
+            Ok(welcome) => welcome,
+            Err(parted) => return parted,
+        };
+        self.welcomed = true;
+        let every = Duration::from_millis(welcome.heartbeat_ms).clamp(HEARTBEAT_MIN, HEARTBEAT_MAX);
+        (self.observer)(Event::Connected {
+            url: connection.url().to_owned(),
+            instance: welcome.instance,
+            heartbeat: every,
+        });
+        for frame in self.protocol.welcomed() {
+            connection.send(frame);
+        }
+        let mut next_beat = Instant::now() + every;
+        let mut heard_at = Instant::now();
+        loop {
+            if self.is_over() {
+                connection.close(1000, "done").await;
+                return Parted::Over;
+            }
+            if connection.is_stuck() {
+                return Parted::Cut(connection.lost("it does not read what it is sent"));
+            }
+            tokio::select! {
+                heard = connection.next() => {
+                    heard_at = Instant::now();
+                    match heard {
+                        Err(error) => return Parted::Cut(error),
+                        Ok(Heard::Sign) => {}
+                        Ok(Heard::Frames(frames)) => {
+                            for frame in frames {
+                                self.hear(frame, &mut connection);
+                            }
+                        }
+                        Ok(Heard::Unreadable(why)) => {
+                            let error = connection.lost(format!("it sent what is no frame: {why}"));
+                            connection.close(close::PROTOCOL, "no frame").await;
+                            return Parted::Cut(error);
+                        }
+                        Ok(Heard::Closed(why)) => return closed(&connection, why),
+                    }
+                }
+                happening = self.happening() => self.handle(happening, Some(&mut connection)),
+                () = sleep_until(heard_at + every * HEARTBEATS_UNANSWERED_MAX) => {
+                    return Parted::Cut(connection.lost("nothing was heard for three heartbeats"));
+                }
+                () = sleep_until(next_beat) => {
+                    next_beat = Instant::now() + every;
+                    connection.beat(self.heartbeat());
+                }
+            }
+        }
+    }
+
+    /// Waits for the answer to `hello`.
+    async fn welcome(&mut self, connection: &mut Connection) -> std::result::Result<Welcome, Parted> {
+        let deadline = Instant::now() + WELCOME_WITHIN;
+        loop {
+            if self.is_over() {
+                return Err(Parted::Over);
+            }
+            tokio::select! {
+                heard = connection.next() => match heard {
+                    Err(error) => return Err(Parted::Cut(error)),
+                    Ok(Heard::Closed(why)) => return Err(closed(connection, why)),
+                    Ok(Heard::Sign) => {}
+                    Ok(Heard::Unreadable(why)) => {
+                        return Err(Parted::Cut(connection.lost(format!("it sent what is no frame: {why}"))));
+                    }
+                    Ok(Heard::Frames(frames)) => {
+                        let mut frames = frames.into_iter();
+                        match frames.next() {
+                            Some(SchedulerFrame::Welcome(welcome)) if frames.len() == 0 => return Ok(welcome),
+                            Some(SchedulerFrame::Problem(it)) => {
+                                (self.observer)(Event::Problem { code: it.code, detail: it.detail });
+                            }
+                            _ => {
+                                return Err(Parted::Cut(connection.lost("its first message is no welcome alone")));
+                            }
+                        }
+                    }
+                },
+                // The protocol keeps what happens until the connection is welcome.
+                happening = self.happening() => self.handle(happening, None),
+                () = sleep_until(deadline) => return Err(Parted::Cut(connection.lost("hello was not answered"))),
+            }
+        }
+    }
+
+    /// The next thing that happens. Cancel safe.
+    async fn happening(&mut self) -> Happening {
+        let deadline = match self.phase {
+            Phase::Draining(until) | Phase::Stopping(until) => Some(until),
+            Phase::Working | Phase::Over => None,
+        };
+        tokio::select! {
+            Some(returned) = self.work.join_next_with_id() => Happening::Returned(returned),
+            Some(progress) = self.progress.1.recv() => Happening::Progress(progress),
+            () = &mut self.asked, if self.phase == Phase::Working => Happening::Asked,
+            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => Happening::Late,
+        }
+    }
+
+    fn handle(&mut self, happening: Happening, connection: Option<&mut Connection>) {
+        match happening {
+            Happening::Returned(returned) => {
+                let (id, outcome) = match returned {
+                    Ok(returned) => returned,
+                    Err(error) => (error.id(), outcome(Err(Failure::passing("the handler panicked")))),
+                };
+                let attempt = self.attempts.remove(&id).expect("every task is one attempt's");
+                self.stoppers.remove(&attempt);
+                if let Some(effect) = self.protocol.ended(&attempt, outcome) {
+                    self.carry_out(effect, connection);
+                }
+            }
+            Happening::Progress(progress) => {
+                let attempt = AttemptRef { job: progress.job.clone(), attempt: progress.attempt };
+                if let (Some(connection), true) = (connection, self.protocol.is_running(&attempt)) {
+                    connection.progress(progress);
+                }
+            }
+            Happening::Asked => {
+                self.phase = Phase::Draining(Instant::now() + self.times.drain_max);
+                (self.observer)(Event::Draining { held: self.protocol.len() });
+                let frame = self.protocol.drain();
+                self.carry_out(Effect::Send(frame), connection);
+            }
+            Happening::Late if matches!(self.phase, Phase::Draining(_)) => {
+                self.phase = Phase::Stopping(Instant::now() + self.times.stop_grace + self.times.settle_max);
+                self.stoppers.values().for_each(|stopper| stopper.stop(Why::Stopping));
+            }
+            Happening::Late => self.phase = Phase::Over,
+        }
+    }
+
+    fn hear(&mut self, frame: SchedulerFrame, connection: &mut Connection) {
+        if let SchedulerFrame::Problem(it) = &frame {
+            (self.observer)(Event::Problem { code: it.code.clone(), detail: it.detail.clone() });
+        }
+        for effect in self.protocol.heard(frame) {
+            self.carry_out(effect, Some(&mut *connection));
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect, connection: Option<&mut Connection>) {
+        match effect {
+            Effect::Start(dispatch) => self.start(dispatch),
+            Effect::Stop(attempt) => {
+                if let Some(stopper) = self.stoppers.get(&attempt) {
+                    stopper.stop(Why::CalledOff);
+                }
+            }
+            Effect::Send(frame) => {
+                if let Some(connection) = connection {
+                    connection.send(frame);
+                }
+            }
+            Effect::Beat => {
+                if let Some(connection) = connection {
+                    connection.beat(self.heartbeat());
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, dispatch: Dispatch) {
+        let Dispatch { job: id, attempt: number, payload, session, seq, timeout_ms } = dispatch;
+        let attempt = AttemptRef { job: id.clone(), attempt: number };
+        let (stopper, stop) = Stopper::new();
+        let progress = ProgressSender::new(attempt.clone(), self.progress.0.clone());
+        let timeout = Duration::from_millis(timeout_ms);
+        let job = Job { id, attempt: number, payload, session, seq, timeout, stop: stop.clone(), progress };
+        let limits = Limits { run: timeout + self.times.timeout_grace, grace: self.times.stop_grace };
+        let handler = Arc::clone(&self.handler);
+        let work = attend(async move { handler(job).await }, stop, stopper.clone(), limits);
+        let task = self.work.spawn(work);
+        self.attempts.insert(task.id(), attempt.clone());
+        self.stoppers.insert(attempt, stopper);
+    }
+
+    fn heartbeat(&self) -> Heartbeat {
+        Heartbeat { load: None, running: self.protocol.listed() }
+    }
+
+    fn is_over(&self) -> bool {
+        match self.phase {
+            Phase::Working => false,
+            Phase::Draining(_) | Phase::Stopping(_) => self.protocol.is_empty(),
+            Phase::Over => true,
+        }
+    }
+
+    /// Tells all handlers to stop and waits for each, at most for its grace.
+    async fn stop_work(&mut self, why: Why) {
+        self.stoppers.values().for_each(|stopper| stopper.stop(why));
+        while self.work.join_next().await.is_some() {}
+    }
+}
+
+/// How long a handler may work, and how long it may take to stop.
+struct Limits {
+    run: Duration,
+    grace: Duration,
+}
+
+/// Runs one handler, at most for its time.
+async fn attend(
+    work: impl Future<Output = std::result::Result<Json, Failure>>,
+    stop: Stop,
+    stopper: Stopper,
+    limits: Limits,
+) -> AttemptOutcome {
+    let work = AssertUnwindSafe(work).catch_unwind();
+    let mut work = pin!(work.map(|done| match done {
+        Ok(given) => outcome(given),
+        Err(_) => outcome(Err(Failure::passing("the handler panicked"))),
+    }));
+    let why = tokio::select! {
+        done = &mut work => return done,
+        why = stop.told() => why,
+        () = sleep(limits.run) => {
+            stopper.stop(Why::TimedOut);
+            Why::TimedOut
+        }
+    };
+    match timeout(limits.grace, work).await {
+        Ok(done) => done,
+        Err(_) => outcome(Err(Failure::passing(format!("{why}, and did not stop when told")))),
+    }
+}
+
+/// What the other side's close code means.
+fn closed(connection: &Connection, why: Option<(u16, String)>) -> Parted {
+    match why {
+        Some((close::REPLACED, _)) => Parted::Replaced,
+        why => Parted::Cut(connection.closed(why)),
+    }
+}
+
+/// Whether only a person can resolve the error.
+fn is_refused_for_good(error: &Error) -> bool {
+    match error {
+        Error::Unusable(_) => true,
+        Error::Refused(problem) => {
+            matches!(problem.known_code(), Some(Code::Unauthorized | Code::Forbidden))
+        }
+        Error::Unreachable { .. } | Error::Lost { .. } | Error::Unexpected { .. } => false,
+    }
+}

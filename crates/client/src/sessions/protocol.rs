@@ -1,0 +1,236 @@
+//! The session socket's protocol, as a client keeps it: the jobs that are not accepted yet, the results that were seen,
+//! and what the caller hears of both. Pure.
+
+use std::collections::VecDeque;
+
+use tokio_tungstenite::tungstenite::Utf8Bytes;
+use wire::Code;
+use wire::sessions::{JobProblem, JobResult, JobTaken, SessionFrame};
+
+use super::places::Places;
+use super::send_window::SendPermit;
+use super::socket::Happening;
+
+/// A job that is not accepted.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub(super) client_ref: String,
+    /// Its frame.
+    pub(super) text: Utf8Bytes,
+    /// Its part of the window, until it is accepted.
+    pub(super) _permit: SendPermit,
+}
+
+/// The jobs that are not accepted, and the results that were seen.
+#[derive(Debug)]
+pub(super) struct Protocol {
+    /// In the order in which they are sent.
+    waiting: VecDeque<Sent>,
+    /// How many of them were written to the present connection.
+    written: usize,
+    /// How many of them were written to an earlier connection.
+    written_before: usize,
+    places: Places,
+}
+
+impl Protocol {
+    /// Results up to this place were seen.
+    pub(super) const fn new(after_seq: u64, is_ordered: bool) -> Self {
+        let places = Places::up_to(after_seq, is_ordered);
+        Self { waiting: VecDeque::new(), written: 0, written_before: 0, places }
+    }
+
+    /// The place up to which all results were seen.
+    pub(super) const fn after_seq(&self) -> u64 {
+        self.places.low()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub(super) fn add(&mut self, sent: Sent) {
+        self.waiting.push_back(sent);
+    }
+
+    /// There is a new connection, which sends again what is not accepted.
+    pub(super) fn connected(&mut self) {
+        self.written_before = self.written_before.max(self.written);
+        self.written = 0;
+    }
+
+    /// The next frame to write, if there is one.
+    pub(super) fn next(&mut self) -> Option<Utf8Bytes> {
+        let sent = self.waiting.get(self.written)?;
+        self.written += 1;
+        Some(sent.text.clone())
+    }
+
+    /// What the caller hears of a frame.
+    pub(super) fn heard(&mut self, frame: SessionFrame) -> Vec<Happening> {
+        match frame {
+            SessionFrame::Accepted(taken) => {
+                // A job that is not waited for was accepted before: its result said so.
+                let is_known = self.answered(&taken.client_ref, self.waiting.len());
+                if is_known { vec![Happening::Accepted(taken)] } else { Vec::new() }
+            }
+            SessionFrame::Progress(progress) => vec![Happening::Progress(progress)],
+            SessionFrame::Result(result) => self.result(result),
+            SessionFrame::Problem(problem) => {
+                let is_known = match &problem.client_ref {
+                    Some(client_ref) => self.answered(client_ref, self.waiting.len()),
+                    None => true,
+                };
+                if is_known { vec![Happening::Problem(problem)] } else { Vec::new() }
+            }
+        }
+    }
+
+    fn result(&mut self, result: JobResult) -> Vec<Happening> {
+        let mut told = Vec::with_capacity(2);
+        // On one connection `accepted` precedes the result: it was lost with an earlier connection.
+        if let Some(client_ref) = &result.client_ref
+            && self.answered(client_ref, self.written_before)
+        {
+            let taken = JobTaken { client_ref: client_ref.clone(), id: result.id.clone(), seq: result.seq };
+            told.push(Happening::Accepted(taken));
+        }
+        if self.places.see(result.seq) {
+            told.push(Happening::Result(result));
+        }
+        told
+    }
+
+    /// Removes the first job of this name among the first `among` ones, which was answered. Whether there was one.
+    fn answered(&mut self, client_ref: &str, among: usize) -> bool {
+        let found = self.waiting.iter().take(among).position(|sent| sent.client_ref == client_ref);
+        let Some(at) = found else { return false };
+        self.waiting.remove(at);
+        self.written -= usize::from(at < self.written);
+        self.written_before -= usize::from(at < self.written_before);
+        true
+    }
+
+    /// The session is closed: no other job will be accepted.
+    pub(super) fn closed(&mut self) -> Vec<Happening> {
+        let refused = |client_ref| {
+            let (code, detail) = (Code::Conflict.as_str().to_owned(), "the session is closed".to_owned());
+            Happening::Problem(JobProblem { client_ref: Some(client_ref), code, detail })
+        };
+        self.left().into_iter().map(refused).collect()
+    }
+
+    /// The names of the jobs that are not accepted.
+    pub(super) fn left(&mut self) -> Vec<String> {
+        (self.written, self.written_before) = (0, 0);
+        self.waiting.drain(..).map(|sent| sent.client_ref).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn protocol(is_ordered: bool, refs: &[&str]) -> Protocol {
+        let mut protocol = Protocol::new(0, is_ordered);
+        for client_ref in refs {
+            let (client_ref, text) = ((*client_ref).to_owned(), (*client_ref).into());
+            protocol.add(Sent { client_ref, text, _permit: SendPermit::default() });
+        }
+        protocol
+    }
+
+    fn written(protocol: &mut Protocol) -> Vec<String> {
+        std::iter::from_fn(|| protocol.next().map(|text| text.to_string())).collect()
+    }
+
+    /// What is told, in short.
+    fn told(protocol: &mut Protocol, frame: &str) -> Vec<String> {
+        let frame = match frame.split_once(' ').unwrap() {
+            ("accepted", client_ref) => {
+                format!(r#"{{"type":"accepted","ref":"{client_ref}","id":"i","seq":1}}"#)
+            }
+            ("problem", client_ref) => {
+                format!(r#"{{"type":"problem","ref":"{client_ref}","code":"overloaded","detail":""}}"#)
+            }
+            ("result", rest) => {
+                let (seq, client_ref) = rest.split_once(' ').unwrap();
+                format!(
+                    r#"{{"type":"result","id":"i","seq":{seq},"ref":"{client_ref}","outcome":"succeeded"}}"#
+                )
+            }
+            _ => panic!("{frame}"),
+        };
+        let short = |happening| match happening {
+            Happening::Accepted(it) => format!("accepted {}", it.client_ref),
+            Happening::Result(it) => format!("result {} {}", it.seq, it.client_ref.unwrap()),
+            Happening::Problem(it) => format!("problem {}: {}", it.client_ref.unwrap(), it.code),
+            other => format!("{other:?}"),
+        };
+        protocol.heard(serde_json::from_str(&frame).unwrap()).into_iter().map(short).collect()
+    }
+
+    #[test]
+    fn what_has_no_answer_is_written_once_on_each_connection_in_its_order() {
+        let mut protocol = protocol(true, &["a", "b", "c"]);
+        protocol.connected();
+        assert_eq!(written(&mut protocol), ["a", "b", "c"]);
+        assert_eq!(told(&mut protocol, "accepted a"), ["accepted a"]);
+        assert_eq!(told(&mut protocol, "problem c"), ["problem c: overloaded"]);
+        assert!(written(&mut protocol).is_empty());
+        protocol.add(Sent { client_ref: "d".to_owned(), text: "d".into(), _permit: SendPermit::default() });
+        assert_eq!(written(&mut protocol), ["d"]);
+        protocol.connected();
+        assert_eq!(protocol.next().as_deref(), Some("b"));
+        protocol.connected();
+        assert_eq!(written(&mut protocol), ["b", "d"]);
+        assert_eq!(protocol.left(), ["b", "d"]);
+        assert!(protocol.is_empty());
+    }
+
+    #[test]
+    fn a_result_says_that_its_job_was_accepted_where_that_word_got_lost() {
+        let mut protocol = protocol(true, &["a", "b"]);
+        protocol.connected();
+        assert_eq!(protocol.next().as_deref(), Some("a"));
+        protocol.connected();
+        assert_eq!(told(&mut protocol, "result 1 a"), ["accepted a", "result 1 a"]);
+        assert_eq!(written(&mut protocol), ["b"]);
+        // What was written before that is answered too.
+        assert!(told(&mut protocol, "accepted a").is_empty() && told(&mut protocol, "problem a").is_empty());
+        // Of this connection it is known that the word is yet to come: that was another job of this name.
+        assert_eq!(told(&mut protocol, "result 2 b"), ["result 2 b"]);
+        assert_eq!(told(&mut protocol, "accepted b"), ["accepted b"]);
+    }
+
+    #[test]
+    fn a_result_is_told_once_whatever_the_order() {
+        for is_ordered in [true, false] {
+            let mut protocol = protocol(is_ordered, &[]);
+            assert_eq!(told(&mut protocol, "result 2 b"), ["result 2 b"]);
+            assert!(told(&mut protocol, "result 2 b").is_empty());
+            assert_eq!(protocol.after_seq(), if is_ordered { 2 } else { 0 });
+            assert_eq!(told(&mut protocol, "result 1 a").is_empty(), is_ordered);
+            assert_eq!(protocol.after_seq(), 2);
+        }
+    }
+
+    #[test]
+    fn two_of_one_name_are_two_answers() {
+        let mut protocol = protocol(true, &["a", "a"]);
+        protocol.connected();
+        assert_eq!(written(&mut protocol), ["a", "a"]);
+        assert_eq!(told(&mut protocol, "accepted a"), ["accepted a"]);
+        assert_eq!(told(&mut protocol, "problem a"), ["problem a: overloaded"]);
+        assert!(told(&mut protocol, "accepted a").is_empty());
+    }
+
+    #[test]
+    fn what_is_not_accepted_when_the_session_is_closed_is_refused() {
+        let mut protocol = protocol(false, &["a"]);
+        let told = protocol.closed();
+        let [Happening::Problem(problem)] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((problem.client_ref.as_deref(), problem.code.as_str()), (Some("a"), "conflict"));
+        assert!(protocol.is_empty());
+    }
+}

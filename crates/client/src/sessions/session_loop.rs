@@ -1,0 +1,284 @@
+//! The loop of a session's socket: it keeps connected, sends what the caller asks for, and tells what it hears.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_tungstenite::tungstenite::Utf8Bytes;
+use wire::worker::close;
+use wire::{Code, Problem};
+
+use super::protocol::{Protocol, Sent};
+use super::socket::{Happening, Told};
+use crate::retry::Reconnects;
+use crate::socket::{Heard, Socket};
+use crate::{Client, Error, Result};
+
+/// The close code of either side; the daemon sends it when the session is closed and all its results were sent.
+const NORMAL: u16 = 1000;
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// How often the client sends a ping.
+    pub(super) ping_every: Duration,
+    /// A connection on which nothing is received for this long counts as dead. The daemon may not read for half of it
+    /// while it looks for the session's owner.
+    pub(super) silence_max: Duration,
+    /// Longest pause before another connection.
+    pub(super) pause_max: Duration,
+    /// How long the jobs that were sent may take to be accepted after the caller closed the socket.
+    pub(super) close_within: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            ping_every: Duration::from_secs(5),
+            silence_max: Duration::from_secs(20),
+            pause_max: Duration::from_secs(5),
+            close_within: Duration::from_secs(5),
+        }
+    }
+}
+
+/// How far the socket is on its way to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The caller has not closed it.
+    Open,
+    /// The caller has closed it; what was sent may be accepted until then.
+    Closing(Instant),
+    /// It waits for nothing more.
+    Over,
+}
+
+/// How a connection ended.
+enum Parted {
+    /// By a fault or a refusal.
+    Cut(Error),
+    /// The session is closed.
+    Closed,
+    /// The caller has closed the socket.
+    Enough,
+}
+
+pub(super) struct SessionLoop {
+    client: Client,
+    id: String,
+    protocol: Protocol,
+    jobs: mpsc::UnboundedReceiver<Sent>,
+    tell: mpsc::Sender<Told>,
+    stop: oneshot::Receiver<()>,
+    pace: Pace,
+    phase: Phase,
+    /// The caller got all results up to this place.
+    told_seq: u64,
+}
+
+impl SessionLoop {
+    pub(super) fn new(
+        client: &Client,
+        id: &str,
+        protocol: Protocol,
+        jobs: mpsc::UnboundedReceiver<Sent>,
+        tell: mpsc::Sender<Told>,
+        stop: oneshot::Receiver<()>,
+        pace: Pace,
+    ) -> Self {
+        let (client, id, told_seq) = (client.clone(), id.to_owned(), protocol.after_seq());
+        Self { client, id, protocol, jobs, tell, stop, pace, phase: Phase::Open, told_seq }
+    }
+
+    /// Runs until the session is closed, the caller stops, or the error is lasting. Answers the `ref`s of the jobs that
+    /// are not accepted then.
+    pub(super) async fn run(mut self) -> Vec<String> {
+        let end = match self.keep_connected().await {
+            Parted::Enough => None,
+            Parted::Cut(error) => Some(Err(error)),
+            Parted::Closed => Some(Ok(())),
+        };
+        self.take_all();
+        if let (Some(end), Phase::Open) = (end, self.phase) {
+            if end.is_ok() {
+                let refused = self.protocol.closed();
+                self.tell(refused).await;
+            }
+            self.say(Told::End(end)).await;
+        }
+        self.protocol.left()
+    }
+
+    /// Connects, serves the connection, connects again.
+    async fn keep_connected(&mut self) -> Parted {
+        // Many clients with the same list must not all connect to its first URL.
+        let mut at = rand::random_range(0..self.client.sockets().0.len());
+        let mut reconnects = Reconnects::new(self.pace.pause_max);
+        loop {
+            let opening = open(self.client.clone(), at, self.id.clone(), self.protocol.after_seq());
+            let Some(opened) = self.meanwhile(opening).await else { return Parted::Enough };
+            let opened_at = Instant::now();
+            let error = match opened {
+                Err(error) => error,
+                Ok(socket) => match self.converse(socket).await {
+                    Parted::Cut(error) => error,
+                    parted => return parted,
+                },
+            };
+            if !error.is_retryable() {
+                return Parted::Cut(error);
+            }
+            let pause = reconnects.pause(opened_at.elapsed(), &error);
+            self.tell(vec![Happening::Lost { reason: error.to_string(), pause }]).await;
+            at = (at + 1) % self.client.sockets().0.len();
+            if self.meanwhile(sleep(pause)).await.is_none() {
+                return Parted::Enough;
+            }
+        }
+    }
+
+    /// Waits for something; `None` if the socket has to end first.
+    async fn meanwhile<T>(&mut self, wait: impl Future<Output = T>) -> Option<T> {
+        let mut wait = pin!(wait);
+        loop {
+            if self.is_over() {
+                return None;
+            }
+            tokio::select! {
+                done = &mut wait => return Some(done),
+                phase = next_phase(self.phase, &mut self.stop, self.pace) => self.enter(phase),
+            }
+        }
+    }
+
+    /// Serves one connection.
+    async fn converse(&mut self, mut socket: Socket) -> Parted {
+        self.protocol.connected();
+        self.tell(vec![Happening::Connected { url: socket.url().to_owned() }]).await;
+        let mut heard_at = Instant::now();
+        let mut ping_at = heard_at + self.pace.ping_every;
+        loop {
+            if self.is_over() {
+                socket.close(|| None, NORMAL, "done").await;
+                return Parted::Enough;
+            }
+            tokio::select! {
+                // What is received must count before the silence is measured.
+                biased;
+                phase = next_phase(self.phase, &mut self.stop, self.pace) => self.enter(phase),
+                Some(sent) = self.jobs.recv() => self.protocol.add(sent),
+                heard = socket.next(|| self.protocol.next()) => {
+                    match heard {
+                        Err(error) => return Parted::Cut(error),
+                        Ok(Heard::Sign) => {}
+                        Ok(Heard::Text(text)) => {
+                            if let Err(error) = self.hear(&text, &socket).await {
+                                socket.close(|| None, close::PROTOCOL, "no frame").await;
+                                return Parted::Cut(error);
+                            }
+                        }
+                        Ok(Heard::Binary) => {
+                            let error = strange(&socket, "a binary message; frames are texts".to_owned());
+                            socket.close(|| None, close::PROTOCOL, "no frame").await;
+                            return Parted::Cut(error);
+                        }
+                        Ok(Heard::Closed(Some((NORMAL, _)))) => return Parted::Closed,
+                        Ok(Heard::Closed(Some((close::PROTOCOL, why)))) => {
+                            // The same frame would get the same answer.
+                            return Parted::Cut(Error::Refused(Box::new(Problem::new(Code::Invalid, why))));
+                        }
+                        Ok(Heard::Closed(why)) => return Parted::Cut(socket.closed(why)),
+                    }
+                    // Read the clock now: the caller may have been slow to take the result.
+                    heard_at = Instant::now();
+                }
+                () = sleep_until(heard_at + self.pace.silence_max) => {
+                    return Parted::Cut(socket.lost("nothing was heard for long"));
+                }
+                () = sleep_until(ping_at) => {
+                    ping_at = Instant::now() + self.pace.ping_every;
+                    socket.ping();
+                }
+            }
+        }
+    }
+
+    async fn hear(&mut self, text: &Utf8Bytes, socket: &Socket) -> Result<()> {
+        // A frame that cannot be read must not be skipped: it could be a result.
+        let frame = serde_json::from_str(text).map_err(|error| strange(socket, error.to_string()))?;
+        let told = self.protocol.heard(frame);
+        self.tell(told).await;
+        Ok(())
+    }
+
+    /// Tells the caller, as soon as there is room.
+    async fn tell(&mut self, happenings: Vec<Happening>) {
+        for happening in happenings {
+            if matches!(happening, Happening::Result(_)) {
+                self.told_seq = self.protocol.after_seq();
+            }
+            self.say(Told::Happening(happening, self.told_seq)).await;
+        }
+    }
+
+    async fn say(&mut self, told: Told) {
+        if self.phase != Phase::Open {
+            return;
+        }
+        tokio::select! {
+            biased;
+            // A caller that has closed the socket hears nothing more.
+            phase = next_phase(self.phase, &mut self.stop, self.pace) => self.enter(phase),
+            said = self.tell.send(told) => drop(said),
+        }
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+        // Jobs that were sent before are still in the channel.
+        self.jobs.close();
+    }
+
+    fn take_all(&mut self) {
+        self.jobs.close();
+        while let Ok(sent) = self.jobs.try_recv() {
+            self.protocol.add(sent);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        match self.phase {
+            Phase::Open => false,
+            Phase::Closing(_) => self.protocol.is_empty() && self.jobs.is_empty(),
+            Phase::Over => true,
+        }
+    }
+}
+
+/// The next phase, when it comes.
+async fn next_phase(phase: Phase, stop: &mut oneshot::Receiver<()>, pace: Pace) -> Phase {
+    match phase {
+        Phase::Open => match stop.await {
+            Ok(()) => Phase::Closing(Instant::now() + pace.close_within),
+            // The socket was dropped.
+            Err(_) => Phase::Over,
+        },
+        Phase::Closing(until) => {
+            sleep_until(until).await;
+            Phase::Over
+        }
+        Phase::Over => std::future::pending().await,
+    }
+}
+
+async fn open(client: Client, at: usize, id: String, after_seq: u64) -> Result<Socket> {
+    let (bases, dialer) = client.sockets();
+    let query = [("after_seq", after_seq.to_string())];
+    dialer.open(&bases[at], &["v1", "sessions", &id, "ws"], &query).await
+}
+
+/// The error for a frame that this protocol does not have; another connection would not help.
+fn strange(socket: &Socket, reason: String) -> Error {
+    Error::Unexpected { url: socket.url().to_owned(), status: 101, reason }
+}

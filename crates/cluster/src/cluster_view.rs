@@ -1,0 +1,307 @@
+//! What belongs where, as this instance sees it: the ring of live instances and the modes, read with each
+//! renewal of its lease. A snapshot that is asked without a lock and without a wait.
+//!
+//! Two instances may see different rings for a moment, and nothing rests on their seeing the same: whoever
+//! holds the lease serves.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use domain::{InstanceId, Mode, Modes, Resource};
+use ledger::Peer;
+use placement::Ring;
+use tokio::sync::watch;
+
+use crate::Identity;
+
+/// A newcomer joins the ring when it has renewed its lease for so long.
+pub const RING_AGE: Duration = Duration::from_secs(3);
+/// For so long nothing is sent to an instance that could not be reached, or that said it was leaving.
+const AVOIDED_FOR: Duration = Duration::from_secs(2);
+
+/// A live instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its id.
+    pub id: InstanceId,
+    /// Where it is reached.
+    pub url: String,
+}
+
+/// Where a key belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyOwner {
+    /// To this instance.
+    Here,
+    /// To another.
+    Elsewhere(Member),
+}
+
+/// One moment's knowledge.
+#[derive(Clone, Debug)]
+pub struct View {
+    ring: Ring,
+    /// The ring without those that are avoided now.
+    reachable: Ring,
+    members: Arc<HashMap<String, Member>>,
+    modes: Arc<Modes>,
+    label: Arc<str>,
+}
+
+impl View {
+    /// Names ring and modes together: another text, another view. Opaque.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    fn relabelled(mut self) -> Self {
+        self.label = format!("{}.{}", self.ring.version(), self.modes.version).into();
+        self
+    }
+
+    /// The ring of the live instances.
+    #[must_use]
+    pub const fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// The modes.
+    #[must_use]
+    pub fn modes(&self) -> &Modes {
+        &self.modes
+    }
+
+    /// A live instance, by its id.
+    #[must_use]
+    pub fn member(&self, id: &str) -> Option<&Member> {
+        self.members.get(id)
+    }
+
+    /// All live instances.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.members.values()
+    }
+
+    /// Whom the ring gives a key to, as long as it is sought anywhere.
+    #[must_use]
+    pub fn placed(&self, resource: &Resource) -> Option<&Member> {
+        self.ring.owner(resource.as_str()).and_then(|id| self.member(id))
+    }
+}
+
+/// Cheap to clone; all clones see the same.
+#[derive(Clone)]
+pub struct ClusterView {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    me: InstanceId,
+    view: ArcSwap<View>,
+    /// Who is avoided, and until when. The one lock under which the view is replaced.
+    avoided: Mutex<HashMap<InstanceId, Instant>>,
+    changed: watch::Sender<()>,
+}
+
+impl ClusterView {
+    /// Of an instance that knows of no other.
+    #[must_use]
+    pub fn alone(me: &Identity, mode: Mode) -> Self {
+        let member = Member { id: me.id.clone(), url: me.url.clone() };
+        let ring = Ring::new([me.id.as_str()]);
+        let view = View {
+            reachable: ring.clone(),
+            ring,
+            members: Arc::new([(me.id.to_string(), member)].into()),
+            modes: Arc::new(Modes { version: 0, mode, only: None }),
+            label: Arc::from(""),
+        };
+        let view = view.relabelled();
+        let inner = Inner {
+            me: me.id.clone(),
+            view: ArcSwap::from_pointee(view),
+            avoided: Mutex::default(),
+            changed: watch::Sender::new(()),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// What is known now.
+    #[must_use]
+    pub fn view(&self) -> Arc<View> {
+        self.inner.view.load_full()
+    }
+
+    /// The mode in which a key is served.
+    #[must_use]
+    pub fn mode(&self, resource: &Resource) -> Mode {
+        self.inner.view.load().modes.of(resource)
+    }
+
+    /// Where a key belongs now: on the ring, without those that are avoided.
+    #[must_use]
+    pub fn owner_of(&self, resource: &Resource) -> KeyOwner {
+        let view = self.inner.view.load();
+        match view.reachable.owner(resource.as_str()).and_then(|id| view.member(id)) {
+            Some(member) if member.id != self.inner.me => KeyOwner::Elsewhere(member.clone()),
+            _ => KeyOwner::Here,
+        }
+    }
+
+    /// Wakes whenever ring or modes have changed.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.inner.changed.subscribe()
+    }
+
+    /// This instance could not be reached, or is leaving: its keys are sought elsewhere for a moment.
+    pub fn avoid(&self, id: &InstanceId) {
+        if *id == self.inner.me {
+            return;
+        }
+        let mut avoided = self.avoided();
+        let until = Instant::now() + AVOIDED_FOR;
+        if avoided.insert(id.clone(), until).is_none() {
+            self.replace(&mut avoided, |_| {});
+        }
+    }
+
+    /// These modes are in force, unless newer ones are known.
+    pub fn adopt_modes(&self, modes: Modes) {
+        let mut avoided = self.avoided();
+        if modes.version > self.inner.view.load().modes.version {
+            self.replace(&mut avoided, |view| view.modes = Arc::new(modes));
+        }
+    }
+
+    /// The instances were found to be these.
+    pub fn saw(&self, peers: Vec<Peer>) {
+        let live: Vec<_> = peers.into_iter().filter(Peer::is_live).collect();
+        let settled = |peer: &&Peer| u128::from(peer.age_ms) >= RING_AGE.as_millis();
+        let ring = if live.iter().any(|peer| settled(&peer)) {
+            Ring::new(live.iter().filter(settled).map(|peer| peer.id.as_str()))
+        } else {
+            Ring::new(live.iter().map(|peer| peer.id.as_str()))
+        };
+        let members = live
+            .into_iter()
+            .map(|peer| (peer.id.to_string(), Member { id: peer.id, url: peer.url }))
+            .collect::<HashMap<_, _>>();
+        let mut avoided = self.avoided();
+        let before = avoided.len();
+        avoided.retain(|_, until| Instant::now() < *until);
+        let view = self.inner.view.load();
+        if avoided.len() != before || view.ring != ring || *view.members != members {
+            self.replace(&mut avoided, |view| (view.ring, view.members) = (ring, Arc::new(members)));
+        }
+    }
+
+    fn replace(&self, avoided: &mut HashMap<InstanceId, Instant>, change: impl FnOnce(&mut View)) {
+        let before = self.inner.view.load();
+        let mut view = View::clone(&before);
+        change(&mut view);
+        let is_avoided = |id: &str| InstanceId::parse(id).is_ok_and(|id| avoided.contains_key(&id));
+        view.reachable = if avoided.is_empty() { view.ring.clone() } else { view.ring.without(is_avoided) };
+        if view.ring.version() != before.ring.version() {
+            let (ring_version, instances) = (view.ring.version(), view.ring.members().len());
+            tracing::info!(ring_version, instances, "the ring has changed");
+        }
+        if view.modes != before.modes {
+            let Modes { version, mode, only } = &*view.modes;
+            let named = only.as_ref().map(std::collections::BTreeSet::len);
+            tracing::info!(version, mode = mode.as_str(), named, "the mode has changed");
+        }
+        self.inner.view.store(Arc::new(view.relabelled()));
+        self.inner.changed.send_replace(());
+    }
+
+    fn avoided(&self) -> std::sync::MutexGuard<'_, HashMap<InstanceId, Instant>> {
+        // Nothing under it panics half-way through a change.
+        self.inner.avoided.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::{SignerId, Timestamp, Token};
+    use ledger::Lease;
+
+    use super::*;
+
+    fn identity(name: &str) -> Identity {
+        Identity { id: InstanceId::parse(name).unwrap(), url: format!("http://{name}") }
+    }
+
+    fn peer(name: &str, age_ms: u64) -> Peer {
+        let Identity { id, url } = identity(name);
+        let lease = Lease {
+            resource: Resource::instance(&id),
+            owner: Some(id.clone()),
+            token: Token::new(1),
+            acquired_at: Timestamp::from_micros(0),
+            renewed_at: Timestamp::from_micros(0),
+            expires_in_ms: 1_000,
+        };
+        Peer { id, url, lease, age_ms }
+    }
+
+    fn members(cluster_view: &ClusterView) -> Vec<String> {
+        cluster_view.view().ring().members().to_vec()
+    }
+
+    const OLD: u64 = RING_AGE.as_millis() as u64;
+
+    #[test]
+    fn a_newcomer_waits_for_its_place_and_a_leaver_is_out_at_once() {
+        let cluster_view = ClusterView::alone(&identity("a"), Mode::Basic);
+        cluster_view.saw(vec![peer("a", 10), peer("b", 20)]);
+        assert_eq!(members(&cluster_view), ["a", "b"], "none is old enough, so all are the ring");
+        cluster_view.saw(vec![peer("a", OLD), peer("b", OLD - 1)]);
+        assert_eq!(members(&cluster_view), ["a"]);
+        assert!(cluster_view.view().member("b").is_some(), "it lives all the same");
+        cluster_view.saw(vec![peer("a", OLD), peer("b", OLD)]);
+        assert_eq!(members(&cluster_view), ["a", "b"]);
+        let mut taken = peer("b", OLD);
+        taken.lease.owner = Some(InstanceId::parse("a").unwrap());
+        cluster_view.saw(vec![peer("a", OLD), taken]);
+        assert_eq!(members(&cluster_view), ["a"], "whose lease is another's is dead");
+    }
+
+    #[test]
+    fn who_cannot_be_reached_is_avoided_and_stays_on_the_ring() {
+        let cluster_view = ClusterView::alone(&identity("a"), Mode::WorkerQueue);
+        cluster_view.saw(vec![peer("a", OLD), peer("b", OLD)]);
+        let theirs = (0..).map(|n| Resource::signer(&SignerId::parse(&format!("s{n}")).unwrap()));
+        let theirs = theirs.into_iter().find(|s| cluster_view.owner_of(s) != KeyOwner::Here).unwrap();
+        let b = InstanceId::parse("b").unwrap();
+        cluster_view.avoid(&b);
+        assert_eq!(cluster_view.owner_of(&theirs), KeyOwner::Here);
+        assert_eq!(cluster_view.view().placed(&theirs).unwrap().id, b);
+        cluster_view.avoid(&InstanceId::parse("a").unwrap());
+        assert_eq!(cluster_view.owner_of(&theirs), KeyOwner::Here, "nobody avoids itself");
+        cluster_view.avoided().insert(b.clone(), Instant::now());
+        cluster_view.saw(vec![peer("a", OLD), peer("b", OLD)]);
+        assert!(
+            matches!(cluster_view.owner_of(&theirs), KeyOwner::Elsewhere(member) if member.id == b),
+            "it is over"
+        );
+    }
+
+    #[test]
+    fn only_newer_modes_are_adopted_and_changes_are_told() {
+        let cluster_view = ClusterView::alone(&identity("a"), Mode::Basic);
+        let s = Resource::parse("signer:s").unwrap();
+        let mut changes = cluster_view.changes();
+        cluster_view.adopt_modes(Modes { version: 2, mode: Mode::WorkerQueue, only: None });
+        assert_eq!(cluster_view.mode(&s), Mode::WorkerQueue);
+        assert!(changes.has_changed().unwrap());
+        changes.mark_unchanged();
+        cluster_view.adopt_modes(Modes { version: 1, mode: Mode::Basic, only: None });
+        cluster_view.adopt_modes(Modes { version: 2, mode: Mode::Basic, only: None });
+        assert_eq!(cluster_view.mode(&s), Mode::WorkerQueue);
+        assert!(!changes.has_changed().unwrap());
+    }
+}

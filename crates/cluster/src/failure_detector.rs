@@ -1,0 +1,317 @@
+//! What an instance knows of life and death, its own and the others': read after each renewal of its own
+//! lease, kept in memory, asked without a wait.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use domain::{InstanceId, Timestamp, Token};
+use ledger::Peer;
+
+/// So many renewals of one's own in a row must have found the other's unmoved. A ledger that stalls stops
+/// everybody's renewals alike; only who goes on renewing while another does not may call it dead.
+const UNMOVED_MIN: u32 = 2;
+
+/// Cheap to clone; all clones know the same.
+#[derive(Clone)]
+pub struct FailureDetector {
+    inner: Arc<Mutex<Known>>,
+}
+
+struct Known {
+    lease: Duration,
+    /// Until here this instance's own lease surely lasts, by its own clock; `None` for one that needs none.
+    alive_until: Option<Instant>,
+    /// When the last renewal that was answered was sent.
+    renewed_at: Option<Instant>,
+    /// Whether it was answered soon enough to be one of several in a row.
+    timely: bool,
+    /// Until here nothing is taken from anybody: this instance was away itself.
+    calm_until: Instant,
+    /// Until here what was seen of the others is good enough to take from them: a stall may have begun since.
+    evidence_until: Instant,
+    others: HashMap<InstanceId, Other>,
+}
+
+struct Other {
+    mark: (Token, Timestamp),
+    unmoved: u32,
+    /// Its lease is its own no more: a survivor found it dead and took it, or it has left. It never comes back.
+    gone: bool,
+    live: bool,
+}
+
+impl FailureDetector {
+    /// Of an instance that is alone with its ledger: it lives, and there is nobody to die.
+    #[must_use]
+    pub fn alone() -> Self {
+        Self::new(Duration::ZERO, None)
+    }
+
+    pub(crate) fn member(lease: Duration) -> Self {
+        Self::new(lease, Some(Instant::now()))
+    }
+
+    fn new(lease: Duration, alive_until: Option<Instant>) -> Self {
+        let now = Instant::now();
+        let known = Known {
+            lease,
+            alive_until,
+            renewed_at: None,
+            timely: false,
+            calm_until: now + lease,
+            evidence_until: now,
+            others: HashMap::new(),
+        };
+        Self { inner: Arc::new(Mutex::new(known)) }
+    }
+
+    /// Whether this instance's own lease surely lasts, by its own clock. Past that it writes for no key.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.known().alive_until.is_none_or(|until| Instant::now() < until)
+    }
+
+    /// Whether the other's keys may be taken at once.
+    #[must_use]
+    pub fn is_dead(&self, other: &InstanceId) -> bool {
+        let (known, now) = (self.known(), Instant::now());
+        let calm = known.alive_until.is_some_and(|until| now < until) && now >= known.calm_until;
+        calm && known.others.get(other).is_some_and(|other| other.gone)
+    }
+
+    /// Those whose keys may be taken at once.
+    #[must_use]
+    pub fn dead(&self) -> Vec<InstanceId> {
+        let others: Vec<_> = self.known().others.keys().cloned().collect();
+        others.into_iter().filter(|other| self.is_dead(other)).collect()
+    }
+
+    /// Whether the other is to be declared dead: its `instance:` lease may be taken, and must be before any of
+    /// its keys, or it would go on under its id should it wake.
+    pub(crate) fn is_lifeless(&self, other: &InstanceId) -> bool {
+        let (known, now) = (self.known(), Instant::now());
+        let calm = known.alive_until.is_some_and(|until| now < until) && now >= known.calm_until;
+        let is_lifeless = |other: &Other| !other.gone && !other.live && other.unmoved >= UNMOVED_MIN;
+        calm && now < known.evidence_until && known.others.get(other).is_some_and(is_lifeless)
+    }
+
+    /// This instance has taken the other's `instance:` lease.
+    pub(crate) fn buried(&self, other: &InstanceId) {
+        if let Some(other) = self.known().others.get_mut(other) {
+            (other.gone, other.live) = (true, false);
+        }
+    }
+
+    /// This instance has just heard that it renewed itself, with a statement sent at `sent`.
+    ///
+    /// Being away is judged, and counted, by when the answer came. A statement that a stall held up was sent in
+    /// time, and yet the others may have had no turn since the stall began.
+    pub(crate) fn renewed(&self, sent: Instant) {
+        let (mut known, now) = (self.known(), Instant::now());
+        if known.alive_until.is_none_or(|before| before < now) {
+            known.calm_until = now + known.lease;
+        }
+        known.timely = known.renewed_at.is_some_and(|before| now <= before + known.lease / 2);
+        if !known.timely {
+            known.others.values_mut().for_each(|other| other.unmoved = 0);
+        }
+        known.renewed_at = Some(sent);
+        known.alive_until = Some(sent + known.lease);
+    }
+
+    /// Whether no renewal of this instance's own was answered for so long. One that needs none is never silent.
+    pub(crate) fn is_silent_for(&self, length: Duration) -> bool {
+        let known = self.known();
+        known.alive_until.is_some() && known.renewed_at.is_none_or(|at| at.elapsed() >= length)
+    }
+
+    /// This incarnation is over: it writes for nobody any more.
+    pub(crate) fn ended(&self) {
+        // A beginning that lies in the past is all that is needed; `None` would mean alone.
+        self.known().alive_until = Some(Instant::now());
+    }
+
+    /// After a renewal of its own, this instance found the others to be so.
+    pub(crate) fn saw(&self, peers: &[Peer]) {
+        let mut known = self.known();
+        known.evidence_until = Instant::now() + known.lease / 2;
+        let (timely, mut before) = (known.timely, std::mem::take(&mut known.others));
+        for peer in peers {
+            let mark = (peer.lease.token, peer.lease.renewed_at);
+            let unmoved = before
+                .remove(&peer.id)
+                .filter(|other| other.mark == mark && timely)
+                .map_or(0, |other| other.unmoved + 1);
+            let gone = peer.lease.owner.as_ref() != Some(&peer.id);
+            known.others.insert(peer.id.clone(), Other { mark, unmoved, gone, live: peer.is_live() });
+        }
+    }
+
+    /// The others were found to be so, between two renewals. That tells who is gone, and nothing of who moves.
+    pub(crate) fn saw_gone(&self, peers: &[Peer]) {
+        let mut known = self.known();
+        for peer in peers.iter().filter(|peer| peer.lease.owner.as_ref() != Some(&peer.id)) {
+            if let Some(other) = known.others.get_mut(&peer.id) {
+                (other.gone, other.live) = (true, false);
+            }
+        }
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+        // Nothing in here panics half-way through a change.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::Resource;
+    use ledger::Lease;
+
+    use super::*;
+
+    const LEASE: Duration = Duration::from_millis(400);
+
+    fn id(name: &str) -> InstanceId {
+        InstanceId::parse(name).unwrap()
+    }
+
+    fn peer(name: &str, renewed_at: i64, expires_in_ms: u64) -> Peer {
+        let lease = Lease {
+            resource: Resource::instance(&id(name)),
+            owner: Some(id(name)),
+            token: Token::new(1),
+            acquired_at: Timestamp::from_micros(0),
+            renewed_at: Timestamp::from_micros(renewed_at),
+            expires_in_ms,
+        };
+        Peer { id: id(name), url: String::new(), lease, age_ms: 10_000 }
+    }
+
+    /// A member that joined `ago` and has renewed itself ever since.
+    fn member_since(ago: Duration) -> FailureDetector {
+        let failure_detector = FailureDetector::member(LEASE);
+        let begun = Instant::now().checked_sub(ago).unwrap();
+        {
+            let mut known = failure_detector.known();
+            (known.alive_until, known.calm_until) = (Some(begun), begun + LEASE);
+        }
+        failure_detector
+    }
+
+    #[test]
+    fn dead_is_who_did_not_move_while_i_renewed_twice_and_whose_lease_ran_out() {
+        let failure_detector = member_since(LEASE * 2);
+        failure_detector.known().alive_until = Some(Instant::now() + LEASE);
+        for (expires_in_ms, dead) in [(300, false), (100, false), (0, true)] {
+            failure_detector.renewed(Instant::now());
+            failure_detector.saw(&[peer("a", 1, expires_in_ms)]);
+            assert_eq!(failure_detector.is_lifeless(&id("a")), dead, "{expires_in_ms}");
+        }
+        failure_detector.renewed(Instant::now());
+        failure_detector.saw(&[peer("a", 2, 0)]);
+        assert!(!failure_detector.is_lifeless(&id("a")), "it moved");
+        assert!(!failure_detector.is_lifeless(&id("unheard-of")));
+    }
+
+    #[test]
+    fn nobodys_keys_are_taken_before_its_own_lease() {
+        let failure_detector = about_to_call_a_dead();
+        failure_detector.renewed(Instant::now());
+        failure_detector.saw(&[peer("a", 1, 0)]);
+        assert!(failure_detector.is_lifeless(&id("a")) && !failure_detector.is_dead(&id("a")));
+        failure_detector.buried(&id("a"));
+        assert!(failure_detector.is_dead(&id("a")) && !failure_detector.is_lifeless(&id("a")));
+        let mut left = peer("b", 1, 0);
+        left.lease.owner = None;
+        failure_detector.saw(&[left]);
+        assert!(failure_detector.is_dead(&id("b")), "who has left never comes back");
+    }
+
+    #[test]
+    fn whose_lease_a_survivor_took_is_dead_at_once() {
+        let failure_detector = member_since(LEASE * 2);
+        failure_detector.known().alive_until = Some(Instant::now() + LEASE);
+        let mut taken = peer("a", 5, 300);
+        taken.lease.owner = Some(id("b"));
+        failure_detector.saw(&[taken]);
+        assert!(
+            failure_detector.is_dead(&id("a")) && !failure_detector.is_lifeless(&id("a")),
+            "once is enough"
+        );
+        failure_detector.ended();
+        assert!(!failure_detector.is_dead(&id("a")), "the dead take nothing");
+    }
+
+    #[test]
+    fn who_was_away_itself_calls_nobody_dead_for_one_lease() {
+        let failure_detector = member_since(LEASE * 2);
+        for _ in 0..5 {
+            // Its own lease had run out before the first of these.
+            failure_detector.renewed(Instant::now());
+            failure_detector.saw(&[peer("a", 1, 0)]);
+            assert!(!failure_detector.is_lifeless(&id("a")));
+        }
+        failure_detector.known().calm_until = Instant::now();
+        assert!(failure_detector.is_lifeless(&id("a")));
+    }
+
+    /// A member to whom `a` is as good as dead: one more renewal finds it unmoved and its lease run out.
+    fn about_to_call_a_dead() -> FailureDetector {
+        let failure_detector = member_since(LEASE * 2);
+        failure_detector.known().alive_until = Some(Instant::now() + LEASE);
+        for _ in 0..UNMOVED_MIN {
+            failure_detector.renewed(Instant::now());
+            failure_detector.saw(&[peer("a", 1, 100)]);
+        }
+        failure_detector
+    }
+
+    #[test]
+    fn a_renewal_that_was_held_up_is_not_one_of_two_in_a_row() {
+        let failure_detector = about_to_call_a_dead();
+        failure_detector.known().renewed_at = Instant::now().checked_sub(LEASE * 3 / 4);
+        failure_detector.renewed(Instant::now());
+        failure_detector.saw(&[peer("a", 1, 0)]);
+        assert!(!failure_detector.is_lifeless(&id("a")), "its own renewal may be on its way yet");
+        for dead in [false, true] {
+            failure_detector.renewed(Instant::now());
+            failure_detector.saw(&[peer("a", 1, 0)]);
+            assert_eq!(failure_detector.is_lifeless(&id("a")), dead);
+        }
+    }
+
+    #[test]
+    fn what_was_seen_half_a_lease_ago_is_no_evidence() {
+        let failure_detector = about_to_call_a_dead();
+        failure_detector.renewed(Instant::now());
+        failure_detector.saw(&[peer("a", 1, 0)]);
+        assert!(failure_detector.is_lifeless(&id("a")));
+        failure_detector.known().evidence_until = Instant::now();
+        assert!(!failure_detector.is_lifeless(&id("a")));
+        failure_detector.renewed(Instant::now());
+        assert!(!failure_detector.is_lifeless(&id("a")), "it renewed itself and has not looked");
+    }
+
+    #[test]
+    fn the_calm_counts_from_the_answer_however_long_the_renewal_was_under_way() {
+        let failure_detector = about_to_call_a_dead();
+        let answered = Instant::now();
+        failure_detector.known().alive_until = answered.checked_sub(LEASE / 8);
+        failure_detector.renewed(answered.checked_sub(LEASE / 2).unwrap());
+        assert!(failure_detector.known().calm_until >= answered + LEASE, "sent before its lease had run out");
+        assert!(failure_detector.is_alive());
+    }
+
+    #[test]
+    fn a_member_lives_as_long_as_its_lease_counted_from_its_sending() {
+        let failure_detector = member_since(LEASE * 2);
+        assert!(!failure_detector.is_alive());
+        failure_detector.renewed(Instant::now());
+        assert!(failure_detector.is_alive());
+        failure_detector.renewed(Instant::now().checked_sub(LEASE).unwrap());
+        assert!(!failure_detector.is_alive(), "the answer came too late");
+        assert!(FailureDetector::alone().is_alive());
+    }
+}

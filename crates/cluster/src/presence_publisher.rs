@@ -1,0 +1,129 @@
+//! The presence publisher: shows this instance on the bus as long as it reaches the ledger, and hears what the others tell.
+//!
+//! Everything here may be lost. Membership is the ledger's word; a notice only says that it is worth looking
+//! now rather than with the next renewal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::{Channel, Link, Presence};
+use rand::RngExt;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::FailureDetector;
+
+/// Between two announcements, before jitter.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How long an announcement counts.
+const PRESENCE_TTL: Duration = Duration::from_secs(2);
+/// An instance that has not reached the ledger for so long shows itself no more.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+
+const _: () = assert!(PRESENCE_TTL.as_millis() == 2 * HEARTBEAT.as_millis());
+
+/// What is told to all: worth looking at the members and the modes.
+const NOTICE: &[u8] = b"look";
+
+pub(crate) struct PresencePublisher {
+    pub(crate) bus: bus::Handle,
+    pub(crate) ledger: ledger::Handle,
+    pub(crate) presence: Presence,
+    pub(crate) failure_detector: FailureDetector,
+    /// Wakes whoever looks at the others.
+    pub(crate) look: Arc<Notify>,
+}
+
+impl PresencePublisher {
+    pub(crate) fn start(self) -> PublishingTask {
+        let (stop, stopped) = oneshot::channel();
+        PublishingTask { stop, task: tokio::spawn(self.run(stopped)) }
+    }
+
+    async fn run(self, mut stopped: oneshot::Receiver<()>) {
+        let mut notices = self.bus.subscribe(Channel::Cluster);
+        let mut link = self.bus.link();
+        link.mark_changed();
+        let mut shown = false;
+        let mut next = tokio::time::Instant::now();
+        loop {
+            tokio::select! {
+                _ = &mut stopped => break,
+                Some(_) = notices.next() => self.look.notify_one(),
+                Ok(()) = link.changed() => {
+                    let link = *link.borrow_and_update();
+                    self.tell_link(link).await;
+                    shown = self.show(shown).await;
+                }
+                () = tokio::time::sleep_until(next) => {
+                    next += HEARTBEAT.mul_f64(rand::rng().random_range(0.8..1.0));
+                    next = next.max(tokio::time::Instant::now());
+                    shown = self.show(shown).await;
+                }
+            }
+        }
+        if shown && let Err(error) = self.bus.withdraw(&self.presence.instance).await {
+            tracing::debug!(%error, "this instance's presence was not withdrawn and runs out by itself");
+        }
+    }
+
+    /// Shows this instance, or, when it has not reached the ledger for long, shows it no more. Answers whether
+    /// it may be shown now.
+    async fn show(&self, shown: bool) -> bool {
+        if self.failure_detector.is_silent_for(SILENCE_MAX) {
+            return shown && self.bus.withdraw(&self.presence.instance).await.is_err();
+        }
+        if let Err(error) = self.bus.announce(&self.presence, PRESENCE_TTL).await {
+            tracing::debug!(%error, "this instance could not be shown on the bus");
+        }
+        true
+    }
+
+    async fn tell_link(&self, link: Link) {
+        match link {
+            Link::Up { .. } => tracing::info!("the bus is up"),
+            Link::Down { .. } => tracing::warn!("the bus is down; what needs it waits"),
+        }
+        if self.bus.kind() == bus::Kind::Local {
+            return;
+        }
+        if link.is_up() {
+            // At the start, and whenever it may be another server.
+            match self.bus.check().await {
+                Ok(health) => {
+                    for warning in health.warnings {
+                        tracing::warn!(warning, "the bus may lose what it was given");
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "how the bus is was not asked"),
+            }
+        }
+        if let Err(error) = self.ledger.note_bus(&self.presence.instance, link.is_up()).await {
+            tracing::debug!(%error, "the state of the bus was not noted");
+        }
+    }
+}
+
+/// The running presence publisher.
+pub(crate) struct PublishingTask {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl PublishingTask {
+    /// Shows the instance no more.
+    pub(crate) async fn stop(self) {
+        // It may have died; that is told below.
+        let _ = self.stop.send(());
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "the presence publisher had died");
+        }
+    }
+}
+
+/// Tells all instances that it is worth looking.
+pub async fn tell(bus: &bus::Handle) {
+    if let Err(error) = bus.publish(Channel::Cluster, NOTICE).await {
+        tracing::debug!(%error, "a notice was not told; the others look by themselves soon");
+    }
+}

@@ -1,0 +1,33 @@
+//! Lanes: what the owner of a lane's jobs decides. An instance has lanes for the jobs that it accepts, and each session
+//! is a lane of its own.
+//!
+//! [`LaneState`] is the whole decision: commands, committed batches and what was read go in, [`Effect`]s come out. It
+//! knows no clock, runtime, database or bus. A lane that is a session's has a [`SessionState`] as well, which gives jobs
+//! their places and their order.
+//!
+//! The shell round a state must keep four rules:
+//! - it carries effects out in their order;
+//! - it answers each [`Effect::Commit`], [`Effect::FindSlots`], [`Effect::Read`] and [`Effect::CloseSession`] once, by the
+//!   method that the effect names;
+//! - after [`Effect::Flush`] it calls [`LaneState::flush`] when no command waits at hand;
+//! - it calls [`LaneState::flush`] at the latest when [`LaneState::wake_at`] has come.
+
+mod fifo;
+mod jobs;
+pub mod limits;
+mod messages;
+mod round;
+mod session;
+mod spread;
+mod state;
+#[cfg(test)]
+mod testing;
+
+pub use messages::{
+    Accepted, Affinity, AttemptEvent, AttemptsAt, BatchId, Callers, Command, CommitFailure, Completed,
+    CompletionRequest, DispatchOrder, Effect, Enqueue, JobNotice, KeyedAnswer, PendingSubmission,
+    PlacementRequest, Read, Refused, ReservedSlot, SessionSnapshot, SlotSearch, SlotsFound, Snapshot,
+    Submission, WithdrawOrder, WrittenBatch,
+};
+pub use session::SessionState;
+pub use state::{LaneSettings, LaneState, Unread};

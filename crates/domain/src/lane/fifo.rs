@@ -1,0 +1,157 @@
+//! The order of a strict session: whose turn it is, and who is next. Pure: it decides nothing and writes nothing; time
+//! comes in as an argument.
+//!
+//! One job has its turn, from when no job before it is unfinished until it has ended itself, through all its attempts,
+//! pauses and delays. The next ones stand here in the order of their places; of a long line the rest is in the ledger.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::limits::{FIFO_BYTES_MAX, FIFO_JOBS_LOW, FIFO_JOBS_MAX};
+use crate::JobId;
+use crate::job::{Attempt, LiveJob};
+
+/// A job in the line.
+#[derive(Clone)]
+pub(super) struct Next {
+    pub(super) job: Arc<LiveJob>,
+    /// When it may be dispatched.
+    pub(super) due: Instant,
+}
+
+/// An attempt that was taken back and whose reservation may still stand: nothing is placed before it is known to be
+/// gone, or has run out.
+struct Barrier {
+    job: JobId,
+    attempt: Attempt,
+    until: Instant,
+}
+
+/// The line of one session.
+#[derive(Default)]
+pub(super) struct SessionFifo {
+    turn: Option<JobId>,
+    next: VecDeque<Next>,
+    bytes: usize,
+    /// The place of the last job that was put in here.
+    last: u64,
+    /// There may be more in the ledger, behind `last`.
+    has_more: bool,
+    barrier: Option<Barrier>,
+}
+
+impl SessionFifo {
+    /// Whether a new job would have its turn at once.
+    pub(super) fn is_free(&self) -> bool {
+        self.is_empty() && self.barrier.is_none()
+    }
+
+    /// Whether no job has its turn or waits for it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.turn.is_none() && self.next.is_empty() && !self.has_more
+    }
+
+    /// The job that has its turn.
+    pub(super) const fn turn(&self) -> Option<JobId> {
+        self.turn
+    }
+
+    /// Nothing is known but the job that has an attempt under way, if any: the rest is read from the ledger.
+    pub(super) fn reset(&mut self, turn: Option<&LiveJob>) {
+        self.turn = turn.map(|job| job.id);
+        self.last = turn.and_then(|job| job.seq).unwrap_or_default();
+        self.next.clear();
+        self.bytes = 0;
+        self.has_more = true;
+    }
+
+    /// A new job has its turn at once.
+    pub(super) fn enter(&mut self, job: &LiveJob) {
+        debug_assert!(self.turn.is_none() && self.next.is_empty(), "its turn is not yet");
+        self.turn = Some(job.id);
+        self.last = job.seq.unwrap_or(self.last);
+    }
+
+    /// A new job is the last one in the line.
+    pub(super) fn join(&mut self, next: Next) {
+        let weight = next.job.spec.payload.len();
+        let fits = self.next.len() < FIFO_JOBS_MAX && self.bytes + weight <= FIFO_BYTES_MAX;
+        if self.has_more || !(fits || self.next.is_empty()) {
+            self.has_more = true;
+            return;
+        }
+        self.push(next, weight);
+    }
+
+    /// Behind which place to read on in the ledger, if few are left here and there are more.
+    pub(super) fn to_read(&self) -> Option<u64> {
+        let is_low = self.next.len() < FIFO_JOBS_LOW && self.bytes < FIFO_BYTES_MAX / 2;
+        (self.has_more && is_low).then_some(self.last)
+    }
+
+    /// What was read behind that place. Nothing is the end of the line.
+    pub(super) fn fill(&mut self, read: Vec<Next>) {
+        self.has_more = !read.is_empty();
+        for next in read {
+            let weight = next.job.spec.payload.len();
+            if !self.next.is_empty() && self.bytes + weight > FIFO_BYTES_MAX {
+                return;
+            }
+            self.push(next, weight);
+        }
+    }
+
+    fn push(&mut self, next: Next, weight: usize) {
+        debug_assert!(next.job.seq > Some(self.last), "the order of places");
+        self.last = next.job.seq.unwrap_or(self.last);
+        self.bytes += weight;
+        self.next.push_back(next);
+    }
+
+    /// The job whose turn has come now, if any: once.
+    pub(super) fn advance(&mut self) -> Option<Next> {
+        if self.turn.is_some() {
+            return None;
+        }
+        let next = self.next.pop_front()?;
+        self.bytes -= next.job.spec.payload.len();
+        self.turn = Some(next.job.id);
+        Some(next)
+    }
+
+    /// The job has ended.
+    pub(super) fn ended(&mut self, job: JobId) {
+        if self.turn == Some(job) {
+            self.turn = None;
+        } else if let Some(at) = self.next.iter().position(|next| next.job.id == job)
+            && let Some(gone) = self.next.remove(at)
+        {
+            self.bytes -= gone.job.spec.payload.len();
+        }
+    }
+
+    /// An attempt was taken back; its reservation has run out by `until`.
+    pub(super) fn bar(&mut self, job: JobId, attempt: Attempt, until: Instant) {
+        self.barrier = Some(Barrier { job, attempt, until });
+    }
+
+    /// The attempt's reservation is gone. Whether that was waited for.
+    pub(super) fn unbar(&mut self, job: JobId, attempt: Attempt) -> bool {
+        let is_it =
+            self.barrier.as_ref().is_some_and(|barrier| (barrier.job, barrier.attempt) == (job, attempt));
+        if is_it {
+            self.barrier = None;
+        }
+        is_it
+    }
+
+    /// Until when nothing is to be placed.
+    pub(super) fn barred_until(&mut self, now: Instant) -> Option<Instant> {
+        self.barrier.take_if(|barrier| barrier.until <= now);
+        self.barrier.as_ref().map(|barrier| barrier.until)
+    }
+}
+
+#[cfg(test)]
+mod tests;

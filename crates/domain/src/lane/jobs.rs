@@ -1,0 +1,410 @@
+//! What the owner of a lane knows of its unfinished jobs, and when it must look at one again. It decides nothing and
+//! writes nothing; time comes in as an argument.
+//!
+//! Beside the attempts under way, of which there are never more than slots, it holds at most [`JOBS_MAX`] jobs, and
+//! payloads of [`JOBS_BYTES_MAX`]; of one group at most [`GROUP_JOBS_MAX`], or [`GROUP_JOBS_ALONE_MAX`] while less than
+//! half of the room is taken, and [`GROUP_BYTES_MAX`]. Jobs that do not fit stay in the ledger and are read from there
+//! when there is room again.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::limits::{
+    ACK_TIMEOUT, GROUP_BYTES_MAX, GROUP_JOBS_ALONE_MAX, GROUP_JOBS_LOW, GROUP_JOBS_MAX, JOBS_BYTES_MAX,
+    JOBS_MAX, NODE_ELSEWHERE_WAIT, STRANDED_AFTER,
+};
+use crate::job::{Assignment, Attempt, CurrentAttempt, LiveJob, Priority, Revoked, State, WaitingGroup};
+use crate::limits::PRIORITY_MAX;
+use crate::{JobId, NodeId};
+
+/// An unfinished job, as its lane's owner knows it.
+pub(super) struct Entry {
+    pub(super) job: Arc<LiveJob>,
+    pub(super) newest: CurrentAttempt,
+    pub(super) phase: Phase,
+    /// The node that had its last attempt in vain: another one is better.
+    pub(super) avoid: Option<NodeId>,
+    /// When it is to be looked at: delayed, until it is ready; under way, until its node must have said something.
+    alarm: Option<Instant>,
+}
+
+/// Where it is.
+pub(super) enum Phase {
+    /// Not due yet.
+    Delayed,
+    /// In the queue for a slot.
+    Waiting,
+    /// A node has it.
+    InFlight(InFlight),
+}
+
+/// An attempt under way.
+#[derive(Clone)]
+pub(super) struct InFlight {
+    pub(super) placed: Assignment,
+    /// Since when it is known here.
+    pub(super) since: Instant,
+    /// It was sent, and the node's socket was closed before anything was heard of it.
+    is_connection_lost: bool,
+    /// Its node is connected elsewhere, and does not have it.
+    is_node_elsewhere: bool,
+}
+
+impl Entry {
+    /// What it means for its attempt that the node is gone. What was sent may be what the node died of.
+    fn lost(&self) -> Revoked {
+        match &self.phase {
+            Phase::InFlight(at_node) if at_node.is_connection_lost => Revoked::NodeLost,
+            _ if self.newest.state == State::Running => Revoked::NodeLost,
+            _ => Revoked::NodeLostUnsent,
+        }
+    }
+}
+
+/// What is to be done about a job whose time has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// It may be dispatched.
+    Ready(JobId),
+    /// Its attempt is to be taken back.
+    Revoke(JobId, Attempt, Revoked),
+}
+
+/// The jobs of one pool and tenant that wait: which of them are in the book.
+#[derive(Default)]
+struct Group {
+    inside: usize,
+    bytes: usize,
+    /// So many were inside when the ledger had no more that would have fitted: until there are fewer, it is not asked.
+    enough: Option<usize>,
+    /// Those left in the ledger have this priority at most; `None` when all are in the book.
+    outside: Option<Priority>,
+}
+
+/// The book of one lane.
+#[derive(Default)]
+pub(super) struct LaneJobs {
+    entries: HashMap<JobId, Entry>,
+    /// The attempts under way.
+    in_flight: usize,
+    /// Payloads of the others.
+    bytes: usize,
+    groups: HashMap<WaitingGroup, Group>,
+    /// The alarms of all entries.
+    alarms: BTreeSet<(Instant, JobId)>,
+}
+
+impl LaneJobs {
+    pub(super) fn get(&self, job: JobId) -> Option<&Entry> {
+        self.entries.get(&job)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.groups.is_empty()
+    }
+
+    /// An attempt was committed: from here on it is awaited. Always fits, since slots are few.
+    pub(super) fn begin(
+        &mut self,
+        job: Arc<LiveJob>,
+        newest: CurrentAttempt,
+        placed: Assignment,
+        now: Instant,
+    ) {
+        self.forget(job.id);
+        let wait = match newest.state {
+            State::Running => run_for(&job),
+            State::Created | State::Dispatched | State::Finished => ACK_TIMEOUT,
+        };
+        let phase = Phase::InFlight(InFlight {
+            placed,
+            since: now,
+            is_connection_lost: false,
+            is_node_elsewhere: false,
+        });
+        self.insert(Entry { job, newest, phase, avoid: None, alarm: Some(now + wait) });
+    }
+
+    /// The node has it: its running time begins.
+    pub(super) fn acknowledged(&mut self, job: JobId, attempt: Attempt, now: Instant) {
+        let Some(entry) = self.entries.get_mut(&job).filter(|entry| entry.newest.attempt == attempt) else {
+            return;
+        };
+        if matches!(entry.phase, Phase::InFlight(_)) && entry.newest.state == State::Dispatched {
+            entry.newest.state = State::Running;
+            let ends = now + run_for(&entry.job);
+            self.look_again(job, ends);
+        }
+    }
+
+    /// The node's socket was closed after it was sent.
+    pub(super) fn connection_lost(&mut self, job: JobId, attempt: Attempt) {
+        let entry = self.entries.get_mut(&job).filter(|entry| entry.newest.attempt == attempt);
+        if let Some(Phase::InFlight(at_node)) = entry.map(|entry| &mut entry.phase) {
+            at_node.is_connection_lost = true;
+        }
+    }
+
+    /// Its node is connected elsewhere, and does not have it: nothing but the word that it was sent, and the socket cut,
+    /// is waited for.
+    pub(super) fn node_elsewhere(&mut self, job: JobId, attempt: Attempt, now: Instant) {
+        let Some(entry) = self.entries.get_mut(&job).filter(|entry| entry.newest.attempt == attempt) else {
+            return;
+        };
+        let is_awaited = entry.newest.state == State::Dispatched;
+        if let Phase::InFlight(at_node) = &mut entry.phase
+            && is_awaited
+            && !std::mem::replace(&mut at_node.is_node_elsewhere, true)
+        {
+            let until = now + NODE_ELSEWHERE_WAIT;
+            let at = entry.alarm.map_or(until, |alarm| alarm.min(until));
+            self.look_again(job, at);
+        }
+    }
+
+    /// A job that is to be dispatched at `at`, if it fits; if not, it is found again in the ledger by its time.
+    pub(super) fn delay(&mut self, job: Arc<LiveJob>, at: Instant, avoid: Option<NodeId>) {
+        self.forget(job.id);
+        if self.has_room(&job) {
+            let newest = job.newest;
+            self.insert(Entry { job, newest, phase: Phase::Delayed, avoid, alarm: Some(at) });
+        }
+    }
+
+    /// A job that waits for a slot from now on, having been in the ledger without a time. Whether it is in the book;
+    /// if not, it is one of those outside.
+    pub(super) fn wait_in_group(&mut self, job: Arc<LiveJob>) -> bool {
+        self.forget(job.id);
+        let (group, priority) = (group_of(&job), job.spec.priority);
+        let fits = self.fits_group(&group, &job);
+        let known = self.groups.entry(group).or_default();
+        if !fits || known.outside.is_some_and(|outside| priority <= outside) {
+            known.outside = Some(known.outside.map_or(priority, |outside| outside.max(priority)));
+            return false;
+        }
+        self.insert_waiting(job);
+        true
+    }
+
+    /// A delayed job whose time has come. Its place is kept.
+    pub(super) fn wait_after_delay(&mut self, job: JobId) {
+        if let Some(entry) = self.entries.get_mut(&job) {
+            entry.phase = Phase::Waiting;
+        }
+    }
+
+    /// What was read of a group: the first of those that wait, in their order. Answers those that are new here.
+    pub(super) fn fill(&mut self, group: &WaitingGroup, read: Vec<LiveJob>, is_all: bool) -> Vec<JobId> {
+        let mut last = None;
+        let mut new = Vec::new();
+        let mut is_full = false;
+        for job in read {
+            last = Some(job.spec.priority);
+            if self.entries.contains_key(&job.id) {
+                continue;
+            }
+            if !self.fits_group(group, &job) {
+                is_full = true;
+                break;
+            }
+            new.push(job.id);
+            self.insert_waiting(Arc::new(job));
+        }
+        let known = self.groups.entry(group.clone()).or_default();
+        known.outside = if is_all && !is_full { None } else { last.or(known.outside) };
+        known.enough = (new.is_empty() || is_full).then_some(known.inside);
+        if known.inside == 0 && known.outside.is_none() {
+            self.groups.remove(group);
+        }
+        new
+    }
+
+    /// A group that has few jobs in the book and more in the ledger, and how many of it are in the book.
+    pub(super) fn group_to_fill(&self) -> Option<(WaitingGroup, usize)> {
+        let low = |group: &Group| {
+            let is_asked = group.enough.is_none_or(|enough| group.inside < enough);
+            group.outside.is_some() && group.inside < GROUP_JOBS_LOW && is_asked
+        };
+        self.groups.iter().find(|(_, group)| low(group)).map(|(name, group)| (name.clone(), group.inside))
+    }
+
+    /// Whether there are jobs that wait in the ledger alone.
+    pub(super) fn has_more_outside(&self) -> bool {
+        self.groups.values().any(|group| group.outside.is_some())
+    }
+
+    /// The ledger is asked again about all groups: what did not fit may now.
+    pub(super) fn retry_full_groups(&mut self) {
+        self.groups.values_mut().for_each(|group| group.enough = None);
+    }
+
+    /// There is a group of which nothing is known yet but that it has jobs.
+    pub(super) fn group_exists(&mut self, group: WaitingGroup) {
+        let known = self.groups.entry(group).or_default();
+        if known.inside == 0 && known.outside.is_none() {
+            // Of whatever priority.
+            known.outside = Priority::new(i64::from(PRIORITY_MAX)).ok();
+        }
+    }
+
+    /// Nothing is known of the job any more.
+    pub(super) fn forget(&mut self, job: JobId) -> Option<Entry> {
+        let entry = self.entries.remove(&job)?;
+        if matches!(entry.phase, Phase::InFlight(_)) {
+            self.in_flight -= 1;
+        } else {
+            self.bytes -= weight(&entry.job);
+        }
+        if let Some(at) = entry.alarm {
+            self.alarms.remove(&(at, job));
+        }
+        if matches!(entry.phase, Phase::Waiting) && entry.job.due_at.is_none() {
+            let group = group_of(&entry.job);
+            if let Some(known) = self.groups.get_mut(&group) {
+                known.inside -= 1;
+                known.bytes -= weight(&entry.job);
+                if known.inside == 0 && known.outside.is_none() {
+                    self.groups.remove(&group);
+                }
+            }
+        }
+        Some(entry)
+    }
+
+    /// What has come due by now, each once: who asks sees to it, or has it looked at again.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<Due> {
+        let mut due = Vec::new();
+        while let Some((at, job)) = self.alarms.first().copied()
+            && at <= now
+        {
+            self.alarms.pop_first();
+            let Some(entry) = self.entries.get_mut(&job) else { continue };
+            entry.alarm = None;
+            let attempt = entry.newest.attempt;
+            match (&entry.phase, entry.newest.state) {
+                (Phase::Delayed, _) => due.push(Due::Ready(job)),
+                (Phase::InFlight(_), State::Running) => {
+                    due.push(Due::Revoke(job, attempt, Revoked::TimedOut))
+                }
+                (Phase::InFlight(at_node), _) if at_node.is_connection_lost => {
+                    due.push(Due::Revoke(job, attempt, Revoked::NodeLost));
+                }
+                (Phase::InFlight(at_node), _) if at_node.is_node_elsewhere => {
+                    due.push(Due::Revoke(job, attempt, Revoked::Undeliverable));
+                }
+                (Phase::InFlight(_), _) => due.push(Due::Revoke(job, attempt, Revoked::NotAcknowledged)),
+                // It could not be looked up after it had lost its turn.
+                (Phase::Waiting, _) => due.push(Due::Ready(job)),
+            }
+        }
+        due
+    }
+
+    /// When [`Self::due`] may have something.
+    pub(super) fn next_alarm(&self) -> Option<Instant> {
+        self.alarms.first().map(|(at, _)| *at)
+    }
+
+    /// Has the job looked at then, and not before.
+    pub(super) fn look_again(&mut self, job: JobId, at: Instant) {
+        let Some(entry) = self.entries.get_mut(&job) else { return };
+        if let Some(before) = entry.alarm.replace(at) {
+            self.alarms.remove(&(before, job));
+        }
+        self.alarms.insert((at, job));
+    }
+
+    /// Attempts that were under way before `before`, and are not among those that the ledger knows of.
+    pub(super) fn unknown_to_ledger(&self, known: &HashSet<(JobId, Attempt)>, before: Instant) -> Vec<JobId> {
+        let under_way = self.entries.iter().filter(|(id, entry)| match &entry.phase {
+            Phase::InFlight(at_node) => {
+                at_node.since < before && !known.contains(&(**id, entry.newest.attempt))
+            }
+            Phase::Delayed | Phase::Waiting => false,
+        });
+        under_way.map(|(id, _)| *id).collect()
+    }
+
+    /// A job with an attempt under way, if there is one.
+    pub(super) fn first_under_way(&self) -> Option<Arc<LiveJob>> {
+        let mut under_way = self.entries.values().filter(|entry| matches!(entry.phase, Phase::InFlight(_)));
+        under_way.next().map(|entry| Arc::clone(&entry.job))
+    }
+
+    /// A job that waits is looked at now; one whose time has not come is not.
+    pub(super) fn hurry(&mut self, job: JobId, now: Instant) {
+        if self.entries.get(&job).is_some_and(|entry| matches!(entry.phase, Phase::Waiting)) {
+            self.look_again(job, now);
+        }
+    }
+
+    /// Attempts that this node has, and what it means for each that the node is gone.
+    pub(super) fn attempts_on(&self, node: &NodeId) -> Vec<(JobId, Attempt, Revoked)> {
+        let there = self.entries.iter().filter(|(_, entry)| match &entry.phase {
+            Phase::InFlight(at_node) => at_node.placed.node == *node,
+            Phase::Delayed | Phase::Waiting => false,
+        });
+        there.map(|(id, entry)| (*id, entry.newest.attempt, entry.lost())).collect()
+    }
+
+    /// Attempts that have been under way for a while, by their nodes.
+    pub(super) fn old_attempts(&self, now: Instant) -> Vec<(JobId, Attempt, &InFlight, State)> {
+        let under_way = self.entries.iter().filter_map(|(id, entry)| match &entry.phase {
+            Phase::InFlight(at_node) if now.saturating_duration_since(at_node.since) >= STRANDED_AFTER => {
+                Some((*id, entry.newest.attempt, at_node, entry.newest.state))
+            }
+            _ => None,
+        });
+        under_way.collect()
+    }
+
+    fn has_room(&self, job: &LiveJob) -> bool {
+        self.entries.len() - self.in_flight < JOBS_MAX && self.bytes + weight(job) <= JOBS_BYTES_MAX
+    }
+
+    /// The first of a group always fits: none is kept from its turn by the others.
+    fn fits_group(&self, group: &WaitingGroup, job: &LiveJob) -> bool {
+        let none = Group::default();
+        let known = self.groups.get(group).unwrap_or(&none);
+        // While there is room for everybody, more than its share saves reading them again.
+        let share = match self.entries.len() - self.in_flight < JOBS_MAX / 2 {
+            true => GROUP_JOBS_ALONE_MAX,
+            false => GROUP_JOBS_MAX,
+        };
+        let has_share = known.inside < share && known.bytes + weight(job) <= GROUP_BYTES_MAX;
+        known.inside == 0 || (has_share && self.has_room(job))
+    }
+
+    fn insert_waiting(&mut self, job: Arc<LiveJob>) {
+        let known = self.groups.entry(group_of(&job)).or_default();
+        known.inside += 1;
+        known.bytes += weight(&job);
+        let newest = job.newest;
+        self.insert(Entry { job, newest, phase: Phase::Waiting, avoid: None, alarm: None });
+    }
+
+    fn insert(&mut self, entry: Entry) {
+        if matches!(entry.phase, Phase::InFlight(_)) {
+            self.in_flight += 1;
+        } else {
+            self.bytes += weight(&entry.job);
+        }
+        if let Some(at) = entry.alarm {
+            self.alarms.insert((at, entry.job.id));
+        }
+        self.entries.insert(entry.job.id, entry);
+    }
+}
+
+fn run_for(job: &LiveJob) -> Duration {
+    Duration::from_millis(job.spec.timeout_ms)
+}
+
+fn group_of(job: &LiveJob) -> WaitingGroup {
+    WaitingGroup { pool: job.spec.needs.pool.clone(), tenant: job.spec.tenant.clone() }
+}
+
+fn weight(job: &LiveJob) -> usize {
+    job.spec.payload.len()
+}

@@ -1,0 +1,62 @@
+//! The limits of one lane, by name, with their units.
+
+use std::time::Duration;
+
+use crate::limits::{BATCH_JOBS_MAX, PAYLOAD_BYTES_MAX};
+
+/// How long a node may take to acknowledge an attempt.
+pub const ACK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the owner waits for an attempt whose node has left the instance that it was sent to and does not have it:
+/// until that instance, if it lives, has said whether the attempt was sent.
+pub const NODE_ELSEWHERE_WAIT: Duration = Duration::from_secs(1);
+/// How long a reserved slot waits for its dispatch.
+pub const RESERVATION: Duration = Duration::from_secs(10);
+/// Unfinished jobs that one lane's owner keeps in memory; the rest stay in the ledger.
+pub const JOBS_MAX: usize = 50_000;
+/// Bytes of payloads that one lane's owner keeps in memory.
+pub const JOBS_BYTES_MAX: usize = 64 << 20;
+/// Waiting jobs of one pool and tenant that are kept in memory.
+pub const GROUP_JOBS_MAX: usize = 1_000;
+/// The same while less than half of [`JOBS_MAX`] is taken.
+pub const GROUP_JOBS_ALONE_MAX: usize = 10_000;
+/// Bytes of their payloads that are kept in memory.
+pub const GROUP_BYTES_MAX: usize = 8 << 20;
+/// More are read when there are fewer than this.
+pub const GROUP_JOBS_LOW: usize = 250;
+/// The owner looks for an attempt in its node's record once it has been under way for this long.
+pub const STRANDED_AFTER: Duration = Duration::from_secs(10);
+/// Jobs written in one commit of one lane, counted before the last command.
+pub const ROUND_JOBS_MAX: usize = 1_000;
+/// Bytes of payloads written in one commit of one lane, counted before the last submission.
+pub const ROUND_BYTES_MAX: usize = 8 << 20;
+/// Submissions that wait in one lane for a commit; the lane refuses further ones as overloaded.
+pub const SUBMISSIONS_WAITING_MAX: usize = 20_000;
+/// How often an owner reads its attempts again from the ledger, in case that an instance crashed between a commit and its
+/// report, or that a report could not be sent; before jitter.
+pub const REREAD_EVERY: Duration = Duration::from_secs(5);
+/// How long an owner waits before it repeats a read that failed, before jitter.
+pub const READ_AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// Delayed jobs are kept in memory when they come due within this time.
+pub const DELAY_KEPT: Duration = Duration::from_secs(60);
+/// Rows of one page of what an owner reads.
+pub const PAGE_JOBS: u32 = 500;
+/// How long the owner of a lane that was taken over keeps it without jobs.
+pub const EMPTY_KEPT: Duration = Duration::from_secs(5);
+/// Unfinished jobs of one session; beyond that it takes no more.
+pub const SESSION_JOBS_MAX: u64 = 10_000;
+/// How long the owner of a session keeps its lease without work.
+pub const SESSION_KEPT: Duration = Duration::from_secs(60);
+/// Jobs of a strict session that are in memory behind the one whose turn it is.
+pub const FIFO_JOBS_MAX: usize = 500;
+/// Bytes of their payloads.
+pub const FIFO_BYTES_MAX: usize = 8 << 20;
+/// More are read when there are fewer than this.
+pub const FIFO_JOBS_LOW: usize = 100;
+
+const _: () = assert!(GROUP_BYTES_MAX < JOBS_BYTES_MAX);
+// A queue that is full of bytes is not one of which few are left.
+const _: () = assert!(PAYLOAD_BYTES_MAX < FIFO_BYTES_MAX / 2);
+const _: () = assert!(FIFO_JOBS_LOW < FIFO_JOBS_MAX);
+const _: () = assert!(GROUP_JOBS_LOW < GROUP_JOBS_MAX && GROUP_JOBS_MAX < GROUP_JOBS_ALONE_MAX);
+const _: () = assert!(GROUP_JOBS_ALONE_MAX < JOBS_MAX / 2);
+const _: () = assert!(ROUND_JOBS_MAX >= BATCH_JOBS_MAX);

@@ -1,0 +1,423 @@
+//! What goes into the state of a lane, and what comes out of it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::job::{
+    Assignment, Attempt, CurrentAttempt, Due, JobKey, JobWrite, LiveJob, Outcome, Priority, Requirements,
+    Retry, Revoked, Spec, State, WaitingGroup,
+};
+use crate::{ClientRef, JobId, NodeId, PoolName, Resource, Timestamp, Token, session};
+
+/// The handles by which callers are answered. The state passes them on and never looks into them.
+pub trait Callers {
+    /// Waits for a submission's answer.
+    type Submit;
+    /// Waits for a cancellation.
+    type Cancel;
+    /// Waits for a result to be written.
+    type Complete;
+    /// Waits for a session to be closed.
+    type Close;
+}
+
+/// A job to be accepted.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// What is asked.
+    pub spec: Spec,
+    /// What the client of a session calls it.
+    pub client_ref: Option<ClientRef>,
+    /// When it may be dispatched.
+    pub due: Due,
+    /// Under which idempotency key.
+    pub key: Option<JobKey>,
+    /// The finished job that it retries, if it retries one.
+    pub retry: Option<Retry>,
+}
+
+/// A submission that waits for its commit.
+pub struct PendingSubmission<C: Callers> {
+    /// The id of the job, drawn for this submission and never used before.
+    pub id: JobId,
+    /// What is submitted.
+    pub submission: Submission,
+    /// After this moment the caller waits no more, and nothing is written.
+    pub deadline: Instant,
+    /// The caller.
+    pub reply: C::Submit,
+}
+
+/// A job that was accepted: it is durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// Its id.
+    pub id: JobId,
+    /// The lane that it belongs to.
+    pub lane: Resource,
+    /// Its place in its session.
+    pub seq: Option<u64>,
+    /// When it was accepted, by the database's clock.
+    pub created_at: Timestamp,
+}
+
+/// Why a lane does not do what it was asked for. Except after `OutcomeUnknown`, nothing was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The outcome of the commit is not known.
+    OutcomeUnknown,
+    /// The lane's owner has ended.
+    Fenced,
+    /// Too many submissions wait.
+    Overloaded,
+    /// There is no such session.
+    UnknownSession,
+    /// The session takes no new jobs.
+    SessionClosed,
+    /// The session has [`super::limits::SESSION_JOBS_MAX`] unfinished jobs.
+    SessionFull,
+    /// In a strict session the order of submission is the only one.
+    StrictPriority,
+    /// It was to be the only retry of its job, and another job has retried the same job.
+    AlreadyRetried,
+}
+
+/// The output of an attempt, which its lane is to write.
+pub struct CompletionRequest<C: Callers> {
+    /// The job.
+    pub job: JobId,
+    /// Which attempt.
+    pub attempt: Attempt,
+    /// Whose.
+    pub node: NodeId,
+    /// JSON text.
+    pub output: String,
+    /// Whether the slot may be passed on to the next job.
+    pub may_pass: bool,
+    /// The caller. Dropped without an answer where the outcome is unknown, or where the lane does not know the attempt.
+    pub reply: C::Complete,
+}
+
+/// What the instance that holds a node's socket reports of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttemptEvent {
+    /// The node has acknowledged it.
+    Acknowledged,
+    /// The node's socket was closed after the attempt was sent and before the node said anything about it.
+    ConnectionLost,
+    /// The node is connected to another instance than the one that the attempt was sent to, and does not have it.
+    NodeElsewhere,
+    /// The job has its result.
+    Finished,
+    /// The attempt failed; the next one is due in so many milliseconds.
+    Failed {
+        /// At least 1.
+        due_in_ms: u64,
+    },
+    /// The attempt never began, or its node does not know it any more. With the reason in words.
+    Revoked(Revoked, String),
+}
+
+/// A slot for an attempt, and the pool in which its node was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservedSlot {
+    /// The node, and the instance that holds its socket.
+    pub placed: Assignment,
+    /// The pool.
+    pub pool: PoolName,
+    /// The job that passes its slot on to this attempt; `None` where the slot was reserved at the bus.
+    pub instead_of: Option<JobId>,
+}
+
+/// What reaches a lane's owner.
+pub enum Command<C: Callers> {
+    /// Accept jobs.
+    Submit(Vec<PendingSubmission<C>>),
+    /// Cancel a job. A job that has ended already counts as cancelled.
+    Cancel(JobId, C::Cancel),
+    /// A waiting job has a slot for its next attempt.
+    SlotReserved(JobId, Attempt, ReservedSlot),
+    /// The scheduler took a waiting job out of its queue for a slot that it did not get.
+    SlotUnavailable(JobId),
+    /// A node is gone, and has not connected anew.
+    NodeDeparted(NodeId),
+    /// A node whose socket is on this instance has completed an attempt.
+    Complete(CompletionRequest<C>),
+    /// Something happened to an attempt.
+    Attempt(JobId, Attempt, AttemptEvent),
+    /// The bus has answered that the reservation of a revoked attempt is gone.
+    ReservationRemoved(JobId, Attempt),
+    /// Close the session: it accepts no more jobs, and ends with those that it has.
+    CloseSession(C::Close),
+    /// Finish what is under way, release the lease and end.
+    Stop,
+}
+
+/// The number of a batch, counted from 1 in each state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BatchId(pub u64);
+
+/// Where the jobs of a session prefer to go: the node that had the last one, or else its pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Affinity {
+    /// The node.
+    pub node: NodeId,
+    /// The pool.
+    pub pool: Option<PoolName>,
+}
+
+/// A job that wants a slot at once.
+#[derive(Clone, Debug)]
+pub struct PlacementRequest {
+    /// The job.
+    pub job: JobId,
+    /// For which attempt.
+    pub attempt: Attempt,
+    /// The lane's fencing token, part of the reservation's name.
+    pub token: Token,
+    /// Who may run it.
+    pub needs: Arc<Requirements>,
+    /// Who goes first.
+    pub priority: Priority,
+    /// Where it prefers to go.
+    pub prefer: Option<Arc<Affinity>>,
+}
+
+/// What a round needs from the scheduler before it can be committed.
+#[derive(Debug)]
+pub struct SlotSearch {
+    /// Jobs that end in the round, and the nodes on which each leaves a slot to the next job.
+    pub offers: Vec<(JobId, NodeId)>,
+    /// Whether jobs wait in the ledger alone. Then a slot goes to no new job.
+    pub has_more_outside: bool,
+    /// New jobs that want a slot.
+    pub requests: Vec<PlacementRequest>,
+}
+
+/// The scheduler's answer to a [`SlotSearch`].
+#[derive(Debug, Default)]
+pub struct SlotsFound {
+    /// Jobs of this lane that were taken out of the queue for the slots that were offered.
+    pub passed: Vec<(JobId, Attempt, ReservedSlot)>,
+    /// Slots for the new jobs; a job without one is missing.
+    pub reserved: HashMap<JobId, ReservedSlot>,
+}
+
+/// A job that waits for a slot.
+#[derive(Clone, Debug)]
+pub struct Enqueue {
+    /// The job.
+    pub job: Arc<LiveJob>,
+    /// The attempt that the slot is for.
+    pub attempt: Attempt,
+    /// The lane's fencing token.
+    pub token: Token,
+    /// The node that had the last attempt in vain.
+    pub avoid: Option<NodeId>,
+    /// Where it prefers to go.
+    pub prefer: Option<Arc<Affinity>>,
+    /// Whether it was taken out of the queue for nothing: then its tenant is next again.
+    pub is_back: bool,
+}
+
+/// An attempt to be sent to its node.
+#[derive(Clone, Debug)]
+pub struct DispatchOrder {
+    /// The job.
+    pub job: Arc<LiveJob>,
+    /// The attempt.
+    pub current: CurrentAttempt,
+    /// Where it goes.
+    pub placed: Assignment,
+}
+
+/// An attempt that its node is not to go on with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WithdrawOrder {
+    /// The job.
+    pub job: JobId,
+    /// Which attempt.
+    pub attempt: Attempt,
+    /// Where it is.
+    pub placed: Assignment,
+    /// The lane's fencing token.
+    pub token: Token,
+    /// Whether [`Command::ReservationRemoved`] is waited for.
+    pub is_awaited: bool,
+}
+
+/// What became of a result that the lane wrote.
+pub struct Completed<C: Callers> {
+    /// The job.
+    pub job: JobId,
+    /// `false` where the row was not at this attempt any more.
+    pub is_written: bool,
+    /// The caller.
+    pub reply: C::Complete,
+    /// The attempt that gets the slot.
+    pub next: Option<DispatchOrder>,
+}
+
+/// A submission that was not written, and whose key may have been used before: it is answered as then, or else so.
+pub struct KeyedAnswer<C: Callers> {
+    /// Its key.
+    pub key: JobKey,
+    /// The answer where nothing is kept under the key.
+    pub otherwise: Refused,
+    /// The caller.
+    pub reply: C::Submit,
+}
+
+/// What became of a job, for those who watch it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobNotice {
+    /// It was accepted.
+    Created(JobId),
+    /// An attempt has begun.
+    Dispatched(JobId, Attempt, Assignment),
+    /// An attempt was taken back, and another one follows.
+    Requeued(JobId, Attempt, Assignment, Revoked),
+    /// It has ended without a result.
+    Ended(JobId, Attempt, Option<Assignment>, Outcome),
+    /// It has its result, which this lane wrote.
+    Completed(JobId, Attempt, NodeId),
+}
+
+/// A node and attempts that it has, by the lane's knowledge.
+pub type AttemptsAt = (NodeId, Vec<(JobId, Attempt, State)>);
+
+/// What is to be read for a lane. No batch is under way meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// An unfinished job; answered by [`super::LaneState::job_read`].
+    Job(JobId),
+    /// The first waiting jobs of a group; answered by [`super::LaneState::waiting_read`].
+    Waiting {
+        /// Which group.
+        group: WaitingGroup,
+        /// The largest number to read.
+        limit: u32,
+    },
+    /// The jobs of a strict session behind a place; answered by [`super::LaneState::fifo_read`].
+    Fifo {
+        /// The place.
+        after: u64,
+    },
+    /// All attempts under way; answered by [`super::LaneState::attempts_read`].
+    Attempts,
+    /// Delayed jobs that come due within this many milliseconds; answered by [`super::LaneState::coming_read`].
+    Coming {
+        /// The time.
+        within_ms: u64,
+    },
+    /// Which of these attempts have neither a result nor a slot; answered by [`super::LaneState::stranded_read`].
+    Stranded(Vec<AttemptsAt>),
+}
+
+/// A batch to be committed under the lane's lease.
+#[derive(Clone, Debug)]
+pub struct WrittenBatch {
+    /// Its number.
+    pub id: BatchId,
+    /// Under which tenure.
+    pub token: Token,
+    /// At most one write for each job.
+    pub writes: Arc<[JobWrite]>,
+}
+
+/// What the shell of a lane is to do.
+pub enum Effect<C: Callers> {
+    /// Call [`super::LaneState::flush`] when no command waits at hand.
+    Flush,
+    /// Commit; answered by [`super::LaneState::committed`] or [`super::LaneState::commit_failed`].
+    Commit(WrittenBatch),
+    /// Find slots; answered by [`super::LaneState::slots_found`].
+    FindSlots(SlotSearch),
+    /// Answer a submission.
+    Submitted(C::Submit, Result<Accepted, Refused>),
+    /// Read what is kept under the keys, and answer the submissions.
+    AnswerByKey(Vec<KeyedAnswer<C>>),
+    /// Answer a cancellation.
+    Cancelled(C::Cancel, Result<(), Refused>),
+    /// Answer results.
+    Completed(Vec<Completed<C>>),
+    /// Answer a caller that wants the session closed.
+    Closed(C::Close, Result<(), Refused>),
+    /// Send an attempt to its node.
+    Dispatch(DispatchOrder),
+    /// Call an attempt off and remove its reservation.
+    Withdraw(WithdrawOrder),
+    /// Give a slot back that was reserved for an attempt that did not begin.
+    ReleaseSlot {
+        /// The node.
+        node: NodeId,
+        /// The job.
+        job: JobId,
+        /// The attempt.
+        attempt: Attempt,
+        /// The token under which it was reserved.
+        token: Token,
+    },
+    /// A node of another instance is done with an attempt: one of its slots is free.
+    SlotFreed(Assignment),
+    /// Put a job into the scheduler's queue.
+    Enqueue(Enqueue),
+    /// Take a job out of the scheduler's queue.
+    Dequeue(JobId),
+    /// Take all jobs of this lane out of the scheduler's queue.
+    DequeueAll,
+    /// Tell those who watch.
+    Notify(JobNotice),
+    /// Read.
+    Read(Read),
+    /// Acquire the lease anew, which raises its token, and read everything; answered by [`super::LaneState::reloaded`].
+    AcquireAnew,
+    /// Note at the bus who serves the session, and where its last job went.
+    Bind(Option<Arc<Affinity>>),
+    /// Close the session in the ledger; answered by [`super::LaneState::session_closed`].
+    CloseSession,
+    /// There is nothing left to do. The owner may end, unless more has come meanwhile.
+    Stop,
+}
+
+/// A session as the ledger has it at the beginning of a tenure.
+#[derive(Clone, Debug)]
+pub struct SessionSnapshot {
+    /// What was asked of it.
+    pub spec: session::Spec,
+    /// Whether it takes no more jobs.
+    pub is_closed: bool,
+    /// How long ago something last happened, in milliseconds.
+    pub idle_for_ms: u64,
+    /// The highest place given, 0 for none.
+    pub last_seq: u64,
+    /// How many of its jobs are unfinished.
+    pub unfinished: u64,
+    /// Where its last job went.
+    pub affinity: Option<Affinity>,
+}
+
+/// Everything that a lane's owner reads at the beginning of its tenure.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    /// The session, of a lane that is one's. `None` where it was forgotten, which it is only without jobs.
+    pub session: Option<SessionSnapshot>,
+    /// Jobs that are DISPATCHED or RUNNING.
+    pub in_flight: Vec<LiveJob>,
+    /// Groups that have jobs that are due.
+    pub groups: Vec<WaitingGroup>,
+    /// Delayed jobs that come due soon, with the milliseconds until then.
+    pub coming: Vec<(LiveJob, u64)>,
+}
+
+/// Why a batch or a close was not committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitFailure {
+    /// The lease is another's, or was acquired anew: nothing was written.
+    Fenced,
+    /// Whether it was written is not known.
+    Unknown,
+    /// Nothing was written; the same may be tried again.
+    Again,
+}

@@ -1,0 +1,142 @@
+//! What makes a lane a session's: its jobs have places, in a strict session each waits for the one before it, all prefer
+//! the node that had the last one, and one day the session is closed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::fifo::SessionFifo;
+use super::limits::{SESSION_JOBS_MAX, SESSION_KEPT};
+use super::messages::{Affinity, Refused, SessionSnapshot};
+use crate::job::{Priority, Spec as JobSpec};
+use crate::session::{Ordering, Spec};
+use crate::{JobId, NodeId, PoolName};
+
+/// The state of one session beside its lane's jobs.
+pub struct SessionState {
+    spec: Spec,
+    last_seq: u64,
+    unfinished: u64,
+    fifo: Option<SessionFifo>,
+    affinity: Option<Arc<Affinity>>,
+    is_closed: bool,
+    active_at: Instant,
+}
+
+impl SessionState {
+    /// A session whose owner begins its tenure now.
+    #[must_use]
+    pub fn new(snapshot: SessionSnapshot, now: Instant) -> Self {
+        let SessionSnapshot { spec, is_closed, idle_for_ms, last_seq, unfinished, affinity } = snapshot;
+        Self {
+            last_seq,
+            unfinished,
+            fifo: (spec.ordering == Ordering::Strict).then(SessionFifo::default),
+            affinity: affinity.map(Arc::new),
+            is_closed,
+            active_at: now.checked_sub(Duration::from_millis(idle_for_ms)).unwrap_or(now),
+            spec,
+        }
+    }
+
+    pub(super) const fn fifo(&self) -> Option<&SessionFifo> {
+        self.fifo.as_ref()
+    }
+
+    pub(super) const fn fifo_mut(&mut self) -> Option<&mut SessionFifo> {
+        self.fifo.as_mut()
+    }
+
+    /// Where the next job prefers to go.
+    #[must_use]
+    pub fn affinity(&self) -> Option<Arc<Affinity>> {
+        self.affinity.clone()
+    }
+
+    /// Whether it takes no more jobs.
+    #[must_use]
+    pub const fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// How many of its jobs are unfinished, those included whose commit is under way.
+    #[must_use]
+    pub const fn unfinished(&self) -> u64 {
+        self.unfinished
+    }
+
+    /// After how long without anything happening it is closed.
+    #[must_use]
+    pub const fn idle(&self) -> Duration {
+        Duration::from_millis(self.spec.idle_ms)
+    }
+
+    /// How long its owner stays without work.
+    pub(super) const fn kept_for(&self) -> Duration {
+        if self.is_closed { Duration::ZERO } else { SESSION_KEPT }
+    }
+
+    /// Whether nothing has happened for as long as it may be idle.
+    #[must_use]
+    pub fn is_idle_for_long(&self, now: Instant) -> bool {
+        self.unfinished == 0
+            && now.saturating_duration_since(self.active_at) >= Duration::from_millis(self.spec.idle_ms)
+    }
+
+    /// Gives a new job its place. What the job does not ask for itself it has of its session.
+    ///
+    /// # Errors
+    /// [`Refused::SessionClosed`], [`Refused::SessionFull`] and [`Refused::StrictPriority`].
+    pub fn admit(&mut self, job: &mut JobSpec, now: Instant) -> Result<u64, Refused> {
+        if self.is_closed {
+            return Err(Refused::SessionClosed);
+        }
+        if self.unfinished >= SESSION_JOBS_MAX {
+            return Err(Refused::SessionFull);
+        }
+        if self.fifo.is_some() && job.priority != Priority::default() {
+            return Err(Refused::StrictPriority);
+        }
+        let (usual, needs) = (&self.spec.needs, &mut job.needs);
+        needs.pool = needs.pool.take().or_else(|| usual.pool.clone());
+        needs.route = needs.route.take().or_else(|| usual.route.clone());
+        needs.requires.extend(usual.requires.iter().cloned());
+        needs.requires.sort_unstable();
+        needs.requires.dedup();
+        self.active_at = now;
+        self.last_seq += 1;
+        // Counted as written until it is known not to be.
+        self.unfinished += 1;
+        Ok(self.last_seq)
+    }
+
+    /// A job that had its place was not written: its place stays empty.
+    pub(super) const fn not_admitted(&mut self) {
+        self.unfinished = self.unfinished.saturating_sub(1);
+    }
+
+    /// A job has ended.
+    pub(super) fn ended(&mut self, job: JobId, now: Instant) {
+        self.unfinished = self.unfinished.saturating_sub(1);
+        self.active_at = now;
+        if let Some(fifo) = &mut self.fifo {
+            fifo.ended(job);
+        }
+    }
+
+    /// It takes no more jobs from now on.
+    pub(super) const fn closed(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// A job has a slot: the next ones prefer its node. Whether that is another one than before.
+    pub(super) fn prefers(&mut self, node: &NodeId, pool: PoolName) -> bool {
+        let is_new = self
+            .affinity
+            .as_ref()
+            .is_none_or(|known| known.node != *node || known.pool.as_ref() != Some(&pool));
+        if is_new {
+            self.affinity = Some(Arc::new(Affinity { node: node.clone(), pool: Some(pool) }));
+        }
+        is_new
+    }
+}

@@ -1,0 +1,573 @@
+//! The state of one lane: commands, committed batches and what was read go in, effects come out.
+//!
+//! Commands gather until a round may begin. A round takes them in, asks for slots, and is committed as one batch, or as
+//! several if it is large; then callers, nodes and watchers are told. The settings limit the commits that are under way at
+//! once; a strict session has one. A command about a job whose write is under way waits until that is over, so that a job is never
+//! written by two batches at once.
+//!
+//! After a commit whose outcome is unknown the lease is acquired anew, which raises its token, and everything is read
+//! again: nothing is decided on a guess.
+
+mod after;
+mod reading;
+mod rounds;
+
+pub use reading::Unread;
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::fifo::SessionFifo;
+use super::jobs::{LaneJobs, Phase};
+use super::limits::{EMPTY_KEPT, REREAD_EVERY, SUBMISSIONS_WAITING_MAX};
+use super::messages::{
+    BatchId, Callers, Command, CommitFailure, Effect, Enqueue, PendingSubmission, Read, Refused, Snapshot,
+};
+use super::round::{AfterCommit, CommittedBatch, Item, Placing};
+use super::session::SessionState;
+use super::spread::Spread;
+use crate::job::{LiveJob, OnRecovery};
+use crate::{JobId, KeyScope, NodeId, Resource, ResourceKind, Token};
+
+/// How a lane works.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneSettings {
+    /// Commits that may be under way at once, at least 1.
+    pub commits_max: usize,
+    /// Rows that one batch may have.
+    pub batch_rows_max: usize,
+    /// Where the random parts of pauses begin.
+    pub seed: u64,
+}
+
+/// Where an owner is in its tenure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Its lease is being acquired, or its jobs are being read.
+    Loading,
+    Serving,
+    Ended,
+}
+
+/// The owner of one lane. See the [module](super) for how it is driven.
+pub struct LaneState<C: Callers> {
+    settings: LaneSettings,
+    lane: Resource,
+    /// Whether it is not the instance's own lane: its owner ends when there is nothing left to do.
+    is_adopted: bool,
+    token: Token,
+    stage: Stage,
+    jobs: LaneJobs,
+    session: Option<SessionState>,
+    /// Commands that are not in a round yet.
+    inbox: VecDeque<Command<C>>,
+    /// Submissions that are not in a round yet.
+    submissions: VecDeque<PendingSubmission<C>>,
+    submissions_in_inbox: usize,
+    /// Commands about jobs whose write is under way.
+    deferred: Vec<Command<C>>,
+    /// A round that waits for its slots.
+    placing: Option<Placing<C>>,
+    /// The rest of a round that is too large for one batch.
+    to_commit: VecDeque<Item<C>>,
+    in_flight: Vec<CommittedBatch<C>>,
+    /// Jobs that a round writes, until what follows is done.
+    busy: HashSet<JobId>,
+    /// Keys of submissions whose commit is under way.
+    busy_keys: HashSet<KeyScope>,
+    /// Nodes that departed while batches up to this one were under way: attempts there may just be beginning.
+    departed: Vec<(NodeId, BatchId)>,
+    last_batch: u64,
+    reading: Option<Read>,
+    /// When the read that is under way was asked for.
+    asked: Instant,
+    /// Jobs to be read again, after a write found them otherwise.
+    lookups: VecDeque<JobId>,
+    wants_attempts: bool,
+    wants_coming: bool,
+    stranded: Option<Read>,
+    /// No page is read before, since the last one could not be.
+    no_page_before: Option<Instant>,
+    reread_at: Instant,
+    closing: Vec<C::Close>,
+    is_closing: bool,
+    stopping: bool,
+    is_flush_due: bool,
+    empty_since: Option<Instant>,
+    spread: Spread,
+}
+
+impl<C: Callers> LaneState<C> {
+    /// The owner of a lane whose lease was just acquired, before anything was read: call [`Self::reloaded`] next.
+    #[must_use]
+    pub fn new(lane: Resource, token: Token, is_adopted: bool, settings: LaneSettings, now: Instant) -> Self {
+        Self {
+            settings,
+            lane,
+            is_adopted,
+            token,
+            stage: Stage::Loading,
+            jobs: LaneJobs::default(),
+            session: None,
+            inbox: VecDeque::new(),
+            submissions: VecDeque::new(),
+            submissions_in_inbox: 0,
+            deferred: Vec::new(),
+            placing: None,
+            to_commit: VecDeque::new(),
+            in_flight: Vec::new(),
+            busy: HashSet::new(),
+            busy_keys: HashSet::new(),
+            departed: Vec::new(),
+            last_batch: 0,
+            reading: None,
+            asked: now,
+            lookups: VecDeque::new(),
+            wants_attempts: false,
+            wants_coming: false,
+            stranded: None,
+            no_page_before: None,
+            reread_at: now,
+            closing: Vec::new(),
+            is_closing: false,
+            stopping: false,
+            is_flush_due: false,
+            empty_since: None,
+            spread: Spread::new(settings.seed),
+        }
+    }
+
+    /// The token under which it writes.
+    #[must_use]
+    pub const fn token(&self) -> Token {
+        self.token
+    }
+
+    /// Its session, of a lane that is one's and was read.
+    #[must_use]
+    pub const fn session(&self) -> Option<&SessionState> {
+        self.session.as_ref()
+    }
+
+    /// When [`Self::flush`] is to be called at the latest; `None` while an answer is waited for.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Instant> {
+        let page = self.page_to_read();
+        let wants_quiet = self.has_read_due() || page.is_some() || !self.closing.is_empty();
+        if self.stage != Stage::Serving || !self.can_start() || (wants_quiet && !self.is_quiet()) {
+            return None;
+        }
+        let mut at = self.reread_at;
+        if let Some(alarm) = self.jobs.next_alarm() {
+            at = at.min(alarm);
+        }
+        if let (Some(_), Some(page)) = (page, self.no_page_before) {
+            at = at.min(page);
+        }
+        Some(at)
+    }
+
+    /// A command has come.
+    pub fn apply(&mut self, command: Command<C>, _now: Instant) -> Vec<Effect<C>> {
+        let mut effects = Vec::new();
+        if self.stage == Stage::Ended {
+            refuse(command, &mut effects);
+            return effects;
+        }
+        match command {
+            Command::Submit(mut new) => {
+                let waiting = self.submissions.len() + self.submissions_in_inbox;
+                let room = SUBMISSIONS_WAITING_MAX.saturating_sub(waiting);
+                let beyond = new.split_off(room.min(new.len()));
+                for submission in beyond {
+                    effects.push(Effect::Submitted(submission.reply, Err(Refused::Overloaded)));
+                }
+                self.submissions_in_inbox += new.len();
+                if !new.is_empty() {
+                    self.inbox.push_back(Command::Submit(new));
+                }
+            }
+            Command::Stop => self.stopping = true,
+            other => self.inbox.push_back(other),
+        }
+        if self.stage == Stage::Serving && self.can_start() && !self.is_flush_due {
+            self.is_flush_due = true;
+            effects.push(Effect::Flush);
+        }
+        effects
+    }
+
+    /// No command waits at hand, or a time has come.
+    pub fn flush(&mut self, now: Instant) -> Vec<Effect<C>> {
+        let mut effects = Vec::new();
+        self.is_flush_due = false;
+        self.advance(now, &mut effects);
+        effects
+    }
+
+    /// Everything was read, under this token. Answers [`Effect::AcquireAnew`], and begins the tenure.
+    pub fn reloaded(&mut self, token: Token, snapshot: Snapshot, now: Instant) -> Vec<Effect<C>> {
+        let mut effects = Vec::new();
+        if self.stage != Stage::Loading {
+            return effects;
+        }
+        self.stage = Stage::Serving;
+        self.token = token;
+        self.load(snapshot, now, &mut effects);
+        self.advance(now, &mut effects);
+        effects
+    }
+
+    /// The batch was not committed, or its outcome is not known: the tenure begins anew.
+    pub fn commit_failed(&mut self, batch: BatchId, _why: CommitFailure, _now: Instant) -> Vec<Effect<C>> {
+        let mut effects = Vec::new();
+        if self.in_flight.iter().any(|one| one.id == batch) {
+            self.begin_anew(&mut effects);
+        }
+        effects
+    }
+
+    /// The session was closed in the ledger, or not. Answers [`Effect::CloseSession`].
+    pub fn session_closed(&mut self, closed: Result<(), CommitFailure>, now: Instant) -> Vec<Effect<C>> {
+        let mut effects = Vec::new();
+        if !std::mem::replace(&mut self.is_closing, false) || self.stage != Stage::Serving {
+            return effects;
+        }
+        let answer = match closed {
+            Ok(()) => Ok(()),
+            Err(CommitFailure::Fenced) => Err(Refused::Fenced),
+            Err(CommitFailure::Unknown | CommitFailure::Again) => Err(Refused::OutcomeUnknown),
+        };
+        for reply in self.closing.drain(..) {
+            effects.push(Effect::Closed(reply, answer));
+        }
+        match closed {
+            Ok(()) => {
+                if let Some(session) = &mut self.session {
+                    session.closed();
+                }
+            }
+            Err(CommitFailure::Again) => {}
+            Err(CommitFailure::Fenced | CommitFailure::Unknown) => {
+                self.begin_anew(&mut effects);
+                return effects;
+            }
+        }
+        self.advance(now, &mut effects);
+        effects
+    }
+
+    /// The owner ends: callers that still wait are refused as fenced, and so are all that come after.
+    pub fn end(&mut self) -> Vec<Effect<C>> {
+        let mut effects = Vec::new();
+        self.stage = Stage::Ended;
+        for batch in self.in_flight.drain(..) {
+            batch.thens.into_iter().for_each(|then| failed(then, &mut effects));
+        }
+        for item in self.to_commit.drain(..) {
+            failed(item.then, &mut effects);
+        }
+        if let Some(placing) = self.placing.take() {
+            self.dissolve(placing, &mut effects);
+        }
+        for command in self.deferred.drain(..).chain(self.inbox.drain(..)) {
+            refuse(command, &mut effects);
+        }
+        for submission in self.submissions.drain(..) {
+            effects.push(Effect::Submitted(submission.reply, Err(Refused::Fenced)));
+        }
+        for reply in self.closing.drain(..) {
+            effects.push(Effect::Closed(reply, Err(Refused::Fenced)));
+        }
+        effects.push(Effect::DequeueAll);
+        effects
+    }
+
+    /// Does what can be done now: reads, closes, or begins rounds.
+    fn advance(&mut self, now: Instant, effects: &mut Vec<Effect<C>>) {
+        loop {
+            if self.stage != Stage::Serving || self.reading.is_some() || self.is_closing {
+                return;
+            }
+            self.plan_reread(now);
+            if self.wants_read(now) {
+                if self.is_quiet() {
+                    self.start_read(now, effects);
+                }
+                return;
+            }
+            if self.wants_close(now) {
+                if self.is_quiet() {
+                    self.start_close(effects);
+                    if self.is_closing {
+                        return;
+                    }
+                    continue;
+                }
+                return;
+            }
+            self.advance_fifo(now, effects);
+            if !self.can_start() || !self.has_work(now) {
+                break;
+            }
+            self.start_round(now, effects);
+        }
+        if self.is_done(now) {
+            effects.push(Effect::Stop);
+        }
+    }
+
+    /// Whether no batch and no search for slots is under way.
+    fn is_quiet(&self) -> bool {
+        self.in_flight.is_empty() && self.placing.is_none() && self.to_commit.is_empty()
+    }
+
+    fn commits_max(&self) -> usize {
+        if self.fifo().is_some() { 1 } else { self.settings.commits_max.max(1) }
+    }
+
+    /// Whether a round may begin.
+    fn can_start(&self) -> bool {
+        self.placing.is_none()
+            && self.to_commit.is_empty()
+            && self.reading.is_none()
+            && !self.is_closing
+            && self.in_flight.len() < self.commits_max()
+    }
+
+    fn has_work(&self, now: Instant) -> bool {
+        let has_submissions = self.submissions.iter().any(|waiting| self.may_submit(waiting));
+        !self.inbox.is_empty() || has_submissions || self.jobs.next_alarm().is_some_and(|alarm| alarm <= now)
+    }
+
+    /// Whether neither its job, nor the job that it retries, nor its key is in a commit that is under way.
+    fn may_submit(&self, waiting: &PendingSubmission<C>) -> bool {
+        !self.busy.contains(&waiting.id)
+            && waiting.submission.retry.is_none_or(|retry| !self.busy.contains(&retry.of))
+            && waiting.submission.key.as_ref().is_none_or(|key| !self.busy_keys.contains(&key.scope))
+    }
+
+    fn is_done(&mut self, now: Instant) -> bool {
+        if !self.is_quiet()
+            || !self.inbox.is_empty()
+            || !self.deferred.is_empty()
+            || !self.submissions.is_empty()
+        {
+            return false;
+        }
+        if self.stopping {
+            return true;
+        }
+        if !self.is_adopted || !self.jobs.is_empty() || self.fifo().is_some_and(|fifo| !fifo.is_empty()) {
+            self.empty_since = None;
+            return false;
+        }
+        let kept = self.session.as_ref().map_or(EMPTY_KEPT, SessionState::kept_for);
+        now.saturating_duration_since(*self.empty_since.get_or_insert(now)) >= kept
+    }
+
+    /// Nothing that was sent under the token counts any more, or it may not: everything is read again under the next.
+    fn begin_anew(&mut self, effects: &mut Vec<Effect<C>>) {
+        self.stage = Stage::Loading;
+        for batch in self.in_flight.drain(..) {
+            batch.thens.into_iter().for_each(|then| failed(then, effects));
+        }
+        for item in self.to_commit.drain(..) {
+            failed(item.then, effects);
+        }
+        if let Some(placing) = &mut self.placing {
+            placing.is_void = true;
+        }
+        // What waited for a write that failed is judged by what is read.
+        for command in self.deferred.drain(..).rev() {
+            self.inbox.push_front(command);
+        }
+        self.departed.clear();
+        self.busy.clear();
+        self.busy_keys.clear();
+        self.lookups.clear();
+        self.stranded = None;
+        self.wants_attempts = false;
+        self.wants_coming = false;
+        self.reading = None;
+        self.is_closing = false;
+        self.jobs = LaneJobs::default();
+        self.session = None;
+        effects.push(Effect::DequeueAll);
+        effects.push(Effect::AcquireAnew);
+    }
+
+    /// Gives back what a round has that will not be written.
+    fn dissolve(&mut self, placing: Placing<C>, effects: &mut Vec<Effect<C>>) {
+        for item in placing.round.in_order() {
+            if let AfterCommit::Dispatched { job, current, placed, instead_of: None } = &item.then {
+                effects.push(Effect::ReleaseSlot {
+                    node: placed.node.clone(),
+                    job: job.id,
+                    attempt: current.attempt,
+                    token: placing.token,
+                });
+            }
+            failed(item.then, effects);
+        }
+        for (_, submission) in placing.accepted.into_iter().rev() {
+            self.submissions.push_front(submission);
+        }
+    }
+
+    fn fifo(&self) -> Option<&SessionFifo> {
+        self.session.as_ref()?.fifo()
+    }
+
+    fn fifo_mut(&mut self) -> Option<&mut SessionFifo> {
+        self.session.as_mut()?.fifo_mut()
+    }
+
+    /// Whether no attempt of the job may begin: the ledger has held it when its lane got a new owner.
+    fn is_held(job: &LiveJob) -> bool {
+        job.spec.on_recovery == OnRecovery::Held
+    }
+
+    /// A job that is due at once waits from now on, here or, behind others of its group, in the ledger.
+    fn wait_in_group(&mut self, job: Arc<LiveJob>, now: Instant, effects: &mut Vec<Effect<C>>) {
+        let id = job.id;
+        if Self::is_held(&job) {
+            self.jobs.forget(id);
+            return;
+        }
+        if self.jobs.wait_in_group(job) {
+            self.enqueue(id, false, now, effects);
+        }
+    }
+
+    /// Puts a job that waits into the scheduler's queue.
+    fn enqueue(&mut self, job: JobId, is_back: bool, now: Instant, effects: &mut Vec<Effect<C>>) {
+        if !self.jobs.get(job).is_some_and(|entry| matches!(entry.phase, Phase::Waiting)) {
+            return;
+        }
+        if let Some(until) = self.fifo_mut().and_then(|fifo| fifo.barred_until(now)) {
+            return self.jobs.look_again(job, until);
+        }
+        let Some(entry) = self.jobs.get(job) else { return };
+        effects.push(Effect::Enqueue(Enqueue {
+            job: Arc::clone(&entry.job),
+            attempt: entry.newest.attempt.next(),
+            token: self.token,
+            avoid: entry.avoid.clone(),
+            prefer: self.session.as_ref().and_then(SessionState::affinity),
+            is_back,
+        }));
+    }
+
+    /// The job has ended: in a strict session the next one has its turn.
+    fn over(&mut self, job: JobId, now: Instant, effects: &mut Vec<Effect<C>>) {
+        self.jobs.forget(job);
+        effects.push(Effect::Dequeue(job));
+        if let Some(session) = &mut self.session {
+            session.ended(job, now);
+        }
+    }
+
+    /// Lets the next job of a strict session go on its way, if it is its turn.
+    fn advance_fifo(&mut self, now: Instant, effects: &mut Vec<Effect<C>>) {
+        if !self.is_quiet() {
+            return;
+        }
+        let Some(next) = self.fifo_mut().and_then(SessionFifo::advance) else { return };
+        if next.job.due_at.is_none() {
+            self.wait_in_group(next.job, now, effects);
+        } else if !Self::is_held(&next.job) {
+            self.jobs.delay(next.job, next.due.max(now), None);
+        }
+    }
+
+    /// Whether a caller wants the session closed, or the session was idle for as long as it may be.
+    fn wants_close(&self, now: Instant) -> bool {
+        if !self.closing.is_empty() {
+            return true;
+        }
+        let is_unused = |session: &SessionState| !session.is_closed() && session.is_idle_for_long(now);
+        self.submissions.is_empty() && self.inbox.is_empty() && self.session.as_ref().is_some_and(is_unused)
+    }
+
+    fn start_close(&mut self, effects: &mut Vec<Effect<C>>) {
+        let answer = match &self.session {
+            None => Err(Refused::UnknownSession),
+            Some(session) if session.is_closed() => Ok(()),
+            Some(_) => {
+                self.is_closing = true;
+                effects.push(Effect::CloseSession);
+                return;
+            }
+        };
+        for reply in self.closing.drain(..) {
+            effects.push(Effect::Closed(reply, answer));
+        }
+    }
+
+    fn is_sessions(&self) -> bool {
+        self.lane.kind() == ResourceKind::Session
+    }
+
+    fn plan_next_reread(&mut self, now: Instant) {
+        self.reread_at = now + self.spread.jittered(REREAD_EVERY);
+    }
+}
+
+/// What follows from a write whose outcome is not known.
+fn failed<C: Callers>(then: AfterCommit<C>, effects: &mut Vec<Effect<C>>) {
+    match then {
+        AfterCommit::Submitted { reply, .. } => {
+            effects.push(Effect::Submitted(reply, Err(Refused::OutcomeUnknown)));
+        }
+        AfterCommit::Ended { replies, .. } => {
+            for reply in replies {
+                effects.push(Effect::Cancelled(reply, Err(Refused::OutcomeUnknown)));
+            }
+        }
+        // What becomes of these is read again, a result by its node's instance; a reservation runs out.
+        AfterCommit::Dispatched { .. } | AfterCommit::Completed { .. } | AfterCommit::Revoked { .. } => {}
+    }
+}
+
+/// The owner has ended.
+fn refuse<C: Callers>(command: Command<C>, effects: &mut Vec<Effect<C>>) {
+    match command {
+        Command::Submit(submissions) => {
+            for submission in submissions {
+                effects.push(Effect::Submitted(submission.reply, Err(Refused::Fenced)));
+            }
+        }
+        Command::Cancel(_, reply) => effects.push(Effect::Cancelled(reply, Err(Refused::Fenced))),
+        Command::CloseSession(reply) => effects.push(Effect::Closed(reply, Err(Refused::Fenced))),
+        // Whatever these were about is found in the ledger; a reservation runs out.
+        Command::SlotReserved(..)
+        | Command::SlotUnavailable(_)
+        | Command::NodeDeparted(_)
+        | Command::Complete(_)
+        | Command::Attempt(..)
+        | Command::ReservationRemoved(..)
+        | Command::Stop => {}
+    }
+}
+
+/// The job that a command is about, where it must wait for a write of that job.
+const fn written_job<C: Callers>(command: &Command<C>) -> Option<JobId> {
+    match command {
+        Command::Cancel(job, _) | Command::Attempt(job, ..) => Some(*job),
+        Command::Complete(request) => Some(request.job),
+        Command::Submit(_)
+        | Command::SlotReserved(..)
+        | Command::SlotUnavailable(_)
+        | Command::NodeDeparted(_)
+        | Command::ReservationRemoved(..)
+        | Command::CloseSession(_)
+        | Command::Stop => None,
+    }
+}
+
+#[cfg(test)]
+mod random;
+#[cfg(test)]
+mod tests;

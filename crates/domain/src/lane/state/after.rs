@@ -1,0 +1,314 @@
+//! What follows from a batch once it is committed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::job::{Assignment, Attempt, CurrentAttempt, Due, JobVerdict, JobWrite, LiveJob, State};
+use crate::lane::fifo::Next;
+use crate::lane::limits::RESERVATION;
+use crate::lane::messages::{
+    Accepted, AttemptEvent, BatchId, Callers, Command, Completed, DispatchOrder, Effect, JobNotice,
+    KeyedAnswer, Refused, WithdrawOrder,
+};
+use crate::lane::round::{AfterCommit, CommittedBatch, delayed_until};
+use crate::{JobId, Timestamp};
+
+use super::{LaneState, Stage};
+
+/// Results of one batch, and what follows them on their slots.
+struct Ends<C: Callers> {
+    over: Vec<(JobId, bool, C::Complete)>,
+    next: Vec<(JobId, DispatchOrder)>,
+}
+
+/// When a batch was committed.
+#[derive(Clone, Copy)]
+struct Moment {
+    /// By the database's clock.
+    at: Timestamp,
+    now: Instant,
+}
+
+impl<C: Callers> LaneState<C> {
+    /// The batch is committed, at that time by the database's clock, with a verdict for each of its writes. Answers
+    /// [`Effect::Commit`]. Where nothing of the next round depends on it, the next commit
+    /// begins before callers and nodes hear of this one.
+    pub fn committed(
+        &mut self,
+        batch: BatchId,
+        at: Timestamp,
+        verdicts: &[JobVerdict],
+        now: Instant,
+    ) -> Vec<Effect<C>> {
+        let mut effects = Vec::new();
+        let Some(index) = self.in_flight.iter().position(|one| one.id == batch) else { return effects };
+        let batch = self.in_flight.remove(index);
+        self.send_batches(&mut effects);
+        for key in batch.keys() {
+            self.busy_keys.remove(key);
+        }
+        if self.may_follow_later(&batch, now) && self.can_start() && self.has_work(now) {
+            self.start_round(now, &mut effects);
+        }
+        let jobs: Vec<_> = batch.jobs().collect();
+        let id = batch.id;
+        self.follow_all(batch, verdicts, Moment { at, now }, &mut effects);
+        self.revoke_on_departed(id, &jobs);
+        for job in jobs {
+            if !self.lookups.contains(&job) {
+                self.busy.remove(&job);
+            }
+        }
+        for command in self.deferred.drain(..).rev() {
+            self.inbox.push_front(command);
+        }
+        self.advance(now, &mut effects);
+        effects
+    }
+
+    /// Attempts that this batch has begun on nodes that departed meanwhile go elsewhere.
+    fn revoke_on_departed(&mut self, batch: BatchId, jobs: &[JobId]) {
+        for (node, last) in &self.departed {
+            if batch > *last {
+                continue;
+            }
+            let there = self.jobs.attempts_on(node).into_iter().filter(|(job, ..)| jobs.contains(job));
+            for (job, attempt, why) in there {
+                let event = AttemptEvent::Revoked(why, "the node is gone".to_owned());
+                self.inbox.push_back(Command::Attempt(job, attempt, event));
+            }
+        }
+        let (in_flight, newest) = (&self.in_flight, self.last_batch);
+        self.departed.retain(|(_, last)| last.0 > newest || in_flight.iter().any(|batch| batch.id <= *last));
+    }
+
+    /// Whether what follows from the batch may wait until the next round is on its way, since nothing is to be done that
+    /// must know of it.
+    fn may_follow_later(&self, batch: &CommittedBatch<C>, now: Instant) -> bool {
+        self.stage == Stage::Serving
+            && self.session.is_none()
+            && self.closing.is_empty()
+            && !self.stopping
+            && !self.wants_read(now)
+            && now < self.reread_at
+            && !batch.leaves_some_waiting()
+    }
+
+    fn follow_all(
+        &mut self,
+        batch: CommittedBatch<C>,
+        verdicts: &[JobVerdict],
+        moment: Moment,
+        effects: &mut Vec<Effect<C>>,
+    ) {
+        let mut ends = Ends { over: Vec::new(), next: Vec::new() };
+        let mut by_key = Vec::new();
+        for ((then, write), verdict) in batch.thens.into_iter().zip(&*batch.writes).zip(verdicts) {
+            self.follow(then, write, *verdict, moment, &mut ends, &mut by_key, effects);
+        }
+        if !by_key.is_empty() {
+            effects.push(Effect::AnswerByKey(by_key));
+        }
+        let Ends { over, mut next } = ends;
+        let completed: Vec<_> = over
+            .into_iter()
+            .map(|(job, is_written, reply)| {
+                let follows = next.iter().position(|(over, _)| *over == job);
+                let next = follows.map(|index| next.swap_remove(index).1);
+                Completed { job, is_written, reply, next }
+            })
+            .collect();
+        if !completed.is_empty() {
+            effects.push(Effect::Completed(completed));
+        }
+        // Whose slot was to be passed on by an earlier commit.
+        effects.extend(next.into_iter().map(|(_, order)| Effect::Dispatch(order)));
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what a batch gathers goes to three places")]
+    fn follow(
+        &mut self,
+        then: AfterCommit<C>,
+        write: &JobWrite,
+        verdict: JobVerdict,
+        moment: Moment,
+        ends: &mut Ends<C>,
+        by_key: &mut Vec<KeyedAnswer<C>>,
+        effects: &mut Vec<Effect<C>>,
+    ) {
+        let (id, now) = (write.change.job(), moment.now);
+        let is_written = verdict == JobVerdict::Written;
+        match then {
+            AfterCommit::Submitted { reply, due, job, placed, instead_of } => {
+                if is_written {
+                    if let Some(order) = self.submitted(reply, due, job, placed, moment, effects) {
+                        send_on(order, instead_of, ends, effects);
+                    }
+                    return;
+                }
+                if let (Some(placed), None) = (placed, instead_of) {
+                    let (node, attempt, token) = (placed.node, Attempt::NONE.next(), self.token);
+                    effects.push(Effect::ReleaseSlot { node, job: id, attempt, token });
+                }
+                if let Some(session) = &mut self.session {
+                    session.not_admitted();
+                }
+                let otherwise = match verdict {
+                    JobVerdict::AlreadyRetried => Refused::AlreadyRetried,
+                    JobVerdict::Written | JobVerdict::KeyTaken | JobVerdict::Stale => Refused::OutcomeUnknown,
+                };
+                match write.key.clone() {
+                    Some(key) => by_key.push(KeyedAnswer { key, otherwise, reply }),
+                    None => effects.push(Effect::Submitted(reply, Err(otherwise))),
+                }
+            }
+            AfterCommit::Dispatched { job, current, placed, instead_of } => {
+                if is_written {
+                    let order = self.dispatched(job, current, placed, now, effects);
+                    send_on(order, instead_of, ends, effects);
+                    return;
+                }
+                // It is not as it was known here: what is so is read again.
+                if instead_of.is_none() {
+                    let (node, attempt, token) = (placed.node, current.attempt, self.token);
+                    effects.push(Effect::ReleaseSlot { node, job: id, attempt, token });
+                }
+                self.lookups.push_back(id);
+            }
+            AfterCommit::Completed { node, attempt, reply, may_pass: _ } => {
+                ends.over.push((id, is_written, reply));
+                if is_written {
+                    self.over(id, now, effects);
+                    effects.push(Effect::Notify(JobNotice::Completed(id, attempt, node)));
+                } else {
+                    self.lookups.push_back(id);
+                }
+            }
+            AfterCommit::Revoked { job, current, placed, due_in_ms, why } => {
+                if !is_written {
+                    self.lookups.push_back(id);
+                    return;
+                }
+                self.jobs.forget(id);
+                self.withdraw(id, current.attempt, &placed, now, effects);
+                let notice = JobNotice::Requeued(id, current.attempt, placed.clone(), why);
+                effects.push(Effect::Notify(notice));
+                let due_at = Some(moment.at.plus_ms(due_in_ms));
+                let again = LiveJob { newest: current, placed: None, due_at, ..LiveJob::clone(&job) };
+                self.delay(Arc::new(again), due_in_ms, now, Some(placed.node));
+            }
+            AfterCommit::Ended { outcome, placed, attempt, replies } => {
+                if is_written {
+                    self.over(id, now, effects);
+                    if let Some(placed) = &placed {
+                        self.withdraw(id, attempt, placed, now, effects);
+                    }
+                    effects.push(Effect::Notify(JobNotice::Ended(id, attempt, placed, outcome)));
+                } else {
+                    self.lookups.push_back(id);
+                }
+                effects.extend(replies.into_iter().map(|reply| Effect::Cancelled(reply, Ok(()))));
+            }
+        }
+    }
+
+    /// A job is accepted: its caller is answered, and it goes on its way. If it has begun, it is to be sent.
+    fn submitted(
+        &mut self,
+        reply: C::Submit,
+        due: Due,
+        job: Arc<LiveJob>,
+        placed: Option<Assignment>,
+        moment: Moment,
+        effects: &mut Vec<Effect<C>>,
+    ) -> Option<DispatchOrder> {
+        let Moment { at, now } = moment;
+        let accepted = Accepted { id: job.id, lane: self.lane.clone(), seq: job.seq, created_at: at };
+        effects.push(Effect::Submitted(reply, Ok(accepted)));
+        effects.push(Effect::Notify(JobNotice::Created(job.id)));
+        match (placed, due) {
+            (Some(placed), _) => {
+                if let Some(fifo) = self.fifo_mut() {
+                    fifo.enter(&job);
+                }
+                let attempt = Attempt::NONE.next();
+                let current = CurrentAttempt { state: State::Dispatched, attempt, charged_attempts: 0 };
+                return Some(self.dispatched(job, current, placed, now, effects));
+            }
+            (None, Due::Now | Due::InMs(0)) => self.set_out(job, None, now, effects),
+            (None, Due::At(moment)) if moment <= at => self.set_out(job, None, now, effects),
+            (None, Due::InMs(ms)) => self.set_out(job, Some((at.plus_ms(ms), ms)), now, effects),
+            (None, Due::At(moment)) => self.set_out(job, Some((moment, moment.ms_since(at))), now, effects),
+        }
+        None
+    }
+
+    /// A new job without a slot: behind the others of its strict session, in the queue, or waiting for its time.
+    fn set_out(
+        &mut self,
+        job: Arc<LiveJob>,
+        delay: Option<(Timestamp, u64)>,
+        now: Instant,
+        effects: &mut Vec<Effect<C>>,
+    ) {
+        let (job, ms) = match delay {
+            Some((at, ms)) => (delayed_until(&job, at), ms),
+            None => (job, 0),
+        };
+        if let Some(fifo) = self.fifo_mut() {
+            fifo.join(Next { job, due: now + Duration::from_millis(ms) });
+            return;
+        }
+        match delay {
+            Some(_) => self.delay(job, ms, now, None),
+            None => self.wait_in_group(job, now, effects),
+        }
+    }
+
+    /// An attempt has begun: from here on it is awaited. What is to be sent.
+    fn dispatched(
+        &mut self,
+        job: Arc<LiveJob>,
+        current: CurrentAttempt,
+        placed: Assignment,
+        now: Instant,
+        effects: &mut Vec<Effect<C>>,
+    ) -> DispatchOrder {
+        effects.push(Effect::Notify(JobNotice::Dispatched(job.id, current.attempt, placed.clone())));
+        // It may have been enqueued again while its slot was on its way.
+        effects.push(Effect::Dequeue(job.id));
+        self.jobs.begin(Arc::clone(&job), current, placed.clone(), now);
+        DispatchOrder { job, current, placed }
+    }
+
+    /// The node is not to go on with an attempt: what was only reserved is free, what was sent is called off. In a strict
+    /// session nothing is placed before the reservation is gone, or has run out.
+    fn withdraw(
+        &mut self,
+        job: JobId,
+        attempt: Attempt,
+        placed: &Assignment,
+        now: Instant,
+        effects: &mut Vec<Effect<C>>,
+    ) {
+        let is_awaited = self.fifo_mut().is_some_and(|fifo| {
+            fifo.bar(job, attempt, now + RESERVATION);
+            true
+        });
+        let (placed, token) = (placed.clone(), self.token);
+        effects.push(Effect::Withdraw(WithdrawOrder { job, attempt, placed, token, is_awaited }));
+    }
+}
+
+/// To its node, or to the result that passes its slot on to it.
+fn send_on<C: Callers>(
+    order: DispatchOrder,
+    instead_of: Option<JobId>,
+    ends: &mut Ends<C>,
+    effects: &mut Vec<Effect<C>>,
+) {
+    match instead_of {
+        Some(over) => ends.next.push((over, order)),
+        None => effects.push(Effect::Dispatch(order)),
+    }
+}

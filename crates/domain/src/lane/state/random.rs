@@ -1,0 +1,637 @@
+//! Random sequences of everything that can happen to a lane, against a simple ledger, scheduler and nodes.
+//!
+//! Checked at each step: no job is written by two batches at once, nothing leaves that is not committed, each caller is
+//! answered once, and truly; of a strict session one job is under way at a time, in the order of the places. Checked at
+//! the end, when everybody works: all jobs that were accepted are finished, and nobody waits.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::Timestamp;
+use crate::job::{
+    Attempt, Change, CurrentAttempt, Due, JobVerdict, JobWrite, Revoked, State, UnderWay, WaitingGroup,
+};
+use crate::lane::messages::SessionSnapshot;
+use crate::lane::messages::{AttemptEvent, Completed, SlotsFound, WrittenBatch};
+use crate::lane::testing::{Numbered, completion, job, node, seed, settings, slot, submission};
+use crate::session::{Ordering, Spec};
+
+const AT: Timestamp = Timestamp::from_micros(1_000_000);
+
+/// A job as the ledger has it.
+#[derive(Clone)]
+struct Row {
+    live: LiveJob,
+    due: Option<Instant>,
+    is_finished: bool,
+}
+
+struct World {
+    rng: Spread,
+    lane: LaneState<Numbered>,
+    commits_max: usize,
+    is_strict: bool,
+    is_session: bool,
+    now: Instant,
+    token: i64,
+    rows: BTreeMap<JobId, Row>,
+    keys: HashMap<String, JobId>,
+    last_seq: u64,
+    /// Batches that the lane has sent, in their order.
+    in_flight: Vec<WrittenBatch>,
+    /// Batches that are written, or not, and of which the lane has not heard. `None`: nobody knows.
+    done: Vec<(WrittenBatch, Option<Vec<JobVerdict>>)>,
+    reads: Vec<Read>,
+    searches: Vec<usize>,
+    wanted: Vec<JobId>,
+    loads: usize,
+    closes: usize,
+    flushes: usize,
+    queue: BTreeMap<JobId, Attempt>,
+    /// Attempts that nodes have.
+    at_nodes: BTreeMap<JobId, (Attempt, bool)>,
+    dispatched: HashSet<(JobId, Attempt)>,
+    removals: Vec<(JobId, Attempt)>,
+    submitted: HashSet<u64>,
+    cancelling: HashSet<u64>,
+    next: u64,
+}
+
+impl World {
+    fn new(seed: u64, commits_max: usize, ordering: Option<Ordering>) -> Self {
+        let now = Instant::now();
+        let name = if ordering.is_some() { "session:s" } else { "instance:i" };
+        let lane = Resource::parse(name).unwrap();
+        let mut world = Self {
+            rng: Spread::new(seed),
+            lane: LaneState::new(lane, Token::new(1), ordering.is_some(), settings(commits_max, seed), now),
+            commits_max,
+            is_strict: ordering == Some(Ordering::Strict),
+            is_session: ordering.is_some(),
+            now,
+            token: 1,
+            rows: BTreeMap::new(),
+            keys: HashMap::new(),
+            last_seq: 0,
+            in_flight: Vec::new(),
+            done: Vec::new(),
+            reads: Vec::new(),
+            searches: Vec::new(),
+            wanted: Vec::new(),
+            loads: 1,
+            closes: 0,
+            flushes: 0,
+            queue: BTreeMap::new(),
+            at_nodes: BTreeMap::new(),
+            dispatched: HashSet::new(),
+            removals: Vec::new(),
+            submitted: HashSet::new(),
+            cancelling: HashSet::new(),
+            next: 1,
+        };
+        world.load();
+        world
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.rng.below(100) < percent
+    }
+
+    fn any<T: Clone>(&mut self, of: &[T]) -> Option<T> {
+        (!of.is_empty()).then(|| of[self.rng.below(of.len() as u64) as usize].clone())
+    }
+
+    fn unfinished(&self) -> impl Iterator<Item = &Row> {
+        self.rows.values().filter(|row| !row.is_finished)
+    }
+
+    fn load(&mut self) {
+        self.loads -= 1;
+        self.token += 1;
+        let in_flight =
+            self.unfinished().filter(|row| row.live.placed.is_some()).map(|row| row.live.clone()).collect();
+        let session = self.is_session.then(|| SessionSnapshot {
+            spec: Spec {
+                needs: crate::job::Requirements::default(),
+                ordering: if self.is_strict { Ordering::Strict } else { Ordering::Free },
+                idle_ms: 600_000_000,
+            },
+            is_closed: false,
+            idle_for_ms: 0,
+            last_seq: self.last_seq,
+            unfinished: self.unfinished().count() as u64,
+            affinity: None,
+        });
+        let is_waiting = |row: &&Row| row.live.placed.is_none() && row.due.is_none();
+        let groups = if !self.is_strict && self.unfinished().any(|row| is_waiting(&row)) {
+            vec![WaitingGroup::default()]
+        } else {
+            Vec::new()
+        };
+        let coming = if self.is_strict { Vec::new() } else { self.coming() };
+        let snapshot = Snapshot { session, in_flight, groups, coming };
+        let effects = self.lane.reloaded(Token::new(self.token), snapshot, self.now);
+        self.take(effects);
+    }
+
+    fn due_in_ms(&self, row: &Row) -> u64 {
+        row.due.map_or(0, |due| due.saturating_duration_since(self.now).as_millis() as u64)
+    }
+
+    fn coming(&self) -> Vec<(LiveJob, u64)> {
+        let delayed = self.unfinished().filter(|row| row.live.placed.is_none() && row.due.is_some());
+        delayed.map(|row| (row.live.clone(), self.due_in_ms(row))).collect()
+    }
+
+    fn give(&mut self, command: Command<Numbered>) {
+        let effects = self.lane.apply(command, self.now);
+        self.take(effects);
+    }
+
+    fn take(&mut self, effects: Vec<Effect<Numbered>>) {
+        for effect in effects {
+            self.carry_out(effect);
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect<Numbered>) {
+        match effect {
+            Effect::Flush => self.flushes += 1,
+            Effect::Commit(batch) => {
+                assert_eq!(batch.token, Token::new(self.token));
+                let under_way = self.in_flight.iter().chain(self.done.iter().map(|(batch, _)| batch));
+                let mut jobs: HashSet<_> =
+                    under_way.flat_map(|other| other.writes.iter().map(|write| write.change.job())).collect();
+                for write in batch.writes.iter() {
+                    assert!(jobs.insert(write.change.job()), "a job is written twice at once");
+                }
+                self.in_flight.push(batch);
+                let max = if self.is_strict { 1 } else { self.commits_max };
+                assert!(self.in_flight.len() + self.done.len() <= max, "too many commits at once");
+            }
+            Effect::FindSlots(search) => {
+                assert!(!(self.is_strict && search.requests.len() > 1), "one has its turn");
+                self.wanted = search.requests.iter().map(|request| request.job).collect();
+                self.searches.push(search.requests.len());
+            }
+            Effect::Submitted(caller, answer) => {
+                assert!(self.submitted.remove(&caller), "answered twice");
+                if let Ok(accepted) = answer {
+                    assert!(self.rows.contains_key(&accepted.id), "accepted, and not written");
+                }
+            }
+            Effect::AnswerByKey(answers) => {
+                for answer in answers {
+                    assert!(self.submitted.remove(&answer.reply), "answered twice");
+                }
+            }
+            Effect::Cancelled(caller, answer) => {
+                assert!(self.cancelling.remove(&caller), "answered twice");
+                let _ = answer;
+            }
+            Effect::Completed(completed) => {
+                for Completed { job, is_written, next, .. } in completed {
+                    assert!(!is_written || self.rows[&job].is_finished);
+                    if let Some(order) = next {
+                        self.send(order.job.id, order.current.attempt);
+                    }
+                }
+            }
+            Effect::Dispatch(order) => self.send(order.job.id, order.current.attempt),
+            Effect::Withdraw(order) => {
+                if self.at_nodes.get(&order.job).is_some_and(|(attempt, _)| *attempt == order.attempt) {
+                    self.at_nodes.remove(&order.job);
+                }
+                if order.is_awaited {
+                    self.removals.push((order.job, order.attempt));
+                }
+            }
+            Effect::Enqueue(enqueue) => {
+                self.queue.insert(enqueue.job.id, enqueue.attempt);
+                assert!(!self.is_strict || self.queue.len() == 1, "one has its turn");
+            }
+            Effect::Dequeue(job) => drop(self.queue.remove(&job)),
+            Effect::DequeueAll => self.queue.clear(),
+            Effect::Read(read) => {
+                let is_alone = self.in_flight.is_empty() && self.done.is_empty() && self.reads.is_empty();
+                assert!(is_alone, "it reads alone");
+                self.reads.push(read);
+            }
+            Effect::AcquireAnew => {
+                self.loads += 1;
+                self.in_flight.clear();
+                self.done.clear();
+            }
+            Effect::CloseSession => self.closes += 1,
+            Effect::Closed(..)
+            | Effect::ReleaseSlot { .. }
+            | Effect::SlotFreed(_)
+            | Effect::Notify(_)
+            | Effect::Bind(_)
+            | Effect::Stop => {}
+        }
+    }
+
+    /// An attempt leaves for its node: only if it is so in the ledger, or was, and never twice.
+    fn send(&mut self, id: JobId, attempt: Attempt) {
+        assert!(self.dispatched.insert((id, attempt)), "sent twice");
+        let row = &self.rows[&id];
+        assert!(row.live.newest.attempt >= attempt, "sent, and not written");
+        if self.is_strict {
+            let before = self.unfinished().any(|other| other.live.seq < row.live.seq);
+            assert!(!before, "sent before its turn");
+        }
+        self.at_nodes.insert(id, (attempt, false));
+    }
+
+    /// Writes as the ledger does: each change only if its job is still as the change says.
+    fn write(&mut self, writes: &[JobWrite]) -> Vec<JobVerdict> {
+        writes.iter().map(|write| self.write_one(write)).collect()
+    }
+
+    fn write_one(&mut self, write: &JobWrite) -> JobVerdict {
+        let at_attempt = |row: &Row, attempt: Attempt| {
+            !row.is_finished && row.live.placed.is_some() && row.live.newest.attempt == attempt
+        };
+        let now = self.now;
+        if let Change::Submit(new) = &write.change {
+            assert!(!self.rows.contains_key(&new.id), "an id is written twice");
+            if let Some(key) = &write.key {
+                let name = key.scope.key.to_string();
+                if self.keys.contains_key(&name) {
+                    return JobVerdict::KeyTaken;
+                }
+                self.keys.insert(name, new.id);
+            }
+            if let Some(seq) = new.seq {
+                assert!(seq > self.last_seq, "a place is given twice");
+                self.last_seq = seq;
+            }
+            let placed = new.placed.clone();
+            let (state, attempt) = match placed {
+                Some(_) => (State::Dispatched, Attempt::new(1)),
+                None => (State::Created, Attempt::NONE),
+            };
+            let due = match new.due {
+                Due::InMs(ms) if ms > 0 => Some(now + Duration::from_millis(ms)),
+                _ => None,
+            };
+            let live = LiveJob {
+                id: new.id,
+                lane: self.lane.lane.clone(),
+                seq: new.seq,
+                client_ref: None,
+                spec: new.spec.clone(),
+                newest: CurrentAttempt { state, attempt, charged_attempts: 0 },
+                placed,
+                retry_of: None,
+                created_at: AT,
+                due_at: due.map(|_| AT),
+                dispatched_at: None,
+                running_at: None,
+            };
+            self.rows.insert(new.id, Row { live, due, is_finished: false });
+            return JobVerdict::Written;
+        }
+        let Some(row) = self.rows.get_mut(&write.change.job()).filter(|row| !row.is_finished) else {
+            return JobVerdict::Stale;
+        };
+        match &write.change {
+            Change::Dispatch { attempt, placed, .. } => {
+                if row.live.placed.is_some() || row.live.newest.attempt.next() != *attempt {
+                    return JobVerdict::Stale;
+                }
+                row.live.placed = Some(placed.clone());
+                row.live.newest.attempt = *attempt;
+                row.live.newest.state = State::Dispatched;
+            }
+            Change::Revoke { attempt, why, due_in_ms, .. } => {
+                let is_running = row.live.newest.state == State::Running;
+                if !at_attempt(row, *attempt) || (is_running && !why.reaches_running()) {
+                    return JobVerdict::Stale;
+                }
+                Self::back(row, *due_in_ms, why.counts(), now);
+            }
+            Change::End { attempt, .. } => {
+                if attempt.is_some_and(|(attempt, _)| !at_attempt(row, attempt)) {
+                    return JobVerdict::Stale;
+                }
+                row.is_finished = true;
+            }
+            Change::Complete { attempt, .. } => {
+                if !at_attempt(row, *attempt) {
+                    return JobVerdict::Stale;
+                }
+                row.is_finished = true;
+            }
+            other => panic!("not the lane's to write: {other:?}"),
+        }
+        JobVerdict::Written
+    }
+
+    fn back(row: &mut Row, due_in_ms: u64, counts: bool, now: Instant) {
+        row.live.placed = None;
+        row.live.newest.state = State::Created;
+        row.live.newest.charged_attempts += u32::from(counts);
+        row.due = Some(now + Duration::from_millis(due_in_ms));
+        row.live.due_at = Some(AT);
+    }
+
+    /// The ledger writes the batches of a lane in their order.
+    fn write_next(&mut self, may_fail: bool) {
+        if self.in_flight.is_empty() {
+            return;
+        }
+        let batch = self.in_flight.remove(0);
+        let fails = may_fail && self.chance(5);
+        let is_written = !fails || self.chance(50);
+        let verdicts = if is_written { self.write(&batch.writes) } else { Vec::new() };
+        self.done.push((batch, (!fails).then_some(verdicts)));
+    }
+
+    /// The lane hears of one, in any order.
+    fn answer(&mut self) {
+        if self.done.is_empty() {
+            return;
+        }
+        let index = self.rng.below(self.done.len() as u64) as usize;
+        let (batch, verdicts) = self.done.remove(index);
+        let effects = match verdicts {
+            Some(verdicts) => self.lane.committed(batch.id, AT, &verdicts, self.now),
+            None => self.lane.commit_failed(batch.id, CommitFailure::Unknown, self.now),
+        };
+        self.take(effects);
+    }
+
+    fn read(&mut self, may_fail: bool) {
+        let Some(read) = self.reads.pop() else { return };
+        let fails = may_fail && self.chance(10);
+        let now = self.now;
+        let effects = match read {
+            Read::Job(id) => {
+                let found = self.rows.get(&id).filter(|row| !row.is_finished).map(|row| row.live.clone());
+                self.lane.job_read(id, if fails { Err(Unread) } else { Ok(found) }, now)
+            }
+            Read::Waiting { limit, .. } => {
+                let waiting = self.unfinished().filter(|row| row.live.placed.is_none() && row.due.is_none());
+                let jobs: Vec<_> = waiting.take(limit as usize).map(|row| row.live.clone()).collect();
+                let is_all = jobs.len() < limit as usize;
+                self.lane.waiting_read(if fails { Err(Unread) } else { Ok((jobs, is_all)) }, now)
+            }
+            Read::Fifo { after } => {
+                let mut next: Vec<_> = self
+                    .unfinished()
+                    .filter(|row| row.live.placed.is_none() && row.live.seq > Some(after))
+                    .map(|row| (row.live.clone(), self.due_in_ms(row)))
+                    .collect();
+                next.sort_unstable_by_key(|(job, _)| job.seq);
+                next.truncate(3);
+                self.lane.fifo_read(if fails { Err(Unread) } else { Ok(next) }, now)
+            }
+            Read::Attempts => {
+                let under_way =
+                    self.unfinished().filter(|row| row.live.placed.is_some()).map(|row| UnderWay {
+                        job: row.live.id,
+                        attempt: row.live.newest.attempt,
+                        state: row.live.newest.state,
+                    });
+                let under_way = under_way.collect();
+                self.lane.attempts_read(if fails { Err(Unread) } else { Ok(under_way) }, now)
+            }
+            Read::Coming { .. } => {
+                let coming = self.coming();
+                self.lane.coming_read(if fails { Err(Unread) } else { Ok(coming) }, now)
+            }
+            Read::Stranded(nodes) => {
+                let asked = nodes.into_iter().flat_map(|(_, attempts)| attempts);
+                let is_there = |id: &JobId, of: &Attempt| {
+                    self.at_nodes.get(id).is_some_and(|(attempt, _)| attempt == of)
+                };
+                let lost = asked.filter(|(id, attempt, _)| !is_there(id, attempt));
+                let lost = lost.map(|(id, attempt, state)| (id, attempt, state, false)).collect();
+                self.lane.stranded_read(lost, now)
+            }
+        };
+        self.take(effects);
+    }
+
+    fn find(&mut self, percent: u64) {
+        let Some(_) = self.searches.pop() else { return };
+        let mut found = SlotsFound::default();
+        for id in std::mem::take(&mut self.wanted) {
+            if self.chance(percent) {
+                found.reserved.insert(id, slot("n"));
+            }
+        }
+        let effects = self.lane.slots_found(found, self.now);
+        self.take(effects);
+    }
+
+    fn schedule(&mut self, percent: u64) {
+        let waiting: Vec<_> = self.queue.keys().copied().collect();
+        let Some(id) = self.any(&waiting) else { return };
+        let Some(attempt) = self.queue.remove(&id) else { return };
+        if self.chance(percent) {
+            self.give(Command::SlotReserved(id, attempt, slot("n")));
+        } else {
+            self.give(Command::SlotUnavailable(id));
+        }
+    }
+
+    /// Something happens at a node; whether the lane hears of it is left to chance.
+    fn work(&mut self, is_good: bool) {
+        let there: Vec<_> = self.at_nodes.keys().copied().collect();
+        let Some(id) = self.any(&there) else { return };
+        let (attempt, is_acknowledged) = self.at_nodes[&id];
+        let is_heard = is_good || self.chance(70);
+        let event = |event| Command::Attempt(id, attempt, event);
+        let is_current = {
+            let row = &self.rows[&id];
+            !row.is_finished && row.live.placed.is_some() && row.live.newest.attempt == attempt
+        };
+        if !is_current {
+            self.at_nodes.remove(&id);
+            return;
+        }
+        if !is_acknowledged && !is_good && self.chance(40) {
+            self.at_nodes.insert(id, (attempt, true));
+            let row = self.rows.get_mut(&id).unwrap();
+            row.live.newest.state = State::Running;
+            if is_heard {
+                self.give(event(AttemptEvent::Acknowledged));
+            }
+            return;
+        }
+        self.at_nodes.remove(&id);
+        match self.rng.below(if is_good { 2 } else { 6 }) {
+            0 if !self.is_session => {
+                let mut request = completion(1, 1, "n");
+                if let Command::Complete(request) = &mut request {
+                    (request.job, request.attempt) = (id, attempt);
+                }
+                self.give(request);
+                if !is_good {
+                    return;
+                }
+                // The lane may not know it: then its node's instance writes it.
+                self.settle();
+                let row = self.rows.get_mut(&id).unwrap();
+                let is_there = row.live.placed.is_some() && row.live.newest.attempt == attempt;
+                if is_there {
+                    row.is_finished = true;
+                    self.give(event(AttemptEvent::Finished));
+                }
+            }
+            0..=2 => {
+                self.rows.get_mut(&id).unwrap().is_finished = true;
+                if is_heard {
+                    self.give(event(AttemptEvent::Finished));
+                }
+            }
+            3 => {
+                let now = self.now;
+                Self::back(self.rows.get_mut(&id).unwrap(), 50, true, now);
+                if is_heard {
+                    self.give(event(AttemptEvent::Failed { due_in_ms: 50 }));
+                }
+            }
+            4 => self.give(event(AttemptEvent::Revoked(Revoked::Rejected, "no".to_owned()))),
+            _ => self.give(event(AttemptEvent::ConnectionLost)),
+        }
+    }
+
+    fn flush(&mut self) {
+        self.flushes = 0;
+        let effects = self.lane.flush(self.now);
+        self.take(effects);
+    }
+
+    fn step(&mut self) {
+        match self.rng.below(16) {
+            0..=2 => {
+                let count = 1 + self.rng.below(3);
+                let mut new = Vec::new();
+                for _ in 0..count {
+                    let due = if self.chance(25) { Due::InMs(self.rng.below(3_000)) } else { Due::Now };
+                    let key = if self.chance(30) { Some(self.rng.below(5).to_string()) } else { None };
+                    let mut pending = submission(self.next, due, key.as_deref(), self.now);
+                    // Failures do not end a job here.
+                    pending.submission.spec.max_attempts = 1_000;
+                    self.submitted.insert(self.next);
+                    self.next += 1;
+                    new.push(pending);
+                }
+                self.give(Command::Submit(new));
+            }
+            3 if self.next > 1 => {
+                let of = 1 + self.rng.below(self.next - 1);
+                self.next += 1;
+                self.cancelling.insert(self.next);
+                self.give(Command::Cancel(job(of), self.next));
+            }
+            4 | 5 => self.flush(),
+            6 => self.write_next(true),
+            7 => self.answer(),
+            8 => self.read(true),
+            9 => self.find(70),
+            10 => self.schedule(70),
+            11 | 12 => self.work(false),
+            13 => self.now += Duration::from_millis(self.rng.below(4_000)),
+            14 if self.chance(20) => {
+                self.at_nodes.clear();
+                self.give(Command::NodeDeparted(node("n")));
+            }
+            _ => {
+                if let Some((id, attempt)) = self.removals.pop() {
+                    self.give(Command::ReservationRemoved(id, attempt));
+                }
+            }
+        }
+        if self.loads > 0 && self.chance(60) {
+            self.load();
+        }
+    }
+
+    /// Everything that is under way comes to its end.
+    fn settle(&mut self) {
+        for _ in 0..1_000 {
+            if self.loads > 0 {
+                self.load();
+            }
+            self.flush();
+            self.find(100);
+            self.read(false);
+            self.write_next(false);
+            self.answer();
+            let is_quiet = self.loads == 0
+                && self.flushes == 0
+                && self.searches.is_empty()
+                && self.reads.is_empty()
+                && self.in_flight.is_empty()
+                && self.done.is_empty();
+            if is_quiet {
+                return;
+            }
+        }
+        panic!("it never comes to rest");
+    }
+
+    /// Everybody works until all is done.
+    fn finish(&mut self) {
+        for _ in 0..2_000 {
+            self.settle();
+            while let Some((id, attempt)) = self.removals.pop() {
+                self.give(Command::ReservationRemoved(id, attempt));
+            }
+            for _ in 0..self.queue.len() {
+                self.schedule(100);
+            }
+            self.settle();
+            for _ in 0..self.at_nodes.len() {
+                self.work(true);
+            }
+            self.settle();
+            if self.unfinished().next().is_none() && self.submitted.is_empty() && self.cancelling.is_empty() {
+                return;
+            }
+            self.now += Duration::from_millis(500);
+        }
+        let left: Vec<_> =
+            self.unfinished().map(|row| (row.live.id, row.live.newest, row.due.is_some())).collect();
+        panic!("never finished: {left:?}, {:?} {:?} wait", self.submitted, self.cancelling);
+    }
+}
+
+fn sequences(commits_max: usize, ordering: Option<Ordering>, salt: u64) {
+    let seed = seed().wrapping_add(salt);
+    for case in 0..300 {
+        let mut world = World::new(seed.wrapping_add(case * 1_000), commits_max, ordering);
+        for _ in 0..120 {
+            world.step();
+        }
+        world.finish();
+    }
+}
+
+#[test]
+fn a_lane_keeps_its_promises_with_one_commit_at_a_time() {
+    sequences(1, None, 1);
+}
+
+#[test]
+fn a_lane_keeps_its_promises_with_two_commits_at_a_time() {
+    sequences(2, None, 2);
+}
+
+#[test]
+fn a_strict_session_keeps_its_promises_and_its_order() {
+    sequences(1, Some(Ordering::Strict), 3);
+    sequences(2, Some(Ordering::Strict), 4);
+}
+
+#[test]
+fn a_session_without_order_keeps_its_promises() {
+    sequences(1, Some(Ordering::Free), 5);
+    sequences(2, Some(Ordering::Free), 6);
+}

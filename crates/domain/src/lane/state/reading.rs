@@ -1,0 +1,289 @@
+//! What a lane's owner reads of the ledger: everything at the beginning of a tenure, a little now and then. While it
+//! reads, no batch is under way, so that what was read is not older than what was written.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::JobId;
+use crate::job::{Attempt, LiveJob, Revoked, State, UnderWay};
+use crate::lane::fifo::{Next, SessionFifo};
+use crate::lane::limits::{PAGE_JOBS, READ_AGAIN_AFTER, REREAD_EVERY, RESERVATION};
+use crate::lane::messages::{AttemptEvent, Callers, Command, Effect, Read, Snapshot};
+use crate::lane::session::SessionState;
+
+use super::LaneState;
+
+/// A read failed; it is tried again later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unread;
+
+impl<C: Callers> LaneState<C> {
+    pub(super) fn load(&mut self, snapshot: Snapshot, now: Instant, effects: &mut Vec<Effect<C>>) {
+        let Snapshot { session, in_flight, groups, coming } = snapshot;
+        if self.is_sessions() {
+            match session {
+                Some(session) => {
+                    let session = SessionState::new(session, now);
+                    effects.push(Effect::Bind(session.affinity()));
+                    self.session = Some(session);
+                }
+                // It was forgotten, which it is only without jobs.
+                None => self.stopping = true,
+            }
+        }
+        for job in in_flight {
+            self.learn(Arc::new(job), now, effects);
+        }
+        if self.fifo().is_some() {
+            self.relearn_fifo(effects);
+        } else {
+            groups.into_iter().for_each(|group| self.jobs.group_exists(group));
+            self.learn_coming(coming, now);
+        }
+        self.plan_next_reread(now);
+    }
+
+    /// A job as the ledger has it.
+    fn learn(&mut self, job: Arc<LiveJob>, now: Instant, effects: &mut Vec<Effect<C>>) {
+        let newest = job.newest;
+        match (newest.state, job.placed.clone()) {
+            (State::Dispatched | State::Running, Some(placed)) => {
+                self.jobs.begin(job, newest, placed, now);
+                self.relearn_fifo(effects);
+            }
+            _ if self.fifo().is_some() => self.relearn_fifo(effects),
+            _ if Self::is_held(&job) => {}
+            _ if job.due_at.is_some() => {
+                // How long it still has is asked for with the others.
+                self.wants_coming = true;
+            }
+            _ => self.wait_in_group(job, now, effects),
+        }
+    }
+
+    fn learn_coming(&mut self, coming: Vec<(LiveJob, u64)>, asked: Instant) {
+        for (job, due_in_ms) in coming {
+            if self.jobs.get(job.id).is_none() {
+                self.delay(Arc::new(job), due_in_ms, asked, None);
+            }
+        }
+    }
+
+    /// The order of a strict session is read again from the ledger, behind the job that has an attempt under way.
+    fn relearn_fifo(&mut self, effects: &mut Vec<Effect<C>>) {
+        let under_way = self.jobs.first_under_way();
+        let Some(fifo) = self.fifo() else { return };
+        if under_way.is_none()
+            && let Some(turn) = fifo.turn()
+        {
+            self.jobs.forget(turn);
+            effects.push(Effect::Dequeue(turn));
+        }
+        if let Some(fifo) = self.fifo_mut() {
+            fifo.reset(under_way.as_deref());
+        }
+    }
+
+    /// Notes what is to be read now and then.
+    pub(super) fn plan_reread(&mut self, now: Instant) {
+        if now >= self.reread_at {
+            self.plan_next_reread(now);
+            self.jobs.retry_full_groups();
+            self.stranded = None;
+            self.wants_attempts = true;
+        }
+    }
+
+    /// Whether something is to be read before the next round.
+    pub(super) fn wants_read(&self, now: Instant) -> bool {
+        let may_page = self.no_page_before.is_none_or(|at| at <= now);
+        self.has_read_due() || (may_page && self.page_to_read().is_some())
+    }
+
+    /// Whether something is to be read that is no page of waiting jobs.
+    pub(super) fn has_read_due(&self) -> bool {
+        !self.lookups.is_empty() || self.wants_attempts || self.wants_coming || self.stranded.is_some()
+    }
+
+    /// More waiting jobs, where few of many are known.
+    pub(super) fn page_to_read(&self) -> Option<Read> {
+        if let Some(fifo) = self.fifo() {
+            return fifo.to_read().map(|after| Read::Fifo { after });
+        }
+        let (group, inside) = self.jobs.group_to_fill()?;
+        Some(Read::Waiting { group, limit: PAGE_JOBS + inside as u32 })
+    }
+
+    pub(super) fn start_read(&mut self, now: Instant, effects: &mut Vec<Effect<C>>) {
+        let within_ms = (REREAD_EVERY * 2).as_millis() as u64;
+        let read = if let Some(job) = self.lookups.front() {
+            Some(Read::Job(*job))
+        } else if std::mem::take(&mut self.wants_attempts) {
+            Some(Read::Attempts)
+        } else if std::mem::take(&mut self.wants_coming) {
+            Some(Read::Coming { within_ms })
+        } else {
+            self.stranded.take().or_else(|| self.page_to_read())
+        };
+        let Some(read) = read else { return };
+        self.asked = now;
+        self.reading = Some(read.clone());
+        effects.push(Effect::Read(read));
+    }
+
+    /// Ends the read that is under way, if it is this one of this tenure.
+    fn end_read(&mut self, is_it: impl Fn(&Read) -> bool) -> Option<Read> {
+        self.reading.take_if(|read| is_it(read))
+    }
+
+    /// One job was read; `None` if it is finished or not there. Answers [`Read::Job`].
+    pub fn job_read(
+        &mut self,
+        id: JobId,
+        found: Result<Option<LiveJob>, Unread>,
+        now: Instant,
+    ) -> Vec<Effect<C>> {
+        let mut effects = Vec::new();
+        if self.end_read(|read| *read == Read::Job(id)).is_none() || self.lookups.front() != Some(&id) {
+            self.advance(now, &mut effects);
+            return effects;
+        }
+        self.lookups.pop_front();
+        self.busy.remove(&id);
+        match found {
+            Ok(found) => match found.filter(|job| job.lane == self.lane) {
+                Some(job) => {
+                    self.jobs.forget(id);
+                    effects.push(Effect::Dequeue(id));
+                    self.learn(Arc::new(job), now, &mut effects);
+                }
+                None => self.over(id, now, &mut effects),
+            },
+            Err(Unread) => self.jobs.look_again(id, now + REREAD_EVERY),
+        }
+        for command in self.deferred.drain(..).rev() {
+            self.inbox.push_front(command);
+        }
+        self.advance(now, &mut effects);
+        effects
+    }
+
+    /// The first waiting jobs of a group were read, in their order, and whether these are all. Answers [`Read::Waiting`].
+    pub fn waiting_read(
+        &mut self,
+        read: Result<(Vec<LiveJob>, bool), Unread>,
+        now: Instant,
+    ) -> Vec<Effect<C>> {
+        let mut effects = Vec::new();
+        if let Some(Read::Waiting { group, .. }) = self.end_read(|read| matches!(read, Read::Waiting { .. }))
+        {
+            self.page_was_read(read.is_ok(), now);
+            if let Ok((jobs, is_all)) = read {
+                let jobs = jobs.into_iter().filter(|job| !Self::is_held(job)).collect();
+                for job in self.jobs.fill(&group, jobs, is_all) {
+                    self.enqueue(job, false, now, &mut effects);
+                }
+            }
+        }
+        self.advance(now, &mut effects);
+        effects
+    }
+
+    /// Jobs of a strict session were read, with the milliseconds until each is due. Answers [`Read::Fifo`].
+    pub fn fifo_read(&mut self, read: Result<Vec<(LiveJob, u64)>, Unread>, now: Instant) -> Vec<Effect<C>> {
+        let mut effects = Vec::new();
+        if self.end_read(|read| matches!(read, Read::Fifo { .. })).is_some() {
+            self.page_was_read(read.is_ok(), now);
+            let asked = self.asked;
+            if let (Ok(read), Some(fifo)) = (read, self.fifo_mut()) {
+                let next = read.into_iter().map(|(job, due_in_ms)| Next {
+                    job: Arc::new(job),
+                    due: asked + Duration::from_millis(due_in_ms),
+                });
+                fifo.fill(next.collect());
+            }
+        }
+        self.advance(now, &mut effects);
+        effects
+    }
+
+    fn page_was_read(&mut self, is_read: bool, now: Instant) {
+        self.no_page_before = (!is_read).then(|| now + self.spread.jittered(READ_AGAIN_AFTER));
+    }
+
+    /// Delayed jobs were read, with the milliseconds until each is due. Answers [`Read::Coming`].
+    pub fn coming_read(&mut self, read: Result<Vec<(LiveJob, u64)>, Unread>, now: Instant) -> Vec<Effect<C>> {
+        let mut effects = Vec::new();
+        if self.end_read(|read| matches!(read, Read::Coming { .. })).is_some()
+            && let Ok(read) = read
+        {
+            self.learn_coming(read, self.asked);
+        }
+        self.advance(now, &mut effects);
+        effects
+    }
+
+    /// All attempts under way were read. Finds what a lost message would have told: results, failures, and attempts whose
+    /// slot is gone. Answers [`Read::Attempts`].
+    pub fn attempts_read(&mut self, read: Result<Vec<UnderWay>, Unread>, now: Instant) -> Vec<Effect<C>> {
+        let mut effects = Vec::new();
+        if self.end_read(|read| *read == Read::Attempts).is_some()
+            && let Ok(read) = read
+        {
+            let asked = self.asked;
+            let mut known = HashSet::new();
+            for UnderWay { job, attempt, state } in read {
+                known.insert((job, attempt));
+                if state == State::Running {
+                    self.jobs.acknowledged(job, attempt, asked);
+                }
+            }
+            let before = asked.checked_sub(RESERVATION).unwrap_or(asked);
+            for job in self.jobs.unknown_to_ledger(&known, before) {
+                self.busy.insert(job);
+                self.lookups.push_back(job);
+            }
+            match self.fifo().map(SessionFifo::turn) {
+                None => self.wants_coming = true,
+                // The job that has its turn is known here, or was lost on the way.
+                Some(Some(turn)) if self.jobs.get(turn).is_none() => self.relearn_fifo(&mut effects),
+                Some(_) => {}
+            }
+            let mut by_node: HashMap<_, Vec<_>> = HashMap::new();
+            for (job, attempt, at_node, state) in self.jobs.old_attempts(asked) {
+                by_node.entry(at_node.placed.node.clone()).or_default().push((job, attempt, state));
+            }
+            if !by_node.is_empty() {
+                self.stranded = Some(Read::Stranded(by_node.into_iter().collect()));
+            }
+        }
+        self.advance(now, &mut effects);
+        effects
+    }
+
+    /// Of the attempts that were asked for, these have neither a result nor a slot; each with whether its node is surely
+    /// gone. Answers [`Read::Stranded`].
+    pub fn stranded_read(
+        &mut self,
+        lost: Vec<(JobId, Attempt, State, bool)>,
+        now: Instant,
+    ) -> Vec<Effect<C>> {
+        let mut effects = Vec::new();
+        if self.end_read(|read| matches!(read, Read::Stranded(_))).is_some() {
+            for (job, attempt, state, is_gone) in lost {
+                let (why, reason) = match state {
+                    State::Running if is_gone => (Revoked::NodeLost, "the node is gone"),
+                    State::Running => (Revoked::Unlisted, "the node does not know of it any more"),
+                    State::Created | State::Dispatched | State::Finished => {
+                        (Revoked::Undeliverable, "it never reached the node")
+                    }
+                };
+                let event = AttemptEvent::Revoked(why, reason.to_owned());
+                self.inbox.push_back(Command::Attempt(job, attempt, event));
+            }
+        }
+        self.advance(now, &mut effects);
+        effects
+    }
+}

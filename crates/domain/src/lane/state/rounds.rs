@@ -1,0 +1,507 @@
+//! Rounds: what commands lead to, and the batches that are committed.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::job::{
+    Assignment, Attempt, Change, CurrentAttempt, Due as DueAt, Event, LiveJob, NewJob, Outcome, Revoked,
+    State, Step, decide,
+};
+use crate::lane::jobs::{Due, Phase};
+use crate::lane::limits::{DELAY_KEPT, ROUND_BYTES_MAX, ROUND_JOBS_MAX};
+use crate::lane::messages::{
+    AttemptEvent, BatchId, Callers, Command, CompletionRequest, Effect, KeyedAnswer, PendingSubmission,
+    PlacementRequest, Refused, ReservedSlot, SlotSearch, SlotsFound, WrittenBatch,
+};
+use crate::lane::round::{AfterCommit, CommittedBatch, PendingBatch, Placing, next_batch};
+use crate::lane::session::SessionState;
+use crate::{JobId, NodeId, Timestamp};
+
+use super::{LaneState, Stage, written_job};
+
+impl<C: Callers> LaneState<C> {
+    /// Takes commands in, and has the round committed as soon as it has its slots.
+    pub(super) fn start_round(&mut self, now: Instant, effects: &mut Vec<Effect<C>>) {
+        let mut round = PendingBatch::default();
+        for _ in 0..ROUND_JOBS_MAX {
+            let Some(command) = self.inbox.pop_front() else { break };
+            self.take_in(command, &mut round, now, effects);
+        }
+        self.look_at_due(&mut round, now, effects);
+        let accepted = self.accept(now, effects);
+        let search = self.search(&round, &accepted);
+        let placing = Placing { round, accepted, is_void: false, token: self.token };
+        if search.offers.is_empty() && search.requests.is_empty() {
+            self.finish_round(placing, SlotsFound::default(), now, effects);
+        } else {
+            self.placing = Some(placing);
+            effects.push(Effect::FindSlots(search));
+        }
+    }
+
+    /// The scheduler has found these slots. Answers [`Effect::FindSlots`].
+    pub fn slots_found(&mut self, found: SlotsFound, now: Instant) -> Vec<Effect<C>> {
+        let mut effects = Vec::new();
+        let Some(placing) = self.placing.take() else {
+            self.release(found, self.token, &mut effects);
+            return effects;
+        };
+        if placing.is_void {
+            self.release(found, placing.token, &mut effects);
+            self.dissolve(placing, &mut effects);
+        } else {
+            self.finish_round(placing, found, now, &mut effects);
+        }
+        self.advance(now, &mut effects);
+        effects
+    }
+
+    /// Gives back slots that no job gets. Slots that were offered to be passed on stay with the jobs that have them.
+    fn release(&self, found: SlotsFound, token: crate::Token, effects: &mut Vec<Effect<C>>) {
+        for (job, slot) in found.reserved {
+            if slot.instead_of.is_none() {
+                let (node, attempt) = (slot.placed.node, Attempt::NONE.next());
+                effects.push(Effect::ReleaseSlot { node, job, attempt, token });
+            }
+        }
+    }
+
+    fn finish_round(
+        &mut self,
+        placing: Placing<C>,
+        mut found: SlotsFound,
+        now: Instant,
+        effects: &mut Vec<Effect<C>>,
+    ) {
+        let Placing { mut round, accepted, .. } = placing;
+        for (job, attempt, slot) in found.passed {
+            if self.begin(job, attempt, slot, &mut round, effects).is_err() {
+                // It is not as it was when it was enqueued; it waits again as it is known here.
+                self.enqueue(job, false, now, effects);
+            }
+        }
+        for (seq, pending) in accepted {
+            let (mut placed, mut instead_of) = (None, None);
+            if let Some(slot) = found.reserved.remove(&pending.id) {
+                self.prefers(&slot.placed.node, slot.pool, effects);
+                (placed, instead_of) = (Some(slot.placed), slot.instead_of);
+            }
+            let PendingSubmission { id, submission, reply, deadline: _ } = pending;
+            let crate::lane::Submission { spec, client_ref, due, key, retry } = submission;
+            let job = Arc::new(LiveJob {
+                id,
+                lane: self.lane.clone(),
+                seq,
+                client_ref: client_ref.clone(),
+                spec: spec.clone(),
+                newest: CurrentAttempt { state: State::Created, attempt: Attempt::NONE, charged_attempts: 0 },
+                placed: None,
+                retry_of: retry.map(|retry| retry.of),
+                // By the database's clock, which is not asked here.
+                created_at: Timestamp::from_micros(0),
+                due_at: None,
+                dispatched_at: None,
+                running_at: None,
+            });
+            let new = NewJob { id, spec, seq, client_ref, due, retry, placed: placed.clone() };
+            let then = AfterCommit::Submitted { reply, due, job, placed, instead_of };
+            self.busy.insert(id);
+            round.add(Change::Submit(Box::new(new)), key, then);
+        }
+        self.to_commit.extend(round.in_order());
+        self.send_batches(effects);
+    }
+
+    /// Sends as much of a round as may be under way.
+    pub(super) fn send_batches(&mut self, effects: &mut Vec<Effect<C>>) {
+        while !self.to_commit.is_empty() && self.in_flight.len() < self.commits_max() {
+            let items = next_batch(&mut self.to_commit, self.settings.batch_rows_max);
+            let (writes, thens): (Vec<_>, Vec<_>) =
+                items.into_iter().map(|item| (item.write, item.then)).unzip();
+            self.last_batch += 1;
+            let batch = CommittedBatch { id: BatchId(self.last_batch), writes: writes.into(), thens };
+            let writes = Arc::clone(&batch.writes);
+            effects.push(Effect::Commit(WrittenBatch { id: batch.id, token: self.token, writes }));
+            self.in_flight.push(batch);
+        }
+    }
+
+    fn take_in(
+        &mut self,
+        command: Command<C>,
+        round: &mut PendingBatch<C>,
+        now: Instant,
+        effects: &mut Vec<Effect<C>>,
+    ) {
+        if let Some(job) = written_job(&command)
+            && self.busy.contains(&job)
+        {
+            return self.wait_for_write(command, job, round);
+        }
+        match command {
+            Command::Submit(new) => {
+                self.submissions_in_inbox -= new.len();
+                self.submissions.extend(new);
+            }
+            Command::Stop => self.stopping = true,
+            Command::Cancel(job, reply) => self.cancel(job, reply, round, effects),
+            Command::SlotReserved(job, attempt, slot) => {
+                self.slot_reserved(job, attempt, slot, round, now, effects);
+            }
+            Command::SlotUnavailable(job) => self.enqueue(job, true, now, effects),
+            Command::Complete(request) => self.complete(request, round),
+            Command::ReservationRemoved(job, attempt) => {
+                if let Some(fifo) = self.fifo_mut()
+                    && fifo.unbar(job, attempt)
+                    && let Some(turn) = fifo.turn()
+                {
+                    self.jobs.hurry(turn, now);
+                }
+            }
+            Command::CloseSession(reply) => self.closing.push(reply),
+            Command::NodeDeparted(node) => {
+                for (job, attempt, why) in self.jobs.attempts_on(&node) {
+                    self.revoke(job, attempt, why, "the node is gone".to_owned(), round);
+                }
+                let after = u64::from(self.placing.is_some() || !self.to_commit.is_empty());
+                self.departed.push((node, BatchId(self.last_batch + after)));
+            }
+            Command::Attempt(job, attempt, event) => {
+                self.attempt_event(job, attempt, event, round, now, effects);
+            }
+        }
+    }
+
+    /// A command about a job that is being written waits; one more cancellation joins the first.
+    fn wait_for_write(&mut self, command: Command<C>, job: JobId, round: &mut PendingBatch<C>) {
+        let other = round.items.iter_mut().find(|item| item.write.change.job() == job);
+        match (command, other.map(|item| &mut item.then)) {
+            (Command::Cancel(_, reply), Some(AfterCommit::Ended { replies, .. })) => replies.push(reply),
+            (command, _) => self.deferred.push(command),
+        }
+    }
+
+    fn add(&mut self, round: &mut PendingBatch<C>, job: JobId, change: Change, then: AfterCommit<C>) {
+        self.busy.insert(job);
+        round.add(change, None, then);
+    }
+
+    fn cancel(
+        &mut self,
+        job: JobId,
+        reply: C::Cancel,
+        round: &mut PendingBatch<C>,
+        effects: &mut Vec<Effect<C>>,
+    ) {
+        // It may be one of those that are only in the ledger: the commit finds it there or nowhere.
+        let (placed, attempt) =
+            self.jobs.get(job).map_or((None, Attempt::NONE), |entry| match &entry.phase {
+                Phase::InFlight(at_node) => (Some(at_node.placed.clone()), entry.newest.attempt),
+                Phase::Delayed | Phase::Waiting => (None, entry.newest.attempt),
+            });
+        effects.push(Effect::Dequeue(job));
+        let change = Change::End {
+            job,
+            outcome: Outcome::Cancelled,
+            dead: false,
+            attempt: None,
+            reason: "cancelled".to_owned(),
+        };
+        let then = AfterCommit::Ended { outcome: Outcome::Cancelled, placed, attempt, replies: vec![reply] };
+        self.add(round, job, change, then);
+    }
+
+    /// The result of an attempt, if it is as it is known here. If not, its node's instance finds out how things are.
+    fn complete(&mut self, request: CompletionRequest<C>, round: &mut PendingBatch<C>) {
+        let CompletionRequest { job, attempt, node, output, may_pass, reply } = request;
+        let is_known = self.jobs.get(job).is_some_and(|entry| {
+            let is_there = matches!(&entry.phase, Phase::InFlight(at_node) if at_node.placed.node == node);
+            is_there && entry.newest.attempt == attempt
+        });
+        if is_known {
+            let change = Change::Complete { job, attempt, node: node.clone(), output };
+            self.add(round, job, change, AfterCommit::Completed { node, attempt, may_pass, reply });
+        }
+    }
+
+    /// The scheduler has reserved a slot for a job that waits here.
+    fn slot_reserved(
+        &mut self,
+        job: JobId,
+        attempt: Attempt,
+        slot: ReservedSlot,
+        round: &mut PendingBatch<C>,
+        now: Instant,
+        effects: &mut Vec<Effect<C>>,
+    ) {
+        if let Err(placed) = self.begin(job, attempt, slot, round, effects) {
+            effects.push(Effect::ReleaseSlot { node: placed.node, job, attempt, token: self.token });
+            // If it waits still, what was reserved was for an earlier attempt of it.
+            if !self.busy.contains(&job) {
+                self.enqueue(job, false, now, effects);
+            }
+        }
+    }
+
+    /// Takes an attempt into the round that begins with a slot at hand. Answers the assignment again if it is not the
+    /// attempt that the job is to have next.
+    fn begin(
+        &mut self,
+        job: JobId,
+        attempt: Attempt,
+        slot: ReservedSlot,
+        round: &mut PendingBatch<C>,
+        effects: &mut Vec<Effect<C>>,
+    ) -> Result<(), Assignment> {
+        let ReservedSlot { placed, pool, instead_of } = slot;
+        let waiting = self.jobs.get(job).filter(|entry| matches!(entry.phase, Phase::Waiting));
+        let Some((live, newest)) = waiting.map(|entry| (Arc::clone(&entry.job), entry.newest)) else {
+            return Err(placed);
+        };
+        match decide(Some(newest), live.spec.max_attempts, Event::Place) {
+            Ok(Step::Dispatch(next)) if next == attempt && !self.busy.contains(&job) => {}
+            _ => return Err(placed),
+        }
+        let current = CurrentAttempt { state: State::Dispatched, attempt, ..newest };
+        let change = Change::Dispatch { job, attempt, placed: placed.clone() };
+        self.prefers(&placed.node, pool, effects);
+        self.add(round, job, change, AfterCommit::Dispatched { job: live, current, placed, instead_of });
+        Ok(())
+    }
+
+    fn prefers(&mut self, node: &NodeId, pool: crate::PoolName, effects: &mut Vec<Effect<C>>) {
+        if let Some(session) = &mut self.session
+            && session.prefers(node, pool)
+        {
+            effects.push(Effect::Bind(session.affinity()));
+        }
+    }
+
+    fn attempt_event(
+        &mut self,
+        job: JobId,
+        attempt: Attempt,
+        event: AttemptEvent,
+        round: &mut PendingBatch<C>,
+        now: Instant,
+        effects: &mut Vec<Effect<C>>,
+    ) {
+        let is_current = self.jobs.get(job).is_some_and(|entry| entry.newest.attempt == attempt);
+        match event {
+            AttemptEvent::Acknowledged => self.jobs.acknowledged(job, attempt, now),
+            AttemptEvent::ConnectionLost => self.jobs.connection_lost(job, attempt),
+            AttemptEvent::NodeElsewhere => self.jobs.node_elsewhere(job, attempt, now),
+            AttemptEvent::Finished if is_current => {
+                self.slot_is_free(job, effects);
+                self.over(job, now, effects);
+            }
+            AttemptEvent::Failed { due_in_ms } if is_current => {
+                self.slot_is_free(job, effects);
+                self.failed_at_node(job, attempt, due_in_ms, now);
+            }
+            AttemptEvent::Revoked(why, reason) if is_current => self.revoke(job, attempt, why, reason, round),
+            AttemptEvent::Finished | AttemptEvent::Failed { .. } | AttemptEvent::Revoked(..) => {}
+        }
+    }
+
+    /// Its node has said that the attempt failed, which is written already.
+    fn failed_at_node(&mut self, job: JobId, attempt: Attempt, due_in_ms: u64, now: Instant) {
+        let Some(entry) = self.jobs.forget(job) else { return };
+        let Phase::InFlight(at_node) = entry.phase else { return };
+        let charged_attempts = entry.newest.charged_attempts.saturating_add(1);
+        let newest = CurrentAttempt { state: State::Created, attempt, charged_attempts };
+        // When exactly stands in the ledger.
+        let due_at = Some(Timestamp::from_micros(0));
+        let again = LiveJob { newest, placed: None, due_at, ..LiveJob::clone(&entry.job) };
+        self.delay(Arc::new(again), due_in_ms, now, Some(at_node.placed.node));
+    }
+
+    /// The job's node said itself that it is done with it. Another instance's nodes are counted here by what was
+    /// reserved for them, until their next news.
+    fn slot_is_free(&self, job: JobId, effects: &mut Vec<Effect<C>>) {
+        if let Some(Phase::InFlight(at_node)) = self.jobs.get(job).map(|entry| &entry.phase) {
+            effects.push(Effect::SlotFreed(at_node.placed.clone()));
+        }
+    }
+
+    fn look_at_due(&mut self, round: &mut PendingBatch<C>, now: Instant, effects: &mut Vec<Effect<C>>) {
+        for due in self.jobs.due(now) {
+            match due {
+                Due::Ready(job) => {
+                    self.jobs.wait_after_delay(job);
+                    self.enqueue(job, false, now, effects);
+                }
+                Due::Revoke(job, attempt, why) => {
+                    let reason = match why {
+                        Revoked::TimedOut => "it ran for longer than timeout_ms",
+                        Revoked::NodeLost => "the node's socket was closed after it was sent",
+                        Revoked::Undeliverable => "its node has left the instance that it went to",
+                        _ => "the node did not acknowledge it in time",
+                    };
+                    // What follows from a write that is under way sets its alarm anew.
+                    self.revoke(job, attempt, why, reason.to_owned(), round);
+                }
+            }
+        }
+    }
+
+    /// Takes an attempt back, if it is the current one and under way: another one follows, or the end.
+    fn revoke(
+        &mut self,
+        job: JobId,
+        attempt: Attempt,
+        why: Revoked,
+        reason: String,
+        round: &mut PendingBatch<C>,
+    ) {
+        if self.busy.contains(&job) {
+            return;
+        }
+        let Some(entry) = self.jobs.get(job) else { return };
+        let Phase::InFlight(at_node) = &entry.phase else { return };
+        let (live, newest, placed) = (Arc::clone(&entry.job), entry.newest, at_node.placed.clone());
+        match decide(Some(newest), live.spec.max_attempts, Event::Revoked { attempt, why }) {
+            Ok(Step::Retry { counts, failures }) => {
+                let due_in_ms = live.spec.backoff.pause_ms(failures, self.spread.fraction());
+                // Never at once: a job that is due again is found by its time.
+                let due_in_ms = due_in_ms.max(1);
+                let change = Change::Revoke { job, attempt, why, reason, due_in_ms };
+                let charged_attempts = newest.charged_attempts + u32::from(counts);
+                let current = CurrentAttempt { state: State::Created, attempt, charged_attempts };
+                self.add(
+                    round,
+                    job,
+                    change,
+                    AfterCommit::Revoked { job: live, current, placed, due_in_ms, why },
+                );
+            }
+            Ok(Step::Finish { outcome, dead }) => {
+                let change = Change::End { job, outcome, dead, attempt: Some((attempt, why)), reason };
+                let then = AfterCommit::Ended { outcome, placed: Some(placed), attempt, replies: vec![] };
+                self.add(round, job, change, then);
+            }
+            Ok(Step::Dispatch(_) | Step::Run) | Err(_) => {}
+        }
+    }
+
+    pub(super) fn delay(&mut self, job: Arc<LiveJob>, ms: u64, now: Instant, avoid: Option<NodeId>) {
+        if Self::is_held(&job) {
+            self.jobs.forget(job.id);
+            return;
+        }
+        let length = std::time::Duration::from_millis(ms);
+        // Later ones, and those that do not fit, are found in the ledger when their time comes. The job that holds up
+        // the others of a strict session is kept.
+        if length <= DELAY_KEPT || self.fifo().is_some() {
+            self.jobs.delay(job, now + length, avoid);
+        }
+    }
+
+    /// Takes submissions out of the queue, as many as one round may have, and gives them their places. A submission waits
+    /// for another one's commit if that one has the same key, or retries the same job: the ledger then answers it by what
+    /// the first one wrote.
+    fn accept(
+        &mut self,
+        now: Instant,
+        effects: &mut Vec<Effect<C>>,
+    ) -> Vec<(Option<u64>, PendingSubmission<C>)> {
+        let mut bytes = 0;
+        let (mut accepted, mut later, mut by_key) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut keys, mut retried) = (HashSet::new(), HashSet::new());
+        while accepted.len() < ROUND_JOBS_MAX
+            && bytes < ROUND_BYTES_MAX
+            && let Some(mut pending) = self.submissions.pop_front()
+        {
+            if now >= pending.deadline {
+                // The caller was answered when its time was up.
+                continue;
+            }
+            if !self.may_submit(&pending) {
+                later.push(pending);
+                continue;
+            }
+            if let Some(key) = &pending.submission.key
+                && !keys.insert(key.scope.clone())
+            {
+                later.push(pending);
+                continue;
+            }
+            if let Some(retry) = pending.submission.retry
+                && !retried.insert(retry.of)
+            {
+                later.push(pending);
+                continue;
+            }
+            match self.admit(&mut pending, now) {
+                Ok(seq) => {
+                    bytes += pending.submission.spec.payload.len();
+                    accepted.push((seq, pending));
+                }
+                Err(refused) => match pending.submission.key {
+                    Some(key) => by_key.push(KeyedAnswer { key, otherwise: refused, reply: pending.reply }),
+                    None => effects.push(Effect::Submitted(pending.reply, Err(refused))),
+                },
+            }
+        }
+        later.into_iter().rev().for_each(|pending| self.submissions.push_front(pending));
+        for (_, pending) in &accepted {
+            if let Some(key) = &pending.submission.key {
+                self.busy_keys.insert(key.scope.clone());
+            }
+            self.busy.extend(pending.submission.retry.map(|retry| retry.of));
+        }
+        if !by_key.is_empty() {
+            effects.push(Effect::AnswerByKey(by_key));
+        }
+        accepted
+    }
+
+    fn admit(&mut self, pending: &mut PendingSubmission<C>, now: Instant) -> Result<Option<u64>, Refused> {
+        let is_sessions = self.is_sessions();
+        match &mut self.session {
+            Some(session) => session.admit(&mut pending.submission.spec, now).map(Some),
+            None if is_sessions => Err(Refused::UnknownSession),
+            None => Ok(None),
+        }
+    }
+
+    /// The slots that the round leaves, and those that it wants.
+    fn search(
+        &self,
+        round: &PendingBatch<C>,
+        accepted: &[(Option<u64>, PendingSubmission<C>)],
+    ) -> SlotSearch {
+        let mut search = SlotSearch {
+            offers: Vec::new(),
+            has_more_outside: self.jobs.has_more_outside(),
+            requests: Vec::new(),
+        };
+        if self.stopping || self.stage != Stage::Serving {
+            return search;
+        }
+        // Whatever becomes of a result, its node is done with the attempt, so that the slot is free either way.
+        search.offers.extend(round.items.iter().filter_map(|item| match &item.then {
+            AfterCommit::Completed { node, may_pass: true, .. } => {
+                Some((item.write.change.job(), node.clone()))
+            }
+            _ => None,
+        }));
+        // In a strict session only the first can have its turn now.
+        let may_go = match self.fifo() {
+            Some(fifo) => usize::from(fifo.is_free()),
+            None => accepted.len(),
+        };
+        let prefer = self.session.as_ref().and_then(SessionState::affinity);
+        let due = accepted.iter().take(may_go).filter(|(_, one)| one.submission.due == DueAt::Now);
+        search.requests.extend(due.map(|(_, one)| PlacementRequest {
+            job: one.id,
+            attempt: Attempt::NONE.next(),
+            token: self.token,
+            needs: Arc::new(one.submission.spec.needs.clone()),
+            priority: one.submission.spec.priority,
+            prefer: prefer.clone(),
+        }));
+        search
+    }
+}

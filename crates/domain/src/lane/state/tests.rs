@@ -1,0 +1,484 @@
+//! Each command in each state of a job, and what follows from commits.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::Timestamp;
+use crate::job::{Attempt, CurrentAttempt, Due, JobVerdict, OnRecovery, Retry, Revoked, State};
+use crate::lane::messages::SessionSnapshot;
+use crate::lane::messages::{AttemptEvent, SlotsFound};
+use crate::lane::testing::{
+    Numbered, completion, job, node, own_lane, settings, slot, spec, submission, words,
+};
+use crate::session::{Ordering, Spec};
+
+const AT: Timestamp = Timestamp::from_micros(1_000_000);
+
+type Effects = Vec<Effect<Numbered>>;
+
+fn loaded(commits_max: usize, snapshot: Snapshot, now: Instant) -> LaneState<Numbered> {
+    let mut state = own_lane(commits_max, now);
+    state.reloaded(Token::new(1), snapshot, now);
+    state
+}
+
+/// Applies a command and lets the round begin.
+fn give(state: &mut LaneState<Numbered>, command: Command<Numbered>, now: Instant) -> Effects {
+    let mut effects = state.apply(command, now);
+    if matches!(effects.last(), Some(Effect::Flush)) {
+        effects.pop();
+        effects.extend(state.flush(now));
+    }
+    effects
+}
+
+fn batch(effects: &Effects) -> BatchId {
+    let batch = effects.iter().find_map(|effect| match effect {
+        Effect::Commit(batch) => Some(batch.id),
+        _ => None,
+    });
+    batch.unwrap_or_else(|| panic!("no commit in {}", words(effects)))
+}
+
+fn written(state: &mut LaneState<Numbered>, batch: BatchId, now: Instant) -> Effects {
+    state.committed(batch, AT, &[JobVerdict::Written; 8], now)
+}
+
+/// A lane with job 1 where the name says.
+fn with_job(phase: &str, commits_max: usize, now: Instant) -> LaneState<Numbered> {
+    let mut state = loaded(commits_max, Snapshot::default(), now);
+    let due = if phase == "delayed" { Due::InMs(10_000) } else { Due::Now };
+    if phase == "unknown" {
+        return state;
+    }
+    let mut effects = give(&mut state, Command::Submit(vec![submission(1, due, None, now)]), now);
+    if phase != "delayed" {
+        let reserved = match phase {
+            "waiting" => HashMap::new(),
+            _ => HashMap::from([(job(1), slot("n"))]),
+        };
+        assert_eq!(words(&effects), "find(0,1)");
+        effects = state.slots_found(SlotsFound { passed: Vec::new(), reserved }, now);
+    }
+    assert_eq!(words(&effects), "commit(submit)");
+    let effects = written(&mut state, batch(&effects), now);
+    match phase {
+        "delayed" => assert_eq!(words(&effects), "accepted notify"),
+        "waiting" => assert_eq!(words(&effects), "accepted notify enqueue"),
+        _ => assert_eq!(words(&effects), "accepted notify notify dequeue dispatch"),
+    }
+    match phase {
+        "running" => {
+            let acknowledged = Command::Attempt(job(1), Attempt::new(1), AttemptEvent::Acknowledged);
+            assert_eq!(words(&give(&mut state, acknowledged, now)), "");
+        }
+        "written" => {
+            let effects = give(&mut state, Command::Cancel(job(1), 7), now);
+            assert_eq!(words(&effects), "dequeue commit(end)");
+        }
+        _ => {}
+    }
+    state
+}
+
+fn command(name: &str, now: Instant) -> Command<Numbered> {
+    let event = |event| Command::Attempt(job(1), Attempt::new(1), event);
+    match name {
+        "submit" => Command::Submit(vec![submission(2, Due::Now, None, now)]),
+        "cancel" => Command::Cancel(job(1), 9),
+        "slot" => Command::SlotReserved(job(1), Attempt::new(1), slot("n")),
+        "no slot" => Command::SlotUnavailable(job(1)),
+        "departed" => Command::NodeDeparted(node("n")),
+        "complete" => completion(1, 1, "n"),
+        "acknowledged" => event(AttemptEvent::Acknowledged),
+        "connection lost" => event(AttemptEvent::ConnectionLost),
+        "elsewhere" => event(AttemptEvent::NodeElsewhere),
+        "finished" => event(AttemptEvent::Finished),
+        "failed" => event(AttemptEvent::Failed { due_in_ms: 5 }),
+        "rejected" => event(AttemptEvent::Revoked(Revoked::Rejected, String::new())),
+        "unlisted" => event(AttemptEvent::Revoked(Revoked::Unlisted, String::new())),
+        "reservation gone" => Command::ReservationRemoved(job(1), Attempt::new(1)),
+        "close" => Command::CloseSession(3),
+        "stop" => Command::Stop,
+        other => panic!("no command {other}"),
+    }
+}
+
+/// Every command in every state of the job that it is about: what is not in this table does nothing.
+#[test]
+fn each_command_does_this_in_each_state() {
+    let phases = ["unknown", "delayed", "waiting", "dispatched", "running", "written"];
+    let end = "dequeue commit(end)";
+    let table: &[(&str, [&str; 6])] = &[
+        ("submit", ["find(0,1)"; 6]),
+        ("cancel", [end, end, end, end, end, ""]),
+        ("slot", ["release", "release", "commit(dispatch)", "release", "release", "release"]),
+        ("no slot", ["", "", "enqueue_again", "", "", ""]),
+        ("departed", ["", "", "", "commit(revoke)", "commit(revoke)", ""]),
+        ("complete", ["", "", "", "find(1,0)", "find(1,0)", ""]),
+        ("acknowledged", [""; 6]),
+        ("connection lost", [""; 6]),
+        ("elsewhere", [""; 6]),
+        ("finished", ["", "", "", "freed dequeue", "freed dequeue", ""]),
+        ("failed", ["", "", "", "freed", "freed", ""]),
+        ("rejected", ["", "", "", "commit(revoke)", "", ""]),
+        ("unlisted", ["", "", "", "commit(revoke)", "commit(revoke)", ""]),
+        ("reservation gone", [""; 6]),
+        (
+            "close",
+            [
+                "not_closed(UnknownSession)",
+                "not_closed(UnknownSession)",
+                "not_closed(UnknownSession)",
+                "not_closed(UnknownSession)",
+                "not_closed(UnknownSession)",
+                "",
+            ],
+        ),
+        ("stop", ["stop", "stop", "stop", "stop", "stop", ""]),
+    ];
+    let now = Instant::now();
+    for (name, expected) in table {
+        for (phase, expected) in phases.iter().zip(expected) {
+            let mut state = with_job(phase, 2, now);
+            let effects = give(&mut state, command(name, now), now);
+            assert_eq!(words(&effects), *expected, "{name}, {phase}");
+        }
+        // With one commit at a time everything waits for the one that is under way.
+        let mut state = with_job("written", 1, now);
+        assert_eq!(words(&give(&mut state, command(name, now), now)), "", "{name}");
+    }
+}
+
+#[test]
+fn while_it_loads_a_lane_does_nothing_and_forgets_nothing() {
+    let now = Instant::now();
+    let mut state = own_lane(1, now);
+    for name in ["submit", "cancel", "finished"] {
+        assert_eq!(words(&state.apply(command(name, now), now)), "", "{name}");
+    }
+    let effects = state.reloaded(Token::new(2), Snapshot::default(), now);
+    assert_eq!(words(&effects), "dequeue find(0,1)");
+    assert_eq!(state.token(), Token::new(2));
+}
+
+#[test]
+fn a_lane_that_has_ended_refuses_everything() {
+    let now = Instant::now();
+    let mut state = with_job("written", 1, now);
+    state.apply(command("submit", now), now);
+    assert_eq!(
+        words(&state.end()),
+        "not_cancelled(OutcomeUnknown) refused(Fenced) dequeue_all",
+        "the cancellation may have been written"
+    );
+    assert_eq!(words(&state.apply(command("submit", now), now)), "refused(Fenced)");
+    assert_eq!(words(&state.apply(command("cancel", now), now)), "not_cancelled(Fenced)");
+    assert_eq!(words(&state.apply(command("close", now), now)), "not_closed(Fenced)");
+    assert_eq!(words(&state.apply(command("finished", now), now)), "");
+}
+
+#[test]
+fn submissions_beyond_the_bound_are_refused_at_once() {
+    let now = Instant::now();
+    let mut state = with_job("written", 1, now);
+    let many: Vec<_> = (10..10 + SUBMISSIONS_WAITING_MAX as u64 + 3)
+        .map(|number| submission(number, Due::Now, None, now))
+        .collect();
+    assert_eq!(words(&state.apply(Command::Submit(many), now)), ["refused(Overloaded)"; 3].join(" "));
+}
+
+#[test]
+fn a_command_about_a_job_that_is_being_written_follows_when_that_is_done() {
+    let now = Instant::now();
+    let mut state = with_job("dispatched", 2, now);
+    let effects = give(&mut state, command("rejected", now), now);
+    assert_eq!(words(&effects), "commit(revoke)");
+    assert_eq!(words(&give(&mut state, command("cancel", now), now)), "");
+    let effects = written(&mut state, batch(&effects), now);
+    assert_eq!(words(&effects), "withdraw notify dequeue commit(end)", "the cancellation has its turn now");
+}
+
+#[test]
+fn two_cancellations_of_one_round_are_one_write() {
+    let now = Instant::now();
+    let mut state = with_job("waiting", 1, now);
+    state.apply(command("cancel", now), now);
+    state.apply(Command::Cancel(job(1), 10), now);
+    let effects = state.flush(now);
+    assert_eq!(words(&effects), "dequeue commit(end)");
+    let effects = written(&mut state, batch(&effects), now);
+    assert_eq!(words(&effects), "dequeue notify cancelled cancelled");
+}
+
+#[test]
+fn the_next_commit_begins_before_anybody_is_told_of_the_last() {
+    let now = Instant::now();
+    let mut state = with_job("dispatched", 1, now);
+    let effects = give(&mut state, command("finished", now), now);
+    assert_eq!(words(&effects), "freed dequeue");
+    let first = give(&mut state, Command::Cancel(job(8), 8), now);
+    assert_eq!(words(&give(&mut state, Command::Cancel(job(9), 9), now)), "");
+    let effects = written(&mut state, batch(&first), now);
+    assert_eq!(words(&effects), "dequeue commit(end) dequeue notify cancelled");
+}
+
+#[test]
+fn a_slot_that_a_result_leaves_goes_to_the_next_job_with_the_same_commit() {
+    let now = Instant::now();
+    let mut state = with_job("dispatched", 1, now);
+    state.apply(completion(1, 1, "n"), now);
+    state.apply(Command::Submit(vec![submission(2, Due::Now, None, now)]), now);
+    assert_eq!(words(&state.flush(now)), "find(1,1)");
+    let passed = crate::lane::ReservedSlot { instead_of: Some(job(1)), ..slot("n") };
+    let reserved = HashMap::from([(job(2), passed)]);
+    let effects = state.slots_found(SlotsFound { passed: Vec::new(), reserved }, now);
+    assert_eq!(words(&effects), "commit(complete,submit)");
+    let effects = written(&mut state, batch(&effects), now);
+    assert_eq!(words(&effects), "dequeue notify accepted notify notify dequeue completed");
+    let next = effects.into_iter().find_map(|effect| match effect {
+        Effect::Completed(mut completed) => completed.pop()?.next,
+        _ => None,
+    });
+    assert_eq!(next.unwrap().job.id, job(2));
+}
+
+#[test]
+fn after_an_unknown_outcome_everything_is_read_again_under_a_new_token() {
+    let now = Instant::now();
+    let mut state = with_job("waiting", 2, now);
+    let first = give(&mut state, command("cancel", now), now);
+    let second = give(&mut state, Command::Cancel(job(5), 5), now);
+    let effects = state.commit_failed(batch(&first), CommitFailure::Unknown, now);
+    assert_eq!(
+        words(&effects),
+        "not_cancelled(OutcomeUnknown) not_cancelled(OutcomeUnknown) dequeue_all anew"
+    );
+    assert_eq!(words(&written(&mut state, batch(&second), now)), "", "what comes later counts for nothing");
+    assert_eq!(words(&give(&mut state, command("submit", now), now)), "");
+    let effects = state.reloaded(Token::new(2), Snapshot::default(), now);
+    assert_eq!(words(&effects), "find(0,1)");
+}
+
+#[test]
+fn a_write_that_found_its_job_otherwise_has_it_read_again() {
+    let now = Instant::now();
+    let mut state = with_job("waiting", 1, now);
+    let effects = give(&mut state, command("slot", now), now);
+    let effects = state.committed(batch(&effects), AT, &[JobVerdict::Stale], now);
+    assert_eq!(words(&effects), "release read");
+    assert_eq!(words(&state.job_read(job(1), Ok(None), now)), "dequeue", "it is finished");
+    let mut state = with_job("waiting", 1, now);
+    let effects = give(&mut state, command("slot", now), now);
+    state.committed(batch(&effects), AT, &[JobVerdict::Stale], now);
+    assert_eq!(words(&state.job_read(job(1), Err(Unread), now)), "", "it is looked at later");
+}
+
+#[test]
+fn an_attempt_that_begins_on_a_node_that_has_just_departed_goes_elsewhere() {
+    let now = Instant::now();
+    let mut state = with_job("waiting", 2, now);
+    let effects = give(&mut state, command("slot", now), now);
+    assert_eq!(words(&give(&mut state, command("departed", now), now)), "");
+    let effects = written(&mut state, batch(&effects), now);
+    assert_eq!(words(&effects), "notify dequeue dispatch commit(revoke)");
+}
+
+fn live(number: u64, on_recovery: OnRecovery, at: Option<&str>) -> LiveJob {
+    let state = if at.is_some() { State::Dispatched } else { State::Created };
+    let attempt = Attempt::new(u32::from(at.is_some()));
+    LiveJob {
+        id: job(number),
+        lane: Resource::parse("instance:i").unwrap(),
+        seq: None,
+        client_ref: None,
+        spec: crate::job::Spec { on_recovery, ..spec() },
+        newest: CurrentAttempt { state, attempt, charged_attempts: 0 },
+        placed: at.map(|at| slot(at).placed),
+        retry_of: None,
+        created_at: AT,
+        due_at: None,
+        dispatched_at: None,
+        running_at: None,
+    }
+}
+
+/// A lane that was taken over, with job 1 under way.
+fn taken_over(on_recovery: OnRecovery, now: Instant) -> LaneState<Numbered> {
+    let lane = Resource::parse("instance:i").unwrap();
+    let mut state = LaneState::new(lane, Token::new(1), true, settings(1, 1), now);
+    let in_flight = vec![live(1, on_recovery, Some("n"))];
+    let effects = state.reloaded(Token::new(1), Snapshot { in_flight, ..Snapshot::default() }, now);
+    assert_eq!(words(&effects), "");
+    state.reread_at = now + Duration::from_secs(3_600);
+    state
+}
+
+/// A job that the ledger holds is dispatched by no event: its attempt failed, its node is gone, it was not acknowledged,
+/// it was read as waiting or as coming due. One that is only to be held later is dispatched like any other.
+#[test]
+fn a_held_job_of_a_lane_that_was_taken_over_is_never_dispatched() {
+    let start = Instant::now();
+    let later = start + Duration::from_secs(4);
+    for (on_recovery, again) in
+        [(OnRecovery::Held, ""), (OnRecovery::Hold, "enqueue"), (OnRecovery::Run, "enqueue")]
+    {
+        let mut state = taken_over(on_recovery, start);
+        let effects = give(&mut state, command("failed", start), start);
+        assert_eq!(words(&effects), "freed");
+        assert_eq!(words(&state.flush(later)), again, "{on_recovery:?}, failed");
+
+        let mut state = taken_over(on_recovery, start);
+        let effects = give(&mut state, command("departed", start), start);
+        assert_eq!(words(&effects), "commit(revoke)");
+        assert_eq!(words(&written(&mut state, batch(&effects), start)), "withdraw notify");
+        assert_eq!(words(&state.flush(later)), again, "{on_recovery:?}, node lost");
+
+        let mut state = taken_over(on_recovery, start);
+        assert_eq!(words(&state.flush(start + Duration::from_millis(100))), "");
+        state.lookups.push_back(job(1));
+        assert_eq!(words(&state.flush(start)), "read");
+        let waiting = Ok(Some(live(1, on_recovery, None)));
+        let effects = state.job_read(job(1), waiting, start);
+        assert_eq!(words(&effects), format!("dequeue {again}").trim_end(), "{on_recovery:?}, read");
+
+        let lane = Resource::parse("instance:i").unwrap();
+        let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(1, 1), start);
+        let coming = vec![(live(1, on_recovery, None), 1_000)];
+        state.reloaded(Token::new(1), Snapshot { coming, ..Snapshot::default() }, start);
+        state.reread_at = start + Duration::from_secs(3_600);
+        assert_eq!(words(&state.flush(later)), again, "{on_recovery:?}, coming due");
+    }
+}
+
+#[test]
+fn a_late_result_of_a_held_job_counts() {
+    let now = Instant::now();
+    let mut state = taken_over(OnRecovery::Held, now);
+    let effects = give(&mut state, completion(1, 1, "n"), now);
+    assert_eq!(words(&effects), "find(1,0)");
+    let effects = state.slots_found(SlotsFound::default(), now);
+    assert_eq!(words(&effects), "commit(complete)");
+    assert_eq!(words(&written(&mut state, batch(&effects), now)), "dequeue notify completed");
+}
+
+fn retry(number: u64, of: u64, key: Option<&str>, now: Instant) -> PendingSubmission<Numbered> {
+    let mut pending = submission(number, Due::InMs(60_000), key, now);
+    pending.submission.retry = Some(Retry { of: job(of), once: true });
+    pending
+}
+
+#[test]
+fn of_two_retries_of_one_job_the_second_waits_for_the_commit_of_the_first() {
+    let now = Instant::now();
+    let mut state = loaded(2, Snapshot::default(), now);
+    let both = vec![retry(1, 9, None, now), retry(2, 9, None, now), retry(3, 9, Some("k"), now)];
+    let first = give(&mut state, Command::Submit(both), now);
+    assert_eq!(words(&first), "commit(submit)");
+    assert_eq!(words(&state.flush(now)), "", "the job that it retries is being written");
+    let second = written(&mut state, batch(&first), now);
+    assert_eq!(words(&second), "accepted notify commit(submit)");
+    let third = state.committed(batch(&second), AT, &[JobVerdict::AlreadyRetried], now);
+    assert_eq!(words(&third), "refused(AlreadyRetried) commit(submit)");
+    // Under its key the ledger may have kept an answer.
+    let answered = state.committed(batch(&third), AT, &[JobVerdict::AlreadyRetried], now);
+    assert_eq!(words(&answered), "by_key");
+}
+
+fn session(ordering: Ordering, now: Instant) -> LaneState<Numbered> {
+    let lane = Resource::parse("session:s").unwrap();
+    let mut state = LaneState::new(lane, Token::new(1), true, settings(2, 1), now);
+    let spec = Spec { needs: crate::job::Requirements::default(), ordering, idle_ms: 60_000 };
+    let session = SessionSnapshot {
+        spec,
+        is_closed: false,
+        idle_for_ms: 0,
+        last_seq: 4,
+        unfinished: 0,
+        affinity: None,
+    };
+    let effects =
+        state.reloaded(Token::new(1), Snapshot { session: Some(session), ..Snapshot::default() }, now);
+    match ordering {
+        Ordering::Strict => {
+            assert_eq!(words(&effects), "bind read");
+            assert_eq!(words(&state.fifo_read(Ok(Vec::new()), now)), "");
+        }
+        Ordering::Results | Ordering::Free => assert_eq!(words(&effects), "bind"),
+    }
+    state
+}
+
+#[test]
+fn the_jobs_of_a_strict_session_go_one_after_the_other() {
+    let now = Instant::now();
+    let mut state = session(Ordering::Strict, now);
+    let three = (1..=3).map(|number| submission(number, Due::Now, None, now)).collect();
+    assert_eq!(words(&give(&mut state, Command::Submit(three), now)), "find(0,1)", "only the first may go");
+    let reserved = HashMap::from([(job(1), slot("n"))]);
+    let effects = state.slots_found(SlotsFound { passed: Vec::new(), reserved }, now);
+    assert_eq!(words(&effects), "bind commit(submit,submit,submit)");
+    let effects = written(&mut state, batch(&effects), now);
+    assert_eq!(words(&effects), "accepted notify notify dequeue dispatch accepted notify accepted notify");
+    let places: Vec<_> = effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Submitted(_, Ok(accepted)) => accepted.seq,
+            _ => None,
+        })
+        .collect();
+    assert_eq!(places, [5, 6, 7]);
+    // A failed attempt keeps its turn; the end of the job gives it to the next.
+    assert_eq!(words(&give(&mut state, command("failed", now), now)), "freed");
+    let later = now + Duration::from_millis(10);
+    assert_eq!(words(&state.flush(later)), "enqueue");
+    let effects = give(&mut state, command("cancel", now), later);
+    let effects = written(&mut state, batch(&effects), later);
+    assert_eq!(words(&effects), "dequeue notify cancelled enqueue");
+}
+
+#[test]
+fn in_a_strict_session_the_successor_waits_until_the_reservation_is_gone() {
+    let now = Instant::now();
+    let mut state = session(Ordering::Strict, now);
+    let two = (1..=2).map(|number| submission(number, Due::Now, None, now)).collect();
+    give(&mut state, Command::Submit(two), now);
+    let reserved = HashMap::from([(job(1), slot("n"))]);
+    let effects = state.slots_found(SlotsFound { passed: Vec::new(), reserved }, now);
+    written(&mut state, batch(&effects), now);
+    let effects = give(&mut state, command("cancel", now), now);
+    let effects = written(&mut state, batch(&effects), now);
+    assert_eq!(words(&effects), "dequeue withdraw notify cancelled", "the second is not enqueued yet");
+    assert_eq!(words(&give(&mut state, command("reservation gone", now), now)), "enqueue");
+}
+
+#[test]
+fn a_session_that_is_closed_takes_no_more_jobs() {
+    let now = Instant::now();
+    let mut state = session(Ordering::Free, now);
+    assert_eq!(words(&give(&mut state, command("close", now), now)), "close");
+    assert_eq!(words(&give(&mut state, command("submit", now), now)), "", "the close is under way");
+    let effects = state.session_closed(Ok(()), now);
+    assert_eq!(words(&effects), "closed refused(SessionClosed) stop", "its owner has nothing left to do");
+}
+
+#[test]
+fn a_session_that_nobody_uses_is_closed() {
+    let now = Instant::now();
+    let mut state = session(Ordering::Results, now);
+    let later = now + Duration::from_millis(59_000);
+    state.reread_at = later + Duration::from_secs(10);
+    assert_eq!(words(&state.flush(later)), "");
+    assert_eq!(words(&state.flush(now + Duration::from_millis(60_000))), "close");
+}
+
+#[test]
+fn an_adopted_lane_without_jobs_ends_after_a_while() {
+    let now = Instant::now();
+    let lane = Resource::parse("instance:i").unwrap();
+    let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(1, 1), now);
+    assert_eq!(words(&state.reloaded(Token::new(1), Snapshot::default(), now)), "");
+    state.reread_at = now + Duration::from_secs(100);
+    assert_eq!(words(&state.flush(now + EMPTY_KEPT)), "stop");
+}

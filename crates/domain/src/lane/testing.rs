@@ -1,0 +1,144 @@
+//! What the tests of lanes share.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::messages::{
+    Callers, Command, CompletionRequest, Effect, PendingSubmission, ReservedSlot, Submission,
+};
+use super::state::{LaneSettings, LaneState};
+use crate::job::{
+    Assignment, Attempt, Backoff, Change, Due, JobKey, OnRecovery, Priority, Requirements, Spec,
+};
+use crate::{IdempotencyKey, InstanceId, JobId, KeyScope, NodeId, PoolName, Resource, Token};
+
+/// The seed of a random test: from `FENCEPOST_SEED`, or drawn, and printed.
+pub(super) fn seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    let given = std::env::var("FENCEPOST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or_else(|| RandomState::new().hash_one(0));
+    println!("FENCEPOST_SEED={seed}");
+    seed
+}
+
+/// Callers are numbers.
+pub(super) enum Numbered {}
+
+impl Callers for Numbered {
+    type Submit = u64;
+    type Cancel = u64;
+    type Complete = u64;
+    type Close = u64;
+}
+
+pub(super) fn settings(commits_max: usize, seed: u64) -> LaneSettings {
+    LaneSettings { commits_max, batch_rows_max: 2_000, seed }
+}
+
+pub(super) fn own_lane(commits_max: usize, now: Instant) -> LaneState<Numbered> {
+    let lane = Resource::parse("instance:i").unwrap();
+    LaneState::new(lane, Token::new(1), false, settings(commits_max, 1), now)
+}
+
+pub(super) fn job(number: u64) -> JobId {
+    JobId::from_u128(u128::from(number))
+}
+
+pub(super) fn node(name: &str) -> NodeId {
+    NodeId::parse(name).unwrap()
+}
+
+pub(super) fn slot(at: &str) -> ReservedSlot {
+    let placed = Assignment { node: node(at), holder: InstanceId::parse("i").unwrap() };
+    ReservedSlot { placed, pool: PoolName::parse("default").unwrap(), instead_of: None }
+}
+
+pub(super) fn spec() -> Spec {
+    Spec {
+        payload: Arc::from("1"),
+        session: None,
+        tenant: None,
+        needs: Requirements::default(),
+        priority: Priority::default(),
+        timeout_ms: 60_000,
+        max_attempts: 3,
+        backoff: Backoff::default(),
+        on_recovery: OnRecovery::Run,
+    }
+}
+
+pub(super) fn submission(
+    number: u64,
+    due: Due,
+    key: Option<&str>,
+    now: Instant,
+) -> PendingSubmission<Numbered> {
+    let key = key.map(|key| JobKey {
+        scope: KeyScope { scope: "submit".to_owned(), key: IdempotencyKey::parse(key).unwrap() },
+        body_hash: [0; 32],
+    });
+    let submission = Submission { spec: spec(), client_ref: None, due, key, retry: None };
+    PendingSubmission {
+        id: job(number),
+        submission,
+        deadline: now + Duration::from_secs(3_600),
+        reply: number,
+    }
+}
+
+pub(super) fn completion(number: u64, attempt: u32, at: &str) -> Command<Numbered> {
+    Command::Complete(CompletionRequest {
+        job: job(number),
+        attempt: Attempt::new(attempt),
+        node: node(at),
+        output: "1".to_owned(),
+        may_pass: true,
+        reply: number,
+    })
+}
+
+/// What effects are, in one word each.
+pub(super) fn words(effects: &[Effect<Numbered>]) -> String {
+    let word = |effect: &Effect<Numbered>| match effect {
+        Effect::Flush => "flush".to_owned(),
+        Effect::Commit(batch) => {
+            let changes: Vec<_> = batch.writes.iter().map(|write| change(&write.change)).collect();
+            format!("commit({})", changes.join(","))
+        }
+        Effect::FindSlots(search) => format!("find({},{})", search.offers.len(), search.requests.len()),
+        Effect::Submitted(_, Ok(_)) => "accepted".to_owned(),
+        Effect::Submitted(_, Err(refused)) => format!("refused({refused:?})"),
+        Effect::AnswerByKey(_) => "by_key".to_owned(),
+        Effect::Cancelled(_, Ok(())) => "cancelled".to_owned(),
+        Effect::Cancelled(_, Err(refused)) => format!("not_cancelled({refused:?})"),
+        Effect::Completed(_) => "completed".to_owned(),
+        Effect::Closed(_, Ok(())) => "closed".to_owned(),
+        Effect::Closed(_, Err(refused)) => format!("not_closed({refused:?})"),
+        Effect::Dispatch(_) => "dispatch".to_owned(),
+        Effect::Withdraw(_) => "withdraw".to_owned(),
+        Effect::ReleaseSlot { .. } => "release".to_owned(),
+        Effect::SlotFreed(_) => "freed".to_owned(),
+        Effect::Enqueue(enqueue) if enqueue.is_back => "enqueue_again".to_owned(),
+        Effect::Enqueue(_) => "enqueue".to_owned(),
+        Effect::Dequeue(_) => "dequeue".to_owned(),
+        Effect::DequeueAll => "dequeue_all".to_owned(),
+        Effect::Notify(_) => "notify".to_owned(),
+        Effect::Read(_) => "read".to_owned(),
+        Effect::AcquireAnew => "anew".to_owned(),
+        Effect::Bind(_) => "bind".to_owned(),
+        Effect::CloseSession => "close".to_owned(),
+        Effect::Stop => "stop".to_owned(),
+    };
+    effects.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+fn change(change: &Change) -> &'static str {
+    match change {
+        Change::Submit(_) => "submit",
+        Change::Dispatch { .. } => "dispatch",
+        Change::Revoke { .. } => "revoke",
+        Change::End { .. } => "end",
+        Change::Complete { .. } => "complete",
+        Change::Run { .. } | Change::Fail { .. } | Change::Release { .. } => "not the lane's",
+    }
+}

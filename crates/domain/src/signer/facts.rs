@@ -1,0 +1,93 @@
+//! What a round of decisions reads of the ledger before it decides.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::command::{Grant, Grants};
+use crate::id::{IdempotencyKey, Nonce};
+use crate::nonce::{GrantAnswer, Hole, KeptKey, Row, Status};
+use crate::time::Timestamp;
+
+/// Names one round of decisions. An answer for a round that was given up meanwhile is ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round(pub(super) u64);
+
+/// What was read for a round, under its lease.
+#[derive(Clone, Debug)]
+pub struct FactsRead {
+    /// Requests that were answered before.
+    pub kept: Vec<(IdempotencyKey, KeptKey)>,
+    /// The rows asked for, and those that the kept answers speak of.
+    pub rows: Vec<Row>,
+    /// The database's time of reading the rows.
+    pub at: Timestamp,
+    /// The lowest holes, and whether these are all; as asked for.
+    pub holes: Option<(Vec<Hole>, bool)>,
+}
+
+/// The same, for looking up.
+pub(super) struct Facts {
+    pub(super) kept: HashMap<IdempotencyKey, KeptKey>,
+    rows: ReadRows,
+    asked: Instant,
+}
+
+impl Facts {
+    /// `asked` is the own time before they were read.
+    pub(super) fn new(
+        kept: Vec<(IdempotencyKey, KeptKey)>,
+        rows: Vec<Row>,
+        at: Timestamp,
+        asked: Instant,
+    ) -> Self {
+        Self { kept: kept.into_iter().collect(), rows: ReadRows::new(rows, at), asked }
+    }
+
+    /// Of a round that needs to know nothing.
+    pub(super) fn none(now: Instant) -> Self {
+        Self::new(Vec::new(), Vec::new(), Timestamp::from_micros(0), now)
+    }
+
+    pub(super) fn row(&self, nonce: Nonce) -> Option<&Row> {
+        self.rows.rows.get(&nonce)
+    }
+
+    pub(super) fn still_live(&self, answer: &GrantAnswer, now: Instant) -> Option<Grants> {
+        self.rows.still_live(answer, now.saturating_duration_since(self.asked))
+    }
+}
+
+struct ReadRows {
+    rows: HashMap<Nonce, Row>,
+    at: Timestamp,
+}
+
+impl ReadRows {
+    fn new(rows: Vec<Row>, at: Timestamp) -> Self {
+        Self { rows: rows.into_iter().map(|row| (row.nonce, row)).collect(), at }
+    }
+
+    fn still_live(&self, answer: &GrantAnswer, since: Duration) -> Option<Grants> {
+        let since = whole_ms(since);
+        let grants = answer.grants.iter().map(|&(nonce, hold)| {
+            let row = self.rows.get(&nonce).filter(|row| row.hold == hold && row.status == Status::Held)?;
+            let held_for_ms = row.held_until.ms_since(self.at).saturating_sub(since);
+            (held_for_ms > 0).then_some(Grant { nonce, hold, held_until: row.held_until, held_for_ms })
+        });
+        let grants = grants.collect::<Option<Vec<_>>>()?;
+        Some(Grants { token: answer.token, owner: answer.owner.clone(), grants })
+    }
+}
+
+/// The grants of an earlier answer, if every hold of it is still live; `None` as soon as one was settled, ran out, or
+/// was never written. `rows` were read at `at` by the database's clock,
+/// in a call that began `since` ago.
+#[must_use]
+pub fn still_live(answer: &GrantAnswer, rows: Vec<Row>, at: Timestamp, since: Duration) -> Option<Grants> {
+    ReadRows::new(rows, at).still_live(answer, since)
+}
+
+/// Milliseconds, a begun one counted as a whole: no answer says that a hold lasts longer than it does.
+pub(super) fn whole_ms(length: Duration) -> u64 {
+    length.as_micros().div_ceil(1_000) as u64
+}

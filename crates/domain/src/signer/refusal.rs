@@ -1,0 +1,91 @@
+//! Why the owner of a signer does not do as asked. Nothing has changed then, unless it says so.
+
+use std::fmt;
+
+use crate::id::{InstanceId, Nonce};
+use crate::nonce::ResolveRefusal;
+
+/// Why a request is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Another instance has the signer's lease.
+    LeaseHeld {
+        /// Which.
+        owner: InstanceId,
+        /// How long it still runs, in milliseconds.
+        expires_in_ms: u64,
+    },
+    /// Another instance owns the signer, and serves it for as long as there is work (worker-queue mode).
+    NotOwner {
+        /// Which.
+        owner: InstanceId,
+        /// How long its lease still runs unless it is renewed, in milliseconds.
+        expires_in_ms: u64,
+    },
+    /// The ledger did not answer in time. Whether anything was written is not known.
+    LedgerUnavailable,
+    /// The lease was taken while the request was served; nothing was written.
+    Fenced,
+    /// The signer has no window left.
+    WindowFull {
+        /// HELD and QUARANTINED now.
+        in_flight: u64,
+        /// The policy's window.
+        max_in_flight: u64,
+    },
+    /// There are no nonces left.
+    Exhausted,
+    /// The grant under this idempotency key moved on: a hold was settled, ran out, or is another's.
+    StaleReplay,
+    /// The idempotency key was used for another request.
+    KeyReused,
+    /// Too much is waiting.
+    Overloaded,
+    /// Nobody granted anything to this signer, nor set its policy.
+    UnknownSigner,
+    /// The nonce was never granted.
+    UnknownNonce,
+    /// The hold named is not the nonce's last one.
+    StaleHold,
+    /// The nonce is not QUARANTINED.
+    NotQuarantined(ResolveRefusal),
+    /// The first nonce is fixed since the first grant.
+    FirstNonceFixed {
+        /// Where they begin.
+        first_nonce: Nonce,
+    },
+    /// A defect, logged where it was seen.
+    Internal,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LeaseHeld { owner, expires_in_ms } => {
+                write!(f, "the signer's lease is held by {owner} for another {expires_in_ms} ms")
+            }
+            Self::NotOwner { owner, .. } => write!(f, "the signer is owned by {owner}"),
+            Self::LedgerUnavailable => f.write_str("the ledger did not answer in time"),
+            Self::Fenced => f.write_str("the signer's lease was taken over while the request was served"),
+            Self::WindowFull { in_flight, max_in_flight } => {
+                write!(f, "{in_flight} nonces are held or quarantined, and {max_in_flight} may be")
+            }
+            Self::Exhausted => f.write_str("the signer's nonces are used up"),
+            Self::StaleReplay => {
+                f.write_str("a hold of this grant was settled or ran out; ask again under a new key")
+            }
+            Self::KeyReused => f.write_str("the idempotency key was used for another request"),
+            Self::Overloaded => f.write_str("too many requests are waiting"),
+            Self::UnknownSigner => f.write_str("no such signer"),
+            Self::UnknownNonce => f.write_str("no such nonce"),
+            Self::StaleHold => f.write_str("the hold is not the nonce's last one"),
+            Self::NotQuarantined(refused) => {
+                write!(f, "the nonce is {}, not QUARANTINED", refused.0.as_str())
+            }
+            Self::FirstNonceFixed { first_nonce } => write!(f, "nonces were granted from {first_nonce} on"),
+            Self::Internal => f.write_str("internal error"),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}

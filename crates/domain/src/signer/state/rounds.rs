@@ -1,0 +1,276 @@
+//! Rounds of a signer's owner: what waits is taken up, what must be known is read, and what is decided leaves as one
+//! batch.
+
+use std::time::Duration;
+
+use super::{
+    BatchId, OVERDUE_LOOK_EVERY, PendingBatch, Preparing, RETRY_PAUSE_MIN, SignerState, Step, Trust,
+    unless_hopeless,
+};
+use crate::id::{HoldId, Nonce};
+use crate::lease::Token;
+use crate::limits::{EXPIRIES_MAX, HOLES_IN_MEMORY_MAX, ROUND_COMMANDS_MAX, ROUND_NONCES_MAX};
+use crate::mode::Mode;
+use crate::nonce::Change;
+use crate::signer::batch_builder::{BatchBuilder, CommittedBatch, Decision, Grounds};
+use crate::signer::command::{Caller, Command, QueuedCommand};
+use crate::signer::effect::{Effect, Effects, Moment, Note};
+use crate::signer::facts::{Facts, Round};
+use crate::time::Timestamp;
+
+impl<R: Caller> SignerState<R> {
+    /// Begins the next round if there is one to begin. `true` when it needed nothing from the ledger before its
+    /// decisions.
+    pub(super) fn begin_round(&mut self, moment: &Moment, effects: &mut Effects<R>) -> bool {
+        if !self.could_begin(moment) || !self.is_current(moment) {
+            return false;
+        }
+        let commands = self.take_commands(moment, effects);
+        if commands.is_empty() {
+            return false;
+        }
+        self.idle_until = None;
+        let round = Round(self.next_number());
+        let sweeps = commands.iter().any(|queued| matches!(queued.command, Command::Sweep));
+        let sweeping_since = sweeps.then_some(moment.now);
+        let preparing = Preparing { round, step: Step::ReadingOverdue, commands, sweeping_since };
+        let sets_policy = self.pending.iter().any(|batch| batch.builder.sets_policy());
+        let is_due = self.lease.as_ref().is_some_and(|lease| {
+            lease.allocator.is_known() && (sweeps || moment.now >= lease.look_for_overdue)
+        });
+        if is_due && !sets_policy {
+            self.read_overdue(preparing, moment, effects);
+            return false;
+        }
+        self.read_facts(preparing, moment, effects)
+    }
+
+    /// Takes what waits and can be decided together.
+    fn take_commands(&mut self, moment: &Moment, effects: &mut Effects<R>) -> Vec<QueuedCommand<R>> {
+        let commands_max = match self.turn.as_ref().map_or(moment.mode, |turn| turn.mode) {
+            Mode::Basic => 1,
+            Mode::WorkerQueue => ROUND_COMMANDS_MAX,
+        };
+        let (mut commands, mut nonces) = (Vec::new(), 0);
+        while commands.len() < commands_max
+            && nonces < ROUND_NONCES_MAX
+            && let Some(queued) = self.waiting.pop_front()
+        {
+            if let Some(queued) = unless_hopeless(queued, moment, effects) {
+                // Order is kept: behind one that must wait, all wait.
+                if self.pending.iter().any(|batch| batch.builder.conflicts_with(&queued)) {
+                    self.waiting.push_front(queued);
+                    self.is_blocked = true;
+                    break;
+                }
+                if !queued.is_retry {
+                    let waited = moment.now.saturating_duration_since(queued.ticket.arrived);
+                    effects.push(Effect::Note(Note::Waited(waited)));
+                }
+                nonces += queued.command.nonces();
+                commands.push(queued);
+            }
+        }
+        commands
+    }
+
+    fn read_overdue(&mut self, mut preparing: Preparing<R>, moment: &Moment, effects: &mut Effects<R>) {
+        if let Some(lease) = &mut self.lease {
+            lease.look_for_overdue = moment.now + OVERDUE_LOOK_EVERY;
+        }
+        preparing.step = Step::ReadingOverdue;
+        effects.push(Effect::ReadOverdue { round: preparing.round, max: EXPIRIES_MAX });
+        self.preparing = Some(preparing);
+    }
+
+    /// Applies the policy to holds that ran out.
+    pub(super) fn expire(&mut self, overdue: &[(Nonce, HoldId)], moment: &Moment, effects: &mut Effects<R>) {
+        let (Some(mut preparing), Some(lease)) = (self.preparing.take(), &self.lease) else { return };
+        let to = lease.allocator.policy().on_expiry.target();
+        // What a batch on its way writes is looked at again later.
+        let is_free = |nonce| !self.pending.iter().any(|batch| batch.builder.writes(nonce));
+        let changes: Vec<_> = overdue
+            .iter()
+            .filter(|(nonce, _)| is_free(*nonce))
+            .map(|&(nonce, hold)| Change::Expire { nonce, hold, to })
+            .collect();
+        if changes.is_empty() {
+            self.read_facts(preparing, moment, effects);
+            return;
+        }
+        let is_all = overdue.len() < EXPIRIES_MAX;
+        let batch = self.send(BatchBuilder::of_changes(changes), moment, effects);
+        preparing.step = Step::Expiring { batch, is_all };
+        self.preparing = Some(preparing);
+    }
+
+    /// A batch was committed: if a round waited for it to expire what was overdue, that round goes on. A sweep takes
+    /// further steps for as long as a turn may last.
+    pub(super) fn expired(&mut self, id: BatchId, moment: &Moment, effects: &mut Effects<R>) {
+        let is_it = |preparing: &mut Preparing<R>| matches!(preparing.step, Step::Expiring { batch, .. } if batch == id);
+        let Some(preparing) = self.preparing.take_if(is_it) else { return };
+        if !self.is_current(moment) {
+            self.requeue(preparing.commands);
+            return;
+        }
+        let is_all = matches!(preparing.step, Step::Expiring { is_all: true, .. });
+        let has_time = preparing
+            .sweeping_since
+            .is_some_and(|since| moment.now.saturating_duration_since(since) < self.config.tenure_max);
+        if !is_all && has_time {
+            self.read_overdue(preparing, moment, effects);
+        } else {
+            self.read_facts(preparing, moment, effects);
+        }
+    }
+
+    /// Reads what the round must know. `true` where that is nothing, and the round is decided.
+    fn read_facts(&mut self, mut preparing: Preparing<R>, moment: &Moment, effects: &mut Effects<R>) -> bool {
+        let Some(lease) = &self.lease else { return false };
+        let (mut keys, mut nonces) = (Vec::new(), Vec::new());
+        let (mut has_grants, mut touched) = (false, 0);
+        for queued in &preparing.commands {
+            touched += queued.command.nonces();
+            match &queued.command {
+                Command::Grant(request) => {
+                    has_grants = true;
+                    keys.extend(request.key.as_ref().map(|key| key.scope(&self.signer)));
+                    let lost = queued.lost.iter().flat_map(|answer| &answer.grants);
+                    nonces.extend(lost.map(|(nonce, _)| *nonce));
+                }
+                Command::Settle(settlements) => {
+                    nonces.extend(settlements.iter().map(|settlement| settlement.nonce));
+                }
+                Command::Resolve(request) => nonces.push(request.nonce),
+                Command::SetPolicy(_) | Command::Sweep => {}
+            }
+        }
+        // Settlements count too: one that comes late takes a hole away before a grant behind it is decided.
+        let lacks_holes = has_grants && lease.allocator.lacks_holes_for(touched);
+        if lacks_holes && !self.pending.is_empty() {
+            // What is on its way may make or fill holes while they are read.
+            self.requeue(preparing.commands);
+            self.is_blocked = true;
+            return false;
+        }
+        if !lacks_holes && keys.is_empty() && nonces.is_empty() {
+            self.decide(preparing.commands, &Facts::none(moment.now), moment, effects);
+            return true;
+        }
+        nonces.sort_unstable();
+        nonces.dedup();
+        preparing.step = Step::ReadingFacts { asked: moment.now };
+        effects.push(Effect::ReadFacts {
+            round: preparing.round,
+            keys,
+            nonces,
+            holes_max: lacks_holes.then_some(HOLES_IN_MEMORY_MAX),
+        });
+        self.preparing = Some(preparing);
+        false
+    }
+
+    pub(super) fn decide(
+        &mut self,
+        commands: Vec<QueuedCommand<R>>,
+        facts: &Facts,
+        moment: &Moment,
+        effects: &mut Effects<R>,
+    ) {
+        let Some(lease) = &mut self.lease else { return };
+        let mut builder = BatchBuilder::default();
+        let mut grounds = Grounds {
+            config: &self.config,
+            signer: &self.signer,
+            token: lease.token,
+            allocator: &mut lease.allocator,
+            facts,
+            is_beside_another: !self.pending.is_empty(),
+            now: moment.now,
+        };
+        let mut deferred = Vec::new();
+        for queued in commands {
+            if !deferred.is_empty() {
+                deferred.push(queued);
+                continue;
+            }
+            match builder.decide(&mut grounds, queued) {
+                Decision::Added => {}
+                Decision::Answered(caller, answer) => effects.push(Effect::Reply(caller, answer)),
+                Decision::Deferred(queued) => deferred.push(queued),
+            }
+        }
+        if builder.has_answers() {
+            if builder.has_writes() {
+                self.send(builder, moment, effects);
+            } else {
+                // Nothing changes: what was read is the answer.
+                let at = Timestamp::from_micros(0);
+                let committed = builder.committed(at, moment.now, moment.now);
+                self.note_committed(committed, moment, effects);
+            }
+        }
+        if !deferred.is_empty() {
+            self.requeue(deferred);
+            self.is_blocked = !self.pending.is_empty();
+        }
+    }
+
+    fn send(&mut self, builder: BatchBuilder<R>, moment: &Moment, effects: &mut Effects<R>) -> BatchId {
+        let id = BatchId(self.next_number());
+        let token = self.lease.as_ref().map_or(Token::new(0), |lease| lease.token);
+        let batch = builder.batch(&self.config, &self.signer, token);
+        effects.push(Effect::Commit { id, op: builder.operation(), batch });
+        self.pending.push(PendingBatch { id, builder, token, sent: moment.now, tries: 0, again_at: None });
+        id
+    }
+
+    /// Sends batches again whose lease row was locked, and whose pause is over.
+    pub(super) fn send_again(&mut self, moment: &Moment, effects: &mut Effects<R>) {
+        let mut at = 0;
+        while at < self.pending.len() {
+            let Some(again_at) = self.pending[at].again_at else {
+                at += 1;
+                continue;
+            };
+            if moment.now < again_at {
+                effects.push(Effect::WakeAt(again_at));
+            } else if self.is_current(moment) {
+                let pending = &mut self.pending[at];
+                pending.again_at = None;
+                pending.sent = moment.now;
+                let batch = pending.builder.batch(&self.config, &self.signer, pending.token);
+                effects.push(Effect::Commit { id: pending.id, op: pending.builder.operation(), batch });
+            } else {
+                let batch = self.pending.remove(at);
+                self.decide_again(batch, false, Trust::Reload);
+                continue;
+            }
+            at += 1;
+        }
+    }
+
+    pub(super) fn note_committed(
+        &mut self,
+        committed: CommittedBatch<R>,
+        moment: &Moment,
+        effects: &mut Effects<R>,
+    ) {
+        self.retry_pause = RETRY_PAUSE_MIN;
+        if let Some(lease) = &mut self.lease {
+            lease.allocator.note(&committed.moved);
+            if committed.must_recount && lease.trust == Trust::Sound {
+                lease.trust = Trust::Reload;
+            }
+            if let Some(hold_ms) = committed.shortest_hold_ms {
+                let runs_out = moment.now + Duration::from_millis(hold_ms);
+                lease.look_for_overdue = lease.look_for_overdue.min(runs_out);
+            }
+        }
+        if committed.granted > 0 {
+            effects.push(Effect::Note(Note::Granted(committed.granted)));
+        }
+        effects
+            .extend(committed.replies.into_iter().map(|(caller, answer)| Effect::Reply(caller, Ok(answer))));
+    }
+}

@@ -1,0 +1,369 @@
+//! What becomes of commands whose batch, lease or ledger fails: nothing is guessed (I9).
+
+use std::time::Duration;
+
+use domain::Mode;
+use domain::nonce::{Outcome, Status};
+use domain::signer::{Answer, Command, Phase, Refusal};
+
+use crate::world::{Call, Fate, Owner, World, grant, keyed, settle, window};
+
+fn granted(world: &World, number: usize) -> Vec<u64> {
+    match &world.outcomes[&number] {
+        Ok(Answer::Granted(grants)) => grants.grants.iter().map(|grant| grant.nonce.get()).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Until a commit is on its way.
+fn until_commit(world: &mut World) {
+    while !world.calls.iter().any(|call| matches!(call, Call::Commit { .. })) {
+        if world.calls.is_empty() {
+            let at = world.wake_at.expect("something is to happen");
+            world.pass(at.saturating_duration_since(world.now));
+        } else {
+            world.complete(0, Fate::Well);
+        }
+    }
+}
+
+#[test]
+fn an_unknown_commit_is_followed_by_a_new_acquire_and_found_by_its_hold_ids() {
+    for fate in [Fate::DoneUnheard, Fate::NotDone] {
+        let mut world = World::new(Mode::WorkerQueue, 1);
+        let number = world.ask(grant(3));
+        until_commit(&mut world);
+        let token = world.token;
+        world.complete(0, fate);
+        assert!(!world.outcomes.contains_key(&number), "nothing is guessed");
+        let at = world.wake_at.expect("a pause before the next try");
+        world.pass(at.saturating_duration_since(world.now));
+        assert!(matches!(world.calls[..], [Call::Acquire]));
+        world.settle_down();
+        assert_eq!(granted(&world, number), [0, 1, 2], "{fate:?}");
+        assert_eq!(world.granted.len(), 3, "granted once");
+        assert!(world.token > token);
+    }
+}
+
+#[test]
+fn an_unknown_commit_of_one_waits_for_the_other_that_is_under_way() {
+    let mut world = World::new(Mode::WorkerQueue, 2);
+    world.ask(grant(2));
+    world.serve();
+    // What is overdue was looked for.
+    world.ask(Command::Sweep);
+    world.serve();
+    let holds = world.granted.clone();
+    let first = world.ask(settle(&holds[..1], &Outcome::Unknown));
+    world.complete(0, Fate::Well);
+    let second = world.ask(settle(&holds[1..], &Outcome::NeverSent));
+    world.complete(1, Fate::Well);
+    assert_eq!(world.state.commits_in_flight(), 2);
+    world.complete(0, Fate::DoneUnheard);
+    world.pass(Duration::from_secs(1));
+    assert!(matches!(world.calls[..], [Call::Commit { .. }]), "no acquire before its verdict");
+    world.complete(0, Fate::Well);
+    world.settle_down();
+    assert_eq!(world.outcomes[&first], Ok(Answer::Settled(vec![Ok(Status::Quarantined)])));
+    assert_eq!(world.outcomes[&second], Ok(Answer::Settled(vec![Ok(Status::Released)])));
+}
+
+#[test]
+fn a_fenced_owner_refuses_drops_what_it_knew_and_begins_anew() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    let number = world.ask(grant(1));
+    until_commit(&mut world);
+    world.steal();
+    world.complete(0, Fate::Well);
+    assert_eq!(world.outcomes[&number], Err(Refusal::Fenced));
+    assert!(matches!(world.calls[..], [Call::Reclaim]));
+    world.owner = Owner::Nobody;
+    world.settle_down();
+    let again = world.ask(grant(1));
+    world.settle_down();
+    assert_eq!(granted(&world, again), [0]);
+}
+
+#[test]
+fn a_command_that_may_have_been_written_is_never_refused_as_if_it_was_not() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    let number = world.ask(grant(1));
+    until_commit(&mut world);
+    world.complete(0, Fate::DoneUnheard);
+    world.steal();
+    world.settle_down();
+    assert_eq!(world.outcomes[&number], Err(Refusal::LedgerUnavailable));
+    // The next one has tried nothing yet.
+    let next = world.ask(grant(1));
+    world.settle_down();
+    assert!(matches!(world.outcomes[&next], Err(Refusal::NotOwner { .. })));
+}
+
+#[test]
+fn a_ledger_that_stays_away_is_reported_at_the_deadline() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    let number = world.ask(grant(1));
+    let begun = world.now;
+    while !world.outcomes.contains_key(&number) {
+        if world.calls.is_empty() {
+            let at = world.wake_at.expect("it tries again");
+            world.pass(at.saturating_duration_since(world.now));
+        } else {
+            world.complete(0, Fate::NotDone);
+        }
+    }
+    assert_eq!(world.outcomes[&number], Err(Refusal::LedgerUnavailable));
+    assert_eq!(world.now - begun, crate::world::REQUEST);
+    world.settle_down();
+    assert_eq!(world.reclaims, 1, "the lease may be ours though no acquire was answered");
+}
+
+#[test]
+fn a_lease_that_another_has_is_waited_for_in_basic_mode_and_named_at_once_in_worker_queue_mode() {
+    for mode in Mode::ALL {
+        let mut world = World::new(mode, 1);
+        world.steal();
+        let (begun, number) = (world.now, world.ask(grant(1)));
+        world.settle_down();
+        match (mode, &world.outcomes[&number]) {
+            (Mode::Basic, Err(Refusal::LeaseHeld { .. })) => {
+                assert!(world.now - begun >= crate::world::PATIENCE);
+            }
+            (Mode::WorkerQueue, Err(Refusal::NotOwner { .. })) => assert_eq!(world.now, begun),
+            (_, other) => panic!("{mode:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_taken_key_is_answered_with_what_it_was_kept_for() {
+    // Two states of one signer, as on two instances: the second commits the key in between.
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    let first = world.ask(keyed(2, "k"));
+    world.settle_down();
+    let again = world.ask(keyed(2, "k"));
+    let other = world.ask(keyed(3, "k"));
+    world.settle_down();
+    assert_eq!(granted(&world, first), granted(&world, again));
+    assert_eq!(world.outcomes[&other], Err(Refusal::KeyReused));
+    let holds = world.granted.clone();
+    world.ask(settle(&holds[..1], &Outcome::NeverSent));
+    world.settle_down();
+    let stale = world.ask(keyed(2, "k"));
+    world.settle_down();
+    assert_eq!(world.outcomes[&stale], Err(Refusal::StaleReplay));
+}
+
+#[test]
+fn a_batch_whose_lease_row_is_locked_is_sent_three_times_and_then_decided_under_a_new_lease() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    let number = world.ask(grant(1));
+    until_commit(&mut world);
+    let token = world.token;
+    for _ in 0..3 {
+        assert!(matches!(world.calls[..], [Call::Commit { .. }]));
+        world.complete(0, Fate::Locked);
+        if let Some(at) = world.wake_at {
+            world.pass(at.saturating_duration_since(world.now));
+        }
+    }
+    assert!(matches!(world.calls[..], [Call::Acquire]));
+    world.settle_down();
+    assert_eq!(granted(&world, number), [0]);
+    assert!(world.token > token);
+}
+
+#[test]
+fn a_defect_of_the_ledger_is_an_internal_error_and_ends_trust() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    let number = world.ask(grant(1));
+    until_commit(&mut world);
+    world.complete(0, Fate::Defect);
+    assert_eq!(world.outcomes[&number], Err(Refusal::Internal));
+    let next = world.ask(grant(1));
+    assert!(world.calls.iter().all(|call| !matches!(call, Call::Commit { .. })));
+    world.settle_down();
+    assert_eq!(granted(&world, next), [0]);
+}
+
+#[test]
+fn nothing_is_sent_past_the_leases_end_nor_by_an_instance_that_cannot_show_that_it_lives() {
+    for is_alive in [true, false] {
+        let mut world = World::new(Mode::WorkerQueue, 1);
+        world.ask(grant(1));
+        world.serve();
+        world.is_alive = is_alive;
+        world.lease_until = world.lease_until.filter(|_| !is_alive);
+        let number = world.ask(grant(1));
+        assert!(world.calls.iter().all(|call| !matches!(call, Call::Commit { .. })));
+        world.is_alive = true;
+        world.settle_down();
+        assert_eq!(granted(&world, number), [1]);
+    }
+}
+
+#[test]
+fn a_lost_lease_ends_an_idle_owner() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    world.ask(grant(1));
+    world.serve();
+    assert!(!world.stopped);
+    world.steal();
+    world.lease_until = None;
+    world.wake();
+    world.serve();
+    assert!(world.stopped, "at once, and not when its idle time is over");
+    assert_eq!(world.owner, Owner::Other, "its release by the old token does no harm");
+}
+
+#[test]
+fn an_idle_owner_keeps_its_lease_for_a_while_in_worker_queue_mode_and_not_at_all_in_basic() {
+    for mode in Mode::ALL {
+        let mut world = World::new(mode, 1);
+        world.ask(grant(1));
+        world.serve();
+        let keeps = mode == Mode::WorkerQueue;
+        assert_eq!((world.stopped, world.owner == Owner::Me), (!keeps, keeps), "{mode:?}");
+        world.pass(Duration::from_secs(1));
+        world.serve();
+        assert!(world.stopped && world.owner == Owner::Nobody);
+    }
+}
+
+#[test]
+fn a_hand_off_waits_for_the_round_under_way_and_names_the_new_owner_to_what_waits() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    let first = world.ask(grant(1));
+    until_commit(&mut world);
+    let second = world.ask(grant(1));
+    world.hand_off(Some("other-1"));
+    world.settle_down();
+    assert_eq!(granted(&world, first), [0]);
+    let Err(Refusal::NotOwner { owner, .. }) = &world.outcomes[&second] else {
+        panic!("{:?}", world.outcomes[&second])
+    };
+    assert_eq!(owner.as_str(), "other-1");
+    assert_eq!((world.owner, world.rows.len()), (Owner::Nobody, 1));
+}
+
+#[test]
+fn a_stopping_owner_serves_what_comes_and_keeps_nothing_and_one_that_is_over_refuses() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    world.ask(grant(1));
+    world.serve();
+    world.phase = Phase::Stopping;
+    world.wake();
+    world.serve();
+    assert!(world.stopped);
+    let number = world.ask(grant(1));
+    world.serve();
+    assert_eq!(granted(&world, number), [1]);
+    assert!(world.stopped);
+    let under_way = world.ask(grant(1));
+    until_commit(&mut world);
+    let waiting = world.ask(grant(1));
+    world.phase = Phase::Over;
+    world.wake();
+    assert_eq!(world.outcomes[&waiting], Err(Refusal::Fenced));
+    world.settle_down();
+    assert_eq!(granted(&world, under_way), [2], "what is written is answered");
+    assert_eq!(world.owner, Owner::Nobody);
+}
+
+#[test]
+fn a_full_turn_in_basic_mode_ends_with_a_pause() {
+    let mut world = World::new(Mode::Basic, 1);
+    world.ask(grant(1));
+    let second = world.ask(grant(1));
+    until_commit(&mut world);
+    world.pass(Duration::from_millis(100));
+    while !world.calls.is_empty() {
+        world.complete(0, Fate::Well);
+    }
+    assert_eq!(world.owner, Owner::Nobody);
+    assert!(!world.outcomes.contains_key(&second) && !world.stopped);
+    world.settle_down();
+    assert_eq!(granted(&world, second), [1]);
+}
+
+#[test]
+fn a_caller_that_left_gets_nothing_granted() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    let first = world.apply(grant(1));
+    let second = world.apply(grant(5));
+    world.commands[second].1.set(true);
+    world.proceed();
+    world.settle_down();
+    assert_eq!(granted(&world, first), [0]);
+    assert!(!world.outcomes.contains_key(&second));
+    assert_eq!(world.rows.len(), 1);
+}
+
+#[test]
+fn a_window_is_counted_anew_before_the_next_grant_and_no_refusal_rests_on_what_is_not_committed() {
+    let mut world = World::new(Mode::WorkerQueue, 2);
+    let policy = world.apply(window(Some(2)));
+    let first = world.apply(grant(2));
+    let second = world.apply(grant(1));
+    world.proceed();
+    world.settle_down();
+    assert!(matches!(world.outcomes[&policy], Ok(Answer::PolicySet(_))));
+    assert_eq!(granted(&world, first), [0, 1]);
+    assert_eq!(world.outcomes[&second], Err(Refusal::WindowFull { in_flight: 2, max_in_flight: 2 }));
+}
+
+#[test]
+fn a_sweep_expires_what_is_overdue() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    world.ask(grant(3));
+    world.settle_down();
+    world.pass(Duration::from_millis(crate::world::HOLD_MS));
+    let sweep = world.ask(Command::Sweep);
+    world.settle_down();
+    assert_eq!(world.outcomes[&sweep], Ok(Answer::Swept));
+    assert!(world.rows.values().all(|row| row.status == Status::Released));
+}
+
+#[test]
+fn a_key_taken_meanwhile_is_looked_up_under_a_new_lease() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    let number = world.ask(keyed(1, "k"));
+    until_commit(&mut world);
+    world.take_keys();
+    world.complete(0, Fate::Well);
+    assert!(matches!(world.calls[..], [Call::Acquire]));
+    world.settle_down();
+    assert_eq!(world.outcomes[&number], Err(Refusal::StaleReplay));
+    assert!(world.rows.is_empty());
+}
+
+#[test]
+fn a_late_word_on_a_hole_keeps_it_from_the_grant_beside_it() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    world.ask(grant(2));
+    world.settle_down();
+    let holds = world.granted.clone();
+    world.ask(settle(&holds[..1], &Outcome::NeverSent));
+    world.settle_down();
+    let late = world.apply(settle(&holds[..1], &Outcome::Consumed(None)));
+    let beside = world.apply(grant(1));
+    world.proceed();
+    world.settle_down();
+    assert_eq!(world.outcomes[&late], Ok(Answer::Settled(vec![Ok(Status::Consumed)])));
+    assert_eq!(granted(&world, beside), [2]);
+}
+
+#[test]
+fn a_window_that_a_settlement_beside_opens_refuses_nothing() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    world.ask(window(Some(2)));
+    world.ask(grant(1));
+    world.settle_down();
+    let holds = world.granted.clone();
+    world.apply(settle(&holds, &Outcome::NeverSent));
+    let beside = world.apply(grant(2));
+    world.proceed();
+    world.settle_down();
+    assert_eq!(granted(&world, beside), [0, 1]);
+}

@@ -1,0 +1,301 @@
+//! The local file by which a process that restarts while the ledger is away can prove that a worker number is
+//! still its own for a while.
+//!
+//! It says: no id was made at `issued_ms` or later, and none will be by anybody else below `mark_ms`. Both are
+//! written ahead, as the mark in the ledger is. A process that finds the file may make ids with times between the two if
+//! it is the same file (not a copy), on the same machine since the same boot, and no other process has it locked: then
+//! the process that wrote it is dead. A clean stop deletes the file before it lowers the mark in the ledger.
+//!
+//! It is written in place, in one piece under a checksum: a half-written one proves nothing.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use domain::WorkerNumber;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Length of the file. Every record is filled up to it, so that nothing of a longer one is left.
+const FILE_BYTES: usize = 1_024;
+/// A file that vanishes between its opening and its locking is opened anew so often.
+const OPENINGS_MAX: usize = 8;
+/// Names the machine, where there is one.
+const MACHINE_ID: &str = "/etc/machine-id";
+/// Names the boot; random, so that no two machines share one.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// What the file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The worker number.
+    pub number: WorkerNumber,
+    /// The epoch of its ids, in milliseconds since 1970.
+    pub epoch_ms: u64,
+    /// No id was made at this time or later, in milliseconds since 1970.
+    pub issued_ms: u64,
+    /// The mark that is committed in the ledger, in milliseconds since 1970.
+    pub mark_ms: u64,
+}
+
+/// What a file proves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// It is new, or was just made.
+    Empty,
+    /// This.
+    Of(Record),
+    /// Nothing, and why.
+    Nothing(&'static str),
+}
+
+/// The file, locked for as long as this is there.
+#[derive(Debug)]
+pub struct WorkerIdFile {
+    path: PathBuf,
+    place: Place,
+    file: Option<File>,
+}
+
+/// What makes two files the same one, beside their names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Place {
+    machine: String,
+    boot: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Written {
+    worker: u16,
+    epoch_ms: u64,
+    issued_ms: u64,
+    mark_ms: u64,
+    place: Place,
+    device: u64,
+    inode: u64,
+}
+
+impl WorkerIdFile {
+    /// Takes the file for this process alone, making it where there is none, and reads what it proves.
+    ///
+    /// # Errors
+    /// [`ErrorKind::WouldBlock`] while another process has it; else what the system said.
+    pub fn take(path: &Path) -> io::Result<(Self, Proof)> {
+        let read = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned());
+        let boot = read(BOOT_ID)?;
+        let machine = read(MACHINE_ID).unwrap_or_default();
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            std::fs::create_dir_all(folder)?;
+        }
+        let file = open_locked(path)?;
+        let place = Place { machine, boot };
+        let proof = read_proof(&file, &place)?;
+        Ok((Self { path: path.to_owned(), place, file: Some(file) }, proof))
+    }
+
+    /// Writes what is true from now on, synced.
+    ///
+    /// # Errors
+    /// What the system said. What the file says then is not known, until it is written or removed.
+    pub fn write(&mut self, record: &Record) -> io::Result<()> {
+        let file = match self.file.take() {
+            Some(file) => self.file.insert(file),
+            None => self.file.insert(open_locked(&self.path)?),
+        };
+        let found = file.metadata()?;
+        let written = Written {
+            worker: record.number.get(),
+            epoch_ms: record.epoch_ms,
+            issued_ms: record.issued_ms,
+            mark_ms: record.mark_ms,
+            place: self.place.clone(),
+            device: found.dev(),
+            inode: found.ino(),
+        };
+        let line = serde_json::to_string(&written).map_err(io::Error::other)?;
+        let mut text = format!("{line}\n{}\n", checksum(&line)).into_bytes();
+        if text.len() > FILE_BYTES {
+            return Err(io::Error::new(ErrorKind::InvalidData, "the record is longer than its file"));
+        }
+        text.resize(FILE_BYTES, b'\n');
+        file.write_all_at(&text, 0)?;
+        file.sync_all()
+    }
+
+    /// Deletes the file, synced: from now on it proves nothing. The next [`Self::write`] makes it anew.
+    ///
+    /// # Errors
+    /// What the system said. What the file says is then as it was.
+    pub fn remove(&mut self) -> io::Result<()> {
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        self.file = None;
+        sync_folder(&self.path)
+    }
+}
+
+/// Opens and locks the file that has this name, which may have been deleted and made anew in between.
+fn open_locked(path: &Path) -> io::Result<File> {
+    for _ in 0..OPENINGS_MAX {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        file.try_lock().map_err(|refusal| match refusal {
+            TryLockError::WouldBlock => io::Error::from(ErrorKind::WouldBlock),
+            TryLockError::Error(error) => error,
+        })?;
+        let (mine, named) = (file.metadata()?, std::fs::metadata(path));
+        if named.is_ok_and(|named| (named.dev(), named.ino()) == (mine.dev(), mine.ino())) {
+            sync_folder(path)?;
+            return Ok(file);
+        }
+    }
+    Err(io::Error::other("the file is deleted and made anew again and again"))
+}
+
+/// What the file proves. Nothing where it is not whole, or not in its place.
+fn read_proof(file: &File, place: &Place) -> io::Result<Proof> {
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES as u64).read_to_end(&mut bytes)?;
+    if bytes.is_empty() {
+        return Ok(Proof::Empty);
+    }
+    let Some((number, written)) = whole(bytes) else { return Ok(Proof::Nothing("it is not whole")) };
+    let found = file.metadata()?;
+    if written.place.machine != place.machine {
+        return Ok(Proof::Nothing("it was written on another machine"));
+    }
+    if written.place.boot != place.boot {
+        return Ok(Proof::Nothing("the machine was started anew since it was written"));
+    }
+    if (written.device, written.inode) != (found.dev(), found.ino()) {
+        return Ok(Proof::Nothing("it is a copy"));
+    }
+    let Written { epoch_ms, issued_ms, mark_ms, .. } = written;
+    Ok(Proof::Of(Record { number, epoch_ms, issued_ms, mark_ms }))
+}
+
+/// What is written, if all of it is there.
+fn whole(bytes: Vec<u8>) -> Option<(WorkerNumber, Written)> {
+    let text = String::from_utf8(bytes).ok()?;
+    let mut lines = text.lines();
+    let (line, sum) = (lines.next()?, lines.next()?);
+    let written = serde_json::from_str::<Written>(line).ok().filter(|_| checksum(line) == sum)?;
+    Some((WorkerNumber::new(written.worker).ok()?, written))
+}
+
+fn checksum(line: &str) -> String {
+    Sha256::digest(line).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Makes what was done to a name durable.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(mark_ms: u64) -> Record {
+        Record { number: WorkerNumber::new(7).unwrap(), epoch_ms: 1, issued_ms: mark_ms / 2, mark_ms }
+    }
+
+    fn proof(path: &Path) -> Option<Record> {
+        match WorkerIdFile::take(path).unwrap().1 {
+            Proof::Of(record) => Some(record),
+            Proof::Empty | Proof::Nothing(_) => None,
+        }
+    }
+
+    #[test]
+    fn what_was_written_last_is_found_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/worker");
+        let (mut id_file, nothing) = WorkerIdFile::take(&path).unwrap();
+        assert_eq!(nothing, Proof::Empty);
+        id_file.write(&record(u64::MAX)).unwrap();
+        id_file.write(&record(20)).unwrap();
+        drop(id_file);
+        assert_eq!(proof(&path), Some(record(20)));
+        assert_eq!(proof(&path), Some(record(20)), "looking takes nothing away");
+    }
+
+    #[test]
+    fn a_file_in_use_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("worker");
+        let (id_file, _) = WorkerIdFile::take(&path).unwrap();
+        assert_eq!(WorkerIdFile::take(&path).unwrap_err().kind(), ErrorKind::WouldBlock);
+        drop(id_file);
+        assert!(WorkerIdFile::take(&path).is_ok());
+    }
+
+    #[test]
+    fn a_copied_or_replaced_file_proves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, copy) = (folder.path().join("worker"), folder.path().join("copy"));
+        let (mut id_file, _) = WorkerIdFile::take(&path).unwrap();
+        id_file.write(&record(20)).unwrap();
+        std::fs::copy(&path, &copy).unwrap();
+        assert_eq!(proof(&copy), None);
+        drop(id_file);
+        assert_eq!(proof(&path), Some(record(20)), "the one that was copied still does");
+        std::fs::rename(&copy, &path).unwrap();
+        assert_eq!(proof(&path), None);
+    }
+
+    #[test]
+    fn a_file_of_another_boot_or_machine_proves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("worker");
+        let here = WorkerIdFile::take(&path).unwrap().0.place.clone();
+        for other in [
+            Place { machine: "other".to_owned(), ..here.clone() },
+            Place { boot: "other".to_owned(), ..here.clone() },
+        ] {
+            let (mut id_file, _) = WorkerIdFile::take(&path).unwrap();
+            id_file.place = other;
+            id_file.write(&record(20)).unwrap();
+            drop(id_file);
+            assert_eq!(proof(&path), None);
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_whole_proves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("worker");
+        let (mut id_file, _) = WorkerIdFile::take(&path).unwrap();
+        id_file.write(&record(20)).unwrap();
+        drop(id_file);
+        let whole = std::fs::read(&path).unwrap();
+        let length = whole.trim_ascii_end().len();
+        for at in (0..length).step_by(3).chain([length - 1]) {
+            let mut torn = whole.clone();
+            torn[at] ^= 1;
+            std::fs::write(&path, &torn).unwrap();
+            assert_eq!(proof(&path), None, "byte {at}");
+            std::fs::write(&path, &whole[..at]).unwrap();
+            assert_eq!(proof(&path), None, "cut at {at}");
+        }
+        std::fs::write(&path, &whole).unwrap();
+        assert_eq!(proof(&path), Some(record(20)), "written in place, it is the same file");
+    }
+
+    #[test]
+    fn a_removed_file_proves_nothing_and_can_be_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("worker");
+        let (mut id_file, _) = WorkerIdFile::take(&path).unwrap();
+        id_file.write(&record(20)).unwrap();
+        id_file.remove().unwrap();
+        id_file.remove().expect("twice is once");
+        assert!(!path.exists());
+        id_file.write(&record(30)).unwrap();
+        drop(id_file);
+        assert_eq!(proof(&path), Some(record(30)));
+    }
+}

@@ -1,8 +1,0 @@
--- $1 after this tag, $2 limit
-SELECT tag, start, next, step, description,
-       (extract(epoch FROM created_at) * 1000000)::bigint AS created_at,
-       (extract(epoch FROM updated_at) * 1000000)::bigint AS updated_at
-FROM id_segment
-WHERE tag > $1
-ORDER BY tag
-LIMIT $2

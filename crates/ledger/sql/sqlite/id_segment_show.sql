@@ -1,4 +1,0 @@
--- ?1 tag
-SELECT tag, start, next, step, description, created_at, updated_at
-FROM id_segment
-WHERE tag = ?1

@@ -1,4 +1,0 @@
--- ?1 sequence
-SELECT sequence, start, next, increment, created_at, updated_at
-FROM id_sequence
-WHERE sequence = ?1

@@ -1,2 +1,0 @@
--- ?1 id
-SELECT url FROM instance WHERE instance_id = ?1

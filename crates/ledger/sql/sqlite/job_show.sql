@@ -1,2 +1,0 @@
--- ?1 id
-SELECT * FROM job WHERE id = ?1

@@ -1,2 +1,0 @@
--- ?1 id
-SELECT * FROM job_finished WHERE id = ?1

@@ -1,2 +1,0 @@
--- ?1 name
-SELECT version, value FROM setting WHERE name = ?1

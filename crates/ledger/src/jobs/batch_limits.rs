@@ -1,0 +1,189 @@
+//! The limits of a batch of jobs. As with nonces, a batch that is wrong in itself is refused before it is sent.
+
+use std::collections::HashSet;
+
+use domain::job::{Backoff, Change, Due, NewJob, OnRecovery};
+use domain::limits::{
+    BACKOFF_MS_MAX, DELAY_MS_MAX, JOB_LABELS_MAX, JOB_TIMEOUT_MS_MAX, JOB_TIMEOUT_MS_MIN, MAX_ATTEMPTS_MAX,
+    PAYLOAD_BYTES_MAX,
+};
+use domain::{JobId, Resource, ResourceKind};
+
+use super::{HELD_DUE_MICROS, JobBatch, JobWrite, JobsVerdict, Lane};
+use crate::batch_limits::{BATCH_ROWS_MAX, check_keys, refuse};
+use crate::train::{CommitBatch, FenceClaim};
+use crate::{KeyScope, Result};
+
+/// What only one batch of jobs on a train may have.
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) enum JobClaim {
+    Lane(Resource),
+    Job(JobId),
+    Key(KeyScope),
+}
+
+impl CommitBatch for JobBatch {
+    type Verdict = JobsVerdict;
+    type Claim = JobClaim;
+
+    const NAME: &'static str = "jobs";
+
+    fn check(&self) -> Result<()> {
+        if self.rows() > BATCH_ROWS_MAX {
+            return refuse(format!(
+                "the batch has {} rows; at most {BATCH_ROWS_MAX} are allowed",
+                self.rows()
+            ));
+        }
+        if let Some(lane) = &self.lane
+            && !matches!(lane.resource.kind(), ResourceKind::Session | ResourceKind::Instance)
+        {
+            return refuse(format!("{} has no jobs; only sessions and instances are lanes", lane.resource));
+        }
+        let mut jobs = HashSet::new();
+        for write in self.writes.iter() {
+            for job in write.change.written_jobs() {
+                if !jobs.insert(job) {
+                    return refuse(format!("the batch writes job {job} twice"));
+                }
+            }
+            if self.lane.is_none() && write.change.is_the_lanes() {
+                return refuse(format!(
+                    "only the owner of its lane may write this of job {}",
+                    write.change.job()
+                ));
+            }
+            if write.key.is_some() && !matches!(write.change, Change::Submit(_)) {
+                return refuse(format!(
+                    "the change of job {} has an idempotency key; only a submit may have one",
+                    write.change.job()
+                ));
+            }
+            check_change(&write.change)?;
+        }
+        check_keys(self.writes.iter().filter_map(|write| Some(&write.key.as_ref()?.scope)))
+    }
+
+    /// Holders have no order: each attempt of a job has one, and says one thing at a time.
+    fn line(&self) -> Option<JobClaim> {
+        self.lane.as_ref().map(|lane| JobClaim::Lane(lane.resource.clone()))
+    }
+
+    fn claims(&self) -> impl Iterator<Item = JobClaim> {
+        self.writes.iter().flat_map(|write| {
+            let key = write.key.as_ref().map(|key| JobClaim::Key(key.scope.clone()));
+            write.change.written_jobs().map(JobClaim::Job).chain(key)
+        })
+    }
+
+    /// Its lease's row among them.
+    fn rows(&self) -> usize {
+        1 + self.writes.iter().map(JobWrite::rows).sum::<usize>()
+    }
+
+    fn fence_claim(&self) -> Option<FenceClaim<'_>> {
+        self.lane.as_ref().map(Lane::fence_claim)
+    }
+}
+
+impl Lane {
+    /// What its batches claim of its lease.
+    pub(crate) fn fence_claim(&self) -> FenceClaim<'_> {
+        FenceClaim { resource: self.resource.clone(), owner: &self.owner, token: self.token }
+    }
+}
+
+impl JobBatch {
+    /// Whether it is what a lane writes most: new jobs, due at once, that retry none, attempts that begin, and good ends. Then nothing in
+    /// it depends on the time.
+    pub(crate) fn goes_at_once(&self) -> bool {
+        let goes = |change: &Change| match change {
+            Change::Submit(new) => new.due == Due::Now && new.retry.is_none(),
+            Change::Dispatch { .. } | Change::Complete { .. } => true,
+            _ => false,
+        };
+        self.lane.is_some() && self.writes.iter().all(|write| goes(&write.change))
+    }
+
+    /// Whether it only says how attempts ended that no other follows: then one statement writes it, whatever the time.
+    pub(crate) fn ends_attempts(&self) -> bool {
+        let ends = |write: &JobWrite| {
+            matches!(write.change, Change::Complete { .. } | Change::Fail { due_in_ms: None, .. })
+        };
+        self.lane.is_none() && self.writes.iter().all(ends)
+    }
+}
+
+fn check_change(change: &Change) -> Result<()> {
+    match change {
+        Change::Submit(new) => check_new(new),
+        Change::Dispatch { job, attempt, .. } if attempt.get() == 0 => {
+            refuse(format!("job {job} is dispatched as attempt 0; the first is attempt 1"))
+        }
+        Change::Complete { output, .. } => check_text("result", output),
+        Change::Revoke { due_in_ms, .. } => check_ms("pause", *due_in_ms, 0, BACKOFF_MS_MAX),
+        Change::Fail { due_in_ms: Some(_), dead: true, job, .. } => {
+            refuse(format!("job {job} has no attempts left, and one that is due"))
+        }
+        Change::Fail { due_in_ms, .. } => check_ms("pause", due_in_ms.unwrap_or(0), 0, BACKOFF_MS_MAX),
+        Change::Dispatch { .. } | Change::End { .. } | Change::Run { .. } | Change::Release { .. } => Ok(()),
+    }
+}
+
+/// Checks what the domain's types do not.
+fn check_new(new: &NewJob) -> Result<()> {
+    let spec = &new.spec;
+    check_text("payload", &spec.payload)?;
+    check_ms("time-out", spec.timeout_ms, JOB_TIMEOUT_MS_MIN, JOB_TIMEOUT_MS_MAX)?;
+    if let Err(invalid) = Backoff::check(spec.backoff) {
+        return refuse(invalid.to_string());
+    }
+    if !(1..=MAX_ATTEMPTS_MAX).contains(&spec.max_attempts) {
+        return refuse(format!(
+            "{} attempts are asked for; 1 to {MAX_ATTEMPTS_MAX} are allowed",
+            spec.max_attempts
+        ));
+    }
+    if spec.needs.requires.len() > JOB_LABELS_MAX {
+        return refuse(format!(
+            "{} labels are required; at most {JOB_LABELS_MAX} are allowed",
+            spec.needs.requires.len()
+        ));
+    }
+    if new.seq.is_some_and(|seq| seq == 0 || i64::try_from(seq).is_err()) {
+        return refuse("the place in the session is not between 1 and 2^63 - 1".to_owned());
+    }
+    if spec.on_recovery == OnRecovery::Held {
+        return refuse(format!("job {} is submitted as held; only a new owner of its lane holds it", new.id));
+    }
+    if new.placed.is_some() && new.due != Due::Now {
+        return refuse(format!("job {} has a node before it is due", new.id));
+    }
+    match new.due {
+        Due::Now => Ok(()),
+        Due::InMs(ms) => check_ms("delay", ms, 0, DELAY_MS_MAX),
+        // Both databases keep it exactly up to there, which is in the year 2255.
+        Due::At(at) if (0..HELD_DUE_MICROS).contains(&at.as_micros()) => Ok(()),
+        Due::At(at) => refuse(format!(
+            "the job is due {} microseconds after 1970; it must be between 1970 and 2255",
+            at.as_micros()
+        )),
+    }
+}
+
+fn check_text(what: &str, text: &str) -> Result<()> {
+    if text.len() <= PAYLOAD_BYTES_MAX && !text.contains('\0') {
+        return Ok(());
+    }
+    refuse(format!(
+        "the {what} has {} bytes or a NUL; {PAYLOAD_BYTES_MAX} bytes without NUL are allowed",
+        text.len()
+    ))
+}
+
+fn check_ms(what: &str, ms: u64, min: u64, max: u64) -> Result<()> {
+    if (min..=max).contains(&ms) {
+        return Ok(());
+    }
+    refuse(format!("the {what} is {ms} ms; {min} to {max} are allowed"))
+}

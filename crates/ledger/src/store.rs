@@ -1,0 +1,236 @@
+//! The ledger over either database: one implementation of every trait, on the connections of one of the two.
+//!
+//! What lives here: lending a connection for a call. The modules below hold each concern's statements; [`postgres`] and
+//! [`sqlite`] open the databases. What must never: SQL text, which is in the files under `sql/`.
+
+mod committer;
+mod failure;
+mod fence;
+mod ids;
+mod instances;
+mod jobs;
+mod leases;
+mod nonces;
+mod partitions;
+pub(crate) mod postgres;
+mod sessions;
+mod settings;
+pub(crate) mod sqlite;
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use crate::detached::{self, Effect};
+use crate::ids::Grant;
+use crate::sql::{Answer, Ask, FromEither, Session, Statement, statement};
+use crate::train::Trains;
+use crate::unwritable::{PROBE_BYTES, PROBE_NAME, WriteWatch};
+use crate::{Batch, Health, JobBatch, Kind, Ledger, Options, Result};
+use failure::{read_failed, write_failed};
+
+const HEALTH: Statement = statement!("health");
+const PROBE: Statement = statement!("write_probe");
+const PROBE_REMOVE: Statement = Statement::only(crate::sql::sql_file!("sqlite-only", "write_probe_remove"));
+
+/// A PostgreSQL call that the server was to end by itself (`statement_timeout`) is given so much more before its
+/// session is cut off.
+const CUT_OFF_MARGIN: Duration = Duration::from_secs(1);
+
+/// The ledger over one of the databases.
+pub(crate) struct Store {
+    pools: Pools,
+    trains: Trains<Batch>,
+    job_trains: Trains<JobBatch>,
+    sequences: Trains<Grant>,
+    watch: WriteWatch,
+    call_timeout: Duration,
+    /// Of a SQLite file. Given back when the ledger is dropped, and by the system when the process dies.
+    _lock: Option<sqlite::FileLock>,
+}
+
+/// The connections that calls borrow. The trains have their own on PostgreSQL.
+#[derive(Clone)]
+pub(crate) enum Pools {
+    Postgres(postgres::Pools),
+    Sqlite(sqlite::Pools),
+}
+
+/// What a call is for, which says what connection it gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Reads,
+    Writes,
+    /// Reads of instances' leases: they never queue behind requests.
+    VitalReads,
+    /// Writes of instances' leases.
+    VitalWrites,
+}
+
+impl Way {
+    const fn effect(self) -> Effect {
+        match self {
+            Self::Reads | Self::VitalReads => Effect::Reads,
+            Self::Writes | Self::VitalWrites => Effect::Writes,
+        }
+    }
+
+    const fn is_vital(self) -> bool {
+        matches!(self, Self::VitalReads | Self::VitalWrites)
+    }
+}
+
+/// What is done on a connection that is lent.
+trait Call<T>: for<'c> FnOnce(Session<'c>) -> BoxFuture<'c, sqlx::Result<T>> + Send + 'static {}
+
+impl<T, F> Call<T> for F where
+    F: for<'c> FnOnce(Session<'c>) -> BoxFuture<'c, sqlx::Result<T>> + Send + 'static
+{
+}
+
+impl Store {
+    /// Reaches the database that the URL names.
+    pub(crate) async fn open(options: &Options) -> Result<Self> {
+        match Kind::of(&options.url)? {
+            Kind::Sqlite => sqlite::open(options).await,
+            Kind::Postgres => postgres::open(options).await,
+        }
+    }
+
+    const fn database(&self) -> Kind {
+        match self.pools {
+            Pools::Postgres(_) => Kind::Postgres,
+            Pools::Sqlite(_) => Kind::Sqlite,
+        }
+    }
+
+    /// Begins an ask of a statement in the words of this database.
+    fn ask(&self, statement: &Statement) -> Ask {
+        statement.on(self.database())
+    }
+
+    /// Sends one statement by itself; answers its rows.
+    async fn all<T: FromEither>(&self, way: Way, ask: Ask) -> Result<Vec<T>> {
+        self.answer(way, ask).await?.records().map_err(read_failed)
+    }
+
+    /// Sends one statement by itself that answers one row at most.
+    async fn optional<T: FromEither>(&self, way: Way, ask: Ask) -> Result<Option<T>> {
+        Ok(self.all(way, ask).await?.into_iter().next())
+    }
+
+    /// Sends one statement by itself that answers one row at least.
+    async fn one<T: FromEither>(&self, way: Way, ask: Ask) -> Result<T> {
+        self.optional(way, ask).await?.ok_or_else(|| read_failed(sqlx::Error::RowNotFound))
+    }
+
+    async fn answer(&self, way: Way, ask: Ask) -> Result<Answer> {
+        self.with(way, move |mut session| Box::pin(async move { session.answer(ask).await })).await
+    }
+
+    /// Sends one statement that answers no rows; says how many rows it has touched.
+    async fn touch(&self, way: Way, ask: Ask) -> Result<u64> {
+        self.with(way, move |mut session| Box::pin(async move { session.touch(ask).await })).await
+    }
+
+    /// Lends a connection for several statements, in a task of the call's own.
+    async fn with<T: Send + 'static>(&self, way: Way, call: impl Call<T>) -> Result<T> {
+        let (pools, limit) = (self.pools.clone(), self.call_timeout);
+        let answer = match pools {
+            Pools::Postgres(pools) => {
+                detached::run(way.effect(), limit, async move { on_postgres(&pools, way, limit, call).await })
+                    .await
+            }
+            Pools::Sqlite(pools) => {
+                detached::run(way.effect(), limit, async move { on_sqlite(&pools, way, call).await }).await
+            }
+        };
+        if way.effect() == Effect::Writes { self.watch.saw(answer) } else { answer }
+    }
+
+    /// Writes as much as a large payload takes, and removes it again.
+    async fn probe(&self) -> Result<()> {
+        let kind = self.database();
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let probe = PROBE.on(kind).bind(PROBE_NAME).bind(PROBE_BYTES);
+                match kind {
+                    // The server finds room as it inserts, and has it back whether that is kept or not.
+                    Kind::Postgres => {
+                        let mut transaction = session.begin().await?;
+                        transaction.touch(probe).await?;
+                        transaction.rollback().await
+                    }
+                    // SQLite writes nothing before it commits.
+                    Kind::Sqlite => {
+                        session.touch(probe).await?;
+                        session.touch(PROBE_REMOVE.on(kind).bind(PROBE_NAME)).await.map(drop)
+                    }
+                }
+            })
+        })
+        .await
+    }
+}
+
+/// A session that does not answer in time is cut off: behind a dead host it would never answer, and giving it back
+/// would wait for it.
+async fn on_postgres<T>(pools: &postgres::Pools, way: Way, limit: Duration, call: impl Call<T>) -> Result<T> {
+    let mut session = pools.of(way).acquire().await.map_err(read_failed)?;
+    let failed = if way.effect() == Effect::Reads { read_failed } else { write_failed };
+    let Ok(answer) =
+        tokio::time::timeout(limit + CUT_OFF_MARGIN, call(Session::Postgres(&mut session))).await
+    else {
+        session.close_on_drop();
+        return Err(failed(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())));
+    };
+    answer.map_err(|source| {
+        // What the session does is not known; and one that was opened while the server was read-only may stay so.
+        if failure::is_lost(&source) {
+            session.close_on_drop();
+        }
+        failed(source)
+    })
+}
+
+async fn on_sqlite<T>(pools: &sqlite::Pools, way: Way, call: impl Call<T>) -> Result<T> {
+    let mut session = pools.of(way).acquire().await.map_err(read_failed)?;
+    let failed = if way.effect() == Effect::Reads { read_failed } else { write_failed };
+    call(Session::Sqlite(&mut session)).await.map_err(failed)
+}
+
+#[async_trait::async_trait]
+impl Ledger for Store {
+    fn kind(&self) -> Kind {
+        self.database()
+    }
+
+    async fn check(&self) -> Result<Health> {
+        if self.watch.reason().is_some() {
+            match self.probe().await {
+                Ok(()) => self.watch.recovered(),
+                Err(error) => tracing::debug!(%error, "the ledger takes no writes yet"),
+            }
+        }
+        let durability_warnings = match self.database() {
+            Kind::Postgres => postgres::durability_warnings(&self.one(Way::Reads, self.ask(&HEALTH)).await?),
+            // Of the connection that writes.
+            Kind::Sqlite => sqlite::durability_warnings(self.one(Way::Writes, self.ask(&HEALTH)).await?),
+        };
+        Ok(Health { durability_warnings, unwritable: self.watch.reason() })
+    }
+
+    fn connections_in_use(&self) -> u32 {
+        match &self.pools {
+            Pools::Postgres(pools) => pools.in_use(),
+            Pools::Sqlite(pools) => pools.in_use(),
+        }
+    }
+
+    async fn close(&self) {
+        match &self.pools {
+            Pools::Postgres(pools) => pools.close().await,
+            Pools::Sqlite(pools) => pools.close().await,
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What commits a train: one transaction on a connection of the committer's own, or on SQLite's one writer.
+
+use std::time::Duration;
+
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{Connection, PgConnection, SqlitePool};
+
+use super::failure::{self, read_failed, write_failed};
+use crate::Error;
+use crate::sql::{Session, Transaction};
+use crate::train::{Arrival, CommitBatch, Engine, TrainError};
+use crate::unwritable::WriteWatch;
+
+/// Commits one train after the other.
+pub(super) struct Committer {
+    by: By,
+    watch: WriteWatch,
+}
+
+enum By {
+    /// A connection of its own. A lost one is replaced when the next train leaves.
+    Postgres {
+        connect: Box<PgConnectOptions>,
+        connection: Option<PgConnection>,
+        /// Longest time for one train. A connection on which one took longer is thrown away, whatever its statement
+        /// may still do in the server: that is what fencing and a new acquire are for.
+        limit: Duration,
+    },
+    /// The one writer.
+    Sqlite(SqlitePool),
+}
+
+/// What a train's transaction has come to.
+pub(super) struct Written<Verdict> {
+    /// For each batch.
+    pub(super) verdicts: Vec<Verdict>,
+    /// Whether there is anything to commit.
+    pub(super) anything: bool,
+}
+
+/// Batches that know their statements.
+#[async_trait::async_trait]
+pub(super) trait Write: CommitBatch + Sized {
+    /// Where one statement writes all of it: that statement, which is a transaction by itself. `None` where it takes
+    /// more than one, and where it found nothing to write; nothing is written then.
+    async fn write_at_once(
+        _session: &mut Session<'_>,
+        _batches: &[Self],
+    ) -> Result<Option<Vec<Self::Verdict>>, TrainError<Self::Verdict>> {
+        Ok(None)
+    }
+
+    /// Everything between BEGIN and COMMIT. The order is the order of locks: leases first.
+    async fn write(
+        transaction: &mut Transaction<'_>,
+        batches: &[Self],
+    ) -> Result<Written<Self::Verdict>, TrainError<Self::Verdict>>;
+}
+
+impl Committer {
+    pub(super) fn postgres(connect: PgConnectOptions, limit: Duration, watch: WriteWatch) -> Self {
+        Self { by: By::Postgres { connect: Box::new(connect), connection: None, limit }, watch }
+    }
+
+    pub(super) const fn sqlite(writer: SqlitePool, watch: WriteWatch) -> Self {
+        Self { by: By::Sqlite(writer), watch }
+    }
+}
+
+#[async_trait::async_trait]
+impl<C: Write> Engine<C> for Committer {
+    async fn commit(&mut self, batches: &[C]) -> Arrival<C> {
+        let arrival = match &mut self.by {
+            By::Postgres { connect, connection, limit } => {
+                on_postgres(connect, connection, *limit, batches).await
+            }
+            By::Sqlite(writer) => on_sqlite(writer, batches).await,
+        };
+        if let Err(TrainError::Failed(error)) = &arrival {
+            self.watch.failed(error);
+        }
+        arrival
+    }
+}
+
+async fn on_postgres<C: Write>(
+    connect: &PgConnectOptions,
+    own: &mut Option<PgConnection>,
+    limit: Duration,
+    batches: &[C],
+) -> Arrival<C> {
+    let late = |_| Error::unknown(std::io::Error::from(std::io::ErrorKind::TimedOut));
+    let mut connection = match own.take() {
+        Some(connection) => connection,
+        None => tokio::time::timeout(limit, PgConnection::connect_with(connect))
+            .await
+            .map_err(|_| Error::unavailable(sqlx::Error::PoolTimedOut))?
+            .map_err(read_failed)?,
+    };
+    let mut session = Session::Postgres(&mut connection);
+    let arrival = tokio::time::timeout(limit, transact(&mut session, batches)).await.map_err(late)?;
+    // Kept only if it is known to be in order.
+    if !matches!(arrival, Err(TrainError::Failed(Error::Unknown { .. } | Error::Unavailable { .. }))) {
+        *own = Some(connection);
+    }
+    arrival
+}
+
+/// A connection whose transaction did not end is closed by the pool.
+async fn on_sqlite<C: Write>(writer: &SqlitePool, batches: &[C]) -> Arrival<C> {
+    let mut connection = writer.acquire().await.map_err(write_failed)?;
+    transact(&mut Session::Sqlite(&mut connection), batches).await
+}
+
+async fn transact<C: Write>(session: &mut Session<'_>, batches: &[C]) -> Arrival<C> {
+    if let Some(verdicts) = C::write_at_once(session, batches).await? {
+        return Ok(verdicts);
+    }
+    let mut transaction = session.begin().await.map_err(write_failed)?;
+    match C::write(&mut transaction, batches).await {
+        Ok(Written { verdicts, anything: true }) => {
+            transaction.commit().await.map_err(write_failed)?;
+            Ok(verdicts)
+        }
+        Ok(Written { verdicts, anything: false }) => {
+            transaction.rollback().await.map_err(write_failed)?;
+            Ok(verdicts)
+        }
+        Err(failed) => match transaction.rollback().await {
+            // A connection that cannot even roll back is lost, whatever failed before.
+            Err(source) if failure::is_lost(&source) => Err(Error::unknown(source).into()),
+            // Where SQLite has rolled back by itself, the rollback fails, and the pool closes the connection.
+            _ => Err(failed),
+        },
+    }
+}

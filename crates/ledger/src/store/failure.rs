@@ -1,0 +1,90 @@
+//! What a failure of the driver says about what was written, on either database.
+
+use sqlx::postgres::{PgDatabaseError, PgSeverity};
+
+use crate::Error;
+
+/// What a failure says of the database's state.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Failure {
+    /// The database undid what was asked and said so.
+    Undone,
+    /// The connection is gone, or never was, or what was done is not known.
+    Lost,
+    /// The database refused.
+    Refused,
+}
+
+/// The error of a call that only reads.
+pub(super) fn read_failed(source: sqlx::Error) -> Error {
+    match failure(&source) {
+        Failure::Undone | Failure::Lost => Error::unavailable(source),
+        Failure::Refused => Error::refused(source),
+    }
+}
+
+/// The error of a statement that commits by itself, of a COMMIT, or of anything after a BEGIN: a connection that is
+/// lost there may leave a statement running in the server.
+pub(super) fn write_failed(source: sqlx::Error) -> Error {
+    match failure(&source) {
+        // No connection was had, so nothing was sent.
+        _ if matches!(source, sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed) => {
+            Error::unavailable(source)
+        }
+        Failure::Undone => Error::aborted(source),
+        Failure::Lost => Error::unknown(source),
+        Failure::Refused => Error::refused(source),
+    }
+}
+
+/// Whether the connection's state is not known after this.
+pub(super) fn is_lost(source: &sqlx::Error) -> bool {
+    failure(source) == Failure::Lost
+}
+
+fn failure(error: &sqlx::Error) -> Failure {
+    match error {
+        sqlx::Error::Database(database) => {
+            let code = database.code().unwrap_or_default();
+            match database.try_downcast_ref::<PgDatabaseError>() {
+                Some(database) => of_postgres(&code, database.severity()),
+                None => of_sqlite(&code),
+            }
+        }
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::BeginFailed
+        | sqlx::Error::WorkerCrashed => Failure::Lost,
+        _ => Failure::Refused,
+    }
+}
+
+fn of_postgres(code: &str, severity: PgSeverity) -> Failure {
+    // The session ends with it, and what it was doing may or may not have been kept.
+    if matches!(severity, PgSeverity::Fatal | PgSeverity::Panic) {
+        return Failure::Lost;
+    }
+    match code {
+        // Serialisation, deadlock, lock not available, statement cancelled (time-out).
+        "40001" | "40P01" | "55P03" | "57014" => Failure::Undone,
+        // Idle session ended; a server that only reads (a standby, or one on its way to be).
+        "25P03" | "25006" => Failure::Lost,
+        // Connection exceptions, out of resources (disk, memory, connections), operator intervention, input and
+        // output.
+        code if ["08", "53", "57", "58"].contains(&&code[..code.len().min(2)]) => Failure::Lost,
+        _ => Failure::Refused,
+    }
+}
+
+/// BUSY and LOCKED say that nothing was done; the rest of what can happen to a file is not undone so surely.
+fn of_sqlite(code: &str) -> Failure {
+    // The primary result code is the low byte: 5 BUSY, 6 LOCKED; 7 NOMEM, 8 READONLY, 10 IOERR, 13 FULL, 14 CANTOPEN.
+    match code.parse::<i32>().unwrap_or(1) & 0xff {
+        5 | 6 => Failure::Undone,
+        7 | 8 | 10 | 13 | 14 => Failure::Lost,
+        _ => Failure::Refused,
+    }
+}

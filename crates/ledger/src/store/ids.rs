@@ -1,0 +1,214 @@
+//! What ids are made of: marks of worker numbers, segments, sequences.
+
+use domain::limits::{SEGMENT_TAGS_MAX, SEQUENCES_MAX};
+use domain::{SegmentTag, SequenceName};
+
+use super::committer::{Write, Written};
+use super::failure::write_failed;
+use super::{Store, Way};
+use crate::Result;
+use crate::ids::{
+    Grant, Ids, Marked, Put, RangeTaken, SegmentChange, SegmentRecord, SequenceChange, SequenceGrant,
+    SequenceRecord, WorkerRecord, WorkerTenure, changed_too_quickly,
+};
+use crate::records::{self, GrantRow, MarkRow, RangeRow, SegmentRow, SequenceRow, WorkerRow};
+use crate::sql::{Ask, Statement, Transaction, statement};
+use crate::train::TrainError;
+
+const CLOCK: Statement = statement!("clock");
+const WORKERS: Statement = statement!("id_worker_list");
+const WORKER_OPEN: Statement = statement!("id_worker_open");
+const WORKER_MARK: Statement = statement!("id_worker_mark");
+const WORKER_LOWER: Statement = statement!("id_worker_lower");
+const SEGMENT_TAKE: Statement = statement!("id_segment_take");
+const SEGMENT_SHOW: Statement = statement!(both "id_segment_show");
+const SEGMENT_LIST: Statement = statement!(both "id_segment_list");
+const SEGMENT_CHANGE: Statement = statement!("id_segment_change");
+const SEGMENT_CREATE: Statement = statement!("id_segment_create");
+const SEQUENCE_GRANT: Statement = statement!("id_sequence_grant");
+const SEQUENCE_KNOWN: Statement = statement!("id_sequence_known");
+const SEQUENCE_SHOW: Statement = statement!(both "id_sequence_show");
+const SEQUENCE_CHANGE: Statement = statement!("id_sequence_change");
+const SEQUENCE_CREATE: Statement = statement!("id_sequence_create");
+
+/// Each round that comes to nothing is one in which somebody else changed the row.
+const CHANGE_ROUNDS_MAX: usize = 8;
+
+impl Store {
+    /// Begins an ask of a statement that is fenced by a worker number's lease.
+    fn fenced(&self, statement: &Statement, tenure: &WorkerTenure) -> Ask {
+        self.ask(statement)
+            .bind(i32::from(tenure.number.get()))
+            .bind(tenure.token.get())
+            .bind(tenure.owner.as_str())
+    }
+
+    async fn marked(&self, way: Way, ask: Ask) -> Result<Option<Marked>> {
+        self.optional::<MarkRow>(way, ask).await?.map(Marked::try_from).transpose()
+    }
+
+    async fn segment_row(&self, way: Way, ask: Ask) -> Result<Option<SegmentRecord>> {
+        self.optional::<SegmentRow>(way, ask).await?.map(SegmentRecord::try_from).transpose()
+    }
+
+    async fn sequence_row(&self, way: Way, ask: Ask) -> Result<Option<SequenceRecord>> {
+        self.optional::<SequenceRow>(way, ask).await?.map(SequenceRecord::try_from).transpose()
+    }
+}
+
+#[async_trait::async_trait]
+impl Ids for Store {
+    async fn clock_ms(&self) -> Result<u64> {
+        let (micros,): (i64,) = self.one(Way::Reads, self.ask(&CLOCK)).await?;
+        u64::try_from(micros / 1_000).map_err(records::impossible)
+    }
+
+    async fn id_workers(&self) -> Result<Vec<WorkerRecord>> {
+        records::all(self.all::<WorkerRow>(Way::Reads, self.ask(&WORKERS)).await?)
+    }
+
+    async fn open_id_worker(&self, tenure: &WorkerTenure, node: &str) -> Result<Option<Marked>> {
+        self.marked(Way::Writes, self.fenced(&WORKER_OPEN, tenure).bind(node)).await
+    }
+
+    async fn mark_id_worker(
+        &self,
+        tenure: &WorkerTenure,
+        mark_ms: u64,
+        ahead_max_ms: u64,
+    ) -> Result<Option<Marked>> {
+        let ask = self.fenced(&WORKER_MARK, tenure).bind(mark_ms as i64).bind(ahead_max_ms as i64);
+        // As a lease's renewal is: it must not queue behind requests.
+        self.marked(Way::VitalWrites, ask).await
+    }
+
+    async fn lower_id_worker(&self, tenure: &WorkerTenure, mark_ms: u64) -> Result<Option<Marked>> {
+        self.marked(Way::Writes, self.fenced(&WORKER_LOWER, tenure).bind(mark_ms as i64)).await
+    }
+
+    async fn take_range(&self, tag: &SegmentTag, at_least: u64) -> Result<RangeTaken> {
+        let ask = self.ask(&SEGMENT_TAKE).bind(tag.as_str()).bind(at_least as i64);
+        match self.optional::<RangeRow>(Way::Writes, ask).await? {
+            Some(row) => row.try_into(),
+            None if self.segment(tag).await?.is_some() => Ok(RangeTaken::Exhausted),
+            None => Ok(RangeTaken::Unknown),
+        }
+    }
+
+    /// Changes, else looks why not, else makes. Nothing is held between the steps; a race is won in one statement.
+    async fn put_segment(&self, tag: &SegmentTag, change: &SegmentChange) -> Result<Put<SegmentRecord>> {
+        for _ in 0..CHANGE_ROUNDS_MAX {
+            let ask = self
+                .ask(&SEGMENT_CHANGE)
+                .bind(tag.as_str())
+                .bind(change.start.map(|start| start as i64))
+                .bind(change.step.map(|step| step as i64))
+                .bind(change.description.as_deref());
+            if let Some(record) = self.segment_row(Way::Writes, ask).await? {
+                return Ok(Put::Done(record));
+            }
+            match self.segment(tag).await? {
+                Some(record) if !change.is_admitted_by(&record) => return Ok(Put::StartTaken(record)),
+                // Made, or moved on, between the two looks.
+                Some(_) => continue,
+                None => {}
+            }
+            let (start, step, description) = change.made();
+            let ask = self
+                .ask(&SEGMENT_CREATE)
+                .bind(tag.as_str())
+                .bind(start)
+                .bind(step)
+                .bind(description)
+                .bind(SEGMENT_TAGS_MAX as i64);
+            if let Some(record) = self.segment_row(Way::Writes, ask).await? {
+                return Ok(Put::Done(record));
+            }
+            if self.segment(tag).await?.is_none() {
+                return Ok(Put::Full);
+            }
+        }
+        Err(changed_too_quickly())
+    }
+
+    async fn segment(&self, tag: &SegmentTag) -> Result<Option<SegmentRecord>> {
+        self.segment_row(Way::Reads, self.ask(&SEGMENT_SHOW).bind(tag.as_str())).await
+    }
+
+    async fn segments(&self, after: Option<&SegmentTag>, limit: u32) -> Result<Vec<SegmentRecord>> {
+        let after = after.map_or("", SegmentTag::as_str);
+        let ask = self.ask(&SEGMENT_LIST).bind(after).bind(i64::from(limit));
+        records::all(self.all::<SegmentRow>(Way::Reads, ask).await?)
+    }
+
+    async fn grant_sequence(&self, sequence: &SequenceName, count: u64) -> Result<SequenceGrant> {
+        self.sequences.commit(Grant { sequence: sequence.clone(), count }, self.call_timeout).await
+    }
+
+    /// As [`Self::put_segment`].
+    async fn put_sequence(
+        &self,
+        sequence: &SequenceName,
+        change: &SequenceChange,
+    ) -> Result<Put<SequenceRecord>> {
+        for _ in 0..CHANGE_ROUNDS_MAX {
+            let ask = self
+                .ask(&SEQUENCE_CHANGE)
+                .bind(sequence.as_str())
+                .bind(change.start.map(|start| start as i64))
+                .bind(change.increment.map(|increment| increment as i64));
+            if let Some(record) = self.sequence_row(Way::Writes, ask).await? {
+                return Ok(Put::Done(record));
+            }
+            match self.sequence(sequence).await? {
+                Some(record) if !change.is_admitted_by(&record) => return Ok(Put::StartTaken(record)),
+                // Made, or moved on, between the two looks.
+                Some(_) => continue,
+                None => {}
+            }
+            let (start, increment) = change.made();
+            let ask = self
+                .ask(&SEQUENCE_CREATE)
+                .bind(sequence.as_str())
+                .bind(start)
+                .bind(increment)
+                .bind(SEQUENCES_MAX as i64);
+            if let Some(record) = self.sequence_row(Way::Writes, ask).await? {
+                return Ok(Put::Done(record));
+            }
+            if self.sequence(sequence).await?.is_none() {
+                return Ok(Put::Full);
+            }
+        }
+        Err(changed_too_quickly())
+    }
+
+    async fn sequence(&self, sequence: &SequenceName) -> Result<Option<SequenceRecord>> {
+        self.sequence_row(Way::Reads, self.ask(&SEQUENCE_SHOW).bind(sequence.as_str())).await
+    }
+}
+
+#[async_trait::async_trait]
+impl Write for Grant {
+    async fn write(
+        transaction: &mut Transaction<'_>,
+        requests: &[Self],
+    ) -> std::result::Result<Written<SequenceGrant>, TrainError<SequenceGrant>> {
+        let ask = SEQUENCE_GRANT.on(transaction.kind()).rows(requests, |requests| {
+            requests
+                .column("sequence", |request| request.sequence.as_str())
+                .column("count", |request| request.count as i64);
+        });
+        let granted: Vec<GrantRow> = transaction.all(ask.at(transaction.at())).await.map_err(write_failed)?;
+        let mut known: Vec<(String,)> = Vec::new();
+        if granted.len() < requests.len() {
+            let names = requests.iter().map(|request| request.sequence.as_str()).collect();
+            let ask = SEQUENCE_KNOWN.on(transaction.kind()).array::<&str>(names);
+            known = transaction.all(ask).await.map_err(write_failed)?;
+        }
+        Ok(Written {
+            verdicts: records::sequence_verdicts(requests, &granted, &known)?,
+            anything: !granted.is_empty(),
+        })
+    }
+}

@@ -1,0 +1,65 @@
+//! Instances: which run, and at which address.
+
+use std::collections::HashMap;
+
+use domain::InstanceId;
+
+use super::{Store, Way};
+use crate::Result;
+use crate::instances::{Instance, Instances, NewInstance, Peer};
+use crate::records::{self, CountRow, InstanceRow, PeerRow};
+use crate::sql::{Statement, statement};
+
+const REGISTER: Statement = statement!("instance_register");
+const NOTE_BUS: Statement = statement!(both "instance_bus");
+const LIST: Statement = statement!("instance_list");
+const PEERS: Statement = statement!("instance_peers");
+const LEASE_COUNTS: Statement = statement!("lease_counts");
+const URL: Statement = statement!(both "instance_url");
+const PURGE: Statement = statement!("instance_purge");
+const PURGE_LEASES: Statement = statement!("lease_purge");
+
+#[async_trait::async_trait]
+impl Instances for Store {
+    async fn register(&self, instance: &NewInstance) -> Result<()> {
+        let ask = self
+            .ask(&REGISTER)
+            .bind(instance.id.as_str())
+            .bind(instance.url.as_str())
+            .bind(instance.hostname.as_str())
+            .bind(i64::from(instance.pid))
+            .bind(instance.version.as_str());
+        self.touch(Way::Writes, ask).await.map(drop)
+    }
+
+    async fn note_bus(&self, id: &InstanceId, up: bool) -> Result<()> {
+        self.touch(Way::Writes, self.ask(&NOTE_BUS).bind(id.as_str()).bind(up)).await.map(drop)
+    }
+
+    async fn live_instances(&self) -> Result<Vec<Instance>> {
+        records::all(self.all::<InstanceRow>(Way::Reads, self.ask(&LIST)).await?)
+    }
+
+    async fn peers(&self, since_ms: u64, limit: u32) -> Result<Vec<Peer>> {
+        let ask = self.ask(&PEERS).bind(since_ms as i64).bind(i64::from(limit));
+        records::all(self.all::<PeerRow>(Way::VitalReads, ask).await?)
+    }
+
+    async fn lease_counts(&self) -> Result<HashMap<InstanceId, u64>> {
+        let rows: Vec<CountRow> = self.all(Way::Reads, self.ask(&LEASE_COUNTS)).await?;
+        rows.into_iter().map(TryInto::try_into).collect()
+    }
+
+    async fn instance_url(&self, id: &InstanceId) -> Result<Option<String>> {
+        let url: Option<(String,)> = self.optional(Way::Reads, self.ask(&URL).bind(id.as_str())).await?;
+        Ok(url.map(|(url,)| url))
+    }
+
+    async fn purge_instances(&self, age_ms: u64, limit: u32) -> Result<u64> {
+        // First the incarnations, then their leases. A crash in between leaves leases, which the next purge finds by
+        // themselves.
+        let purge = |statement| self.ask(statement).bind(age_ms as i64).bind(i64::from(limit));
+        self.touch(Way::Writes, purge(&PURGE)).await?;
+        self.touch(Way::Writes, purge(&PURGE_LEASES)).await
+    }
+}

@@ -1,0 +1,216 @@
+//! Jobs: what the owner of a lane loads, and what anybody may read. Writes leave by train.
+
+mod write;
+
+use domain::job::{Attempt, Outcome, State};
+use domain::{JobId, NodeId, PoolName, Resource, ResourceKind, SessionId, TenantId, Timestamp};
+
+use super::fence::fence;
+use super::{Store, Way};
+use crate::Result;
+use crate::jobs::rows::{self, AttemptRow, ComingRow, FinishedRow, GroupRow, LaneRow, LiveRow, UnderWayRow};
+use crate::jobs::{
+    HELD_DUE_MICROS, Holding, JobBatch, JobFilter, JobRecord, Jobs, JobsVerdict, KeptJobKey, Lane, LeftLane,
+    LiveJob, PAGE_BYTES_MAX, UnderWay, WaitingGroup,
+};
+use crate::nonces::KeyScope;
+use crate::records;
+use crate::sql::{Ask, Id, Statement, statement};
+use crate::train::Fence;
+
+const HOLD: Statement = statement!("job_hold");
+const SHOW: Statement = statement!(both "job_show");
+const SHOW_FINISHED: Statement = statement!(both "job_show_finished");
+const LIST: Statement = statement!(both "job_list");
+const LIST_FINISHED: Statement = statement!(both "job_list_finished");
+const IN_FLIGHT: Statement = statement!(both "job_in_flight");
+const UNDER_WAY: Statement = statement!(both "job_under_way");
+const GROUPS: Statement = statement!("job_groups");
+const WAITING: Statement = statement!(both "job_waiting");
+const COMING: Statement = statement!("job_coming");
+const LANES: Statement = statement!("job_lanes");
+const SEQ: Statement = statement!("job_seq");
+const ON_NODE: Statement = statement!(both "job_on_node");
+const CURRENT: Statement = statement!("job_current");
+
+/// Below the ids of all jobs.
+const LOWEST: Id = Id(JobId::from_u128(0));
+/// Above the ids of all jobs.
+const HIGHEST: Id = Id(JobId::from_u128(u128::MAX));
+
+#[async_trait::async_trait]
+impl Jobs for Store {
+    async fn commit_jobs(&self, batch: JobBatch) -> Result<JobsVerdict> {
+        self.job_trains.commit(batch, self.call_timeout).await
+    }
+
+    async fn hold_jobs(&self, lane: &Lane) -> Result<Holding> {
+        let lane = lane.clone();
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                let (fences, _) = fence(&mut transaction, &[Some(lane.fence_claim())]).await?;
+                if fences != [Fence::Holds] {
+                    transaction.rollback().await?;
+                    return Ok(if fences == [Fence::Again] { Holding::Again } else { Holding::Fenced });
+                }
+                let hold = HOLD.on(transaction.kind()).bind(lane.resource.as_str()).bind(HELD_DUE_MICROS);
+                let jobs = transaction.touch(hold).await?;
+                transaction.commit().await?;
+                Ok(Holding::Held { jobs })
+            })
+        })
+        .await
+    }
+
+    async fn job(&self, id: JobId) -> Result<Option<JobRecord>> {
+        let (live, finished) = (self.ask(&SHOW).bind(Id(id)), self.ask(&SHOW_FINISHED).bind(Id(id)));
+        let (live, finished): (Vec<LiveRow>, Vec<FinishedRow>) = self
+            .with(Way::Reads, move |mut session| {
+                Box::pin(async move {
+                    // A job moves one way only: one that is not found here any more is found there.
+                    let live = session.all(live).await?;
+                    if !live.is_empty() {
+                        return Ok((live, Vec::new()));
+                    }
+                    Ok((live, session.all(finished).await?))
+                })
+            })
+            .await?;
+        Ok(rows::newest_first(live, finished, 1)?.pop())
+    }
+
+    async fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobRecord>> {
+        let list = |statement: &Statement| {
+            self.ask(statement)
+                .reworded(|text| filter.narrowed(text))
+                .bind(filter.before.map_or(HIGHEST, Id))
+                .bind(i64::from(filter.limit))
+                .bind(PAGE_BYTES_MAX as i64)
+                .bind(filter.session.as_ref().map(SessionId::as_str))
+                .bind(filter.tenant.as_ref().map(TenantId::as_str))
+                .bind(filter.pool.as_ref().map(PoolName::as_str))
+        };
+        let unfinished =
+            filter.allows_unfinished().then(|| list(&LIST).bind(filter.state.map(State::as_str)));
+        let finished =
+            filter.allows_finished().then(|| list(&LIST_FINISHED).bind(filter.outcome.map(Outcome::as_str)));
+        let (live, finished): (Vec<LiveRow>, Vec<FinishedRow>) = self
+            .with(Way::Reads, move |mut session| {
+                Box::pin(async move {
+                    let (mut unfinished_rows, mut finished_rows) = (Vec::new(), Vec::new());
+                    // In this order, since a job moves one way only.
+                    if let Some(list) = unfinished {
+                        unfinished_rows = session.all(list).await?;
+                    }
+                    if let Some(list) = finished {
+                        finished_rows = session.all(list).await?;
+                    }
+                    Ok((unfinished_rows, finished_rows))
+                })
+            })
+            .await?;
+        rows::newest_first(live, finished, filter.limit)
+    }
+
+    async fn kept_job_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptJobKey)>> {
+        records::all(self.key_rows(scopes).await?)
+    }
+
+    async fn in_flight(&self, lane: &Resource, after: Option<JobId>, limit: u32) -> Result<Vec<LiveJob>> {
+        let ask = self.behind(&IN_FLIGHT, lane, after, limit).bind(PAGE_BYTES_MAX as i64);
+        records::all(self.all::<LiveRow>(Way::Reads, ask).await?)
+    }
+
+    async fn under_way(&self, lane: &Resource, after: Option<JobId>, limit: u32) -> Result<Vec<UnderWay>> {
+        let ask = self.behind(&UNDER_WAY, lane, after, limit);
+        records::all(self.all::<UnderWayRow>(Way::Reads, ask).await?)
+    }
+
+    async fn waiting_groups(
+        &self,
+        lane: &Resource,
+        after: Option<&WaitingGroup>,
+        limit: u32,
+    ) -> Result<Vec<WaitingGroup>> {
+        let (pool, tenant) = rows::group_bound(after);
+        let ask = self.ask(&GROUPS).bind(lane.as_str()).bind(pool).bind(tenant).bind(i64::from(limit));
+        records::all(self.all::<GroupRow>(Way::Reads, ask).await?)
+    }
+
+    async fn waiting(&self, lane: &Resource, group: &WaitingGroup, limit: u32) -> Result<Vec<LiveJob>> {
+        let ask = self
+            .ask(&WAITING)
+            .bind(lane.as_str())
+            .bind(group.pool_text())
+            .bind(group.tenant_text())
+            .bind(i64::from(limit))
+            .bind(PAGE_BYTES_MAX as i64);
+        records::all(self.all::<LiveRow>(Way::Reads, ask).await?)
+    }
+
+    async fn coming_due(
+        &self,
+        lane: &Resource,
+        after: Option<(Timestamp, JobId)>,
+        within_ms: u64,
+        limit: u32,
+    ) -> Result<Vec<(LiveJob, u64)>> {
+        let ask = self
+            .ask(&COMING)
+            .bind(lane.as_str())
+            .bind(rows::soon(within_ms))
+            .bind(i64::from(limit))
+            .bind(PAGE_BYTES_MAX as i64)
+            // Nothing is due before 1970.
+            .bind(after.map_or(-1, |(due, _)| due.as_micros()))
+            .bind(after.map_or(LOWEST, |(_, id)| Id(id)));
+        records::all(self.all::<ComingRow>(Way::Reads, ask).await?)
+    }
+
+    async fn left_lanes(
+        &self,
+        after: Option<&Resource>,
+        due_within_ms: u64,
+        look_at: u32,
+    ) -> Result<(Vec<LeftLane>, Option<Resource>)> {
+        let ask = self
+            .ask(&LANES)
+            .bind(after.map_or("", Resource::as_str))
+            .bind(rows::soon(due_within_ms))
+            .bind(i64::from(look_at));
+        rows::left_lanes(self.all::<LaneRow>(Way::Reads, ask).await?)
+    }
+
+    async fn lane_seq(&self, lane: &Resource) -> Result<u64> {
+        if lane.kind() != ResourceKind::Session {
+            return Ok(0);
+        }
+        let (seq,): (i64,) = self.one(Way::Reads, self.ask(&SEQ).bind(lane.id())).await?;
+        records::count(seq)
+    }
+
+    async fn attempts_on(&self, node: &NodeId) -> Result<Vec<(JobId, Attempt)>> {
+        records::all(self.all::<AttemptRow>(Way::Reads, self.ask(&ON_NODE).bind(node.as_str())).await?)
+    }
+
+    async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>> {
+        let ask = self.ask(&CURRENT).array(jobs.iter().copied().map(Id).collect());
+        records::all(self.all::<AttemptRow>(Way::Reads, ask).await?)
+    }
+
+    async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {
+        self.forget_finished_jobs(age_ms, limit).await
+    }
+
+    async fn make_job_partitions(&self) -> Result<()> {
+        self.make_missing_partitions().await
+    }
+}
+
+impl Store {
+    /// An ask for `limit` jobs of a lane behind an id.
+    fn behind(&self, statement: &Statement, lane: &Resource, after: Option<JobId>, limit: u32) -> Ask {
+        self.ask(statement).bind(lane.as_str()).bind(after.map_or(LOWEST, Id)).bind(i64::from(limit))
+    }
+}

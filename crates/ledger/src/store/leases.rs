@@ -1,0 +1,128 @@
+//! Leases: each statement is a transaction by itself, so that the loser of a race holds no lock.
+
+use domain::{InstanceId, Resource, ResourceKind, Token};
+
+use super::{Store, Way};
+use crate::leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal};
+use crate::records::{self, LeaseRow, TokenRow};
+use crate::sql::{Statement, statement};
+use crate::{Error, Result};
+
+const ACQUIRE: Statement = statement!("lease_acquire");
+const CREATE: Statement = statement!("lease_create");
+const TAKE_OVER: Statement = statement!("lease_take_over");
+const RENEW: Statement = statement!("lease_renew");
+const RELEASE: Statement = statement!("lease_release");
+const SHOW: Statement = statement!("lease_show");
+const LIST: Statement = statement!("lease_list");
+
+/// Each round that comes to nothing is one in which somebody else got the lease and lost it again.
+const ACQUIRE_ROUNDS_MAX: usize = 8;
+
+impl Store {
+    /// Sends one of the two statements of an acquire.
+    async fn take(
+        &self,
+        statement: &Statement,
+        resource: &Resource,
+        owner: &InstanceId,
+        lease_ms: u64,
+    ) -> Result<Option<TokenRow>> {
+        let ask = self.ask(statement).bind(resource.as_str()).bind(owner.as_str()).bind(lease_ms as i64);
+        self.optional(Way::Writes, ask).await
+    }
+}
+
+#[async_trait::async_trait]
+impl Leases for Store {
+    /// Updates, else looks, else creates. Nothing is held between the steps; a race is won in one statement.
+    async fn acquire(&self, resource: &Resource, owner: &InstanceId, lease_ms: u64) -> Result<Acquisition> {
+        let mut seen = None;
+        for _ in 0..ACQUIRE_ROUNDS_MAX {
+            let mut taken = self.take(&ACQUIRE, resource, owner, lease_ms).await?;
+            if taken.is_none() {
+                match self.lease(resource).await? {
+                    None => taken = self.take(&CREATE, resource, owner, lease_ms).await?,
+                    Some(Lease { owner: Some(holder), expires_in_ms, .. }) if holder != *owner => {
+                        if expires_in_ms > 0 {
+                            return Ok(Acquisition::Held { owner: holder, expires_in_ms });
+                        }
+                        seen = Some(holder);
+                    }
+                    // It came free between the two looks.
+                    Some(_) => {}
+                }
+            }
+            if let Some(row) = taken {
+                return Ok(Acquisition::Acquired { token: row.token(), expires_at: Some(row.expires_at()) });
+            }
+        }
+        match seen {
+            Some(owner) => Ok(Acquisition::Held { owner, expires_in_ms: 0 }),
+            // Contention, and no more than that: it may be asked again.
+            None => {
+                Err(Error::aborted(std::io::Error::other(format!("{resource} changed hands too quickly"))))
+            }
+        }
+    }
+
+    async fn take_over(
+        &self,
+        resource: &Resource,
+        owner: &InstanceId,
+        dead: &InstanceId,
+        lease_ms: u64,
+    ) -> Result<Option<Token>> {
+        let is_vital = resource.kind() == ResourceKind::Instance;
+        let ask = self
+            .ask(&TAKE_OVER)
+            .bind(resource.as_str())
+            .bind(owner.as_str())
+            .bind(dead.as_str())
+            .bind(lease_ms as i64);
+        let way = if is_vital { Way::VitalWrites } else { Way::Writes };
+        Ok(self.optional(way, ask).await?.map(|row: TokenRow| row.token()))
+    }
+
+    async fn renew(&self, owner: &InstanceId, leases: &[Renewal]) -> Result<Vec<Resource>> {
+        assert!(leases.len() <= domain::limits::RENEWALS_MAX, "the caller splits renewals");
+        let mut leases: Vec<_> = leases.iter().collect();
+        leases.sort_unstable_by(|a, b| a.resource.cmp(&b.resource));
+        let ask = self.ask(&RENEW).rows(&leases, |leases| {
+            leases
+                .column("resource", |lease| lease.resource.as_str())
+                .column("token", |lease| lease.token.get())
+                .column("lease_ms", |lease| lease.lease_ms as i64);
+        });
+        let renewed: Vec<(String,)> = self.all(Way::VitalWrites, ask.bind(owner.as_str())).await?;
+        records::resources(renewed)
+    }
+
+    async fn release_all(&self, owner: &InstanceId, leases: &[(Resource, Token)]) -> Result<Vec<Resource>> {
+        assert!(leases.len() <= domain::limits::RENEWALS_MAX, "the caller splits releases");
+        let ask = self.ask(&RELEASE).rows(leases, |leases| {
+            leases
+                .column("resource", |(resource, _)| resource.as_str())
+                .column("token", |(_, token)| token.get());
+        });
+        let ended: Vec<(String,)> = self.all(Way::Writes, ask.bind(owner.as_str())).await?;
+        records::resources(ended)
+    }
+
+    async fn lease(&self, resource: &Resource) -> Result<Option<Lease>> {
+        let row: Option<LeaseRow> =
+            self.optional(Way::Reads, self.ask(&SHOW).bind(resource.as_str())).await?;
+        row.map(Lease::try_from).transpose()
+    }
+
+    async fn leases(&self, filter: &LeaseFilter) -> Result<Vec<Lease>> {
+        let (from, to) = records::lease_bounds(filter);
+        let ask = self
+            .ask(&LIST)
+            .bind(from)
+            .bind(to)
+            .bind(filter.owner.as_ref().map(InstanceId::as_str))
+            .bind(i64::from(filter.limit));
+        records::all(self.all::<LeaseRow>(Way::Reads, ask).await?)
+    }
+}

@@ -1,0 +1,158 @@
+//! Forgetting finished jobs. On PostgreSQL they lie in partitions: one for each day of the ids' own time, made ahead, and
+//! dropped as a whole when all of it is old. In SQLite they lie in one table.
+//!
+//! Making and dropping a partition both lock the table for a moment, and every statement that comes meanwhile queues
+//! behind them. So they wait for the lock only briefly; the upkeep calls them again and again.
+
+use std::collections::HashSet;
+
+use domain::JobId;
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+use super::{Store, Way};
+use crate::jobs::PARTITION_DAYS_AHEAD;
+use crate::sessions::rows::{PurgedRow, highest_places};
+use crate::sql::{Id, Session, Statement, Transaction, sql_file, statement};
+use crate::{Kind, Result};
+
+const PURGE: Statement = statement!("job_purge");
+const PURGE_REST: Statement = Statement::only(sql_file!("postgres-only", "job_purge_rest"));
+const PURGED_SEQ: Statement = statement!("session_purged_seq");
+const PARTITIONS: Statement = Statement::only(sql_file!("postgres-only", "job_partitions"));
+const LOCK_WAIT: &str = sql_file!("postgres-only", "lock_wait");
+const MAKE: &str = sql_file!("postgres-only", "job_partition_make");
+const YOUNG: &str = sql_file!("postgres-only", "job_partition_young");
+const CLOSE: &str = sql_file!("postgres-only", "job_partition_close");
+const PLACES: &str = sql_file!("postgres-only", "job_partition_places");
+const DROP: &str = sql_file!("postgres-only", "job_partition_drop");
+
+const DAY_MS: u64 = 86_400_000;
+/// How long trains may be kept waiting.
+const PATIENCE: &str = "200ms";
+/// Before the number of a partition's day.
+const PREFIX: &str = "job_finished_";
+
+impl Store {
+    /// Makes the partitions of today and the next days that are missing.
+    pub(super) async fn make_missing_partitions(&self) -> Result<()> {
+        self.with(Way::Writes, |mut session| {
+            Box::pin(async move {
+                // SQLite has none.
+                if session.kind() == Kind::Sqlite {
+                    return Ok(());
+                }
+                let (days, now_ms) = partitions(&mut session).await?;
+                let Session::Postgres(session) = session else { return Ok(()) };
+                let today = now_ms / DAY_MS;
+                for day in (today..=today + PARTITION_DAYS_AHEAD).filter(|day| !days.contains(day)) {
+                    make(session, day).await?;
+                }
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// Drops the partitions of which all is old; deletes what is old in those that cannot be dropped for the sake of
+    /// a few, and in the one that takes what no other does. Answers how many jobs were deleted.
+    pub(super) async fn forget_finished_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                if session.kind() == Kind::Sqlite {
+                    let mut transaction = session.begin().await?;
+                    let purge = PURGE.on(Kind::Sqlite).bind(age_ms as i64).bind(i64::from(limit));
+                    let deleted = transaction.all(purge).await?;
+                    return note_places(transaction, deleted).await;
+                }
+                let (days, now_ms) = partitions(&mut session).await?;
+                let first_kept_day = now_ms.saturating_sub(age_ms) / DAY_MS;
+                if let Session::Postgres(session) = &mut session {
+                    for day in days.into_iter().filter(|day| *day < first_kept_day) {
+                        match drop_if_old(session, day, age_ms).await {
+                            // Another instance was quicker.
+                            Err(error) if is(&error, &["42P01"]) => {}
+                            other => other?,
+                        }
+                    }
+                }
+                let mut transaction = session.begin().await?;
+                let purge = PURGE
+                    .on(Kind::Postgres)
+                    .bind(age_ms as i64)
+                    .bind(Id(JobId::first_at_ms(first_kept_day * DAY_MS)))
+                    .bind(i64::from(limit));
+                let mut deleted: Vec<PurgedRow> = transaction.all(purge).await?;
+                let purge_rest = PURGE_REST
+                    .on(Kind::Postgres)
+                    .bind(age_ms as i64)
+                    .bind(i64::from(limit).saturating_sub_unsigned(deleted.len() as u64));
+                deleted.extend(transaction.all::<PurgedRow>(purge_rest).await?);
+                note_places(transaction, deleted).await
+            })
+        })
+        .await
+    }
+}
+
+/// Commits with the highest place that was deleted in each session, so that no place is given again.
+async fn note_places(mut transaction: Transaction<'_>, deleted: Vec<PurgedRow>) -> sqlx::Result<u64> {
+    let count = deleted.len() as u64;
+    let places: Vec<_> = highest_places(deleted).into_iter().collect();
+    let note = PURGED_SEQ.on(transaction.kind()).rows(&places, |places| {
+        places.column("session", |(session, _)| session.as_str()).column("seq", |(_, seq)| *seq);
+    });
+    transaction.touch(note).await?;
+    transaction.commit().await?;
+    Ok(count)
+}
+
+/// The days that have a partition, and the time.
+async fn partitions(session: &mut Session<'_>) -> sqlx::Result<(HashSet<u64>, u64)> {
+    let rows: Vec<(Option<String>, i64)> = session.all(PARTITIONS.on(Kind::Postgres)).await?;
+    let now_ms = rows.first().map_or(0, |(_, now_ms)| *now_ms);
+    let days = rows.iter().filter_map(|(name, _)| name.as_ref()?.strip_prefix(PREFIX)?.parse().ok());
+    Ok((days.collect(), now_ms.unsigned_abs()))
+}
+
+async fn make(session: &mut PgConnection, day: u64) -> sqlx::Result<()> {
+    let first = |day| JobId::first_at_ms(day * DAY_MS).to_string();
+    let statement =
+        MAKE.replace("FIRST", &first(day)).replace("NEXT", &first(day + 1)).replace("DAY", &day.to_string());
+    let mut transaction = session.begin().await?;
+    sqlx::query(LOCK_WAIT).bind(PATIENCE).execute(&mut *transaction).await?;
+    match sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *transaction).await {
+        Ok(_) => transaction.commit().await,
+        Err(error) => {
+            transaction.rollback().await?;
+            // Another instance was quicker; or jobs of that day have finished already: they, and all of that day, stay
+            // where they are.
+            if is(&error, &["42P07", "23505", "23514"]) { Ok(()) } else { Err(error) }
+        }
+    }
+}
+
+/// Whether the server refused for one of these reasons.
+fn is(error: &sqlx::Error, codes: &[&str]) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_some_and(|code| codes.contains(&&*code))
+}
+
+/// Looks twice: quickly first, and then while nothing can be moved there any more.
+async fn drop_if_old(session: &mut PgConnection, day: u64, age_ms: u64) -> sqlx::Result<()> {
+    let of_day = |statement: &str| AssertSqlSafe(statement.replace("DAY", &day.to_string()));
+    let young = || sqlx::query_scalar(of_day(YOUNG)).bind(age_ms as i64);
+    if young().fetch_one(&mut *session).await? {
+        return Ok(());
+    }
+    let mut transaction = session.begin().await?;
+    sqlx::query(LOCK_WAIT).bind(PATIENCE).execute(&mut *transaction).await?;
+    sqlx::raw_sql(of_day(CLOSE)).execute(&mut *transaction).await?;
+    if young().fetch_one(&mut *transaction).await? {
+        return transaction.rollback().await;
+    }
+    // A session of that day's jobs was made before them; its time is another clock's than their ids'.
+    let made_before = (day + 2).saturating_mul(DAY_MS * 1_000);
+    sqlx::query(of_day(PLACES)).bind(made_before as i64).execute(&mut *transaction).await?;
+    sqlx::raw_sql(of_day(DROP)).execute(&mut *transaction).await?;
+    transaction.commit().await
+}

@@ -1,0 +1,177 @@
+//! The ledger on PostgreSQL: its connections, what each may wait for, and the migrations at the start.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use rand::RngExt;
+use sqlx::migrate::MigrateError;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
+
+use super::committer::Committer;
+use super::failure::read_failed;
+use super::{Store, Way};
+use crate::train::Trains;
+use crate::unwritable::WriteWatch;
+use crate::{Error, Jobs as _, Options, Result, migrations};
+
+/// A transaction that its client left hanging is ended by the server after this. A takeover waits no
+/// longer than that for a paused owner's last transaction.
+const IDLE_IN_TRANSACTION_MS: u64 = 900;
+/// A statement waits no longer than this for a lock; longer than the one above, so that a takeover
+/// outlasts a hung transaction.
+const LOCK_WAIT_MS: u64 = 2_000;
+/// Settings of sessions whose statements all have an index. A table may have been empty when a plan was made that is
+/// kept while it grows to millions of rows. What they read is little, so that compiling them takes longer than they do.
+const BY_INDEXES: [(&str, &str); 2] = [("enable_seqscan", "off"), ("jit", "off")];
+/// Settings of sessions whose statements all find a few rows by their keys. The table of unfinished jobs has no rows
+/// now and a million then, and what is known of it is always old: a plan that suits what it was would read all of what
+/// it is.
+const BY_KEYS: [(&str, &str); 3] =
+    [("plan_cache_mode", "force_generic_plan"), ("enable_hashjoin", "off"), ("enable_mergejoin", "off")];
+/// Trains of one kind under way at once. Two: while one waits for the disk, the other fills.
+const COMMITTERS: usize = 2;
+/// Connections for renewals and for reading the instances' leases: one may be busy with a thousand renewals.
+const VITAL_CONNECTIONS: u32 = 2;
+/// A connection that was idle for longer is pinged before it is lent.
+const KNOWN_WELL_FOR: Duration = Duration::from_millis(200);
+/// Pause between attempts to connect at the start, before jitter: doubled each time, up to the second.
+const CONNECT_PAUSE_MS: u64 = 100;
+const CONNECT_PAUSE_MS_MAX: u64 = 2_000;
+
+const _: () = assert!(LOCK_WAIT_MS > IDLE_IN_TRANSACTION_MS);
+
+/// The connections that calls borrow. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Pools {
+    requests: PgPool,
+    /// For renewals and for reading the instances' leases: they never queue behind requests.
+    vital: PgPool,
+}
+
+impl Pools {
+    pub(super) const fn of(&self, way: Way) -> &PgPool {
+        if way.is_vital() { &self.vital } else { &self.requests }
+    }
+
+    pub(super) fn in_use(&self) -> u32 {
+        let idle = u32::try_from(self.requests.num_idle()).unwrap_or(u32::MAX);
+        self.requests.size().saturating_sub(idle)
+    }
+
+    pub(super) async fn close(&self) {
+        self.requests.close().await;
+        self.vital.close().await;
+    }
+}
+
+pub(super) async fn open(options: &Options) -> Result<Store> {
+    let connect = connect_options(&options.url)?;
+    migrate(&connect, options.connect_timeout_ms).await?;
+    let server_side = |connect: PgConnectOptions, name: &str| {
+        connect.application_name(name).options([
+            ("idle_in_transaction_session_timeout", IDLE_IN_TRANSACTION_MS.to_string()),
+            ("lock_timeout", LOCK_WAIT_MS.to_string()),
+            ("statement_timeout", options.call_timeout_ms.to_string()),
+        ])
+    };
+    let call_timeout = Duration::from_millis(options.call_timeout_ms);
+    let pool = |max| {
+        let pool = PgPoolOptions::new().max_connections(max).acquire_timeout(call_timeout);
+        // After a restart of the server the dead ones are replaced instead of failing a request each.
+        pool.test_before_acquire(false).before_acquire(|session, used| {
+            Box::pin(async move {
+                if used.idle_for > KNOWN_WELL_FOR {
+                    session.ping().await?;
+                }
+                Ok(true)
+            })
+        })
+    };
+    let watch = WriteWatch::default();
+    let committer = |connect| Committer::postgres(connect, call_timeout, watch.clone());
+    let nonces = server_side(connect.clone(), "fencepost trains");
+    let jobs = nonces.clone().options(BY_INDEXES).options(BY_KEYS);
+    let sequences = server_side(connect.clone(), "fencepost sequences");
+    let pools = Pools {
+        requests: pool(options.connections_max)
+            .connect_lazy_with(server_side(connect.clone(), "fencepost").options(BY_INDEXES)),
+        vital: pool(VITAL_CONNECTIONS).connect_lazy_with(server_side(connect, "fencepost vital")),
+    };
+    let ledger = Store {
+        pools: super::Pools::Postgres(pools),
+        trains: Trains::start((0..COMMITTERS).map(|_| committer(nonces.clone()))),
+        job_trains: Trains::start((0..COMMITTERS).map(|_| committer(jobs.clone())))
+            .with_unordered(committer(jobs.clone())),
+        sequences: Trains::start([committer(sequences)]),
+        watch: watch.clone(),
+        call_timeout,
+        _lock: None,
+    };
+    if let Err(error) = ledger.make_job_partitions().await {
+        tracing::warn!(%error, "finished jobs have no partition of their own yet");
+    }
+    Ok(ledger)
+}
+
+/// Settings of the server under which a 2xx may be lost.
+pub(super) fn durability_warnings(settings: &(String, String, String)) -> Vec<String> {
+    let (fsync, synchronous_commit, full_page_writes) = settings;
+    let mut warnings = Vec::new();
+    if fsync != "on" {
+        warnings.push(format!("fsync is {fsync}, should be on"));
+    }
+    if !matches!(synchronous_commit.as_str(), "on" | "remote_apply") {
+        warnings.push(format!("synchronous_commit is {synchronous_commit}, should be on"));
+    }
+    if full_page_writes != "on" {
+        warnings.push(format!("full_page_writes is {full_page_writes}, should be on"));
+    }
+    warnings
+}
+
+fn connect_options(url: &str) -> Result<PgConnectOptions> {
+    let address = |e: sqlx::Error| Error::Address(format!("the database URL cannot be used: {e}"));
+    Ok(PgConnectOptions::from_str(url).map_err(address)?.disable_statement_logging())
+}
+
+/// Brings the tables up to date, waiting for the server for `timeout_ms` at most, also for one that goes
+/// away half-way: each migration is one transaction, so a broken off attempt is begun anew. Several
+/// instances may do so at once: the migrator takes a lock of the whole database, and the last comers find
+/// it done.
+async fn migrate(connect: &PgConnectOptions, timeout_ms: u64) -> Result<()> {
+    let deadline = tokio::time::Instant::now() + Duration::from_millis(timeout_ms);
+    let mut pause_ms = CONNECT_PAUSE_MS;
+    let mut failed = Error::unavailable(sqlx::Error::PoolTimedOut);
+    loop {
+        // A server that does not even refuse, or another instance that is stopped in the middle of its
+        // migration, is waited for no longer than that.
+        let attempt = tokio::time::timeout_at(deadline, migrate_once(connect)).await;
+        match attempt.unwrap_or_else(|_| Err(failed.clone())) {
+            Err(error) if error.is_retryable() && tokio::time::Instant::now() < deadline => {
+                tracing::warn!(%error, "waiting for the ledger");
+                let jittered = rand::rng().random_range(pause_ms / 2..pause_ms * 3 / 2);
+                tokio::time::sleep(Duration::from_millis(jittered)).await;
+                pause_ms = (pause_ms * 2).min(CONNECT_PAUSE_MS_MAX);
+                failed = error;
+            }
+            done => return done,
+        }
+    }
+}
+
+/// One attempt, on a connection of its own without the limits on waiting that the others have.
+async fn migrate_once(connect: &PgConnectOptions) -> Result<()> {
+    let mut connection = PgConnection::connect_with(connect).await.map_err(read_failed)?;
+    migrations::POSTGRES.run(&mut connection).await.map_err(|error| match error {
+        // A server that went away is worth a wait; one that refused is not.
+        MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) => read_failed(source),
+        other => migrations::failed(other),
+    })?;
+    connection.close().await.map_err(read_failed)
+}
+
+/// Migrates without serving.
+pub(crate) async fn migrate_only(options: &Options) -> Result<()> {
+    migrate(&connect_options(&options.url)?, options.connect_timeout_ms).await
+}

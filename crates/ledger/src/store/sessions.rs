@@ -1,0 +1,200 @@
+//! Sessions: made, closed, read and forgotten.
+
+use domain::session::Spec;
+use domain::{JobId, Resource, ResourceKind, SessionId};
+
+use super::fence::{fence, keep_keys};
+use super::{Store, Way};
+use crate::jobs::plan::requires;
+use crate::jobs::rows::ComingRow;
+use crate::jobs::{JobKey, Lane, LiveJob, PAGE_BYTES_MAX};
+use crate::records;
+use crate::sessions::rows::{self, CountsRow, IdleRow, KeptSession, PlaceRow, ResultRow, SessionRow};
+use crate::sessions::{
+    Closed, Opened, SessionCounts, SessionRecord, SessionResults, Sessions, changed_meanwhile, check,
+    check_is_session, keeping,
+};
+use crate::sql::{Moment, Statement, statement};
+use crate::train::Fence;
+use crate::{Error, Kind, Result, batch_limits};
+
+const CREATE: Statement = statement!("session_create");
+const SHOW: Statement = statement!("session_show");
+const COUNTS: Statement = statement!("session_counts");
+const CLOSE: Statement = statement!("session_close");
+const LINE: Statement = statement!("job_line");
+const RESULTS: Statement = statement!(both "session_results");
+const PLACES: Statement = statement!(both "session_places");
+const IDLE: Statement = statement!("session_idle");
+const PURGE: Statement = statement!("session_purge");
+const FREE: Statement = Statement::only(crate::sql::sql_file!("sqlite-only", "session_free"));
+
+/// What became of the rows of a new session.
+enum Making {
+    Made(Moment),
+    KeyTaken,
+    Exists,
+}
+
+impl Store {
+    /// `key_keep`, then `session_create`, together or not at all.
+    async fn make(&self, id: &SessionId, spec: &Spec, key: Option<&JobKey>) -> Result<Making> {
+        let (id, spec, key) = (id.clone(), spec.clone(), key.cloned());
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                if let Some(key) = &key
+                    && keep_keys(&mut transaction, &[keeping(&id, key)]).await? != [true]
+                {
+                    transaction.rollback().await?;
+                    return Ok(Making::KeyTaken);
+                }
+                let route = spec.needs.route.as_ref();
+                let create = CREATE
+                    .on(transaction.kind())
+                    .bind(id.as_str())
+                    .bind(spec.needs.pool.as_ref().map_or("", |pool| pool.as_str()))
+                    .bind(route.map(|route| route.source.as_str()))
+                    .bind(route.map(|route| route.target.as_str()))
+                    .bind(requires(&spec.needs))
+                    .bind(spec.ordering.as_str())
+                    .bind(spec.idle_ms as i64)
+                    .at(transaction.at());
+                let made: Vec<(Moment,)> = transaction.all(create).await?;
+                let Some((at,)) = made.into_iter().next() else {
+                    transaction.rollback().await?;
+                    return Ok(Making::Exists);
+                };
+                transaction.commit().await?;
+                Ok(Making::Made(at))
+            })
+        })
+        .await
+    }
+}
+
+#[async_trait::async_trait]
+impl Sessions for Store {
+    /// Makes, else looks why not. What is wrong in itself is refused before.
+    async fn open_session(&self, id: &SessionId, spec: &Spec, key: Option<&JobKey>) -> Result<Opened> {
+        check(spec)?;
+        batch_limits::check_keys(key.iter().map(|key| &key.scope))?;
+        match (self.make(id, spec, key).await?, key) {
+            (Making::Made(created_at), _) => Ok(Opened::Made { created_at: created_at.0 }),
+            (Making::KeyTaken, Some(key)) => {
+                match self.key_rows(std::slice::from_ref(&key.scope)).await?.first() {
+                    Some(row) => {
+                        let (body_hash, session) = (row.body_hash()?, KeptSession::session(row)?);
+                        Ok(Opened::Kept { body_hash, session })
+                    }
+                    // It was purged between the two looks.
+                    None => Err(changed_meanwhile(id)),
+                }
+            }
+            _ => match self.session(id).await? {
+                Some(SessionRecord { spec: made, created_at, .. }) if made == *spec => {
+                    Ok(Opened::Made { created_at })
+                }
+                Some(_) => {
+                    let what = format!("session {id} exists with another specification");
+                    Err(Error::refused(sqlx::Error::InvalidArgument(what)))
+                }
+                None => Err(changed_meanwhile(id)),
+            },
+        }
+    }
+
+    async fn session(&self, id: &SessionId) -> Result<Option<SessionRecord>> {
+        let row: Option<SessionRow> = self.optional(Way::Reads, self.ask(&SHOW).bind(id.as_str())).await?;
+        row.map(SessionRecord::try_from).transpose()
+    }
+
+    async fn session_counts(&self, id: &SessionId) -> Result<SessionCounts> {
+        self.one::<CountsRow>(Way::Reads, self.ask(&COUNTS).bind(id.as_str())).await?.try_into()
+    }
+
+    async fn close_session(&self, lane: &Lane) -> Result<Closed> {
+        check_is_session(lane)?;
+        let lane = lane.clone();
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                let (fences, _) = fence(&mut transaction, &[Some(lane.fence_claim())]).await?;
+                let closed = match fences[..] {
+                    [Fence::Holds] => Closed::Yes,
+                    [Fence::Again] => Closed::Again,
+                    _ => Closed::Fenced,
+                };
+                if closed != Closed::Yes {
+                    transaction.rollback().await?;
+                    return Ok(closed);
+                }
+                let close = CLOSE.on(transaction.kind()).bind(lane.resource.id()).at(transaction.at());
+                transaction.touch(close).await?;
+                transaction.commit().await?;
+                Ok(closed)
+            })
+        })
+        .await
+    }
+
+    async fn line(&self, lane: &Resource, after_seq: u64, limit: u32) -> Result<Vec<(LiveJob, u64)>> {
+        if lane.kind() != ResourceKind::Session {
+            return Ok(Vec::new());
+        }
+        let ask = self
+            .ask(&LINE)
+            .bind(lane.as_str())
+            .bind(lane.id())
+            .bind(rows::place(after_seq))
+            .bind(i64::from(limit))
+            .bind(PAGE_BYTES_MAX as i64);
+        records::all(self.all::<ComingRow>(Way::Reads, ask).await?)
+    }
+
+    async fn session_results(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<SessionResults> {
+        let ask = self
+            .ask(&RESULTS)
+            .bind(id.as_str())
+            .bind(rows::place(after_seq))
+            .bind(i64::from(limit))
+            .bind(PAGE_BYTES_MAX as i64);
+        rows::results(self.all::<ResultRow>(Way::Reads, ask).await?)
+    }
+
+    async fn finished_places(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<Vec<(u64, JobId)>> {
+        let ask = self.ask(&PLACES).bind(id.as_str()).bind(rows::place(after_seq)).bind(i64::from(limit));
+        records::all(self.all::<PlaceRow>(Way::Reads, ask).await?)
+    }
+
+    async fn idle_sessions(
+        &self,
+        after: Option<&SessionId>,
+        limit: u32,
+    ) -> Result<(Vec<SessionId>, Option<SessionId>)> {
+        let ask = self.ask(&IDLE).bind(after.map_or("", SessionId::as_str)).bind(i64::from(limit));
+        rows::idle(self.all::<IdleRow>(Way::Reads, ask).await?)
+    }
+
+    async fn purge_sessions(&self, age_ms: u64, limit: u32) -> Result<u64> {
+        if self.database() == Kind::Postgres {
+            let ask = self.ask(&PURGE).bind(age_ms as i64).bind(i64::from(limit));
+            return self.touch(Way::Writes, ask).await;
+        }
+        // SQLite has no statement that deletes from two tables.
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                let now = transaction.at().unwrap_or(0);
+                let before = now.saturating_sub_unsigned(age_ms.saturating_mul(1_000));
+                let purge = PURGE.on(Kind::Sqlite).bind(before).bind(i64::from(limit));
+                let purged: Vec<(String,)> = transaction.all(purge).await?;
+                let names = purged.iter().map(|(name,)| name.as_str()).collect();
+                transaction.touch(FREE.on(Kind::Sqlite).array::<&str>(names)).await?;
+                transaction.commit().await?;
+                Ok(purged.len() as u64)
+            })
+        })
+        .await
+    }
+}

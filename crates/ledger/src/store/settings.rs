@@ -1,0 +1,72 @@
+//! Settings: named values with versions.
+
+use domain::{Mode, Modes};
+
+use super::{Store, Way};
+use crate::records::impossible;
+use crate::settings::{self, ID_EPOCH, MODES, POOLS};
+use crate::sql::{Statement, statement};
+use crate::{Result, Settings};
+
+const SHOW: Statement = statement!(both "setting_show");
+const CREATE: Statement = statement!("setting_create");
+const REPLACE: Statement = statement!("setting_replace");
+
+impl Store {
+    /// The version and the value. It is read with each look at the other instances.
+    async fn setting(&self, name: &str) -> Result<Option<(i64, String)>> {
+        self.optional(Way::VitalReads, self.ask(&SHOW).bind(name)).await
+    }
+
+    /// Decides, unless somebody has; answers what is in force then.
+    async fn decided(&self, name: &str, value: String) -> Result<(i64, String)> {
+        self.touch(Way::Writes, self.ask(&CREATE).bind(name).bind(value)).await?;
+        let kept = self.setting(name).await?;
+        kept.ok_or_else(|| impossible("a setting that was just made is not there"))
+    }
+
+    /// Whether that version was there to be replaced.
+    async fn replaced(&self, name: &str, value: String, version: u64) -> Result<bool> {
+        // No version ever gets further.
+        let Ok(version) = i64::try_from(version) else { return Ok(false) };
+        let ask = self.ask(&REPLACE).bind(name).bind(value).bind(version);
+        Ok(self.touch(Way::Writes, ask).await? == 1)
+    }
+}
+
+#[async_trait::async_trait]
+impl Settings for Store {
+    async fn modes(&self) -> Result<Option<Modes>> {
+        self.setting(MODES).await?.map(settings::read_modes).transpose()
+    }
+
+    async fn decide_mode(&self, mode: Mode) -> Result<Modes> {
+        let first = Modes { version: 1, mode, only: None };
+        settings::read_modes(self.decided(MODES, settings::modes_text(&first)).await?)
+    }
+
+    async fn replace_modes(&self, modes: &Modes) -> Result<Option<Modes>> {
+        let replaced = self.replaced(MODES, settings::modes_text(modes), modes.version).await?;
+        Ok(replaced.then(|| Modes { version: modes.version + 1, ..modes.clone() }))
+    }
+
+    async fn pools(&self) -> Result<(u64, String)> {
+        let (version, pools) = match self.setting(POOLS).await? {
+            Some(kept) => kept,
+            None => self.decided(POOLS, "[]".to_owned()).await?,
+        };
+        Ok((u64::try_from(version).map_err(impossible)?, pools))
+    }
+
+    async fn replace_pools(&self, version: u64, pools: String) -> Result<bool> {
+        self.replaced(POOLS, pools, version).await
+    }
+
+    async fn decide_id_epoch(&self, epoch_ms: u64) -> Result<u64> {
+        let (_, kept) = match self.setting(ID_EPOCH).await? {
+            Some(kept) => kept,
+            None => self.decided(ID_EPOCH, epoch_ms.to_string()).await?,
+        };
+        kept.parse().map_err(impossible)
+    }
+}

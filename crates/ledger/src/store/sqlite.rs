@@ -1,0 +1,140 @@
+//! The ledger in a SQLite file: one writer, a few readers, and the lock that keeps other processes out.
+
+mod lock;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sqlx::sqlite::{
+    SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous,
+};
+use sqlx::{ConnectOptions, Connection, SqliteConnection, SqlitePool};
+
+use super::committer::Committer;
+use super::failure::write_failed;
+use super::{Store, Way};
+use crate::train::Trains;
+use crate::unwritable::WriteWatch;
+use crate::{Error, Options, Result, migrations, sql};
+pub(super) use lock::FileLock;
+
+/// The connections to the file. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Pools {
+    /// One connection: SQLite has one writer at a time, and waiting for it in order is better than being told BUSY.
+    pub(super) writer: SqlitePool,
+    readers: SqlitePool,
+}
+
+impl Pools {
+    pub(super) const fn of(&self, way: Way) -> &SqlitePool {
+        match way {
+            Way::Reads | Way::VitalReads => &self.readers,
+            Way::Writes | Way::VitalWrites => &self.writer,
+        }
+    }
+
+    pub(super) fn in_use(&self) -> u32 {
+        let in_use = |pool: &SqlitePool| {
+            pool.size().saturating_sub(u32::try_from(pool.num_idle()).unwrap_or(u32::MAX))
+        };
+        in_use(&self.writer) + in_use(&self.readers)
+    }
+
+    pub(super) async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+}
+
+/// Takes the file for this process alone, creates it if need be, and ends what earlier processes left leased.
+pub(super) async fn open(options: &Options) -> Result<Store> {
+    let path = path(&options.url)?;
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(|source| file_error(folder, source))?;
+    }
+    let lock = FileLock::take(&path)?;
+    let call_timeout = Duration::from_millis(options.call_timeout_ms);
+    let connect = SqliteConnectOptions::new()
+        .filename(&path)
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .auto_vacuum(SqliteAutoVacuum::None)
+        .busy_timeout(call_timeout)
+        .disable_statement_logging();
+    let writer = SqlitePoolOptions::new()
+        .max_connections(1)
+        .acquire_timeout(call_timeout)
+        .test_before_acquire(false)
+        .after_release(|connection, _| Box::pin(is_out_of_transactions(connection)))
+        .connect_with(connect.clone())
+        .await
+        .map_err(Error::refused)?;
+    migrations::SQLITE.run(&writer).await.map_err(migrations::failed)?;
+    // The lock proves that the processes that left these leases are dead.
+    let end_all = sqlx::query(sql::sql_file!("sqlite-only", "lease_end_all"));
+    end_all.execute(&writer).await.map_err(write_failed)?;
+    let readers = SqlitePoolOptions::new()
+        .max_connections(options.connections_max)
+        .acquire_timeout(call_timeout)
+        .test_before_acquire(false)
+        .connect_lazy_with(connect.read_only(true).create_if_missing(false));
+    let watch = WriteWatch::default();
+    let committer = || Committer::sqlite(writer.clone(), watch.clone());
+    // Committers for the one writer: each kind of work has its own, and all take turns. Between two commits acquires
+    // and renewals have theirs, since the pool serves in the order of asking.
+    Ok(Store {
+        trains: Trains::start([committer()]),
+        job_trains: Trains::start([committer()]),
+        sequences: Trains::start([committer()]),
+        watch: watch.clone(),
+        call_timeout,
+        pools: super::Pools::Sqlite(Pools { writer: writer.clone(), readers }),
+        _lock: Some(lock),
+    })
+}
+
+/// Migrates without serving. Takes the file's lock as serving does: a running daemon has its tables.
+pub(crate) async fn migrate_only(options: &Options) -> Result<()> {
+    let ledger = open(options).await?;
+    crate::Ledger::close(&ledger).await;
+    Ok(())
+}
+
+/// Whether the connection that writes keeps what it commits: `synchronous` is 2 for FULL, 3 for EXTRA.
+pub(super) fn durability_warnings((synchronous,): (i64,)) -> Vec<String> {
+    if synchronous < 2 {
+        return vec![format!("synchronous is {synchronous}, should be 2 (FULL)")];
+    }
+    Vec::new()
+}
+
+fn path(url: &str) -> Result<PathBuf> {
+    let path = url.strip_prefix("sqlite://").or_else(|| url.strip_prefix("sqlite:")).unwrap_or_default();
+    if path.is_empty() || path.contains(['?', '#']) || path.contains(":memory:") {
+        return Err(Error::Address(format!(
+            "the database URL {url} names no file; sqlite:./fencepost-data/ledger.db would be right"
+        )));
+    }
+    Ok(PathBuf::from(path))
+}
+
+fn file_error(path: &Path, source: std::io::Error) -> Error {
+    Error::File { path: path.display().to_string(), source: source.into() }
+}
+
+/// Whether a connection may be lent again. After a failed write SQLite may have rolled back by itself, and the driver's
+/// own ROLLBACK then fails: the driver goes on counting a transaction that is over, and begins no other. Such a
+/// connection is closed, and the pool opens a new one.
+async fn is_out_of_transactions(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
+    if !connection.is_in_transaction() {
+        return Ok(true);
+    }
+    // A ROLLBACK may be on its way to the connection's thread; it is done once that answers.
+    connection.ping().await?;
+    Ok(!connection.is_in_transaction())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+//! A SQLite file on a disk that is full for a while.
+
+use domain::{InstanceId, Resource, SignerId};
+
+use super::super::Pools;
+use super::*;
+use crate::{Kind, Leases as _, Ledger as _, Settings as _, Unwritable};
+
+const CALL_TIMEOUT_MS: u64 = 10_000;
+
+async fn opened(folder: &tempfile::TempDir) -> Store {
+    let url = format!("sqlite:{}", folder.path().join("ledger.db").display());
+    let options =
+        Options { url, connections_max: 2, connect_timeout_ms: 1_000, call_timeout_ms: CALL_TIMEOUT_MS };
+    open(&options).await.unwrap()
+}
+
+/// Lets the file grow by no page more, or by as many as it wants to: as a disk that is full, or has room again.
+async fn limit_pages(ledger: &Store, is_full: bool) {
+    let Pools::Sqlite(pools) = &ledger.pools else { panic!("not {:?}", Kind::Sqlite) };
+    let pages: i64 = sqlx::query_scalar("PRAGMA page_count").fetch_one(&pools.writer).await.unwrap();
+    let most = if is_full { pages } else { i64::from(u32::MAX - 1) };
+    let limit = sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {most}"));
+    sqlx::query(limit).fetch_one(&pools.writer).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_full_disk_is_retryable_and_reported_until_there_is_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = opened(&folder).await;
+    ledger.pools().await.unwrap();
+    let (resource, owner) =
+        (Resource::signer(&SignerId::parse("s").unwrap()), InstanceId::parse("a").unwrap());
+    ledger.acquire(&resource, &owner, 60_000).await.unwrap();
+    limit_pages(&ledger, true).await;
+    let refused = ledger.replace_pools(1, "x".repeat(100_000)).await.unwrap_err();
+    assert!(refused.is_retryable(), "{refused:?}");
+    for _ in 0..2 {
+        // A small write has room where a large one has none.
+        ledger.acquire(&resource, &owner, 60_000).await.unwrap();
+        assert_eq!(ledger.check().await.unwrap().unwritable, Some(Unwritable::DiskFull));
+    }
+    limit_pages(&ledger, false).await;
+    assert_eq!(ledger.check().await.unwrap().unwritable, None);
+    assert!(ledger.replace_pools(1, "x".repeat(100_000)).await.unwrap());
+}

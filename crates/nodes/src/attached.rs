@@ -1,0 +1,321 @@
+//! A node that is attached to this instance: everything between its socket, its record at the bus and the lanes. Pure:
+//! events and time come in as arguments, effects go out, in their order, for the socket's task to carry out.
+//!
+//! [`Connection`] beside it judges the node's frames; this file and its children decide what becomes of them.
+//!
+//! - **Registering** (`record`): the node's record is taken over at the bus when the node says hello, and made anew when
+//!   it was lost. One such call is under way at a time. A record that another connection has is contested: a node that
+//!   still speaks here registers again, until [`crate::limits::NODE_CONTESTED_MAX`].
+//! - **Slots** (`slots`): the slot of a dispatch becomes `sent` at the bus, then the frame leaves. A result is committed,
+//!   then the node is told so, then the slot is free, or another attempt has it.
+//! - **Authority** (`authority`): while the bus is away this instance gives the node's slots itself.
+//! - **Early results**: a result that comes before the record is taken over waits, and is committed then.
+//! - **Unlisted attempts**: slots of unfinished attempts that the node does not list are kept for dispatches on their way,
+//!   and freed after `RESERVATION`.
+//!
+//! After the end ([`AttachedNode::leave`]) only commits that were under way matter; [`AttachedNode::departure`] says what
+//! is left.
+
+mod authority;
+mod event;
+mod record;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bus::limits::RESERVATION_MS_DEFAULT;
+use bus::{Epoch, NodeState, Slot, Version};
+use domain::job::Revoked;
+use domain::{InstanceId, NodeId};
+
+use crate::connection::{self, CloseCode, Connection, Dispatch, End, Hello};
+use crate::limits::HEARTBEAT_MS_DEFAULT;
+use crate::record::{Load, Profile, Record, Stamp, Status};
+use crate::slot_authority::SlotAuthority;
+pub use event::{Committed, Departure, Effect, Event, FromLane, Known, Moment};
+
+/// How long the slot of an unlisted attempt waits for its dispatch: as long as a reservation lasts.
+const RESERVATION: Duration = Duration::from_millis(RESERVATION_MS_DEFAULT);
+
+/// The state of one attached node, from the opening of its socket to the end.
+#[derive(Debug)]
+pub struct AttachedNode {
+    me: InstanceId,
+    connection: Connection,
+    authority: SlotAuthority,
+    hello: Option<Hello>,
+    /// When the hello came.
+    since: Instant,
+    /// When the node was heard of last.
+    heard: Instant,
+    load: Load,
+    registered: Option<Registered>,
+    /// The record is being taken over at the bus, or will be after a pause.
+    is_registering: bool,
+    /// Since when another connection has the record, and this one doubts it.
+    contested_since: Option<Instant>,
+    /// The record is being written.
+    is_refreshing: bool,
+    /// The record is to be written once more.
+    refresh_again: bool,
+    /// When the heartbeat came that is not written down yet.
+    heartbeat_at: Option<Instant>,
+    /// Slots to be freed with the next write of the record.
+    gone: Vec<Slot>,
+    /// Attempts whose slots are being sent.
+    sending: HashSet<Slot>,
+    /// Those of them, and of those held back, that were called off meanwhile.
+    called_off: HashSet<Slot>,
+    /// Dispatches that wait until the bus knows which slots are taken.
+    held_back: Vec<Dispatch>,
+    /// Results that came before the node was registered.
+    early_results: Vec<(Slot, End)>,
+    /// Slots of unfinished attempts that the node does not list.
+    unlisted: Vec<Slot>,
+    unlisted_until: Instant,
+    /// The socket is closed.
+    has_left: bool,
+    moment: Moment,
+    out: Vec<Effect>,
+}
+
+/// A node that the lanes of this instance can use.
+#[derive(Debug)]
+struct Registered {
+    profile: Arc<Profile>,
+    epoch: Epoch,
+    /// The bus does not know of the connection yet, and the epoch is one of this instance.
+    is_provisional: bool,
+}
+
+impl AttachedNode {
+    /// The state for a socket that was just opened to this instance.
+    #[must_use]
+    pub fn opened(me: InstanceId, now: Instant) -> Self {
+        Self {
+            connection: Connection::opened(me.clone(), HEARTBEAT_MS_DEFAULT, now),
+            me,
+            authority: SlotAuthority::new(now),
+            hello: None,
+            since: now,
+            heard: now,
+            load: Load::default(),
+            registered: None,
+            is_registering: false,
+            contested_since: None,
+            is_refreshing: false,
+            refresh_again: false,
+            heartbeat_at: None,
+            gone: Vec::new(),
+            sending: HashSet::new(),
+            called_off: HashSet::new(),
+            held_back: Vec::new(),
+            early_results: Vec::new(),
+            unlisted: Vec::new(),
+            unlisted_until: now,
+            has_left: false,
+            moment: Moment { now, is_bus_up: true },
+            out: Vec::new(),
+        }
+    }
+
+    /// The node, once it has said hello.
+    #[must_use]
+    pub fn node(&self) -> Option<&NodeId> {
+        self.hello.as_ref().map(|hello| &hello.node)
+    }
+
+    /// The epoch of the connection, once the node is registered.
+    #[must_use]
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.registered.as_ref().map(|registered| registered.epoch)
+    }
+
+    /// Whether several frames may be sent to the node in one message, and it may send several.
+    #[must_use]
+    pub fn takes_batches(&self) -> bool {
+        self.hello.as_ref().is_some_and(|hello| hello.takes_batches)
+    }
+
+    /// Takes up one event, and says what is to be done about it.
+    pub fn apply(&mut self, event: Event, moment: Moment) -> Vec<Effect> {
+        self.moment = moment;
+        match self.has_left {
+            false => self.take_up(event),
+            true => self.take_up_late(event),
+        }
+        std::mem::take(&mut self.out)
+    }
+
+    /// The socket is closed. What the node runs it goes on with, and it may connect again to any instance.
+    pub fn leave(&mut self) {
+        self.has_left = true;
+    }
+
+    /// What is left of the node, once every call that was under way is answered; nothing of a node that was never
+    /// registered.
+    #[must_use]
+    pub fn departure(&self) -> Option<Departure> {
+        let registered = self.registered.as_ref().filter(|_| self.has_left)?;
+        let mut record = self.record_of(&registered.profile, Version::new(0))?;
+        record.status.state = NodeState::Unhealthy;
+        Some(Departure {
+            record,
+            is_provisional: registered.is_provisional,
+            slots: self.connection.slots().collect(),
+            unanswered: self.connection.unanswered().collect(),
+            heard: self.heard,
+        })
+    }
+
+    fn take_up(&mut self, event: Event) {
+        let now = self.moment.now;
+        match event {
+            Event::Frames(frames) => {
+                self.heard = now;
+                let mut effects = Vec::new();
+                for frame in frames {
+                    effects.extend(self.connection.on_frame(frame, now));
+                    if self.connection.is_over() {
+                        break;
+                    }
+                }
+                self.follow(effects);
+            }
+            Event::Unreadable(why) => {
+                self.heard = now;
+                self.end(CloseCode::Protocol, why);
+            }
+            Event::Heard => self.heard = now,
+            Event::Tick => {
+                let effects = self.connection.on_tick(now);
+                self.follow(effects);
+                self.free_unlisted();
+            }
+            Event::Close { code, why } => self.end(code, why),
+            Event::Superseded => {
+                self.end(CloseCode::Replaced, "a newer connection of this node took over".to_owned());
+            }
+            Event::Wanted(wishes) => self.on_wanted(wishes),
+            Event::Registered { known, provisional } => self.on_register_answer(known, provisional),
+            Event::RegisterAgain => self.on_register_again(),
+            Event::Refreshed { written, freed, taken } => self.on_refreshed(written, freed, taken),
+            Event::Sent { sent, dispatches } => self.on_sent(sent, dispatches),
+            Event::Committed(committed) => self.on_committed(committed),
+            Event::Passed { passed, over, dispatches } => self.on_passed(passed, over, dispatches),
+            Event::Freed { left, was_full } => self.on_freed(left, was_full),
+        }
+    }
+
+    /// An answer that comes when the socket is closed. What was told to the node by it, the node asks for again.
+    fn take_up_late(&mut self, event: Event) {
+        match event {
+            // A record that is made too late for the node is taken back like any other.
+            Event::Registered { known: Ok(Some(known)), .. } => {
+                if let Some(hello) = &self.hello {
+                    let (profile, epoch) = (Arc::new(self.profile(hello)), known.connected.epoch);
+                    self.registered = Some(Registered { profile, epoch, is_provisional: false });
+                }
+            }
+            Event::Committed(committed) => {
+                committed.into_iter().filter_map(|one| one.next).for_each(|next| self.not_passed(next.slot));
+            }
+            Event::Passed { dispatches, .. } => {
+                dispatches.into_iter().for_each(|dispatch| self.not_passed(dispatch.slot));
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, code: CloseCode, why: String) {
+        let effects = self.connection.end(code, why);
+        self.follow(effects);
+    }
+
+    /// Takes up what the connection says, in its order; results and free slots then go together.
+    fn follow(&mut self, effects: Vec<connection::Effect>) {
+        use connection::Effect as Said;
+        let (mut results, mut freed) = (Vec::new(), Vec::new());
+        for effect in effects {
+            match effect {
+                Said::Register(hello) => {
+                    self.hello = Some(hello);
+                    self.since = self.heard;
+                    self.register();
+                }
+                Said::Send(frame) => self.out.push(Effect::Send(frame)),
+                Said::Heartbeat { load, gone } => {
+                    self.load = load;
+                    self.heartbeat_at.get_or_insert(self.heard);
+                    for slot in &gone {
+                        self.came_to_nothing(
+                            *slot,
+                            Revoked::Unlisted,
+                            "the node does not know of it any more",
+                        );
+                        self.out.push(Effect::SlotFreed(*slot));
+                    }
+                    self.gone.extend(gone);
+                    self.refresh();
+                }
+                Said::State(_) => self.refresh(),
+                Said::Acknowledged(slot) if self.registered.is_some() => {
+                    self.out.push(Effect::Acknowledged(slot));
+                }
+                Said::Progress { slot, progress } if self.registered.is_some() => {
+                    self.out.push(Effect::Progressed { slot, progress });
+                }
+                Said::Acknowledged(_) | Said::Progress { .. } => {}
+                Said::Rejected { slot, reason } => {
+                    self.came_to_nothing(slot, Revoked::Rejected, &reason);
+                    freed.push(slot);
+                }
+                Said::Result { slot, end } => results.push((slot, end)),
+                Said::Free(slot) => freed.push(slot),
+                Said::Close { code, why } => self.out.push(Effect::Close { code, why }),
+            }
+        }
+        self.commit(results);
+        self.free(freed);
+    }
+
+    fn came_to_nothing(&mut self, slot: Slot, kind: Revoked, why: &str) {
+        self.out.push(Effect::CameToNothing { slot, kind, why: why.to_owned() });
+    }
+
+    /// Whether the bus knows of the connection.
+    fn is_known(&self) -> bool {
+        self.registered.as_ref().is_some_and(|registered| !registered.is_provisional)
+    }
+
+    /// The node as it is known here, under this version.
+    fn record_of(&self, profile: &Arc<Profile>, version: Version) -> Option<Record> {
+        let hello = self.hello.as_ref()?;
+        let epoch = self.epoch().unwrap_or(Epoch::new(0));
+        let used = u32::try_from(self.connection.taken().count()).unwrap_or(u32::MAX);
+        // Before its welcome it gets work as soon as its slots are known.
+        let state = self.connection.state().unwrap_or(NodeState::Accepting);
+        let status = Status { capacity: hello.capacity, used, is_complete: true, state };
+        Some(Record {
+            stamp: Stamp { epoch, version },
+            profile: Arc::clone(profile),
+            status,
+            load: self.load,
+        })
+    }
+
+    fn profile(&self, hello: &Hello) -> Profile {
+        Profile {
+            node: hello.node.clone(),
+            holder: self.me.clone(),
+            labels: Arc::clone(&hello.labels),
+            pools: hello.pools.clone(),
+            heartbeat_ms: HEARTBEAT_MS_DEFAULT,
+            software: hello.software.clone(),
+        }
+    }
+}

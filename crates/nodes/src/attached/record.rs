@@ -1,0 +1,178 @@
+//! The node's record at the bus: taken over when it connects, written with each heartbeat, made anew when it was lost.
+
+use std::sync::Arc;
+
+use bus::{Connected, Epoch, Slot, Version, Written};
+
+use super::{AttachedNode, Effect, Known, RESERVATION, Registered};
+use crate::connection::CloseCode;
+use crate::limits::NODE_CONTESTED_MAX;
+
+impl AttachedNode {
+    /// Has the node's record taken over at the bus, unless that is under way.
+    pub(super) fn register(&mut self) {
+        let Some(hello) = self.hello.as_ref().filter(|_| !self.is_registering) else { return };
+        let profile = Arc::new(self.profile(hello));
+        let running = match self.registered {
+            Some(_) => self.connection.taken().collect(),
+            None => hello.running.clone(),
+        };
+        let Some(record) = self.record_of(&profile, Version::new(0)) else { return };
+        self.is_registering = true;
+        self.authority.said();
+        self.out.push(Effect::Register { report: record.report(), running, since: self.since });
+    }
+
+    pub(super) fn on_register_answer(&mut self, known: bus::Result<Option<Known>>, provisional: Epoch) {
+        self.is_registering = false;
+        self.answered(&known);
+        match known {
+            Ok(Some(known)) => self.on_registered(known),
+            Ok(None) => self.contest(),
+            Err(error) => {
+                tracing::debug!(%error, "a node could not be registered yet");
+                let is_away = error.is_retryable() && !error.may_have_run();
+                if self.registered.is_none() && is_away {
+                    self.welcome_alone(provisional);
+                }
+                self.refuse_held_back();
+                self.register_later();
+            }
+        }
+    }
+
+    pub(super) fn on_register_again(&mut self) {
+        if self.is_refreshing {
+            return self.register_later();
+        }
+        self.is_registering = false;
+        match self.contested_since {
+            Some(contested) if self.heard <= contested => self.contest(),
+            Some(_) | None => self.register(),
+        }
+    }
+
+    fn register_later(&mut self) {
+        self.is_registering = true;
+        self.out.push(Effect::RegisterLater);
+    }
+
+    /// Another connection has the node's record. It may be one that the node has left, whose call reached the bus late
+    /// and so seemed young. A node that still speaks here registers again, unless the other connection hears of it too.
+    fn contest(&mut self) {
+        let now = self.moment.now;
+        let contested = *self.contested_since.get_or_insert(now);
+        if now.duration_since(contested) < NODE_CONTESTED_MAX {
+            self.register_later();
+        } else {
+            self.end(CloseCode::Replaced, "a newer connection of this node took over".to_owned());
+        }
+    }
+
+    /// The bus has the record. Results that came before are committed now.
+    pub(super) fn on_registered(&mut self, known: Known) {
+        let Known { connected: Connected { epoch, version, is_complete }, taken, unlisted } = known;
+        let Some(hello) = &self.hello else { return };
+        let (node, profile) = (hello.node.clone(), Arc::new(self.profile(hello)));
+        let is_contested = self.contested_since.take().is_some();
+        match &self.registered {
+            None => {
+                tracing::info!(%node, %epoch, "a node is connected");
+                self.out.push(Effect::Attach(self.since));
+            }
+            Some(Registered { is_provisional, .. }) => {
+                tracing::info!(%node, %epoch, is_provisional, is_contested, "a node's record is made anew");
+            }
+        }
+        self.registered = Some(Registered { profile, epoch, is_provisional: false });
+        self.unlisted = unlisted;
+        self.unlisted_until = self.moment.now + RESERVATION;
+        self.told(&taken);
+        self.record(version, false);
+        let effects = self.connection.registered(&taken, self.moment.now);
+        self.follow(effects);
+        let early = std::mem::take(&mut self.early_results);
+        self.commit(early);
+        if !is_complete {
+            // The ledger could not be asked. The record is made anew until it can.
+            self.register_later();
+        }
+        self.send_held_back();
+        self.refresh();
+    }
+
+    /// What was written to the bus goes into the registry and to the other instances.
+    fn record(&mut self, version: Version, is_heartbeat: bool) {
+        let Some(registered) = &self.registered else { return };
+        let Some(record) = self.record_of(&registered.profile, version) else { return };
+        let heartbeat_at = if is_heartbeat { self.heartbeat_at.take() } else { None };
+        self.out.push(Effect::Record { record, heartbeat_at });
+    }
+
+    /// The node as it is known here goes into this instance's registry, while the bus does not take it.
+    pub(super) fn note(&mut self) {
+        let Some(registered) = &self.registered else { return };
+        self.out.extend(self.record_of(&registered.profile, Version::new(0)).map(Effect::Note));
+    }
+
+    /// Has the record say how the node is now; one such call at a time.
+    pub(super) fn refresh(&mut self) {
+        let Some(registered) = &self.registered else { return };
+        if registered.is_provisional {
+            // The bus is told of all that is taken when it knows of the connection.
+            self.gone.clear();
+            return self.note();
+        }
+        let taken = self.recount();
+        // Under an epoch that this connection itself is about to replace, it would find itself replaced. What is being
+        // sent would be freed by a recount, or be sent without its slot.
+        if self.is_refreshing || self.is_registering || (taken.is_some() && !self.sending.is_empty()) {
+            self.refresh_again = true;
+            if self.is_registering {
+                self.note();
+            }
+            return;
+        }
+        let Some(record) = self.record_of(&registered.profile, Version::new(0)) else { return };
+        self.is_refreshing = true;
+        self.authority.said();
+        let freed = std::mem::take(&mut self.gone);
+        self.out.push(Effect::Refresh { report: record.report(), freed, taken });
+    }
+
+    pub(super) fn on_refreshed(
+        &mut self,
+        written: bus::Result<Written>,
+        freed: Vec<Slot>,
+        taken: Option<Vec<Slot>>,
+    ) {
+        self.is_refreshing = false;
+        self.answered(&written);
+        self.on_counted(&written, taken);
+        match written {
+            Ok(Written::Done(version)) => self.record(version, true),
+            Ok(Written::Lost) => self.register(),
+            Ok(Written::Replaced) => self.contest(),
+            Err(error) => {
+                tracing::debug!(%error, "a node's record was not refreshed");
+                self.gone.extend(freed);
+            }
+        }
+        self.refresh_if_wanted();
+    }
+
+    pub(super) fn refresh_if_wanted(&mut self) {
+        if std::mem::take(&mut self.refresh_again) {
+            self.refresh();
+        }
+    }
+
+    /// Frees the slots of unlisted attempts whose dispatches have not come in time.
+    pub(super) fn free_unlisted(&mut self) {
+        if !self.unlisted.is_empty() && self.moment.now >= self.unlisted_until {
+            let mut unlisted = std::mem::take(&mut self.unlisted);
+            unlisted.retain(|slot| !self.connection.has(*slot) && !self.sending.contains(slot));
+            self.free(unlisted);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Slots and what runs on them: dispatches on their way to the node, results on their way to the ledger.
+//!
+//! For one dispatch: its slot is `sent` at the bus, then the frame leaves. For one result: it is committed, then the node
+//! is told, then the slot is free at the bus, or has the attempt that was dispatched with the same commit.
+
+use bus::Slot;
+use domain::job::Revoked;
+
+use super::{AttachedNode, Committed, Effect, FromLane};
+use crate::connection::{self, Dispatch, End, Refused};
+
+impl AttachedNode {
+    /// What the lanes want of the node.
+    pub(super) fn on_wanted(&mut self, wishes: Vec<FromLane>) {
+        let (mut dispatches, mut granted) = (Vec::new(), Vec::new());
+        let (mut effects, mut unknown) = (Vec::new(), Vec::new());
+        for wish in wishes {
+            match wish {
+                FromLane::Dispatch(dispatch) if self.connection.is_granted(dispatch.slot) => {
+                    granted.push(dispatch)
+                }
+                FromLane::Dispatch(dispatch) => dispatches.push(dispatch),
+                FromLane::Cancel(slot) => {
+                    if self.connection.has(slot) {
+                        effects.extend(self.connection.cancel(slot));
+                    } else if self.sending.contains(&slot) || self.is_held_back(slot) {
+                        self.called_off.insert(slot);
+                    } else {
+                        // The node does not have it.
+                        unknown.push(slot);
+                    }
+                }
+                FromLane::Drain(is_drained) => {
+                    effects.extend(self.connection.drain(is_drained, self.moment.now));
+                }
+                FromLane::Grant { number, claims, until } => self.grant(number, &claims, until),
+                FromLane::GiveBack(claim) => {
+                    if self.connection.give_back(claim) {
+                        unknown.push(claim.slot);
+                    }
+                }
+            }
+        }
+        self.follow(effects);
+        self.free(unknown);
+        if !granted.is_empty() {
+            self.send_on(granted, Vec::new());
+            self.note();
+        }
+        if dispatches.is_empty() {
+            return;
+        }
+        if self.registered.is_some() && !self.is_known() {
+            dispatches.into_iter().for_each(|dispatch| self.refuse(dispatch.slot));
+        } else if self.authority.is_ahead() {
+            self.held_back.extend(dispatches);
+            self.refresh();
+        } else {
+            self.send_out(dispatches);
+        }
+    }
+
+    fn is_held_back(&self, slot: Slot) -> bool {
+        self.held_back.iter().any(|held| held.slot == slot)
+    }
+
+    /// Asks the bus for the slots of dispatches.
+    pub(super) fn send_out(&mut self, dispatches: Vec<Dispatch>) {
+        if self.registered.is_some() {
+            self.sending.extend(dispatches.iter().map(|dispatch| dispatch.slot));
+            self.out.push(Effect::SendSlots(dispatches));
+        }
+    }
+
+    /// What has its slot goes to the node; what has none does not.
+    pub(super) fn on_sent(&mut self, sent: bus::Result<Vec<bool>>, dispatches: Vec<Dispatch>) {
+        let mut freed = Vec::new();
+        let sent = sent.unwrap_or_else(|error| {
+            tracing::debug!(%error, "dispatches whose slots are not known to be sent are dropped");
+            freed.extend(dispatches.iter().map(|dispatch| dispatch.slot));
+            vec![false; dispatches.len()]
+        });
+        let mut sent_on = Vec::with_capacity(dispatches.len());
+        for (dispatch, is_sent) in dispatches.into_iter().zip(sent) {
+            let slot = dispatch.slot;
+            self.sending.remove(&slot);
+            if self.called_off.remove(&slot) {
+                freed.push(slot);
+            } else if is_sent {
+                sent_on.push(dispatch);
+            } else {
+                self.came_to_nothing(slot, Revoked::Undeliverable, "its slot was gone");
+            }
+        }
+        self.send_on(sent_on, freed);
+        self.refresh_if_wanted();
+    }
+
+    /// Sends dispatches that have their slots to the node. The slots of those that the node cannot be sent are freed,
+    /// together with `freed`.
+    fn send_on(&mut self, dispatches: Vec<Dispatch>, mut freed: Vec<Slot>) {
+        for dispatch in dispatches {
+            let slot = dispatch.slot;
+            match self.connection.dispatch(dispatch, self.moment.now) {
+                Ok(effects) => self.follow(effects),
+                Err(Refused::Known) => {}
+                Err(refused) => {
+                    self.came_to_nothing(slot, Revoked::Undeliverable, &refused.to_string());
+                    freed.push(slot);
+                }
+            }
+        }
+        self.free(freed);
+    }
+
+    /// Has results committed; those that come before the node is registered wait for that.
+    pub(super) fn commit(&mut self, results: Vec<(Slot, End)>) {
+        if results.is_empty() {
+            return;
+        }
+        if self.registered.is_none() {
+            return self.early_results.extend(results);
+        }
+        let may_pass = self.may_pass();
+        self.out.push(Effect::Commit { results, may_pass });
+    }
+
+    /// Whether a slot may go from one attempt to the next: the bus knows of the connection, and gives the slots.
+    fn may_pass(&self) -> bool {
+        self.moment.is_bus_up && self.is_known() && !self.authority.is_ahead() && !self.is_registering
+    }
+
+    /// The node is told, and what follows on its slots goes to it.
+    pub(super) fn on_committed(&mut self, committed: Vec<Committed>) {
+        let may_pass = self.may_pass();
+        let (mut effects, mut over, mut dispatches) = (Vec::new(), Vec::new(), Vec::new());
+        for Committed { slot, is_recorded, next } in committed {
+            effects.extend(match is_recorded {
+                true => self.connection.committed(slot),
+                false => self.connection.stale(slot),
+            });
+            match next {
+                Some(next) if may_pass => {
+                    over.push(slot);
+                    dispatches.push(next);
+                }
+                Some(next) => self.not_passed(next.slot),
+                None => {}
+            }
+        }
+        effects.retain(|effect| !matches!(effect, connection::Effect::Free(slot) if over.contains(slot)));
+        self.follow(effects);
+        if !over.is_empty() && self.registered.is_some() {
+            self.out.extend(over.iter().map(|slot| Effect::SlotFreed(*slot)));
+            self.sending.extend(dispatches.iter().map(|dispatch| dispatch.slot));
+            self.out.push(Effect::PassSlots { over, dispatches });
+        }
+    }
+
+    /// This attempt was to have a slot that was not passed on to it.
+    pub(super) fn not_passed(&mut self, slot: Slot) {
+        self.came_to_nothing(slot, Revoked::Undeliverable, "its slot could not be passed on");
+    }
+
+    /// What has its slot goes to the node. Where the bus did not say, the slots are freed with the next refresh.
+    pub(super) fn on_passed(
+        &mut self,
+        passed: bus::Result<Vec<bool>>,
+        over: Vec<Slot>,
+        dispatches: Vec<Dispatch>,
+    ) {
+        match &passed {
+            Ok(passed) if self.registered.is_some() => {
+                let kept = passed.iter().filter(|is_passed| !**is_passed).count();
+                if kept > 0 {
+                    self.out.push(Effect::CountFreed(kept));
+                }
+            }
+            Ok(_) | Err(_) => {
+                self.gone.extend(over);
+                self.refresh();
+            }
+        }
+        self.on_sent(passed, dispatches);
+    }
+
+    /// Frees slots at the bus.
+    pub(super) fn free(&mut self, slots: Vec<Slot>) {
+        let Some(hello) = self.hello.as_ref().filter(|_| self.registered.is_some() && !slots.is_empty())
+        else {
+            return;
+        };
+        let was_full = self.connection.slots().count() + slots.len() >= hello.capacity as usize;
+        self.out.extend(slots.iter().map(|slot| Effect::SlotFreed(*slot)));
+        self.out.push(Effect::FreeSlots { slots, was_full });
+    }
+
+    /// What could not be freed is, with the next refresh.
+    pub(super) fn on_freed(&mut self, left: Vec<Slot>, was_full: bool) {
+        // The other instances do not ask a full node again before they are told.
+        if was_full && self.is_known() {
+            self.out.push(Effect::TellOf);
+        }
+        if !left.is_empty() {
+            self.gone.extend(left);
+            self.refresh();
+        }
+    }
+}

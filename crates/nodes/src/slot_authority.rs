@@ -1,0 +1,90 @@
+//! Who gives a node's slots out: the bus, or the holder of the node's connection while the bus is away. Never both.
+//!
+//! A holder vouches for a record with each word that it writes, for a while that is counted by the server from when the
+//! word was sent. While that lasts, anybody may reserve at the bus, and the holder gives nothing. When it is surely over,
+//! nobody reserves anything there, whether the bus is gone, frozen or cut off from this holder alone; and the holder may
+//! give slots. The next word that is heard tells the bus of those, and vouches anew.
+
+use std::time::{Duration, Instant};
+
+use crate::limits::{VOUCHED_MARGIN_MS, VOUCHED_MS};
+
+/// Of one connection. Pure: time comes in as an argument.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotAuthority {
+    /// Until then others may reserve slots at the bus.
+    until: Instant,
+    /// Words on their way.
+    under_way: u32,
+    /// Slots were given of which the record does not know.
+    is_ahead: bool,
+}
+
+impl SlotAuthority {
+    /// Of a connection that has said nothing to the bus yet.
+    #[must_use]
+    pub const fn new(now: Instant) -> Self {
+        Self { until: now, under_way: 0, is_ahead: false }
+    }
+
+    /// A word leaves for the bus.
+    pub const fn said(&mut self) {
+        self.under_way += 1;
+    }
+
+    /// The last word was answered now; or not, and may have been heard.
+    pub fn heard(&mut self, now: Instant) {
+        self.unheard();
+        self.until = self.until.max(now + Duration::from_millis(VOUCHED_MS + VOUCHED_MARGIN_MS));
+    }
+
+    /// The last word was surely not heard.
+    pub const fn unheard(&mut self) {
+        self.under_way = self.under_way.saturating_sub(1);
+    }
+
+    /// Whether the holder may give slots itself.
+    #[must_use]
+    pub fn may_give(&self, now: Instant) -> bool {
+        self.under_way == 0 && now >= self.until
+    }
+
+    /// Whether slots are taken of which the record does not know.
+    #[must_use]
+    pub const fn is_ahead(&self) -> bool {
+        self.is_ahead
+    }
+
+    /// Slots are taken of which the record does not know; or it knows of all.
+    pub const fn ahead(&mut self, is_ahead: bool) {
+        self.is_ahead = is_ahead;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_millis(VOUCHED_MS + VOUCHED_MARGIN_MS);
+
+    #[test]
+    fn a_holder_gives_nothing_while_a_word_of_it_may_be_heard() {
+        let now = Instant::now();
+        let mut authority = SlotAuthority::new(now);
+        assert!(authority.may_give(now), "nothing was said yet");
+        authority.said();
+        assert!(!authority.may_give(now + LONG * 9), "it may be heard at any time");
+        authority.unheard();
+        assert!(authority.may_give(now));
+        authority.said();
+        authority.heard(now);
+        assert!(!authority.may_give(now + LONG - Duration::from_millis(1)));
+        assert!(authority.may_give(now + LONG));
+        authority.said();
+        authority.said();
+        authority.unheard();
+        assert!(!authority.may_give(now + LONG), "there is another one");
+        authority.heard(now + LONG);
+        assert!(!authority.may_give(now + LONG) && authority.may_give(now + LONG * 2));
+    }
+}

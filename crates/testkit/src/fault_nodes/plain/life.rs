@@ -1,0 +1,162 @@
+//! What a plain node has: attempts that it runs, and results that nobody has settled. No socket.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use rand::RngExt as _;
+use rand::rngs::StdRng;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::fault_nodes::diary::now_us;
+use crate::fault_nodes::{Chore, Diary, Line, Run, Said, Wrote};
+use crate::node::attempts::{Attempts, Held};
+use crate::node::frames::{Attempt, Messages, Received};
+
+/// One in so many dispatches is not taken, and one in so many is acknowledged by its result alone.
+const UNWILLING: u32 = 50;
+const TACITURN: u32 = 20;
+
+pub(super) struct Life {
+    node: String,
+    attempts: Attempts<Work, Ended>,
+    diary: Arc<Mutex<Diary>>,
+    dice: StdRng,
+}
+
+struct Work {
+    /// When it ends, if it ends by itself.
+    ends_at: Option<Instant>,
+    chore: Chore,
+}
+
+/// A result that is owed.
+enum Ended {
+    Output(String),
+    Failure { retryable: bool },
+}
+
+impl Life {
+    pub(super) fn new(node: String, diary: Arc<Mutex<Diary>>, dice: StdRng) -> Self {
+        Self { node, attempts: Attempts::default(), diary, dice }
+    }
+
+    /// What `hello` and `heartbeat` list.
+    pub(super) fn listed(&self) -> impl Iterator<Item = Attempt> {
+        self.attempts.listed()
+    }
+
+    /// Says the results that nobody has settled.
+    pub(super) fn say_owed(&self, messages: &mut Messages) {
+        for (attempt, ended) in self.attempts.owed() {
+            ended.say(attempt, messages);
+        }
+    }
+
+    /// When the next run ends.
+    pub(super) fn next_end(&self) -> Option<Instant> {
+        self.attempts.running().filter_map(|(_, work)| work.ends_at).min()
+    }
+
+    pub(super) fn die(&mut self) {
+        self.attempts.clear();
+        self.write(Wrote::Died);
+    }
+
+    /// The scheduler has said something of an attempt; what is answered goes into the messages.
+    ///
+    /// # Errors
+    /// It makes no sense.
+    pub(super) fn received(&mut self, frame: &Received<'_>, messages: &mut Messages) -> Result<()> {
+        let attempt = frame.attempt()?;
+        match frame.kind {
+            "dispatch" => self.dispatched(attempt, frame, messages)?,
+            "cancel" => {
+                if self.attempts.cancel(attempt).is_some() {
+                    self.write(Wrote::Ended { run: run(attempt), said: Said::Nothing });
+                }
+            }
+            "committed" | "stale" => match self.attempts.settle(attempt) {
+                Some(Held::Running(_)) => {
+                    self.write(Wrote::Ended { run: run(attempt), said: Said::Nothing });
+                }
+                Some(Held::Owed(_)) => self.write(Wrote::Settled(run(attempt))),
+                None => {}
+            },
+            other => anyhow::bail!("a frame {other:?}"),
+        }
+        Ok(())
+    }
+
+    fn dispatched(&mut self, attempt: Attempt, frame: &Received<'_>, messages: &mut Messages) -> Result<()> {
+        if self.attempts.has(attempt) {
+            messages.ack(attempt);
+            return Ok(());
+        }
+        if self.dice.random_ratio(1, UNWILLING) {
+            messages.reject(attempt, "unable");
+            return Ok(());
+        }
+        let place = frame.session.as_deref().zip(frame.seq);
+        let place = place.map(|(session, seq)| (session.to_owned(), seq));
+        self.write(Wrote::Began { run: run(attempt), place });
+        let payload: Value = serde_json::from_str(frame.payload.context("a payload")?.get())?;
+        let chore = Chore::read(&payload);
+        let hangs = u64::from(attempt.number) <= chore.hangs;
+        let ends_at = (!hangs).then(|| Instant::now() + Duration::from_millis(chore.take_ms));
+        let is_taciturn = chore.take_ms == 0 && !hangs && self.dice.random_ratio(1, TACITURN);
+        if !is_taciturn {
+            messages.ack(attempt);
+        }
+        if hangs {
+            messages.progress(attempt, 50);
+        }
+        self.attempts.begin(attempt, Work { ends_at, chore });
+        Ok(())
+    }
+
+    /// Ends what is due, and says the results.
+    pub(super) fn end_due(&mut self, messages: &mut Messages) {
+        let now = Instant::now();
+        let due = self.attempts.running().filter(|(_, work)| work.ends_at.is_some_and(|at| at <= now));
+        let due: Vec<_> = due.map(|(attempt, work)| (attempt, work.chore.clone())).collect();
+        for (attempt, chore) in due {
+            let ended = self.end(attempt, &chore);
+            ended.say(attempt, messages);
+            self.attempts.end(attempt, ended);
+        }
+    }
+
+    fn end(&mut self, attempt: Attempt, chore: &Chore) -> Ended {
+        let number = u64::from(attempt.number);
+        let (ended, said) = if chore.is_broken || number <= chore.fails {
+            (Ended::Failure { retryable: !chore.is_broken }, Said::Failure)
+        } else {
+            let once = self.dice.random::<u64>().to_string();
+            let output = json!({ "number": chore.number, "by": self.node, "attempt": number, "once": once });
+            (Ended::Output(output.to_string()), Said::Output(output))
+        };
+        self.write(Wrote::Ended { run: run(attempt), said });
+        ended
+    }
+
+    fn write(&self, wrote: Wrote) {
+        let line = Line { at_us: now_us(), wrote };
+        self.diary.lock().unwrap_or_else(PoisonError::into_inner).lines.push(line);
+    }
+}
+
+impl Ended {
+    fn say(&self, attempt: Attempt, messages: &mut Messages) {
+        match self {
+            Self::Output(output) => messages.output(attempt, output),
+            Self::Failure { retryable } => messages.failure(attempt, "as it was told", *retryable),
+        }
+    }
+}
+
+/// As the diary names it.
+fn run(attempt: Attempt) -> Run {
+    Run { job: attempt.job_id(), attempt: u64::from(attempt.number) }
+}

@@ -1,0 +1,138 @@
+//! A small HTTP client: each call is exactly one request to the instance that the caller names. No retry, no guess.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// An answer as it came.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The HTTP status.
+    pub status: u16,
+    /// The body, `null` when it is no JSON.
+    pub body: Value,
+    /// The body as text.
+    pub text: String,
+    /// `Content-Type`, empty when missing.
+    pub content_type: String,
+    /// `Retry-After`, as it came.
+    pub retry_after: Option<String>,
+}
+
+impl Reply {
+    /// The stable code of a refusal; empty when there is none.
+    #[must_use]
+    pub fn code(&self) -> &str {
+        self.body["code"].as_str().unwrap_or_default()
+    }
+}
+
+/// Connections to any number of instances.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    token: Option<String>,
+}
+
+impl Client {
+    /// A client that gives up on an answer after `limit`.
+    ///
+    /// # Errors
+    /// The HTTP library cannot be set up.
+    pub fn new(limit: Duration) -> Result<Self> {
+        let http = plain_http(limit)?;
+        Ok(Self { http, token: None })
+    }
+
+    /// The same client, showing a bearer token.
+    #[must_use]
+    pub fn with_token(mut self, token: &str) -> Self {
+        self.token = Some(token.to_owned());
+        self
+    }
+
+    /// One request.
+    ///
+    /// # Errors
+    /// No answer came; whether the request was carried out is unknown.
+    pub async fn request(
+        &self,
+        method: &str,
+        url: &str,
+        key: Option<&str>,
+        body: Option<&Value>,
+    ) -> Result<Reply> {
+        let mut request = self.http.request(method.parse()?, url);
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        if let Some(key) = key {
+            request = request.header("Idempotency-Key", key);
+        }
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let answer = request.send().await?;
+        let header = |name: &str| Some(answer.headers().get(name)?.to_str().ok()?.to_owned());
+        let (status, retry_after) = (answer.status().as_u16(), header("retry-after"));
+        let content_type = header("content-type").unwrap_or_default();
+        let text = answer.text().await?;
+        let body = serde_json::from_str(&text).unwrap_or_default();
+        Ok(Reply { status, body, text, content_type, retry_after })
+    }
+
+    /// `GET url`, which must answer 200.
+    ///
+    /// # Errors
+    /// No answer, or another status.
+    pub async fn get(&self, url: &str) -> Result<Value> {
+        let reply = self.request("GET", url, None, None).await?;
+        if reply.status != 200 {
+            bail!("GET {url}: {} {}", reply.status, reply.text);
+        }
+        Ok(reply.body)
+    }
+
+    /// All items of a list, page by page.
+    ///
+    /// # Errors
+    /// A page does not come, or has another shape.
+    pub async fn list(&self, url: &str) -> Result<Vec<Value>> {
+        let mut items = Vec::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let page = match &cursor {
+                None => self.get(&format!("{url}?limit=1000")).await?,
+                Some(cursor) => {
+                    let reply = self.http.get(url).query(&[("limit", "1000"), ("cursor", cursor)]);
+                    let reply = match &self.token {
+                        Some(token) => reply.bearer_auth(token),
+                        None => reply,
+                    };
+                    reply.send().await?.error_for_status()?.json().await?
+                }
+            };
+            let some = page["items"].as_array().context("a list has items")?;
+            items.extend(some.iter().cloned());
+            match &page["next_cursor"] {
+                Value::Null => return Ok(items),
+                Value::String(next) => cursor = Some(next.clone()),
+                other => bail!("next_cursor is neither null nor a text: {other}"),
+            }
+        }
+    }
+}
+
+/// An HTTP client for private servers: no proxy, no redirect, and no TLS to speak of. It trusts no
+/// certificate, so that it works where the system has none.
+pub fn plain_http(limit: Duration) -> Result<reqwest::Client> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    let builder = reqwest::Client::builder().timeout(limit).redirect(reqwest::redirect::Policy::none());
+    Ok(builder.no_proxy().tls_backend_preconfigured(tls).build()?)
+}

@@ -1,0 +1,115 @@
+//! A daemon without tokens, and the browser on the same machine: programs are served, pages of other sites are not.
+
+use serde_json::Value;
+use testkit::instance::Setup;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::bad_input::socket::{Answer, converse};
+use crate::patient;
+
+/// The head of a request with these headers, and no others but what its kind needs.
+fn head(method: &str, target: &str, headers: &[(&str, &str)]) -> Vec<u8> {
+    let mut head = format!("{method} {target} HTTP/1.1\r\n");
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str(match (method, target.contains("/ws")) {
+        ("POST", _) => "content-type: application/json\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}",
+        (_, true) => {
+            "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+             sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        }
+        _ => "connection: close\r\n\r\n",
+    });
+    head.into_bytes()
+}
+
+/// The status of the answer, without waiting for the end of what follows it.
+async fn status(address: &str, request: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request).await.unwrap();
+    let mut line = [0; 12];
+    stream.read_exact(&mut line).await.unwrap();
+    String::from_utf8_lossy(&line).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_tokens_no_page_of_another_site_gets_anything() {
+    let instance = Setup::in_mode("worker-queue").unwrap().start().await.unwrap();
+    let (url, client) = (instance.url().to_owned(), patient());
+    let address = url.strip_prefix("http://").unwrap().to_owned();
+    let opened = client.request("POST", &format!("{url}/v1/sessions"), None, None).await.unwrap();
+    let socket = format!("/v1/sessions/{}/ws", opened.body["id"].as_str().unwrap());
+    let asked = [
+        ("GET", "/v1/signers"),
+        ("GET", "/v1/ids/uuid"),
+        ("GET", "/healthz"),
+        ("GET", "/metrics"),
+        ("GET", "/"),
+        ("GET", "/nowhere"),
+        ("POST", "/v1/signers/victim/nonces"),
+        ("POST", "/v1/jobs"),
+        ("GET", "/v1/nodes/ws"),
+        ("GET", &socket),
+    ];
+    let (port, local) = (address.rsplit(':').next().unwrap(), address.as_str());
+    let rebound = format!("evil.example:{port}");
+    let other_port = "http://127.0.0.1:1".to_owned();
+    let other_name = format!("http://localhost:{port}");
+    let foreign: [&[(&str, &str)]; 7] = [
+        &[("host", &rebound)],
+        &[("host", &rebound), ("origin", &format!("http://{rebound}"))],
+        &[("host", local), ("origin", "https://evil.example")],
+        &[("host", local), ("origin", "null")],
+        &[("host", local), ("origin", &other_port)],
+        &[("host", local), ("origin", &other_name)],
+        &[("host", local), ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")],
+    ];
+    for (method, target) in asked {
+        for headers in foreign {
+            let answer = converse(&address, &head(method, target, headers)).await;
+            let answer = Answer::parse(&answer).unwrap();
+            assert_eq!(answer.status, 403, "{method} {target} {headers:?}: {answer:?}");
+            let problem = answer.json();
+            assert_eq!(problem["code"], "forbidden", "{method} {target} {headers:?}: {problem}");
+            assert!(problem["detail"].as_str().unwrap().contains("auth.tokens"), "{problem}");
+        }
+        let nameless = head(method, target, &[]);
+        let nameless = String::from_utf8(nameless).unwrap().replace("HTTP/1.1", "HTTP/1.0");
+        let answer = converse(&address, nameless.as_bytes()).await;
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.starts_with("HTTP/1.0 400"), "{method} {target} without a host: {answer}");
+    }
+    let victim = client.request("GET", &format!("{url}/v1/signers/victim"), None, None).await.unwrap();
+    assert_eq!(victim.status, 404, "a page was granted a nonce: {}", victim.text);
+
+    let named = format!("localhost:{port}");
+    let own_page = [("host", named.as_str()), ("origin", &other_name), ("sec-fetch-site", "same-origin")];
+    for headers in [&[("host", named.as_str())][..], &[("host", local)], &[("host", "[::1]:1")], &own_page] {
+        for (method, target, expected) in [
+            ("GET", "/healthz", "HTTP/1.1 200"),
+            ("GET", "/v1/signers", "HTTP/1.1 200"),
+            ("POST", "/v1/signers/own/nonces", "HTTP/1.1 201"),
+            ("GET", "/v1/nodes/ws", "HTTP/1.1 101"),
+            ("GET", &socket, "HTTP/1.1 101"),
+        ] {
+            let answered = status(&address, &head(method, target, headers)).await;
+            assert_eq!(answered, expected, "{method} {target} {headers:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_tokens_the_token_decides_whatever_the_host_is() {
+    let tokens = r#"[{"name":"t","token":"s3cret","scopes":["submit"]}]"#;
+    let instance = Setup::basic().unwrap().env("FENCEPOST__AUTH__TOKENS", tokens).start().await.unwrap();
+    let address = instance.url().strip_prefix("http://").unwrap().to_owned();
+    let headers = [("host", "fencepost.example"), ("authorization", "Bearer s3cret")];
+    for (headers, expected) in [(&headers[..], 200), (&headers[..1], 401)] {
+        let answer = converse(&address, &head("GET", "/v1/signers", headers)).await;
+        let answer = Answer::parse(&answer).unwrap();
+        assert_eq!(answer.status, expected, "{answer:?}");
+        assert_ne!(answer.json(), Value::Null);
+    }
+}
