@@ -1,59 +1,149 @@
 //! Arbiters: the threads on which actors live, one for each core.
 //!
-//! What lives here: starting and stopping those threads, and placing an actor on the one that its key hashes to.
+//! What lives here: making arbiters of threads, and placing an actor on the one that its key belongs to.
 //! What must never: anything about what an actor does.
 //!
-//! An arbiter is a thread with a single-threaded Tokio runtime. All actors of one key live on the same arbiter, so
-//! that a message between them needs no other thread. Arbiters belong to the process: an incarnation's actors come
-//! and go on them, and the arbiters outlive them all, since connections of the ledger may be driven by them.
+//! An arbiter is a thread with a single-threaded Tokio runtime. The daemon makes arbiters of the threads that serve HTTP,
+//! so that a request for a key whose actor lives on its own thread changes no thread at all; tests start threads of their
+//! own. All actors of one key live on the same arbiter. Arbiters belong to the process: an incarnation's actors come and
+//! go on them, and the arbiters outlive them all, since connections of the ledger are driven by them.
 
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+use std::cell::Cell;
 use std::io;
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use actix::dev::channel;
-use actix::{Actor, Addr, Arbiter, ArbiterHandle, Context, System};
-use tokio::sync::oneshot;
+use actix::{Actor, Addr, Context, System};
+use domain::shard_of;
+use tokio::runtime;
+use tokio::sync::{mpsc, oneshot};
 
-/// The arbiters of a process. Clones share them; dropping the last clone stops their threads.
+thread_local! {
+    /// Whether this thread is an arbiter.
+    static IS_ARBITER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Starts an actor; called on its arbiter.
+type Start = Box<dyn FnOnce() + Send>;
+
+/// The arbiters of a process. Clones share them. Dropping the last clone stops the threads that [`Arbiters::start`] has
+/// started.
 #[derive(Clone)]
 pub struct Arbiters {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    handles: Vec<ArbiterHandle>,
+    arbiters: Vec<Arbiter>,
+    own: OwnThreads,
+}
+
+/// One thread.
+struct Arbiter {
+    number: usize,
+    starts: mpsc::UnboundedSender<Start>,
+    runtime: runtime::Handle,
+}
+
+/// The threads that were started for their arbiters alone.
+#[derive(Default)]
+struct OwnThreads {
     /// One for each thread; sending or dropping it ends the thread.
     stops: Mutex<Vec<oneshot::Sender<()>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// What a thread needs to become an arbiter. Clones are for other threads.
+#[derive(Clone)]
+pub struct Recruiter {
+    joined: Arc<AtomicUsize>,
+    count: NonZeroUsize,
+    arbiters: mpsc::UnboundedSender<Arbiter>,
+}
+
+/// Threads that are becoming arbiters.
+pub struct Recruits {
+    count: NonZeroUsize,
+    arbiters: mpsc::UnboundedReceiver<Arbiter>,
+}
+
+impl Recruiter {
+    /// For `count` threads.
+    #[must_use]
+    pub fn new(count: NonZeroUsize) -> (Self, Recruits) {
+        let (arbiters, joining) = mpsc::unbounded_channel();
+        (Self { joined: Arc::default(), count, arbiters }, Recruits { count, arbiters: joining })
+    }
+
+    /// Makes an arbiter of the calling thread, for as long as its runtime runs. Must be called within a single-threaded
+    /// Tokio runtime that takes local tasks. A thread that is an arbiter already stays the one it is; threads beyond the
+    /// count stay what they are.
+    pub fn join(&self) {
+        if IS_ARBITER.get() {
+            return;
+        }
+        let number = self.joined.fetch_add(1, Ordering::Relaxed);
+        if number >= self.count.get() {
+            return;
+        }
+        IS_ARBITER.set(true);
+        let (starts, mut coming) = mpsc::unbounded_channel::<Start>();
+        actix::spawn(async move {
+            while let Some(start) = coming.recv().await {
+                start();
+            }
+        });
+        // Where nobody waits for it, it stays without actors.
+        let _ = self.arbiters.send(Arbiter { number, starts, runtime: runtime::Handle::current() });
+    }
+}
+
+impl Recruits {
+    /// The arbiters, once all threads have joined. `None` if the recruiters are gone before.
+    pub async fn all(self) -> Option<Arbiters> {
+        self.all_with(OwnThreads::default()).await
+    }
+
+    async fn all_with(mut self, own: OwnThreads) -> Option<Arbiters> {
+        let mut arbiters = Vec::with_capacity(self.count.get());
+        while arbiters.len() < self.count.get() {
+            arbiters.push(self.arbiters.recv().await?);
+        }
+        arbiters.sort_unstable_by_key(|arbiter| arbiter.number);
+        Some(Arbiters { inner: Arc::new(Inner { arbiters, own }) })
+    }
+}
+
 impl Arbiters {
-    /// Starts `count` threads.
+    /// Starts `count` threads, and makes an arbiter of each. Blocks until they run.
     ///
     /// # Errors
-    /// What the operating system says when it gives no thread, or when the thread's runtime cannot be built.
+    /// What the operating system says when it gives no thread, or when a thread's runtime cannot be built.
     pub fn start(count: NonZeroUsize) -> io::Result<Self> {
-        let (mut handles, mut stops, mut threads) = (Vec::new(), Vec::new(), Vec::new());
+        let (recruiter, recruits) = Recruiter::new(count);
+        let own = OwnThreads::default();
         for number in 0..count.get() {
             let (stop, stopped) = oneshot::channel();
-            let (started, handle) = std::sync::mpsc::channel();
+            let recruiter = recruiter.clone();
+            let (started, is_started) = std::sync::mpsc::channel();
             let thread = std::thread::Builder::new().name(format!("arbiter-{number}")).spawn(move || {
                 System::new().block_on(async move {
+                    recruiter.join();
                     // `start` waits for this; if it has failed meanwhile, `stopped` ends at once.
-                    let _ = started.send(Arbiter::current());
+                    let _ = started.send(());
                     let _ = stopped.await;
                 });
             })?;
-            handles.push(handle.recv().map_err(io::Error::other)?);
-            stops.push(stop);
-            threads.push(thread);
+            is_started.recv().map_err(io::Error::other)?;
+            lock(&own.stops).push(stop);
+            lock(&own.threads).push(thread);
         }
-        Ok(Self {
-            inner: Arc::new(Inner { handles, stops: Mutex::new(stops), threads: Mutex::new(threads) }),
-        })
+        drop(recruiter);
+        let all = futures_util::FutureExt::now_or_never(recruits.all_with(own)).flatten();
+        all.ok_or_else(|| io::Error::other("a thread did not become an arbiter"))
     }
 
     /// One arbiter for each core of this machine, or for each that the process may use.
@@ -67,13 +157,18 @@ impl Arbiters {
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.inner.handles.len()
+        self.inner.arbiters.len()
     }
 
-    /// The number of the arbiter on which the actors of `key` live.
-    pub(crate) fn number_of(&self, key: &impl Hash) -> usize {
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
-        (hash % self.inner.handles.len() as u64) as usize
+    /// Their runtimes, in the order of their numbers.
+    #[must_use]
+    pub fn runtimes(&self) -> Vec<runtime::Handle> {
+        self.inner.arbiters.iter().map(|arbiter| arbiter.runtime.clone()).collect()
+    }
+
+    /// The number of the arbiter on which the actor of the key with that name lives.
+    pub(crate) fn number_of(&self, name: &str) -> usize {
+        shard_of(name, self.count())
     }
 
     /// Starts an actor on the arbiter with that number. Its mailbox holds `mailbox_messages_max` messages from the
@@ -92,19 +187,22 @@ impl Arbiters {
     {
         // `Actor::start_in_arbiter` sets a mailbox's size only on the arbiter, after the first messages may have come.
         let (sender, receiver) = channel::channel(mailbox_messages_max);
-        self.inner.handles[number].spawn_fn(move || {
+        let start = Box::new(move || {
             let mut context = Context::with_receiver(receiver);
             let actor = make(&mut context);
             actix::spawn(context.into_future(actor));
         });
+        // An arbiter that is gone drops the receiver, which closes the address.
+        let _ = self.inner.arbiters[number].starts.send(start);
         Addr::new(sender)
     }
 
-    /// Ends the threads and waits for them, which blocks the calling thread. What still runs on them is dropped: stop
-    /// the actors before.
+    /// Ends the threads that [`Self::start`] has started, and waits for them, which blocks the calling thread. What still
+    /// runs on them is dropped: stop the actors before.
     pub fn stop(&self) {
-        self.inner.end();
-        let threads = std::mem::take(&mut *lock(&self.inner.threads));
+        let own = &self.inner.own;
+        own.end();
+        let threads = std::mem::take(&mut *lock(&own.threads));
         for thread in threads {
             if thread.join().is_err() {
                 tracing::error!("an arbiter had died");
@@ -113,13 +211,13 @@ impl Arbiters {
     }
 }
 
-impl Inner {
+impl OwnThreads {
     fn end(&self) {
         lock(&self.stops).clear();
     }
 }
 
-impl Drop for Inner {
+impl Drop for OwnThreads {
     fn drop(&mut self) {
         self.end();
     }
@@ -189,9 +287,29 @@ mod tests {
     #[tokio::test]
     async fn a_key_keeps_its_arbiter_and_many_keys_use_all() {
         let arbiters = arbiters(3);
-        let numbers: std::collections::HashSet<_> = (0..100).map(|key| arbiters.number_of(&key)).collect();
+        let numbers: std::collections::HashSet<_> =
+            (0..100).map(|key| arbiters.number_of(&format!("key-{key}"))).collect();
         assert_eq!(numbers.len(), 3);
-        assert_eq!(arbiters.number_of(&"key"), arbiters.number_of(&"key"));
+        assert_eq!(arbiters.number_of("key"), arbiters.number_of("key"));
+    }
+
+    #[test]
+    fn a_thread_that_serves_something_else_becomes_an_arbiter_once() {
+        let (recruiter, recruits) = Recruiter::new(NonZeroUsize::MIN);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            System::new().block_on(async move {
+                recruiter.join();
+                recruiter.join();
+                let _ = stopped.await;
+            });
+        });
+        let arbiters = System::new().block_on(recruits.all()).unwrap();
+        let counter = arbiters.start_actor(0, 8, |_| Counter(0));
+        assert_eq!(System::new().block_on(counter.send(Add(None))).unwrap(), 1);
+        drop(stop);
+        thread.join().unwrap();
+        assert!(counter.try_send(Add(None)).is_err(), "it ends with its thread");
     }
 
     #[tokio::test]

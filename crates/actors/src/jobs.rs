@@ -27,6 +27,7 @@ mod local_attempts;
 mod messages;
 mod node_gateway;
 mod orphaned_attempts;
+mod own_lanes;
 mod pools;
 mod progress;
 mod progress_store;
@@ -48,7 +49,7 @@ use bus::Slot;
 use cluster::{ClusterView, FailureDetector, InstanceLease};
 use domain::job::{Assignment, Attempt, Revoked, State};
 use domain::lane::JobNotice;
-use domain::{InstanceId, JobId, NodeId, Resource};
+use domain::{InstanceId, JobId, LaneId, NodeId};
 use ledger::JobRecord;
 use nodes::connection::Progress;
 use nodes::{Ended, Registry};
@@ -57,8 +58,6 @@ use uuid::Uuid;
 
 use crate::arbiters::Arbiters;
 use crate::pause::jittered;
-use crate::releases::Releases;
-use crate::renewals::Renewals;
 pub use delivery::Dispatch;
 use delivery::Withdrawal;
 use directory::{Directory, Undelivered};
@@ -69,11 +68,12 @@ use inter_instance::InterInstance;
 use keeper::LaneKeeper;
 use lane::{Ends, LaneHost, LaneServices};
 use lane_owners::LeasedLanes;
-use lease::Adopting;
+use lease::{Adopting, OwnLease};
 use limits::{SUBMISSION_BYTES_MAX, SUBMISSIONS_MAX};
 use messages::{LaneCommand, PendingSubmission, SubmitReply};
 use node_gateway::NodeGateway;
 pub use node_gateway::{NodeOutbox, ToNode};
+use own_lanes::{OwnLanes, WaitingSubmission};
 use progress::ProgressReporter;
 use progress_store::ProgressStore;
 pub use refusal::Refusal;
@@ -135,6 +135,7 @@ enum Phase {
 struct Places {
     _job: OwnedSemaphorePermit,
     _bytes: OwnedSemaphorePermit,
+    _waiting: Option<WaitingSubmission>,
 }
 
 /// Cheap to clone; all clones reach the same lanes.
@@ -162,6 +163,7 @@ struct Inner {
     progress: Arc<ProgressReporter>,
     /// The lanes that are served here.
     lanes: Arc<Directory>,
+    own_lanes: OwnLanes,
     phase: watch::Sender<Phase>,
     submissions: Arc<Semaphore>,
     submission_bytes: Arc<Semaphore>,
@@ -174,9 +176,6 @@ impl Jobs {
     pub fn start(dependencies: Dependencies, config: LaneConfig) -> Self {
         let Dependencies { ledger, bus, me, failure_detector, cluster_view, tenure, registry, arbiters } =
             dependencies;
-        let renewals = Arc::<Renewals>::default();
-        renewals.start(ledger.clone(), me.clone(), config.lease);
-        let releases = Releases::start(ledger.clone(), me.clone(), config.lease);
         let (lanes, is_alone) = (Arc::<Directory>::default(), bus.kind() == bus::Kind::Local);
         let owners = Arc::new(LeasedLanes { ledger: ledger.clone(), cluster_view: cluster_view.clone() });
         let inter_instance =
@@ -232,14 +231,7 @@ impl Jobs {
         });
         attempt_writer::start(ledger.clone(), &gateway, &watches);
         orphaned_attempts::start(&gateway, ledger.clone());
-        let adopting = Adopting {
-            me: me.clone(),
-            lease: config.lease,
-            ledger: ledger.clone(),
-            failure_detector: failure_detector.clone(),
-            renewals,
-            releases,
-        };
+        let adopting = Adopting::new(me.clone(), config.lease, ledger.clone(), failure_detector.clone());
         let (phase, phase_now) = watch::channel(Phase::Serving);
         let own_token = tenure.token();
         let keeper = Arc::new(LaneKeeper {
@@ -247,10 +239,11 @@ impl Jobs {
             services,
             directory: Arc::clone(&lanes),
             adopting,
-            tenure,
+            own: Arc::new(OwnLease::new(tenure, failure_detector.clone())),
             phase: phase_now,
             taking: std::array::from_fn(|_| Mutex::default()),
         });
+        let own_lanes = OwnLanes::new(keeper.own_lanes());
         let inner = Arc::new(Inner {
             ledger,
             bus,
@@ -269,6 +262,7 @@ impl Jobs {
             watches,
             progress,
             lanes,
+            own_lanes,
             phase,
             submissions: Arc::new(Semaphore::new(SUBMISSIONS_MAX)),
             submission_bytes: Arc::new(Semaphore::new(SUBMISSION_BYTES_MAX)),
@@ -279,7 +273,7 @@ impl Jobs {
         tokio::spawn(Arc::clone(&inner.keeper).bury_all(host, reported));
         inner.watch_departures();
         if let Some(token) = own_token {
-            inner.keeper.open_own(inner.host(), token);
+            inner.own_lanes.ids().for_each(|lane| inner.keeper.open_own(inner.host(), lane.clone(), token));
         }
         adoption::start(&inner);
         pools::follow(&inner);
@@ -290,7 +284,8 @@ impl Jobs {
     /// Accepts jobs, each on its own; an answer for each, in their order.
     pub async fn submit(&self, submissions: Vec<Submission>) -> Vec<Result<Accepted, Refusal>> {
         let deadline = Instant::now() + self.inner.config.request_timeout;
-        self.inner.submit_to(&Resource::instance(&self.inner.me), submissions, deadline).await
+        let (lane, waiting) = self.inner.own_lanes.choose(submissions.len());
+        self.inner.submit_to(lane, submissions.into_iter().zip(waiting.into_iter().map(Some)), deadline).await
     }
 
     /// One job, as the ledger has it.
@@ -503,15 +498,15 @@ impl Inner {
         *self.phase.borrow() == Phase::Over
     }
 
-    fn serves(&self, lane: &Resource) -> bool {
+    fn serves(&self, lane: &LaneId) -> bool {
         self.lanes.contains_key(lane)
     }
 
-    fn places(&self, submission: &Submission) -> Option<Places> {
+    fn places(&self, submission: &Submission, waiting: Option<WaitingSubmission>) -> Option<Places> {
         let bytes = u32::try_from(submission.spec.payload.len()).ok()?;
         let job = Arc::clone(&self.submissions).try_acquire_owned().ok()?;
         let bytes = Arc::clone(&self.submission_bytes).try_acquire_many_owned(bytes).ok()?;
-        Some(Places { _job: job, _bytes: bytes })
+        Some(Places { _job: job, _bytes: bytes, _waiting: waiting })
     }
 
     /// What a caller hears whose answer was lost: its lane's owner died of a defect, or the whole incarnation is over.
@@ -522,14 +517,14 @@ impl Inner {
     /// Has a lane's owner accept jobs; an answer for each, in their order.
     async fn submit_to(
         &self,
-        lane: &Resource,
-        submissions: Vec<Submission>,
+        lane: &LaneId,
+        submissions: impl ExactSizeIterator<Item = (Submission, Option<WaitingSubmission>)>,
         deadline: Instant,
     ) -> Vec<Result<Accepted, Refusal>> {
         let mut pending = Vec::with_capacity(submissions.len());
         let mut answers = Vec::with_capacity(submissions.len());
-        for submission in submissions {
-            let Some(places) = self.places(&submission) else {
+        for (submission, waiting) in submissions {
+            let Some(places) = self.places(&submission, waiting) else {
                 answers.push(Err(Refusal::Overloaded));
                 continue;
             };
@@ -560,8 +555,8 @@ impl Inner {
         answered
     }
 
-    async fn owner_of(&self, lane: &Resource) -> Result<Option<InstanceId>, Refusal> {
-        let lease = self.ledger.lease(lane).await.map_err(|error| refusal::of_ledger(&error))?;
+    async fn owner_of(&self, lane: &LaneId) -> Result<Option<InstanceId>, Refusal> {
+        let lease = self.ledger.lease(lane.lease()).await.map_err(|error| refusal::of_ledger(&error))?;
         Ok(lease.filter(ledger::Lease::is_live).and_then(|lease| lease.owner))
     }
 
@@ -571,7 +566,7 @@ impl Inner {
     }
 
     /// Serves a lane from now on, if it is to be had; or else says who has it, where that is known.
-    async fn adopt(self: &Arc<Self>, lane: &Resource) -> ledger::Result<Result<(), Option<InstanceId>>> {
+    async fn adopt(self: &Arc<Self>, lane: &LaneId) -> ledger::Result<Result<(), Option<InstanceId>>> {
         self.keeper.adopt(self.host(), lane).await
     }
 
@@ -619,7 +614,7 @@ impl LaneHost for Host {
         self.0.results.answer(ends);
     }
 
-    fn notify(&self, lane: &Resource, notice: JobNotice) {
+    fn notify(&self, lane: &LaneId, notice: JobNotice) {
         let inner = &self.0;
         let count = |state: State, outcome: &'static str| {
             metrics::counter!("fencepost_jobs_total", "state" => state.as_str(), "outcome" => outcome)

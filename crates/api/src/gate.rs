@@ -94,7 +94,14 @@ async fn serve(
     request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    if let Err(refusal) = admit(state, route, &request) {
+    if let Err(refusal) = identify(state, route, &request) {
+        return Ok(request.into_response(refusal.respond(id)));
+    }
+    // Probes are answered while the server starts.
+    if access_of(route) != Access::Open {
+        state.until_started().await;
+    }
+    if let Err(refusal) = admit(state, route) {
         return Ok(request.into_response(refusal.respond(id)));
     }
     // The request cannot be kept beside the call (the router wants it for itself), so after a panic
@@ -115,14 +122,16 @@ async fn serve(
     }
 }
 
-fn admit(state: &State, route: Option<&Route>, request: &ServiceRequest) -> Result<(), Refusal> {
-    let access = access_of(route);
+fn identify(state: &State, route: Option<&Route>, request: &ServiceRequest) -> Result<(), Refusal> {
     if state.settings.auth.is_open() {
         loopback::admit(&request.head().uri, request.headers())
             .inspect_err(|refusal| tracing::info!(%refusal, "access is refused"))?;
     }
-    state.settings.auth.admit(request.headers(), access)?;
-    let is_api = matches!(access, Access::Scope(_));
+    state.settings.auth.admit(request.headers(), access_of(route))
+}
+
+fn admit(state: &State, route: Option<&Route>) -> Result<(), Refusal> {
+    let is_api = matches!(access_of(route), Access::Scope(_));
     if is_api && state.traffic.is_draining() {
         let detail = "this instance is stopping; ask another, or this one again when it is back";
         return Err(Refusal::new(Code::Draining, detail).closing());

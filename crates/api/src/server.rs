@@ -30,12 +30,18 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes the listener. Until [`Handle::open`] it serves the paths that need no ledger and refuses the others as
-    /// `ledger_unavailable`. Call it inside the runtime that runs the calls to the ledger and that outlives the server.
+    /// Takes the listener. Until [`Handle::open`], requests other than probes wait; see also
+    /// [`Handle::serve_without_ledger`]. Each thread that serves calls `on_thread` at its start. Call this inside the
+    /// runtime that runs the calls to the ledger and that outlives the server.
     ///
     /// # Errors
     /// The listener cannot be used, or no thread can be started.
-    pub fn bind(listener: TcpListener, early: Early, settings: Settings) -> io::Result<Self> {
+    pub fn bind(
+        listener: TcpListener,
+        early: Early,
+        settings: Settings,
+        on_thread: impl Fn() + Clone + Send + 'static,
+    ) -> io::Result<Self> {
         let workers = settings.workers.max(1);
         let per_worker = settings.connections_max.div_ceil(workers).max(1);
         let keep_alive = KeepAlive::Timeout(settings.keep_alive);
@@ -43,7 +49,11 @@ impl Server {
         let runtime = runtime::Handle::try_current().map_err(io::Error::other)?;
         let state = Arc::new(State::new(early, settings, runtime));
         let forwarder = Arc::new(Forwarder::new(Arc::clone(&state)));
-        let server = HttpServer::new(move || app(&forwarder))
+        let start = move || {
+            on_thread();
+            app(&forwarder)
+        };
+        let server = HttpServer::new(start)
             .workers(workers)
             .max_connections(per_worker)
             .keep_alive(keep_alive)
@@ -87,6 +97,12 @@ pub struct Handle {
 }
 
 impl Handle {
+    /// From now on, and until [`Self::open`], the paths that need no ledger are served, and the others are refused as
+    /// `ledger_unavailable`.
+    pub fn serve_without_ledger(&self) {
+        self.state.serve_without_ledger();
+    }
+
     /// From now on all paths are served. Call it once.
     pub fn open(&self, services: Services) {
         self.state.open(services);

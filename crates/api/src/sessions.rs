@@ -6,7 +6,7 @@ mod socket;
 use actix_web::{HttpRequest, HttpResponse, web};
 use actors::jobs::Jobs;
 use cluster::KeyOwner;
-use domain::{Resource, SessionId};
+use domain::{LaneId, Resource, SessionId};
 use wire::Code;
 use wire::sessions as shape;
 
@@ -106,8 +106,7 @@ pub async fn connect(request: HttpRequest, payload: web::Payload, forwarder: For
     let after_seq = Query::read(&request, &["after_seq"])?.number("after_seq", i64::MAX as u64)?;
     let incarnation = state.incarnation();
     let record = state.call(incarnation.jobs.session_record(&id)).await?;
-    let watch =
-        state.call(async { incarnation.jobs.watch(actors::jobs::Topic::Lane(Resource::session(&id))) });
+    let watch = state.call(async { incarnation.jobs.watch(actors::jobs::Topic::Lane(LaneId::session(&id))) });
     let watch = watch.await?;
     let (response, session, messages) = websocket::open(&request, payload)?;
     let caller = socket::Caller {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use domain::InstanceId;
 use tokio::runtime;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use wire::Code;
 use wire::health::Check;
 
@@ -33,7 +33,8 @@ pub struct State {
     pub generators: OnceOpen<Generators>,
     pub peers: OnceOpen<client::Peers>,
     incarnation: ArcSwapOption<Incarnation>,
-    /// Whether the ledger was reached, and all of these are set.
+    /// What is served already. Open: the ledger was reached, and all of these are set.
+    opening: watch::Sender<Opening>,
     is_open: AtomicBool,
     /// This and the following exist from the start.
     pub snowflakes: ::ids::Snowflakes,
@@ -49,6 +50,16 @@ pub struct State {
     lease_counts: Recent<LeaseCounts>,
 }
 
+/// How far the server's start has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opening {
+    /// Requests wait.
+    Starting,
+    /// The ledger is away: what needs no ledger is served, and the rest is refused.
+    WithoutLedger,
+    Open,
+}
+
 type LeaseCounts = Arc<HashMap<InstanceId, u64>>;
 
 impl State {
@@ -60,6 +71,7 @@ impl State {
             generators: OnceOpen::default(),
             peers: OnceOpen::default(),
             incarnation: ArcSwapOption::empty(),
+            opening: watch::Sender::new(Opening::Starting),
             is_open: AtomicBool::new(false),
             snowflakes,
             id_counters: IdCounters::default(),
@@ -85,6 +97,32 @@ impl State {
         self.reincarnate(incarnation);
         // Last: a reader that sees it finds the rest.
         self.is_open.store(true, Ordering::Release);
+        self.opening.send_replace(Opening::Open);
+    }
+
+    /// From now on, and until it is open, what needs no ledger is served, and everything else is refused.
+    pub fn serve_without_ledger(&self) {
+        self.opening.send_if_modified(|opening| {
+            let is_starting = *opening == Opening::Starting;
+            if is_starting {
+                *opening = Opening::WithoutLedger;
+            }
+            is_starting
+        });
+    }
+
+    /// Resolves when requests are served or refused: while the server starts, they wait, but no longer than a request may
+    /// take.
+    pub async fn until_started(&self) {
+        if self.is_open() {
+            return;
+        }
+        let mut opening = self.opening.subscribe();
+        tokio::select! {
+            _ = opening.wait_for(|opening| *opening != Opening::Starting) => {}
+            () = self.traffic.until_draining() => {}
+            () = tokio::time::sleep(self.settings.request_timeout) => {}
+        }
     }
 
     /// Whether everything is served. Until then the ledger was not reached.

@@ -113,7 +113,7 @@ fn forwarder(state: &Arc<State>) -> Arc<Forwarder> {
 }
 
 fn open_server(listener: TcpListener, services: Services, settings: Settings) -> Server {
-    let server = Server::bind(listener, early(Options::default()).0, settings).unwrap();
+    let server = Server::bind(listener, early(Options::default()).0, settings, || {}).unwrap();
     server.handle().open(services);
     server
 }

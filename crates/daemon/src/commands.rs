@@ -1,4 +1,4 @@
-//! The commands, one room each. `serve` is not here: it is the daemon itself.
+//! The commands, one module each. `serve` is not here: it is the daemon itself.
 
 pub mod check_config;
 pub mod cluster;

@@ -1,19 +1,18 @@
-//! `fencepost serve`: the rooms, put together in order and taken apart in reverse.
+//! `fencepost serve`: the parts, put together in order and taken down in reverse.
 //!
 //! What must never live here: a decision about a key's work. Read [`Daemon::start`] and
 //! [`Daemon::stop`] as a table of contents.
 
-mod door;
+mod endpoint;
 mod generators;
-mod life;
-mod place;
+mod incarnation;
+mod serving;
 mod signals;
 
 use std::io::Write;
 use std::pin::pin;
 use std::time::Duration;
 
-use actors::arbiters::Arbiters;
 use actors::signers::{Limits, UpkeepSettings};
 use ids::snowflake::Keeping;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -23,10 +22,9 @@ use crate::cli::Serve;
 use crate::config::{Config, Loaded, redact};
 use crate::exit::{Exit, Failure};
 use crate::logging;
-use door::{Door, Serving};
-use life::{Life, Parts};
-use place::Place;
-pub use place::hostname;
+pub use endpoint::hostname;
+use incarnation::{Incarnation, Parts};
+use serving::Serving;
 pub use signals::Signals;
 
 /// Upper edges of the buckets of every histogram of seconds.
@@ -58,32 +56,28 @@ pub fn run(command: Serve) -> Result<(), Failure> {
         .thread_name("fencepost")
         .build()
         .map_err(|error| Failure::new(Exit::Software, format!("no runtime: {error}")))?;
-    // They belong to the process: incarnations come and go on them.
-    let arbiters = Arbiters::one_per_core()
-        .map_err(|error| Failure::new(Exit::Software, format!("no threads for actors: {error}")))?;
-    let result = runtime.block_on(live(&loaded, &arbiters));
-    arbiters.stop();
+    let result = runtime.block_on(live(&loaded));
     runtime.shutdown_timeout(RUNTIME_END_MAX);
     result
 }
 
-async fn live(loaded: &Loaded, arbiters: &Arbiters) -> Result<(), Failure> {
+async fn live(loaded: &Loaded) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
     let drain_timeout = Duration::from_millis(loaded.config.server.drain_timeout_ms);
-    let mut door = None;
+    let mut opened = None;
     let started = tokio::select! {
         // A start that waits for its ledger can be called off. A lease taken half-way runs out by itself.
         signal = signals.next() => {
             tracing::info!(%signal, "told to stop before the start was done");
             None
         }
-        started = Daemon::start(loaded, arbiters, &mut door) => Some(started),
+        started = Daemon::start(loaded, &mut opened) => Some(started),
     };
     let mut daemon = match started {
         Some(Ok(daemon)) => daemon,
         failed => {
-            if let Some(door) = door {
-                door.close(drain_timeout).await;
+            if let Some(serving) = opened {
+                serving.close(drain_timeout).await;
             }
             return failed.map_or(Ok(()), |failed| failed.map(|_| ()));
         }
@@ -95,7 +89,7 @@ async fn live(loaded: &Loaded, arbiters: &Arbiters) -> Result<(), Failure> {
                 tracing::info!(%signal, ?drain_timeout, "stopping: no new work");
                 break None;
             }
-            () = daemon.life.membership.lost() => {}
+            () = daemon.incarnation.membership.lost() => {}
             ended = &mut daemon.serving.ended => break Some(match ended {
                 Ok(Ok(())) => "the HTTP server ended by itself".to_owned(),
                 Ok(Err(error)) => format!("the HTTP server broke down: {error}"),
@@ -125,51 +119,49 @@ async fn live(loaded: &Loaded, arbiters: &Arbiters) -> Result<(), Failure> {
 
 /// Everything that runs.
 struct Daemon {
-    arbiters: Arbiters,
     ledger: ledger::Handle,
     bus: bus::Handle,
-    place: Place,
-    life: Life,
+    incarnation: Incarnation,
     keeping: Keeping,
     serving: Serving,
 }
 
 impl Daemon {
-    /// Puts the rooms together, what others depend on first. While it does not come back, `door` is what is open
-    /// already.
-    async fn start(loaded: &Loaded, arbiters: &Arbiters, door: &mut Option<Door>) -> Result<Self, Failure> {
+    /// Puts the parts together, what others depend on first. While it does not come back, `opened` is the server that
+    /// runs already.
+    async fn start(loaded: &Loaded, opened: &mut Option<Serving>) -> Result<Self, Failure> {
         let config = &loaded.config;
         tell_configuration(loaded);
         let metrics = start_metrics()?;
         let (snowflakes, mut keeping) = generators::snowflakes(config);
         let early = api::Early { snowflakes, metrics };
-        let ledger = reach_ledger(config, &early, keeping.proof().await, door).await?;
-        if door.is_none() {
-            *door = Some(Door::find(config)?);
-        }
-        let place = &door.as_ref().expect("it was found").place;
+        let serving = opened.insert(Serving::start(config, early).await?);
+        let ledger = reach_ledger(config, serving, keeping.proof().await).await?;
+        let endpoint = &serving.endpoint;
         let bus = bus::open(&bus_options(config)).await?;
-        let peers = client::Peers::new(place.advertise.starts_with("https:"))
+        let peers = client::Peers::new(endpoint.advertise.starts_with("https:"))
             .map_err(|error| Failure::new(Exit::Config, format!("server.advertise: {error}")))?;
-        let life = Life::begin(&ledger, &bus, arbiters, config, place).await?;
-        keeping.serve(generators::numbers(config, &ledger, place, &life.identity.id));
+        let incarnation = Incarnation::begin(&ledger, &bus, &serving.arbiters, config, endpoint).await?;
+        keeping.serve(generators::numbers(config, &ledger, endpoint, &incarnation.identity.id));
         let services = api::Services {
-            incarnation: life.shown(),
+            incarnation: incarnation.shown(),
             ledger: ledger.clone(),
             bus: bus.clone(),
             generators: generators::start(config, &ledger),
             peers,
         };
-        let (place, serving) = door.take().expect("it was found").open(config, early, services)?;
-        Ok(Self { arbiters: arbiters.clone(), ledger, bus, place, life, keeping, serving })
+        serving.api.open(services);
+        let serving = opened.take().expect("it was started");
+        Ok(Self { ledger, bus, incarnation, keeping, serving })
     }
 
     /// Goes on as another incarnation. Until that has joined, requests are refused as fenced.
     async fn begin_anew(&mut self, config: &Config) -> Result<(), Failure> {
-        self.life.signers.end_at_once();
-        let life = loop {
-            match Life::begin(&self.ledger, &self.bus, &self.arbiters, config, &self.place).await {
-                Ok(life) => break life,
+        self.incarnation.signers.end_at_once();
+        let Serving { endpoint, arbiters, .. } = &self.serving;
+        let next = loop {
+            match Incarnation::begin(&self.ledger, &self.bus, arbiters, config, endpoint).await {
+                Ok(next) => break next,
                 // The ledger may be away for longer than a start would wait.
                 Err(failure) if failure.exit == Exit::Unavailable => {
                     tracing::warn!(failure = failure.message, "beginning anew waits for the ledger");
@@ -178,18 +170,21 @@ impl Daemon {
                 Err(failure) => return Err(failure),
             }
         };
-        tracing::warn!(before = %self.life.identity.id, instance = %life.identity.id, "begun anew under another id");
+        tracing::warn!(
+            before = %self.incarnation.identity.id, instance = %next.identity.id, "begun anew under another id"
+        );
         // The worker number of the one before is another's to take; ids go on under this one's.
-        self.keeping.serve(generators::numbers(config, &self.ledger, &self.place, &life.identity.id));
-        self.serving.api.reincarnate(life.shown());
-        std::mem::replace(&mut self.life, life).abandon();
+        self.keeping.serve(generators::numbers(config, &self.ledger, endpoint, &next.identity.id));
+        self.serving.api.reincarnate(next.shown());
+        std::mem::replace(&mut self.incarnation, next).abandon();
         Ok(())
     }
 
     /// The one line on stdout that says it can be used.
     fn announce(&self) {
-        let (url, id, ledger) = (&self.place.url, &self.life.identity.id, self.ledger.kind().as_str());
-        let mode = self.life.membership.cluster_view().view().modes().mode.as_str();
+        let (url, id, ledger) =
+            (&self.serving.endpoint.url, &self.incarnation.identity.id, self.ledger.kind().as_str());
+        let mode = self.incarnation.membership.cluster_view().view().modes().mode.as_str();
         let bus = self.bus.kind().as_str();
         let line = format!("fencepost ready on {url} instance={id} mode={mode} ledger={ledger} bus={bus}\n");
         // Nobody may be reading; that is no reason not to serve.
@@ -198,12 +193,12 @@ impl Daemon {
         tracing::info!(%url, instance = %id, mode, ledger, bus, version = version(), "ready");
     }
 
-    /// Takes the rooms apart: intake first, then the work under way, then the leases, and the ledger,
+    /// Takes the parts down: intake first, then the work under way, then the leases, and the ledger,
     /// which all of them write to, last. Past the time allowed, what is left is cut off: it was answered
     /// to nobody, and its leases run out by themselves.
     async fn stop(self, drain_timeout: Duration) {
-        let Self { ledger, bus, life, keeping, serving: Serving { api, .. }, .. } = self;
-        let Parts { membership, signers, jobs, follower, upkeep } = life.into_parts();
+        let Self { ledger, bus, incarnation, keeping, serving: Serving { api, .. } } = self;
+        let Parts { membership, signers, jobs, follower, upkeep } = incarnation.into_parts();
         let deadline = Instant::now() + drain_timeout;
         api.drain();
         // Whoever has no work gives its lease back at once: the others are waiting for it.
@@ -267,28 +262,33 @@ fn start_metrics() -> Result<PrometheusHandle, Failure> {
     Ok(handle)
 }
 
-/// Opens the ledger. Where it is away, and the local file proves a worker number for so long, the door is opened
+/// Opens the ledger. Where it is away, and the local file proves a worker number for so long, snowflakes are served
 /// meanwhile, and the ledger waited for until nothing is proved any more.
 async fn reach_ledger(
     config: &Config,
-    early: &api::Early,
+    serving: &Serving,
     proof: Option<Duration>,
-    door: &mut Option<Door>,
 ) -> Result<ledger::Handle, Failure> {
     let patience = Duration::from_millis(config.ledger.connect_timeout_ms);
-    let Some(proof) = proof else { return open_ledger(config, patience).await };
-    let mut opening = pin!(open_ledger(config, patience.max(proof)));
+    let runtimes = serving.arbiters.runtimes();
+    let Some(proof) = proof else { return open_ledger(config, &runtimes, patience).await };
+    let mut opening = pin!(open_ledger(config, &runtimes, patience.max(proof)));
     if let Ok(opened) = timeout(LEDGER_PROMPT, &mut opening).await {
         return opened;
     }
-    door.insert(Door::find(config)?).open_early(config, early.clone())?;
+    serving.go_on_without_ledger();
     opening.await
 }
 
-async fn open_ledger(config: &Config, patience: Duration) -> Result<ledger::Handle, Failure> {
+async fn open_ledger(
+    config: &Config,
+    committers: &[tokio::runtime::Handle],
+    patience: Duration,
+) -> Result<ledger::Handle, Failure> {
     let give_up = Instant::now() + patience;
     let connect_timeout_ms = patience.as_millis() as u64;
-    let ledger = ledger::open(&ledger::Options { connect_timeout_ms, ..ledger_options(config) }).await?;
+    let options = ledger::Options { connect_timeout_ms, ..ledger_options(config) };
+    let ledger = ledger::open_on(&options, committers).await?;
     // It may have gone away again meanwhile.
     let health = loop {
         match ledger.check().await {

@@ -8,11 +8,13 @@ pub mod id;
 pub mod job;
 pub mod key;
 pub mod lane;
+mod lane_id;
 pub mod lease;
 pub mod limits;
 pub mod mode;
 pub mod nonce;
 pub mod session;
+mod shard;
 pub mod signer;
 pub mod time;
 
@@ -21,6 +23,8 @@ pub use id::{
     SegmentTag, SequenceName, SessionId, SignerId, TenantId, TxHash, WorkerNumber,
 };
 pub use key::KeyScope;
+pub use lane_id::LaneId;
 pub use lease::{Resource, ResourceKind, Token};
 pub use mode::{Mode, Modes};
+pub use shard::shard_of;
 pub use time::Timestamp;

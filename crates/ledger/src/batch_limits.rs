@@ -6,9 +6,9 @@
 
 use std::collections::HashSet;
 
-use domain::SignerId;
 use domain::limits::{HOLD_MS_MAX, MAX_IN_FLIGHT_MAX};
 use domain::nonce::Change;
+use domain::{SignerId, shard_of};
 
 use crate::train::{CommitBatch, FenceClaim, TRAIN_ROWS_MAX};
 use crate::{Batch, Error, KeyScope, Result, Verdict};
@@ -73,6 +73,10 @@ impl CommitBatch for Batch {
 
     fn line(&self) -> Option<NonceClaim> {
         Some(NonceClaim::Signer(self.signer.clone()))
+    }
+
+    fn shard(&self, committers: usize) -> Option<usize> {
+        Some(shard_of(self.signer.as_str(), committers))
     }
 
     fn claims(&self) -> impl Iterator<Item = NonceClaim> {

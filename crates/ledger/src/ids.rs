@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use domain::limits::{SEGMENT_STEP_DEFAULT, SEQUENCE_GRANT_MAX};
-use domain::{InstanceId, SegmentTag, SequenceName, Timestamp, Token, WorkerNumber};
+use domain::{InstanceId, SegmentTag, SequenceName, Timestamp, Token, WorkerNumber, shard_of};
 
 use crate::train::{CommitBatch, FenceClaim};
 use crate::{Error, Result};
@@ -264,6 +264,10 @@ impl CommitBatch for Grant {
 
     fn line(&self) -> Option<SequenceName> {
         Some(self.sequence.clone())
+    }
+
+    fn shard(&self, committers: usize) -> Option<usize> {
+        Some(shard_of(self.sequence.as_str(), committers))
     }
 
     fn claims(&self) -> impl Iterator<Item = SequenceName> {

@@ -12,9 +12,7 @@ pub(crate) mod rows;
 use std::sync::Arc;
 
 use domain::job::{Assignment, Attempt, Outcome, PastAttempt, Spec, State};
-use domain::{
-    ClientRef, InstanceId, JobId, NodeId, PoolName, Resource, SessionId, TenantId, Timestamp, Token,
-};
+use domain::{ClientRef, InstanceId, JobId, LaneId, NodeId, PoolName, SessionId, TenantId, Timestamp, Token};
 
 pub use domain::job::{JobKey, JobVerdict, JobWrite, LiveJob, UnderWay, WaitingGroup};
 
@@ -30,8 +28,8 @@ pub const PARTITION_DAYS_AHEAD: u64 = 3;
 /// A lane, its owner, and the token of the lease by which it owns the lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lane {
-    /// The session, or the instance, whose jobs these are.
-    pub resource: Resource,
+    /// Which.
+    pub id: LaneId,
     /// The instance that writes.
     pub owner: InstanceId,
     /// The token of its lease. The commit locks the lane's lease at exactly this token.
@@ -57,7 +55,7 @@ pub struct KeptJobKey {
     /// The job that came of it.
     pub job: JobId,
     /// Its lane.
-    pub lane: Resource,
+    pub lane: LaneId,
     /// Its place in its session.
     pub seq: Option<u64>,
     /// When it was written down.
@@ -100,7 +98,7 @@ pub struct JobRecord {
     /// Which.
     pub id: JobId,
     /// Whose owner dispatches it, or did last.
-    pub lane: Resource,
+    pub lane: LaneId,
     /// Its place in its session.
     pub seq: Option<u64>,
     /// What its client calls it.
@@ -160,13 +158,13 @@ pub struct Finished {
     pub retried_as: Option<JobId>,
 }
 
-/// A lane that has something due and no live owner.
+/// A lane that has something due, and no live owner but perhaps the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftLane {
     /// Which.
-    pub lane: Resource,
-    /// The instance that still has its lease and is not live: the caller judges whether to take the lane over at once.
-    /// `None` where the lease is free.
+    pub lane: LaneId,
+    /// The instance that still has its lease: one that is not live, where the caller judges whether to take the lane over
+    /// at once; or the caller, which may serve another lane under it. `None` where the lease is free.
     pub owner: Option<InstanceId>,
 }
 
@@ -240,13 +238,13 @@ pub trait Jobs: Send + Sync {
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn in_flight(&self, lane: &Resource, after: Option<JobId>, limit: u32) -> Result<Vec<LiveJob>>;
+    async fn in_flight(&self, lane: &LaneId, after: Option<JobId>, limit: u32) -> Result<Vec<LiveJob>>;
 
     /// The same jobs, with their attempts and states alone.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn under_way(&self, lane: &Resource, after: Option<JobId>, limit: u32) -> Result<Vec<UnderWay>>;
+    async fn under_way(&self, lane: &LaneId, after: Option<JobId>, limit: u32) -> Result<Vec<UnderWay>>;
 
     /// The groups of a lane that have a job that is due at once (none of the delayed ones), without a pool and
     /// without a tenant first. Quick, whatever the number of jobs.
@@ -255,7 +253,7 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn waiting_groups(
         &self,
-        lane: &Resource,
+        lane: &LaneId,
         after: Option<&WaitingGroup>,
         limit: u32,
     ) -> Result<Vec<WaitingGroup>>;
@@ -264,7 +262,7 @@ pub trait Jobs: Send + Sync {
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn waiting(&self, lane: &Resource, group: &WaitingGroup, limit: u32) -> Result<Vec<LiveJob>>;
+    async fn waiting(&self, lane: &LaneId, group: &WaitingGroup, limit: u32) -> Result<Vec<LiveJob>>;
 
     /// A lane's delayed jobs that are due within `within_ms` milliseconds, each with the milliseconds until then. The
     /// earliest is first; the page begins behind the job `after` of that due time.
@@ -273,31 +271,32 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn coming_due(
         &self,
-        lane: &Resource,
+        lane: &LaneId,
         after: Option<(Timestamp, JobId)>,
         within_ms: u64,
         limit: u32,
     ) -> Result<Vec<(LiveJob, u64)>>;
 
     /// Looks at `look_at` lanes that have unfinished jobs, in the order of their names behind `after`. Answers the lanes
-    /// that have a job due within `due_within_ms` milliseconds and no live owner, and the lane behind which the next
-    /// page begins: `None` after the last page.
+    /// that have a job due within `due_within_ms` milliseconds and no live owner, or whose lease `me` has; and the lane
+    /// behind which the next page begins: `None` after the last page.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
     async fn left_lanes(
         &self,
-        after: Option<&Resource>,
+        me: &InstanceId,
+        after: Option<&LaneId>,
         due_within_ms: u64,
         look_at: u32,
-    ) -> Result<(Vec<LeftLane>, Option<Resource>)>;
+    ) -> Result<(Vec<LeftLane>, Option<LaneId>)>;
 
     /// The highest place that a lane has given in its session; 0 for none. The place of a purged job counts for as long
     /// as the session is open.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn lane_seq(&self, lane: &Resource) -> Result<u64>;
+    async fn lane_seq(&self, lane: &LaneId) -> Result<u64>;
 
     /// The unfinished attempts that a node has. There may be more than it has slots, where instances placed jobs on it
     /// without knowing of each other.

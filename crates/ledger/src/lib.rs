@@ -49,6 +49,7 @@ pub use nonces::{
 };
 pub use sessions::{Closed, Opened, SessionCounts, SessionRecord, SessionResult, SessionResults, Sessions};
 pub use settings::Settings;
+use tokio::runtime;
 pub use unwritable::Unwritable;
 
 /// How the ledger is reached, and what it is allowed to take.
@@ -140,7 +141,21 @@ pub type Handle = Arc<dyn Ledger>;
 /// [`Error::InUse`], [`Error::Migration`], [`Error::Address`], [`Error::File`] and [`Error::Refused`]
 /// when trying again would not help.
 pub async fn open(options: &Options) -> Result<Handle> {
-    Ok(Arc::new(store::Store::open(options).await?))
+    let here = runtime::Handle::current();
+    open_on(options, &[here.clone(), here]).await
+}
+
+/// As [`open`], with a committer of each kind on each of these runtimes, which must outlive the ledger: a batch is
+/// committed on the one that its signer or lane [belongs to](domain::shard_of). The SQLite file has one writer, and uses
+/// the first alone. Everything else runs where this is called.
+///
+/// # Errors
+/// As [`open`].
+///
+/// # Panics
+/// If `committers` is empty.
+pub async fn open_on(options: &Options, committers: &[runtime::Handle]) -> Result<Handle> {
+    Ok(Arc::new(store::Store::open(options, committers).await?))
 }
 
 /// Brings the tables up to date and leaves again.

@@ -10,7 +10,7 @@ pub(crate) mod rows;
 use domain::job::Outcome;
 use domain::limits::{JOB_LABELS_MAX, SESSION_IDLE_MS_MAX, SESSION_IDLE_MS_MIN};
 use domain::session::Spec;
-use domain::{ClientRef, JobId, NodeId, Resource, ResourceKind, SessionId, Timestamp};
+use domain::{ClientRef, JobId, LaneId, NodeId, SessionId, Timestamp};
 
 use crate::batch_limits::refuse;
 use crate::jobs::{JobKey, Lane, LiveJob};
@@ -139,7 +139,7 @@ pub trait Sessions: Send + Sync {
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn line(&self, lane: &Resource, after_seq: u64, limit: u32) -> Result<Vec<(LiveJob, u64)>>;
+    async fn line(&self, lane: &LaneId, after_seq: u64, limit: u32) -> Result<Vec<(LiveJob, u64)>>;
 
     /// The finished jobs of a session in the order of their places behind `after_seq`, and its lowest unfinished place.
     /// Both are as of one moment: a job is in one of them, whatever ends meanwhile.
@@ -202,8 +202,8 @@ pub(crate) fn keeping<'a>(id: &SessionId, key: &'a JobKey) -> Keeping<'a> {
 
 /// Refuses to close what is no session.
 pub(crate) fn check_is_session(lane: &Lane) -> Result<()> {
-    if lane.resource.kind() == ResourceKind::Session {
+    if lane.id.is_session() {
         return Ok(());
     }
-    refuse(format!("{} is not a session", lane.resource))
+    refuse(format!("{} is not a session", lane.id))
 }

@@ -20,6 +20,7 @@ pub(crate) mod sqlite;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tokio::runtime;
 
 use crate::detached::{self, Effect};
 use crate::ids::Grant;
@@ -90,10 +91,10 @@ impl<T, F> Call<T> for F where
 
 impl Store {
     /// Reaches the database that the URL names.
-    pub(crate) async fn open(options: &Options) -> Result<Self> {
+    pub(crate) async fn open(options: &Options, committers: &[runtime::Handle]) -> Result<Self> {
         match Kind::of(&options.url)? {
-            Kind::Sqlite => sqlite::open(options).await,
-            Kind::Postgres => postgres::open(options).await,
+            Kind::Sqlite => sqlite::open(options, committers).await,
+            Kind::Postgres => postgres::open(options, committers).await,
         }
     }
 

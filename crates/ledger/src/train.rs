@@ -3,18 +3,20 @@
 //! carries hundreds of batches per fsync.
 //!
 //! No two batches on a train write the same row or keep the same idempotency key, and none are of the same lane or
-//! signer. The second one waits for the next train and finds there what the first has written.
+//! signer. The second one waits for the next train and finds there what the first has written. Lanes that share a lease
+//! may share a train, if they own it by the same token.
 //!
 //! What lives here: which batch leaves with which train, and what becomes of each when a train fails. What must never:
 //! SQL, which is the [`Engine`]'s, or what a batch is about, which is the [`CommitBatch`]'s.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 use domain::{InstanceId, Resource, Token};
 use futures_util::FutureExt;
+use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{Error, Result};
@@ -49,6 +51,9 @@ pub(crate) trait CommitBatch: Send + Sync + 'static {
     /// an order.
     fn line(&self) -> Option<Self::Claim>;
 
+    /// Which of so many committers its line goes to. `None` for a batch without a line.
+    fn shard(&self, committers: usize) -> Option<usize>;
+
     /// The rows and keys that it claims besides.
     fn claims(&self) -> impl Iterator<Item = Self::Claim>;
 
@@ -67,7 +72,13 @@ pub(crate) struct FenceClaim<'a> {
     pub(crate) token: Token,
 }
 
-/// The claims of batches, in their order.
+/// The leases that batches claim, each once.
+pub(crate) fn leases<'a, 'b>(claims: &'a [Option<FenceClaim<'b>>]) -> Vec<&'a FenceClaim<'b>> {
+    let mut seen = HashSet::new();
+    claims.iter().flatten().filter(|claim| seen.insert(&claim.resource)).collect()
+}
+
+/// The claims of batches, in their order. All claims of one lease are the same.
 pub(crate) fn fence_claims<C: CommitBatch>(batches: &[C]) -> Vec<Option<FenceClaim<'_>>> {
     batches.iter().map(CommitBatch::fence_claim).collect()
 }
@@ -115,8 +126,9 @@ struct PendingBatch<C: CommitBatch> {
     verdict: oneshot::Sender<Result<C::Verdict>>,
 }
 
-/// The committers, each a task with an engine and a queue of its own. All batches of a line go to the same one. A batch
-/// without a line goes to the one for such batches, or else to the one of the first thing that it claims.
+/// The committers, each a task with an engine and a queue of its own. All batches of a line go to the same one, which runs
+/// on the thread of the line's owner. A batch without a line goes to the one for such batches, or else to the one of the
+/// first thing that it claims.
 pub(crate) struct Trains<C: CommitBatch> {
     committers: Vec<mpsc::Sender<PendingBatch<C>>>,
     /// For batches without a line, where they have a committer of their own.
@@ -124,24 +136,26 @@ pub(crate) struct Trains<C: CommitBatch> {
 }
 
 impl<C: CommitBatch> Trains<C> {
-    /// Starts a committer for each engine. They end after the trains under way when this is dropped.
-    pub(crate) fn start<E: Engine<C>>(engines: impl IntoIterator<Item = E>) -> Self {
-        Self { committers: engines.into_iter().map(start_committer).collect(), unordered: None }
+    /// Starts a committer on each runtime. They end after the trains under way when this is dropped.
+    pub(crate) fn start<E: Engine<C>>(runtimes: &[runtime::Handle], engine: impl Fn() -> E) -> Self {
+        let committers = runtimes.iter().map(|runtime| start_committer(runtime, engine())).collect();
+        Self { committers, unordered: None }
     }
 
     /// The same with one more committer, for batches without a line. They have no lease to wait for, share trains with
     /// each other alone, and so are more on each.
-    pub(crate) fn with_unordered<E: Engine<C>>(self, engine: E) -> Self {
-        Self { unordered: Some(start_committer(engine)), ..self }
+    pub(crate) fn with_unordered<E: Engine<C>>(self, runtime: &runtime::Handle, engine: E) -> Self {
+        Self { unordered: Some(start_committer(runtime, engine)), ..self }
     }
 
     fn committer_of(&self, batch: &C) -> &mpsc::Sender<PendingBatch<C>> {
-        match (&self.unordered, batch.line()) {
-            (Some(unordered), None) => unordered,
-            (_, line) => {
-                let lead = line.or_else(|| batch.claims().next());
-                let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(lead);
-                &self.committers[(hash % self.committers.len() as u64) as usize]
+        let count = self.committers.len();
+        match (batch.shard(count), &self.unordered) {
+            (Some(shard), _) => &self.committers[shard],
+            (None, Some(unordered)) => unordered,
+            (None, None) => {
+                let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(batch.claims().next());
+                &self.committers[(hash % count as u64) as usize]
             }
         }
     }
@@ -170,9 +184,12 @@ impl<C: CommitBatch> Trains<C> {
     }
 }
 
-fn start_committer<C: CommitBatch, E: Engine<C>>(engine: E) -> mpsc::Sender<PendingBatch<C>> {
+fn start_committer<C: CommitBatch, E: Engine<C>>(
+    runtime: &runtime::Handle,
+    engine: E,
+) -> mpsc::Sender<PendingBatch<C>> {
     let (enqueue, queue) = mpsc::channel(QUEUE_BATCHES_MAX);
-    tokio::spawn(run(engine, queue));
+    runtime.spawn(run(engine, queue));
     enqueue
 }
 
@@ -200,12 +217,14 @@ async fn run<C: CommitBatch, E: Engine<C>>(mut engine: E, mut queue: mpsc::Recei
 struct Train<C: CommitBatch> {
     batches: Vec<PendingBatch<C>>,
     claimed: HashSet<C::Claim>,
+    /// By whom and at what token the batches on it claim their leases.
+    fences: HashMap<Resource, (InstanceId, Token)>,
     rows: usize,
 }
 
 impl<C: CommitBatch> Train<C> {
     fn new() -> Self {
-        Self { batches: Vec::new(), claimed: HashSet::new(), rows: 0 }
+        Self { batches: Vec::new(), claimed: HashSet::new(), fences: HashMap::new(), rows: 0 }
     }
 
     fn has_room(&self) -> bool {
@@ -220,10 +239,16 @@ impl<C: CommitBatch> Train<C> {
         let claims: Vec<_> = pending.batch.claims().collect();
         // Behind a batch that is left over, the next ones of its line are too: the line is claimed by then.
         let is_second = pending.batch.line().is_some_and(|line| !self.claimed.insert(line));
-        if !self.has_room() || is_second || claims.iter().any(|claim| self.claimed.contains(claim)) {
+        let fence =
+            pending.batch.fence_claim().map(|claim| (claim.resource, (claim.owner.clone(), claim.token)));
+        let is_other_fence =
+            fence.as_ref().is_some_and(|(lease, by)| self.fences.get(lease).is_some_and(|other| other != by));
+        let is_claimed = claims.iter().any(|claim| self.claimed.contains(claim));
+        if !self.has_room() || is_second || is_other_fence || is_claimed {
             left_over.push_back(pending);
             return;
         }
+        self.fences.extend(fence);
         self.claimed.extend(claims);
         self.rows += pending.batch.rows();
         self.batches.push(pending);
@@ -327,7 +352,9 @@ mod tests {
     async fn verdicts_of(batches: Vec<Batch>) -> (Vec<Verdict>, Vec<Vec<String>>) {
         let trains = Arc::<Mutex<Vec<Vec<String>>>>::default();
         let (open, gate) = oneshot::channel();
-        let station = Arc::new(Trains::start([Recorder { trains: trains.clone(), gate: Some(gate) }]));
+        let gate = Mutex::new(Some(gate));
+        let engine = || Recorder { trains: trains.clone(), gate: gate.lock().unwrap().take() };
+        let station = Arc::new(Trains::start(&[runtime::Handle::current()], engine));
         let mut waiting = Vec::new();
         for batch in batches {
             let station = station.clone();
@@ -390,6 +417,10 @@ mod tests {
             self.line.map(str::to_owned)
         }
 
+        fn shard(&self, committers: usize) -> Option<usize> {
+            self.line.map(|line| domain::shard_of(line, committers))
+        }
+
         fn claims(&self) -> impl Iterator<Item = String> {
             [self.claim.to_string()].into_iter()
         }
@@ -415,7 +446,9 @@ mod tests {
 
     #[tokio::test]
     async fn those_without_a_line_share_trains_of_their_own() {
-        let trains = Trains::start([Named("main", 0)]).with_unordered(Named("unordered", 0));
+        let here = runtime::Handle::current();
+        let trains = Trains::start(std::slice::from_ref(&here), || Named("main", 0))
+            .with_unordered(&here, Named("unordered", 0));
         let limit = Duration::from_secs(9);
         let sent = |line| (0..20).map(move |claim| Parcel { line, claim });
         let alone = futures_util::future::join_all(sent(None).map(|parcel| trains.commit(parcel, limit)));

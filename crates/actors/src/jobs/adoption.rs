@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::KeyOwner;
-use domain::{InstanceId, Resource};
+use domain::{InstanceId, LaneId};
 
 use super::Inner;
 use crate::pause::jittered;
@@ -46,7 +46,7 @@ pub(super) fn start(inner: &Arc<Inner>) {
 /// What was seen before.
 #[derive(Default)]
 struct Watch {
-    left_since: HashMap<Resource, Instant>,
+    left_since: HashMap<LaneId, Instant>,
     cleared: HashSet<InstanceId>,
 }
 
@@ -55,22 +55,26 @@ impl Watch {
         let (mut after, mut adopted, now) = (None, 0, Instant::now());
         let mut seen = HashSet::new();
         loop {
-            let (left, next) = inner.ledger.left_lanes(after.as_ref(), DUE_WITHIN_MS, PAGE_LANES).await?;
+            let (left, next) =
+                inner.ledger.left_lanes(&inner.me, after.as_ref(), DUE_WITHIN_MS, PAGE_LANES).await?;
             for left in left {
                 let lane = left.lane;
-                // A lease that is not free is taken from the dead only.
-                let is_free = left.owner.is_none_or(|owner| inner.failure_detector.is_dead(&owner));
-                if inner.serves(&lane) || !is_free || adopted >= ADOPTIONS_MAX {
+                // A lease that is not free is taken from the dead only. This instance's own may be of another lane.
+                let is_free = left
+                    .owner
+                    .is_none_or(|owner| owner == inner.me || inner.failure_detector.is_dead(&owner));
+                let is_served = inner.serves(&lane) || inner.keeper.is_own(&lane);
+                if is_served || !is_free || adopted >= ADOPTIONS_MAX {
                     continue;
                 }
                 let since = *self.left_since.entry(lane.clone()).or_insert(now);
                 seen.insert(lane.clone());
-                let is_mine = inner.cluster_view.owner_of(&lane) == KeyOwner::Here;
+                let is_mine = inner.cluster_view.owner_of(lane.lease()) == KeyOwner::Here;
                 if is_mine || now.duration_since(since) >= LEFT_TO_ITS_PLACE {
                     adopted += 1;
                     if inner.adopt(&lane).await?.is_ok() {
                         metrics::counter!(
-                            "fencepost_lease_takeover_total", "kind" => lane.kind().as_str(), "reason" => "adopted"
+                            "fencepost_lease_takeover_total", "kind" => lane.lease().kind().as_str(), "reason" => "adopted"
                         )
                         .increment(1);
                     }

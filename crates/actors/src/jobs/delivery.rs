@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use domain::job::{Assignment, Attempt, Backoff, CurrentAttempt};
-use domain::{InstanceId, JobId, Resource, SessionId};
+use domain::{InstanceId, JobId, LaneId, SessionId};
 use ledger::LiveJob;
 
 /// An attempt on its way to its node.
@@ -33,7 +33,7 @@ pub struct Dispatch {
 #[derive(Clone, Debug)]
 pub(super) struct RetryPolicy {
     /// The lane that the job belongs to.
-    pub(super) lane: Resource,
+    pub(super) lane: LaneId,
     /// The instance that owned the lane when it dispatched the attempt; `None` for this one.
     pub(super) owner: Option<InstanceId>,
     pub(super) charged_attempts: u32,

@@ -5,7 +5,7 @@
 //! and takes no more messages.
 
 use dashmap::DashMap;
-use domain::Resource;
+use domain::LaneId;
 use tokio::sync::Notify;
 
 use super::messages::{LaneCommand, LaneHandle};
@@ -18,7 +18,7 @@ struct Entry {
 /// The lanes that are served here.
 #[derive(Default)]
 pub(super) struct Directory {
-    lanes: DashMap<Resource, Entry>,
+    lanes: DashMap<LaneId, Entry>,
     /// Tells that an entry is gone.
     removed: Notify,
 }
@@ -42,12 +42,12 @@ pub(super) struct Undelivered {
 
 impl Directory {
     /// From now on the lane's messages go there.
-    pub(super) fn insert(&self, lane: Resource, handle: LaneHandle) {
+    pub(super) fn insert(&self, lane: LaneId, handle: LaneHandle) {
         self.lanes.insert(lane, Entry { handle, is_ending: false });
     }
 
     /// Where messages for the lane go.
-    pub(super) fn find(&self, lane: &Resource) -> Found {
+    pub(super) fn find(&self, lane: &LaneId) -> Found {
         match self.lanes.get(lane) {
             Some(entry) if entry.is_ending => Found::Ending,
             Some(entry) => Found::Served(entry.handle.clone()),
@@ -56,7 +56,7 @@ impl Directory {
     }
 
     /// The lane's owner, if it is here and not ending.
-    pub(super) fn get(&self, lane: &Resource) -> Option<LaneHandle> {
+    pub(super) fn get(&self, lane: &LaneId) -> Option<LaneHandle> {
         match self.find(lane) {
             Found::Served(handle) => Some(handle),
             Found::Ending | Found::None => None,
@@ -64,12 +64,12 @@ impl Directory {
     }
 
     /// Whether the lane is served here.
-    pub(super) fn contains_key(&self, lane: &Resource) -> bool {
+    pub(super) fn contains_key(&self, lane: &LaneId) -> bool {
         self.lanes.contains_key(lane)
     }
 
     /// Sends a command if the lane is served here and its mailbox has room; else answers it again.
-    pub(super) fn try_send(&self, lane: &Resource, command: LaneCommand) -> Result<(), Undelivered> {
+    pub(super) fn try_send(&self, lane: &LaneId, command: LaneCommand) -> Result<(), Undelivered> {
         match self.lanes.get(lane) {
             Some(entry) if !entry.is_ending => {
                 let sent = entry.handle.try_send(command);
@@ -86,7 +86,7 @@ impl Directory {
 
     /// The owner takes no more messages; `handled` is how many it has handled, where it ends only if that is all.
     /// Whether it may end.
-    pub(super) fn begin_end(&self, lane: &Resource, handle: &LaneHandle, handled: Option<u64>) -> bool {
+    pub(super) fn begin_end(&self, lane: &LaneId, handle: &LaneHandle, handled: Option<u64>) -> bool {
         let Some(mut entry) = self.lanes.get_mut(lane).filter(|entry| entry.handle.is_same(handle)) else {
             // It is not known here any more.
             return true;
@@ -99,7 +99,7 @@ impl Directory {
     }
 
     /// The owner is gone.
-    pub(super) fn remove(&self, lane: &Resource, handle: &LaneHandle) {
+    pub(super) fn remove(&self, lane: &LaneId, handle: &LaneHandle) {
         self.lanes.remove_if(lane, |_, entry| entry.handle.is_same(handle));
         self.removed.notify_waiters();
     }
@@ -157,8 +157,8 @@ mod tests {
         (arbiters, directory, handle, open)
     }
 
-    fn lane() -> Resource {
-        Resource::parse("instance:i").unwrap()
+    fn lane() -> LaneId {
+        LaneId::parse("instance:i").unwrap()
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use bus::Channel;
 use domain::job::Attempt;
-use domain::{JobId, Resource};
+use domain::{JobId, LaneId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
@@ -19,7 +19,7 @@ const _: () = assert!(NOTICES_PER_MESSAGE * 300 <= bus::limits::NOTICE_BYTES_MAX
 /// A job that has finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FinishNotice {
-    pub(super) lane: Resource,
+    pub(super) lane: LaneId,
     pub(super) job: JobId,
     /// The newest attempt then.
     pub(super) attempt: Attempt,
@@ -77,7 +77,7 @@ pub(super) fn read(payload: &[u8]) -> Option<Vec<FinishNotice>> {
     let written: Vec<Written> = serde_json::from_slice(payload).ok()?;
     let read = written.into_iter().map(|Written { lane, job, attempt }| {
         Some(FinishNotice {
-            lane: Resource::parse(&lane).ok()?,
+            lane: LaneId::parse(&lane).ok()?,
             job: JobId::parse(&job)?,
             attempt: Attempt::new(attempt),
         })
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn notices_read_back_and_fit_a_message() {
-        let lane = Resource::parse(&format!("session:{}", "s".repeat(128))).unwrap();
+        let lane = LaneId::parse(&format!("session:{}", "s".repeat(128))).unwrap();
         let notice =
             |n| FinishNotice { lane: lane.clone(), job: JobId::from_u128(n), attempt: Attempt::new(7) };
         let notices: Vec<_> = (0..NOTICES_PER_MESSAGE as u128).map(notice).collect();

@@ -9,7 +9,7 @@ use bus::Slot;
 use domain::job::{
     Assignment, Attempt, Backoff, Change, Due, NewJob, OnRecovery, Priority, Requirements, Spec,
 };
-use domain::{InstanceId, JobId, NodeId, Resource};
+use domain::{InstanceId, JobId, LaneId, NodeId};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use ledger::{Acquisition, JobBatch, JobVerdict, JobWrite, JobsVerdict};
@@ -32,8 +32,8 @@ pub(super) fn instance(name: &str) -> InstanceId {
     InstanceId::parse(name).unwrap()
 }
 
-pub(super) fn lane(name: &str) -> Resource {
-    Resource::parse(name).unwrap()
+pub(super) fn lane(name: &str) -> LaneId {
+    LaneId::parse(name).unwrap()
 }
 
 pub(super) fn node(name: &str) -> NodeId {
@@ -146,9 +146,9 @@ pub(super) async fn event_now(lane: &mut ServedLane) -> Option<(JobId, AttemptEv
 #[derive(Default)]
 pub(super) struct KnownOwners {
     pub(super) live: Mutex<HashSet<InstanceId>>,
-    pub(super) owners: Mutex<HashMap<Resource, InstanceId>>,
+    pub(super) owners: Mutex<HashMap<LaneId, InstanceId>>,
     /// Lanes whose owners were looked up.
-    pub(super) asked: Mutex<Vec<Resource>>,
+    pub(super) asked: Mutex<Vec<LaneId>>,
 }
 
 impl LaneOwners for KnownOwners {
@@ -156,7 +156,7 @@ impl LaneOwners for KnownOwners {
         self.live.lock().unwrap().len() > 1
     }
 
-    fn owner<'l>(&'l self, lane: &'l Resource) -> BoxFuture<'l, Option<InstanceId>> {
+    fn owner<'l>(&'l self, lane: &'l LaneId) -> BoxFuture<'l, Option<InstanceId>> {
         self.asked.lock().unwrap().push(lane.clone());
         std::future::ready(self.owners.lock().unwrap().get(lane).cloned()).boxed()
     }
@@ -189,9 +189,9 @@ impl Ledger {
 
     /// Jobs of an instance's own lane, whose first attempts are at a node of an instance.
     pub(super) async fn dispatch_all(&self, owner: &str, jobs: &[u128], to: &str, holder: &str) {
-        let (resource, owner) = (lane(&format!("instance:{owner}")), instance(owner));
+        let (id, owner) = (lane(&format!("instance:{owner}")), instance(owner));
         let Acquisition::Acquired { token, .. } =
-            self.handle.acquire(&resource, &owner, 60_000).await.unwrap()
+            self.handle.acquire(id.lease(), &owner, 60_000).await.unwrap()
         else {
             panic!("nobody else has it");
         };
@@ -206,7 +206,7 @@ impl Ledger {
         };
         let write = |number| JobWrite { change: Change::Submit(Box::new(new(number))), key: None };
         let batch = JobBatch {
-            lane: Some(ledger::Lane { resource, owner, token }),
+            lane: Some(ledger::Lane { id, owner, token }),
             writes: jobs.iter().map(write).collect(),
         };
         let verdict = self.handle.commit_jobs(batch).await.unwrap();

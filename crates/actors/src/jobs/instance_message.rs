@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use domain::job::{Assignment, Attempt, Backoff, Revoked};
-use domain::{InstanceId, JobId, NodeId, Resource, SessionId};
+use domain::{InstanceId, JobId, LaneId, NodeId, SessionId};
 use serde::{Deserialize, Serialize};
 
 use super::delivery::{Dispatch, RetryPolicy, Withdrawal};
@@ -32,7 +32,7 @@ pub(super) enum InstanceMessage {
 /// knowing now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AttemptReport {
-    pub(super) lane: Resource,
+    pub(super) lane: LaneId,
     pub(super) job: JobId,
     pub(super) attempt: Attempt,
     pub(super) event: AttemptEvent,
@@ -110,7 +110,7 @@ impl InstanceMessage {
                 seq,
                 timeout_ms,
                 policy: RetryPolicy {
-                    lane: Resource::parse(&lane).ok()?,
+                    lane: LaneId::parse(&lane).ok()?,
                     owner: owner.map(|owner| InstanceId::parse(&owner)).transpose().ok()?,
                     charged_attempts: counted,
                     max_attempts,
@@ -213,7 +213,7 @@ impl WrittenReport {
             }
         };
         Some(AttemptReport {
-            lane: Resource::parse(&self.lane).ok()?,
+            lane: LaneId::parse(&self.lane).ok()?,
             job: JobId::parse(&self.job)?,
             attempt: Attempt::new(self.attempt),
             event,
@@ -244,7 +244,7 @@ mod tests {
             seq: Some(9),
             timeout_ms: 60_000,
             policy: RetryPolicy {
-                lane: Resource::parse("instance:i-1").unwrap(),
+                lane: LaneId::parse("instance:i-1").unwrap(),
                 owner: None,
                 charged_attempts: 1,
                 max_attempts: 5,
@@ -270,7 +270,7 @@ mod tests {
             AttemptEvent::Failed { due_in_ms: u64::MAX },
         ];
         let revoked = Revoked::ALL.map(|why| AttemptEvent::Revoked(why, "so \"it\" is".to_owned()));
-        let lane = Resource::parse("session:s").unwrap();
+        let lane = LaneId::parse("session:s").unwrap();
         let report = |event| AttemptReport { lane: lane.clone(), job, attempt, event };
         let reports: Vec<_> = events.into_iter().chain(revoked).map(report).collect();
         for message in [
@@ -286,7 +286,7 @@ mod tests {
     fn a_full_entry_fits_whatever_its_reasons_are() {
         let reason = "\u{1}".repeat(5_000);
         let report = AttemptReport {
-            lane: Resource::parse(&format!("session:{}", "s".repeat(128))).unwrap(),
+            lane: LaneId::parse(&format!("session:{}", "s".repeat(128))).unwrap(),
             job: JobId::from_u128(u128::MAX),
             attempt: Attempt::new(u32::MAX),
             event: AttemptEvent::Revoked(Revoked::NotAcknowledged, reason),

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use bus::Delivery;
 use domain::job::{Attempt, Revoked};
-use domain::{InstanceId, JobId, Resource, ResourceKind};
+use domain::{InstanceId, JobId, LaneId};
 use tokio::sync::mpsc;
 
 use super::directory::Directory;
@@ -101,7 +101,7 @@ impl InterInstance {
     }
 
     /// Tells the other instances that a job has finished, for those who wait for it there.
-    pub(super) fn finished(&self, lane: &Resource, job: JobId, attempt: Attempt) {
+    pub(super) fn finished(&self, lane: &LaneId, job: JobId, attempt: Attempt) {
         if !self.is_alone && self.has_others() {
             self.notices.tell(FinishNotice { lane: lane.clone(), job, attempt });
         }
@@ -202,15 +202,12 @@ impl InterInstance {
 
     /// Whom a report is for, as far as that is known without a look into the ledger. If that instance is dead, its inbox is
     /// closed, or emptied by the survivor that closes it.
-    fn address(owner: Option<InstanceId>, lane: &Resource, is_forwarded: bool) -> Option<InstanceId> {
+    fn address(owner: Option<InstanceId>, lane: &LaneId, is_forwarded: bool) -> Option<InstanceId> {
         // The instance that is named owns the lane no more.
         if is_forwarded {
             return None;
         }
-        owner.or_else(|| match lane.kind() {
-            ResourceKind::Instance => InstanceId::parse(lane.id()).ok(),
-            _ => None,
-        })
+        owner.or_else(|| lane.instance_id())
     }
 
     async fn send_reports_to(

@@ -1,18 +1,16 @@
-//! Opens the lanes of this instance: its own, those that it takes from the dead, those of sessions; and begins anew where
+//! Opens the lanes of this instance: its own, one for each arbiter; those that it takes from the dead, those of sessions; and begins anew where
 //! an owner died of a defect.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{FailureDetector, InstanceLease};
-use domain::{InstanceId, Resource, Token};
+use domain::{InstanceId, LaneId, Token, shard_of};
 use tokio::sync::{Mutex, mpsc, watch};
 
 use super::Phase;
 use super::directory::{Directory, Found};
 use super::lane::{self, LaneHost, LaneServices, Opening};
-use super::lease::{Adopting, Adoption, LaneLease};
+use super::lease::{Adopting, Adoption, LaneLease, Lost, OwnLease};
 use super::messages::{LaneCommand, LaneHandle};
 use crate::arbiters::Arbiters;
 use crate::pause::jittered;
@@ -28,56 +26,56 @@ pub(super) struct LaneKeeper {
     pub(super) services: Arc<LaneServices>,
     pub(super) directory: Arc<Directory>,
     pub(super) adopting: Adopting,
-    pub(super) tenure: InstanceLease,
+    pub(super) own: Arc<OwnLease>,
     pub(super) phase: watch::Receiver<Phase>,
-    /// One lock for each row of lanes' names, held while a lane is taken, so that none is taken twice.
+    /// One lock for each row of leases' names, held while a lane is taken, so that none is taken twice.
     pub(super) taking: [Mutex<()>; TAKING_ROWS],
 }
 
 impl LaneKeeper {
     pub(super) const fn me(&self) -> &InstanceId {
-        &self.adopting.me
-    }
-
-    const fn failure_detector(&self) -> &FailureDetector {
-        &self.adopting.failure_detector
+        self.adopting.me()
     }
 
     fn is_serving(&self) -> bool {
         *self.phase.borrow() == Phase::Serving
     }
 
-    /// The lane of this very incarnation.
-    pub(super) fn own_lane(&self) -> Resource {
-        Resource::instance(self.me())
+    /// The lanes of this very incarnation, by the numbers of their arbiters.
+    pub(super) fn own_lanes(&self) -> Vec<LaneId> {
+        let count = u16::try_from(self.arbiters.count()).unwrap_or(u16::MAX);
+        (0..count).map(|shard| LaneId::instance(self.me(), shard)).collect()
     }
 
-    /// Serves the instance's own lane under its lease.
-    pub(super) fn open_own(&self, host: Arc<dyn LaneHost>, token: Token) {
-        let lease =
-            LaneLease::Own { tenure: self.tenure.clone(), failure_detector: self.failure_detector().clone() };
-        self.open(host, self.own_lane(), lease, token);
+    /// Whether it is a lane of this very incarnation.
+    pub(super) fn is_own(&self, lane: &LaneId) -> bool {
+        lane.instance_id().is_some_and(|id| id == *self.me())
+    }
+
+    /// Serves one of the instance's own lanes under its lease.
+    pub(super) fn open_own(&self, host: Arc<dyn LaneHost>, lane: LaneId, token: Token) {
+        self.open(host, lane, LaneLease::Own(Arc::clone(&self.own)), token);
     }
 
     /// Serves a lane from now on, if it is to be had; or else says who has it, where that is known.
     pub(super) async fn adopt(
         &self,
         host: Arc<dyn LaneHost>,
-        lane: &Resource,
+        lane: &LaneId,
     ) -> ledger::Result<Result<(), Option<InstanceId>>> {
-        let _turn = self.taking[row(lane)].lock().await;
+        let _turn = self.taking[shard_of(lane.lease().as_str(), TAKING_ROWS)].lock().await;
         match self.directory.find(lane) {
             Found::Served(_) => return Ok(Ok(())),
             Found::Ending => return Ok(Err(Some(self.me().clone()))),
             Found::None => {}
         }
         let adopted = self.adopting.adopt(lane).await?;
-        let kind = lane.kind().as_str();
+        let kind = lane.lease().kind().as_str();
         let result = if matches!(adopted, Adoption::Taken(..)) { "acquired" } else { "held" };
         metrics::counter!("fencepost_lease_acquire_total", "kind" => kind, "result" => result).increment(1);
         match adopted {
             Adoption::Taken(lease, token) => {
-                let lease_ms = self.adopting.lease.as_millis();
+                let lease_ms = self.adopting.length().as_millis();
                 tracing::info!(resource = %lane, owner = %self.me(), %token, lease_ms, "a lane is acquired");
                 self.open(host, lane.clone(), lease, token);
                 Ok(Ok(()))
@@ -87,8 +85,8 @@ impl LaneKeeper {
         }
     }
 
-    fn open(&self, host: Arc<dyn LaneHost>, lane: Resource, lease: LaneLease, token: Token) {
-        let number = self.arbiters.number_of(&lane);
+    fn open(&self, host: Arc<dyn LaneHost>, lane: LaneId, lease: LaneLease, token: Token) {
+        let number = lane.shard(self.arbiters.count());
         let opening = Opening { lane, lease, token };
         let handle = lane::start(&self.arbiters, number, &self.services, host, opening);
         // One that was opened while this incarnation came to its end has not been told so.
@@ -98,15 +96,20 @@ impl LaneKeeper {
     }
 
     /// Cleans up after an owner that died of a defect. Its callers hear of that by the loss of the answer.
-    /// An adopted lane's lease runs out; the instance's own does not, so that its lane is opened again, under a new token:
-    /// what the dead owner had sent does not count any more.
-    async fn bury(&self, host: Arc<dyn LaneHost>, lane: &Resource, died: &LaneHandle) {
+    /// An adopted lane is adopted anew. One of the instance's own is opened again, under a new token: what the dead owner had
+    /// sent does not count any more.
+    async fn bury(&self, host: Arc<dyn LaneHost>, lane: &LaneId, died: &LaneHandle) {
         tracing::error!(resource = %lane, "a lane's owner died");
         self.services.scheduler.forget_lane(lane);
-        while *lane == self.own_lane() && self.is_serving() && self.tenure.token().is_some() {
+        while self.is_own(lane)
+            && self.is_serving()
+            && let Some(before) = self.own.token()
+        {
             tokio::time::sleep(jittered(OPEN_AGAIN_EVERY)).await;
-            if let Some(token) = self.tenure.acquire_anew().await {
-                return self.open_own(host, token);
+            match self.own.acquire_anew(before).await {
+                Ok(Some(token)) => return self.open_own(host, lane.clone(), token),
+                Ok(None) => {}
+                Err(Lost) => break,
             }
         }
         self.directory.remove(lane, died);
@@ -116,7 +119,7 @@ impl LaneKeeper {
     pub(super) async fn bury_all(
         self: Arc<Self>,
         host: impl Fn() -> Option<Arc<dyn LaneHost>>,
-        mut deaths: mpsc::UnboundedReceiver<(Resource, LaneHandle)>,
+        mut deaths: mpsc::UnboundedReceiver<(LaneId, LaneHandle)>,
     ) {
         while let Some((lane, died)) = deaths.recv().await {
             let Some(host) = host() else { return };
@@ -124,11 +127,4 @@ impl LaneKeeper {
             tokio::spawn(async move { this.bury(host, &lane, &died).await });
         }
     }
-}
-
-/// In which row a lane is taken.
-fn row(lane: &Resource) -> usize {
-    let mut hasher = DefaultHasher::new();
-    lane.hash(&mut hasher);
-    (hasher.finish() % TAKING_ROWS as u64) as usize
 }

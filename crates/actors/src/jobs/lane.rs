@@ -23,7 +23,7 @@ use actix::fut::wrap_future;
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle};
 use cluster::ClusterView;
 use domain::lane::{CommitFailure, Effect, JobNotice, LaneSettings, LaneState, Snapshot, WrittenBatch};
-use domain::{InstanceId, Resource, ResourceKind, Token};
+use domain::{InstanceId, LaneId, Token};
 use ledger::{JobBatch, JobsVerdict};
 use nodes::Registry;
 use tokio::sync::mpsc;
@@ -53,7 +53,7 @@ pub(super) struct LaneServices {
     pub(super) scheduler: Arc<Scheduler>,
     pub(super) directory: Arc<Directory>,
     /// Where owners that died are reported.
-    pub(super) deaths: mpsc::UnboundedSender<(Resource, LaneHandle)>,
+    pub(super) deaths: mpsc::UnboundedSender<(LaneId, LaneHandle)>,
 }
 
 /// What owners of lanes tell the rest of the instance.
@@ -67,7 +67,7 @@ pub(super) trait LaneHost: Send + Sync {
     /// Answers results that were written, each with the attempt that gets its slot.
     fn results_written(&self, ends: Ends);
     /// Tells those who watch what became of a job.
-    fn notify(&self, lane: &Resource, notice: JobNotice);
+    fn notify(&self, lane: &LaneId, notice: JobNotice);
 }
 
 /// The owner of an instance's lane.
@@ -127,9 +127,9 @@ impl Handler<Deliver> for SessionActor {
 
 /// Reports an owner that dies of a defect. An owner that ends in order says so before.
 struct Obituary {
-    lane: Resource,
+    lane: LaneId,
     handle: LaneHandle,
-    deaths: mpsc::UnboundedSender<(Resource, LaneHandle)>,
+    deaths: mpsc::UnboundedSender<(LaneId, LaneHandle)>,
     is_expected: bool,
 }
 
@@ -146,7 +146,7 @@ impl Drop for Obituary {
 struct Owner {
     services: Arc<LaneServices>,
     host: Arc<dyn LaneHost>,
-    lane: Resource,
+    lane: LaneId,
     lease: Arc<LaneLease>,
     state: LaneState<Waiting>,
     handle: LaneHandle,
@@ -172,7 +172,7 @@ enum OwnerStage {
 
 /// What a lane is opened with.
 pub(super) struct Opening {
-    pub(super) lane: Resource,
+    pub(super) lane: LaneId,
     pub(super) lease: LaneLease,
     pub(super) token: Token,
 }
@@ -185,11 +185,9 @@ pub(super) fn start(
     host: Arc<dyn LaneHost>,
     opening: Opening,
 ) -> LaneHandle {
-    match opening.lane.kind() {
-        ResourceKind::Session => start_as(arbiters, number, services, host, opening, SessionActor),
-        ResourceKind::Instance | ResourceKind::Signer | ResourceKind::IdWorker => {
-            start_as(arbiters, number, services, host, opening, LaneActor)
-        }
+    match opening.lane.is_session() {
+        true => start_as(arbiters, number, services, host, opening, SessionActor),
+        false => start_as(arbiters, number, services, host, opening, LaneActor),
     }
 }
 
@@ -329,7 +327,7 @@ fn drain<A: Shell>(actor: &mut A, context: &mut Context<A>) {
 fn commit<A: Shell>(actor: &mut A, batch: WrittenBatch, context: &mut Context<A>) {
     let owner = actor.owner();
     let WrittenBatch { id, token, writes } = batch;
-    let lane = ledger::Lane { resource: owner.lane.clone(), owner: owner.services.me.clone(), token };
+    let lane = ledger::Lane { id: owner.lane.clone(), owner: owner.services.me.clone(), token };
     let batch = JobBatch { lane: Some(lane), writes };
     let (services, lease) = (Arc::clone(&owner.services), Arc::clone(&owner.lease));
     let committed = async move { write(&services, &lease, batch).await };
@@ -361,16 +359,16 @@ async fn write(
             Ok(JobsVerdict::Fenced) => {
                 metrics::counter!("fencepost_fence_reject_total", "op" => "jobs").increment(1);
                 tracing::warn!(
-                    resource = %lane.resource, token = %lane.token, owner = %services.me, op = "jobs", "fenced"
+                    resource = %lane.id, token = %lane.token, owner = %services.me, op = "jobs", "fenced"
                 );
                 return Err(CommitFailure::Fenced);
             }
             Err(error) if error.is_retryable() => {
-                tracing::debug!(%error, lane = %lane.resource, "the outcome of a commit is not known");
+                tracing::debug!(%error, lane = %lane.id, "the outcome of a commit is not known");
                 return Err(CommitFailure::Unknown);
             }
             Err(error) => {
-                tracing::error!(%error, lane = %lane.resource, "the ledger refused what it should have taken");
+                tracing::error!(%error, lane = %lane.id, "the ledger refused what it should have taken");
                 return Err(CommitFailure::Unknown);
             }
         }
@@ -417,10 +415,10 @@ fn end<A: Shell>(actor: &mut A, handled: Option<u64>, context: &mut Context<A>) 
     let effects = owner.state.end();
     run(actor, effects, context);
     let owner = actor.owner();
-    let (lease, token, is_held) = (Arc::clone(&owner.lease), owner.state.token(), handled.is_some());
+    let (lease, is_held) = (Arc::clone(&owner.lease), handled.is_some());
     let released = async move {
         if is_held {
-            lease.release(token).await;
+            lease.release().await;
         }
     };
     spawn(context, released, |(), actor, context| {

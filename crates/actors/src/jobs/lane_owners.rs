@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use cluster::ClusterView;
-use domain::{InstanceId, Resource};
+use domain::{InstanceId, LaneId};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
@@ -15,7 +15,7 @@ pub(super) trait LaneOwners: Send + Sync {
 
     /// The owner by the lane's lease; `None` if nobody owns the lane now, or if that cannot be read. The lane's next owner
     /// reads all of it from the ledger.
-    fn owner<'l>(&'l self, lane: &'l Resource) -> BoxFuture<'l, Option<InstanceId>>;
+    fn owner<'l>(&'l self, lane: &'l LaneId) -> BoxFuture<'l, Option<InstanceId>>;
 }
 
 /// A way to look owners up, to share.
@@ -32,9 +32,9 @@ impl LaneOwners for LeasedLanes {
         self.cluster_view.view().members().nth(1).is_some()
     }
 
-    fn owner<'l>(&'l self, lane: &'l Resource) -> BoxFuture<'l, Option<InstanceId>> {
+    fn owner<'l>(&'l self, lane: &'l LaneId) -> BoxFuture<'l, Option<InstanceId>> {
         async move {
-            match self.ledger.lease(lane).await {
+            match self.ledger.lease(lane.lease()).await {
                 Ok(lease) => lease.filter(ledger::Lease::is_live).and_then(|lease| lease.owner),
                 Err(error) => {
                     tracing::debug!(%error, %lane, "the owner of a lane was not found");

@@ -1,12 +1,19 @@
 //! The lease under which a lane is owned: the instance's own, which its membership renews, or one that this instance has
-//! acquired for the lane.
+//! acquired for the lane. All lanes of an instance share its lease; so do those that another instance adopts of it.
+//!
+//! A lane whose commit was not heard of acquires the lease anew, which raises its token. The other lanes of that lease then
+//! find their token too old. They need no acquire of their own: what they had sent under the token before is over or fenced,
+//! since the acquire waited for it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use cluster::{FailureDetector, InstanceLease};
-use domain::{InstanceId, Resource, Token};
+use domain::{InstanceId, LaneId, Resource, Token};
 use ledger::Acquisition;
+use tokio::sync;
 
 use crate::releases::Releases;
 use crate::renewals::{LeaseDeadline, Renewals};
@@ -16,38 +23,52 @@ pub(super) struct Lost;
 
 /// How the owner of a lane owns it.
 pub(super) enum LaneLease {
-    /// The lane of this very incarnation: its `instance:` lease, which somebody else renews.
-    Own {
-        /// The lease.
-        tenure: InstanceLease,
-        /// Whether this incarnation surely lives.
-        failure_detector: FailureDetector,
-    },
+    /// A lane of this very incarnation.
+    Own(Arc<OwnLease>),
     /// A lane that this instance has taken.
-    Adopted(Box<Adopted>),
+    Adopted(AdoptedLane),
 }
 
-/// A lease of a lane that this instance has taken, renewed with all the others that it keeps.
-pub(super) struct Adopted {
+/// The `instance:` lease of this incarnation, which somebody else renews.
+pub(super) struct OwnLease {
+    tenure: InstanceLease,
+    failure_detector: FailureDetector,
+    acquiring: sync::Mutex<()>,
+}
+
+/// One lane's share of a lease that this instance has taken.
+pub(super) struct AdoptedLane {
+    lease: Arc<AdoptedLease>,
+    leases: AdoptedLeases,
+    has_left: AtomicBool,
+}
+
+/// A lease that this instance has taken, renewed with all the others that it keeps.
+struct AdoptedLease {
     resource: Resource,
     me: InstanceId,
-    lease: Duration,
+    length: Duration,
     ledger: ledger::Handle,
     failure_detector: FailureDetector,
     renewals: Arc<Renewals>,
     releases: Releases,
-    clock: Mutex<Arc<LeaseDeadline>>,
+    deadline: Mutex<Arc<LeaseDeadline>>,
+    acquiring: sync::Mutex<()>,
 }
+
+/// The leases that this instance has taken, each with how many lanes are served under it.
+type AdoptedLeases = Arc<Mutex<HashMap<Resource, (Arc<AdoptedLease>, usize)>>>;
 
 /// What adopting needs.
 #[derive(Clone)]
 pub(super) struct Adopting {
-    pub(super) me: InstanceId,
-    pub(super) lease: Duration,
-    pub(super) ledger: ledger::Handle,
-    pub(super) failure_detector: FailureDetector,
-    pub(super) renewals: Arc<Renewals>,
-    pub(super) releases: Releases,
+    me: InstanceId,
+    length: Duration,
+    ledger: ledger::Handle,
+    failure_detector: FailureDetector,
+    renewals: Arc<Renewals>,
+    releases: Releases,
+    leases: AdoptedLeases,
 }
 
 /// What trying to adopt a lane came to.
@@ -56,14 +77,44 @@ pub(super) enum Adoption {
     Taken(LaneLease, Token),
     /// It is somebody else's, who may live.
     Held(InstanceId),
-    /// Somebody else was quicker to take it from the dead.
+    /// Not now: somebody else was quicker to take it from the dead, or the ledger does not answer.
     Missed,
 }
 
 impl Adopting {
-    /// Takes a lane's lease, if it is free or its owner is dead.
-    pub(super) async fn adopt(&self, resource: &Resource) -> ledger::Result<Adoption> {
-        let lease_ms = self.lease.as_millis() as u64;
+    /// As `me`, for `length` from each renewal.
+    pub(super) fn new(
+        me: InstanceId,
+        length: Duration,
+        ledger: ledger::Handle,
+        failure_detector: FailureDetector,
+    ) -> Self {
+        let renewals = Arc::<Renewals>::default();
+        renewals.start(ledger.clone(), me.clone(), length);
+        let releases = Releases::start(ledger.clone(), me.clone(), length);
+        Self { me, length, ledger, failure_detector, renewals, releases, leases: AdoptedLeases::default() }
+    }
+
+    pub(super) const fn me(&self) -> &InstanceId {
+        &self.me
+    }
+
+    pub(super) const fn length(&self) -> Duration {
+        self.length
+    }
+
+    /// Takes a lane, if its lease is free, its owner is dead, or this instance has it already. Call this for one lane of a
+    /// lease at a time.
+    pub(super) async fn adopt(&self, lane: &LaneId) -> ledger::Result<Adoption> {
+        let resource = lane.lease();
+        if let Some(joined) = self.join(resource) {
+            // An earlier owner of this lane may have died here, and what it had sent may yet be written.
+            return Ok(match joined.lease.acquire_anew(joined.lease.token()).await {
+                Ok(Some(token)) => Adoption::Taken(LaneLease::Adopted(joined), token),
+                Ok(None) | Err(Lost) => Adoption::Missed,
+            });
+        }
+        let lease_ms = self.length.as_millis() as u64;
         let sent = Instant::now();
         let token = match self.ledger.acquire(resource, &self.me, lease_ms).await? {
             Acquisition::Acquired { token, .. } => token,
@@ -75,24 +126,38 @@ impl Adopting {
             }
             Acquisition::Held { owner, .. } => return Ok(Adoption::Held(owner)),
         };
-        let clock = Arc::new(LeaseDeadline::new(token, sent, self.lease));
-        self.renewals.keep(resource.clone(), Arc::clone(&clock));
-        let adopted = Adopted {
+        let deadline = Arc::new(LeaseDeadline::new(token, sent, self.length));
+        self.renewals.keep(resource.clone(), Arc::clone(&deadline));
+        let lease = Arc::new(AdoptedLease {
             resource: resource.clone(),
             me: self.me.clone(),
-            lease: self.lease,
+            length: self.length,
             ledger: self.ledger.clone(),
             failure_detector: self.failure_detector.clone(),
             renewals: Arc::clone(&self.renewals),
             releases: self.releases.clone(),
-            clock: Mutex::new(clock),
-        };
-        Ok(Adoption::Taken(LaneLease::Adopted(Box::new(adopted)), token))
+            deadline: Mutex::new(deadline),
+            acquiring: sync::Mutex::default(),
+        });
+        lock(&self.leases).insert(resource.clone(), (Arc::clone(&lease), 1));
+        Ok(Adoption::Taken(LaneLease::Adopted(self.share(lease)), token))
+    }
+
+    /// A share of a lease under which another lane is served already.
+    fn join(&self, resource: &Resource) -> Option<AdoptedLane> {
+        let mut leases = lock(&self.leases);
+        let (lease, lanes) = leases.get_mut(resource)?;
+        *lanes += 1;
+        Some(self.share(Arc::clone(lease)))
+    }
+
+    fn share(&self, lease: Arc<AdoptedLease>) -> AdoptedLane {
+        AdoptedLane { lease, leases: Arc::clone(&self.leases), has_left: AtomicBool::new(false) }
     }
 }
 
 impl LaneLease {
-    /// Whether it is not the instance's own lane.
+    /// Whether it is not one of the instance's own lanes.
     pub(super) const fn is_adopted(&self) -> bool {
         matches!(self, Self::Adopted(_))
     }
@@ -100,60 +165,117 @@ impl LaneLease {
     /// Whether the lease surely lasts, by this process's own clock.
     pub(super) fn is_current(&self) -> bool {
         match self {
-            Self::Own { tenure, failure_detector } => tenure.token().is_some() && failure_detector.is_alive(),
-            Self::Adopted(adopted) => adopted.clock().is_running() && adopted.failure_detector.is_alive(),
-        }
-    }
-
-    /// Raises the token, so that nothing sent under the one before counts any more. `None`: not now.
-    pub(super) async fn acquire_anew(&self) -> Result<Option<Token>, Lost> {
-        match self {
-            Self::Own { tenure, .. } => {
-                let token = tenure.acquire_anew().await;
-                if token.is_none() && tenure.token().is_none() { Err(Lost) } else { Ok(token) }
+            Self::Own(own) => own.tenure.token().is_some() && own.failure_detector.is_alive(),
+            Self::Adopted(AdoptedLane { lease, .. }) => {
+                lease.deadline().is_running() && lease.failure_detector.is_alive()
             }
-            Self::Adopted(adopted) => adopted.acquire_anew().await,
         }
     }
 
-    /// The owner has ended: the lease is given back. The instance's own ends with the instance.
-    pub(super) async fn release(&self, token: Token) {
-        if let Self::Adopted(adopted) = self {
-            adopted.renewals.forget(&adopted.resource, token);
-            adopted.releases.release(adopted.resource.clone(), token).await;
+    /// Sees to a token above this one, so that nothing sent under it counts any more. `None`: not now.
+    pub(super) async fn acquire_anew(&self, above: Token) -> Result<Option<Token>, Lost> {
+        match self {
+            Self::Own(own) => own.acquire_anew(above).await,
+            Self::Adopted(adopted) => adopted.lease.acquire_anew(above).await,
+        }
+    }
+
+    /// The owner has ended. With the last of its lanes an adopted lease is given back; the instance's own ends with the
+    /// instance.
+    pub(super) async fn release(&self) {
+        if let Self::Adopted(adopted) = self
+            && adopted.leave()
+        {
+            let lease = &adopted.lease;
+            lease.releases.release(lease.resource.clone(), lease.token()).await;
         }
     }
 }
 
-impl Adopted {
-    fn clock(&self) -> std::sync::MutexGuard<'_, Arc<LeaseDeadline>> {
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+impl OwnLease {
+    pub(super) fn new(tenure: InstanceLease, failure_detector: FailureDetector) -> Self {
+        Self { tenure, failure_detector, acquiring: sync::Mutex::default() }
     }
 
-    async fn acquire_anew(&self) -> Result<Option<Token>, Lost> {
+    /// Its token now; `None` once the incarnation is over.
+    pub(super) fn token(&self) -> Option<Token> {
+        self.tenure.token()
+    }
+
+    /// As [`LaneLease::acquire_anew`].
+    pub(super) async fn acquire_anew(&self, above: Token) -> Result<Option<Token>, Lost> {
+        let _turn = self.acquiring.lock().await;
+        match self.tenure.token() {
+            None => Err(Lost),
+            Some(token) if token > above => Ok(Some(token)),
+            Some(_) => {
+                let token = self.tenure.acquire_anew().await;
+                if token.is_none() && self.tenure.token().is_none() { Err(Lost) } else { Ok(token) }
+            }
+        }
+    }
+}
+
+impl AdoptedLane {
+    /// Gives the share back. Whether it was the last: then the lease is not renewed any more.
+    fn leave(&self) -> bool {
+        if self.has_left.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        let mut leases = lock(&self.leases);
+        let Some((_, lanes)) = leases.get_mut(&self.lease.resource) else { return false };
+        *lanes -= 1;
+        let is_last = *lanes == 0;
+        if is_last {
+            leases.remove(&self.lease.resource);
+            self.lease.renewals.forget(&self.lease.resource, self.lease.token());
+        }
+        is_last
+    }
+}
+
+/// An owner that died of a defect has given nothing back: its lease runs out, unless other lanes are served under it.
+impl Drop for AdoptedLane {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl AdoptedLease {
+    fn deadline(&self) -> MutexGuard<'_, Arc<LeaseDeadline>> {
+        lock(&self.deadline)
+    }
+
+    fn token(&self) -> Token {
+        self.deadline().token()
+    }
+
+    async fn acquire_anew(&self, above: Token) -> Result<Option<Token>, Lost> {
+        let _turn = self.acquiring.lock().await;
+        let token = self.token();
+        if token > above {
+            return Ok(Some(token));
+        }
         if !self.failure_detector.is_alive() {
             return Ok(None);
         }
         let sent = Instant::now();
-        match self.ledger.acquire(&self.resource, &self.me, self.lease.as_millis() as u64).await {
+        match self.ledger.acquire(&self.resource, &self.me, self.length.as_millis() as u64).await {
             Ok(Acquisition::Acquired { token, .. }) => {
-                let clock = Arc::new(LeaseDeadline::new(token, sent, self.lease));
-                self.renewals.keep(self.resource.clone(), Arc::clone(&clock));
-                *self.clock() = clock;
+                let deadline = Arc::new(LeaseDeadline::new(token, sent, self.length));
+                self.renewals.keep(self.resource.clone(), Arc::clone(&deadline));
+                *self.deadline() = deadline;
                 Ok(Some(token))
             }
             Ok(Acquisition::Held { .. }) => Err(Lost),
             Err(error) => {
-                tracing::debug!(%error, lane = %self.resource, "the lane's lease could not be acquired anew");
+                tracing::debug!(%error, resource = %self.resource, "an adopted lease could not be acquired anew");
                 Ok(None)
             }
         }
     }
 }
 
-impl Drop for Adopted {
-    fn drop(&mut self) {
-        let token = self.clock().token();
-        self.renewals.forget(&self.resource, token);
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -16,6 +16,9 @@ pub const AWAY_REMEMBERED: Duration = Duration::from_secs(60);
 pub const SUBMISSIONS_MAX: usize = 20_000;
 /// Bytes of payloads that may be on their way into the ledger.
 pub const SUBMISSION_BYTES_MAX: usize = 128 << 20;
+/// With so many submissions that wait for their commit a lane has what it can write well; more go to the instance's next
+/// lane. Less is dearer: a commit's cost is much the same for few jobs and for many.
+pub const LANE_SUBMISSIONS_GOOD: usize = 2_000;
 /// Messages that one lane's mailbox holds; the lane refuses submissions beyond them as overloaded.
 pub const LANE_MAILBOX_MESSAGES_MAX: usize = 4_096;
 /// Commits of one lane that may be under way at once.

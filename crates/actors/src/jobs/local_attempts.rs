@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bus::Slot;
 use dashmap::DashMap;
 use domain::job::Attempt;
-use domain::{JobId, NodeId, Resource};
+use domain::{JobId, LaneId, NodeId};
 
 use super::delivery::{Dispatch, RetryPolicy};
 
@@ -56,7 +56,7 @@ impl LocalAttempts {
     }
 
     /// The lane of an attempt that was dispatched to this instance.
-    pub(super) fn lane(&self, job: JobId, attempt: Attempt) -> Option<Resource> {
+    pub(super) fn lane(&self, job: JobId, attempt: Attempt) -> Option<LaneId> {
         self.policy(job, attempt).map(|policy| policy.lane)
     }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bus::{Claim, Reserved, Slot};
 use dashmap::{DashMap, Entry};
 use domain::job::{Assignment, Attempt, Revoked, State};
-use domain::{JobId, NodeId, Resource};
+use domain::{JobId, LaneId, NodeId};
 use nodes::Registry;
 use tokio::sync::{mpsc, oneshot};
 
@@ -250,12 +250,12 @@ impl NodeGateway {
     }
 
     /// The same of an attempt that was dispatched to another instance.
-    pub(super) fn report_to_lane(&self, lane: Resource, job: JobId, attempt: Attempt, event: AttemptEvent) {
+    pub(super) fn report_to_lane(&self, lane: LaneId, job: JobId, attempt: Attempt, event: AttemptEvent) {
         self.inter_instance.report(AttemptReport { lane, job, attempt, event }, None);
     }
 
     /// Tells the other instances that a job has finished, whose lane's owner on this instance wrote that itself.
-    pub(super) fn finished(&self, lane: &Resource, job: JobId, attempt: Attempt) {
+    pub(super) fn finished(&self, lane: &LaneId, job: JobId, attempt: Attempt) {
         self.inter_instance.finished(lane, job, attempt);
     }
 

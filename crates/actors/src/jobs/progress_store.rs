@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use dashmap::{DashMap, Entry};
 use domain::job::Attempt;
 use domain::limits::JOB_TIMEOUT_MS_MAX;
-use domain::{JobId, NodeId, Resource};
+use domain::{JobId, LaneId, NodeId};
 use nodes::connection::Progress;
 
 use super::limits::{PROGRESS_TOLD_EVERY, PROGRESSES_MAX};
@@ -43,7 +43,7 @@ pub(super) enum Lane {
     /// It was looked up, and the job is not there.
     Unknown,
     /// It was looked up.
-    Found(Resource),
+    Found(LaneId),
 }
 
 /// What is kept of a job.

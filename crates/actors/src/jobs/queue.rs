@@ -136,10 +136,11 @@ impl<T> Queue<T> {
         Some((ClassTurn(*id), Arc::clone(&self.classes[id].needs)))
     }
 
-    /// The job whose turn it is in the class.
-    pub(super) fn first(&self, ClassTurn(id): ClassTurn) -> Option<&T> {
-        let level = self.classes.get(&id)?.levels.values().next()?;
-        level.tenants.get(level.turns.front()?)?.values().next()
+    /// The jobs of the tenant whose turn it is in the class, in their order.
+    pub(super) fn next(&self, ClassTurn(id): ClassTurn) -> impl Iterator<Item = (JobId, &T)> {
+        let level = self.classes.get(&id).and_then(|class| class.levels.values().next());
+        let jobs = level.and_then(|level| level.tenants.get(level.turns.front()?));
+        jobs.into_iter().flatten().map(|((_, job), item)| (*job, item))
     }
 
     /// The class found no node: none of its jobs has a turn before the pass is over.
@@ -158,10 +159,17 @@ impl<T> Queue<T> {
     }
 
     /// Takes out the job whose turn it is in the class.
-    pub(super) fn pop(&mut self, ClassTurn(id): ClassTurn) -> Option<(JobId, T)> {
+    pub(super) fn pop(&mut self, turn: ClassTurn) -> Option<(JobId, T)> {
+        let (job, _) = self.next(turn).next()?;
+        self.pop_instead(turn, job)
+    }
+
+    /// Takes out a job of the tenant whose turn it is in the class; the tenant has had its turn then.
+    pub(super) fn pop_instead(&mut self, ClassTurn(id): ClassTurn, job: JobId) -> Option<(JobId, T)> {
+        let order = self.places.get(&job)?.order;
         let class = self.classes.get_mut(&id)?;
         let mut first = class.levels.first_entry()?;
-        let (order, item) = first.get_mut().pop()?;
+        let item = first.get_mut().pop(order)?;
         if first.get().turns.is_empty() {
             first.remove();
         }
@@ -230,16 +238,18 @@ impl<T> Level<T> {
         jobs.insert(order, item);
     }
 
-    fn pop(&mut self) -> Option<(Order, T)> {
+    /// Takes a job out of those of the tenant whose turn it is.
+    fn pop(&mut self, order: Order) -> Option<T> {
+        let jobs = self.tenants.get_mut(self.turns.front()?)?;
+        let item = jobs.remove(&order)?;
+        let is_empty = jobs.is_empty();
         let tenant = self.turns.pop_front()?;
-        let jobs = self.tenants.get_mut(&tenant)?;
-        let first = jobs.pop_first();
-        if jobs.is_empty() {
+        if is_empty {
             self.tenants.remove(&tenant);
         } else {
             self.turns.push_back(tenant);
         }
-        first
+        Some(item)
     }
 
     fn remove(&mut self, tenant: &Option<TenantId>, order: Order) -> Option<T> {

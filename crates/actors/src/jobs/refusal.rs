@@ -1,6 +1,6 @@
 //! Why a wish about a job was not fulfilled.
 
-use domain::{InstanceId, Resource};
+use domain::{InstanceId, LaneId};
 
 /// A wish that was not fulfilled. Where it does not say otherwise, nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,7 +15,7 @@ pub enum Refusal {
     #[error("nobody owns {lane} at the moment")]
     NoOwner {
         /// The lane.
-        lane: Resource,
+        lane: LaneId,
     },
     /// The ledger did not answer in time. Whether anything was written is not known.
     #[error("the ledger did not answer in time")]

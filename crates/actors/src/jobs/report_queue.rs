@@ -66,12 +66,12 @@ impl ReportQueue {
 
 #[cfg(test)]
 mod tests {
-    use domain::Resource;
+    use domain::LaneId;
 
     use super::*;
 
     fn pending(job: u128, event: AttemptEvent) -> PendingReport {
-        let lane = Resource::parse("session:s").unwrap();
+        let lane = LaneId::parse("session:s").unwrap();
         let (job, attempt) = (JobId::from_u128(job), Attempt::new(1));
         PendingReport {
             owner: None,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::job::{Attempt, Change, CurrentAttempt, Ended, Event, Outcome, Revoked, State, Step, decide};
-use domain::{JobId, NodeId, Resource, ResourceKind};
+use domain::{JobId, LaneId, NodeId};
 use ledger::{JobBatch, JobRecord, JobVerdict, JobWrite, JobsVerdict};
 use rand::RngExt;
 use tokio::sync::oneshot;
@@ -121,7 +121,7 @@ impl ResultWriter {
     pub(super) fn writer_of(&self, result: &NodeResult) -> Option<LaneHandle> {
         result.output.as_ref().ok()?;
         let lane = self.gateway.attempts().lane(result.job, result.attempt);
-        let lane = lane.filter(|lane| lane.kind() == ResourceKind::Instance)?;
+        let lane = lane.filter(|lane| !lane.is_session())?;
         self.lanes.get(&lane)
     }
 
@@ -267,7 +267,7 @@ impl ResultWriter {
     }
 
     /// The owner of this lane has written the result itself.
-    pub(super) fn written_by_owner(&self, job: JobId, attempt: Attempt, node: &NodeId, lane: &Resource) {
+    pub(super) fn written_by_owner(&self, job: JobId, attempt: Attempt, node: &NodeId, lane: &LaneId) {
         self.gateway.forget(job, attempt);
         self.tell_end(job, attempt, node, Some(lane), Some(Outcome::Succeeded));
         self.gateway.finished(lane, job, attempt);
@@ -280,7 +280,7 @@ impl ResultWriter {
         job: JobId,
         attempt: Attempt,
         node: &NodeId,
-        lane: Option<&Resource>,
+        lane: Option<&LaneId>,
         outcome: Option<Outcome>,
     ) {
         if let Some(outcome) = outcome {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bus::{Claim, Reserved, Slot, Unreserved};
 use domain::job::{Assignment, Attempt, Priority, Requirements};
 use domain::lane::{Affinity, Enqueue, PlacementRequest, SlotSearch, SlotsFound};
-use domain::{InstanceId, JobId, NodeId, PoolName, Resource, Token};
+use domain::{InstanceId, JobId, LaneId, NodeId, PoolName, Token};
 use futures_util::future::join_all;
 use nodes::{Choice, Registry, Wanted};
 use tokio::sync::Notify;
@@ -20,20 +20,24 @@ use tokio::sync::Notify;
 use super::limits::{PASS_JOBS_MAX, RESERVATION};
 use super::messages::{LaneCommand, LaneHandle, ReservedSlot};
 use super::node_gateway::NodeGateway;
-use super::queue::{Queue, Turn};
+use super::queue::{ClassTurn, Queue, Turn};
 use crate::pause::jittered;
 
 /// With jobs waiting and no news, nodes are looked for again so often, before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Of those that need something else, so many are looked through for what a node can do whose slot is passed on.
 const CLASSES_LOOKED_AT: usize = 16;
+/// A slot is passed on to a job of the same lane that is among so many that are next, and that came so much later than the
+/// first of them at most.
+const NEAR_FRONT_JOBS: usize = 16;
+const NEAR_FRONT_MS: u128 = 50;
 /// The pause after a pass in which no node's slots could be asked for, before jitter.
 const BUS_AWAY_PAUSE: Duration = Duration::from_millis(200);
 
 /// A job that waits for its turn: whom to tell, and what the slot is for.
 pub(super) struct QueuedJob {
     lane: LaneHandle,
-    resource: Resource,
+    lane_id: LaneId,
     attempt: Attempt,
     token: Token,
     /// The node that had its last attempt in vain.
@@ -63,7 +67,7 @@ impl Scheduler {
     }
 
     /// Puts a job of this lane into the queue; or back into it, if it was taken out for nothing.
-    pub(super) fn enqueue(&self, lane: &LaneHandle, resource: &Resource, enqueue: Enqueue) {
+    pub(super) fn enqueue(&self, lane: &LaneHandle, lane_id: &LaneId, enqueue: Enqueue) {
         let Enqueue { job, attempt, token, avoid, prefer, is_back } = enqueue;
         let turn = Turn {
             job: job.id,
@@ -73,7 +77,7 @@ impl Scheduler {
         };
         let needs = Arc::new(job.spec.needs.clone());
         let queued =
-            QueuedJob { lane: lane.clone(), resource: resource.clone(), attempt, token, avoid, prefer };
+            QueuedJob { lane: lane.clone(), lane_id: lane_id.clone(), attempt, token, avoid, prefer };
         if is_back {
             self.queue().put_back(&needs, turn, queued);
         } else {
@@ -88,8 +92,8 @@ impl Scheduler {
     }
 
     /// None of the lane's jobs waits any more.
-    pub(super) fn forget_lane(&self, lane: &Resource) {
-        self.queue().remove_if(|queued| queued.resource == *lane);
+    pub(super) fn forget_lane(&self, lane: &LaneId) {
+        self.queue().remove_if(|queued| queued.lane_id == *lane);
     }
 
     /// What a round of this lane gets at once: the slots that its jobs leave, on nodes whose sockets are on instance
@@ -98,7 +102,7 @@ impl Scheduler {
     pub(super) fn pass_on(
         &self,
         me: &InstanceId,
-        lane: &Resource,
+        lane: &LaneId,
         search: SlotSearch,
         mut leaves_to_others: impl FnMut() -> bool,
     ) -> (SlotsFound, Vec<PlacementRequest>) {
@@ -155,7 +159,7 @@ impl Scheduler {
 
     /// Who would be next if this node, whose socket is here, had one more free slot. A job of this lane that would go
     /// there waits no more.
-    fn next_on(&self, node: &NodeId, lane: &Resource) -> Next {
+    fn next_on(&self, node: &NodeId, lane: &LaneId) -> Next {
         let mut queue = self.queue();
         let mut next = if queue.classes() > CLASSES_LOOKED_AT { Next::Another } else { Next::Nobody };
         for _ in 0..CLASSES_LOOKED_AT {
@@ -164,11 +168,7 @@ impl Scheduler {
                 queue.block(class);
                 continue;
             };
-            let is_it = queue.first(class).is_some_and(|queued| {
-                let would_go = queued.prefer.as_ref().is_none_or(|prefer| prefer.node == *node);
-                queued.resource == *lane && queued.avoid.as_ref() != Some(node) && would_go
-            });
-            let popped = is_it.then(|| queue.pop(class)).flatten();
+            let popped = near_front(&queue, class, node, lane).and_then(|job| queue.pop_instead(class, job));
             next = popped.map_or(Next::Another, |(job, queued)| Next::This(job, Box::new(queued), pool));
             break;
         }
@@ -399,6 +399,23 @@ impl Scheduler {
     fn queue(&self) -> MutexGuard<'_, Queue<QueuedJob>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The first job of this lane among those that are next in the class, if it would go to this node. The lanes of an
+/// instance share the queue, and only a lane's owner can pass a slot on to one of its jobs: so one that came little later
+/// than the very first counts as first.
+fn near_front(queue: &Queue<QueuedJob>, class: ClassTurn, node: &NodeId, lane: &LaneId) -> Option<JobId> {
+    let (first, _) = queue.next(class).next()?;
+    let (job, queued) =
+        queue.next(class).take(NEAR_FRONT_JOBS).find(|(_, queued)| queued.lane_id == *lane)?;
+    let is_near = submitted_ms(job).saturating_sub(submitted_ms(first)) <= NEAR_FRONT_MS;
+    let would_go = queued.prefer.as_ref().is_none_or(|prefer| prefer.node == *node);
+    (is_near && would_go && queued.avoid.as_ref() != Some(node)).then_some(job)
+}
+
+/// When a job was submitted, in milliseconds since 1970: its id begins with that.
+const fn submitted_ms(job: JobId) -> u128 {
+    job.as_u128() >> 80
 }
 
 /// Who would have a slot next.

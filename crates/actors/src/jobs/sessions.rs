@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::session::Spec;
-use domain::{InstanceId, Resource, SessionId};
+use domain::{InstanceId, LaneId, SessionId};
 use ledger::{JobKey, Opened, SessionCounts, SessionRecord, SessionResults};
 use tokio::sync::oneshot;
 
@@ -54,7 +54,7 @@ impl Jobs {
         let record = self.session_record(id).await?;
         let counts =
             self.inner.ledger.session_counts(id).await.map_err(|error| refusal::of_ledger(&error))?;
-        let owner = self.inner.owner_of(&Resource::session(id)).await?;
+        let owner = self.inner.owner_of(&LaneId::session(id)).await?;
         Ok(Session { record, counts, owner })
     }
 
@@ -70,7 +70,7 @@ impl Jobs {
     /// Whether its owner is here.
     #[must_use]
     pub fn serves_session(&self, id: &SessionId) -> bool {
-        self.inner.serves(&Resource::session(id))
+        self.inner.serves(&LaneId::session(id))
     }
 
     /// Accepts jobs of a session, in this order, each on its own; an answer for each. All of them are refused where
@@ -87,7 +87,8 @@ impl Jobs {
         let deadline = Instant::now() + inner.config.request_timeout;
         loop {
             let lane = inner.session_lane(id, deadline).await?;
-            let answers = inner.submit_to(&lane, submissions.clone(), deadline).await;
+            let answers =
+                inner.submit_to(&lane, submissions.iter().map(|one| (one.clone(), None)), deadline).await;
             // An owner that was leaving has written nothing of what it refuses so.
             let is_left = answers.iter().all(|answer| matches!(answer, Err(Refusal::Fenced)));
             if answers.is_empty() || !is_left || Instant::now() + OWNER_LOOK_EVERY * 2 >= deadline {
@@ -169,8 +170,8 @@ impl Inner {
     }
 
     /// A session's lane, served here: from now on, if no other instance has it.
-    async fn session_lane(self: &Arc<Self>, id: &SessionId, deadline: Instant) -> Result<Resource, Refusal> {
-        let lane = Resource::session(id);
+    async fn session_lane(self: &Arc<Self>, id: &SessionId, deadline: Instant) -> Result<LaneId, Refusal> {
+        let lane = LaneId::session(id);
         if self.lanes.get(&lane).is_some() {
             return Ok(lane);
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use domain::{Resource, SessionId};
+use domain::{LaneId, SessionId};
 
 use super::Inner;
 use crate::pause::jittered;
@@ -74,7 +74,7 @@ impl Inner {
         let (idle, next) = self.ledger.idle_sessions(after.as_ref(), IDLE_SESSIONS_MAX).await?;
         for session in idle {
             // Another instance may have been quicker.
-            let _ = self.adopt(&Resource::session(&session)).await?;
+            let _ = self.adopt(&LaneId::session(&session)).await?;
         }
         Ok(next)
     }

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use dashmap::{DashMap, Entry};
 use domain::job::{Attempt, Outcome, State};
-use domain::{InstanceId, JobId, NodeId, Resource};
+use domain::{InstanceId, JobId, LaneId, NodeId};
 use nodes::connection::Progress;
 use tokio::sync::{broadcast, mpsc};
 
@@ -33,7 +33,7 @@ pub enum Topic {
     /// One job.
     Job(JobId),
     /// All jobs of a lane.
-    Lane(Resource),
+    Lane(LaneId),
     /// All jobs there are. Other instances send only so many events a second for this topic alone.
     All,
 }
@@ -46,7 +46,7 @@ pub struct JobEvent {
     /// The newest attempt when it happened.
     pub attempt: Attempt,
     /// The lane that the job belongs to, if the instance that saw the event knows it.
-    pub lane: Option<Resource>,
+    pub lane: Option<LaneId>,
     /// The node that has the attempt, or had it.
     pub node: Option<NodeId>,
     /// What it was.
@@ -190,7 +190,7 @@ impl Watches {
     }
 
     /// Another instance says that a job is finished: its watches here read the ledger. How it ended is not known.
-    pub(super) fn finished(&self, lane: &Resource, job: JobId, attempt: Attempt) {
+    pub(super) fn finished(&self, lane: &LaneId, job: JobId, attempt: Attempt) {
         if self.has_nobody() {
             return;
         }

@@ -75,10 +75,11 @@ impl Inner {
     fn list(self: &Arc<Self>, signer: &SignerId, ask: Ask) -> Result<Listed, Refusal> {
         let generation = self.directory.generations.fetch_add(1, Ordering::Relaxed);
         let (inner, id) = (Arc::clone(self), signer.clone());
-        let addr =
-            self.arbiters.start_actor(self.arbiters.number_of(signer), self.limits.queue_max, move |_| {
-                SignerActor::new(inner, id, generation)
-            });
+        let addr = self.arbiters.start_actor(
+            self.arbiters.number_of(signer.as_str()),
+            self.limits.queue_max,
+            move |_| SignerActor::new(inner, id, generation),
+        );
         match addr.try_send(ask) {
             Ok(()) => Ok(Listed { addr, generation, sent: 1 }),
             Err(SendError::Full(_)) => Err(Refusal::Overloaded),

@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use domain::job::Attempt;
 use domain::nonce::{Hole, Loaded, Row, Status};
 use domain::{
-    HoldId, InstanceId, JobId, NodeId, Nonce, Resource, SegmentTag, SequenceName, SessionId, SignerId, Token,
+    HoldId, InstanceId, JobId, LaneId, NodeId, Nonce, Resource, SegmentTag, SequenceName, SessionId,
+    SignerId, Token,
 };
 use ledger::*;
 
@@ -212,27 +213,27 @@ impl Jobs for Flaky {
     async fn kept_job_keys(&self, scopes: &[KeyScope]) -> Result<Vec<(KeyScope, KeptJobKey)>> {
         self.real.kept_job_keys(scopes).await
     }
-    async fn under_way(&self, lane: &Resource, after: Option<JobId>, limit: u32) -> Result<Vec<UnderWay>> {
+    async fn under_way(&self, lane: &LaneId, after: Option<JobId>, limit: u32) -> Result<Vec<UnderWay>> {
         self.real.under_way(lane, after, limit).await
     }
 
-    async fn in_flight(&self, lane: &Resource, after: Option<JobId>, limit: u32) -> Result<Vec<LiveJob>> {
+    async fn in_flight(&self, lane: &LaneId, after: Option<JobId>, limit: u32) -> Result<Vec<LiveJob>> {
         self.real.in_flight(lane, after, limit).await
     }
     async fn waiting_groups(
         &self,
-        lane: &Resource,
+        lane: &LaneId,
         after: Option<&WaitingGroup>,
         limit: u32,
     ) -> Result<Vec<WaitingGroup>> {
         self.real.waiting_groups(lane, after, limit).await
     }
-    async fn waiting(&self, lane: &Resource, group: &WaitingGroup, limit: u32) -> Result<Vec<LiveJob>> {
+    async fn waiting(&self, lane: &LaneId, group: &WaitingGroup, limit: u32) -> Result<Vec<LiveJob>> {
         self.real.waiting(lane, group, limit).await
     }
     async fn coming_due(
         &self,
-        lane: &Resource,
+        lane: &LaneId,
         after: Option<(domain::Timestamp, JobId)>,
         within_ms: u64,
         limit: u32,
@@ -241,13 +242,14 @@ impl Jobs for Flaky {
     }
     async fn left_lanes(
         &self,
-        after: Option<&Resource>,
+        me: &InstanceId,
+        after: Option<&LaneId>,
         due_within_ms: u64,
         look_at: u32,
-    ) -> Result<(Vec<LeftLane>, Option<Resource>)> {
-        self.real.left_lanes(after, due_within_ms, look_at).await
+    ) -> Result<(Vec<LeftLane>, Option<LaneId>)> {
+        self.real.left_lanes(me, after, due_within_ms, look_at).await
     }
-    async fn lane_seq(&self, lane: &Resource) -> Result<u64> {
+    async fn lane_seq(&self, lane: &LaneId) -> Result<u64> {
         self.real.lane_seq(lane).await
     }
     async fn attempts_on(&self, node: &NodeId) -> Result<Vec<(JobId, Attempt)>> {
@@ -283,7 +285,7 @@ impl Sessions for Flaky {
     async fn close_session(&self, lane: &Lane) -> Result<Closed> {
         self.real.close_session(lane).await
     }
-    async fn line(&self, lane: &Resource, after_seq: u64, limit: u32) -> Result<Vec<(LiveJob, u64)>> {
+    async fn line(&self, lane: &LaneId, after_seq: u64, limit: u32) -> Result<Vec<(LiveJob, u64)>> {
         self.real.line(lane, after_seq, limit).await
     }
     async fn session_results(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<SessionResults> {

@@ -85,7 +85,7 @@ async fn a_panic_costs_one_owner_whose_callers_get_internal_and_the_next_begins_
     lanes.plan.next_jobs_panic();
     let lost = lanes.jobs.submit(vec![submission()]).await.remove(0);
     assert_eq!(lost, Err(Refusal::Internal));
-    let token = lanes.ledger.lease(&before.lane).await.unwrap().unwrap().token;
+    let token = lanes.ledger.lease(before.lane.lease()).await.unwrap().unwrap().token;
     // Another owner begins within moments; until then nothing is accepted.
     let after = loop {
         match lanes.jobs.submit(vec![submission()]).await.remove(0) {
@@ -94,7 +94,7 @@ async fn a_panic_costs_one_owner_whose_callers_get_internal_and_the_next_begins_
             Err(other) => panic!("{other}"),
         }
     };
-    let lease = lanes.ledger.lease(&after.lane).await.unwrap().unwrap();
+    let lease = lanes.ledger.lease(after.lane.lease()).await.unwrap().unwrap();
     assert!(lease.token > token, "what the dead owner had sent does not count any more");
     for job in [before.id, after.id] {
         assert_eq!(lanes.jobs.get(job).await.unwrap().state, State::Created);

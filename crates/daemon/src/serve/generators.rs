@@ -6,7 +6,7 @@ use domain::InstanceId;
 use ids::snowflake::{Keeping, Layout, LedgerNumbers, Numbers, Options};
 use ids::{Scramble, Segments, Sequences, Snowflakes, SystemClock};
 
-use super::place::Place;
+use super::endpoint::Endpoint;
 use crate::config::Config;
 
 /// Starts what makes snowflakes: by the local file at first, if that proves a worker number. None is acquired before
@@ -29,13 +29,13 @@ pub fn start(config: &Config, ledger: &ledger::Handle) -> api::Generators {
 pub fn numbers(
     config: &Config,
     ledger: &ledger::Handle,
-    place: &Place,
+    endpoint: &Endpoint,
     owner: &InstanceId,
 ) -> Arc<dyn Numbers> {
     Arc::new(LedgerNumbers {
         ledger: ledger.clone(),
         owner: owner.clone(),
-        node: place.node_name.clone(),
+        node: endpoint.node_name.clone(),
         lease_ms: config.ids.lease_ms,
     })
 }

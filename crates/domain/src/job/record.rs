@@ -1,7 +1,7 @@
 //! A job as its lane's owner knows it, and the writes of a commit.
 
 use super::{Assignment, Attempt, Change, CurrentAttempt, Spec, State};
-use crate::{ClientRef, JobId, KeyScope, PoolName, Resource, TenantId, Timestamp};
+use crate::{ClientRef, JobId, KeyScope, LaneId, PoolName, TenantId, Timestamp};
 
 /// Bytes of text in a batch that take the room of one row.
 const BYTES_PER_ROW: usize = 4 << 10;
@@ -44,7 +44,7 @@ pub struct LiveJob {
     /// Which.
     pub id: JobId,
     /// Whose owner dispatches it.
-    pub lane: Resource,
+    pub lane: LaneId,
     /// Its place in its session.
     pub seq: Option<u64>,
     /// What its client calls it.

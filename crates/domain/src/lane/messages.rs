@@ -8,7 +8,7 @@ use crate::job::{
     Assignment, Attempt, CurrentAttempt, Due, JobKey, JobWrite, LiveJob, Outcome, Priority, Requirements,
     Retry, Revoked, Spec, State, WaitingGroup,
 };
-use crate::{ClientRef, JobId, NodeId, PoolName, Resource, Timestamp, Token, session};
+use crate::{ClientRef, JobId, LaneId, NodeId, PoolName, Timestamp, Token, session};
 
 /// The handles by which callers are answered. The state passes them on and never looks into them.
 pub trait Callers {
@@ -55,7 +55,7 @@ pub struct Accepted {
     /// Its id.
     pub id: JobId,
     /// The lane that it belongs to.
-    pub lane: Resource,
+    pub lane: LaneId,
     /// Its place in its session.
     pub seq: Option<u64>,
     /// When it was accepted, by the database's clock.

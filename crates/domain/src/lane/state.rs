@@ -28,7 +28,7 @@ use super::round::{AfterCommit, CommittedBatch, Item, Placing};
 use super::session::SessionState;
 use super::spread::Spread;
 use crate::job::{LiveJob, OnRecovery};
-use crate::{JobId, KeyScope, NodeId, Resource, ResourceKind, Token};
+use crate::{JobId, KeyScope, LaneId, NodeId, Token};
 
 /// How a lane works.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ enum Stage {
 /// The owner of one lane. See the [module](super) for how it is driven.
 pub struct LaneState<C: Callers> {
     settings: LaneSettings,
-    lane: Resource,
+    lane: LaneId,
     /// Whether it is not the instance's own lane: its owner ends when there is nothing left to do.
     is_adopted: bool,
     token: Token,
@@ -101,7 +101,7 @@ pub struct LaneState<C: Callers> {
 impl<C: Callers> LaneState<C> {
     /// The owner of a lane whose lease was just acquired, before anything was read: call [`Self::reloaded`] next.
     #[must_use]
-    pub fn new(lane: Resource, token: Token, is_adopted: bool, settings: LaneSettings, now: Instant) -> Self {
+    pub fn new(lane: LaneId, token: Token, is_adopted: bool, settings: LaneSettings, now: Instant) -> Self {
         Self {
             settings,
             lane,
@@ -507,7 +507,7 @@ impl<C: Callers> LaneState<C> {
     }
 
     fn is_sessions(&self) -> bool {
-        self.lane.kind() == ResourceKind::Session
+        self.lane.is_session()
     }
 
     fn plan_next_reread(&mut self, now: Instant) {

@@ -10,7 +10,7 @@ use super::state::{LaneSettings, LaneState};
 use crate::job::{
     Assignment, Attempt, Backoff, Change, Due, JobKey, OnRecovery, Priority, Requirements, Spec,
 };
-use crate::{IdempotencyKey, InstanceId, JobId, KeyScope, NodeId, PoolName, Resource, Token};
+use crate::{IdempotencyKey, InstanceId, JobId, KeyScope, LaneId, NodeId, PoolName, Token};
 
 /// The seed of a random test: from `FENCEPOST_SEED`, or drawn, and printed.
 pub(super) fn seed() -> u64 {
@@ -36,7 +36,7 @@ pub(super) fn settings(commits_max: usize, seed: u64) -> LaneSettings {
 }
 
 pub(super) fn own_lane(commits_max: usize, now: Instant) -> LaneState<Numbered> {
-    let lane = Resource::parse("instance:i").unwrap();
+    let lane = LaneId::parse("instance:i").unwrap();
     LaneState::new(lane, Token::new(1), false, settings(commits_max, 1), now)
 }
 

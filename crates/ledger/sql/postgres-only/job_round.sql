@@ -1,7 +1,8 @@
 -- What lanes write most, as one statement that is a transaction by itself: new jobs, due at once, those with keys where
 -- these are new, attempts that begin, and good ends, of those lanes for which the fence holds. Answers these lanes and the
 -- jobs that were as said, with the transaction's time.
--- $1 to $3 leases, see fence_lock; $4 to $8 attempts, see job_dispatch; $9 to $12 the new jobs' keys or NULL, see
+-- A lane's lease is what its name says before the number.
+-- $1 to $3 leases, each once, see fence_lock; $4 to $8 attempts, see job_dispatch; $9 to $12 the new jobs' keys or NULL, see
 -- key_keep; $13 to $17 ended jobs: ids, lanes, attempts, nodes, results; from $18 on new jobs, see job_submit
 WITH held AS MATERIALIZED (
     SELECT l.resource
@@ -16,7 +17,7 @@ wanted AS MATERIALIZED (
     SELECT w.*
     FROM unnest({given from $18}, $9::text[], $10::text[], $11::bytea[], $12::text[])
          AS w ({given}, scope, key, body_hash, answer)
-    JOIN held h ON h.resource = w.lane
+    JOIN held h ON h.resource = split_part(w.lane, '#', 1)
 ),
 kept AS (
     INSERT INTO idempotency_key (scope, key, body_hash, answer, created_at)
@@ -45,7 +46,7 @@ begun AS (
         dispatched_at = now(),
         due_at        = NULL
     FROM unnest($4::uuid[], $5::text[], $6::bigint[], $7::text[], $8::text[]) AS w (id, lane, attempt, node, holder)
-    JOIN held h ON h.resource = w.lane
+    JOIN held h ON h.resource = split_part(w.lane, '#', 1)
     WHERE j.id = w.id AND j.lane = w.lane AND j.state = 'CREATED' AND j.attempt = w.attempt - 1
       AND NOT j.held
     RETURNING j.id
@@ -56,7 +57,7 @@ gone AS (
         SELECT e.*
         FROM unnest($13::uuid[], $14::text[], $15::bigint[], $16::text[], $17::text[])
              AS e (which, of_lane, of_attempt, of_node, result)
-        JOIN held h ON h.resource = e.of_lane
+        JOIN held h ON h.resource = split_part(e.of_lane, '#', 1)
         ORDER BY e.which
     ) AS w
     -- Written so that the node is compared and never looked up: each row is found by its id.

@@ -1,7 +1,8 @@
 -- Looks at the lanes that have unfinished jobs, one after the other by their names, and answers those that have
--- something due and no live owner: their lease is not live, or the instance that has it is not. The last lane looked at
--- is answered in any case: the next page begins behind it.
--- ?1 after this lane, ?2 due within this many ms, ?3 how many lanes to look at
+-- something due and no live owner: their lease is not live, or the instance that has it is not, or it is the caller. A
+-- lane's lease is what its name says before the number. The last lane looked at is answered in any case: the next page
+-- begins behind it.
+-- ?1 after this lane, ?2 due within this many ms, ?3 how many lanes to look at, ?4 the caller
 WITH RECURSIVE clock AS (
     SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 AS at
 ), step AS (
@@ -29,7 +30,7 @@ WITH RECURSIVE clock AS (
     WHERE n > 0 AND min(in_flight, waiting, delayed) <> '~'
 ), looked_at AS (
     SELECT seen.n, seen.lane, held.owner,
-           life.resource IS NULL
+           (life.resource IS NULL OR held.owner = ?4)
            AND (seen.in_flight = seen.lane
                 OR seen.waiting = seen.lane
                 OR coalesce((SELECT min(due_at) FROM job INDEXED BY job_delayed
@@ -37,7 +38,8 @@ WITH RECURSIVE clock AS (
                             <= clock.at + ?2 * 1000, FALSE)) AS is_left
     FROM seen
     CROSS JOIN clock
-    LEFT JOIN lease held ON held.resource = seen.lane AND held.owner IS NOT NULL AND held.expires_at > clock.at
+    LEFT JOIN lease held ON held.resource = substr(seen.lane, 1, instr(seen.lane || '#', '#') - 1)
+                            AND held.owner IS NOT NULL AND held.expires_at > clock.at
     LEFT JOIN lease life ON life.resource = 'instance:' || held.owner AND life.owner = held.owner
                             AND life.expires_at > clock.at
 )

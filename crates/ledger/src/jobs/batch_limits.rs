@@ -7,7 +7,7 @@ use domain::limits::{
     BACKOFF_MS_MAX, DELAY_MS_MAX, JOB_LABELS_MAX, JOB_TIMEOUT_MS_MAX, JOB_TIMEOUT_MS_MIN, MAX_ATTEMPTS_MAX,
     PAYLOAD_BYTES_MAX,
 };
-use domain::{JobId, Resource, ResourceKind};
+use domain::{JobId, LaneId};
 
 use super::{HELD_DUE_MICROS, JobBatch, JobWrite, JobsVerdict, Lane};
 use crate::batch_limits::{BATCH_ROWS_MAX, check_keys, refuse};
@@ -17,7 +17,7 @@ use crate::{KeyScope, Result};
 /// What only one batch of jobs on a train may have.
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) enum JobClaim {
-    Lane(Resource),
+    Lane(LaneId),
     Job(JobId),
     Key(KeyScope),
 }
@@ -34,11 +34,6 @@ impl CommitBatch for JobBatch {
                 "the batch has {} rows; at most {BATCH_ROWS_MAX} are allowed",
                 self.rows()
             ));
-        }
-        if let Some(lane) = &self.lane
-            && !matches!(lane.resource.kind(), ResourceKind::Session | ResourceKind::Instance)
-        {
-            return refuse(format!("{} has no jobs; only sessions and instances are lanes", lane.resource));
         }
         let mut jobs = HashSet::new();
         for write in self.writes.iter() {
@@ -66,7 +61,11 @@ impl CommitBatch for JobBatch {
 
     /// Holders have no order: each attempt of a job has one, and says one thing at a time.
     fn line(&self) -> Option<JobClaim> {
-        self.lane.as_ref().map(|lane| JobClaim::Lane(lane.resource.clone()))
+        self.lane.as_ref().map(|lane| JobClaim::Lane(lane.id.clone()))
+    }
+
+    fn shard(&self, committers: usize) -> Option<usize> {
+        self.lane.as_ref().map(|lane| lane.id.shard(committers))
     }
 
     fn claims(&self) -> impl Iterator<Item = JobClaim> {
@@ -89,7 +88,7 @@ impl CommitBatch for JobBatch {
 impl Lane {
     /// What its batches claim of its lease.
     pub(crate) fn fence_claim(&self) -> FenceClaim<'_> {
-        FenceClaim { resource: self.resource.clone(), owner: &self.owner, token: self.token }
+        FenceClaim { resource: self.id.lease().clone(), owner: &self.owner, token: self.token }
     }
 }
 

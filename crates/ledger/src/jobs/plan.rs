@@ -128,7 +128,7 @@ impl<'a> Admitted<'a> {
     pub(crate) fn plan(&self, at: Timestamp, is_there: impl Fn(JobId) -> bool) -> WritePlan<'a> {
         let mut plan = WritePlan::default();
         for (batch, write) in self.writes() {
-            let lane = batch.lane.as_ref().map_or("", |lane| lane.resource.as_str());
+            let lane = batch.lane.as_ref().map_or("", |lane| lane.id.as_str());
             match &write.change {
                 Change::Submit(job) => {
                     plan.new.push(New { lane, job, key: write.key.as_ref(), due_at: due_at(job.due, at) });

@@ -6,7 +6,7 @@ use domain::job::{
 };
 use domain::limits::DELAY_MS_MAX;
 use domain::{
-    ClientRef, IdempotencyKey, InstanceId, JobId, Label, Language, NodeId, PoolName, Resource, SessionId,
+    ClientRef, IdempotencyKey, InstanceId, JobId, Label, LaneId, Language, NodeId, PoolName, SessionId,
     TenantId, Timestamp,
 };
 use serde::Deserialize;
@@ -38,7 +38,7 @@ impl TryFrom<LiveRow> for LiveJob {
         let (attempt, charged_attempts) = (row.job.attempt()?, row.job.counted()?);
         Ok(Self {
             id: id.0,
-            lane: Resource::parse(&row.job.lane).map_err(impossible)?,
+            lane: LaneId::parse(&row.job.lane).map_err(impossible)?,
             seq: place(seq)?,
             client_ref: row.job.client_ref()?,
             spec,
@@ -128,7 +128,7 @@ impl TryFrom<FinishedRow> for JobRecord {
         }
         Ok(Self {
             id: row.job.id.0,
-            lane: Resource::parse(&row.job.lane).map_err(impossible)?,
+            lane: LaneId::parse(&row.job.lane).map_err(impossible)?,
             seq: place(row.job.seq)?,
             client_ref: row.job.client_ref()?,
             spec: row.job.spec()?,
@@ -206,10 +206,10 @@ pub(crate) fn newest_first(
 }
 
 /// The lanes left, and the one to go on behind.
-pub(crate) fn left_lanes(rows: Vec<LaneRow>) -> Result<(Vec<LeftLane>, Option<Resource>)> {
+pub(crate) fn left_lanes(rows: Vec<LaneRow>) -> Result<(Vec<LeftLane>, Option<LaneId>)> {
     let (mut left, mut last) = (Vec::new(), None);
     for row in rows {
-        let lane = Resource::parse(&row.lane).map_err(impossible)?;
+        let lane = LaneId::parse(&row.lane).map_err(impossible)?;
         if row.is_last {
             last = Some(lane.clone());
         }
@@ -261,7 +261,7 @@ impl TryFrom<KeyRow> for (KeyScope, KeptJobKey) {
         let kept = KeptJobKey {
             body_hash: row.body_hash()?,
             job,
-            lane: Resource::parse(&kept.lane).map_err(impossible)?,
+            lane: LaneId::parse(&kept.lane).map_err(impossible)?,
             seq: kept.seq,
             created_at: row.created_at.0,
         };

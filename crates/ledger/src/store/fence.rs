@@ -6,7 +6,7 @@ use domain::Timestamp;
 
 use crate::keys::Keeping;
 use crate::sql::{Rows, Session, Statement, Transaction, statement};
-use crate::train::{Fence, FenceClaim};
+use crate::train::{Fence, FenceClaim, leases};
 use crate::{KeyScope, Kind};
 
 const LOCK: Statement = statement!("fence_lock");
@@ -21,7 +21,7 @@ pub(super) async fn fence(
     claims: &[Option<FenceClaim<'_>>],
 ) -> sqlx::Result<(Vec<Fence>, Option<Timestamp>)> {
     let known = transaction.at().map(Timestamp::from_micros);
-    let wanted: Vec<_> = claims.iter().flatten().collect();
+    let wanted = leases(claims);
     if wanted.is_empty() {
         return Ok((vec![Fence::Holds; claims.len()], known));
     }

@@ -3,7 +3,7 @@
 mod write;
 
 use domain::job::{Attempt, Outcome, State};
-use domain::{JobId, NodeId, PoolName, Resource, ResourceKind, SessionId, TenantId, Timestamp};
+use domain::{InstanceId, JobId, LaneId, NodeId, PoolName, SessionId, TenantId, Timestamp};
 
 use super::fence::fence;
 use super::{Store, Way};
@@ -54,7 +54,7 @@ impl Jobs for Store {
                     transaction.rollback().await?;
                     return Ok(if fences == [Fence::Again] { Holding::Again } else { Holding::Fenced });
                 }
-                let hold = HOLD.on(transaction.kind()).bind(lane.resource.as_str()).bind(HELD_DUE_MICROS);
+                let hold = HOLD.on(transaction.kind()).bind(lane.id.as_str()).bind(HELD_DUE_MICROS);
                 let jobs = transaction.touch(hold).await?;
                 transaction.commit().await?;
                 Ok(Holding::Held { jobs })
@@ -117,19 +117,19 @@ impl Jobs for Store {
         records::all(self.key_rows(scopes).await?)
     }
 
-    async fn in_flight(&self, lane: &Resource, after: Option<JobId>, limit: u32) -> Result<Vec<LiveJob>> {
+    async fn in_flight(&self, lane: &LaneId, after: Option<JobId>, limit: u32) -> Result<Vec<LiveJob>> {
         let ask = self.behind(&IN_FLIGHT, lane, after, limit).bind(PAGE_BYTES_MAX as i64);
         records::all(self.all::<LiveRow>(Way::Reads, ask).await?)
     }
 
-    async fn under_way(&self, lane: &Resource, after: Option<JobId>, limit: u32) -> Result<Vec<UnderWay>> {
+    async fn under_way(&self, lane: &LaneId, after: Option<JobId>, limit: u32) -> Result<Vec<UnderWay>> {
         let ask = self.behind(&UNDER_WAY, lane, after, limit);
         records::all(self.all::<UnderWayRow>(Way::Reads, ask).await?)
     }
 
     async fn waiting_groups(
         &self,
-        lane: &Resource,
+        lane: &LaneId,
         after: Option<&WaitingGroup>,
         limit: u32,
     ) -> Result<Vec<WaitingGroup>> {
@@ -138,7 +138,7 @@ impl Jobs for Store {
         records::all(self.all::<GroupRow>(Way::Reads, ask).await?)
     }
 
-    async fn waiting(&self, lane: &Resource, group: &WaitingGroup, limit: u32) -> Result<Vec<LiveJob>> {
+    async fn waiting(&self, lane: &LaneId, group: &WaitingGroup, limit: u32) -> Result<Vec<LiveJob>> {
         let ask = self
             .ask(&WAITING)
             .bind(lane.as_str())
@@ -151,7 +151,7 @@ impl Jobs for Store {
 
     async fn coming_due(
         &self,
-        lane: &Resource,
+        lane: &LaneId,
         after: Option<(Timestamp, JobId)>,
         within_ms: u64,
         limit: u32,
@@ -170,23 +170,25 @@ impl Jobs for Store {
 
     async fn left_lanes(
         &self,
-        after: Option<&Resource>,
+        me: &InstanceId,
+        after: Option<&LaneId>,
         due_within_ms: u64,
         look_at: u32,
-    ) -> Result<(Vec<LeftLane>, Option<Resource>)> {
+    ) -> Result<(Vec<LeftLane>, Option<LaneId>)> {
         let ask = self
             .ask(&LANES)
-            .bind(after.map_or("", Resource::as_str))
+            .bind(after.map_or("", LaneId::as_str))
             .bind(rows::soon(due_within_ms))
-            .bind(i64::from(look_at));
+            .bind(i64::from(look_at))
+            .bind(me.as_str());
         rows::left_lanes(self.all::<LaneRow>(Way::Reads, ask).await?)
     }
 
-    async fn lane_seq(&self, lane: &Resource) -> Result<u64> {
-        if lane.kind() != ResourceKind::Session {
+    async fn lane_seq(&self, lane: &LaneId) -> Result<u64> {
+        if !lane.is_session() {
             return Ok(0);
         }
-        let (seq,): (i64,) = self.one(Way::Reads, self.ask(&SEQ).bind(lane.id())).await?;
+        let (seq,): (i64,) = self.one(Way::Reads, self.ask(&SEQ).bind(lane.lease().id())).await?;
         records::count(seq)
     }
 
@@ -210,7 +212,7 @@ impl Jobs for Store {
 
 impl Store {
     /// An ask for `limit` jobs of a lane behind an id.
-    fn behind(&self, statement: &Statement, lane: &Resource, after: Option<JobId>, limit: u32) -> Ask {
+    fn behind(&self, statement: &Statement, lane: &LaneId, after: Option<JobId>, limit: u32) -> Ask {
         self.ask(statement).bind(lane.as_str()).bind(after.map_or(LOWEST, Id)).bind(i64::from(limit))
     }
 }

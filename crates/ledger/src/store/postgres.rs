@@ -7,6 +7,7 @@ use rand::RngExt;
 use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
+use tokio::runtime;
 
 use super::committer::Committer;
 use super::failure::read_failed;
@@ -29,8 +30,6 @@ const BY_INDEXES: [(&str, &str); 2] = [("enable_seqscan", "off"), ("jit", "off")
 /// it is.
 const BY_KEYS: [(&str, &str); 3] =
     [("plan_cache_mode", "force_generic_plan"), ("enable_hashjoin", "off"), ("enable_mergejoin", "off")];
-/// Trains of one kind under way at once. Two: while one waits for the disk, the other fills.
-const COMMITTERS: usize = 2;
 /// Connections for renewals and for reading the instances' leases: one may be busy with a thousand renewals.
 const VITAL_CONNECTIONS: u32 = 2;
 /// A connection that was idle for longer is pinged before it is lent.
@@ -65,7 +64,7 @@ impl Pools {
     }
 }
 
-pub(super) async fn open(options: &Options) -> Result<Store> {
+pub(super) async fn open(options: &Options, committers: &[runtime::Handle]) -> Result<Store> {
     let connect = connect_options(&options.url)?;
     migrate(&connect, options.connect_timeout_ms).await?;
     let server_side = |connect: PgConnectOptions, name: &str| {
@@ -89,7 +88,8 @@ pub(super) async fn open(options: &Options) -> Result<Store> {
         })
     };
     let watch = WriteWatch::default();
-    let committer = |connect| Committer::postgres(connect, call_timeout, watch.clone());
+    let committer =
+        |connect: &PgConnectOptions| Committer::postgres(connect.clone(), call_timeout, watch.clone());
     let nonces = server_side(connect.clone(), "fencepost trains");
     let jobs = nonces.clone().options(BY_INDEXES).options(BY_KEYS);
     let sequences = server_side(connect.clone(), "fencepost sequences");
@@ -100,10 +100,10 @@ pub(super) async fn open(options: &Options) -> Result<Store> {
     };
     let ledger = Store {
         pools: super::Pools::Postgres(pools),
-        trains: Trains::start((0..COMMITTERS).map(|_| committer(nonces.clone()))),
-        job_trains: Trains::start((0..COMMITTERS).map(|_| committer(jobs.clone())))
-            .with_unordered(committer(jobs.clone())),
-        sequences: Trains::start([committer(sequences)]),
+        trains: Trains::start(committers, || committer(&nonces)),
+        job_trains: Trains::start(committers, || committer(&jobs))
+            .with_unordered(&runtime::Handle::current(), committer(&jobs)),
+        sequences: Trains::start(&committers[..1], || committer(&sequences)),
         watch: watch.clone(),
         call_timeout,
         _lock: None,

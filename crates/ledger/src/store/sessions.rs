@@ -1,7 +1,7 @@
 //! Sessions: made, closed, read and forgotten.
 
 use domain::session::Spec;
-use domain::{JobId, Resource, ResourceKind, SessionId};
+use domain::{JobId, LaneId, SessionId};
 
 use super::fence::{fence, keep_keys};
 use super::{Store, Way};
@@ -129,7 +129,7 @@ impl Sessions for Store {
                     transaction.rollback().await?;
                     return Ok(closed);
                 }
-                let close = CLOSE.on(transaction.kind()).bind(lane.resource.id()).at(transaction.at());
+                let close = CLOSE.on(transaction.kind()).bind(lane.id.lease().id()).at(transaction.at());
                 transaction.touch(close).await?;
                 transaction.commit().await?;
                 Ok(closed)
@@ -138,14 +138,14 @@ impl Sessions for Store {
         .await
     }
 
-    async fn line(&self, lane: &Resource, after_seq: u64, limit: u32) -> Result<Vec<(LiveJob, u64)>> {
-        if lane.kind() != ResourceKind::Session {
+    async fn line(&self, lane: &LaneId, after_seq: u64, limit: u32) -> Result<Vec<(LiveJob, u64)>> {
+        if !lane.is_session() {
             return Ok(Vec::new());
         }
         let ask = self
             .ask(&LINE)
             .bind(lane.as_str())
-            .bind(lane.id())
+            .bind(lane.lease().id())
             .bind(rows::place(after_seq))
             .bind(i64::from(limit))
             .bind(PAGE_BYTES_MAX as i64);

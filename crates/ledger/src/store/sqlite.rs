@@ -9,6 +9,7 @@ use sqlx::sqlite::{
     SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous,
 };
 use sqlx::{ConnectOptions, Connection, SqliteConnection, SqlitePool};
+use tokio::runtime;
 
 use super::committer::Committer;
 use super::failure::write_failed;
@@ -48,7 +49,7 @@ impl Pools {
 }
 
 /// Takes the file for this process alone, creates it if need be, and ends what earlier processes left leased.
-pub(super) async fn open(options: &Options) -> Result<Store> {
+pub(super) async fn open(options: &Options, committers: &[runtime::Handle]) -> Result<Store> {
     let path = path(&options.url)?;
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(|source| file_error(folder, source))?;
@@ -82,12 +83,13 @@ pub(super) async fn open(options: &Options) -> Result<Store> {
         .connect_lazy_with(connect.read_only(true).create_if_missing(false));
     let watch = WriteWatch::default();
     let committer = || Committer::sqlite(writer.clone(), watch.clone());
+    let one = &committers[..1];
     // Committers for the one writer: each kind of work has its own, and all take turns. Between two commits acquires
     // and renewals have theirs, since the pool serves in the order of asking.
     Ok(Store {
-        trains: Trains::start([committer()]),
-        job_trains: Trains::start([committer()]),
-        sequences: Trains::start([committer()]),
+        trains: Trains::start(one, committer),
+        job_trains: Trains::start(one, committer),
+        sequences: Trains::start(one, committer),
         watch: watch.clone(),
         call_timeout,
         pools: super::Pools::Sqlite(Pools { writer: writer.clone(), readers }),
@@ -97,7 +99,7 @@ pub(super) async fn open(options: &Options) -> Result<Store> {
 
 /// Migrates without serving. Takes the file's lock as serving does: a running daemon has its tables.
 pub(crate) async fn migrate_only(options: &Options) -> Result<()> {
-    let ledger = open(options).await?;
+    let ledger = open(options, &[runtime::Handle::current()]).await?;
     crate::Ledger::close(&ledger).await;
     Ok(())
 }

@@ -120,10 +120,10 @@ async fn a_takeover_waits_for_a_fenced_write_and_its_load_sees_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_takeover_of_a_lane_waits_for_what_its_owner_writes() {
     let b = Bench::postgres().await;
-    let resource = shop::session("s");
-    let acquired = b.ledger.acquire(&resource, &owner("a"), 200).await.unwrap();
+    let id = shop::session("s");
+    let acquired = b.ledger.acquire(id.lease(), &owner("a"), 200).await.unwrap();
     let Acquisition::Acquired { token, .. } = acquired else { panic!("{acquired:?}") };
-    let lane = Lane { resource: resource.clone(), owner: owner("a"), token };
+    let lane = Lane { id: id.clone(), owner: owner("a"), token };
     b.does(of_lane(&lane, [submit(plain(job(0)))])).await;
     // Somebody has the row: the attempt's writing stops there, behind its fence.
     let mut bar = session(&b).await;
@@ -132,8 +132,8 @@ async fn a_takeover_of_a_lane_waits_for_what_its_owner_writes() {
     let (ledger, batch) = (b.ledger.clone(), of_lane(&lane, [dispatch(job(0), 1)]));
     let commit = tokio::spawn(async move { ledger.commit_jobs(batch).await });
     until_waiting(&b, 1).await;
-    lease_runs_out(&b, &resource).await;
-    let (ledger, taken) = (b.ledger.clone(), resource.clone());
+    lease_runs_out(&b, id.lease()).await;
+    let (ledger, taken) = (b.ledger.clone(), id.lease().clone());
     let takeover = tokio::spawn(async move { ledger.acquire(&taken, &owner("b"), LONG_MS).await.unwrap() });
     tokio::select! {
         () = until_waiting(&b, 2) => {}
@@ -145,7 +145,7 @@ async fn a_takeover_of_a_lane_waits_for_what_its_owner_writes() {
     assert!(!got_through, "the new owner reads its jobs while the old one's {verdict:?} was still to come");
     assert!(matches!(takeover.await.unwrap(), Acquisition::Acquired { .. }));
     assert!(matches!(verdict, JobsVerdict::Written { .. }), "{verdict:?}");
-    let seen = b.ledger.in_flight(&resource, None, 9).await.unwrap();
+    let seen = b.ledger.in_flight(&id, None, 9).await.unwrap();
     assert_eq!(seen.iter().map(|live| live.id).collect::<Vec<_>>(), [job(0)]);
 }
 

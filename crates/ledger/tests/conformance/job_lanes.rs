@@ -1,12 +1,13 @@
 //! Lanes: who may write in one, and what its owner, or who looks for one without an owner, is given to read.
 
 use domain::job::{Attempt, Change, Due, NewJob, OnRecovery, Outcome, Priority, Revoked, State};
-use domain::{InstanceId, JobId, PoolName, Resource, TenantId};
+use domain::{InstanceId, JobId, LaneId, PoolName, TenantId};
 use ledger::{Holding, JobVerdict, JobsVerdict, Lane, LeftLane, LiveJob, UnderWay, WaitingGroup};
 
 use crate::bench::{Bench, LONG_MS, eventually, owner};
 use crate::shop::{
-    cancel, complete, dispatch, job, node, of_lane, plain, run, said, session, spec, submit, submit_placed,
+    cancel, complete, dispatch, instance_lane, job, node, of_lane, plain, run, said, session, spec, submit,
+    submit_placed,
 };
 
 fn revoke(job: JobId) -> Change {
@@ -17,7 +18,7 @@ fn revoke(job: JobId) -> Change {
 pub async fn a_stale_owner_writes_nothing_of_its_lane(b: Bench) {
     let old = b.lane(session("s"), &owner("a")).await;
     b.does(of_lane(&old, [submit_placed(job(0)), submit(plain(job(1)))])).await;
-    b.ledger.release(&old.resource, &old.owner, old.token).await.unwrap();
+    b.ledger.release(old.id.lease(), &old.owner, old.token).await.unwrap();
     let written = |verdict| assert_eq!(verdict, JobsVerdict::Fenced);
     let changes = || {
         let late = complete(job(0), 1, "late");
@@ -80,7 +81,7 @@ pub async fn a_job_to_be_held_is_never_dispatched_again_once_its_lane_had_anothe
     b.does(of_lane(&anew, [dispatch(job(0), 1)])).await;
     b.does(of_lane(&anew, [revoke(job(0))])).await;
     assert_eq!(b.found(job(0)).await.spec.on_recovery, OnRecovery::Hold);
-    b.ledger.release(&anew.resource, &anew.owner, anew.token).await.unwrap();
+    b.ledger.release(anew.id.lease(), &anew.owner, anew.token).await.unwrap();
 
     let second = b.lane(session("s"), &owner("b")).await;
     assert_eq!(b.ledger.hold_jobs(&second).await.unwrap(), Holding::Held { jobs: 6 });
@@ -91,7 +92,7 @@ pub async fn a_job_to_be_held_is_never_dispatched_again_once_its_lane_had_anothe
     b.does(said([complete(job(4), 1, "1")])).await;
     let late = b.found(job(4)).await.finished.unwrap();
     assert_eq!((late.outcome, late.result.as_deref()), (Outcome::Succeeded, Some("1")));
-    b.ledger.release(&second.resource, &second.owner, second.token).await.unwrap();
+    b.ledger.release(second.id.lease(), &second.owner, second.token).await.unwrap();
 
     let third = b.lane(session("s"), &owner("c")).await;
     b.does(of_lane(&third, [dispatch(job(6), 1)])).await;
@@ -107,15 +108,15 @@ pub async fn a_job_to_be_held_is_never_dispatched_again_once_its_lane_had_anothe
         assert_eq!((held.state, held.due_at), (State::Created, None), "job {n}");
         assert_eq!(held.spec.on_recovery, OnRecovery::Held, "job {n}");
     }
-    assert_eq!(b.ledger.waiting(&third.resource, &WaitingGroup::default(), 10).await.unwrap(), []);
-    assert_eq!(b.ledger.coming_due(&third.resource, None, u64::MAX, 10).await.unwrap(), []);
-    let [in_flight] = &b.ledger.in_flight(&third.resource, None, 10).await.unwrap()[..] else {
+    assert_eq!(b.ledger.waiting(&third.id, &WaitingGroup::default(), 10).await.unwrap(), []);
+    assert_eq!(b.ledger.coming_due(&third.id, None, u64::MAX, 10).await.unwrap(), []);
+    let [in_flight] = &b.ledger.in_flight(&third.id, None, 10).await.unwrap()[..] else {
         panic!("job 5 alone is with its node");
     };
     assert_eq!((in_flight.id, in_flight.spec.on_recovery), (job(5), OnRecovery::Held));
     b.does(of_lane(&third, [cancel(job(5))])).await;
-    b.ledger.release(&third.resource, &third.owner, third.token).await.unwrap();
-    let (left, _) = b.ledger.left_lanes(None, LONG_MS, 10).await.unwrap();
+    b.ledger.release(third.id.lease(), &third.owner, third.token).await.unwrap();
+    let (left, _) = b.ledger.left_lanes(&owner("looks"), None, LONG_MS, 10).await.unwrap();
     assert_eq!(left, [], "nobody adopts a lane for held jobs alone");
 
     // A person may call them off.
@@ -129,7 +130,7 @@ pub async fn only_the_owner_of_a_lane_holds_its_jobs(b: Bench) {
     let (mine, other) = (b.lane(session("s"), &owner("a")).await, b.lane(session("t"), &owner("a")).await);
     b.does(of_lane(&mine, [submit(to_be_held(job(0)))])).await;
     assert_eq!(b.ledger.hold_jobs(&other).await.unwrap(), Holding::Held { jobs: 0 });
-    b.ledger.release(&mine.resource, &mine.owner, mine.token).await.unwrap();
+    b.ledger.release(mine.id.lease(), &mine.owner, mine.token).await.unwrap();
     assert_eq!(b.ledger.hold_jobs(&mine).await.unwrap(), Holding::Fenced);
     assert_eq!(b.found(job(0)).await.spec.on_recovery, OnRecovery::Hold);
     let mut held = to_be_held(job(1));
@@ -146,7 +147,7 @@ pub async fn jobs_in_flight_are_paged_by_lane_and_listed_by_node(b: Bench) {
     let mut seen: Vec<LiveJob> = vec![];
     loop {
         let after = seen.last().map(|last| last.id);
-        let page = b.ledger.in_flight(&mine.resource, after, 2).await.unwrap();
+        let page = b.ledger.in_flight(&mine.id, after, 2).await.unwrap();
         assert!(page.len() <= 2);
         if page.is_empty() {
             break;
@@ -160,7 +161,7 @@ pub async fn jobs_in_flight_are_paged_by_lane_and_listed_by_node(b: Bench) {
     let mut under_way = vec![];
     loop {
         let after = under_way.last().map(|last: &UnderWay| last.job);
-        let page = b.ledger.under_way(&mine.resource, after, 3).await.unwrap();
+        let page = b.ledger.under_way(&mine.id, after, 3).await.unwrap();
         assert!(page.len() <= 3);
         if page.is_empty() {
             break;
@@ -217,7 +218,7 @@ pub async fn groups_that_wait_are_found_one_by_one(b: Bench) {
     let other = b.lane(session("s2"), &owner("a")).await;
     b.does(of_lane(&other, [submit(in_group(job(902), &elsewhere, 0, None))])).await;
     let groups_after = async |after: Option<&WaitingGroup>, limit| {
-        b.ledger.waiting_groups(&lane.resource, after, limit).await.unwrap()
+        b.ledger.waiting_groups(&lane.id, after, limit).await.unwrap()
     };
     assert_eq!(groups_after(None, 100).await, groups);
     for (n, after) in groups.iter().enumerate() {
@@ -242,7 +243,7 @@ pub async fn a_group_waits_by_priority_then_place_then_age(b: Bench) {
     let new = jobs.map(|(n, priority, seq)| submit(in_group(job(n), &g, priority, seq)));
     b.does(of_lane(&lane, new)).await;
     let waiting = async |limit| {
-        let jobs = b.ledger.waiting(&lane.resource, &g, limit).await.unwrap();
+        let jobs = b.ledger.waiting(&lane.id, &g, limit).await.unwrap();
         jobs.iter().map(|live| live.id).collect::<Vec<_>>()
     };
     assert_eq!(waiting(9).await, [2, 4, 5, 1, 0, 3].map(job));
@@ -252,7 +253,7 @@ pub async fn a_group_waits_by_priority_then_place_then_age(b: Bench) {
     // It comes back to where it was.
     b.does(of_lane(&lane, [revoke(job(2))])).await;
     assert_eq!(waiting(1).await, [job(2)]);
-    assert!(b.ledger.waiting(&lane.resource, &group(Some("p"), None), 9).await.unwrap().is_empty());
+    assert!(b.ledger.waiting(&lane.id, &group(Some("p"), None), 9).await.unwrap().is_empty());
 }
 
 pub async fn delayed_jobs_come_when_they_are_due(b: Bench) {
@@ -263,11 +264,11 @@ pub async fn delayed_jobs_come_when_they_are_due(b: Bench) {
     let Ok(JobsVerdict::Written { at, .. }) = answer else { panic!("{answer:?}") };
     let moment = |n, at| submit(NewJob { due: Due::At(at), ..plain(job(n)) });
     b.does(of_lane(&lane, [moment(3, at), moment(4, at.plus_ms(40_000))])).await;
-    let waiting = b.ledger.waiting(&lane.resource, &WaitingGroup::default(), 9).await.unwrap();
+    let waiting = b.ledger.waiting(&lane.id, &WaitingGroup::default(), 9).await.unwrap();
     let ids: Vec<_> = waiting.iter().map(|live| live.id).collect();
     assert_eq!(ids, [job(2), job(3)], "what is due when it is written is not delayed");
     let coming = async |within_ms| {
-        let coming = b.ledger.coming_due(&lane.resource, None, within_ms, 9).await.unwrap();
+        let coming = b.ledger.coming_due(&lane.id, None, within_ms, 9).await.unwrap();
         coming.into_iter().map(|(live, in_ms)| (live.id, in_ms)).collect::<Vec<_>>()
     };
     eventually("the first is due", async || coming(0).await == [(job(1), 0)]).await;
@@ -275,7 +276,7 @@ pub async fn delayed_jobs_come_when_they_are_due(b: Bench) {
     let ids: Vec<_> = all.iter().map(|(id, _)| *id).collect();
     assert_eq!(ids, [job(1), job(4), job(0)]);
     let due = b.found(job(4)).await.due_at.unwrap();
-    let behind = b.ledger.coming_due(&lane.resource, Some((due, job(4))), u64::MAX, 9).await.unwrap();
+    let behind = b.ledger.coming_due(&lane.id, Some((due, job(4))), u64::MAX, 9).await.unwrap();
     assert_eq!(behind.iter().map(|(live, _)| live.id).collect::<Vec<_>>(), [job(0)]);
     assert!(all[1].1 > 0 && all[1].1 <= 40_000 && all[2].1 > all[1].1, "{all:?}");
     b.does(of_lane(&lane, [dispatch(job(1), 1)])).await;
@@ -295,7 +296,7 @@ pub async fn delayed_jobs_come_when_they_are_due(b: Bench) {
 
 pub async fn lanes_without_a_live_owner_are_found(b: Bench) {
     let (alive, dead) = (owner("alive"), owner("dead"));
-    let lives = |who: &InstanceId| Resource::instance(who);
+    let lives = instance_lane;
     b.lane(lives(&alive), &alive).await;
     let dead_life = b.lane(lives(&dead), &dead).await;
     let mut lanes = vec![];
@@ -306,23 +307,23 @@ pub async fn lanes_without_a_live_owner_are_found(b: Bench) {
         lanes.push(lane);
     }
     let released = &lanes[2];
-    b.ledger.release(&released.resource, &released.owner, released.token).await.unwrap();
+    b.ledger.release(released.id.lease(), &released.owner, released.token).await.unwrap();
     let later = b.lane(session("later"), &alive).await;
     b.does(of_lane(&later, [submit(NewJob { due: Due::InMs(LONG_MS), ..plain(job(7)) })])).await;
-    b.ledger.release(&later.resource, &later.owner, later.token).await.unwrap();
+    b.ledger.release(later.id.lease(), &later.owner, later.token).await.unwrap();
     let done = b.lane(session("done"), &alive).await;
     b.does(of_lane(&done, [submit_placed(job(8)), cancel(job(9))].into_iter().take(1))).await;
     b.does(said([complete(job(8), 1, "1")])).await;
-    b.ledger.release(&done.resource, &done.owner, done.token).await.unwrap();
+    b.ledger.release(done.id.lease(), &done.owner, done.token).await.unwrap();
     b.does(of_lane(&dead_life, [submit(plain(job(10)))])).await;
 
-    let left = async |within_ms| b.ledger.left_lanes(None, within_ms, 100).await.unwrap();
-    let lane = |lane: Resource, owner: Option<&InstanceId>| LeftLane { lane, owner: owner.cloned() };
+    let left = async |within_ms| b.ledger.left_lanes(&owner("looks"), None, within_ms, 100).await.unwrap();
+    let lane = |lane: LaneId, owner: Option<&InstanceId>| LeftLane { lane, owner: owner.cloned() };
     let (free, later) = (lane(session("released"), None), lane(session("later"), None));
     assert_eq!(left(0).await, (vec![free.clone()], None));
     assert_eq!(left(LONG_MS * 2).await, (vec![later, free.clone()], None));
     // It dies: its own lease ends, and with it whatever it owned is nobody's who lives.
-    b.ledger.release(&dead_life.resource, &dead, dead_life.token).await.unwrap();
+    b.ledger.release(dead_life.id.lease(), &dead, dead_life.token).await.unwrap();
     let its_own = lane(lives(&dead), None);
     let lost = lane(session("lost"), Some(&dead));
     assert_eq!(left(0).await, (vec![its_own, lost.clone(), free.clone()], None));
@@ -332,7 +333,7 @@ pub async fn lanes_without_a_live_owner_are_found(b: Bench) {
     // Page by page, each with as many lanes looked at.
     let (mut seen, mut after, mut pages) = (vec![], None, 0);
     loop {
-        let (page, next) = b.ledger.left_lanes(after.as_ref(), 0, 2).await.unwrap();
+        let (page, next) = b.ledger.left_lanes(&owner("looks"), after.as_ref(), 0, 2).await.unwrap();
         seen.extend(page);
         (after, pages) = (next, pages + 1);
         if after.is_none() {
@@ -342,9 +343,61 @@ pub async fn lanes_without_a_live_owner_are_found(b: Bench) {
     assert_eq!((seen, pages), (vec![lost, free], 3), "five lanes have unfinished jobs");
 }
 
+pub async fn lanes_of_one_lease_are_written_side_by_side_and_fenced_together(b: Bench) {
+    let a = owner("a");
+    let first = b.lane(LaneId::instance(&a, 0), &a).await;
+    let lane = |number: u16, from: &Lane| Lane { id: LaneId::instance(&a, number), ..from.clone() };
+    let all = |from: &Lane, jobs: std::ops::Range<u64>| {
+        let batches = jobs.map(|n| of_lane(&lane(n as u16 % 4, from), [submit(plain(job(n)))]));
+        futures_util::future::join_all(batches.map(|batch| b.ledger.commit_jobs(batch)))
+    };
+    for verdict in all(&first, 0..40).await {
+        assert!(matches!(verdict.unwrap(), JobsVerdict::Written { .. }));
+    }
+    for number in 0..4 {
+        let waiting =
+            b.ledger.waiting(&lane(number, &first).id, &WaitingGroup::default(), 100).await.unwrap();
+        assert_eq!(waiting.len(), 10, "lane {number} has its own jobs");
+    }
+    // The lease is acquired anew by one of them: whoever has the old token is fenced, whoever rides with whom.
+    let anew = b.lane(first.id.clone(), &a).await;
+    let (old, new) = futures_util::join!(all(&first, 40..60), all(&anew, 60..80));
+    assert!(old.into_iter().all(|verdict| verdict.unwrap() == JobsVerdict::Fenced));
+    assert!(new.into_iter().all(|verdict| matches!(verdict.unwrap(), JobsVerdict::Written { .. })));
+    for n in 40..60 {
+        assert_eq!(b.ledger.job(job(n)).await.unwrap(), None);
+    }
+    // A job is in one lane, and another of the same lease writes nothing of it.
+    let changes = [dispatch(job(61), 1), cancel(job(61))];
+    for change in changes {
+        assert_eq!(b.told(of_lane(&lane(2, &anew), [change])).await, [JobVerdict::Stale]);
+    }
+    assert_eq!(b.told(of_lane(&lane(1, &anew), [dispatch(job(61), 1)])).await, [JobVerdict::Written]);
+}
+
+pub async fn lanes_under_a_lease_that_the_caller_has_are_found(b: Bench) {
+    let (dead, heir) = (owner("dead"), owner("heir"));
+    b.lane(instance_lane(&heir), &heir).await;
+    let first = b.lane(LaneId::instance(&dead, 0), &dead).await;
+    for number in 0..2 {
+        let lane = Lane { id: LaneId::instance(&dead, number), ..first.clone() };
+        b.does(of_lane(&lane, [submit(plain(job(u64::from(number))))])).await;
+    }
+    b.ledger.release(first.id.lease(), &dead, first.token).await.unwrap();
+    let left = async |me: &InstanceId| b.ledger.left_lanes(me, None, 0, 10).await.unwrap().0;
+    let both = |owner: Option<&InstanceId>| {
+        [0, 1].map(|number| LeftLane { lane: LaneId::instance(&dead, number), owner: owner.cloned() })
+    };
+    assert_eq!(left(&heir).await, both(None));
+    // Whoever has taken the lease for one of them finds the other one; nobody else does.
+    b.lane(first.id, &heir).await;
+    assert_eq!(left(&heir).await, both(Some(&heir)));
+    assert_eq!(left(&owner("third")).await, []);
+}
+
 pub async fn the_last_place_given_in_a_session_is_known(b: Bench) {
     let lane = b.lane(session("s"), &owner("a")).await;
-    let seq = async || b.ledger.lane_seq(&lane.resource).await.unwrap();
+    let seq = async || b.ledger.lane_seq(&lane.id).await.unwrap();
     assert_eq!(seq().await, 0);
     let in_session = |n: u64, seq| {
         let mut new = NewJob { seq: Some(seq), ..plain(job(n)) };
@@ -361,21 +414,21 @@ pub async fn the_last_place_given_in_a_session_is_known(b: Bench) {
     b.does(of_lane(&lane, [cancel(job(2)), cancel(job(0))])).await;
     assert_eq!(seq().await, 3, "a finished job keeps its place");
     assert_eq!(b.ledger.lane_seq(&session("other")).await.unwrap(), 0);
-    assert_eq!(b.ledger.lane_seq(&Resource::instance(&owner("a"))).await.unwrap(), 0);
+    assert_eq!(b.ledger.lane_seq(&instance_lane(&owner("a"))).await.unwrap(), 0);
 }
 
 pub async fn a_lane_with_unfinished_jobs_keeps_its_token(b: Bench) {
     let gone = owner("gone-1");
-    let lane = b.lane(Resource::instance(&gone), &gone).await;
+    let lane = b.lane(instance_lane(&gone), &gone).await;
     b.does(of_lane(&lane, [submit(plain(job(0)))])).await;
-    b.ledger.release(&lane.resource, &gone, lane.token).await.unwrap();
+    b.ledger.release(lane.id.lease(), &gone, lane.token).await.unwrap();
     eventually("its end is a while ago", async || {
         b.ledger.purge_instances(2, 100).await.unwrap();
-        b.ledger.lease(&lane.resource).await.unwrap().unwrap().expires_in_ms == 0
+        b.ledger.lease(lane.id.lease()).await.unwrap().unwrap().expires_in_ms == 0
     })
     .await;
     b.ledger.purge_instances(0, 100).await.unwrap();
-    let heir = b.lane(lane.resource.clone(), &owner("heir-1")).await;
+    let heir = b.lane(lane.id.clone(), &owner("heir-1")).await;
     assert!(heir.token > lane.token, "its token started over");
     let end = Change::End {
         job: job(0),
@@ -386,10 +439,10 @@ pub async fn a_lane_with_unfinished_jobs_keeps_its_token(b: Bench) {
     };
     b.does(of_lane(&heir, [end])).await;
     assert_eq!(b.found(job(0)).await.finished.unwrap().error.as_deref(), Some("no more"));
-    b.ledger.release(&heir.resource, &heir.owner, heir.token).await.unwrap();
+    b.ledger.release(heir.id.lease(), &heir.owner, heir.token).await.unwrap();
     eventually("nothing names it", async || {
         b.ledger.purge_instances(0, 100).await.unwrap();
-        b.ledger.lease(&lane.resource).await.unwrap().is_none()
+        b.ledger.lease(lane.id.lease()).await.unwrap().is_none()
     })
     .await;
 }
@@ -400,11 +453,11 @@ pub async fn pages_end_before_they_are_too_large(b: Bench) {
     for n in 0..20 {
         b.does(of_lane(&lane, [submit(NewJob { spec: spec(&big), ..plain(job(n)) })])).await;
     }
-    let first = b.ledger.waiting(&lane.resource, &WaitingGroup::default(), 100).await.unwrap();
+    let first = b.ledger.waiting(&lane.id, &WaitingGroup::default(), 100).await.unwrap();
     assert_eq!(first.len(), 16);
     let place = |n| Change::Dispatch { job: job(n), attempt: Attempt::new(1), placed: crate::shop::placed() };
     b.does(of_lane(&lane, (0..20).map(place))).await;
-    let page = async |after| b.ledger.in_flight(&lane.resource, after, 100).await.unwrap().len();
+    let page = async |after| b.ledger.in_flight(&lane.id, after, 100).await.unwrap().len();
     assert_eq!((page(None).await, page(Some(job(15))).await), (16, 4));
     let list = ledger::JobFilter { limit: 100, ..ledger::JobFilter::default() };
     assert_eq!(b.ledger.jobs(&list).await.unwrap().len(), 16);

@@ -70,7 +70,7 @@ const LOADS: [Load; 16] = [
         ["job_delayed"]
     ),
     load!("job_groups", "text, text, text, bigint", "'session:l7', '', '', 10", ["job_waiting"]),
-    load!("job_lanes", "text, bigint, bigint", "'', 1000, 10", ["job_delayed"]),
+    load!("job_lanes", "text, bigint, bigint, text", "'', 1000, 10, 'me'", ["job_delayed"]),
     load!("job_seq", "text", "'l7'", ["job_session"]),
     load!(both "job_on_node", "text", "'n7'", ["job_node"]),
     load!("job_current", "uuid[]", "'{00000000-0000-0000-0000-000000000000}'", ["job"]),
@@ -230,14 +230,14 @@ async fn neither_trains_nor_loads_read_whole_tables() {
     b.ledger.open_session(&id, &crate::sessions::spec(), None).await.unwrap();
     // Often enough for the server to think about a plan for all arguments.
     for n in 0..10 {
-        b.ledger.in_flight(&lane.resource, Some(job(n)), 10).await.unwrap();
-        b.ledger.waiting(&lane.resource, &WaitingGroup::default(), 10).await.unwrap();
-        b.ledger.waiting_groups(&lane.resource, None, 10).await.unwrap();
-        b.ledger.coming_due(&lane.resource, None, 1_000, 10).await.unwrap();
-        b.ledger.left_lanes(None, 1_000, 10).await.unwrap();
-        b.ledger.lane_seq(&lane.resource).await.unwrap();
+        b.ledger.in_flight(&lane.id, Some(job(n)), 10).await.unwrap();
+        b.ledger.waiting(&lane.id, &WaitingGroup::default(), 10).await.unwrap();
+        b.ledger.waiting_groups(&lane.id, None, 10).await.unwrap();
+        b.ledger.coming_due(&lane.id, None, 1_000, 10).await.unwrap();
+        b.ledger.left_lanes(&owner("looks"), None, 1_000, 10).await.unwrap();
+        b.ledger.lane_seq(&lane.id).await.unwrap();
         b.ledger.attempts_on(&node("unknown")).await.unwrap();
-        b.ledger.line(&lane.resource, n, 10).await.unwrap();
+        b.ledger.line(&lane.id, n, 10).await.unwrap();
         b.ledger.session_results(&id, n, 10).await.unwrap();
         b.ledger.finished_places(&id, n, 10).await.unwrap();
         b.ledger.session_counts(&id).await.unwrap();

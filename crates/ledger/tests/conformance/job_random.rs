@@ -76,7 +76,7 @@ pub async fn random_events_come_to_what_the_domain_says(b: Bench) {
         if rng.random_ratio(1, 10) {
             // Somebody takes the lane: what the last owner sends afterwards is as if it had never been.
             let old = lane;
-            b.ledger.release(&old.resource, &old.owner, old.token).await.unwrap();
+            b.ledger.release(old.id.lease(), &old.owner, old.token).await.unwrap();
             lane = b.lane(session("s"), &owner(if rng.random() { "a" } else { "b" })).await;
             let late = of_lane(&old, expected.keys().map(|id| complete(*id, 1, "late")));
             assert_eq!(b.ledger.commit_jobs(late).await.unwrap(), JobsVerdict::Fenced, "seed {seed}");
@@ -183,13 +183,13 @@ impl Writer {
 
     /// A short tenure of a lane: it looks what is there, and moves it on.
     async fn owns(&mut self, which: usize, round: usize) {
-        let (resource, me) = (session(&format!("l{which}")), owner(&self.name));
-        let asked = self.ledger.acquire(&resource, &me, 30).await;
+        let (id, me) = (session(&format!("l{which}")), owner(&self.name));
+        let asked = self.ledger.acquire(id.lease(), &me, 30).await;
         let Some(Acquisition::Acquired { token, .. }) = self.heard(asked) else { return };
-        let lane = Lane { resource: resource.clone(), owner: me.clone(), token };
-        let read = self.ledger.in_flight(&resource, None, 20).await;
+        let lane = Lane { id: id.clone(), owner: me.clone(), token };
+        let read = self.ledger.in_flight(&id, None, 20).await;
         let Some(mut jobs) = self.heard(read) else { return };
-        let read = self.ledger.waiting(&resource, &ledger::WaitingGroup::default(), 20).await;
+        let read = self.ledger.waiting(&id, &ledger::WaitingGroup::default(), 20).await;
         jobs.extend(self.heard(read).unwrap_or_default());
         jobs.sort_by_key(|job| job.id);
         jobs.dedup_by_key(|job| job.id);
@@ -212,7 +212,7 @@ impl Writer {
         changes.extend((first..first + new).map(|n| submit_placed(job(n))));
         self.commits(of_lane(&lane, changes)).await;
         if round.is_multiple_of(3) {
-            let released = self.ledger.release(&resource, &me, token).await;
+            let released = self.ledger.release(id.lease(), &me, token).await;
             self.heard(released);
         }
     }
@@ -327,5 +327,5 @@ pub async fn a_job_is_on_a_train_once(b: Bench) {
         });
         assert_eq!(written.count(), 1);
     }
-    assert!(b.ledger.in_flight(&lane.resource, None, 9).await.unwrap().is_empty());
+    assert!(b.ledger.in_flight(&lane.id, None, 9).await.unwrap().is_empty());
 }

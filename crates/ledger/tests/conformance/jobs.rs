@@ -213,7 +213,7 @@ pub async fn a_job_keeps_all_that_it_was_told_to_its_end(b: Bench) {
     let JobsVerdict::Written { at, .. } = submitted else { panic!("{submitted:?}") };
     let keeps = |record: &JobRecord| {
         let whose = (record.id, record.lane.clone(), record.seq, record.retry_of, record.created_at);
-        assert_eq!(whose, (new.id, lane.resource.clone(), Some(3), Some(job(6)), at));
+        assert_eq!(whose, (new.id, lane.id.clone(), Some(3), Some(job(6)), at));
         assert_eq!((&record.spec, &record.client_ref), (&new.spec, &new.client_ref));
     };
     let waiting = b.found(new.id).await;
@@ -375,7 +375,7 @@ pub async fn a_key_is_kept_with_its_job_and_taken_afterwards(b: Bench) {
     let kept = b.ledger.kept_job_keys(&[key("k").scope, key("unknown").scope]).await.unwrap();
     let [(scope, kept)] = &kept[..] else { panic!("{kept:?}") };
     assert_eq!((scope, kept.body_hash, kept.job), (&key("k").scope, [9; 32], job(0)));
-    assert_eq!((&kept.lane, kept.created_at), (&lane.resource, at));
+    assert_eq!((&kept.lane, kept.created_at), (&lane.id, at));
     assert_eq!(b.found(job(0)).await.created_at, at);
 }
 
@@ -453,8 +453,6 @@ pub async fn what_is_wrong_with_a_batch_of_jobs_is_refused_before_it_boards(b: B
     b.is_refused("a key with a cancel", JobBatch { lane: Some(lane.clone()), writes: writes.into() }).await;
     let writes: Vec<_> = (0..2).map(|n| with_key(submit(plain(job(n))), &key("k"))).collect();
     b.is_refused("a key twice", JobBatch { lane: Some(lane.clone()), writes: writes.into() }).await;
-    let signer = domain::Resource::signer(&domain::SignerId::parse("s").unwrap());
-    b.is_refused("a signer's lane", of_lane(&ledger::Lane { resource: signer, ..lane.clone() }, [])).await;
     let fail = Change::Fail {
         job: job(0),
         attempt: Attempt::new(1),

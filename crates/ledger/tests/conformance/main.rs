@@ -119,6 +119,8 @@ on_every_ledger! {
         a_group_waits_by_priority_then_place_then_age,
         delayed_jobs_come_when_they_are_due,
         lanes_without_a_live_owner_are_found,
+        lanes_of_one_lease_are_written_side_by_side_and_fenced_together,
+        lanes_under_a_lease_that_the_caller_has_are_found,
         a_job_to_be_held_is_never_dispatched_again_once_its_lane_had_another_owner,
         only_the_owner_of_a_lane_holds_its_jobs,
         the_last_place_given_in_a_session_is_known,

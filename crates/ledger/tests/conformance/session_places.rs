@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering as Atomic};
 
 use domain::job::{Attempt, Change, Due, NewJob, Outcome};
-use domain::{ClientRef, IdempotencyKey, JobId, Resource};
+use domain::{ClientRef, IdempotencyKey, JobId};
 use ledger::{
     JobBatch, JobKey, JobVerdict, KeptJobKey, KeyScope, SessionCounts, SessionResult, SessionResults,
 };
@@ -16,8 +16,8 @@ use tokio::task::JoinSet;
 
 use crate::bench::{Bench, LONG_MS, eventually, owner};
 use crate::shop::{
-    cancel, complete, dispatch, in_session, job, job_made, node, of_lane, placed, run, said, session,
-    session_id, submit, with_key,
+    cancel, complete, dispatch, in_session, instance_lane, job, job_made, node, of_lane, placed, run, said,
+    session, session_id, submit, with_key,
 };
 
 fn at_place(n: u64, id: JobId) -> NewJob {
@@ -35,7 +35,7 @@ pub async fn a_line_is_read_by_places_with_the_time_until_each_is_due(b: Bench) 
     let other = b.lane(session("s2"), &owner("a")).await;
     b.does(of_lane(&other, [submit(in_session("s2", 1))])).await;
     let line = async |after, limit| {
-        let line = b.ledger.line(&lane.resource, after, limit).await.unwrap();
+        let line = b.ledger.line(&lane.id, after, limit).await.unwrap();
         line.into_iter().map(|(live, in_ms)| (live.seq.unwrap(), live, in_ms)).collect::<Vec<_>>()
     };
     let places = async |after, limit| line(after, limit).await.iter().map(|it| it.0).collect::<Vec<_>>();
@@ -64,7 +64,7 @@ pub async fn a_line_is_read_by_places_with_the_time_until_each_is_due(b: Bench) 
     b.does(said([back])).await;
     assert_eq!(places(0, 100).await, [1, 3, 5, 6]);
     eventually("it is due", async || line(0, 1).await[0].2 == 0).await;
-    let own = Resource::instance(&owner("a"));
+    let own = instance_lane(&owner("a"));
     assert!(b.ledger.line(&own, 0, 100).await.unwrap().is_empty(), "an instance's jobs have no places");
 }
 
@@ -75,7 +75,7 @@ pub async fn a_line_ends_before_it_is_too_large(b: Bench) {
         new.spec.payload = "x".repeat(1 << 20).into();
         b.does(of_lane(&lane, [submit(new)])).await;
     }
-    let page = async |after| b.ledger.line(&lane.resource, after, 100).await.unwrap().len();
+    let page = async |after| b.ledger.line(&lane.id, after, 100).await.unwrap().len();
     assert_eq!((page(0).await, page(16).await), (16, 4));
 }
 
@@ -191,7 +191,7 @@ pub async fn an_answer_under_a_key_names_the_place(b: Bench) {
     };
     assert_eq!((kept("placed").await, kept("unplaced").await), ((job(7), Some(7)), (job(8), None)));
     // As it was written before there were places.
-    let old = format!(r#"{{"job":"{}","lane":"{}","created_at":1}}"#, job(1), lane.resource);
+    let old = format!(r#"{{"job":"{}","lane":"{}","created_at":1}}"#, job(1), lane.id);
     let old = format!("UPDATE idempotency_key SET answer = '{old}' WHERE key = 'placed'");
     b.by_hand(old).await;
     assert_eq!(kept("placed").await, (job(1), None));
@@ -201,7 +201,7 @@ pub async fn a_place_is_not_given_again_when_its_job_is_forgotten(b: Bench) {
     let spec = crate::sessions::spec();
     b.ledger.open_session(&session_id("s"), &spec, None).await.unwrap();
     let lane = b.lane(session("s"), &owner("a")).await;
-    let seq = async || b.ledger.lane_seq(&lane.resource).await.unwrap();
+    let seq = async || b.ledger.lane_seq(&lane.id).await.unwrap();
     // Of days that have no partition.
     let old = |n| job_made(n, 2);
     b.does(of_lane(&lane, (1..=5).map(|n| submit(at_place(n, old(n)))))).await;
@@ -245,7 +245,7 @@ async fn a_place_is_not_given_again_when_its_day_is_dropped() {
         b.ledger.job(old(5)).await.unwrap().is_none()
     })
     .await;
-    assert_eq!(b.ledger.lane_seq(&lane.resource).await.unwrap(), 5);
+    assert_eq!(b.ledger.lane_seq(&lane.id).await.unwrap(), 5);
     assert_eq!(b.ledger.lane_seq(&session("t")).await.unwrap(), 0);
 }
 

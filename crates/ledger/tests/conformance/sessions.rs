@@ -3,14 +3,14 @@
 
 use domain::job::{Requirements, Route};
 use domain::session::{Ordering, Spec};
-use domain::{IdempotencyKey, Label, PoolName, Resource, SessionId};
+use domain::{IdempotencyKey, Label, PoolName, SessionId};
 use ledger::{Acquisition, Closed, Error, JobKey, KeyScope, Lane, Opened, SessionRecord};
 use sqlx::{AssertSqlSafe, Connection};
 use tokio::task::JoinSet;
 
 use crate::bench::{Bench, LONG_MS, owner};
 use crate::interleavings::until_waiting;
-use crate::shop::{cancel, in_session, job, of_lane, session, session_id as id, submit};
+use crate::shop::{cancel, in_session, instance_lane, job, of_lane, session, session_id as id, submit};
 
 /// Longer than any case, and not as long as [`AGE_MS`].
 const IDLE_MS: u64 = 600_000;
@@ -65,7 +65,7 @@ impl Bench {
     async fn closes(&self, name: &str) {
         let lane = self.lane(session(name), &owner("a")).await;
         assert_eq!(self.ledger.close_session(&lane).await.unwrap(), Closed::Yes);
-        self.ledger.release(&lane.resource, &lane.owner, lane.token).await.unwrap();
+        self.ledger.release(lane.id.lease(), &lane.owner, lane.token).await.unwrap();
     }
 
     async fn idle(&self) -> Vec<String> {
@@ -174,7 +174,7 @@ pub async fn what_is_wrong_with_a_session_is_refused(b: Bench) {
         let answer = b.ledger.open_session(&id("s"), &spec, Some(&key)).await;
         assert!(matches!(answer, Err(Error::Refused { .. })), "{what}: {answer:?}");
     }
-    let instance = b.lane(Resource::instance(&owner("a")), &owner("a")).await;
+    let instance = b.lane(instance_lane(&owner("a")), &owner("a")).await;
     let answer = b.ledger.close_session(&instance).await;
     assert!(matches!(answer, Err(Error::Refused { .. })), "an instance's lane: {answer:?}");
     assert_eq!(b.ledger.session(&id("s")).await.unwrap(), None);
@@ -188,7 +188,7 @@ pub async fn a_session_is_closed_by_the_owner_of_its_lane_alone(b: Bench) {
         assert_eq!(b.ledger.close_session(lane).await.unwrap(), Closed::Fenced);
         assert_eq!(b.shown("s").await.closed_at, None);
     };
-    b.ledger.release(&old.resource, &old.owner, old.token).await.unwrap();
+    b.ledger.release(old.id.lease(), &old.owner, old.token).await.unwrap();
     fenced(&old).await;
     let new = b.lane(session("s"), &owner("b")).await;
     fenced(&old).await;
@@ -237,14 +237,14 @@ pub async fn idle_sessions_are_found_page_by_page(b: Bench) {
     let lane = b.lane(session("s"), &owner("x")).await;
     b.does(of_lane(&lane, [submit(in_session("s", 1))])).await;
     b.ages("job", "created_at", "s").await;
-    b.ledger.release(&lane.resource, &lane.owner, lane.token).await.unwrap();
+    b.ledger.release(lane.id.lease(), &lane.owner, lane.token).await.unwrap();
     assert_eq!(b.idle().await, ["a", "b"]);
     b.ages("lease", "expires_at", "leased").await;
     assert_eq!(b.idle().await, ["a", "b", "leased"], "a lease that ran out is nobody's");
-    b.ledger.release(&leased.resource, &leased.owner, leased.token).await.unwrap();
+    b.ledger.release(leased.id.lease(), &leased.owner, leased.token).await.unwrap();
     let lane = b.lane(session("s"), &owner("x")).await;
     b.does(of_lane(&lane, [cancel(job(1))])).await;
-    b.ledger.release(&lane.resource, &lane.owner, lane.token).await.unwrap();
+    b.ledger.release(lane.id.lease(), &lane.owner, lane.token).await.unwrap();
     assert_eq!(b.idle().await, ["a", "b", "leased"], "something has ended just now");
     b.ages("job_finished", "finished_at", "s").await;
     assert_eq!(b.idle().await, ["a", "b", "leased", "s"]);
@@ -266,7 +266,7 @@ pub async fn closed_sessions_are_forgotten_when_nothing_names_them(b: Bench) {
     }
     let lane = b.lane(session("s"), &owner("a")).await;
     b.does(of_lane(&lane, [submit(in_session("s", 1))])).await;
-    b.ledger.release(&lane.resource, &lane.owner, lane.token).await.unwrap();
+    b.ledger.release(lane.id.lease(), &lane.owner, lane.token).await.unwrap();
     for name in ["s", "leased", "old", "older", "young"] {
         b.closes(name).await;
     }
@@ -284,33 +284,36 @@ pub async fn closed_sessions_are_forgotten_when_nothing_names_them(b: Bench) {
     assert_eq!((purges(100).await, purges(100).await), (1, 0));
     for gone in ["old", "older"] {
         assert_eq!(b.ledger.session(&id(gone)).await.unwrap(), None);
-        assert_eq!(b.ledger.lease(&session(gone)).await.unwrap(), None, "its lease goes with it");
+        assert_eq!(b.ledger.lease(session(gone).lease()).await.unwrap(), None, "its lease goes with it");
     }
     for kept in ["open", "s", "leased", "young"] {
         b.shown(kept).await;
     }
     for kept in ["s", "leased", "young"] {
-        assert!(b.ledger.lease(&session(kept)).await.unwrap().is_some(), "the token of {kept} starts over");
+        assert!(
+            b.ledger.lease(session(kept).lease()).await.unwrap().is_some(),
+            "the token of {kept} starts over"
+        );
     }
-    b.ledger.release(&leased.resource, &leased.owner, leased.token).await.unwrap();
+    b.ledger.release(leased.id.lease(), &leased.owner, leased.token).await.unwrap();
     assert_eq!(purges(100).await, 0);
     b.ages("lease", "expires_at", "leased").await;
     assert_eq!(purges(100).await, 1);
     // A job names it, unfinished, finished, and then no more.
     let lane = b.lane(session("s"), &owner("a")).await;
     b.does(of_lane(&lane, [cancel(job(1))])).await;
-    b.ledger.release(&lane.resource, &lane.owner, lane.token).await.unwrap();
+    b.ledger.release(lane.id.lease(), &lane.owner, lane.token).await.unwrap();
     b.ages("lease", "expires_at", "s").await;
     assert_eq!(purges(100).await, 0);
     b.by_hand("DELETE FROM job_finished".to_owned()).await;
     assert_eq!(purges(100).await, 1);
-    assert_eq!(b.ledger.lease(&session("s")).await.unwrap(), None);
+    assert_eq!(b.ledger.lease(session("s").lease()).await.unwrap(), None);
 }
 
 pub async fn instances_are_forgotten_without_the_leases_of_sessions(b: Bench) {
     b.opens("s").await;
     let gone = owner("gone-1");
-    let taken = b.ledger.acquire(&session("s"), &gone, 1).await.unwrap();
+    let taken = b.ledger.acquire(session("s").lease(), &gone, 1).await.unwrap();
     assert!(matches!(taken, Acquisition::Acquired { .. }));
     b.ages("lease", "expires_at", "s").await;
     b.ledger.purge_instances(1, 100).await.unwrap();
@@ -341,7 +344,7 @@ async fn a_lease_that_is_taken_while_it_is_purged_stays() {
     let gone = owner("gone-1");
     b.opens("s").await;
     b.closes("s").await;
-    let lane = b.lane(Resource::instance(&gone), &gone).await;
+    let lane = b.lane(instance_lane(&gone), &gone).await;
     b.by_hand(
         "UPDATE lease SET owner = NULL, expires_at = now() - interval '1 hour';
          UPDATE session SET closed_at = now() - interval '1 hour'"
@@ -360,7 +363,7 @@ async fn a_lease_that_is_taken_while_it_is_purged_stays() {
     taking.commit().await.unwrap();
     assert_eq!((sessions.await.unwrap(), instances.await.unwrap()), (0, 0));
     b.shown("s").await;
-    for resource in [session("s"), lane.resource] {
-        assert_eq!(b.ledger.lease(&resource).await.unwrap().unwrap().token.get(), 2, "{resource}");
+    for lane in [session("s"), lane.id] {
+        assert_eq!(b.ledger.lease(lane.lease()).await.unwrap().unwrap().token.get(), 2, "{lane}");
     }
 }

@@ -6,7 +6,7 @@ use domain::job::{
     Assignment, Attempt, Backoff, Change, Due, Event, NewJob, OnRecovery, Outcome, Priority, Requirements,
     Spec,
 };
-use domain::{InstanceId, JobId, NodeId, Resource, SessionId};
+use domain::{InstanceId, JobId, LaneId, NodeId, SessionId};
 use ledger::{Acquisition, Error, JobBatch, JobKey, JobRecord, JobVerdict, JobWrite, JobsVerdict, Lane};
 
 use crate::bench::{Bench, LONG_MS, owner};
@@ -33,8 +33,13 @@ pub fn session_id(name: &str) -> SessionId {
     SessionId::parse(name).unwrap()
 }
 
-pub fn session(name: &str) -> Resource {
-    Resource::session(&session_id(name))
+pub fn session(name: &str) -> LaneId {
+    LaneId::session(&session_id(name))
+}
+
+/// The first lane of an instance.
+pub fn instance_lane(id: &InstanceId) -> LaneId {
+    LaneId::instance(id, 0)
 }
 
 pub fn node(name: &str) -> NodeId {
@@ -143,9 +148,9 @@ pub fn said(changes: impl IntoIterator<Item = Change>) -> JobBatch {
 
 impl Bench {
     /// A tenure of a lane that is there at once.
-    pub async fn lane(&self, resource: Resource, owner: &InstanceId) -> Lane {
-        match self.ledger.acquire(&resource, owner, LONG_MS * 10).await.unwrap() {
-            Acquisition::Acquired { token, .. } => Lane { resource, owner: owner.clone(), token },
+    pub async fn lane(&self, id: LaneId, owner: &InstanceId) -> Lane {
+        match self.ledger.acquire(id.lease(), owner, LONG_MS * 10).await.unwrap() {
+            Acquisition::Acquired { token, .. } => Lane { id, owner: owner.clone(), token },
             held @ Acquisition::Held { .. } => panic!("{owner} was refused: {held:?}"),
         }
     }

@@ -75,8 +75,8 @@ pub(super) fn carry_out<A: Shell>(actor: &mut A, effect: Effect<Waiting>, contex
         Effect::Notify(notice) => owner.host.notify(&owner.lane, notice),
         Effect::Read(read) => reads::start(actor, read, context),
         Effect::AcquireAnew => {
-            let loader = owner.loader();
-            spawn(context, async move { loader.anew().await }, loaded);
+            let (loader, token) = (owner.loader(), owner.state.token());
+            spawn(context, async move { loader.anew(token).await }, loaded);
         }
         Effect::Bind(affinity) => owner.bind(affinity.as_deref()),
         Effect::CloseSession => close_session(actor, context),
@@ -118,8 +118,7 @@ fn slots_found<A: Shell>(found: SlotsFound, actor: &mut A, context: &mut Context
 
 impl Owner {
     fn session(&self) -> Option<SessionId> {
-        // A resource of that kind is named by a session's id.
-        SessionId::parse(self.lane.id()).ok()
+        self.lane.session_id()
     }
 
     /// Notes at the bus who serves the session, and where its last job went. May be lost: it is a preference.
@@ -152,7 +151,7 @@ fn close_session<A: Shell>(actor: &mut A, context: &mut Context<A>) {
     let owner = actor.owner();
     let (services, lease) = (Arc::clone(&owner.services), Arc::clone(&owner.lease));
     let lane =
-        ledger::Lane { resource: owner.lane.clone(), owner: services.me.clone(), token: owner.state.token() };
+        ledger::Lane { id: owner.lane.clone(), owner: services.me.clone(), token: owner.state.token() };
     let closed = async move {
         match lease.is_current() {
             true => close(&services, &lane).await,
@@ -180,12 +179,12 @@ async fn close(services: &LaneServices, lane: &ledger::Lane) -> Result<(), Commi
         Ok(Closed::Fenced) => {
             metrics::counter!("fencepost_fence_reject_total", "op" => "close_session").increment(1);
             tracing::warn!(
-                resource = %lane.resource, token = %lane.token, owner = %lane.owner, op = "close_session", "fenced"
+                resource = %lane.id, token = %lane.token, owner = %lane.owner, op = "close_session", "fenced"
             );
             Err(CommitFailure::Fenced)
         }
         Err(error) => {
-            tracing::debug!(%error, lane = %lane.resource, "whether the session is closed is not known");
+            tracing::debug!(%error, lane = %lane.id, "whether the session is closed is not known");
             Err(CommitFailure::Unknown)
         }
     }

@@ -9,7 +9,7 @@ use domain::lane::limits::REREAD_EVERY;
 use domain::lane::{Affinity, AttemptsAt, Read, SessionSnapshot, Snapshot, Unread};
 use domain::limits::PAYLOAD_BYTES_MAX;
 use domain::session::Ordering;
-use domain::{JobId, Resource, ResourceKind, SessionId, Token};
+use domain::{JobId, LaneId, Token};
 use futures_util::future::join_all;
 use ledger::{Holding, LiveJob, PAGE_BYTES_MAX, UnderWay};
 
@@ -28,7 +28,7 @@ const HOLD_AGAIN_AFTER: Duration = Duration::from_millis(20);
 pub(super) struct Loader {
     pub(super) services: Arc<LaneServices>,
     pub(super) host: Arc<dyn LaneHost>,
-    pub(super) lane: Resource,
+    pub(super) lane: LaneId,
     pub(super) lease: Arc<LaneLease>,
 }
 
@@ -46,8 +46,8 @@ impl Loader {
             if self.host.is_over() {
                 return Err(Lost);
             }
-            let (resource, owner) = (self.lane.clone(), self.services.me.clone());
-            match self.services.ledger.hold_jobs(&ledger::Lane { resource, owner, token }).await {
+            let (id, owner) = (self.lane.clone(), self.services.me.clone());
+            match self.services.ledger.hold_jobs(&ledger::Lane { id, owner, token }).await {
                 Ok(Holding::Held { jobs }) => {
                     if jobs > 0 {
                         tracing::info!(lane = %self.lane, %token, jobs, "jobs of a lane that was taken over are held");
@@ -68,19 +68,19 @@ impl Loader {
             }
             // What was sent may yet be written, under the token before.
             tokio::time::sleep(jittered(RELOAD_EVERY)).await;
-            if let Some(anew) = self.lease.acquire_anew().await? {
+            if let Some(anew) = self.lease.acquire_anew(token).await? {
                 token = anew;
             }
         }
     }
 
-    /// The lease is acquired anew, and everything read again.
-    pub(super) async fn anew(&self) -> Result<(Token, Snapshot), Lost> {
+    /// The lease is acquired anew, above this token, and everything read again.
+    pub(super) async fn anew(&self, before: Token) -> Result<(Token, Snapshot), Lost> {
         loop {
             if self.host.is_over() {
                 return Err(Lost);
             }
-            match self.lease.acquire_anew().await? {
+            match self.lease.acquire_anew(before).await? {
                 Some(token) => return self.load(token).await,
                 None => tokio::time::sleep(jittered(RELOAD_EVERY)).await,
             }
@@ -99,7 +99,7 @@ impl Loader {
                     tracing::warn!(%error, lane = %self.lane, "the lane's jobs could not be read; trying again");
                     tokio::time::sleep(jittered(RELOAD_EVERY)).await;
                     if !self.lease.is_current()
-                        && let Some(anew) = self.lease.acquire_anew().await?
+                        && let Some(anew) = self.lease.acquire_anew(token).await?
                     {
                         token = anew;
                     }
@@ -135,11 +135,7 @@ impl Loader {
 
     /// The session of a lane that is one's. `None` as well where it was forgotten.
     async fn read_session(&self) -> ledger::Result<Option<SessionSnapshot>> {
-        if self.lane.kind() != ResourceKind::Session {
-            return Ok(None);
-        }
-        // A resource of that kind is named by a session's id.
-        let Ok(id) = SessionId::parse(self.lane.id()) else { return Ok(None) };
+        let Some(id) = self.lane.session_id() else { return Ok(None) };
         let ledger = &self.services.ledger;
         let Some(record) = ledger.session(&id).await? else { return Ok(None) };
         let counts = ledger.session_counts(&id).await?;
@@ -165,7 +161,7 @@ impl Loader {
 /// Delayed jobs of a lane that come due within that time, each with the milliseconds until then.
 async fn coming(
     ledger: &ledger::Handle,
-    lane: &Resource,
+    lane: &LaneId,
     within_ms: u64,
 ) -> ledger::Result<Vec<(LiveJob, u64)>> {
     let (mut all, mut after) = (Vec::new(), None);
@@ -177,7 +173,7 @@ async fn coming(
     }
 }
 
-async fn attempts(ledger: &ledger::Handle, lane: &Resource) -> ledger::Result<Vec<UnderWay>> {
+async fn attempts(ledger: &ledger::Handle, lane: &LaneId) -> ledger::Result<Vec<UnderWay>> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
         let page = ledger.under_way(lane, after, ATTEMPTS_PAGE).await?;
@@ -211,7 +207,7 @@ async fn stranded(
 }
 
 /// Logs a read that failed.
-fn read<T>(result: ledger::Result<T>, lane: &Resource) -> Result<T, Unread> {
+fn read<T>(result: ledger::Result<T>, lane: &LaneId) -> Result<T, Unread> {
     result.map_err(|error| {
         tracing::debug!(%error, %lane, "the lane's jobs were not read");
         Unread
@@ -281,8 +277,8 @@ pub(super) fn start<A: Shell>(actor: &mut A, wanted: Read, context: &mut Context
 /// A session that belongs elsewhere by now is handed on.
 fn hand_off_if_elsewhere<A: Shell>(actor: &mut A) {
     let owner = actor.owner();
-    if owner.lane.kind() != ResourceKind::Session
-        || owner.services.cluster_view.owner_of(&owner.lane) == cluster::KeyOwner::Here
+    if !owner.lane.is_session()
+        || owner.services.cluster_view.owner_of(owner.lane.lease()) == cluster::KeyOwner::Here
     {
         return;
     }

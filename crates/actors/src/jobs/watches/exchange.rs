@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bus::{Channel, Event};
 use domain::job::{Attempt, Outcome, State};
 use domain::limits::PROGRESS_NOTE_CHARS_MAX;
-use domain::{InstanceId, JobId, NodeId, Resource};
+use domain::{InstanceId, JobId, LaneId, NodeId};
 use nodes::connection::Progress;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -112,7 +112,7 @@ impl Word {
         Some(JobEvent {
             job: JobId::parse(&self.job)?,
             attempt: Attempt::new(self.attempt),
-            lane: self.lane.map(|lane| Resource::parse(&lane)).transpose().ok()?,
+            lane: self.lane.map(|lane| LaneId::parse(&lane)).transpose().ok()?,
             node: self.node.map(|node| NodeId::parse(&node)).transpose().ok()?,
             kind,
         })
@@ -131,7 +131,7 @@ impl Topic {
     pub(super) fn read(text: &str) -> Option<Self> {
         match text.split_once(' ') {
             Some(("job", job)) => JobId::parse(job).map(Self::Job),
-            Some(("lane", lane)) => Resource::parse(lane).ok().map(Self::Lane),
+            Some(("lane", lane)) => LaneId::parse(lane).ok().map(Self::Lane),
             None if text == "all" => Some(Self::All),
             _ => None,
         }

@@ -7,8 +7,8 @@ fn job(n: u128) -> Topic {
     Topic::Job(JobId::from_u128(n))
 }
 
-fn lane() -> Resource {
-    Resource::parse("session:s").unwrap()
+fn lane() -> LaneId {
+    LaneId::parse("session:s").unwrap()
 }
 
 fn seen(n: u128, kind: JobEventKind) -> JobEvent {
@@ -149,7 +149,7 @@ fn messages_are_of_a_size_that_the_bus_takes() {
     let largest = JobEvent {
         job: JobId::from_u128(u128::MAX),
         attempt: Attempt::new(u32::MAX),
-        lane: Some(Resource::session(&domain::SessionId::parse(&"s".repeat(128)).unwrap())),
+        lane: Some(LaneId::session(&domain::SessionId::parse(&"s".repeat(128)).unwrap())),
         node: Some(NodeId::parse(&"n".repeat(128)).unwrap()),
         kind: JobEventKind::Progressed(Progress { percent: Some(100), note }),
     };

@@ -6,14 +6,14 @@ use std::time::Duration;
 use crate::job::{Backoff, CurrentAttempt, OnRecovery, Priority, Requirements, Spec, State};
 use crate::lane::spread::Spread;
 use crate::lane::testing::seed;
-use crate::{Resource, Timestamp};
+use crate::{LaneId, Timestamp};
 
 use super::*;
 
 fn job(seq: u64, bytes: usize) -> Arc<LiveJob> {
     Arc::new(LiveJob {
         id: JobId::from_u128(u128::from(seq)),
-        lane: Resource::parse("session:s").unwrap(),
+        lane: LaneId::parse("session:s").unwrap(),
         seq: Some(seq),
         client_ref: None,
         spec: Spec {

@@ -62,7 +62,7 @@ impl World {
     fn new(seed: u64, commits_max: usize, ordering: Option<Ordering>) -> Self {
         let now = Instant::now();
         let name = if ordering.is_some() { "session:s" } else { "instance:i" };
-        let lane = Resource::parse(name).unwrap();
+        let lane = LaneId::parse(name).unwrap();
         let mut world = Self {
             rng: Spread::new(seed),
             lane: LaneState::new(lane, Token::new(1), ordering.is_some(), settings(commits_max, seed), now),

@@ -290,7 +290,7 @@ fn live(number: u64, on_recovery: OnRecovery, at: Option<&str>) -> LiveJob {
     let attempt = Attempt::new(u32::from(at.is_some()));
     LiveJob {
         id: job(number),
-        lane: Resource::parse("instance:i").unwrap(),
+        lane: LaneId::parse("instance:i").unwrap(),
         seq: None,
         client_ref: None,
         spec: crate::job::Spec { on_recovery, ..spec() },
@@ -306,7 +306,7 @@ fn live(number: u64, on_recovery: OnRecovery, at: Option<&str>) -> LiveJob {
 
 /// A lane that was taken over, with job 1 under way.
 fn taken_over(on_recovery: OnRecovery, now: Instant) -> LaneState<Numbered> {
-    let lane = Resource::parse("instance:i").unwrap();
+    let lane = LaneId::parse("instance:i").unwrap();
     let mut state = LaneState::new(lane, Token::new(1), true, settings(1, 1), now);
     let in_flight = vec![live(1, on_recovery, Some("n"))];
     let effects = state.reloaded(Token::new(1), Snapshot { in_flight, ..Snapshot::default() }, now);
@@ -343,7 +343,7 @@ fn a_held_job_of_a_lane_that_was_taken_over_is_never_dispatched() {
         let effects = state.job_read(job(1), waiting, start);
         assert_eq!(words(&effects), format!("dequeue {again}").trim_end(), "{on_recovery:?}, read");
 
-        let lane = Resource::parse("instance:i").unwrap();
+        let lane = LaneId::parse("instance:i").unwrap();
         let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(1, 1), start);
         let coming = vec![(live(1, on_recovery, None), 1_000)];
         state.reloaded(Token::new(1), Snapshot { coming, ..Snapshot::default() }, start);
@@ -387,7 +387,7 @@ fn of_two_retries_of_one_job_the_second_waits_for_the_commit_of_the_first() {
 }
 
 fn session(ordering: Ordering, now: Instant) -> LaneState<Numbered> {
-    let lane = Resource::parse("session:s").unwrap();
+    let lane = LaneId::parse("session:s").unwrap();
     let mut state = LaneState::new(lane, Token::new(1), true, settings(2, 1), now);
     let spec = Spec { needs: crate::job::Requirements::default(), ordering, idle_ms: 60_000 };
     let session = SessionSnapshot {
@@ -476,7 +476,7 @@ fn a_session_that_nobody_uses_is_closed() {
 #[test]
 fn an_adopted_lane_without_jobs_ends_after_a_while() {
     let now = Instant::now();
-    let lane = Resource::parse("instance:i").unwrap();
+    let lane = LaneId::parse("instance:i").unwrap();
     let mut state: LaneState<Numbered> = LaneState::new(lane, Token::new(1), true, settings(1, 1), now);
     assert_eq!(words(&state.reloaded(Token::new(1), Snapshot::default(), now)), "");
     state.reread_at = now + Duration::from_secs(100);

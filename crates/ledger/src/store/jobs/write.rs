@@ -15,7 +15,7 @@ use crate::sql::{Ask, Id, Rows, Session, Statement, Transaction, sql_file, state
 use crate::store::committer::{Write, Written};
 use crate::store::failure::write_failed;
 use crate::store::fence::{self, fence, judge, keep_keys};
-use crate::train::{Fence, TrainError, fence_claims};
+use crate::train::{Fence, TrainError, fence_claims, leases};
 use crate::{Error, Kind};
 
 const LOCK: Statement = statement!("job_lock");
@@ -82,7 +82,7 @@ async fn write_rounds(
     if compared > AT_ONCE_COMPARED_MAX {
         return Ok(None);
     }
-    let wanted: Vec<_> = claims.iter().flatten().collect();
+    let wanted = leases(&claims);
     let ask = ROUND
         .on(Kind::Postgres)
         .rows(&wanted, fence::columns)

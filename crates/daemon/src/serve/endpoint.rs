@@ -42,7 +42,7 @@ pub fn listen(config: &Config) -> Result<TcpListener, Failure> {
 
 /// Where this process is.
 #[derive(Debug)]
-pub struct Place {
+pub struct Endpoint {
     /// The URL of the bound address, for the ready line.
     pub url: String,
     /// The URL that others are told.
@@ -53,7 +53,7 @@ pub struct Place {
     pub node_name: String,
 }
 
-impl Place {
+impl Endpoint {
     /// Fills in what the configuration left open.
     ///
     /// # Errors
@@ -101,21 +101,21 @@ fn safe(name: &str) -> String {
 mod tests {
     use super::*;
 
-    fn place(advertise: &str, node_name: &str, bound: &str) -> Place {
+    fn endpoint(advertise: &str, node_name: &str, bound: &str) -> Endpoint {
         let mut config = Config::default();
         config.server.advertise = advertise.to_owned();
         config.server.node_name = node_name.to_owned();
-        Place::at(&config, bound.parse().unwrap(), "machine".to_owned())
+        Endpoint::at(&config, bound.parse().unwrap(), "machine".to_owned())
     }
 
     #[test]
     fn what_is_not_configured_is_made_from_the_address_and_the_machine() {
-        let here = place("", "", "127.0.0.1:7070");
+        let here = endpoint("", "", "127.0.0.1:7070");
         assert_eq!((here.advertise.as_str(), here.node_name.as_str()), ("http://127.0.0.1:7070", "machine"));
-        assert_eq!(place("", "", "0.0.0.0:81").advertise, "http://machine:81");
-        assert_eq!(place("", "", "[::]:81").advertise, "http://machine:81");
-        assert_eq!(place("", "", "[::1]:81").url, "http://[::1]:81");
-        let named = place("https://f.example/", "n", "0.0.0.0:81");
+        assert_eq!(endpoint("", "", "0.0.0.0:81").advertise, "http://machine:81");
+        assert_eq!(endpoint("", "", "[::]:81").advertise, "http://machine:81");
+        assert_eq!(endpoint("", "", "[::1]:81").url, "http://[::1]:81");
+        let named = endpoint("https://f.example/", "n", "0.0.0.0:81");
         assert_eq!((named.advertise.as_str(), named.node_name.as_str()), ("https://f.example", "n"));
     }
 

@@ -10,13 +10,13 @@ use actors::signers::{Signers, Upkeep};
 use cluster::{FailureDetector, Identity, JoinOptions, Membership, Process};
 use nodes::{BusSource, Follower, Registry};
 
-use super::place::Place;
+use super::endpoint::Endpoint;
 use super::{lanes, limits, upkeep, version};
 use crate::config::Config;
 use crate::exit::{Exit, Failure};
 
 /// One incarnation.
-pub struct Life {
+pub struct Incarnation {
     pub identity: Identity,
     pub membership: Membership,
     pub signers: Signers,
@@ -35,7 +35,7 @@ pub struct Parts {
     pub upkeep: Upkeep,
 }
 
-impl Life {
+impl Incarnation {
     /// Joins the cluster under a new id, and starts the owners; their actors live on `arbiters`.
     ///
     /// # Errors
@@ -46,12 +46,12 @@ impl Life {
         bus: &bus::Handle,
         arbiters: &Arbiters,
         config: &Config,
-        place: &Place,
+        endpoint: &Endpoint,
     ) -> Result<Self, Failure> {
-        let identity = Identity::new(&place.node_name, place.advertise.clone())
+        let identity = Identity::new(&endpoint.node_name, endpoint.advertise.clone())
             .map_err(|invalid| Failure::new(Exit::Config, invalid))?;
         let process = Process {
-            hostname: place.hostname.clone(),
+            hostname: endpoint.hostname.clone(),
             pid: std::process::id(),
             version: version().to_owned(),
         };

@@ -1,0 +1,67 @@
+//! The HTTP server. It is bound before the ledger is reached, since its threads are the arbiters on which actors live and
+//! batches are committed; requests wait until everything is there. Where the ledger is away, and the local file proves a
+//! worker number, snowflakes are made meanwhile.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use actors::arbiters::{Arbiters, Recruiter};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::endpoint::{self, Endpoint};
+use super::{FAREWELL_MAX, settings};
+use crate::config::Config;
+use crate::exit::{Exit, Failure};
+
+/// A running server.
+pub struct Serving {
+    pub endpoint: Endpoint,
+    pub api: api::Handle,
+    /// Its threads.
+    pub arbiters: Arbiters,
+    pub ended: JoinHandle<std::io::Result<()>>,
+}
+
+impl Serving {
+    /// Binds the configured address, and starts the server's threads.
+    ///
+    /// # Errors
+    /// As [`endpoint::listen`] and [`Endpoint::of`]; [`Exit::Software`] where no server can be started.
+    pub async fn start(config: &Config, early: api::Early) -> Result<Self, Failure> {
+        let listener = endpoint::listen(config)?;
+        let endpoint = Endpoint::of(config, &listener)?;
+        let settings = settings(config);
+        let threads = NonZeroUsize::new(settings.workers).unwrap_or(NonZeroUsize::MIN);
+        let (recruiter, recruits) = Recruiter::new(threads);
+        let server =
+            api::Server::bind(listener, early, settings, move || recruiter.join()).map_err(|error| {
+                Failure::new(Exit::Software, format!("the HTTP server cannot start: {error}"))
+            })?;
+        let (api, ended) = (server.handle(), tokio::spawn(server.run()));
+        let gone = || Failure::new(Exit::Software, "the HTTP server's threads ended at the start".to_owned());
+        let arbiters = recruits.all().await.ok_or_else(gone)?;
+        Ok(Self { endpoint, api, arbiters, ended })
+    }
+
+    /// From now on what needs no ledger is served, and everything else is refused.
+    pub fn go_on_without_ledger(&self) {
+        self.api.serve_without_ledger();
+        tracing::warn!(
+            url = self.endpoint.url,
+            "the ledger was not reached yet; snowflakes are made by the local file, everything else is refused"
+        );
+    }
+
+    /// The start has come to nothing: what is under way ends in order.
+    pub async fn close(self, drain_timeout: Duration) {
+        self.api.drain();
+        if timeout(drain_timeout, self.api.idle()).await.is_err() {
+            tracing::warn!(
+                requests = self.api.in_flight(),
+                "the time to drain is up; what is left is cut off"
+            );
+        }
+        let _ = timeout(FAREWELL_MAX, self.api.stop()).await;
+    }
+}
