@@ -237,8 +237,13 @@ async fn whatever_a_node_sends_the_socket_is_closed_rightly_and_nothing_is_left(
     assert!(closed > SOCKETS / 4, "{closed} of {SOCKETS} were closed");
     drop(ends);
     works(1_000).await;
+    let mut looks = 0;
     until("only the witness is left", async || {
         let nodes = rig.get(0, "/v1/nodes").await;
+        looks += 1;
+        if looks % 500 == 0 {
+            eprintln!("still listed: {nodes}");
+        }
         nodes["items"].as_array().unwrap().iter().all(|node| node["id"] == "witness")
     })
     .await;
