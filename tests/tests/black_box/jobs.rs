@@ -8,6 +8,7 @@ mod events;
 mod faults;
 mod fuzz;
 mod hand;
+mod lanes;
 mod library;
 mod lists;
 mod losses;

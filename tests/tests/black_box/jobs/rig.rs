@@ -104,6 +104,14 @@ impl Rig {
         Self::shaped(count, true, |setup| setup).await
     }
 
+    /// The same as [`Self::mortal`], with instances that have two lanes each for jobs without a session.
+    pub async fn with_two_lanes(count: usize) -> Self {
+        let shape = |setup: Setup| {
+            setup.env("FENCEPOST__LEASE__INSTANCE_MS", "2000").env("FENCEPOST__SERVER__WORKERS", "2")
+        };
+        Self::shaped(count, false, shape).await
+    }
+
     /// The same as [`Self::together`], with instances whose deaths are noticed soon.
     pub async fn mortal(count: usize) -> Self {
         Self::shaped(count, false, |setup| setup.env("FENCEPOST__LEASE__INSTANCE_MS", "2000")).await
