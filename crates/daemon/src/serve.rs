@@ -282,13 +282,13 @@ async fn reach_ledger(
 
 async fn open_ledger(
     config: &Config,
-    committers: &[tokio::runtime::Handle],
+    job_committers: &[tokio::runtime::Handle],
     patience: Duration,
 ) -> Result<ledger::Handle, Failure> {
     let give_up = Instant::now() + patience;
     let connect_timeout_ms = patience.as_millis() as u64;
     let options = ledger::Options { connect_timeout_ms, ..ledger_options(config) };
-    let ledger = ledger::open_on(&options, committers).await?;
+    let ledger = ledger::open_on(&options, job_committers).await?;
     // It may have gone away again meanwhile.
     let health = loop {
         match ledger.check().await {

@@ -1,6 +1,6 @@
 //! Shards: the share of the keys that one core of an instance serves.
 //!
-//! The actor of a key and the committer of its batches are found by the same rule, so that both are on one thread.
+//! The actor of a lane and the committer of its batches are found by the same rule, so that both are on one thread.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 

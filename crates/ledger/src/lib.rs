@@ -145,17 +145,17 @@ pub async fn open(options: &Options) -> Result<Handle> {
     open_on(options, &[here.clone(), here]).await
 }
 
-/// As [`open`], with a committer of each kind on each of these runtimes, which must outlive the ledger: a batch is
-/// committed on the one that its signer or lane [belongs to](domain::shard_of). The SQLite file has one writer, and uses
-/// the first alone. Everything else runs where this is called.
+/// As [`open`], with a committer of jobs on each of these runtimes, which must outlive the ledger: a batch of jobs is
+/// committed on the one that its lane [belongs to](domain::LaneId::shard). The SQLite file has one writer, and uses the
+/// first alone. Everything else runs where this is called.
 ///
 /// # Errors
 /// As [`open`].
 ///
 /// # Panics
-/// If `committers` is empty.
-pub async fn open_on(options: &Options, committers: &[runtime::Handle]) -> Result<Handle> {
-    Ok(Arc::new(store::Store::open(options, committers).await?))
+/// If `job_committers` is empty.
+pub async fn open_on(options: &Options, job_committers: &[runtime::Handle]) -> Result<Handle> {
+    Ok(Arc::new(store::Store::open(options, job_committers).await?))
 }
 
 /// Brings the tables up to date and leaves again.

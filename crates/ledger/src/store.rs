@@ -91,10 +91,10 @@ impl<T, F> Call<T> for F where
 
 impl Store {
     /// Reaches the database that the URL names.
-    pub(crate) async fn open(options: &Options, committers: &[runtime::Handle]) -> Result<Self> {
+    pub(crate) async fn open(options: &Options, job_committers: &[runtime::Handle]) -> Result<Self> {
         match Kind::of(&options.url)? {
-            Kind::Sqlite => sqlite::open(options, committers).await,
-            Kind::Postgres => postgres::open(options, committers).await,
+            Kind::Sqlite => sqlite::open(options, job_committers).await,
+            Kind::Postgres => postgres::open(options, job_committers).await,
         }
     }
 

@@ -126,8 +126,7 @@ struct PendingBatch<C: CommitBatch> {
     verdict: oneshot::Sender<Result<C::Verdict>>,
 }
 
-/// The committers, each a task with an engine and a queue of its own. All batches of a line go to the same one, which runs
-/// on the thread of the line's owner. A batch without a line goes to the one for such batches, or else to the one of the
+/// The committers, each a task with an engine and a queue of its own. All batches of a line go to the same one. A batch without a line goes to the one for such batches, or else to the one of the
 /// first thing that it claims.
 pub(crate) struct Trains<C: CommitBatch> {
     committers: Vec<mpsc::Sender<PendingBatch<C>>>,

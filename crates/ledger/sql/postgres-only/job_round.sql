@@ -1,13 +1,13 @@
 -- What lanes write most, as one statement that is a transaction by itself: new jobs, due at once, those with keys where
 -- these are new, attempts that begin, and good ends, of those lanes for which the fence holds. Answers these lanes and the
 -- jobs that were as said, with the transaction's time.
--- A lane's lease is what its name says before the number.
--- $1 to $3 leases, each once, see fence_lock; $4 to $8 attempts, see job_dispatch; $9 to $12 the new jobs' keys or NULL, see
--- key_keep; $13 to $17 ended jobs: ids, lanes, attempts, nodes, results; from $18 on new jobs, see job_submit
+-- $1 to $3 the lanes' leases, see fence_lock, $4 the lanes, each once; $5 to $9 attempts, see job_dispatch; $10 to $13 the
+-- new jobs' keys or NULL, see key_keep; $14 to $18 ended jobs: ids, lanes, attempts, nodes, results; from $19 on new jobs,
+-- see job_submit
 WITH held AS MATERIALIZED (
-    SELECT l.resource
+    SELECT l.resource, w.lane
     FROM lease l
-    JOIN unnest($1::text[], $2::bigint[], $3::text[]) AS w (resource, fencing_token, owner)
+    JOIN unnest($1::text[], $2::bigint[], $3::text[], $4::text[]) AS w (resource, fencing_token, owner, lane)
       ON l.resource = w.resource AND l.fencing_token = w.fencing_token
     WHERE l.owner = w.owner
     ORDER BY l.resource
@@ -15,9 +15,9 @@ WITH held AS MATERIALIZED (
 ),
 wanted AS MATERIALIZED (
     SELECT w.*
-    FROM unnest({given from $18}, $9::text[], $10::text[], $11::bytea[], $12::text[])
+    FROM unnest({given from $19}, $10::text[], $11::text[], $12::bytea[], $13::text[])
          AS w ({given}, scope, key, body_hash, answer)
-    JOIN held h ON h.resource = split_part(w.lane, '#', 1)
+    JOIN held h ON h.lane = w.lane
 ),
 kept AS (
     INSERT INTO idempotency_key (scope, key, body_hash, answer, created_at)
@@ -45,8 +45,8 @@ begun AS (
         holder        = w.holder,
         dispatched_at = now(),
         due_at        = NULL
-    FROM unnest($4::uuid[], $5::text[], $6::bigint[], $7::text[], $8::text[]) AS w (id, lane, attempt, node, holder)
-    JOIN held h ON h.resource = split_part(w.lane, '#', 1)
+    FROM unnest($5::uuid[], $6::text[], $7::bigint[], $8::text[], $9::text[]) AS w (id, lane, attempt, node, holder)
+    JOIN held h ON h.lane = w.lane
     WHERE j.id = w.id AND j.lane = w.lane AND j.state = 'CREATED' AND j.attempt = w.attempt - 1
       AND NOT j.held
     RETURNING j.id
@@ -55,9 +55,9 @@ gone AS (
     DELETE FROM job j
     USING (
         SELECT e.*
-        FROM unnest($13::uuid[], $14::text[], $15::bigint[], $16::text[], $17::text[])
+        FROM unnest($14::uuid[], $15::text[], $16::bigint[], $17::text[], $18::text[])
              AS e (which, of_lane, of_attempt, of_node, result)
-        JOIN held h ON h.resource = split_part(e.of_lane, '#', 1)
+        JOIN held h ON h.lane = e.of_lane
         ORDER BY e.which
     ) AS w
     -- Written so that the node is compared and never looked up: each row is found by its id.

@@ -56,7 +56,7 @@ pub(super) async fn judge(
 }
 
 /// Claims as the statements take them.
-pub(super) fn columns(claims: &mut Rows<'_, '_, &FenceClaim<'_>>) {
+fn columns(claims: &mut Rows<'_, '_, &FenceClaim<'_>>) {
     claims
         .column("resource", |claim| claim.resource.as_str())
         .column("token", |claim| claim.token.get())

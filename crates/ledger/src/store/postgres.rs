@@ -30,6 +30,8 @@ const BY_INDEXES: [(&str, &str); 2] = [("enable_seqscan", "off"), ("jit", "off")
 /// it is.
 const BY_KEYS: [(&str, &str); 3] =
     [("plan_cache_mode", "force_generic_plan"), ("enable_hashjoin", "off"), ("enable_mergejoin", "off")];
+/// Trains of nonces under way at once. Two: while one waits for the disk, the other fills.
+const COMMITTERS: usize = 2;
 /// Connections for renewals and for reading the instances' leases: one may be busy with a thousand renewals.
 const VITAL_CONNECTIONS: u32 = 2;
 /// A connection that was idle for longer is pinged before it is lent.
@@ -64,7 +66,7 @@ impl Pools {
     }
 }
 
-pub(super) async fn open(options: &Options, committers: &[runtime::Handle]) -> Result<Store> {
+pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) -> Result<Store> {
     let connect = connect_options(&options.url)?;
     migrate(&connect, options.connect_timeout_ms).await?;
     let server_side = |connect: PgConnectOptions, name: &str| {
@@ -98,12 +100,13 @@ pub(super) async fn open(options: &Options, committers: &[runtime::Handle]) -> R
             .connect_lazy_with(server_side(connect.clone(), "fencepost").options(BY_INDEXES)),
         vital: pool(VITAL_CONNECTIONS).connect_lazy_with(server_side(connect, "fencepost vital")),
     };
+    let here = runtime::Handle::current();
     let ledger = Store {
         pools: super::Pools::Postgres(pools),
-        trains: Trains::start(committers, || committer(&nonces)),
-        job_trains: Trains::start(committers, || committer(&jobs))
-            .with_unordered(&runtime::Handle::current(), committer(&jobs)),
-        sequences: Trains::start(&committers[..1], || committer(&sequences)),
+        trains: Trains::start(&vec![here.clone(); COMMITTERS], || committer(&nonces)),
+        job_trains: Trains::start(job_committers, || committer(&jobs))
+            .with_unordered(&here, committer(&jobs)),
+        sequences: Trains::start(std::slice::from_ref(&here), || committer(&sequences)),
         watch: watch.clone(),
         call_timeout,
         _lock: None,

@@ -49,7 +49,7 @@ impl Pools {
 }
 
 /// Takes the file for this process alone, creates it if need be, and ends what earlier processes left leased.
-pub(super) async fn open(options: &Options, committers: &[runtime::Handle]) -> Result<Store> {
+pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) -> Result<Store> {
     let path = path(&options.url)?;
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(|source| file_error(folder, source))?;
@@ -83,13 +83,13 @@ pub(super) async fn open(options: &Options, committers: &[runtime::Handle]) -> R
         .connect_lazy_with(connect.read_only(true).create_if_missing(false));
     let watch = WriteWatch::default();
     let committer = || Committer::sqlite(writer.clone(), watch.clone());
-    let one = &committers[..1];
+    let here = &[runtime::Handle::current()];
     // Committers for the one writer: each kind of work has its own, and all take turns. Between two commits acquires
     // and renewals have theirs, since the pool serves in the order of asking.
     Ok(Store {
-        trains: Trains::start(one, committer),
-        job_trains: Trains::start(one, committer),
-        sequences: Trains::start(one, committer),
+        trains: Trains::start(here, committer),
+        job_trains: Trains::start(&job_committers[..1], committer),
+        sequences: Trains::start(here, committer),
         watch: watch.clone(),
         call_timeout,
         pools: super::Pools::Sqlite(Pools { writer: writer.clone(), readers }),

@@ -14,8 +14,8 @@ use crate::jobs::{HELD_DUE_MICROS, JobBatch, JobsVerdict};
 use crate::sql::{Ask, Id, Rows, Session, Statement, Transaction, sql_file, statement};
 use crate::store::committer::{Write, Written};
 use crate::store::failure::write_failed;
-use crate::store::fence::{self, fence, judge, keep_keys};
-use crate::train::{Fence, TrainError, fence_claims, leases};
+use crate::store::fence::{fence, judge, keep_keys};
+use crate::train::{Fence, TrainError, fence_claims};
 use crate::{Error, Kind};
 
 const LOCK: Statement = statement!("job_lock");
@@ -82,10 +82,15 @@ async fn write_rounds(
     if compared > AT_ONCE_COMPARED_MAX {
         return Ok(None);
     }
-    let wanted = leases(&claims);
+    let lanes: Vec<_> = batches.iter().filter_map(|batch| batch.lane.as_ref()).collect();
     let ask = ROUND
         .on(Kind::Postgres)
-        .rows(&wanted, fence::columns)
+        .rows(&lanes, |rows| {
+            rows.column("resource", |lane| lane.id.lease().as_str())
+                .column("token", |lane| lane.token.get())
+                .column("owner", |lane| lane.owner.as_str())
+                .column("lane", |lane| lane.id.as_str());
+        })
         .rows(&dispatched, begun)
         .rows(&new, kept_keys)
         .rows(&finished, |rows| {
