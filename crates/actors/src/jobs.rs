@@ -503,7 +503,7 @@ impl Inner {
     }
 
     fn places(&self, submission: &Submission, waiting: Option<WaitingSubmission>) -> Option<Places> {
-        let bytes = u32::try_from(submission.spec.payload.len()).ok()?;
+        let bytes = u32::try_from(submission.spec.text_bytes()).ok()?;
         let job = Arc::clone(&self.submissions).try_acquire_owned().ok()?;
         let bytes = Arc::clone(&self.submission_bytes).try_acquire_many_owned(bytes).ok()?;
         Some(Places { _job: job, _bytes: bytes, _waiting: waiting })

@@ -15,10 +15,10 @@ use domain::job::State as JobState;
 use wire::events::{END_ID, EventKind, ProgressEvent};
 
 use crate::extract::Query;
+use crate::job_fields;
 use crate::jobs::job;
 use crate::refusal::Refusal;
 use crate::state::State;
-use crate::to_wire;
 use stream::{Ended, Line};
 use world::World;
 
@@ -106,7 +106,7 @@ async fn follow(mut following: Following, first: Step, mut line: Line) {
         let sent = match step {
             Some(Step::Job(record)) => {
                 let progress = line.incarnation().jobs.progress(&record).await;
-                match to_wire::job_without_payload(&record, progress) {
+                match job_fields::job_without_payload(&record, progress) {
                     Ok(shown) => {
                         let id = format!("{}.{}", shown.attempt, shown.state);
                         line.event(EventKind::Job, Some(&id), &shown).await

@@ -1,59 +1,15 @@
 //! From the wire's shapes to the domain's types, for requests. What the domain refuses is refused as `invalid`, in its
-//! words.
-
-use std::sync::Arc;
+//! words. The fields of a job are in [`crate::job_fields`].
 
 use ::nodes::Pool;
-use actors::jobs::Submission;
-use domain::job::{Backoff, Due, OnRecovery, Outcome, Priority, Requirements, Route, Spec};
-use domain::limits::{JOB_TIMEOUT_MS_DEFAULT, MAX_ATTEMPTS_DEFAULT, SESSION_IDLE_MS_DEFAULT};
+use domain::job::{Outcome, Requirements, Route};
+use domain::limits::SESSION_IDLE_MS_DEFAULT;
 use domain::nonce::{self, OnExpiry, PolicyPatch, Resolution, Settlement};
 use domain::session::{self, Ordering};
-use domain::{
-    ClientRef, HoldId, IdempotencyKey, Label, Language, Nonce, PoolName, SessionId, TenantId, Timestamp,
-    TxHash,
-};
-use ledger::JobKey;
+use domain::{HoldId, Label, Language, Nonce, PoolName, TxHash};
 use wire::{jobs, nodes, nonces, sessions};
 
-use crate::idempotency::{body_hash, job_key};
 use crate::refusal::Refusal;
-
-/// A job to be submitted. In a session its `ref` is its idempotency key, unless it has another.
-pub fn submission(
-    asked: &jobs::JobRequest,
-    key: Option<JobKey>,
-    principal: &str,
-) -> Result<Submission, Refusal> {
-    let session = asked.session.as_deref().map(SessionId::parse).transpose()?;
-    let client_ref = asked.client_ref.as_deref().map(ClientRef::parse).transpose()?;
-    let key = match (&session, &client_ref) {
-        (None, Some(_)) => return Err(Refusal::invalid("ref is for jobs of a session; name the session")),
-        (Some(session), Some(client_ref)) if key.is_none() => {
-            let key = IdempotencyKey::parse(client_ref.as_str())?;
-            Some(job_key(principal, &format!("session {session}"), key, body_hash(asked)))
-        }
-        _ => key,
-    };
-    let due = match (asked.delay_ms, asked.run_at.as_deref()) {
-        (None, None) => Due::Now,
-        (Some(ms), None) => Due::InMs(ms),
-        (None, Some(at)) => Due::At(time(at)?),
-        (Some(_), Some(_)) => return Err(Refusal::invalid("delay_ms and run_at exclude each other")),
-    };
-    let spec = Spec {
-        payload: Arc::from(asked.payload.as_str()),
-        session,
-        tenant: asked.tenant.as_deref().map(TenantId::parse).transpose()?,
-        needs: requirements(asked.pool.as_deref(), asked.route.as_ref(), &asked.requires)?,
-        priority: Priority::new(asked.priority.unwrap_or(0))?,
-        timeout_ms: asked.timeout_ms.unwrap_or(JOB_TIMEOUT_MS_DEFAULT),
-        max_attempts: asked.max_attempts.unwrap_or(MAX_ATTEMPTS_DEFAULT),
-        backoff: backoff(asked.backoff.clone().unwrap_or_default())?,
-        on_recovery: OnRecovery::Run,
-    };
-    Ok(Submission { spec, client_ref, due, key, retry: None })
-}
 
 /// What a job requires of its node; the labels sorted, each once.
 pub fn requirements(
@@ -72,26 +28,6 @@ pub fn requirements(
     requires.dedup();
     Ok(Requirements { pool: pool.map(PoolName::parse).transpose()?, route: route.transpose()?, requires })
 }
-
-fn backoff(asked: jobs::Backoff) -> Result<Backoff, Refusal> {
-    let default = Backoff::default();
-    let initial_ms = asked.initial_ms.unwrap_or(default.initial_ms);
-    let factor_percent =
-        asked.factor.map_or(default.factor_percent, |factor| (factor * 100.0).round() as u32);
-    // A caller that asks for a longer first pause has not asked for a longer one to be cut.
-    let max_ms = asked.max_ms.unwrap_or(default.max_ms.max(initial_ms));
-    Ok(Backoff { initial_ms, factor_percent, max_ms }.check()?)
-}
-
-fn time(text: &str) -> Result<Timestamp, Refusal> {
-    let read = time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339);
-    let micros = read.ok().and_then(|at| i64::try_from(at.unix_timestamp_nanos() / 1_000).ok());
-    let at = micros.filter(|micros| (0..=RUN_AT_MICROS_MAX).contains(micros)).map(Timestamp::from_micros);
-    at.ok_or_else(|| Refusal::invalid("run_at must be a time as in 2026-01-31T08:00:00Z, from 1970 to 2255"))
-}
-
-/// Both databases keep times up to the year 2255 exactly.
-const RUN_AT_MICROS_MAX: i64 = 1 << 53;
 
 /// How jobs ended, as a filter says it.
 pub const fn outcome(outcome: jobs::Outcome) -> Outcome {

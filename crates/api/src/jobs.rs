@@ -16,8 +16,8 @@ use wire::jobs as shape;
 
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
-use crate::from_wire;
 use crate::idempotency::{KEY, body_hash, job_key, principal};
+use crate::job_fields;
 use crate::limits::{JOB_WAIT_MS_MAX, WAIT_PIECE};
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -47,7 +47,7 @@ pub async fn submit(request: HttpRequest, payload: web::Payload, forwarder: Forw
     let asked: shape::JobRequest = extract::object(&request, &body)?;
     let principal = principal(&request, &state.settings.auth);
     let key = key.map(|key| job_key(&principal, "job", key, body_hash(&asked)));
-    let submission = from_wire::submission(&asked, key, &principal)?;
+    let submission = job_fields::submission(&asked, key, &principal)?;
     match accept(&forwarder, submission, || ForwardedRequest::of(&request, body)).await? {
         Routed::Here(accepted) => Ok(accepted_answer(&accepted, None)),
         Routed::Elsewhere(answer) => Ok(answer),
@@ -78,7 +78,7 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
         }
     };
     let progress = state.call(state.incarnation().jobs.progress(&record)).await;
-    Ok(HttpResponse::Ok().json(to_wire::job(&record, progress)?))
+    Ok(HttpResponse::Ok().json(job_fields::job(&record, progress)?))
 }
 
 /// Lists jobs
@@ -115,7 +115,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         limit: limit + 1,
     };
     let records = state.read(state.ledger.jobs(&filter)).await?;
-    let page = extract::page("j", records, limit, |record| record.id.to_string(), to_wire::listed_job);
+    let page = extract::page("j", records, limit, |record| record.id.to_string(), job_fields::listed_job);
     Ok(HttpResponse::Ok().json(page))
 }
 
@@ -134,7 +134,7 @@ pub async fn cancel(request: HttpRequest, payload: web::Payload, forwarder: Forw
     let body = extract::bytes(&request, payload, state.body_limits()).await?;
     extract::no_fields(&request, &body)?;
     match state.call(state.incarnation().jobs.cancel(id)).await {
-        Ok(record) => Ok(HttpResponse::Ok().json(to_wire::job(&record, None)?)),
+        Ok(record) => Ok(HttpResponse::Ok().json(job_fields::job(&record, None)?)),
         Err(actors::jobs::Refusal::NotOwner { owner }) => forwarder.pass_on(&request, body, &owner).await,
         Err(refusal) => Err(refusal.into()),
     }

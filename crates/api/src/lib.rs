@@ -7,7 +7,7 @@
 //!
 //! A request passes `gate` (id, token, metrics). Then its handler reads it with `extract` and `from_wire`, has the
 //! `Forwarder` bring it to the owner of the key (in this process, or on another instance) or, for a read, asks the
-//! ledger, and answers with `to_wire`. The modules use each other in one direction: `server` uses the handlers, they use
+//! ledger, and answers with `to_wire`. A job's fields have both ways in `job_fields`. The modules use each other in one direction: `server` uses the handlers, they use
 //! `forwarder` and `state`, and those use the leaves (`services`, `settings`, `limits`, `refusal`).
 
 mod auth;
@@ -21,6 +21,7 @@ mod id_counters;
 mod idempotency;
 mod ids;
 mod instances;
+mod job_fields;
 mod jobs;
 mod leases;
 pub mod limits;

@@ -1,17 +1,16 @@
-//! From the domain's types to the wire's shapes, for answers.
+//! From the domain's types to the wire's shapes, for answers. The fields of a job are in [`crate::job_fields`].
 
 use std::collections::BTreeMap;
 
 use ::ids::Segments;
-use ::nodes::connection::Progress;
 use ::nodes::{Explanation, Pools, Record};
 use actors::jobs::Session;
 use bus::NodeState;
-use domain::job::{Outcome, PastAttempt, Route, State};
+use domain::job::{Outcome, Route, State};
 use domain::nonce::{OnExpiry, Policy, Status};
 use domain::session::Ordering;
 use domain::{Mode, Modes, SignerId, Timestamp};
-use ledger::{Instance, JobRecord, Lease, NonceRecord, SegmentRecord, SequenceRecord, SignerRecord};
+use ledger::{Instance, Lease, NonceRecord, SegmentRecord, SequenceRecord, SignerRecord};
 
 use crate::refusal::Refusal;
 
@@ -84,67 +83,6 @@ pub const fn outcome(outcome: Outcome) -> wire::jobs::Outcome {
     }
 }
 
-/// A job with everything that is known of it.
-pub fn job(record: &JobRecord, progress: Option<Progress>) -> Result<wire::jobs::Job, Refusal> {
-    let payload = Some(json(&record.spec.payload)?);
-    Ok(wire::jobs::Job { payload, ..job_without_payload(record, progress)? })
-}
-
-/// A job with all but what it is given.
-pub fn job_without_payload(
-    record: &JobRecord,
-    progress: Option<Progress>,
-) -> Result<wire::jobs::Job, Refusal> {
-    let result = record.finished.as_ref().and_then(|finished| finished.result.as_deref());
-    let progress = progress
-        .map(|Progress { percent, note }| wire::jobs::Progress { percent: percent.map(f64::from), note });
-    Ok(wire::jobs::Job {
-        result: Some(result.map_or_else(|| Ok(wire::Json::null()), json)?),
-        attempts: Some(record.attempts.iter().map(past_attempt).collect()),
-        progress,
-        ..listed_job(record)
-    })
-}
-
-/// A job as a list shows it.
-pub fn listed_job(record: &JobRecord) -> wire::jobs::Job {
-    let (spec, finished) = (&record.spec, record.finished.as_ref());
-    let last_error =
-        || record.attempts.last().map(|past| past.reason.clone()).filter(|reason| !reason.is_empty());
-    wire::jobs::Job {
-        id: record.id.to_string(),
-        state: job_state(record.state),
-        outcome: finished.map(|finished| outcome(finished.outcome)),
-        lane: record.lane.to_string(),
-        session: spec.session.as_ref().map(ToString::to_string),
-        seq: record.seq,
-        client_ref: record.client_ref.as_ref().map(ToString::to_string),
-        tenant: spec.tenant.as_ref().map(ToString::to_string),
-        pool: spec.needs.pool.as_ref().map(ToString::to_string),
-        route: spec.needs.route.as_ref().map(route),
-        requires: spec.needs.requires.iter().map(ToString::to_string).collect(),
-        priority: i64::from(spec.priority.get()),
-        timeout_ms: spec.timeout_ms,
-        attempt: record.attempt.get(),
-        max_attempts: spec.max_attempts,
-        node: record.placed.as_ref().map(|placed| placed.node.to_string()),
-        payload: None,
-        result: None,
-        error: finished.map_or_else(last_error, |finished| finished.error.clone()),
-        dead: record.is_dead(),
-        progress: None,
-        created_at: time(record.created_at),
-        run_at: record.due_at.map(time),
-        dispatched_at: record.dispatched_at.map(time),
-        running_at: record.running_at.map(time),
-        finished_at: finished.map(|finished| time(finished.finished_at)),
-        released_at: finished.and_then(|finished| finished.released_at).map(time),
-        retry_of: record.retry_of.map(|id| id.to_string()),
-        retried_as: finished.and_then(|finished| finished.retried_as).map(|id| id.to_string()),
-        attempts: None,
-    }
-}
-
 /// The text of a payload or result that the ledger has.
 pub fn json(text: &str) -> Result<wire::Json, Refusal> {
     wire::Json::parse(text).map_err(|error| {
@@ -183,17 +121,8 @@ pub fn session(session: &Session) -> wire::sessions::Session {
     }
 }
 
-fn past_attempt(past: &PastAttempt) -> wire::jobs::PastAttempt {
-    wire::jobs::PastAttempt {
-        attempt: past.attempt.get(),
-        node: past.node.to_string(),
-        state: past.ended.as_str().to_owned(),
-        reason: past.reason.clone(),
-        at: time(past.at),
-    }
-}
-
-fn route(route: &Route) -> wire::jobs::Route {
+/// A pair of languages.
+pub fn route(route: &Route) -> wire::jobs::Route {
     wire::jobs::Route { source: route.source.to_string(), target: route.target.to_string() }
 }
 

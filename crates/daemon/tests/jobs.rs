@@ -66,8 +66,7 @@ impl Peer {
     }
 
     async fn dispatch(&mut self, job: &str) {
-        let (job, payload) = (job.to_owned(), Json::of(job).unwrap());
-        let dispatch = Dispatch { job, attempt: 1, payload, session: None, seq: None, timeout_ms: 600_000 };
+        let dispatch = Dispatch::new(job, 1, Json::of(job).unwrap(), 600_000);
         self.say(SchedulerFrame::Dispatch(dispatch)).await;
         assert_eq!(self.heard().await, "ack");
     }

@@ -19,19 +19,17 @@
 mod attempt;
 mod change;
 mod record;
+mod spec;
 
 pub use attempt::{CurrentAttempt, Ended, Event, Revoked, Step, Unfit, decide};
 pub use change::{Change, NewJob, Retry};
 pub use record::{JobKey, JobVerdict, JobWrite, LiveJob, UnderWay, WaitingGroup};
+pub use spec::*;
 
-use crate::id::{InstanceId, Invalid, Label, Language, NodeId, PoolName, SessionId, TenantId};
-use crate::limits::{
-    BACKOFF_FACTOR_PERCENT_MAX, BACKOFF_FACTOR_PERCENT_MIN, BACKOFF_MS_MAX, PRIORITY_MAX, PRIORITY_MIN,
-};
+use crate::id::{InstanceId, Invalid, NodeId};
 use crate::time::Timestamp;
 
 use std::fmt;
-use std::sync::Arc;
 
 /// The state of a job, as tables and answers show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -146,197 +144,6 @@ impl fmt::Display for Attempt {
     }
 }
 
-/// Who is served first among the waiting jobs of a pool: −10 to 10, higher first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Priority(i8);
-
-impl Priority {
-    /// Checks the range.
-    ///
-    /// # Errors
-    /// [`Invalid`] outside it.
-    pub fn new(number: i64) -> Result<Self, Invalid> {
-        match i8::try_from(number) {
-            Ok(number) if (PRIORITY_MIN..=PRIORITY_MAX).contains(&number) => Ok(Self(number)),
-            _ => Err(Invalid { what: "priority", expected: format!("{PRIORITY_MIN} to {PRIORITY_MAX}") }),
-        }
-    }
-
-    /// The number.
-    #[must_use]
-    pub const fn get(self) -> i8 {
-        self.0
-    }
-}
-
-/// From which language to which: a node must hear the one and speak the other.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Route {
-    /// The language that comes in.
-    pub source: Language,
-    /// The language that goes out.
-    pub target: Language,
-}
-
-impl Route {
-    /// Reads `source:target`, the form that pools are configured in.
-    ///
-    /// # Errors
-    /// [`Invalid`] for anything else.
-    pub fn parse(text: &str) -> Result<Self, Invalid> {
-        let (source, target) = text
-            .split_once(':')
-            .ok_or_else(|| Invalid { what: "route", expected: "source:target, such as zh:en".to_owned() })?;
-        Ok(Self { source: Language::parse(source)?, target: Language::parse(target)? })
-    }
-}
-
-impl fmt::Display for Route {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.source, self.target)
-    }
-}
-
-/// What a job asks of whoever runs it. What names nothing may run anywhere.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Requirements {
-    /// Only nodes of this pool.
-    pub pool: Option<PoolName>,
-    /// Only pools that serve this route.
-    pub route: Option<Route>,
-    /// Only nodes that have all of these.
-    pub requires: Vec<Label>,
-}
-
-/// How long a failed attempt is followed by none: `initial_ms`, and each time `factor_percent` of the last, up to
-/// `max_ms`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backoff {
-    /// After the first failure, in milliseconds.
-    pub initial_ms: u64,
-    /// How much longer each time, in percent; 200 doubles.
-    pub factor_percent: u32,
-    /// Never longer than this, in milliseconds.
-    pub max_ms: u64,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self { initial_ms: 1_000, factor_percent: 200, max_ms: 60_000 }
-    }
-}
-
-impl Backoff {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Invalid`], naming what is out of range.
-    pub fn check(self) -> Result<Self, Invalid> {
-        let invalid = |what, expected| Err(Invalid { what, expected });
-        if self.initial_ms > BACKOFF_MS_MAX {
-            return invalid("backoff.initial_ms", format!("0 to {BACKOFF_MS_MAX}"));
-        }
-        if !(BACKOFF_FACTOR_PERCENT_MIN..=BACKOFF_FACTOR_PERCENT_MAX).contains(&self.factor_percent) {
-            let (min, max) = (BACKOFF_FACTOR_PERCENT_MIN / 100, BACKOFF_FACTOR_PERCENT_MAX / 100);
-            return invalid("backoff.factor", format!("{min} to {max}"));
-        }
-        if self.max_ms > BACKOFF_MS_MAX || self.max_ms < self.initial_ms {
-            return invalid(
-                "backoff.max_ms",
-                format!("at least backoff.initial_ms, and at most {BACKOFF_MS_MAX}"),
-            );
-        }
-        Ok(self)
-    }
-
-    /// The pause after so many failures, in milliseconds. `spread` (0 to 1, drawn by the caller) takes up to half
-    /// of it away, so that what failed together does not come back together.
-    #[must_use]
-    pub fn pause_ms(self, failures: u32, spread: f64) -> u64 {
-        let mut pause = self.initial_ms;
-        for _ in 1..failures.min(64) {
-            pause = pause.saturating_mul(u64::from(self.factor_percent)) / 100;
-            if pause >= self.max_ms {
-                break;
-            }
-        }
-        let pause = pause.min(self.max_ms);
-        pause - (pause as f64 / 2.0 * spread.clamp(0.0, 1.0)) as u64
-    }
-}
-
-/// What becomes of a job once its lane has a new owner.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnRecovery {
-    /// It is dispatched again.
-    #[default]
-    Run,
-    /// It will be held. Until then it is dispatched like any other.
-    Hold,
-    /// It is held: its lane has had a new owner. No attempt of it begins any more, whatever follows: a failure, a lost
-    /// node, a third owner. A result of an attempt that began before still counts. No job is submitted so.
-    Held,
-}
-
-impl OnRecovery {
-    /// The name that tables show.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Run => "run",
-            Self::Hold => "hold",
-            Self::Held => "held",
-        }
-    }
-
-    /// Reads the name of one that a job is submitted with.
-    ///
-    /// # Errors
-    /// [`Invalid`], naming the two.
-    pub fn parse(text: &str) -> Result<Self, Invalid> {
-        match text {
-            "run" => Ok(Self::Run),
-            "hold" => Ok(Self::Hold),
-            _ => Err(Invalid { what: "on_recovery", expected: "run or hold".to_owned() }),
-        }
-    }
-}
-
-/// When a job may be dispatched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Due {
-    /// At once.
-    #[default]
-    Now,
-    /// So many milliseconds after its commit.
-    InMs(u64),
-    /// Not before this moment.
-    At(Timestamp),
-}
-
-/// What was submitted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spec {
-    /// What the node is given: JSON text, at most [`crate::limits::PAYLOAD_BYTES_MAX`] bytes.
-    pub payload: Arc<str>,
-    /// The conversation it belongs to.
-    pub session: Option<SessionId>,
-    /// On whose behalf.
-    pub tenant: Option<TenantId>,
-    /// Who may run it.
-    pub needs: Requirements,
-    /// Who goes first.
-    pub priority: Priority,
-    /// How long one attempt may run, in milliseconds.
-    pub timeout_ms: u64,
-    /// How many attempts may fail before it is dead.
-    pub max_attempts: u32,
-    /// The pause between them.
-    pub backoff: Backoff,
-    /// What becomes of it when its instance dies.
-    pub on_recovery: OnRecovery,
-}
-
 /// Where the newest attempt is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
@@ -366,29 +173,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_their_limit_and_are_spread_over_half_of_it() {
-        let backoff = Backoff { initial_ms: 100, factor_percent: 200, max_ms: 1_000 };
-        let pauses: Vec<_> = (1..=6).map(|failures| backoff.pause_ms(failures, 0.0)).collect();
-        assert_eq!(pauses, [100, 200, 400, 800, 1_000, 1_000]);
-        assert_eq!(backoff.pause_ms(3, 1.0), 200);
-        assert_eq!(backoff.pause_ms(u32::MAX, 0.5), 750);
-        assert_eq!(Backoff { initial_ms: 0, ..backoff }.pause_ms(9, 0.5), 0);
-    }
-
-    #[test]
-    fn backoffs_out_of_range_are_refused_by_name() {
-        let good = Backoff::default();
-        assert_eq!(good.check(), Ok(good));
-        for (bad, what) in [
-            (Backoff { initial_ms: BACKOFF_MS_MAX + 1, ..good }, "backoff.initial_ms"),
-            (Backoff { factor_percent: 99, ..good }, "backoff.factor"),
-            (Backoff { max_ms: 999, ..good }, "backoff.max_ms"),
-        ] {
-            assert_eq!(bad.check().unwrap_err().what, what);
-        }
-    }
-
-    #[test]
     fn words_read_back_what_they_print() {
         for state in State::ALL {
             assert_eq!(State::parse(state.as_str()), Ok(state));
@@ -397,23 +181,5 @@ mod tests {
         for outcome in Outcome::ALL {
             assert_eq!(Outcome::parse(outcome.as_str()), Ok(outcome));
         }
-        let route = Route::parse("zh:en-GB").unwrap();
-        assert_eq!(
-            (route.source.as_str(), route.target.as_str(), route.to_string().as_str()),
-            ("zh", "en-GB", "zh:en-GB")
-        );
-        for bad in ["zh", "", ":", "zh:", "z h:en"] {
-            assert!(Route::parse(bad).is_err(), "{bad:?}");
-        }
-        assert!(Priority::new(10).is_ok() && Priority::new(-10).is_ok());
-        assert!(Priority::new(11).is_err() && Priority::new(-300).is_err());
-    }
-
-    #[test]
-    fn a_job_is_submitted_to_run_or_to_be_held_and_never_held_already() {
-        for asked in [OnRecovery::Run, OnRecovery::Hold] {
-            assert_eq!(OnRecovery::parse(asked.as_str()), Ok(asked));
-        }
-        assert!(OnRecovery::parse(OnRecovery::Held.as_str()).is_err());
     }
 }

@@ -2,10 +2,8 @@
 //! Within an instance they are handed over; between instances they are entries of an inbox (`instance_message`). Both may
 //! arrive twice without harm: a slot is sent once.
 
-use std::sync::Arc;
-
-use domain::job::{Assignment, Attempt, Backoff, CurrentAttempt};
-use domain::{InstanceId, JobId, LaneId, SessionId};
+use domain::job::{Assignment, Attempt, Backoff, CurrentAttempt, NodeJob};
+use domain::{InstanceId, JobId, LaneId};
 use ledger::LiveJob;
 
 /// An attempt on its way to its node.
@@ -17,14 +15,8 @@ pub struct Dispatch {
     pub attempt: Attempt,
     /// Who gets it, and who holds its socket.
     pub placed: Assignment,
-    /// What the node is given: JSON text.
-    pub payload: Arc<str>,
-    /// The conversation it belongs to.
-    pub session: Option<SessionId>,
-    /// Its place there.
-    pub seq: Option<u64>,
-    /// How long it may run, in milliseconds.
-    pub timeout_ms: u64,
+    /// What the node is given.
+    pub node_job: NodeJob,
     /// What the holder of the node's socket must know of the job.
     pub(super) policy: RetryPolicy,
 }
@@ -56,10 +48,7 @@ impl Dispatch {
             job: job.id,
             attempt: newest.attempt,
             placed,
-            payload: Arc::clone(&spec.payload),
-            session: spec.session.clone(),
-            seq: job.seq,
-            timeout_ms: spec.timeout_ms,
+            node_job: spec.node_job(job.seq),
             policy: RetryPolicy {
                 lane: job.lane.clone(),
                 owner: None,

@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use actix::{Actor, Context, Handler};
 use bus::Slot;
-use domain::job::{
-    Assignment, Attempt, Backoff, Change, Due, NewJob, OnRecovery, Priority, Requirements, Spec,
-};
+use domain::job::{Assignment, Attempt, Backoff, Change, Due, NewJob, Spec};
 use domain::{InstanceId, JobId, LaneId, NodeId};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -65,27 +63,14 @@ pub(super) fn dispatch(number: u128, to: &str, holder: &str) -> Dispatch {
         job: job(number),
         attempt: FIRST,
         placed: Assignment { node: node(to), holder: instance(holder) },
-        payload: Arc::from("1"),
-        session: None,
-        seq: None,
-        timeout_ms: 60_000,
+        node_job: spec().node_job(None),
         policy: policy("instance:b"),
     }
 }
 
 /// What is asked of a job that needs nothing and may fail once.
 pub(super) fn spec() -> Spec {
-    Spec {
-        payload: Arc::from("1"),
-        session: None,
-        tenant: None,
-        needs: Requirements::default(),
-        priority: Priority::default(),
-        timeout_ms: 60_000,
-        max_attempts: 2,
-        backoff: Backoff::default(),
-        on_recovery: OnRecovery::default(),
-    }
+    Spec { timeout_ms: 60_000, max_attempts: 2, ..Spec::new("1") }
 }
 
 /// A lane whose owner keeps what it is sent, for a test to look at.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use domain::job::{Assignment, Attempt, Backoff, Revoked};
+use domain::job::{Assignment, Attempt, Backoff, NodeJob, Revoked};
 use domain::{InstanceId, JobId, LaneId, NodeId, SessionId};
 use serde::{Deserialize, Serialize};
 
@@ -51,18 +51,14 @@ impl InstanceMessage {
     pub(super) fn to_bytes(&self, me: &InstanceId) -> Vec<u8> {
         let written = match self {
             Self::Dispatch(dispatch) => {
-                let Dispatch { job, attempt, placed, payload, session, seq, timeout_ms, policy } =
-                    &**dispatch;
+                let Dispatch { job, attempt, placed, node_job, policy } = &**dispatch;
                 let Backoff { initial_ms, factor_percent, max_ms } = policy.backoff;
                 Written::Dispatch {
                     job: job.to_string(),
                     attempt: attempt.get(),
                     node: placed.node.to_string(),
                     holder: placed.holder.to_string(),
-                    payload: payload.to_string(),
-                    session: session.as_ref().map(ToString::to_string),
-                    seq: *seq,
-                    timeout_ms: *timeout_ms,
+                    node_job: WrittenNodeJob::of(node_job),
                     lane: policy.lane.to_string(),
                     owner: Some(policy.owner.as_ref().unwrap_or(me).to_string()),
                     counted: policy.charged_attempts,
@@ -92,10 +88,7 @@ impl InstanceMessage {
                 attempt,
                 node,
                 holder,
-                payload,
-                session,
-                seq,
-                timeout_ms,
+                node_job,
                 lane,
                 owner,
                 counted,
@@ -105,10 +98,7 @@ impl InstanceMessage {
                 job: JobId::parse(&job)?,
                 attempt: Attempt::new(attempt),
                 placed: assignment(&node, &holder)?,
-                payload: Arc::from(payload),
-                session: session.map(|session| SessionId::parse(&session)).transpose().ok()?,
-                seq,
-                timeout_ms,
+                node_job: node_job.read()?,
                 policy: RetryPolicy {
                     lane: LaneId::parse(&lane).ok()?,
                     owner: owner.map(|owner| InstanceId::parse(&owner)).transpose().ok()?,
@@ -142,10 +132,8 @@ enum Written {
         attempt: u32,
         node: String,
         holder: String,
-        payload: String,
-        session: Option<String>,
-        seq: Option<u64>,
-        timeout_ms: u64,
+        #[serde(flatten)]
+        node_job: WrittenNodeJob,
         lane: String,
         #[serde(default)]
         owner: Option<String>,
@@ -163,6 +151,29 @@ enum Written {
         forwarded: bool,
         reports: Vec<WrittenReport>,
     },
+}
+
+/// What a node is given. An entry of an older instance lacks the fields that came later, so these have defaults.
+#[derive(Serialize, Deserialize)]
+struct WrittenNodeJob {
+    payload: String,
+    session: Option<String>,
+    seq: Option<u64>,
+    timeout_ms: u64,
+}
+
+impl WrittenNodeJob {
+    fn of(job: &NodeJob) -> Self {
+        let NodeJob { payload, session, timeout_ms } = job;
+        let (session, seq) = session.as_ref().map(|(session, seq)| (session.to_string(), *seq)).unzip();
+        Self { payload: payload.to_string(), session, seq, timeout_ms: *timeout_ms }
+    }
+
+    fn read(self) -> Option<NodeJob> {
+        let Self { payload, session, seq, timeout_ms } = self;
+        let session = session.map(|session| SessionId::parse(&session)).transpose().ok()?;
+        Some(NodeJob { payload: Arc::from(payload), session: session.zip(seq), timeout_ms })
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -239,10 +250,11 @@ mod tests {
             job: JobId::from_u128(7),
             attempt: Attempt::new(3),
             placed: assignment("n1", "i-1").unwrap(),
-            payload: Arc::from(r#"{"text":"\u0000 ü","n":12345678901234567890}"#),
-            session: Some(SessionId::parse("s").unwrap()),
-            seq: Some(9),
-            timeout_ms: 60_000,
+            node_job: NodeJob {
+                payload: Arc::from(r#"{"text":"\u0000 ü","n":12345678901234567890}"#),
+                session: Some((SessionId::parse("s").unwrap(), 9)),
+                timeout_ms: 60_000,
+            },
             policy: RetryPolicy {
                 lane: LaneId::parse("instance:i-1").unwrap(),
                 owner: None,

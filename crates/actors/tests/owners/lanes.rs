@@ -7,7 +7,7 @@ use std::time::Duration;
 use actors::arbiters::Arbiters;
 use actors::jobs::{Dependencies, Jobs, LaneConfig, Refusal, Submission};
 use cluster::{FailureDetector, Identity, JoinOptions, Membership, Process};
-use domain::job::{Backoff, Due, OnRecovery, Priority, Requirements, Spec, State};
+use domain::job::{Due, Spec, State};
 use domain::{InstanceId, Mode};
 use ledger::Handle;
 
@@ -64,18 +64,7 @@ async fn open() -> Lanes {
 }
 
 fn submission() -> Submission {
-    let spec = Spec {
-        payload: Arc::from("{}"),
-        session: None,
-        tenant: None,
-        needs: Requirements::default(),
-        priority: Priority::default(),
-        timeout_ms: 60_000,
-        max_attempts: 3,
-        backoff: Backoff::default(),
-        on_recovery: OnRecovery::Run,
-    };
-    Submission { spec, client_ref: None, due: Due::Now, key: None, retry: None }
+    Submission { spec: Spec::new("{}"), client_ref: None, due: Due::Now, key: None, retry: None }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

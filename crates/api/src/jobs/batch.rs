@@ -15,8 +15,8 @@ use wire::{FORWARDED_BY, FORWARDED_PLACES};
 use super::{Answer, Forwarding};
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
-use crate::from_wire;
 use crate::idempotency::{KEY, body_hash, job_key, principal};
+use crate::job_fields;
 use crate::limits::BATCH_SESSIONS_AT_ONCE;
 use crate::refusal::Refusal;
 
@@ -45,7 +45,7 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
         let read = job.0.map_err(Refusal::invalid).and_then(|job| {
             let known = |key| job_key(&principal, &format!("jobs {place}"), key, body_hash(&job));
             let key = key.clone().map(known);
-            Ok((from_wire::submission(&job, key, &principal)?, job))
+            Ok((job_fields::submission(&job, key, &principal)?, job))
         });
         match read {
             Ok((submission, job)) => match submission.spec.session.clone() {
@@ -99,7 +99,7 @@ pub struct Part {
 impl Part {
     /// A job as it came in, under no key but its `ref`.
     pub fn of_client(at: usize, job: shape::JobRequest, principal: &str) -> Result<Self, Refusal> {
-        let submission = from_wire::submission(&job, None, principal)?;
+        let submission = job_fields::submission(&job, None, principal)?;
         Ok(Self { at, place: at, job, submission })
     }
 }

@@ -3,13 +3,13 @@
 use bus::Slot;
 use domain::job::Attempt;
 use domain::{JobId, Label, Language, NodeId, PoolName};
-use nodes::connection::{Dispatch, End, FromNode, Hello, Progress, ToNode};
+use nodes::connection::{End, FromNode, Hello, Progress, ToNode};
 use nodes::{Abilities, Load};
-use wire::Json;
 use wire::worker::{
-    AttemptOutcome, AttemptRef, Dispatch as WireDispatch, HeartbeatOk, Hello as WireHello, NodeFrame, Notice,
-    SchedulerFrame, Welcome,
+    AttemptOutcome, AttemptRef, HeartbeatOk, Hello as WireHello, NodeFrame, Notice, SchedulerFrame, Welcome,
 };
+
+use crate::job_fields;
 
 /// What a node has sent.
 ///
@@ -53,17 +53,7 @@ pub fn to_wire(frame: ToNode) -> Option<SchedulerFrame> {
             heartbeat_ms,
         }),
         ToNode::HeartbeatOk => SchedulerFrame::HeartbeatOk(HeartbeatOk {}),
-        ToNode::Dispatch(Dispatch { slot, payload, session, timeout_ms }) => {
-            let (session, seq) = session.map(|(session, seq)| (session.to_string(), seq)).unzip();
-            SchedulerFrame::Dispatch(WireDispatch {
-                job: slot.job.to_string(),
-                attempt: slot.attempt.get(),
-                payload: Json::parse(&payload).ok()?,
-                session,
-                seq,
-                timeout_ms,
-            })
-        }
+        ToNode::Dispatch(dispatch) => SchedulerFrame::Dispatch(job_fields::dispatch(dispatch)?),
         ToNode::Cancel(slot) => SchedulerFrame::Cancel(notice(slot)),
         ToNode::Committed(slot) => SchedulerFrame::Committed(notice(slot)),
         ToNode::Stale(slot) => SchedulerFrame::Stale(notice(slot)),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use wire::Json;
 use wire::limits::{ERROR_MESSAGE_CHARS_MAX, PAYLOAD_BYTES_MAX, PROGRESS_NOTE_CHARS_MAX};
-use wire::worker::{AttemptFailure, AttemptOutcome, AttemptProgress, AttemptRef};
+use wire::worker::{AttemptFailure, AttemptOutcome, AttemptProgress, AttemptRef, Dispatch};
 
 /// One attempt at one job, for the handler.
 #[derive(Debug)]
@@ -36,17 +36,15 @@ impl Job {
         let (stopper, stop) = Stopper::new();
         // Progress goes nowhere.
         let progress = ProgressSender::new(AttemptRef { job: id.to_owned(), attempt: 1 }, mpsc::channel(1).0);
-        let job = Self {
-            id: id.to_owned(),
-            attempt: 1,
-            payload,
-            session: None,
-            seq: None,
-            timeout,
-            stop,
-            progress,
-        };
-        (job, stopper)
+        let dispatch = Dispatch::new(id, 1, payload, timeout.as_millis() as u64);
+        (Self { timeout, ..Self::of(dispatch, stop, progress) }, stopper)
+    }
+
+    /// What the scheduler sent, for the handler.
+    pub(super) fn of(dispatch: Dispatch, stop: Stop, progress: ProgressSender) -> Self {
+        let Dispatch { job: id, attempt, payload, session, seq, timeout_ms } = dispatch;
+        let timeout = Duration::from_millis(timeout_ms);
+        Self { id, attempt, payload, session, seq, timeout, stop, progress }
     }
 }
 

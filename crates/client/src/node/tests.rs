@@ -132,7 +132,7 @@ impl Peer {
 
 fn dispatch(job: &str, attempt: u32) -> Dispatch {
     let payload = Json::of(job).unwrap();
-    Dispatch { job: job.to_owned(), attempt, payload, session: None, seq: None, timeout_ms: 60_000 }
+    Dispatch::new(job, attempt, payload, 60_000)
 }
 
 fn attempt(job: &str, attempt: u32) -> AttemptRef {

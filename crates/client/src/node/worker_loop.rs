@@ -346,13 +346,11 @@ where
     }
 
     fn start(&mut self, dispatch: Dispatch) {
-        let Dispatch { job: id, attempt: number, payload, session, seq, timeout_ms } = dispatch;
-        let attempt = AttemptRef { job: id.clone(), attempt: number };
+        let attempt = AttemptRef { job: dispatch.job.clone(), attempt: dispatch.attempt };
         let (stopper, stop) = Stopper::new();
         let progress = ProgressSender::new(attempt.clone(), self.progress.0.clone());
-        let timeout = Duration::from_millis(timeout_ms);
-        let job = Job { id, attempt: number, payload, session, seq, timeout, stop: stop.clone(), progress };
-        let limits = Limits { run: timeout + self.times.timeout_grace, grace: self.times.stop_grace };
+        let job = Job::of(dispatch, stop.clone(), progress);
+        let limits = Limits { run: job.timeout + self.times.timeout_grace, grace: self.times.stop_grace };
         let handler = Arc::clone(&self.handler);
         let work = attend(async move { handler(job).await }, stop, stopper.clone(), limits);
         let task = self.work.spawn(work);

@@ -1,7 +1,8 @@
 //! The commands of worker nodes and of job submission.
 
 use clap::Args;
-use wire::jobs::Route;
+use wire::Json;
+use wire::jobs::{JobRequest, Route};
 use wire::limits::{NODE_CAPACITY_MAX, PRIORITY_MAX, PRIORITY_MIN};
 
 use super::Remote;
@@ -57,24 +58,8 @@ pub struct Submit {
     /// The payload: JSON, or a text that becomes a JSON string; `-` reads standard input [default: null]
     #[arg(value_name = "PAYLOAD")]
     pub payload: Option<String>,
-    /// The session of the job
-    #[arg(long, value_name = "SESSION")]
-    pub session: Option<String>,
-    /// The tenant of the job
-    #[arg(long, value_name = "TENANT")]
-    pub tenant: Option<String>,
-    /// Only nodes of this pool
-    #[arg(long, value_name = "POOL")]
-    pub pool: Option<String>,
-    /// Only nodes with this label; repeat it for more labels
-    #[arg(long = "require", value_name = "LABEL")]
-    pub requires: Vec<String>,
-    /// Source and target language, such as zh:en
-    #[arg(long, value_name = "SRC:TGT", value_parser = route)]
-    pub route: Option<Route>,
-    /// Priority among waiting jobs; higher goes first
-    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(i64).range(PRIORITY_MIN..=PRIORITY_MAX))]
-    pub priority: Option<i64>,
+    #[command(flatten)]
+    pub job: JobOptions,
     /// Idempotency key: the same request under the same key is the same job
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
@@ -83,6 +68,37 @@ pub struct Submit {
     pub wait: bool,
     #[command(flatten)]
     pub remote: Remote,
+}
+
+/// The fields of the job beside its payload.
+#[derive(Args, Debug)]
+pub struct JobOptions {
+    /// The session of the job
+    #[arg(long, value_name = "SESSION")]
+    session: Option<String>,
+    /// The tenant of the job
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+    /// Only nodes of this pool
+    #[arg(long, value_name = "POOL")]
+    pool: Option<String>,
+    /// Only nodes with this label; repeat it for more labels
+    #[arg(long = "require", value_name = "LABEL")]
+    requires: Vec<String>,
+    /// Source and target language, such as zh:en
+    #[arg(long, value_name = "SRC:TGT", value_parser = route)]
+    route: Option<Route>,
+    /// Priority among waiting jobs; higher goes first
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(i64).range(PRIORITY_MIN..=PRIORITY_MAX))]
+    priority: Option<i64>,
+}
+
+impl JobOptions {
+    /// The job to submit.
+    pub fn request(self, payload: Json) -> JobRequest {
+        let Self { session, tenant, pool, requires, route, priority } = self;
+        JobRequest { session, tenant, pool, requires, route, priority, ..JobRequest::new(payload) }
+    }
 }
 
 fn route(text: &str) -> Result<Route, String> {

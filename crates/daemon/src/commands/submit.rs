@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use client::wire::Json;
 use client::wire::events::ProgressEvent;
-use client::wire::jobs::{Job, JobRequest, JobState, Outcome};
+use client::wire::jobs::{Job, JobState, Outcome};
 use client::wire::limits::PAYLOAD_BYTES_MAX;
 use client::{Client, JobNews};
 
@@ -25,9 +25,8 @@ const ASK_EVERY: Duration = Duration::from_secs(60);
 /// # Errors
 /// The refusal, or why no daemon could be reached; with `--wait` also that the job did not succeed.
 pub async fn run(command: Submit) -> Result<(), Failure> {
-    let Submit { payload, session, tenant, pool, requires, route, priority, key, wait, remote } = command;
-    let payload = self::payload(payload)?;
-    let job = JobRequest { session, tenant, pool, route, requires, priority, ..JobRequest::new(payload) };
+    let Submit { payload, job, key, wait, remote } = command;
+    let job = job.request(self::payload(payload)?);
     let client = connect(&remote)?;
     let told = |error| shown::failure(remote.json, error);
     let accepted = client.jobs().submit(&job, key.as_deref()).await.map_err(told)?;

@@ -93,7 +93,7 @@ impl JobWrite {
     #[must_use]
     pub fn rows(&self) -> usize {
         let text = match &self.change {
-            Change::Submit(new) => new.spec.payload.len(),
+            Change::Submit(new) => new.spec.text_bytes(),
             Change::Complete { output, .. } => output.len(),
             Change::Dispatch { .. }
             | Change::Revoke { .. }

@@ -75,7 +75,7 @@ impl SessionFifo {
 
     /// A new job is the last one in the line.
     pub(super) fn join(&mut self, next: Next) {
-        let weight = next.job.spec.payload.len();
+        let weight = next.job.spec.text_bytes();
         let fits = self.next.len() < FIFO_JOBS_MAX && self.bytes + weight <= FIFO_BYTES_MAX;
         if self.has_more || !(fits || self.next.is_empty()) {
             self.has_more = true;
@@ -94,7 +94,7 @@ impl SessionFifo {
     pub(super) fn fill(&mut self, read: Vec<Next>) {
         self.has_more = !read.is_empty();
         for next in read {
-            let weight = next.job.spec.payload.len();
+            let weight = next.job.spec.text_bytes();
             if !self.next.is_empty() && self.bytes + weight > FIFO_BYTES_MAX {
                 return;
             }
@@ -115,7 +115,7 @@ impl SessionFifo {
             return None;
         }
         let next = self.next.pop_front()?;
-        self.bytes -= next.job.spec.payload.len();
+        self.bytes -= next.job.spec.text_bytes();
         self.turn = Some(next.job.id);
         Some(next)
     }
@@ -127,7 +127,7 @@ impl SessionFifo {
         } else if let Some(at) = self.next.iter().position(|next| next.job.id == job)
             && let Some(gone) = self.next.remove(at)
         {
-            self.bytes -= gone.job.spec.payload.len();
+            self.bytes -= gone.job.spec.text_bytes();
         }
     }
 

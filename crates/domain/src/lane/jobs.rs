@@ -406,5 +406,5 @@ fn group_of(job: &LiveJob) -> WaitingGroup {
 }
 
 fn weight(job: &LiveJob) -> usize {
-    job.spec.payload.len()
+    job.spec.text_bytes()
 }

@@ -1,15 +1,12 @@
 //! What the tests of lanes share.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::messages::{
     Callers, Command, CompletionRequest, Effect, PendingSubmission, ReservedSlot, Submission,
 };
 use super::state::{LaneSettings, LaneState};
-use crate::job::{
-    Assignment, Attempt, Backoff, Change, Due, JobKey, OnRecovery, Priority, Requirements, Spec,
-};
+use crate::job::{Assignment, Attempt, Change, Due, JobKey, Spec};
 use crate::{IdempotencyKey, InstanceId, JobId, KeyScope, LaneId, NodeId, PoolName, Token};
 
 /// The seed of a random test: from `FENCEPOST_SEED`, or drawn, and printed.
@@ -54,17 +51,7 @@ pub(super) fn slot(at: &str) -> ReservedSlot {
 }
 
 pub(super) fn spec() -> Spec {
-    Spec {
-        payload: Arc::from("1"),
-        session: None,
-        tenant: None,
-        needs: Requirements::default(),
-        priority: Priority::default(),
-        timeout_ms: 60_000,
-        max_attempts: 3,
-        backoff: Backoff::default(),
-        on_recovery: OnRecovery::Run,
-    }
+    Spec { timeout_ms: 60_000, ..Spec::new("1") }
 }
 
 pub(super) fn submission(

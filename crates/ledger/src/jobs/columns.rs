@@ -1,9 +1,14 @@
 //! The columns that a submit fills, declared once: their names, their types on PostgreSQL, and where each value comes
-//! from. Every statement that names them takes the list from here.
+//! from. Every statement that names them takes the list from here. Below the list is how what was asked of a job is read
+//! from them again, the same for both dialects.
 
-use crate::sql::{Id, Rows, Statement};
+use domain::job::{Backoff, OnRecovery, Priority, Requirements, Route, Spec};
+use domain::{Invalid, Label, Language, PoolName, SessionId, TenantId};
 
 use super::plan::{New, requires};
+use crate::Result;
+use crate::records::impossible;
+use crate::sql::{Id, Rows, Statement};
 
 /// Declares the list, and the function that gives the columns to a statement in the same order.
 macro_rules! given {
@@ -43,6 +48,70 @@ given! {
     holder: "text" = |new| new.job.placed.as_ref().map(|placed| placed.holder.as_str());
 }
 
+/// The columns of what was asked of a job, as a row has them.
+#[derive(sqlx::FromRow)]
+pub(crate) struct SpecRow {
+    session: Option<String>,
+    tenant: String,
+    #[sqlx(flatten)]
+    needs: NeedsRow,
+    priority: i64,
+    timeout_ms: i64,
+    max_attempts: i64,
+    backoff_initial_ms: i64,
+    backoff_factor_percent: i64,
+    backoff_max_ms: i64,
+    on_recovery: String,
+    payload: String,
+}
+
+impl SpecRow {
+    pub(crate) fn spec(&self) -> Result<Spec> {
+        Ok(Spec {
+            payload: self.payload.as_str().into(),
+            session: self.session.as_deref().map(SessionId::parse).transpose().map_err(impossible)?,
+            tenant: name(&self.tenant, TenantId::parse)?,
+            needs: self.needs.needs()?,
+            priority: Priority::new(self.priority).map_err(impossible)?,
+            timeout_ms: number(self.timeout_ms)?,
+            max_attempts: number(self.max_attempts)?,
+            backoff: Backoff {
+                initial_ms: number(self.backoff_initial_ms)?,
+                factor_percent: number(self.backoff_factor_percent)?,
+                max_ms: number(self.backoff_max_ms)?,
+            },
+            on_recovery: OnRecovery::parse(&self.on_recovery).map_err(impossible)?,
+        })
+    }
+}
+
+/// What a job, or a session for all of its jobs, needs of the node that runs it.
+#[derive(sqlx::FromRow)]
+pub(crate) struct NeedsRow {
+    pool: String,
+    route_source: Option<String>,
+    route_target: Option<String>,
+    requires: String,
+}
+
+impl NeedsRow {
+    pub(crate) fn needs(&self) -> Result<Requirements> {
+        let route = match (&self.route_source, &self.route_target) {
+            (Some(source), Some(target)) => Some(Route {
+                source: Language::parse(source).map_err(impossible)?,
+                target: Language::parse(target).map_err(impossible)?,
+            }),
+            _ => None,
+        };
+        let requires = self.requires.split_ascii_whitespace();
+        Ok(Requirements {
+            pool: name(&self.pool, PoolName::parse)?,
+            route,
+            requires: requires.map(|label| Label::parse(label).map_err(impossible)).collect::<Result<_>>()?,
+        })
+    }
+}
+
 /// The statement with the list in the places that are marked for it:
 ///
 /// - `{given}`: the names; `{given of w}`: the names as columns of `w`;
@@ -78,6 +147,15 @@ fn list(form: &str) -> String {
         _ => panic!("no list has the form {form:?}"),
     };
     GIVEN.iter().enumerate().map(each).collect::<Vec<_>>().join(", ")
+}
+
+/// A name where an empty text stands for none.
+pub(crate) fn name<T>(text: &str, parse: fn(&str) -> std::result::Result<T, Invalid>) -> Result<Option<T>> {
+    if text.is_empty() { Ok(None) } else { parse(text).map(Some).map_err(impossible) }
+}
+
+pub(crate) fn number<T: TryFrom<i64, Error: std::fmt::Display>>(number: i64) -> Result<T> {
+    T::try_from(number).map_err(impossible)
 }
 
 #[cfg(test)]

@@ -1,16 +1,11 @@
 //! Rows of jobs as the databases hand them over, and their way into typed values. The same for both dialects.
 
-use domain::job::{
-    Assignment, Attempt, Backoff, CurrentAttempt, Ended, OnRecovery, Outcome, PastAttempt, Priority,
-    Requirements, Route, Spec, State,
-};
+use domain::job::{Assignment, Attempt, CurrentAttempt, Ended, OnRecovery, Outcome, PastAttempt, State};
 use domain::limits::DELAY_MS_MAX;
-use domain::{
-    ClientRef, IdempotencyKey, InstanceId, JobId, Label, LaneId, Language, NodeId, PoolName, SessionId,
-    TenantId, Timestamp,
-};
+use domain::{ClientRef, IdempotencyKey, InstanceId, JobId, LaneId, NodeId, PoolName, TenantId, Timestamp};
 use serde::Deserialize;
 
+use super::columns::{SpecRow, name, number};
 use super::plan::KeptSubmit;
 use super::{Finished, HELD_DUE_MICROS, JobRecord, KeptJobKey, LeftLane, LiveJob, UnderWay, WaitingGroup};
 use crate::records::{self, JUST_ABOVE, KeyRow, impossible};
@@ -30,7 +25,7 @@ impl TryFrom<LiveRow> for LiveJob {
     type Error = Error;
 
     fn try_from(row: LiveRow) -> Result<Self> {
-        let (mut spec, placed, due_at) = (row.job.spec()?, row.job.placed()?, row.job.due_at());
+        let (mut spec, placed, due_at) = (row.job.spec.spec()?, row.job.placed()?, row.job.due_at());
         if row.held {
             spec.on_recovery = OnRecovery::Held;
         }
@@ -131,7 +126,7 @@ impl TryFrom<FinishedRow> for JobRecord {
             lane: LaneId::parse(&row.job.lane).map_err(impossible)?,
             seq: place(row.job.seq)?,
             client_ref: row.job.client_ref()?,
-            spec: row.job.spec()?,
+            spec: row.job.spec.spec()?,
             state: State::Finished,
             attempt,
             charged_attempts: row.job.counted()?,
@@ -269,33 +264,6 @@ impl TryFrom<KeyRow> for (KeyScope, KeptJobKey) {
     }
 }
 
-/// What a job, or a session for all of its jobs, needs of the node that runs it.
-#[derive(sqlx::FromRow)]
-pub(crate) struct NeedsRow {
-    pool: String,
-    route_source: Option<String>,
-    route_target: Option<String>,
-    requires: String,
-}
-
-impl NeedsRow {
-    pub(crate) fn needs(&self) -> Result<Requirements> {
-        let route = match (&self.route_source, &self.route_target) {
-            (Some(source), Some(target)) => Some(Route {
-                source: Language::parse(source).map_err(impossible)?,
-                target: Language::parse(target).map_err(impossible)?,
-            }),
-            _ => None,
-        };
-        let requires = self.requires.split_ascii_whitespace();
-        Ok(Requirements {
-            pool: name(&self.pool, PoolName::parse)?,
-            route,
-            requires: requires.map(|label| Label::parse(label).map_err(impossible)).collect::<Result<_>>()?,
-        })
-    }
-}
-
 /// What finished and unfinished jobs have in common.
 #[derive(sqlx::FromRow)]
 struct JobRow {
@@ -303,18 +271,8 @@ struct JobRow {
     lane: String,
     seq: i64,
     client_ref: Option<String>,
-    session: Option<String>,
-    tenant: String,
     #[sqlx(flatten)]
-    needs: NeedsRow,
-    priority: i64,
-    timeout_ms: i64,
-    max_attempts: i64,
-    backoff_initial_ms: i64,
-    backoff_factor_percent: i64,
-    backoff_max_ms: i64,
-    on_recovery: String,
-    payload: String,
+    spec: SpecRow,
     retry_of: Option<Id>,
     created_at: Moment,
     due_at: Option<Moment>,
@@ -338,24 +296,6 @@ struct PastLine {
 }
 
 impl JobRow {
-    fn spec(&self) -> Result<Spec> {
-        Ok(Spec {
-            payload: self.payload.as_str().into(),
-            session: self.session.as_deref().map(SessionId::parse).transpose().map_err(impossible)?,
-            tenant: name(&self.tenant, TenantId::parse)?,
-            needs: self.needs.needs()?,
-            priority: Priority::new(self.priority).map_err(impossible)?,
-            timeout_ms: number(self.timeout_ms)?,
-            max_attempts: number(self.max_attempts)?,
-            backoff: Backoff {
-                initial_ms: number(self.backoff_initial_ms)?,
-                factor_percent: number(self.backoff_factor_percent)?,
-                max_ms: number(self.backoff_max_ms)?,
-            },
-            on_recovery: OnRecovery::parse(&self.on_recovery).map_err(impossible)?,
-        })
-    }
-
     fn client_ref(&self) -> Result<Option<ClientRef>> {
         self.client_ref.as_deref().map(ClientRef::parse).transpose().map_err(impossible)
     }
@@ -394,16 +334,7 @@ impl JobRow {
     }
 }
 
-/// A name where an empty text stands for none.
-fn name<T>(text: &str, parse: fn(&str) -> std::result::Result<T, domain::Invalid>) -> Result<Option<T>> {
-    if text.is_empty() { Ok(None) } else { parse(text).map(Some).map_err(impossible) }
-}
-
 /// A place in a session, where 0 stands for none.
 fn place(seq: i64) -> Result<Option<u64>> {
     Ok(Some(number(seq)?).filter(|seq| *seq > 0))
-}
-
-pub(crate) fn number<T: TryFrom<i64, Error: std::fmt::Display>>(number: i64) -> Result<T> {
-    T::try_from(number).map_err(impossible)
 }

@@ -8,7 +8,7 @@ use domain::{ClientRef, JobId, NodeId, SessionId};
 use serde::{Deserialize, Serialize};
 
 use super::{SessionCounts, SessionRecord, SessionResult, SessionResults};
-use crate::jobs::rows::{NeedsRow, number};
+use crate::jobs::columns::{NeedsRow, number};
 use crate::records::{KeyRow, impossible};
 use crate::sql::{Id, Moment};
 use crate::{Error, Result};

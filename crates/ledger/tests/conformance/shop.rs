@@ -2,10 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use domain::job::{
-    Assignment, Attempt, Backoff, Change, Due, Event, NewJob, OnRecovery, Outcome, Priority, Requirements,
-    Spec,
-};
+use domain::job::{Assignment, Attempt, Change, Due, Event, NewJob, Outcome, Spec};
 use domain::{InstanceId, JobId, LaneId, NodeId, SessionId};
 use ledger::{Acquisition, Error, JobBatch, JobKey, JobRecord, JobVerdict, JobWrite, JobsVerdict, Lane};
 
@@ -51,17 +48,7 @@ pub fn placed() -> Assignment {
 }
 
 pub fn spec(payload: &str) -> Spec {
-    Spec {
-        payload: payload.into(),
-        session: None,
-        tenant: None,
-        needs: Requirements::default(),
-        priority: Priority::default(),
-        timeout_ms: 1_000,
-        max_attempts: ATTEMPTS,
-        backoff: Backoff::default(),
-        on_recovery: OnRecovery::Run,
-    }
+    Spec { timeout_ms: 1_000, max_attempts: ATTEMPTS, ..Spec::new(payload) }
 }
 
 /// A job that is due at once and has no wishes.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bus::{Claim, Connected, Epoch, Error, NodeState, Reserved, Slot, Version, Written};
-use domain::job::Attempt;
+use domain::job::{Attempt, Spec};
 use domain::{InstanceId, JobId, NodeId, Token};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -27,7 +27,7 @@ fn slots(numbers: &[u128]) -> Vec<Slot> {
 }
 
 fn dispatch(n: u128) -> Dispatch {
-    Dispatch { slot: slot(n), payload: Arc::from("1"), session: None, timeout_ms: 1_000 }
+    Dispatch { slot: slot(n), node_job: Spec::new("1").node_job(None) }
 }
 
 fn result(n: u128) -> FromNode {

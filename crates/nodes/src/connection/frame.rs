@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bus::Slot;
-use domain::{InstanceId, Label, NodeId, PoolName, SessionId};
+use domain::job::NodeJob;
+use domain::{InstanceId, Label, NodeId, PoolName};
 
 use crate::record::Load;
 
@@ -122,10 +123,6 @@ pub enum ToNode {
 pub struct Dispatch {
     /// Which attempt of which job.
     pub slot: Slot,
-    /// What it is given: JSON text.
-    pub payload: Arc<str>,
-    /// The conversation it belongs to, and its place there.
-    pub session: Option<(SessionId, u64)>,
-    /// How long it may run, in milliseconds.
-    pub timeout_ms: u64,
+    /// What the node is given.
+    pub node_job: NodeJob,
 }

@@ -5,7 +5,7 @@ mod grants;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use domain::job::Attempt;
+use domain::job::{Attempt, Spec};
 use domain::{InstanceId, JobId, NodeId};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -38,7 +38,7 @@ fn hello(running: &[u128]) -> FromNode {
 }
 
 fn job(n: u128) -> Dispatch {
-    Dispatch { slot: slot(n), payload: "1".into(), session: None, timeout_ms: 1_000 }
+    Dispatch { slot: slot(n), node_job: Spec::new("1").node_job(None) }
 }
 
 fn heartbeat(running: &[u128]) -> FromNode {

@@ -342,6 +342,14 @@ pub struct Dispatch {
     pub timeout_ms: u64,
 }
 
+impl Dispatch {
+    /// An attempt of a job that has nothing but its payload.
+    #[must_use]
+    pub fn new(job: &str, attempt: u32, payload: Json, timeout_ms: u64) -> Self {
+        Self { job: job.to_owned(), attempt, payload, session: None, seq: None, timeout_ms }
+    }
+}
+
 /// A fault: sent before the socket is closed, or in place of an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketProblem {

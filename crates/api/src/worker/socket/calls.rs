@@ -23,12 +23,7 @@ pub(super) struct Calls {
 
 /// A dispatch as the node's state knows it.
 pub(super) fn frame_of(dispatch: JobDispatch) -> Dispatch {
-    Dispatch {
-        slot: Slot { job: dispatch.job, attempt: dispatch.attempt },
-        payload: dispatch.payload,
-        session: dispatch.session.zip(dispatch.seq),
-        timeout_ms: dispatch.timeout_ms,
-    }
+    Dispatch { slot: Slot { job: dispatch.job, attempt: dispatch.attempt }, node_job: dispatch.node_job }
 }
 
 /// The pause before a node is registered again.

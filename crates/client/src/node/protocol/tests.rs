@@ -13,7 +13,7 @@ fn attempt(job: &str, attempt: u32) -> AttemptRef {
 }
 
 fn dispatch(job: &str, attempt: u32) -> Dispatch {
-    Dispatch { job: job.to_owned(), attempt, payload: Json::null(), session: None, seq: None, timeout_ms: 1 }
+    Dispatch::new(job, attempt, Json::null(), 1)
 }
 
 fn done() -> AttemptOutcome {

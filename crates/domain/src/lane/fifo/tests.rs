@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::job::{Backoff, CurrentAttempt, OnRecovery, Priority, Requirements, Spec, State};
+use crate::job::{CurrentAttempt, Spec, State};
 use crate::lane::spread::Spread;
 use crate::lane::testing::seed;
 use crate::{LaneId, Timestamp};
@@ -16,17 +16,7 @@ fn job(seq: u64, bytes: usize) -> Arc<LiveJob> {
         lane: LaneId::parse("session:s").unwrap(),
         seq: Some(seq),
         client_ref: None,
-        spec: Spec {
-            payload: Arc::from("x".repeat(bytes)),
-            session: None,
-            tenant: None,
-            needs: Requirements::default(),
-            priority: Priority::default(),
-            timeout_ms: 1_000,
-            max_attempts: 1,
-            backoff: Backoff::default(),
-            on_recovery: OnRecovery::Run,
-        },
+        spec: Spec::new("x".repeat(bytes)),
         newest: CurrentAttempt { state: State::Created, attempt: Attempt::NONE, charged_attempts: 0 },
         placed: None,
         retry_of: None,

@@ -435,7 +435,7 @@ impl<C: Callers> LaneState<C> {
             }
             match self.admit(&mut pending, now) {
                 Ok(seq) => {
-                    bytes += pending.submission.spec.payload.len();
+                    bytes += pending.submission.spec.text_bytes();
                     accepted.push((seq, pending));
                 }
                 Err(refused) => match pending.submission.key {
