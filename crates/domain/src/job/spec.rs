@@ -1,7 +1,7 @@
 //! What was submitted: the fields of a job, and which of them its node is given.
 //!
 //! This file decides what the fields are and which values they may have. How they are written is for the ledger and the
-//! wire.
+//! wire: docs/a-new-job-field.md lists those places.
 
 use std::fmt;
 use std::sync::Arc;
