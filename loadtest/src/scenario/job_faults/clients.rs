@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rand::rngs::StdRng;
@@ -21,6 +21,8 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 /// Submissions that are repeated when all is over.
 const REPEATED: usize = 300;
 
+/// How long a submission may be refused that is sent again when all is over.
+const REFUSED_MAX: Duration = Duration::from_secs(30);
 const ONE: &str = "/v1/jobs";
 const MANY: &str = "/v1/jobs/batch";
 /// Strict sessions of one client, and one in so many of its jobs belongs to one of them.
@@ -256,16 +258,24 @@ async fn cancel(
     Err("it never comes to this".to_owned())
 }
 
-/// Some submissions again, when all is over: each key is still the same job, at any instance.
+/// Some submissions again, when all is over: each key is still the same job, at any instance. What is refused for now is sent
+/// once more, as the refusal asks for.
 pub(super) async fn submit_again(fleet: &Fleet, client: &Client, sent: &[Sent]) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     for (turn, sent) in sent.iter().step_by(sent.len() / REPEATED + 1).enumerate() {
         let Sent { path, key, body, ids } = sent;
         let url = format!("{}{path}", fleet.urls()[turn % fleet.urls().len()]);
-        let reply = client.request("POST", &url, Some(key), Some(body)).await?;
-        let again = match reply.body["results"].as_array() {
-            Some(results) => results.iter().map(|result| result["id"].clone()).collect(),
-            None => vec![reply.body["id"].clone()],
+        let begun = Instant::now();
+        let (reply, again) = loop {
+            let reply = client.request("POST", &url, Some(key), Some(body)).await?;
+            let again: Vec<_> = match reply.body["results"].as_array() {
+                Some(results) => results.iter().map(|result| result["id"].clone()).collect(),
+                None => vec![reply.body["id"].clone()],
+            };
+            if !again.contains(&Value::Null) || begun.elapsed() > REFUSED_MAX {
+                break (reply, again);
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
         };
         if again != *ids {
             wrong.push(format!("{key} was {ids:?} first, and is {} later", reply.text));
