@@ -1,11 +1,12 @@
 //! The fields of a job between the wire and the domain: as a request gives them, as an answer shows them, and as the job's
 //! node gets them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ::nodes::connection::{Dispatch, Progress};
 use actors::jobs::Submission;
-use domain::job::{Backoff, Due, NodeJob, OnRecovery, PastAttempt, Priority, Spec};
+use domain::job::{Backoff, Due, Metadata, NodeJob, OnRecovery, PastAttempt, Priority, Spec};
 use domain::limits::{JOB_TIMEOUT_MS_DEFAULT, MAX_ATTEMPTS_DEFAULT};
 use domain::{ClientRef, IdempotencyKey, SessionId, TenantId, Timestamp};
 use ledger::{JobKey, JobRecord};
@@ -41,6 +42,7 @@ pub fn submission(
     };
     let spec = Spec {
         payload: Arc::from(asked.payload.as_str()),
+        metadata: Metadata::new(asked.metadata.clone())?,
         session,
         tenant: asked.tenant.as_deref().map(TenantId::parse).transpose()?,
         needs: from_wire::requirements(asked.pool.as_deref(), asked.route.as_ref(), &asked.requires)?,
@@ -94,6 +96,7 @@ pub fn listed_job(record: &JobRecord) -> shape::Job {
         attempt: record.attempt.get(),
         max_attempts: spec.max_attempts,
         node: record.placed.as_ref().map(|placed| placed.node.to_string()),
+        metadata: strings(&spec.metadata),
         payload: None,
         result: None,
         error: finished.map_or_else(last_error, |finished| finished.error.clone()),
@@ -113,16 +116,21 @@ pub fn listed_job(record: &JobRecord) -> shape::Job {
 
 /// An attempt for its node; `None` for a payload that is not JSON, which the ledger never has.
 pub fn dispatch(dispatch: Dispatch) -> Option<worker::Dispatch> {
-    let Dispatch { slot, node_job: NodeJob { payload, session, timeout_ms } } = dispatch;
+    let Dispatch { slot, node_job: NodeJob { payload, metadata, session, timeout_ms } } = dispatch;
     let (session, seq) = session.map(|(session, seq)| (session.to_string(), seq)).unzip();
     Some(worker::Dispatch {
         job: slot.job.to_string(),
         attempt: slot.attempt.get(),
         payload: wire::Json::parse(&payload).ok()?,
+        metadata: strings(&metadata),
         session,
         seq,
         timeout_ms,
     })
+}
+
+fn strings(metadata: &Metadata) -> BTreeMap<String, String> {
+    metadata.strings().cloned().unwrap_or_default()
 }
 
 fn backoff(asked: shape::Backoff) -> Result<Backoff, Refusal> {

@@ -89,6 +89,12 @@ pub const REASON_BYTES_MAX: usize = 2_048;
 pub const BATCH_JOBS_MAX: usize = 1_000;
 /// Labels that one job may require.
 pub const JOB_LABELS_MAX: usize = 16;
+/// Strings in the metadata of one job.
+pub const METADATA_ENTRIES_MAX: usize = 16;
+/// Longest key of metadata, in bytes.
+pub const METADATA_KEY_BYTES_MAX: usize = 64;
+/// Longest value of metadata, in bytes.
+pub const METADATA_VALUE_BYTES_MAX: usize = 256;
 /// Lowest and highest priority.
 pub const PRIORITY_MIN: i8 = -10;
 /// See [`PRIORITY_MIN`].

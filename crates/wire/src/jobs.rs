@@ -1,5 +1,9 @@
 //! Jobs: how a job is submitted, shown, cancelled and retried.
 
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 
@@ -93,6 +97,10 @@ pub struct JobRequest {
     #[serde(deserialize_with = "strict::json::<PAYLOAD_BYTES_MAX, _>")]
     #[schema(value_type = serde_json::Value)]
     pub payload: Json,
+    /// Strings under keys of the client's choice: 16 at most, keys of 1 to 64 bytes, values of at most 256 bytes. Answers
+    /// show them and the node gets them. They decide nothing.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "strings")]
+    pub metadata: BTreeMap<String, String>,
     /// The session that the job belongs to.
     #[serde(
         default,
@@ -191,6 +199,7 @@ impl JobRequest {
     pub const fn new(payload: Json) -> Self {
         Self {
             payload,
+            metadata: BTreeMap::new(),
             session: None,
             client_ref: None,
             tenant: None,
@@ -205,6 +214,32 @@ impl JobRequest {
             backoff: None,
         }
     }
+}
+
+/// Strings by their keys, each key once. The daemon judges how many they are and how long.
+fn strings<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>, D::Error> {
+    struct Strings;
+
+    impl<'de> Visitor<'de> for Strings {
+        type Value = BTreeMap<String, String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object of strings")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut strings = BTreeMap::new();
+            while let Some((key, value)) = map.next_entry::<String, String>()? {
+                if strings.contains_key(&key) {
+                    return Err(A::Error::custom(format_args!("the key {key:?} is there twice")));
+                }
+                strings.insert(key, value);
+            }
+            Ok(strings)
+        }
+    }
+
+    from.deserialize_map(Strings)
 }
 
 /// The job is accepted and durable.
@@ -362,6 +397,10 @@ pub struct Job {
     /// The node of the newest attempt.
     #[schema(required)]
     pub node: Option<String>,
+    /// The strings that the client noted on the job.
+    #[serde(default)]
+    #[schema(required)]
+    pub metadata: BTreeMap<String, String>,
     /// The input of the job, as it was submitted.
     #[serde(
         default,
@@ -475,7 +514,7 @@ pub struct RetryAnswer {
 mod tests {
     use super::*;
 
-    fn refusal<T: for<'de> Deserialize<'de> + std::fmt::Debug>(body: &str) -> String {
+    fn refusal<T: for<'de> Deserialize<'de> + fmt::Debug>(body: &str) -> String {
         serde_json::from_str::<T>(body).expect_err(body).to_string()
     }
 
@@ -483,13 +522,14 @@ mod tests {
     fn a_job_is_written_as_it_is_read() {
         for text in [
             r#"{"payload":null}"#,
-            r#"{"payload":{ "a": 1.50 },"session":"s","tenant":"t","pool":"p","route":{"source":"zh","target":"en"},"requires":["asr:zh"],"priority":-10,"delay_ms":5,"timeout_ms":1,"max_attempts":100,"backoff":{"initial_ms":1,"factor":1.5,"max_ms":2}}"#,
+            r#"{"payload":{ "a": 1.50 },"metadata":{"":"","k":"v"},"session":"s","tenant":"t","pool":"p","route":{"source":"zh","target":"en"},"requires":["asr:zh"],"priority":-10,"delay_ms":5,"timeout_ms":1,"max_attempts":100,"backoff":{"initial_ms":1,"factor":1.5,"max_ms":2}}"#,
             r#"{"payload":[],"run_at":"2026-01-01T00:00:00Z"}"#,
         ] {
             let job: JobRequest = serde_json::from_str(text).unwrap();
             assert_eq!(serde_json::to_string(&job).unwrap(), text);
         }
-        let empty: JobRequest = serde_json::from_str(r#"{"payload":1,"requires":[],"backoff":{}}"#).unwrap();
+        let empty: JobRequest =
+            serde_json::from_str(r#"{"payload":1,"metadata":{},"requires":[],"backoff":{}}"#).unwrap();
         assert_eq!(
             empty,
             JobRequest { backoff: Some(Backoff::default()), ..JobRequest::new(Json::of(&1).unwrap()) }
@@ -513,6 +553,10 @@ mod tests {
             (r#"{"payload":1,"route":{"source":"zh"}}"#.to_owned(), "missing field `target`"),
             (r#"{"payload":1,"requires":"gpu"}"#.to_owned(), "a list of at most 16 texts"),
             (r#"{"payload":1,"requires":[""]}"#.to_owned(), "1 to 64 characters"),
+            (r#"{"payload":1,"metadata":null}"#.to_owned(), "an object of strings"),
+            (r#"{"payload":1,"metadata":[["k","v"]]}"#.to_owned(), "an object of strings"),
+            (r#"{"payload":1,"metadata":{"k":7}}"#.to_owned(), "expected a string"),
+            (r#"{"payload":1,"metadata":{"k":"v","k":"v"}}"#.to_owned(), "the key \"k\" is there twice"),
             (format!(r#"{{"payload":1,"requires":[{labels}]}}"#), "a list of at most 16 texts"),
             (format!(r#"{{"payload":"{}"}}"#, "x".repeat(PAYLOAD_BYTES_MAX)), "at most 1048576 bytes"),
         ] {
@@ -538,14 +582,18 @@ mod tests {
 
     #[test]
     fn the_answer_shows_a_null_result_and_lists_show_none() {
-        let text = r#"{"id":"i","state":"FINISHED","outcome":"succeeded","lane":"l","session":null,"seq":null,"tenant":null,"pool":null,"route":null,"requires":[],"priority":0,"timeout_ms":1,"attempt":1,"max_attempts":3,"node":"n","payload":{"a":1},"result":null,"error":null,"dead":false,"progress":{"percent":50.0},"created_at":"t","run_at":null,"dispatched_at":null,"running_at":null,"finished_at":null,"released_at":null,"retry_of":null,"retried_as":null,"attempts":[]}"#;
+        let text = r#"{"id":"i","state":"FINISHED","outcome":"succeeded","lane":"l","session":null,"seq":null,"tenant":null,"pool":null,"route":null,"requires":[],"priority":0,"timeout_ms":1,"attempt":1,"max_attempts":3,"node":"n","metadata":{},"payload":{"a":1},"result":null,"error":null,"dead":false,"progress":{"percent":50.0},"created_at":"t","run_at":null,"dispatched_at":null,"running_at":null,"finished_at":null,"released_at":null,"retry_of":null,"retried_as":null,"attempts":[]}"#;
         let mut job: Job = serde_json::from_str(text).unwrap();
         assert_eq!(job.result, Some(Json::null()));
         assert_eq!(serde_json::to_string(&job).unwrap(), text);
         (job.payload, job.result, job.attempts) = (None, None, None);
+        job.metadata.insert("k".to_owned(), "v".to_owned());
         let listed = serde_json::to_string(&job).unwrap();
+        assert!(listed.contains(r#""metadata":{"k":"v"}"#));
         assert!(["\"payload", "\"result", "\"attempts"].iter().all(|field| !listed.contains(field)));
         assert_eq!(serde_json::from_str::<Job>(&listed).unwrap(), job);
+        let older = listed.replace(r#""metadata":{"k":"v"},"#, "");
+        assert!(serde_json::from_str::<Job>(&older).unwrap().metadata.is_empty());
     }
 
     #[test]

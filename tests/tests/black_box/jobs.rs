@@ -12,6 +12,7 @@ mod lanes;
 mod library;
 mod lists;
 mod losses;
+mod metadata;
 mod placing;
 mod pubsub;
 mod rig;

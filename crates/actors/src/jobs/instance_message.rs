@@ -3,9 +3,10 @@
 //! An entry is handled at least once, so each of these may be handled twice: a slot is sent once, an attempt is cancelled
 //! once, and a report says what the ledger has already.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use domain::job::{Assignment, Attempt, Backoff, NodeJob, Revoked};
+use domain::job::{Assignment, Attempt, Backoff, Metadata, NodeJob, Revoked};
 use domain::{InstanceId, JobId, LaneId, NodeId, SessionId};
 use serde::{Deserialize, Serialize};
 
@@ -157,6 +158,8 @@ enum Written {
 #[derive(Serialize, Deserialize)]
 struct WrittenNodeJob {
     payload: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    metadata: BTreeMap<String, String>,
     session: Option<String>,
     seq: Option<u64>,
     timeout_ms: u64,
@@ -164,15 +167,17 @@ struct WrittenNodeJob {
 
 impl WrittenNodeJob {
     fn of(job: &NodeJob) -> Self {
-        let NodeJob { payload, session, timeout_ms } = job;
+        let NodeJob { payload, metadata, session, timeout_ms } = job;
         let (session, seq) = session.as_ref().map(|(session, seq)| (session.to_string(), *seq)).unzip();
-        Self { payload: payload.to_string(), session, seq, timeout_ms: *timeout_ms }
+        let metadata = metadata.strings().cloned().unwrap_or_default();
+        Self { payload: payload.to_string(), metadata, session, seq, timeout_ms: *timeout_ms }
     }
 
     fn read(self) -> Option<NodeJob> {
-        let Self { payload, session, seq, timeout_ms } = self;
+        let Self { payload, metadata, session, seq, timeout_ms } = self;
+        let metadata = Metadata::new(metadata).ok()?;
         let session = session.map(|session| SessionId::parse(&session)).transpose().ok()?;
-        Some(NodeJob { payload: Arc::from(payload), session: session.zip(seq), timeout_ms })
+        Some(NodeJob { payload: Arc::from(payload), metadata, session: session.zip(seq), timeout_ms })
     }
 }
 
@@ -234,6 +239,10 @@ impl WrittenReport {
 
 #[cfg(test)]
 mod tests {
+    use domain::limits::{
+        METADATA_ENTRIES_MAX, METADATA_KEY_BYTES_MAX, METADATA_VALUE_BYTES_MAX, PAYLOAD_BYTES_MAX,
+    };
+
     use super::*;
 
     fn me() -> InstanceId {
@@ -244,14 +253,15 @@ mod tests {
         InstanceMessage::from_bytes(&message.to_bytes(&me())).unwrap()
     }
 
-    #[test]
-    fn a_dispatch_reads_back_with_the_instance_that_sent_it_as_its_owner() {
-        let dispatch = Dispatch {
+    fn dispatch(metadata: &[(&str, &str)]) -> Dispatch {
+        let metadata = metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        Dispatch {
             job: JobId::from_u128(7),
             attempt: Attempt::new(3),
             placed: assignment("n1", "i-1").unwrap(),
             node_job: NodeJob {
                 payload: Arc::from(r#"{"text":"\u0000 ü","n":12345678901234567890}"#),
+                metadata: Metadata::new(metadata.collect()).unwrap(),
                 session: Some((SessionId::parse("s").unwrap(), 9)),
                 timeout_ms: 60_000,
             },
@@ -262,12 +272,42 @@ mod tests {
                 max_attempts: 5,
                 backoff: Backoff::default(),
             },
+        }
+    }
+
+    #[test]
+    fn a_dispatch_reads_back_with_the_instance_that_sent_it_as_its_owner() {
+        for dispatch in [dispatch(&[]), dispatch(&[("k", "\0 \"é\""), ("l", "")])] {
+            let read = read_back(&InstanceMessage::Dispatch(Box::new(dispatch.clone())));
+            let policy = RetryPolicy { owner: Some(me()), ..dispatch.policy.clone() };
+            let sent = InstanceMessage::Dispatch(Box::new(Dispatch { policy, ..dispatch }));
+            assert_eq!(format!("{read:?}"), format!("{sent:?}"));
+            assert_eq!(format!("{:?}", read_back(&read)), format!("{sent:?}"), "passed on, its owner stays");
+        }
+    }
+
+    #[test]
+    fn an_entry_without_metadata_is_as_older_instances_write_and_read_it() {
+        let message = InstanceMessage::Dispatch(Box::new(dispatch(&[])));
+        let entry = r#"{"type":"dispatch","job":"00000000-0000-0000-0000-000000000007","attempt":3,"node":"n1","holder":"i-1","payload":"{\"text\":\"\\u0000 ü\",\"n\":12345678901234567890}","session":"s","seq":9,"timeout_ms":60000,"lane":"instance:i-1","owner":"i-9","counted":1,"max_attempts":5,"backoff":[1000,200,60000]}"#;
+        assert_eq!(String::from_utf8(message.to_bytes(&me())).unwrap(), entry);
+        let Some(InstanceMessage::Dispatch(read)) = InstanceMessage::from_bytes(entry.as_bytes()) else {
+            panic!("{entry}")
         };
-        let read = read_back(&InstanceMessage::Dispatch(Box::new(dispatch.clone())));
-        let policy = RetryPolicy { owner: Some(me()), ..dispatch.policy.clone() };
-        let sent = InstanceMessage::Dispatch(Box::new(Dispatch { policy, ..dispatch }));
-        assert_eq!(format!("{read:?}"), format!("{sent:?}"));
-        assert_eq!(format!("{:?}", read_back(&read)), format!("{sent:?}"), "passed on, its owner stays");
+        assert_eq!(read.node_job, dispatch(&[]).node_job);
+    }
+
+    #[test]
+    fn the_largest_dispatch_fits_an_entry() {
+        let key = |n: usize| format!("{n:02}{}", "\u{1}".repeat(METADATA_KEY_BYTES_MAX - 2));
+        let value = "\u{1}".repeat(METADATA_VALUE_BYTES_MAX);
+        let entries: Vec<_> = (0..METADATA_ENTRIES_MAX).map(|n| (key(n), value.clone())).collect();
+        let entries: Vec<_> = entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let mut largest = dispatch(&entries);
+        // JSON within JSON: each character of this is escaped.
+        largest.node_job.payload = format!("\"{}\"", r"\\".repeat(PAYLOAD_BYTES_MAX / 2 - 1)).into();
+        let bytes = InstanceMessage::Dispatch(Box::new(largest)).to_bytes(&me()).len();
+        assert!(bytes <= bus::limits::INBOX_ENTRY_BYTES_MAX, "{bytes}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What a handler is given, and what it gives back.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ pub struct Job {
     pub attempt: u32,
     /// What was submitted, as it was written.
     pub payload: Json,
+    /// The strings that the job's client noted on it.
+    pub metadata: BTreeMap<String, String>,
     /// The session it belongs to.
     pub session: Option<String>,
     /// Its place there, counted from 1.
@@ -42,9 +45,9 @@ impl Job {
 
     /// What the scheduler sent, for the handler.
     pub(super) fn of(dispatch: Dispatch, stop: Stop, progress: ProgressSender) -> Self {
-        let Dispatch { job: id, attempt, payload, session, seq, timeout_ms } = dispatch;
+        let Dispatch { job: id, attempt, payload, metadata, session, seq, timeout_ms } = dispatch;
         let timeout = Duration::from_millis(timeout_ms);
-        Self { id, attempt, payload, session, seq, timeout, stop, progress }
+        Self { id, attempt, payload, metadata, session, seq, timeout, stop, progress }
     }
 }
 

@@ -16,7 +16,8 @@ The node runs the command once for each job, in a process group of its own:
                     null if the command printed nothing, {\"base64\": \"…\"} if it is not UTF-8; 1 MiB at most
   standard error    its last 4 KiB are the reason when it fails
   exit status       0: succeeded; 65: failed, do not retry; any other, or a signal: failed, retry
-  environment       FENCEPOST_JOB, FENCEPOST_ATTEMPT, FENCEPOST_SESSION (if there is one)
+  environment       FENCEPOST_JOB, FENCEPOST_ATTEMPT, FENCEPOST_SESSION (if there is one),
+                    FENCEPOST_METADATA (a JSON object, if there is any)
 When a job is cancelled or times out, its process group gets SIGTERM, and SIGKILL two seconds later.
 When the command ends, the node kills what it left running.")]
 pub struct Node {
@@ -91,14 +92,23 @@ pub struct JobOptions {
     /// Priority among waiting jobs; higher goes first
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(i64).range(PRIORITY_MIN..=PRIORITY_MAX))]
     priority: Option<i64>,
+    /// A string to note on the job under a key; repeat it for more. The last value of a key counts
+    #[arg(long, value_name = "KEY=VALUE", value_parser = entry)]
+    metadata: Vec<(String, String)>,
 }
 
 impl JobOptions {
     /// The job to submit.
     pub fn request(self, payload: Json) -> JobRequest {
-        let Self { session, tenant, pool, requires, route, priority } = self;
-        JobRequest { session, tenant, pool, requires, route, priority, ..JobRequest::new(payload) }
+        let Self { session, tenant, pool, requires, route, priority, metadata } = self;
+        let metadata = metadata.into_iter().collect();
+        JobRequest { metadata, session, tenant, pool, requires, route, priority, ..JobRequest::new(payload) }
     }
+}
+
+fn entry(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("a key and a value, such as order=7")?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 fn route(text: &str) -> Result<Route, String> {
@@ -107,5 +117,30 @@ fn route(text: &str) -> Result<Route, String> {
             Ok(Route { source: source.to_owned(), target: target.to_owned() })
         }
         _ => Err("two languages, such as zh:en".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        job: JobOptions,
+    }
+
+    #[test]
+    fn every_option_is_a_field_of_the_job() {
+        let line = "x --session s --tenant t --pool p --require gpu --require cpu --route zh:en --priority -3 \
+                    --metadata k=a=b --metadata l= --metadata l=c";
+        let job = Line::parse_from(line.split_ascii_whitespace()).job.request(Json::null());
+        let fields = r#"{"payload":null,"metadata":{"k":"a=b","l":"c"},"session":"s","tenant":"t","pool":"p","route":{"source":"zh","target":"en"},"requires":["gpu","cpu"],"priority":-3}"#;
+        assert_eq!(Json::of(&job).unwrap().as_str(), fields);
+        let none = Line::parse_from(["x"]).job.request(Json::null());
+        assert_eq!(none, JobRequest::new(Json::null()));
+        assert!(Line::try_parse_from(["x", "--metadata", "order"]).is_err());
     }
 }

@@ -3,13 +3,15 @@
 //! This file decides what the fields are and which values they may have. How they are written is for the ledger and the
 //! wire: docs/a-new-job-field.md lists those places.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use crate::id::{Invalid, Label, Language, PoolName, SessionId, TenantId};
 use crate::limits::{
     BACKOFF_FACTOR_PERCENT_MAX, BACKOFF_FACTOR_PERCENT_MIN, BACKOFF_MS_MAX, JOB_TIMEOUT_MS_DEFAULT,
-    MAX_ATTEMPTS_DEFAULT, PRIORITY_MAX, PRIORITY_MIN,
+    MAX_ATTEMPTS_DEFAULT, METADATA_ENTRIES_MAX, METADATA_KEY_BYTES_MAX, METADATA_VALUE_BYTES_MAX,
+    PRIORITY_MAX, PRIORITY_MIN,
 };
 use crate::time::Timestamp;
 
@@ -18,6 +20,8 @@ use crate::time::Timestamp;
 pub struct Spec {
     /// What the node is given: JSON text, at most [`crate::limits::PAYLOAD_BYTES_MAX`] bytes.
     pub payload: Arc<str>,
+    /// What the client notes on it. It decides nothing.
+    pub metadata: Metadata,
     /// The conversation it belongs to.
     pub session: Option<SessionId>,
     /// On whose behalf.
@@ -42,6 +46,8 @@ pub struct Spec {
 pub struct NodeJob {
     /// See [`Spec::payload`].
     pub payload: Arc<str>,
+    /// See [`Spec::metadata`].
+    pub metadata: Metadata,
     /// The session that the job belongs to, and its place there.
     pub session: Option<(SessionId, u64)>,
     /// See [`Spec::timeout_ms`].
@@ -54,6 +60,7 @@ impl Spec {
     pub fn new(payload: impl Into<Arc<str>>) -> Self {
         Self {
             payload: payload.into(),
+            metadata: Metadata::default(),
             session: None,
             tenant: None,
             needs: Requirements::default(),
@@ -70,6 +77,7 @@ impl Spec {
     pub fn node_job(&self, seq: Option<u64>) -> NodeJob {
         NodeJob {
             payload: Arc::clone(&self.payload),
+            metadata: self.metadata.clone(),
             session: self.session.clone().zip(seq),
             timeout_ms: self.timeout_ms,
         }
@@ -78,7 +86,41 @@ impl Spec {
     /// The bytes of its long texts, by which queues and batches are bounded.
     #[must_use]
     pub fn text_bytes(&self) -> usize {
-        self.payload.len()
+        self.payload.len() + self.metadata.bytes()
+    }
+}
+
+/// Strings of a client under keys of its choice: at most [`METADATA_ENTRIES_MAX`]. Cheap to clone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metadata(Option<Arc<BTreeMap<String, String>>>);
+
+impl Metadata {
+    /// Checks the number of strings and the bytes of each. An empty map is no metadata.
+    ///
+    /// # Errors
+    /// [`Invalid`], naming the limit.
+    pub fn new(strings: BTreeMap<String, String>) -> Result<Self, Invalid> {
+        let invalid = |expected| Err(Invalid { what: "metadata", expected });
+        if strings.len() > METADATA_ENTRIES_MAX {
+            return invalid(format!("a map of at most {METADATA_ENTRIES_MAX} strings"));
+        }
+        if strings.keys().any(|key| key.is_empty() || key.len() > METADATA_KEY_BYTES_MAX) {
+            return invalid(format!("a map whose keys have 1 to {METADATA_KEY_BYTES_MAX} bytes each"));
+        }
+        if strings.values().any(|value| value.len() > METADATA_VALUE_BYTES_MAX) {
+            return invalid(format!("a map whose values have at most {METADATA_VALUE_BYTES_MAX} bytes each"));
+        }
+        Ok(Self((!strings.is_empty()).then(|| Arc::new(strings))))
+    }
+
+    /// The strings by their keys; `None` without any.
+    #[must_use]
+    pub fn strings(&self) -> Option<&BTreeMap<String, String>> {
+        self.0.as_deref()
+    }
+
+    fn bytes(&self) -> usize {
+        self.strings().into_iter().flatten().map(|(key, value)| key.len() + value.len()).sum()
     }
 }
 
@@ -275,6 +317,48 @@ mod tests {
         ] {
             assert_eq!(bad.check().unwrap_err().what, what);
         }
+    }
+
+    #[test]
+    fn metadata_has_few_short_strings_or_is_none() {
+        let of = |entries: &[(String, String)]| Metadata::new(entries.iter().cloned().collect());
+        let entry = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let many = |count: usize| (0..count).map(|n| entry(&n.to_string(), "")).collect::<Vec<_>>();
+        for good in [
+            vec![],
+            many(METADATA_ENTRIES_MAX),
+            vec![entry("k", ""), entry(&"k".repeat(METADATA_KEY_BYTES_MAX), "\0")],
+            vec![entry("\u{10ffff}", &"v".repeat(METADATA_VALUE_BYTES_MAX))],
+        ] {
+            let metadata = of(&good).unwrap();
+            let expected = good.iter().cloned().collect::<BTreeMap<_, _>>();
+            assert_eq!(metadata.strings().cloned().unwrap_or_default(), expected);
+            assert_eq!(metadata.strings().is_none(), good.is_empty());
+        }
+        for (bad, says) in [
+            (many(METADATA_ENTRIES_MAX + 1), "at most 16 strings"),
+            (vec![entry("", "v")], "keys have 1 to 64 bytes"),
+            (vec![entry(&"k".repeat(METADATA_KEY_BYTES_MAX + 1), "v")], "keys have 1 to 64 bytes"),
+            // Bytes count, not characters.
+            (vec![entry(&"ü".repeat(METADATA_KEY_BYTES_MAX / 2 + 1), "v")], "keys have 1 to 64 bytes"),
+            (vec![entry("k", &"v".repeat(METADATA_VALUE_BYTES_MAX + 1))], "values have at most 256 bytes"),
+            (
+                vec![entry("k", &"ü".repeat(METADATA_VALUE_BYTES_MAX / 2 + 1))],
+                "values have at most 256 bytes",
+            ),
+        ] {
+            let refused = of(&bad).unwrap_err();
+            assert_eq!(refused.what, "metadata");
+            assert!(refused.expected.contains(says), "{refused}");
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_a_job_are_those_of_its_payload_and_its_metadata() {
+        let metadata = Metadata::new(BTreeMap::from([("key".to_owned(), "value".to_owned())])).unwrap();
+        let spec = Spec { metadata, ..Spec::new("{}") };
+        assert_eq!((spec.text_bytes(), Spec::new("{}").text_bytes()), (10, 2));
+        assert_eq!(spec.node_job(None).metadata, spec.metadata);
     }
 
     #[test]

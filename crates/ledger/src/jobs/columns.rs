@@ -2,7 +2,9 @@
 //! from. Every statement that names them takes the list from here. Below the list is how what was asked of a job is read
 //! from them again, the same for both dialects.
 
-use domain::job::{Backoff, OnRecovery, Priority, Requirements, Route, Spec};
+use std::collections::BTreeMap;
+
+use domain::job::{Backoff, Metadata, OnRecovery, Priority, Requirements, Route, Spec};
 use domain::{Invalid, Label, Language, PoolName, SessionId, TenantId};
 
 use super::plan::{New, requires};
@@ -42,6 +44,7 @@ given! {
     backoff_max_ms: "bigint" = |new| new.job.spec.backoff.max_ms as i64;
     on_recovery: "text" = |new| new.job.spec.on_recovery.as_str();
     payload: "text" = |new| &*new.job.spec.payload;
+    metadata: "text" = |new| new.job.spec.metadata.strings().map(json);
     retry_of: "uuid" = |new| new.job.retry.map(|retry| Id(retry.of));
     due_at: "timestamptz" = |new| new.due_at;
     node: "text" = |new| new.job.placed.as_ref().map(|placed| placed.node.as_str());
@@ -63,12 +66,14 @@ pub(crate) struct SpecRow {
     backoff_max_ms: i64,
     on_recovery: String,
     payload: String,
+    metadata: Option<String>,
 }
 
 impl SpecRow {
     pub(crate) fn spec(&self) -> Result<Spec> {
         Ok(Spec {
             payload: self.payload.as_str().into(),
+            metadata: self.metadata()?,
             session: self.session.as_deref().map(SessionId::parse).transpose().map_err(impossible)?,
             tenant: name(&self.tenant, TenantId::parse)?,
             needs: self.needs.needs()?,
@@ -82,6 +87,11 @@ impl SpecRow {
             },
             on_recovery: OnRecovery::parse(&self.on_recovery).map_err(impossible)?,
         })
+    }
+
+    fn metadata(&self) -> Result<Metadata> {
+        let Some(text) = &self.metadata else { return Ok(Metadata::default()) };
+        Metadata::new(serde_json::from_str(text).map_err(impossible)?).map_err(impossible)
     }
 }
 
@@ -147,6 +157,11 @@ fn list(form: &str) -> String {
         _ => panic!("no list has the form {form:?}"),
     };
     GIVEN.iter().enumerate().map(each).collect::<Vec<_>>().join(", ")
+}
+
+/// Strings by their keys, as they are kept: JSON text.
+fn json(strings: &BTreeMap<String, String>) -> String {
+    serde_json::to_string(strings).expect("texts always serialise")
 }
 
 /// A name where an empty text stands for none.

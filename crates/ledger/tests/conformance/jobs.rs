@@ -1,8 +1,8 @@
 //! Jobs: which change is written in which state, what a job looks like afterwards, and that it has one result (I6).
 
 use domain::job::{
-    Assignment, Attempt, Backoff, Change, CurrentAttempt, Due, Ended, Event, NewJob, OnRecovery, Outcome,
-    Priority, Requirements, Retry, Revoked, Route, Spec, State, Step, decide,
+    Assignment, Attempt, Backoff, Change, CurrentAttempt, Due, Ended, Event, Metadata, NewJob, OnRecovery,
+    Outcome, Priority, Requirements, Retry, Revoked, Route, Spec, State, Step, decide,
 };
 use domain::limits::{PAST_ATTEMPTS_MAX, REASON_BYTES_MAX};
 use domain::{ClientRef, IdempotencyKey, JobId, Label, Language, PoolName, SessionId, TenantId};
@@ -175,6 +175,12 @@ pub async fn a_lane_writes_new_jobs_attempts_and_good_ends_in_one_batch(b: Bench
     assert_eq!(states, [State::Dispatched, State::Created, State::Dispatched]);
 }
 
+/// Metadata that needs care.
+fn metadata() -> Metadata {
+    let entries = [("k", "\0 é\u{10ffff} '\"{}\n"), ("ü '", "")];
+    Metadata::new(entries.map(|(key, value)| (key.to_owned(), value.to_owned())).into()).unwrap()
+}
+
 /// All that a job can be told.
 fn full() -> NewJob {
     let label = |text| Label::parse(text).unwrap();
@@ -182,6 +188,7 @@ fn full() -> NewJob {
         id: job(7),
         spec: Spec {
             payload: "{\"odd\":\"\\u0000 é\u{10ffff} '\\\"\\n\"}".into(),
+            metadata: metadata(),
             session: Some(SessionId::parse("s").unwrap()),
             tenant: Some(TenantId::parse("t").unwrap()),
             needs: Requirements {
@@ -240,6 +247,35 @@ pub async fn a_job_keeps_all_that_it_was_told_to_its_end(b: Bench) {
     let [only] = &done.attempts[..] else { panic!("{:?}", done.attempts) };
     assert_eq!((only.attempt.get(), only.node.as_str(), only.ended), (1, "n", Ended::Succeeded));
     assert_eq!(b.ledger.job(job(8)).await.unwrap(), None);
+}
+
+pub async fn metadata_is_kept_whichever_way_a_job_takes(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    let with = |n: u64| NewJob { spec: Spec { metadata: metadata(), ..spec("{}") }, ..plain(job(n)) };
+    // Due at once, delayed, with an attempt at once, and one without metadata.
+    b.does(of_lane(&lane, [submit(with(1))])).await;
+    b.does(of_lane(&lane, [submit(NewJob { due: Due::InMs(60_000), ..with(2) })])).await;
+    b.does(of_lane(&lane, [submit(NewJob { placed: Some(placed()), ..with(3) }), submit(plain(job(4)))]))
+        .await;
+    b.does(of_lane(&lane, [dispatch(job(1), 1)])).await;
+    let kept = async |n: u64, state: State| {
+        let record = b.found(job(n)).await;
+        assert_eq!((record.state, record.spec.metadata), (state, metadata()), "job {n}");
+    };
+    kept(1, State::Dispatched).await;
+    kept(2, State::Created).await;
+    kept(3, State::Dispatched).await;
+    // Ended by the owner of its lane, by a caller, and by the holder of its node's socket.
+    b.does(of_lane(&lane, [complete(job(1), 1, "1")])).await;
+    b.does(of_lane(&lane, [cancel(job(2))])).await;
+    b.does(said([complete(job(3), 1, "1")])).await;
+    for n in 1..=3 {
+        kept(n, State::Finished).await;
+    }
+    let (spec, retry) = (b.found(job(1)).await.spec, Some(Retry { of: job(1), once: true }));
+    b.does(of_lane(&lane, [submit(NewJob { spec, retry, ..plain(job(5)) })])).await;
+    kept(5, State::Created).await;
+    assert_eq!(b.found(job(4)).await.spec.metadata, Metadata::default());
 }
 
 pub async fn a_result_is_written_once(b: Bench) {

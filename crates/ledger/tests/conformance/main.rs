@@ -101,6 +101,7 @@ on_every_ledger! {
         only_the_node_that_has_the_attempt_may_speak_of_it,
         a_lane_writes_new_jobs_attempts_and_good_ends_in_one_batch,
         a_job_keeps_all_that_it_was_told_to_its_end,
+        metadata_is_kept_whichever_way_a_job_takes,
         a_result_is_written_once,
         of_racing_results_one_is_written,
         the_result_of_a_revoked_attempt_is_stale,

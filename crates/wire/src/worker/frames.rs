@@ -1,5 +1,7 @@
 //! The contents of the frames. Their types are named in [`super::message`].
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -332,6 +334,9 @@ pub struct Dispatch {
     /// The job's input, as it was submitted.
     #[serde(deserialize_with = "strict::json::<PAYLOAD_BYTES_MAX, _>")]
     pub payload: Json,
+    /// The strings that the job's client noted on it. Absent without any.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
     /// The job's session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
@@ -346,7 +351,8 @@ impl Dispatch {
     /// An attempt of a job that has nothing but its payload.
     #[must_use]
     pub fn new(job: &str, attempt: u32, payload: Json, timeout_ms: u64) -> Self {
-        Self { job: job.to_owned(), attempt, payload, session: None, seq: None, timeout_ms }
+        let metadata = BTreeMap::new();
+        Self { job: job.to_owned(), attempt, payload, metadata, session: None, seq: None, timeout_ms }
     }
 }
 

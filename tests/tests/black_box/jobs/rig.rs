@@ -315,6 +315,7 @@ pub struct Run {
     pub job: String,
     pub attempt: u32,
     pub payload: Value,
+    pub metadata: Value,
     /// Why it was stopped, if it was.
     pub stopped: Option<Why>,
 }
@@ -389,9 +390,10 @@ impl Runs {
     /// text}` for good, and `{"deadly": true}` takes the node with it.
     async fn run(self: Arc<Self>, node: String, job: Job, death: Arc<tokio::sync::Notify>) -> Given {
         let payload: Value = job.payload.read().unwrap();
-        let Job { id, attempt, stop, progress, .. } = job;
+        let Job { id, attempt, metadata, stop, progress, .. } = job;
         let _busy = self.begin(&node);
-        let run = Run { node, job: id.clone(), attempt, payload: payload.clone(), stopped: None };
+        let (job, metadata) = (id.clone(), json!(metadata));
+        let run = Run { node, job, attempt, payload: payload.clone(), metadata, stopped: None };
         self.runs.send_modify(|runs| runs.push(run));
         if payload["hold"] != Value::Null {
             progress.send(Some(50.0), Some("held"));

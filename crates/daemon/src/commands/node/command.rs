@@ -1,5 +1,6 @@
 //! One run of the command: what it is given, what is made of what it prints, and how it is stopped.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
@@ -89,10 +90,19 @@ impl Command {
             Some(session) => command.env("FENCEPOST_SESSION", session),
             None => command.env_remove("FENCEPOST_SESSION"),
         };
+        match job.metadata.is_empty() {
+            false => command.env("FENCEPOST_METADATA", json(&job.metadata)),
+            true => command.env_remove("FENCEPOST_METADATA"),
+        };
         // The node's own token is none of the command's business.
         command.env_remove("FENCEPOST_TOKEN");
         command
     }
+}
+
+/// Strings by their keys, as a JSON object.
+fn json(strings: &BTreeMap<String, String>) -> String {
+    serde_json::to_string(strings).expect("texts always serialise")
 }
 
 /// Why a group was ended from here.

@@ -77,6 +77,17 @@ async fn the_command_knows_whose_it_is_and_not_the_nodes_token() {
 }
 
 #[tokio::test]
+async fn the_command_gets_the_metadata_as_an_object() {
+    let script = r#"printf '%s' "${FENCEPOST_METADATA-null}""#;
+    let (mut job, _stopper) = job("null");
+    job.metadata =
+        [("k", "a \"b\"\n"), ("l", "\0")].map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    let given = r#"{"k":"a \"b\"\n","l":"\u0000"}"#;
+    assert_eq!(shell(script).run(job).await.unwrap().as_str(), given);
+    assert_eq!(run(shell(script), "null").await.unwrap(), "null");
+}
+
+#[tokio::test]
 async fn a_failure_has_the_last_of_what_was_said() {
     let failure = run(shell("echo out; echo why >&2; exit 3"), "null").await.unwrap_err();
     assert_eq!(failure, Failure::passing("exit status 3: why"));
