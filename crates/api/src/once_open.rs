@@ -1,5 +1,5 @@
-//! Values that exist only since the server was opened, which is when the ledger was reached. Until then `gate` refuses
-//! every request whose handler would use one, so handlers use them without asking.
+//! Values that exist only since the server was opened, which is when the ledger was reached. Until then `gate` holds
+//! or refuses every request whose handler would use one, so handlers use them without asking.
 
 use std::ops::Deref;
 use std::sync::OnceLock;

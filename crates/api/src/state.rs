@@ -141,8 +141,8 @@ impl State {
     }
 
     /// Calls a service. The threads that serve HTTP have runtimes of their own, which end with the
-    /// server; what a service starts (the owner of a key, a connection) must live on the runtime that
-    /// outlives it.
+    /// server; a task or a connection that a service starts must live on the runtime that outlives
+    /// it.
     pub async fn call<F: Future>(&self, call: F) -> F::Output {
         let mut call = pin!(call);
         poll_fn(|context| {
