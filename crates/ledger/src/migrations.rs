@@ -1,12 +1,28 @@
 //! The tables' history, compiled in. A database that has seen a migration which this binary does not
 //! know is newer than the binary, and is left alone.
 
-use sqlx::migrate::{MigrateError, Migrator};
+use std::sync::LazyLock;
+
+use sqlx::SqlStr;
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 
 use crate::Error;
 
-pub(crate) static POSTGRES: Migrator = sqlx::migrate!("../../migrations/postgres");
-pub(crate) static SQLITE: Migrator = sqlx::migrate!("../../migrations/sqlite");
+include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
+
+pub(crate) static POSTGRES: LazyLock<Migrator> = LazyLock::new(|| migrator(POSTGRES_FILES));
+pub(crate) static SQLITE: LazyLock<Migrator> = LazyLock::new(|| migrator(SQLITE_FILES));
+
+/// The migrations in these files, whose names are a version, `_` and a description.
+fn migrator(files: &[(&str, &'static str)]) -> Migrator {
+    let migration = |&(name, text): &(&str, &'static str)| {
+        let (version, description) = name.split_once('_').expect("a version and a description");
+        let version = version.parse().expect("a version is a number");
+        let description = description.replace('_', " ").into();
+        Migration::new(version, description, MigrationType::Simple, SqlStr::from_static(text), false)
+    };
+    Migrator::with_migrations(files.iter().map(migration).collect())
+}
 
 pub(crate) fn failed(error: MigrateError) -> Error {
     match error {

@@ -7,7 +7,7 @@ use domain::nonce::{Hole, Loaded, OnExpiry, Policy, Row, Status};
 use domain::{HoldId, IdempotencyKey, InstanceId, Nonce, Resource, SignerId, Timestamp, Token, TxHash};
 use serde::{Deserialize, Serialize};
 
-use crate::sql::{Hold, Moment};
+use crate::sql::{Hold, Moment, record};
 use crate::{
     Error, GrantAnswer, Instance, KeptKey, KeyScope, Lease, LeaseFilter, NewInstance, NonceRecord, Peer,
     Result, SignerRecord,
@@ -35,10 +35,11 @@ fn instance(text: &str) -> Result<InstanceId> {
     InstanceId::parse(text).map_err(impossible)
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct TokenRow {
-    fencing_token: i64,
-    expires_at: Moment,
+record! {
+    pub(crate) struct TokenRow {
+        fencing_token: i64,
+        expires_at: Moment,
+    }
 }
 
 impl TokenRow {
@@ -51,14 +52,15 @@ impl TokenRow {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct LeaseRow {
-    resource: String,
-    owner: Option<String>,
-    fencing_token: i64,
-    acquired_at: Moment,
-    renewed_at: Moment,
-    expires_in_ms: i64,
+record! {
+    pub(crate) struct LeaseRow {
+        resource: String,
+        owner: Option<String>,
+        fencing_token: i64,
+        acquired_at: Moment,
+        renewed_at: Moment,
+        expires_in_ms: i64,
+    }
 }
 
 impl TryFrom<LeaseRow> for Lease {
@@ -76,12 +78,13 @@ impl TryFrom<LeaseRow> for Lease {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct PolicyRow {
-    first_nonce: Option<i64>,
-    hold_ms: Option<i64>,
-    on_expiry: Option<String>,
-    max_in_flight: Option<i64>,
+record! {
+    pub(crate) struct PolicyRow {
+        first_nonce: Option<i64>,
+        hold_ms: Option<i64>,
+        on_expiry: Option<String>,
+        max_in_flight: Option<i64>,
+    }
 }
 
 impl PolicyRow {
@@ -99,12 +102,13 @@ impl PolicyRow {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct LoadRow {
-    #[sqlx(flatten)]
-    policy: PolicyRow,
-    last_nonce: Option<i64>,
-    in_flight: i64,
+record! {
+    pub(crate) struct LoadRow {
+        #[flatten]
+        policy: PolicyRow,
+        last_nonce: Option<i64>,
+        in_flight: i64,
+    }
 }
 
 impl LoadRow {
@@ -119,10 +123,11 @@ impl LoadRow {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct HoldRow {
-    nonce: i64,
-    hold: Hold,
+record! {
+    pub(crate) struct HoldRow {
+        nonce: i64,
+        hold: Hold,
+    }
 }
 
 impl TryFrom<HoldRow> for (Nonce, HoldId) {
@@ -144,13 +149,14 @@ pub(crate) fn holes(mut rows: Vec<HoldRow>, max: usize) -> Result<(Vec<Hole>, bo
     Ok((holes.collect::<Result<_>>()?, complete))
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct NonceRow {
-    nonce: i64,
-    status: String,
-    hold: Hold,
-    held_until: Moment,
-    tx_hash: Option<String>,
+record! {
+    pub(crate) struct NonceRow {
+        nonce: i64,
+        status: String,
+        hold: Hold,
+        held_until: Moment,
+        tx_hash: Option<String>,
+    }
 }
 
 impl TryFrom<NonceRow> for Row {
@@ -167,14 +173,15 @@ impl TryFrom<NonceRow> for Row {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct NonceRecordRow {
-    #[sqlx(flatten)]
-    row: NonceRow,
-    fencing_token: i64,
-    owner: String,
-    created_at: Moment,
-    updated_at: Moment,
+record! {
+    pub(crate) struct NonceRecordRow {
+        #[flatten]
+        row: NonceRow,
+        fencing_token: i64,
+        owner: String,
+        created_at: Moment,
+        updated_at: Moment,
+    }
 }
 
 impl TryFrom<NonceRecordRow> for NonceRecord {
@@ -191,19 +198,20 @@ impl TryFrom<NonceRecordRow> for NonceRecord {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct SignerRow {
-    signer: String,
-    #[sqlx(flatten)]
-    policy: PolicyRow,
-    owner: Option<String>,
-    fencing_token: Option<i64>,
-    lease_expires_in_ms: Option<i64>,
-    last_nonce: Option<i64>,
-    held: i64,
-    released: i64,
-    quarantined: i64,
-    oldest_hold_ms: Option<i64>,
+record! {
+    pub(crate) struct SignerRow {
+        signer: String,
+        #[flatten]
+        policy: PolicyRow,
+        owner: Option<String>,
+        fencing_token: Option<i64>,
+        lease_expires_in_ms: Option<i64>,
+        last_nonce: Option<i64>,
+        held: i64,
+        released: i64,
+        quarantined: i64,
+        oldest_hold_ms: Option<i64>,
+    }
 }
 
 impl TryFrom<SignerRow> for SignerRecord {
@@ -236,10 +244,11 @@ impl TryFrom<SignerRow> for SignerRecord {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct StatusCountRow {
-    status: String,
-    nonces: i64,
+record! {
+    pub(crate) struct StatusCountRow {
+        status: String,
+        nonces: i64,
+    }
 }
 
 impl TryFrom<StatusCountRow> for (Status, u64) {
@@ -250,15 +259,16 @@ impl TryFrom<StatusCountRow> for (Status, u64) {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct InstanceRow {
-    instance_id: String,
-    url: String,
-    hostname: String,
-    pid: i64,
-    version: String,
-    bus_up: Option<bool>,
-    started_at: Moment,
+record! {
+    pub(crate) struct InstanceRow {
+        instance_id: String,
+        url: String,
+        hostname: String,
+        pid: i64,
+        version: String,
+        bus_up: Option<bool>,
+        started_at: Moment,
+    }
 }
 
 impl TryFrom<InstanceRow> for Instance {
@@ -279,10 +289,11 @@ impl TryFrom<InstanceRow> for Instance {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct CountRow {
-    owner: String,
-    leases: i64,
+record! {
+    pub(crate) struct CountRow {
+        owner: String,
+        leases: i64,
+    }
 }
 
 impl TryFrom<CountRow> for (InstanceId, u64) {
@@ -293,13 +304,14 @@ impl TryFrom<CountRow> for (InstanceId, u64) {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct PeerRow {
-    instance_id: String,
-    url: String,
-    #[sqlx(flatten)]
-    lease: LeaseRow,
-    age_ms: i64,
+record! {
+    pub(crate) struct PeerRow {
+        instance_id: String,
+        url: String,
+        #[flatten]
+        lease: LeaseRow,
+        age_ms: i64,
+    }
 }
 
 impl TryFrom<PeerRow> for Peer {
@@ -315,13 +327,14 @@ impl TryFrom<PeerRow> for Peer {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct KeyRow {
-    pub(crate) scope: String,
-    pub(crate) key: String,
-    body_hash: Vec<u8>,
-    pub(crate) answer: String,
-    pub(crate) created_at: Moment,
+record! {
+    pub(crate) struct KeyRow {
+        pub(crate) scope: String,
+        pub(crate) key: String,
+        body_hash: Vec<u8>,
+        pub(crate) answer: String,
+        pub(crate) created_at: Moment,
+    }
 }
 
 impl KeyRow {

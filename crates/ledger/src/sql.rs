@@ -4,6 +4,7 @@
 //! encoded by their types. What must never: the meaning of a statement, which is its caller's.
 
 mod cell;
+mod record;
 mod session;
 
 use serde_json::{Map, Value};
@@ -14,6 +15,7 @@ use sqlx::{Arguments as _, AssertSqlSafe, Encode, Postgres, SqlSafeStr as _, Sql
 
 use crate::Kind;
 pub(crate) use cell::{Cell, Hold, Id, Moment};
+pub(crate) use record::record;
 pub(crate) use session::{Answer, FromEither, Session, Transaction};
 
 /// One statement in the words of each database. They take the same arguments and answer the same columns.

@@ -10,7 +10,7 @@ use domain::{Invalid, Label, Language, PoolName, SessionId, TenantId};
 use super::plan::{New, requires};
 use crate::Result;
 use crate::records::impossible;
-use crate::sql::{Id, Rows, Statement};
+use crate::sql::{Id, Rows, Statement, record};
 
 /// Declares the list, and the function that gives the columns to a statement in the same order.
 macro_rules! given {
@@ -51,22 +51,23 @@ given! {
     holder: "text" = |new| new.job.placed.as_ref().map(|placed| placed.holder.as_str());
 }
 
-/// The columns of what was asked of a job, as a row has them.
-#[derive(sqlx::FromRow)]
-pub(crate) struct SpecRow {
-    session: Option<String>,
-    tenant: String,
-    #[sqlx(flatten)]
-    needs: NeedsRow,
-    priority: i64,
-    timeout_ms: i64,
-    max_attempts: i64,
-    backoff_initial_ms: i64,
-    backoff_factor_percent: i64,
-    backoff_max_ms: i64,
-    on_recovery: String,
-    payload: String,
-    metadata: Option<String>,
+record! {
+    /// The columns of what was asked of a job, as a row has them.
+    pub(crate) struct SpecRow {
+        session: Option<String>,
+        tenant: String,
+        #[flatten]
+        needs: NeedsRow,
+        priority: i64,
+        timeout_ms: i64,
+        max_attempts: i64,
+        backoff_initial_ms: i64,
+        backoff_factor_percent: i64,
+        backoff_max_ms: i64,
+        on_recovery: String,
+        payload: String,
+        metadata: Option<String>,
+    }
 }
 
 impl SpecRow {
@@ -95,13 +96,14 @@ impl SpecRow {
     }
 }
 
-/// What a job, or a session for all of its jobs, needs of the node that runs it.
-#[derive(sqlx::FromRow)]
-pub(crate) struct NeedsRow {
-    pool: String,
-    route_source: Option<String>,
-    route_target: Option<String>,
-    requires: String,
+record! {
+    /// What a job, or a session for all of its jobs, needs of the node that runs it.
+    pub(crate) struct NeedsRow {
+        pool: String,
+        route_source: Option<String>,
+        route_target: Option<String>,
+        requires: String,
+    }
 }
 
 impl NeedsRow {

@@ -9,16 +9,17 @@ use super::columns::{SpecRow, name, number};
 use super::plan::KeptSubmit;
 use super::{Finished, HELD_DUE_MICROS, JobRecord, KeptJobKey, LeftLane, LiveJob, UnderWay, WaitingGroup};
 use crate::records::{self, JUST_ABOVE, KeyRow, impossible};
-use crate::sql::{Id, Moment};
+use crate::sql::{Id, Moment, record};
 use crate::{Error, KeyScope, Result};
 
-/// An unfinished job.
-#[derive(sqlx::FromRow)]
-pub(crate) struct LiveRow {
-    state: String,
-    held: bool,
-    #[sqlx(flatten)]
-    job: JobRow,
+record! {
+    /// An unfinished job.
+    pub(crate) struct LiveRow {
+        state: String,
+        held: bool,
+        #[flatten]
+        job: JobRow,
+    }
 }
 
 impl TryFrom<LiveRow> for LiveJob {
@@ -79,12 +80,13 @@ impl TryFrom<LiveRow> for JobRecord {
     }
 }
 
-/// A delayed job, and in how many milliseconds it is due.
-#[derive(sqlx::FromRow)]
-pub(crate) struct ComingRow {
-    due_in_ms: i64,
-    #[sqlx(flatten)]
-    live: LiveRow,
+record! {
+    /// A delayed job, and in how many milliseconds it is due.
+    pub(crate) struct ComingRow {
+        due_in_ms: i64,
+        #[flatten]
+        live: LiveRow,
+    }
 }
 
 impl TryFrom<ComingRow> for (LiveJob, u64) {
@@ -95,18 +97,19 @@ impl TryFrom<ComingRow> for (LiveJob, u64) {
     }
 }
 
-/// A finished job.
-#[derive(sqlx::FromRow)]
-pub(crate) struct FinishedRow {
-    #[sqlx(flatten)]
-    job: JobRow,
-    outcome: String,
-    dead: bool,
-    result: Option<String>,
-    error: Option<String>,
-    finished_at: Moment,
-    released_at: Option<Moment>,
-    retried_as: Option<Id>,
+record! {
+    /// A finished job.
+    pub(crate) struct FinishedRow {
+        #[flatten]
+        job: JobRow,
+        outcome: String,
+        dead: bool,
+        result: Option<String>,
+        error: Option<String>,
+        finished_at: Moment,
+        released_at: Option<Moment>,
+        retried_as: Option<Id>,
+    }
 }
 
 impl TryFrom<FinishedRow> for JobRecord {
@@ -150,10 +153,11 @@ impl TryFrom<FinishedRow> for JobRecord {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct GroupRow {
-    pool: String,
-    tenant: String,
+record! {
+    pub(crate) struct GroupRow {
+        pool: String,
+        tenant: String,
+    }
 }
 
 impl TryFrom<GroupRow> for WaitingGroup {
@@ -164,12 +168,13 @@ impl TryFrom<GroupRow> for WaitingGroup {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct LaneRow {
-    lane: String,
-    owner: Option<String>,
-    is_left: bool,
-    is_last: bool,
+record! {
+    pub(crate) struct LaneRow {
+        lane: String,
+        owner: Option<String>,
+        is_left: bool,
+        is_last: bool,
+    }
 }
 
 /// From which pool and tenant a page of groups begins.
@@ -216,10 +221,11 @@ pub(crate) fn left_lanes(rows: Vec<LaneRow>) -> Result<(Vec<LeftLane>, Option<La
     Ok((left, last))
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct AttemptRow {
-    id: Id,
-    attempt: i64,
+record! {
+    pub(crate) struct AttemptRow {
+        id: Id,
+        attempt: i64,
+    }
 }
 
 impl TryFrom<AttemptRow> for (JobId, Attempt) {
@@ -230,11 +236,12 @@ impl TryFrom<AttemptRow> for (JobId, Attempt) {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct UnderWayRow {
-    id: Id,
-    attempt: i64,
-    state: String,
+record! {
+    pub(crate) struct UnderWayRow {
+        id: Id,
+        attempt: i64,
+        state: String,
+    }
 }
 
 impl TryFrom<UnderWayRow> for UnderWay {
@@ -264,25 +271,26 @@ impl TryFrom<KeyRow> for (KeyScope, KeptJobKey) {
     }
 }
 
-/// What finished and unfinished jobs have in common.
-#[derive(sqlx::FromRow)]
-struct JobRow {
-    id: Id,
-    lane: String,
-    seq: i64,
-    client_ref: Option<String>,
-    #[sqlx(flatten)]
-    spec: SpecRow,
-    retry_of: Option<Id>,
-    created_at: Moment,
-    due_at: Option<Moment>,
-    attempt: i64,
-    counted: i64,
-    node: Option<String>,
-    holder: Option<String>,
-    dispatched_at: Option<Moment>,
-    running_at: Option<Moment>,
-    past_attempts: String,
+record! {
+    /// What finished and unfinished jobs have in common.
+    struct JobRow {
+        id: Id,
+        lane: String,
+        seq: i64,
+        client_ref: Option<String>,
+        #[flatten]
+        spec: SpecRow,
+        retry_of: Option<Id>,
+        created_at: Moment,
+        due_at: Option<Moment>,
+        attempt: i64,
+        counted: i64,
+        node: Option<String>,
+        holder: Option<String>,
+        dispatched_at: Option<Moment>,
+        running_at: Option<Moment>,
+        past_attempts: String,
+    }
 }
 
 /// A line of `past_attempts`: JSON text, written by the statements that end attempts.

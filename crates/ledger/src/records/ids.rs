@@ -4,20 +4,21 @@ use domain::{Resource, SegmentTag, SequenceName, WorkerNumber};
 
 use super::{count, impossible, instance};
 use crate::ids::Grant;
-use crate::sql::Moment;
+use crate::sql::{Moment, record};
 use crate::{
     Error, Marked, RangeTaken, Result, SegmentRecord, SequenceGrant, SequenceRecord, WorkerHolder,
     WorkerRecord,
 };
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct WorkerRow {
-    resource: String,
-    holder: Option<String>,
-    expires_in_ms: i64,
-    holder_lives: bool,
-    node: Option<String>,
-    mark_ms: i64,
+record! {
+    pub(crate) struct WorkerRow {
+        resource: String,
+        holder: Option<String>,
+        expires_in_ms: i64,
+        holder_lives: bool,
+        node: Option<String>,
+        mark_ms: i64,
+    }
 }
 
 impl TryFrom<WorkerRow> for WorkerRecord {
@@ -35,10 +36,11 @@ impl TryFrom<WorkerRow> for WorkerRecord {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct MarkRow {
-    mark_ms: i64,
-    database_ms: i64,
+record! {
+    pub(crate) struct MarkRow {
+        mark_ms: i64,
+        database_ms: i64,
+    }
 }
 
 impl TryFrom<MarkRow> for Marked {
@@ -49,11 +51,12 @@ impl TryFrom<MarkRow> for Marked {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct RangeRow {
-    first: i64,
-    length: i64,
-    step: i64,
+record! {
+    pub(crate) struct RangeRow {
+        first: i64,
+        length: i64,
+        step: i64,
+    }
 }
 
 impl TryFrom<RangeRow> for RangeTaken {
@@ -65,15 +68,16 @@ impl TryFrom<RangeRow> for RangeTaken {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct SegmentRow {
-    tag: String,
-    start: i64,
-    next: i64,
-    step: i64,
-    description: String,
-    created_at: Moment,
-    updated_at: Moment,
+record! {
+    pub(crate) struct SegmentRow {
+        tag: String,
+        start: i64,
+        next: i64,
+        step: i64,
+        description: String,
+        created_at: Moment,
+        updated_at: Moment,
+    }
 }
 
 impl TryFrom<SegmentRow> for SegmentRecord {
@@ -92,14 +96,15 @@ impl TryFrom<SegmentRow> for SegmentRecord {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct SequenceRow {
-    sequence: String,
-    start: i64,
-    next: i64,
-    increment: i64,
-    created_at: Moment,
-    updated_at: Moment,
+record! {
+    pub(crate) struct SequenceRow {
+        sequence: String,
+        start: i64,
+        next: i64,
+        increment: i64,
+        created_at: Moment,
+        updated_at: Moment,
+    }
 }
 
 impl TryFrom<SequenceRow> for SequenceRecord {
@@ -117,11 +122,12 @@ impl TryFrom<SequenceRow> for SequenceRecord {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct GrantRow {
-    sequence: String,
-    next: i64,
-    increment: i64,
+record! {
+    pub(crate) struct GrantRow {
+        sequence: String,
+        next: i64,
+        increment: i64,
+    }
 }
 
 /// The verdict on each request for numbers: granted, or the sequence is used up, or there is none.

@@ -10,19 +10,20 @@ use serde::{Deserialize, Serialize};
 use super::{SessionCounts, SessionRecord, SessionResult, SessionResults};
 use crate::jobs::columns::{NeedsRow, number};
 use crate::records::{KeyRow, impossible};
-use crate::sql::{Id, Moment};
+use crate::sql::{Id, Moment, record};
 use crate::{Error, Result};
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct SessionRow {
-    session: String,
-    #[sqlx(flatten)]
-    needs: NeedsRow,
-    ordering: String,
-    idle_ms: i64,
-    created_at: Moment,
-    closed_at: Option<Moment>,
-    idle_for_ms: i64,
+record! {
+    pub(crate) struct SessionRow {
+        session: String,
+        #[flatten]
+        needs: NeedsRow,
+        ordering: String,
+        idle_ms: i64,
+        created_at: Moment,
+        closed_at: Option<Moment>,
+        idle_for_ms: i64,
+    }
 }
 
 impl TryFrom<SessionRow> for SessionRecord {
@@ -43,14 +44,15 @@ impl TryFrom<SessionRow> for SessionRecord {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct CountsRow {
-    created: i64,
-    dispatched: i64,
-    running: i64,
-    finished: i64,
-    last_seq: i64,
-    last_node: Option<String>,
+record! {
+    pub(crate) struct CountsRow {
+        created: i64,
+        dispatched: i64,
+        running: i64,
+        finished: i64,
+        last_seq: i64,
+        last_node: Option<String>,
+    }
 }
 
 impl TryFrom<CountsRow> for SessionCounts {
@@ -68,16 +70,17 @@ impl TryFrom<CountsRow> for SessionCounts {
     }
 }
 
-/// A result, or none where there was none; and what every row says.
-#[derive(sqlx::FromRow)]
-pub(crate) struct ResultRow {
-    first_unfinished: Option<i64>,
-    id: Option<Id>,
-    seq: Option<i64>,
-    client_ref: Option<String>,
-    outcome: Option<String>,
-    result: Option<String>,
-    error: Option<String>,
+record! {
+    /// A result, or none where there was none; and what every row says.
+    pub(crate) struct ResultRow {
+        first_unfinished: Option<i64>,
+        id: Option<Id>,
+        seq: Option<i64>,
+        client_ref: Option<String>,
+        outcome: Option<String>,
+        result: Option<String>,
+        error: Option<String>,
+    }
 }
 
 /// The page that these rows are.
@@ -111,10 +114,11 @@ pub(crate) fn place(seq: u64) -> i64 {
     i64::try_from(seq).unwrap_or(i64::MAX)
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct PlaceRow {
-    seq: i64,
-    id: Id,
+record! {
+    pub(crate) struct PlaceRow {
+        seq: i64,
+        id: Id,
+    }
 }
 
 impl TryFrom<PlaceRow> for (u64, JobId) {
@@ -125,11 +129,12 @@ impl TryFrom<PlaceRow> for (u64, JobId) {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct IdleRow {
-    session: String,
-    is_idle: bool,
-    is_last: bool,
+record! {
+    pub(crate) struct IdleRow {
+        session: String,
+        is_idle: bool,
+        is_last: bool,
+    }
 }
 
 /// The idle sessions, and the one to go on behind.
@@ -147,11 +152,12 @@ pub(crate) fn idle(rows: Vec<IdleRow>) -> Result<(Vec<SessionId>, Option<Session
     Ok((idle, last))
 }
 
-/// A finished job that was forgotten.
-#[derive(sqlx::FromRow)]
-pub(crate) struct PurgedRow {
-    session: Option<String>,
-    seq: i64,
+record! {
+    /// A finished job that was forgotten.
+    pub(crate) struct PurgedRow {
+        session: Option<String>,
+        seq: i64,
+    }
 }
 
 /// The highest place that was forgotten in each session.
