@@ -205,7 +205,7 @@ impl Arbiters {
         let threads = std::mem::take(&mut *lock(&own.threads));
         for thread in threads {
             if thread.join().is_err() {
-                tracing::error!("an arbiter had died");
+                tracing::error!("an arbiter had panicked");
             }
         }
     }

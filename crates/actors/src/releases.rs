@@ -90,7 +90,7 @@ async fn try_all(ledger: &ledger::Handle, owner: &InstanceId, mut boarding: Vec<
         }
         Err(error) => {
             let leases = boarding.len();
-            tracing::warn!(%error, leases, "leases were not released yet; they run out by themselves if need be");
+            tracing::warn!(%error, leases, "leases were not released yet; else they expire by themselves");
         }
     }
     let now = Instant::now();

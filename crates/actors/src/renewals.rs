@@ -79,7 +79,7 @@ impl Renewals {
     /// Calls `on_lost` with the resource of each lease that is lost. To be set once, before the first lease is kept.
     pub(crate) fn on_lost(&self, on_lost: impl Fn(&Resource) + Send + Sync + 'static) {
         if self.on_lost.set(Box::new(on_lost)).is_err() {
-            tracing::error!("lost leases are reported to another callback already");
+            tracing::error!("a callback for lost leases is already set");
         }
     }
 

@@ -294,7 +294,7 @@ impl Signers {
 
 /// An answer to another question than the one asked: a defect.
 fn mismatched(answer: &Answer) -> Refusal {
-    tracing::error!(?answer, "an owner answered another question");
+    tracing::error!(?answer, "an owner's answer does not fit the request");
     Refusal::Internal
 }
 

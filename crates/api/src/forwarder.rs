@@ -282,7 +282,7 @@ impl Forwarder {
         let forwarded = ForwardedRequest::of(request, body);
         let member = if forwarded.is_forwarded { None } else { self.acquainted(&incarnation, to).await };
         let Some(member) = member else {
-            let refusal = Refusal::new(Code::NotOwner, format!("this belongs to {to}; ask it"));
+            let refusal = Refusal::new(Code::NotOwner, format!("{to} owns the key; ask it"));
             return Err(refusal.with(|problem| problem.owner = Some(to.to_string())));
         };
         if self.state.settings.on_misroute == OnMisroute::Redirect {
@@ -371,11 +371,11 @@ impl Forwarder {
                 ("unreachable", Asked::Away)
             }
             Some(Err(error)) => {
-                tracing::warn!(%error, owner = %member.id, "a forwarded request had no answer");
+                tracing::warn!(%error, owner = %member.id, "a forwarded request got no answer");
                 ("lost", Asked::Lost)
             }
             None => {
-                tracing::warn!(owner = %member.id, "an owner died with a forwarded request");
+                tracing::warn!(owner = %member.id, "an owner left while a forwarded request waited");
                 ("lost", Asked::Lost)
             }
         };
@@ -431,7 +431,7 @@ fn problem_of(answer: &PassedBack) -> Option<Problem> {
 }
 
 fn redirect(member: &Member) -> Refusal {
-    let detail = format!("the key belongs to {}; ask it at owner_url", member.id);
+    let detail = format!("{} owns the key; ask it at owner_url", member.id);
     Refusal::new(Code::NotOwner, detail).with(|problem| {
         problem.owner = Some(member.id.to_string());
         problem.owner_url = Some(member.url.clone());

@@ -80,7 +80,7 @@ pub async fn pass(
     tally.count(pattern, method, status, took);
     if status == StatusCode::INTERNAL_SERVER_ERROR {
         metrics::counter!("fencepost_internal_errors_total").increment(1);
-        span.in_scope(|| tracing::error!(status = status.as_u16(), "a request ended in a defect"));
+        span.in_scope(|| tracing::error!(status = status.as_u16(), "a request failed because of a defect"));
     } else if !quiet {
         span.in_scope(|| tracing::debug!(status = status.as_u16(), ms = took.as_millis() as u64, "answered"));
     }
@@ -133,7 +133,7 @@ fn identify(state: &State, route: Option<&Route>, request: &ServiceRequest) -> R
 fn admit(state: &State, route: Option<&Route>) -> Result<(), Refusal> {
     let is_api = matches!(access_of(route), Access::Scope(_));
     if is_api && state.traffic.is_draining() {
-        let detail = "this instance is stopping; ask another, or this one again when it is back";
+        let detail = "this instance is stopping; ask another instance, or this one after its restart";
         return Err(Refusal::new(Code::Draining, detail).closing());
     }
     if !state.is_open() && !route.is_none_or(Route::needs_no_ledger) {

@@ -63,7 +63,7 @@ pub async fn readyz(state: web::Data<State>) -> Result<HttpResponse, Refusal> {
 
 /// The refusal of an instance that has not reached its ledger since it started.
 fn not_open_yet(state: &State) -> Refusal {
-    let what = "this instance has not reached the ledger since it started; it makes only snowflakes, by its local file";
+    let what = "this instance has not reached the ledger since it started; it issues snowflakes only";
     let ledger = Check { status: CheckStatus::Down, detail: Some(what.to_owned()) };
     let checks = named([("ledger", ledger), ("snowflakes", look_at_snowflakes(state))]);
     Refusal::new(Code::LedgerUnavailable, what).with(|problem| problem.checks = Some(checks))
@@ -82,11 +82,11 @@ async fn look_at_ledger(state: &State) -> Check {
     match state.ask(HEALTH_TIMEOUT, state.ledger.check()).await {
         Some(Ok(ledger::Health { unwritable: Some(reason), .. })) => Check {
             status: CheckStatus::Down,
-            detail: Some(format!("{reason}; writes are refused until it heals")),
+            detail: Some(format!("{reason}; writes are refused until the ledger takes them again")),
         },
         Some(Ok(health)) => warned(health.durability_warnings),
         Some(Err(error)) => {
-            tracing::warn!(%error, "the ledger is not well");
+            tracing::warn!(%error, "the ledger is not healthy");
             Check { status: CheckStatus::Down, detail: Some("the ledger does not answer".to_owned()) }
         }
         None => {
@@ -101,7 +101,7 @@ async fn look_at_bus(state: &State) -> Check {
     match tokio::time::timeout(HEALTH_TIMEOUT, state.call(state.bus.check())).await {
         Ok(Ok(health)) if is_up => warned(health.warnings),
         Ok(Err(error)) => {
-            tracing::debug!(%error, "the bus is not well");
+            tracing::debug!(%error, "the bus is not healthy");
             Check { status: CheckStatus::Down, detail: Some("the bus does not answer".to_owned()) }
         }
         _ => Check { status: CheckStatus::Down, detail: Some("the link to the bus is down".to_owned()) },

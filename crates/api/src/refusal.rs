@@ -256,7 +256,7 @@ pub fn settlement(nonce: Nonce, refusal: &SettleRefusal) -> (Code, String) {
             (Code::StaleHold, format!("the hold is not the last one of nonce {nonce}; nothing changed"))
         }
         SettleRefusal::AlreadySettled(None) => {
-            (Code::AlreadySettled, format!("nonce {nonce} is CONSUMED already, by a transaction not named"))
+            (Code::AlreadySettled, format!("nonce {nonce} is CONSUMED already, by an unnamed transaction"))
         }
         SettleRefusal::AlreadySettled(Some(tx_hash)) => {
             (Code::AlreadySettled, format!("nonce {nonce} is CONSUMED already, by {tx_hash}"))

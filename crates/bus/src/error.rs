@@ -20,7 +20,7 @@ pub enum Error {
         source: Cause,
     },
     /// Something was sent and its answer did not come: it may have been done, may still be, or not.
-    #[error("the bus did not say what became of a command: {source}")]
+    #[error("the outcome of a command on the bus is unknown: {source}")]
     Unknown {
         /// What the driver said.
         #[source]

@@ -237,7 +237,7 @@ impl Bus for Redis {
             let json: Option<Vec<u8>> = self.ask(&get, Effect::Reads).await?;
             let presence = json.as_deref().and_then(|json| Presence::from_json(&id, json));
             if json.is_some() && presence.is_none() {
-                tracing::warn!(instance = %id, "its presence cannot be read and counts as none");
+                tracing::warn!(instance = %id, "an instance's presence cannot be read and is ignored");
             }
             Ok::<_, Error>(presence)
         };

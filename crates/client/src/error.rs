@@ -35,7 +35,7 @@ pub enum Error {
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
     /// Something answered that does not speak this API, such as a proxy.
-    #[error("{url} gave an answer that is none of Fencepost's (HTTP status {status}): {reason}")]
+    #[error("the answer of {url} is not Fencepost's (HTTP status {status}): {reason}")]
     Unexpected {
         /// The base URL that was tried last.
         url: String,

@@ -171,7 +171,7 @@ impl Source {
             let chunk = match tokio::time::timeout(SILENCE_MAX, self.response.chunk()).await {
                 Ok(chunk) => chunk.map_err(|error| of_reading(&self.base, error))?,
                 Err(_) => {
-                    let reason = "nothing was heard for long".to_owned();
+                    let reason = "nothing was received for too long".to_owned();
                     return Err(Error::Lost { url: shown(&self.base), reason, source: None });
                 }
             };

@@ -214,7 +214,7 @@ impl Worker {
         // What a scheduler reads strictly is read so here already.
         let text = Message::One(NodeFrame::Hello(hello.clone())).to_text();
         Message::<NodeFrame>::read(&text)
-            .map_err(|error| Error::Unusable(format!("no scheduler takes such a node: {error}")))?;
+            .map_err(|error| Error::Unusable(format!("no daemon accepts this node: {error}")))?;
         let bases: Vec<_> = options.urls.iter().map(|url| base(url)).collect::<Result<_>>()?;
         if bases.is_empty() {
             return Err(Error::Unusable("a worker needs at least one URL".to_owned()));

@@ -187,7 +187,7 @@ impl Socket {
                 Error::Refused(Box::new(Problem::new(Code::Unauthorized, reason)))
             }
             Some((code, reason)) => self.lost(format!("it was closed with {code}: {reason}")),
-            None => self.lost("it was closed without a word"),
+            None => self.lost("it was closed without a close frame"),
         }
     }
 
@@ -216,7 +216,7 @@ impl Socket {
     }
 }
 
-const SAID_SO: &str = "the scheduler said so";
+const SAID_SO: &str = "the daemon closed it";
 
 /// An HTTP answer where a socket was asked for.
 fn refused(url: String, answer: &Response<Option<Vec<u8>>>) -> Error {
@@ -228,7 +228,7 @@ fn refused(url: String, answer: &Response<Option<Vec<u8>>>) -> Error {
         (Err(_), 401) => Error::Refused(Box::new(Problem::new(Code::Unauthorized, SAID_SO))),
         (Err(_), 403) => Error::Refused(Box::new(Problem::new(Code::Forbidden, SAID_SO))),
         (Err(_), _) => {
-            Error::Unexpected { url, status, reason: "it answers without opening a socket".to_owned() }
+            Error::Unexpected { url, status, reason: "it answered without opening a socket".to_owned() }
         }
     }
 }

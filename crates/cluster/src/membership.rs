@@ -180,7 +180,7 @@ impl Membership {
         // The heart may have stopped by itself; there is then nothing to tell it.
         let _ = self.stop.send(());
         if let Err(error) = self.heart.await {
-            tracing::error!(%error, "the renewal of the instance's lease had died");
+            tracing::error!(%error, "the task that renews the instance's lease had panicked");
         }
     }
 }
@@ -241,7 +241,7 @@ impl Heart {
             }
             // It took so long that others have found it dead.
             Acquisition::Held { owner, .. } => {
-                tracing::warn!(%resource, %owner, "the lease of this very instance was taken");
+                tracing::warn!(%resource, %owner, "another instance took the new lease at once");
                 self.is_lost();
                 Ok(None)
             }
@@ -307,7 +307,7 @@ impl Heart {
         if let Some(token) = self.token() {
             let resource = Resource::instance(&self.id);
             if let Err(error) = self.ledger.release(&resource, &self.id, token).await {
-                tracing::warn!(%error, "the instance's lease was not released and runs out by itself");
+                tracing::warn!(%error, "the instance's lease could not be released; it expires by itself");
             }
             tell(&self.bus).await;
         }
@@ -337,7 +337,7 @@ impl Heart {
         match tokio::time::timeout_at(until, self.acquire()).await {
             Ok(Ok(token)) => token,
             Ok(Err(error)) => {
-                tracing::debug!(%error, "the instance's lease could not be acquired anew");
+                tracing::debug!(%error, "the instance's lease could not be acquired again");
                 None
             }
             Err(_) => None,
@@ -380,8 +380,8 @@ impl Heart {
     async fn in_time(look: impl Future<Output = ledger::Result<()>>, until: tokio::time::Instant) {
         match tokio::time::timeout_at(until, look).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "the other instances were not seen"),
-            Err(_) => tracing::debug!("the other instances were not seen in time"),
+            Ok(Err(error)) => tracing::debug!(%error, "the other instances' leases could not be read"),
+            Err(_) => tracing::debug!("the other instances' leases could not be read in time"),
         }
     }
 

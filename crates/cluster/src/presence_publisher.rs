@@ -63,7 +63,7 @@ impl PresencePublisher {
             }
         }
         if shown && let Err(error) = self.bus.withdraw(&self.presence.instance).await {
-            tracing::debug!(%error, "this instance's presence was not withdrawn and runs out by itself");
+            tracing::debug!(%error, "this instance's presence could not be withdrawn; it expires by itself");
         }
     }
 
@@ -74,7 +74,7 @@ impl PresencePublisher {
             return shown && self.bus.withdraw(&self.presence.instance).await.is_err();
         }
         if let Err(error) = self.bus.announce(&self.presence, PRESENCE_TTL).await {
-            tracing::debug!(%error, "this instance could not be shown on the bus");
+            tracing::debug!(%error, "this instance's presence could not be announced");
         }
         true
     }
@@ -82,7 +82,7 @@ impl PresencePublisher {
     async fn tell_link(&self, link: Link) {
         match link {
             Link::Up { .. } => tracing::info!("the bus is up"),
-            Link::Down { .. } => tracing::warn!("the bus is down; what needs it waits"),
+            Link::Down { .. } => tracing::warn!("the bus is down; operations that need it wait"),
         }
         if self.bus.kind() == bus::Kind::Local {
             return;
@@ -92,14 +92,14 @@ impl PresencePublisher {
             match self.bus.check().await {
                 Ok(health) => {
                     for warning in health.warnings {
-                        tracing::warn!(warning, "the bus may lose what it was given");
+                        tracing::warn!(warning, "the bus may lose data");
                     }
                 }
-                Err(error) => tracing::debug!(%error, "how the bus is was not asked"),
+                Err(error) => tracing::debug!(%error, "the state of the bus could not be read"),
             }
         }
         if let Err(error) = self.ledger.note_bus(&self.presence.instance, link.is_up()).await {
-            tracing::debug!(%error, "the state of the bus was not noted");
+            tracing::debug!(%error, "the state of the bus could not be stored");
         }
     }
 }
@@ -116,7 +116,7 @@ impl PublishingTask {
         // It may have died; that is told below.
         let _ = self.stop.send(());
         if let Err(error) = self.task.await {
-            tracing::error!(%error, "the presence publisher had died");
+            tracing::error!(%error, "the presence publisher had panicked");
         }
     }
 }
@@ -124,6 +124,6 @@ impl PublishingTask {
 /// Tells all instances that it is worth looking.
 pub async fn tell(bus: &bus::Handle) {
     if let Err(error) = bus.publish(Channel::Cluster, NOTICE).await {
-        tracing::debug!(%error, "a notice was not told; the others look by themselves soon");
+        tracing::debug!(%error, "a notice was not published; the others read the ledger soon");
     }
 }

@@ -68,7 +68,7 @@ async fn live(loaded: &Loaded) -> Result<(), Failure> {
     let started = tokio::select! {
         // A start that waits for its ledger can be called off. A lease taken half-way runs out by itself.
         signal = signals.next() => {
-            tracing::info!(%signal, "told to stop before the start was done");
+            tracing::info!(%signal, "a signal to stop arrived before the start was complete");
             None
         }
         started = Daemon::start(loaded, &mut opened) => Some(started),
@@ -99,12 +99,12 @@ async fn live(loaded: &Loaded) -> Result<(), Failure> {
         // Others found this incarnation dead. Nothing of it counts any more; the process goes on as another.
         tokio::select! {
             signal = signals.next() => {
-                tracing::info!(%signal, "stopping, while beginning anew");
+                tracing::info!(%signal, "stopping, before a new incarnation has joined");
                 break None;
             }
             begun = daemon.begin_anew(&loaded.config) => {
                 if let Err(failure) = begun {
-                    break Some(format!("it could not begin anew: {}", failure.message));
+                    break Some(format!("no new incarnation could start: {}", failure.message));
                 }
             }
         }
@@ -164,14 +164,14 @@ impl Daemon {
                 Ok(next) => break next,
                 // The ledger may be away for longer than a start would wait.
                 Err(failure) if failure.exit == Exit::Unavailable => {
-                    tracing::warn!(failure = failure.message, "beginning anew waits for the ledger");
+                    tracing::warn!(failure = failure.message, "the new incarnation waits for the ledger");
                     tokio::time::sleep(TRY_AGAIN_PAUSE).await;
                 }
                 Err(failure) => return Err(failure),
             }
         };
         tracing::warn!(
-            before = %self.incarnation.identity.id, instance = %next.identity.id, "begun anew under another id"
+            before = %self.incarnation.identity.id, instance = %next.identity.id, "continuing under another id"
         );
         // The worker number of the one before is another's to take; ids go on under this one's.
         self.keeping.serve(generators::numbers(config, &self.ledger, endpoint, &next.identity.id));
@@ -211,7 +211,7 @@ impl Daemon {
         if drained.await.is_err() {
             tracing::warn!(
                 requests = api.in_flight(),
-                "the time to drain is up; what is left is cut off and its leases run out by themselves"
+                "the drain timeout is over; the remaining work is cut off and its leases expire by themselves"
             );
         }
         let farewells = [
@@ -222,7 +222,7 @@ impl Daemon {
             ("closing the ledger", timeout(FAREWELL_MAX, ledger.close()).await),
         ];
         for (step, _) in farewells.iter().filter(|(_, done)| done.is_err()) {
-            tracing::warn!(step, "took too long and was left");
+            tracing::warn!(step, "a step of the stop took too long and was skipped");
         }
         tracing::info!("stopped");
     }
@@ -300,7 +300,7 @@ async fn open_ledger(
         }
     };
     for warning in health.durability_warnings {
-        tracing::warn!(warning, "the ledger may lose what it confirmed");
+        tracing::warn!(warning, "the ledger may lose committed data");
     }
     Ok(ledger)
 }

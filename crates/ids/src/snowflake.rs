@@ -227,7 +227,7 @@ impl Keeping {
     pub async fn stop(self) {
         self.source.send_replace(NumberSource::Ended);
         if let Err(error) = self.keeper.await {
-            tracing::error!(%error, "the keeper of the worker number had died");
+            tracing::error!(%error, "the keeper of the worker number had panicked");
         }
     }
 }

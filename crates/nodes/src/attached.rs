@@ -255,7 +255,7 @@ impl AttachedNode {
                         self.came_to_nothing(
                             *slot,
                             Revoked::Unlisted,
-                            "the node does not know of it any more",
+                            "the node no longer lists the attempt",
                         );
                         self.out.push(Effect::SlotFreed(*slot));
                     }

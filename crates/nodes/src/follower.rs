@@ -54,7 +54,7 @@ impl Follower {
         // It may have died; that is told below.
         let _ = self.stop.send(());
         if let Err(error) = self.task.await {
-            tracing::error!(%error, "the follower of the nodes had died");
+            tracing::error!(%error, "the follower of the nodes had panicked");
         }
     }
 }
@@ -127,7 +127,7 @@ impl Following {
         self.tell_waiting().await;
         // Nobody reads the list of an instance that is gone; it is taken away all the same.
         if let Err(error) = self.source.list(&ListChange { is_anew: true, ..ListChange::default() }).await {
-            tracing::debug!(%error, "the list of this instance's nodes runs out by itself");
+            tracing::debug!(%error, "this instance's list of nodes was not removed; it expires");
         }
     }
 
@@ -147,7 +147,7 @@ impl Following {
         let Some(updates) = node_update::read(notice) else {
             tracing::warn!(
                 bytes = notice.len(),
-                "a notice about nodes cannot be read; all of them are looked up"
+                "a notice about nodes cannot be read; all nodes are read again"
             );
             return self.wishes.all();
         };
@@ -187,7 +187,7 @@ impl Following {
                     }
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "nodes could not be looked up, and will be again");
+                    tracing::debug!(%error, "nodes could not be read; trying again");
                     nodes.into_iter().for_each(|node| self.wishes.one(node));
                     if all {
                         self.wishes.all();
@@ -229,7 +229,7 @@ impl Following {
             if *self.source.answers().borrow()
                 && let Err(error) = self.look_for_holders().await
             {
-                tracing::debug!(%error, "the other instances could not be looked for");
+                tracing::debug!(%error, "the presence of the other instances could not be read");
             }
         }
     }
@@ -259,7 +259,7 @@ impl Following {
             if !full.is_empty()
                 && let Err(error) = self.look_up(&full).await
             {
-                tracing::debug!(%error, "nodes that were full could not be looked up");
+                tracing::debug!(%error, "nodes that were full could not be read");
             }
         }
     }
@@ -278,7 +278,7 @@ impl Following {
                     Kept::Offline { epoch } => self.registry.hear_leave(node, epoch, asked),
                     Kept::Absent => {
                         if self.registry.absent(node, asked, self.up_for(asked)) {
-                            tracing::warn!(%node, "nothing is heard of a node any more; it is taken for lost");
+                            tracing::warn!(%node, "no update of a node arrives any more; it counts as lost");
                         }
                         continue;
                     }
@@ -309,7 +309,7 @@ impl Following {
                 return true;
             }
             if let Err(error) = self.source.tell(&node_update::write(&updates)).await {
-                tracing::debug!(%error, "changes of nodes were not told");
+                tracing::debug!(%error, "changes of nodes could not be published");
                 self.registry.put_back(updates);
                 return false;
             }
@@ -321,7 +321,7 @@ impl Following {
         let mut listing = Listing::default();
         loop {
             if let Err(error) = self.write_list(&mut listing).await {
-                tracing::debug!(%error, "this instance's nodes were not listed");
+                tracing::debug!(%error, "the list of this instance's nodes could not be written");
                 listing.lost();
             }
             pause(LISTING_MS).await;
@@ -332,7 +332,7 @@ impl Following {
         let held = self.registry.held_here();
         for step in listing.steps(&held) {
             if self.source.list(&step.change()).await? != step.names {
-                tracing::debug!("the list of this instance's nodes was lost");
+                tracing::debug!("the list of this instance's nodes was lost and is written again");
                 listing.lost();
                 return Ok(());
             }
@@ -359,7 +359,7 @@ impl Following {
             self.registry.index_is_old().await;
             let registry = self.registry.clone();
             if let Err(error) = tokio::task::spawn_blocking(move || registry.reindex()).await {
-                tracing::error!(%error, "the index of nodes was not rebuilt");
+                tracing::error!(%error, "the index of nodes could not be rebuilt");
             }
             tokio::time::sleep(Duration::from_millis(INDEX_PAUSE_MS)).await;
         }

@@ -318,7 +318,7 @@ impl Registry {
                 let since = before.get(holder).map_or(now, |missing| missing.since);
                 let is_absent = now.duration_since(since) >= Duration::from_millis(ABSENT_AFTER_MS);
                 if is_absent && !before.get(holder).is_some_and(|missing| missing.is_absent) {
-                    tracing::info!(%holder, "an instance that holds nodes does not show itself; they get no work");
+                    tracing::info!(%holder, "an instance shows no presence; its nodes get no work");
                 }
                 missing.insert(holder.clone(), Missing { since, is_absent });
             }

@@ -153,7 +153,7 @@ impl Process {
             Ok(Err(_)) => None,
             Err(_) => bail!("process {} still runs after {limit:?}", self.pid),
         };
-        status.context("the process ended unseen")
+        status.context("the process ended without a status")
     }
 
     /// Kills it and waits until it is gone.

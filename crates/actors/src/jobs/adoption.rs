@@ -36,7 +36,7 @@ pub(super) fn start(inner: &Arc<Inner>) {
                 continue;
             }
             if let Err(error) = watch.look(&inner).await {
-                tracing::debug!(%error, "lanes without an owner were not looked for");
+                tracing::debug!(%error, "lanes without an owner could not be looked up");
             }
             watch.clear_inboxes(&inner).await;
         }
@@ -105,7 +105,7 @@ impl Watch {
                     self.cleared.insert(dead);
                 }
                 Ok(false) => {}
-                Err(error) => tracing::debug!(%error, %dead, "a dead instance's inbox was not cleared"),
+                Err(error) => tracing::debug!(%error, %dead, "a dead instance's inbox could not be emptied"),
             }
         }
     }

@@ -55,7 +55,7 @@ impl AttemptWriter {
                     metrics::counter!("fencepost_jobs_total", "state" => "RUNNING", "outcome" => "")
                         .increment(running);
                 }
-                Err(error) => tracing::debug!(%error, "acknowledgements are not written down yet"),
+                Err(error) => tracing::debug!(%error, "acknowledgements could not be written yet"),
             }
         }
     }
@@ -80,7 +80,7 @@ impl AttemptWriter {
             let write = |job: &JobId| JobWrite { change: Change::Release { job: *job }, key: None };
             let batch = JobBatch { lane: None, writes: jobs.iter().map(write).collect() };
             if let Err(error) = self.ledger.commit_jobs(batch).await {
-                tracing::debug!(%error, "slots that are free are not written down yet");
+                tracing::debug!(%error, "freed slots could not be written yet");
                 attempts.not_released(jobs);
             }
         }

@@ -56,7 +56,7 @@ async fn publish(bus: bus::Handle, mut notices: mpsc::Receiver<FinishNotice>) {
     while notices.recv_many(&mut gathered, NOTICES_AT_ONCE).await > 0 {
         for message in gathered.chunks(NOTICES_PER_MESSAGE) {
             if let Err(error) = bus.publish(Channel::Jobs, &write(message)).await {
-                tracing::debug!(%error, "notices of finished jobs were lost; the ledger has what they said");
+                tracing::debug!(%error, "notices of finished jobs were lost; waiters read the ledger");
             }
         }
         gathered.clear();

@@ -140,7 +140,7 @@ impl Following {
         let job = match found {
             Ok(job) => job.ok_or(Refusal::UnknownJob)?,
             Err(error) if self.shown.is_some() && error.is_retryable() => {
-                tracing::debug!(%error, job = %self.job, "a job that is followed was not looked up");
+                tracing::debug!(%error, job = %self.job, "a job that a client follows could not be read");
                 return Ok(None);
             }
             Err(error) => return Err(super::refusal::of_ledger(&error)),

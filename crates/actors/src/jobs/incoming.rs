@@ -61,7 +61,7 @@ impl Incoming {
                 Some(InstanceMessage::Reports { is_forwarded, reports }) => {
                     reports.into_iter().for_each(|report| self.take_report(report, is_forwarded));
                 }
-                None => tracing::warn!(inbox = %of, entry = %entry.id, "a message that cannot be read"),
+                None => tracing::warn!(inbox = %of, entry = %entry.id, "an unreadable entry is dropped"),
             }
         }
         for ids in ids.chunks(bus::limits::INBOX_SETTLE_ENTRIES_MAX) {
@@ -80,7 +80,7 @@ impl Incoming {
 
     fn take_notices(&self, payload: &[u8]) {
         let Some(notices) = finish_notices::read(payload) else {
-            tracing::warn!("a notice of finished jobs that cannot be read");
+            tracing::warn!("an unreadable notice of finished jobs is dropped");
             return;
         };
         for notice in notices {
@@ -108,7 +108,7 @@ async fn read_inbox(bus: bus::Handle, me: InstanceId, this: std::sync::Weak<Inco
     while let Some(entries) = inbox.next().await {
         let Some(this) = this.upgrade() else { return };
         if let Err(error) = this.take(&me, entries).await {
-            tracing::debug!(%error, "entries were not settled, and are read again");
+            tracing::debug!(%error, "entries could not be settled; they will be read again");
         }
     }
 }

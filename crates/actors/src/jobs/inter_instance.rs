@@ -140,7 +140,7 @@ impl InterInstance {
     fn not_delivered(&self, to: &InstanceId, message: &InstanceMessage) {
         // A node that is not told to stop finds out by the answer to its result.
         let InstanceMessage::Dispatch(dispatch) = message else { return };
-        let reason = format!("{to} could not be given the dispatch");
+        let reason = format!("the dispatch could not be sent to {to}");
         let event = AttemptEvent::Revoked(Revoked::Undeliverable, reason);
         let (job, attempt) = (dispatch.job, dispatch.attempt);
         self.report(AttemptReport { lane: dispatch.policy.lane.clone(), job, attempt, event }, None);
@@ -225,7 +225,7 @@ impl InterInstance {
         for entries in calls(&entries) {
             let sent = self.send(to, entries).await;
             if let Err(error) = &sent {
-                tracing::debug!(%error, %to, "reports may not have arrived; the ledger has what they said");
+                tracing::debug!(%error, %to, "reports may not have arrived; their lanes read the ledger");
             }
             for n in 0..entries.len() {
                 let of_this = counts.next().unwrap_or_default();

@@ -368,7 +368,7 @@ async fn write(
                 return Err(CommitFailure::Unknown);
             }
             Err(error) => {
-                tracing::error!(%error, lane = %lane.id, "the ledger refused what it should have taken");
+                tracing::error!(%error, lane = %lane.id, "the ledger refused a batch that should be valid");
                 return Err(CommitFailure::Unknown);
             }
         }

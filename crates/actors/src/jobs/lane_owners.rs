@@ -37,7 +37,7 @@ impl LaneOwners for LeasedLanes {
             match self.ledger.lease(lane.lease()).await {
                 Ok(lease) => lease.filter(ledger::Lease::is_live).and_then(|lease| lease.owner),
                 Err(error) => {
-                    tracing::debug!(%error, %lane, "the owner of a lane was not found");
+                    tracing::debug!(%error, %lane, "the owner of a lane could not be looked up");
                     None
                 }
             }

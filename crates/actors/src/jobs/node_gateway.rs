@@ -139,7 +139,7 @@ impl NodeGateway {
         } else if self.registry.is_there(holder) {
             self.inter_instance.post(holder.clone(), InstanceMessage::Dispatch(Box::new(dispatch)));
         } else {
-            let reason = format!("{holder}, which holds the node's socket, is not there");
+            let reason = format!("{holder}, which holds the node's socket, is not reachable");
             let event = AttemptEvent::Revoked(Revoked::Undeliverable, reason);
             self.report(&dispatch.policy, dispatch.job, dispatch.attempt, event);
         }
@@ -160,7 +160,7 @@ impl NodeGateway {
         let (job, attempt, node) = (dispatch.job, dispatch.attempt, dispatch.placed.node.clone());
         self.attempts.expect(&dispatch, Instant::now());
         if !self.send_to_node(&node, ToNode::Dispatch(Box::new(dispatch))) {
-            let reason = "the node's socket is not here, or full";
+            let reason = "the node's socket is not on this instance, or its queue is full";
             self.came_to_nothing(job, attempt, Revoked::Undeliverable, reason);
         }
     }
@@ -228,7 +228,7 @@ impl NodeGateway {
             let event = match live.newest.state {
                 State::Running => AttemptEvent::Revoked(
                     Revoked::Unlisted,
-                    "the node does not know of it any more".to_owned(),
+                    "the node no longer lists the attempt".to_owned(),
                 ),
                 // It may be on its way to the socket that this is about.
                 _ if live.placed.as_ref().is_some_and(is_here) => {

@@ -23,7 +23,7 @@ pub(super) fn start(gateway: &Arc<NodeGateway>, ledger: ledger::Handle) {
             tokio::time::sleep(jittered(LOOK_EVERY)).await;
             let Some(gateway) = gateway.upgrade() else { return };
             if let Err(error) = look(&gateway, &ledger, Instant::now()).await {
-                tracing::debug!(%error, "orphaned attempts were not looked for");
+                tracing::debug!(%error, "orphaned attempts could not be looked up");
             }
         }
     });
@@ -37,7 +37,7 @@ async fn look(gateway: &NodeGateway, ledger: &ledger::Handle, now: Instant) -> l
         for ((job, attempt), node, age) in old {
             let is_here = gateway.is_attached(node);
             if !current.contains(&(*job, *attempt)) {
-                tracing::debug!(%job, %attempt, %node, "an attempt is nobody's any more");
+                tracing::debug!(%job, %attempt, %node, "an attempt of a node here is orphaned");
                 gateway.cancel_at_node(node, *job, *attempt);
             } else if !is_here && *age >= AWAY_REMEMBERED {
                 gateway.forget(*job, *attempt);

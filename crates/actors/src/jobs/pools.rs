@@ -31,7 +31,7 @@ pub(super) fn follow(inner: &Arc<Inner>) {
                         }
                     }
                     Ok(_) => {}
-                    Err(error) => tracing::debug!(%error, "the pools were not read"),
+                    Err(error) => tracing::debug!(%error, "the pools could not be read"),
                 }
             }
             tokio::select! {

@@ -77,7 +77,7 @@ impl ProgressReporter {
                         self.store.found_lane(job, event.lane.clone().map_or(Lane::Unknown, Lane::Found));
                     }
                     Err(error) => {
-                        tracing::debug!(%error, %job, "the lane of a job was not found");
+                        tracing::debug!(%error, %job, "the lane of a job could not be looked up");
                         is_ledger_away = true;
                     }
                 }

@@ -12,7 +12,7 @@ pub enum Refusal {
         owner: InstanceId,
     },
     /// The job's lane has no owner at the moment; another instance adopts it within seconds.
-    #[error("nobody owns {lane} at the moment")]
+    #[error("{lane} has no owner at the moment")]
     NoOwner {
         /// The lane.
         lane: LaneId,
@@ -27,10 +27,10 @@ pub enum Refusal {
     #[error("the idempotency key was used for another request")]
     KeyReused,
     /// Too much is on its way into the ledger.
-    #[error("too many jobs are on their way into the ledger")]
+    #[error("too many jobs wait to be written to the ledger")]
     Overloaded,
     /// As much is watched here as may be.
-    #[error("too much is watched on this instance")]
+    #[error("this instance serves too many event streams")]
     TooManyWatched,
     /// There never was such a session, or it was purged.
     #[error("no such session")]
@@ -40,7 +40,7 @@ pub enum Refusal {
     SessionClosed,
     /// The session has as many unfinished jobs as it may have.
     #[error(
-        "the session has {} unfinished jobs, which is the most it may have",
+        "the session has {} unfinished jobs, the largest number allowed",
         super::limits::SESSION_JOBS_MAX
     )]
     SessionFull,

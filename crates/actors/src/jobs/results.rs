@@ -136,7 +136,7 @@ impl ResultWriter {
             if let Err(CompletionOutcome { next: Some(dispatch), .. }) =
                 reply.send(CompletionOutcome { is_written, next: follows })
             {
-                let why = "the node's socket is not here any more";
+                let why = "the node's socket is no longer on this instance";
                 self.gateway.came_to_nothing(dispatch.job, dispatch.attempt, Revoked::Undeliverable, why);
             }
         }

@@ -311,7 +311,7 @@ impl Scheduler {
                 let reserved = match self.bus.reserve_slots(&node, claims, RESERVATION).await {
                     Ok(reserved) => Some(reserved),
                     Err(error) => {
-                        tracing::debug!(%error, %node, "slots were not reserved");
+                        tracing::debug!(%error, %node, "slots could not be reserved");
                         self.gateway.grant(&node, claims).await
                     }
                 };
@@ -367,7 +367,7 @@ impl Scheduler {
                         lane.send(LaneCommand::ReservationRemoved(job, attempt));
                     }
                 }
-                Err(error) => tracing::debug!(%error, %node, "a reservation was not given back and runs out"),
+                Err(error) => tracing::debug!(%error, %node, "a reservation was not given back; it expires"),
             }
         });
     }
@@ -388,7 +388,7 @@ impl Scheduler {
             match self.bus.held_slots(node, slots).await {
                 Ok(held) => missing.extend(held.is_taken.iter().map(|taken| held.is_complete && !taken)),
                 Err(error) => {
-                    tracing::debug!(%error, %node, "its slots could not be looked at");
+                    tracing::debug!(%error, %node, "a node's slots could not be read");
                     missing.extend(slots.iter().map(|_| false));
                 }
             }

@@ -38,19 +38,19 @@ pub(super) fn start(inner: &Arc<Inner>) {
             inner.show_gauges().await;
             match inner.close_idle(idle_after.take()).await {
                 Ok(next) => idle_after = next,
-                Err(error) => tracing::debug!(%error, "sessions that nobody uses were not looked for"),
+                Err(error) => tracing::debug!(%error, "idle sessions could not be looked up"),
             }
             let now = Instant::now();
             if now >= purge_at {
                 purge_at = now + jittered(PURGE_EVERY);
                 if let Err(error) = inner.purge().await {
-                    tracing::debug!(%error, "finished jobs were not purged");
+                    tracing::debug!(%error, "finished jobs could not be purged");
                 }
             }
             if now >= partitions_at {
                 partitions_at = now + jittered(PARTITIONS_EVERY);
                 if let Err(error) = inner.ledger.make_job_partitions().await {
-                    tracing::warn!(%error, "the days to come have no partitions yet");
+                    tracing::warn!(%error, "the partitions of the coming days could not be created yet");
                 }
             }
         }
@@ -62,7 +62,7 @@ impl Inner {
         metrics::gauge!("fencepost_jobs_waiting").set(self.scheduler.waiting() as f64);
         match self.bus.inbox_len(&self.me).await {
             Ok(entries) => metrics::gauge!("fencepost_inbox_pending").set(entries as f64),
-            Err(error) => tracing::debug!(%error, "the length of the inbox was not read"),
+            Err(error) => tracing::debug!(%error, "the length of the inbox could not be read"),
         }
     }
 

@@ -241,7 +241,7 @@ impl SignerActor {
             let result = match result {
                 Ok(result) => result.map_err(|error| failure(&error)),
                 Err(error) => {
-                    tracing::error!(%error, signer = %actor.signer, "a ledger call died");
+                    tracing::error!(%error, signer = %actor.signer, "a call to the ledger panicked");
                     Err(LedgerFailure::Defect)
                 }
             };
@@ -323,7 +323,7 @@ impl SignerActor {
                 tracing::warn!(%resource, operation = op, %token, %instance, "a stale owner was fenced");
             }
             Note::Diverged { op } => {
-                tracing::warn!(signer = %self.signer, op, "a row was not as its owner knew it");
+                tracing::warn!(signer = %self.signer, op, "a row differs from what its owner knew");
             }
         }
     }
@@ -337,9 +337,9 @@ impl Drop for SignerActor {
         }
         // Callers see it by the loss of their answers; the next command starts an actor that trusts nothing of this one.
         if std::thread::panicking() {
-            tracing::error!(signer = %self.signer, "a signer's actor died");
+            tracing::error!(signer = %self.signer, "a signer's actor panicked");
         } else {
-            tracing::warn!(signer = %self.signer, "a signer's actor was cut off at its work");
+            tracing::warn!(signer = %self.signer, "a signer's actor was stopped before it had finished");
         }
         if let Some(held) = self.held.take() {
             let (releases, resource, token) =

@@ -55,7 +55,7 @@ impl Inner {
             && self.failure_detector.is_dead(dead)
             && let Some(token) = self.ledger.take_over(resource, &self.config.owner, dead, lease_ms).await?
         {
-            tracing::info!(%resource, %dead, %token, "taken over from a dead instance");
+            tracing::info!(%resource, %dead, %token, "lease taken over from a dead instance");
             metrics::counter!("fencepost_lease_takeover_total", "kind" => "signer", "reason" => "dead")
                 .increment(1);
             acquired = Ok(Acquisition::Acquired { token, expires_at: None });
@@ -90,7 +90,7 @@ impl Inner {
             }
         };
         if let Err(error) = ended.await {
-            tracing::warn!(%resource, %error, "a lease that nobody uses runs out by itself");
+            tracing::warn!(%resource, %error, "an unused lease could not be released; it expires by itself");
         }
     }
 }

@@ -63,7 +63,7 @@ impl Upkeep {
         let _ = self.stop.send(true);
         for task in self.tasks {
             if let Err(error) = task.await {
-                tracing::error!(%error, "a task of the upkeep had died");
+                tracing::error!(%error, "an upkeep task had panicked");
             }
         }
     }
@@ -109,7 +109,7 @@ async fn sweep(signers: &Signers, settings: &UpkeepSettings) -> ledger::Result<(
             Err(
                 Refusal::LeaseHeld { .. } | Refusal::NotOwner { .. } | Refusal::Fenced | Refusal::Overloaded,
             ) => {}
-            Err(refusal) => tracing::debug!(%signer, %refusal, "overdue holds were not swept"),
+            Err(refusal) => tracing::debug!(%signer, %refusal, "overdue holds could not be swept"),
         }
     }
     Ok(())

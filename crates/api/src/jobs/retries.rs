@@ -177,7 +177,7 @@ async fn retried_and_not(
     };
     if filter.outcome.is_none() && filter.dead != Some(true) {
         return Err(Refusal::invalid(
-            "name ids, an outcome, or \"dead\": true; a filter that fits all jobs is refused",
+            "name ids, an outcome, or \"dead\": true; a filter that matches all jobs is refused",
         ));
     }
     // In this order: a job that is retried between the two reads is in both, not in none.

@@ -217,7 +217,7 @@ impl Socket {
 
     fn fault(&mut self, why: String) {
         self.problem(None, Code::Invalid, why);
-        self.end(CloseCode::Other(close::PROTOCOL), "a fault of the protocol; the problem frame says which");
+        self.end(CloseCode::Other(close::PROTOCOL), "a protocol error; the problem frame says which");
     }
 
     fn end(&mut self, code: CloseCode, why: &str) {
@@ -350,7 +350,7 @@ impl Socket {
         let look = match look {
             Ok(look) => look,
             Err(refusal) => {
-                tracing::debug!(%refusal, session = %self.id, "a session's results were not read");
+                tracing::debug!(%refusal, session = %self.id, "a session's results could not be read");
                 self.look_at = Instant::now() + CLIENT_LOOKS.0;
                 return;
             }
@@ -426,11 +426,11 @@ impl Socket {
 
     async fn on_tick(&mut self) {
         if self.state.incarnation().identity.id != self.incarnation.identity.id {
-            return self.end(CloseCode::Away, "this instance has begun anew; connect again");
+            return self.end(CloseCode::Away, "this instance continues under a new id; connect again");
         }
         let now = Instant::now();
         if now.duration_since(self.heard) >= CLIENT_SILENT_MAX {
-            return self.end(CloseCode::Away, "nothing was heard of the client");
+            return self.end(CloseCode::Away, "nothing was received from the client");
         }
         if now.duration_since(self.pinged) >= CLIENT_PING_EVERY {
             self.pinged = now;

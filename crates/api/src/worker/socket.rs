@@ -101,7 +101,7 @@ impl Socket {
                 _ = tick.tick() => {
                     self.apply(Event::Tick);
                     if self.state.incarnation().identity.id != self.incarnation.identity.id {
-                        self.go_away("this instance has begun anew; connect again");
+                        self.go_away("this instance continues under a new id; connect again");
                     }
                 }
                 () = &mut draining => self.go_away("this instance is stopping; connect to another"),
@@ -260,7 +260,7 @@ impl Socket {
     fn send(&mut self, frame: ToNode) {
         match frames::to_wire(frame) {
             Some(frame) => self.out.push_back(frame),
-            None => tracing::error!("a payload that is not JSON is not sent"),
+            None => tracing::error!("a payload in the ledger is not JSON and cannot be sent"),
         }
     }
 

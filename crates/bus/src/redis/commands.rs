@@ -362,7 +362,7 @@ impl Keeper {
             if listener.heard() >= sent || listener.generation() != generation {
                 self.awaited = None;
             } else if listener.clock().saturating_sub(sent) >= Duration::from_millis(ECHO_MS) {
-                tracing::warn!("what is published to Redis is not heard; listening anew");
+                tracing::warn!("the probe published to Redis did not come back; reconnecting the listener");
                 listener.condemn(generation);
                 self.awaited = None;
             }
@@ -406,7 +406,7 @@ impl Keeper {
                 let servers = servers.map(|(host, port)| shared.address.beside(host, *port)).collect();
                 *shared.commands.servers.lock().expect("no holder of this lock panics") = servers;
             }
-            Err(error) => tracing::debug!(%error, "the Cluster's servers were not named"),
+            Err(error) => tracing::debug!(%error, "the Cluster's servers could not be listed"),
         }
     }
 }
@@ -434,6 +434,6 @@ fn named(slots: &Value) -> impl Iterator<Item = (String, u16)> {
 /// Chooses the provider of TLS for the process, unless that was done: ring, as everywhere here.
 pub(super) fn prepare_tls(wanted: bool) {
     if wanted && rustls::crypto::ring::default_provider().install_default().is_err() {
-        tracing::debug!("the process has a provider of TLS already");
+        tracing::debug!("the process already has a TLS provider");
     }
 }

@@ -107,7 +107,7 @@ pub(super) async fn keep(shared: Arc<Shared>, first: PubSub) {
                     again
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "nothing is heard from Redis");
+                    tracing::debug!(%error, "the listener has no connection to Redis");
                     pause.wait().await;
                     continue;
                 }
@@ -119,7 +119,7 @@ pub(super) async fn keep(shared: Arc<Shared>, first: PubSub) {
         hear(&shared, made, generation).await;
         // What took this connection may have taken the other.
         shared.link.doubt();
-        tracing::warn!("the connection that hears from Redis is lost");
+        tracing::warn!("the listener's connection to Redis is lost");
         shared.commands.suspect();
         if began.elapsed() >= Duration::from_millis(RECONNECT_SETTLED_MS) {
             pause = Pause::default();
@@ -152,7 +152,7 @@ async fn hear(shared: &Shared, connection: PubSub, generation: u64) {
 fn event(message: &Msg) -> Event {
     let payload = message.get_payload_bytes();
     if payload.len() > NOTICE_BYTES_MAX {
-        tracing::warn!(bytes = payload.len(), "a notice from another hand is too large and is left out");
+        tracing::warn!(bytes = payload.len(), "a received notice is too large and is dropped");
         return Event::Lagged { missed: 1 };
     }
     Event::Message(Arc::from(payload))

@@ -183,7 +183,7 @@ impl Nodes for Redis {
             let is_found = found.is_some();
             let record = found.and_then(record);
             if is_found && record.is_none() {
-                tracing::warn!(%node, "its record cannot be read and counts as none");
+                tracing::warn!(%node, "a node's record cannot be read and is ignored");
             }
             Ok::<_, Error>(record.map(|record| (node, record)))
         };

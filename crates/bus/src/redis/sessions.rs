@@ -36,7 +36,7 @@ impl Sessions for Redis {
         }
         let found = binding(&fields);
         if found.is_none() {
-            tracing::warn!(session = %id, "its binding cannot be read and counts as none");
+            tracing::warn!(session = %id, "a session's binding cannot be read and is ignored");
         }
         Ok(found)
     }

@@ -65,9 +65,9 @@ pub enum Why {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::CalledOff => "it was called off",
-            Self::TimedOut => "it ran for longer than it may",
-            Self::Stopping => "the node stopped before it was done",
+            Self::CalledOff => "the attempt was cancelled",
+            Self::TimedOut => "the attempt ran for too long",
+            Self::Stopping => "the node stopped before the attempt had finished",
         })
     }
 }
@@ -159,13 +159,13 @@ pub(super) fn outcome(given: Result<Json, Failure>) -> AttemptOutcome {
     let Failure { message, retryable } = match given {
         Ok(output) if output.as_str().len() <= PAYLOAD_BYTES_MAX => return AttemptOutcome::Done(output),
         Ok(output) => Failure::lasting(format!(
-            "its output has {} bytes of JSON text; at most {PAYLOAD_BYTES_MAX} are taken",
+            "the output has {} bytes of JSON text; the limit is {PAYLOAD_BYTES_MAX}",
             output.as_str().len()
         )),
         Err(failure) => failure,
     };
     let message = match message.as_str() {
-        "" => "it failed and did not say why".to_owned(),
+        "" => "the handler failed without a message".to_owned(),
         message => cut(message, ERROR_MESSAGE_CHARS_MAX),
     };
     AttemptOutcome::Failed(AttemptFailure { message, retryable })
@@ -184,7 +184,7 @@ mod tests {
         let failed = |message: &str, retryable| {
             AttemptOutcome::Failed(AttemptFailure { message: message.to_owned(), retryable })
         };
-        assert_eq!(outcome(Err(Failure::passing(""))), failed("it failed and did not say why", true));
+        assert_eq!(outcome(Err(Failure::passing(""))), failed("the handler failed without a message", true));
         let long = "ä".repeat(ERROR_MESSAGE_CHARS_MAX + 1);
         assert_eq!(
             outcome(Err(Failure::lasting(&long))),

@@ -134,17 +134,17 @@ impl Protocol {
                 let result = result(&attempt, outcome);
                 return vec![ack(attempt), Effect::Send(result)];
             }
-            Some(Held::Stopping) => return vec![reject(attempt, "called off here")],
+            Some(Held::Stopping) => return vec![reject(attempt, "cancelled on this node")],
             None => {}
         }
         if self.over.contains(&attempt) {
-            return vec![reject(attempt, "over here already")];
+            return vec![reject(attempt, "already finished on this node")];
         }
         let of_the_job = AttemptRef { job: attempt.job.clone(), attempt: 0 }..;
         let others = self.held.range(of_the_job).map(|(other, _)| other);
         let others: Vec<AttemptRef> = others.take_while(|other| other.job == attempt.job).cloned().collect();
         if others.iter().any(|other| other.attempt > attempt.attempt) {
-            return vec![reject(attempt, "a newer attempt is here")];
+            return vec![reject(attempt, "this node has a newer attempt")];
         }
         if self.draining {
             return vec![reject(attempt, reason::DRAINING)];

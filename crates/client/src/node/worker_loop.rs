@@ -214,7 +214,7 @@ where
                             }
                         }
                         Ok(Heard::Unreadable(why)) => {
-                            let error = connection.lost(format!("it sent what is no frame: {why}"));
+                            let error = connection.lost(format!("it sent no valid frame: {why}"));
                             connection.close(close::PROTOCOL, "no frame").await;
                             return Parted::Cut(error);
                         }
@@ -223,7 +223,7 @@ where
                 }
                 happening = self.happening() => self.handle(happening, Some(&mut connection)),
                 () = sleep_until(heard_at + every * HEARTBEATS_UNANSWERED_MAX) => {
-                    return Parted::Cut(connection.lost("nothing was heard for three heartbeats"));
+                    return Parted::Cut(connection.lost("nothing was received for three heartbeats"));
                 }
                 () = sleep_until(next_beat) => {
                     next_beat = Instant::now() + every;
@@ -246,7 +246,7 @@ where
                     Ok(Heard::Closed(why)) => return Err(closed(connection, why)),
                     Ok(Heard::Sign) => {}
                     Ok(Heard::Unreadable(why)) => {
-                        return Err(Parted::Cut(connection.lost(format!("it sent what is no frame: {why}"))));
+                        return Err(Parted::Cut(connection.lost(format!("it sent no valid frame: {why}"))));
                     }
                     Ok(Heard::Frames(frames)) => {
                         let mut frames = frames.into_iter();
@@ -256,7 +256,7 @@ where
                                 (self.observer)(Event::Problem { code: it.code, detail: it.detail });
                             }
                             _ => {
-                                return Err(Parted::Cut(connection.lost("its first message is no welcome alone")));
+                                return Err(Parted::Cut(connection.lost("its first message is no welcome")));
                             }
                         }
                     }
@@ -405,7 +405,7 @@ async fn attend(
     };
     match timeout(limits.grace, work).await {
         Ok(done) => done,
-        Err(_) => outcome(Err(Failure::passing(format!("{why}, and did not stop when told")))),
+        Err(_) => outcome(Err(Failure::passing(format!("{why}, and the handler did not stop")))),
     }
 }
 

@@ -194,7 +194,7 @@ impl SessionLoop {
                     heard_at = Instant::now();
                 }
                 () = sleep_until(heard_at + self.pace.silence_max) => {
-                    return Parted::Cut(socket.lost("nothing was heard for long"));
+                    return Parted::Cut(socket.lost("nothing was received for too long"));
                 }
                 () = sleep_until(ping_at) => {
                     ping_at = Instant::now() + self.pace.ping_every;

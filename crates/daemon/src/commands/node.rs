@@ -69,20 +69,17 @@ pub async fn run(node: Node) -> Result<(), Failure> {
     let ended = tokio::select! {
         ended = work => ended?,
         // What runs is killed as the work is dropped.
-        exit = signalled => return Err(Failure::new(exit, "told to stop a second time: ending at once")),
+        exit = signalled => return Err(Failure::new(exit, "a second signal to stop: ending at once")),
     };
     match ended {
         Ended::Drained { unsettled: 0 } => Ok(()),
         Ended::Drained { unsettled } => {
-            tracing::warn!(
-                unsettled,
-                "stopped with results that no scheduler confirmed; these jobs run again"
-            );
+            tracing::warn!(unsettled, "stopped with results that no daemon confirmed; these jobs run again");
             Ok(())
         }
         Ended::Replaced => Err(Failure::new(
             Exit::Refused,
-            "another node of the same name took over; --node-id gives it another",
+            "another node with the same id took over; choose another id with --node-id",
         )),
     }
 }
@@ -96,7 +93,7 @@ fn log(node: &str, event: Event) {
             tracing::warn!(node, reason, again_in_ms = pause.as_millis() as u64, "no connection");
         }
         Event::Problem { code, detail } => {
-            tracing::warn!(node, code, detail, "the scheduler says that something is wrong");
+            tracing::warn!(node, code, detail, "the daemon reported a problem");
         }
         Event::Draining { held } => tracing::info!(node, held, "draining"),
     }

@@ -66,11 +66,11 @@ async fn waited(client: &Client, id: &str) -> client::Result<Job> {
                 let is_first = away_since.is_none();
                 let since = *away_since.get_or_insert_with(Instant::now);
                 if !error.is_retryable() || since.elapsed() >= AWAY_MAX {
-                    eprintln!("job {id} goes on without anybody waiting; GET /v1/jobs/{id} shows it");
+                    eprintln!("job {id} continues; GET /v1/jobs/{id} shows it");
                     return Err(error);
                 }
                 if is_first {
-                    eprintln!("{error}; it is asked again for {} s", AWAY_MAX.as_secs());
+                    eprintln!("{error}; trying again for {} s", AWAY_MAX.as_secs());
                 }
                 tokio::time::sleep(AWAY_PAUSE).await;
             }
@@ -131,7 +131,7 @@ fn json(text: &str) -> Result<Json, Failure> {
     match Json::parse(text) {
         Ok(json) => Ok(json),
         Err(error) if text.trim_start().starts_with(['{', '[', '"']) => {
-            Err(Failure::new(Exit::Usage, format!("the payload is no JSON: {error}")))
+            Err(Failure::new(Exit::Usage, format!("the payload is not JSON: {error}")))
         }
         Err(_) => Ok(Json::of(text.trim_end_matches('\n')).expect("a text has a JSON form")),
     }

@@ -35,7 +35,7 @@ pub fn listen(config: &Config) -> Result<TcpListener, Failure> {
     // Connections have it from their listener.
     let unread_ms = UNREAD_MAX.as_millis() as u32;
     if let Err(error) = rustix::net::sockopt::set_tcp_user_timeout(&listener, unread_ms) {
-        tracing::warn!(%error, "connections whose other side does not read are not cut off");
+        tracing::warn!(%error, "the timeout for clients that do not read could not be set");
     }
     Ok(listener)
 }

@@ -49,7 +49,7 @@ impl Serving {
         self.api.serve_without_ledger();
         tracing::warn!(
             url = self.endpoint.url,
-            "the ledger was not reached yet; snowflakes are made by the local file, everything else is refused"
+            "the ledger was not reached yet; only snowflakes are served, by the local file"
         );
     }
 
@@ -59,7 +59,7 @@ impl Serving {
         if timeout(drain_timeout, self.api.idle()).await.is_err() {
             tracing::warn!(
                 requests = self.api.in_flight(),
-                "the time to drain is up; what is left is cut off"
+                "the drain timeout is over; the remaining requests are cut off"
             );
         }
         let _ = timeout(FAREWELL_MAX, self.api.stop()).await;

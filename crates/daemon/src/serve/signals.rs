@@ -73,7 +73,7 @@ impl Signals {
     pub fn second_ends_at_once(self) {
         tokio::spawn(async move {
             let exit = self.second().await;
-            tracing::warn!("told to stop a second time: ending at once");
+            tracing::warn!("a second signal to stop: ending at once");
             std::process::exit(i32::from(exit.status()));
         });
     }

@@ -68,11 +68,11 @@ impl fmt::Display for Refusal {
             Self::LedgerUnavailable => f.write_str("the ledger did not answer in time"),
             Self::Fenced => f.write_str("the signer's lease was taken over while the request was served"),
             Self::WindowFull { in_flight, max_in_flight } => {
-                write!(f, "{in_flight} nonces are held or quarantined, and {max_in_flight} may be")
+                write!(f, "{in_flight} nonces are held or quarantined, and at most {max_in_flight} may be")
             }
             Self::Exhausted => f.write_str("the signer's nonces are used up"),
             Self::StaleReplay => {
-                f.write_str("a hold of this grant was settled or ran out; ask again under a new key")
+                f.write_str("a hold of this grant was settled or has expired; ask again under a new key")
             }
             Self::KeyReused => f.write_str("the idempotency key was used for another request"),
             Self::Overloaded => f.write_str("too many requests are waiting"),

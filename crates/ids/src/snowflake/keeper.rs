@@ -135,7 +135,7 @@ impl Keeper {
         match sought {
             Ok(held) => Some(held),
             Err(refusal) => {
-                tracing::warn!(%refusal, "no worker number for snowflakes; it is tried again");
+                tracing::warn!(%refusal, "no worker number for snowflakes; trying again");
                 self.context.tell(Phase::Refusing(refusal));
                 let pause = rand::rng().random_range(SEEK_AGAIN_MS / 2..SEEK_AGAIN_MS * 3 / 2);
                 self.rest(tokio::time::sleep(Duration::from_millis(pause))).await;
@@ -202,9 +202,9 @@ impl Keeper {
                 tracing::info!(worker = %held.worker_lease.number, mark_ms, "worker number given back")
             }
             Ok(Err(error)) => {
-                tracing::warn!(%error, "a worker number was not given back; it comes free by itself")
+                tracing::warn!(%error, "a worker number could not be given back; its lease expires by itself")
             }
-            Err(_) => tracing::warn!("giving a worker number back took too long; it comes free by itself"),
+            Err(_) => tracing::warn!("giving a worker number back took too long; its lease expires"),
         }
     }
 }
@@ -217,7 +217,7 @@ impl Held {
             Ok(Some(marked)) => marked,
             Ok(None) => return Err(Lost),
             Err(error) => {
-                tracing::warn!(%error, "the time mark of the worker number was not renewed");
+                tracing::warn!(%error, "the time mark of the worker number could not be renewed");
                 return Ok(Some(Refusal::Ledger(error)));
             }
         };
@@ -275,7 +275,7 @@ impl KeeperContext {
     fn show(&self, generator: &Arc<Generator>) {
         let current = &self.shared.current;
         if !current.load().as_ref().is_some_and(|shown| Arc::ptr_eq(shown, generator)) {
-            tracing::info!(worker = %generator.worker(), "snowflakes are made");
+            tracing::info!(worker = %generator.worker(), "ready to issue snowflakes");
             current.store(Some(Arc::clone(generator)));
         }
     }

@@ -6,7 +6,7 @@ use domain::{InstanceId, WorkerNumber};
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Refusal {
     /// The clock went back since the last id.
-    #[error("the clock of this instance went back by {by_ms} ms; no id is made until it has caught up")]
+    #[error("the clock of this instance went back by {by_ms} ms; no id is issued until it has caught up")]
     ClockBack {
         /// By how many milliseconds.
         by_ms: u64,
@@ -16,7 +16,7 @@ pub enum Refusal {
     ClockStill,
     /// This machine's clock and the database's do not agree.
     #[error(
-        "the clock of this instance is {by_ms} ms {} the database's, and {max_ms} ms are allowed; mend the clock",
+        "the clock of this instance is {by_ms} ms {} the database's; {max_ms} ms are allowed; correct it",
         if *.ahead { "ahead of" } else { "behind" }
     )]
     ClockOff {
@@ -28,7 +28,7 @@ pub enum Refusal {
         max_ms: u64,
     },
     /// The last holder of the number may have made ids up to a time that the clock has not reached.
-    #[error("ids of worker {number} may have been made up to {wait_ms} ms from now; that is waited for")]
+    #[error("ids of worker {number} may have been issued for the next {wait_ms} ms; wait until then")]
     MarkAhead {
         /// The number.
         number: WorkerNumber,
@@ -46,13 +46,13 @@ pub enum Refusal {
         holder: InstanceId,
     },
     /// The layout has no room for times as late as this.
-    #[error("the 41 bits of time since the epoch are used up since {ended_ms} ms after 1970")]
+    #[error("the 41 bits of time since the epoch were used up at {ended_ms} ms after 1970")]
     Ended {
         /// When that was, in milliseconds since 1970.
         ended_ms: u64,
     },
     /// The clock is before the epoch.
-    #[error("the epoch of {epoch_ms} ms after 1970 has not begun by the clock of this instance")]
+    #[error("the epoch begins at {epoch_ms} ms after 1970, and the clock of this instance is before that")]
     NotBegun {
         /// When it begins, in milliseconds since 1970.
         epoch_ms: u64,
@@ -72,12 +72,10 @@ pub enum Refusal {
     #[error(transparent)]
     Ledger(#[from] ledger::Error),
     /// The ledger was not reached since the start, and the local file proves nothing, or nothing any more.
-    #[error(
-        "the ledger was not reached since the start, and the local file proves no worker number (any more)"
-    )]
+    #[error("the ledger was not reached since the start, and the local file proves no worker number now")]
     Unreached,
     /// No answer within the time of the request.
-    #[error("a worker number, or more time for it, was not had in time")]
+    #[error("this instance did not get a worker number, or more time for it, in time")]
     Late,
     /// The generator is stopped.
     #[error("this instance is stopping")]

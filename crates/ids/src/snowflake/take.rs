@@ -106,11 +106,11 @@ impl Snowflakes {
         match taken {
             Ok(_) if is_behind.load(Ordering::Relaxed) => {
                 is_behind.store(false, Ordering::Relaxed);
-                tracing::info!("the clock has caught up; snowflakes are made again");
+                tracing::info!("the clock has caught up; snowflakes are issued again");
             }
             Err(Stop::Behind { by_ms }) if !is_behind.swap(true, Ordering::Relaxed) => {
                 metrics::counter!("fencepost_clock_rollback_total").increment(1);
-                tracing::error!(by_ms, "the clock went back; no snowflake is made until it has caught up");
+                tracing::error!(by_ms, "the clock went back; no snowflake is issued until it has caught up");
             }
             _ => {}
         }

@@ -81,7 +81,7 @@ impl AttachedNode {
                 self.out.push(Effect::Attach(self.since));
             }
             Some(Registered { is_provisional, .. }) => {
-                tracing::info!(%node, %epoch, is_provisional, is_contested, "a node's record is made anew");
+                tracing::info!(%node, %epoch, is_provisional, is_contested, "a node's record is rewritten");
             }
         }
         self.registered = Some(Registered { profile, epoch, is_provisional: false });
@@ -154,7 +154,7 @@ impl AttachedNode {
             Ok(Written::Lost) => self.register(),
             Ok(Written::Replaced) => self.contest(),
             Err(error) => {
-                tracing::debug!(%error, "a node's record was not refreshed");
+                tracing::debug!(%error, "a node's record could not be refreshed");
                 self.gone.extend(freed);
             }
         }

@@ -76,7 +76,7 @@ impl AttachedNode {
     pub(super) fn on_sent(&mut self, sent: bus::Result<Vec<bool>>, dispatches: Vec<Dispatch>) {
         let mut freed = Vec::new();
         let sent = sent.unwrap_or_else(|error| {
-            tracing::debug!(%error, "dispatches whose slots are not known to be sent are dropped");
+            tracing::debug!(%error, "dispatches are dropped: their slots may not be marked as sent");
             freed.extend(dispatches.iter().map(|dispatch| dispatch.slot));
             vec![false; dispatches.len()]
         });

@@ -15,7 +15,7 @@ use crate::process::{Launch, Process, Signal, tail};
 
 const CAPACITY: usize = 2;
 /// What the node says in its log when the scheduler finds fault with it.
-const BLAMED: &str = "the scheduler says that something is wrong";
+const BLAMED: &str = "the daemon reported a problem";
 
 /// A line for the beginning, what the payload says, and a line for the end.
 const SCRIPT: &str = r#"

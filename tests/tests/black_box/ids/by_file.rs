@@ -181,7 +181,7 @@ async fn a_file_that_proves_nothing_lets_no_restart_serve_while_the_ledger_is_aw
         let ended = rig.ends(dir).await;
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(69), ""), "{why}: {}", ended.stderr);
         assert!(ended.stderr.contains(why), "{why} is not in: {}", ended.stderr);
-        assert!(!ended.stderr.contains("going on by the local file"), "{why}: {}", ended.stderr);
+        assert!(!ended.stderr.contains("issuing snowflakes by the local file"), "{why}: {}", ended.stderr);
     };
     let here = rig.instance.dir().to_owned();
     for (name, other, why) in [

@@ -104,7 +104,7 @@ impl Faked {
                 continue;
             }
             // A slow machine may be slow to get a number.
-            let is_slow = reply.code() == "ledger_unavailable" && reply.text.contains("not had in time");
+            let is_slow = reply.code() == "ledger_unavailable" && reply.text.contains("did not get a");
             assert!(reply.status == 503, "{}", reply.text);
             assert!(is_slow || refusals.contains(&reply.code()), "{}", reply.text);
             said.insert(reply.code().to_owned());

@@ -131,7 +131,7 @@ impl Owner {
         let bus = self.services.bus.clone();
         tokio::spawn(async move {
             if let Err(error) = bus.bind_session(&id, &binding, kept).await {
-                tracing::debug!(%error, session = %id, "a session's binding was not noted");
+                tracing::debug!(%error, session = %id, "a session's binding could not be stored");
             }
         });
     }
@@ -141,7 +141,7 @@ impl Owner {
         let (bus, token) = (self.services.bus.clone(), self.state.token());
         tokio::spawn(async move {
             if let Err(error) = bus.unbind_session(&id, token).await {
-                tracing::debug!(%error, session = %id, "a session's binding was not removed and runs out");
+                tracing::debug!(%error, session = %id, "a session's binding was not removed; it expires");
             }
         });
     }
@@ -184,7 +184,7 @@ async fn close(services: &LaneServices, lane: &ledger::Lane) -> Result<(), Commi
             Err(CommitFailure::Fenced)
         }
         Err(error) => {
-            tracing::debug!(%error, lane = %lane.id, "whether the session is closed is not known");
+            tracing::debug!(%error, lane = %lane.id, "the outcome of closing the session is not known");
             Err(CommitFailure::Unknown)
         }
     }
@@ -196,7 +196,7 @@ async fn answer_by_key(ledger: ledger::Handle, answers: Vec<KeyedAnswer<Waiting>
     let kept: HashMap<_, _> = match ledger.kept_job_keys(&scopes).await {
         Ok(kept) => kept.into_iter().collect(),
         Err(error) => {
-            tracing::debug!(%error, "kept keys were not read");
+            tracing::debug!(%error, "idempotency keys could not be read");
             HashMap::new()
         }
     };

@@ -50,7 +50,7 @@ impl Loader {
             match self.services.ledger.hold_jobs(&ledger::Lane { id, owner, token }).await {
                 Ok(Holding::Held { jobs }) => {
                     if jobs > 0 {
-                        tracing::info!(lane = %self.lane, %token, jobs, "jobs of a lane that was taken over are held");
+                        tracing::info!(lane = %self.lane, %token, jobs, "jobs are held after a takeover");
                     }
                     return Ok(token);
                 }
@@ -63,7 +63,7 @@ impl Loader {
                     tracing::warn!(resource = %self.lane, %token, owner = %self.services.me, op = "jobs", "fenced");
                 }
                 Err(error) => {
-                    tracing::warn!(%error, lane = %self.lane, "the lane's jobs were not surely held; trying again");
+                    tracing::warn!(%error, lane = %self.lane, "the lane's jobs may not be held yet");
                 }
             }
             // What was sent may yet be written, under the token before.
@@ -209,7 +209,7 @@ async fn stranded(
 /// Logs a read that failed.
 fn read<T>(result: ledger::Result<T>, lane: &LaneId) -> Result<T, Unread> {
     result.map_err(|error| {
-        tracing::debug!(%error, %lane, "the lane's jobs were not read");
+        tracing::debug!(%error, %lane, "the lane's jobs could not be read");
         Unread
     })
 }

@@ -173,7 +173,7 @@ struct Hearing<'h> {
 impl Hearing<'_> {
     fn hear(&self, payload: &[u8]) {
         let Some(Message { from, told }) = read(payload) else {
-            tracing::warn!("a notice about who listens cannot be read");
+            tracing::warn!("a notice about listeners cannot be read");
             return;
         };
         // Watches on this instance had it without the bus.
@@ -261,7 +261,7 @@ async fn tell(bus: bus::Handle, me: InstanceId, mut to_tell: mpsc::Receiver<Told
     while to_tell.recv_many(&mut gathered, TOLD_AT_ONCE).await > 0 {
         for payload in messages(&me, gathered.drain(..)) {
             if let Err(error) = bus.publish(Channel::Watches, &payload).await {
-                tracing::debug!(%error, "news of jobs were lost; the ledger has what they told");
+                tracing::debug!(%error, "notices of job events were lost; listeners read the ledger");
             }
         }
     }

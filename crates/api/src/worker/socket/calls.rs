@@ -63,7 +63,7 @@ impl Calls {
     pub(super) async fn look_up(self, running: Vec<Slot>) -> Option<Event> {
         let Self { state, incarnation, node, .. } = &self;
         if let Err(error) = state.call(incarnation.jobs.attempts_on(node, &running)).await {
-            tracing::debug!(%error, %node, "its attempts could not be looked up yet");
+            tracing::debug!(%error, %node, "a node's attempts could not be looked up yet");
         }
         None
     }
@@ -105,7 +105,7 @@ impl Calls {
             match state.call(state.bus.free_slots(node, slots)).await {
                 Ok(()) => slots.iter().for_each(|_| incarnation.registry.freed(node, *epoch)),
                 Err(error) => {
-                    tracing::debug!(%error, %node, "slots were not freed yet");
+                    tracing::debug!(%error, %node, "slots could not be freed yet");
                     left.extend(slots);
                 }
             }

@@ -35,7 +35,7 @@ pub(super) async fn disconnect(state: Arc<State>, registry: Registry, jobs: Jobs
                 registry.noted(record, Instant::now());
             }
             Err(error) => {
-                tracing::debug!(%error, %node, "a closed socket was not noted at the bus");
+                tracing::debug!(%error, %node, "a closed socket could not be recorded at the bus");
                 registry.noted(record, Instant::now());
             }
         }
@@ -69,7 +69,7 @@ async fn disconnect_for_sure(
         until_known(bus, heard).await;
         match bus.disconnect_node(node, epoch).await {
             Err(error) if error.is_retryable() => {
-                tracing::debug!(%error, %node, "a node that is gone was not taken off yet");
+                tracing::debug!(%error, %node, "the record of a node that is gone could not be removed yet");
                 tokio::time::sleep(NODE_REGISTER_AGAIN).await;
             }
             answer => return answer,

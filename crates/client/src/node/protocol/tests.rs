@@ -76,7 +76,7 @@ fn the_same_attempt_twice_is_acknowledged_twice_and_run_once() {
     end(&mut protocol, "a", 1);
     assert_eq!(give(&mut protocol, "a", 1), ["ack a1", "result a1"]);
     settle(&mut protocol, "a", 1);
-    assert_eq!(give(&mut protocol, "a", 1), ["reject a1: over here already"]);
+    assert_eq!(give(&mut protocol, "a", 1), ["reject a1: already finished on this node"]);
     assert_eq!(give(&mut protocol, "a", 2), ["ack a2", "start a2"]);
 }
 
@@ -86,7 +86,7 @@ fn what_was_called_off_is_held_until_it_has_stopped_and_never_reported() {
     give(&mut protocol, "a", 1);
     assert_eq!(cancel(&mut protocol, "a", 1), ["stop a1"]);
     assert_eq!(cancel(&mut protocol, "a", 1), [""; 0]);
-    assert_eq!(give(&mut protocol, "a", 1), ["reject a1: called off here"]);
+    assert_eq!(give(&mut protocol, "a", 1), ["reject a1: cancelled on this node"]);
     assert_eq!(give(&mut protocol, "b", 1), ["reject b1: full"]);
     assert_eq!((protocol.listed(), protocol.is_running(&attempt("a", 1))), (vec![attempt("a", 1)], false));
     assert_eq!(end(&mut protocol, "a", 1), ["beat"]);
@@ -116,7 +116,7 @@ fn a_running_attempt_that_is_stale_is_stopped() {
 fn a_newer_attempt_stops_the_older_and_an_older_one_is_not_taken() {
     let mut protocol = Protocol::new(2);
     give(&mut protocol, "a", 2);
-    assert_eq!(give(&mut protocol, "a", 1), ["reject a1: a newer attempt is here"]);
+    assert_eq!(give(&mut protocol, "a", 1), ["reject a1: this node has a newer attempt"]);
     assert_eq!(give(&mut protocol, "a", 3), ["stop a2", "ack a3", "start a3"]);
     // Another job whose id begins alike is another job.
     assert_eq!(give(&mut protocol, "aa", 1), ["reject aa1: full"]);

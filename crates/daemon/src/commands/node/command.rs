@@ -73,7 +73,7 @@ impl Command {
         };
         let seen = see_through(&mut group, &job, talk, &overflow).await;
         let (status, printed, ended_for) = seen
-            .map_err(|error| Failure::passing(format!("{:?} was lost sight of: {error}", self.program())))?;
+            .map_err(|error| Failure::passing(format!("cannot wait for {:?}: {error}", self.program())))?;
         judge(status, &printed, ended_for)
     }
 
@@ -181,7 +181,7 @@ fn judge(status: ExitStatus, printed: &Printed, ended_for: Option<EndedFor>) -> 
     match ended_for {
         Some(EndedFor::Stop(why)) => return Err(Failure::passing(why.to_string())),
         Some(EndedFor::Overflow) => {
-            return Err(Failure::lasting(format!("it printed more than {PAYLOAD_BYTES_MAX} bytes")));
+            return Err(Failure::lasting(format!("the command printed more than {PAYLOAD_BYTES_MAX} bytes")));
         }
         None => {}
     }

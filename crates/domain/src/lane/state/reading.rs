@@ -274,9 +274,9 @@ impl<C: Callers> LaneState<C> {
             for (job, attempt, state, is_gone) in lost {
                 let (why, reason) = match state {
                     State::Running if is_gone => (Revoked::NodeLost, "the node is gone"),
-                    State::Running => (Revoked::Unlisted, "the node does not know of it any more"),
+                    State::Running => (Revoked::Unlisted, "the node no longer lists the attempt"),
                     State::Created | State::Dispatched | State::Finished => {
-                        (Revoked::Undeliverable, "it never reached the node")
+                        (Revoked::Undeliverable, "the attempt never reached the node")
                     }
                 };
                 let event = AttemptEvent::Revoked(why, reason.to_owned());

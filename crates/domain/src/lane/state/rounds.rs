@@ -334,10 +334,10 @@ impl<C: Callers> LaneState<C> {
                 }
                 Due::Revoke(job, attempt, why) => {
                     let reason = match why {
-                        Revoked::TimedOut => "it ran for longer than timeout_ms",
-                        Revoked::NodeLost => "the node's socket was closed after it was sent",
-                        Revoked::Undeliverable => "its node has left the instance that it went to",
-                        _ => "the node did not acknowledge it in time",
+                        Revoked::TimedOut => "the attempt ran for longer than timeout_ms",
+                        Revoked::NodeLost => "the node's socket was closed after the attempt was sent",
+                        Revoked::Undeliverable => "the node has left the instance it was sent to",
+                        _ => "the node did not acknowledge the attempt in time",
                     };
                     // What follows from a write that is under way sets its alarm anew.
                     self.revoke(job, attempt, why, reason.to_owned(), round);

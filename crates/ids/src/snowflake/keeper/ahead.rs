@@ -36,7 +36,7 @@ impl Ahead {
                 if error.kind() == ErrorKind::WouldBlock {
                     tracing::info!(
                         file,
-                        "another process uses the local file for worker numbers; this one goes without"
+                        "another process uses the local file for worker numbers; this one works without it"
                     );
                 } else {
                     tracing::warn!(file, %error, "the local file for worker numbers cannot be used");
@@ -67,7 +67,7 @@ impl Ahead {
             self.written = Some(record);
             return Ok(issued_ms);
         };
-        tracing::warn!(%error, "the local file for worker numbers was not written");
+        tracing::warn!(%error, "the local file for worker numbers could not be written");
         // What the file says could become false, so it has to go.
         if self.remove().await {
             self.id_file = None;

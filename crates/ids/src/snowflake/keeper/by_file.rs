@@ -17,7 +17,7 @@ const SEEK_AGAIN: Duration = Duration::from_millis(1_000);
 impl Keeper {
     /// Makes ids by the file for as long as it proves anything; answers the number that was acquired meanwhile.
     pub(super) async fn go_on_by_file(&mut self, ahead: &mut Ahead, record: Record) -> Option<Held> {
-        tracing::warn!(worker = %record.number, "going on by the local file until the ledger is reached");
+        tracing::warn!(worker = %record.number, "issuing snowflakes by the local file");
         let generator =
             Arc::new(Generator::new(self.context.options.layout, record.number, record.issued_ms));
         loop {
@@ -79,7 +79,7 @@ impl KeeperContext {
         } else {
             return true;
         };
-        tracing::info!(worker = %record.number, reason, "the local file proves no worker number any more");
+        tracing::info!(worker = %record.number, reason, "the local file no longer proves a worker number");
         false
     }
 

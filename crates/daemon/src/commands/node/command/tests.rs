@@ -109,7 +109,7 @@ async fn who_prints_too_much_is_killed() {
     assert_eq!(run(shell(&exactly), "null").await.unwrap().len(), PAYLOAD_BYTES_MAX);
     // It does not care that nobody reads.
     let failure = run(shell("trap '' PIPE; while :; do echo 0123456789; done"), "null").await.unwrap_err();
-    assert_eq!(failure, Failure::lasting("it printed more than 1048576 bytes"));
+    assert_eq!(failure, Failure::lasting("the command printed more than 1048576 bytes"));
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn who_is_told_to_stop_goes_with_all_its_group() {
     let running = tokio::spawn(async move { shell(&script).run(job).await });
     let pid = line_in(&file).await;
     stopper.stop(Why::CalledOff);
-    assert_eq!(running.await.unwrap().unwrap_err(), Failure::passing("it was called off"));
+    assert_eq!(running.await.unwrap().unwrap_err(), Failure::passing("the attempt was cancelled"));
     until_gone(&pid).await;
 }
 
@@ -134,7 +134,7 @@ async fn who_does_not_heed_the_first_signal_gets_the_second() {
     let running = tokio::spawn(async move { shell(&script).run(job).await });
     let pid = line_in(&file).await;
     stopper.stop(Why::TimedOut);
-    assert_eq!(running.await.unwrap().unwrap_err(), Failure::passing("it ran for longer than it may"));
+    assert_eq!(running.await.unwrap().unwrap_err(), Failure::passing("the attempt ran for too long"));
     until_gone(&pid).await;
 }
 
