@@ -27,11 +27,12 @@ type Shared = web::Data<State>;
 
 /// Streams the events of a job
 ///
-/// Server-sent events. The first is `job`: the job as `GET` shows it, without its payload. A further `job` follows each
-/// change of the job's state or newest attempt, and a `progress` (`{"id","attempt","percent"?,"note"?}`) each report of its
-/// node. The stream ends after the `job` with `"state":"FINISHED"`. States in quick succession may be left out, and
-/// progress may be lost; the end is never lost. If a stream ends earlier (the instance stops, or the client does not read),
-/// ask any instance again: the new stream begins with the job as it is then. A client that comes back with the
+/// Server-sent events. The first is `job`: the job as `GET` shows it, without its payload. A further `job`
+/// event follows each change of the job's state or newest attempt, and a `progress` event
+/// (`{"id","attempt","percent"?,"note"?}`) follows each progress report of its node. The stream ends after
+/// the `job` with `"state":"FINISHED"`. States in quick succession may be left out, and progress may be lost;
+/// the end is never lost. If a stream ends earlier (the instance stops, or the client does not read), ask any
+/// instance again: the new stream begins with the job as it is then. A client that comes back with the
 /// `Last-Event-ID` of the end gets 204.
 #[utoipa::path(
     get, path = "/v1/jobs/{id}/events", tag = "jobs", operation_id = "job_events",
@@ -67,10 +68,11 @@ pub async fn of_job(request: HttpRequest, state: Shared) -> Answer {
 
 /// Streams all events
 ///
-/// Server-sent events of the kinds `job`, `progress`, `node` and `cluster`, or of those named in `kinds`, as this instance
-/// sees them: jobs and progress of all instances, of each other one at most 1,000 a second. Delivery is best effort: events
-/// from before the request are not sent, events may be lost (a comment line says so where the instance knows), and events of
-/// different instances have no order. Read the resources themselves for the truth.
+/// Server-sent events of the kinds `job`, `progress`, `node` and `cluster`, or of those named in `kinds`, as
+/// this instance sees them. Events of jobs and progress come from all instances, at most 1,000 a second from
+/// each other one. Delivery is best effort: events from before the request are not sent, events may be lost
+/// (a comment line says so where the instance knows), and events of different instances have no order. The
+/// resources themselves are the source of truth.
 #[utoipa::path(
     get, path = "/v1/events", tag = "cluster", operation_id = "events",
     params(("kinds" = Option<String>, Query, description = "Some of `job`, `progress`, `node`, `cluster`, separated by commas; all by default")),

@@ -21,13 +21,14 @@ use crate::to_wire;
 type Answer = Result<HttpResponse, Refusal>;
 type Shared = web::Data<State>;
 
-/// Makes snowflakes
+/// Issues snowflakes
 ///
-/// Ids of the time, a leased worker number and a count, made in memory. The answer is `clock_behind` while the clock of
-/// this instance could lead to a duplicate; another instance may serve then.
+/// Each id consists of the time, a leased worker number and a count, and is issued from memory. The answer is
+/// `clock_behind` while the clock of this instance could lead to a duplicate; another instance may then
+/// serve.
 #[utoipa::path(
     get, path = "/v1/ids/snowflake", tag = "ids", operation_id = "make_snowflakes",
-    params(("count" = Option<u32>, Query, minimum = 1, maximum = 10000, description = "How many; 1 without it")),
+    params(("count" = Option<u32>, Query, minimum = 1, maximum = 10000, description = "The number of ids; 1 by default")),
     responses((status = 200, description = "The ids", body = shape::Snowflakes)),
 )]
 pub async fn snowflakes(request: HttpRequest, state: Shared) -> Answer {
@@ -38,7 +39,7 @@ pub async fn snowflakes(request: HttpRequest, state: Shared) -> Answer {
 
 /// Decodes a snowflake
 ///
-/// The instance decodes with the epoch that it is configured with. Every number of 63 bits is a snowflake.
+/// The instance decodes with its configured epoch. Every number of 63 bits is a snowflake.
 #[utoipa::path(
     get, path = "/v1/ids/snowflake/{id}", tag = "ids", operation_id = "decode_snowflake",
     params(("id" = String, Path, description = "The id, 0 to 9223372036854775807")),
@@ -63,12 +64,12 @@ pub async fn decode(request: HttpRequest, state: Shared) -> Answer {
 
 /// Lists the tags of segments
 ///
-/// In the order of their names: what the ledger has, and how each stands in this instance.
+/// Tags come in the order of their names, each as the ledger has it, with the buffers of this instance.
 #[utoipa::path(
     get, path = "/v1/ids/segments", tag = "ids", operation_id = "list_segments",
     params(
         ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "Most items of the page; 100 without it"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::Segment>)),
 )]
@@ -82,15 +83,15 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
 
 /// Takes ids of a tag
 ///
-/// Rising, as far as one instance is asked; by trend over all. Out of ranges in memory, which are refilled ahead of
-/// need. With `scrambled=true` the ids are answered in their unguessable forms, beside the plain ones, where
-/// `ids.scramble_key` is configured.
+/// The ids of one instance rise; those of all instances have a rising trend. They come from ranges in memory,
+/// which the instance refills ahead of need. With `scrambled=true` the answer has the unguessable forms
+/// beside the plain ids; this needs `ids.scramble_key`.
 #[utoipa::path(
     get, path = "/v1/ids/segments/{tag}", tag = "ids", operation_id = "take_segment",
     params(
-        ("tag" = String, Path, description = "The tag, which somebody must have made"),
-        ("count" = Option<u32>, Query, minimum = 1, maximum = 10000, description = "How many; 1 without it"),
-        ("scrambled" = Option<bool>, Query, description = "Whether scrambled forms are wanted"),
+        ("tag" = String, Path, description = "The tag, which must exist"),
+        ("count" = Option<u32>, Query, minimum = 1, maximum = 10000, description = "The number of ids; 1 by default"),
+        ("scrambled" = Option<bool>, Query, description = "Whether to answer scrambled forms; false by default"),
     ),
     responses((status = 200, description = "The ids", body = shape::SegmentIds)),
 )]
@@ -112,10 +113,11 @@ pub async fn segment(request: HttpRequest, state: Shared) -> Answer {
     Ok(fresh().json(shape::SegmentIds { tag: tag.to_string(), ids, plain }))
 }
 
-/// Makes a tag of segments, or changes it
+/// Creates or changes a tag of segments
 ///
-/// What is named changes, the rest stays. `start` only rises, past all that is given out, else `conflict`; this
-/// instance follows at once, others when their ranges are used up.
+/// Fields that the body names change, and the others stay. `start` can only rise, past all ids that were
+/// given out; otherwise the answer is `conflict`. This instance uses the new start at once, the others when
+/// their ranges are used up.
 #[utoipa::path(
     put, path = "/v1/ids/segments/{tag}", tag = "ids", operation_id = "change_segment",
     params(("tag" = String, Path, description = "The tag, 1 to 128 letters, digits and . _ : @ -")),
@@ -138,13 +140,13 @@ pub async fn change_segment(request: HttpRequest, payload: web::Payload, state: 
 
 /// Takes numbers of a sequence
 ///
-/// Each higher than all that were granted before, on whatever instance. Each grant is a commit; what waits shares
-/// one.
+/// Each number is higher than all that were granted before, on any instance. Each grant is a commit; waiting
+/// requests share one.
 #[utoipa::path(
     get, path = "/v1/ids/sequences/{name}", tag = "ids", operation_id = "take_sequence",
     params(
-        ("name" = String, Path, description = "The sequence, which somebody must have made"),
-        ("count" = Option<u32>, Query, minimum = 1, maximum = 10000, description = "How many; 1 without it"),
+        ("name" = String, Path, description = "The sequence, which must exist"),
+        ("count" = Option<u32>, Query, minimum = 1, maximum = 10000, description = "The number of ids; 1 by default"),
     ),
     responses((status = 200, description = "The numbers", body = shape::SequenceIds)),
 )]
@@ -157,9 +159,10 @@ pub async fn sequence(request: HttpRequest, state: Shared) -> Answer {
     Ok(fresh().json(shape::SequenceIds { name: name.to_string(), ids: texts(numbers.ids()) }))
 }
 
-/// Makes a sequence, or changes it
+/// Creates or changes a sequence
 ///
-/// What is named changes, the rest stays. `start` only rises, past all that is granted, else `conflict`.
+/// Fields that the body names change, and the others stay. `start` can only rise, past all numbers that were
+/// granted; otherwise the answer is `conflict`.
 #[utoipa::path(
     put, path = "/v1/ids/sequences/{name}", tag = "ids", operation_id = "change_sequence",
     params(("name" = String, Path, description = "The sequence, 1 to 128 letters, digits and . _ : @ -")),
@@ -175,14 +178,14 @@ pub async fn change_sequence(request: HttpRequest, payload: web::Payload, state:
     Ok(HttpResponse::Ok().json(to_wire::sequence(&record)))
 }
 
-/// Makes UUIDs
+/// Issues UUIDs
 ///
-/// Of version 7 (sorted by time) unless asked for version 4 (random).
+/// UUIDs of version 7 (sorted by time), or of version 4 (random) if the request asks for it.
 #[utoipa::path(
     get, path = "/v1/ids/uuid", tag = "ids", operation_id = "make_uuids",
     params(
-        ("version" = Option<u8>, Query, description = "4 or 7; 7 without it"),
-        ("count" = Option<u32>, Query, minimum = 1, maximum = 10000, description = "How many; 1 without it"),
+        ("version" = Option<u8>, Query, description = "4 or 7; 7 by default"),
+        ("count" = Option<u32>, Query, minimum = 1, maximum = 10000, description = "The number of ids; 1 by default"),
     ),
     responses((status = 200, description = "The UUIDs", body = shape::Uuids)),
 )]
@@ -203,7 +206,7 @@ pub async fn uuids(request: HttpRequest, state: Shared) -> Answer {
 /// For clients that were written for Leaf.
 #[utoipa::path(
     get, path = "/api/segment/get/{tag}", tag = "ids", operation_id = "leaf_segment",
-    params(("tag" = String, Path, description = "The tag, which somebody must have made")),
+    params(("tag" = String, Path, description = "The tag, which must exist")),
     responses((status = 200, description = "The id", body = String, content_type = "text/plain")),
 )]
 pub async fn leaf_segment(request: HttpRequest, state: Shared) -> Answer {
@@ -212,9 +215,9 @@ pub async fn leaf_segment(request: HttpRequest, state: Shared) -> Answer {
     Ok(text(ids.into_iter()))
 }
 
-/// Makes one snowflake, as text
+/// Issues one snowflake, as text
 ///
-/// For clients that were written for Leaf. The key says what for; it changes nothing.
+/// For clients that were written for Leaf. The key has no effect.
 #[utoipa::path(
     get, path = "/api/snowflake/get/{key}", tag = "ids", operation_id = "leaf_snowflake",
     params(("key" = String, Path, description = "Anything")),
@@ -240,7 +243,7 @@ impl State {
     }
 }
 
-/// What became of a change, as the caller is told; `next` is the first number not given out yet.
+/// The answer to a change; `next` is the first number that was not given out yet.
 fn put<Record>(outcome: Put<Record>, next: impl FnOnce(&Record) -> u64) -> Result<Record, Refusal> {
     match outcome {
         Put::Done(record) => Ok(record),
@@ -260,14 +263,14 @@ fn sequence_name(request: &HttpRequest) -> Result<SequenceName, Refusal> {
     Ok(SequenceName::parse(extract::segment(request, "name"))?)
 }
 
-/// An answer that counts once.
+/// An answer that must not be cached: it is valid once.
 fn fresh() -> HttpResponseBuilder {
     let mut answer = HttpResponse::Ok();
     answer.insert_header((CACHE_CONTROL, "no-store"));
     answer
 }
 
-/// The one id there is, as text.
+/// The only id of the answer, as text.
 fn text(mut ids: impl Iterator<Item = u64>) -> HttpResponse {
     let id = ids.next().expect("there are as many as were asked for");
     fresh().content_type("text/plain; charset=utf-8").body(id.to_string())

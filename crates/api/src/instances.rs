@@ -11,11 +11,11 @@ use crate::to_wire;
 
 /// Shows the cluster
 ///
-/// The live instances by their leases in the ledger, with the numbers of their leases (up to two seconds old), the ring as
-/// the instance that answers sees it, and the mode.
+/// The answer lists the live instances by their leases in the ledger, each with its number of leases (up to
+/// two seconds old), the ring as the answering instance sees it, and the mode.
 #[utoipa::path(
     get, path = "/v1/cluster", tag = "leases and cluster", operation_id = "show_cluster",
-    responses((status = 200, description = "The instances that live", body = wire::cluster::Cluster)),
+    responses((status = 200, description = "The live instances", body = wire::cluster::Cluster)),
 )]
 pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
     Query::read(&request, &[])?;
@@ -41,7 +41,7 @@ pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
 
 /// Shows the owner of a resource
 ///
-/// The instance that holds the resource's live lease, or else the one that the ring names.
+/// The owner is the instance that holds the resource's live lease, or else the one that the ring names.
 #[utoipa::path(
     get, path = "/v1/cluster/owner/{resource}", tag = "leases and cluster", operation_id = "show_owner",
     params(("resource" = String, Path, description = "`kind:id`, such as `signer:eip155:1:0xab…`")),

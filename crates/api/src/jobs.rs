@@ -37,7 +37,7 @@ type Forwarding = web::Data<Forwarder>;
     post, path = "/v1/jobs", tag = "jobs", operation_id = "submit_job",
     params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
     request_body = shape::JobRequest,
-    responses((status = 202, description = "Accepted, and durable", body = shape::JobAccepted)),
+    responses((status = 202, description = "The job is accepted and durable", body = shape::JobAccepted)),
 )]
 pub async fn submit(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
     let state = forwarder.state();
@@ -89,13 +89,13 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     get, path = "/v1/jobs", tag = "jobs", operation_id = "list_jobs",
     params(
         ("state" = Option<shape::JobState>, Query, description = "Jobs in this state"),
-        ("outcome" = Option<shape::Outcome>, Query, description = "Jobs that ended so"),
+        ("outcome" = Option<shape::Outcome>, Query, description = "Jobs with this outcome"),
         ("session" = Option<String>, Query, description = "Jobs of this session"),
         ("tenant" = Option<String>, Query, description = "Jobs of this tenant"),
         ("pool" = Option<String>, Query, description = "Jobs that asked for this pool"),
-        ("dead" = Option<bool>, Query, description = "The dead jobs (true): they failed or timed out, and nobody retried them. Or all others (false)"),
+        ("dead" = Option<bool>, Query, description = "`true`: dead jobs, which failed or timed out and were not retried. `false`: all others"),
         ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "Most items of the page; 100 without it"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::Job>)),
 )]
@@ -140,7 +140,7 @@ pub async fn cancel(request: HttpRequest, payload: web::Payload, forwarder: Forw
     }
 }
 
-/// Has one job accepted: by this instance, or, if it is one of a session, by the session's owner.
+/// Accepts one job on this instance, or, if the job belongs to a session, on the session's owner.
 async fn accept(
     forwarder: &Forwarder,
     submission: Submission,

@@ -12,14 +12,14 @@ use crate::to_wire;
 
 /// Lists leases
 ///
-/// Leases come in the order of their resources' names, with those that ran out or were released.
+/// Leases come in the order of their resources' names, including expired and released ones.
 #[utoipa::path(
     get, path = "/v1/leases", tag = "leases and cluster", operation_id = "list_leases",
     params(
-        ("kind" = Option<String>, Query, description = "Of this kind only: `signer` or `instance`"),
-        ("owner" = Option<String>, Query, description = "Of this instance only"),
+        ("kind" = Option<String>, Query, description = "Only leases of this kind, such as `signer` or `instance`"),
+        ("owner" = Option<String>, Query, description = "Only leases of this instance"),
         ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "Most items of the page; 100 without it"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
     ),
     responses((status = 200, description = "A page", body = wire::List<wire::leases::Lease>)),
 )]

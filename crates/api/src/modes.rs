@@ -31,7 +31,7 @@ pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
 #[utoipa::path(
     put, path = "/v1/config/mode", tag = "leases and cluster", operation_id = "change_mode",
     request_body = ModeRequest,
-    responses((status = 200, description = "In force, with its new version", body = ModeSetting)),
+    responses((status = 200, description = "The mode in force, with its new version", body = ModeSetting)),
 )]
 pub async fn replace(
     request: HttpRequest,

@@ -29,7 +29,7 @@ type Forwarding = web::Data<Forwarder>;
     get, path = "/v1/nodes", tag = "nodes", operation_id = "list_nodes",
     params(
         ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "Most items of the page; 100 without it"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::Node>)),
 )]
@@ -71,7 +71,7 @@ pub async fn drain(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 
 /// Ends the drain of a node
 ///
-/// The node gets jobs again, unless it has itself asked for none.
+/// The node gets jobs again, unless it has sent `drain` itself.
 #[utoipa::path(
     post, path = "/v1/nodes/{id}/undrain", tag = "nodes", operation_id = "undrain_node",
     params(("id" = String, Path, description = "The node's id")),
@@ -117,7 +117,8 @@ async fn set_drained(
 
 /// Explains which node would be chosen
 ///
-/// For a job with these requirements: the node, and how many nodes were rejected for which reason. Nothing is reserved.
+/// The answer names the node that a job with these requirements would get now, and how many nodes were
+/// rejected for which reason. No slot is reserved.
 #[utoipa::path(
     post, path = "/v1/nodes/select", tag = "nodes", operation_id = "select_node",
     request_body = shape::SelectRequest,
@@ -161,7 +162,7 @@ pub async fn pools(request: HttpRequest, state: Shared) -> Answer {
 #[utoipa::path(
     put, path = "/v1/config/pools", tag = "nodes", operation_id = "change_pools",
     request_body = shape::PoolsRequest,
-    responses((status = 200, description = "In force, with their new version", body = shape::PoolsSetting)),
+    responses((status = 200, description = "The pools in force, with their new version", body = shape::PoolsSetting)),
 )]
 pub async fn replace_pools(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
     Query::read(&request, &[])?;

@@ -1,4 +1,5 @@
-//! The OpenAPI document: made of the handlers' and shapes' own annotations, and of the table of codes.
+//! The OpenAPI document. It is built from the annotations of handlers and shapes, and from the table of
+//! codes.
 
 use serde_json::{Value, json};
 use utoipa::OpenApi;
@@ -75,15 +76,15 @@ use crate::{events, ids, instances, jobs, leases, modes, nodes, ops, routes, ses
 )]
 struct Annotated;
 
-const ABOUT: &str = "Nonces for blockchain accounts, from any number of instances: no duplicate, no lost hole. Jobs for \
-    worker nodes: none lost, one result each. Ids: none twice, under any clock.\n\n\
-    JSON in and out, UTF-8. Times are RFC 3339 in UTC; lengths are whole milliseconds. Fields, query parameters \
+const ABOUT: &str = "Nonces for blockchain accounts, from any number of instances: no duplicate, and no gap \
+    left behind. Jobs for worker nodes: none lost, one result each. Ids: no duplicate, under any clock.\n\n\
+    Bodies are JSON in UTF-8. Times are RFC 3339 in UTC; lengths are whole milliseconds. Fields, query parameters \
     and JSON keys that are unknown or repeated are refused. Lists are paged: `limit` (1 to 1,000, default 100), and \
     `cursor`, the `next_cursor` of the page before.\n\n\
     Where tokens are configured, every request but the probes must carry one (`Authorization: Bearer …`). A token of \
     the scope `submit` may use all of `/v1` except where an operation says otherwise; the scope `admin` includes every \
-    other. Where no tokens are configured, the daemon listens on loopback only and refuses what web pages of other \
-    sites send, on every path and on every WebSocket: the `Host` must be a loopback name (`localhost`, `127.0.0.0/8`, \
+    other. Where no tokens are configured, the daemon listens on loopback only and refuses requests from web pages of \
+    other sites, on every path and on every WebSocket: the `Host` must be a loopback name (`localhost`, `127.0.0.0/8`, \
     `[::1]`, with any port), an `Origin` must be absent or equal to that host, and `Sec-Fetch-Site` must not be \
     `cross-site`; else the answer is 403 `forbidden`.\n\n\
     Every refusal is `application/problem+json` with a stable `code`. Those that may succeed later carry \
@@ -121,7 +122,7 @@ fn table() -> String {
 fn complete(path: &str, method: &str, operation: &mut Value) {
     let id = operation["operationId"].as_str().unwrap_or_default().to_owned();
     let id_header = json!({
-        "description": "The request's id: the caller's, or one that was made",
+        "description": "The request's id: the caller's, or one that the daemon chose",
         "schema": { "type": "string" },
     });
     if id == "grant" {
@@ -134,7 +135,7 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
     parameters.push(json!({
         "name": "X-Request-Id", "in": "header", "required": false,
         "description": "The caller's id for this request, 1 to 128 visible ASCII characters. Answered and \
-                        logged; one is made without it",
+                        logged. Without it the daemon chooses one",
         "schema": { "type": "string", "minLength": 1, "maxLength": 128 },
     }));
     operation["parameters"] = Value::from(parameters);
@@ -154,7 +155,7 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
         let mut headers = json!({ "X-Request-Id": id_header });
         if codes.iter().any(|code| code.is_retryable()) {
             headers["Retry-After"] = json!({
-                "description": "After how many seconds to try again; retry_after_ms says it more exactly",
+                "description": "The number of seconds after which to try again; retry_after_ms is more exact",
                 "schema": { "type": "integer", "minimum": 1 },
             });
         }

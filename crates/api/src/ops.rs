@@ -28,9 +28,9 @@ pub async fn healthz() -> HttpResponse {
 
 /// Says whether this instance can serve
 ///
-/// The checks are up to a second old. `degraded` means that the instance serves and a check found something wrong. The
-/// answer is `ledger_unavailable` also before the ledger is reached; until then only snowflakes, their decoding and UUIDs
-/// are served.
+/// The checks are up to a second old. `degraded` means that the instance serves although a check found
+/// something wrong. The answer is also `ledger_unavailable` before the instance has first reached its ledger;
+/// until then it serves only snowflakes, their decoding and UUIDs.
 #[utoipa::path(
     get, path = "/readyz", tag = "operations", operation_id = "readyz",
     responses((status = 200, description = "The instance can serve", body = Ready)),
@@ -131,7 +131,7 @@ fn warned(warnings: Vec<String>) -> Check {
 
 /// Shows the metrics
 ///
-/// In the text format of Prometheus.
+/// The metrics are in Prometheus' text format.
 #[utoipa::path(
     get, path = "/metrics", tag = "operations", operation_id = "metrics",
     responses((status = 200, description = "The metrics", body = String, content_type = "text/plain")),

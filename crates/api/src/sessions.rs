@@ -32,7 +32,7 @@ type Forwarding = web::Data<Forwarder>;
     post, path = "/v1/sessions", tag = "sessions", operation_id = "open_session",
     params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
     request_body = shape::SessionRequest,
-    responses((status = 201, description = "Open, and durable", body = shape::SessionOpened)),
+    responses((status = 201, description = "The session is open and durable", body = shape::SessionOpened)),
 )]
 pub async fn open(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
     Query::read(&request, &[])?;
@@ -90,13 +90,13 @@ pub async fn close(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 
 /// Connects a session's client
 ///
-/// A WebSocket with JSON text frames, `type` first. The client sends `job`. The daemon sends `accepted`, `progress`,
-/// `result` and `problem`. With `after_seq` it first sends the results behind that place.
+/// A WebSocket with JSON text frames, `type` first. The client sends `job`. The daemon sends `accepted`,
+/// `progress`, `result` and `problem`. With `after_seq` it first sends the results after that number.
 #[utoipa::path(
     get, path = "/v1/sessions/{id}/ws", tag = "sessions", operation_id = "connect_client",
     params(
         ("id" = String, Path, description = ID),
-        ("after_seq" = Option<u64>, Query, description = "The place up to which the client has all results"),
+        ("after_seq" = Option<u64>, Query, description = "The sequence number up to which the client has all results"),
     ),
     responses((status = 101, description = "The socket is open")),
 )]

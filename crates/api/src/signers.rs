@@ -23,9 +23,10 @@ type Forwarding = web::Data<Forwarder>;
 
 /// Grants nonces
 ///
-/// 1 to 1,000 nonces, lowest hole first, each under a hold of its own. Repetitions of the same request under one
-/// `Idempotency-Key` get the same nonces for 24 hours, on any instance. Once one of these holds was settled or ran out, a
-/// repetition is refused as `stale_hold`. The same key with another request is refused as `key_reused`.
+/// 1 to 1,000 nonces, lowest hole first, each under a hold of its own. Repetitions of the same request under
+/// one `Idempotency-Key` get the same nonces for 24 hours, on any instance. Once one of these holds was
+/// settled or has expired, a repetition is refused as `stale_hold`. The same key with another request is
+/// refused as `key_reused`.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/nonces", tag = "nonces", operation_id = "grant",
     params(
@@ -33,8 +34,8 @@ type Forwarding = web::Data<Forwarder>;
         ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128,
             description = "The caller's name for this request: 1 to 128 visible ASCII characters"),
     ),
-    request_body(content = shape::GrantRequest, description = "May be absent"),
-    responses((status = 201, description = "Granted, and durable", body = shape::GrantAnswer)),
+    request_body(content = shape::GrantRequest, description = "The body may be absent"),
+    responses((status = 201, description = "The nonces are granted and durable", body = shape::GrantAnswer)),
 )]
 pub async fn grant(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
     let signer = extract::signer(&request)?;
@@ -56,7 +57,7 @@ pub async fn grant(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     }
 }
 
-/// The hash of what was asked, in one canonical form: with the defaults, and however it was spelled.
+/// The hash of the request in one canonical form: with the defaults filled in, independent of its spelling.
 fn grant_hash(count: u64, hold_ms: Option<u64>) -> [u8; 32] {
     let hold_ms = hold_ms.map_or_else(|| "null".to_owned(), |ms| ms.to_string());
     Sha256::digest(format!(r#"{{"count":{count},"hold_ms":{hold_ms}}}"#)).into()
@@ -111,13 +112,13 @@ pub async fn settle(request: HttpRequest, payload: web::Payload, forwarder: Forw
 
 /// Settles a nonce as used
 ///
-/// The hold must be the nonce's last one. It may have run out, as long as the nonce was not granted again. Repeating is
-/// harmless.
+/// The hold must be the nonce's last one. It may have expired, as long as the nonce was not granted again.
+/// Repeating the request is harmless.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/nonces/{nonce}/consume", tag = "nonces", operation_id = "consume",
     params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER), ("nonce" = u64, Path, minimum = 0, maximum = 9007199254740991u64, description = NONCE)),
     request_body = shape::ConsumeRequest,
-    responses((status = 200, description = "CONSUMED, and durable", body = shape::NonceAnswer)),
+    responses((status = 200, description = "The nonce is CONSUMED, durably", body = shape::NonceAnswer)),
 )]
 pub async fn consume(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
     let (signer, nonce) = (extract::signer(&request)?, extract::nonce(&request)?);
@@ -134,7 +135,7 @@ pub async fn consume(request: HttpRequest, payload: web::Payload, forwarder: For
     post, path = "/v1/signers/{signer}/nonces/{nonce}/release", tag = "nonces", operation_id = "release",
     params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER), ("nonce" = u64, Path, minimum = 0, maximum = 9007199254740991u64, description = NONCE)),
     request_body = shape::ReleaseRequest,
-    responses((status = 200, description = "RELEASED or QUARANTINED, and durable", body = shape::NonceAnswer)),
+    responses((status = 200, description = "The nonce is RELEASED or QUARANTINED, durably", body = shape::NonceAnswer)),
 )]
 pub async fn release(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
     let (signer, nonce) = (extract::signer(&request)?, extract::nonce(&request)?);
@@ -187,7 +188,7 @@ fn nonce_answer(signer: &SignerId, nonce: Nonce, status: Status) -> HttpResponse
     post, path = "/v1/signers/{signer}/nonces/{nonce}/resolve", tag = "nonces", operation_id = "resolve",
     params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER), ("nonce" = u64, Path, minimum = 0, maximum = 9007199254740991u64, description = NONCE)),
     request_body = shape::ResolveRequest,
-    responses((status = 200, description = "CONSUMED or RELEASED, and durable", body = shape::NonceAnswer)),
+    responses((status = 200, description = "The nonce is CONSUMED or RELEASED, durably", body = shape::NonceAnswer)),
 )]
 pub async fn resolve(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
     let (signer, nonce) = (extract::signer(&request)?, extract::nonce(&request)?);
@@ -208,13 +209,13 @@ pub async fn resolve(request: HttpRequest, payload: web::Payload, forwarder: For
 
 /// Sets a signer's policy
 ///
-/// Fields that the body names change, and the others stay. The signer need not exist. The first grant fixes `first_nonce`;
-/// after it, another one is refused as `conflict`.
+/// Fields that the body names change, and the others stay. The signer need not exist. The first grant fixes
+/// `first_nonce`; after that, another value is refused as `conflict`.
 #[utoipa::path(
     put, path = "/v1/signers/{signer}/policy", tag = "nonces", operation_id = "set_policy",
     params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER)),
     request_body = shape::PolicyRequest,
-    responses((status = 200, description = "In force, and durable", body = shape::PolicyAnswer)),
+    responses((status = 200, description = "The policy in force, durable", body = shape::PolicyAnswer)),
 )]
 pub async fn set_policy(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
     let signer = extract::signer(&request)?;
@@ -305,4 +306,4 @@ const SIGNER: &str = "The account: 1 to 128 letters, digits and . _ : @ - (such 
                       compared byte by byte)";
 const NONCE: &str = "The nonce, 0 to 9007199254740991";
 const CURSOR: &str = "A next_cursor of this list, unchanged";
-const LIMIT: &str = "Most items of the page; 100 without it";
+const LIMIT: &str = "The most items on the page; 100 by default";

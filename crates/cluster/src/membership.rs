@@ -241,7 +241,7 @@ impl Heart {
             }
             // It took so long that others have found it dead.
             Acquisition::Held { owner, .. } => {
-                tracing::warn!(%resource, %owner, "another instance took the new lease at once");
+                tracing::warn!(%resource, %owner, "acquired too late: another instance has taken this lease");
                 self.is_lost();
                 Ok(None)
             }

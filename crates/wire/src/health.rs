@@ -1,4 +1,4 @@
-//! Whether the process runs, and whether it can serve.
+//! Whether the process runs, and whether it can serve requests.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ words! {
     pub enum Readiness {
         /// Nothing is wrong.
         Ready = "ready",
-        /// The instance serves, and a check found something wrong.
+        /// The instance serves, although a check found something wrong.
         Degraded = "degraded",
     }
 }
@@ -30,7 +30,7 @@ words! {
     pub enum CheckStatus {
         /// Nothing is wrong.
         Ok = "ok",
-        /// It works, and something is wrong.
+        /// It works, although something is wrong.
         Warn = "warn",
         /// It does not work.
         Down = "down",

@@ -55,7 +55,7 @@ pub struct SegmentIds {
     pub plain: Option<Vec<String>>,
 }
 
-/// A tag to make or change. Absent fields keep their values, or get their defaults.
+/// A tag to create or change. Absent fields keep their values, or get their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SegmentRequest {
@@ -67,8 +67,8 @@ pub struct SegmentRequest {
     )]
     #[schema(nullable = false, default = 1000, minimum = 1, maximum = 1000000000)]
     pub step: Option<u64>,
-    /// The next id, 1 by default: a whole number, or one as a text. For a tag that exists it can only rise, past all ids
-    /// that were given out.
+    /// The next id, 1 by default: a whole number, or one as a text. For an existing tag it can only rise,
+    /// past all ids that were given out.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -100,7 +100,7 @@ pub struct Segment {
     pub step: u64,
     /// The description.
     pub description: String,
-    /// When it was made.
+    /// When it was created.
     #[schema(format = DateTime)]
     pub created_at: String,
     /// When a range was last taken or a setting last changed.
@@ -113,7 +113,7 @@ pub struct Segment {
     pub left: u64,
     /// The number of ids that this instance lately gave out per second.
     pub rate: f64,
-    /// How long the ids in memory last at that rate, in seconds. `null` while no ids are asked for.
+    /// How long the ids in memory last at that rate, in seconds. `null` while the rate is zero.
     #[schema(required)]
     pub seconds_left: Option<f64>,
 }
@@ -128,12 +128,12 @@ pub struct SequenceIds {
     pub ids: Vec<String>,
 }
 
-/// A sequence to make or change. Absent fields keep their values, or get their defaults.
+/// A sequence to create or change. Absent fields keep their values, or get their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SequenceRequest {
-    /// The next number, 1 by default: a whole number, or one as a text. For a sequence that exists it can only rise, past
-    /// all numbers that were granted.
+    /// The next number, 1 by default: a whole number, or one as a text. For an existing sequence it can only
+    /// rise, past all numbers that were granted.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -158,19 +158,19 @@ pub struct Sequence {
     pub name: String,
     /// The start that was last set.
     pub start: String,
-    /// The next number to be granted. Past 2^63 − 1 there is none.
+    /// The next number to be granted. A sequence ends at 2^63 − 1.
     pub next: String,
-    /// From each number to the next.
+    /// The difference between a number and the next.
     pub increment: u64,
-    /// When it was made.
+    /// When it was created.
     #[schema(format = DateTime)]
     pub created_at: String,
-    /// When numbers were granted or something changed last.
+    /// When numbers were last granted or a setting last changed.
     #[schema(format = DateTime)]
     pub updated_at: String,
 }
 
-/// UUIDs, made for this request.
+/// The UUIDs that this request gets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Uuids {
     /// The UUIDs. Those of version 7 rise.

@@ -36,7 +36,7 @@ words! {
     pub enum Outcome {
         /// A node completed it and gave its output.
         Succeeded = "succeeded",
-        /// It is not tried again: a node said so, or all its attempts are used up.
+        /// The job is not tried again: a node reported a lasting error, or all its attempts are used up.
         Failed = "failed",
         /// A caller cancelled it.
         Cancelled = "cancelled",
@@ -71,7 +71,7 @@ pub struct Backoff {
     )]
     #[schema(nullable = false, maximum = 86400000)]
     pub initial_ms: Option<u64>,
-    /// The factor by which each further delay is longer: 2 doubles it.
+    /// The factor by which each delay is longer than the one before: 2 doubles it.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -97,8 +97,8 @@ pub struct JobRequest {
     #[serde(deserialize_with = "strict::json::<PAYLOAD_BYTES_MAX, _>")]
     #[schema(value_type = serde_json::Value)]
     pub payload: Json,
-    /// Strings under keys of the client's choice: 16 at most, keys of 1 to 64 bytes, values of at most 256 bytes. Answers
-    /// show them and the node gets them. They decide nothing.
+    /// Strings under keys of the client's choice: 16 at most, keys of 1 to 64 bytes, values of at most 256
+    /// bytes. Answers show them and the node gets them. They do not affect how the job is handled.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "strings")]
     pub metadata: BTreeMap<String, String>,
     /// The session that the job belongs to.
@@ -179,7 +179,8 @@ pub struct JobRequest {
     )]
     #[schema(nullable = false, default = 600000, minimum = 1, maximum = 86400000)]
     pub timeout_ms: Option<u64>,
-    /// The job fails for good when this many attempts have failed.
+    /// The most attempts that count, which are those that a node may have run. After the last one the job is
+    /// finished.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -251,7 +252,7 @@ pub struct JobAccepted {
     pub state: JobState,
     /// The lane that the job belongs to: its session's, or else one of the instance that accepted it.
     pub lane: String,
-    /// The job's place in its session, counted from 1. Absent outside sessions.
+    /// The job's sequence number in its session, counted from 1. Absent outside sessions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
     /// When the job was accepted, by the database's clock.
@@ -272,7 +273,7 @@ pub struct JobsRequest {
     pub jobs: Vec<BatchJob>,
 }
 
-/// One job of a batch, or what is wrong with it. A wrong job does not affect the others.
+/// One job of a batch, or the reason why it is invalid. An invalid job does not affect the others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BatchJob(pub Result<JobRequest, String>);
 
@@ -284,7 +285,7 @@ impl<'de> Deserialize<'de> for BatchJob {
     }
 }
 
-/// A wrong job is never written: it was refused when it was read.
+/// A job that could not be read cannot be written.
 impl Serialize for BatchJob {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match &self.0 {
@@ -309,7 +310,7 @@ pub enum BatchResult {
     Accepted {
         /// Its id.
         id: String,
-        /// Its place in its session; only for one of a session.
+        /// Its sequence number in its session. Absent outside sessions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seq: Option<u64>,
     },
@@ -368,7 +369,7 @@ pub struct Job {
     /// The session that the job belongs to.
     #[schema(required)]
     pub session: Option<String>,
-    /// The job's place in its session, counted from 1.
+    /// The job's sequence number in its session, counted from 1.
     #[schema(required)]
     pub seq: Option<u64>,
     /// The client's name for the job, if it gave one.
@@ -392,7 +393,8 @@ pub struct Job {
     pub timeout_ms: u64,
     /// The number of the newest attempt. 0 before the first.
     pub attempt: u32,
-    /// The job fails for good when this many attempts have failed.
+    /// The most attempts that count, which are those that a node may have run. After the last one the job is
+    /// finished.
     pub max_attempts: u32,
     /// The node of the newest attempt.
     #[schema(required)]
@@ -434,7 +436,8 @@ pub struct Job {
     /// When the newest attempt was dispatched.
     #[schema(required, format = DateTime)]
     pub dispatched_at: Option<String>,
-    /// When the newest attempt was recorded as acknowledged. `null` also where the result was recorded first.
+    /// When the newest attempt was recorded as acknowledged. `null` before that, and if its result was
+    /// recorded first.
     #[schema(required, format = DateTime)]
     pub running_at: Option<String>,
     /// When it ended.
@@ -449,13 +452,13 @@ pub struct Job {
     /// The newest job that retries this one.
     #[schema(required)]
     pub retried_as: Option<String>,
-    /// The attempts that have ended, oldest first. Of very many, the oldest are dropped.
+    /// The attempts that have ended, oldest first; the newest 100 are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub attempts: Option<Vec<PastAttempt>>,
 }
 
-/// The finished jobs to retry: either ids or a filter, which takes jobs that nobody retried.
+/// The finished jobs to retry: either ids, or a filter, which selects only jobs that were not retried.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetryRequest {
@@ -467,11 +470,11 @@ pub struct RetryRequest {
     )]
     #[schema(max_items = 1000)]
     pub ids: Vec<String>,
-    /// The jobs that ended so.
+    /// Only jobs with this outcome.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
     #[schema(nullable = false)]
     pub outcome: Option<Outcome>,
-    /// The jobs of this session.
+    /// Only jobs of this session.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -479,7 +482,7 @@ pub struct RetryRequest {
     )]
     #[schema(nullable = false, min_length = 1, max_length = 128)]
     pub session: Option<String>,
-    /// The jobs of this tenant.
+    /// Only jobs of this tenant.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -487,7 +490,7 @@ pub struct RetryRequest {
     )]
     #[schema(nullable = false, min_length = 1, max_length = 128)]
     pub tenant: Option<String>,
-    /// The jobs that asked for this pool.
+    /// Only jobs that asked for this pool.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -495,7 +498,7 @@ pub struct RetryRequest {
     )]
     #[schema(nullable = false, min_length = 1, max_length = 64)]
     pub pool: Option<String>,
-    /// That are dead (`true`): they failed or timed out, and no other job has retried them. Or all others (`false`).
+    /// `true`: only dead jobs, which failed or timed out and were not retried. `false`: only all others.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
     #[schema(nullable = false)]
     pub dead: Option<bool>,

@@ -1,4 +1,4 @@
-//! A JSON value that is carried and never looked into: a job's payload, a node's output.
+//! A JSON value that is passed on unparsed: a job's payload, a node's output.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use utoipa::ToSchema;
 /// Any JSON value, kept as the text that it came as: numbers keep their digits, objects the order of their
 /// keys. Cheap to clone.
 ///
-/// The text is known to be JSON; whether it makes sense to whoever reads it is not (it may be nested deeper than
-/// their reader goes, or repeat a key).
+/// The text is known to be JSON, but its reader may still refuse it: it may be nested too deeply, or repeat a
+/// key.
 #[derive(Clone, ToSchema)]
 #[schema(value_type = serde_json::Value)]
 pub struct Json(Arc<RawValue>);

@@ -19,8 +19,8 @@ pub struct Lease {
     /// When the lease was last renewed.
     #[schema(format = DateTime)]
     pub renewed_at: String,
-    /// The time until the lease runs out, in milliseconds. 0 when it ran out or was released.
+    /// The time until the lease expires, in milliseconds. 0 when it has expired or was released.
     pub expires_in_ms: u64,
-    /// Whether an instance holds the lease and it has not run out.
+    /// Whether an instance holds the lease, and it has not expired.
     pub live: bool,
 }

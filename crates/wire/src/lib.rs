@@ -1,8 +1,8 @@
 //! The shapes that cross HTTP and the sockets: requests, answers, and the table of refusals.
 //!
-//! What lives here: serde structs and enums with their documentation (which the OpenAPI document
-//! shows), the limits a caller can run into, and [`problem::Code`]. What must never: a decision, I/O,
-//! a type of another room. Both sides use it, the daemon and the client library.
+//! What lives here: serde structs and enums with their documentation (which the OpenAPI document shows), the
+//! limits a caller can run into, and [`problem::Code`]. What must never: a decision, I/O, a type of another
+//! crate. Both sides use it, the daemon and the client library.
 //!
 //! Requests refuse unknown fields, repeated fields, `null` where it has no meaning, arrays in place of
 //! objects, and numbers that are not whole; each with a text that says what would be right. Answers

@@ -1,4 +1,4 @@
-//! The limits that callers can meet. The daemon asserts at compile time that they equal the domain's.
+//! The limits that callers can run into. The daemon asserts at compile time that they equal the domain's.
 
 /// Longest signer id, in characters.
 pub const SIGNER_ID_CHARS_MAX: usize = 128;
@@ -14,7 +14,7 @@ pub const HOLD_MS_MAX: u64 = 604_800_000;
 pub const NONCE_MAX: u64 = 9_007_199_254_740_991;
 /// Largest window a policy may set, in nonces.
 pub const MAX_IN_FLIGHT_MAX: u64 = 1_000_000;
-/// Longest text that is looked at as a hold, in characters. Real ones have 36.
+/// Longest text that is read as a hold, in characters. Real ones have 36.
 pub const HOLD_CHARS_MAX: usize = 128;
 /// Longest transaction hash, in characters.
 pub const TX_HASH_CHARS_MAX: usize = 128;
@@ -34,9 +34,9 @@ pub const NUMBER_MAX: u64 = NONCE_MAX;
 
 /// Longest name that a session's client gives to a job, in characters.
 pub const CLIENT_REF_CHARS_MAX: usize = 128;
-/// Shortest time that a session may be told to stay idle, in milliseconds.
+/// Shortest idle time that a session may name, in milliseconds.
 pub const SESSION_IDLE_MS_MIN: u64 = 1_000;
-/// Longest time that a session may be told to stay idle, in milliseconds: seven days.
+/// Longest idle time that a session may name, in milliseconds: seven days.
 pub const SESSION_IDLE_MS_MAX: u64 = 7 * 86_400_000;
 /// Longest session id, in characters.
 pub const SESSION_ID_CHARS_MAX: usize = 128;
@@ -50,7 +50,7 @@ pub const POOL_NAME_CHARS_MAX: usize = 64;
 pub const LABEL_CHARS_MAX: usize = 64;
 /// Longest language, in characters.
 pub const LANGUAGE_CHARS_MAX: usize = 35;
-/// Longest text that is looked at as a job's id, in characters. Real ones have 36.
+/// Longest text that is read as a job's id, in characters. Real ones have 36.
 pub const JOB_ID_CHARS_MAX: usize = 128;
 
 /// Longest tag of segments, in characters.
@@ -80,7 +80,7 @@ pub const PRIORITY_MIN: i64 = -10;
 pub const PRIORITY_MAX: i64 = 10;
 /// Longest delay of a job, in milliseconds: 30 days.
 pub const DELAY_MS_MAX: u64 = 2_592_000_000;
-/// Longest text that is looked at as a time, in characters.
+/// Longest text that is read as a time, in characters.
 pub const TIME_CHARS_MAX: usize = 64;
 /// Shortest time an attempt may be given, in milliseconds.
 pub const JOB_TIMEOUT_MS_MIN: u64 = 1;

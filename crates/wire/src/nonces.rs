@@ -38,7 +38,7 @@ words! {
 }
 
 words! {
-    /// What became of a nonce that its holder gives back.
+    /// What became of a nonce that the caller gives back.
     pub enum ReleaseOutcome {
         /// The nonce was not sent and never will be: it becomes RELEASED and is granted again.
         NeverSent = "never_sent",
@@ -58,7 +58,7 @@ words! {
 }
 
 words! {
-    /// What happens to a nonce when its hold runs out.
+    /// What happens to a nonce when its hold expires.
     pub enum OnExpiry {
         /// The nonce becomes RELEASED and is granted again.
         Release = "release",
@@ -79,8 +79,8 @@ pub struct GrantRequest {
     )]
     #[schema(nullable = false, default = 1, minimum = 1, maximum = 1000)]
     pub count: Option<u64>,
-    /// How long each nonce is held, in milliseconds. The default is that of the signer's policy, or else of the daemon's
-    /// configuration.
+    /// How long each nonce is held, in milliseconds. The default comes from the signer's policy, or else from
+    /// the daemon's configuration.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -113,7 +113,7 @@ pub struct Grant {
     pub hold: String,
     /// Always HELD.
     pub status: Status,
-    /// When the hold runs out, by the database's clock.
+    /// When the hold expires, by the database's clock.
     #[schema(format = DateTime)]
     pub held_until: String,
     /// The time that was left of the hold when this answer was built, in milliseconds. Count it from when the request was
@@ -270,7 +270,7 @@ pub struct PolicyRequest {
     )]
     #[schema(nullable = false, minimum = 1, maximum = 604800000)]
     pub hold_ms: Option<u64>,
-    /// What happens to a nonce when its hold runs out.
+    /// What happens to a nonce when its hold expires.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
     #[schema(nullable = false)]
     pub on_expiry: Option<OnExpiry>,
@@ -293,7 +293,7 @@ pub struct Policy {
     /// configuration.
     #[schema(required)]
     pub hold_ms: Option<u64>,
-    /// What happens to a nonce when its hold runs out.
+    /// What happens to a nonce when its hold expires.
     pub on_expiry: OnExpiry,
     /// The most nonces that may be HELD or QUARANTINED at once. `null` means no limit.
     #[schema(required)]
@@ -320,7 +320,7 @@ pub struct Signer {
     /// The newest fencing token. `null` if the lease was never acquired.
     #[schema(required)]
     pub fencing_token: Option<i64>,
-    /// The time until the lease runs out, in milliseconds. 0 without a live lease.
+    /// The time until the lease expires, in milliseconds. 0 without a live lease.
     pub lease_expires_in_ms: u64,
     /// The lowest nonce that was never granted.
     pub next_nonce: u64,
@@ -348,7 +348,7 @@ pub struct NonceRecord {
     pub status: Status,
     /// The hold under which the nonce was last granted.
     pub hold: String,
-    /// When that hold runs out, or ran out.
+    /// When that hold expires, or expired.
     #[schema(format = DateTime)]
     pub held_until: String,
     /// The transaction that used the nonce, if its holder named it.

@@ -12,21 +12,21 @@ use crate::strict::words;
 pub const MEDIA_TYPE: &str = "application/problem+json";
 
 words! {
-    /// What kind of refusal it is. Stable: programs branch on it.
+    /// The kind of a refusal. Codes are stable, so that programs can branch on them.
     pub enum Code {
-        /// Something in the request is wrong; `detail` says what, and what would be right.
+        /// The request is not valid; `detail` says what is wrong, and what is allowed.
         Invalid = "invalid",
         /// No bearer token, or an unknown one.
         Unauthorized = "unauthorized",
         /// The token lacks the scope, or a web page of another site sent the request to a daemon without tokens.
         Forbidden = "forbidden",
-        /// The thing that the request names does not exist.
+        /// The resource that the request names does not exist.
         NotFound = "not_found",
         /// This path does not take this method; `Allow` says which it takes.
         MethodNotAllowed = "method_not_allowed",
         /// The hold is not the nonce's last one.
         StaleHold = "stale_hold",
-        /// The hold is the nonce's last one, but the nonce is CONSUMED already, or with another `tx_hash`.
+        /// The hold is the nonce's last one, but the nonce is CONSUMED already, and this settlement differs.
         AlreadySettled = "already_settled",
         /// Another instance owns the key: ask it at `owner_url`, or again here later.
         NotOwner = "not_owner",
@@ -55,10 +55,10 @@ words! {
         Draining = "draining",
         /// The lease was taken over while the request was served; nothing was written.
         Fenced = "fenced",
-        /// No numbers are left: of a signer or sequence, or for one more live instance.
+        /// No numbers are left: for this signer or sequence, or no worker number for this instance.
         Exhausted = "exhausted",
-        /// This instance cannot make a snowflake without the risk of a duplicate: its clock is behind what may have been
-        /// given out, or off the database's. Another instance may serve.
+        /// This instance cannot make a snowflake without the risk of a duplicate: its clock is behind ids
+        /// that may have been issued, or differs from the database's. Another instance may serve.
         ClockBehind = "clock_behind",
     }
 }
@@ -155,7 +155,7 @@ impl Code {
     }
 }
 
-/// Why a request is refused. Nothing changed, except where the code says that this is not known.
+/// Why a request is refused. Nothing was changed, unless the code says that this is not known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
     /// `urn:fencepost:problem:<code>`.
@@ -165,36 +165,36 @@ pub struct Problem {
     pub title: String,
     /// The HTTP status.
     pub status: u16,
-    /// What was wrong this time, and what would be right.
+    /// What is wrong with this request, and what is allowed.
     pub detail: String,
-    /// The stable code. A text, since newer daemons may know more: see [`Problem::known_code`].
+    /// The stable code, as a text, because newer daemons may have further codes: see [`Problem::known_code`].
     #[schema(value_type = Code)]
     pub code: String,
     /// The request's id, as in the header `X-Request-Id` and in the log.
     #[serde(default)]
     pub request_id: String,
-    /// After how long to try again, in milliseconds; on retryable refusals only.
+    /// The time after which to try again, in milliseconds; on retryable refusals only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// `lease_held`: the instance that has the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// `lease_held`: where that instance is reached, if that is known.
+    /// `lease_held`: the URL of that instance, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner_url: Option<String>,
-    /// `lease_held`: how long the lease still runs, in milliseconds. It may be let go earlier.
+    /// `lease_held`: how long the lease is still valid, in milliseconds. It may be released earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
     /// `window_full`: how many nonces are HELD or QUARANTINED now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u64>,
-    /// `window_full`: how many may be.
+    /// `window_full`: how many may be HELD or QUARANTINED.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_in_flight: Option<u64>,
-    /// `conflict` of a policy: where the signer's numbering begins.
+    /// `conflict` of a policy: the signer's first nonce, which can no longer change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_nonce: Option<u64>,
-    /// What `/readyz` looked at, by name.
+    /// The checks of `/readyz`, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<BTreeMap<String, Check>>,
 }

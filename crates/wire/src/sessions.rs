@@ -26,7 +26,7 @@ words! {
     }
 }
 
-/// A session to open. Its jobs inherit what they do not ask for themselves.
+/// A session to open. Its jobs inherit its requirements unless they name their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SessionRequest {
@@ -122,7 +122,7 @@ pub struct Session {
     pub closed_at: Option<String>,
     /// The session's jobs, counted.
     pub jobs: SessionJobs,
-    /// The place of the last job. 0 before the first.
+    /// The sequence number of the last job. 0 before the first.
     pub last_seq: u64,
     /// The node that ran the last job.
     #[schema(required)]
@@ -159,7 +159,7 @@ pub struct JobTaken {
     pub client_ref: String,
     /// Its id.
     pub id: String,
-    /// The job's place in the session.
+    /// The job's sequence number in the session.
     pub seq: u64,
 }
 
@@ -183,7 +183,7 @@ pub struct JobProgress {
 pub struct JobResult {
     /// Its id.
     pub id: String,
-    /// The job's place in the session.
+    /// The job's sequence number in the session.
     pub seq: u64,
     /// The client's name for the job, if it gave one.
     #[serde(rename = "ref")]

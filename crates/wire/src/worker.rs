@@ -1,9 +1,10 @@
 //! The worker socket, `GET /v1/nodes/ws`: the frames between a node and the scheduler.
 //!
-//! A message is a JSON text: one frame, or, where the node's `hello` said `batch`, an array of frames. `type` is the
-//! first field of every frame. The scheduler reads a node's frames strictly: an unknown type, an unknown or repeated field, a
-//! number out of range each closes the socket with [`close::PROTOCOL`]. In what the scheduler sends a node ignores
-//! fields that it does not know; new types would be sent only to nodes whose `hello` asks for them.
+//! A message is a JSON text: one frame, or, where the node's `hello` said `batch`, an array of frames. `type`
+//! is the first field of every frame. The scheduler reads a node's frames strictly: an unknown type, an
+//! unknown or repeated field, or a number out of range closes the socket with [`close::PROTOCOL`]. A node
+//! ignores unknown fields in the scheduler's frames; the scheduler sends new types only to nodes whose
+//! `hello` asks for them.
 
 mod frames;
 mod message;
@@ -23,7 +24,7 @@ pub mod close {
     pub const GOING_AWAY: u16 = 1001;
     /// The other side broke the protocol. A `problem` frame before the close frame says how.
     pub const PROTOCOL: u16 = 4400;
-    /// The token is missing or wrong.
+    /// Reserved. The daemon never sends it: without a valid token it refuses the upgrade request.
     pub const UNAUTHORIZED: u16 = 4401;
     /// A newer connection of the same node took over. The replaced side does not connect again.
     pub const REPLACED: u16 = 4409;

@@ -29,7 +29,7 @@ use crate::state::State;
     post, path = "/v1/jobs/{id}/retry", tag = "jobs", operation_id = "retry_job",
     params(
         ("id" = String, Path, description = ID),
-        ("once" = Option<bool>, Query, description = "Refuse the retry (conflict) of a job that was retried before; false without it"),
+        ("once" = Option<bool>, Query, description = "Whether to refuse (`conflict`) the retry of a job that was retried before; false by default"),
         ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY),
     ),
     responses((status = 202, description = "The new job", body = shape::JobAccepted)),
@@ -56,9 +56,10 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 
 /// Retries many finished jobs
 ///
-/// The request names jobs by their ids, or by a filter, which takes the newest 1,000 that fit and that nobody retried: the
-/// same filter again finds the next 1,000. Jobs that are not finished, or not kept any more, are left out. Under one
-/// `Idempotency-Key` each job is retried once, and a repetition of the request answers the same new jobs.
+/// The request names jobs by their ids, or by a filter, which selects the newest 1,000 jobs that match and
+/// were not retried: the same filter again selects the next 1,000. Jobs that are not finished, or no longer
+/// kept, are left out. Under one `Idempotency-Key` each job is retried once, and a repetition of the request
+/// answers the same new jobs.
 #[utoipa::path(
     post, path = "/v1/jobs/retry", tag = "jobs", operation_id = "retry_jobs",
     params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),

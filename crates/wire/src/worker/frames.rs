@@ -30,7 +30,7 @@ pub struct AttemptRef {
     pub attempt: u32,
 }
 
-/// A word of the scheduler about one attempt.
+/// A frame of the scheduler about one attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     /// The job's id.
@@ -224,8 +224,8 @@ pub struct AttemptProgress {
     pub note: Option<String>,
 }
 
-/// How an attempt ended. The node sends it again, on its next connections too, until it hears `committed` or
-/// `stale` for it.
+/// How an attempt ended. The node sends it again on each new connection, until it gets `committed` or `stale`
+/// for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "ResultFields", into = "ResultFields")]
 pub struct AttemptResult {
@@ -237,7 +237,7 @@ pub struct AttemptResult {
     pub outcome: AttemptOutcome,
 }
 
-/// How an attempt ended, in the node's words.
+/// How an attempt ended, as the node reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttemptOutcome {
     /// The attempt succeeded with this output: any JSON, at most 1 MiB of text.
@@ -253,7 +253,7 @@ pub struct AttemptFailure {
     /// A text.
     #[serde(deserialize_with = "strict::text::<ERROR_MESSAGE_CHARS_MAX, _>")]
     pub message: String,
-    /// Whether trying again may help; `true` unless it says otherwise.
+    /// Whether another attempt may succeed; `true` by default.
     #[serde(default = "yes")]
     pub retryable: bool,
 }
@@ -262,7 +262,7 @@ const fn yes() -> bool {
     true
 }
 
-/// [`AttemptResult`] as it travels.
+/// [`AttemptResult`] in its JSON form.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ResultFields {
@@ -310,7 +310,7 @@ impl From<AttemptResult> for ResultFields {
 /// The answer to `hello`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The node, as it called itself.
+    /// The node's id, as in its `hello`.
     pub node_id: String,
     /// The instance that holds this connection.
     pub instance: String,
@@ -356,7 +356,7 @@ impl Dispatch {
     }
 }
 
-/// A fault: sent before the socket is closed, or in place of an answer.
+/// An error, sent before the socket is closed, or in place of an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketProblem {
     /// The stable code. Newer daemons may add codes: see [`crate::Code::parse`].

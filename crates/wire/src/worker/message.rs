@@ -19,7 +19,7 @@ frames! {
     pub enum NodeFrame as NodeKind {
         /// The node's identity and abilities. The first frame.
         Hello(Hello) = "hello",
-        /// A sign of life.
+        /// A heartbeat: the node's load and its running attempts.
         Heartbeat(Heartbeat) = "heartbeat",
         /// After `drain`: the node takes jobs again.
         Ready(Nothing) = "ready",
