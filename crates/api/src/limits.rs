@@ -10,10 +10,10 @@ pub const BODY_BYTES_MAX_DEFAULT: usize = (1 << 20) + (64 << 10);
 pub const CONNECTIONS_MAX_DEFAULT: usize = 10_000;
 /// How long an idle connection is kept when the configuration names nothing else.
 pub const KEEP_ALIVE_DEFAULT: Duration = Duration::from_secs(75);
-/// How long a client may take to send a request's head, and again its body. Measured by a clock that
-/// moves every half second, so under a second it may be no time at all.
-/// Longer than other instances keep a connection that they have opened and not used: it would end in a bare
-/// 408 that could be taken for the answer to a request that is just being sent.
+/// How long a client may take to send a request's head, and again its body. The server measures it with a
+/// clock that moves every half second, so do not set it below a second. It is longer than other instances
+/// keep an unused connection: otherwise the server could end such a connection with a bare 408, which looks
+/// like the answer to a request that is just being sent.
 pub const CLIENT_REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 /// How long reading from the ledger may take when the configuration names nothing else.
 pub const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
@@ -24,28 +24,28 @@ pub const WORKERS_MAX_DEFAULT: usize = 4;
 /// How long closing waits for answers to leave, in seconds; no request is in flight by then.
 pub const CLOSE_SECONDS_MAX: u64 = 1;
 
-/// Longest `detail` of a refusal, in characters: what a caller sent is not echoed at any length.
+/// Longest `detail` of a refusal, in characters, because it may repeat text of the caller's.
 pub const DETAIL_CHARS_MAX: usize = 400;
-/// Longest opaque cursor that is looked at, in characters.
+/// Longest cursor that is read, in characters.
 pub const CURSOR_CHARS_MAX: usize = 200;
-/// How long a finding about the ledger's health is good for.
+/// How long the result of a check of the ledger's health is used.
 pub const HEALTH_AGE_MAX: Duration = Duration::from_secs(1);
-/// How long the ledger may take to show that it is well.
+/// How long a check of the ledger's health may take.
 pub const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a refusal waits for the address of a lease's owner.
 pub const OWNER_URL_TIMEOUT: Duration = Duration::from_millis(100);
-/// Owners whose address is remembered. Forgotten all together when there are more.
+/// Owners whose address is remembered. If there are more, all are forgotten.
 pub const OWNER_URLS_MAX: usize = 1_024;
 
-/// Largest body of one job, in bytes: the largest payload, and what else it has.
+/// Largest body of one job, in bytes: the largest payload, and the other fields.
 pub const JOB_BYTES_MAX: usize = wire::limits::PAYLOAD_BYTES_MAX + (64 << 10);
-/// Largest body of a batch of jobs, in bytes. Beyond that it is sent as two.
+/// Largest body of a batch of jobs, in bytes. A caller with more sends two batches.
 pub const BATCH_BYTES_MAX: usize = 32 << 20;
 /// Sessions of one batch whose owners are asked at once.
 pub const BATCH_SESSIONS_AT_ONCE: usize = 32;
 /// Longest wait for a job's end, in milliseconds.
 pub const JOB_WAIT_MS_MAX: u64 = 60_000;
-/// Such a wait looks up so often whether the instance is asked to stop.
+/// How often such a wait checks whether the instance is stopping.
 pub const WAIT_PIECE: Duration = Duration::from_secs(1);
 /// Streams of one job each that one instance serves.
 pub const JOB_STREAMS_MAX: usize = 1_000;
@@ -57,46 +57,49 @@ pub const EVENT_TAKEN_MAX: Duration = Duration::from_secs(10);
 pub const STREAM_SIGN_EVERY: Duration = Duration::from_secs(15);
 /// How long the other side of a socket may leave a frame unread before the socket is closed.
 pub const SOCKET_SEND_MAX: Duration = Duration::from_secs(10);
-/// How long a socket that is closed waits for the other side to read its close frame, and what was sent before. As long
-/// as the kernel keeps a connection whose other side takes nothing.
+/// How long a closed socket waits for the other side to read the close frame and the data before it. As long
+/// as the kernel keeps a connection whose other side reads nothing.
 pub const SOCKET_CLOSE_MAX: Duration = Duration::from_secs(30);
-/// Requests of the lanes to one node that its socket takes at once.
+/// Requests of lanes to one node that its socket handles at once.
 pub const SOCKET_WISHES_MAX: usize = 1_000;
-/// Between two tries to register a node while the bus is away.
+/// The delay between two tries to register a node while the bus is away.
 pub const NODE_REGISTER_AGAIN: Duration = Duration::from_millis(500);
 
-/// How long an answer to `drain` waits until the node's socket has acted.
+/// How long an answer to `drain` waits for the node's socket to apply it.
 pub const DRAIN_SEEN_MAX: Duration = Duration::from_secs(1);
 /// Frames of a session's client that are read before the jobs in them are on their way.
 pub const CLIENT_FRAMES_MAX: usize = 256;
-/// Bytes of their payloads, counted before the last.
+/// Bytes of payloads in those frames, counted before the last frame.
 pub const CLIENT_FRAMES_BYTES_MAX: usize = 8 << 20;
 /// Results that are read at once for a session's client.
 pub const CLIENT_RESULTS_AT_ONCE: u32 = 100;
-/// Finished jobs that were told of and not read yet.
+/// Notifications of finished jobs that wait to be read from the ledger.
 pub const CLIENT_JOBS_KNOWN_MAX: usize = 100;
-/// A session's results are looked for so often, in case that a word was lost: with jobs unfinished, and without.
+/// How often a session's socket reads the ledger in case a notification was lost: with unfinished jobs, and
+/// without.
 pub const CLIENT_LOOKS: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(15));
-/// How often a session's client is asked for a sign of life.
+/// How often the daemon pings a session's client.
 pub const CLIENT_PING_EVERY: Duration = Duration::from_secs(15);
-/// A client of which nothing was heard for so long is gone.
+/// A session's client that sends nothing for this long counts as gone.
 pub const CLIENT_SILENT_MAX: Duration = Duration::from_secs(45);
-/// For so long jobs of a session's client are brought to its owner anew.
+/// How long the daemon tries to bring a client's jobs to the session's owner.
 pub const CLIENT_SUBMIT_FOR: Duration = Duration::from_secs(10);
 /// The pause between two such tries.
 pub const CLIENT_SUBMIT_PAUSE: Duration = Duration::from_millis(200);
 
-/// How much longer than a request may take its answer is waited for where it was sent on.
+/// How much longer than a request's timeout the daemon waits for the answer to a forwarded request.
 pub const FORWARD_SLACK: Duration = Duration::from_millis(500);
-/// How long an instance that is named and not known yet is waited for: it is seen with the next renewal.
+/// How long a request waits for an instance that was named and is not known yet. It becomes known with the
+/// next renewal.
 pub const ACQUAINTANCE_MAX: Duration = Duration::from_secs(2);
-/// How old the numbers of leases may be that `/v1/cluster` shows.
+/// How old the numbers of leases in `/v1/cluster` may be.
 pub const LEASE_COUNTS_AGE_MAX: Duration = Duration::from_secs(2);
-/// Requests sent on at once. Few beside the connections that an instance takes from all others and its clients.
+/// Requests that are being forwarded at once. Much smaller than the number of connections that an instance
+/// accepts.
 pub const FORWARDS_MAX: usize = 2_000;
-/// For so long a signer is sought where it was last found, though the ring puts it elsewhere.
+/// How long requests go to the instance where a signer was last found, though the ring names another.
 pub const HINT_AGE_MAX: Duration = Duration::from_secs(1);
-/// Signers for which that is remembered. Forgotten all together when there are more.
+/// Signers for which that is remembered. If there are more, all are forgotten.
 pub const HINTS_MAX: usize = 100_000;
 
 const _: () = assert!(JOB_STREAMS_MAX + ALL_STREAMS_MAX < actors::jobs::limits::WATCHED_TOPICS_MAX);

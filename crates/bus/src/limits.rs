@@ -1,4 +1,4 @@
-//! Every limit of the bus, by name, with its unit last. Relations between them are asserted at the foot.
+//! Every limit of the bus, by name, with its unit last. Relations between them are asserted at the end.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use crate::{Error, Result};
 pub const KEY_PREFIX_CHARS_MAX: usize = 64;
 /// Largest notice, in bytes.
 pub const NOTICE_BYTES_MAX: usize = 64 * 1024;
-/// Notices that wait for a slow subscriber. Beyond that the oldest are lost to it, and it is told.
+/// Notices that wait for a slow subscriber. Beyond that it loses the oldest, and learns that it did.
 pub const SUBSCRIPTION_NOTICES_MAX: usize = 512;
 /// Largest presence record, in bytes of JSON.
 pub const PRESENCE_BYTES_MAX: usize = 4 * 1024;
 /// Longest time that a presence may be announced for, in milliseconds.
 pub const PRESENCE_TTL_MS_MAX: u64 = 3_600_000;
-/// Questions of one [`crate::Bus::present`] that are under way at once.
+/// Reads of one [`crate::Bus::present`] that are under way at once.
 pub const PRESENCE_READS_MAX: usize = 128;
 
-/// Largest entry of an inbox, in bytes: a job's payload or result, of 1 MiB at most, as it stands in JSON within JSON,
-/// and what is said beside it.
+/// Largest entry of an inbox, in bytes: a job's payload or result, of 1 MiB at most, escaped as JSON within
+/// JSON, and the fields beside it.
 pub const INBOX_ENTRY_BYTES_MAX: usize = (2 << 20) + (64 << 10);
 /// Entries that one inbox holds. Further ones are refused to their senders.
 pub const INBOX_ENTRIES_MAX: usize = 10_000;
@@ -32,35 +32,35 @@ pub const INBOX_SEND_BYTES_MAX: usize = 8 << 20;
 pub const INBOX_BATCH_ENTRIES_MAX: usize = 16;
 /// Entries that one call settles.
 pub const INBOX_SETTLE_ENTRIES_MAX: usize = 1_000;
-/// An entry that was given out and not settled for so long is given out again, in milliseconds; as advised.
+/// Advised time after which an entry that was delivered and not settled is delivered again, in milliseconds.
 pub const INBOX_IDLE_MS_DEFAULT: u64 = 30_000;
 /// Longest such time, in milliseconds.
 pub const INBOX_IDLE_MS_MAX: u64 = 3_600_000;
 /// How long one read of an empty inbox waits at the server, in milliseconds.
 pub const INBOX_BLOCK_MS: u64 = 1_000;
-/// How long it is remembered that an inbox was closed, in milliseconds: one day. An owner that slept longer opens an
-/// inbox that nobody sends to.
+/// How long the bus remembers that an inbox was closed, in milliseconds: one day. An owner that was paused
+/// for longer opens an inbox to which no instance sends.
 pub const INBOX_CLOSED_MS: u64 = 86_400_000;
 
-/// How long a node's record lives without a word from its holder, in milliseconds; as advised.
+/// Advised time until a node's record expires without a write of its holder, in milliseconds.
 pub const NODE_TTL_MS_DEFAULT: u64 = 30_000;
 /// Longest such time, in milliseconds.
 pub const NODE_TTL_MS_MAX: u64 = 3_600_000;
-/// How long a holder vouches for the slots in a record, in milliseconds; as advised. Longer than two heartbeats, and
-/// shorter than a lost one is noticed.
+/// Advised time for which a holder vouches for the slots in a record, in milliseconds. Longer than two
+/// heartbeats, and shorter than the time after which a node counts as lost.
 pub const NODE_VOUCHED_MS_DEFAULT: u64 = 6_000;
-/// A connection to another instance that is older by more than this takes no node over, in milliseconds: what both
-/// said of their age was under way for less.
+/// A connection that is older than the other one by more than this does not take the node over, in
+/// milliseconds. Messages about the connections' ages are delayed by less than this.
 pub const NODE_YOUNGER_MS: u64 = 2_000;
 /// Largest document of a node, in bytes.
 pub const NODE_DOCUMENT_BYTES_MAX: usize = 32 * 1024;
 /// Slots that one call names. A node may list more than its capacity: results that wait to be committed count too.
 pub const NODE_SLOTS_MAX: usize = 2 * domain::limits::NODE_CAPACITY_MAX as usize;
-/// How long a slot is reserved for, in milliseconds; as advised.
+/// Advised length of a slot's reservation, in milliseconds.
 pub const RESERVATION_MS_DEFAULT: u64 = 10_000;
 /// Longest such time, in milliseconds.
 pub const RESERVATION_MS_MAX: u64 = 600_000;
-/// Questions of one [`crate::Nodes::show_nodes`] that are under way at once.
+/// Reads of one [`crate::Nodes::show_nodes`] that are under way at once.
 pub const NODE_READS_MAX: usize = 128;
 /// Nodes that one instance's list names. Beyond that some are left out.
 pub const NODES_LISTED_MAX: usize = 50_000;
@@ -69,9 +69,9 @@ pub const NODES_LIST_MAX: usize = 1_000;
 /// Lists of [`crate::Nodes::listed_nodes`] that are read at once.
 pub const NODE_LISTS_READ_MAX: usize = 16;
 
-/// Longest time that a session may be bound for without another word, in milliseconds: a week.
+/// Longest time until a session's binding expires if it is not renewed, in milliseconds: a week.
 pub const SESSION_TTL_MS_MAX: u64 = 7 * 86_400_000;
-/// How often bindings that ended are thrown away where there is no server to do it, in milliseconds.
+/// How often the bus within the process removes expired bindings, in milliseconds.
 pub const SESSIONS_SWEEP_MS: u64 = 30_000;
 
 /// Hosts that a Redis URL may name.
@@ -79,7 +79,8 @@ pub const HOSTS_MAX: usize = 64;
 
 /// Mean time between two probes of the link, in milliseconds. Each sends one small message to itself.
 pub const PROBE_MS: u64 = 500;
-/// A probe that is published and not heard within this time condemns the listening connection, in milliseconds.
+/// If a published probe does not come back within this time, the listening connection is dropped, in
+/// milliseconds.
 pub const ECHO_MS: u64 = 1_500;
 /// Longest time to open one connection, its handshake included, in milliseconds.
 pub const CONNECT_MS: u64 = 2_000;
@@ -87,15 +88,15 @@ pub const CONNECT_MS: u64 = 2_000;
 pub const RECONNECT_PAUSE_MS: u64 = 50;
 /// Longest mean pause before a connection is tried again, in milliseconds.
 pub const RECONNECT_PAUSE_MS_MAX: u64 = 2_000;
-/// A connection that lived for so long is tried again with the shortest pause, in milliseconds.
+/// After a connection that lasted this long, the next pause is the shortest one again, in milliseconds.
 pub const RECONNECT_SETTLED_MS: u64 = 5_000;
-/// Shortest time between two renewals of what is known of a Cluster after commands failed, in milliseconds.
+/// Shortest time between two reconnections to a Cluster after commands failed, in milliseconds.
 pub const CLUSTER_REMAKE_MS: u64 = 1_000;
 /// Probes after which the addresses of a Cluster's servers are asked for again.
 pub const CLUSTER_SERVERS_PROBES: u32 = 20;
-/// Servers of a Cluster that are remembered to connect to.
+/// Addresses of a Cluster's servers that are remembered.
 pub const CLUSTER_SERVERS_MAX: usize = 1_000;
-/// A command to a Cluster is sent again so often within its time, after a redirection or a lost server.
+/// How often a command to a Cluster is sent again within its time, after a redirection or a lost server.
 pub const CLUSTER_RETRIES: u32 = 4;
 
 const _: () = assert!(NOTICE_BYTES_MAX * SUBSCRIPTION_NOTICES_MAX <= 32 << 20, "32 MiB per channel at most");

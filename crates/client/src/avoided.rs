@@ -1,13 +1,13 @@
-//! Which addresses are not gone to straight for a while. Pure: the time is handed in.
+//! The addresses to which the client sends nothing directly for a while. Pure: the time is an argument.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use reqwest::Url;
 
-/// For so long an instance that could not be asked is not gone to straight, at first.
+/// How long an instance is avoided after its first failure.
 const AVOIDED_FOR_MIN: Duration = Duration::from_secs(2);
-/// For so long, at most.
+/// The longest time for which an instance is avoided.
 const AVOIDED_FOR_MAX: Duration = Duration::from_secs(60);
 
 /// Addresses that failed and have not answered since.
@@ -23,9 +23,9 @@ struct Term {
 }
 
 impl Avoided {
-    /// Whether this address may be gone to. Of an address whose time is over one call finds out for all: whoever
-    /// is told `true` goes there, and the others stay away for twice as long as before, or until it is heard
-    /// that the address answered.
+    /// Whether a request may go to this address. When the time of an avoided address is over, one call gets
+    /// `true` and must try the address for all. The others avoid it for twice as long as before, or until it
+    /// has answered.
     pub(crate) fn may_try(&mut self, url: &Url, now: Instant) -> bool {
         let Some(term) = self.urls.get_mut(url) else { return true };
         if now < term.until {
@@ -36,7 +36,7 @@ impl Avoided {
         true
     }
 
-    /// It could not be asked. Says nothing new of an address that is avoided already.
+    /// A request to the address failed. Changes nothing if the address is avoided already.
     pub(crate) fn failed(&mut self, url: &Url, now: Instant) {
         if !self.urls.contains_key(url) {
             let length = AVOIDED_FOR_MIN;
@@ -44,12 +44,12 @@ impl Avoided {
         }
     }
 
-    /// It answered.
+    /// The address answered.
     pub(crate) fn answered(&mut self, url: &Url) {
         self.urls.remove(url);
     }
 
-    /// Forgets all others.
+    /// Forgets all addresses but these.
     pub(crate) fn keep(&mut self, is_known: impl Fn(&Url) -> bool) {
         self.urls.retain(|url, _| is_known(url));
     }

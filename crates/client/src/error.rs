@@ -8,7 +8,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why a call did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The daemon refused. Nothing changed, except where the code says that this is not known.
+    /// The daemon refused. Nothing was changed, unless the code says that this is not known.
     #[error("{}: {}", .0.code, .0.detail)]
     Refused(Box<Problem>),
     /// No connection could be made; the request was not sent.
@@ -30,11 +30,11 @@ pub enum Error {
         url: String,
         /// What the system said.
         reason: String,
-        /// The driver's error; `None` when the instance left the cluster while it was waited for.
+        /// The driver's error; `None` if the instance left the cluster while the call waited.
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
-    /// Something answered that does not speak this API, such as a proxy.
+    /// The answer is not from Fencepost, but for example from a proxy.
     #[error("the answer of {url} is not Fencepost's (HTTP status {status}): {reason}")]
     Unexpected {
         /// The base URL that was tried last.
@@ -50,8 +50,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same call may succeed later without anybody changing anything. A refusal follows
-    /// its code; one of a newer daemon's codes counts as retryable if it says after how long.
+    /// Whether the same call may succeed later without a change by a person. For a refusal this depends on
+    /// its code; a code of a newer daemon is retryable if the refusal says when to try again.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! Streams of events: one job to its end, and what happens.
+//! Streams of events: those of one job to its end, and all events.
 
 mod lines;
 
@@ -14,32 +14,32 @@ use crate::transport::{ANSWER_BYTES_MAX, Call, of_reading, shown};
 use crate::{Client, Error, Jobs, Result};
 use lines::{Lines, Said};
 
-/// After so long without a byte a stream is taken for dead. The daemon shows thrice in it that it is there.
+/// A stream without a byte for this long counts as dead. The daemon sends a comment three times within it.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
-/// Before a stream that ended too soon is asked for again.
+/// The pause before a stream that ended too early is opened again.
 const AGAIN_PAUSE: Duration = Duration::from_millis(200);
 
-/// News of one job.
+/// An event of one job.
 #[derive(Clone, Debug, PartialEq)]
 pub enum JobNews {
-    /// It is so now, with everything but its payload.
+    /// The job as it is now, without its payload.
     Job(Box<Job>),
-    /// So far has its newest attempt come.
+    /// The progress of its newest attempt.
     Progress(ProgressEvent),
 }
 
 /// Something that happened, as one instance sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A job is in another state.
+    /// A job's state has changed.
     Job(JobEvent),
-    /// A job's attempt has come so far.
+    /// The progress of a job's attempt.
     Progress(ProgressEvent),
-    /// A node came, went, or changed.
+    /// A node connected, disconnected or changed.
     Node(NodeEvent),
-    /// An instance came or went, or the mode is another.
+    /// An instance joined or left, or the mode has changed.
     Cluster(ClusterEvent),
-    /// Some of it was left out.
+    /// Some events were left out.
     Missed,
 }
 
@@ -52,7 +52,7 @@ pub struct JobEvents {
     shown: Option<(JobState, u32)>,
 }
 
-/// What happens, from the opening on.
+/// All events from the opening of the stream on.
 #[derive(Debug)]
 pub struct Events {
     source: Source,
@@ -76,7 +76,7 @@ impl Jobs<'_> {
 }
 
 impl Client {
-    /// Listens to what happens (scope `admin`), as one instance sees it: these kinds of events, or all.
+    /// Streams all events, or those of these kinds, as one instance sees them (scope `admin`).
     ///
     /// # Errors
     /// [`Error`].
@@ -89,11 +89,12 @@ impl Client {
 }
 
 impl JobEvents {
-    /// What comes next: the job as it stands at first, then each change and how far it is; `None` after the job that is
-    /// FINISHED. A stream that breaks off is asked for again, of any instance: what was told is not told again.
+    /// The next event: first the job as it stands, then each change and its progress; `None` after the job is
+    /// FINISHED. If the stream breaks off, the client opens it again on any instance, and does not repeat
+    /// events.
     ///
     /// # Errors
-    /// [`Error`], as any call: `not_found` for a job that never was.
+    /// [`Error`], as any call: `not_found` for a job that does not exist.
     pub async fn next(&mut self) -> Result<Option<JobNews>> {
         loop {
             if matches!(self.shown, Some((JobState::Finished, _))) {
@@ -132,10 +133,11 @@ impl JobEvents {
 }
 
 impl Events {
-    /// What comes next; `None` when the stream is over: the instance is stopping, or has begun anew.
+    /// The next event; `None` when the stream has ended because the instance is stopping or continues under a
+    /// new id.
     ///
     /// # Errors
-    /// [`Error::Lost`] when it broke off.
+    /// [`Error::Lost`] if the stream broke off.
     pub async fn next(&mut self) -> Result<Option<Event>> {
         let source = &mut self.source;
         loop {

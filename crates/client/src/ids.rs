@@ -1,7 +1,7 @@
-//! Distributed ids: making them, taking snowflakes apart, setting up tags and sequences.
+//! Distributed ids: issuing and decoding them, and configuring tags and sequences.
 //!
-//! Ids come as the texts of digits that travel; each fits a `u64`. A call that is tried again may use up ids that
-//! nobody gets; none is ever given twice.
+//! Ids are texts of digits, as in the API; each fits a `u64`. A call that is tried again may leave a gap; no
+//! id is ever issued twice.
 
 use reqwest::Method;
 use serde::Serialize;
@@ -32,39 +32,39 @@ impl Ids<'_> {
     ///
     /// # Errors
     /// [`crate::Error`]; `clock_behind` while the clock of the instance asked could lead to a duplicate,
-    /// `exhausted` while others have all worker numbers.
+    /// `exhausted` while other instances hold all worker numbers.
     pub async fn snowflakes(&self, count: u32) -> Result<Snowflakes> {
         Ok(self.0.call(&Call::get(&["v1", "ids", "snowflake"], &[counted(count)])).await?.body)
     }
 
-    /// What a snowflake is made of, by the daemon's epoch.
+    /// The parts of a snowflake, by the daemon's epoch.
     ///
     /// # Errors
-    /// [`crate::Error`]; `invalid` for what is no number of 63 bits.
+    /// [`crate::Error`]; `invalid` for a number of more than 63 bits.
     pub async fn decode(&self, id: &str) -> Result<SnowflakeParts> {
         Ok(self.0.call(&Call::get(&["v1", "ids", "snowflake", id], &[])).await?.body)
     }
 
-    /// `count` ids of a tag, 1 to 10,000, rising as far as one instance is asked; on wish in their scrambled forms
-    /// too.
+    /// `count` ids of a tag, 1 to 10,000, optionally with their scrambled forms. The ids of one instance
+    /// rise.
     ///
     /// # Errors
-    /// [`crate::Error`]; `not_found` for a tag that nobody has made.
+    /// [`crate::Error`]; `not_found` for a tag that does not exist.
     pub async fn segment(&self, tag: &str, count: u32, scrambled: bool) -> Result<SegmentIds> {
         let mut query = vec![counted(count)];
         query.extend(scrambled.then(|| ("scrambled", true.to_string())));
         Ok(self.0.call(&Call::get(&["v1", "ids", "segments", tag], &query)).await?.body)
     }
 
-    /// Makes a tag, or changes what is named of it.
+    /// Creates a tag, or changes the fields that the request names.
     ///
     /// # Errors
-    /// [`crate::Error`]; `conflict` for a start below what is given out.
+    /// [`crate::Error`]; `conflict` for a start that is not above all ids given out.
     pub async fn set_segment(&self, tag: &str, change: &SegmentRequest) -> Result<Segment> {
         Ok(self.0.call(&Call::put(&["v1", "ids", "segments", tag], change)).await?.body)
     }
 
-    /// The tags, in the order of their names, as the instance asked sees them.
+    /// The tags, in the order of their names, as the answering instance sees them.
     ///
     /// # Errors
     /// [`crate::Error`].
@@ -75,15 +75,15 @@ impl Ids<'_> {
     /// `count` numbers of a sequence, 1 to 10,000, each higher than all that were granted before.
     ///
     /// # Errors
-    /// [`crate::Error`]; `not_found` for a sequence that nobody has made, `exhausted` at its end.
+    /// [`crate::Error`]; `not_found` for a sequence that does not exist, `exhausted` at its end.
     pub async fn sequence(&self, name: &str, count: u32) -> Result<SequenceIds> {
         Ok(self.0.call(&Call::get(&["v1", "ids", "sequences", name], &[counted(count)])).await?.body)
     }
 
-    /// Makes a sequence, or changes what is named of it.
+    /// Creates a sequence, or changes the fields that the request names.
     ///
     /// # Errors
-    /// [`crate::Error`]; `conflict` for a start below what is granted.
+    /// [`crate::Error`]; `conflict` for a start that is not above all granted numbers.
     pub async fn set_sequence(&self, name: &str, change: &SequenceRequest) -> Result<Sequence> {
         Ok(self.0.call(&Call::put(&["v1", "ids", "sequences", name], change)).await?.body)
     }

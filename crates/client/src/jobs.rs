@@ -1,4 +1,4 @@
-//! Jobs: submitting them, looking at them, waiting for their end, calling them off, trying them again.
+//! Jobs: how to submit, show, await, cancel and retry them.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{Client, Result};
 
 /// How long one request may wait for a job's end. Well below the time for one attempt of a call.
 const WAIT_MAX: Duration = Duration::from_secs(8);
-/// Between two of them, so that an answer that comes at once is not asked for without end.
+/// The pause between two such requests, so that answers that come at once cause no busy loop.
 const WAIT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Which jobs to list.
@@ -24,7 +24,7 @@ const WAIT_PAUSE: Duration = Duration::from_millis(100);
 pub struct JobQuery {
     /// In this state only.
     pub state: Option<JobState>,
-    /// That ended so only.
+    /// Only with this outcome.
     pub outcome: Option<Outcome>,
     /// Of this session only.
     pub session: Option<String>,
@@ -67,10 +67,11 @@ impl Jobs<'_> {
         Ok(self.0.call(&Call::create(&["v1", "jobs"], Some(job), &key)).await?.body)
     }
 
-    /// Submits 1 to 1,000 jobs; an answer for each, in the order asked. The `key` counts for all of them together.
+    /// Submits 1 to 1,000 jobs. Returns an answer for each, in their order. The one `key` is for the whole
+    /// request.
     ///
     /// # Errors
-    /// [`crate::Error`] when none was looked at; a job that is refused by itself is an item of the answer.
+    /// [`crate::Error`] if the whole request failed; the refusal of one job is an item of the answer.
     pub async fn submit_batch(&self, jobs: Vec<JobRequest>, key: Option<&str>) -> Result<Vec<BatchResult>> {
         let asked = jobs.len();
         let request = JobsRequest { jobs: jobs.into_iter().map(|job| BatchJob(Ok(job))).collect() };
@@ -86,13 +87,13 @@ impl Jobs<'_> {
     /// One job, as it is now.
     ///
     /// # Errors
-    /// [`crate::Error`]; `not_found` for one that never was, or that was forgotten days after its end.
+    /// [`crate::Error`]; `not_found` for a job that does not exist, or was purged.
     pub async fn get(&self, id: &str) -> Result<Job> {
         Ok(self.0.call(&Call::get(&["v1", "jobs", id], &[])).await?.body)
     }
 
-    /// One job, as soon as it is FINISHED, or as it is after that time. Through failures in between it goes on as
-    /// any call does.
+    /// One job, as soon as it is FINISHED, or as it is when the time is over. Failures in between are retried
+    /// as for any call.
     ///
     /// # Errors
     /// [`crate::Error`].
@@ -109,7 +110,7 @@ impl Jobs<'_> {
         }
     }
 
-    /// The jobs, newest first, without what they carry.
+    /// The jobs, newest first, without payloads, results and attempts.
     ///
     /// # Errors
     /// [`crate::Error`].
@@ -124,7 +125,7 @@ impl Jobs<'_> {
         Ok(self.0.call(&Call::get(&["v1", "jobs"], &query)).await?.body)
     }
 
-    /// Calls a job off; answers how it is then. Repeating is harmless, and so is calling off what has ended.
+    /// Cancels a job, and returns it as it is then. Cancelling it again, or after its end, changes nothing.
     ///
     /// # Errors
     /// [`crate::Error`].
@@ -132,18 +133,18 @@ impl Jobs<'_> {
         Ok(self.0.call(&Call::act(&["v1", "jobs", id, "cancel"])).await?.body)
     }
 
-    /// Retries a finished job: makes a new job of it, whether or not another job has retried it. The `key` is as for
-    /// [`Jobs::submit`].
+    /// Retries a finished job: creates a new job from it, whether or not it was retried before. The `key` is
+    /// as for [`Jobs::submit`].
     ///
     /// # Errors
-    /// [`crate::Error`]; `conflict` for one that is not finished.
+    /// [`crate::Error`]; `conflict` for a job that is not finished.
     pub async fn retry(&self, id: &str, key: Option<&str>) -> Result<JobAccepted> {
         let key = key_or_new(key);
         Ok(self.0.call(&Call::<()>::create(&["v1", "jobs", id, "retry"], None, &key)).await?.body)
     }
 
-    /// Retries many jobs: those named, or at most 1,000 that fit a filter and that no other job has retried. The `key` is
-    /// as for [`Jobs::submit`].
+    /// Retries many jobs: those named, or at most 1,000 that match a filter and were not retried. The `key`
+    /// is as for [`Jobs::submit`].
     ///
     /// # Errors
     /// [`crate::Error`].
@@ -154,14 +155,14 @@ impl Jobs<'_> {
 }
 
 impl<'a> Call<'a, ()> {
-    /// A write that says all it has to say by its path.
+    /// A write without a body.
     fn act(path: &'a [&'a str]) -> Self {
         Self { method: Method::POST, ..Self::get(path, &[]) }
     }
 }
 
 impl<'a, B> Call<'a, B> {
-    /// A write that makes something, once under its key.
+    /// A write that creates something, once under its key.
     pub(crate) fn create(path: &'a [&'a str], body: Option<&'a B>, key: &'a str) -> Self {
         Self {
             method: Method::POST,

@@ -1,10 +1,10 @@
 //! The Rust client of Fencepost's HTTP API, and of its worker socket.
 //!
-//! What lives here: one [`Client`] for one or several base URLs, a method per call ([`Client::jobs`] has those about
-//! jobs, [`Client::sessions`] those about sessions, [`Client::ids`] those about ids), a [`sessions::SessionSocket`] on
-//! which a conversation goes on through lost connections, a [`node::Worker`] that runs jobs, errors that carry the
-//! daemon's own [`wire::Problem`], and retries that are bounded and harmless. What must never: a shape of its own for
-//! what travels (that is `wire`'s), or a type of the daemon's inside.
+//! What lives here: one [`Client`] for one or several base URLs, a method per call ([`Client::jobs`] has
+//! those about jobs, [`Client::sessions`] those about sessions, [`Client::ids`] those about ids), a
+//! [`sessions::SessionSocket`] that survives lost connections, a [`node::Worker`] that runs jobs, errors that
+//! carry the daemon's own [`wire::Problem`], and retries that are bounded and harmless. What must never: a
+//! shape of a request or an answer (those are in `wire`), or a type of the daemon's own crates.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), client::Error> {
@@ -25,17 +25,18 @@
 //! # }
 //! ```
 //!
-//! **Retries.** Every call of this API may be repeated without harm: a grant goes out under an
-//! idempotency key (the library makes one where the caller gives none), a settlement under its hold.
-//! So the library tries again after a retryable refusal, after a connection that failed, and after an
-//! answer that was lost, within the bounds of [`Retry`]. A key that the library made is forgotten with
-//! the call: after [`Error::Lost`] of a grant the nonces may be held by nobody, until their hold runs
-//! out. A caller that outlives its own crashes gives keys of its own.
+//! **Retries.** Every call of this API may be repeated without harm: a grant goes out under an idempotency
+//! key (the library makes one where the caller gives none), a settlement under its hold. So the library tries
+//! again after a retryable refusal, after a connection that failed, and after an answer that was lost, within
+//! the bounds of [`Retry`]. A key that the library made is forgotten with the call: after [`Error::Lost`] of
+//! a grant, its nonces may be held without a caller, until their holds expire. A caller that must survive its
+//! own crashes passes keys of its own.
 //!
 //! **Routes.** The library learns from the answers where the instances are, and asks the owner of a signer
-//! straight. Where that does not work it asks the URLs that it was given; any instance brings a request to its
-//! owner. An address that fails is avoided, for longer each time. An instance that keeps a request waiting for a
-//! second is looked up at another one: if it is no longer in the cluster, the request is repeated elsewhere.
+//! directly. If that fails, it asks the URLs that it was given; any instance forwards a request to its owner.
+//! An address that fails is avoided, for longer each time. If an instance does not answer for a second, the
+//! library asks another one whether it is still in the cluster; if it is not, the request is repeated
+//! elsewhere.
 //!
 //! **TLS.** `https://` works with rustls (ring) and the system's certificates.
 

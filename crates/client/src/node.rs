@@ -1,5 +1,5 @@
-//! The node's side of the worker socket: a [`Worker`] connects to a scheduler, is given jobs, runs a handler for
-//! each, and answers for them until the scheduler has their results.
+//! The node's side of the worker socket: a [`Worker`] connects to a daemon (the scheduler), gets jobs, runs a
+//! handler for each, and keeps each result until the scheduler has it.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), client::Error> {
@@ -19,14 +19,16 @@
 //! # }
 //! ```
 //!
-//! **What it promises.** At most `capacity` handlers run at once. An attempt is run once, however often it is
-//! dispatched. Its result is kept, and sent again on every new connection, until the scheduler says that it is
-//! durable or stale; until then the attempt has one of the node's places. A connection that is cut, or on which
-//! nothing is heard for three heartbeats, is followed by another, to the next of the URLs, after a pause with jitter; the
-//! handlers do not notice. What is called off is stopped, and nothing of it is reported.
+//! **What it promises.** At most `capacity` handlers run at once. An attempt runs once, even if it is
+//! dispatched again. Its result is kept, and sent again on every new connection, until the scheduler says
+//! that it is durable or stale; until then the attempt takes one of the node's slots. If a connection is cut,
+//! or nothing is received on it for three heartbeats, the worker connects to the next of the URLs after a
+//! jittered pause; handlers are not affected. The handler of a cancelled attempt is stopped, and nothing of
+//! it is reported.
 //!
-//! What lives here: `protocol` decides what a frame means, `connection` is one socket, `job` is what a handler gets, and
-//! `worker_loop` ties them together. What must never: a decision on the protocol outside `protocol`.
+//! What lives here: `protocol` decides what a frame means, `connection` is one socket, `job` is what a
+//! handler gets, and `worker_loop` ties them together. What must never: a decision about the protocol outside
+//! `protocol`.
 
 mod connection;
 mod job;
@@ -48,12 +50,12 @@ use worker_loop::WorkerLoop;
 
 pub use job::{Failure, Job, ProgressSender, Stop, Stopper, Why};
 
-/// Who a worker is and what it can do.
+/// A worker's identity and abilities.
 #[derive(Clone, Debug)]
 pub struct WorkerOptions {
-    /// Base URLs of schedulers, any of which will do.
+    /// Base URLs of daemons of one cluster; the worker connects to any of them.
     pub urls: Vec<String>,
-    /// Its name. Of two workers with one name the later one stays.
+    /// Its id. If two workers use the same id, the later one stays.
     pub node_id: String,
     /// Attempts that it may have at once, 1 to 10,000.
     pub capacity: u32,
@@ -61,11 +63,11 @@ pub struct WorkerOptions {
     pub services: Vec<String>,
     /// The languages it can work with.
     pub languages: Languages,
-    /// What else a job may require of it.
+    /// Further labels that a job may require.
     pub labels: Vec<String>,
-    /// Only these pools; without any, all whose requirements it meets.
+    /// The only pools that it joins; without any, all whose requirements it meets.
     pub pools: Vec<String>,
-    /// The version of what runs here; for people.
+    /// The version of the software that runs here; for people.
     pub version: Option<String>,
     /// The bearer token, with the scope `node`.
     pub token: Option<String>,
@@ -76,7 +78,7 @@ pub struct WorkerOptions {
 }
 
 impl WorkerOptions {
-    /// A worker that takes one job at a time and can do nothing in particular.
+    /// A worker that takes one job at a time and has no labels.
     #[must_use]
     pub fn new<U: Into<String>>(urls: impl IntoIterator<Item = U>, node_id: impl Into<String>) -> Self {
         Self {
@@ -112,17 +114,17 @@ impl WorkerOptions {
 /// How long things may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// How long it may take until a scheduler takes this worker for the first time; without it, for ever. Later
-    /// it tries for ever.
+    /// How long the worker tries to connect for the first time; without it, for ever. After the first
+    /// connection it tries for ever.
     pub patience: Option<Duration>,
     /// Longest pause before another connection. None is shorter than 100 ms.
     pub pause_max: Duration,
-    /// A handler is told to stop so much later than its time is over. The scheduler ends what runs for too long by
-    /// itself, and better words for it than this worker's; this is for when it cannot reach the worker.
+    /// How long after its timeout a handler is told to stop. The scheduler itself revokes an attempt that
+    /// runs for too long; this is for the case that it cannot reach the worker.
     pub timeout_grace: Duration,
-    /// A handler that was told to stop is dropped so much later.
+    /// How long after it was told to stop a handler is dropped.
     pub stop_grace: Duration,
-    /// How long what runs may take to finish after the worker was told to stop.
+    /// How long running attempts may take to finish after the worker was told to stop.
     pub drain_max: Duration,
     /// How much longer, after the handlers' grace, results may take to be durable.
     pub settle_max: Duration,
@@ -141,16 +143,16 @@ impl Default for Times {
     }
 }
 
-/// What a worker tells whoever watches it.
+/// What a worker reports to its observer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A scheduler has taken it.
+    /// A daemon has accepted the worker.
     Connected {
         /// The base URL.
         url: String,
         /// The instance behind it.
         instance: String,
-        /// How often it is to give a sign of life.
+        /// How often the worker sends a heartbeat.
         heartbeat: Duration,
     },
     /// There is no connection; the next try is after the pause.
@@ -160,32 +162,32 @@ pub enum Event {
         /// How long it waits.
         pause: Duration,
     },
-    /// The scheduler says that something is wrong.
+    /// The scheduler reported a problem.
     Problem {
         /// The code.
         code: String,
         /// What.
         detail: String,
     },
-    /// It was told to stop, and has this many attempts to finish.
+    /// The worker was told to stop, and has this many attempts to finish.
     Draining {
         /// How many.
         held: usize,
     },
 }
 
-/// Who watches.
+/// The observer.
 type Observer = Arc<dyn Fn(Event) + Send + Sync>;
 
 /// How a worker ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It was told to stop, and has.
+    /// It was told to stop, and has stopped.
     Drained {
-        /// Attempts whose results are not known to be durable; 0 as a rule. They will be run again.
+        /// The number of attempts whose results are not known to be durable; usually 0. Their jobs run again.
         unsettled: usize,
     },
-    /// Another worker of the same name took over. What was running here was stopped.
+    /// Another worker with the same id took over. The attempts that ran here were stopped.
     Replaced,
 }
 
@@ -205,10 +207,10 @@ impl fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// Makes ready; connects to nobody.
+    /// Prepares a worker, without connecting.
     ///
     /// # Errors
-    /// [`Error::Unusable`] for options that no scheduler would take, saying what is wrong.
+    /// [`Error::Unusable`] for options that no daemon would accept, with the reason.
     pub fn new(options: WorkerOptions) -> Result<Self> {
         let hello = options.hello();
         // What a scheduler reads strictly is read so here already.
@@ -224,18 +226,19 @@ impl Worker {
         Ok(Self { hello, bases, dialer, times: options.times, observer: Arc::new(|_| {}) })
     }
 
-    /// The same worker, telling what happens to it. `observer` must not block.
+    /// The same worker, with an observer of its events, which must not block.
     #[must_use]
     pub fn with_observer(mut self, observer: impl Fn(Event) + Send + Sync + 'static) -> Self {
         self.observer = Arc::new(observer);
         self
     }
 
-    /// Works until `stop` is done: then it takes no more, finishes what it has, and returns when the results are
-    /// durable or [`Times`] says that it is enough. Dropping the future stops all handlers on the spot.
+    /// Works until `stop` completes. Then it takes no more jobs, finishes those that it has, and returns when
+    /// their results are durable or the limits of [`Times`] are reached. Dropping the future stops all
+    /// handlers at once.
     ///
     /// # Errors
-    /// [`Error`] when it could not begin: the token is refused, or nobody could be reached within
+    /// [`Error`] if it could not begin: the token is refused, or no daemon could be reached within
     /// [`Times::patience`].
     pub async fn run<H, F>(self, handler: H, stop: impl Future<Output = ()>) -> Result<Ended>
     where

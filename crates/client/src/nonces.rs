@@ -1,4 +1,4 @@
-//! Granting and settling nonces, and deciding about them.
+//! Nonces: grants, settlements, and an operator's decisions.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use wire::nonces::{
 use crate::transport::{Call, key_or_new};
 use crate::{Client, Result};
 
-/// Nonces granted, and from when their time counts.
+/// Granted nonces, and the time from which their holds count.
 #[derive(Clone, Debug)]
 pub struct Granted {
     /// The daemon's answer.
@@ -21,8 +21,8 @@ pub struct Granted {
 }
 
 impl Granted {
-    /// Until when this grant's nonce may be sent. Past it the nonce may be somebody else's. The time is
-    /// counted from when the request was sent, so it errs on the early side.
+    /// The time until which this grant's nonce may be sent. After it, another caller may hold the nonce. It
+    /// counts from when the request was sent, so it is never too late.
     #[must_use]
     pub fn usable_until(&self, grant: &Grant) -> Instant {
         self.sent_at + Duration::from_millis(grant.held_for_ms)
@@ -45,11 +45,10 @@ impl Client {
         Ok(Granted { answer: answer.body, sent_at: answer.sent_at })
     }
 
-    /// Settles 1 to 1,000 holds; an answer for each, in the order asked. Repeating is harmless.
+    /// Settles 1 to 1,000 holds. Returns an answer for each, in their order. Repeating is harmless.
     ///
     /// # Errors
-    /// [`crate::Error`] when none was looked at; a settlement that is refused by itself is an item of
-    /// the answer.
+    /// [`crate::Error`] if the whole request failed; the refusal of one settlement is an item of the answer.
     pub async fn settle(&self, signer: &str, settlements: Vec<Settlement>) -> Result<Vec<SettlementResult>> {
         let asked = settlements.len();
         let request = SettlementsRequest { settlements };
@@ -63,7 +62,7 @@ impl Client {
         Ok(results)
     }
 
-    /// Says that a held nonce was used.
+    /// Reports that a held nonce was used.
     ///
     /// # Errors
     /// [`crate::Error`].
@@ -71,7 +70,7 @@ impl Client {
         self.act(signer, nonce, "consume", request).await
     }
 
-    /// Gives a held nonce back, or says that nobody knows whether it was used.
+    /// Gives a held nonce back, or reports that it is not known whether it was used.
     ///
     /// # Errors
     /// [`crate::Error`].
@@ -87,7 +86,7 @@ impl Client {
         self.act(signer, nonce, "resolve", request).await
     }
 
-    /// Changes a signer's policy; answers the one then in force.
+    /// Changes a signer's policy, and returns the policy then in force.
     ///
     /// # Errors
     /// [`crate::Error`].

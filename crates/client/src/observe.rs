@@ -1,4 +1,4 @@
-//! Looking without touching: signers, nonces, leases, the cluster, and whether it is well.
+//! Reads: signers, nonces, leases, the cluster, and its health.
 
 use wire::List;
 use wire::cluster::Cluster;
@@ -9,10 +9,10 @@ use wire::nonces::{NonceRecord, Signer, Status};
 use crate::transport::Call;
 use crate::{Client, Result};
 
-/// Which part of a list.
+/// A page of a list.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
-    /// Items at most, 1 to 1,000; the daemon's default without it.
+    /// The largest number of items, 1 to 1,000; the daemon's default without it.
     pub limit: Option<u32>,
     /// `next_cursor` of the page before.
     pub cursor: Option<String>,
@@ -111,7 +111,7 @@ impl Client {
         Ok(self.call(&Call::get(&["v1", "leases", resource], &[])).await?.body)
     }
 
-    /// The instances that live.
+    /// The live instances.
     ///
     /// # Errors
     /// [`crate::Error`].
@@ -127,7 +127,7 @@ impl Client {
         Ok(self.call(&Call::probe(&["healthz"])).await?.body)
     }
 
-    /// Whether the instance can serve, and what it looked at.
+    /// Whether the instance can serve, with its checks.
     ///
     /// # Errors
     /// [`crate::Error`]; a refusal that carries `checks` when it cannot serve.

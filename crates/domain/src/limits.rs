@@ -55,7 +55,7 @@ pub const ID_NUMBER_MAX: u64 = i64::MAX as u64;
 pub const GRANT_NONCES_MAX: usize = 1_000;
 /// Most settlements in one request.
 pub const SETTLEMENTS_MAX: usize = 1_000;
-/// How long a hold lives when neither the request nor the signer's policy says, in milliseconds.
+/// Length of a hold when neither the request nor the signer's policy sets one, in milliseconds.
 pub const HOLD_MS_DEFAULT: u64 = 60_000;
 /// Shortest hold, in milliseconds.
 pub const HOLD_MS_MIN: u64 = 1;
@@ -75,7 +75,7 @@ pub const ROUND_COMMANDS_MAX: usize = 512;
 /// Nonces that a round may touch, counted before its last command. With that command they are as many as there may be
 /// holes in memory.
 pub const ROUND_NONCES_MAX: usize = 3_000;
-/// Times that a batch is sent while its lease row is locked, before the lease is acquired anew.
+/// How often a batch is sent while its lease row is locked, before the owner acquires the lease again.
 pub const COMMIT_AGAIN_MAX: usize = 3;
 
 /// Signers that a canary may name.
@@ -99,13 +99,13 @@ pub const METADATA_VALUE_BYTES_MAX: usize = 256;
 pub const PRIORITY_MIN: i8 = -10;
 /// See [`PRIORITY_MIN`].
 pub const PRIORITY_MAX: i8 = 10;
-/// How long an attempt may run when the job does not say, in milliseconds: ten minutes.
+/// Default time that an attempt may run, in milliseconds: ten minutes.
 pub const JOB_TIMEOUT_MS_DEFAULT: u64 = 600_000;
 /// Shortest time an attempt may be given, in milliseconds.
 pub const JOB_TIMEOUT_MS_MIN: u64 = 1;
 /// Longest time an attempt may be given, in milliseconds: one day.
 pub const JOB_TIMEOUT_MS_MAX: u64 = 86_400_000;
-/// Attempts when the job does not say.
+/// Default number of attempts.
 pub const MAX_ATTEMPTS_DEFAULT: u32 = 3;
 /// Most attempts a job may be given.
 pub const MAX_ATTEMPTS_MAX: u32 = 100;
@@ -120,10 +120,11 @@ pub const BACKOFF_FACTOR_PERCENT_MIN: u32 = 100;
 /// Largest growth of the pause, in percent.
 pub const BACKOFF_FACTOR_PERCENT_MAX: u32 = 10_000;
 
-/// Longest note of a node on how far an attempt is, in characters.
+/// Longest note in a progress report, in characters.
 pub const PROGRESS_NOTE_CHARS_MAX: usize = 1_024;
 
-/// After how long without anything happening a session is closed when it does not say, in milliseconds: one hour.
+/// Default time without a submitted or finished job after which a session is closed, in milliseconds: one
+/// hour.
 pub const SESSION_IDLE_MS_DEFAULT: u64 = 3_600_000;
 /// Shortest time that a session may name, in milliseconds.
 pub const SESSION_IDLE_MS_MIN: u64 = 1_000;

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-/// From when on the time in a snowflake counts, in milliseconds since 1970: 2010-11-04T01:42:54.657Z.
+/// The epoch: the start of the time in snowflakes, in milliseconds since 1970: 2010-11-04T01:42:54.657Z.
 pub const EPOCH_MS_DEFAULT: u64 = 1_288_834_974_657;
-/// The end of the epoch is warned of so long before, in milliseconds: five years.
+/// How long before the end of the epoch the warnings begin, in milliseconds: five years.
 pub const EPOCH_END_WARNED_MS: u64 = 5 * 365 * 86_400_000;
 
 /// Length of a worker number's lease, in milliseconds: fifteen minutes.
@@ -14,20 +14,20 @@ pub const WORKER_LEASE_MS_DEFAULT: u64 = 900_000;
 pub const LEAD_MS_DEFAULT: u64 = 10_000;
 /// Shortest lead, in milliseconds.
 pub const LEAD_MS_MIN: u64 = 1_000;
-/// Longest lead, in milliseconds: with the longest lease, what a fleet can go on for without its ledger.
+/// Longest lead, in milliseconds: how long a fleet can issue ids without its ledger.
 pub const LEAD_MS_MAX: u64 = 900_000;
 /// Longest time between two renewals of the mark, in milliseconds. A short lead has it renewed more often.
 pub const MARK_EVERY_MS_MAX: u64 = 3_000;
 /// Renewals of the mark that a lead has room for: one may fail.
 pub const MARKS_PER_LEAD: u64 = 3;
-/// How far this machine's clock may be off the database's, in milliseconds.
+/// How far this machine's clock may differ from the database's, in milliseconds.
 pub const CLOCK_SKEW_MS_DEFAULT: u64 = 1_000;
-/// A clock that went back by no more than this is waited for, in milliseconds.
+/// If the clock went back by no more than this, a request waits for it, in milliseconds.
 pub const CLOCK_BACK_MS_MAX: u64 = 5;
-/// A clock that does not move for so long stands still.
+/// A clock that does not move for this long counts as standing still.
 pub const CLOCK_STILL_MAX: Duration = Duration::from_millis(100);
 
-/// How far the local file is ahead of issuance, in milliseconds, as the mark is in the ledger.
+/// How far ahead of issuance the time in the local file is, in milliseconds.
 pub const FILE_LEAD_MS: u64 = 5_000;
 
 /// A range that lasted less than this makes the next one twice as long.

@@ -1,4 +1,4 @@
-//! Every limit of the nodes' room, by name, with its unit last. Relations between them are asserted at the foot.
+//! Every limit of this crate, by name, with its unit last. Relations between them are asserted at the end.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use domain::limits::{
     LABEL_CHARS_MAX, NODE_ID_CHARS_MAX, NODE_LABELS_MAX, NODE_POOLS_MAX, POOL_NAME_CHARS_MAX,
 };
 
-/// Nodes that one registry knows. Further ones are passed over, and counted.
+/// Nodes that one registry knows. Further ones are ignored and counted.
 pub const NODES_MAX: usize = 50_000;
 /// Largest document of a node, in bytes of JSON.
 pub const DOCUMENT_BYTES_MAX: usize = 32 * 1024;
@@ -19,15 +19,16 @@ pub const POOL_LABELS_MAX: usize = 16;
 pub const HEARTBEAT_MS_MIN: u64 = 1_000;
 /// Longest time between two heartbeats, in milliseconds.
 pub const HEARTBEAT_MS_MAX: u64 = 5_000;
-/// Time between two heartbeats when nobody says otherwise, in milliseconds.
+/// Default time between two heartbeats, in milliseconds.
 pub const HEARTBEAT_MS_DEFAULT: u64 = 2_000;
-/// A node that nothing was heard of for so long is offline, in milliseconds.
+/// A node without an update for this long is offline, in milliseconds.
 pub const OFFLINE_MS: u64 = 30_000;
-/// How long a holder vouches for a node's record with each word that it writes, in milliseconds.
+/// How long each write of a node's record vouches for it, in milliseconds.
 pub const VOUCHED_MS: u64 = bus::limits::NODE_VOUCHED_MS_DEFAULT;
-/// For so long after that a holder still leaves a node's slots to the bus, in milliseconds: clocks do not all run alike.
+/// How long after that a holder still grants no slots itself, in milliseconds: a margin for clocks that
+/// drift.
 pub const VOUCHED_MARGIN_MS: u64 = 500;
-/// How long a node that speaks here registers again while another connection has its record.
+/// How long a node that still sends here is registered again while another connection has its record.
 pub const NODE_CONTESTED_MAX: Duration = Duration::from_secs(8);
 /// Dispatches in a row that a node may leave without an answer before it gets no new work.
 pub const UNACKNOWLEDGED_MAX: u32 = 3;
@@ -35,7 +36,7 @@ pub const UNACKNOWLEDGED_MAX: u32 = 3;
 pub const HELLO_MS: u64 = 5_000;
 /// A dispatch is acknowledged within this time, in milliseconds.
 pub const ACK_MS: u64 = 5_000;
-/// A dispatch that is unanswered for so long closes the connection, in milliseconds.
+/// How long a dispatch may stay unanswered before the connection is closed, in milliseconds.
 pub const UNANSWERED_MS: u64 = 10_000;
 /// Attempts that one connection remembers as answered until the node's heartbeat shows that it has heard the
 /// answer. Beyond that the oldest are forgotten.
@@ -43,43 +44,43 @@ pub const ANSWERED_MAX: usize = 16_384;
 
 /// Changes in one notice to the other instances.
 pub const NODE_UPDATES_MAX: usize = 200;
-/// Changes are gathered for so long before they are told, in milliseconds.
+/// How long changes are gathered before they are published together, in milliseconds.
 pub const NODE_UPDATES_GATHERED_MS: u64 = 10;
 /// Records read from the bus at once.
 pub const RECORDS_READ_MAX: usize = 100;
-/// Records read in one comparison of versions although their listed versions are known: of the nodes that were not
-/// heard of for longest.
+/// Records that one comparison of versions reads although their listed versions are known: those of the nodes
+/// without an update for the longest time.
 pub const RECORDS_COMPARED_MAX: usize = 1_000;
 /// Mean time between two comparisons of versions, in milliseconds.
 pub const COMPARISON_MS: u64 = 1_000;
 /// Mean time between two changes of the list of this instance's own nodes, in milliseconds.
 pub const LISTING_MS: u64 = 1_000;
-/// Mean time between two looks at other instances' nodes that were found full, in milliseconds. A node of which news
-/// came meanwhile is not looked up.
+/// Mean time between two reads of other instances' nodes that were found full, in milliseconds. A node that
+/// was updated meanwhile is not read.
 pub const FULL_LOOK_MS: u64 = 200;
-/// Mean time between two looks at which instances show themselves, in milliseconds.
+/// Mean time between two reads of the instances' presence, in milliseconds.
 pub const PRESENCE_LOOK_MS: u64 = 500;
-/// An instance that does not show itself for so long is not there, in milliseconds: longer than the time between two
-/// announcements, so that a bus that has lost its memory makes nobody absent.
+/// An instance without presence for this long counts as absent, in milliseconds. It is longer than the time
+/// between two announcements, so that no instance counts as absent when the bus has lost its data.
 pub const ABSENT_AFTER_MS: u64 = 1_500;
-/// Pause before what could not be read or told is tried again, in milliseconds.
+/// Pause before a failed read or publication is tried again, in milliseconds.
 pub const RETRY_PAUSE_MS: u64 = 500;
 /// Shortest time between two rebuilds of the index, in milliseconds.
 pub const INDEX_PAUSE_MS: u64 = 50;
-/// A node that left is remembered for so long, in milliseconds: late news of the connection that ended does not
-/// bring it back.
+/// How long a node that left is remembered, in milliseconds, so that a late update of its ended connection
+/// does not bring it back.
 pub const LEFT_REMEMBERED_MS: u64 = 60_000;
-/// Ended connections of nodes that wait for a slow subscriber to hear of them; beyond that the oldest are lost to it,
-/// and it is told.
+/// Ended connections of nodes that wait for a slow subscriber. Beyond that it loses the oldest, and learns
+/// that it did.
 pub const DEPARTURES_MAX: usize = 1_024;
-/// Changes of nodes that wait for a slow subscriber; beyond that the oldest are lost to it, and it is told.
+/// Changes of nodes that wait for a slow subscriber. Beyond that it loses the oldest, and learns that it did.
 pub const CHANGES_MAX: usize = 4_096;
-/// One selection in so many is timed.
+/// One in this many selections is timed.
 pub const SELECTIONS_PER_SAMPLE: u64 = 64;
-/// Nodes of one pool that one selection tries to take when others are quicker each time.
+/// Nodes of one pool that one selection tries when other selections take each node's last slot first.
 pub const CLAIMS_MAX: usize = 64;
 
-/// For so long a node may be silent before it counts as having missed two heartbeats: the two and half of a third.
+/// How long a node may be silent before it has missed two heartbeats: two and a half heartbeats' time.
 #[must_use]
 pub const fn silence_max(heartbeat_ms: u64) -> Duration {
     Duration::from_millis(heartbeat_ms * 5 / 2)

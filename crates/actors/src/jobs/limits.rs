@@ -6,11 +6,12 @@ pub use domain::lane::limits::{
     ACK_TIMEOUT, PAGE_JOBS, REREAD_EVERY, RESERVATION, ROUND_JOBS_MAX, SESSION_JOBS_MAX, STRANDED_AFTER,
 };
 
-/// While other instances live, one in so many slots is not passed on: what waits there may reserve it.
+/// While other instances are live, one in this many slots is freed and not passed on, so that jobs that wait
+/// there can reserve it.
 pub const SLOTS_LEFT_TO_OTHERS: u32 = 8;
 /// How long the owner of a lane is waited for to write a result, before its holder writes it.
 pub const OWNER_WAIT: Duration = Duration::from_secs(2);
-/// What is known of the attempts of a node that is connected elsewhere is kept for so long.
+/// How long an instance remembers the attempts of a node that is now connected elsewhere.
 pub const AWAY_REMEMBERED: Duration = Duration::from_secs(60);
 /// Jobs that may be on their way into the ledger, all submissions together.
 pub const SUBMISSIONS_MAX: usize = 20_000;
@@ -44,9 +45,9 @@ pub const NOTICES_MAX: usize = 10_000;
 pub const WATCHED_TOPICS_MAX: usize = 20_000;
 /// Topics of other instances whose events this one sends; without events, watches read the ledger now and then.
 pub const WANTED_TOPICS_MAX: usize = 100_000;
-/// Events of a topic are sent for so long after another instance has asked for it last.
+/// How long events of a topic are sent to another instance after its last announcement.
 pub const WANTED_FOR: Duration = Duration::from_secs(45);
-/// An instance asks so often for the topics that it listens to, before jitter.
+/// How often an instance announces the topics that it listens to, before jitter.
 pub const WANTED_AGAIN_EVERY: Duration = Duration::from_secs(10);
 /// Notifications of one job that wait for a slow watch; beyond that they are lost, and the watch gets to know it.
 pub const NEWS_OF_JOB_MAX: usize = 32;

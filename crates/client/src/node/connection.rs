@@ -13,7 +13,7 @@ use crate::{Error, Result};
 
 /// Several frames share one message up to this many bytes.
 const PACK_BYTES_MAX: usize = 256 << 10;
-/// Frames that may wait to be sent. A scheduler that lets more wait does not read.
+/// Frames that may wait to be sent. If more wait, the scheduler counts as not reading.
 const WAITING_FRAMES_MAX: usize = 50_000;
 const _: () = assert!(2 * PACK_BYTES_MAX < MESSAGE_BYTES_MAX);
 
@@ -49,7 +49,7 @@ impl Connection {
         self.socket.url()
     }
 
-    /// The error for a connection that is of no use any more.
+    /// The error for a connection that has failed.
     pub(super) fn lost(&self, reason: impl Into<String>) -> Error {
         self.socket.lost(reason)
     }

@@ -1,4 +1,4 @@
-//! What a handler is given, and what it gives back.
+//! What a handler gets, and what it returns.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,13 +16,13 @@ pub struct Job {
     pub id: String,
     /// The attempt's number, counted from 1. A job may be tried again after a failure, here or elsewhere.
     pub attempt: u32,
-    /// What was submitted, as it was written.
+    /// The payload, byte for byte as it was submitted.
     pub payload: Json,
     /// The strings that the job's client noted on it.
     pub metadata: BTreeMap<String, String>,
     /// The session it belongs to.
     pub session: Option<String>,
-    /// Its place there, counted from 1.
+    /// Its sequence number in the session, counted from 1.
     pub seq: Option<u64>,
     /// How long it may run.
     pub timeout: Duration,
@@ -123,7 +123,7 @@ impl ProgressSender {
         Self { attempt, to }
     }
 
-    /// Percent (0 to 100) and a note of at most 1,024 characters; what is beyond is cut off.
+    /// Reports a percentage (0 to 100) and a note of at most 1,024 characters; a longer one is cut off.
     pub fn send(&self, percent: Option<f64>, note: Option<&str>) {
         let AttemptRef { job, attempt } = self.attempt.clone();
         let percent = percent.filter(|percent| !percent.is_nan()).map(|percent| percent.clamp(0.0, 100.0));
@@ -148,7 +148,7 @@ impl Failure {
         Self { message: message.into(), retryable: true }
     }
 
-    /// A failure that another attempt would meet again.
+    /// A failure that another attempt would have again.
     pub fn lasting(message: impl Into<String>) -> Self {
         Self { message: message.into(), retryable: false }
     }
