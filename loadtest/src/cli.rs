@@ -16,16 +16,16 @@ pub use jobs::{Beside, Jobs, JobsBatch, Registry, Sessions, Tenants};
 
 /// The load and fault harness of Fencepost.
 ///
-/// Starts instances and private servers by itself (PostgreSQL with fsync on, all on 127.0.0.1, gone
-/// afterwards), or takes running instances where --url is offered. After every scenario that grants, the
-/// history checker compares what was answered with what the ledger holds; a broken promise is listed and
-/// makes the exit status 1.
+/// Starts instances and private servers by itself (PostgreSQL with fsync on, all on 127.0.0.1) and removes
+/// them afterwards, or uses running instances where --url is offered. After every scenario that grants
+/// nonces, the history checker compares the answers with the ledger; it lists every broken promise, and the
+/// exit status is then 1.
 ///
-/// FENCEPOST_BIN names the daemon's binary; without it the one in the same build directory is started.
+/// FENCEPOST_BIN names the daemon's binary; by default it is the one in the same build directory.
 #[derive(Parser)]
 #[command(max_term_width = 110)]
 pub struct Options {
-    /// Decides arrivals, signers and faults; drawn when not given, and printed.
+    /// The seed of arrivals, signers and faults; by default a random one, which is printed.
     #[arg(long, global = true)]
     pub seed: Option<u64>,
     #[command(flatten)]
@@ -48,28 +48,29 @@ pub struct Output {
 pub enum What {
     /// Grants for one hot signer.
     NonceHot(Hot),
-    /// Grants for many signers, few of which are wanted most (Zipf).
+    /// Grants for many signers, with popularity by Zipf's law.
     NonceMany(Many),
     /// Grants of a hundred nonces each.
     NonceBatch(Batch),
-    /// How long a signer is without an owner: kill the owner, then ask owners to stop, under load.
+    /// How long a signer is without an owner: kill its owner, and stop its owner in order, under load.
     Failover(Failover),
     /// Kill, freeze, crash and cut off under load, on a seeded schedule, then verify.
     Faults(Faults),
     /// The same for jobs: nodes killed, frozen, cut off and connected twice, instances and servers as above, under a
     /// stream of jobs of all kinds; then the nodes' diaries are compared with what is recorded.
     JobFaults(JobFaults),
-    /// An instance joins and one leaves under load: keys moved, longest pause of a key, nothing lost.
+    /// An instance joins and one leaves under load: keys moved, longest pause of a key, and a check that
+    /// nothing is lost.
     Membership(Membership),
-    /// Ask for several times of what an instance can take: memory, refusals, latency, recovery.
+    /// Several times the load that an instance can serve: memory, refusals, latency, recovery.
     Overload(Overload),
-    /// Many live owners on one instance: memory of each, cost of renewals, and what others notice.
+    /// Many live owners on one instance: memory of each, cost of renewals, effect on other signers.
     Live(Live),
     /// The comparison run: empty route, hot signer, 1,000 signers and grants of 100 in both modes, beside
     /// bare bulk inserts, as ratios.
     Rate(Rate),
-    /// Jobs of one request each: how many a second from submission to recorded result, how long each takes, what it
-    /// costs whom, and one at a time beside bare commits.
+    /// Jobs of one request each: how many a second from submission to recorded result, the latency of each,
+    /// the cost for each process, and one at a time beside bare commits.
     Jobs(Jobs),
     /// The same with many jobs in one request.
     JobsBatch(JobsBatch),
@@ -77,11 +78,11 @@ pub enum What {
     Registry(Registry),
     /// How long one tenant's single job waits behind another's backlog.
     Tenants(Tenants),
-    /// Conversations: jobs over their clients' sockets, and the results back.
+    /// Sessions: jobs over their clients' sockets, and the results back.
     Sessions(Sessions),
     /// The same jobs through BullMQ, and apalis where it is built, in turns, as ratios.
     Beside(Beside),
-    /// Ids of all kinds over HTTP, beside the empty route.
+    /// Ids of all kinds over HTTP, compared with the empty route.
     Ids(Ids),
     /// Hand out nonces for a real chain.
     Chain {
@@ -93,9 +94,9 @@ pub enum What {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// No routing: any instance serves any signer, a commit for each grant.
+    /// No routing: any instance serves any signer, with a commit for each grant.
     Basic,
-    /// One owner per signer, and commits that carry everyone.
+    /// One owner per signer; waiting requests share commits.
     WorkerQueue,
 }
 
@@ -117,7 +118,7 @@ pub struct Start {
     /// How many instances to start.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=32))]
     instances: u16,
-    /// Also start a private Redis, and tell the instances.
+    /// Also start a private Redis for the instances.
     #[arg(long)]
     redis: bool,
 }
@@ -132,14 +133,14 @@ impl Start {
 /// When and where requests are made.
 #[derive(Args)]
 pub struct Load {
-    /// Running instances, instead of ones to start. They are asked for signers of a new name.
+    /// Use these running instances instead of starting some. The signers get new names.
     #[arg(long, value_name = "URL", conflicts_with_all = ["instances", "redis", "mode"])]
     url: Vec<String>,
     /// How long to measure, in seconds, after a warm-up of a fifth of it.
     #[arg(long, default_value_t = 10.0, value_parser = positive)]
     seconds: f64,
-    /// Requests per second, on a schedule that waits for nobody; latency counts from the intended start.
-    /// Without it every connection asks as fast as it is answered.
+    /// Requests per second, on a schedule that does not wait for answers; latency counts from the intended
+    /// start. Without it, every connection sends its next request as soon as it gets an answer.
     #[arg(long, value_parser = positive)]
     rate: Option<f64>,
     /// How arrivals are spread, with --rate.
@@ -198,7 +199,8 @@ pub struct Many {
     /// How many signers.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     signers: u32,
-    /// How unequally they are wanted: 0 alike, 1 the second half as often as the first.
+    /// How unequal their popularity is: 0 is equal; with 1, the second gets half as many requests as the
+    /// first.
     #[arg(long, default_value_t = 1.0)]
     skew: f64,
 }
@@ -219,7 +221,7 @@ pub struct Batch {
     /// Nonces of one request.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     count: u64,
-    /// How many signers, all wanted alike.
+    /// How many signers, all equally popular.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     signers: u32,
 }
@@ -278,7 +280,7 @@ pub struct Faults {
     /// How many signers; the first two get half of the requests.
     #[arg(long, default_value_t = 8)]
     signers: usize,
-    /// Without a Redis, and without what can happen to it.
+    /// Run without Redis, and without its faults.
     #[arg(long)]
     no_redis: bool,
 }
@@ -310,7 +312,7 @@ pub struct JobFaults {
     /// Mean time from one fault to the next, in seconds.
     #[arg(long, default_value_t = 1.0, value_parser = positive)]
     seconds_between: f64,
-    /// How many nodes that the harness speaks for itself.
+    /// How many nodes the harness simulates itself.
     #[arg(long, default_value_t = 44, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     nodes: u16,
     /// How many `fencepost node` processes beside them.
@@ -343,7 +345,7 @@ impl JobFaults {
 pub struct Membership {
     #[command(flatten)]
     start: Start,
-    /// How many signers, all wanted alike.
+    /// How many signers, all equally popular.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     signers: u32,
     /// Requests per second.
@@ -372,33 +374,33 @@ impl Membership {
 
 #[derive(Args)]
 pub struct Overload {
-    /// A running instance, instead of one to start; its memory is then not looked at.
+    /// Use this running instance instead of starting one; its memory is then not measured.
     #[arg(long, value_name = "URL", conflicts_with_all = ["mode", "redis", "in_flight_max"])]
     url: Vec<String>,
     /// How requests find the owner of their signer.
     #[arg(long, value_enum, default_value = "worker-queue")]
     mode: Mode,
-    /// Also start a private Redis, and tell the instance.
+    /// Also start a private Redis for the instance.
     #[arg(long)]
     redis: bool,
-    /// How many times of what it can take to ask for.
+    /// The load, as a multiple of what the instance can serve.
     #[arg(long, default_value_t = 3.0, value_parser = positive)]
     times: f64,
     /// How long, in seconds.
     #[arg(long, default_value_t = 30.0, value_parser = positive)]
     seconds: f64,
-    /// How many signers, all wanted alike.
+    /// How many signers, all equally popular.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     signers: u32,
-    /// Nonces of one request. Many of them make requests that are dearer to serve than to send, so that
-    /// the generator can ask for too much on the same cores.
+    /// Nonces of one request. With many, a request costs more to serve than to send, so that the generator
+    /// can overload the instance on the same cores.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     count: u64,
     /// Keep-alive connections during the overload.
     #[arg(long, default_value_t = 3_000)]
     connections: usize,
-    /// What the instance lets in at once (`nonce.in_flight_max`, and `nonce.queue_max` for each signer).
-    /// It must be less than the connections for anything to be refused.
+    /// The number of requests that the instance admits at once (`nonce.in_flight_max`, and `nonce.queue_max`
+    /// for each signer). Unless it is smaller than the number of connections, nothing is refused.
     #[arg(long, default_value_t = 1_000)]
     in_flight_max: usize,
 }
@@ -438,7 +440,7 @@ pub struct Live {
     /// Keep-alive connections.
     #[arg(long, default_value_t = 64)]
     connections: usize,
-    /// Also start a private Redis, and tell the instance.
+    /// Also start a private Redis for the instance.
     #[arg(long)]
     redis: bool,
 }
@@ -464,10 +466,10 @@ pub struct Rate {
     /// Keep-alive connections.
     #[arg(long, default_value_t = 256)]
     connections: usize,
-    /// SQLite beside PostgreSQL.
+    /// Also measure SQLite.
     #[arg(long)]
     sqlite: bool,
-    /// Also start a private Redis for each instance, and tell it.
+    /// Also start a private Redis for each instance, for it to use.
     #[arg(long)]
     redis: bool,
 }

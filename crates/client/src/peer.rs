@@ -1,6 +1,6 @@
-//! Passing a request on, as it came, to the instance that owns its key, and its answer back, as it is.
+//! Forwards a request, unchanged, to the instance that owns its key, and returns the answer unchanged.
 //!
-//! What must never live here: a second try. Whoever passes on knows whom else to ask, and whether the
+//! What must never live here: a second try. The caller knows which other instance to ask, and whether the
 //! request may have been carried out already.
 
 use std::time::Duration;
@@ -70,8 +70,9 @@ impl Peers {
     /// Passes a request on to the instance at `base`.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] when it was surely not carried out; [`Error::Lost`] when that is not known;
-    /// [`Error::Unexpected`] for an answer that is too long; [`Error::Unusable`] for a URL that is none.
+    /// [`Error::Unreachable`] if the request was certainly not carried out; [`Error::Lost`] if that is not
+    /// known; [`Error::Unexpected`] for an answer that is too long; [`Error::Unusable`] for a URL that is
+    /// none.
     pub async fn pass(&self, base: &str, request: Passed, timeout: Duration) -> Result<PassedBack> {
         let base = transport::base(base)?;
         let unusable = |what: &str| Error::Unusable(format!("{what} cannot be passed on"));

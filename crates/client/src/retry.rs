@@ -7,7 +7,7 @@ use crate::Error;
 /// No pause is shorter, whatever else is set: a call may repeat for as long as `total_max`.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 
-/// A connection that held for so long was a good one: the next pause is a short one again.
+/// After a connection that lasted this long, the next pause is the shortest one again.
 const GOOD_AFTER: Duration = Duration::from_secs(10);
 /// The first pause before another connection; it doubles with each further one.
 const RECONNECT_PAUSE_INITIAL: Duration = Duration::from_millis(200);
@@ -16,27 +16,27 @@ const RECONNECT_PAUSE_INITIAL: Duration = Duration::from_millis(200);
 ///
 /// Two kinds of failure are told apart.
 ///
-/// - *Nobody is there yet*: no connection, a lost answer, a proxy's 502 to 504, `not_owner`, `lease_held`,
-///   `fenced`, `draining`, `ledger_unavailable`. So it looks while a killed instance's keys move, which takes
-///   3 s as a rule and 5 s at worst, and while an instance restarts. A call goes on through these until
-///   `total_max`; with the defaults it outlives a failover several times over.
-/// - *Too much, or not now*: `overloaded`, `window_full`, a proxy's 429, and codes of newer daemons. A call ends
-///   with the `attempts_max`th of these, or at `total_max`. As long as nobody could be reached at all, a connection that
-///   is refused counts as one of these too: the URLs may be wrong.
+/// - *No instance serves the key yet*: no connection, a lost answer, a proxy's 502 to 504, `not_owner`,
+///   `lease_held`, `fenced`, `draining`, `ledger_unavailable`. These occur while a killed instance's keys
+///   move, which usually takes 3 s and at most 5 s, and while an instance restarts. A call is tried again
+///   after these until `total_max`; the default is several times as long as a failover.
+/// - *Too much, or not now*: `overloaded`, `window_full`, a proxy's 429, and codes of newer daemons. A call
+///   ends with the `attempts_max`th of these, or at `total_max`. As long as no instance could be reached at
+///   all, a refused connection counts as one of these too, because the URLs may be wrong.
 ///
-/// Requests go out in rounds: to the owner of the signer, then to the URLs that were given as long as
-/// another may do better, and once to the owner that one of them names. Between rounds there is a pause. So a
-/// call costs at most two requests more than there are URLs, for each pause.
+/// Requests go out in rounds: to the owner of the signer, then to the given URLs in turn, as long as another
+/// one may succeed, and once to the owner that an answer names. Between rounds there is a pause. So a round
+/// has at most two requests more than there are URLs.
 ///
-/// How an instance is ([`crate::Client::health`], [`crate::Client::ready`]) is not waited for: there every
-/// failure counts towards `attempts_max`.
+/// The checks of an instance ([`crate::Client::health`], [`crate::Client::ready`]) do not wait for a
+/// failover: there every failure counts towards `attempts_max`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// With which failure a call ends that is not of the kind that passes while keys move; 1 never repeats,
-    /// whatever the failure.
+    /// The number of failures of the second kind after which a call ends. With 1, the client never repeats a
+    /// request.
     pub attempts_max: u32,
-    /// Longest time for one call with all its attempts and pauses. A call ends before it when what remains is
-    /// shorter than the next pause.
+    /// Longest time for one call with all its attempts and pauses. A call ends earlier if the remaining time
+    /// is shorter than the next pause.
     pub total_max: Duration,
     /// Longest time for one attempt, connecting included. An attempt that waits for an instance which is no
     /// longer in the cluster is given up sooner.
@@ -74,11 +74,11 @@ impl Retry {
     }
 }
 
-/// When something that stays connected connects again.
+/// The pauses of a client that keeps a connection open, before it connects again.
 #[derive(Debug)]
 pub(crate) struct Reconnects {
     bounds: Retry,
-    /// Connections that were no good ones, in a row.
+    /// Short or failed connections in a row.
     failed: u32,
 }
 
@@ -89,7 +89,7 @@ impl Reconnects {
         Self { bounds: Retry { pause_initial, pause_max, ..Retry::default() }, failed: 0 }
     }
 
-    /// How long to wait after a connection that held for so long and ended so, or was not to be had.
+    /// The pause after a connection that lasted this long and ended this way, or that failed to open.
     pub(crate) fn pause(&mut self, held: Duration, error: &Error) -> Duration {
         self.failed = if held >= GOOD_AFTER { 1 } else { self.failed.saturating_add(1) };
         let hint = error.problem().and_then(|problem| problem.retry_after_ms).map(Duration::from_millis);

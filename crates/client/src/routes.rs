@@ -1,5 +1,6 @@
 //! Which instance to ask about a signer: the ring as one of the instances showed it, so that a request goes
-//! straight to the owner. A guess that saves a hop: where it is wrong, the instance asked knows better.
+//! directly to the owner. The ring may be out of date; then the instance that gets the request forwards it or
+//! names the owner.
 //!
 //! The ring is looked at anew, in the background, when an answer names another version than the one known, and
 //! while an instance keeps a request waiting.
@@ -21,7 +22,7 @@ use crate::transport::base;
 /// Between two looks at the ring, at least.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// What a client knows of the cluster. Cheap to clone; clones share it.
+/// What a client knows about the cluster. Cheap to clone; clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Routes {
     inner: Arc<Inner>,
@@ -37,8 +38,8 @@ struct Inner {
 
 #[derive(Debug)]
 struct Known {
-    /// What the instance that showed it calls it, ring and mode and all. It says nothing but whether two are
-    /// the same.
+    /// The version of the ring and mode, as the instance that showed them states it. Versions can only be
+    /// compared for equality.
     version: HeaderValue,
     /// It was shown no sooner than this.
     since: Instant,
@@ -74,8 +75,8 @@ impl Known {
 }
 
 impl Routes {
-    /// Where the owner of a signer is reached, as far as is known, and unless that address is avoided. Whoever
-    /// asks goes there: see [`Avoided::may_try`].
+    /// The address of a signer's owner, if it is known and not avoided. The caller must send a request there:
+    /// see [`Avoided::may_try`].
     pub(crate) fn owner(&self, signer: &str) -> Option<Url> {
         let known = self.inner.known.load();
         let known = known.as_ref()?;
@@ -84,7 +85,7 @@ impl Routes {
         self.avoided().may_try(url, Instant::now()).then(|| url.clone())
     }
 
-    /// The instance at this address could not be asked.
+    /// A request to the instance at this address failed.
     pub(crate) fn avoid(&self, url: &Url) {
         self.avoided().failed(url, Instant::now());
     }
@@ -110,8 +111,8 @@ impl Routes {
         self.inner.known.load().as_ref().map_or_else(Vec::new, |known| known.alive.iter().cloned().collect())
     }
 
-    /// Whether it is time to look at the ring again: an answer named another version. Whoever is told so
-    /// looks, and says so with [`Looking`].
+    /// The right to read the ring again, if an answer named another version. The caller reads it, and stores
+    /// it with [`Looking`].
     pub(crate) fn is_outdated(&self, version: &HeaderValue) -> Option<Looking> {
         if self.inner.known.load().as_ref().is_some_and(|known| known.version == *version) {
             return None;
@@ -119,7 +120,7 @@ impl Routes {
         self.look(LOOK_EVERY)
     }
 
-    /// The right to look at the ring, if nobody does or did so within `every`.
+    /// The right to read the ring, if no other call reads it now or has read it within `every`.
     pub(crate) fn look(&self, every: Duration) -> Option<Looking> {
         let mut looked = self.inner.looked.lock().unwrap_or_else(PoisonError::into_inner);
         if looked.is_some_and(|at| at.elapsed() < every) || self.inner.looking.swap(true, Ordering::AcqRel) {
@@ -142,7 +143,7 @@ impl Inner {
     }
 }
 
-/// The right to look at the ring; one has it at a time.
+/// The right to read the ring; one call has it at a time.
 pub(crate) struct Looking {
     inner: Arc<Inner>,
     since: Instant,

@@ -1,5 +1,5 @@
-//! Sessions: making one, looking at it, closing it; and the socket of its client, which is sent results. Its jobs may
-//! be submitted as any others as well, with `session` and `ref`.
+//! Sessions: how to open, show and close them, and the socket on which a client submits jobs and gets their
+//! results. Jobs of a session may also be submitted like any others, with `session` and `ref`.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -23,9 +23,10 @@
 //! # }
 //! ```
 //!
-//! What lives here: `protocol` decides what a frame means, with `places` of the results that were seen; `session_loop`
-//! keeps connected; `send_window` bounds what may be sent and not accepted; `socket` is what a caller sees. What must
-//! never: a decision on the protocol outside `protocol`.
+//! What lives here: `protocol` decides what a frame means, with `places`, the sequence numbers of the results
+//! that were seen; `session_loop` keeps the connection; `send_window` bounds what may be sent and not
+//! accepted; `socket` is the public interface. What must never: a decision about the protocol outside
+//! `protocol`.
 
 mod places;
 mod protocol;
@@ -54,8 +55,8 @@ impl Client {
 }
 
 impl Sessions<'_> {
-    /// Makes a session; when this returns it is durable. Under one `key` the same request is the same session for 24
-    /// hours, on any instance. Without it the library makes one for this call.
+    /// Opens a session; when this returns it is durable. Under one `key` the same request is the same session
+    /// for 24 hours, on any instance. Without it the library makes one for this call.
     ///
     /// # Errors
     /// [`crate::Error`].
@@ -67,12 +68,13 @@ impl Sessions<'_> {
     /// One session, as it is now.
     ///
     /// # Errors
-    /// [`crate::Error`]; `not_found` for one that never was, or that was forgotten.
+    /// [`crate::Error`]; `not_found` for a session that does not exist, or was purged.
     pub async fn get(&self, id: &str) -> Result<Session> {
         Ok(self.0.call(&Call::get(&["v1", "sessions", id], &[])).await?.body)
     }
 
-    /// Closes a session: it takes no more jobs, those that it has are finished. Closed already, it stays so.
+    /// Closes a session: it takes no more jobs, and finishes those that it has. Closing it again changes
+    /// nothing.
     ///
     /// # Errors
     /// [`crate::Error`].

@@ -1,5 +1,5 @@
-//! One WebSocket to an instance: opening it, sending texts as far as it goes, and what is heard. It knows texts and not
-//! what they mean.
+//! One WebSocket to an instance: opening it, sending and receiving texts. It does not know what the texts
+//! mean.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::error::root_cause;
 use crate::transport::{shown, target};
 use crate::{Error, Result, tls};
 
-/// How long a connection may take to be there, the handshake included.
+/// How long opening a connection may take, including the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a close may take to be answered.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -37,12 +37,12 @@ pub(crate) struct Dialer {
     tls: Arc<ClientConfig>,
 }
 
-/// What was heard.
+/// What was received.
 #[derive(Debug)]
 pub(crate) enum Heard {
     /// A message.
     Text(Utf8Bytes),
-    /// A sign of life without a meaning.
+    /// A ping or a pong.
     Sign,
     /// A message that is no text.
     Binary,
@@ -128,13 +128,13 @@ impl Socket {
         &self.url
     }
 
-    /// Asks for a sign of life with what is sent next.
+    /// Sends a ping with the next texts.
     pub(crate) const fn ping(&mut self) {
         self.is_ping_due = true;
     }
 
-    /// Sends what `pull` gives, as far as it goes, and gives what is heard next. Nothing that was pulled is lost when
-    /// this is dropped before it is done.
+    /// Sends the texts that `pull` returns, as far as the other side takes them, and returns what is received
+    /// next. Cancel safe: no text that was pulled is lost.
     pub(crate) async fn next(&mut self, mut pull: impl FnMut() -> Option<Utf8Bytes>) -> Result<Heard> {
         let packet = poll_fn(|context| {
             if let Poll::Ready(Err(error)) = self.write(context, &mut pull) {
@@ -154,7 +154,7 @@ impl Socket {
         }
     }
 
-    /// Sends what `pull` gives and says goodbye with this code, as far as that goes in a second.
+    /// Sends the texts that `pull` returns and a close frame with this code, for at most a second.
     pub(crate) async fn close(
         mut self,
         mut pull: impl FnMut() -> Option<Utf8Bytes>,
@@ -174,12 +174,12 @@ impl Socket {
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, goodbye).await;
     }
 
-    /// That this connection is of no use any more.
+    /// The error for a connection that has failed.
     pub(crate) fn lost(&self, reason: impl Into<String>) -> Error {
         Error::Lost { url: self.url.clone(), reason: reason.into(), source: None }
     }
 
-    /// What the other side's goodbye means, as far as all sockets have it in common.
+    /// The meaning of the other side's close code, for codes that all sockets have in common.
     pub(crate) fn closed(&self, why: Option<(u16, String)>) -> Error {
         match why {
             Some((close::UNAUTHORIZED, reason)) => {

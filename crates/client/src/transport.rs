@@ -29,12 +29,12 @@ pub(crate) const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest `Retry-After` that is believed, in seconds.
 const RETRY_AFTER_S_MAX: u64 = 3_600;
-/// How long a look at the ring may take.
+/// How long reading the ring may take.
 const LOOK_MAX: Duration = Duration::from_secs(1);
-/// After so long without an answer of an instance it is looked up whether that instance still lives.
+/// How long a request waits for an instance before the client checks that the instance is still live.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 
-/// A client of one Fencepost, which may be many instances. Cheap to clone; clones share connections.
+/// A client of one Fencepost cluster, of one or many instances. Cheap to clone; clones share connections.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
@@ -42,7 +42,7 @@ pub struct Client {
     bases: Arc<[Url]>,
     /// Which of `bases` the next request goes to.
     current: Arc<AtomicUsize>,
-    /// Where signers are, as far as is known; `None` where that is not asked.
+    /// The known owners of signers; `None` if the client does not use the ring.
     routes: Option<Routes>,
     retry: Retry,
     /// [`LOOK_AFTER`].
@@ -57,9 +57,9 @@ pub(crate) struct Call<'a, B> {
     pub(crate) query: &'a [(&'static str, String)],
     pub(crate) body: Option<&'a B>,
     pub(crate) idempotency_key: Option<&'a str>,
-    /// The signer whose owner is to do it.
+    /// The signer whose owner must handle the request.
     pub(crate) signer: Option<&'a str>,
-    /// Whether it asks how the instance itself is: that nobody is there answers it.
+    /// Whether it is a check of the instance itself, for which a failed connection is an answer.
     pub(crate) probe: bool,
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct Answer<T> {
 /// One instance's answer.
 struct Reply<T> {
     body: T,
-    /// By what the instance names what its `/v1/cluster` shows now.
+    /// The instance's version of what its `/v1/cluster` shows.
     ring: Option<HeaderValue>,
 }
 
@@ -161,12 +161,12 @@ impl Client {
         (&self.bases, &self.dialer)
     }
 
-    /// Where to ask about a signer, if that is known.
+    /// The address of a signer's owner, if it is known.
     fn owner(&self, signer: Option<&str>) -> Option<Url> {
         self.routes.as_ref()?.owner(signer?).filter(|url| self.may_ask(url))
     }
 
-    /// Looks at the ring in the background, if an answer says that it has changed.
+    /// Reads the ring in the background, if an answer says that it has changed.
     fn note_ring(&self, base: &Url, version: &HeaderValue) {
         let looking = self.routes.as_ref().and_then(|routes| routes.is_outdated(version));
         if let Some(looking) = looking {
@@ -174,7 +174,7 @@ impl Client {
         }
     }
 
-    /// Looks at the ring in the background, as this instance shows it.
+    /// Reads the ring of this instance in the background.
     fn look(&self, base: Url, looking: Looking) {
         let client = self.clone();
         tokio::spawn(async move {
@@ -187,14 +187,14 @@ impl Client {
         });
     }
 
-    /// An answer that can be read and cannot be right.
+    /// The error for an answer that is readable and invalid.
     pub(crate) fn strange(&self, reason: String) -> Error {
         let url = shown(&self.bases[self.current.load(Ordering::Relaxed)]);
         Error::Unexpected { url, status: 200, reason }
     }
 
-    /// The token goes nowhere but where this client was sent: over the kind of connection that it was
-    /// given, to an address that one of its own daemons named.
+    /// The token goes only to the given URLs, and to addresses that one of their daemons named, over the same
+    /// kind of connection.
     fn may_ask(&self, owner: &Url) -> bool {
         self.bases.iter().any(|base| base.scheme() == owner.scheme())
     }
@@ -225,7 +225,7 @@ impl Client {
             .map_err(|error| Failure::unexpected(base, status.as_u16(), error.to_string(), hint))
     }
 
-    /// The answer of one instance, if it is none of refusal; its body is yet to come.
+    /// The answer of one instance, unless it is a refusal; its body is not read yet.
     async fn respond<B: Serialize>(
         &self,
         base: &Url,
@@ -296,7 +296,7 @@ pub(crate) fn of_sending(base: &Url, source: reqwest::Error) -> Error {
     }
 }
 
-/// What an answer that broke off means.
+/// The error for an answer that broke off.
 pub(crate) fn of_reading(base: &Url, source: reqwest::Error) -> Error {
     let reason = root_cause(&source);
     Error::Lost { url: shown(base), reason, source: Some(source.into()) }

@@ -1,4 +1,4 @@
-//! The command line: names, options, and the help that people read first.
+//! The command line: names, options and help texts.
 //!
 //! What must never live here: what a command does; each has a module of its own under `commands`.
 
@@ -24,7 +24,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// What to do.
+/// The command.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the daemon (by default with an embedded ledger, on 127.0.0.1:7070)
@@ -62,7 +62,7 @@ pub struct Configured {
     /// Address and port to listen on [default: 127.0.0.1:7070] [env: FENCEPOST_LISTEN]
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
-    /// URL at which other instances and clients reach this one [default: derived from --listen]
+    /// URL at which other instances and clients reach this instance [default: derived from --listen]
     #[arg(long, value_name = "URL")]
     pub advertise: Option<String>,
     /// sqlite:PATH or postgres://… [default: sqlite:./fencepost-data/ledger.db] [env: FENCEPOST_DATABASE_URL]
@@ -71,7 +71,7 @@ pub struct Configured {
     /// redis://… [default: a bus within the process] [env: FENCEPOST_REDIS_URL]
     #[arg(long, value_name = "URL")]
     pub redis_url: Option<String>,
-    /// How requests find the owner of their key, basic or worker-queue; the first value only, see `GET
+    /// How requests find the owner of their key: basic or worker-queue. Sets the first value only; see `GET
     /// /v1/config/mode` [default: worker-queue]
     #[arg(long, value_name = "MODE")]
     pub mode: Option<String>,
@@ -158,7 +158,7 @@ pub enum Nonce {
         /// Number of nonces [default: 1]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=GRANT_NONCES_MAX))]
         count: Option<u64>,
-        /// Length of each hold, in milliseconds [default: as the policy says]
+        /// Length of each hold, in milliseconds [default: from the signer's policy]
         #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(HOLD_MS_MIN..=HOLD_MS_MAX))]
         hold_ms: Option<u64>,
         /// Idempotency key: the same request under the same key gets the same nonces
@@ -174,7 +174,7 @@ pub enum Nonce {
         /// The nonce
         #[arg(value_parser = nonce())]
         nonce: u64,
-        /// The hold of the grant
+        /// The hold's id, from the grant
         #[arg(long, value_name = "HOLD")]
         hold: String,
         /// The outcome
@@ -238,7 +238,7 @@ pub enum Nonce {
         /// The outcome
         #[arg(long, value_parser = words(Resolution::ALL, Resolution::as_str))]
         outcome: Resolution,
-        /// Decide only while this is the nonce's last hold
+        /// Only decide if this is still the nonce's last hold
         #[arg(long)]
         hold: Option<String>,
         /// The transaction that used it (with --outcome consumed)
@@ -254,7 +254,7 @@ pub enum Nonce {
 pub enum Lease {
     /// List leases
     List {
-        /// Only leases of this kind: signer or instance
+        /// Only leases of this kind, such as signer or instance
         #[arg(long)]
         kind: Option<String>,
         /// Only leases of this instance
@@ -287,7 +287,7 @@ pub enum Cluster {
 /// `fencepost health`
 #[derive(Args, Debug)]
 pub struct Health {
-    /// Ask whether the daemon can serve (its ledger included), not only whether its process runs
+    /// Ask whether the daemon can serve, including its ledger, and not only whether its process runs
     #[arg(long)]
     pub ready: bool,
     #[command(flatten)]

@@ -18,13 +18,13 @@ use client::{Client, Retry};
 use crate::cli::Remote;
 use crate::exit::{Exit, Failure};
 
-/// How long a command tries at most. A person waits for it; a killed instance's keys are served again sooner.
+/// How long a command tries at most. It is longer than the failover of a killed instance's keys.
 const TOTAL: Duration = Duration::from_secs(12);
-/// How long it takes at worst until a killed instance's keys are served by another.
+/// How long it takes at most until another instance serves a killed instance's keys.
 const FAILOVER_MAX: Duration = Duration::from_secs(5);
 const _: () = assert!(TOTAL.as_secs() >= 2 * FAILOVER_MAX.as_secs(), "a command outlives a failover");
 
-/// The client that a command speaks through.
+/// The client that a command uses.
 fn connect(remote: &Remote) -> Result<Client, Failure> {
     let retry = Retry { attempts_max: 5, total_max: TOTAL, ..Retry::default() };
     let token = remote.token.as_deref().filter(|token| !token.is_empty());

@@ -1,8 +1,8 @@
 //! The configuration: its keys, its three layers, and the checks that a start depends on.
 //!
-//! Options beat environment beats file beats defaults. Each layer is checked by itself, so that a
-//! message can name the option, the variable or the file that is to be mended.
-//! What must never live here: a secret on its way out. Whatever is shown goes through `redact`.
+//! Options beat environment beats file beats defaults. Each layer is checked by itself, so that a message can
+//! name the option, the variable or the file that must be corrected. What must never live here: a secret on
+//! its way out. Whatever is shown goes through `redact`.
 
 mod check;
 mod layers;
@@ -65,7 +65,7 @@ impl Default for Config {
 pub struct Server {
     /// Address and port; port 0 takes any free one.
     pub listen: String,
-    /// Where others reach this instance; empty makes it up from `listen`.
+    /// The URL at which others reach this instance; if empty, it is derived from `listen`.
     pub advertise: String,
     /// First part of the instance's id; empty takes the machine's name.
     pub node_name: String,
@@ -124,13 +124,13 @@ impl Default for Ledger {
     }
 }
 
-/// What instances tell each other over Redis, single or Cluster; within the process without it.
+/// The bus: Redis (single or Cluster), or, without it, a bus within the process.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Bus {
     /// `redis://…` or empty; may hold a password.
     pub redis_url: String,
-    /// Stands before every key and channel.
+    /// The prefix of every key and channel.
     pub key_prefix: String,
     pub connect_timeout_ms: u64,
     pub command_timeout_ms: u64,
@@ -224,7 +224,7 @@ impl Default for Nonce {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Jobs {
-    /// How long a node whose socket was closed has to come back before its work goes elsewhere.
+    /// How long a node whose socket was closed may take to reconnect before its attempts go elsewhere.
     pub node_grace_ms: u64,
     pub retention_ms: u64,
 }
@@ -239,7 +239,7 @@ impl Default for Jobs {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ids {
-    /// From when on the time in a snowflake counts, in milliseconds since 1970.
+    /// The epoch of snowflakes, in milliseconds since 1970.
     pub epoch_ms: u64,
     /// The data centre, `0` to `31`; empty for none.
     pub data_center: String,
@@ -270,7 +270,7 @@ impl Default for Ids {
 }
 
 impl Ids {
-    /// The worker numbers that come into question; `None` where what is written names none.
+    /// The worker numbers that the instance may use; `None` if the configured values name none.
     pub fn choice(&self) -> Option<Choice> {
         let number = |text: &str| -> Option<u16> {
             let is_plain =
@@ -302,7 +302,7 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Who may ask for what.
+/// Tokens and their scopes.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Auth {
@@ -317,7 +317,7 @@ pub struct AuthToken {
     pub name: String,
     /// The secret.
     pub token: String,
-    /// What it opens.
+    /// Its scopes.
     pub scopes: Vec<String>,
 }
 

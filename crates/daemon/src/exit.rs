@@ -1,6 +1,6 @@
 //! The exit statuses, in one place, and the failure that carries one to `main`.
 //!
-//! What must never live here: the decision which failure has which status; the failing code states it.
+//! What must never live here: the decision which failure has which status; the failing code makes it.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ pub enum Exit {
     Unavailable = 69,
     /// A defect.
     Software = 70,
-    /// The configuration, or what it points at, keeps it from starting.
+    /// The configuration, or a resource that it names, prevents the start.
     Config = 78,
     /// A second SIGINT cut the drain short.
     Interrupted = 130,
@@ -62,8 +62,8 @@ impl From<crate::config::Refused> for Failure {
 }
 
 impl From<ledger::Error> for Failure {
-    /// Maps a failure at the start: what may heal by itself is an unreachable service, what needs a person is
-    /// configuration.
+    /// Maps a failure at the start: one that may end by itself is an unreachable service, one that needs a
+    /// person is configuration.
     fn from(error: ledger::Error) -> Self {
         let exit = match &error {
             ledger::Error::Unavailable { .. }

@@ -34,12 +34,12 @@ const SECONDS_BUCKETS: [f64; 15] =
 const SIZE_BUCKETS: [f64; 10] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0];
 /// How often the metrics' histograms are tidied.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
-/// How long each of the last steps of a stop may take once the work is done: saying goodbye to a ledger
-/// that does not answer must not hold up the end.
+/// How long each of the last steps of a stop may take once the work is done: closing a ledger that does not
+/// answer must not delay the end.
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
-/// A ledger that takes longer than this to open at the start is away.
+/// If opening the ledger at the start takes longer than this, it counts as away.
 const LEDGER_PROMPT: Duration = Duration::from_millis(300);
-/// Between two tries at a ledger that is away, at the start or to begin anew.
+/// The pause between two tries to reach a ledger that is away, at the start or for a new incarnation.
 const TRY_AGAIN_PAUSE: Duration = Duration::from_millis(300);
 /// How long threads of the runtime may still take at the very end.
 const RUNTIME_END_MAX: Duration = Duration::from_millis(500);
@@ -47,7 +47,7 @@ const RUNTIME_END_MAX: Duration = Duration::from_millis(500);
 /// Runs until a signal says to stop.
 ///
 /// # Errors
-/// What kept it from starting, or broke it.
+/// The reason why it could not start, or broke down.
 pub fn run(command: Serve) -> Result<(), Failure> {
     let loaded = command.configured.sources().load()?;
     logging::start(&loaded.config.log)?;
@@ -155,7 +155,7 @@ impl Daemon {
         Ok(Self { ledger, bus, incarnation, keeping, serving })
     }
 
-    /// Goes on as another incarnation. Until that has joined, requests are refused as fenced.
+    /// Continues as a new incarnation. Until it has joined, requests are refused as fenced.
     async fn begin_anew(&mut self, config: &Config) -> Result<(), Failure> {
         self.incarnation.signers.end_at_once();
         let Serving { endpoint, arbiters, .. } = &self.serving;
@@ -193,9 +193,9 @@ impl Daemon {
         tracing::info!(%url, instance = %id, mode, ledger, bus, version = version(), "ready");
     }
 
-    /// Takes the parts down: intake first, then the work under way, then the leases, and the ledger,
-    /// which all of them write to, last. Past the time allowed, what is left is cut off: it was answered
-    /// to nobody, and its leases run out by themselves.
+    /// Takes the parts down: intake first, then the work under way, then the leases, and the ledger, which
+    /// all of them write to, last. After the drain timeout, the remaining work is cut off: none of it was
+    /// answered, and its leases expire by themselves.
     async fn stop(self, drain_timeout: Duration) {
         let Self { ledger, bus, incarnation, keeping, serving: Serving { api, .. } } = self;
         let Parts { membership, signers, jobs, follower, upkeep } = incarnation.into_parts();
@@ -262,8 +262,8 @@ fn start_metrics() -> Result<PrometheusHandle, Failure> {
     Ok(handle)
 }
 
-/// Opens the ledger. Where it is away, and the local file proves a worker number for so long, snowflakes are served
-/// meanwhile, and the ledger waited for until nothing is proved any more.
+/// Opens the ledger. If the ledger is away and the local file proves a worker number, this serves snowflakes
+/// and waits for the ledger until the file no longer proves the number.
 async fn reach_ledger(
     config: &Config,
     serving: &Serving,

@@ -1,4 +1,4 @@
-//! Which places of a session were seen. Pure.
+//! Which results of a session were seen, by their sequence numbers (places). Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 pub(super) enum Places {
     /// Results come in the order of their places: all up to this one were seen.
     Ordered(u64),
-    /// Each comes when it is there.
+    /// Results come in any order.
     Free {
         /// All up to this place were seen.
         low: u64,
-        /// And these behind it: the last place of each run of neighbours, by its first. There are as many as there are
-        /// gaps between them: jobs that have not ended, and places that nobody has.
+        /// The runs of seen places after it: the last place of each run, by its first. Between two runs is a
+        /// gap: jobs that have not ended, or places without a job.
         runs: BTreeMap<u64, u64>,
     },
 }
@@ -30,7 +30,7 @@ impl Places {
         }
     }
 
-    /// The result of this place is there. Whether it is for the first time.
+    /// Marks the result of this place as seen. Returns whether it is new.
     pub(super) fn see(&mut self, seq: u64) -> bool {
         match self {
             Self::Ordered(low) if seq <= *low => false,

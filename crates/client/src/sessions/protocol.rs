@@ -1,5 +1,5 @@
-//! The session socket's protocol, as a client keeps it: the jobs that are not accepted yet, the results that were seen,
-//! and what the caller hears of both. Pure.
+//! The session socket's protocol, as a client keeps it: the jobs that are not accepted yet, the results that
+//! were seen, and what the caller gets of both. Pure.
 
 use std::collections::VecDeque;
 
@@ -66,7 +66,7 @@ impl Protocol {
         Some(sent.text.clone())
     }
 
-    /// What the caller hears of a frame.
+    /// What the caller gets for a frame.
     pub(super) fn heard(&mut self, frame: SessionFrame) -> Vec<Happening> {
         match frame {
             SessionFrame::Accepted(taken) => {
@@ -144,7 +144,7 @@ mod tests {
         std::iter::from_fn(|| protocol.next().map(|text| text.to_string())).collect()
     }
 
-    /// What is told, in short.
+    /// The event, in short.
     fn told(protocol: &mut Protocol, frame: &str) -> Vec<String> {
         let frame = match frame.split_once(' ').unwrap() {
             ("accepted", client_ref) => {

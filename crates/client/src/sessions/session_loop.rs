@@ -1,4 +1,5 @@
-//! The loop of a session's socket: it keeps connected, sends what the caller asks for, and tells what it hears.
+//! The loop of a session's socket: it keeps the connection, sends the caller's jobs, and passes on what it
+//! receives.
 
 use std::pin::pin;
 use std::time::Duration;

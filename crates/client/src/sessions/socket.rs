@@ -13,11 +13,11 @@ use super::send_window::SendWindow;
 use super::session_loop::{Pace, SessionLoop};
 use crate::{Client, Error, Result};
 
-/// Jobs that may be sent and not accepted yet. Twice as many as the daemon brings on their way at once.
+/// Jobs that may be sent and not accepted yet. Twice as many as the daemon handles at once.
 pub const UNACCEPTED_JOBS_MAX: u32 = 512;
 /// Bytes of their frames, together.
 pub const UNACCEPTED_BYTES_MAX: u32 = 8 << 20;
-/// Happenings that wait for the caller.
+/// Events that wait for the caller.
 pub(super) const WAITING_MAX: usize = 64;
 
 /// What happens on a session's socket.
@@ -28,7 +28,7 @@ pub enum Happening {
         /// The base URL.
         url: String,
     },
-    /// There is none; the next try is after the pause.
+    /// There is no connection; the next try is after the pause.
     Lost {
         /// Why.
         reason: String,
@@ -37,46 +37,47 @@ pub enum Happening {
     },
     /// A job is durable.
     Accepted(JobTaken),
-    /// How far a job has come. May be left out.
+    /// The progress of a job. Some reports may be left out.
     Progress(JobProgress),
     /// A job has ended.
     Result(JobResult),
-    /// A job was refused; the others go on. Under its `ref` it may be sent again, and if its code is one of those that
-    /// leave open whether anything was written, its result may still come.
+    /// A job was refused; the others continue. It may be sent again under its `ref`. If the code leaves open
+    /// whether anything was written, its result may still come.
     Problem(JobProblem),
 }
 
 /// What remains when a socket is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remains {
-    /// Up to this place the caller has all results: where another socket goes on.
+    /// The sequence number up to which the caller has all results, from which another socket continues.
     pub after_seq: u64,
-    /// The names of jobs of which it is not known whether they were accepted, in the order in which they were sent.
+    /// The names of the jobs that may or may not have been accepted, in the order in which they were sent.
     pub unaccepted: Vec<String>,
 }
 
-/// What the caller is told.
+/// What the caller gets.
 #[derive(Debug)]
 pub(super) enum Told {
-    /// This, and up to which place all results were told with it.
+    /// This event, and the place up to which the caller has then got all results.
     Happening(Happening, u64),
-    /// No more: the session is closed, or it cannot go on.
+    /// The end: the session is closed, or the socket cannot continue.
     End(Result<()>),
 }
 
 /// A session's socket, which stays connected. It is made by [`Sessions::connect`].
 ///
-/// **What it promises.** Every result of the session behind the place where it began is told once: in the order of the
-/// places where the session has one, and always behind its job's [`Happening::Accepted`] if the job was sent here. A
-/// connection that is lost, or on which nothing is heard for 20 s, is followed by another, to the next of the client's
-/// URLs, for as long as it takes: what was not accepted is sent again, under its `ref`, which makes it the same job.
-/// [`UNACCEPTED_JOBS_MAX`] jobs and [`UNACCEPTED_BYTES_MAX`] may be sent and not accepted; then [`send`](Self::send)
-/// waits.
+/// **What it promises.** The caller gets every result after the number where the socket began, once: in the
+/// order of the numbers if the session is ordered, and always after its job's [`Happening::Accepted`] if the
+/// job was sent on this socket. If a connection is lost, or nothing is received on it for 20 s, the socket
+/// connects to the next of the client's URLs, and keeps trying. It sends every job that was not accepted
+/// again, under its `ref`, which makes it the same job. [`UNACCEPTED_JOBS_MAX`] jobs and
+/// [`UNACCEPTED_BYTES_MAX`] may be sent and not accepted; then [`send`](Self::send) waits.
 ///
-/// Somebody has to read, also while another waits in `send`: what is not read is soon not heard any more, `accepted`
-/// included. Who does not read for long loses the connection, and nothing else.
+/// The caller must keep reading, also while a task waits in `send`: if events are not read, the socket soon
+/// stops receiving, and no `accepted` arrives. A caller that does not read for long loses the connection, but
+/// no result.
 ///
-/// Dropped, it is closed, and nothing is waited for.
+/// Dropping the socket closes it at once.
 #[derive(Debug)]
 pub struct SessionSocket {
     sender: JobSender,
@@ -95,12 +96,12 @@ pub struct JobSender {
 }
 
 impl Sessions<'_> {
-    /// Connects to a session, with its results behind this place: 0 for all that it ever had, [`Remains::after_seq`] or
-    /// [`SessionSocket::after_seq`] to go on where another socket ended.
+    /// Connects to a session, to get its results after this sequence number: 0 for all results,
+    /// [`Remains::after_seq`] or [`SessionSocket::after_seq`] to continue where another socket ended.
     ///
     /// # Errors
-    /// [`Error`], as any call: `not_found` for a session that never was. Nothing is awaited beside an answer about the
-    /// session: [`Happening::Connected`] comes later.
+    /// [`Error`], as any call: `not_found` for a session that does not exist. This only checks that the
+    /// session exists; [`Happening::Connected`] comes later.
     pub async fn connect(&self, id: &str, after_seq: u64) -> Result<SessionSocket> {
         let session = self.get(id).await?;
         Ok(SessionSocket::start(self.0, id, session.ordering, after_seq, Pace::default()))
@@ -126,18 +127,18 @@ impl SessionSocket {
         self.sender.send(client_ref, job).await
     }
 
-    /// For sending beside reading.
+    /// A handle for another task to send jobs, while this one reads.
     #[must_use]
     pub fn sender(&self) -> JobSender {
         self.sender.clone()
     }
 
-    /// What happens next; `None` when the session is closed and all its results were told. Nothing is lost when this is
-    /// dropped before it is done.
+    /// The next event; `None` when the session is closed and the caller got all its results. This is cancel
+    /// safe.
     ///
     /// # Errors
-    /// The one [`Error`] that ends it: what no other connection would mend, such as a refused token or a session that
-    /// was forgotten. After that it is [`Error::Unusable`].
+    /// The [`Error`] that ends the socket, because another connection would not help: a refused token, for
+    /// example, or a session that was purged. After that, [`Error::Unusable`].
     pub async fn next(&mut self) -> Result<Option<Happening>> {
         match self.told.recv().await {
             Some(Told::Happening(happening, after_seq)) => {
@@ -153,14 +154,14 @@ impl SessionSocket {
         }
     }
 
-    /// Up to this place all results were taken from here: where to go on after a crash. In a session without an order
-    /// those of some places behind it were as well.
+    /// The sequence number up to which the caller took all results from this socket: continue from it after a
+    /// crash. In a session with the ordering `none`, the caller may also have taken some results after it.
     #[must_use]
     pub const fn after_seq(&self) -> u64 {
         self.after_seq
     }
 
-    /// Closes it. What was sent may take five seconds to be accepted; what else happens is not told.
+    /// Closes the socket. Jobs that were sent may take five seconds to be accepted; other events are dropped.
     pub async fn close(self) -> Remains {
         let Self { sender, told, after_seq, is_over: _, stop, task } = self;
         drop((sender, told));
@@ -179,12 +180,13 @@ impl SessionSocket {
 }
 
 impl JobSender {
-    /// Sends a job under this name (1 to 128 visible ASCII characters), which is its idempotency key within the
-    /// session: sent again, on any socket, it is the same job. What the job itself says of `session` and `ref` does not
-    /// count. Waits while too much is not accepted; dropped before it is done, nothing is sent.
+    /// Sends a job under this name (1 to 128 visible ASCII characters), which is its idempotency key within
+    /// the session: sent again, on any socket, it is the same job. The `session` and `ref` in the job itself
+    /// are ignored. Waits while too many jobs are not accepted. If the future is dropped before it completes,
+    /// the job is not sent.
     ///
     /// # Errors
-    /// [`Error::Unusable`] for a job that no daemon would take, and when the socket has ended.
+    /// [`Error::Unusable`] for a job that no daemon would accept, and when the socket has ended.
     pub async fn send(&self, client_ref: &str, mut job: JobRequest) -> Result<()> {
         job.session = None;
         job.client_ref = Some(client_ref.to_owned());

@@ -1,4 +1,4 @@
-//! What an attempt that failed says about the next one.
+//! What the failure of an attempt says about the next one.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::Error;
 /// An attempt that failed, and what it says about the next one.
 pub(super) struct Failure {
     pub(super) error: Error,
-    /// After how long to try again at the earliest.
+    /// The shortest time before the next try.
     pub(super) hint: Option<Duration>,
-    /// Whether another instance may do better now.
+    /// Whether another instance may succeed now.
     pub(super) elsewhere: bool,
     /// The owner of the key, where the instance asked is not.
     pub(super) owner: Option<Url>,
@@ -55,8 +55,8 @@ impl Failure {
         Self { error: Error::Refused(Box::new(problem)), hint, elsewhere, owner }
     }
 
-    /// Whether it is of the kind that a failover, a restart or a change of hands shows for as long as it
-    /// lasts: nobody there, nobody serving the key yet, the ledger not within reach.
+    /// Whether it is a failure that occurs during a failover, a restart or a hand-off: no instance there, no
+    /// owner of the key yet, or no ledger.
     pub(super) fn is_moving(&self) -> bool {
         match &self.error {
             Error::Unreachable { .. } | Error::Lost { .. } => true,
@@ -76,8 +76,8 @@ impl Failure {
         }
     }
 
-    /// What remains of this failure and the `next` one, of another instance asked right after. Who could not
-    /// be reached tells less than who answered, or may have carried it out.
+    /// Combines this failure with the `next` one, of another instance. An answer, or a request that may have
+    /// been carried out, outweighs an instance that could not be reached.
     pub(super) fn then(self, next: Self) -> Self {
         let unreachable = |failure: &Self| matches!(failure.error, Error::Unreachable { .. });
         if unreachable(&next) && !unreachable(&self) { Self { hint: next.hint, ..self } } else { next }

@@ -27,7 +27,7 @@ struct Effort<'a> {
     request_id: String,
     started: Instant,
     probe: bool,
-    /// Whether anybody was there.
+    /// Whether any instance was reached.
     reached: bool,
     /// Attempts that count towards [`Retry::attempts_max`].
     counted: u32,
@@ -72,7 +72,7 @@ impl<'a> Effort<'a> {
             && !self.left().is_zero()
     }
 
-    /// How long to wait after a round that ended with this; `None` when there is to be no other.
+    /// The pause after a round that ended with this failure; `None` if it was the last round.
     fn pause(&mut self, failure: &Failure) -> Option<Duration> {
         if !self.may_go_on(failure) {
             return None;
@@ -86,7 +86,7 @@ impl<'a> Effort<'a> {
 }
 
 impl Client {
-    /// Sends until there is an answer, a refusal for good, or no time or attempt left.
+    /// Sends until there is an answer, a lasting refusal, or no time or attempt left.
     pub(crate) async fn call<B: Serialize, T: DeserializeOwned>(
         &self,
         call: &Call<'_, B>,
@@ -140,8 +140,8 @@ impl Client {
         }
     }
 
-    /// Asks the owner, where it is known, and then the URLs that were given, until one of them says something
-    /// that the others would not better.
+    /// Asks the owner, if it is known, and then the given URLs, until an answer is one that the others would
+    /// not improve.
     async fn round<B: Serialize, T: DeserializeOwned>(
         &self,
         call: &Call<'_, B>,
@@ -182,8 +182,9 @@ impl Client {
         Err(before.unwrap_or_else(|| Error::Unusable("a client needs at least one URL".to_owned()).into()))
     }
 
-    /// Whoever says that it is not the owner names the one who is: that one is asked once, unless it has
-    /// just `failed`. Where it does not answer, the refusal and its pause stand: its keys are about to move.
+    /// A refusal as `not_owner` names the owner. The client asks that owner once, unless it has just
+    /// `failed`. If the owner does not answer, its keys are about to move, so the refusal and its pause
+    /// count.
     async fn follow<B: Serialize, T: DeserializeOwned>(
         &self,
         told_by: &Url,
@@ -205,8 +206,8 @@ impl Client {
         })
     }
 
-    /// One attempt, for as long as there is time and the instance lives. `direct` where an instance is
-    /// asked at the address that it advertises.
+    /// One attempt, as long as there is time and the instance is live. `direct` says that the address is one
+    /// that the instance advertises.
     async fn send<B: Serialize, T: DeserializeOwned>(
         &self,
         to: &Url,
@@ -233,8 +234,8 @@ impl Client {
         outcome.map(|reply| Answer { body: reply.body, sent_at })
     }
 
-    /// An attempt that is given up when its instance has left the cluster: one that is paused keeps its
-    /// connections and says nothing, while its keys are served by others.
+    /// An attempt that is given up when its instance has left the cluster. A paused instance keeps its
+    /// connections open and does not answer, while others serve its keys.
     async fn while_it_lives<T>(
         &self,
         routes: &Routes,
@@ -257,7 +258,7 @@ impl Client {
         }
     }
 
-    /// Looks at the ring through somebody else than `to`, if nobody did so within `every`.
+    /// Reads the ring from another instance than `to`, if no call did so within `every`.
     fn look_past(&self, routes: &Routes, to: &Url, every: Duration) {
         let mut others: Vec<Url> = self.bases.iter().cloned().chain(routes.alive()).collect();
         others.retain(|url| url != to && self.may_ask(url));

@@ -92,7 +92,7 @@ pub struct JobOptions {
     /// Priority among waiting jobs; higher goes first
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(i64).range(PRIORITY_MIN..=PRIORITY_MAX))]
     priority: Option<i64>,
-    /// A string to note on the job under a key; repeat it for more. The last value of a key counts
+    /// A string of the job's metadata, as KEY=VALUE; repeat it for more. The last value of a key counts
     #[arg(long, value_name = "KEY=VALUE", value_parser = entry)]
     metadata: Vec<(String, String)>,
 }

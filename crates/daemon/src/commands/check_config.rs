@@ -1,4 +1,4 @@
-//! `fencepost check-config`: what a start would run with, or what is wrong with it.
+//! `fencepost check-config`: the configuration that `serve` would use, or its errors.
 
 use std::fmt::Write as _;
 

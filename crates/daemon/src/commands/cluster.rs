@@ -1,4 +1,4 @@
-//! `fencepost cluster …`: which instances live.
+//! `fencepost cluster …`: the live instances.
 
 use super::{connect, shown};
 use crate::cli::Cluster;

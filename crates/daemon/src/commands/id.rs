@@ -1,4 +1,5 @@
-//! `fencepost id …`: make ids, take them apart, set up tags and sequences. Without `--json` an id is a line.
+//! `fencepost id …`: issues and decodes ids, and configures tags and sequences. Without `--json` it prints
+//! one id on each line.
 
 use client::Page;
 use client::wire::List;

@@ -18,14 +18,14 @@ use crate::logging;
 use crate::serve::{Signals, hostname};
 use command::Command;
 
-/// How long it may take until a scheduler takes it for the first time.
+/// How long the node tries to connect for the first time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs the node until SIGTERM or SIGINT; then running jobs have 30 s to finish. A second signal ends the node at once, and all
 /// that it runs.
 ///
 /// # Errors
-/// Why it could not begin; [`Exit::Refused`] when another node of the same name took over.
+/// The reason why it could not begin; [`Exit::Refused`] if another node with the same id took over.
 pub async fn run(node: Node) -> Result<(), Failure> {
     let Node { url, token, node_id, capacity, labels, services, asr, tts, pools, exec } = node;
     let command = Command::new(exec);

@@ -69,7 +69,7 @@ fn problem(problem: &Problem) -> String {
     text
 }
 
-/// A length of time as people say it.
+/// A length of time in a readable form.
 pub fn length(ms: u64) -> String {
     match ms {
         0..1_000 => format!("{ms} ms"),
@@ -80,7 +80,7 @@ pub fn length(ms: u64) -> String {
     }
 }
 
-/// What is there, or a dash.
+/// The value, or a dash if there is none.
 pub fn or_none(value: Option<impl ToString>) -> String {
     value.map_or_else(|| NONE.to_owned(), |value| value.to_string())
 }

@@ -78,7 +78,7 @@ async fn waited(client: &Client, id: &str) -> client::Result<Job> {
     }
 }
 
-/// The job when it is FINISHED; tells meanwhile what is heard of it.
+/// The job when it is FINISHED; prints its events until then.
 async fn follow(client: &Client, id: &str) -> client::Result<Job> {
     let mut events = client.jobs().events(id);
     let mut last = None;
@@ -107,7 +107,7 @@ fn unsuccessful(job: &Job) -> String {
     format!("job {} {how} after {} of {} attempts{why}", job.id, job.attempt, job.max_attempts)
 }
 
-/// What was given on the command line, or on standard input.
+/// The payload from the command line, or from standard input.
 fn payload(given: Option<String>) -> Result<Json, Failure> {
     match given.as_deref() {
         None => Ok(Json::null()),

@@ -1,4 +1,4 @@
-//! What makes a configuration unfit for a start, and how it is said.
+//! The checks of a configuration before a start, and their messages.
 //!
 //! Every message names the key, its value (secrets hidden), where it was set, and what is allowed.
 //! What must never live here: reading of files or environment.
@@ -186,7 +186,7 @@ fn is_ledger_url(text: &str) -> bool {
         .is_ok_and(|url| matches!(url.scheme(), "postgres" | "postgresql") && text.contains("://"))
 }
 
-/// Whether one key of the bus, the others at their defaults, is something that it could be opened with.
+/// Whether the bus could be opened with this value of one key, with the others at their defaults.
 fn bus_fits(config: &Config, set: impl FnOnce(&mut super::Bus)) -> bool {
     let mut alone = Config { bus: super::Bus::default(), ..config.clone() };
     set(&mut alone.bus);
@@ -263,7 +263,7 @@ fn loopback(loaded: &Loaded, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Whether others are told of an address of this machine only. One that cannot be read is refused elsewhere.
+/// Whether the advertised address is one of this machine only. Another check refuses an unreadable one.
 fn advertises_loopback(advertise: &str) -> bool {
     Url::parse(advertise).ok().is_none_or(|url| match url.host() {
         Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),

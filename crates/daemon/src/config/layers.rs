@@ -29,7 +29,7 @@ const LONG_PREFIX: &str = "FENCEPOST__";
 /// The customary name for a filter of logs; `FENCEPOST__LOG__FILTER` beats it.
 const RUST_LOG: &str = "RUST_LOG";
 
-/// What the command line says. `None` leaves the word to the layers below.
+/// The options of the command line. With `None`, the layers below decide.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     pub listen: Option<String>,
@@ -81,8 +81,7 @@ impl Sources {
         self.load_for(true)
     }
 
-    /// The same for a command that does not listen: an address that `serve` would refuse is none of its
-    /// business.
+    /// The same for a command that does not listen: it ignores an address that `serve` would refuse.
     ///
     /// # Errors
     /// As [`Sources::load`].
@@ -136,7 +135,7 @@ impl Sources {
     }
 }
 
-/// A configuration that a start may go on with.
+/// A valid configuration.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The effective values.

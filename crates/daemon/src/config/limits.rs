@@ -8,24 +8,24 @@ pub use cluster::NODE_NAME_CHARS_MAX;
 use domain::limits::{HOLD_MS_DEFAULT, HOLD_MS_MAX, HOLD_MS_MIN};
 use ids::limits::{LEAD_MS_MAX, LEAD_MS_MIN};
 
-/// The mode when nobody says.
+/// The default mode.
 pub const MODE_DEFAULT: &str = "worker-queue";
-/// The modes there are.
+/// All modes.
 pub const MODES: [&str; 2] = ["basic", "worker-queue"];
-/// What becomes of a request that comes to an instance that does not own its key, when nobody says.
+/// The default for a request whose key another instance owns.
 pub const ON_MISROUTE_DEFAULT: &str = "forward";
-/// What may become of it.
+/// All values for that.
 pub const ON_MISROUTES: [&str; 2] = ["forward", "redirect"];
 /// Where the daemon listens: this machine only.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7070";
 /// The embedded ledger.
 pub const LEDGER_URL_DEFAULT: &str = "sqlite:./fencepost-data/ledger.db";
-/// What is logged when nobody says. What the HTTP server tells of its threads and the database of its
-/// tables is left out.
+/// The default filter of the log. It leaves out the HTTP server's messages about its threads and the
+/// database's about its tables.
 pub const LOG_FILTER_DEFAULT: &str = "info,actix_server=warn,sqlx=warn";
-/// How it is logged when nobody says: `pretty` on a terminal, `json` otherwise.
+/// The default format of the log: `pretty` on a terminal, `json` otherwise.
 pub const LOG_FORMAT_DEFAULT: &str = "auto";
-/// The formats there are.
+/// All formats.
 pub const LOG_FORMATS: [&str; 3] = ["auto", "pretty", "json"];
 /// The scopes that a token may have.
 pub const SCOPES: [&str; 3] = ["submit", "node", "admin"];
@@ -83,7 +83,8 @@ pub const SWEEP_SIGNERS_MAX_DEFAULT: u64 = 8;
 /// How long idempotency keys are kept, in milliseconds.
 pub const KEY_RETENTION_MS_DEFAULT: u64 = 24 * 3_600 * 1_000;
 
-/// How long a node whose socket was closed has to come back, in milliseconds; at most as long as its record lives.
+/// How long a node whose socket was closed may take to reconnect, in milliseconds; at most until its record
+/// expires.
 pub const NODE_GRACE_MS_DEFAULT: u64 = 30_000;
 /// How long finished jobs are kept, in milliseconds: seven days.
 pub const JOB_RETENTION_MS_DEFAULT: u64 = 7 * 24 * 3_600 * 1_000;

@@ -1,4 +1,4 @@
-//! Where this process is: its socket, its machine's name, and the URL at which others reach it.
+//! The endpoint of this process: its socket, its machine's name, and the URL at which others reach it.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -12,7 +12,7 @@ const HOSTNAME_FILES: [&str; 2] = ["/proc/sys/kernel/hostname", "/etc/hostname"]
 /// The name of a machine that has none.
 const HOSTNAME_UNKNOWN: &str = "localhost";
 
-/// A connection whose other side takes nothing for so long of what it is sent is cut off by the kernel.
+/// The kernel cuts a connection off whose other side has read nothing for this long.
 const UNREAD_MAX: Duration = Duration::from_secs(30);
 
 /// Binds the configured address.
@@ -45,7 +45,7 @@ pub fn listen(config: &Config) -> Result<TcpListener, Failure> {
 pub struct Endpoint {
     /// The URL of the bound address, for the ready line.
     pub url: String,
-    /// The URL that others are told.
+    /// The URL that others use.
     pub advertise: String,
     /// The machine's name.
     pub hostname: String,

@@ -1,4 +1,4 @@
-//! What makes ids. It lives as long as the process; the worker number changes with the incarnation.
+//! The generators of ids. They exist as long as the process; the worker number changes with the incarnation.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! One incarnation and what lives and ends with it: its proof of life, the owners of keys, their upkeep. When
-//! others have found it dead, the process goes on as another one.
+//! One incarnation and its parts: its lease, the owners of keys, their upkeep. When others have declared it
+//! dead, the process continues as a new incarnation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,8 +112,8 @@ impl Incarnation {
         Parts { membership, signers, jobs, follower, upkeep }
     }
 
-    /// Others have found it dead: what it was doing ends now, in the background, and nothing of it is answered
-    /// with success.
+    /// Others have declared the incarnation dead: its work ends now, in the background, and none of it gets a
+    /// success answer.
     pub fn abandon(self) {
         let Parts { membership, signers, jobs, follower, upkeep } = self.into_parts();
         tokio::spawn(async move {

@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Exit, Failure};
 
-/// For so long after the first signal another one is its echo: supervisors such as `timeout` signal the
+/// How long after the first signal another one counts as its echo: supervisors such as `timeout` signal the
 /// process and then its whole group.
 const ECHO: Duration = Duration::from_millis(50);
 

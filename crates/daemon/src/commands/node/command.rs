@@ -1,4 +1,4 @@
-//! One run of the command: what it is given, what is made of what it prints, and how it is stopped.
+//! One run of the command: its input, its output as a result, and how it is stopped.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,11 +19,12 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::group::Group;
 
-/// Of what a command prints to standard error the last so many bytes are kept.
+/// How many bytes of a command's standard error are kept, counted from the end.
 const STDERR_BYTES_MAX: usize = 4 << 10;
 /// After SIGTERM a group has this long until SIGKILL. Shorter than what a worker gives its handlers.
 const KILL_AFTER: Duration = Duration::from_secs(2);
-/// The exit status of a command that says: the payload is wrong, trying again would not help (EX_DATAERR).
+/// The exit status with which a command reports that the payload is wrong and that another attempt would fail
+/// too (EX_DATAERR).
 const EXIT_LASTING: i32 = 65;
 
 /// A command with its arguments.
@@ -52,8 +53,7 @@ impl Command {
     /// Runs it for one job.
     ///
     /// # Errors
-    /// [`Failure`]: it could not be started, was stopped, printed too much, or said by its exit status that it
-    /// failed.
+    /// [`Failure`]: it could not be started, was stopped, printed too much, or failed by its exit status.
     pub async fn run(&self, job: Job) -> Result<Json, Failure> {
         let mut group = Group::spawn(&mut self.prepared(&job))
             .map_err(|error| Failure::passing(format!("{:?} cannot be started: {error}", self.program())))?;
@@ -105,16 +105,17 @@ fn json(strings: &BTreeMap<String, String>) -> String {
     serde_json::to_string(strings).expect("texts always serialise")
 }
 
-/// Why a group was ended from here.
+/// Why the node ended a process group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EndedFor {
-    /// It was told to stop.
+    /// The attempt was told to stop.
     Stop(Why),
-    /// It printed more than is taken.
+    /// It printed too much.
     Overflow,
 }
 
-/// Waits for the end of the group and of what it prints, and ends it when it is to stop or prints too much.
+/// Waits for the end of the group and of its output, and ends the group if it is told to stop or prints too
+/// much.
 async fn see_through(
     group: &mut Group,
     job: &Job,
