@@ -1,12 +1,12 @@
-//! Arbiters: the threads on which actors live, one for each core.
+//! Arbiters: the threads on which actors run, one for each core.
 //!
-//! What lives here: making arbiters of threads, and placing an actor on the one that its key belongs to.
-//! What must never: anything about what an actor does.
+//! What lives here: turning threads into arbiters, and placing an actor on the arbiter of its key. What must
+//! never: anything about what an actor does.
 //!
-//! An arbiter is a thread with a single-threaded Tokio runtime. The daemon makes arbiters of the threads that serve HTTP,
-//! so that a request for a key whose actor lives on its own thread changes no thread at all; tests start threads of their
-//! own. All actors of one key live on the same arbiter. Arbiters belong to the process: an incarnation's actors come and
-//! go on them, and the arbiters outlive them all, since connections of the ledger are driven by them.
+//! An arbiter is a thread with a single-threaded Tokio runtime. The daemon makes arbiters of the threads that
+//! serve HTTP, so that a request needs no other thread if it arrives on the arbiter of its key; tests start
+//! threads of their own. All actors of one key live on the same arbiter. Arbiters belong to the process: they
+//! outlive the actors of every incarnation, because connections of the ledger run on them.
 
 use std::cell::Cell;
 use std::io;
@@ -78,9 +78,9 @@ impl Recruiter {
         (Self { joined: Arc::default(), count, arbiters }, Recruits { count, arbiters: joining })
     }
 
-    /// Makes an arbiter of the calling thread, for as long as its runtime runs. Must be called within a single-threaded
-    /// Tokio runtime that takes local tasks. A thread that is an arbiter already stays the one it is; threads beyond the
-    /// count stay what they are.
+    /// Makes an arbiter of the calling thread, for as long as its runtime runs. Must be called within a
+    /// single-threaded Tokio runtime that takes local tasks. A thread that is an arbiter already is not
+    /// changed; threads beyond the count are not used.
     pub fn join(&self) {
         if IS_ARBITER.get() {
             return;
@@ -197,8 +197,8 @@ impl Arbiters {
         Addr::new(sender)
     }
 
-    /// Ends the threads that [`Self::start`] has started, and waits for them, which blocks the calling thread. What still
-    /// runs on them is dropped: stop the actors before.
+    /// Ends the threads that [`Self::start`] has started, and waits for them, which blocks the calling
+    /// thread. Actors and tasks that still run on them are dropped, so stop the actors first.
     pub fn stop(&self) {
         let own = &self.inner.own;
         own.end();

@@ -1,10 +1,10 @@
-//! Jobs: the handle through which everybody reaches the lanes, and the sockets of nodes.
+//! Jobs: the handle to the lanes, and to the sockets of nodes.
 //!
-//! The way of a job: handle (here) → its [`lane`]'s owner → a slot from the [`scheduler`] → commit in `ledger` → the
-//! [`node_gateway`] of the node's socket, here or, by way of an inbox ([`inter_instance`], [`incoming`]), on another
-//! instance. Back: what the node says of a result → [`results`] → commit → `committed` to the node, and a report to the
-//! lane's owner, by its inbox where it is elsewhere. Notices for callers that wait or watch may be lost; what is committed
-//! is found again in the ledger.
+//! The path of a job: handle (here) → its [`lane`]'s owner → a slot from the [`scheduler`] → commit in
+//! `ledger` → the [`node_gateway`] of the node's socket, here or, by way of an inbox ([`inter_instance`],
+//! [`incoming`]), on another instance. The path of its result: the node's frame → [`results`] → commit →
+//! `committed` to the node, and a report to the lane's owner, through an inbox if the owner is another
+//! instance. Notices for callers that wait or watch may be lost; the ledger has what was committed.
 
 mod adoption;
 mod attempt_writer;
@@ -98,29 +98,29 @@ pub struct LaneConfig {
 
 /// What the lanes of an instance depend on.
 pub struct Dependencies {
-    /// The truth.
+    /// The ledger.
     pub ledger: ledger::Handle,
     /// Slots and inboxes.
     pub bus: bus::Handle,
-    /// As whom they write.
+    /// The id of this instance, under which the lanes write.
     pub me: InstanceId,
-    /// Whether that one lives, and who does not.
+    /// Whether this instance is alive, and which others are dead.
     pub failure_detector: FailureDetector,
-    /// What belongs where.
+    /// The owners of keys.
     pub cluster_view: ClusterView,
     /// The lease of the instance's own lane.
     pub tenure: InstanceLease,
-    /// The nodes there are.
+    /// The registry of nodes.
     pub registry: Registry,
-    /// Where the owners of lanes live.
+    /// The arbiters on which the owners of lanes run.
     pub arbiters: Arbiters,
 }
 
-/// Those who wait for a job look into the ledger so often, in case that the word was lost; before jitter.
+/// How soon a waiter first reads the ledger, in case a notification was lost; before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Whoever waits for long looks less and less often, and so often at least.
+/// The longest time between two reads of a waiter, which grows while it waits.
 const LOOK_EVERY_MAX: Duration = Duration::from_secs(4);
-/// Between two looks for whoever owns a lane, before jitter.
+/// The pause between two lookups of a lane's owner, before jitter.
 const OWNER_LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// How long the lanes of an incarnation go on.
@@ -131,7 +131,7 @@ enum Phase {
     Over,
 }
 
-/// What one submission takes of the bounds on what is on its way.
+/// The share of one submission in the limits on submissions in flight.
 struct Places {
     _job: OwnedSemaphorePermit,
     _bytes: OwnedSemaphorePermit,
@@ -291,7 +291,7 @@ impl Jobs {
     /// One job, as the ledger has it.
     ///
     /// # Errors
-    /// [`Refusal::UnknownJob`], and what the ledger says.
+    /// [`Refusal::UnknownJob`], and the ledger's refusals.
     pub async fn get(&self, id: JobId) -> Result<JobRecord, Refusal> {
         let found = self.inner.ledger.job(id).await.map_err(|error| refusal::of_ledger(&error))?;
         found.ok_or(Refusal::UnknownJob)
@@ -323,8 +323,7 @@ impl Jobs {
         }
     }
 
-    /// Calls a job off, in whatever state it is; answers how it stands then. Called off or finished already, it stays
-    /// as it is.
+    /// Cancels a job in any state, and returns it as it is then. A cancelled or finished job stays as it is.
     ///
     /// # Errors
     /// [`Refusal::NotOwner`] where its lane is served by another instance.
@@ -361,13 +360,14 @@ impl Jobs {
         }
     }
 
-    /// A node's connection to this instance, which said hello then: what is for the node comes out of the line.
+    /// Registers a node's connection to this instance, and the time of its `hello`. The returned queue has
+    /// the requests for the node.
     #[must_use]
     pub fn attach(&self, node: &NodeId, since: Instant) -> NodeOutbox {
         self.inner.gateway.attach(node, since)
     }
 
-    /// As whom the lanes write.
+    /// The id under which the lanes write.
     #[must_use]
     pub fn me(&self) -> &InstanceId {
         &self.inner.me
@@ -379,13 +379,13 @@ impl Jobs {
         self.inner.gateway.is_attached(node)
     }
 
-    /// Has a node that is connected here get no more work, or get work again. `false` if it is not here.
+    /// Drains a node that is connected here, or ends its drain. `false` if it is not connected here.
     pub fn drain(&self, node: &NodeId, is_drained: bool) -> bool {
         self.inner.gateway.drain(node, is_drained)
     }
 
-    /// The unfinished attempts that a node which has connected here has, or may still get by this connection. Of those in
-    /// the ledger that it has not, and will not get, the lanes hear.
+    /// The unfinished attempts of a node that has connected here: those that it has or may still get on this
+    /// connection. The lanes learn of the other unfinished attempts that the ledger has for the node.
     ///
     /// # Errors
     /// What the ledger says.
@@ -393,13 +393,13 @@ impl Jobs {
         self.inner.gateway.attempts_on(node, listed).await
     }
 
-    /// How far an attempt has come, as its node says, which is connected here.
+    /// Stores the progress of an attempt, as reported by its node, which is connected here.
     pub fn progressed(&self, node: &NodeId, job: JobId, attempt: Attempt, progress: Progress) {
         self.inner.progress.progressed(node, job, attempt, progress);
     }
 
-    /// How far a job's newest attempt has come, if its node said so lately and is connected to any instance that can
-    /// be asked within a moment.
+    /// The progress of a job's newest attempt, if its node reported one lately and the instance that holds
+    /// the node's socket answers quickly.
     pub async fn progress(&self, job: &JobRecord) -> Option<Progress> {
         self.inner.progress.of(job).await
     }
@@ -414,26 +414,26 @@ impl Jobs {
         self.inner.gateway.acknowledged(node, job, attempt);
     }
 
-    /// The socket was closed after an attempt was sent and before anything was heard of it: it may be what the node
-    /// died of.
+    /// The socket was closed after an attempt was sent and before the node answered: the attempt may have
+    /// crashed the node.
     pub fn cut_off(&self, job: JobId, attempt: Attempt) {
         self.inner.gateway.cut_off(job, attempt);
     }
 
-    /// Whether the attempt is still one that a node which is connected here has, or is to have.
+    /// Whether a node that is connected here still has the attempt, or is about to get it.
     #[must_use]
     pub fn is_expected(&self, job: JobId, attempt: Attempt) -> bool {
         self.inner.gateway.attempts().is_expected(job, attempt)
     }
 
-    /// A node would not take an attempt, or it could not be given to it.
+    /// A node rejected an attempt, or the attempt could not be sent to it.
     pub fn came_to_nothing(&self, job: JobId, attempt: Attempt, why: Revoked, reason: &str) {
         self.inner.gateway.came_to_nothing(job, attempt, why, reason);
     }
 
-    /// Records what became of attempts, in their node's words; comes back when that is known, however long it takes.
-    /// Where slots may be passed on, there may be an attempt with an answer that has begun with the same commit: it is to
-    /// have the slot of the one that is over, and came to nothing if it is not sent.
+    /// Records the results of attempts, and returns when their outcome is known, however long that takes. If
+    /// slots may be passed on, an answer may contain an attempt that the same commit dispatched: it takes the
+    /// slot of the finished one, and fails if it is not sent.
     pub async fn results(
         &self,
         node: &NodeId,
@@ -443,8 +443,8 @@ impl Jobs {
         self.inner.results.write(node, results, may_pass).await
     }
 
-    /// Whether a result is written by the owner of its job's lane, with what that writes next. It does not depend on what
-    /// becomes of others then.
+    /// Whether the owner of the job's lane writes a result, in its next batch. Its outcome does not depend on
+    /// other results then.
     #[must_use]
     pub fn is_the_owners(&self, result: &NodeResult) -> bool {
         self.inner.results.writer_of(result).is_some()
@@ -456,7 +456,7 @@ impl Jobs {
         self.inner.scheduler.waiting()
     }
 
-    /// Hears of a topic from now on; the other instances are told that somebody does.
+    /// Subscribes to a topic, and announces that to the other instances.
     ///
     /// # Errors
     /// [`Refusal::TooManyWatched`].
@@ -464,20 +464,20 @@ impl Jobs {
         self.inner.watches.watch(topic).ok_or(Refusal::TooManyWatched)
     }
 
-    /// Finishes what is being committed, and gives the lanes up. Jobs that are not finished stay in the ledger, for
-    /// others. Accept nothing more before calling this.
+    /// Finishes the commits under way, and releases the lanes. Unfinished jobs stay in the ledger, for other
+    /// instances. Stop accepting submissions before you call this.
     pub async fn stop(&self) {
         self.end(Phase::Stopping).await;
     }
 
-    /// Comes back when the lanes are given up, or have ended.
+    /// Returns when the lanes are released, or have ended.
     pub async fn until_over(&self) {
         let mut phase = self.inner.phase.subscribe();
         // The sender lives as long as this.
         let _ = phase.wait_for(|phase| *phase != Phase::Serving).await;
     }
 
-    /// Ends all that is under way: this incarnation's lanes may be others' by now.
+    /// Ends all work under way, because other instances may own this incarnation's lanes by now.
     pub async fn abandon(&self) {
         self.end(Phase::Over).await;
     }
@@ -509,7 +509,8 @@ impl Inner {
         Some(Places { _job: job, _bytes: bytes, _waiting: waiting })
     }
 
-    /// What a caller hears whose answer was lost: its lane's owner died of a defect, or the whole incarnation is over.
+    /// The refusal for a caller whose answer was lost: its lane's owner panicked, or the incarnation has
+    /// ended.
     fn owner_died(&self) -> Refusal {
         if self.is_serving() { Refusal::Internal } else { Refusal::Fenced }
     }
@@ -565,12 +566,12 @@ impl Inner {
         Arc::new(Host(Arc::clone(self)))
     }
 
-    /// Serves a lane from now on, if it is to be had; or else says who has it, where that is known.
+    /// Serves a lane from now on, if it can be acquired; otherwise returns its owner, if that is known.
     async fn adopt(self: &Arc<Self>, lane: &LaneId) -> ledger::Result<Result<(), Option<InstanceId>>> {
         self.keeper.adopt(self.host(), lane).await
     }
 
-    /// Has the lanes look at once at what a lost node had.
+    /// Makes the lanes check the attempts of a lost node at once.
     fn watch_departures(self: &Arc<Self>) {
         let mut departures = self.registry.departures();
         let inner = Arc::downgrade(self);

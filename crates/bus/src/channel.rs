@@ -7,7 +7,8 @@ use tokio::sync::{broadcast, watch};
 use crate::Result;
 use crate::limits::{NOTICE_BYTES_MAX, SUBSCRIPTION_NOTICES_MAX, check_bytes};
 
-/// What is told to every instance. Only what may be lost goes here, never a job or a result.
+/// The channels of notices to every instance. Only messages that may be lost go here, never a job or a
+/// result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Channel {
     /// Something of the cluster changed and is to be looked up: its mode, its members.
@@ -16,7 +17,7 @@ pub enum Channel {
     Nodes,
     /// Something happened to jobs: attempts were acknowledged or ended.
     Jobs,
-    /// Who listens to which jobs, and what there is to hear of those.
+    /// Announcements of listeners, and events for them.
     Watches,
 }
 

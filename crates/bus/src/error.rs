@@ -19,7 +19,7 @@ pub enum Error {
         #[source]
         source: Cause,
     },
-    /// Something was sent and its answer did not come: it may have been done, may still be, or not.
+    /// A command was sent and got no answer: it may have been executed, or may still be, or not.
     #[error("the outcome of a command on the bus is unknown: {source}")]
     Unknown {
         /// What the driver said.

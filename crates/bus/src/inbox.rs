@@ -1,7 +1,7 @@
-//! Inboxes: what one instance must get from another, one for each instance.
+//! Inboxes, one for each instance: messages that must arrive.
 //!
-//! Unlike a notice, an entry is kept until it was read, took effect and was settled; it may be given out again, so
-//! taking effect twice must be harmless. Only a bus that loses its memory loses entries.
+//! Unlike a notice, an entry is kept until it was read, took effect and was settled; it may be delivered
+//! again, so handling it twice must be harmless. Only a bus that loses its memory loses entries.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl fmt::Display for EntryId {
     }
 }
 
-/// What lies in an inbox.
+/// An entry of an inbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Names it, to settle it by.
@@ -47,7 +47,7 @@ pub struct Entry {
     pub payload: Arc<[u8]>,
 }
 
-/// What became of one entry that was sent.
+/// The outcome of sending one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// It lies in the inbox.
@@ -67,8 +67,8 @@ pub trait Inboxes: Send + Sync {
     /// by itself.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] for an `idle` of no time or of more than [`crate::limits::INBOX_IDLE_MS_MAX`], and what the
-    /// server says; repeating is harmless.
+    /// [`crate::Error::Invalid`] for an `idle` of zero or of more than [`crate::limits::INBOX_IDLE_MS_MAX`],
+    /// and what the server says; repeating is harmless.
     async fn open_inbox(&self, owner: &InstanceId, idle: Duration) -> Result<Inbox>;
 
     /// Puts entries into an inbox, in their order, and says of each what became of it: `Full` for the last ones if

@@ -1,9 +1,9 @@
-//! What the instances of Fencepost tell each other without keeping it.
+//! The bus: messages and soft state that the instances of Fencepost share.
 //!
-//! What lives here: presence (who is there, with a time to live), notices over Pub/Sub, [`Inboxes`] of instances,
-//! records of [`Nodes`] with their slots, and where [`Sessions`] are, behind one trait, [`Bus`]; over Redis, single or
-//! Cluster, and within one process, held to one conformance suite.
-//! What must never: anything that could not be had from the ledger again. It is the truth, and everything here may be
+//! What lives here: presence (who is there, with a time to live), notices over Pub/Sub, [`Inboxes`] of
+//! instances, records of [`Nodes`] with their slots, and where [`Sessions`] are, behind one trait, [`Bus`];
+//! over Redis, single or Cluster, and within one process, held to one conformance suite. What must never:
+//! anything that could not be read from the ledger again. The ledger is the truth, and everything here may be
 //! lost with the bus's memory. `redis` is named in no other crate.
 //!
 //! ```no_run
@@ -67,8 +67,8 @@ pub struct Options {
     /// the system trusts. Whether it is a Cluster is asked of the server: for one, any of its servers will do,
     /// several hosts are better, and there is no database but 0. `None`: a bus within this process.
     pub redis_url: Option<String>,
-    /// Stands before every key and channel: at most [`limits::KEY_PREFIX_CHARS_MAX`] letters, digits and
-    /// `. _ : @ -`; may be empty.
+    /// The prefix of every key and channel: at most [`limits::KEY_PREFIX_CHARS_MAX`] letters, digits and `. _
+    /// : @ -`; may be empty.
     pub key_prefix: String,
     /// How long [`open`] goes on trying, in milliseconds.
     pub connect_timeout_ms: u64,
@@ -117,34 +117,35 @@ pub struct Health {
 
 /// The whole bus. Every call is answered within the command time-out, and while the link is down at once.
 ///
-/// A call that its caller gives up half-way may still have been done; nothing else is left behind.
+/// If a caller drops a call, the command may still be executed; nothing else is left behind.
 #[async_trait::async_trait]
 pub trait Bus: Inboxes + Nodes + Sessions + Send + Sync {
     /// Which bus it is.
     fn kind(&self) -> Kind;
 
-    /// Shows an instance for `ttl` from now, in place of what it showed before.
+    /// Announces an instance's presence for `ttl` from now, replacing the earlier one.
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::Invalid`], and what the server says; after [`Error::Unknown`] it may be
     /// shown. Repeating is harmless.
     async fn announce(&self, presence: &Presence, ttl: Duration) -> Result<()>;
 
-    /// Shows it no more.
+    /// Withdraws an instance's presence.
     ///
     /// # Errors
     /// What the server says; repeating is harmless.
     async fn withdraw(&self, instance: &InstanceId) -> Result<()>;
 
-    /// Which of these show themselves now. A record that cannot be read counts as none, and is logged.
+    /// Which of these instances have presence now. A record that cannot be read counts as none, and is
+    /// logged.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when any of them could not be asked for: no news is no evidence of absence.
+    /// [`Error::Unavailable`] if any of them could not be read: a failed read does not prove absence.
     async fn present(&self, instances: &[InstanceId]) -> Result<HashMap<InstanceId, Presence>>;
 
-    /// Tells all subscribers of the channel, this instance's own included, in the order in which it is told (those
-    /// of several instances are in no order to each other). At most once, or, when a Cluster loses a server
-    /// meanwhile, rarely twice or out of order.
+    /// Publishes a notice to all subscribers of the channel, including this instance's own. Notices of one
+    /// instance arrive in their order; there is no order between instances. At most once, or, when a Cluster
+    /// loses a server meanwhile, rarely twice or out of order.
     ///
     /// # Errors
     /// [`Error::TooLarge`] beyond [`limits::NOTICE_BYTES_MAX`], and what the server says; after

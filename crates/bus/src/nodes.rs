@@ -1,8 +1,8 @@
 //! Nodes: what is known of each worker machine, and which of its slots are taken.
 //!
-//! The instance that holds a node's connection writes its record, and the newest connection alone; everybody reserves
-//! slots and gives them back. A record lives as long as it is refreshed. When it was lost, nothing is reserved until
-//! its holder has told of everything that may still run there.
+//! The instance that holds a node's connection writes its record, and the newest connection alone; everybody
+//! reserves slots and gives them back. A record expires unless it is refreshed. After it was lost, nothing is
+//! reserved until its holder has listed everything that may still run there.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -119,9 +119,9 @@ pub struct Report {
     pub document: Arc<[u8]>,
     /// How long the record lives without another word, at most [`crate::limits::NODE_TTL_MS_MAX`].
     pub ttl: Duration,
-    /// How long its holder vouches for it: that no slot is taken of which the record does not know. Counted from when
-    /// this was said, however late the server hears it. Past that nothing is reserved, until it is said again. At
-    /// most [`crate::limits::NODE_TTL_MS_MAX`].
+    /// How long its holder vouches for it, that is, guarantees that the record lists every taken slot.
+    /// Counted from when the report was made, however late the server gets it. After that nothing is reserved
+    /// until the next report. At most [`crate::limits::NODE_TTL_MS_MAX`].
     pub vouched: Duration,
 }
 
@@ -155,7 +155,8 @@ pub enum Reserved {
     Yes,
     /// All slots are taken.
     Full,
-    /// The node is not there, does not accept, not all its slots are known, or nobody vouches for them now.
+    /// The node is not connected or takes no work, or not all its slots are known, or its holder does not
+    /// vouch for them now.
     NotReady,
 }
 
@@ -326,7 +327,7 @@ pub trait Nodes: Send + Sync {
     /// is logged.
     ///
     /// # Errors
-    /// [`crate::Error::Unavailable`] when any of them could not be asked for: no news is no evidence of absence.
+    /// [`crate::Error::Unavailable`] if any of them could not be read: a failed read does not prove absence.
     async fn show_nodes(&self, nodes: &[NodeId]) -> Result<HashMap<NodeId, NodeRecord>>;
 
     /// Changes the list of the nodes that an instance holds, which lives for `ttl` from now. Answers how many nodes the

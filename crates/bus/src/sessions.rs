@@ -1,7 +1,7 @@
 //! Sessions: which instance has each, and where its work went last.
 //!
-//! A binding is a hint for whoever looks for a session's owner, and for its next owner; the lease in the ledger is the
-//! truth. It may be lost at any time.
+//! A binding is a hint for instances that look for a session's owner, and for its next owner; the lease in
+//! the ledger is the truth. It may be lost at any time.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub struct Binding {
     pub pool: Option<PoolName>,
 }
 
-/// Bindings of sessions. An owner's word stands until a later owner, with a higher token, says its own.
+/// Bindings of sessions. An owner's binding stands until a later owner, with a higher token, writes its own.
 #[async_trait::async_trait]
 pub trait Sessions: Send + Sync {
     /// Binds a session for `ttl` from now, in place of what was said of it before, unless one of a higher token is

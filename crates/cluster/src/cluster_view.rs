@@ -1,8 +1,8 @@
-//! What belongs where, as this instance sees it: the ring of live instances and the modes, read with each
-//! renewal of its lease. A snapshot that is asked without a lock and without a wait.
+//! The owners of keys, as this instance sees them: the ring of live instances and the modes, read with each
+//! renewal of its lease. Readers get a snapshot without a lock and without waiting.
 //!
-//! Two instances may see different rings for a moment, and nothing rests on their seeing the same: whoever
-//! holds the lease serves.
+//! Two instances may see different rings for a moment. No decision depends on their agreement: the holder of
+//! the lease serves.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,9 +16,9 @@ use tokio::sync::watch;
 
 use crate::Identity;
 
-/// A newcomer joins the ring when it has renewed its lease for so long.
+/// A new instance joins the ring when it has renewed its lease for this long.
 pub const RING_AGE: Duration = Duration::from_secs(3);
-/// For so long nothing is sent to an instance that could not be reached, or that said it was leaving.
+/// How long an instance that could not be reached, or that is leaving, is avoided.
 const AVOIDED_FOR: Duration = Duration::from_secs(2);
 
 /// A live instance.
@@ -26,11 +26,11 @@ const AVOIDED_FOR: Duration = Duration::from_secs(2);
 pub struct Member {
     /// Its id.
     pub id: InstanceId,
-    /// Where it is reached.
+    /// Its URL.
     pub url: String,
 }
 
-/// Where a key belongs.
+/// The owner of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyOwner {
     /// To this instance.
@@ -85,7 +85,7 @@ impl View {
         self.members.values()
     }
 
-    /// Whom the ring gives a key to, as long as it is sought anywhere.
+    /// The owner of a key on the ring, if the ring has members.
     #[must_use]
     pub fn placed(&self, resource: &Resource) -> Option<&Member> {
         self.ring.owner(resource.as_str()).and_then(|id| self.member(id))
@@ -141,7 +141,7 @@ impl ClusterView {
         self.inner.view.load().modes.of(resource)
     }
 
-    /// Where a key belongs now: on the ring, without those that are avoided.
+    /// The owner of a key now: on the ring, without avoided instances.
     #[must_use]
     pub fn owner_of(&self, resource: &Resource) -> KeyOwner {
         let view = self.inner.view.load();
@@ -157,7 +157,7 @@ impl ClusterView {
         self.inner.changed.subscribe()
     }
 
-    /// This instance could not be reached, or is leaving: its keys are sought elsewhere for a moment.
+    /// An instance could not be reached, or is leaving: it is avoided for a moment.
     pub fn avoid(&self, id: &InstanceId) {
         if *id == self.inner.me {
             return;

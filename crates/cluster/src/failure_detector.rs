@@ -1,5 +1,5 @@
-//! What an instance knows of life and death, its own and the others': read after each renewal of its own
-//! lease, kept in memory, asked without a wait.
+//! Which instances are alive or dead, including this one. It is updated after each renewal of this instance's
+//! lease, and readers do not wait.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use domain::{InstanceId, Timestamp, Token};
 use ledger::Peer;
 
-/// So many renewals of one's own in a row must have found the other's unmoved. A ledger that stalls stops
-/// everybody's renewals alike; only who goes on renewing while another does not may call it dead.
+/// How many of its own renewals in a row an instance must make while the other's lease does not move. A
+/// stalled ledger stops all renewals alike, so only an instance that keeps renewing may declare another dead.
 const UNMOVED_MIN: u32 = 2;
 
 /// Cheap to clone; all clones know the same.
@@ -20,15 +20,17 @@ pub struct FailureDetector {
 
 struct Known {
     lease: Duration,
-    /// Until here this instance's own lease surely lasts, by its own clock; `None` for one that needs none.
+    /// The time until which this instance's own lease certainly lasts, by its own clock; `None` if it needs
+    /// no lease.
     alive_until: Option<Instant>,
     /// When the last renewal that was answered was sent.
     renewed_at: Option<Instant>,
     /// Whether it was answered soon enough to be one of several in a row.
     timely: bool,
-    /// Until here nothing is taken from anybody: this instance was away itself.
+    /// The time until which this instance takes nothing over, because it was away itself.
     calm_until: Instant,
-    /// Until here what was seen of the others is good enough to take from them: a stall may have begun since.
+    /// The time until which its observations of the others are recent enough for a takeover: a stall may have
+    /// begun since.
     evidence_until: Instant,
     others: HashMap<InstanceId, Other>,
 }
@@ -66,7 +68,7 @@ impl FailureDetector {
         Self { inner: Arc::new(Mutex::new(known)) }
     }
 
-    /// Whether this instance's own lease surely lasts, by its own clock. Past that it writes for no key.
+    /// Whether this instance's own lease certainly lasts, by its own clock. If not, it writes for no key.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.known().alive_until.is_none_or(|until| Instant::now() < until)
@@ -120,7 +122,8 @@ impl FailureDetector {
         known.alive_until = Some(sent + known.lease);
     }
 
-    /// Whether no renewal of this instance's own was answered for so long. One that needs none is never silent.
+    /// Whether no renewal of this instance was answered for this long. Never true for an instance without a
+    /// lease.
     pub(crate) fn is_silent_for(&self, length: Duration) -> bool {
         let known = self.known();
         known.alive_until.is_some() && known.renewed_at.is_none_or(|at| at.elapsed() >= length)

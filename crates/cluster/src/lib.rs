@@ -1,8 +1,8 @@
-//! Who this instance is, by what it shows that it lives, and what it knows of the others.
+//! The identity of this instance, its lease, and what it knows of the other instances.
 //!
 //! What lives here: the identity of one incarnation; the `instance:` lease behind it ([`Membership`]); what
-//! follows from the others' ([`FailureDetector`]: who may be taken from; [`ClusterView`]: what belongs where).
-//! What must never: a decision about a key's work, or a name that two incarnations could share.
+//! follows from the others' leases ([`FailureDetector`]: which instances are dead; [`ClusterView`]: who owns
+//! which key). What must never: a decision about a key's work, or a name that two incarnations could share.
 
 mod cluster_view;
 mod failure_detector;

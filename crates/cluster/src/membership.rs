@@ -1,8 +1,8 @@
-//! The proof of life: an incarnation is written down in the ledger, its `instance:` lease renewed. With each
-//! renewal it looks at the others: who lives, who died, what was decided for all.
+//! Membership: an incarnation is registered in the ledger, and renews its `instance:` lease. With each
+//! renewal it reads the others' leases and the settings.
 //!
-//! An incarnation ends when its lease is lost: somebody took it, or its row is gone. It is never acquired
-//! again; whoever goes on in the same process does so as another incarnation.
+//! An incarnation ends when its lease is lost: another instance took it, or its row is gone. It never
+//! acquires the lease again; the process continues as another incarnation.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -23,7 +23,7 @@ const JOIN_PAUSE_MS: u64 = 200;
 pub const RENEWALS_PER_LEASE: u32 = 4;
 /// Instances looked at after each renewal.
 const PEERS_MAX: u32 = 1_000;
-/// Ended incarnations are looked at for so long, in milliseconds: by then every lease of theirs has run out.
+/// How long ended incarnations are read, in milliseconds: by then all their leases have expired.
 const PEERS_SINCE_MS: u64 = 600_000;
 /// Notices that come within this time are answered by one look.
 const NOTICES_GATHERED: Duration = Duration::from_millis(20);
@@ -75,8 +75,8 @@ impl InstanceLease {
         *self.token.borrow()
     }
 
-    /// Acquires the lease anew, which raises the token: what was sent under the one before and was not heard of is
-    /// over, or fenced. `None` when the lease is lost, or the ledger does not answer: ask again.
+    /// Acquires the lease again, which raises the token: every earlier write with an unknown outcome has then
+    /// ended, or is fenced. `None` if the lease is lost, or the ledger does not answer: ask again.
     pub async fn acquire_anew(&self) -> Option<Token> {
         let (reply, answer) = oneshot::channel();
         self.anew.send(reply).await.ok()?;
@@ -84,7 +84,7 @@ impl InstanceLease {
     }
 }
 
-/// The running proof of life.
+/// The running membership.
 pub struct Membership {
     failure_detector: FailureDetector,
     cluster_view: ClusterView,
@@ -155,20 +155,20 @@ impl Membership {
         self.instance_lease.clone()
     }
 
-    /// What this instance knows of life and death.
+    /// The failure detector.
     #[must_use]
     pub fn failure_detector(&self) -> FailureDetector {
         self.failure_detector.clone()
     }
 
-    /// What this instance knows of what belongs where.
+    /// The view of the cluster.
     #[must_use]
     pub fn cluster_view(&self) -> ClusterView {
         self.cluster_view.clone()
     }
 
-    /// Comes back when this incarnation has ended: others found it dead and took its lease. It writes for
-    /// nobody any more; a new incarnation is needed.
+    /// Returns when this incarnation has ended: another instance declared it dead and took its lease. It
+    /// writes for no key any more; the process needs a new incarnation.
     pub async fn lost(&mut self) {
         // A heart that died has lost it as well.
         let _ = self.lost.wait_for(|lost| *lost).await;

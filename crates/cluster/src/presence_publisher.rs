@@ -1,7 +1,8 @@
-//! The presence publisher: shows this instance on the bus as long as it reaches the ledger, and hears what the others tell.
+//! The presence publisher announces this instance on the bus as long as it reaches the ledger, and receives
+//! the others' notices.
 //!
-//! Everything here may be lost. Membership is the ledger's word; a notice only says that it is worth looking
-//! now rather than with the next renewal.
+//! Everything here may be lost. The ledger decides membership; a notice only makes an instance read the
+//! ledger now instead of with the next renewal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +18,12 @@ use crate::FailureDetector;
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How long an announcement counts.
 const PRESENCE_TTL: Duration = Duration::from_secs(2);
-/// An instance that has not reached the ledger for so long shows itself no more.
+/// After this long without the ledger, an instance withdraws its presence.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 const _: () = assert!(PRESENCE_TTL.as_millis() == 2 * HEARTBEAT.as_millis());
 
-/// What is told to all: worth looking at the members and the modes.
+/// The content of a notice: members or modes may have changed.
 const NOTICE: &[u8] = b"look";
 
 pub(crate) struct PresencePublisher {
@@ -111,7 +112,7 @@ pub(crate) struct PublishingTask {
 }
 
 impl PublishingTask {
-    /// Shows the instance no more.
+    /// Withdraws the instance's presence.
     pub(crate) async fn stop(self) {
         // It may have died; that is told below.
         let _ = self.stop.send(());
@@ -121,7 +122,7 @@ impl PublishingTask {
     }
 }
 
-/// Tells all instances that it is worth looking.
+/// Publishes a notice to all instances.
 pub async fn tell(bus: &bus::Handle) {
     if let Err(error) = bus.publish(Channel::Cluster, NOTICE).await {
         tracing::debug!(%error, "a notice was not published; the others read the ledger soon");

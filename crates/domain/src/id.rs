@@ -108,7 +108,7 @@ text_id!(
     NodeId, "node_id", safe_text, NODE_ID_CHARS_MAX
 );
 text_id!(
-    /// One client's conversation, whose jobs have an order.
+    /// A session: one client's jobs, in an order.
     SessionId, "session", safe_text, SESSION_ID_CHARS_MAX
 );
 text_id!(
@@ -314,7 +314,7 @@ bits_id!(
 );
 
 impl JobId {
-    /// When it was made, in milliseconds since 1970, by the clock of whoever made it.
+    /// When it was made, in milliseconds since 1970, by the clock of the instance that made it.
     #[must_use]
     pub const fn made_at_ms(self) -> u64 {
         (self.0 >> 80) as u64

@@ -1,8 +1,8 @@
 //! Jobs: the states of one, its attempts, and what may be done to it.
 //!
 //! A job may run more than once after a failure; exactly one result is ever recorded, and only of its newest
-//! attempt. Whoever ends an attempt makes the next number the only valid one: what an earlier attempt says
-//! afterwards is stale.
+//! attempt. The write that ends an attempt makes the next number the only valid one: a later report of an
+//! earlier attempt is stale.
 //!
 //! ```text
 //!                 dispatch n + 1              ack n

@@ -1,8 +1,8 @@
 //! States and decisions of Fencepost.
 //!
-//! What lives here: the words of the system as types ([`SignerId`], [`Token`], [`nonce::Status`]),
-//! its limits, and the pure decisions over them. What must never: I/O, async, a clock, serde.
-//! Time comes in as an argument; whoever decides here can be tested with a table.
+//! What lives here: the words of the system as types ([`SignerId`], [`Token`], [`nonce::Status`]), its
+//! limits, and the pure decisions over them. What must never: I/O, async, a clock, serde. Time comes in as an
+//! argument, so every decision can be tested with a table.
 
 pub mod id;
 pub mod job;

@@ -1,11 +1,11 @@
 //! Why the ledger did not answer, in two kinds.
 //!
-//! **Retryable** ([`Error::is_retryable`]): the database was away, busy, full or read-only. The same request may succeed
-//! later without anybody changing anything. The variants differ in what was written: nothing ([`Error::Unavailable`],
-//! [`Error::Aborted`]), or nobody knows ([`Error::Unknown`]).
+//! **Retryable** ([`Error::is_retryable`]): the database was away, busy, full or read-only. The same request
+//! may succeed later without a change by a person. The variants differ in what was written: nothing
+//! ([`Error::Unavailable`], [`Error::Aborted`]), or it is not known ([`Error::Unknown`]).
 //!
-//! **Final** (all others): the data, the tables, the address or the file is wrong. Nothing was written, and the same
-//! request fails again until a person mends the cause.
+//! **Final** (all others): the data, the tables, the address or the file is wrong. Nothing was written, and
+//! the same request fails again until a person removes the cause.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub enum Error {
         #[source]
         source: Arc<sqlx::Error>,
     },
-    /// Final. A row that no version of Fencepost writes, such as one with an unknown state.
+    /// Final. A row that no version of Fencepost can have written, such as one with an unknown state.
     #[error("impossible data in the ledger: {0}")]
     Impossible(Cow<'static, str>),
     /// Final. A newer Fencepost made the tables, or somebody changed them by hand.
@@ -96,7 +96,7 @@ impl Error {
         Self::Refused { source: Arc::new(source.into()) }
     }
 
-    /// Whether the same may succeed later without anybody changing anything.
+    /// Whether the same request may succeed later without a change by a person.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         match self {

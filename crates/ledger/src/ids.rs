@@ -1,4 +1,4 @@
-//! What ids are made of: worker numbers with their time marks, ranges of segments, sequences.
+//! The durable state of ids: worker numbers with their time marks, ranges of segments, sequences.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use domain::{InstanceId, SegmentTag, SequenceName, Timestamp, Token, WorkerNumbe
 use crate::train::{CommitBatch, FenceClaim};
 use crate::{Error, Result};
 
-/// Where a tag or sequence begins when nobody says.
+/// The default start of a tag or sequence.
 pub(crate) const START_DEFAULT: u64 = 1;
 
 /// A worker number that was acquired at least once.
@@ -35,7 +35,7 @@ pub struct WorkerHolder {
     pub expires_in_ms: u64,
 }
 
-/// One owner's time with one worker number.
+/// One owner's claim to one worker number, by its token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerTenure {
     /// The number.
@@ -58,14 +58,14 @@ pub struct Marked {
 /// The answer to a request for a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeTaken {
-    /// A range that is in nobody else's hands.
+    /// A range that no other instance has.
     Taken {
         /// Its ids.
         range: Range<u64>,
         /// The step that the tag names now.
         step: u64,
     },
-    /// Nobody has made the tag.
+    /// The tag does not exist.
     Unknown,
     /// A range of that length would go beyond 2^63 − 1.
     Exhausted,
@@ -81,7 +81,7 @@ pub enum SequenceGrant {
         /// From each to the next.
         increment: u64,
     },
-    /// Nobody has made the sequence.
+    /// The sequence does not exist.
     Unknown,
     /// The numbers asked for would go beyond 2^63 − 1.
     Exhausted,
@@ -154,7 +154,7 @@ pub enum Put<Record> {
     Full,
 }
 
-/// What ids are made of.
+/// The durable state of ids.
 #[async_trait::async_trait]
 pub trait Ids: Send + Sync {
     /// The database's time, in milliseconds since 1970.
@@ -169,8 +169,8 @@ pub trait Ids: Send + Sync {
     /// [`Error::Unavailable`] and defects.
     async fn id_workers(&self) -> Result<Vec<WorkerRecord>>;
 
-    /// Notes a new holder and answers the mark that the holders before have left: no id may have an earlier time. `None`
-    /// where the lease is another's by now. To be called after the acquire was answered.
+    /// Records a new holder and returns the mark of the holders before it: no id may have an earlier time.
+    /// `None` if another instance holds the lease by now. Call this after the acquire was answered.
     ///
     /// # Errors
     /// [`Error`]; repeating is harmless.
@@ -198,7 +198,7 @@ pub trait Ids: Send + Sync {
     /// Takes the next range of a tag: as long as its step, or `at_least` numbers if that is more.
     ///
     /// # Errors
-    /// [`Error`]; after [`Error::Unknown`] a range may be taken that nobody knows of. It is never used.
+    /// [`Error`]; after [`Error::Unknown`] a range may have been taken that is then never used.
     async fn take_range(&self, tag: &SegmentTag, at_least: u64) -> Result<RangeTaken>;
 
     /// Makes a tag, or changes what is named of it.
@@ -222,7 +222,7 @@ pub trait Ids: Send + Sync {
     /// Grants the next `count` numbers of a sequence, 1 to [`SEQUENCE_GRANT_MAX`]. It leaves with the next train.
     ///
     /// # Errors
-    /// [`Error`]; after [`Error::Unknown`] numbers may be granted that nobody knows of.
+    /// [`Error`]; after [`Error::Unknown`] numbers may have been granted that no caller gets.
     async fn grant_sequence(&self, sequence: &SequenceName, count: u64) -> Result<SequenceGrant>;
 
     /// Makes a sequence, or changes what is named of it.

@@ -72,7 +72,7 @@ pub enum JobsVerdict {
         /// What became of each write, in their order.
         jobs: Vec<JobVerdict>,
     },
-    /// The lane's lease is another's by now, or released. Nothing was written, nor will anything be.
+    /// Another instance holds the lane's lease by now, or it was released. Nothing was written, nor will be.
     Fenced,
     /// The lease's row was locked; nothing was written, the same may be sent again.
     Again,
@@ -311,8 +311,8 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>>;
 
-    /// Forgets jobs that finished longer ago than `age_ms`. PostgreSQL drops the partition of each day of which all is
-    /// that old; of the other jobs `limit` at most are deleted. Answers how many were deleted.
+    /// Purges jobs that finished longer ago than `age_ms`. PostgreSQL drops the partition of each day that is
+    /// wholly that old; of the other jobs `limit` at most are deleted. Returns how many were deleted.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects; [`crate::Error::Aborted`] where it would have kept others waiting.

@@ -83,7 +83,7 @@ pub trait Leases: Send + Sync {
     async fn acquire(&self, resource: &Resource, owner: &InstanceId, lease_ms: u64) -> Result<Acquisition>;
 
     /// Takes a lease from `dead` at once, live or not, and raises its token by one. `None` if it is not
-    /// `dead`'s any more, or if `dead` has shown a sign of life: its own `instance:` lease is live.
+    /// `dead`'s any more, or if `dead` is alive after all: its own `instance:` lease is live.
     ///
     /// Fencing makes this safe at any time. When it is wise is for the caller to know.
     ///

@@ -1,6 +1,6 @@
-//! One node's connection, seen from the instance that holds its socket: what each frame means, what is answered, and
-//! when the connection is to end. Pure: frames and time come in as arguments, effects go out, in their order, for
-//! whoever runs the socket.
+//! One node's connection, seen from the instance that holds its socket: what each frame means, what is
+//! answered, and when the connection is to end. Pure: frames and time come in as arguments, effects go out,
+//! in their order, for the task that runs the socket.
 //!
 //! ```text
 //!             ack, or listed            result                  stale
@@ -10,9 +10,10 @@
 //!             free        free when not listed     free         free when not listed
 //! ```
 //!
-//! A slot is never free while its attempt may still run. So it is freed by a committed result, by the node's refusal to
-//! begin, or by a heartbeat that was sent after the acknowledgement (frames come in the order in which they were
-//! sent) and no longer lists it. A node that says what cannot be loses its connection.
+//! A slot is never free while its attempt may still run. So it is freed by a committed result, by the node's
+//! refusal to begin, or by a heartbeat that was sent after the acknowledgement (frames come in the order in
+//! which they were sent) and no longer lists it. If a node reports something impossible, the connection is
+//! closed.
 
 mod effect;
 mod frame;
@@ -58,7 +59,7 @@ type Effects = Vec<Effect>;
 type Fault = String;
 
 impl Connection {
-    /// A socket that was just opened to this instance. The node will be told to send a heartbeat so often.
+    /// The state for a socket that was just opened to this instance, with the interval of heartbeats.
     #[must_use]
     pub fn opened(holder: InstanceId, heartbeat_ms: u64, now: Instant) -> Self {
         let heartbeat_ms = heartbeat_ms.clamp(HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX);
@@ -118,7 +119,7 @@ impl Connection {
         self.live().is_some_and(|live| live.has(slot))
     }
 
-    /// The attempts that were sent and of which nothing was heard; after the end, those that were so then.
+    /// The attempts that were sent and that the node has not answered; after the end, as they were then.
     pub fn unanswered(&self) -> impl Iterator<Item = Slot> {
         self.live_or_ended().into_iter().flat_map(Live::unanswered)
     }
@@ -184,7 +185,8 @@ impl Connection {
         self.live_mut().map_or_else(Vec::new, |live| live.stale(slot))
     }
 
-    /// The attempt is called off. The node is told once; its slot stays taken until it stops listing it.
+    /// The attempt is cancelled. The node gets one `cancel`; the slot stays taken until the node no longer
+    /// lists the attempt.
     pub fn cancel(&mut self, slot: Slot) -> Effects {
         self.live_mut().map_or_else(Vec::new, |live| live.cancel(slot))
     }

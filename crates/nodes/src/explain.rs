@@ -1,4 +1,5 @@
-//! What a selection would choose, and why not the others. Looks at every node; for people, not for dispatchers.
+//! The node that a selection would choose, and why not the others. It reads every node; for people, not for
+//! dispatching.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -17,7 +18,7 @@ pub struct Explanation {
     pub chosen: Option<(NodeId, PoolName)>,
     /// How many nodes were looked at.
     pub considered: usize,
-    /// How many fell out, by the first reason that stood against each; reasons that stood against none are left out.
+    /// How many nodes were rejected, by the first reason against each; reasons without a node are left out.
     pub rejected: Vec<(Reason, usize)>,
 }
 

@@ -1,8 +1,9 @@
-//! The follower: keeps the registry as the bus has it, and tells the others what this instance wrote.
+//! The follower keeps the registry up to date with the bus, and publishes this instance's changes.
 //!
-//! It listens first and loads then, so nothing falls between. What it misses (a notice lost, a link that was down) it
-//! finds by comparing versions each second: each instance lists the nodes that it holds, and the others read the lists
-//! of those that show themselves on the bus. An instance that does not show itself gets no work for its nodes. The follower never stands in the way of a selection: it writes to the registry as everybody does.
+//! It subscribes before it loads, so that it misses no change in between. If a notice was lost or the link
+//! was down, it finds the changes by comparing versions each second: each instance lists the nodes that it
+//! holds, and the others read the lists of all instances with presence. Nodes of an instance without presence
+//! get no work. The follower never blocks a selection: it writes to the registry like any other writer.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -49,7 +50,7 @@ impl Follower {
         let _ = self.loaded.wait_for(|loaded| *loaded).await;
     }
 
-    /// Tells what is left to tell, and follows no more.
+    /// Publishes the remaining changes, and stops.
     pub async fn stop(self) {
         // It may have died; that is told below.
         let _ = self.stop.send(());
@@ -249,8 +250,8 @@ impl Following {
         Ok(there.into_iter().collect())
     }
 
-    /// Looks at the nodes of other instances that were found full and of which no news came: the notice of a slot that
-    /// came free may be lost.
+    /// Reads the nodes of other instances that were found full and were not updated since: the notice of a
+    /// freed slot may have been lost.
     async fn look_at_full(&self) {
         loop {
             pause(FULL_LOOK_MS).await;
@@ -374,7 +375,7 @@ impl Following {
     }
 }
 
-/// How news of nodes are counted: known from the notice, nothing new in them, or to be read.
+/// The result label of an update of a node: known from the notice, nothing new, or to be read.
 const RESULTS: [&str; 3] = ["hit", "stale", "miss"];
 
 const fn result_of(applied: Applied) -> usize {
@@ -393,12 +394,12 @@ fn count(counts: [u64; RESULTS.len()]) {
     }
 }
 
-/// From the arrival of news to their being known.
+/// The time from the arrival of an update until it is applied.
 fn lagged(since: Instant) {
     metrics::histogram!("fencepost_registry_lag_seconds").record(since.elapsed());
 }
 
-/// About so long; instances that began together do not go on together.
+/// This time with jitter, so that instances that started together do not stay in step.
 async fn pause(mean_ms: u64) {
     let ms = rand::rng().random_range(mean_ms * 3 / 4..=mean_ms * 5 / 4);
     tokio::time::sleep(Duration::from_millis(ms)).await;

@@ -1,5 +1,5 @@
-//! What the holder of a node's socket tells the other instances of it, and how many of these travel in one notice.
-//! Notices may be lost: whoever missed one compares versions.
+//! What the holder of a node's socket tells the other instances of it, and how many of these travel in one
+//! notice. Notices may be lost: instances find lost ones by comparing versions.
 
 use bus::{Epoch, Version};
 use domain::NodeId;

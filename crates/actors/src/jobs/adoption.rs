@@ -11,20 +11,20 @@ use domain::{InstanceId, LaneId};
 use super::Inner;
 use crate::pause::jittered;
 
-/// Between two looks, before jitter.
+/// The pause between two searches, before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// For so long a lane is left to the instance that the ring gives it to.
+/// How long a lane is left to the instance that the ring names.
 const LEFT_TO_ITS_PLACE: Duration = Duration::from_secs(3);
 /// Lanes looked at in one statement.
 const PAGE_LANES: u32 = 500;
 /// Lanes adopted in one look.
 const ADOPTIONS_MAX: usize = 32;
-/// Lanes of which it is remembered since when they are left.
+/// Lanes for which the start of that time is remembered.
 const LEFT_REMEMBERED_MAX: usize = 10_000;
 /// Jobs that come due within this time count as work, in milliseconds.
 const DUE_WITHIN_MS: u64 = 2_000;
 
-/// Adopts for as long as somebody else holds on to the lanes.
+/// Adopts lanes as long as another handle to the lanes exists.
 pub(super) fn start(inner: &Arc<Inner>) {
     let inner = Arc::downgrade(inner);
     tokio::spawn(async move {

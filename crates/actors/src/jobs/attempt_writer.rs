@@ -1,5 +1,6 @@
-//! Writes down what nodes here say of attempts that are not over: that they run, and that the slots of cancelled ones are
-//! free. Neither is urgent, so each is written with others, and again until that succeeds.
+//! Writes what this instance's nodes report about attempts apart from results: that they run, and that the
+//! slots of cancelled ones are free. Neither is urgent, so they are written in batches, and again until the
+//! write succeeds.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use super::node_gateway::NodeGateway;
 use super::watches::{JobEvent, JobEventKind, Watches};
 use crate::pause::jittered;
 
-/// An acknowledgement is written down when the result did not come within this time.
+/// An acknowledgement is written if no result arrives within this time.
 const RUN_NOTED_AFTER: Duration = Duration::from_secs(2);
 /// How often those are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

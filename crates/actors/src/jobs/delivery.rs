@@ -1,12 +1,12 @@
-//! What travels between the owner of a lane and the instance that holds a node's socket: an attempt, and its withdrawal.
-//! Within an instance they are handed over; between instances they are entries of an inbox (`instance_message`). Both may
-//! arrive twice without harm: a slot is sent once.
+//! The messages from the owner of a lane to the instance that holds a node's socket: an attempt, and its
+//! withdrawal. Between instances they are entries of an inbox (`instance_message`). Both may arrive twice
+//! without harm, because each slot is sent once.
 
 use domain::job::{Assignment, Attempt, Backoff, CurrentAttempt, NodeJob};
 use domain::{InstanceId, JobId, LaneId};
 use ledger::LiveJob;
 
-/// An attempt on its way to its node.
+/// An attempt to be sent to its node.
 #[derive(Clone, Debug)]
 pub struct Dispatch {
     /// The job.
@@ -15,13 +15,13 @@ pub struct Dispatch {
     pub attempt: Attempt,
     /// Who gets it, and who holds its socket.
     pub placed: Assignment,
-    /// What the node is given.
+    /// What the node gets.
     pub node_job: NodeJob,
     /// What the holder of the node's socket must know of the job.
     pub(super) policy: RetryPolicy,
 }
 
-/// What decides about a job whose attempt failed, and who is to know.
+/// What is needed to decide about a job whose attempt failed, and to report it.
 #[derive(Clone, Debug)]
 pub(super) struct RetryPolicy {
     /// The lane that the job belongs to.
@@ -33,7 +33,7 @@ pub(super) struct RetryPolicy {
     pub(super) backoff: Backoff,
 }
 
-/// An attempt that its node is not to go on with.
+/// An attempt that its node must stop.
 #[derive(Clone, Debug)]
 pub(super) struct Withdrawal {
     pub(super) job: JobId,

@@ -1,8 +1,8 @@
 //! The directory of lanes that are served on this instance: where a message for a lane goes.
 //!
-//! An owner that wants to end asks here, where under the entry's lock all messages that were sent are compared with those
-//! that it has handled: so none is sent to an owner that has just gone. While it gives its lease back its entry stays,
-//! and takes no more messages.
+//! An owner that wants to end asks here. Under the entry's lock, the number of messages that were sent is
+//! compared with the number that it has handled, so no message goes to an owner that has just ended. While
+//! the owner releases its lease its entry stays, and takes no more messages.
 
 use dashmap::DashMap;
 use domain::LaneId;

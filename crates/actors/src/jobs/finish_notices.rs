@@ -1,5 +1,6 @@
-//! Notices over Pub/Sub that jobs have finished, for those who wait for them or watch them on other instances. A notice may
-//! be lost: a waiter also reads the ledger at intervals. No lane depends on them; what a lane must know goes into an inbox.
+//! Notices over Pub/Sub that jobs have finished, for those who wait for them or watch them on other
+//! instances. A notice may be lost: a waiter also reads the ledger at intervals. No lane depends on them;
+//! reports to lanes go through inboxes.
 
 use bus::Channel;
 use domain::job::Attempt;
@@ -32,7 +33,7 @@ struct Written {
     attempt: u32,
 }
 
-/// Tells notices to the other instances, in the background.
+/// Publishes notices to the other instances, in the background.
 pub(super) struct FinishNotices {
     notices: mpsc::Sender<FinishNotice>,
 }

@@ -1,5 +1,5 @@
-//! Follows one job to its end, wherever its lane is served: reads the ledger on each notification, and now and then in case
-//! that a notification was lost.
+//! Follows one job to its end, wherever its lane is served: reads the ledger on each notification, and at
+//! intervals in case a notification was lost.
 
 use std::time::{Duration, Instant};
 
@@ -15,16 +15,17 @@ use super::watches::{JobEventKind, Notification, Topic, Watch};
 use super::{Jobs, Phase, Refusal};
 use crate::pause::jittered;
 
-/// Who may have missed something looks within this time, so that not all of them look at once.
+/// Followers that may have missed an event read the ledger within this time, spread at random so that they do
+/// not all read at once.
 const MISSED_LOOK_WITHIN: Duration = Duration::from_millis(500);
 
-/// What comes of following a job.
+/// An event of a followed job.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// It is so: at first, and whenever its state or its newest attempt is another. States between two looks may be
-    /// left out.
+    /// The job as it is: at first, and whenever its state or newest attempt has changed. States between two
+    /// reads may be left out.
     Job(Box<JobRecord>),
-    /// So far has its newest attempt come.
+    /// The progress of its newest attempt.
     Progress(Attempt, Progress),
 }
 
@@ -70,7 +71,7 @@ impl Following {
         self.job
     }
 
-    /// What comes next; `None` after its end. Nothing is lost when the wait is given up.
+    /// The next event; `None` after the job's end. Cancel safe.
     ///
     /// # Errors
     /// At first as [`Jobs::get`]; later only [`Refusal::Fenced`], when this incarnation is over, and

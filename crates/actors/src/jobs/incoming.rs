@@ -1,5 +1,5 @@
-//! What comes from other instances: the entries of this instance's inbox, and notices of finished jobs. What this instance
-//! sends is in `inter_instance`.
+//! The messages from other instances: the entries of this instance's inbox, and notices of finished jobs.
+//! `inter_instance` sends them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::waiters::Waiters;
 use super::watches::Watches;
 use crate::pause::jittered;
 
-/// Entries that were read and not settled for so long are read again.
+/// How long after it was read an unsettled entry is read again.
 const INBOX_IDLE: Duration = Duration::from_secs(30);
 /// Between two tries to open the inbox, before jitter.
 const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -46,8 +46,8 @@ impl Incoming {
         });
     }
 
-    /// Handles what lies in an inbox, and settles it: this instance's own, or a dead one's. What could not be settled is
-    /// handled again, which changes nothing.
+    /// Handles the entries of an inbox, this instance's own or a dead one's, and settles them. Entries that
+    /// could not be settled are handled again, which has no further effect.
     pub(super) async fn take(&self, of: &InstanceId, entries: Vec<bus::Entry>) -> bus::Result<()> {
         let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
         for entry in entries {

@@ -1,7 +1,7 @@
-//! What one instance puts into the inbox of another, and its form there.
+//! The entries that one instance puts into the inbox of another, and their format.
 //!
-//! An entry is handled at least once, so each of these may be handled twice: a slot is sent once, an attempt is cancelled
-//! once, and a report says what the ledger has already.
+//! An entry is handled at least once, so each of these may be handled twice: a slot is sent once, an attempt
+//! is cancelled once, and a report repeats what the ledger has already.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,24 +13,23 @@ use serde::{Deserialize, Serialize};
 use super::delivery::{Dispatch, RetryPolicy, Withdrawal};
 use super::messages::AttemptEvent;
 
-/// What lies in an instance's inbox.
+/// An entry of an instance's inbox.
 #[derive(Debug)]
 pub(super) enum InstanceMessage {
     /// An attempt for a node whose socket the instance holds.
     Dispatch(Box<Dispatch>),
-    /// An attempt that its node is not to go on with.
+    /// An attempt that its node must stop.
     Withdrawal(Withdrawal),
-    /// What became of attempts of lanes that the instance owns.
+    /// Reports on attempts of lanes that the instance owns.
     Reports {
-        /// Whether an instance has passed them on that does not own the lanes. They are passed on once.
+        /// Whether an instance that does not own the lanes has forwarded them. They are forwarded once.
         is_forwarded: bool,
         /// In the order in which they happened.
         reports: Vec<AttemptReport>,
     },
 }
 
-/// What became of an attempt, for the owner of its lane. The truth is in the ledger; a report says that it is worth
-/// knowing now.
+/// A report on an attempt, for the owner of its lane. The ledger is the truth; a report only arrives earlier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AttemptReport {
     pub(super) lane: LaneId,

@@ -1,12 +1,15 @@
-//! What this instance sends to others: dispatches and withdrawals to the holders of nodes' sockets, and reports of attempts
-//! to the owners of their lanes. All of it goes into inboxes; what comes is in `incoming`.
+//! The messages that this instance sends to others: dispatches and withdrawals to the holders of nodes'
+//! sockets, and reports on attempts to the owners of their lanes. All go into inboxes; `incoming` receives
+//! them.
 //!
-//! Messages gather while the bus is busy and go together: many entries in one call, many reports in one entry.
+//! While the bus is busy, messages gather and are then sent together: many entries in one call, many reports
+//! in one entry.
 //!
-//! What does not arrive. A dispatch that cannot be put into an inbox is reported to its lane, which takes the attempt back;
-//! one of which that is not known is not acknowledged in time. A report that finds its inbox full, or no inbox, or no bus,
-//! is counted and left out: what it says is in the ledger, and the owner of a lane reads its attempts again every
-//! [`super::limits::REREAD_EVERY`]. A crash between the commit of a result and its report is found in the same way.
+//! Messages that do not arrive. If a dispatch cannot be put into an inbox, its lane learns of it and revokes
+//! the attempt; if that is not known, the attempt is not acknowledged in time. If the inbox of a report is
+//! full or missing, or the bus is away, the report is counted and dropped: the ledger has the same facts, and
+//! the owner of a lane reads its attempts again every [`super::limits::REREAD_EVERY`]. A crash between the
+//! commit of a result and its report is found in the same way.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -60,12 +63,12 @@ impl InterInstance {
         this
     }
 
-    /// As whom it sends.
+    /// The id of the sending instance.
     pub(super) const fn me(&self) -> &InstanceId {
         &self.me
     }
 
-    /// Whether any other instance lives. One that has just begun may be missed for a moment.
+    /// Whether any other instance is live. A new one may be missed for a moment.
     pub(super) fn has_others(&self) -> bool {
         self.owners.has_others()
     }
@@ -257,7 +260,7 @@ fn count(result: &'static str, reports: usize) {
     }
 }
 
-/// The entries in parts of which each is one call.
+/// The entries in parts, one for each call.
 fn calls(entries: &[Vec<u8>]) -> impl Iterator<Item = &[Vec<u8>]> {
     let mut left = entries;
     std::iter::from_fn(move || {

@@ -1,5 +1,5 @@
-//! Opens the lanes of this instance: its own, one for each arbiter; those that it takes from the dead, those of sessions; and begins anew where
-//! an owner died of a defect.
+//! Opens the lanes of this instance: its own, one for each arbiter, those that it adopts, and those of
+//! sessions. Opens a lane again if its owner panicked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl LaneKeeper {
         self.open(host, lane, LaneLease::Own(Arc::clone(&self.own)), token);
     }
 
-    /// Serves a lane from now on, if it is to be had; or else says who has it, where that is known.
+    /// Serves a lane from now on, if it can be acquired; otherwise returns its owner, if that is known.
     pub(super) async fn adopt(
         &self,
         host: Arc<dyn LaneHost>,
@@ -95,9 +95,9 @@ impl LaneKeeper {
         }
     }
 
-    /// Cleans up after an owner that died of a defect. Its callers hear of that by the loss of the answer.
-    /// An adopted lane is adopted anew. One of the instance's own is opened again, under a new token: what the dead owner had
-    /// sent does not count any more.
+    /// Cleans up after an owner that panicked. Its callers' answers are dropped. An adopted lane is adopted
+    /// again. One of the instance's own is opened again under a new token, so that no write of the old owner
+    /// counts any more.
     async fn bury(&self, host: Arc<dyn LaneHost>, lane: &LaneId, died: &LaneHandle) {
         tracing::error!(resource = %lane, "a lane's owner died");
         self.services.scheduler.forget_lane(lane);

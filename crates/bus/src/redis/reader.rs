@@ -30,7 +30,7 @@ const BEGINNING: EntryId = EntryId { ms: 0, sequence: 0 };
 pub(super) struct Reader {
     pub(super) shared: Arc<Shared>,
     pub(super) owner: InstanceId,
-    /// What was given out and not settled for so long is given out again.
+    /// How long after its delivery an unsettled entry is delivered again.
     pub(super) idle_ms: u64,
     pub(super) batches: mpsc::Sender<Vec<Entry>>,
 }

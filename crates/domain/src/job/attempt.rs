@@ -1,5 +1,5 @@
-//! The attempts of one job: what may happen to the newest, and what follows from it. Pure; the pause before the
-//! next one is drawn by whoever carries the step out.
+//! The attempts of one job: what may happen to the newest, and what follows from it. Pure; the caller draws
+//! the delay before the next one.
 
 use super::{Attempt, Outcome, State};
 
@@ -52,7 +52,7 @@ pub enum Revoked {
     Undeliverable,
     /// The node is gone, and the attempt was never sent to it.
     NodeLostUnsent,
-    /// The node is gone, and had been sent the attempt: it may be what killed the node.
+    /// The node is gone, and had been sent the attempt: it may have crashed the node.
     NodeLost,
     /// The node had acknowledged it and does not know of it any more.
     Unlisted,
@@ -92,8 +92,8 @@ impl Revoked {
         matches!(self, Self::NodeLost | Self::Unlisted | Self::TimedOut)
     }
 
-    /// Whether it can also happen to an attempt that was acknowledged. The others are for want of a word from
-    /// the node; when that has come meanwhile, they are void.
+    /// Whether it can also happen to an attempt that was acknowledged. The other reasons mean that the node
+    /// did not answer; if it has answered meanwhile, they have no effect.
     #[must_use]
     pub const fn reaches_running(self) -> bool {
         self.counts()

@@ -18,11 +18,11 @@ use crate::time::Timestamp;
 /// What was submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// What the node is given: JSON text, at most [`crate::limits::PAYLOAD_BYTES_MAX`] bytes.
+    /// The input that the node gets: JSON text, at most [`crate::limits::PAYLOAD_BYTES_MAX`] bytes.
     pub payload: Arc<str>,
-    /// What the client notes on it. It decides nothing.
+    /// The client's own strings. They do not affect how the job is handled.
     pub metadata: Metadata,
-    /// The conversation it belongs to.
+    /// The session it belongs to.
     pub session: Option<SessionId>,
     /// On whose behalf.
     pub tenant: Option<TenantId>,
@@ -36,7 +36,7 @@ pub struct Spec {
     pub max_attempts: u32,
     /// The pause between them.
     pub backoff: Backoff,
-    /// What becomes of it when its instance dies.
+    /// What happens to it when its lane gets a new owner.
     pub on_recovery: OnRecovery,
 }
 
@@ -175,7 +175,7 @@ impl fmt::Display for Route {
     }
 }
 
-/// What a job asks of whoever runs it. What names nothing may run anywhere.
+/// What a job requires of the node that runs it. A job without requirements may run anywhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Requirements {
     /// Only nodes of this pool.
@@ -186,8 +186,8 @@ pub struct Requirements {
     pub requires: Vec<Label>,
 }
 
-/// How long a failed attempt is followed by none: `initial_ms`, and each time `factor_percent` of the last, up to
-/// `max_ms`.
+/// The delay before the next attempt: `initial_ms` at first, then each time `factor_percent` of the last
+/// delay, up to `max_ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     /// After the first failure, in milliseconds.
@@ -243,7 +243,7 @@ impl Backoff {
     }
 }
 
-/// What becomes of a job once its lane has a new owner.
+/// What happens to a job once its lane has a new owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnRecovery {
     /// It is dispatched again.

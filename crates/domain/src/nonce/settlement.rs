@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Change, Row, Status};
 use crate::id::{HoldId, Nonce, TxHash};
 
-/// The caller's word on one nonce.
+/// The caller's settlement of one nonce.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
     /// Which nonce.
@@ -97,7 +97,7 @@ fn settle_one(row: &mut Row, outcome: &Outcome) -> Result<Status, SettleRefusal>
     Ok(row.status)
 }
 
-/// Decides an operator's word on one nonce: the change to write, `None` where the same was decided
+/// Decides an operator's resolution of one nonce: the change to write, `None` where the same was decided
 /// before.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! What whoever runs a socket is to do.
+//! The actions that the task of a socket must carry out.
 
 use bus::{NodeState, Slot};
 

@@ -1,4 +1,4 @@
-//! The frames of the worker socket, in words of the domain. How they are written is `wire`'s.
+//! The frames of the worker socket as types of the domain. Their JSON form is in `wire`.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::record::Load;
 pub enum FromNode {
     /// Who it is. The first frame, and never again.
     Hello(Hello),
-    /// It lives.
+    /// A heartbeat.
     Heartbeat {
         /// How busy its machine is.
         load: Load,
@@ -33,14 +33,14 @@ pub enum FromNode {
         /// Why.
         reason: String,
     },
-    /// It is half-way.
+    /// Progress of an attempt.
     Progress {
         /// Of which attempt.
         slot: Slot,
         /// How far it is.
         progress: Progress,
     },
-    /// It is done.
+    /// An attempt has ended.
     Result {
         /// With which attempt.
         slot: Slot,
@@ -77,7 +77,7 @@ pub struct Progress {
     pub note: Option<String>,
 }
 
-/// How an attempt ended, in the node's words.
+/// How an attempt ended, as the node reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// With this output: JSON text.

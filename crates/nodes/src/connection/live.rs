@@ -374,7 +374,8 @@ impl Live {
         }
     }
 
-    /// A word about an attempt that is not with this node: a fault, unless it was forgotten here.
+    /// A frame about an attempt that this node does not have: a protocol error, unless this instance has
+    /// forgotten the attempt.
     fn unknown(&self, slot: Slot, forgotten: Effects) -> Result<Effects, Fault> {
         if self.answered.has_forgotten { Ok(forgotten) } else { Err(format!("{slot} is not with this node")) }
     }

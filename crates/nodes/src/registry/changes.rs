@@ -1,4 +1,4 @@
-//! What has changed about nodes, for whoever looks on: not for those who select, nor for those who serve jobs.
+//! Changes of nodes, for event streams. Selections and lanes do not use them.
 
 use std::sync::Arc;
 use std::time::Instant;
