@@ -118,7 +118,7 @@ fn look_at_snowflakes(state: &State) -> Check {
             left / DAY_MS
         )
     };
-    let warnings = status.trouble.map(|trouble| trouble.to_string()).into_iter();
+    let warnings = status.refusal.map(|refusal| refusal.to_string()).into_iter();
     warned(warnings.chain(status.ends_in_ms.map(ends)).collect())
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Dialer {
 
 /// What was received.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum Received {
     /// A message.
     Text(Utf8Bytes),
     /// A ping or a pong.
@@ -135,7 +135,7 @@ impl Socket {
 
     /// Sends the texts that `pull` returns, as far as the other side takes them, and returns what is received
     /// next. Cancel safe: no text that was pulled is lost.
-    pub(crate) async fn next(&mut self, mut pull: impl FnMut() -> Option<Utf8Bytes>) -> Result<Heard> {
+    pub(crate) async fn next(&mut self, mut pull: impl FnMut() -> Option<Utf8Bytes>) -> Result<Received> {
         let packet = poll_fn(|context| {
             if let Poll::Ready(Err(error)) = self.write(context, &mut pull) {
                 return Poll::Ready(Some(Err(error)));
@@ -143,14 +143,14 @@ impl Socket {
             self.socket.poll_next_unpin(context)
         });
         match packet.await {
-            Some(Ok(Packet::Text(text))) => Ok(Heard::Text(text)),
-            Some(Ok(Packet::Binary(_))) => Ok(Heard::Binary),
-            Some(Ok(Packet::Ping(_) | Packet::Pong(_) | Packet::Frame(_))) => Ok(Heard::Sign),
+            Some(Ok(Packet::Text(text))) => Ok(Received::Text(text)),
+            Some(Ok(Packet::Binary(_))) => Ok(Received::Binary),
+            Some(Ok(Packet::Ping(_) | Packet::Pong(_) | Packet::Frame(_))) => Ok(Received::Sign),
             Some(Ok(Packet::Close(frame))) => {
-                Ok(Heard::Closed(frame.map(|frame| (frame.code.into(), frame.reason.to_string()))))
+                Ok(Received::Closed(frame.map(|frame| (frame.code.into(), frame.reason.to_string()))))
             }
             Some(Err(error)) => Err(self.lost(root_cause(&error))),
-            None => Ok(Heard::Closed(None)),
+            None => Ok(Received::Closed(None)),
         }
     }
 

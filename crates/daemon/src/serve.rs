@@ -36,7 +36,7 @@ const SIZE_BUCKETS: [f64; 10] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// How long each of the last steps of a stop may take once the work is done: closing a ledger that does not
 /// answer must not delay the end.
-const FAREWELL_MAX: Duration = Duration::from_secs(2);
+const CLOSE_STEP_MAX: Duration = Duration::from_secs(2);
 /// If opening the ledger at the start takes longer than this, it counts as away.
 const LEDGER_PROMPT: Duration = Duration::from_millis(300);
 /// The pause between two tries to reach a ledger that is away, at the start or for a new incarnation.
@@ -214,14 +214,14 @@ impl Daemon {
                 "the drain timeout is over; the remaining work is cut off and its leases expire by themselves"
             );
         }
-        let farewells = [
-            ("giving the worker number back", timeout(FAREWELL_MAX, keeping.stop()).await),
-            ("leaving the cluster", timeout(FAREWELL_MAX, membership.leave()).await),
-            ("closing the sockets", timeout(FAREWELL_MAX, api.stop()).await),
-            ("closing the bus", timeout(FAREWELL_MAX, bus.close()).await),
-            ("closing the ledger", timeout(FAREWELL_MAX, ledger.close()).await),
+        let last_steps = [
+            ("giving the worker number back", timeout(CLOSE_STEP_MAX, keeping.stop()).await),
+            ("leaving the cluster", timeout(CLOSE_STEP_MAX, membership.leave()).await),
+            ("closing the sockets", timeout(CLOSE_STEP_MAX, api.stop()).await),
+            ("closing the bus", timeout(CLOSE_STEP_MAX, bus.close()).await),
+            ("closing the ledger", timeout(CLOSE_STEP_MAX, ledger.close()).await),
         ];
-        for (step, _) in farewells.iter().filter(|(_, done)| done.is_err()) {
+        for (step, _) in last_steps.iter().filter(|(_, done)| done.is_err()) {
             tracing::warn!(step, "a step of the stop took too long and was skipped");
         }
         tracing::info!("stopped");

@@ -101,7 +101,7 @@ pub struct Status {
     /// The number held, if any.
     pub worker: Option<WorkerNumber>,
     /// What is wrong, if anything is. Before the first request nothing is.
-    pub trouble: Option<Refusal>,
+    pub refusal: Option<Refusal>,
     /// Milliseconds until the time no longer fits the layout, if that is soon.
     pub ends_in_ms: Option<u64>,
 }
@@ -189,14 +189,14 @@ impl Snowflakes {
         let left = self.shared.layout.ends_at_ms().saturating_sub(self.shared.clock.now_ms());
         let current = self.shared.current.load();
         let by_ms = current.as_ref().map_or(0, |generator| generator.behind_ms(&self.shared.clock));
-        let trouble = match &*self.shared.phase.borrow() {
-            Phase::Seeking(trouble) | Phase::Holding(trouble) => trouble.clone(),
+        let refusal = match &*self.shared.phase.borrow() {
+            Phase::Seeking(refusal) | Phase::Holding(refusal) => refusal.clone(),
             Phase::Refusing(refusal) => Some(refusal.clone()),
             Phase::Idle | Phase::Stopped => None,
         };
         Status {
             worker: current.as_ref().map(|generator| generator.worker()),
-            trouble: if by_ms > CLOCK_BACK_MS_MAX { Some(Refusal::ClockBack { by_ms }) } else { trouble },
+            refusal: if by_ms > CLOCK_BACK_MS_MAX { Some(Refusal::ClockBack { by_ms }) } else { refusal },
             ends_in_ms: (left <= EPOCH_END_WARNED_MS).then_some(left),
         }
     }

@@ -37,7 +37,7 @@ pub struct WorkerHolder {
 
 /// One owner's claim to one worker number, by its token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkerTenure {
+pub struct WorkerClaim {
     /// The number.
     pub number: WorkerNumber,
     /// Who acquired it.
@@ -174,7 +174,7 @@ pub trait Ids: Send + Sync {
     ///
     /// # Errors
     /// [`Error`]; repeating is harmless.
-    async fn open_id_worker(&self, tenure: &WorkerTenure, node: &str) -> Result<Option<Marked>>;
+    async fn open_id_worker(&self, claim: &WorkerClaim, node: &str) -> Result<Option<Marked>>;
 
     /// Raises the mark to `mark_ms`, though no further than `ahead_max_ms` ahead of the database's clock, and
     /// never lowers it. Answers where it is then; `None` where the lease is another's by now.
@@ -183,7 +183,7 @@ pub trait Ids: Send + Sync {
     /// [`Error`]; after [`Error::Unknown`] it may be raised all the same.
     async fn mark_id_worker(
         &self,
-        tenure: &WorkerTenure,
+        claim: &WorkerClaim,
         mark_ms: u64,
         ahead_max_ms: u64,
     ) -> Result<Option<Marked>>;
@@ -193,7 +193,7 @@ pub trait Ids: Send + Sync {
     ///
     /// # Errors
     /// [`Error`]; the mark may then be lowered or not.
-    async fn lower_id_worker(&self, tenure: &WorkerTenure, mark_ms: u64) -> Result<Option<Marked>>;
+    async fn lower_id_worker(&self, claim: &WorkerClaim, mark_ms: u64) -> Result<Option<Marked>>;
 
     /// Takes the next range of a tag: as long as its step, or `at_least` numbers if that is more.
     ///

@@ -35,7 +35,7 @@ pub use batch_limits::BATCH_ROWS_MAX;
 pub use error::{Error, Result};
 pub use ids::{
     Ids, Marked, Put, RangeTaken, SegmentChange, SegmentRecord, SequenceChange, SequenceGrant,
-    SequenceRecord, WorkerHolder, WorkerRecord, WorkerTenure,
+    SequenceRecord, WorkerClaim, WorkerHolder, WorkerRecord,
 };
 pub use instances::{Instance, Instances, NewInstance, Peer};
 pub use jobs::{

@@ -16,7 +16,7 @@ pub(crate) struct Entry {
     pub(crate) profile: Arc<Profile>,
     pub(crate) epoch: Epoch,
     /// The last news. Never touched by a selection.
-    news: Mutex<News>,
+    last_update: Mutex<LastUpdate>,
     /// The status of the last news, and what this instance itself found out, in one word.
     word: AtomicU64,
     /// Slots that this instance reserved, less those that it freed, since the last news, which may not count them
@@ -28,7 +28,7 @@ pub(crate) struct Entry {
 
 /// What only writers look at.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct News {
+pub(crate) struct LastUpdate {
     pub(crate) version: Version,
     pub(crate) load: Load,
     /// When something new was heard of it.
@@ -63,7 +63,7 @@ impl Entry {
         Self {
             profile,
             epoch: stamp.epoch,
-            news: Mutex::new(News { version: stamp.version, load, heard, compared: now }),
+            last_update: Mutex::new(LastUpdate { version: stamp.version, load, heard, compared: now }),
             word: AtomicU64::new(status.to_word()),
             since: AtomicI32::new(0),
             pending: AtomicU32::new(0),
@@ -79,7 +79,7 @@ impl Entry {
         heard: Instant,
         now: Instant,
     ) -> Applied {
-        let mut news = self.news();
+        let mut news = self.last_update();
         news.compared = now;
         if version < news.version {
             return Applied::Stale;
@@ -96,16 +96,16 @@ impl Entry {
     }
 
     pub(crate) fn stamp(&self) -> Stamp {
-        Stamp { epoch: self.epoch, version: self.news().version }
+        Stamp { epoch: self.epoch, version: self.last_update().version }
     }
 
-    pub(crate) fn news(&self) -> MutexGuard<'_, News> {
+    pub(crate) fn last_update(&self) -> MutexGuard<'_, LastUpdate> {
         // Nothing under it panics half-way through a change.
-        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last_update.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn record(&self) -> Record {
-        let News { version, load, .. } = *self.news();
+        let LastUpdate { version, load, .. } = *self.last_update();
         let stamp = Stamp { epoch: self.epoch, version };
         Record { stamp, profile: Arc::clone(&self.profile), status: self.status(), load }
     }
@@ -157,7 +157,7 @@ impl Entry {
         let was_there = self.word.load(SeqCst) & ABANDONED == 0;
         if is_there && !was_there {
             // Under the lock, as with every other change of the word.
-            let _news = self.news();
+            let _news = self.last_update();
             self.word.fetch_and(!ABANDONED, SeqCst);
         } else if !is_there && was_there {
             self.mark(ABANDONED);
@@ -167,7 +167,7 @@ impl Entry {
 
     /// Under the lock, so that news in between are not undone.
     fn mark(&self, flag: u64) {
-        let _news = self.news();
+        let _news = self.last_update();
         self.word.fetch_or(flag, SeqCst);
     }
 
@@ -190,7 +190,7 @@ impl Entry {
     pub(crate) fn freed(&self) {
         self.since.fetch_sub(1, SeqCst);
         // Under the lock, as with every other change of the word.
-        let _news = self.news();
+        let _news = self.last_update();
         self.word.fetch_and(!FULL, SeqCst);
     }
 
@@ -198,7 +198,7 @@ impl Entry {
     pub(crate) fn unreserved(&self) {
         // If it is counted here at all: news may have come since it was made.
         let _ = self.since.fetch_update(SeqCst, SeqCst, |since| (since > 0).then_some(since - 1));
-        let _news = self.news();
+        let _news = self.last_update();
         self.word.fetch_and(!FULL, SeqCst);
     }
 

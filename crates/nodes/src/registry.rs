@@ -269,7 +269,7 @@ impl Registry {
         let lost = {
             let Slot::Occupied(mut slot) = inner.nodes.entry(node.clone()) else { return false };
             let Known::Here(entry) = slot.get() else { return false };
-            let mut news = entry.news();
+            let mut news = entry.last_update();
             news.compared = now;
             let is_lost = entry.profile.holder != inner.me && now.duration_since(news.heard) >= offline;
             drop(news);
@@ -297,7 +297,7 @@ impl Registry {
                 let silence = silence_max(entry.profile.heartbeat_ms);
                 let is_silent = entry.profile.holder != inner.me
                     && link_up_for.is_some_and(|up| up > silence)
-                    && now.duration_since(entry.news().heard) > silence;
+                    && now.duration_since(entry.last_update().heard) > silence;
                 if is_silent && !entry.is_silent() {
                     inner.fall_silent(entry);
                 }
@@ -527,7 +527,7 @@ impl Registry {
     pub(crate) fn while_all_locks_are_held(&self, work: impl FnOnce()) {
         let inner = &*self.inner;
         let entries = self.entries();
-        let _news: Vec<_> = entries.iter().map(|entry| entry.news()).collect();
+        let _news: Vec<_> = entries.iter().map(|entry| entry.last_update()).collect();
         let (_pools, _outbox, _missing) = (inner.pools(), inner.outbox(), inner.missing());
         let _building = inner.building.lock().unwrap();
         // A guard for writing in every shard that holds a node; a shard that is locked has one already.

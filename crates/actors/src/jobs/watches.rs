@@ -24,7 +24,7 @@ use super::limits::{
     ALL_TOLD_PER_SECOND, NEWS_OF_ALL_MAX, NEWS_OF_JOB_MAX, NEWS_OF_LANE_MAX, PROGRESS_ASKED, TOLD_MAX,
     WANTED_AGAIN_EVERY, WANTED_FOR, WANTED_TOPICS_MAX, WATCHED_TOPICS_MAX,
 };
-use exchange::Told;
+use exchange::Notice;
 pub(super) use exchange::start;
 
 /// What can be watched.
@@ -114,7 +114,7 @@ pub(super) struct Watches {
     /// Entries of both. While there is none, nobody listens.
     topics: AtomicUsize,
     /// What is to be told to others; `None` where there are none.
-    told: Option<mpsc::Sender<Told>>,
+    told: Option<mpsc::Sender<Notice>>,
     born: Instant,
     /// Events that only watches of all jobs get: the second since birth, and how many in it.
     all_told: AtomicU64,
@@ -151,7 +151,7 @@ impl Watched {
 
 impl Watches {
     /// For an instance among others, with what is to be told to them; or for one that is alone.
-    pub(super) fn new(is_alone: bool) -> (Self, mpsc::Receiver<Told>) {
+    pub(super) fn new(is_alone: bool) -> (Self, mpsc::Receiver<Notice>) {
         let (told, to_tell) = mpsc::channel(TOLD_MAX);
         let watches = Self {
             here: DashMap::new(),
@@ -179,7 +179,7 @@ impl Watches {
         }
         let seen = seen();
         if self.told.is_some() && self.is_wanted(&seen) {
-            self.put(Told::of(&seen));
+            self.put(Notice::of(&seen));
         }
         self.hand_out(seen);
     }
@@ -294,7 +294,7 @@ impl Watches {
     }
 
     /// What is not told is lost, as notices may be.
-    fn put(&self, told: Told) {
+    fn put(&self, told: Notice) {
         if let Some(queue) = &self.told {
             let _ = queue.try_send(told);
         }

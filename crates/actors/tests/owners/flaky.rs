@@ -354,14 +354,14 @@ impl Ids for Flaky {
     async fn id_workers(&self) -> Result<Vec<WorkerRecord>> {
         self.real.id_workers().await
     }
-    async fn open_id_worker(&self, tenure: &WorkerTenure, node: &str) -> Result<Option<Marked>> {
-        self.real.open_id_worker(tenure, node).await
+    async fn open_id_worker(&self, claim: &WorkerClaim, node: &str) -> Result<Option<Marked>> {
+        self.real.open_id_worker(claim, node).await
     }
-    async fn mark_id_worker(&self, tenure: &WorkerTenure, mark: u64, ahead: u64) -> Result<Option<Marked>> {
-        self.real.mark_id_worker(tenure, mark, ahead).await
+    async fn mark_id_worker(&self, claim: &WorkerClaim, mark: u64, ahead: u64) -> Result<Option<Marked>> {
+        self.real.mark_id_worker(claim, mark, ahead).await
     }
-    async fn lower_id_worker(&self, tenure: &WorkerTenure, mark_ms: u64) -> Result<Option<Marked>> {
-        self.real.lower_id_worker(tenure, mark_ms).await
+    async fn lower_id_worker(&self, claim: &WorkerClaim, mark_ms: u64) -> Result<Option<Marked>> {
+        self.real.lower_id_worker(claim, mark_ms).await
     }
     async fn take_range(&self, tag: &SegmentTag, at_least: u64) -> Result<RangeTaken> {
         self.real.take_range(tag, at_least).await

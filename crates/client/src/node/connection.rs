@@ -19,7 +19,7 @@ const _: () = assert!(2 * PACK_BYTES_MAX < MESSAGE_BYTES_MAX);
 
 /// What was received.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum Received {
     /// These frames, in order.
     Frames(Vec<SchedulerFrame>),
     /// A ping or pong.
@@ -93,16 +93,16 @@ impl Connection {
     }
 
     /// Sends what waits, as far as the other side takes it, and answers what is received next. Cancel safe.
-    pub(super) async fn next(&mut self) -> Result<Heard> {
+    pub(super) async fn next(&mut self) -> Result<Received> {
         let (waiting, batch) = (&mut self.waiting, self.batch);
         Ok(match self.socket.next(|| pack(waiting, batch)).await? {
-            socket::Heard::Text(text) => match Message::read(&text) {
-                Ok(message) => Heard::Frames(message.into_frames()),
-                Err(error) => Heard::Unreadable(error.to_string()),
+            socket::Received::Text(text) => match Message::read(&text) {
+                Ok(message) => Received::Frames(message.into_frames()),
+                Err(error) => Received::Unreadable(error.to_string()),
             },
-            socket::Heard::Binary => Heard::Unreadable("a binary message; frames are texts".to_owned()),
-            socket::Heard::Sign => Heard::Sign,
-            socket::Heard::Closed(why) => Heard::Closed(why),
+            socket::Received::Binary => Received::Unreadable("a binary message; frames are texts".to_owned()),
+            socket::Received::Sign => Received::Sign,
+            socket::Received::Closed(why) => Received::Closed(why),
         })
     }
 

@@ -18,7 +18,7 @@ use wire::worker::{
 };
 use wire::{Code, Json};
 
-use super::connection::{Connection, Heard};
+use super::connection::{Connection, Received};
 use super::job::{Stop, Stopper, outcome};
 use super::protocol::{Effect, Protocol};
 use super::{Ended, Event, Failure, Job, Observer, ProgressSender, Times, Why};
@@ -207,18 +207,18 @@ where
                     heard_at = Instant::now();
                     match heard {
                         Err(error) => return Parted::Cut(error),
-                        Ok(Heard::Sign) => {}
-                        Ok(Heard::Frames(frames)) => {
+                        Ok(Received::Sign) => {}
+                        Ok(Received::Frames(frames)) => {
                             for frame in frames {
                                 self.hear(frame, &mut connection);
                             }
                         }
-                        Ok(Heard::Unreadable(why)) => {
+                        Ok(Received::Unreadable(why)) => {
                             let error = connection.lost(format!("it sent no valid frame: {why}"));
                             connection.close(close::PROTOCOL, "no frame").await;
                             return Parted::Cut(error);
                         }
-                        Ok(Heard::Closed(why)) => return closed(&connection, why),
+                        Ok(Received::Closed(why)) => return closed(&connection, why),
                     }
                 }
                 happening = self.happening() => self.handle(happening, Some(&mut connection)),
@@ -243,12 +243,12 @@ where
             tokio::select! {
                 heard = connection.next() => match heard {
                     Err(error) => return Err(Parted::Cut(error)),
-                    Ok(Heard::Closed(why)) => return Err(closed(connection, why)),
-                    Ok(Heard::Sign) => {}
-                    Ok(Heard::Unreadable(why)) => {
+                    Ok(Received::Closed(why)) => return Err(closed(connection, why)),
+                    Ok(Received::Sign) => {}
+                    Ok(Received::Unreadable(why)) => {
                         return Err(Parted::Cut(connection.lost(format!("it sent no valid frame: {why}"))));
                     }
-                    Ok(Heard::Frames(frames)) => {
+                    Ok(Received::Frames(frames)) => {
                         let mut frames = frames.into_iter();
                         match frames.next() {
                             Some(SchedulerFrame::Welcome(welcome)) if frames.len() == 0 => return Ok(welcome),

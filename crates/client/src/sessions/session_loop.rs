@@ -11,9 +11,9 @@ use wire::worker::close;
 use wire::{Code, Problem};
 
 use super::protocol::{Protocol, Sent};
-use super::socket::{Happening, Told};
+use super::socket::{Delivery, Happening};
 use crate::retry::Reconnects;
-use crate::socket::{Heard, Socket};
+use crate::socket::{Received, Socket};
 use crate::{Client, Error, Result};
 
 /// The close code of either side; the daemon sends it when the session is closed and all its results were sent.
@@ -70,7 +70,7 @@ pub(super) struct SessionLoop {
     id: String,
     protocol: Protocol,
     jobs: mpsc::UnboundedReceiver<Sent>,
-    tell: mpsc::Sender<Told>,
+    tell: mpsc::Sender<Delivery>,
     stop: oneshot::Receiver<()>,
     pace: Pace,
     phase: Phase,
@@ -84,7 +84,7 @@ impl SessionLoop {
         id: &str,
         protocol: Protocol,
         jobs: mpsc::UnboundedReceiver<Sent>,
-        tell: mpsc::Sender<Told>,
+        tell: mpsc::Sender<Delivery>,
         stop: oneshot::Receiver<()>,
         pace: Pace,
     ) -> Self {
@@ -106,7 +106,7 @@ impl SessionLoop {
                 let refused = self.protocol.closed();
                 self.tell(refused).await;
             }
-            self.say(Told::End(end)).await;
+            self.say(Delivery::End(end)).await;
         }
         self.protocol.left()
     }
@@ -172,24 +172,24 @@ impl SessionLoop {
                 heard = socket.next(|| self.protocol.next()) => {
                     match heard {
                         Err(error) => return Parted::Cut(error),
-                        Ok(Heard::Sign) => {}
-                        Ok(Heard::Text(text)) => {
+                        Ok(Received::Sign) => {}
+                        Ok(Received::Text(text)) => {
                             if let Err(error) = self.hear(&text, &socket).await {
                                 socket.close(|| None, close::PROTOCOL, "no frame").await;
                                 return Parted::Cut(error);
                             }
                         }
-                        Ok(Heard::Binary) => {
+                        Ok(Received::Binary) => {
                             let error = strange(&socket, "a binary message; frames are texts".to_owned());
                             socket.close(|| None, close::PROTOCOL, "no frame").await;
                             return Parted::Cut(error);
                         }
-                        Ok(Heard::Closed(Some((NORMAL, _)))) => return Parted::Closed,
-                        Ok(Heard::Closed(Some((close::PROTOCOL, why)))) => {
+                        Ok(Received::Closed(Some((NORMAL, _)))) => return Parted::Closed,
+                        Ok(Received::Closed(Some((close::PROTOCOL, why)))) => {
                             // The same frame would get the same answer.
                             return Parted::Cut(Error::Refused(Box::new(Problem::new(Code::Invalid, why))));
                         }
-                        Ok(Heard::Closed(why)) => return Parted::Cut(socket.closed(why)),
+                        Ok(Received::Closed(why)) => return Parted::Cut(socket.closed(why)),
                     }
                     // Read the clock now: the caller may have been slow to take the result.
                     heard_at = Instant::now();
@@ -219,11 +219,11 @@ impl SessionLoop {
             if matches!(happening, Happening::Result(_)) {
                 self.told_seq = self.protocol.after_seq();
             }
-            self.say(Told::Happening(happening, self.told_seq)).await;
+            self.say(Delivery::Happening(happening, self.told_seq)).await;
         }
     }
 
-    async fn say(&mut self, told: Told) {
+    async fn say(&mut self, told: Delivery) {
         if self.phase != Phase::Open {
             return;
         }

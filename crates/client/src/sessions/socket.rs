@@ -57,7 +57,7 @@ pub struct Remains {
 
 /// What the caller gets.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum Delivery {
     /// This event, and the place up to which the caller has then got all results.
     Happening(Happening, u64),
     /// The end: the session is closed, or the socket cannot continue.
@@ -81,7 +81,7 @@ pub(super) enum Told {
 #[derive(Debug)]
 pub struct SessionSocket {
     sender: JobSender,
-    told: mpsc::Receiver<Told>,
+    told: mpsc::Receiver<Delivery>,
     after_seq: u64,
     is_over: bool,
     stop: oneshot::Sender<()>,
@@ -141,11 +141,11 @@ impl SessionSocket {
     /// example, or a session that was purged. After that, [`Error::Unusable`].
     pub async fn next(&mut self) -> Result<Option<Happening>> {
         match self.told.recv().await {
-            Some(Told::Happening(happening, after_seq)) => {
+            Some(Delivery::Happening(happening, after_seq)) => {
                 self.after_seq = after_seq;
                 Ok(Some(happening))
             }
-            Some(Told::End(end)) => {
+            Some(Delivery::End(end)) => {
                 self.is_over = end.is_ok();
                 end.map(|()| None)
             }

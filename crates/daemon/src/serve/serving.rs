@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::endpoint::{self, Endpoint};
-use super::{FAREWELL_MAX, settings};
+use super::{CLOSE_STEP_MAX, settings};
 use crate::config::Config;
 use crate::exit::{Exit, Failure};
 
@@ -62,6 +62,6 @@ impl Serving {
                 "the drain timeout is over; the remaining requests are cut off"
             );
         }
-        let _ = timeout(FAREWELL_MAX, self.api.stop()).await;
+        let _ = timeout(CLOSE_STEP_MAX, self.api.stop()).await;
     }
 }

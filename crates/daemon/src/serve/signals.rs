@@ -13,14 +13,14 @@ const ECHO: Duration = Duration::from_millis(50);
 
 /// Which signal it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum StopSignal {
     /// From a supervisor.
     Terminate,
     /// From a keyboard.
     Interrupt,
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for StopSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Terminate => "SIGTERM",
@@ -50,10 +50,10 @@ impl Signals {
     }
 
     /// The next signal.
-    pub async fn next(&mut self) -> Told {
+    pub async fn next(&mut self) -> StopSignal {
         tokio::select! {
-            _ = self.terminate.recv() => Told::Terminate,
-            _ = self.interrupt.recv() => Told::Interrupt,
+            _ = self.terminate.recv() => StopSignal::Terminate,
+            _ = self.interrupt.recv() => StopSignal::Interrupt,
         }
     }
 
@@ -63,8 +63,8 @@ impl Signals {
         // Listening anew forgets what came meanwhile.
         let mut later = Self::listen().unwrap_or(self);
         match later.next().await {
-            Told::Terminate => Exit::Terminated,
-            Told::Interrupt => Exit::Interrupted,
+            StopSignal::Terminate => Exit::Terminated,
+            StopSignal::Interrupt => Exit::Interrupted,
         }
     }
 

@@ -33,7 +33,7 @@ const EXTEND_EVERY: Duration = Duration::from_secs(1);
 /// A lease is renewed when one part in this many of it is over.
 const RENEW_AT: u64 = 3;
 /// How long giving a number back may take.
-const FAREWELL_MAX: Duration = Duration::from_secs(2);
+const GIVE_BACK_MAX: Duration = Duration::from_secs(2);
 
 const _: () = assert!(
     EXTEND_EVERY.as_millis() as u64 + MARK_EVERY_MS_MAX < FILE_LEAD_MS,
@@ -165,14 +165,14 @@ impl Keeper {
                 () = changed(&mut self.source) => return self.give_back(ahead, held).await,
                 renewed = answer_of(&mut renewal), if renewal.is_some() => {
                     renewal = None;
-                    let Ok(trouble) = held.note(renewed, &self.context.options) else {
+                    let Ok(refusal) = held.note(renewed, &self.context.options) else {
                         tracing::warn!(worker = %held.worker_lease.number, token = %held.worker_lease.token, "a worker number was lost");
                         self.context.close(&held.generator);
                         return;
                     };
-                    let again = if trouble.is_some() { MARK_AGAIN } else { self.context.options.mark_every() };
+                    let again = if refusal.is_some() { MARK_AGAIN } else { self.context.options.mark_every() };
                     next = tried_at.max(Instant::now()) + again;
-                    self.context.extend(ahead, &held, trouble).await;
+                    self.context.extend(ahead, &held, refusal).await;
                 }
                 () = shared.bell.notified(), if renewal.is_none() => next = next.min(rung_at),
                 () = sleep_until(next) => {
@@ -197,7 +197,7 @@ impl Keeper {
             // What the file says must stay true, so the mark stays where it is and the lease runs out by itself.
             return;
         }
-        match timeout(FAREWELL_MAX, held.numbers.give_back(&held.worker_lease, mark_ms)).await {
+        match timeout(GIVE_BACK_MAX, held.numbers.give_back(&held.worker_lease, mark_ms)).await {
             Ok(Ok(())) => {
                 tracing::info!(worker = %held.worker_lease.number, mark_ms, "worker number given back")
             }
@@ -255,21 +255,21 @@ impl KeeperContext {
     }
 
     /// Raises the limit as far as mark and file allow, and gives callers the generator.
-    async fn extend(&self, ahead: &mut Ahead, held: &Held, trouble: Option<Refusal>) {
+    async fn extend(&self, ahead: &mut Ahead, held: &Held, refusal: Option<Refusal>) {
         let record = (held.worker_lease.number, self.options.layout.epoch_ms(), held.mark_ms);
-        let trouble = match ahead.limit(record, self.shared.clock.now_ms()).await {
+        let refusal = match ahead.limit(record, self.shared.clock.now_ms()).await {
             Ok(limit_ms) => {
                 held.generator.raise_limit(limit_ms);
-                trouble
+                refusal
             }
             Err(refusal) => Some(refusal),
         };
         if held.mark_ms == 0 {
             // No mark of this lease is committed yet.
-            return self.tell(Phase::Seeking(trouble));
+            return self.tell(Phase::Seeking(refusal));
         }
         self.show(&held.generator);
-        self.tell(Phase::Holding(trouble));
+        self.tell(Phase::Holding(refusal));
     }
 
     fn show(&self, generator: &Arc<Generator>) {

@@ -1,7 +1,7 @@
 //! Where worker numbers come from, and which one to try first.
 
 use domain::{InstanceId, Resource, Token, WorkerNumber};
-use ledger::{Acquisition, Marked, Renewal, WorkerRecord, WorkerTenure};
+use ledger::{Acquisition, Marked, Renewal, WorkerClaim, WorkerRecord};
 
 /// The lease of a number, as this instance acquired it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,8 +139,8 @@ pub struct LedgerNumbers {
 }
 
 impl LedgerNumbers {
-    fn claim(&self, worker_lease: &WorkerLease) -> WorkerTenure {
-        WorkerTenure { number: worker_lease.number, owner: self.owner.clone(), token: worker_lease.token }
+    fn claim(&self, worker_lease: &WorkerLease) -> WorkerClaim {
+        WorkerClaim { number: worker_lease.number, owner: self.owner.clone(), token: worker_lease.token }
     }
 }
 

@@ -85,8 +85,8 @@ impl Snowflakes {
                 Err(Stop::AtLimit) => {
                     // The keeper may be about to raise it: after a pause of the whole process it is late itself.
                     self.shared.bell.notify_one();
-                    if let Phase::Holding(Some(trouble)) = &*phase.borrow() {
-                        return Err(trouble.clone());
+                    if let Phase::Holding(Some(refusal)) = &*phase.borrow() {
+                        return Err(refusal.clone());
                     }
                     self.changed(phase).await?;
                 }
@@ -142,6 +142,6 @@ impl Snowflakes {
 
     /// What kept somebody waiting for too long.
     fn why_late(&self) -> Refusal {
-        self.status().trouble.unwrap_or(Refusal::Late)
+        self.status().refusal.unwrap_or(Refusal::Late)
     }
 }

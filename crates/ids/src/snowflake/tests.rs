@@ -255,11 +255,11 @@ async fn a_clock_too_far_off_the_databases_makes_nothing_until_it_is_mended() {
             "{refused:?}"
         );
         assert!(fleet.held().is_empty(), "no number is taken for that");
-        assert!(process.snowflakes.status().trouble.is_some());
+        assert!(process.snowflakes.status().refusal.is_some());
         process.clock.jump(-off);
         pass(2_000).await;
         process.makes().await;
-        assert!(process.snowflakes.status().trouble.is_none());
+        assert!(process.snowflakes.status().refusal.is_none());
     }
 }
 

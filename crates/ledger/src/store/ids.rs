@@ -9,7 +9,7 @@ use super::{Store, Way};
 use crate::Result;
 use crate::ids::{
     Grant, Ids, Marked, Put, RangeTaken, SegmentChange, SegmentRecord, SequenceChange, SequenceGrant,
-    SequenceRecord, WorkerRecord, WorkerTenure, changed_too_quickly,
+    SequenceRecord, WorkerClaim, WorkerRecord, changed_too_quickly,
 };
 use crate::records::{self, GrantRow, MarkRow, RangeRow, SegmentRow, SequenceRow, WorkerRow};
 use crate::sql::{Ask, Statement, Transaction, statement};
@@ -36,11 +36,11 @@ const CHANGE_ROUNDS_MAX: usize = 8;
 
 impl Store {
     /// Begins an ask of a statement that is fenced by a worker number's lease.
-    fn fenced(&self, statement: &Statement, tenure: &WorkerTenure) -> Ask {
+    fn fenced(&self, statement: &Statement, claim: &WorkerClaim) -> Ask {
         self.ask(statement)
-            .bind(i32::from(tenure.number.get()))
-            .bind(tenure.token.get())
-            .bind(tenure.owner.as_str())
+            .bind(i32::from(claim.number.get()))
+            .bind(claim.token.get())
+            .bind(claim.owner.as_str())
     }
 
     async fn marked(&self, way: Way, ask: Ask) -> Result<Option<Marked>> {
@@ -67,23 +67,23 @@ impl Ids for Store {
         records::all(self.all::<WorkerRow>(Way::Reads, self.ask(&WORKERS)).await?)
     }
 
-    async fn open_id_worker(&self, tenure: &WorkerTenure, node: &str) -> Result<Option<Marked>> {
-        self.marked(Way::Writes, self.fenced(&WORKER_OPEN, tenure).bind(node)).await
+    async fn open_id_worker(&self, claim: &WorkerClaim, node: &str) -> Result<Option<Marked>> {
+        self.marked(Way::Writes, self.fenced(&WORKER_OPEN, claim).bind(node)).await
     }
 
     async fn mark_id_worker(
         &self,
-        tenure: &WorkerTenure,
+        claim: &WorkerClaim,
         mark_ms: u64,
         ahead_max_ms: u64,
     ) -> Result<Option<Marked>> {
-        let ask = self.fenced(&WORKER_MARK, tenure).bind(mark_ms as i64).bind(ahead_max_ms as i64);
+        let ask = self.fenced(&WORKER_MARK, claim).bind(mark_ms as i64).bind(ahead_max_ms as i64);
         // As a lease's renewal is: it must not queue behind requests.
         self.marked(Way::VitalWrites, ask).await
     }
 
-    async fn lower_id_worker(&self, tenure: &WorkerTenure, mark_ms: u64) -> Result<Option<Marked>> {
-        self.marked(Way::Writes, self.fenced(&WORKER_LOWER, tenure).bind(mark_ms as i64)).await
+    async fn lower_id_worker(&self, claim: &WorkerClaim, mark_ms: u64) -> Result<Option<Marked>> {
+        self.marked(Way::Writes, self.fenced(&WORKER_LOWER, claim).bind(mark_ms as i64)).await
     }
 
     async fn take_range(&self, tag: &SegmentTag, at_least: u64) -> Result<RangeTaken> {

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use domain::limits::{ID_NUMBER_MAX, SEQUENCE_GRANT_MAX};
 use domain::{InstanceId, Resource, SegmentTag, SequenceName, WorkerNumber};
 use ledger::{
-    Acquisition, Marked, Put, RangeTaken, SegmentChange, SequenceChange, SequenceGrant, WorkerHolder,
-    WorkerTenure,
+    Acquisition, Marked, Put, RangeTaken, SegmentChange, SequenceChange, SequenceGrant, WorkerClaim,
+    WorkerHolder,
 };
 
 use crate::bench::{Bench, LONG_MS, eventually, owner};
@@ -25,17 +25,17 @@ fn sequence(name: &str) -> SequenceName {
     SequenceName::parse(name).unwrap()
 }
 
-async fn holds(b: &Bench, owner: &InstanceId, n: u16, lease_ms: u64) -> WorkerTenure {
+async fn holds(b: &Bench, owner: &InstanceId, n: u16, lease_ms: u64) -> WorkerClaim {
     let resource = Resource::id_worker(number(n));
     match b.ledger.acquire(&resource, owner, lease_ms).await.unwrap() {
         Acquisition::Acquired { token, .. } => {
-            WorkerTenure { number: number(n), owner: owner.clone(), token }
+            WorkerClaim { number: number(n), owner: owner.clone(), token }
         }
         held @ Acquisition::Held { .. } => panic!("{held:?}"),
     }
 }
 
-async fn marks(b: &Bench, tenure: &WorkerTenure, mark_ms: u64) -> Option<Marked> {
+async fn marks(b: &Bench, tenure: &WorkerClaim, mark_ms: u64) -> Option<Marked> {
     b.ledger.mark_id_worker(tenure, mark_ms, AHEAD_MS).await.unwrap()
 }
 

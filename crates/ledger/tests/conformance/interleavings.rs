@@ -4,7 +4,7 @@
 //! nor rolls back. What waits for whom is read from the server, not guessed from the time.
 
 use domain::{InstanceId, Resource, SignerId, Token, WorkerNumber};
-use ledger::{Acquisition, JobsVerdict, Lane, Marked, Renewal, Verdict, WorkerTenure};
+use ledger::{Acquisition, JobsVerdict, Lane, Marked, Renewal, Verdict, WorkerClaim};
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinHandle;
 
@@ -73,16 +73,16 @@ async fn lease_runs_out(b: &Bench, resource: &Resource) {
 }
 
 /// A tenure of a worker number that has begun.
-async fn opened(b: &Bench, who: &InstanceId, lease_ms: u64) -> WorkerTenure {
+async fn opened(b: &Bench, who: &InstanceId, lease_ms: u64) -> WorkerClaim {
     let number = WorkerNumber::new(7).unwrap();
     let acquired = b.ledger.acquire(&Resource::id_worker(number), who, lease_ms).await.unwrap();
     let Acquisition::Acquired { token, .. } = acquired else { panic!("{acquired:?}") };
-    let tenure = WorkerTenure { number, owner: who.clone(), token };
+    let tenure = WorkerClaim { number, owner: who.clone(), token };
     b.ledger.open_id_worker(&tenure, "node").await.unwrap().unwrap();
     tenure
 }
 
-fn raises(b: &Bench, tenure: &WorkerTenure, mark_ms: u64) -> JoinHandle<ledger::Result<Option<Marked>>> {
+fn raises(b: &Bench, tenure: &WorkerClaim, mark_ms: u64) -> JoinHandle<ledger::Result<Option<Marked>>> {
     let (ledger, tenure) = (b.ledger.clone(), tenure.clone());
     tokio::spawn(async move { ledger.mark_id_worker(&tenure, mark_ms, LONG_MS).await })
 }
@@ -310,7 +310,7 @@ async fn a_takeover_of_a_worker_number_waits_for_a_mark_that_is_being_raised() {
     assert_eq!(raised.map(|marked| marked.mark_ms), Some(wish_ms));
     let acquired = takeover.await.unwrap();
     let Acquisition::Acquired { token, .. } = acquired else { panic!("{acquired:?}") };
-    let next = WorkerTenure { owner: owner("b"), token, ..tenure };
+    let next = WorkerClaim { owner: owner("b"), token, ..tenure };
     let begun = b.ledger.open_id_worker(&next, "node").await.unwrap().unwrap();
     assert_eq!(begun.mark_ms, wish_ms, "the new holder begins above all that the old one may make");
 }

@@ -61,7 +61,7 @@ impl Registry {
     pub(crate) fn found_full(&self, now: Instant, ago: Duration) -> Vec<NodeId> {
         let is_full = |entry: &&Arc<Entry>| {
             entry.profile.holder != self.inner.me && entry.is_found_full() && {
-                let news = entry.news();
+                let news = entry.last_update();
                 now.duration_since(news.heard.max(news.compared)) >= ago
             }
         };
@@ -85,7 +85,7 @@ impl Registry {
             let version = listed.get(known.key());
             match known.value() {
                 Known::Here(entry) if entry.profile.holder != self.inner.me => {
-                    let news = entry.news();
+                    let news = entry.last_update();
                     let looked = news.heard.max(news.compared);
                     if now.duration_since(looked) < recent {
                         continue;

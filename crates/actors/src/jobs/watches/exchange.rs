@@ -35,13 +35,13 @@ const _: () = assert!(WORDS_BYTES_MAX + 300 <= bus::limits::NOTICE_BYTES_MAX);
 #[derive(Serialize, Deserialize)]
 pub(super) struct Message {
     from: String,
-    pub(super) told: Vec<Told>,
+    pub(super) told: Vec<Notice>,
 }
 
 /// One word.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::jobs) enum Told {
+pub(in crate::jobs) enum Notice {
     /// These are listened to.
     Want {
         topics: Vec<String>,
@@ -54,13 +54,13 @@ pub(in crate::jobs) enum Told {
     },
     /// Something happened to a job.
     #[serde(rename = "seen")]
-    Event(Word),
+    Event(JobNotice),
     /// Of this job nothing is known that was asked.
     Nothing { job: String },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::jobs) struct Word {
+pub(in crate::jobs) struct JobNotice {
     job: String,
     attempt: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,13 +81,13 @@ const fn is_false(value: &bool) -> bool {
     !*value
 }
 
-impl Told {
+impl Notice {
     pub(super) fn of(seen: &JobEvent) -> Self {
         let (state, outcome, progress) = match &seen.kind {
             JobEventKind::Changed(state, outcome) => (Some(*state), *outcome, None),
             JobEventKind::Progressed(progress) => (None, None, Some(progress)),
         };
-        Self::Event(Word {
+        Self::Event(JobNotice {
             job: seen.job.to_string(),
             attempt: seen.attempt.get(),
             lane: seen.lane.as_ref().map(ToString::to_string),
@@ -100,7 +100,7 @@ impl Told {
     }
 }
 
-impl Word {
+impl JobNotice {
     pub(super) fn read(self) -> Option<JobEvent> {
         let kind = match self.state {
             Some(state) => {
@@ -142,13 +142,13 @@ impl Watches {
     /// Has the others tell of a topic, at first or because somebody asks.
     pub(super) fn want(&self, topic: &Topic, ask: Option<InstanceId>) {
         let ask = ask.map(|asked| asked.to_string());
-        self.put(Told::Want { topics: vec![topic.written()], ask, again: false });
+        self.put(Notice::Want { topics: vec![topic.written()], ask, again: false });
     }
 
     pub(super) fn want_all(&self, topics: &[Topic], again: bool) {
         for topics in topics.chunks(TOPICS_AT_ONCE) {
             let topics = topics.iter().map(Topic::written).collect();
-            self.put(Told::Want { topics, ask: None, again });
+            self.put(Notice::Want { topics, ask: None, again });
         }
     }
 
@@ -182,7 +182,7 @@ impl Hearing<'_> {
         }
         for told in told {
             match told {
-                Told::Want { topics, ask, again } => {
+                Notice::Want { topics, ask, again } => {
                     let is_asked = ask.is_some_and(|asked| asked == self.me.as_str());
                     for topic in topics.iter().filter_map(|topic| Topic::read(topic)) {
                         self.watches.wanted_by_another(topic.clone());
@@ -191,12 +191,12 @@ impl Hearing<'_> {
                         }
                     }
                 }
-                Told::Event(word) => {
+                Notice::Event(word) => {
                     if let Some(event) = word.read() {
                         self.watches.hand_out(event);
                     }
                 }
-                Told::Nothing { job } => {
+                Notice::Nothing { job } => {
                     if let Some(job) = JobId::parse(&job) {
                         self.watches.nothing(job);
                     }
@@ -208,8 +208,8 @@ impl Hearing<'_> {
     /// How far a job is whose node is connected here, for an instance that has begun to listen.
     fn answer_with_progress(&self, job: JobId, is_asked: bool) {
         match (self.progress)(job) {
-            Some(event) => self.watches.put(Told::of(&event)),
-            None if is_asked => self.watches.put(Told::Nothing { job: job.to_string() }),
+            Some(event) => self.watches.put(Notice::of(&event)),
+            None if is_asked => self.watches.put(Notice::Nothing { job: job.to_string() }),
             None => {}
         }
     }
@@ -220,7 +220,7 @@ pub(in crate::jobs) fn start(
     watches: &Arc<Watches>,
     bus: &bus::Handle,
     me: &InstanceId,
-    to_tell: mpsc::Receiver<Told>,
+    to_tell: mpsc::Receiver<Notice>,
     progress: ProgressSource,
 ) {
     let weak = Arc::downgrade(watches);
@@ -256,7 +256,7 @@ pub(in crate::jobs) fn start(
     });
 }
 
-async fn tell(bus: bus::Handle, me: InstanceId, mut to_tell: mpsc::Receiver<Told>) {
+async fn tell(bus: bus::Handle, me: InstanceId, mut to_tell: mpsc::Receiver<Notice>) {
     let mut gathered = Vec::new();
     while to_tell.recv_many(&mut gathered, TOLD_AT_ONCE).await > 0 {
         for payload in messages(&me, gathered.drain(..)) {
@@ -273,9 +273,9 @@ pub(super) fn read(payload: &[u8]) -> Option<Message> {
 }
 
 /// As few messages as hold these words, each of a size that the bus takes.
-pub(super) fn messages(me: &InstanceId, told: impl Iterator<Item = Told>) -> Vec<Vec<u8>> {
+pub(super) fn messages(me: &InstanceId, told: impl Iterator<Item = Notice>) -> Vec<Vec<u8>> {
     let (mut written, mut words, mut bytes) = (Vec::new(), Vec::new(), 0);
-    let close = |words: &mut Vec<Told>| {
+    let close = |words: &mut Vec<Notice>| {
         let message = Message { from: me.to_string(), told: std::mem::take(words) };
         serde_json::to_vec(&message).expect("it has text keys only")
     };

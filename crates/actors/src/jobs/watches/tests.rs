@@ -1,7 +1,7 @@
 //! Who is told what, and what is forgotten.
 
 use super::*;
-use crate::jobs::watches::exchange::Word;
+use crate::jobs::watches::exchange::JobNotice;
 
 fn job(n: u128) -> Topic {
     Topic::Job(JobId::from_u128(n))
@@ -27,7 +27,7 @@ fn heard(news: &mut broadcast::Receiver<Notification>) -> Vec<JobEvent> {
     all
 }
 
-fn told(to_tell: &mut mpsc::Receiver<Told>) -> usize {
+fn told(to_tell: &mut mpsc::Receiver<Notice>) -> usize {
     std::iter::from_fn(|| to_tell.try_recv().ok()).count()
 }
 
@@ -109,7 +109,7 @@ async fn progress_is_asked_for_once_and_known_for_a_while() {
     let progress = Progress { percent: Some(5), note: None };
     let ask = watches.ask(id, Attempt::new(1), &holder);
     let answer = async {
-        assert!(matches!(to_tell.recv().await, Some(Told::Want { ask: Some(_), again: false, .. })));
+        assert!(matches!(to_tell.recv().await, Some(Notice::Want { ask: Some(_), again: false, .. })));
         watches.hand_out(seen(1, JobEventKind::Progressed(progress.clone())));
     };
     assert_eq!(tokio::join!(ask, answer).0, Some(progress.clone()));
@@ -130,9 +130,9 @@ fn words_are_read_as_they_were_written() {
         JobEvent { lane: None, node: Some(node), ..seen(3, JobEventKind::Progressed(progress)) },
         seen(4, JobEventKind::Progressed(Progress { percent: None, note: None })),
     ] {
-        let written = serde_json::to_string(&Told::of(&seen)).unwrap();
-        let Ok(Told::Event(word)) = serde_json::from_str(&written) else { panic!("{written}") };
-        assert_eq!(Word::read(word), Some(seen));
+        let written = serde_json::to_string(&Notice::of(&seen)).unwrap();
+        let Ok(Notice::Event(word)) = serde_json::from_str(&written) else { panic!("{written}") };
+        assert_eq!(JobNotice::read(word), Some(seen));
     }
     for topic in [job(7), Topic::Lane(lane()), Topic::All] {
         assert_eq!(Topic::read(&topic.written()), Some(topic));
@@ -154,8 +154,8 @@ fn messages_are_of_a_size_that_the_bus_takes() {
         kind: JobEventKind::Progressed(Progress { percent: Some(100), note }),
     };
     let lane = Topic::Lane(largest.lane.clone().unwrap()).written();
-    let want = Told::Want { topics: vec![lane; exchange::TOPICS_AT_ONCE], ask: None, again: true };
-    let words: Vec<_> = (0..99).flat_map(|_| [Told::of(&largest), want.clone()]).collect();
+    let want = Notice::Want { topics: vec![lane; exchange::TOPICS_AT_ONCE], ask: None, again: true };
+    let words: Vec<_> = (0..99).flat_map(|_| [Notice::of(&largest), want.clone()]).collect();
     let messages = exchange::messages(&me, words.clone().into_iter());
     let sizes: Vec<_> = messages.iter().map(Vec::len).collect();
     assert!(sizes.iter().all(|size| *size <= bus::limits::NOTICE_BYTES_MAX), "{sizes:?}");
