@@ -360,8 +360,8 @@ impl Jobs {
         }
     }
 
-    /// Registers a node's connection to this instance, and the time of its `hello`. The returned queue has
-    /// the requests for the node.
+    /// Attaches a node's connection, which said `hello` at `since`, to this instance. Returns the queue of
+    /// requests for the node.
     #[must_use]
     pub fn attach(&self, node: &NodeId, since: Instant) -> NodeOutbox {
         self.inner.gateway.attach(node, since)

@@ -15,7 +15,8 @@ use crate::pause::jittered;
 
 /// Between two tries of what did not come back, before jitter.
 const AGAIN_EVERY: Duration = Duration::from_millis(100);
-/// A lease whose row did not come back so often was another's: locked rows are let go of before that.
+/// How often a release is tried. A row that did not match this often belongs to another owner; a lock ends
+/// sooner.
 const MISSES_MAX: u32 = 3;
 
 /// A lease on its way back.
@@ -37,7 +38,7 @@ pub(crate) struct Releases {
 }
 
 impl Releases {
-    /// Gives back for as long as somebody holds on to this.
+    /// Releases leases as long as a handle to this exists.
     pub(crate) fn start(ledger: ledger::Handle, owner: InstanceId, lease: Duration) -> Self {
         let (queue, mut waiting) = mpsc::unbounded_channel::<Release>();
         tokio::spawn(async move {

@@ -103,7 +103,7 @@ impl Renewals {
         self.kept.iter().map(|kept| kept.key().clone()).collect()
     }
 
-    /// Renews for as long as somebody else holds on to the renewals.
+    /// Renews leases as long as another handle to the renewals exists.
     pub(crate) fn start(
         self: &Arc<Self>,
         ledger: ledger::Handle,

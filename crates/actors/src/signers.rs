@@ -1,8 +1,8 @@
 //! Signers: the handle through which everybody reaches the owner of a signer's nonces.
 //!
-//! The way of a request: handle (here) → [`directory`] → the signer's [`actor`], on the arbiter of its key → its pure
-//! state in [`domain::signer`] → commit in `ledger` → answer. Replays of a kept idempotency key (basic mode) and signers
-//! that do not exist are answered from the ledger without a lease.
+//! The path of a request: handle (here) → [`directory`] → the signer's [`actor`], on the arbiter of its key →
+//! its pure state in [`domain::signer`] → commit in `ledger` → answer. Replays of a kept idempotency key
+//! (basic mode) and signers that do not exist are answered from the ledger without a lease.
 
 mod actor;
 mod directory;
@@ -57,7 +57,7 @@ pub struct Limits {
 /// Signers remembered as existing. Beyond that many all are forgotten and asked for again.
 const KNOWN_SIGNERS_MAX: usize = 100_000;
 
-/// An owner that can still say more than "not in time" gets so long past the deadline to say it.
+/// How long past the deadline an owner may still give a more exact answer than "not in time".
 const DEADLINE_SLACK: Duration = Duration::from_millis(250);
 
 /// Batches of one signer that may be on their way to the ledger at once.

@@ -40,13 +40,13 @@ impl Channel {
 /// What happened on a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Somebody published this; perhaps this very instance.
+    /// An instance published this, perhaps this very one.
     Message(Arc<[u8]>),
     /// The connection was lost and made again, and the channel is subscribed to: from here on nothing is
-    /// missed, and anything may have been missed before. Load anew what the messages speak of.
+    /// missed, and anything may have been missed before. Load the data again that the messages are about.
     Resumed,
     /// This subscriber was too slow, or a message could not be taken: some were lost, perhaps a `Resumed`
-    /// among them. Load anew here too.
+    /// among them. Load again here too.
     Lagged {
         /// How many events.
         missed: u64,
@@ -75,7 +75,7 @@ impl Subscription {
     }
 }
 
-/// All channels of one process, handing out what arrives. Nobody who tells ever waits for who listens.
+/// All channels of one process, which pass on what arrives. A publisher never waits for a subscriber.
 #[derive(Debug)]
 pub(crate) struct Channels([broadcast::Sender<Event>; Channel::ALL.len()]);
 

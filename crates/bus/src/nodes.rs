@@ -209,7 +209,7 @@ pub struct NodeRecord {
 /// it holds and those that are gone together.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ListChange<'a> {
-    /// Whether the list is written anew: it then names only what is `held`.
+    /// Whether the list is replaced: it then names only what is `held`.
     pub is_anew: bool,
     /// Nodes that the instance holds, and the versions of their records.
     pub held: &'a [(NodeId, Version)],

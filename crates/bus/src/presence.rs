@@ -53,7 +53,7 @@ impl Presence {
         Ok(json)
     }
 
-    /// Reads a record. `None` for one that nobody of this kind can have written.
+    /// Reads a record. `None` for one that no version of Fencepost can have written.
     pub(crate) fn from_json(instance: &InstanceId, json: &[u8]) -> Option<Self> {
         let record: Record = serde_json::from_slice(json).ok()?;
         let Record { started_at, hostname, pid, version, address } = record;

@@ -48,7 +48,7 @@ pub struct Process {
 pub struct JoinOptions {
     /// Length of its lease.
     pub lease: Duration,
-    /// The mode, where nobody has decided about it yet.
+    /// The mode to set if none is set yet.
     pub first_mode: Mode,
     /// How long to wait for a ledger that is away.
     pub patience: Duration,
@@ -225,7 +225,8 @@ impl Heart {
         Ok(())
     }
 
-    /// Takes its own lease, or takes it anew; `None` when another has it, which is the end of this incarnation.
+    /// Acquires its own lease, for the first time or again; `None` if another instance has it, which ends
+    /// this incarnation.
     async fn acquire(&mut self) -> ledger::Result<Option<Token>> {
         let resource = Resource::instance(&self.id);
         let sent = Instant::now();
@@ -361,8 +362,8 @@ impl Heart {
         Self::in_time(look, tokio::time::Instant::now() + half).await;
     }
 
-    /// Somebody told that something has changed. What is seen now counts for the ring and the modes, and for who
-    /// is gone; it is no evidence that somebody does not move.
+    /// A notice says that something has changed. What is read now counts for the ring, the modes, and
+    /// instances that left; it is no evidence that a lease does not move.
     async fn look_again(&self, until: tokio::time::Instant) {
         let look = async {
             tokio::time::sleep(NOTICES_GATHERED).await;

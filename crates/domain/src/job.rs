@@ -78,7 +78,7 @@ pub enum Outcome {
     Succeeded,
     /// It will not be tried again: a node said so, or its attempts are used up (it is *dead*).
     Failed,
-    /// Somebody called it off.
+    /// A caller cancelled it.
     Cancelled,
     /// Its last attempt ran for too long.
     TimedOut,

@@ -1,7 +1,7 @@
 //! Nonces: the states of one, and what may be done to it.
 //!
-//! A nonce that was ever granted has one row for good. What its last hold says is obeyed, late or
-//! not, until the nonce is granted again; everybody else is told `stale_hold`.
+//! A nonce that was ever granted has one row for good. What its last hold says is obeyed, late or not, until
+//! the nonce is granted again; every other hold gets `stale_hold`.
 //!
 //! ```text
 //!            grant                consumed

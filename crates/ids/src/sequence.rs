@@ -20,7 +20,7 @@ pub trait Counter: Send + Sync + 'static {
     /// Grants the next `count` numbers of a sequence.
     ///
     /// # Errors
-    /// [`ledger::Error`]. Numbers may be granted all the same; nobody gets them then.
+    /// [`ledger::Error`]. The numbers may have been granted; then they are lost.
     async fn grant(&self, name: &SequenceName, count: u64) -> ledger::Result<SequenceGrant>;
 }
 
@@ -73,11 +73,11 @@ impl Sequences {
         Self { inner: Arc::new(Inner { source: Arc::new(source), queues: DashMap::new() }) }
     }
 
-    /// The next `count` numbers of a sequence; waits no longer than `limit`. Whoever asks after an answer was
-    /// given gets higher ones, on whatever instance.
+    /// The next `count` numbers of a sequence; waits no longer than `limit`. A request that is sent after an
+    /// answer gets higher numbers, on any instance.
     ///
     /// # Errors
-    /// [`Refusal`]. Where the ledger did not answer the numbers may be used up; they are given to nobody.
+    /// [`Refusal`]. If the ledger did not answer, the numbers may be used up; no other caller gets them.
     ///
     /// # Panics
     /// Above [`ID_BATCH_MAX`], which callers check.

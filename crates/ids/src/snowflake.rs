@@ -1,7 +1,8 @@
 //! Snowflakes: ids made in memory, out of the time, a worker number that is leased, and a count.
 //!
-//! The way of an id: [`Snowflakes::take`] → the [`Generator`] of the number held → answer. Behind it the [`keeper`]
-//! acquires a number when the first id is asked for, keeps its time mark ahead of issuance, and gives it back.
+//! The path of an id: [`Snowflakes::take`] → the [`Generator`] of the leased number → answer. In the
+//! background the [`keeper`] acquires a number on the first request for an id, keeps its time mark ahead of
+//! issuance, and gives it back.
 //!
 //! **Why no id comes twice.** Two generators never share a number and a time. The ids made under one lease of a number
 //! have times from the mark that the earlier holders left, up to the mark that this holder has committed. The mark is
@@ -37,7 +38,7 @@ pub use layout::{Layout, PER_MS, Parts};
 pub use numbers::{Candidate, Choice, LedgerNumbers, Numbers, WorkerLease, candidates};
 pub use refusal::Refusal;
 
-/// How snowflakes are made.
+/// The settings of snowflakes.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The layout, which all of a fleet share.
@@ -100,7 +101,7 @@ impl Batch {
 pub struct Status {
     /// The number held, if any.
     pub worker: Option<WorkerNumber>,
-    /// What is wrong, if anything is. Before the first request nothing is.
+    /// The reason why no ids can be issued, if there is one. `None` before the first request.
     pub refusal: Option<Refusal>,
     /// Milliseconds until the time no longer fits the layout, if that is soon.
     pub ends_in_ms: Option<u64>,
@@ -128,7 +129,7 @@ struct Shared {
 /// What the keeper is doing.
 #[derive(Clone, Debug)]
 enum Phase {
-    /// Nobody has asked for an id yet.
+    /// No id was requested yet.
     Idle,
     /// It looks for a number, or waits until it may use the one it has.
     Seeking(Option<Refusal>),
@@ -145,7 +146,7 @@ enum Phase {
 enum NumberSource {
     /// The ledger was not reached since the start.
     Unreached,
-    /// For this instance. A process that joins anew under another id acquires for that one.
+    /// For this instance. A process that joins again under another id acquires for that one.
     Instance(Arc<dyn Numbers>),
     /// The generator is stopped.
     Ended,

@@ -14,7 +14,7 @@ pub enum Acquisition {
         /// When it runs out by the database's clock, for the log; `None` after a take-over.
         expires_at: Option<Timestamp>,
     },
-    /// Somebody else has a live lease.
+    /// Another owner has a live lease.
     Held {
         /// Who.
         owner: InstanceId,
@@ -52,7 +52,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Somebody owns it and it has not run out.
+    /// It has an owner and has not expired.
     #[must_use]
     pub const fn is_live(&self) -> bool {
         self.owner.is_some() && self.expires_in_ms > 0

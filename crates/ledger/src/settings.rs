@@ -23,7 +23,7 @@ pub trait Settings: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn modes(&self) -> Result<Option<Modes>>;
 
-    /// Decides, unless somebody has; answers what is in force then.
+    /// Sets the value unless one is set; returns the value then in force.
     ///
     /// # Errors
     /// [`crate::Error`]; repeating is harmless.
@@ -49,8 +49,8 @@ pub trait Settings: Send + Sync {
     /// [`crate::Error`]. After [`crate::Error::Unknown`] they may be replaced or not.
     async fn replace_pools(&self, version: u64, pools: String) -> Result<bool>;
 
-    /// Decides on the epoch of snowflakes, unless somebody has; answers what is in force then, in milliseconds
-    /// since 1970. Ids of two epochs could meet, so it is decided once and for all.
+    /// Sets the epoch of snowflakes unless one is set; returns the epoch then in force, in milliseconds since
+    /// 1970. Ids of two epochs could meet, so it is decided once and for all.
     ///
     /// # Errors
     /// [`crate::Error`]; repeating is harmless.

@@ -3,11 +3,12 @@
 //!
 //! [`Connection`] beside it judges the node's frames; this file and its children decide what becomes of them.
 //!
-//! - **Registering** (`record`): the node's record is taken over at the bus when the node says hello, and made anew when
-//!   it was lost. One such call is under way at a time. A record that another connection has is contested: a node that
-//!   still speaks here registers again, until [`crate::limits::NODE_CONTESTED_MAX`].
-//! - **Slots** (`slots`): the slot of a dispatch becomes `sent` at the bus, then the frame leaves. A result is committed,
-//!   then the node is told so, then the slot is free, or another attempt has it.
+//! - **Registering** (`record`): the node's record is taken over at the bus when the node sends `hello`, and
+//!   written again when it was lost. One such call is under way at a time. A record that another connection
+//!   has is contested: a node that still speaks here registers again, until
+//!   [`crate::limits::NODE_CONTESTED_MAX`].
+//! - **Slots** (`slots`): the slot of a dispatch becomes `sent` at the bus, then the frame leaves. A result
+//!   is committed, then the node gets `committed`, then the slot is freed or passed to another attempt.
 //! - **Authority** (`authority`): while the bus is away this instance gives the node's slots itself.
 //! - **Early results**: a result that comes before the record is taken over waits, and is committed then.
 //! - **Unlisted attempts**: slots of unfinished attempts that the node does not list are kept for dispatches on their way,

@@ -1,5 +1,4 @@
-//! One node in this instance's memory. Those who write take its lock; those who select read its atomics and
-//! wait for nobody.
+//! One node in this instance's memory. Writers take its lock; selections read its atomics and do not wait.
 
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,9 +14,9 @@ use crate::record::{Applied, Load, Profile, Record, Stamp, Status};
 pub(crate) struct Entry {
     pub(crate) profile: Arc<Profile>,
     pub(crate) epoch: Epoch,
-    /// The last news. Never touched by a selection.
+    /// The last update. No selection reads it.
     last_update: Mutex<LastUpdate>,
-    /// The status of the last news, and what this instance itself found out, in one word.
+    /// The status of the last update, with what this instance itself found out, in one atomic word.
     word: AtomicU64,
     /// Slots that this instance reserved, less those that it freed, since the last news, which may not count them
     /// yet.
@@ -43,7 +42,7 @@ const ABANDONED: u64 = 1 << 59;
 const SILENT: u64 = 1 << 60;
 /// This connection is over.
 const ENDED: u64 = 1 << 61;
-/// Found full at the bus since the last news.
+/// Found full at the bus since the last update.
 const FULL: u64 = 1 << 62;
 
 /// What stands against giving a node work, apart from what a job needs.
@@ -70,8 +69,9 @@ impl Entry {
         }
     }
 
-    /// Takes news, unless they are older than what is known. Those of the same version are taken too: slots are
-    /// reserved and freed without a new one, and this instance's own count begins anew with each.
+    /// Applies an update, unless it is older than the last one. One of the same version is applied too:
+    /// reserving and freeing a slot does not change the version, and this instance's own count starts again
+    /// with each update.
     pub(crate) fn take(
         &self,
         version: Version,

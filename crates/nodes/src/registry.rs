@@ -92,7 +92,7 @@ pub struct Departure {
 pub enum Ended {
     /// Its holder says that it is offline.
     Left,
-    /// The node has connected anew, perhaps to another instance.
+    /// The node has connected again, perhaps to another instance.
     Replaced,
     /// Nothing was heard of it for long although this instance's own link was well.
     Lost,
@@ -168,7 +168,7 @@ impl Registry {
         Applied::New
     }
 
-    /// News of a connection from its holder.
+    /// An update of a connection from its holder.
     pub fn hear(&self, update: &NodeUpdate, now: Instant) -> Applied {
         let inner = &*self.inner;
         let Some(state) = update.state else { return self.hear_leave(&update.node, update.stamp.epoch, now) };
@@ -344,7 +344,7 @@ impl Registry {
         }
     }
 
-    /// One slot of a node was freed by this instance, whatever the next news say.
+    /// This instance freed one slot of a node, whatever the next update says.
     pub fn freed(&self, node: &NodeId, epoch: Epoch) {
         if let Some(Known::Here(entry)) = self.inner.nodes.get(node).as_deref()
             && entry.epoch == epoch
@@ -419,7 +419,7 @@ impl Registry {
         pool.unwrap_or(&self.inner.openings).subscribe()
     }
 
-    /// Told of every connection that ends. A subscriber that is too slow is told that it missed some.
+    /// Subscribes to every end of a connection. A subscriber that is too slow learns that it missed some.
     #[must_use]
     pub fn departures(&self) -> broadcast::Receiver<Departure> {
         self.inner.departures.subscribe()
@@ -479,7 +479,8 @@ impl Inner {
         Arc::new(entry)
     }
 
-    /// A node has changed: the index is told, and, if it is open again, whoever waits for one of its pools.
+    /// A node has changed: updates the index, and, if the node is open again, notifies the waiters of its
+    /// pools.
     pub(crate) fn refresh(&self, entry: &Arc<Entry>) {
         let index = self.index.load();
         if let Some(position) = index.refresh_entry(entry) {

@@ -82,12 +82,12 @@ impl Choice {
         &self.pool
     }
 
-    /// The slot was reserved at the bus. It counts here until the next news of the node, which will count it.
+    /// The slot was reserved at the bus. It counts here until the node's next update, which includes it.
     pub fn reserved(mut self) {
         self.is_reserved = true;
     }
 
-    /// The bus had no slot: nobody here tries this node again before something new is heard of it.
+    /// The bus had no free slot: this instance does not try the node again before its next update.
     pub fn was_full(self) {
         self.entry.found_full();
     }

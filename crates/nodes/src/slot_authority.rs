@@ -1,9 +1,10 @@
 //! Who gives a node's slots out: the bus, or the holder of the node's connection while the bus is away. Never both.
 //!
-//! A holder vouches for a record with each word that it writes, for a while that is counted by the server from when the
-//! word was sent. While that lasts, anybody may reserve at the bus, and the holder gives nothing. When it is surely over,
-//! nobody reserves anything there, whether the bus is gone, frozen or cut off from this holder alone; and the holder may
-//! give slots. The next word that is heard tells the bus of those, and vouches anew.
+//! A holder vouches for a record with each word that it writes, for a while that is counted by the server
+//! from when the word was sent. While that lasts, anybody may reserve at the bus, and the holder gives
+//! nothing. When it is surely over, nobody reserves anything there, whether the bus is gone, frozen or cut
+//! off from this holder alone; and the holder may give slots. The next write that reaches the bus lists
+//! those, and vouches again.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ pub struct SlotAuthority {
     until: Instant,
     /// Words on their way.
     under_way: u32,
-    /// Slots were given of which the record does not know.
+    /// Slots were granted that the record does not list.
     is_ahead: bool,
 }
 
@@ -27,7 +28,7 @@ impl SlotAuthority {
         Self { until: now, under_way: 0, is_ahead: false }
     }
 
-    /// A word leaves for the bus.
+    /// A write is sent to the bus.
     pub const fn said(&mut self) {
         self.under_way += 1;
     }
@@ -49,13 +50,13 @@ impl SlotAuthority {
         self.under_way == 0 && now >= self.until
     }
 
-    /// Whether slots are taken of which the record does not know.
+    /// Whether slots are taken that the record does not list.
     #[must_use]
     pub const fn is_ahead(&self) -> bool {
         self.is_ahead
     }
 
-    /// Slots are taken of which the record does not know; or it knows of all.
+    /// Slots are taken that the record does not list; or it lists all.
     pub const fn ahead(&mut self, is_ahead: bool) {
         self.is_ahead = is_ahead;
     }

@@ -25,7 +25,7 @@ struct AttemptWriter {
     watches: Arc<Watches>,
 }
 
-/// Writes for as long as somebody else holds on to the gateway.
+/// Writes as long as another handle to the gateway exists.
 pub(super) fn start(ledger: ledger::Handle, gateway: &Arc<NodeGateway>, watches: &Arc<Watches>) {
     let (gateway, watches) = (Arc::downgrade(gateway), Arc::clone(watches));
     tokio::spawn(async move {

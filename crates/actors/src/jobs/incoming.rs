@@ -31,7 +31,7 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// Reads inbox and notices for as long as somebody else holds on to this.
+    /// Reads the inbox and notices as long as another handle to this exists.
     pub(super) fn start(self: &Arc<Self>) {
         tokio::spawn(read_inbox(self.bus.clone(), self.inter_instance.me().clone(), Arc::downgrade(self)));
         let (mut notices, this) = (self.bus.subscribe(Channel::Jobs), Arc::downgrade(self));

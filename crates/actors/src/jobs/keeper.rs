@@ -17,7 +17,7 @@ use crate::pause::jittered;
 
 /// Lanes are taken in this many rows side by side.
 const TAKING_ROWS: usize = 64;
-/// Between two tries to begin an own lane anew, before jitter.
+/// The pause between two tries to open an own lane again, before jitter.
 const OPEN_AGAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// The opener of one instance's lanes.

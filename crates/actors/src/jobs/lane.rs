@@ -38,9 +38,10 @@ use super::scheduler::Scheduler;
 use crate::arbiters::Arbiters;
 use crate::pause::jittered;
 
-/// How often a commit is tried again whose lease row was locked, before the tenure is doubted.
+/// How often a commit is tried again while its lease row is locked, before the owner acquires the lease
+/// again.
 const COMMIT_TRIES_MAX: usize = 3;
-/// Between two tries to learn anew what the ledger has, before jitter.
+/// The pause between two tries to reload from the ledger, before jitter.
 const RELOAD_EVERY: Duration = Duration::from_millis(200);
 
 /// What the owners of lanes use.

@@ -29,7 +29,7 @@ pub(super) enum LaneLease {
     Adopted(AdoptedLane),
 }
 
-/// The `instance:` lease of this incarnation, which somebody else renews.
+/// The `instance:` lease of this incarnation, which `cluster` renews.
 pub(super) struct OwnLease {
     tenure: InstanceLease,
     failure_detector: FailureDetector,
@@ -75,9 +75,9 @@ pub(super) struct Adopting {
 pub(super) enum Adoption {
     /// It is this instance's now.
     Taken(LaneLease, Token),
-    /// It is somebody else's, who may live.
+    /// Another instance holds it and may be alive.
     Held(InstanceId),
-    /// Not now: somebody else was quicker to take it from the dead, or the ledger does not answer.
+    /// Not now: another instance took it from the dead one first, or the ledger does not answer.
     Missed,
 }
 

@@ -1,6 +1,7 @@
-//! Attempts that nodes here have, and that are nobody's any more: taken back or ended, while the message about it was lost,
-//! or went to an instance that the node had left. They are looked for in the ledger now and then, so that no node works
-//! for nothing for long, and no slot stays taken. What is remembered of a node that has gone elsewhere is forgotten.
+//! Attempts of nodes here that no lane expects any more: they were revoked or ended, while the message about
+//! it was lost, or went to an instance that the node had left. They are looked for in the ledger now and
+//! then, so that no node works for nothing for long, and no slot stays taken. What is remembered of a node
+//! that has gone elsewhere is forgotten.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::pause::jittered;
 /// Between two looks, before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// Looks for as long as somebody else holds on to the gateway.
+/// Searches as long as another handle to the gateway exists.
 pub(super) fn start(gateway: &Arc<NodeGateway>, ledger: ledger::Handle) {
     let gateway = Arc::downgrade(gateway);
     tokio::spawn(async move {

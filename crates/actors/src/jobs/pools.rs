@@ -13,7 +13,7 @@ use crate::pause::jittered;
 /// Between two looks, before jitter: with it, half as much again is under a second.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Follows for as long as somebody else holds on to the lanes.
+/// Follows the pools as long as another handle to the lanes exists.
 pub(super) fn follow(inner: &Arc<Inner>) {
     let mut told = inner.bus.subscribe(Channel::Cluster);
     let inner = Arc::downgrade(inner);

@@ -28,7 +28,8 @@ pub(super) struct ProgressReporter {
 }
 
 impl ProgressReporter {
-    /// Sends the progress that came too soon after the one before, for as long as somebody else holds on to this.
+    /// Sends progress that was held back because it came too soon after the last, as long as another handle
+    /// exists.
     pub(super) fn start(self: &Arc<Self>) {
         let this = Arc::downgrade(self);
         tokio::spawn(async move {

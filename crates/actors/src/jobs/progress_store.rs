@@ -12,7 +12,7 @@ use nodes::connection::Progress;
 
 use super::limits::{PROGRESS_TOLD_EVERY, PROGRESSES_MAX};
 
-/// No attempt runs for so long: what is older is of one that is over.
+/// Longer than any attempt may run: older progress belongs to an attempt that has ended.
 const KEPT_FOR: Duration = Duration::from_millis(2 * JOB_TIMEOUT_MS_MAX);
 
 /// Of the nodes that one instance holds.
@@ -20,7 +20,7 @@ const KEPT_FOR: Duration = Duration::from_millis(2 * JOB_TIMEOUT_MS_MAX);
 pub(super) struct ProgressStore {
     /// Of each job its newest attempt here.
     kept: DashMap<JobId, Kept>,
-    /// What is newer than what was told of it.
+    /// Progress that is newer than the last one that was sent.
     due: Mutex<Vec<JobId>>,
 }
 
@@ -35,7 +35,7 @@ struct Kept {
     lane: Lane,
 }
 
-/// The lane of a job of which progress is kept.
+/// The lane of a job with progress.
 #[derive(Clone)]
 pub(super) enum Lane {
     /// Nobody has looked it up.
@@ -125,7 +125,7 @@ impl ProgressStore {
         self.kept.remove_if(&job, |_, kept| kept.attempt <= attempt);
     }
 
-    /// Forgets those of which nobody said that they are over.
+    /// Forgets attempts whose end was never reported.
     pub(super) fn sweep(&self) {
         self.kept.retain(|_, kept| kept.heard.elapsed() < KEPT_FOR);
     }

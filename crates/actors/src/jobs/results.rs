@@ -29,7 +29,7 @@ use crate::pause::jittered;
 /// Between two tries of a commit of results, before jitter: at first, and at most.
 const AGAIN_AFTER: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-/// What became of an attempt, in its node's words.
+/// The end of an attempt, as its node reports it.
 #[derive(Clone, Debug)]
 pub struct NodeResult {
     /// The job.
@@ -40,7 +40,7 @@ pub struct NodeResult {
     pub output: Result<String, Failure>,
 }
 
-/// Why an attempt failed, in its node's words.
+/// The reason of a failure, as the node reports it.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// What went wrong.

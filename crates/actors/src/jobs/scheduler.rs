@@ -23,7 +23,7 @@ use super::node_gateway::NodeGateway;
 use super::queue::{ClassTurn, Queue, Turn};
 use crate::pause::jittered;
 
-/// With jobs waiting and no news, nodes are looked for again so often, before jitter.
+/// How often the scheduler looks for nodes again while jobs wait and no node changes, before jitter.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Of those that need something else, so many are looked through for what a node can do whose slot is passed on.
 const CLASSES_LOOKED_AT: usize = 16;
@@ -182,7 +182,7 @@ impl Scheduler {
         is_first.then(|| self.registry.serves(node, needs)).flatten()
     }
 
-    /// Places what waits, for as long as somebody else holds on to this.
+    /// Places waiting jobs, as long as another handle to this exists.
     pub(super) fn start(self: &Arc<Self>) {
         let mut openings = self.registry.openings(None);
         let scheduler = Arc::downgrade(self);
@@ -344,7 +344,7 @@ impl Scheduler {
         self.take_back(node, job, attempt, token, None);
     }
 
-    /// As [`Self::give_back`]; somebody wants to hear when it is gone.
+    /// As [`Self::give_back`], and reports when the reservation is gone.
     pub(super) fn take_back(
         self: &Arc<Self>,
         node: &NodeId,

@@ -22,7 +22,7 @@ const SESSIONS_LATER_MS: u64 = 2 * 86_400_000;
 /// Sessions looked at for being idle in one look, and closed at most.
 const IDLE_SESSIONS_MAX: u32 = 100;
 
-/// Keeps things in order for as long as somebody else holds on to the lanes.
+/// Runs the upkeep as long as another handle to the lanes exists.
 pub(super) fn start(inner: &Arc<Inner>) {
     let inner = Arc::downgrade(inner);
     tokio::spawn(async move {

@@ -13,7 +13,7 @@ pub(super) struct Waiters {
     waiting: DashMap<JobId, Arc<Notify>>,
 }
 
-/// Somebody who waits. Made before the job is looked at, so that nothing is missed in between.
+/// A waiting caller. It is registered before the job is read, so that no notification is missed in between.
 pub(super) struct Waiter<'w> {
     waiters: &'w Waiters,
     job: JobId,

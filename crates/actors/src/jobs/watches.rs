@@ -111,19 +111,19 @@ pub(super) struct Watches {
     here: DashMap<Topic, Watched>,
     /// What other instances want to be told, and until when.
     wanted: DashMap<Topic, Instant>,
-    /// Entries of both. While there is none, nobody listens.
+    /// The number of entries in both maps. If it is zero, there is no listener.
     topics: AtomicUsize,
-    /// What is to be told to others; `None` where there are none.
+    /// The queue of notices to the other instances; `None` if there are none.
     told: Option<mpsc::Sender<Notice>>,
     born: Instant,
     /// Events that only watches of all jobs get: the second since birth, and how many in it.
     all_told: AtomicU64,
 }
 
-/// A topic that somebody here listens to, or has asked for not long ago.
+/// A topic with a listener on this instance, now or a short while ago.
 struct Watched {
     news: broadcast::Sender<Notification>,
-    /// Somebody asked how far the job is; the others tell at least until then.
+    /// A caller asked for the job's progress; other instances send it at least until then.
     asked_until: Option<Instant>,
     /// The newest progress that came.
     progress: Option<(Attempt, Progress)>,
@@ -184,7 +184,7 @@ impl Watches {
         self.hand_out(seen);
     }
 
-    /// Whether nobody listens to anything, anywhere.
+    /// Whether there is no listener on any instance.
     pub(super) fn has_nobody(&self) -> bool {
         self.topics.load(Ordering::Relaxed) == 0
     }
@@ -300,7 +300,7 @@ impl Watches {
         }
     }
 
-    /// Forgets a topic of which that is so, unless somebody asked for it not long ago.
+    /// Forgets a topic for which this holds, unless a caller asked for it a short while ago.
     fn forget_if(&self, topic: &Topic, so: impl Fn(&Watched) -> bool) {
         let now = Instant::now();
         let is_asked = |watched: &Watched| watched.asked_until.is_some_and(|until| now < until);
@@ -326,7 +326,7 @@ impl Watches {
         }
     }
 
-    /// Forgets what nobody wants any more; what is left here.
+    /// Forgets topics without listeners; returns the topics that are left here.
     fn sweep(&self) -> Vec<Topic> {
         let now = Instant::now();
         let over: Vec<_> =

@@ -24,7 +24,7 @@ const STEP_SIGNERS_MIN: usize = 20;
 /// Steps of a hand-off, at most: however many signers move, it is over within seconds.
 const STEPS_MAX: usize = 100;
 
-/// Hands off for as long as somebody else holds on to the owners.
+/// Hands off as long as another handle to the owners exists.
 pub(super) fn start(inner: &Arc<Inner>) {
     let mut changes = inner.cluster_view.changes();
     let inner = Arc::downgrade(inner);

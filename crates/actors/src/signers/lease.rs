@@ -1,4 +1,4 @@
-//! A signer's lease as its actor has it: acquired, renewed while it is kept, ended when nobody knows its token.
+//! A signer's lease in its actor: acquired, renewed while it is kept, dropped when its token is not known.
 
 use std::sync::Arc;
 use std::time::Instant;

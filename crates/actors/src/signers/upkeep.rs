@@ -1,6 +1,6 @@
-//! Work that no request asks for: overdue holds of signers that nobody owns, old idempotency keys, incarnations
-//! that ended long ago, and the gauges that come from the ledger. Every step is bounded and jittered, so
-//! that many instances share the work instead of doing it all at the same moment.
+//! Work that no request asks for: overdue holds of signers without an owner, old idempotency keys,
+//! incarnations that ended long ago, and the gauges that come from the ledger. Every step is bounded and
+//! jittered, so that many instances share the work instead of doing it all at the same moment.
 
 use std::time::{Duration, Instant};
 

@@ -241,8 +241,8 @@ pub(super) async fn connect(shared: &Shared) -> Result<Connection> {
     Err(last)
 }
 
-/// One more connection, for whoever waits for answers: each may take `limit`. Nothing is sent twice on it, and it is
-/// made again by whoever uses it.
+/// One more connection, for callers that wait for answers: each answer may take `limit`. Nothing is sent
+/// twice on it, and its user reconnects it.
 pub(super) async fn connect_apart(shared: &Shared, limit: Duration) -> Result<Connection> {
     if shared.commands.is_cluster() {
         return to_cluster_with(shared, limit, 0).await;

@@ -9,8 +9,8 @@ use ids::{Scramble, Segments, Sequences, Snowflakes, SystemClock};
 use super::endpoint::Endpoint;
 use crate::config::Config;
 
-/// Starts what makes snowflakes: by the local file at first, if that proves a worker number. None is acquired before
-/// somebody asks for a snowflake.
+/// Starts what makes snowflakes: by the local file at first, if that proves a worker number. A number is
+/// acquired on the first request for a snowflake.
 pub fn snowflakes(config: &Config) -> (Snowflakes, Keeping) {
     Snowflakes::start(options(config), Arc::new(SystemClock))
 }

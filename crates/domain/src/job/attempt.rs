@@ -37,7 +37,7 @@ pub enum Event {
         /// Why.
         why: Revoked,
     },
-    /// Somebody calls the job off.
+    /// A caller cancels the job.
     Cancelled,
 }
 
@@ -109,7 +109,7 @@ pub enum Ended {
     Failed,
     /// It was taken from its node.
     Revoked(Revoked),
-    /// The job was called off.
+    /// The job was cancelled.
     Cancelled,
 }
 

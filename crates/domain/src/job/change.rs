@@ -15,7 +15,7 @@ pub struct Retry {
 /// A job to be written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewJob {
-    /// Its id, drawn by whoever accepted it, and never used before.
+    /// Its id, chosen by the instance that accepted it, and never used before.
     pub id: JobId,
     /// What was asked.
     pub spec: Spec,
@@ -103,7 +103,7 @@ pub enum Change {
         attempt: Attempt,
         /// Whose.
         node: NodeId,
-        /// What went wrong, in the node's words.
+        /// The node's error message.
         error: String,
         /// When the next attempt is due, in milliseconds from the commit; `None` for none.
         due_in_ms: Option<u64>,

@@ -140,7 +140,7 @@ pub enum Command<C: Callers> {
     SlotReserved(JobId, Attempt, ReservedSlot),
     /// The scheduler took a waiting job out of its queue for a slot that it did not get.
     SlotUnavailable(JobId),
-    /// A node is gone, and has not connected anew.
+    /// A node is gone, and has not connected again.
     NodeDeparted(NodeId),
     /// A node whose socket is on this instance has completed an attempt.
     Complete(CompletionRequest<C>),
@@ -381,7 +381,7 @@ pub enum Effect<C: Callers> {
     Stop,
 }
 
-/// A session as the ledger has it at the beginning of a tenure.
+/// A session as the ledger has it when the owner has acquired the lease.
 #[derive(Clone, Debug)]
 pub struct SessionSnapshot {
     /// What was asked of it.
@@ -398,7 +398,7 @@ pub struct SessionSnapshot {
     pub affinity: Option<Affinity>,
 }
 
-/// Everything that a lane's owner reads at the beginning of its tenure.
+/// Everything that a lane's owner reads after it has acquired the lease.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     /// The session, of a lane that is one's. `None` where it was forgotten, which it is only without jobs.

@@ -23,7 +23,7 @@ pub struct SessionState {
 }
 
 impl SessionState {
-    /// A session whose owner begins its tenure now.
+    /// A session whose owner has just acquired its lease.
     #[must_use]
     pub fn new(snapshot: SessionSnapshot, now: Instant) -> Self {
         let SessionSnapshot { spec, is_closed, idle_for_ms, last_seq, unfinished, affinity } = snapshot;

@@ -41,7 +41,7 @@ pub struct LaneSettings {
     pub seed: u64,
 }
 
-/// Where an owner is in its tenure.
+/// The stage of an owner, from acquiring the lease to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// Its lease is being acquired, or its jobs are being read.
@@ -206,7 +206,7 @@ impl<C: Callers> LaneState<C> {
         effects
     }
 
-    /// Everything was read, under this token. Answers [`Effect::AcquireAnew`], and begins the tenure.
+    /// Everything was read, under this token. Answers [`Effect::AcquireAnew`], after which the owner serves.
     pub fn reloaded(&mut self, token: Token, snapshot: Snapshot, now: Instant) -> Vec<Effect<C>> {
         let mut effects = Vec::new();
         if self.stage != Stage::Loading {
@@ -219,7 +219,7 @@ impl<C: Callers> LaneState<C> {
         effects
     }
 
-    /// The batch was not committed, or its outcome is not known: the tenure begins anew.
+    /// The batch was not committed, or its outcome is not known: the owner acquires the lease again.
     pub fn commit_failed(&mut self, batch: BatchId, _why: CommitFailure, _now: Instant) -> Vec<Effect<C>> {
         let mut effects = Vec::new();
         if self.in_flight.iter().any(|one| one.id == batch) {

@@ -45,7 +45,7 @@ pub struct Moment {
 /// Why the ledger did not do what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LedgerFailure {
-    /// It does not answer, or nobody knows what it did. The same may succeed later.
+    /// The ledger does not answer, or the outcome is not known. The same request may succeed later.
     Away,
     /// It refused what it should have taken.
     Defect,

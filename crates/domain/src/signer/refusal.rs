@@ -41,7 +41,7 @@ pub enum Refusal {
     KeyReused,
     /// Too much is waiting.
     Overloaded,
-    /// Nobody granted anything to this signer, nor set its policy.
+    /// The signer has neither a grant nor a policy.
     UnknownSigner,
     /// The nonce was never granted.
     UnknownNonce,

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::step::Step;
 use crate::limits::{RANGE_USED_TO_LOAD, RATE_OVER};
 
-/// After a load that failed, one that nobody waits for is tried again no sooner than this.
+/// The shortest pause after a failed load before one that no caller waits for.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// The ranges of one tag.
@@ -36,7 +36,7 @@ enum Loading {
     Failed(Instant),
 }
 
-/// What came of a wish.
+/// The answer to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     /// The ids, rising.

@@ -17,7 +17,7 @@ pub struct WorkerLease {
 pub struct Candidate {
     /// The number.
     pub number: WorkerNumber,
-    /// The dead instance that it is to be taken from; `None` where nobody has it.
+    /// The dead instance to take it from; `None` if the number is free.
     pub from: Option<InstanceId>,
     /// No id may have an earlier time, in milliseconds since 1970.
     pub mark_ms: u64,
@@ -33,7 +33,7 @@ enum Rank {
     Last,
     /// A number whose lease was given back, or ran out.
     Free,
-    /// A number that nobody had yet.
+    /// A number that was never leased.
     Unused,
     /// A number that a dead instance still has.
     Orphaned,
@@ -65,7 +65,7 @@ pub trait Numbers: Send + Sync + 'static {
     /// The instance that acquires numbers, and its node: the node's next incarnation gets the same number back.
     fn identity(&self) -> (&InstanceId, &str);
 
-    /// Acquires a number; `None` where somebody else was quicker.
+    /// Acquires a number; `None` if another instance was quicker.
     ///
     /// # Errors
     /// [`ledger::Error`].

@@ -1,5 +1,5 @@
-//! Who gives the node's slots: the bus, or, while the bus is away, this instance to its own lanes. The bus is told of
-//! them by the first call that reaches it, and until then nobody reserves there.
+//! Who grants the node's slots: the bus, or, while the bus is away, this instance to its own lanes. The first
+//! call that reaches the bus again lists the granted slots; until then no instance reserves a slot there.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ impl AttachedNode {
         }
     }
 
-    /// The bus cannot be asked: the node is welcomed for the work of this instance's lanes, and the bus is told when it
-    /// is back.
+    /// The bus is away: the node is welcomed for jobs of this instance's lanes, and is registered when the
+    /// bus is back.
     pub(super) fn welcome_alone(&mut self, epoch: Epoch) {
         let Some(hello) = &self.hello else { return };
         tracing::info!(node = %hello.node, "a node is connected while the bus is away");

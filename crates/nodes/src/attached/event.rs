@@ -43,7 +43,7 @@ pub enum Event {
     Registered {
         /// What the bus says; `None` where a younger connection, at another instance, has the node.
         known: bus::Result<Option<Known>>,
-        /// The epoch of a connection of which the bus does not know, should this be one.
+        /// The epoch to use if the bus does not know the connection.
         provisional: Epoch,
     },
     /// The pause of [`Effect::RegisterLater`] is over.
@@ -145,7 +145,7 @@ pub enum Effect {
     Attach(Instant),
     /// Tell the lane that the node runs this attempt.
     Acknowledged(Slot),
-    /// Tell the lane how far an attempt is. The word may be lost.
+    /// Send the progress of an attempt to the lane. It may be lost.
     Progressed {
         /// The attempt.
         slot: Slot,
@@ -245,7 +245,7 @@ pub struct Departure {
     pub is_provisional: bool,
     /// The attempts that the node had.
     pub slots: Vec<Slot>,
-    /// Those of them that were sent and of which nothing was heard.
+    /// Those of them that were sent and that the node has not answered.
     pub unanswered: Vec<Slot>,
     /// When the node was heard of last.
     pub heard: Instant,

@@ -1,4 +1,5 @@
-//! The node's record at the bus: taken over when it connects, written with each heartbeat, made anew when it was lost.
+//! The node's record at the bus: taken over when it connects, written with each heartbeat, and written again
+//! when it was lost.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! Slots and what runs on them: dispatches on their way to the node, results on their way to the ledger.
 //!
-//! For one dispatch: its slot is `sent` at the bus, then the frame leaves. For one result: it is committed, then the node
-//! is told, then the slot is free at the bus, or has the attempt that was dispatched with the same commit.
+//! For one dispatch: its slot is `sent` at the bus, then the frame leaves. For one result: it is committed,
+//! then the node gets `committed`, then the slot is freed at the bus, or passed to the attempt that the same
+//! commit dispatched.
 
 use bus::Slot;
 use domain::job::Revoked;
@@ -130,7 +131,7 @@ impl AttachedNode {
         self.moment.is_bus_up && self.is_known() && !self.authority.is_ahead() && !self.is_registering
     }
 
-    /// The node is told, and what follows on its slots goes to it.
+    /// Sends `committed` or `stale` to the node, and the attempts that take over its slots.
     pub(super) fn on_committed(&mut self, committed: Vec<Committed>) {
         let may_pass = self.may_pass();
         let (mut effects, mut over, mut dispatches) = (Vec::new(), Vec::new(), Vec::new());

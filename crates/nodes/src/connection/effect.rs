@@ -60,13 +60,13 @@ pub enum Effect {
 /// Why a connection is closed, as a code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseCode {
-    /// Somebody has to make room: the server is shutting down.
+    /// The server is shutting down.
     GoingAway,
     /// The node broke the protocol, or fell silent.
     Protocol,
     /// It may not connect.
     Unauthorized,
-    /// The same node has connected anew; this connection is not to come back.
+    /// The same node has connected again; this connection must not come back.
     Replaced,
     /// It reads too slowly.
     TooSlow,

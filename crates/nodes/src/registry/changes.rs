@@ -34,8 +34,8 @@ pub enum Changed {
 }
 
 impl Registry {
-    /// Told of every change of a node that is more than load and slots. A subscriber that is too slow is told that it
-    /// missed some.
+    /// Subscribes to every change of a node other than load and slots. A subscriber that is too slow learns
+    /// that it missed some.
     #[must_use]
     pub fn changes(&self) -> broadcast::Receiver<NodeChange> {
         self.inner.changes.subscribe()
@@ -43,7 +43,7 @@ impl Registry {
 }
 
 impl Inner {
-    /// News of a connection that is known.
+    /// An update of a known connection.
     pub(super) fn take(
         &self,
         entry: &Arc<Entry>,

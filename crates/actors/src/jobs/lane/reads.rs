@@ -1,4 +1,4 @@
-//! What a lane's owner reads: everything at the beginning of a tenure, a little now and then.
+//! What a lane's owner reads: everything after it acquires the lease, a page at a time later.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -24,7 +24,7 @@ pub(super) const TOPICS_AT_ONCE: usize = 256;
 const WORDS_BYTES_MAX: usize = 60 << 10;
 /// A topic with a name at its longest.
 const TOPIC_BYTES_MAX: usize = 170;
-/// A word with a note at its longest, each character of it escaped.
+/// The largest notice: the longest note, with each character escaped.
 const WORD_BYTES_MAX: usize = 1_000 + 6 * PROGRESS_NOTE_CHARS_MAX;
 
 const _: () = assert!(TOPICS_AT_ONCE * TOPIC_BYTES_MAX + 300 <= WORDS_BYTES_MAX);
@@ -38,24 +38,24 @@ pub(super) struct Message {
     pub(super) told: Vec<Notice>,
 }
 
-/// One word.
+/// One notice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::jobs) enum Notice {
-    /// These are listened to.
+    /// The sending instance listens to these topics.
     Want {
         topics: Vec<String>,
-        /// Who is to say how far the job is, or that it does not know.
+        /// The instance that must answer with the job's progress, or that it knows none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ask: Option<String>,
-        /// It was said before, and heard by those who heard it.
+        /// Whether this repeats an earlier announcement.
         #[serde(default, skip_serializing_if = "is_false")]
         again: bool,
     },
-    /// Something happened to a job.
+    /// An event of a job.
     #[serde(rename = "seen")]
     Event(JobNotice),
-    /// Of this job nothing is known that was asked.
+    /// The answer of an instance that knows no progress of this job.
     Nothing { job: String },
 }
 
@@ -139,7 +139,7 @@ impl Topic {
 }
 
 impl Watches {
-    /// Has the others tell of a topic, at first or because somebody asks.
+    /// Asks the other instances for events of a topic, at first or because a listener asks for progress.
     pub(super) fn want(&self, topic: &Topic, ask: Option<InstanceId>) {
         let ask = ask.map(|asked| asked.to_string());
         self.put(Notice::Want { topics: vec![topic.written()], ask, again: false });
@@ -215,7 +215,7 @@ impl Hearing<'_> {
     }
 }
 
-/// Hears and tells, for as long as somebody else holds on to the watches.
+/// Receives and sends notices, as long as another handle to the watches exists.
 pub(in crate::jobs) fn start(
     watches: &Arc<Watches>,
     bus: &bus::Handle,
@@ -272,7 +272,7 @@ pub(super) fn read(payload: &[u8]) -> Option<Message> {
     serde_json::from_slice(payload).ok()
 }
 
-/// As few messages as hold these words, each of a size that the bus takes.
+/// Packs these notices into as few messages as the bus's size limit allows.
 pub(super) fn messages(me: &InstanceId, told: impl Iterator<Item = Notice>) -> Vec<Vec<u8>> {
     let (mut written, mut words, mut bytes) = (Vec::new(), Vec::new(), 0);
     let close = |words: &mut Vec<Notice>| {
