@@ -10,8 +10,8 @@ use crate::record::{Load, Record, Stamp, Status};
 /// The form of the notices that are written here.
 const NOTICE_FORM: u32 = 1;
 
-/// How one connection of a node is now. What stays the same while it lives is not told: whoever does not know it
-/// reads the record.
+/// The present state of one connection of a node. Facts that stay the same are left out: an instance that
+/// does not know them reads the record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeUpdate {
     /// The node.
