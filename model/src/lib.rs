@@ -60,18 +60,20 @@
 mod protocol;
 mod state;
 mod steps;
+mod trap;
 
 pub mod membership;
 pub mod properties;
 
 use stateright::{Model, Property};
 
-pub use protocol::{AfterUnknown, Fence, LoadIn, OwnerNames, Protocol, RowLock, Trap};
+pub use protocol::{AfterUnknown, Fence, LoadIn, OwnerNames, Protocol, RowLock};
 pub use state::{
     Caller, Hold, Instance, Knowledge, Lease, Nonce, NonceSet, Owner, Phase, Seen, Spent, Standing, State,
     Token, Transaction, Write,
 };
 pub use steps::Step;
+pub use trap::Trap;
 
 /// How much may happen in one run. Every limit is a count per run, over all instances; together they make the state
 /// space finite, so that no limit on depth or states is needed.

@@ -26,14 +26,16 @@
 mod rules;
 mod state;
 mod steps;
+mod trap;
 
 pub mod properties;
 
 use stateright::{Model, Property};
 
-pub use rules::{Calm, Evidence, OwnClock, Rules, Trap};
+pub use rules::{Calm, Evidence, OwnClock, Rules};
 pub use state::{Member, Place, Run, Seen, State, Statement, View};
 pub use steps::Step;
+pub use trap::Trap;
 
 /// Length of an `instance:` lease, in ticks of one renewal period.
 pub const LEASE: u8 = 4;
