@@ -4,6 +4,7 @@
 //! Nothing here touches a server that was running before.
 
 mod anvil;
+mod keyspace;
 mod postgres;
 mod redis;
 mod redis_cluster;
@@ -11,8 +12,9 @@ mod redis_cluster;
 use std::path::PathBuf;
 
 pub use anvil::Anvil;
+pub use keyspace::{Keyspace, URL_VARIABLE as REDIS_URL_VARIABLE};
 pub use postgres::{Database, Postgres, Statements, URL_VARIABLE as POSTGRES_URL_VARIABLE};
-pub use redis::{Keyspace, Redis, URL_VARIABLE as REDIS_URL_VARIABLE};
+pub use redis::Redis;
 pub use redis_cluster::{
     DOOR_VARIABLE as REDIS_CLUSTER_DOOR_VARIABLE, Door as RedisClusterDoor, RedisCluster,
 };
