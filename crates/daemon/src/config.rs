@@ -7,9 +7,12 @@
 mod check;
 mod layers;
 mod limits;
+mod problem;
 pub mod redact;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use domain::WorkerNumber;
 use domain::limits::{HOLD_MS_DEFAULT, ID_FIVE_BITS_MAX};
@@ -17,10 +20,10 @@ use ids::limits::{CLOCK_SKEW_MS_DEFAULT, EPOCH_MS_DEFAULT, LEAD_MS_DEFAULT, WORK
 use ids::snowflake::Choice;
 use serde::{Deserialize, Serialize};
 
-pub use check::Refused;
-pub use layers::{Loaded, Options, Sources};
+pub use layers::{Options, Sources};
 use limits as l;
 pub use limits::NODE_NAME_CHARS_MAX;
+pub use problem::Refused;
 
 /// The whole configuration. Every key has a default and stands in `config/fencepost.toml`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -56,6 +59,24 @@ impl Default for Config {
             auth: Auth::default(),
             log: Log::default(),
         }
+    }
+}
+
+/// A valid configuration.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The effective values.
+    pub config: Config,
+    /// The file that was read.
+    pub file: Option<PathBuf>,
+    /// Which option, variable or file each key's value came from; defaults are not listed.
+    pub origins: BTreeMap<String, String>,
+}
+
+impl Loaded {
+    /// Where a key's value came from, if it is not the default.
+    pub fn origin(&self, key: &str) -> Option<&str> {
+        self.origins.get(key).map(String::as_str)
     }
 }
 
@@ -124,6 +145,18 @@ impl Default for Ledger {
     }
 }
 
+impl Ledger {
+    /// How the ledger is reached, as configured.
+    pub fn options(&self) -> ledger::Options {
+        ledger::Options {
+            url: self.url.clone(),
+            connections_max: u32::try_from(self.connections_max).expect("its range is checked"),
+            connect_timeout_ms: self.connect_timeout_ms,
+            call_timeout_ms: self.call_timeout_ms,
+        }
+    }
+}
+
 /// The bus: Redis (single or Cluster), or, without it, a bus within the process.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -143,6 +176,18 @@ impl Default for Bus {
             key_prefix: String::new(),
             connect_timeout_ms: l::CONNECT_TIMEOUT_MS_DEFAULT,
             command_timeout_ms: l::BUS_COMMAND_TIMEOUT_MS_DEFAULT,
+        }
+    }
+}
+
+impl Bus {
+    /// How the bus is reached, as configured.
+    pub fn options(&self) -> bus::Options {
+        bus::Options {
+            redis_url: (!self.redis_url.is_empty()).then(|| self.redis_url.clone()),
+            key_prefix: self.key_prefix.clone(),
+            connect_timeout_ms: self.connect_timeout_ms,
+            command_timeout_ms: self.command_timeout_ms,
         }
     }
 }

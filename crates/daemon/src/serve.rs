@@ -138,7 +138,7 @@ impl Daemon {
         let serving = opened.insert(Serving::start(config, early).await?);
         let ledger = reach_ledger(config, serving, keeping.proof().await).await?;
         let endpoint = &serving.endpoint;
-        let bus = bus::open(&bus_options(config)).await?;
+        let bus = bus::open(&config.bus.options()).await?;
         let peers = client::Peers::new(endpoint.advertise.starts_with("https:"))
             .map_err(|error| Failure::new(Exit::Config, format!("server.advertise: {error}")))?;
         let incarnation = Incarnation::begin(&ledger, &bus, &serving.arbiters, config, endpoint).await?;
@@ -287,7 +287,7 @@ async fn open_ledger(
 ) -> Result<ledger::Handle, Failure> {
     let give_up = Instant::now() + patience;
     let connect_timeout_ms = patience.as_millis() as u64;
-    let options = ledger::Options { connect_timeout_ms, ..ledger_options(config) };
+    let options = ledger::Options { connect_timeout_ms, ..config.ledger.options() };
     let ledger = ledger::open_on(&options, job_committers).await?;
     // It may have gone away again meanwhile.
     let health = loop {
@@ -303,26 +303,6 @@ async fn open_ledger(
         tracing::warn!(warning, "the ledger may lose committed data");
     }
     Ok(ledger)
-}
-
-/// How the bus is reached, as configured.
-pub fn bus_options(config: &Config) -> bus::Options {
-    bus::Options {
-        redis_url: (!config.bus.redis_url.is_empty()).then(|| config.bus.redis_url.clone()),
-        key_prefix: config.bus.key_prefix.clone(),
-        connect_timeout_ms: config.bus.connect_timeout_ms,
-        command_timeout_ms: config.bus.command_timeout_ms,
-    }
-}
-
-/// How the ledger is reached, as configured.
-pub fn ledger_options(config: &Config) -> ledger::Options {
-    ledger::Options {
-        url: config.ledger.url.clone(),
-        connections_max: u32::try_from(config.ledger.connections_max).expect("its range is checked"),
-        connect_timeout_ms: config.ledger.connect_timeout_ms,
-        call_timeout_ms: config.ledger.call_timeout_ms,
-    }
 }
 
 fn limits(config: &Config) -> Limits {

@@ -5,7 +5,7 @@ use std::io::Write;
 use crate::cli::Migrate;
 use crate::config::{self, Options, Sources};
 use crate::exit::Failure;
-use crate::{logging, serve};
+use crate::logging;
 
 /// Runs the command.
 ///
@@ -15,7 +15,7 @@ pub async fn run(command: Migrate) -> Result<(), Failure> {
     let options = Options { database_url: command.database_url, ..Options::default() };
     let config = Sources::of_process(command.config, options).load_without_listening()?.config;
     logging::start(&config.log)?;
-    ledger::migrate(&serve::ledger_options(&config)).await?;
+    ledger::migrate(&config.ledger.options()).await?;
     // A reader that closed the pipe has read enough.
     let _ = writeln!(
         std::io::stdout(),

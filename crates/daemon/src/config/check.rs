@@ -1,110 +1,15 @@
-//! The checks of a configuration before a start, and their messages.
+//! The checks of a configuration before a start.
 //!
-//! Every message names the key, its value (secrets hidden), where it was set, and what is allowed.
 //! What must never live here: reading of files or environment.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use ids::Scramble;
 use tracing_subscriber::EnvFilter;
 use url::{Host, Url};
 
-use super::layers::Loaded;
-use super::{Config, limits as l, redact};
-
-/// One thing that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem(String);
-
-impl Problem {
-    /// A key whose value is not allowed.
-    pub(super) fn new(
-        key: &str,
-        value: Option<String>,
-        origin: Option<&str>,
-        allowed: impl fmt::Display,
-    ) -> Self {
-        let value = value.map(|value| format!(" = {value}")).unwrap_or_default();
-        let origin = origin.map(|origin| format!(" ({origin})")).unwrap_or_default();
-        Self(format!("{key}{value}{origin}: allowed: {allowed}"))
-    }
-
-    /// A key that does not exist.
-    pub(super) fn unknown(key: &str, value: String, origin: &str, known: String) -> Self {
-        Self(format!("{key} = {value} ({origin}): unknown key; {known}"))
-    }
-
-    /// A file that cannot be read.
-    pub(super) fn of_file(path: &str, message: String) -> Self {
-        Self(format!("{path}: {message}"))
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// Everything that is wrong with a configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused(pub Vec<Problem>);
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the configuration is refused:")?;
-        self.0.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
-    }
-}
-
-impl std::error::Error for Refused {}
-
-/// What a key's value may be, in words.
-pub(super) fn allowed(key: &str) -> String {
-    if let Some(range) = l::range_of(key) {
-        return format!("{} to {} {}", range.min, range.max, range.unit);
-    }
-    match key {
-        "mode" => l::MODES.join(" or "),
-        "worker_queue.on_misroute" => l::ON_MISROUTES.join(" or "),
-        "server.listen" => {
-            "an IP address and a port, such as 127.0.0.1:7070, [::1]:7070 or localhost:7070".to_owned()
-        }
-        "server.advertise" => {
-            "an http:// or https:// URL with a host and without a path, or empty".to_owned()
-        }
-        "server.node_name" => {
-            format!(
-                "1 to {} letters, digits and . _ : @ -, or empty for the machine's name",
-                l::NODE_NAME_CHARS_MAX
-            )
-        }
-        "ledger.url" => "sqlite:PATH, sqlite://PATH, postgres://… or postgresql://…".to_owned(),
-        "bus.redis_url" => "redis://HOST[:PORT][,HOST…][/DATABASE] or rediss://…, or empty".to_owned(),
-        "bus.key_prefix" => "at most 64 letters, digits and . _ : @ -".to_owned(),
-        "auth.tokens" => format!(
-            "a list of at most {} {{ name, token, scopes }}: a name of 1 to {} visible characters, a token of 1 to {} \
-             visible ASCII characters without spaces that no other entry has, and at least one scope of {}",
-            l::TOKENS_MAX,
-            l::TOKEN_NAME_CHARS_MAX,
-            l::TOKEN_CHARS_MAX,
-            l::SCOPES.join(", ")
-        ),
-        "ids.data_center" => "\"0\" to \"31\", or empty for none".to_owned(),
-        "ids.worker" => {
-            "\"0\" to \"1023\", with ids.data_center \"0\" to \"31\", or empty for any".to_owned()
-        }
-        "ids.file" => "a path, or empty for no file".to_owned(),
-        "ids.scramble_key" => "64 hexadecimal digits, or empty for no key".to_owned(),
-        "log.format" => l::LOG_FORMATS.join(", "),
-        "log.filter" => {
-            "a level (error, warn, info, debug, trace, off) or directives such as info,ledger=debug"
-                .to_owned()
-        }
-        _ => "text".to_owned(),
-    }
-}
+use super::problem::{Problem, allowed};
+use super::{Bus, Ids, Loaded, limits as l, redact};
 
 /// Checks what ranges alone cannot: texts, tokens, and relations between values.
 pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
@@ -135,15 +40,15 @@ pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
     text(
         "bus.redis_url",
         &config.bus.redis_url,
-        bus_fits(config, |bus| bus.redis_url = config.bus.redis_url.clone()),
+        bus_fits(|bus| bus.redis_url = config.bus.redis_url.clone()),
     );
     text(
         "bus.key_prefix",
         &config.bus.key_prefix,
-        bus_fits(config, |bus| bus.key_prefix = config.bus.key_prefix.clone()),
+        bus_fits(|bus| bus.key_prefix = config.bus.key_prefix.clone()),
     );
     let ids = &config.ids;
-    let alone = super::Ids { worker: String::new(), ..ids.clone() };
+    let alone = Ids { worker: String::new(), ..ids.clone() };
     text("ids.data_center", &ids.data_center, alone.choice().is_some());
     text("ids.worker", &ids.worker, alone.choice().is_none() || ids.choice().is_some());
     text("ids.file", &ids.file, !ids.file.contains('\0'));
@@ -187,10 +92,10 @@ fn is_ledger_url(text: &str) -> bool {
 }
 
 /// Whether the bus could be opened with this value of one key, with the others at their defaults.
-fn bus_fits(config: &Config, set: impl FnOnce(&mut super::Bus)) -> bool {
-    let mut alone = Config { bus: super::Bus::default(), ..config.clone() };
-    set(&mut alone.bus);
-    crate::serve::bus_options(&alone).check().is_ok()
+fn bus_fits(set: impl FnOnce(&mut Bus)) -> bool {
+    let mut alone = Bus::default();
+    set(&mut alone);
+    alone.options().check().is_ok()
 }
 
 fn is_filter(text: &str) -> bool {

@@ -12,8 +12,9 @@ use figment::providers::{Format, Serialized, Toml};
 use figment::{Figment, Provider};
 use serde_json::{Map, Value};
 
-use super::check::{self, Problem, Refused, allowed};
-use super::{Config, redact};
+use super::check::check;
+use super::problem::{Problem, Refused, allowed};
+use super::{Config, Loaded, redact};
 
 /// Variables with a short name of their own.
 const SHORT_VARIABLES: [(&str, &str); 3] = [
@@ -108,7 +109,7 @@ impl Sources {
         }
         let config = stack.config()?;
         let loaded = Loaded { config, file, origins: stack.origins };
-        let problems = check::check(&loaded, listening);
+        let problems = check(&loaded, listening);
         if problems.is_empty() { Ok(loaded) } else { Err(Refused(problems)) }
     }
 
@@ -132,24 +133,6 @@ impl Sources {
         }
         variables.sort();
         variables
-    }
-}
-
-/// A valid configuration.
-#[derive(Clone, Debug)]
-pub struct Loaded {
-    /// The effective values.
-    pub config: Config,
-    /// The file that was read.
-    pub file: Option<PathBuf>,
-    /// Which option, variable or file each key's value came from; defaults are not listed.
-    pub origins: BTreeMap<String, String>,
-}
-
-impl Loaded {
-    /// Where a key's value came from, if it is not the default.
-    pub fn origin(&self, key: &str) -> Option<&str> {
-        self.origins.get(key).map(String::as_str)
     }
 }
 

@@ -1,0 +1,101 @@
+//! What is wrong with a configuration, and how it is said.
+//!
+//! Every message names the key, its value (secrets hidden), where it was set, and what is allowed.
+//! What must never live here: the decision whether a value is wrong.
+
+use std::fmt;
+
+use super::limits as l;
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem(String);
+
+impl Problem {
+    /// A key whose value is not allowed.
+    pub(super) fn new(
+        key: &str,
+        value: Option<String>,
+        origin: Option<&str>,
+        allowed: impl fmt::Display,
+    ) -> Self {
+        let value = value.map(|value| format!(" = {value}")).unwrap_or_default();
+        let origin = origin.map(|origin| format!(" ({origin})")).unwrap_or_default();
+        Self(format!("{key}{value}{origin}: allowed: {allowed}"))
+    }
+
+    /// A key that does not exist.
+    pub(super) fn unknown(key: &str, value: String, origin: &str, known: String) -> Self {
+        Self(format!("{key} = {value} ({origin}): unknown key; {known}"))
+    }
+
+    /// A file that cannot be read.
+    pub(super) fn of_file(path: &str, message: String) -> Self {
+        Self(format!("{path}: {message}"))
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Everything that is wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused(pub Vec<Problem>);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the configuration is refused:")?;
+        self.0.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// What a key's value may be, in words.
+pub(super) fn allowed(key: &str) -> String {
+    if let Some(range) = l::range_of(key) {
+        return format!("{} to {} {}", range.min, range.max, range.unit);
+    }
+    match key {
+        "mode" => l::MODES.join(" or "),
+        "worker_queue.on_misroute" => l::ON_MISROUTES.join(" or "),
+        "server.listen" => {
+            "an IP address and a port, such as 127.0.0.1:7070, [::1]:7070 or localhost:7070".to_owned()
+        }
+        "server.advertise" => {
+            "an http:// or https:// URL with a host and without a path, or empty".to_owned()
+        }
+        "server.node_name" => {
+            format!(
+                "1 to {} letters, digits and . _ : @ -, or empty for the machine's name",
+                l::NODE_NAME_CHARS_MAX
+            )
+        }
+        "ledger.url" => "sqlite:PATH, sqlite://PATH, postgres://… or postgresql://…".to_owned(),
+        "bus.redis_url" => "redis://HOST[:PORT][,HOST…][/DATABASE] or rediss://…, or empty".to_owned(),
+        "bus.key_prefix" => "at most 64 letters, digits and . _ : @ -".to_owned(),
+        "auth.tokens" => format!(
+            "a list of at most {} {{ name, token, scopes }}: a name of 1 to {} visible characters, a token of 1 to {} \
+             visible ASCII characters without spaces that no other entry has, and at least one scope of {}",
+            l::TOKENS_MAX,
+            l::TOKEN_NAME_CHARS_MAX,
+            l::TOKEN_CHARS_MAX,
+            l::SCOPES.join(", ")
+        ),
+        "ids.data_center" => "\"0\" to \"31\", or empty for none".to_owned(),
+        "ids.worker" => {
+            "\"0\" to \"1023\", with ids.data_center \"0\" to \"31\", or empty for any".to_owned()
+        }
+        "ids.file" => "a path, or empty for no file".to_owned(),
+        "ids.scramble_key" => "64 hexadecimal digits, or empty for no key".to_owned(),
+        "log.format" => l::LOG_FORMATS.join(", "),
+        "log.filter" => {
+            "a level (error, warn, info, debug, trace, off) or directives such as info,ledger=debug"
+                .to_owned()
+        }
+        _ => "text".to_owned(),
+    }
+}
