@@ -34,11 +34,6 @@ const ONLY_IN: [(&str, &str); 3] = [("sqlx", "ledger"), ("actix-web", "api"), ("
 
 const FILE_LINES_MAX: usize = 800;
 
-/// Members of the workspace whose files still use each other in circles, each with the circles that are to go. A member
-/// that has none any more must leave this list, and none may be added.
-const CIRCLES_LEFT: [(&str, &str); 1] =
-    [("crates/client", "transport with routes and socket; the parts of a session's socket")];
-
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
@@ -118,12 +113,7 @@ fn no_circle_among_the_files_of_a_crate() {
     for member in crates.chain(["loadtest", "model"].map(str::to_owned)) {
         let found: Vec<_> =
             circles::circles(&root().join(&member).join("src")).iter().map(|c| circles::shown(c)).collect();
-        match CIRCLES_LEFT.iter().find(|(known, _)| *known == member) {
-            None => assert!(found.is_empty(), "{member}: files in a circle: {found:#?}"),
-            Some(_) => {
-                assert!(!found.is_empty(), "{member} has no circle any more: take it off CIRCLES_LEFT")
-            }
-        }
+        assert!(found.is_empty(), "{member}: files in a circle: {found:#?}");
     }
 }
 

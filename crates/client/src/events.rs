@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 use wire::events::{ClusterEvent, EventKind, JobEvent, NodeEvent, ProgressEvent};
 use wire::jobs::{Job, JobState};
 
-use crate::transport::{ANSWER_BYTES_MAX, Call, of_reading, shown};
+use crate::base_url::shown;
+use crate::transport::{ANSWER_BYTES_MAX, Call, of_reading};
 use crate::{Client, Error, Jobs, Result};
 use lines::{Lines, Said};
 

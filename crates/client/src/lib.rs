@@ -41,6 +41,7 @@
 //! **TLS.** `https://` works with rustls (ring) and the system's certificates.
 
 mod avoided;
+mod base_url;
 mod error;
 mod events;
 mod ids;

@@ -44,8 +44,8 @@ use wire::Json;
 use wire::worker::{Hello, Languages, Message, NodeFrame};
 
 use crate::socket::Dialer;
-use crate::transport::{base, bearer};
-use crate::{Error, Result};
+use crate::transport::bearer;
+use crate::{Error, Result, base_url};
 use worker_loop::WorkerLoop;
 
 pub use job::{Failure, Job, ProgressSender, Stop, Stopper, Why};
@@ -217,7 +217,7 @@ impl Worker {
         let text = Message::One(NodeFrame::Hello(hello.clone())).to_text();
         Message::<NodeFrame>::read(&text)
             .map_err(|error| Error::Unusable(format!("no daemon accepts this node: {error}")))?;
-        let bases: Vec<_> = options.urls.iter().map(|url| base(url)).collect::<Result<_>>()?;
+        let bases: Vec<_> = options.urls.iter().map(|url| base_url::parse(url)).collect::<Result<_>>()?;
         if bases.is_empty() {
             return Err(Error::Unusable("a worker needs at least one URL".to_owned()));
         }

@@ -10,7 +10,7 @@ use reqwest::{Method, Url};
 
 use crate::error::root_cause;
 use crate::transport::{self, ANSWER_BYTES_MAX};
-use crate::{Error, Result, tls};
+use crate::{Error, Result, base_url, tls};
 
 /// How long an instance may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -74,7 +74,7 @@ impl Peers {
     /// known; [`Error::Unexpected`] for an answer that is too long; [`Error::Unusable`] for a URL that is
     /// none.
     pub async fn pass(&self, base: &str, request: Passed, timeout: Duration) -> Result<PassedBack> {
-        let base = transport::base(base)?;
+        let base = base_url::parse(base)?;
         let unusable = |what: &str| Error::Unusable(format!("{what} cannot be passed on"));
         let url = Url::options()
             .base_url(Some(&base))
@@ -97,7 +97,7 @@ impl Peers {
         let body =
             transport::read(&mut response).await.map_err(|error| transport::of_reading(&base, error))?;
         let body = body.ok_or_else(|| Error::Unexpected {
-            url: transport::shown(&base),
+            url: base_url::shown(&base),
             status,
             reason: format!("it is longer than {ANSWER_BYTES_MAX} bytes"),
         })?;

@@ -17,7 +17,7 @@ use reqwest::header::HeaderValue;
 use wire::cluster::{Cluster, Mode};
 
 use crate::avoided::Avoided;
-use crate::transport::base;
+use crate::base_url;
 
 /// Between two looks at the ring, at least.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -57,7 +57,7 @@ impl Known {
         let version = version.unwrap_or_else(|| cluster.ring_version.into());
         let (mut urls, mut alive) = (HashMap::new(), HashSet::new());
         for instance in cluster.instances {
-            let Ok(url) = base(&instance.url) else { continue };
+            let Ok(url) = base_url::parse(&instance.url) else { continue };
             alive.insert(url.clone());
             if instance.on_ring {
                 urls.insert(instance.instance_id, url);
@@ -247,10 +247,11 @@ mod tests {
     #[test]
     fn an_instance_is_gone_when_a_later_look_does_not_show_it() {
         let routes = routes(cluster(&["a", "newcomer"], Mode::WorkerQueue, None));
-        let [a, newcomer] = ["http://a:7070", "http://newcomer:7070"].map(|url| base(url).unwrap());
+        let [a, newcomer] =
+            ["http://a:7070", "http://newcomer:7070"].map(|url| base_url::parse(url).unwrap());
         assert!(routes.lives_at(&a) && routes.lives_at(&newcomer));
         let sent_at = Instant::now();
-        let stranger = base("http://stranger").unwrap();
+        let stranger = base_url::parse("http://stranger").unwrap();
         assert!(!routes.is_gone(&stranger, sent_at), "that look was earlier");
         let shown = cluster(&["b", "newcomer"], Mode::WorkerQueue, None);
         routes.look(Duration::ZERO).unwrap().found(shown, None);

@@ -25,9 +25,11 @@
 //!
 //! What lives here: `protocol` decides what a frame means, with `places`, the sequence numbers of the results
 //! that were seen; `session_loop` keeps the connection; `send_window` bounds what may be sent and not
-//! accepted; `socket` is the public interface. What must never: a decision about the protocol outside
+//! accepted; `happening` is what the
+//! caller is told; `socket` is the public interface. What must never: a decision about the protocol outside
 //! `protocol`.
 
+mod happening;
 mod places;
 mod protocol;
 mod send_window;
@@ -40,7 +42,9 @@ use wire::sessions::{Session, SessionOpened, SessionRequest};
 use crate::transport::{Call, key_or_new};
 use crate::{Client, Result};
 
-pub use socket::{Happening, JobSender, Remains, SessionSocket, UNACCEPTED_BYTES_MAX, UNACCEPTED_JOBS_MAX};
+pub use happening::Happening;
+pub use send_window::{UNACCEPTED_BYTES_MAX, UNACCEPTED_JOBS_MAX};
+pub use socket::{JobSender, Remains, SessionSocket};
 
 /// The calls about sessions.
 #[derive(Clone, Copy, Debug)]

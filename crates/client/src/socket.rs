@@ -21,8 +21,8 @@ use wire::limits::MESSAGE_BYTES_MAX;
 use wire::worker::{SUBPROTOCOL, close};
 use wire::{Code, Problem};
 
+use crate::base_url::{shown, target};
 use crate::error::root_cause;
-use crate::transport::{shown, target};
 use crate::{Error, Result, tls};
 
 /// How long opening a connection may take, including the handshake.
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_socket_is_asked_for_beside_the_base() {
-        let base = crate::transport::base("https://h:1/fence").unwrap();
+        let base = crate::base_url::parse("https://h:1/fence").unwrap();
         let token = Some(HeaderValue::from_static("Bearer t"));
         let dialer = Dialer { token, tls: Arc::new(tls::settings(false).unwrap()) };
         let request = dialer.request(&base, &["v1", "nodes", "ws"], &[]).unwrap();

@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use wire::Problem;
 
+use crate::base_url::{self, shown, target};
 use crate::error::root_cause;
 use crate::routes::{Looking, Routes};
 use crate::socket::Dialer;
@@ -111,7 +112,8 @@ impl Client {
     /// [`Error::Unusable`] without any URL, for one that is no plain `http://` or `https://` URL, for a
     /// token that no header can carry, and when TLS is wanted and cannot be set up.
     pub fn new<U: AsRef<str>>(urls: impl IntoIterator<Item = U>, token: Option<&str>) -> Result<Self> {
-        let bases: Vec<Url> = urls.into_iter().map(|url| base(url.as_ref())).collect::<Result<_>>()?;
+        let bases: Vec<Url> =
+            urls.into_iter().map(|url| base_url::parse(url.as_ref())).collect::<Result<_>>()?;
         if bases.is_empty() {
             return Err(Error::Unusable("a client needs at least one URL".to_owned()));
         }
@@ -313,43 +315,6 @@ pub(crate) fn bearer(token: &str) -> Result<HeaderValue> {
         .map_err(|_| Error::Unusable("the token has characters that a header cannot carry".to_owned()))?;
     value.set_sensitive(true);
     Ok(value)
-}
-
-pub(crate) fn base(text: &str) -> Result<Url> {
-    let url = Url::parse(text).map_err(|error| {
-        Error::Unusable(format!("{text:?} is no URL such as http://127.0.0.1:7070: {error}"))
-    })?;
-    let plain = url.query().is_none()
-        && url.fragment().is_none()
-        && url.username().is_empty()
-        && url.password().is_none();
-    if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !plain {
-        return Err(Error::Unusable(
-            "a base URL is http:// or https:// with a host, without user, query and fragment, such as \
-             http://127.0.0.1:7070"
-                .to_owned(),
-        ));
-    }
-    Ok(url)
-}
-
-/// A base URL as it was given, without the slash that parsing adds.
-pub(crate) fn shown(base: &Url) -> String {
-    base.as_str().trim_end_matches('/').to_owned()
-}
-
-/// Joins a base URL and path segments, escaping what needs it.
-pub(crate) fn target(base: &Url, path: &[&str]) -> Result<Url> {
-    // An empty segment or one of dots would make this another path.
-    if let Some(bad) = path.iter().find(|segment| matches!(**segment, "" | "." | "..")) {
-        return Err(Error::Unusable(format!("{bad:?} names nothing that a request could be about")));
-    }
-    let mut url = base.clone();
-    url.path_segments_mut()
-        .map_err(|()| Error::Unusable(format!("{base} cannot be a base URL")))?
-        .pop_if_empty()
-        .extend(path);
-    Ok(url)
 }
 
 fn retry_after(response: &Response) -> Option<Duration> {

@@ -7,9 +7,9 @@ use tokio_tungstenite::tungstenite::Utf8Bytes;
 use wire::Code;
 use wire::sessions::{JobProblem, JobResult, JobTaken, SessionFrame};
 
+use super::happening::Happening;
 use super::places::Places;
 use super::send_window::SendPermit;
-use super::socket::Happening;
 
 /// A job that is not accepted.
 #[derive(Debug)]

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::socket::{UNACCEPTED_BYTES_MAX, UNACCEPTED_JOBS_MAX};
+/// Jobs that may be sent and not accepted yet. Twice as many as the daemon brings on their way at once.
+pub const UNACCEPTED_JOBS_MAX: u32 = 512;
+/// Bytes of their frames, together.
+pub const UNACCEPTED_BYTES_MAX: u32 = 8 << 20;
 
 /// The window of one socket. Cheap to clone; clones share it.
 #[derive(Clone, Debug)]

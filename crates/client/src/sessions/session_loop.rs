@@ -10,8 +10,8 @@ use tokio_tungstenite::tungstenite::Utf8Bytes;
 use wire::worker::close;
 use wire::{Code, Problem};
 
+use super::happening::Happening;
 use super::protocol::{Protocol, Sent};
-use super::socket::{Delivery, Happening};
 use crate::retry::Reconnects;
 use crate::socket::{Received, Socket};
 use crate::{Client, Error, Result};
@@ -42,6 +42,15 @@ impl Default for Pace {
             close_within: Duration::from_secs(5),
         }
     }
+}
+
+/// What the caller is told.
+#[derive(Debug)]
+pub(super) enum Delivery {
+    /// This, and up to which place all results were told with it.
+    Happening(Happening, u64),
+    /// No more: the session is closed, or it cannot go on.
+    End(Result<()>),
 }
 
 /// How far the socket is on its way to its end.

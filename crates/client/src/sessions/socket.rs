@@ -1,50 +1,19 @@
 //! The client's side of a session's socket, `GET /v1/sessions/{id}/ws`.
 
-use std::time::Duration;
-
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use wire::jobs::JobRequest;
-use wire::sessions::{ClientFrame, JobProblem, JobProgress, JobResult, JobTaken, Ordering};
+use wire::sessions::{ClientFrame, Ordering};
 
 use super::Sessions;
+use super::happening::Happening;
 use super::protocol::{Protocol, Sent};
 use super::send_window::SendWindow;
-use super::session_loop::{Pace, SessionLoop};
+use super::session_loop::{Pace, SessionLoop, Delivery};
 use crate::{Client, Error, Result};
 
-/// Jobs that may be sent and not accepted yet. Twice as many as the daemon handles at once.
-pub const UNACCEPTED_JOBS_MAX: u32 = 512;
-/// Bytes of their frames, together.
-pub const UNACCEPTED_BYTES_MAX: u32 = 8 << 20;
 /// Events that wait for the caller.
 pub(super) const WAITING_MAX: usize = 64;
-
-/// What happens on a session's socket.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Happening {
-    /// There is a connection.
-    Connected {
-        /// The base URL.
-        url: String,
-    },
-    /// There is no connection; the next try is after the pause.
-    Lost {
-        /// Why.
-        reason: String,
-        /// How long it waits.
-        pause: Duration,
-    },
-    /// A job is durable.
-    Accepted(JobTaken),
-    /// The progress of a job. Some reports may be left out.
-    Progress(JobProgress),
-    /// A job has ended.
-    Result(JobResult),
-    /// A job was refused; the others continue. It may be sent again under its `ref`. If the code leaves open
-    /// whether anything was written, its result may still come.
-    Problem(JobProblem),
-}
 
 /// What remains when a socket is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,23 +24,14 @@ pub struct Remains {
     pub unaccepted: Vec<String>,
 }
 
-/// What the caller gets.
-#[derive(Debug)]
-pub(super) enum Delivery {
-    /// This event, and the place up to which the caller has then got all results.
-    Happening(Happening, u64),
-    /// The end: the session is closed, or the socket cannot continue.
-    End(Result<()>),
-}
-
 /// A session's socket, which stays connected. It is made by [`Sessions::connect`].
 ///
 /// **What it promises.** The caller gets every result after the number where the socket began, once: in the
 /// order of the numbers if the session is ordered, and always after its job's [`Happening::Accepted`] if the
 /// job was sent on this socket. If a connection is lost, or nothing is received on it for 20 s, the socket
 /// connects to the next of the client's URLs, and keeps trying. It sends every job that was not accepted
-/// again, under its `ref`, which makes it the same job. [`UNACCEPTED_JOBS_MAX`] jobs and
-/// [`UNACCEPTED_BYTES_MAX`] may be sent and not accepted; then [`send`](Self::send) waits.
+/// again, under its `ref`, which makes it the same job. [`UNACCEPTED_JOBS_MAX`](super::UNACCEPTED_JOBS_MAX) jobs and
+/// [`UNACCEPTED_BYTES_MAX`](super::UNACCEPTED_BYTES_MAX) may be sent and not accepted; then [`send`](Self::send) waits.
 ///
 /// The caller must keep reading, also while a task waits in `send`: if events are not read, the socket soon
 /// stops receiving, and no `accepted` arrives. A caller that does not read for long loses the connection, but

@@ -5,8 +5,9 @@ use std::time::Duration;
 use reqwest::Url;
 use wire::{Code, Problem};
 
-use super::{RETRY_AFTER_S_MAX, base, shown};
+use super::RETRY_AFTER_S_MAX;
 use crate::Error;
+use crate::base_url::{self, shown};
 
 /// An attempt that failed, and what it says about the next one.
 pub(super) struct Failure {
@@ -49,7 +50,7 @@ impl Failure {
             Some(_) | None => false,
         };
         let owner = match problem.known_code() {
-            Some(Code::NotOwner) => problem.owner_url.as_deref().and_then(|url| base(url).ok()),
+            Some(Code::NotOwner) => problem.owner_url.as_deref().and_then(|url| base_url::parse(url).ok()),
             _ => None,
         };
         Self { error: Error::Refused(Box::new(problem)), hint, elsewhere, owner }

@@ -10,7 +10,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::failure::Failure;
-use super::{Answer, Call, Client, Reply, shown};
+use super::{Answer, Call, Client, Reply};
+use crate::base_url::shown;
 use crate::routes::Routes;
 use crate::{Error, Result, Retry};
 

@@ -1,0 +1,57 @@
+//! The base URLs of instances: how one is read, how it is shown, and how a path is joined to it.
+
+use reqwest::Url;
+
+use crate::{Error, Result};
+
+/// Reads a base URL, and refuses what is none.
+pub(crate) fn parse(text: &str) -> Result<Url> {
+    let url = Url::parse(text).map_err(|error| {
+        Error::Unusable(format!("{text:?} is no URL such as http://127.0.0.1:7070: {error}"))
+    })?;
+    let plain = url.query().is_none()
+        && url.fragment().is_none()
+        && url.username().is_empty()
+        && url.password().is_none();
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !plain {
+        return Err(Error::Unusable(
+            "a base URL is http:// or https:// with a host, without user, query and fragment, such as \
+             http://127.0.0.1:7070"
+                .to_owned(),
+        ));
+    }
+    Ok(url)
+}
+
+/// A base URL as it was given, without the slash that parsing adds.
+pub(crate) fn shown(base: &Url) -> String {
+    base.as_str().trim_end_matches('/').to_owned()
+}
+
+/// Joins a base URL and path segments, escaping what needs it.
+pub(crate) fn target(base: &Url, path: &[&str]) -> Result<Url> {
+    // An empty segment or one of dots would make this another path.
+    if let Some(bad) = path.iter().find(|segment| matches!(**segment, "" | "." | "..")) {
+        return Err(Error::Unusable(format!("{bad:?} names nothing that a request could be about")));
+    }
+    let mut url = base.clone();
+    url.path_segments_mut()
+        .map_err(|()| Error::Unusable(format!("{base} cannot be a base URL")))?
+        .pop_if_empty()
+        .extend(path);
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_joined_to_a_base_and_stays_below_it() {
+        let base = parse("http://h/behind/a/proxy/").unwrap();
+        assert_eq!(target(&base, &["v1", "a b/c:d"]).unwrap().path(), "/behind/a/proxy/v1/a%20b%2Fc:d");
+        for bad in ["", ".", ".."] {
+            assert!(target(&base, &["v1", bad]).is_err());
+        }
+    }
+}

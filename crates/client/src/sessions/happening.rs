@@ -1,0 +1,31 @@
+//! What happens on a session's socket, as its caller is told.
+
+use std::time::Duration;
+
+use wire::sessions::{JobProblem, JobProgress, JobResult, JobTaken};
+
+/// What happens on a session's socket.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Happening {
+    /// There is a connection.
+    Connected {
+        /// The base URL.
+        url: String,
+    },
+    /// There is no connection; the next try is after the pause.
+    Lost {
+        /// Why.
+        reason: String,
+        /// How long it waits.
+        pause: Duration,
+    },
+    /// A job is durable.
+    Accepted(JobTaken),
+    /// The progress of a job. Some reports may be left out.
+    Progress(JobProgress),
+    /// A job has ended.
+    Result(JobResult),
+    /// A job was refused; the others continue. It may be sent again under its `ref`. If the code leaves open
+    /// whether anything was written, its result may still come.
+    Problem(JobProblem),
+}
