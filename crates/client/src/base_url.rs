@@ -4,7 +4,7 @@ use reqwest::Url;
 
 use crate::{Error, Result};
 
-/// Reads a base URL, and refuses what is none.
+/// Reads a base URL. A text that is no base URL is [`Error::Unusable`].
 pub(crate) fn parse(text: &str) -> Result<Url> {
     let url = Url::parse(text).map_err(|error| {
         Error::Unusable(format!("{text:?} is no URL such as http://127.0.0.1:7070: {error}"))

@@ -25,9 +25,8 @@
 //!
 //! What lives here: `protocol` decides what a frame means, with `places`, the sequence numbers of the results
 //! that were seen; `session_loop` keeps the connection; `send_window` bounds what may be sent and not
-//! accepted; `happening` is what the
-//! caller is told; `socket` is the public interface. What must never: a decision about the protocol outside
-//! `protocol`.
+//! accepted; `happening` has the events that the caller gets; `socket` is the public interface. What must
+//! never: a decision about the protocol outside `protocol`.
 
 mod happening;
 mod places;

@@ -1,4 +1,4 @@
-//! What happens on a session's socket, as its caller is told.
+//! The events of a session's socket that the caller gets.
 
 use std::time::Duration;
 

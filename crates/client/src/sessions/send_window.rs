@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Jobs that may be sent and not accepted yet. Twice as many as the daemon brings on their way at once.
+/// Jobs that may be sent and not accepted yet. Twice as many as the daemon handles at once.
 pub const UNACCEPTED_JOBS_MAX: u32 = 512;
 /// Bytes of their frames, together.
 pub const UNACCEPTED_BYTES_MAX: u32 = 8 << 20;

@@ -44,12 +44,12 @@ impl Default for Pace {
     }
 }
 
-/// What the caller is told.
+/// What the caller gets.
 #[derive(Debug)]
 pub(super) enum Delivery {
-    /// This, and up to which place all results were told with it.
+    /// This event, and the place up to which the caller has then got all results.
     Happening(Happening, u64),
-    /// No more: the session is closed, or it cannot go on.
+    /// The end: the session is closed, or the socket cannot continue.
     End(Result<()>),
 }
 

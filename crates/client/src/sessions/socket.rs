@@ -9,7 +9,7 @@ use super::Sessions;
 use super::happening::Happening;
 use super::protocol::{Protocol, Sent};
 use super::send_window::SendWindow;
-use super::session_loop::{Pace, SessionLoop, Delivery};
+use super::session_loop::{Delivery, Pace, SessionLoop};
 use crate::{Client, Error, Result};
 
 /// Events that wait for the caller.
@@ -30,8 +30,10 @@ pub struct Remains {
 /// order of the numbers if the session is ordered, and always after its job's [`Happening::Accepted`] if the
 /// job was sent on this socket. If a connection is lost, or nothing is received on it for 20 s, the socket
 /// connects to the next of the client's URLs, and keeps trying. It sends every job that was not accepted
-/// again, under its `ref`, which makes it the same job. [`UNACCEPTED_JOBS_MAX`](super::UNACCEPTED_JOBS_MAX) jobs and
-/// [`UNACCEPTED_BYTES_MAX`](super::UNACCEPTED_BYTES_MAX) may be sent and not accepted; then [`send`](Self::send) waits.
+/// again, under its `ref`, which makes it the same job.
+/// [`UNACCEPTED_JOBS_MAX`](super::UNACCEPTED_JOBS_MAX) jobs and
+/// [`UNACCEPTED_BYTES_MAX`](super::UNACCEPTED_BYTES_MAX) may be sent and not accepted; then
+/// [`send`](Self::send) waits.
 ///
 /// The caller must keep reading, also while a task waits in `send`: if events are not read, the socket soon
 /// stops receiving, and no `accepted` arrives. A caller that does not read for long loses the connection, but

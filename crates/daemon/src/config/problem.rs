@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, and how it is said.
+//! The messages about what is wrong with a configuration.
 //!
 //! Every message names the key, its value (secrets hidden), where it was set, and what is allowed.
 //! What must never live here: the decision whether a value is wrong.
