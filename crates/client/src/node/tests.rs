@@ -455,8 +455,7 @@ async fn what_is_no_frame_ends_the_connection_with_the_reason() {
         }
     };
     assert!(
-        reason.contains("it sent no valid frame: the first field must be")
-            || reason.contains("empty object"),
+        reason.contains("it sent no valid frame: the first field must be") || reason.contains("empty object"),
         "{reason}"
     );
     scheduler.welcomed().await;

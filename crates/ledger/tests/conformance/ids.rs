@@ -28,9 +28,7 @@ fn sequence(name: &str) -> SequenceName {
 async fn holds(b: &Bench, owner: &InstanceId, n: u16, lease_ms: u64) -> WorkerClaim {
     let resource = Resource::id_worker(number(n));
     match b.ledger.acquire(&resource, owner, lease_ms).await.unwrap() {
-        Acquisition::Acquired { token, .. } => {
-            WorkerClaim { number: number(n), owner: owner.clone(), token }
-        }
+        Acquisition::Acquired { token, .. } => WorkerClaim { number: number(n), owner: owner.clone(), token },
         held @ Acquisition::Held { .. } => panic!("{held:?}"),
     }
 }

@@ -72,8 +72,8 @@ impl Command {
             Ok(Printed { output: output?, errors: errors? })
         };
         let seen = see_through(&mut group, &job, talk, &overflow).await;
-        let (status, printed, ended_for) = seen
-            .map_err(|error| Failure::passing(format!("cannot wait for {:?}: {error}", self.program())))?;
+        let (status, printed, ended_for) =
+            seen.map_err(|error| Failure::passing(format!("cannot wait for {:?}: {error}", self.program())))?;
         judge(status, &printed, ended_for)
     }
 
