@@ -93,6 +93,8 @@ struct Inner {
     under_way: Arc<Semaphore>,
     /// A signer that existed once exists for good.
     known: DashMap<SignerId, ()>,
+    /// Signers that another instance is to own, and when this one gave their leases back.
+    left: DashMap<SignerId, Instant>,
 }
 
 impl Signers {
@@ -132,6 +134,7 @@ impl Signers {
             phase: AtomicU8::new(Phase::Serving as u8),
             directory: Directory::default(),
             known: DashMap::new(),
+            left: DashMap::new(),
         });
         let owners = Arc::downgrade(&inner);
         inner.renewals.on_lost(move |resource| {
@@ -273,6 +276,9 @@ impl Signers {
         let inner = &self.inner;
         if inner.phase() == Phase::Over {
             return Err(Refusal::Fenced);
+        }
+        if let Some(owner) = inner.left_to(signer) {
+            return Err(Refusal::NotOwner { owner, expires_in_ms: 0 });
         }
         let place = Arc::clone(&inner.under_way).try_acquire_owned().map_err(|_| Refusal::Overloaded)?;
         let (sender, answer) = oneshot::channel();

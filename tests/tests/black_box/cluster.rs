@@ -137,9 +137,10 @@ async fn a_request_that_was_sent_on_is_served_or_refused_and_never_sent_on() {
     assert_eq!(status, 201, "{answer}");
     // The key goes where it belongs, and then the other refuses and names the owner. A request that reaches the other
     // between its release of the lease and the owner's acquisition gives it the lease once more: so the answer's owner
-    // counts, not its status.
+    // counts. A refusal names an owner too.
     until("it was handed off", async || {
-        grant(&client, placed.as_str().unwrap(), "s").await.body["owner"] == owned["instance_id"]
+        let granted = grant(&client, placed.as_str().unwrap(), "s").await;
+        granted.status == 201 && granted.body["owner"] == owned["instance_id"]
     })
     .await;
     let (status, refused) = sent_on(other).await;

@@ -281,6 +281,9 @@ impl SignerActor {
         if is_awaited {
             context.spawn(release.into_actor(self).map(|(), actor, context| {
                 let new_owner = actor.inner.new_owner(&actor.resource);
+                if new_owner.is_some() {
+                    actor.inner.leave(actor.signer.clone());
+                }
                 actor.tell(context, |state, moment| state.released(new_owner, moment));
             }));
         } else {

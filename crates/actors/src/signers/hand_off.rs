@@ -4,9 +4,12 @@
 //!
 //! The order of steps for one signer: its round under way is committed and answered; the lease is released;
 //! what waits is refused. A crash in between leaves a lease that runs out.
+//!
+//! For a short time after the release this instance refuses the signer's requests, with the new owner's name. Otherwise a
+//! request that was forwarded here before the release would acquire the lease again.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cluster::KeyOwner;
 use domain::{InstanceId, Mode, Resource, SignerId};
@@ -24,6 +27,9 @@ const STEP_SIGNERS_MIN: usize = 20;
 /// Steps of a hand-off, at most: however many signers move, it is over within seconds.
 const STEPS_MAX: usize = 100;
 
+/// For so long after the release of a lease its signer is left to the new owner.
+const LEFT_FOR: Duration = Duration::from_secs(3);
+
 /// Hands off as long as another handle to the owners exists.
 pub(super) fn start(inner: &Arc<Inner>) {
     let mut changes = inner.cluster_view.changes();
@@ -36,6 +42,7 @@ pub(super) fn start(inner: &Arc<Inner>) {
                 () = tokio::time::sleep(jittered(LOOK_EVERY)) => {}
             }
             let Some(inner) = inner.upgrade() else { return };
+            inner.left.retain(|_, since| since.elapsed() < LEFT_FOR);
             inner.hand_off().await;
         }
     });
@@ -74,6 +81,17 @@ impl Inner {
             }
             _ => None,
         }
+    }
+
+    /// Leaves a signer to its new owner, after the release of its lease.
+    pub(super) fn leave(&self, signer: SignerId) {
+        self.left.insert(signer, Instant::now());
+    }
+
+    /// The owner that a signer was left to a short time ago, while that is still the one to own it.
+    pub(super) fn left_to(&self, signer: &SignerId) -> Option<InstanceId> {
+        let is_left = self.left.get(signer).is_some_and(|since| since.elapsed() < LEFT_FOR);
+        if is_left { self.new_owner(&Resource::signer(signer)) } else { None }
     }
 
     /// Whether another instance is the one to keep it.
