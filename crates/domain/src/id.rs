@@ -312,6 +312,14 @@ bits_id!(
     /// One job: a UUID of version 7, so that ids sort by the time at which they were made (RFC 9562).
     JobId
 );
+bits_id!(
+    /// One plan: a UUID of version 7, as a job's.
+    PlanId
+);
+bits_id!(
+    /// One task of a plan: a UUID of version 7, as a job's.
+    TaskId
+);
 
 impl JobId {
     /// When it was made, in milliseconds since 1970, by the clock of the instance that made it.

@@ -13,14 +13,15 @@ pub mod lease;
 pub mod limits;
 pub mod mode;
 pub mod nonce;
+pub mod plan;
 pub mod session;
 mod shard;
 pub mod signer;
 pub mod time;
 
 pub use id::{
-    ClientRef, HoldId, IdempotencyKey, InstanceId, Invalid, JobId, Label, Language, NodeId, Nonce, PoolName,
-    SegmentTag, SequenceName, SessionId, SignerId, TenantId, TxHash, WorkerNumber,
+    ClientRef, HoldId, IdempotencyKey, InstanceId, Invalid, JobId, Label, Language, NodeId, Nonce, PlanId,
+    PoolName, SegmentTag, SequenceName, SessionId, SignerId, TaskId, TenantId, TxHash, WorkerNumber,
 };
 pub use key::KeyScope;
 pub use lane_id::LaneId;

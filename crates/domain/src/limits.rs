@@ -51,6 +51,33 @@ pub const SEQUENCE_GRANT_MAX: u64 = 1_000_000;
 /// Largest id of segments and sequences: 2^63 − 1, the largest of a signed 64-bit number.
 pub const ID_NUMBER_MAX: u64 = i64::MAX as u64;
 
+/// Tasks of one plan.
+pub const PLAN_TASKS_MAX: usize = 1_000;
+/// Stages of one task.
+pub const PLAN_STAGES_MAX: usize = 100;
+/// Tasks of a plan that run at once when the plan does not say.
+pub const PLAN_CONCURRENCY_DEFAULT: u32 = 5;
+/// Tasks of a plan that may run at once.
+pub const PLAN_CONCURRENCY_MAX: u32 = 100;
+/// Longest name of a plan, a task or a stage, in characters.
+pub const PLAN_NAME_CHARS_MAX: usize = 128;
+/// How long a plan starts further tasks when it does not say, in milliseconds: two hours.
+pub const PLAN_TIMEOUT_MS_DEFAULT: u64 = 2 * 3_600 * 1_000;
+/// Longest such time, and longest time for a run of a task, in milliseconds: seven days.
+pub const PLAN_TIMEOUT_MS_MAX: u64 = 7 * 24 * 3_600 * 1_000;
+/// How long a run of a task may take when the task does not say, in milliseconds.
+pub const TASK_TIMEOUT_MS_DEFAULT: u64 = 600_000;
+/// How long an attempt of a stage may take when the stage does not say, in milliseconds.
+pub const STAGE_TIMEOUT_MS_DEFAULT: u64 = 60_000;
+/// Largest configuration of a tenant, in bytes of JSON.
+pub const TASK_CONFIG_BYTES_MAX: usize = 64 << 10;
+/// Largest context of a checkpoint, in bytes of JSON.
+pub const CONTEXT_BYTES_MAX: usize = 256 << 10;
+/// Runs of one task.
+pub const TASK_RUNS_MAX: u32 = 100;
+/// Checkpoints of one task, all runs together.
+pub const CHECKPOINTS_MAX: u32 = 1_000;
+
 /// Most nonces in one grant.
 pub const GRANT_NONCES_MAX: usize = 1_000;
 /// Most settlements in one request.

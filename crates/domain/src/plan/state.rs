@@ -1,0 +1,490 @@
+//! The state of one plan: commands go in; what is to be written, and what follows once it is, come out.
+//!
+//! [`PlanState::apply`] changes nothing. It answers a [`Step`] with the state that follows, which counts once the step's
+//! writes are committed; until then the old one does. The shell commits one step at a time. Where a commit is refused or
+//! its outcome is unknown, it reads the plan again.
+
+mod draft;
+mod retry;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use super::spec::{PlanSpec, StageSpec, TaskSpec};
+use super::status::{Intent, OnFailure, PlanStatus, StageStatus, TaskStatus};
+use crate::id::{JobId, PlanId, TaskId};
+use crate::job::Outcome;
+use crate::lease::Token;
+use crate::time::Timestamp;
+use draft::Draft;
+pub use retry::{From, Retry, Seen};
+
+/// What a finished stage leaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Its number, from 1, in all runs of the task.
+    pub version: u32,
+    /// How many stages were completed, in order.
+    pub completed: u32,
+    /// What the next stage is given: JSON text.
+    pub context: Arc<str>,
+}
+
+/// A stage of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StageState {
+    /// Its status.
+    pub status: StageStatus,
+    /// The job that runs it, or did.
+    pub job: Option<JobId>,
+}
+
+/// A task in its newest run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskState {
+    /// Which.
+    pub id: TaskId,
+    /// What was asked.
+    pub spec: Arc<TaskSpec>,
+    /// The number of the definition that the run has; 1 is the plan's.
+    pub definition: u32,
+    /// Its status.
+    pub status: TaskStatus,
+    /// What people want of it.
+    pub intent: Intent,
+    /// The number of the run, from 1.
+    pub run: u32,
+    /// When the run began; `None` while it waits for its turn.
+    pub run_at: Option<Timestamp>,
+    /// The stages, in order.
+    pub stages: Vec<StageState>,
+    /// What the next stage continues from.
+    pub checkpoint: Option<Checkpoint>,
+    /// The highest version of a checkpoint of this task.
+    pub last_checkpoint: u32,
+    /// The token of the tenant's lock, while this task has it.
+    pub lock: Option<Token>,
+    /// A job of an earlier run whose attempt may still be under way: no stage begins before it is over.
+    pub waits_for: Option<JobId>,
+    /// Why the run fails once the job that was called off has ended.
+    pub failing: Option<Arc<str>>,
+    /// Why it failed or was interrupted.
+    pub reason: Option<Arc<str>>,
+    /// The version of its row, which every write raises by one.
+    pub version: u64,
+}
+
+/// A plan and all its tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanState {
+    /// Which.
+    pub id: PlanId,
+    /// What was asked.
+    pub spec: Arc<PlanSpec>,
+    /// What people want of it.
+    pub intent: Intent,
+    /// Its owner has changed while tasks ran: no further task starts until somebody resumes the plan.
+    pub is_halted: bool,
+    /// It ran over its time: no further task starts.
+    pub is_over_time: bool,
+    /// When it was started.
+    pub started_at: Option<Timestamp>,
+    /// The tasks, in their order.
+    pub tasks: Vec<Arc<TaskState>>,
+    /// The version of its row.
+    pub version: u64,
+}
+
+/// What reaches a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Take the locks of all tenants and begin.
+    Start,
+    /// Begin no stage any more until [`Self::Resume`].
+    Pause,
+    /// Go on.
+    Resume,
+    /// End; stages that are under way are called off.
+    Cancel,
+    /// Begin no further stage of this task.
+    PauseTask(TaskId),
+    /// Go on with this task.
+    ResumeTask(TaskId),
+    /// End this task.
+    CancelTask(TaskId),
+    /// Say what a stage did of which nobody knows it.
+    Resolve {
+        /// Of this task.
+        task: TaskId,
+        /// Which stage, from 0.
+        stage: usize,
+        /// What it did.
+        resolution: Resolution,
+    },
+    /// Run a task again.
+    Retry(TaskId, Retry),
+    /// A stage's job has ended.
+    StageEnded {
+        /// Of this task.
+        task: TaskId,
+        /// Which job.
+        job: JobId,
+        /// How.
+        end: StageEnd,
+    },
+    /// The job that a task waits for is over, and so is every attempt of it.
+    OlderEnded {
+        /// Which task.
+        task: TaskId,
+        /// Which job.
+        job: JobId,
+    },
+    /// The lock of a task's tenant was broken, or ran out and was taken.
+    LockLost(TaskId),
+    /// The plan's owner died or has changed.
+    TakenOver,
+    /// Begin what may begin, and end what has run out of time.
+    Advance,
+}
+
+/// What a person says of a stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// It is done; with the context for the next stage, or that of the last checkpoint.
+    Done(Option<Arc<str>>),
+    /// It did nothing.
+    NotDone,
+}
+
+/// How a stage's job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StageEnd {
+    /// It succeeded; with the context for the next stage, or that of the last checkpoint.
+    Completed(Option<Arc<str>>),
+    /// It succeeded, and its output cannot be kept.
+    Unfit(Arc<str>),
+    /// It did not succeed.
+    Ended(Outcome, Arc<str>),
+}
+
+/// Why a plan does not do what it was asked for. Nothing was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The plan has no such task.
+    UnknownTask,
+    /// The task has no such stage.
+    UnknownStage,
+    /// Not in this status.
+    Status(String),
+    /// The task's run or checkpoint is not the one that was seen.
+    NotAsSeen,
+    /// There is no such checkpoint.
+    UnknownCheckpoint,
+    /// The task runs.
+    StillRunning,
+    /// A stage is UNKNOWN, and nobody has resolved it.
+    StageUnknown(usize),
+    /// The stages that are completed are others in the corrected definition.
+    DefinitionChanged(usize),
+    /// The task has run [`crate::limits::TASK_RUNS_MAX`] times, or has as many checkpoints as it may.
+    TooMany(&'static str),
+}
+
+/// A stage's job to be submitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageStart {
+    /// Of this task, by its place in the plan.
+    pub task: usize,
+    /// Which stage, from 0.
+    pub stage: usize,
+    /// The id of the job.
+    pub job: JobId,
+}
+
+/// Something that happened, for the history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanEvent {
+    /// To this task; `None` to the plan.
+    pub task: Option<TaskId>,
+    /// What.
+    pub kind: EventKind,
+    /// In which run of the task.
+    pub run: Option<u32>,
+    /// To which stage, from 0.
+    pub stage: Option<usize>,
+    /// The status before, where it changed.
+    pub before: Option<&'static str>,
+    /// The status after.
+    pub after: Option<&'static str>,
+    /// Why, in words.
+    pub reason: Option<Arc<str>>,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// The status of a plan or task changed.
+    Status,
+    /// The intent of a plan or task changed.
+    Intent,
+    /// The status of a stage changed.
+    Stage,
+    /// A checkpoint was written.
+    Checkpoint,
+    /// A person said what an UNKNOWN stage did.
+    Resolved,
+    /// A new run was opened.
+    Retried,
+    /// The tenant's lock was broken or lost.
+    LockLost,
+    /// The plan has a new owner.
+    TakenOver,
+    /// The plan or the run took too long.
+    OverTime,
+}
+
+/// What follows from a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The state once the writes are committed.
+    pub next: PlanState,
+    /// What is to be committed, all or nothing.
+    pub writes: Writes,
+    /// Jobs to be cancelled once it is.
+    pub cancel: Vec<JobId>,
+}
+
+/// What one commit writes of a plan, fenced by the plan's lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Writes {
+    /// Whether the plan's own row changes.
+    pub plan: bool,
+    /// Tasks whose rows change, by their places.
+    pub tasks: Vec<usize>,
+    /// Tasks whose tenants' locks are taken.
+    pub take: Vec<usize>,
+    /// Tasks whose tenants' locks are given back.
+    pub free: Vec<(usize, Token)>,
+    /// Tasks whose tenants' locks must be held at these tokens.
+    pub held: Vec<(usize, Token)>,
+    /// Tasks whose definitions are new.
+    pub definitions: Vec<usize>,
+    /// New checkpoints.
+    pub checkpoints: Vec<(usize, Checkpoint)>,
+    /// Jobs of stages.
+    pub starts: Vec<StageStart>,
+    /// What happened.
+    pub events: Vec<PlanEvent>,
+}
+
+impl Writes {
+    /// Whether there is nothing to write.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl EventKind {
+    /// The name that tables and answers show.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Status => "status",
+            Self::Intent => "intent",
+            Self::Stage => "stage",
+            Self::Checkpoint => "checkpoint",
+            Self::Resolved => "resolved",
+            Self::Retried => "retried",
+            Self::LockLost => "lock_lost",
+            Self::TakenOver => "taken_over",
+            Self::OverTime => "over_time",
+        }
+    }
+}
+
+impl TaskState {
+    /// A task that was never run.
+    #[must_use]
+    pub fn new(id: TaskId, spec: Arc<TaskSpec>) -> Self {
+        let stages = vec![StageState { status: StageStatus::Pending, job: None }; spec.stages.len()];
+        Self {
+            id,
+            spec,
+            definition: 1,
+            status: TaskStatus::Pending,
+            intent: Intent::Run,
+            run: 1,
+            run_at: None,
+            stages,
+            checkpoint: None,
+            last_checkpoint: 0,
+            lock: None,
+            waits_for: None,
+            failing: None,
+            reason: None,
+            version: 1,
+        }
+    }
+
+    /// How many stages are completed, in order.
+    #[must_use]
+    pub fn completed(&self) -> usize {
+        self.stages.iter().take_while(|stage| stage.status.is_completed()).count()
+    }
+
+    /// The stage whose job may be under way, and the job.
+    #[must_use]
+    pub fn in_flight(&self) -> Option<(usize, JobId)> {
+        let at = self.stages.iter().position(|stage| stage.status.is_in_flight())?;
+        Some((at, self.stages[at].job?))
+    }
+
+    /// The first stage that is UNKNOWN.
+    #[must_use]
+    pub fn unknown(&self) -> Option<usize> {
+        self.stages.iter().position(|stage| stage.status == StageStatus::Unknown)
+    }
+
+    /// The context for the next stage: JSON text.
+    #[must_use]
+    pub fn context(&self) -> Arc<str> {
+        self.checkpoint.as_ref().map_or_else(|| Arc::from("{}"), |checkpoint| Arc::clone(&checkpoint.context))
+    }
+
+    /// What was asked of a stage.
+    #[must_use]
+    pub fn stage(&self, at: usize) -> &StageSpec {
+        &self.spec.stages[at]
+    }
+
+    /// Whether the task keeps its tenant's lock renewed.
+    #[must_use]
+    pub const fn renews_lock(&self) -> bool {
+        matches!(self.status, TaskStatus::Running | TaskStatus::Paused | TaskStatus::Pending)
+            && self.lock.is_some()
+    }
+}
+
+impl PlanState {
+    /// A plan that was never started.
+    #[must_use]
+    pub fn new(id: PlanId, spec: Arc<PlanSpec>, tasks: Vec<TaskState>) -> Self {
+        Self {
+            id,
+            spec,
+            intent: Intent::Run,
+            is_halted: false,
+            is_over_time: false,
+            started_at: None,
+            tasks: tasks.into_iter().map(Arc::new).collect(),
+            version: 1,
+        }
+    }
+
+    /// The status, which follows from the intent and from the tasks.
+    #[must_use]
+    pub fn status(&self) -> PlanStatus {
+        let is_cancelled = self.intent == Intent::Cancel;
+        let mut succeeded = false;
+        let mut is_over = true;
+        let mut wants_attention = false;
+        let mut may_go_on = false;
+        for task in &self.tasks {
+            succeeded |= task.status == TaskStatus::Succeeded;
+            is_over &= task.status.is_over();
+            wants_attention |= task.status.wants_attention();
+            may_go_on |= matches!(task.status, TaskStatus::Running | TaskStatus::Pending);
+        }
+        if is_over {
+            return if is_cancelled || !succeeded { PlanStatus::Cancelled } else { PlanStatus::Succeeded };
+        }
+        if self.started_at.is_none() {
+            return PlanStatus::Created;
+        }
+        if wants_attention || self.is_halted || self.is_over_time {
+            return PlanStatus::Attention;
+        }
+        if self.intent == Intent::Pause || !may_go_on { PlanStatus::Paused } else { PlanStatus::Running }
+    }
+
+    /// Whether an instance must own it: something of it runs, may begin, or may run out of time.
+    #[must_use]
+    pub fn needs_owner(&self) -> bool {
+        let is_busy = |task: &Arc<TaskState>| {
+            task.status == TaskStatus::Running || task.in_flight().is_some() || task.renews_lock()
+        };
+        self.started_at.is_some() && self.tasks.iter().any(is_busy)
+    }
+
+    /// The place of a task.
+    #[must_use]
+    pub fn place_of(&self, task: TaskId) -> Option<usize> {
+        self.tasks.iter().position(|one| one.id == task)
+    }
+
+    /// When [`Command::Advance`] is to be applied at the latest: when the plan or a run is over its time.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Timestamp> {
+        let started = self.started_at?;
+        let plan =
+            (!self.is_over_time && !self.status().is_over()).then(|| started.plus_ms(self.spec.timeout_ms));
+        let runs =
+            self.tasks.iter().filter(|task| task.status == TaskStatus::Running && task.failing.is_none());
+        let runs = runs.filter_map(|task| Some(task.run_at?.plus_ms(task.spec.timeout_ms)));
+        runs.chain(plan).min()
+    }
+
+    /// The locks that a commit took.
+    pub fn locked(&mut self, locks: impl IntoIterator<Item = (usize, Token)>) {
+        for (at, token) in locks {
+            Arc::make_mut(&mut self.tasks[at]).lock = Some(token);
+        }
+    }
+
+    /// Decides what follows from a command at this time. `new_job` draws an id that was never used.
+    ///
+    /// # Errors
+    /// [`Refused`], saying why the command is not carried out.
+    pub fn apply(
+        &self,
+        command: &Command,
+        now: Timestamp,
+        new_job: &mut dyn FnMut() -> JobId,
+    ) -> Result<Step, Refused> {
+        let mut draft = Draft::new(self, now);
+        match command {
+            Command::Start => draft.start()?,
+            Command::Pause => draft.pause()?,
+            Command::Resume => draft.resume()?,
+            Command::Cancel => draft.cancel()?,
+            Command::PauseTask(task) => draft.pause_task(*task)?,
+            Command::ResumeTask(task) => draft.resume_task(*task)?,
+            Command::CancelTask(task) => draft.cancel_task(*task)?,
+            Command::Resolve { task, stage, resolution } => draft.resolve(*task, *stage, resolution)?,
+            Command::Retry(task, retry) => draft.retry(*task, retry)?,
+            Command::StageEnded { task, job, end } => draft.stage_ended(*task, *job, end),
+            Command::OlderEnded { task, job } => draft.older_ended(*task, *job),
+            Command::LockLost(task) => draft.lock_lost(*task),
+            Command::TakenOver => draft.taken_over(),
+            Command::Advance => {}
+        }
+        // A new owner begins nothing.
+        if !matches!(command, Command::TakenOver) {
+            draft.advance(new_job);
+        }
+        Ok(draft.finish())
+    }
+
+    /// Whether further tasks may start.
+    fn starts_tasks(&self) -> bool {
+        let is_stopped = self.spec.on_failure != OnFailure::Continue
+            && self.tasks.iter().any(|task| task.status.wants_attention());
+        self.started_at.is_some()
+            && self.intent == Intent::Run
+            && !self.is_halted
+            && !self.is_over_time
+            && !is_stopped
+    }
+}

@@ -1,0 +1,543 @@
+//! A step in the making: a copy of the state, what changes in it, and what that writes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{
+    Checkpoint, EventKind, PlanEvent, PlanState, Refused, Resolution, StageEnd, StageStart, StageState, Step,
+    TaskState, Writes,
+};
+use crate::id::{JobId, TaskId};
+use crate::job::Outcome;
+use crate::limits::CHECKPOINTS_MAX;
+use crate::plan::status::{Intent, OnFailure, PlanStatus, StageStatus, TaskStatus};
+use crate::time::Timestamp;
+
+/// The reason of a task that ran over its time.
+const OVER_TIME: &str = "the run took longer than the task's timeout_ms";
+/// The reason of a task whose owner has changed.
+const TAKEN_OVER: &str = "the plan's owner died or changed while the task ran";
+/// The reason of a task whose lock is gone.
+const LOCK_LOST: &str = "the tenant's lock was broken, or it ran out and was taken";
+
+pub(super) struct Draft {
+    before: PlanStatus,
+    pub(super) next: PlanState,
+    pub(super) now: Timestamp,
+    pub(super) writes: Writes,
+    touched: BTreeSet<usize>,
+    cancel: Vec<JobId>,
+}
+
+impl Draft {
+    pub(super) fn new(state: &PlanState, now: Timestamp) -> Self {
+        let (writes, touched, cancel) = Default::default();
+        Self { before: state.status(), next: state.clone(), now, writes, touched, cancel }
+    }
+
+    /// The step: rows that changed get their next version.
+    pub(super) fn finish(mut self) -> Step {
+        let after = self.next.status();
+        if after != self.before {
+            self.writes.plan = true;
+            self.plan_event(EventKind::Status, Some((self.before.as_str(), after.as_str())));
+        }
+        if self.writes.plan {
+            self.next.version += 1;
+        }
+        for at in &self.touched {
+            Arc::make_mut(&mut self.next.tasks[*at]).version += 1;
+        }
+        self.writes.tasks = self.touched.into_iter().collect();
+        Step { next: self.next, writes: self.writes, cancel: self.cancel }
+    }
+
+    pub(super) fn place(&self, task: TaskId) -> Result<usize, Refused> {
+        self.next.place_of(task).ok_or(Refused::UnknownTask)
+    }
+
+    pub(super) fn task(&self, at: usize) -> &TaskState {
+        &self.next.tasks[at]
+    }
+
+    /// The task, to be changed.
+    pub(super) fn touch(&mut self, at: usize) -> &mut TaskState {
+        self.touched.insert(at);
+        Arc::make_mut(&mut self.next.tasks[at])
+    }
+
+    fn plan_event(&mut self, kind: EventKind, change: Option<(&'static str, &'static str)>) {
+        let (before, after) = change.unzip();
+        let event = PlanEvent { task: None, kind, run: None, stage: None, before, after, reason: None };
+        self.writes.events.push(event);
+    }
+
+    pub(super) fn task_event(
+        &mut self,
+        at: usize,
+        kind: EventKind,
+        change: Option<(&'static str, &'static str)>,
+        reason: Option<Arc<str>>,
+    ) {
+        let (before, after) = change.unzip();
+        let (task, run) = (self.task(at).id, self.task(at).run);
+        let event = PlanEvent { task: Some(task), kind, run: Some(run), stage: None, before, after, reason };
+        self.writes.events.push(event);
+    }
+
+    /// A task's status changes; where the task is over, its tenant's lock is given back.
+    pub(super) fn set_status(&mut self, at: usize, status: TaskStatus, reason: Option<Arc<str>>) {
+        let before = self.task(at).status;
+        if before == status {
+            return;
+        }
+        self.task_event(at, EventKind::Status, Some((before.as_str(), status.as_str())), reason.clone());
+        let task = self.touch(at);
+        task.status = status;
+        task.reason = reason;
+        if status != TaskStatus::Running {
+            task.failing = None;
+        }
+        if status.is_over()
+            && let Some(token) = task.lock.take()
+        {
+            self.writes.held.retain(|(held, _)| *held != at);
+            self.writes.free.push((at, token));
+        }
+    }
+
+    pub(super) fn set_intent(&mut self, at: usize, intent: Intent) {
+        let before = self.task(at).intent;
+        if before != intent {
+            self.task_event(at, EventKind::Intent, Some((before.as_str(), intent.as_str())), None);
+            self.touch(at).intent = intent;
+        }
+    }
+
+    fn set_stage(&mut self, at: usize, stage: usize, state: StageState) {
+        let before = self.task(at).stages[stage].status;
+        if before != state.status {
+            let (task, run) = (self.task(at).id, self.task(at).run);
+            self.writes.events.push(PlanEvent {
+                task: Some(task),
+                kind: EventKind::Stage,
+                run: Some(run),
+                stage: Some(stage),
+                before: Some(before.as_str()),
+                after: Some(state.status.as_str()),
+                reason: None,
+            });
+        }
+        self.touch(at).stages[stage] = state;
+    }
+
+    /// What follows counts only while the task has its tenant's lock.
+    fn hold(&mut self, at: usize) {
+        if let Some(token) = self.task(at).lock
+            && !self.writes.held.iter().any(|(held, _)| *held == at)
+        {
+            self.writes.held.push((at, token));
+        }
+    }
+
+    /// An attempt of an earlier run that may still be under way is called off.
+    pub(super) fn cancel_older(&mut self, job: Option<JobId>) {
+        self.cancel.extend(job);
+    }
+
+    fn set_plan_intent(&mut self, intent: Intent) {
+        if self.next.intent != intent {
+            let change = (self.next.intent.as_str(), intent.as_str());
+            self.plan_event(EventKind::Intent, Some(change));
+            self.next.intent = intent;
+            self.writes.plan = true;
+        }
+    }
+
+    pub(super) fn start(&mut self) -> Result<(), Refused> {
+        if self.next.intent == Intent::Cancel {
+            return Err(refused("a cancelled plan cannot be started"));
+        }
+        if self.next.started_at.is_none() {
+            self.next.started_at = Some(self.now);
+            self.writes.plan = true;
+            let waits = |task: &TaskState| task.status == TaskStatus::Pending;
+            self.writes.take = (0..self.next.tasks.len()).filter(|at| waits(self.task(*at))).collect();
+        }
+        Ok(())
+    }
+
+    pub(super) fn pause(&mut self) -> Result<(), Refused> {
+        if self.next.started_at.is_none() || self.before.is_over() || self.next.intent == Intent::Cancel {
+            return Err(refused("only a plan that was started and is not over can be paused"));
+        }
+        self.set_plan_intent(Intent::Pause);
+        for at in 0..self.next.tasks.len() {
+            if self.task(at).status == TaskStatus::Running && self.task(at).intent == Intent::Run {
+                self.pause_at(at);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn resume(&mut self) -> Result<(), Refused> {
+        if self.next.started_at.is_none() || self.before.is_over() || self.next.intent == Intent::Cancel {
+            return Err(refused("only a plan that was started and is not over can be resumed"));
+        }
+        self.set_plan_intent(Intent::Run);
+        if std::mem::take(&mut self.next.is_halted) {
+            self.writes.plan = true;
+        }
+        for at in 0..self.next.tasks.len() {
+            if self.task(at).intent == Intent::Pause
+                && matches!(self.task(at).status, TaskStatus::Running | TaskStatus::Paused)
+            {
+                self.resume_at(at);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn cancel(&mut self) -> Result<(), Refused> {
+        if self.next.intent == Intent::Cancel {
+            return Ok(());
+        }
+        if self.before.is_over() {
+            return Err(refused("the plan is over"));
+        }
+        self.set_plan_intent(Intent::Cancel);
+        for at in 0..self.next.tasks.len() {
+            if !self.task(at).status.is_over() {
+                self.cancel_at(at);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn pause_task(&mut self, task: TaskId) -> Result<(), Refused> {
+        let at = self.place(task)?;
+        match (self.task(at).status, self.task(at).intent) {
+            (TaskStatus::Paused, _) | (TaskStatus::Running, Intent::Pause) => Ok(()),
+            (TaskStatus::Pending | TaskStatus::Running, Intent::Run | Intent::Pause) => {
+                self.pause_at(at);
+                Ok(())
+            }
+            (status, _) => Err(refused(&format!("a task that is {} cannot be paused", status.as_str()))),
+        }
+    }
+
+    fn pause_at(&mut self, at: usize) {
+        self.set_intent(at, Intent::Pause);
+        if self.task(at).in_flight().is_none() {
+            self.set_status(at, TaskStatus::Paused, None);
+        }
+    }
+
+    pub(super) fn resume_task(&mut self, task: TaskId) -> Result<(), Refused> {
+        let at = self.place(task)?;
+        match (self.task(at).status, self.task(at).intent) {
+            (TaskStatus::Paused, _)
+            | (TaskStatus::Running | TaskStatus::Pending, Intent::Run | Intent::Pause) => {
+                self.resume_at(at);
+                Ok(())
+            }
+            (status, _) => Err(refused(&format!(
+                "a task that is {} cannot be resumed; retry it, or wait until it has ended",
+                status.as_str()
+            ))),
+        }
+    }
+
+    fn resume_at(&mut self, at: usize) {
+        self.set_intent(at, Intent::Run);
+        if self.task(at).status == TaskStatus::Paused {
+            // It waits for its turn. What it does next counts only under its lock.
+            self.set_status(at, TaskStatus::Pending, None);
+            self.hold(at);
+        }
+    }
+
+    pub(super) fn cancel_task(&mut self, task: TaskId) -> Result<(), Refused> {
+        let at = self.place(task)?;
+        match self.task(at).status {
+            TaskStatus::Cancelled => Ok(()),
+            TaskStatus::Succeeded => Err(refused("a task that is SUCCEEDED cannot be cancelled")),
+            _ => {
+                self.cancel_at(at);
+                Ok(())
+            }
+        }
+    }
+
+    /// A job that may be under way is called off first; the task ends with it, and keeps its lock until then.
+    fn cancel_at(&mut self, at: usize) {
+        self.set_intent(at, Intent::Cancel);
+        match self.task(at).in_flight() {
+            Some((_, job)) => self.cancel.push(job),
+            None => self.set_status(at, TaskStatus::Cancelled, None),
+        }
+    }
+
+    pub(super) fn resolve(
+        &mut self,
+        task: TaskId,
+        stage: usize,
+        resolution: &Resolution,
+    ) -> Result<(), Refused> {
+        let at = self.place(task)?;
+        let state = *self.task(at).stages.get(stage).ok_or(Refused::UnknownStage)?;
+        if state.status != StageStatus::Unknown {
+            return Err(refused("only a stage that is UNKNOWN can be resolved"));
+        }
+        if matches!(resolution, Resolution::Done(_)) && self.task(at).last_checkpoint >= CHECKPOINTS_MAX {
+            return Err(Refused::TooMany("checkpoints"));
+        }
+        // Nobody waits for its result any more; an attempt that still runs is called off.
+        self.cancel.extend(state.job);
+        self.hold(at);
+        self.task_event(at, EventKind::Resolved, None, None);
+        match resolution {
+            Resolution::Done(context) => self.complete(at, stage, context.clone()),
+            Resolution::NotDone => {
+                self.touch(at).waits_for = state.job;
+                self.set_stage(at, stage, StageState { status: StageStatus::Pending, job: None });
+                if self.task(at).intent == Intent::Cancel {
+                    self.set_status(at, TaskStatus::Cancelled, None);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A stage is completed: the next checkpoint, and the end of the task after the last one.
+    fn complete(&mut self, at: usize, stage: usize, context: Option<Arc<str>>) {
+        let task = self.task(at);
+        let checkpoint = Checkpoint {
+            version: task.last_checkpoint + 1,
+            completed: stage as u32 + 1,
+            context: context.unwrap_or_else(|| task.context()),
+        };
+        let job = task.stages[stage].job;
+        self.hold(at);
+        self.set_stage(at, stage, StageState { status: StageStatus::Succeeded, job });
+        self.task_event(at, EventKind::Checkpoint, None, None);
+        let task = self.touch(at);
+        task.last_checkpoint = checkpoint.version;
+        task.checkpoint = Some(checkpoint.clone());
+        self.writes.checkpoints.push((at, checkpoint));
+        if self.task(at).completed() == self.task(at).stages.len() {
+            self.set_status(at, TaskStatus::Succeeded, None);
+        } else if self.task(at).intent == Intent::Cancel {
+            self.set_status(at, TaskStatus::Cancelled, None);
+        }
+    }
+
+    pub(super) fn stage_ended(&mut self, task: TaskId, job: JobId, end: &StageEnd) {
+        let Some(at) = self.next.place_of(task) else { return };
+        // A job that nobody waits for: it was called off, or resolved.
+        let Some((stage, _)) = self.task(at).in_flight().filter(|(_, in_flight)| *in_flight == job) else {
+            return;
+        };
+        match end {
+            StageEnd::Completed(context) if self.task(at).last_checkpoint < CHECKPOINTS_MAX => {
+                self.complete(at, stage, context.clone());
+                if self.task(at).status == TaskStatus::Running {
+                    if let Some(reason) = self.task(at).failing.clone() {
+                        self.set_status(at, TaskStatus::Failed, Some(reason));
+                    } else if self.task(at).intent == Intent::Pause {
+                        self.set_status(at, TaskStatus::Paused, None);
+                    }
+                }
+            }
+            StageEnd::Completed(_) => {
+                self.fail_at(at, stage, "the task has as many checkpoints as it may have".into())
+            }
+            StageEnd::Unfit(reason) => self.fail_at(at, stage, Arc::clone(reason)),
+            StageEnd::Ended(outcome, error) => {
+                let reason = match outcome {
+                    Outcome::TimedOut => {
+                        format!("stage {}: its time was over: {error}", self.stage_name(at, stage))
+                    }
+                    Outcome::Cancelled => {
+                        format!("stage {}: its job was cancelled", self.stage_name(at, stage))
+                    }
+                    Outcome::Failed | Outcome::Succeeded => {
+                        format!("stage {}: {error}", self.stage_name(at, stage))
+                    }
+                };
+                self.fail_at(at, stage, reason.into());
+            }
+        }
+        self.on_failure();
+    }
+
+    fn stage_name(&self, at: usize, stage: usize) -> Arc<str> {
+        Arc::clone(&self.task(at).stage(stage).name)
+    }
+
+    fn fail_at(&mut self, at: usize, stage: usize, reason: Arc<str>) {
+        let job = self.task(at).stages[stage].job;
+        self.set_stage(at, stage, StageState { status: StageStatus::Failed, job });
+        // The slot of the last attempt may not be free yet.
+        self.touch(at).waits_for = job;
+        if self.task(at).intent == Intent::Cancel {
+            self.set_status(at, TaskStatus::Cancelled, None);
+        } else {
+            let reason = self.task(at).failing.clone().unwrap_or(reason);
+            self.set_status(at, TaskStatus::Failed, Some(reason));
+        }
+    }
+
+    /// A task failed or was interrupted: what the plan does about the others.
+    fn on_failure(&mut self) {
+        let wants_attention = self.next.tasks.iter().any(|task| task.status.wants_attention());
+        if self.next.spec.on_failure != OnFailure::Pause || !wants_attention {
+            return;
+        }
+        for at in 0..self.next.tasks.len() {
+            let task = self.task(at);
+            if task.status == TaskStatus::Running && task.intent == Intent::Run && task.run == 1 {
+                self.pause_at(at);
+            }
+        }
+    }
+
+    pub(super) fn older_ended(&mut self, task: TaskId, job: JobId) {
+        let Some(at) = self.next.place_of(task) else { return };
+        if self.task(at).waits_for == Some(job) {
+            self.touch(at).waits_for = None;
+        }
+    }
+
+    pub(super) fn lock_lost(&mut self, task: TaskId) {
+        let Some(at) = self.next.place_of(task) else { return };
+        if self.task(at).lock.is_none() {
+            return;
+        }
+        self.writes.held.retain(|(held, _)| *held != at);
+        self.touch(at).lock = None;
+        self.task_event(at, EventKind::LockLost, None, None);
+        if matches!(self.task(at).status, TaskStatus::Running | TaskStatus::Paused | TaskStatus::Pending) {
+            self.interrupt(at, LOCK_LOST);
+        }
+        self.on_failure();
+    }
+
+    /// Nothing is dispatched. A job that is under way may still give a result.
+    fn interrupt(&mut self, at: usize, reason: &str) {
+        if let Some((stage, job)) = self.task(at).in_flight() {
+            self.set_stage(at, stage, StageState { status: StageStatus::Unknown, job: Some(job) });
+        }
+        self.set_status(at, TaskStatus::Interrupted, Some(reason.into()));
+    }
+
+    pub(super) fn taken_over(&mut self) {
+        if self.next.started_at.is_none() || self.before.is_over() {
+            return;
+        }
+        let mut was_running = false;
+        for at in 0..self.next.tasks.len() {
+            let task = self.task(at);
+            if task.status != TaskStatus::Running {
+                was_running |= task.status == TaskStatus::Pending && self.before == PlanStatus::Running;
+                continue;
+            }
+            if task.intent == Intent::Pause && task.in_flight().is_none() {
+                self.set_status(at, TaskStatus::Paused, None);
+            } else {
+                was_running = true;
+                self.interrupt(at, TAKEN_OVER);
+            }
+        }
+        if was_running {
+            self.next.is_halted = true;
+            self.writes.plan = true;
+            self.plan_event(EventKind::TakenOver, None);
+        }
+        self.on_failure();
+    }
+
+    /// Ends what has run out of time, and begins what may begin.
+    pub(super) fn advance(&mut self, new_job: &mut dyn FnMut() -> JobId) {
+        self.end_over_time();
+        let max = self.next.spec.max_concurrency as usize;
+        let mut running = self.next.tasks.iter().filter(|task| task.status == TaskStatus::Running).count();
+        for at in 0..self.next.tasks.len() {
+            if running < max && self.may_run(at) {
+                running += 1;
+                self.set_status(at, TaskStatus::Running, None);
+                let now = self.now;
+                self.touch(at).run_at.get_or_insert(now);
+            }
+            if self.task(at).status == TaskStatus::Running {
+                self.begin_stage(at, new_job);
+            }
+        }
+    }
+
+    /// Whether a task that waits for its turn may have it. One that is retried, or was resumed, is wanted by somebody.
+    fn may_run(&self, at: usize) -> bool {
+        let task = self.task(at);
+        let was_begun = task.run > 1 || task.run_at.is_some();
+        task.status == TaskStatus::Pending
+            && task.intent == Intent::Run
+            && task.lock.is_some()
+            && self.next.intent == Intent::Run
+            && (was_begun || self.next.starts_tasks())
+    }
+
+    fn begin_stage(&mut self, at: usize, new_job: &mut dyn FnMut() -> JobId) {
+        let task = self.task(at);
+        let stage = task.completed();
+        let is_ready = task.in_flight().is_none()
+            && task.intent == Intent::Run
+            && task.failing.is_none()
+            && task.lock.is_some()
+            && task.waits_for.is_none()
+            && self.next.intent == Intent::Run;
+        if !is_ready || stage == task.stages.len() {
+            return;
+        }
+        let job = new_job();
+        self.hold(at);
+        self.set_stage(at, stage, StageState { status: StageStatus::Running, job: Some(job) });
+        self.writes.starts.push(StageStart { task: at, stage, job });
+    }
+
+    fn end_over_time(&mut self) {
+        let now = self.now;
+        let is_over =
+            |since: Option<Timestamp>, length: u64| since.is_some_and(|since| now.ms_since(since) >= length);
+        if !self.next.is_over_time
+            && !self.next.status().is_over()
+            && is_over(self.next.started_at, self.next.spec.timeout_ms)
+        {
+            self.next.is_over_time = true;
+            self.writes.plan = true;
+            self.plan_event(EventKind::OverTime, None);
+        }
+        let over: Vec<_> = (0..self.next.tasks.len())
+            .filter(|at| {
+                let task = self.task(*at);
+                task.status == TaskStatus::Running
+                    && task.failing.is_none()
+                    && is_over(task.run_at, task.spec.timeout_ms)
+            })
+            .collect();
+        for at in over {
+            self.task_event(at, EventKind::OverTime, None, None);
+            match self.task(at).in_flight() {
+                Some((_, job)) => {
+                    self.touch(at).failing = Some(OVER_TIME.into());
+                    self.cancel.push(job);
+                }
+                None => self.set_status(at, TaskStatus::Failed, Some(OVER_TIME.into())),
+            }
+        }
+        self.on_failure();
+    }
+}
+
+pub(super) fn refused(why: &str) -> Refused {
+    Refused::Status(why.to_owned())
+}

@@ -1,0 +1,150 @@
+//! Retries: a task is run again, from its checkpoint, from the start, or from an earlier checkpoint.
+
+use std::sync::Arc;
+
+use super::draft::{Draft, refused};
+use super::{Checkpoint, EventKind, Refused, StageState, TaskState};
+use crate::id::TaskId;
+use crate::limits::TASK_RUNS_MAX;
+use crate::plan::spec::{StageSpec, TaskSpec};
+use crate::plan::status::{Intent, OnUnknown, StageStatus, TaskStatus};
+
+/// How a task is to be run again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// Where it continues.
+    pub from: From,
+    /// The run and the checkpoint that the caller has seen; others are refused.
+    pub expect: Option<Seen>,
+    /// The context of the first stage, in place of the checkpoint's.
+    pub context: Option<Arc<str>>,
+    /// A corrected definition.
+    pub stages: Option<Arc<[StageSpec]>>,
+    /// Another configuration of the tenant.
+    pub config: Option<Arc<str>>,
+    /// How many attempts of a stage may fail.
+    pub max_attempts: Option<u32>,
+    /// Why, for the history.
+    pub reason: Arc<str>,
+}
+
+/// Where a retry continues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum From {
+    /// Behind the last stage that is completed.
+    Checkpoint,
+    /// At the first stage.
+    Start,
+    /// Behind the stages that this earlier checkpoint covers.
+    Version(Checkpoint),
+}
+
+/// What the caller of a retry has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The number of the run.
+    pub run: u32,
+    /// The version of the last checkpoint, 0 for none.
+    pub checkpoint_version: u32,
+}
+
+impl Draft {
+    pub(super) fn retry(&mut self, task: TaskId, retry: &Retry) -> Result<(), Refused> {
+        let at = self.place(task)?;
+        let now = self.task(at);
+        if let Some(seen) = retry.expect
+            && (seen.run, seen.checkpoint_version) != (now.run, now.last_checkpoint)
+        {
+            return Err(Refused::NotAsSeen);
+        }
+        match now.status {
+            TaskStatus::Running | TaskStatus::Pending => return Err(Refused::StillRunning),
+            status if !status.may_retry() => {
+                return Err(refused(&format!("a task that is {} cannot be retried", status.as_str())));
+            }
+            _ => {}
+        }
+        if self.next.started_at.is_none() {
+            return Err(refused("the plan was never started"));
+        }
+        if now.run >= TASK_RUNS_MAX {
+            return Err(Refused::TooMany("runs"));
+        }
+        if let Some(stage) = now.unknown()
+            && now.stage(stage).on_unknown == OnUnknown::Confirm
+        {
+            return Err(Refused::StageUnknown(stage));
+        }
+        let checkpoint = match &retry.from {
+            From::Checkpoint => now.checkpoint.clone(),
+            From::Start => None,
+            From::Version(checkpoint) => Some(checkpoint.clone()),
+        };
+        let completed = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.completed as usize);
+        let spec = corrected(now, retry, completed)?;
+        let is_new_definition = spec.is_some();
+        let (was, waits_for) = (now.status, now.in_flight().map(|(_, job)| job).or(now.waits_for));
+        let spec = spec.unwrap_or_else(|| Arc::clone(&now.spec));
+        let checkpoint = match (&retry.context, checkpoint) {
+            (Some(context), Some(checkpoint)) => {
+                Some(Checkpoint { context: Arc::clone(context), ..checkpoint })
+            }
+            (Some(context), None) => {
+                Some(Checkpoint { version: 0, completed: 0, context: Arc::clone(context) })
+            }
+            (None, checkpoint) => checkpoint,
+        };
+        self.cancel_older(waits_for);
+        let task = self.touch(at);
+        task.run += 1;
+        task.run_at = None;
+        task.intent = Intent::Run;
+        task.stages = (0..spec.stages.len())
+            .map(|stage| {
+                let status = if stage < completed { StageStatus::Skipped } else { StageStatus::Pending };
+                StageState { status, job: None }
+            })
+            .collect();
+        task.spec = spec;
+        task.definition += u32::from(is_new_definition);
+        task.checkpoint = checkpoint;
+        task.waits_for = waits_for;
+        task.failing = None;
+        task.reason = None;
+        task.status = TaskStatus::Pending;
+        // The lock is taken anew, with a token that no attempt of an earlier run has.
+        task.lock = None;
+        self.writes.take.push(at);
+        if is_new_definition {
+            self.writes.definitions.push(at);
+        }
+        let change = (was.as_str(), TaskStatus::Pending.as_str());
+        self.task_event(at, EventKind::Retried, Some(change), Some(Arc::clone(&retry.reason)));
+        // A plan that was over, or whose owner has changed, goes on with this task alone.
+        if self.next.intent != Intent::Run {
+            self.next.intent = Intent::Run;
+            self.next.is_halted = true;
+            self.writes.plan = true;
+        }
+        Ok(())
+    }
+}
+
+/// The task's definition after the retry, if that is another one. The stages that are completed must stay the same.
+fn corrected(task: &TaskState, retry: &Retry, completed: usize) -> Result<Option<Arc<TaskSpec>>, Refused> {
+    let stages = retry.stages.as_ref().unwrap_or(&task.spec.stages);
+    let differs = |at: &usize| stages.get(*at) != task.spec.stages.get(*at);
+    if let Some(at) = (0..completed).find(differs) {
+        return Err(Refused::DefinitionChanged(at));
+    }
+    let mut spec = (*task.spec).clone();
+    spec.stages = Arc::clone(stages);
+    if let Some(config) = &retry.config {
+        spec.config = Some(Arc::clone(config));
+    }
+    if let Some(max_attempts) = retry.max_attempts {
+        let with = |stage: &StageSpec| StageSpec { max_attempts, ..stage.clone() };
+        spec.stages = spec.stages.iter().map(with).collect();
+    }
+    Ok((spec != *task.spec).then(|| Arc::new(spec)))
+}

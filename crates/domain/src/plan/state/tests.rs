@@ -1,0 +1,650 @@
+//! The state of a plan by tables, and by random sequences against the promises.
+
+use super::*;
+use crate::id::TenantId;
+use crate::limits::{CHECKPOINTS_MAX, TASK_RUNS_MAX};
+use crate::plan::status::OnUnknown;
+
+const START: Timestamp = Timestamp::from_micros(1_000_000_000);
+
+/// A plan with what a shell round it would do: commits always succeed, locks get rising tokens, jobs are numbered.
+struct Rig {
+    state: PlanState,
+    now: Timestamp,
+    jobs: u128,
+    tokens: i64,
+    /// What the last command wrote, cancelled and began.
+    writes: Vec<Writes>,
+    cancelled: Vec<JobId>,
+}
+
+impl Rig {
+    fn new(tasks: usize, stages: usize, change: impl FnOnce(&mut PlanSpec)) -> Self {
+        let mut spec = PlanSpec::default();
+        change(&mut spec);
+        let stages: Vec<_> =
+            (0..stages).map(|n| StageSpec::new(format!("stage-{n}"), n.to_string())).collect();
+        let task = |n: usize| {
+            let tenant = TenantId::parse(&format!("tenant-{n}")).unwrap();
+            TaskState::new(id(n), Arc::new(TaskSpec::new(tenant, stages.clone())))
+        };
+        let state = PlanState::new(PlanId::from_u128(1), Arc::new(spec), (0..tasks).map(task).collect());
+        Self { state, now: START, jobs: 0, tokens: 0, writes: vec![], cancelled: vec![] }
+    }
+
+    /// One task, started: its first stage runs.
+    fn started(stages: usize) -> Self {
+        let mut rig = Self::new(1, stages, |_| {});
+        rig.must(Command::Start);
+        rig
+    }
+
+    /// Applies and commits a command, and then what may begin by itself.
+    fn apply(&mut self, command: Command) -> Result<(), Refused> {
+        self.writes.clear();
+        self.cancelled.clear();
+        let is_takeover = command == Command::TakenOver;
+        let mut next = Some(command);
+        while let Some(command) = next.take() {
+            let jobs = &mut self.jobs;
+            let mut new_job = || {
+                *jobs += 1;
+                JobId::from_u128(*jobs)
+            };
+            let Step { next: state, writes, cancel } = self.state.apply(&command, self.now, &mut new_job)?;
+            check(&self.state, &state, &writes, &command);
+            self.state = state;
+            let tokens = writes.take.iter().map(|at| {
+                self.tokens += 1;
+                (*at, Token::new(self.tokens))
+            });
+            let taken: Vec<_> = tokens.collect();
+            self.state.locked(taken);
+            self.cancelled.extend(cancel);
+            if !writes.is_empty() && !is_takeover {
+                next = Some(Command::Advance);
+            }
+            self.writes.push(writes);
+        }
+        Ok(())
+    }
+
+    fn must(&mut self, command: Command) {
+        self.apply(command.clone()).unwrap_or_else(|why| panic!("{command:?}: {why:?}"));
+    }
+
+    fn task(&self, at: usize) -> &TaskState {
+        &self.state.tasks[at]
+    }
+
+    fn status(&self, at: usize) -> TaskStatus {
+        self.task(at).status
+    }
+
+    fn stages(&self, at: usize) -> Vec<StageStatus> {
+        self.task(at).stages.iter().map(|stage| stage.status).collect()
+    }
+
+    /// The stage of a task that is under way ends so.
+    fn end(&mut self, at: usize, end: StageEnd) {
+        let (_, job) = self.task(at).in_flight().expect("a stage is under way");
+        self.must(Command::StageEnded { task: id(at), job, end });
+    }
+
+    fn complete(&mut self, at: usize) {
+        self.end(at, StageEnd::Completed(None));
+    }
+
+    fn fail(&mut self, at: usize) {
+        self.end(at, StageEnd::Ended(Outcome::Failed, "broken".into()));
+    }
+
+    fn retry(&mut self, at: usize, change: impl FnOnce(&mut Retry)) -> Result<(), Refused> {
+        let mut retry = retry();
+        change(&mut retry);
+        self.apply(Command::Retry(id(at), retry))
+    }
+
+    fn begun(&self) -> Vec<(usize, usize)> {
+        self.writes.iter().flat_map(|writes| &writes.starts).map(|start| (start.task, start.stage)).collect()
+    }
+}
+
+fn id(at: usize) -> TaskId {
+    TaskId::from_u128(at as u128 + 1)
+}
+
+fn retry() -> Retry {
+    Retry {
+        from: From::Checkpoint,
+        expect: None,
+        context: None,
+        stages: None,
+        config: None,
+        max_attempts: None,
+        reason: "mended".into(),
+    }
+}
+
+/// What holds of every step.
+fn check(before: &PlanState, after: &PlanState, writes: &Writes, command: &Command) {
+    let running =
+        |state: &PlanState| state.tasks.iter().filter(|task| task.status == TaskStatus::Running).count();
+    if running(after) > running(before) {
+        assert!(running(after) <= after.spec.max_concurrency as usize, "too many run after {command:?}");
+    }
+    if *command == Command::TakenOver {
+        assert!(writes.starts.is_empty(), "a new owner begins nothing");
+    }
+    for (at, (old, new)) in before.tasks.iter().zip(&after.tasks).enumerate() {
+        let is_written = writes.tasks.contains(&at);
+        assert_eq!(old != new, is_written, "task {at} after {command:?}");
+        assert_eq!(new.version, old.version + u64::from(is_written));
+        assert!(new.run >= old.run && new.last_checkpoint >= old.last_checkpoint, "history is kept");
+        let in_flight = new.stages.iter().filter(|stage| stage.status.is_in_flight()).count();
+        assert!(in_flight <= 1, "one stage at a time");
+        assert!(!new.status.is_over() || new.lock.is_none(), "a task that is over frees its lock");
+        assert!(!new.status.is_over() || in_flight == 0, "a task that is over has no job");
+        let completed = new.completed();
+        assert!(new.stages[completed..].iter().all(|stage| !stage.status.is_completed()), "in order");
+        assert!(new.status != TaskStatus::Succeeded || completed == new.stages.len());
+        if let Some(checkpoint) = &new.checkpoint {
+            assert_eq!(checkpoint.completed as usize, completed, "the checkpoint covers what is completed");
+        }
+    }
+    for start in &writes.starts {
+        let (old, new) = (&before.tasks[start.task], &after.tasks[start.task]);
+        assert_eq!(
+            new.stages[start.stage],
+            StageState { status: StageStatus::Running, job: Some(start.job) }
+        );
+        assert_eq!(new.completed(), start.stage, "no stage is skipped");
+        let lock = new.lock.expect("a stage begins under the tenant's lock");
+        assert!(writes.held.contains(&(start.task, lock)), "its commit is fenced by the lock");
+        assert!(old.waits_for.is_none() || new.waits_for.is_none());
+        assert!(!matches!(old.stages.get(start.stage), Some(stage) if stage.status == StageStatus::Unknown));
+    }
+    for (at, checkpoint) in &writes.checkpoints {
+        assert_eq!(checkpoint.version, before.tasks[*at].last_checkpoint + 1, "no checkpoint is overwritten");
+        let token = before.tasks[*at].lock;
+        assert!(token.is_none_or(|token| {
+            writes.held.contains(&(*at, token)) || writes.free.contains(&(*at, token))
+        }));
+    }
+    if before.status() != after.status() {
+        assert!(writes.plan && writes.events.iter().any(|event| event.task.is_none()));
+    }
+}
+
+#[test]
+fn tasks_run_in_order_as_many_at_once_as_may() {
+    let mut rig = Rig::new(4, 2, |spec| spec.max_concurrency = 2);
+    assert_eq!(rig.state.status(), PlanStatus::Created);
+    rig.must(Command::Start);
+    assert_eq!(rig.writes[0].take, [0, 1, 2, 3], "all locks in one commit");
+    assert_eq!(rig.begun(), [(0, 0), (1, 0)]);
+    rig.complete(1);
+    assert_eq!(rig.begun(), [(1, 1)]);
+    rig.complete(1);
+    assert_eq!(rig.begun(), [(2, 0)], "the next in order takes the turn");
+    for at in [0, 0, 2, 2, 3, 3] {
+        rig.complete(at);
+    }
+    assert_eq!(rig.state.status(), PlanStatus::Succeeded);
+    assert_eq!(rig.stages(3), [StageStatus::Succeeded; 2]);
+    rig.must(Command::Start);
+    assert!(rig.begun().is_empty(), "starting again changes nothing");
+}
+
+#[test]
+fn a_checkpoint_carries_the_context_to_the_next_stage() {
+    let mut rig = Rig::started(3);
+    assert_eq!(&*rig.task(0).context(), "{}");
+    rig.end(0, StageEnd::Completed(Some("{\"a\":1}".into())));
+    let checkpoint = rig.task(0).checkpoint.clone().unwrap();
+    assert_eq!((checkpoint.version, checkpoint.completed, &*checkpoint.context), (1, 1, "{\"a\":1}"));
+    rig.complete(0);
+    assert_eq!((rig.task(0).last_checkpoint, &*rig.task(0).context()), (2, "{\"a\":1}"));
+}
+
+#[test]
+fn what_a_failure_does_to_the_others_is_the_plans_choice() {
+    for (on_failure, begun, other) in [
+        (OnFailure::StopNew, vec![], Intent::Run),
+        (OnFailure::Continue, vec![(2, 0)], Intent::Run),
+        (OnFailure::Pause, vec![], Intent::Pause),
+    ] {
+        let mut rig = Rig::new(3, 2, |spec| (spec.max_concurrency, spec.on_failure) = (2, on_failure));
+        rig.must(Command::Start);
+        rig.fail(0);
+        assert_eq!(rig.status(0), TaskStatus::Failed);
+        assert_eq!(rig.state.status(), PlanStatus::Attention);
+        assert_eq!((rig.begun(), rig.task(1).intent), (begun, other), "{on_failure:?}");
+        assert!(rig.task(0).lock.is_some(), "a failed task keeps its tenant's lock");
+    }
+}
+
+#[test]
+fn paused_and_crashed_are_told_apart() {
+    // Paused between two stages, then the owner died.
+    let mut rig = Rig::started(2);
+    rig.must(Command::PauseTask(id(0)));
+    assert_eq!(rig.status(0), TaskStatus::Running, "a pause waits for the stage");
+    rig.complete(0);
+    assert_eq!((rig.status(0), rig.begun()), (TaskStatus::Paused, vec![]));
+    rig.must(Command::TakenOver);
+    assert_eq!(rig.status(0), TaskStatus::Paused);
+    rig.must(Command::ResumeTask(id(0)));
+    assert_eq!(rig.begun(), [(0, 1)]);
+    // To be paused, and killed before the stage ended.
+    let mut rig = Rig::started(2);
+    rig.must(Command::PauseTask(id(0)));
+    rig.must(Command::TakenOver);
+    assert_eq!(rig.status(0), TaskStatus::Interrupted);
+    assert_eq!(rig.stages(0), [StageStatus::Unknown, StageStatus::Pending]);
+}
+
+#[test]
+fn after_a_takeover_nothing_begins_until_somebody_says_so() {
+    let mut rig = Rig::new(3, 2, |spec| (spec.max_concurrency, spec.on_failure) = (1, OnFailure::Continue));
+    rig.must(Command::Start);
+    rig.must(Command::TakenOver);
+    assert_eq!(rig.status(0), TaskStatus::Interrupted);
+    assert_eq!(rig.state.status(), PlanStatus::Attention);
+    for _ in 0..2 {
+        rig.must(Command::Advance);
+        rig.must(Command::TakenOver);
+        assert!(rig.begun().is_empty());
+    }
+    rig.must(Command::Resume);
+    assert_eq!(rig.begun(), [(1, 0)], "the others go on; the interrupted one waits for a retry");
+}
+
+#[test]
+fn a_late_result_of_an_unknown_stage_is_a_checkpoint_and_begins_nothing() {
+    let mut rig = Rig::started(2);
+    rig.must(Command::TakenOver);
+    rig.complete(0);
+    assert_eq!((rig.status(0), rig.begun()), (TaskStatus::Interrupted, vec![]));
+    assert_eq!(rig.task(0).checkpoint.as_ref().unwrap().completed, 1);
+    rig.retry(0, |_| {}).unwrap();
+    let job = rig.task(0).waits_for;
+    assert_eq!((job, rig.begun()), (None, vec![(0, 1)]), "stage 1 is not run again");
+    // Of the last stage it ends the task.
+    let mut rig = Rig::started(1);
+    rig.must(Command::TakenOver);
+    rig.complete(0);
+    assert_eq!(rig.status(0), TaskStatus::Succeeded);
+}
+
+#[test]
+fn an_unknown_stage_runs_again_only_by_somebodys_word() {
+    let mut rig = Rig::started(2);
+    rig.must(Command::TakenOver);
+    assert_eq!(rig.retry(0, |_| {}), Err(Refused::StageUnknown(0)));
+    assert_eq!(rig.retry(0, |retry| retry.from = From::Start), Err(Refused::StageUnknown(0)));
+    let older = rig.task(0).in_flight().unwrap().1;
+    let not_done = |stage| Command::Resolve { task: id(0), stage, resolution: Resolution::NotDone };
+    assert_eq!(rig.apply(not_done(1)), Err(refused_unless_unknown()));
+    assert_eq!(rig.apply(not_done(2)), Err(Refused::UnknownStage));
+    rig.must(not_done(0));
+    assert_eq!(rig.cancelled, [older]);
+    rig.retry(0, |_| {}).unwrap();
+    assert!(rig.begun().is_empty(), "the older attempt may still run");
+    rig.must(Command::OlderEnded { task: id(0), job: older });
+    assert_eq!(rig.begun(), [(0, 0)]);
+    // Done: its checkpoint has the context that was given.
+    let mut rig = Rig::started(2);
+    rig.must(Command::TakenOver);
+    let done = Resolution::Done(Some("[]".into()));
+    rig.must(Command::Resolve { task: id(0), stage: 0, resolution: done });
+    assert_eq!((&*rig.task(0).context(), rig.begun()), ("[]", vec![]));
+    rig.retry(0, |_| {}).unwrap();
+    assert_eq!(rig.begun(), [(0, 1)]);
+}
+
+fn refused_unless_unknown() -> Refused {
+    Refused::Status("only a stage that is UNKNOWN can be resolved".to_owned())
+}
+
+#[test]
+fn a_stage_that_may_be_rerun_waits_for_its_older_attempt() {
+    let mut rig = Rig::started(2);
+    rig.state.tasks = rig
+        .state
+        .tasks
+        .iter()
+        .map(|task| {
+            let mut task = (**task).clone();
+            let mut spec = (*task.spec).clone();
+            spec.stages = spec
+                .stages
+                .iter()
+                .map(|stage| StageSpec { on_unknown: OnUnknown::Rerun, ..stage.clone() })
+                .collect();
+            task.spec = Arc::new(spec);
+            Arc::new(task)
+        })
+        .collect();
+    rig.must(Command::TakenOver);
+    let older = rig.task(0).in_flight().unwrap().1;
+    rig.retry(0, |_| {}).unwrap();
+    assert_eq!((rig.cancelled.clone(), rig.begun()), (vec![older], vec![]));
+    rig.must(Command::StageEnded { task: id(0), job: older, end: StageEnd::Completed(None) });
+    assert_eq!(rig.task(0).last_checkpoint, 0, "a result of an earlier run is no checkpoint of this one");
+    rig.must(Command::OlderEnded { task: id(0), job: older });
+    assert_eq!(rig.begun(), [(0, 0)]);
+}
+
+#[test]
+fn a_retry_continues_behind_the_last_completed_stage_and_keeps_all_history() {
+    let mut rig = Rig::started(7);
+    for _ in 0..5 {
+        rig.complete(0);
+    }
+    rig.fail(0);
+    let failed = rig.task(0).waits_for.unwrap();
+    rig.retry(0, |_| {}).unwrap();
+    rig.must(Command::OlderEnded { task: id(0), job: failed });
+    assert_eq!(rig.begun(), [(0, 5)]);
+    assert_eq!(rig.stages(0)[..6], [&[StageStatus::Skipped; 5][..], &[StageStatus::Running]].concat());
+    assert_eq!((rig.task(0).run, rig.task(0).last_checkpoint), (2, 5));
+    rig.complete(0);
+    assert_eq!(rig.task(0).checkpoint.as_ref().unwrap().version, 6);
+    // From the start: versions go on.
+    rig.fail(0);
+    let failed = rig.task(0).waits_for.unwrap();
+    rig.retry(0, |retry| retry.from = From::Start).unwrap();
+    rig.must(Command::OlderEnded { task: id(0), job: failed });
+    assert_eq!(rig.begun(), [(0, 0)]);
+    rig.complete(0);
+    let checkpoint = rig.task(0).checkpoint.clone().unwrap();
+    assert_eq!((checkpoint.version, checkpoint.completed), (7, 1));
+    // From an earlier one, with another context.
+    rig.fail(0);
+    let earlier = Checkpoint { version: 3, completed: 3, context: "3".into() };
+    rig.retry(0, |retry| (retry.from, retry.context) = (From::Version(earlier), Some("4".into()))).unwrap();
+    assert_eq!((rig.task(0).completed(), &*rig.task(0).context()), (3, "4"));
+}
+
+#[test]
+fn a_retry_takes_the_lock_anew_and_one_of_many_wins() {
+    let mut rig = Rig::started(2);
+    let first = rig.task(0).lock.unwrap();
+    rig.fail(0);
+    let seen = Some(Seen { run: 1, checkpoint_version: 0 });
+    rig.retry(0, |retry| retry.expect = seen).unwrap();
+    assert_eq!(rig.writes[0].take, [0]);
+    assert!(rig.task(0).lock.unwrap() > first);
+    for _ in 0..49 {
+        assert_eq!(rig.retry(0, |retry| retry.expect = seen), Err(Refused::NotAsSeen));
+        assert_eq!(rig.retry(0, |_| {}), Err(Refused::StillRunning));
+    }
+}
+
+#[test]
+fn a_corrected_definition_keeps_what_is_completed() {
+    let stages = |names: &[&str]| -> Option<Arc<[StageSpec]>> {
+        Some(
+            names
+                .iter()
+                .map(|name| StageSpec::new(*name, if *name == "stage-0" { "0" } else { "1" }))
+                .collect(),
+        )
+    };
+    let mut rig = Rig::started(2);
+    rig.complete(0);
+    rig.fail(0);
+    assert_eq!(
+        rig.retry(0, |retry| retry.stages = stages(&["other", "stage-1"])),
+        Err(Refused::DefinitionChanged(0))
+    );
+    rig.retry(0, |retry| retry.stages = stages(&["stage-0", "better", "more"])).unwrap();
+    assert_eq!(rig.writes[0].definitions, [0]);
+    assert_eq!((rig.task(0).definition, rig.task(0).stages.len()), (2, 3));
+    // From the start any definition will do.
+    let failed = rig.task(0).waits_for.unwrap();
+    rig.must(Command::OlderEnded { task: id(0), job: failed });
+    rig.fail(0);
+    rig.retry(0, |retry| (retry.from, retry.stages) = (From::Start, stages(&["other"]))).unwrap();
+    assert_eq!((rig.task(0).definition, rig.task(0).stages.len()), (3, 1));
+}
+
+#[test]
+fn runs_and_checkpoints_have_a_limit() {
+    let mut rig = Rig::started(2);
+    for run in 2..=TASK_RUNS_MAX {
+        rig.fail(0);
+        let failed = rig.task(0).waits_for.unwrap();
+        rig.retry(0, |_| {}).unwrap();
+        rig.must(Command::OlderEnded { task: id(0), job: failed });
+        assert_eq!(rig.task(0).run, run);
+    }
+    rig.fail(0);
+    assert_eq!(rig.retry(0, |_| {}), Err(Refused::TooMany("runs")));
+    let mut rig = Rig::started(2);
+    Arc::make_mut(&mut rig.state.tasks[0]).last_checkpoint = CHECKPOINTS_MAX;
+    rig.complete(0);
+    assert_eq!(rig.status(0), TaskStatus::Failed);
+}
+
+#[test]
+fn a_run_over_its_time_is_called_off_and_fails() {
+    let mut rig = Rig::started(2);
+    let length = rig.task(0).spec.timeout_ms;
+    assert_eq!(rig.state.wake_at(), Some(START.plus_ms(length)));
+    rig.now = START.plus_ms(length - 1);
+    rig.must(Command::Advance);
+    assert!(rig.cancelled.is_empty());
+    rig.now = START.plus_ms(length);
+    let (_, job) = rig.task(0).in_flight().unwrap();
+    rig.must(Command::Advance);
+    assert_eq!((rig.cancelled.clone(), rig.status(0)), (vec![job], TaskStatus::Running));
+    rig.end(0, StageEnd::Ended(Outcome::Cancelled, "".into()));
+    assert_eq!(rig.status(0), TaskStatus::Failed);
+    assert!(rig.task(0).reason.as_ref().unwrap().contains("timeout_ms"));
+}
+
+#[test]
+fn a_plan_over_its_time_starts_no_further_task_and_what_runs_goes_on() {
+    let mut rig = Rig::new(2, 2, |spec| (spec.max_concurrency, spec.timeout_ms) = (1, 1_000));
+    rig.must(Command::Start);
+    rig.now = START.plus_ms(1_000);
+    rig.must(Command::Advance);
+    assert_eq!(rig.state.status(), PlanStatus::Attention);
+    rig.complete(0);
+    assert_eq!(rig.begun(), [(0, 1)]);
+    rig.complete(0);
+    assert_eq!((rig.status(0), rig.begun()), (TaskStatus::Succeeded, vec![]));
+    assert_eq!(rig.status(1), TaskStatus::Pending);
+}
+
+#[test]
+fn a_cancelled_task_ends_with_its_job_and_only_then_frees_its_lock() {
+    let mut rig = Rig::new(2, 2, |spec| spec.max_concurrency = 1);
+    rig.must(Command::Start);
+    let (_, job) = rig.task(0).in_flight().unwrap();
+    rig.must(Command::Cancel);
+    assert_eq!(rig.cancelled, [job]);
+    assert!(rig.task(0).lock.is_some() && rig.status(1) == TaskStatus::Cancelled);
+    rig.end(0, StageEnd::Ended(Outcome::Cancelled, "".into()));
+    assert_eq!((rig.status(0), rig.state.status()), (TaskStatus::Cancelled, PlanStatus::Cancelled));
+    // A retry brings this task back, and no other.
+    rig.retry(0, |_| {}).unwrap();
+    let older = rig.task(0).waits_for.unwrap();
+    rig.must(Command::OlderEnded { task: id(0), job: older });
+    assert_eq!(rig.begun(), [(0, 0)]);
+    assert_eq!(rig.status(1), TaskStatus::Cancelled);
+}
+
+#[test]
+fn a_lost_lock_interrupts_and_a_retry_takes_it_anew() {
+    let mut rig = Rig::started(2);
+    rig.must(Command::LockLost(id(0)));
+    assert_eq!((rig.status(0), rig.task(0).lock), (TaskStatus::Interrupted, None));
+    assert_eq!(rig.stages(0)[0], StageStatus::Unknown);
+    rig.must(Command::Resolve { task: id(0), stage: 0, resolution: Resolution::NotDone });
+    rig.retry(0, |_| {}).unwrap();
+    assert!(rig.task(0).lock.is_some());
+}
+
+/// Every command in every status of a task with one stage under way, or none.
+#[test]
+fn every_command_in_every_status_is_carried_out_or_refused() {
+    type Case = (TaskStatus, fn(&mut Rig));
+    let cases: [Case; 7] = [
+        (TaskStatus::Pending, |rig| rig.state.is_over_time = true),
+        (TaskStatus::Running, |_| {}),
+        (TaskStatus::Succeeded, |rig| {
+            rig.complete(0);
+            rig.complete(0);
+        }),
+        (TaskStatus::Failed, Rig::fail_first),
+        (TaskStatus::Paused, |rig| {
+            rig.must(Command::PauseTask(id(0)));
+            rig.complete(0);
+        }),
+        (TaskStatus::Interrupted, |rig| rig.must(Command::TakenOver)),
+        (TaskStatus::Cancelled, |rig| {
+            rig.must(Command::CancelTask(id(0)));
+            rig.end(0, StageEnd::Ended(Outcome::Cancelled, "".into()));
+        }),
+    ];
+    for (status, bring) in cases {
+        let rig = || {
+            let mut rig = Rig::new(2, 2, |spec| spec.max_concurrency = 2);
+            if status == TaskStatus::Pending {
+                bring(&mut rig);
+                rig.must(Command::Start);
+            } else {
+                rig.must(Command::Start);
+                bring(&mut rig);
+            }
+            assert_eq!(rig.status(0), status);
+            rig
+        };
+        let allowed = |command: Command| rig().apply(command).is_ok();
+        use TaskStatus as T;
+        let is = |those: &[TaskStatus]| those.contains(&status);
+        assert_eq!(
+            allowed(Command::PauseTask(id(0))),
+            is(&[T::Pending, T::Running, T::Paused]),
+            "{status:?}"
+        );
+        assert_eq!(
+            allowed(Command::ResumeTask(id(0))),
+            is(&[T::Pending, T::Running, T::Paused]),
+            "{status:?}"
+        );
+        assert_eq!(allowed(Command::CancelTask(id(0))), !is(&[T::Succeeded]), "{status:?}");
+        let may_retry = is(&[T::Failed, T::Paused, T::Cancelled]);
+        assert_eq!(allowed(Command::Retry(id(0), retry())), may_retry, "{status:?}");
+        let resolve = Command::Resolve { task: id(0), stage: 0, resolution: Resolution::NotDone };
+        assert_eq!(allowed(resolve), is(&[T::Interrupted]), "{status:?}");
+        for command in [Command::Pause, Command::Resume, Command::Cancel, Command::Start, Command::TakenOver]
+        {
+            assert!(allowed(command.clone()), "{command:?} in {status:?}");
+        }
+        let unknown = TaskId::from_u128(99);
+        assert_eq!(rig().apply(Command::PauseTask(unknown)), Err(Refused::UnknownTask));
+    }
+}
+
+impl Rig {
+    fn fail_first(&mut self) {
+        self.fail(0);
+    }
+}
+
+/// A small generator, so that a sequence can be run again by its seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % bound
+    }
+}
+
+#[test]
+fn random_sequences_run_no_stage_twice_without_somebodys_word() {
+    for seed in 0..2_000_u64 {
+        let mut random = Random(seed);
+        let on_failure = OnFailure::ALL[random.below(3)];
+        let mut rig = Rig::new(3, 3, |spec| (spec.max_concurrency, spec.on_failure) = (2, on_failure));
+        rig.must(Command::Start);
+        // How often each stage of each task was begun, and how often somebody allowed it.
+        let mut begun = [[0_u32; 3]; 3];
+        let mut allowed = [[1_u32; 3]; 3];
+        let count = |rig: &Rig, begun: &mut [[u32; 3]; 3]| {
+            for (task, stage) in rig.begun() {
+                begun[task][stage] += 1;
+            }
+        };
+        count(&rig, &mut begun);
+        for _ in 0..60 {
+            let at = random.below(3);
+            let in_flight = rig.task(at).in_flight().map(|(_, job)| job);
+            let command = match random.below(14) {
+                0 => Command::Pause,
+                1 => Command::Resume,
+                2 => Command::PauseTask(id(at)),
+                3 => Command::ResumeTask(id(at)),
+                4 if random.below(6) == 0 => Command::CancelTask(id(at)),
+                5 => Command::TakenOver,
+                6 if random.below(4) == 0 => Command::LockLost(id(at)),
+                7 => Command::Resolve {
+                    task: id(at),
+                    stage: random.below(3),
+                    resolution: if random.below(2) == 0 {
+                        Resolution::NotDone
+                    } else {
+                        Resolution::Done(None)
+                    },
+                },
+                8 => Command::Retry(
+                    id(at),
+                    Retry {
+                        from: if random.below(4) == 0 { From::Start } else { From::Checkpoint },
+                        ..retry()
+                    },
+                ),
+                9 => match rig.task(at).waits_for {
+                    Some(job) => Command::OlderEnded { task: id(at), job },
+                    None => Command::Advance,
+                },
+                10 => match in_flight {
+                    Some(job) => Command::StageEnded {
+                        task: id(at),
+                        job,
+                        end: StageEnd::Ended(Outcome::Failed, "broken".into()),
+                    },
+                    None => Command::Advance,
+                },
+                _ => match in_flight {
+                    Some(job) => Command::StageEnded { task: id(at), job, end: StageEnd::Completed(None) },
+                    None => Command::Advance,
+                },
+            };
+            let before = rig.state.clone();
+            let retried = matches!(command, Command::Retry(..));
+            if rig.apply(command).is_err() {
+                assert_eq!(rig.state, before, "seed {seed}: a refusal changes nothing");
+                continue;
+            }
+            if retried {
+                // The word of a person: every stage that is not completed may be run once more.
+                let completed = rig.task(at).completed();
+                for (stage, allowed) in allowed[at].iter_mut().enumerate().skip(completed) {
+                    *allowed = begun[at][stage] + 1;
+                }
+            }
+            count(&rig, &mut begun);
+            for (task, (begun, allowed)) in begun.iter().zip(&allowed).enumerate() {
+                for (begun, allowed) in begun.iter().zip(allowed) {
+                    assert!(begun <= allowed, "seed {seed}: a stage of task {task} was run twice");
+                }
+            }
+        }
+    }
+}
