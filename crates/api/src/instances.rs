@@ -60,7 +60,13 @@ pub async fn owner(request: HttpRequest, state: web::Data<State>) -> Result<Http
             Some((owner.to_string(), url))
         }
         // The ring names no owner of an `instance:` lease, which is its own, nor of a worker number, which any instance takes.
-        None if matches!(resource.kind(), ResourceKind::Instance | ResourceKind::IdWorker) => None,
+        None if matches!(
+            resource.kind(),
+            ResourceKind::Instance | ResourceKind::IdWorker | ResourceKind::Tenant
+        ) =>
+        {
+            None
+        }
         None => view.placed(&resource).map(|member| (member.id.to_string(), member.url.clone())),
     };
     let (instance_id, url) = owner.ok_or_else(|| {

@@ -65,7 +65,11 @@ fn signer(name: &str) -> Result<Resource, Refusal> {
     let resource = Resource::parse(name)?;
     match resource.kind() {
         ResourceKind::Signer => Ok(resource),
-        ResourceKind::IdWorker | ResourceKind::Instance | ResourceKind::Session => {
+        ResourceKind::IdWorker
+        | ResourceKind::Instance
+        | ResourceKind::Plan
+        | ResourceKind::Session
+        | ResourceKind::Tenant => {
             Err(Refusal::invalid("only must name signers, such as signer:eip155:1:0xab"))
         }
     }

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::id::{InstanceId, Invalid, SessionId};
+use crate::id::{InstanceId, Invalid, PlanId, SessionId};
 use crate::lease::{Resource, ResourceKind};
 use crate::shard_of;
 
 /// Between an instance's resource and the number of its lane.
 const NUMBER_MARK: char = '#';
 
-/// A lane: `session:<id>`, under the lease of that name; or `instance:<id>#<n>`, the lane of one shard of an instance,
+/// A lane: `session:<id>` or `plan:<id>`, under the lease of that name; or `instance:<id>#<n>`, the lane of one shard of an instance,
 /// under the instance's lease. Lanes that were written before instances had several are called `instance:<id>`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaneId(Arc<Named>);
@@ -27,6 +27,12 @@ impl LaneId {
     #[must_use]
     pub fn session(id: &SessionId) -> Self {
         Self::whole(Resource::session(id))
+    }
+
+    /// The lane of the jobs that a plan's stages are.
+    #[must_use]
+    pub fn plan(id: PlanId) -> Self {
+        Self::whole(Resource::plan(id))
     }
 
     /// The lane of one of an instance's shards, for jobs without a session.
@@ -46,7 +52,8 @@ impl LaneId {
     /// # Errors
     /// [`Invalid`] for a resource that has no jobs, and for a number that is not spelled as it is printed.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
-        let invalid = || Invalid { what: "lane", expected: "session:<id> or instance:<id>#<n>".to_owned() };
+        let invalid =
+            || Invalid { what: "lane", expected: "session:<id>, plan:<id> or instance:<id>#<n>".to_owned() };
         let (lease, number) = match text.rsplit_once(NUMBER_MARK) {
             Some((lease, number)) if lease.starts_with(ResourceKind::Instance.as_str()) => {
                 let parsed = number.parse::<u16>().ok().filter(|parsed| parsed.to_string() == number);
@@ -56,10 +63,10 @@ impl LaneId {
         };
         let lease = Resource::parse(lease)?;
         match lease.kind() {
-            ResourceKind::Session | ResourceKind::Instance => {
+            ResourceKind::Session | ResourceKind::Plan | ResourceKind::Instance => {
                 Ok(Self(Arc::new(Named { name: Box::from(text), lease, number })))
             }
-            ResourceKind::IdWorker | ResourceKind::Signer => Err(invalid()),
+            ResourceKind::IdWorker | ResourceKind::Signer | ResourceKind::Tenant => Err(invalid()),
         }
     }
 
@@ -81,17 +88,24 @@ impl LaneId {
         matches!(self.0.lease.kind(), ResourceKind::Session)
     }
 
-    /// The session whose jobs these are; `None` for an instance's lane.
+    /// The plan whose stages these jobs are; `None` for another lane.
+    #[must_use]
+    pub fn plan_id(&self) -> Option<PlanId> {
+        (self.0.lease.kind() == ResourceKind::Plan).then(|| PlanId::parse(self.0.lease.id())).flatten()
+    }
+
+    /// The session whose jobs these are; `None` for another lane.
     #[must_use]
     pub fn session_id(&self) -> Option<SessionId> {
         // A resource of that kind is named by a session's id.
         self.is_session().then(|| SessionId::parse(self.0.lease.id()).ok()).flatten()
     }
 
-    /// The instance that the lane was made by; `None` for a session's lane.
+    /// The instance that the lane was made by; `None` for another lane.
     #[must_use]
     pub fn instance_id(&self) -> Option<InstanceId> {
-        (!self.is_session()).then(|| InstanceId::parse(self.0.lease.id()).ok()).flatten()
+        let is_instances = self.0.lease.kind() == ResourceKind::Instance;
+        is_instances.then(|| InstanceId::parse(self.0.lease.id()).ok()).flatten()
     }
 
     /// Which of so many shards the lane belongs to. See [`shard_of`].
@@ -126,7 +140,11 @@ mod tests {
         let session = LaneId::session(&SessionId::parse("s").unwrap());
         assert_eq!((session.as_str(), session.lease().as_str()), ("session:s", "session:s"));
         assert_eq!(session.session_id().unwrap().as_str(), "s");
-        for lane in [instance, session] {
+        let plan = LaneId::plan(PlanId::from_u128(7));
+        assert_eq!(plan.as_str(), "plan:00000000-0000-0000-0000-000000000007");
+        assert!(!plan.is_session() && plan.instance_id().is_none());
+        assert_eq!((plan.plan_id(), session.plan_id()), (Some(PlanId::from_u128(7)), None));
+        for lane in [instance, session, plan] {
             assert_eq!(LaneId::parse(lane.as_str()).unwrap(), lane);
         }
         let earlier = LaneId::parse("instance:a-1").unwrap();
@@ -135,9 +153,17 @@ mod tests {
 
     #[test]
     fn what_is_no_lane_is_refused() {
-        for bad in
-            ["", "signer:s", "id-worker:1", "instance:", "instance:a#", "instance:a#x", "instance:a#01"]
-        {
+        for bad in [
+            "",
+            "signer:s",
+            "id-worker:1",
+            "tenant:t",
+            "plan:x",
+            "instance:",
+            "instance:a#",
+            "instance:a#x",
+            "instance:a#01",
+        ] {
             assert!(LaneId::parse(bad).is_err(), "{bad:?}");
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::id::{InstanceId, Invalid, SessionId, SignerId, WorkerNumber};
+use crate::id::{InstanceId, Invalid, PlanId, SessionId, SignerId, TenantId, WorkerNumber};
 use crate::limits::ID_WORKER_MAX;
 
 /// What a lease can be about. The name before the colon of a resource.
@@ -13,15 +13,20 @@ pub enum ResourceKind {
     IdWorker,
     /// One running Fencepost process.
     Instance,
+    /// A plan, whose stages are jobs.
+    Plan,
     /// One client's conversation, whose jobs have an order.
     Session,
     /// A blockchain account whose nonces are handed out.
     Signer,
+    /// A tenant that plans work on. Its lease is a lock: a task owns it, and no instance.
+    Tenant,
 }
 
 impl ResourceKind {
     /// All kinds, in the order of their names.
-    pub const ALL: [Self; 4] = [Self::IdWorker, Self::Instance, Self::Session, Self::Signer];
+    pub const ALL: [Self; 6] =
+        [Self::IdWorker, Self::Instance, Self::Plan, Self::Session, Self::Signer, Self::Tenant];
 
     /// The name before the colon.
     #[must_use]
@@ -29,8 +34,10 @@ impl ResourceKind {
         match self {
             Self::IdWorker => "id-worker",
             Self::Instance => "instance",
+            Self::Plan => "plan",
             Self::Session => "session",
             Self::Signer => "signer",
+            Self::Tenant => "tenant",
         }
     }
 
@@ -46,7 +53,8 @@ impl ResourceKind {
     }
 }
 
-/// A named thing that has one owner: `signer:<id>`, `session:<id>`, `instance:<id>`, `id-worker:<n>`.
+/// A named thing that has one owner: `signer:<id>`, `session:<id>`, `instance:<id>`, `id-worker:<n>`,
+/// `plan:<id>`, `tenant:<id>`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resource {
     name: Arc<str>,
@@ -72,6 +80,18 @@ impl Resource {
         Self { name: Arc::from(format!("session:{id}")), kind: ResourceKind::Session }
     }
 
+    /// The resource that a plan's tasks belong to.
+    #[must_use]
+    pub fn plan(id: PlanId) -> Self {
+        Self { name: Arc::from(format!("plan:{id}")), kind: ResourceKind::Plan }
+    }
+
+    /// The resource of a tenant's lock.
+    #[must_use]
+    pub fn tenant(id: &TenantId) -> Self {
+        Self { name: Arc::from(format!("tenant:{id}")), kind: ResourceKind::Tenant }
+    }
+
     /// The resource of a snowflake worker's number.
     #[must_use]
     pub fn id_worker(number: WorkerNumber) -> Self {
@@ -91,6 +111,12 @@ impl Resource {
             ResourceKind::Signer => SignerId::parse(id).map(|id| Self::signer(&id)),
             ResourceKind::Instance => InstanceId::parse(id).map(|id| Self::instance(&id)),
             ResourceKind::Session => SessionId::parse(id).map(|id| Self::session(&id)),
+            ResourceKind::Tenant => TenantId::parse(id).map(|id| Self::tenant(&id)),
+            // One spelling, the one that is printed.
+            ResourceKind::Plan => match PlanId::parse(id) {
+                Some(plan) if plan.to_string() == id => Ok(Self::plan(plan)),
+                _ => Err(Invalid { what: "plan", expected: "a UUID in lower case with hyphens".to_owned() }),
+            },
             // One spelling each: `+7` or `007` would be another resource than `7`.
             ResourceKind::IdWorker => match id.parse::<u16>() {
                 Ok(number) if number.to_string() == id => WorkerNumber::new(number).map(Self::id_worker),

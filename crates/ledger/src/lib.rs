@@ -1,6 +1,6 @@
 //! The durable truth of Fencepost, in SQL.
 //!
-//! What lives here: leases, the fenced write, nonces, jobs, sessions, idempotency keys, what ids are made of, instances
+//! What lives here: leases, the fenced write, nonces, jobs, sessions, plans, idempotency keys, what ids are made of, instances
 //! and settings, behind one trait per concern. `store` implements all of them once, for PostgreSQL and SQLite; one
 //! conformance suite tests both. Every statement is a file under `sql/`: in `both/` where both databases understand the
 //! same text, else in `postgres/` and `sqlite/` under the same name, or in a folder for the one database that needs it.
@@ -21,6 +21,7 @@ mod keys;
 mod leases;
 mod migrations;
 mod nonces;
+mod plans;
 mod records;
 mod sessions;
 mod settings;
@@ -46,6 +47,10 @@ pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal};
 pub use nonces::{
     Batch, GrantAnswer, KeptKey, KeyScope, NewKey, NonceFilter, NonceRecord, Nonces, Read, SignerRecord,
     Verdict,
+};
+pub use plans::{
+    Author, CheckpointRecord, Locker, PlanBatch, PlanFilter, PlanRecord, PlanVerdict, Plans, StageJobEnd,
+    TaskRecord, TimedEvent,
 };
 pub use sessions::{Closed, Opened, SessionCounts, SessionRecord, SessionResult, SessionResults, Sessions};
 pub use settings::Settings;
@@ -110,7 +115,7 @@ pub struct Health {
 
 /// The whole ledger.
 #[async_trait::async_trait]
-pub trait Ledger: Leases + Nonces + Jobs + Sessions + Ids + Instances + Settings {
+pub trait Ledger: Leases + Nonces + Jobs + Sessions + Plans + Ids + Instances + Settings {
     /// Which database it is.
     fn kind(&self) -> Kind;
 

@@ -12,6 +12,7 @@ mod jobs;
 mod leases;
 mod nonces;
 mod partitions;
+mod plans;
 pub(crate) mod postgres;
 mod sessions;
 mod settings;

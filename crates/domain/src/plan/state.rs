@@ -409,11 +409,13 @@ impl PlanState {
         if self.intent == Intent::Pause || !may_go_on { PlanStatus::Paused } else { PlanStatus::Running }
     }
 
-    /// Whether an instance must own it: something of it runs, may begin, or may run out of time.
+    /// Whether an instance must own it: something of it runs or may begin, its tenants' locks are to be renewed, or the end
+    /// of a job is waited for.
     #[must_use]
     pub fn needs_owner(&self) -> bool {
+        use TaskStatus::{Paused, Pending, Running};
         let is_busy = |task: &Arc<TaskState>| {
-            task.status == TaskStatus::Running || task.in_flight().is_some() || task.renews_lock()
+            matches!(task.status, Pending | Running | Paused) || task.in_flight().is_some()
         };
         self.started_at.is_some() && self.tasks.iter().any(is_busy)
     }

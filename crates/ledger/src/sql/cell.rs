@@ -1,6 +1,6 @@
 //! Values of columns whose types differ between the databases, and the way of every value into a list of rows.
 
-use domain::{HoldId, JobId, Timestamp};
+use domain::{HoldId, JobId, PlanId, TaskId, Timestamp};
 use serde_json::Value;
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
@@ -50,6 +50,7 @@ cells! {
     Id => |id: Id| Value::from(id.0.to_string());
     Moment => |at: Moment| Value::from(at.0.as_micros());
     Hold => |hold: Hold| Value::from(hold.0.to_string());
+    TaskKey => |task: TaskKey| Value::from(task.0.to_string());
     // A BLOB has no form in JSON: SQLite's statements read it with unhex().
     &[u8] => |bytes: &[u8]| Value::from(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
 }
@@ -109,6 +110,8 @@ macro_rules! uuid_column {
 
 uuid_column!(Id(JobId), "a job's id");
 uuid_column!(Hold(HoldId), "a hold");
+uuid_column!(PlanKey(PlanId), "a plan's id");
+uuid_column!(TaskKey(TaskId), "a task's id");
 
 /// A column with a time: `timestamptz` on PostgreSQL, microseconds since 1970 in SQLite.
 #[derive(Clone, Copy)]

@@ -8,6 +8,8 @@ use domain::{InstanceId, JobId, LaneId, NodeId, PoolName, SessionId, TenantId, T
 use super::fence::fence;
 use super::{Store, Way};
 use crate::Result;
+pub(super) use write::SUBMIT;
+
 use crate::jobs::rows::{self, AttemptRow, ComingRow, FinishedRow, GroupRow, LaneRow, LiveRow, UnderWayRow};
 use crate::jobs::{
     HELD_DUE_MICROS, Holding, JobBatch, JobFilter, JobRecord, Jobs, JobsVerdict, KeptJobKey, Lane, LeftLane,

@@ -361,7 +361,7 @@ pub async fn lanes_of_one_lease_are_written_side_by_side_and_fenced_together(b: 
     }
     // The lease is acquired anew by one of them: whoever has the old token is fenced, whoever rides with whom.
     let anew = b.lane(first.id.clone(), &a).await;
-    let (old, new) = futures_util::join!(all(&first, 40..60), all(&anew, 60..80));
+    let (old, new) = tokio::join!(all(&first, 40..60), all(&anew, 60..80));
     assert!(old.into_iter().all(|verdict| verdict.unwrap() == JobsVerdict::Fenced));
     assert!(new.into_iter().all(|verdict| matches!(verdict.unwrap(), JobsVerdict::Written { .. })));
     for n in 40..60 {

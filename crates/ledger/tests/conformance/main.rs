@@ -19,6 +19,7 @@ mod keys;
 mod leases;
 mod nonces;
 mod opening;
+mod plan_steps;
 mod plans;
 mod poison;
 mod proxy;
@@ -163,6 +164,17 @@ on_every_ledger! {
         random_events_come_to_what_the_domain_says,
         whatever_everybody_says_at_once_every_job_has_one_result,
         a_job_is_on_a_train_once;
+    plan_steps:
+        a_plan_and_all_its_tasks_are_made_in_one_commit,
+        a_step_writes_rows_locks_jobs_and_history_together,
+        a_stale_owner_of_a_plan_writes_nothing,
+        a_step_that_was_decided_on_an_older_row_writes_nothing,
+        all_locks_of_a_plan_are_taken_or_none,
+        a_lock_that_is_gone_stops_what_goes_on_under_it_and_nothing_else,
+        a_lock_that_ran_out_is_the_next_plans,
+        plans_without_a_live_owner_are_found,
+        plans_tasks_and_tenants_are_listed,
+        how_a_stages_job_ended_is_read_with_whether_its_slot_is_free;
     instances:
         an_instance_lives_while_its_lease_does,
         an_incarnation_that_never_had_a_lease_is_forgotten_too,

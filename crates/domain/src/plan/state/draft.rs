@@ -22,6 +22,7 @@ const LOCK_LOST: &str = "the tenant's lock was broken, or it ran out and was tak
 
 pub(super) struct Draft {
     before: PlanStatus,
+    needed_owner: bool,
     pub(super) next: PlanState,
     pub(super) now: Timestamp,
     pub(super) writes: Writes,
@@ -32,7 +33,8 @@ pub(super) struct Draft {
 impl Draft {
     pub(super) fn new(state: &PlanState, now: Timestamp) -> Self {
         let (writes, touched, cancel) = Default::default();
-        Self { before: state.status(), next: state.clone(), now, writes, touched, cancel }
+        let (before, needed_owner) = (state.status(), state.needs_owner());
+        Self { before, needed_owner, next: state.clone(), now, writes, touched, cancel }
     }
 
     /// The step: rows that changed get their next version.
@@ -42,6 +44,7 @@ impl Draft {
             self.writes.plan = true;
             self.plan_event(EventKind::Status, Some((self.before.as_str(), after.as_str())));
         }
+        self.writes.plan |= self.next.needs_owner() != self.needed_owner;
         if self.writes.plan {
             self.next.version += 1;
         }

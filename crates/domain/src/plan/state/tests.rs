@@ -171,6 +171,7 @@ fn check(before: &PlanState, after: &PlanState, writes: &Writes, command: &Comma
             writes.held.contains(&(*at, token)) || writes.free.contains(&(*at, token))
         }));
     }
+    assert!(writes.plan || before.needs_owner() == after.needs_owner(), "others read it of the plan's row");
     if before.status() != after.status() {
         assert!(writes.plan && writes.events.iter().any(|event| event.task.is_none()));
     }

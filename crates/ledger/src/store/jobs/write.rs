@@ -21,7 +21,8 @@ use crate::{Error, Kind};
 const LOCK: Statement = statement!("job_lock");
 const LOCK_FINISHED: Statement = statement!("job_lock_finished");
 const RETRIED: Statement = statement!("job_retried");
-static SUBMIT: LazyLock<Statement> = LazyLock::new(|| expanded(statement!("job_submit")));
+pub(in crate::store) static SUBMIT: LazyLock<Statement> =
+    LazyLock::new(|| expanded(statement!("job_submit")));
 const DISPATCH: Statement = statement!("job_dispatch");
 const RUN: Statement = statement!("job_run");
 const BACK: Statement = statement!("job_back");

@@ -1,0 +1,4 @@
+-- $1 resource
+SELECT owner
+FROM lease
+WHERE resource = $1

@@ -1,0 +1,7 @@
+-- A task's checkpoints, newest first.
+-- $1 task, $2 before this version, $3 limit
+SELECT version, run, completed, context, saved_at
+FROM plan_checkpoint
+WHERE task = $1 AND version < $2
+ORDER BY version DESC
+LIMIT $3

@@ -1,0 +1,264 @@
+//! Plans: their rows, the write of one step under the plan's lease and the tenants' locks, and what anybody may read.
+//!
+//! A step is one transaction: it locks the lease `plan:<id>` at exactly the owner's token, and the lease `tenant:<id>` of
+//! every task whose work goes on at exactly the task's token; it compares the versions of the rows that it changes; and
+//! it writes all of it or nothing, the jobs of the next stages included.
+
+pub(crate) mod rows;
+
+use std::sync::Arc;
+
+use domain::job::{NewJob, Outcome};
+use domain::plan::{PlanEvent, PlanState, PlanStatus, TaskState, Writes};
+use domain::{InstanceId, JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
+
+use crate::Result;
+
+/// Who asked for a step, for the history.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Author {
+    /// The name of the token that was used; `None` without one, and for what an owner does by itself.
+    pub principal: Option<Arc<str>>,
+    /// The id of the request.
+    pub request_id: Option<Arc<str>>,
+    /// Why, in the author's words.
+    pub reason: Option<Arc<str>>,
+}
+
+/// One step of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanBatch {
+    /// The instance that owns the plan.
+    pub owner: InstanceId,
+    /// The token of the plan's lease.
+    pub token: Token,
+    /// The plan once the step is committed.
+    pub next: Arc<PlanState>,
+    /// What the step writes.
+    pub writes: Writes,
+    /// The jobs of the stages that begin, in the order of [`Writes::starts`].
+    pub jobs: Vec<NewJob>,
+    /// How long the tenants' locks last that the step takes, in milliseconds.
+    pub lock_ms: u64,
+    /// Who asked for it.
+    pub author: Author,
+}
+
+/// What became of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanVerdict {
+    /// It is durable.
+    Written {
+        /// The transaction's time.
+        at: Timestamp,
+        /// The tokens of the locks that it took, by the tasks' places.
+        locks: Vec<(usize, Token)>,
+    },
+    /// The plan's lease is another's by now, or released. Nothing was written.
+    Fenced,
+    /// The locks of these tasks, by their places, were broken, or ran out and were taken. Nothing was written.
+    LockLost(Vec<usize>),
+    /// Somebody else has the lock of a tenant. Nothing was written.
+    Locked(Locker),
+    /// A row is not at the version that the step was decided on. Nothing was written.
+    Diverged,
+    /// The row of a lease was locked; nothing was written, the same may be sent again.
+    Again,
+}
+
+/// Who has a tenant's lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Locker {
+    /// Whose lock.
+    pub tenant: TenantId,
+    /// The task that has it.
+    pub task: Option<TaskId>,
+    /// Its plan.
+    pub plan: Option<PlanId>,
+}
+
+/// A plan for the reader, without its tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanRecord {
+    /// The plan; [`PlanState::tasks`] is empty.
+    pub plan: PlanState,
+    /// Its status.
+    pub status: PlanStatus,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// Since when nothing follows but a retry.
+    pub finished_at: Option<Timestamp>,
+}
+
+/// A task for the reader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskRecord {
+    /// Its plan.
+    pub plan: PlanId,
+    /// Its place there, from 0.
+    pub place: usize,
+    /// The task.
+    pub task: TaskState,
+    /// When its row was written last.
+    pub updated_at: Timestamp,
+}
+
+/// A checkpoint for the reader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointRecord {
+    /// The checkpoint.
+    pub checkpoint: domain::plan::Checkpoint,
+    /// In which run it was written.
+    pub run: u32,
+    /// When.
+    pub saved_at: Timestamp,
+}
+
+/// An event for the reader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimedEvent {
+    /// Its number in the plan, from 1.
+    pub seq: u64,
+    /// When.
+    pub at: Timestamp,
+    /// The task, if it is about one.
+    pub task: Option<TaskId>,
+    /// What happened: JSON text as it is shown.
+    pub document: String,
+}
+
+/// How the job of a stage ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageJobEnd {
+    /// How.
+    pub outcome: Outcome,
+    /// What the node gave: JSON text.
+    pub result: Option<String>,
+    /// What went wrong, in words.
+    pub error: Option<String>,
+    /// Whether the slot of its last attempt is free, so that nothing of it runs any more.
+    pub is_released: bool,
+}
+
+/// Which plans to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlanFilter {
+    /// With this status.
+    pub status: Option<PlanStatus>,
+    /// Older than this one.
+    pub before: Option<PlanId>,
+    /// The most plans to list.
+    pub limit: u32,
+}
+
+/// Plans, their tasks, and their history.
+#[async_trait::async_trait]
+pub trait Plans: Send + Sync {
+    /// Writes a new plan and all its tasks in one commit; answers the transaction's time.
+    ///
+    /// # Errors
+    /// [`crate::Error::Refused`] where there is such a plan or task. After [`crate::Error::Unknown`] it may have been, or
+    /// may yet be, written.
+    async fn create_plan(&self, plan: &PlanState, author: &Author) -> Result<Timestamp>;
+
+    /// Writes one step, all of it or nothing.
+    ///
+    /// # Errors
+    /// After [`crate::Error::Unknown`] it may have been, or may yet be, written: acquire the lease anew and read the plan.
+    async fn commit_plan(&self, batch: PlanBatch) -> Result<PlanVerdict>;
+
+    /// A plan without its tasks; `None` if it never was, or was purged.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn plan(&self, id: PlanId) -> Result<Option<PlanRecord>>;
+
+    /// A plan with all its tasks, as its owner loads it. Call this after the acquire was answered.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn load_plan(&self, id: PlanId) -> Result<Option<PlanState>>;
+
+    /// Plans, newest first.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn plans(&self, filter: &PlanFilter) -> Result<Vec<PlanRecord>>;
+
+    /// The tasks of a plan behind a place, in their order.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn plan_tasks(&self, plan: PlanId, after: Option<usize>, limit: u32) -> Result<Vec<TaskRecord>>;
+
+    /// One task.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn plan_task(&self, task: TaskId) -> Result<Option<TaskRecord>>;
+
+    /// The tasks of a tenant, newest first.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn tenant_tasks(
+        &self,
+        tenant: &TenantId,
+        before: Option<TaskId>,
+        limit: u32,
+    ) -> Result<Vec<TaskRecord>>;
+
+    /// A task's checkpoints, newest first.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn checkpoints(
+        &self,
+        task: TaskId,
+        before: Option<u32>,
+        limit: u32,
+    ) -> Result<Vec<CheckpointRecord>>;
+
+    /// What happened to a plan, or to one of its tasks, behind a number, in order.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn plan_events(
+        &self,
+        plan: PlanId,
+        task: Option<TaskId>,
+        after: u64,
+        limit: u32,
+    ) -> Result<Vec<TimedEvent>>;
+
+    /// How the job of a stage ended; `None` while it has not.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn stage_job_end(&self, job: JobId) -> Result<Option<StageJobEnd>>;
+
+    /// Plans that need an owner and have none that lives, each with the instance that still has its lease.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn left_plans(&self, me: &InstanceId, limit: u32) -> Result<Vec<(PlanId, Option<InstanceId>)>>;
+}
+
+/// The owner of a task's lock on its tenant. No instance has such a name: theirs end in a unique part.
+pub(crate) fn lock_owner(task: TaskId) -> InstanceId {
+    InstanceId::parse(&format!("task:{task}")).expect("a UUID is made of safe characters")
+}
+
+/// The lease that is a tenant's lock.
+pub(crate) fn lock_of(task: &TaskState) -> Resource {
+    Resource::tenant(&task.spec.tenant)
+}
+
+/// The stages that a step changes, by their tasks' places, runs and places in the task: each once.
+pub(crate) fn changed_stages(next: &PlanState, events: &[PlanEvent]) -> Vec<(usize, u32, usize)> {
+    let changed = |event: &PlanEvent| Some((next.place_of(event.task?)?, event.run?, event.stage?));
+    let mut stages: Vec<_> = events.iter().filter_map(changed).collect();
+    stages.sort_unstable();
+    stages.dedup();
+    stages
+}

@@ -1,0 +1,396 @@
+//! Plans: written step by step, read and listed.
+
+use std::sync::Arc;
+
+use domain::plan::{PlanState, TaskState};
+use domain::{InstanceId, JobId, LaneId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
+
+use super::fence::fence;
+use super::{Store, Way};
+use crate::jobs::columns;
+use crate::jobs::plan::New;
+use crate::plans::rows::{
+    CheckpointRow, EventRow, PlanRow, StageJobRow, TaskRow, event_document, plan_document, stages_document,
+    task_document,
+};
+use crate::plans::{
+    Author, CheckpointRecord, Locker, PlanBatch, PlanFilter, PlanRecord, PlanVerdict, Plans, StageJobEnd,
+    TaskRecord, TimedEvent, changed_stages, lock_of, lock_owner,
+};
+use crate::records;
+use crate::sql::{Ask, Id, PlanKey, Statement, TaskKey, Transaction, statement};
+use crate::store::jobs::SUBMIT;
+use crate::train::{Fence, FenceClaim};
+use crate::{Result, sql};
+
+const CREATE: Statement = statement!("plan_create");
+const CHANGE: Statement = statement!("plan_change");
+const TASK_CREATE: Statement = statement!("plan_task_create");
+const TASK_CHANGE: Statement = statement!("plan_task_change");
+const DEFINITION_ADD: Statement = statement!("plan_definition_add");
+const STAGE_RUN_SET: Statement = statement!("plan_stage_run_set");
+const CHECKPOINT_ADD: Statement = statement!("plan_checkpoint_add");
+const EVENT_ADD: Statement = statement!("plan_event_add");
+const LOCK: Statement = statement!("tenant_lock");
+const UNLOCK: Statement = statement!("tenant_unlock");
+const SHOW: Statement = statement!(both "plan_show");
+const LIST: Statement = statement!(both "plan_list");
+const TASKS: Statement = statement!(both "plan_tasks");
+const TASK_SHOW: Statement = statement!(both "plan_task_show");
+const TENANT_TASKS: Statement = statement!(both "plan_tenant_tasks");
+const CHECKPOINTS: Statement = statement!(both "plan_checkpoints");
+const EVENTS: Statement = statement!(both "plan_events");
+const STAGE_JOB: Statement = statement!(both "plan_stage_job");
+const LEFT: Statement = statement!("plan_left");
+
+/// Tasks on one page of a plan that is loaded.
+const PAGE_TASKS: u32 = 200;
+
+/// What a transaction has come to, before its end.
+enum Ending {
+    Written(Vec<(usize, Token)>),
+    Undone(PlanVerdict),
+}
+
+#[async_trait::async_trait]
+impl Plans for Store {
+    async fn create_plan(&self, plan: &PlanState, author: &Author) -> Result<Timestamp> {
+        let (plan, author) = (plan.clone(), author.clone());
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                let (kind, at) = (transaction.kind(), transaction.at());
+                let id = PlanKey(plan.id);
+                let create = CREATE.on(kind).bind(id).bind(plan.status().as_str()).bind(plan.needs_owner());
+                transaction.touch(create.bind(plan_document(&plan)).at(at)).await?;
+                let tasks: Vec<_> = plan.tasks.iter().enumerate().collect();
+                let create = TASK_CREATE.on(kind).bind(id).rows(&tasks, |rows| {
+                    rows.column("id", |(_, task)| TaskKey(task.id))
+                        .column("place", |(place, _)| *place as i64)
+                        .column("tenant", |(_, task)| task.spec.tenant.as_str())
+                        .column("status", |(_, task)| task.status.as_str())
+                        .column("document", |(_, task)| task_document(task));
+                });
+                transaction.touch(create.at(at)).await?;
+                let defined: Vec<_> = plan.tasks.iter().collect();
+                transaction.touch(define(&transaction, &defined)).await?;
+                let created = created_event(&plan, &author);
+                transaction.touch(tell(&transaction, plan.id, &created)).await?;
+                let now = time(&mut transaction).await?;
+                transaction.commit().await?;
+                Ok(now)
+            })
+        })
+        .await
+    }
+
+    async fn commit_plan(&self, batch: PlanBatch) -> Result<PlanVerdict> {
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                match write(&mut transaction, &batch).await? {
+                    Ending::Written(locks) => {
+                        let at = time(&mut transaction).await?;
+                        transaction.commit().await?;
+                        Ok(PlanVerdict::Written { at, locks })
+                    }
+                    Ending::Undone(verdict) => {
+                        transaction.rollback().await?;
+                        Ok(verdict)
+                    }
+                }
+            })
+        })
+        .await
+    }
+
+    async fn plan(&self, id: PlanId) -> Result<Option<PlanRecord>> {
+        let row: Option<PlanRow> = self.optional(Way::Reads, self.ask(&SHOW).bind(PlanKey(id))).await?;
+        row.map(PlanRecord::try_from).transpose()
+    }
+
+    async fn load_plan(&self, id: PlanId) -> Result<Option<PlanState>> {
+        let Some(PlanRecord { mut plan, .. }) = self.plan(id).await? else { return Ok(None) };
+        loop {
+            let after = plan.tasks.len().checked_sub(1);
+            let page = self.plan_tasks(id, after, PAGE_TASKS).await?;
+            if page.is_empty() {
+                return Ok(Some(plan));
+            }
+            plan.tasks.extend(page.into_iter().map(|record| Arc::new(record.task)));
+        }
+    }
+
+    async fn plans(&self, filter: &PlanFilter) -> Result<Vec<PlanRecord>> {
+        let before = filter.before.unwrap_or(PlanId::from_u128(u128::MAX));
+        let status = filter.status.map(domain::plan::PlanStatus::as_str);
+        let ask = self.ask(&LIST).bind(PlanKey(before)).bind(status).bind(i64::from(filter.limit));
+        records::all(self.all::<PlanRow>(Way::Reads, ask).await?)
+    }
+
+    async fn plan_tasks(&self, plan: PlanId, after: Option<usize>, limit: u32) -> Result<Vec<TaskRecord>> {
+        let after = after.map_or(-1, |place| place as i64);
+        let ask = self.ask(&TASKS).bind(PlanKey(plan)).bind(after).bind(i64::from(limit));
+        records::all(self.all::<TaskRow>(Way::Reads, ask).await?)
+    }
+
+    async fn plan_task(&self, task: TaskId) -> Result<Option<TaskRecord>> {
+        let row: Option<TaskRow> =
+            self.optional(Way::Reads, self.ask(&TASK_SHOW).bind(TaskKey(task))).await?;
+        row.map(TaskRecord::try_from).transpose()
+    }
+
+    async fn tenant_tasks(
+        &self,
+        tenant: &TenantId,
+        before: Option<TaskId>,
+        limit: u32,
+    ) -> Result<Vec<TaskRecord>> {
+        let before = before.unwrap_or(TaskId::from_u128(u128::MAX));
+        let ask = self.ask(&TENANT_TASKS).bind(tenant.as_str()).bind(TaskKey(before)).bind(i64::from(limit));
+        records::all(self.all::<TaskRow>(Way::Reads, ask).await?)
+    }
+
+    async fn checkpoints(
+        &self,
+        task: TaskId,
+        before: Option<u32>,
+        limit: u32,
+    ) -> Result<Vec<CheckpointRecord>> {
+        let before = before.map_or(i64::MAX, i64::from);
+        let ask = self.ask(&CHECKPOINTS).bind(TaskKey(task)).bind(before).bind(i64::from(limit));
+        records::all(self.all::<CheckpointRow>(Way::Reads, ask).await?)
+    }
+
+    async fn plan_events(
+        &self,
+        plan: PlanId,
+        task: Option<TaskId>,
+        after: u64,
+        limit: u32,
+    ) -> Result<Vec<TimedEvent>> {
+        let task = task.map(|task| task.to_string());
+        let ask = self.ask(&EVENTS).bind(PlanKey(plan)).bind(task).bind(after as i64).bind(i64::from(limit));
+        records::all(self.all::<EventRow>(Way::Reads, ask).await?)
+    }
+
+    async fn stage_job_end(&self, job: JobId) -> Result<Option<StageJobEnd>> {
+        let row: Option<StageJobRow> = self.optional(Way::Reads, self.ask(&STAGE_JOB).bind(Id(job))).await?;
+        row.map(StageJobEnd::try_from).transpose()
+    }
+
+    async fn left_plans(&self, me: &InstanceId, limit: u32) -> Result<Vec<(PlanId, Option<InstanceId>)>> {
+        let ask = self.ask(&LEFT).bind(me.as_str()).bind(i64::from(limit));
+        let rows: Vec<(PlanKey, Option<String>)> = self.all(Way::VitalReads, ask).await?;
+        let owner = |text: &str| InstanceId::parse(text).map_err(records::impossible);
+        rows.into_iter().map(|(id, held)| Ok((id.0, held.as_deref().map(owner).transpose()?))).collect()
+    }
+}
+
+/// Everything between BEGIN and COMMIT. Leases are locked first, those that are held before those that are taken.
+async fn write(transaction: &mut Transaction<'_>, batch: &PlanBatch) -> sqlx::Result<Ending> {
+    let PlanBatch { next, writes, .. } = batch;
+    let (kind, at) = (transaction.kind(), transaction.at());
+    let task = |place: &usize| &next.tasks[*place];
+    if let Some(verdict) = fenced(transaction, batch).await? {
+        return Ok(Ending::Undone(verdict));
+    }
+    let taken: Vec<_> =
+        writes.take.iter().map(|place| (lock_of(task(place)), lock_owner(task(place).id))).collect();
+    let mut locks = Vec::new();
+    if !taken.is_empty() {
+        let ask = LOCK
+            .on(kind)
+            .rows(&taken, |rows| {
+                rows.column("resource", |(lock, _)| lock.as_str())
+                    .column("owner", |(_, owner)| owner.as_str());
+            })
+            .bind(batch.lock_ms as i64);
+        let rows: Vec<(String, i64)> = transaction.all(ask.at(at)).await?;
+        for (place, (lock, _)) in writes.take.iter().zip(&taken) {
+            let Some((_, token)) = rows.iter().find(|(name, _)| name == lock.as_str()) else {
+                return Ok(Ending::Undone(PlanVerdict::Locked(locker(transaction, lock).await?)));
+            };
+            locks.push((*place, Token::new(*token)));
+        }
+    }
+    if !writes.free.is_empty() {
+        let freed: Vec<_> = writes
+            .free
+            .iter()
+            .map(|(place, token)| (lock_of(task(place)), *token, lock_owner(task(place).id)))
+            .collect();
+        let ask = UNLOCK.on(kind).rows(&freed, |rows| {
+            rows.column("resource", |(lock, _, _)| lock.as_str())
+                .column("token", |(_, token, _)| token.get())
+                .column("owner", |(_, _, owner)| owner.as_str());
+        });
+        transaction.touch(ask.at(at)).await?;
+    }
+    for (ask, rows) in changes(transaction, batch) {
+        if transaction.touch(ask).await? != rows as u64 {
+            return Ok(Ending::Undone(PlanVerdict::Diverged));
+        }
+    }
+    Ok(Ending::Written(locks))
+}
+
+/// Locks the plan's lease and the locks that must be held; a verdict where one is not.
+async fn fenced(transaction: &mut Transaction<'_>, batch: &PlanBatch) -> sqlx::Result<Option<PlanVerdict>> {
+    let held: Vec<_> = batch
+        .writes
+        .held
+        .iter()
+        .chain(&batch.writes.free)
+        .map(|(place, token)| (*place, *token, lock_owner(batch.next.tasks[*place].id)))
+        .collect();
+    let plan =
+        FenceClaim { resource: Resource::plan(batch.next.id), owner: &batch.owner, token: batch.token };
+    let locks = held.iter().map(|(place, token, owner)| {
+        Some(FenceClaim { resource: lock_of(&batch.next.tasks[*place]), owner, token: *token })
+    });
+    let claims: Vec<_> = [Some(plan)].into_iter().chain(locks).collect();
+    let (fences, _) = fence(transaction, &claims).await?;
+    let lost: Vec<_> = fences[1..]
+        .iter()
+        .zip(&held)
+        .filter(|(fence, _)| **fence == Fence::Fenced)
+        .map(|(_, (place, ..))| *place)
+        .collect();
+    Ok(match fences[0] {
+        Fence::Fenced => Some(PlanVerdict::Fenced),
+        _ if !lost.is_empty() => Some(PlanVerdict::LockLost(lost)),
+        _ if fences.contains(&Fence::Again) => Some(PlanVerdict::Again),
+        _ => None,
+    })
+}
+
+/// Who has a lock that was not to be had.
+async fn locker(transaction: &mut Transaction<'_>, lock: &Resource) -> sqlx::Result<Locker> {
+    let show: Statement = Statement::only(sql::sql_file!("both", "lease_owner"));
+    let owner: Option<(Option<String>,)> =
+        transaction.all(show.on(transaction.kind()).bind(lock.as_str())).await?.into_iter().next();
+    let owner = owner.and_then(|(owner,)| owner).unwrap_or_default();
+    let task = owner.strip_prefix("task:").and_then(TaskId::parse);
+    let plan = match task {
+        Some(task) => {
+            let ask = TASK_SHOW.on(transaction.kind()).bind(TaskKey(task));
+            transaction.all::<TaskRow>(ask).await?.into_iter().next().map(|row| row.plan())
+        }
+        None => None,
+    };
+    let tenant = TenantId::parse(lock.id()).map_err(|error| sqlx::Error::Decode(error.into()))?;
+    Ok(Locker { tenant, task, plan })
+}
+
+/// The writes of rows, each with the number of rows that it must touch.
+fn changes(transaction: &Transaction<'_>, batch: &PlanBatch) -> Vec<(Ask, usize)> {
+    let PlanBatch { next, writes, .. } = batch;
+    let (kind, at) = (transaction.kind(), transaction.at());
+    let mut asks = Vec::new();
+    if writes.plan {
+        let status = next.status();
+        let change = CHANGE
+            .on(kind)
+            .bind(PlanKey(next.id))
+            .bind(next.version as i64)
+            .bind(status.as_str())
+            .bind(next.needs_owner())
+            .bind(status.is_over())
+            .bind(plan_document(next));
+        asks.push((change.at(at), 1));
+    }
+    let tasks: Vec<_> = writes.tasks.iter().map(|place| &next.tasks[*place]).collect();
+    if !tasks.is_empty() {
+        let change = TASK_CHANGE.on(kind).rows(&tasks, |rows| {
+            rows.column("id", |task| TaskKey(task.id))
+                .column("version", |task| task.version as i64)
+                .column("status", |task| task.status.as_str())
+                .column("run", |task| i64::from(task.run))
+                .column("definition", |task| i64::from(task.definition))
+                .column("document", |task| task_document(task));
+        });
+        asks.push((change.at(at), tasks.len()));
+    }
+    let defined: Vec<_> = writes.definitions.iter().map(|place| &next.tasks[*place]).collect();
+    if !defined.is_empty() {
+        asks.push((define(transaction, &defined), defined.len()));
+    }
+    let stages = changed_stages(next, &writes.events);
+    if !stages.is_empty() {
+        let set = STAGE_RUN_SET.on(kind).rows(&stages, |rows| {
+            rows.column("task", |(place, ..)| TaskKey(next.tasks[*place].id))
+                .column("run", |(_, run, _)| i64::from(*run))
+                .column("stage", |(.., stage)| *stage as i64)
+                .column("status", |(place, _, stage)| next.tasks[*place].stages[*stage].status.as_str())
+                .column("job", |(place, _, stage)| next.tasks[*place].stages[*stage].job.map(Id));
+        });
+        asks.push((set.at(at), stages.len()));
+    }
+    if !writes.checkpoints.is_empty() {
+        let add = CHECKPOINT_ADD.on(kind).rows(&writes.checkpoints, |rows| {
+            rows.column("task", |(place, _)| TaskKey(next.tasks[*place].id))
+                .column("version", |(_, checkpoint)| i64::from(checkpoint.version))
+                .column("run", |(place, _)| i64::from(next.tasks[*place].run))
+                .column("completed", |(_, checkpoint)| i64::from(checkpoint.completed))
+                .column("context", |(_, checkpoint)| &*checkpoint.context);
+        });
+        asks.push((add.at(at), writes.checkpoints.len()));
+    }
+    if !writes.events.is_empty() {
+        let events: Vec<_> =
+            writes.events.iter().map(|event| (event.task, event_document(event, &batch.author))).collect();
+        asks.push((tell(transaction, next.id, &events), events.len()));
+    }
+    if !batch.jobs.is_empty() {
+        let lane = LaneId::plan(next.id);
+        let new = batch.jobs.iter().map(|job| New { lane: lane.as_str(), job, key: None, due_at: None });
+        let new: Vec<_> = new.collect();
+        asks.push((SUBMIT.on(kind).rows(&new, columns::give).at(at), new.len()));
+    }
+    asks
+}
+
+fn define(transaction: &Transaction<'_>, tasks: &[&Arc<TaskState>]) -> Ask {
+    let add = DEFINITION_ADD.on(transaction.kind()).rows(tasks, |rows| {
+        rows.column("task", |task| TaskKey(task.id))
+            .column("version", |task| i64::from(task.definition))
+            .column("stages", |task| stages_document(&task.spec.stages));
+    });
+    add.at(transaction.at())
+}
+
+fn tell(transaction: &Transaction<'_>, plan: PlanId, events: &[(Option<TaskId>, String)]) -> Ask {
+    let events: Vec<_> = events.iter().enumerate().collect();
+    let add = EVENT_ADD.on(transaction.kind()).bind(PlanKey(plan)).rows(&events, |rows| {
+        rows.column("task", |(_, (task, _))| task.map(TaskKey))
+            .column("document", |(_, (_, document))| document.as_str())
+            .column("place", |(place, _)| *place as i64 + 1);
+    });
+    add.at(transaction.at())
+}
+
+/// That the plan was made.
+fn created_event(plan: &PlanState, author: &Author) -> [(Option<TaskId>, String); 1] {
+    let event = domain::plan::PlanEvent {
+        task: None,
+        kind: domain::plan::EventKind::Status,
+        run: None,
+        stage: None,
+        before: None,
+        after: Some(plan.status().as_str()),
+        reason: None,
+    };
+    [(None, event_document(&event, author))]
+}
+
+/// The transaction's time.
+async fn time(transaction: &mut Transaction<'_>) -> sqlx::Result<Timestamp> {
+    if let Some(at) = transaction.at() {
+        return Ok(Timestamp::from_micros(at));
+    }
+    let clock: Statement = statement!("clock");
+    let ask = clock.on(transaction.kind());
+    let (at,): (i64,) = transaction.session().one(ask).await?;
+    Ok(Timestamp::from_micros(at))
+}

@@ -1,0 +1,377 @@
+//! Plans: their steps under the plan's lease and the tenants' locks, and what is read of them.
+
+use std::sync::Arc;
+
+use domain::job::{Due, NewJob, OnRecovery, Spec};
+use domain::plan::{
+    Command, Intent, OnFailure, PlanSpec, PlanState, PlanStatus, Resolution, StageEnd, StageSpec,
+    StageStatus, Step, TaskSpec, TaskState, TaskStatus,
+};
+use domain::{InstanceId, JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
+use ledger::{Acquisition, Author, Locker, PlanBatch, PlanFilter, PlanVerdict};
+
+use crate::bench::{Bench, LONG_MS, owner};
+use crate::shop::job;
+
+const HOUR_MS: u64 = 3_600_000;
+
+fn plan_id(n: u128) -> PlanId {
+    PlanId::from_u128(n)
+}
+
+fn task_id(plan: u128, at: u128) -> TaskId {
+    TaskId::from_u128(plan * 1_000 + at)
+}
+
+/// A plan for these tenants, with two stages each.
+fn plan(n: u128, tenants: &[&str]) -> PlanState {
+    let stages = [StageSpec::new("first", "{\"run\":1}"), StageSpec::new("second", "[2]")];
+    let task = |(at, tenant): (usize, &&str)| {
+        let spec = TaskSpec {
+            name: Some("a task".into()),
+            config: Some("{\"size\":3}".into()),
+            ..TaskSpec::new(TenantId::parse(tenant).unwrap(), stages.clone())
+        };
+        TaskState::new(task_id(n, at as u128), Arc::new(spec))
+    };
+    let spec =
+        PlanSpec { name: Some("a plan".into()), on_failure: OnFailure::Continue, ..PlanSpec::default() };
+    PlanState::new(plan_id(n), Arc::new(spec), tenants.iter().enumerate().map(task).collect())
+}
+
+/// The owner of a plan, as its actor would be.
+struct PlanOwner<'b> {
+    bench: &'b Bench,
+    me: InstanceId,
+    token: Token,
+    state: PlanState,
+    jobs: u64,
+}
+
+impl<'b> PlanOwner<'b> {
+    /// Makes a plan and takes its lease.
+    async fn of(bench: &'b Bench, plan: PlanState) -> Self {
+        bench.ledger.create_plan(&plan, &Author::default()).await.unwrap();
+        Self::acquire(bench, "a", plan.id).await
+    }
+
+    async fn acquire(bench: &'b Bench, me: &str, plan: PlanId) -> Self {
+        let me = owner(me);
+        let acquired = bench.ledger.acquire(&Resource::plan(plan), &me, LONG_MS).await.unwrap();
+        let Acquisition::Acquired { token, .. } = acquired else { panic!("{acquired:?}") };
+        let state = bench.ledger.load_plan(plan).await.unwrap().unwrap();
+        Self { bench, me, token, state, jobs: u64::try_from(plan.as_u128()).unwrap() * 100 }
+    }
+
+    fn decide(&mut self, command: &Command) -> (Step, PlanBatch) {
+        let jobs = &mut self.jobs;
+        let mut new_job = || {
+            *jobs += 1;
+            job(*jobs)
+        };
+        let step = self.state.apply(command, Timestamp::from_micros(5), &mut new_job).unwrap();
+        let job = |id| {
+            let spec = Spec { on_recovery: OnRecovery::Hold, ..Spec::new("{}") };
+            NewJob { id, spec, seq: None, client_ref: None, due: Due::Now, retry: None, placed: None }
+        };
+        let batch = PlanBatch {
+            owner: self.me.clone(),
+            token: self.token,
+            next: Arc::new(step.next.clone()),
+            jobs: step.writes.starts.iter().map(|start| job(start.job)).collect(),
+            writes: step.writes.clone(),
+            lock_ms: HOUR_MS,
+            author: Author {
+                principal: Some("ops".into()),
+                request_id: Some("r-1".into()),
+                reason: Some("because".into()),
+            },
+        };
+        (step, batch)
+    }
+
+    async fn try_step(&mut self, command: &Command) -> PlanVerdict {
+        let (step, batch) = self.decide(command);
+        let verdict = self.bench.ledger.commit_plan(batch).await.unwrap();
+        if let PlanVerdict::Written { locks, .. } = &verdict {
+            self.state = step.next;
+            self.state.locked(locks.iter().copied());
+        }
+        verdict
+    }
+
+    async fn step(&mut self, command: &Command) {
+        let verdict = self.try_step(command).await;
+        assert!(matches!(verdict, PlanVerdict::Written { .. }), "{command:?}: {verdict:?}");
+    }
+
+    /// Started, with the first stages of all tasks under way.
+    async fn started(bench: &'b Bench, plan: PlanState) -> Self {
+        let mut owner = Self::of(bench, plan).await;
+        owner.step(&Command::Start).await;
+        owner.step(&Command::Advance).await;
+        owner
+    }
+
+    fn in_flight(&self, at: usize) -> JobId {
+        self.state.tasks[at].in_flight().unwrap().1
+    }
+
+    async fn complete(&mut self, at: usize, context: Option<&str>) {
+        let end = StageEnd::Completed(context.map(Arc::from));
+        let command = Command::StageEnded { task: self.state.tasks[at].id, job: self.in_flight(at), end };
+        self.step(&command).await;
+    }
+
+    /// What another instance would load.
+    async fn is_as_loaded(&self) {
+        assert_eq!(self.bench.ledger.load_plan(self.state.id).await.unwrap(), Some(self.state.clone()));
+    }
+}
+
+fn tenant_lock(name: &str) -> Resource {
+    Resource::tenant(&TenantId::parse(name).unwrap())
+}
+
+pub async fn a_plan_and_all_its_tasks_are_made_in_one_commit(b: Bench) {
+    let made = plan(1, &["x", "y"]);
+    b.ledger.create_plan(&made, &Author::default()).await.unwrap();
+    assert_eq!(b.ledger.load_plan(made.id).await.unwrap(), Some(made.clone()));
+    assert_eq!(b.ledger.load_plan(plan_id(2)).await.unwrap(), None);
+    // The second task is there already: nothing of the plan is written.
+    let mut other = plan(2, &["z"]);
+    other.tasks.push(Arc::clone(&made.tasks[1]));
+    assert!(b.ledger.create_plan(&other, &Author::default()).await.is_err());
+    assert_eq!(b.ledger.plan(other.id).await.unwrap(), None);
+    assert!(b.ledger.create_plan(&made, &Author::default()).await.is_err(), "a plan is made once");
+    let large: Vec<String> = (0..1_000).map(|n| format!("tenant-{n}")).collect();
+    let large = plan(3, &large.iter().map(String::as_str).collect::<Vec<_>>());
+    b.ledger.create_plan(&large, &Author::default()).await.unwrap();
+    assert_eq!(b.ledger.load_plan(large.id).await.unwrap().unwrap().tasks.len(), 1_000);
+}
+
+pub async fn a_step_writes_rows_locks_jobs_and_history_together(b: Bench) {
+    let mut owner = PlanOwner::of(&b, plan(1, &["x", "y"])).await;
+    owner.step(&Command::Start).await;
+    owner.is_as_loaded().await;
+    assert!(owner.state.tasks.iter().all(|task| task.lock.is_some()));
+    owner.step(&Command::Advance).await;
+    let first = owner.in_flight(0);
+    let stored = b.ledger.job(first).await.unwrap().unwrap();
+    assert_eq!(
+        (stored.lane.as_str(), stored.spec.on_recovery),
+        (format!("plan:{}", plan_id(1)).as_str(), OnRecovery::Hold)
+    );
+    owner.complete(0, Some("{\"a\":1}")).await;
+    owner.is_as_loaded().await;
+    let task = owner.state.tasks[0].id;
+    let checkpoints = b.ledger.checkpoints(task, None, 10).await.unwrap();
+    assert_eq!(checkpoints.len(), 1);
+    assert_eq!((checkpoints[0].run, &*checkpoints[0].checkpoint.context), (1, "{\"a\":1}"));
+    assert!(b.ledger.job(owner.in_flight(0)).await.unwrap().is_some(), "the next stage's job is there");
+    // The last stage frees the tenant's lock.
+    owner.complete(0, None).await;
+    owner.is_as_loaded().await;
+    assert_eq!(owner.state.tasks[0].status, TaskStatus::Succeeded);
+    assert_eq!(b.ledger.lease(&tenant_lock("x")).await.unwrap().unwrap().owner, None);
+    assert!(b.ledger.lease(&tenant_lock("y")).await.unwrap().unwrap().is_live());
+    // The history has everything in order, with its author.
+    let events = b.ledger.plan_events(plan_id(1), None, 0, 1_000).await.unwrap();
+    assert!(events.iter().map(|event| event.seq).eq(1..=events.len() as u64), "{events:#?}");
+    assert!(events[1].document.contains("\"request_id\":\"r-1\""), "{events:#?}");
+    let of_task = b.ledger.plan_events(plan_id(1), Some(task), 0, 1_000).await.unwrap();
+    assert!(!of_task.is_empty() && of_task.iter().all(|event| event.task == Some(task)));
+    let page = b.ledger.plan_events(plan_id(1), None, 2, 1).await.unwrap();
+    assert_eq!(page, events[2..3]);
+}
+
+pub async fn a_stale_owner_of_a_plan_writes_nothing(b: Bench) {
+    let mut stale = PlanOwner::started(&b, plan(1, &["x"])).await;
+    b.ledger.release(&Resource::plan(plan_id(1)), &stale.me, stale.token).await.unwrap();
+    let fresh = PlanOwner::acquire(&b, "b", plan_id(1)).await;
+    let end = StageEnd::Completed(None);
+    let command = Command::StageEnded { task: task_id(1, 0), job: stale.in_flight(0), end };
+    assert_eq!(stale.try_step(&command).await, PlanVerdict::Fenced);
+    fresh.is_as_loaded().await;
+    assert!(b.ledger.checkpoints(task_id(1, 0), None, 10).await.unwrap().is_empty());
+    // One that has its lease by another name is as stale.
+    let (_, batch) = stale.decide(&Command::Pause);
+    let other = PlanBatch { token: fresh.token, ..batch };
+    assert_eq!(b.ledger.commit_plan(other).await.unwrap(), PlanVerdict::Fenced);
+}
+
+pub async fn a_step_that_was_decided_on_an_older_row_writes_nothing(b: Bench) {
+    let mut one = PlanOwner::started(&b, plan(1, &["x", "y"])).await;
+    let mut other = PlanOwner { jobs: 900, ..one_like(&one) };
+    one.complete(0, None).await;
+    assert_eq!(other.try_step(&Command::PauseTask(task_id(1, 0))).await, PlanVerdict::Diverged);
+    one.is_as_loaded().await;
+    one.step(&Command::Pause).await;
+    assert_eq!(other.try_step(&Command::Pause).await, PlanVerdict::Diverged, "the plan's own row");
+    one.is_as_loaded().await;
+}
+
+fn one_like<'b>(owner: &PlanOwner<'b>) -> PlanOwner<'b> {
+    PlanOwner {
+        bench: owner.bench,
+        me: owner.me.clone(),
+        token: owner.token,
+        state: owner.state.clone(),
+        jobs: owner.jobs,
+    }
+}
+
+pub async fn all_locks_of_a_plan_are_taken_or_none(b: Bench) {
+    let mut first = PlanOwner::of(&b, plan(1, &["m"])).await;
+    first.step(&Command::Start).await;
+    let many: Vec<String> = (0..99).map(|n| format!("t-{n}")).collect();
+    let tenants: Vec<_> = many.iter().map(String::as_str).chain(["m"]).collect();
+    let mut second = PlanOwner::of(&b, plan(2, &tenants)).await;
+    let locked =
+        Locker { tenant: TenantId::parse("m").unwrap(), task: Some(task_id(1, 0)), plan: Some(plan_id(1)) };
+    assert_eq!(second.try_step(&Command::Start).await, PlanVerdict::Locked(locked));
+    assert!(b.ledger.lease(&tenant_lock("t-0")).await.unwrap().is_none_or(|lease| !lease.is_live()));
+    second.is_as_loaded().await;
+    // Once it is free the same step passes.
+    first.step(&Command::Cancel).await;
+    second.step(&Command::Start).await;
+    assert!(second.state.tasks.iter().all(|task| task.lock.is_some()));
+}
+
+pub async fn a_lock_that_is_gone_stops_what_goes_on_under_it_and_nothing_else(b: Bench) {
+    let mut owner = PlanOwner::started(&b, plan(1, &["x", "y"])).await;
+    let token = owner.state.tasks[0].lock.unwrap();
+    let task_owner = InstanceId::parse(&format!("task:{}", task_id(1, 0))).unwrap();
+    // An old token breaks nothing.
+    assert!(!b.ledger.release(&tenant_lock("x"), &task_owner, Token::new(token.get() - 1)).await.unwrap());
+    owner.is_as_loaded().await;
+    assert!(b.ledger.release(&tenant_lock("x"), &task_owner, token).await.unwrap());
+    let end = StageEnd::Completed(None);
+    let late = Command::StageEnded { task: task_id(1, 0), job: owner.in_flight(0), end };
+    assert_eq!(owner.try_step(&late).await, PlanVerdict::LockLost(vec![0]));
+    owner.complete(1, None).await;
+    owner.step(&Command::LockLost(task_id(1, 0))).await;
+    owner.is_as_loaded().await;
+    assert_eq!(owner.state.tasks[0].status, TaskStatus::Interrupted);
+    // A retry after somebody's word takes it anew, one token on.
+    let resolve = Command::Resolve { task: task_id(1, 0), stage: 0, resolution: Resolution::NotDone };
+    owner.step(&resolve).await;
+    let retry = domain::plan::Retry {
+        from: domain::plan::From::Checkpoint,
+        expect: None,
+        context: None,
+        stages: None,
+        config: None,
+        max_attempts: None,
+        reason: "again".into(),
+    };
+    owner.step(&Command::Retry(task_id(1, 0), retry)).await;
+    assert_eq!(owner.state.tasks[0].lock, Some(Token::new(token.get() + 1)));
+    owner.is_as_loaded().await;
+}
+
+pub async fn a_lock_that_ran_out_is_the_next_plans(b: Bench) {
+    let mut first = PlanOwner::of(&b, plan(1, &["x"])).await;
+    let (step, batch) = first.decide(&Command::Start);
+    let short = PlanBatch { lock_ms: 1, ..batch };
+    let PlanVerdict::Written { locks, .. } = b.ledger.commit_plan(short).await.unwrap() else { panic!() };
+    first.state = step.next;
+    first.state.locked(locks);
+    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    // Nobody has taken it: it is the task's still.
+    first.step(&Command::Advance).await;
+    let mut second = PlanOwner::of(&b, plan(2, &["x"])).await;
+    second.step(&Command::Start).await;
+    let end = StageEnd::Completed(None);
+    let late = Command::StageEnded { task: task_id(1, 0), job: first.in_flight(0), end };
+    assert_eq!(first.try_step(&late).await, PlanVerdict::LockLost(vec![0]));
+}
+
+pub async fn plans_without_a_live_owner_are_found(b: Bench) {
+    let me = owner("me");
+    let owned = PlanOwner::started(&b, plan(1, &["x"])).await;
+    // Its instance shows no sign of life.
+    let left = b.ledger.left_plans(&me, 10).await.unwrap();
+    assert_eq!(left, [(plan_id(1), Some(owned.me.clone()))]);
+    assert!(b.ledger.left_plans(&owned.me, 10).await.unwrap().is_empty(), "it is the caller's own");
+    b.ledger.acquire(&Resource::instance(&owned.me), &owned.me, LONG_MS).await.unwrap();
+    assert!(b.ledger.left_plans(&me, 10).await.unwrap().is_empty(), "its owner lives");
+    b.ledger.release(&Resource::plan(plan_id(1)), &owned.me, owned.token).await.unwrap();
+    assert_eq!(b.ledger.left_plans(&me, 10).await.unwrap(), [(plan_id(1), None)]);
+    // A plan that was never started, or is over, needs nobody.
+    let mut other = PlanOwner::of(&b, plan(2, &["y"])).await;
+    b.ledger.release(&Resource::plan(plan_id(2)), &other.me, other.token).await.unwrap();
+    assert_eq!(b.ledger.left_plans(&me, 10).await.unwrap().len(), 1);
+    other = PlanOwner::acquire(&b, "a", plan_id(2)).await;
+    other.step(&Command::Cancel).await;
+    b.ledger.release(&Resource::plan(plan_id(2)), &other.me, other.token).await.unwrap();
+    assert_eq!(b.ledger.left_plans(&me, 10).await.unwrap().len(), 1);
+}
+
+pub async fn plans_tasks_and_tenants_are_listed(b: Bench) {
+    for n in 1..=3 {
+        PlanOwner::of(&b, plan(n, &["x", "y", "z"])).await;
+    }
+    let mut owner = PlanOwner::acquire(&b, "a", plan_id(2)).await;
+    owner.step(&Command::Start).await;
+    owner.step(&Command::Advance).await;
+    let list = async |status, before, limit| {
+        let plans = b.ledger.plans(&PlanFilter { status, before, limit }).await.unwrap();
+        plans.into_iter().map(|plan| plan.plan.id.as_u128()).collect::<Vec<_>>()
+    };
+    assert_eq!(list(None, None, 10).await, [3, 2, 1]);
+    assert_eq!(list(None, Some(plan_id(3)), 1).await, [2]);
+    assert_eq!(list(Some(PlanStatus::Created), None, 10).await, [3, 1]);
+    assert_eq!(list(Some(PlanStatus::Running), None, 10).await, [2]);
+    let record = b.ledger.plan(plan_id(2)).await.unwrap().unwrap();
+    assert_eq!(
+        (record.status, record.plan.intent, record.finished_at),
+        (PlanStatus::Running, Intent::Run, None)
+    );
+    let page = b.ledger.plan_tasks(plan_id(2), Some(0), 1).await.unwrap();
+    assert_eq!((page.len(), page[0].place, page[0].plan), (1, 1, plan_id(2)));
+    assert_eq!(page[0].task.stages[0].status, StageStatus::Running);
+    let task = b.ledger.plan_task(task_id(2, 1)).await.unwrap().unwrap();
+    assert_eq!(task, page[0]);
+    assert_eq!(b.ledger.plan_task(task_id(9, 9)).await.unwrap(), None);
+    let tenant = TenantId::parse("y").unwrap();
+    let history = b.ledger.tenant_tasks(&tenant, None, 10).await.unwrap();
+    assert!(history.iter().map(|task| task.plan.as_u128()).eq([3, 2, 1]));
+    let older = b.ledger.tenant_tasks(&tenant, Some(history[1].task.id), 10).await.unwrap();
+    assert_eq!(older, history[2..]);
+    assert!(b.ledger.tenant_tasks(&TenantId::parse("nobody").unwrap(), None, 10).await.unwrap().is_empty());
+    // A plan that is over says since when.
+    owner.step(&Command::Cancel).await;
+    for at in 0..3 {
+        let (task, job) = (owner.state.tasks[at].id, owner.in_flight(at));
+        let end = StageEnd::Ended(domain::job::Outcome::Cancelled, "".into());
+        owner.step(&Command::StageEnded { task, job, end }).await;
+    }
+    let record = b.ledger.plan(plan_id(2)).await.unwrap().unwrap();
+    assert_eq!(record.status, PlanStatus::Cancelled);
+    assert!(record.finished_at.is_some_and(|at| at >= record.created_at));
+}
+
+pub async fn how_a_stages_job_ended_is_read_with_whether_its_slot_is_free(b: Bench) {
+    let owner = PlanOwner::started(&b, plan(1, &["x"])).await;
+    let job = owner.in_flight(0);
+    assert_eq!(b.ledger.stage_job_end(job).await.unwrap(), None);
+    let lane =
+        ledger::Lane { id: domain::LaneId::plan(plan_id(1)), owner: owner.me.clone(), token: owner.token };
+    let write = |change| ledger::JobWrite { change, key: None };
+    let commit = async |changes: Vec<domain::job::Change>| {
+        let writes = changes.into_iter().map(write).collect();
+        b.ledger.commit_jobs(ledger::JobBatch { lane: Some(lane.clone()), writes }).await.unwrap()
+    };
+    commit(vec![crate::shop::dispatch(job, 1)]).await;
+    commit(vec![domain::job::Change::Complete {
+        job,
+        attempt: domain::job::Attempt::new(1),
+        node: crate::shop::node("n"),
+        output: "{\"context\":{}}".to_owned(),
+    }])
+    .await;
+    let end = b.ledger.stage_job_end(job).await.unwrap().unwrap();
+    assert_eq!(end.result.as_deref(), Some("{\"context\":{}}"));
+    assert!(end.is_released && end.error.is_none());
+}
