@@ -1,7 +1,5 @@
 //! Redis beside the instances: shown while they are there, missed by nobody when it goes.
 
-use std::time::{Duration, Instant};
-
 use serde_json::Value;
 use testkit::PATIENCE;
 use testkit::http::Client;
@@ -9,7 +7,7 @@ use testkit::instance::{Instance, Setup};
 use testkit::process::Signal;
 use testkit::servers::{Database, Redis};
 
-use crate::patient;
+use crate::{patient, until};
 
 async fn private_redis() -> Redis {
     tokio::task::spawn_blocking(Redis::start).await.unwrap().unwrap()
@@ -20,14 +18,6 @@ async fn instance(redis: &Redis) -> (Instance, Database) {
     let setup = Setup::in_mode("worker-queue").unwrap().database(database.url());
     let setup = setup.arg("--redis-url").arg(&redis.url()).env("FENCEPOST__BUS__KEY_PREFIX", "fp:");
     (setup.start().await.unwrap(), database)
-}
-
-async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    let begun = Instant::now();
-    while !so().await {
-        assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 fn presence(redis: &Redis, instance: &str) -> Value {

@@ -2,7 +2,7 @@
 //! and one that was found dead comes back as another.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use loadtest::checker;
 use loadtest::tables;
@@ -14,7 +14,7 @@ use testkit::instance::Setup;
 use testkit::process::Signal;
 use testkit::servers::Database;
 
-use crate::{Load, patient};
+use crate::{Load, patient, until};
 
 async fn database() -> Database {
     tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap()
@@ -26,14 +26,6 @@ async fn fleet(count: usize, shape: impl Fn(Setup) -> Setup) -> Fleet {
     let fleet = Fleet::on(database().await, "worker-queue", count, steady).await.unwrap();
     all_on_ring(&patient(), fleet.urls(), count).await;
     fleet
-}
-
-async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    let begun = Instant::now();
-    while !so().await {
-        assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 async fn shown(client: &Client, url: &str) -> Value {

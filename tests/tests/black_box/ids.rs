@@ -13,7 +13,7 @@ use testkit::instance::{Instance, Setup};
 use testkit::process::Signal;
 use testkit::servers::Database;
 
-use crate::patient;
+use crate::{patient, until};
 
 mod away;
 mod by_file;
@@ -380,6 +380,11 @@ async fn snowflakes_tell_when_and_by_whom_they_were_made() {
     let setup = Setup::basic().unwrap().env("FENCEPOST__IDS__DATA_CENTER", "5");
     let instance = setup.env("FENCEPOST__IDS__WORKER", "9").start().await.unwrap();
     let client = patient();
+    // The worker number is acquired behind the start.
+    until("it has its worker number", async || {
+        get(&client, instance.url(), "/v1/ids/snowflake").await.status == 200
+    })
+    .await;
     let made = get(&client, instance.url(), "/v1/ids/snowflake?count=3").await;
     assert_eq!(made.body["worker"], 5 * 32 + 9, "{}", made.text);
     for id in numbers(&made) {

@@ -33,6 +33,15 @@ fn patient() -> Client {
     Client::new(testkit::PATIENCE).unwrap()
 }
 
+/// Waits until something is so.
+async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !so().await {
+        assert!(begun.elapsed() < testkit::PATIENCE, "not within {:?}: {what}", testkit::PATIENCE);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// Clients at work beside a test, and what they remember.
 struct Load {
     history: Arc<History>,

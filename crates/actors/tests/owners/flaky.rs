@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use domain::job::Attempt;
 use domain::nonce::{Hole, Loaded, Row, Status};
+use domain::plan::PlanState;
 use domain::{
-    HoldId, InstanceId, JobId, LaneId, NodeId, Nonce, Resource, SegmentTag, SequenceName, SessionId,
-    SignerId, Token,
+    HoldId, InstanceId, JobId, LaneId, NodeId, Nonce, PlanId, Resource, SegmentTag, SequenceName, SessionId,
+    SignerId, TaskId, TenantId, Token,
 };
 use ledger::*;
 
@@ -303,6 +304,62 @@ impl Sessions for Flaky {
     }
     async fn purge_sessions(&self, age_ms: u64, limit: u32) -> Result<u64> {
         self.real.purge_sessions(age_ms, limit).await
+    }
+}
+
+#[async_trait]
+impl Plans for Flaky {
+    async fn create_plan(&self, plan: &PlanState, author: &Author) -> Result<domain::Timestamp> {
+        self.real.create_plan(plan, author).await
+    }
+    async fn commit_plan(&self, batch: PlanBatch) -> Result<PlanVerdict> {
+        self.real.commit_plan(batch).await
+    }
+    async fn plan(&self, id: PlanId) -> Result<Option<PlanRecord>> {
+        self.real.plan(id).await
+    }
+    async fn load_plan(&self, id: PlanId) -> Result<Option<PlanState>> {
+        self.real.load_plan(id).await
+    }
+    async fn plans(&self, filter: &PlanFilter) -> Result<Vec<PlanRecord>> {
+        self.real.plans(filter).await
+    }
+    async fn plan_tasks(&self, plan: PlanId, after: Option<usize>, limit: u32) -> Result<Vec<TaskRecord>> {
+        self.real.plan_tasks(plan, after, limit).await
+    }
+    async fn plan_task(&self, task: TaskId) -> Result<Option<TaskRecord>> {
+        self.real.plan_task(task).await
+    }
+    async fn tenant_tasks(
+        &self,
+        tenant: &TenantId,
+        before: Option<TaskId>,
+        limit: u32,
+    ) -> Result<Vec<TaskRecord>> {
+        self.real.tenant_tasks(tenant, before, limit).await
+    }
+    async fn checkpoints(
+        &self,
+        task: TaskId,
+        before: Option<u32>,
+        limit: u32,
+    ) -> Result<Vec<CheckpointRecord>> {
+        self.real.checkpoints(task, before, limit).await
+    }
+    async fn plan_events(
+        &self,
+        plan: PlanId,
+        task: Option<TaskId>,
+        after: u64,
+        limit: u32,
+    ) -> Result<Vec<TimedEvent>> {
+        self.real.plan_events(plan, task, after, limit).await
+    }
+    async fn stage_job_end(&self, job: JobId) -> Result<Option<StageJobEnd>> {
+        self.real.stage_job_end(job).await
+    }
+    async fn left_plans(&self, me: &InstanceId, limit: u32) -> Result<Vec<(PlanId, Option<InstanceId>)>> {
+        self.real.left_plans(me, limit).await
     }
 }
 

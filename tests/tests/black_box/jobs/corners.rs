@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use testkit::process::Signal;
 
 use super::hand::{Hand, done, frame, heartbeat};
-use super::rig::{Node, PATIENCE, Rig, echo, hold, past, until, with};
+use super::rig::{Node, PATIENCE, Rig, echo, hold, past, with};
+use crate::until;
 
 fn at_once() -> Value {
     json!({"backoff": {"initial_ms": 0}})

@@ -5,7 +5,8 @@ use std::time::Duration;
 use client::node::Why;
 use serde_json::{Value, json};
 
-use super::rig::{Rig, echo, hold, past, until, with};
+use super::rig::{Rig, echo, hold, past, with};
+use crate::until;
 
 const QUICK: &str = r#"{"initial_ms": 50, "factor": 2, "max_ms": 200}"#;
 

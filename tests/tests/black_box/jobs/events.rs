@@ -12,7 +12,8 @@ use testkit::process::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 
-use super::rig::{PATIENCE, Rig, echo, hold, until, with};
+use super::rig::{PATIENCE, Rig, echo, hold, with};
+use crate::until;
 
 /// The events of a job, as one instance streams them.
 fn events(rig: &Rig, index: usize, id: &str) -> JobEvents {

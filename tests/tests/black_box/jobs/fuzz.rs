@@ -19,7 +19,8 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use super::hand::{Hand, frame, heartbeat, written};
-use super::rig::{PATIENCE, Rig, until, with};
+use super::rig::{PATIENCE, Rig, with};
+use crate::until;
 
 const SOCKETS: usize = 400;
 const AT_ONCE: usize = 8;

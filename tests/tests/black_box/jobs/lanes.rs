@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use testkit::process::Signal;
 
-use super::rig::{Rig, echo, until};
+use super::rig::{Rig, echo};
+use crate::until;
 
 const BATCH_JOBS: usize = 1_000;
 

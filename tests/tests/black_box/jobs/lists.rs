@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::rig::{Rig, echo, until, with};
+use super::rig::{Rig, echo, with};
+use crate::until;
 
 /// All pages of a list.
 async fn pages(rig: &Rig, index: usize, query: &str, limit: usize) -> Vec<Value> {

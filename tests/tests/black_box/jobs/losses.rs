@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use testkit::instance::fencepost;
 use testkit::process::Signal;
 
-use super::rig::{Node, PATIENCE, Rig, echo, hold, past, until, with};
+use super::rig::{Node, PATIENCE, Rig, echo, hold, past, with};
+use crate::until;
 
 fn quick() -> Value {
     json!({ "backoff": {"initial_ms": 50} })

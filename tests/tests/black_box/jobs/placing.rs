@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::rig::{Rig, echo, hold, until, with};
+use super::rig::{Rig, echo, hold, with};
+use crate::until;
 
 /// The payloads of what a node was given, in that order.
 fn order(runs: &[super::rig::Run]) -> Vec<Value> {

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
-use super::rig::{Rig, echo, until, with};
+use super::rig::{Rig, echo, with};
 use super::sessions::{owner, settled};
+use crate::until;
 
 /// A job is dispatched, run, recorded and counted within this time; none of it may wait for a look at the ledger, which
 /// comes every five seconds.

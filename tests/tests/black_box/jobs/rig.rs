@@ -19,17 +19,10 @@ use testkit::servers::{Database, Keyspace, Redis};
 use tokio::sync::{MutexGuard, Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
 
+use crate::until;
+
 /// How long a node whose socket was cut may take to come back, in milliseconds.
 pub const GRACE_MS: &str = "1000";
-
-/// Waits until something is so.
-pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    let begun = Instant::now();
-    while !so().await {
-        assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
 
 /// What the instances of a rig share.
 #[derive(Default)]

@@ -16,7 +16,8 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use super::fuzz::{READS_AGAIN_AFTER, code_at_the_end, with_little_room};
 use super::hand::closing;
-use super::rig::{Node, PATIENCE, Rig, Runs, echo, hold, until, with};
+use super::rig::{Node, PATIENCE, Rig, Runs, echo, hold, with};
+use crate::until;
 
 /// A session's client, which writes its frames by hand.
 struct Talk {

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use testkit::node::Message;
 
 use super::hand::{Hand, closing, done, frame, heartbeat, written};
-use super::rig::{Rig, echo, hold, past, until, with};
+use super::rig::{Rig, echo, hold, past, with};
+use crate::until;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_result_sent_twice_is_one_result_and_committed_both_times() {
