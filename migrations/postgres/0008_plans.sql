@@ -72,3 +72,7 @@ CREATE TABLE plan_event (
     PRIMARY KEY (plan, seq)
 );
 CREATE INDEX plan_event_task ON plan_event (task, seq) WHERE task IS NOT NULL;
+
+-- What the node of a stage is told of its plan: JSON, never looked into. NULL for a job that is no stage.
+ALTER TABLE job ADD COLUMN stage text;
+ALTER TABLE job_finished ADD COLUMN stage text;

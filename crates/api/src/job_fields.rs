@@ -51,6 +51,7 @@ pub fn submission(
         max_attempts: asked.max_attempts.unwrap_or(MAX_ATTEMPTS_DEFAULT),
         backoff: backoff(asked.backoff.clone().unwrap_or_default())?,
         on_recovery: OnRecovery::Run,
+        stage: None,
     };
     Ok(Submission { spec, client_ref, due, key, retry: None })
 }
@@ -116,7 +117,7 @@ pub fn listed_job(record: &JobRecord) -> shape::Job {
 
 /// An attempt for its node; `None` for a payload that is not JSON, which the ledger never has.
 pub fn dispatch(dispatch: Dispatch) -> Option<worker::Dispatch> {
-    let Dispatch { slot, node_job: NodeJob { payload, metadata, session, timeout_ms } } = dispatch;
+    let Dispatch { slot, node_job: NodeJob { payload, metadata, session, timeout_ms, stage } } = dispatch;
     let (session, seq) = session.map(|(session, seq)| (session.to_string(), seq)).unzip();
     Some(worker::Dispatch {
         job: slot.job.to_string(),
@@ -126,6 +127,7 @@ pub fn dispatch(dispatch: Dispatch) -> Option<worker::Dispatch> {
         session,
         seq,
         timeout_ms,
+        stage: stage.map(|stage| wire::Json::parse(&stage)).transpose().ok()?,
     })
 }
 

@@ -21,7 +21,7 @@ pub const PRESENCE_READS_MAX: usize = 128;
 
 /// Largest entry of an inbox, in bytes: a job's payload or result, of 1 MiB at most, escaped as JSON within
 /// JSON, and the fields beside it.
-pub const INBOX_ENTRY_BYTES_MAX: usize = (2 << 20) + (64 << 10);
+pub const INBOX_ENTRY_BYTES_MAX: usize = (2 << 20) + (768 << 10);
 /// Entries that one inbox holds. Further ones are refused to their senders.
 pub const INBOX_ENTRIES_MAX: usize = 10_000;
 /// Entries that one call sends.
@@ -106,7 +106,7 @@ const _: () = assert!(INBOX_SEND_ENTRIES_MAX <= INBOX_ENTRIES_MAX, "an empty inb
 const _: () =
     assert!(INBOX_BATCH_ENTRIES_MAX <= INBOX_SETTLE_ENTRIES_MAX, "what was read is settled at once");
 const _: () =
-    assert!(INBOX_BATCH_ENTRIES_MAX * INBOX_ENTRY_BYTES_MAX <= 40 << 20, "40 MiB per batch at most");
+    assert!(INBOX_BATCH_ENTRIES_MAX * INBOX_ENTRY_BYTES_MAX <= 48 << 20, "48 MiB per batch at most");
 const _: () = assert!(RESERVATION_MS_DEFAULT < NODE_TTL_MS_DEFAULT);
 const _: () = assert!(NODE_VOUCHED_MS_DEFAULT < RESERVATION_MS_DEFAULT);
 const _: () = assert!(RECONNECT_PAUSE_MS < RECONNECT_PAUSE_MS_MAX);

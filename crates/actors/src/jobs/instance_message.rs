@@ -162,21 +162,25 @@ struct WrittenNodeJob {
     session: Option<String>,
     seq: Option<u64>,
     timeout_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stage: Option<String>,
 }
 
 impl WrittenNodeJob {
     fn of(job: &NodeJob) -> Self {
-        let NodeJob { payload, metadata, session, timeout_ms } = job;
+        let NodeJob { payload, metadata, session, timeout_ms, stage } = job;
         let (session, seq) = session.as_ref().map(|(session, seq)| (session.to_string(), *seq)).unzip();
         let metadata = metadata.strings().cloned().unwrap_or_default();
-        Self { payload: payload.to_string(), metadata, session, seq, timeout_ms: *timeout_ms }
+        let stage = stage.as_ref().map(ToString::to_string);
+        Self { payload: payload.to_string(), metadata, session, seq, timeout_ms: *timeout_ms, stage }
     }
 
     fn read(self) -> Option<NodeJob> {
-        let Self { payload, metadata, session, seq, timeout_ms } = self;
+        let Self { payload, metadata, session, seq, timeout_ms, stage } = self;
         let metadata = Metadata::new(metadata).ok()?;
         let session = session.map(|session| SessionId::parse(&session)).transpose().ok()?;
-        Some(NodeJob { payload: Arc::from(payload), metadata, session: session.zip(seq), timeout_ms })
+        let (payload, stage) = (Arc::from(payload), stage.map(Arc::from));
+        Some(NodeJob { payload, metadata, session: session.zip(seq), timeout_ms, stage })
     }
 }
 
@@ -240,6 +244,7 @@ impl WrittenReport {
 mod tests {
     use domain::limits::{
         METADATA_ENTRIES_MAX, METADATA_KEY_BYTES_MAX, METADATA_VALUE_BYTES_MAX, PAYLOAD_BYTES_MAX,
+        STAGE_BYTES_MAX,
     };
 
     use super::*;
@@ -263,6 +268,7 @@ mod tests {
                 metadata: Metadata::new(metadata.collect()).unwrap(),
                 session: Some((SessionId::parse("s").unwrap(), 9)),
                 timeout_ms: 60_000,
+                stage: None,
             },
             policy: RetryPolicy {
                 lane: LaneId::parse("instance:i-1").unwrap(),
@@ -276,7 +282,9 @@ mod tests {
 
     #[test]
     fn a_dispatch_reads_back_with_the_instance_that_sent_it_as_its_owner() {
-        for dispatch in [dispatch(&[]), dispatch(&[("k", "\0 \"é\""), ("l", "")])] {
+        let mut staged = dispatch(&[]);
+        staged.node_job.stage = Some(r#"{"context":{"a":"\u0000"}}"#.into());
+        for dispatch in [dispatch(&[]), dispatch(&[("k", "\0 \"é\""), ("l", "")]), staged] {
             let read = read_back(&InstanceMessage::Dispatch(Box::new(dispatch.clone())));
             let policy = RetryPolicy { owner: Some(me()), ..dispatch.policy.clone() };
             let sent = InstanceMessage::Dispatch(Box::new(Dispatch { policy, ..dispatch }));
@@ -305,6 +313,7 @@ mod tests {
         let mut largest = dispatch(&entries);
         // JSON within JSON: each character of this is escaped.
         largest.node_job.payload = format!("\"{}\"", r"\\".repeat(PAYLOAD_BYTES_MAX / 2 - 1)).into();
+        largest.node_job.stage = Some(format!("\"{}\"", r"\\".repeat(STAGE_BYTES_MAX / 2 - 1)).into());
         let bytes = InstanceMessage::Dispatch(Box::new(largest)).to_bytes(&me()).len();
         assert!(bytes <= bus::limits::INBOX_ENTRY_BYTES_MAX, "{bytes}");
     }

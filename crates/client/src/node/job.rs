@@ -26,6 +26,9 @@ pub struct Job {
     pub seq: Option<u64>,
     /// How long it may run.
     pub timeout: Duration,
+    /// Of a plan's stage: an object with `plan`, `task`, `tenant`, `run`, `name`, `number`, `context`, `config` and
+    /// `tenant_token`.
+    pub stage: Option<Json>,
     /// Tells the handler to stop. A handler that ignores it is dropped after [`super::Times::stop_grace`].
     pub stop: Stop,
     /// Reports how far the attempt has come.
@@ -45,9 +48,9 @@ impl Job {
 
     /// What the scheduler sent, for the handler.
     pub(super) fn of(dispatch: Dispatch, stop: Stop, progress: ProgressSender) -> Self {
-        let Dispatch { job: id, attempt, payload, metadata, session, seq, timeout_ms } = dispatch;
+        let Dispatch { job: id, attempt, payload, metadata, session, seq, timeout_ms, stage } = dispatch;
         let timeout = Duration::from_millis(timeout_ms);
-        Self { id, attempt, payload, metadata, session, seq, timeout, stop, progress }
+        Self { id, attempt, payload, metadata, session, seq, timeout, stage, stop, progress }
     }
 }
 

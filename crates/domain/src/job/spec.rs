@@ -38,6 +38,9 @@ pub struct Spec {
     pub backoff: Backoff,
     /// What happens to it when its lane gets a new owner.
     pub on_recovery: OnRecovery,
+    /// Of a job that is a plan's stage: what its node is told of the plan, JSON text of at most
+    /// [`crate::limits::STAGE_BYTES_MAX`] bytes. No client gives it.
+    pub stage: Option<Arc<str>>,
 }
 
 /// What the node of a job is given. It passes unchanged from the job's lane to the node's socket, within an instance and
@@ -52,6 +55,8 @@ pub struct NodeJob {
     pub session: Option<(SessionId, u64)>,
     /// See [`Spec::timeout_ms`].
     pub timeout_ms: u64,
+    /// See [`Spec::stage`].
+    pub stage: Option<Arc<str>>,
 }
 
 impl Spec {
@@ -69,6 +74,7 @@ impl Spec {
             max_attempts: MAX_ATTEMPTS_DEFAULT,
             backoff: Backoff::default(),
             on_recovery: OnRecovery::default(),
+            stage: None,
         }
     }
 
@@ -80,13 +86,14 @@ impl Spec {
             metadata: self.metadata.clone(),
             session: self.session.clone().zip(seq),
             timeout_ms: self.timeout_ms,
+            stage: self.stage.clone(),
         }
     }
 
     /// The bytes of its long texts, by which queues and batches are bounded.
     #[must_use]
     pub fn text_bytes(&self) -> usize {
-        self.payload.len() + self.metadata.bytes()
+        self.payload.len() + self.metadata.bytes() + self.stage.as_ref().map_or(0, |stage| stage.len())
     }
 }
 
@@ -358,7 +365,10 @@ mod tests {
         let metadata = Metadata::new(BTreeMap::from([("key".to_owned(), "value".to_owned())])).unwrap();
         let spec = Spec { metadata, ..Spec::new("{}") };
         assert_eq!((spec.text_bytes(), Spec::new("{}").text_bytes()), (10, 2));
-        assert_eq!(spec.node_job(None).metadata, spec.metadata);
+        let spec = Spec { stage: Some("[1]".into()), ..spec };
+        assert_eq!(spec.text_bytes(), 13);
+        let given = spec.node_job(None);
+        assert_eq!((given.metadata, given.stage), (spec.metadata, spec.stage));
     }
 
     #[test]

@@ -45,6 +45,7 @@ given! {
     on_recovery: "text" = |new| new.job.spec.on_recovery.as_str();
     payload: "text" = |new| &*new.job.spec.payload;
     metadata: "text" = |new| new.job.spec.metadata.strings().map(json);
+    stage: "text" = |new| new.job.spec.stage.as_deref();
     retry_of: "uuid" = |new| new.job.retry.map(|retry| Id(retry.of));
     due_at: "timestamptz" = |new| new.due_at;
     node: "text" = |new| new.job.placed.as_ref().map(|placed| placed.node.as_str());
@@ -67,6 +68,7 @@ record! {
         on_recovery: String,
         payload: String,
         metadata: Option<String>,
+        stage: Option<String>,
     }
 }
 
@@ -87,6 +89,7 @@ impl SpecRow {
                 max_ms: number(self.backoff_max_ms)?,
             },
             on_recovery: OnRecovery::parse(&self.on_recovery).map_err(impossible)?,
+            stage: self.stage.as_deref().map(Into::into),
         })
     }
 

@@ -189,6 +189,7 @@ fn full() -> NewJob {
         spec: Spec {
             payload: "{\"odd\":\"\\u0000 é\u{10ffff} '\\\"\\n\"}".into(),
             metadata: metadata(),
+            stage: Some("{\"context\":{\"a\":\"\\u0000 é\"}}".into()),
             session: Some(SessionId::parse("s").unwrap()),
             tenant: Some(TenantId::parse("t").unwrap()),
             needs: Requirements {

@@ -345,6 +345,10 @@ pub struct Dispatch {
     pub seq: Option<u64>,
     /// How long the attempt may run, in milliseconds from its acknowledgement.
     pub timeout_ms: u64,
+    /// Of a plan's stage: the plan, task, tenant, run, name and number, the context, the tenant's configuration and the
+    /// fencing token of the tenant's lock. Absent for any other job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<Json>,
 }
 
 impl Dispatch {
@@ -352,7 +356,8 @@ impl Dispatch {
     #[must_use]
     pub fn new(job: &str, attempt: u32, payload: Json, timeout_ms: u64) -> Self {
         let metadata = BTreeMap::new();
-        Self { job: job.to_owned(), attempt, payload, metadata, session: None, seq: None, timeout_ms }
+        let job = job.to_owned();
+        Self { job, attempt, payload, metadata, session: None, seq: None, timeout_ms, stage: None }
     }
 }
 

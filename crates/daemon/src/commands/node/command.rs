@@ -1,5 +1,6 @@
 //! One run of the command: its input, its output as a result, and how it is stopped.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -66,7 +67,7 @@ impl Command {
             let feed = async {
                 let mut stdin = stdin;
                 // A command need not read what it is given.
-                let _ = stdin.write_all(job.payload.as_str().as_bytes()).await;
+                let _ = stdin.write_all(given(&job).as_bytes()).await;
             };
             let ((), output, errors) = tokio::join!(feed, head(stdout, &overflow), tail(stderr));
             Ok(Printed { output: output?, errors: errors? })
@@ -97,6 +98,14 @@ impl Command {
         // The node's own token is none of the command's business.
         command.env_remove("FENCEPOST_TOKEN");
         command
+    }
+}
+
+/// What the command reads: the payload, or of a plan's stage an object with the payload and the stage.
+fn given(job: &Job) -> Cow<'_, str> {
+    match &job.stage {
+        None => job.payload.as_str().into(),
+        Some(stage) => format!(r#"{{"payload":{},"stage":{}}}"#, job.payload.as_str(), stage.as_str()).into(),
     }
 }
 

@@ -88,6 +88,14 @@ async fn the_command_gets_the_metadata_as_an_object() {
 }
 
 #[tokio::test]
+async fn the_command_of_a_stage_reads_what_its_node_is_told_of_the_plan() {
+    let (mut job, _stopper) = job("[1.0]");
+    job.stage = Some(Json::parse(r#"{"number": 2}"#).unwrap());
+    let read = r#"{"payload":[1.0],"stage":{"number": 2}}"#;
+    assert_eq!(command(&["cat"]).run(job).await.unwrap().as_str(), read);
+}
+
+#[tokio::test]
 async fn a_failure_has_the_last_of_what_was_said() {
     let failure = run(shell("echo out; echo why >&2; exit 3"), "null").await.unwrap_err();
     assert_eq!(failure, Failure::passing("exit status 3: why"));
