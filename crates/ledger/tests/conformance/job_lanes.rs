@@ -347,11 +347,11 @@ pub async fn lanes_of_one_lease_are_written_side_by_side_and_fenced_together(b: 
     let a = owner("a");
     let first = b.lane(LaneId::instance(&a, 0), &a).await;
     let lane = |number: u16, from: &Lane| Lane { id: LaneId::instance(&a, number), ..from.clone() };
-    let all = |from: &Lane, jobs: std::ops::Range<u64>| {
-        let batches = jobs.map(|n| of_lane(&lane(n as u16 % 4, from), [submit(plain(job(n)))]));
+    let all = |from: &Lane, jobs: Vec<u64>| {
+        let batches = jobs.into_iter().map(|n| of_lane(&lane(n as u16 % 4, from), [submit(plain(job(n)))]));
         futures_util::future::join_all(batches.map(|batch| b.ledger.commit_jobs(batch)))
     };
-    for verdict in all(&first, 0..40).await {
+    for verdict in all(&first, (0..40).collect()).await {
         assert!(matches!(verdict.unwrap(), JobsVerdict::Written { .. }));
     }
     for number in 0..4 {
@@ -359,12 +359,17 @@ pub async fn lanes_of_one_lease_are_written_side_by_side_and_fenced_together(b: 
             b.ledger.waiting(&lane(number, &first).id, &WaitingGroup::default(), 100).await.unwrap();
         assert_eq!(waiting.len(), 10, "lane {number} has its own jobs");
     }
-    // The lease is acquired anew by one of them: whoever has the old token is fenced, whoever rides with whom.
+    // The lease is acquired anew by one of them: whoever has the old token is fenced, whoever rides with whom. One lane
+    // has the old token and three the new one, so that the order of a lane keeps them off no train.
     let anew = b.lane(first.id.clone(), &a).await;
-    let (old, new) = tokio::join!(all(&first, 40..60), all(&anew, 60..80));
+    let of_first = |n: &u64| n.is_multiple_of(4);
+    let (old, new) = tokio::join!(
+        all(&first, (40..80).filter(of_first).collect()),
+        all(&anew, (40..80).filter(|n| !of_first(n)).collect())
+    );
     assert!(old.into_iter().all(|verdict| verdict.unwrap() == JobsVerdict::Fenced));
     assert!(new.into_iter().all(|verdict| matches!(verdict.unwrap(), JobsVerdict::Written { .. })));
-    for n in 40..60 {
+    for n in (40..80).filter(of_first) {
         assert_eq!(b.ledger.job(job(n)).await.unwrap(), None);
     }
     // A job is in one lane, and another of the same lease writes nothing of it.
