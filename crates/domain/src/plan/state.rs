@@ -359,11 +359,10 @@ impl TaskState {
         &self.spec.stages[at]
     }
 
-    /// Whether the task keeps its tenant's lock renewed.
+    /// Whether it had a turn before, or is retried: then it waits for its turn because somebody wants it to go on.
     #[must_use]
-    pub const fn renews_lock(&self) -> bool {
-        matches!(self.status, TaskStatus::Running | TaskStatus::Paused | TaskStatus::Pending)
-            && self.lock.is_some()
+    pub const fn was_begun(&self) -> bool {
+        self.run > 1 || self.run_at.is_some()
     }
 }
 

@@ -164,8 +164,8 @@ impl Draft {
         if self.next.started_at.is_none() {
             self.next.started_at = Some(self.now);
             self.writes.plan = true;
-            let waits = |task: &TaskState| task.status == TaskStatus::Pending;
-            self.writes.take = (0..self.next.tasks.len()).filter(|at| waits(self.task(*at))).collect();
+            self.writes.take =
+                (0..self.next.tasks.len()).filter(|at| !self.task(*at).status.is_over()).collect();
         }
         Ok(())
     }
@@ -443,6 +443,10 @@ impl Draft {
             let task = self.task(at);
             if task.status != TaskStatus::Running {
                 was_running |= task.status == TaskStatus::Pending && self.before == PlanStatus::Running;
+                // One that somebody resumed or retried would have the next turn: now it needs their word again.
+                if task.status == TaskStatus::Pending && task.was_begun() {
+                    self.pause_at(at);
+                }
                 continue;
             }
             if task.intent == Intent::Pause && task.in_flight().is_none() {
@@ -481,12 +485,11 @@ impl Draft {
     /// Whether a task that waits for its turn may have it. One that is retried, or was resumed, is wanted by somebody.
     fn may_run(&self, at: usize) -> bool {
         let task = self.task(at);
-        let was_begun = task.run > 1 || task.run_at.is_some();
         task.status == TaskStatus::Pending
             && task.intent == Intent::Run
             && task.lock.is_some()
             && self.next.intent == Intent::Run
-            && (was_begun || self.next.starts_tasks())
+            && (task.was_begun() || self.next.starts_tasks())
     }
 
     fn begin_stage(&mut self, at: usize, new_job: &mut dyn FnMut() -> JobId) {

@@ -262,6 +262,34 @@ fn after_a_takeover_nothing_begins_until_somebody_says_so() {
 }
 
 #[test]
+fn a_retried_task_that_waits_for_its_turn_is_paused_by_a_takeover() {
+    let mut rig = Rig::new(2, 2, |spec| (spec.max_concurrency, spec.on_failure) = (1, OnFailure::Continue));
+    rig.must(Command::Start);
+    rig.fail(0);
+    let failed = rig.task(0).waits_for.unwrap();
+    rig.retry(0, |_| {}).unwrap();
+    rig.must(Command::OlderEnded { task: id(0), job: failed });
+    assert_eq!((rig.status(0), rig.status(1)), (TaskStatus::Pending, TaskStatus::Running));
+    rig.must(Command::TakenOver);
+    assert_eq!((rig.status(0), rig.status(1)), (TaskStatus::Paused, TaskStatus::Interrupted));
+    rig.must(Command::PauseTask(id(0)));
+    assert!(rig.begun().is_empty(), "another command begins nothing");
+    rig.must(Command::ResumeTask(id(0)));
+    assert_eq!(rig.begun(), [(0, 0)]);
+}
+
+#[test]
+fn a_task_that_was_paused_before_the_start_goes_on_once_it_is_resumed() {
+    let mut rig = Rig::new(2, 1, |_| {});
+    rig.must(Command::PauseTask(id(0)));
+    rig.must(Command::Start);
+    assert_eq!(rig.writes[0].take, [0, 1], "its tenant is locked all the same");
+    assert_eq!(rig.begun(), [(1, 0)]);
+    rig.must(Command::ResumeTask(id(0)));
+    assert_eq!(rig.begun(), [(0, 0)]);
+}
+
+#[test]
 fn a_late_result_of_an_unknown_stage_is_a_checkpoint_and_begins_nothing() {
     let mut rig = Rig::started(2);
     rig.must(Command::TakenOver);
