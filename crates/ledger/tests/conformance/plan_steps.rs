@@ -206,6 +206,11 @@ pub async fn a_step_that_was_decided_on_an_older_row_writes_nothing(b: Bench) {
     one.complete(0, None).await;
     assert_eq!(other.try_step(&Command::PauseTask(task_id(1, 0))).await, PlanVerdict::Diverged);
     one.is_as_loaded().await;
+    // With all tasks paused one by one, a pause of the plan writes the plan's row alone.
+    for at in 0..2 {
+        one.step(&Command::PauseTask(task_id(1, at))).await;
+    }
+    let mut other = PlanOwner { jobs: 950, ..one_like(&one) };
     one.step(&Command::Pause).await;
     assert_eq!(other.try_step(&Command::Pause).await, PlanVerdict::Diverged, "the plan's own row");
     one.is_as_loaded().await;
