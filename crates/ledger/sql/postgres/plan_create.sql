@@ -1,4 +1,5 @@
--- A new plan.
+-- A new plan; answers its time.
 -- $1 id, $2 status, $3 whether it needs an owner, $4 document
 INSERT INTO plan (id, status, version, needs_owner, document, created_at, finished_at)
 VALUES ($1, $2, 1, $3, $4, now(), NULL)
+RETURNING created_at

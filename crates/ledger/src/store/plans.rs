@@ -18,7 +18,7 @@ use crate::plans::{
     TaskRecord, TimedEvent, changed_stages, lock_of, lock_owner,
 };
 use crate::records;
-use crate::sql::{Ask, Id, PlanKey, Statement, TaskKey, Transaction, statement};
+use crate::sql::{Ask, Id, Moment, PlanKey, Statement, TaskKey, Transaction, statement};
 use crate::store::jobs::SUBMIT;
 use crate::train::{Fence, FenceClaim};
 use crate::{Result, sql};
@@ -48,7 +48,7 @@ const PAGE_TASKS: u32 = 200;
 
 /// What a transaction has come to, before its end.
 enum Ending {
-    Written(Vec<(usize, Token)>),
+    Written { at: Timestamp, locks: Vec<(usize, Token)> },
     Undone(PlanVerdict),
 }
 
@@ -62,7 +62,8 @@ impl Plans for Store {
                 let (kind, at) = (transaction.kind(), transaction.at());
                 let id = PlanKey(plan.id);
                 let create = CREATE.on(kind).bind(id).bind(plan.status().as_str()).bind(plan.needs_owner());
-                transaction.touch(create.bind(plan_document(&plan)).at(at)).await?;
+                let create = create.bind(plan_document(&plan)).at(at);
+                let (created_at,): (Moment,) = transaction.session().one(create).await?;
                 let tasks: Vec<_> = plan.tasks.iter().enumerate().collect();
                 let create = TASK_CREATE.on(kind).bind(id).rows(&tasks, |rows| {
                     rows.column("id", |(_, task)| TaskKey(task.id))
@@ -76,9 +77,8 @@ impl Plans for Store {
                 transaction.touch(define(&transaction, &defined)).await?;
                 let created = created_event(&plan, &author);
                 transaction.touch(tell(&transaction, plan.id, &created)).await?;
-                let now = time(&mut transaction).await?;
                 transaction.commit().await?;
-                Ok(now)
+                Ok(created_at.0)
             })
         })
         .await
@@ -89,8 +89,7 @@ impl Plans for Store {
             Box::pin(async move {
                 let mut transaction = session.begin().await?;
                 match write(&mut transaction, &batch).await? {
-                    Ending::Written(locks) => {
-                        let at = time(&mut transaction).await?;
+                    Ending::Written { at, locks } => {
                         transaction.commit().await?;
                         Ok(PlanVerdict::Written { at, locks })
                     }
@@ -192,9 +191,10 @@ async fn write(transaction: &mut Transaction<'_>, batch: &PlanBatch) -> sqlx::Re
     let PlanBatch { next, writes, .. } = batch;
     let (kind, at) = (transaction.kind(), transaction.at());
     let task = |place: &usize| &next.tasks[*place];
-    if let Some(verdict) = fenced(transaction, batch).await? {
-        return Ok(Ending::Undone(verdict));
-    }
+    let written_at = match fenced(transaction, batch).await? {
+        Ok(at) => at,
+        Err(verdict) => return Ok(Ending::Undone(verdict)),
+    };
     let taken: Vec<_> =
         writes.take.iter().map(|place| (lock_of(task(place)), lock_owner(task(place).id))).collect();
     let mut locks = Vec::new();
@@ -232,11 +232,14 @@ async fn write(transaction: &mut Transaction<'_>, batch: &PlanBatch) -> sqlx::Re
             return Ok(Ending::Undone(PlanVerdict::Diverged));
         }
     }
-    Ok(Ending::Written(locks))
+    Ok(Ending::Written { at: written_at, locks })
 }
 
-/// Locks the plan's lease and the locks that must be held; a verdict where one is not.
-async fn fenced(transaction: &mut Transaction<'_>, batch: &PlanBatch) -> sqlx::Result<Option<PlanVerdict>> {
+/// Locks the plan's lease and the locks that must be held. The transaction's time, or the verdict where one is not held.
+async fn fenced(
+    transaction: &mut Transaction<'_>,
+    batch: &PlanBatch,
+) -> sqlx::Result<std::result::Result<Timestamp, PlanVerdict>> {
     let held: Vec<_> = batch
         .writes
         .held
@@ -250,18 +253,19 @@ async fn fenced(transaction: &mut Transaction<'_>, batch: &PlanBatch) -> sqlx::R
         Some(FenceClaim { resource: lock_of(&batch.next.tasks[*place]), owner, token: *token })
     });
     let claims: Vec<_> = [Some(plan)].into_iter().chain(locks).collect();
-    let (fences, _) = fence(transaction, &claims).await?;
+    let (fences, at) = fence(transaction, &claims).await?;
     let lost: Vec<_> = fences[1..]
         .iter()
         .zip(&held)
         .filter(|(fence, _)| **fence == Fence::Fenced)
         .map(|(_, (place, ..))| *place)
         .collect();
-    Ok(match fences[0] {
-        Fence::Fenced => Some(PlanVerdict::Fenced),
-        _ if !lost.is_empty() => Some(PlanVerdict::LockLost(lost)),
-        _ if fences.contains(&Fence::Again) => Some(PlanVerdict::Again),
-        _ => None,
+    Ok(match (fences[0], at) {
+        (Fence::Fenced, _) => Err(PlanVerdict::Fenced),
+        _ if !lost.is_empty() => Err(PlanVerdict::LockLost(lost)),
+        // Without a time no lease was locked.
+        (_, Some(at)) if !fences.contains(&Fence::Again) => Ok(at),
+        _ => Err(PlanVerdict::Again),
     })
 }
 
@@ -382,15 +386,4 @@ fn created_event(plan: &PlanState, author: &Author) -> [(Option<TaskId>, String)
         reason: None,
     };
     [(None, event_document(&event, author))]
-}
-
-/// The transaction's time.
-async fn time(transaction: &mut Transaction<'_>) -> sqlx::Result<Timestamp> {
-    if let Some(at) = transaction.at() {
-        return Ok(Timestamp::from_micros(at));
-    }
-    let clock: Statement = statement!("clock");
-    let ask = clock.on(transaction.kind());
-    let (at,): (i64,) = transaction.session().one(ask).await?;
-    Ok(Timestamp::from_micros(at))
 }
