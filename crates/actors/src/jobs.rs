@@ -9,7 +9,6 @@
 mod adoption;
 mod attempt_writer;
 mod delivery;
-mod directory;
 mod finish_notices;
 #[cfg(test)]
 mod fixture;
@@ -28,6 +27,7 @@ mod messages;
 mod node_gateway;
 mod orphaned_attempts;
 mod own_lanes;
+mod plan_lane;
 mod pools;
 mod progress;
 mod progress_store;
@@ -49,18 +49,18 @@ use bus::Slot;
 use cluster::{ClusterView, FailureDetector, InstanceLease};
 use domain::job::{Assignment, Attempt, Revoked, State};
 use domain::lane::JobNotice;
-use domain::{InstanceId, JobId, LaneId, NodeId};
+use domain::{InstanceId, JobId, LaneId, NodeId, PlanId};
 use ledger::JobRecord;
 use nodes::connection::Progress;
 use nodes::{Ended, Registry};
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot, watch};
 use uuid::Uuid;
 
 use crate::arbiters::Arbiters;
+use crate::directory::Undelivered;
 use crate::pause::jittered;
 pub use delivery::Dispatch;
 use delivery::Withdrawal;
-use directory::{Directory, Undelivered};
 pub use domain::lane::{Accepted, Submission};
 pub use follow::{Following, Step};
 use incoming::Incoming;
@@ -68,12 +68,14 @@ use inter_instance::InterInstance;
 use keeper::LaneKeeper;
 use lane::{Ends, LaneHost, LaneServices};
 use lane_owners::LeasedLanes;
+pub(crate) use lease::Lost;
 use lease::{Adopting, OwnLease};
-use limits::{SUBMISSION_BYTES_MAX, SUBMISSIONS_MAX};
-use messages::{LaneCommand, PendingSubmission, SubmitReply};
+use limits::{LEFT_PLANS_MAX, SUBMISSION_BYTES_MAX, SUBMISSIONS_MAX};
+use messages::{Directory, LaneCommand, PendingSubmission, SubmitReply};
 use node_gateway::NodeGateway;
 pub use node_gateway::{NodeOutbox, ToNode};
 use own_lanes::{OwnLanes, WaitingSubmission};
+pub(crate) use plan_lane::PlanLane;
 use progress::ProgressReporter;
 use progress_store::ProgressStore;
 pub use refusal::Refusal;
@@ -164,6 +166,8 @@ struct Inner {
     /// The lanes that are served here.
     lanes: Arc<Directory>,
     own_lanes: OwnLanes,
+    /// Plans whose lanes have work and no live owner.
+    left_plans: broadcast::Sender<PlanId>,
     phase: watch::Sender<Phase>,
     submissions: Arc<Semaphore>,
     submission_bytes: Arc<Semaphore>,
@@ -263,6 +267,7 @@ impl Jobs {
             progress,
             lanes,
             own_lanes,
+            left_plans: broadcast::Sender::new(LEFT_PLANS_MAX),
             phase,
             submissions: Arc::new(Semaphore::new(SUBMISSIONS_MAX)),
             submission_bytes: Arc::new(Semaphore::new(SUBMISSION_BYTES_MAX)),

@@ -5,8 +5,11 @@
 //! is not committed.
 
 pub mod arbiters;
+mod directory;
 pub mod jobs;
+mod mailbox;
 mod pause;
+pub mod plans;
 mod releases;
 mod renewals;
 pub mod signers;

@@ -38,6 +38,7 @@ pub struct Config {
     pub worker_queue: WorkerQueue,
     pub nonce: Nonce,
     pub jobs: Jobs,
+    pub plans: Plans,
     pub ids: Ids,
     pub auth: Auth,
     pub log: Log,
@@ -55,6 +56,7 @@ impl Default for Config {
             worker_queue: WorkerQueue::default(),
             nonce: Nonce::default(),
             jobs: Jobs::default(),
+            plans: Plans::default(),
             ids: Ids::default(),
             auth: Auth::default(),
             log: Log::default(),
@@ -277,6 +279,19 @@ pub struct Jobs {
 impl Default for Jobs {
     fn default() -> Self {
         Self { node_grace_ms: l::NODE_GRACE_MS_DEFAULT, retention_ms: l::JOB_RETENTION_MS_DEFAULT }
+    }
+}
+
+/// Plans.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Plans {
+    pub retention_ms: u64,
+}
+
+impl Default for Plans {
+    fn default() -> Self {
+        Self { retention_ms: l::PLAN_RETENTION_MS_DEFAULT }
     }
 }
 

@@ -52,6 +52,7 @@ pub fn run(command: Serve) -> Result<(), Failure> {
     let loaded = command.configured.sources().load()?;
     logging::start(&loaded.config.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(main_threads())
         .enable_all()
         .thread_name("fencepost")
         .build()
@@ -59,6 +60,12 @@ pub fn run(command: Serve) -> Result<(), Failure> {
     let result = runtime.block_on(live(&loaded));
     runtime.shutdown_timeout(RUNTIME_END_MAX);
     result
+}
+
+/// How many threads the main runtime has, beside the arbiters that serve HTTP: half as many as there are cores. With as many
+/// threads as cores, commits are thrown from thread to thread (docs/performance.md).
+fn main_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }
 
 async fn live(loaded: &Loaded) -> Result<(), Failure> {
@@ -198,14 +205,18 @@ impl Daemon {
     /// answered, and its leases expire by themselves.
     async fn stop(self, drain_timeout: Duration) {
         let Self { ledger, bus, incarnation, keeping, serving: Serving { api, .. } } = self;
-        let Parts { membership, signers, jobs, follower, upkeep } = incarnation.into_parts();
+        let Parts { membership, signers, jobs, plans, follower, upkeep } = incarnation.into_parts();
         let deadline = Instant::now() + drain_timeout;
         api.drain();
         // Whoever has no work gives its lease back at once: the others are waiting for it.
         signers.wind_down();
         let drained = timeout_at(deadline, async {
             tokio::join!(api.idle(), upkeep.stop());
-            tokio::join!(signers.stop(), jobs.stop());
+            tokio::join!(signers.stop(), async {
+                // A plan that ends tells its lane so.
+                plans.stop().await;
+                jobs.stop().await;
+            });
             follower.stop().await;
         });
         if drained.await.is_err() {
@@ -323,6 +334,13 @@ fn lanes(config: &Config) -> actors::jobs::LaneConfig {
         lease: Duration::from_millis(config.lease.signer_ms),
         request_timeout: Duration::from_millis(config.server.request_timeout_ms),
         retention: Duration::from_millis(config.jobs.retention_ms),
+    }
+}
+
+fn plans(config: &Config) -> actors::plans::PlanConfig {
+    actors::plans::PlanConfig {
+        request_timeout: Duration::from_millis(config.server.request_timeout_ms),
+        retention: Duration::from_millis(config.plans.retention_ms),
     }
 }
 

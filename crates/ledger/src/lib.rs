@@ -49,8 +49,8 @@ pub use nonces::{
     Verdict,
 };
 pub use plans::{
-    Author, CheckpointRecord, Locker, PlanBatch, PlanFilter, PlanRecord, PlanVerdict, Plans, StageJobEnd,
-    TaskRecord, TimedEvent,
+    Author, CheckpointRecord, LockBreak, Locker, NewPlan, PlanBatch, PlanCreated, PlanFilter, PlanRecord,
+    PlanVerdict, Plans, TaskRecord, TimedEvent,
 };
 pub use sessions::{Closed, Opened, SessionCounts, SessionRecord, SessionResult, SessionResults, Sessions};
 pub use settings::Settings;

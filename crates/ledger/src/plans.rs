@@ -8,11 +8,12 @@ pub(crate) mod rows;
 
 use std::sync::Arc;
 
-use domain::job::{NewJob, Outcome};
+use domain::job::NewJob;
 use domain::plan::{PlanEvent, PlanState, PlanStatus, TaskState, Writes};
-use domain::{InstanceId, JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
+use domain::{InstanceId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
 
 use crate::Result;
+use crate::jobs::JobKey;
 
 /// Who asked for a step, for the history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,6 +24,60 @@ pub struct Author {
     pub request_id: Option<Arc<str>>,
     /// Why, in the author's words.
     pub reason: Option<Arc<str>>,
+}
+
+/// A plan to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewPlan {
+    /// The plan with all its tasks, each at version 1.
+    pub plan: Arc<PlanState>,
+    /// The tasks, by their places, whose tenants' locks are taken in the same commit.
+    pub take: Vec<usize>,
+    /// How long these locks last, in milliseconds.
+    pub lock_ms: u64,
+    /// What happened in making it, for the history.
+    pub events: Vec<PlanEvent>,
+    /// The request's idempotency key.
+    pub key: Option<JobKey>,
+    /// Who asked for it.
+    pub author: Author,
+}
+
+/// What became of a plan that was to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanCreated {
+    /// It is durable.
+    Made {
+        /// The transaction's time.
+        at: Timestamp,
+        /// The tokens of the locks that it took, by the tasks' places.
+        locks: Vec<(usize, Token)>,
+    },
+    /// The key was used before. Nothing was written.
+    Kept {
+        /// The hash of what was asked then.
+        body_hash: [u8; 32],
+        /// The plan that was made then.
+        plan: PlanId,
+    },
+    /// Somebody else has the lock of a tenant. Nothing was written.
+    Locked(Locker),
+}
+
+/// What became of a lock that was to be broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockBreak {
+    /// It is free by now. It was this task's, of this plan.
+    Broken {
+        /// The task.
+        task: TaskId,
+        /// Its plan; `None` where that was purged.
+        plan: Option<PlanId>,
+    },
+    /// It is held at this token. Nothing was written.
+    OtherToken(Token),
+    /// Nobody holds it. Nothing was written.
+    NotHeld,
 }
 
 /// One step of a plan.
@@ -38,7 +93,7 @@ pub struct PlanBatch {
     pub writes: Writes,
     /// The jobs of the stages that begin, in the order of [`Writes::starts`].
     pub jobs: Vec<NewJob>,
-    /// How long the tenants' locks last that the step takes, in milliseconds.
+    /// How long the tenants' locks last that the step takes or renews, in milliseconds.
     pub lock_ms: u64,
     /// Who asked for it.
     pub author: Author,
@@ -127,19 +182,6 @@ pub struct TimedEvent {
     pub document: String,
 }
 
-/// How the job of a stage ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StageJobEnd {
-    /// How.
-    pub outcome: Outcome,
-    /// What the node gave: JSON text.
-    pub result: Option<String>,
-    /// What went wrong, in words.
-    pub error: Option<String>,
-    /// Whether the slot of its last attempt is free, so that nothing of it runs any more.
-    pub is_released: bool,
-}
-
 /// Which plans to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanFilter {
@@ -154,12 +196,12 @@ pub struct PlanFilter {
 /// Plans, their tasks, and their history.
 #[async_trait::async_trait]
 pub trait Plans: Send + Sync {
-    /// Writes a new plan and all its tasks in one commit; answers the transaction's time.
+    /// Writes a new plan and all its tasks in one commit, and takes its tenants' locks, all or none.
     ///
     /// # Errors
     /// [`crate::Error::Refused`] where there is such a plan or task. After [`crate::Error::Unknown`] it may have been, or
     /// may yet be, written.
-    async fn create_plan(&self, plan: &PlanState, author: &Author) -> Result<Timestamp>;
+    async fn create_plan(&self, plan: NewPlan) -> Result<PlanCreated>;
 
     /// Writes one step, all of it or nothing.
     ///
@@ -231,11 +273,18 @@ pub trait Plans: Send + Sync {
         limit: u32,
     ) -> Result<Vec<TimedEvent>>;
 
-    /// How the job of a stage ended; `None` while it has not.
+    /// Breaks the lock of a tenant that is held at this token, and notes it in the history of the plan that had it.
+    ///
+    /// # Errors
+    /// After [`crate::Error::Unknown`] it may have been, or may yet be, broken.
+    async fn break_lock(&self, tenant: &TenantId, token: Token, author: &Author) -> Result<LockBreak>;
+
+    /// Deletes plans that ended so long ago, with all that belongs to them; answers how many. The leases of their tenants
+    /// stay.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn stage_job_end(&self, job: JobId) -> Result<Option<StageJobEnd>>;
+    async fn purge_plans(&self, age_ms: u64, limit: u32) -> Result<u64>;
 
     /// Plans that need an owner and have none that lives, each with the instance that still has its lease.
     ///

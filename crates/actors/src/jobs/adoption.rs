@@ -63,6 +63,13 @@ impl Watch {
                 let is_free = left
                     .owner
                     .is_none_or(|owner| owner == inner.me || inner.failure_detector.is_dead(&owner));
+                if let Some(plan) = lane.plan_id() {
+                    if is_free && !inner.serves(&lane) {
+                        // Its plan's owner opens it. Where nobody listens, there are no plans here.
+                        let _ = inner.left_plans.send(plan);
+                    }
+                    continue;
+                }
                 let is_served = inner.serves(&lane) || inner.keeper.is_own(&lane);
                 if is_served || !is_free || adopted >= ADOPTIONS_MAX {
                     continue;

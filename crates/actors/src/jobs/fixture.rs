@@ -15,14 +15,14 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::delivery::{Dispatch, RetryPolicy};
-use super::directory::Directory;
 use super::inter_instance::InterInstance;
 use super::lane_owners::LaneOwners;
 use super::limits::LANE_MAILBOX_MESSAGES_MAX;
-use super::messages::{AttemptEvent, Deliver, LaneCommand, LaneHandle};
+use super::messages::{AttemptEvent, Directory, LaneCommand, LaneHandle};
 use super::node_gateway::NodeGateway;
 use super::progress_store::ProgressStore;
 use crate::arbiters::Arbiters;
+use crate::mailbox::Deliver;
 
 pub(super) const FIRST: Attempt = Attempt::new(1);
 
@@ -97,10 +97,10 @@ impl Actor for Keeper {
     type Context = Context<Self>;
 }
 
-impl Handler<Deliver> for Keeper {
+impl Handler<Deliver<LaneCommand>> for Keeper {
     type Result = ();
 
-    fn handle(&mut self, Deliver(command): Deliver, _: &mut Self::Context) {
+    fn handle(&mut self, Deliver(command): Deliver<LaneCommand>, _: &mut Self::Context) {
         // The test may be over.
         let _ = self.0.send(command);
     }

@@ -20,12 +20,11 @@ use domain::job::{Attempt, Revoked};
 use domain::{InstanceId, JobId, LaneId};
 use tokio::sync::mpsc;
 
-use super::directory::Directory;
 use super::finish_notices::{FinishNotice, FinishNotices};
 use super::instance_message::{AttemptReport, InstanceMessage, REPORTS_PER_ENTRY};
 use super::lane_owners::LaneOwnersHandle;
 use super::limits::REPORTS_MAX;
-use super::messages::{AttemptEvent, LaneCommand};
+use super::messages::{AttemptEvent, Directory, LaneCommand};
 use super::report_queue::{PendingReport, ReportQueue};
 
 /// Messages, or reports, taken at once.

@@ -8,11 +8,11 @@ use domain::{InstanceId, LaneId, Token, shard_of};
 use tokio::sync::{Mutex, mpsc, watch};
 
 use super::Phase;
-use super::directory::{Directory, Found};
 use super::lane::{self, LaneHost, LaneServices, Opening};
 use super::lease::{Adopting, Adoption, LaneLease, Lost, OwnLease};
-use super::messages::{LaneCommand, LaneHandle};
+use super::messages::{Directory, LaneCommand, LaneHandle};
 use crate::arbiters::Arbiters;
+use crate::directory::Found;
 use crate::pause::jittered;
 
 /// Lanes are taken in this many rows side by side.
@@ -57,6 +57,20 @@ impl LaneKeeper {
         self.open(host, lane, LaneLease::Own(Arc::clone(&self.own)), token);
     }
 
+    /// A share of a lane's lease, without serving the lane.
+    pub(super) async fn share(&self, lane: &LaneId) -> ledger::Result<Adoption> {
+        let _turn = self.taking[shard_of(lane.lease().as_str(), TAKING_ROWS)].lock().await;
+        let adopted = self.adopting.adopt(lane).await?;
+        self.count(lane, &adopted);
+        Ok(adopted)
+    }
+
+    fn count(&self, lane: &LaneId, adopted: &Adoption) {
+        let kind = lane.lease().kind().as_str();
+        let result = if matches!(adopted, Adoption::Taken(..)) { "acquired" } else { "held" };
+        metrics::counter!("fencepost_lease_acquire_total", "kind" => kind, "result" => result).increment(1);
+    }
+
     /// Serves a lane from now on, if it can be acquired; otherwise returns its owner, if that is known.
     pub(super) async fn adopt(
         &self,
@@ -70,9 +84,7 @@ impl LaneKeeper {
             Found::None => {}
         }
         let adopted = self.adopting.adopt(lane).await?;
-        let kind = lane.lease().kind().as_str();
-        let result = if matches!(adopted, Adoption::Taken(..)) { "acquired" } else { "held" };
-        metrics::counter!("fencepost_lease_acquire_total", "kind" => kind, "result" => result).increment(1);
+        self.count(lane, &adopted);
         match adopted {
             Adoption::Taken(lease, token) => {
                 let lease_ms = self.adopting.length().as_millis();

@@ -29,13 +29,13 @@ use nodes::Registry;
 use tokio::sync::mpsc;
 
 use super::delivery::{Dispatch, Withdrawal};
-use super::directory::Directory;
 use super::lease::{LaneLease, Lost};
 use super::limits::{LANE_COMMITS_MAX, LANE_MAILBOX_MESSAGES_MAX};
 pub(super) use super::messages::Ends;
-use super::messages::{Deliver, LaneHandle, Waiting};
+use super::messages::{Directory, LaneCommand, LaneHandle, Waiting};
 use super::scheduler::Scheduler;
 use crate::arbiters::Arbiters;
+use crate::mailbox::Deliver;
 use crate::pause::jittered;
 
 /// How often a commit is tried again while its lease row is locked, before the owner acquires the lease
@@ -110,18 +110,18 @@ impl Actor for SessionActor {
     }
 }
 
-impl Handler<Deliver> for LaneActor {
+impl Handler<Deliver<LaneCommand>> for LaneActor {
     type Result = ();
 
-    fn handle(&mut self, command: Deliver, context: &mut Self::Context) {
+    fn handle(&mut self, command: Deliver<LaneCommand>, context: &mut Self::Context) {
         handle(self, command, context);
     }
 }
 
-impl Handler<Deliver> for SessionActor {
+impl Handler<Deliver<LaneCommand>> for SessionActor {
     type Result = ();
 
-    fn handle(&mut self, command: Deliver, context: &mut Self::Context) {
+    fn handle(&mut self, command: Deliver<LaneCommand>, context: &mut Self::Context) {
         handle(self, command, context);
     }
 }
@@ -192,7 +192,7 @@ pub(super) fn start(
     }
 }
 
-fn start_as<A: Shell + Handler<Deliver>>(
+fn start_as<A: Shell + Handler<Deliver<LaneCommand>>>(
     arbiters: &Arbiters,
     number: usize,
     services: &Arc<LaneServices>,
@@ -284,7 +284,7 @@ fn loaded<A: Shell>(read: Result<(Token, Snapshot), Lost>, actor: &mut A, contex
     }
 }
 
-fn handle<A: Shell>(actor: &mut A, Deliver(command): Deliver, context: &mut Context<A>) {
+fn handle<A: Shell>(actor: &mut A, Deliver(command): Deliver<LaneCommand>, context: &mut Context<A>) {
     let owner = actor.owner();
     owner.handled += 1;
     let effects = owner.state.apply(command, Instant::now());

@@ -19,7 +19,7 @@ use crate::releases::Releases;
 use crate::renewals::{LeaseDeadline, Renewals};
 
 /// The lease is another's, and is not to be had back.
-pub(super) struct Lost;
+pub(crate) struct Lost;
 
 /// How the owner of a lane owns it.
 pub(super) enum LaneLease {
@@ -217,6 +217,11 @@ impl OwnLease {
 }
 
 impl AdoptedLane {
+    /// The token that the lease has now.
+    pub(super) fn token(&self) -> Token {
+        self.lease.token()
+    }
+
     /// Gives the share back. Whether it was the last: then the lease is not renewed any more.
     fn leave(&self) -> bool {
         if self.has_left.swap(true, Ordering::AcqRel) {

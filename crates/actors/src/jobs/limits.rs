@@ -32,6 +32,8 @@ pub const NODES_ASKED_MAX: usize = 64;
 pub const SOCKET_MESSAGES_MAX: usize = 2 * domain::limits::NODE_CAPACITY_MAX as usize;
 /// How long the holder of a node's socket is waited for when it gives slots itself.
 pub const GRANT_WAIT: Duration = Duration::from_secs(1);
+/// Plans whose lanes were left, remembered until their adoption looks at them; the oldest are found again at the next look.
+pub const LEFT_PLANS_MAX: usize = 1_024;
 /// Jobs that get a slot in one pass.
 pub const PASS_JOBS_MAX: usize = 1_000;
 

@@ -17,10 +17,11 @@ use rand::RngExt;
 use tokio::sync::oneshot;
 
 use super::delivery::{Dispatch, RetryPolicy};
-use super::directory::Directory;
 use super::limits::OWNER_WAIT;
 use super::live_job::live_job;
-use super::messages::{AttemptEvent, CompletionOutcome, CompletionRequest, Ends, LaneCommand, LaneHandle};
+use super::messages::{
+    AttemptEvent, CompletionOutcome, CompletionRequest, Directory, Ends, LaneCommand, LaneHandle,
+};
 use super::node_gateway::NodeGateway;
 use super::waiters::Waiters;
 use super::watches::{JobEvent, JobEventKind, Watches};

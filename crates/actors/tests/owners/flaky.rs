@@ -309,8 +309,8 @@ impl Sessions for Flaky {
 
 #[async_trait]
 impl Plans for Flaky {
-    async fn create_plan(&self, plan: &PlanState, author: &Author) -> Result<domain::Timestamp> {
-        self.real.create_plan(plan, author).await
+    async fn create_plan(&self, plan: NewPlan) -> Result<PlanCreated> {
+        self.real.create_plan(plan).await
     }
     async fn commit_plan(&self, batch: PlanBatch) -> Result<PlanVerdict> {
         self.real.commit_plan(batch).await
@@ -355,8 +355,11 @@ impl Plans for Flaky {
     ) -> Result<Vec<TimedEvent>> {
         self.real.plan_events(plan, task, after, limit).await
     }
-    async fn stage_job_end(&self, job: JobId) -> Result<Option<StageJobEnd>> {
-        self.real.stage_job_end(job).await
+    async fn break_lock(&self, tenant: &TenantId, token: Token, author: &Author) -> Result<LockBreak> {
+        self.real.break_lock(tenant, token, author).await
+    }
+    async fn purge_plans(&self, age_ms: u64, limit: u32) -> Result<u64> {
+        self.real.purge_plans(age_ms, limit).await
     }
     async fn left_plans(&self, me: &InstanceId, limit: u32) -> Result<Vec<(PlanId, Option<InstanceId>)>> {
         self.real.left_plans(me, limit).await

@@ -88,6 +88,8 @@ pub const KEY_RETENTION_MS_DEFAULT: u64 = 24 * 3_600 * 1_000;
 pub const NODE_GRACE_MS_DEFAULT: u64 = 30_000;
 /// How long finished jobs are kept, in milliseconds: seven days.
 pub const JOB_RETENTION_MS_DEFAULT: u64 = 7 * 24 * 3_600 * 1_000;
+/// How long plans are kept after their end, in milliseconds: seven days.
+pub const PLAN_RETENTION_MS_DEFAULT: u64 = 7 * 24 * 3_600 * 1_000;
 
 /// The local file of the worker number.
 pub const IDS_FILE_DEFAULT: &str = "./fencepost-data/worker-number";
@@ -116,7 +118,7 @@ const fn range(key: &'static str, min: u64, max: u64, unit: &'static str) -> Ran
 }
 
 /// Every number of the configuration. A test holds this table against [`super::Config`].
-pub const RANGES: [Range; 28] = [
+pub const RANGES: [Range; 29] = [
     range("server.workers", 0, 256, "threads (0: one for each core, 4 at most)"),
     range("server.body_bytes_max", 1_024, 16 * 1024 * 1024, "bytes"),
     range("server.connections_max", 1, 1_000_000, "connections"),
@@ -141,6 +143,7 @@ pub const RANGES: [Range; 28] = [
     range("nonce.key_retention_ms", 1_000, 30 * 24 * 3_600 * 1_000, "milliseconds"),
     range("jobs.node_grace_ms", 1_000, NODE_GRACE_MS_DEFAULT, "milliseconds"),
     range("jobs.retention_ms", 60_000, 365 * 24 * 3_600 * 1_000, "milliseconds"),
+    range("plans.retention_ms", 60_000, 365 * 24 * 3_600 * 1_000, "milliseconds"),
     range("ids.epoch_ms", 0, EPOCH_MS_MAX, "milliseconds since 1970"),
     range("ids.lease_ms", LEAD_MS_MIN, WORKER_LEASE_MS_MAX, "milliseconds"),
     range("ids.lead_ms", LEAD_MS_MIN, LEAD_MS_MAX, "milliseconds"),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use actors::arbiters::Arbiters;
 use actors::jobs::{self, Jobs};
+use actors::plans::{self, Plans};
 use actors::signers::{Signers, Upkeep};
 use cluster::{FailureDetector, Identity, JoinOptions, Membership, Process};
 use nodes::{BusSource, Follower, Registry};
@@ -21,6 +22,7 @@ pub struct Incarnation {
     pub membership: Membership,
     pub signers: Signers,
     pub jobs: Jobs,
+    pub plans: Plans,
     registry: Registry,
     follower: Follower,
     upkeep: Upkeep,
@@ -31,6 +33,7 @@ pub struct Parts {
     pub membership: Membership,
     pub signers: Signers,
     pub jobs: Jobs,
+    pub plans: Plans,
     pub follower: Follower,
     pub upkeep: Upkeep,
 }
@@ -83,6 +86,14 @@ impl Incarnation {
             arbiters: arbiters.clone(),
         };
         let jobs = Jobs::start(ground, lanes(config));
+        let plans = plans::Dependencies {
+            ledger: ledger.clone(),
+            jobs: jobs.clone(),
+            failure_detector: failure_detector.clone(),
+            cluster_view: cluster_view.clone(),
+            arbiters: arbiters.clone(),
+        };
+        let plans = Plans::start(plans, super::plans(config));
         let signers = Signers::start(
             arbiters.clone(),
             ledger.clone(),
@@ -92,7 +103,7 @@ impl Incarnation {
             limits(config),
         );
         let upkeep = Upkeep::start(signers.clone(), upkeep(config));
-        Ok(Self { identity, membership, signers, jobs, registry, follower, upkeep })
+        Ok(Self { identity, membership, signers, jobs, plans, registry, follower, upkeep })
     }
 
     /// As the API is to know it.
@@ -108,16 +119,16 @@ impl Incarnation {
 
     /// Takes it apart for an orderly end.
     pub fn into_parts(self) -> Parts {
-        let Self { membership, signers, jobs, follower, upkeep, .. } = self;
-        Parts { membership, signers, jobs, follower, upkeep }
+        let Self { membership, signers, jobs, plans, follower, upkeep, .. } = self;
+        Parts { membership, signers, jobs, plans, follower, upkeep }
     }
 
     /// Others have declared the incarnation dead: its work ends now, in the background, and none of it gets a
     /// success answer.
     pub fn abandon(self) {
-        let Parts { membership, signers, jobs, follower, upkeep } = self.into_parts();
+        let Parts { membership, signers, jobs, plans, follower, upkeep } = self.into_parts();
         tokio::spawn(async move {
-            tokio::join!(signers.abandon(), jobs.abandon());
+            tokio::join!(signers.abandon(), jobs.abandon(), plans.stop());
             follower.stop().await;
             upkeep.stop().await;
             membership.leave().await;

@@ -148,6 +148,8 @@ pub enum Command<C: Callers> {
     Attempt(JobId, Attempt, AttemptEvent),
     /// The bus has answered that the reservation of a revoked attempt is gone.
     ReservationRemoved(JobId, Attempt),
+    /// Another has written these jobs in this lane, under its lease: read them.
+    Written(Vec<JobId>),
     /// Close the session: it accepts no more jobs, and ends with those that it has.
     CloseSession(C::Close),
     /// Finish what is under way, release the lease and end.

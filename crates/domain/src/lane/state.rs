@@ -54,8 +54,9 @@ enum Stage {
 pub struct LaneState<C: Callers> {
     settings: LaneSettings,
     lane: LaneId,
-    /// Whether it is not the instance's own lane: its owner ends when there is nothing left to do.
-    is_adopted: bool,
+    /// Whether its owner ends when there is nothing left to do: not that of an instance's own lane, nor that of a plan's,
+    /// which lives as long as the plan's owner.
+    ends_when_idle: bool,
     token: Token,
     stage: Stage,
     jobs: LaneJobs,
@@ -104,8 +105,8 @@ impl<C: Callers> LaneState<C> {
     pub fn new(lane: LaneId, token: Token, is_adopted: bool, settings: LaneSettings, now: Instant) -> Self {
         Self {
             settings,
+            ends_when_idle: is_adopted && lane.plan_id().is_none(),
             lane,
-            is_adopted,
             token,
             stage: Stage::Loading,
             jobs: LaneJobs::default(),
@@ -359,7 +360,7 @@ impl<C: Callers> LaneState<C> {
         if self.stopping {
             return true;
         }
-        if !self.is_adopted || !self.jobs.is_empty() || self.fifo().is_some_and(|fifo| !fifo.is_empty()) {
+        if !self.ends_when_idle || !self.jobs.is_empty() || self.fifo().is_some_and(|fifo| !fifo.is_empty()) {
             self.empty_since = None;
             return false;
         }
@@ -548,6 +549,7 @@ fn refuse<C: Callers>(command: Command<C>, effects: &mut Vec<Effect<C>>) {
         | Command::Complete(_)
         | Command::Attempt(..)
         | Command::ReservationRemoved(..)
+        | Command::Written(_)
         | Command::Stop => {}
     }
 }
@@ -562,6 +564,7 @@ const fn written_job<C: Callers>(command: &Command<C>) -> Option<JobId> {
         | Command::SlotUnavailable(_)
         | Command::NodeDeparted(_)
         | Command::ReservationRemoved(..)
+        | Command::Written(_)
         | Command::CloseSession(_)
         | Command::Stop => None,
     }

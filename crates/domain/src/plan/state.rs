@@ -9,6 +9,7 @@ mod retry;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::spec::{PlanSpec, StageSpec, TaskSpec};
@@ -65,7 +66,8 @@ pub struct TaskState {
     pub last_checkpoint: u32,
     /// The token of the tenant's lock, while this task has it.
     pub lock: Option<Token>,
-    /// A job of an earlier run whose attempt may still be under way: no stage begins before it is over.
+    /// A job that was called off, or that somebody has resolved, whose attempt may still be under way: no stage begins before
+    /// it is over.
     pub waits_for: Option<JobId>,
     /// Why the run fails once the job that was called off has ended.
     pub failing: Option<Arc<str>>,
@@ -142,6 +144,8 @@ pub enum Command {
     },
     /// The lock of a task's tenant was broken, or ran out and was taken.
     LockLost(TaskId),
+    /// Renew the locks of the tenants whose tasks may go on.
+    RenewLocks,
     /// The plan's owner died or has changed.
     TakenOver,
     /// Begin what may begin, and end what has run out of time.
@@ -183,12 +187,32 @@ pub enum Refused {
     UnknownCheckpoint,
     /// The task runs.
     StillRunning,
-    /// A stage is UNKNOWN, and nobody has resolved it.
+    /// A stage, counted from 0, is UNKNOWN, and nobody has resolved it.
     StageUnknown(usize),
-    /// The stages that are completed are others in the corrected definition.
+    /// A stage, counted from 0, that is completed is another one in the corrected definition.
     DefinitionChanged(usize),
     /// The task has run [`crate::limits::TASK_RUNS_MAX`] times, or has as many checkpoints as it may.
     TooMany(&'static str),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownTask => f.write_str("the plan has no such task"),
+            Self::UnknownStage => f.write_str("the task has no such stage"),
+            Self::Status(why) => f.write_str(why),
+            Self::NotAsSeen => {
+                f.write_str("the task has another run or checkpoint by now than the one that was seen")
+            }
+            Self::UnknownCheckpoint => f.write_str("the task has no such checkpoint"),
+            Self::StillRunning => f.write_str("the task still runs, or waits for its turn"),
+            Self::StageUnknown(stage) => write!(f, "stage {stage} is UNKNOWN, and nobody has resolved it"),
+            Self::DefinitionChanged(stage) => {
+                write!(f, "stage {stage} is completed, and the corrected definition changes it")
+            }
+            Self::TooMany(what) => write!(f, "the task has as many {what} as it may have"),
+        }
+    }
 }
 
 /// A stage's job to be submitted.
@@ -236,8 +260,10 @@ pub enum EventKind {
     Resolved,
     /// A new run was opened.
     Retried,
-    /// The tenant's lock was broken or lost.
+    /// The tenant's lock was lost: it was broken, or it ran out and was taken.
     LockLost,
+    /// A person broke the tenant's lock.
+    LockBroken,
     /// The plan has a new owner.
     TakenOver,
     /// The plan or the run took too long.
@@ -268,6 +294,8 @@ pub struct Writes {
     pub free: Vec<(usize, Token)>,
     /// Tasks whose tenants' locks must be held at these tokens.
     pub held: Vec<(usize, Token)>,
+    /// Whether the locks that must be held are renewed too.
+    pub renews: bool,
     /// Tasks whose definitions are new.
     pub definitions: Vec<usize>,
     /// New checkpoints.
@@ -286,6 +314,15 @@ impl Writes {
     }
 }
 
+impl PlanEvent {
+    /// That a plan was made.
+    #[must_use]
+    pub const fn made(status: PlanStatus) -> Self {
+        let (kind, after) = (EventKind::Status, Some(status.as_str()));
+        Self { task: None, kind, run: None, stage: None, before: None, after, reason: None }
+    }
+}
+
 impl EventKind {
     /// The name that tables and answers show.
     #[must_use]
@@ -298,6 +335,7 @@ impl EventKind {
             Self::Resolved => "resolved",
             Self::Retried => "retried",
             Self::LockLost => "lock_lost",
+            Self::LockBroken => "lock_broken",
             Self::TakenOver => "taken_over",
             Self::OverTime => "over_time",
         }
@@ -414,7 +452,9 @@ impl PlanState {
     pub fn needs_owner(&self) -> bool {
         use TaskStatus::{Paused, Pending, Running};
         let is_busy = |task: &Arc<TaskState>| {
-            matches!(task.status, Pending | Running | Paused) || task.in_flight().is_some()
+            matches!(task.status, Pending | Running | Paused)
+                || task.in_flight().is_some()
+                || task.waits_for.is_some()
         };
         self.started_at.is_some() && self.tasks.iter().any(is_busy)
     }
@@ -468,6 +508,7 @@ impl PlanState {
             Command::StageEnded { task, job, end } => draft.stage_ended(*task, *job, end),
             Command::OlderEnded { task, job } => draft.older_ended(*task, *job),
             Command::LockLost(task) => draft.lock_lost(*task),
+            Command::RenewLocks => draft.renew_locks(),
             Command::TakenOver => draft.taken_over(),
             Command::Advance => {}
         }

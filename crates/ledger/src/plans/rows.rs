@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use domain::job::{Backoff, Outcome, Requirements, Route};
+use domain::job::{Backoff, Requirements, Route};
 use domain::plan::{
     Checkpoint, Intent, OnFailure, OnUnknown, PlanEvent, PlanSpec, PlanState, PlanStatus, StageSpec,
     StageState, StageStatus, TaskSpec, TaskState, TaskStatus,
@@ -10,9 +10,9 @@ use domain::plan::{
 use domain::{JobId, Label, Language, PlanId, PoolName, TaskId, TenantId, Timestamp, Token};
 use serde::{Deserialize, Serialize};
 
-use super::{Author, CheckpointRecord, PlanRecord, StageJobEnd, TaskRecord, TimedEvent};
+use super::{Author, CheckpointRecord, PlanRecord, TaskRecord, TimedEvent};
 use crate::jobs::columns::number;
-use crate::records::impossible;
+use crate::records::{KeyRow, impossible};
 use crate::sql::{Moment, PlanKey, TaskKey, record};
 use crate::{Error, Result};
 
@@ -60,15 +60,6 @@ record! {
         task: Option<TaskKey>,
         document: String,
         at: Moment,
-    }
-}
-
-record! {
-    pub(crate) struct StageJobRow {
-        outcome: String,
-        result: Option<String>,
-        error: Option<String>,
-        released_at: Option<Moment>,
     }
 }
 
@@ -142,6 +133,23 @@ struct StageSpecDocument {
     max_attempts: u32,
     backoff: (u64, u32, u64),
     on_unknown: String,
+}
+
+/// What is kept under the idempotency key of a plan.
+#[derive(Serialize, Deserialize)]
+struct KeptPlan {
+    plan: String,
+}
+
+/// The text that is kept under the idempotency key of a plan.
+pub(crate) fn kept_plan_text(plan: PlanId) -> String {
+    text(&KeptPlan { plan: plan.to_string() })
+}
+
+/// The plan that was made under a key.
+pub(crate) fn kept_plan(row: &KeyRow) -> Result<PlanId> {
+    let kept: KeptPlan = serde_json::from_str(&row.answer).map_err(impossible)?;
+    PlanId::parse(&kept.plan).ok_or_else(|| impossible(format_args!("plan {:?}", kept.plan)))
 }
 
 /// An event as it is shown.
@@ -374,18 +382,5 @@ impl TryFrom<EventRow> for TimedEvent {
     fn try_from(row: EventRow) -> Result<Self> {
         let task: Option<TaskId> = row.task.map(|task| task.0);
         Ok(Self { seq: number(row.seq)?, at: row.at.0, task, document: row.document })
-    }
-}
-
-impl TryFrom<StageJobRow> for StageJobEnd {
-    type Error = Error;
-
-    fn try_from(row: StageJobRow) -> Result<Self> {
-        Ok(Self {
-            outcome: Outcome::parse(&row.outcome).map_err(impossible)?,
-            result: row.result,
-            error: row.error,
-            is_released: row.released_at.is_some(),
-        })
     }
 }

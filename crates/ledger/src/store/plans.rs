@@ -2,26 +2,27 @@
 
 use std::sync::Arc;
 
-use domain::plan::{PlanState, TaskState};
-use domain::{InstanceId, JobId, LaneId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
+use domain::plan::{EventKind, PlanEvent, PlanState, TaskState};
+use domain::{InstanceId, LaneId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
 
-use super::fence::fence;
+use super::fence::{fence, keep_keys};
 use super::{Store, Way};
 use crate::jobs::columns;
 use crate::jobs::plan::New;
+use crate::keys::Keeping;
 use crate::plans::rows::{
-    CheckpointRow, EventRow, PlanRow, StageJobRow, TaskRow, event_document, plan_document, stages_document,
-    task_document,
+    CheckpointRow, EventRow, PlanRow, TaskRow, event_document, kept_plan, kept_plan_text, plan_document,
+    stages_document, task_document,
 };
 use crate::plans::{
-    Author, CheckpointRecord, Locker, PlanBatch, PlanFilter, PlanRecord, PlanVerdict, Plans, StageJobEnd,
-    TaskRecord, TimedEvent, changed_stages, lock_of, lock_owner,
+    Author, CheckpointRecord, LockBreak, Locker, NewPlan, PlanBatch, PlanCreated, PlanFilter, PlanRecord,
+    PlanVerdict, Plans, TaskRecord, TimedEvent, changed_stages, lock_of, lock_owner,
 };
 use crate::records;
 use crate::sql::{Ask, Id, Moment, PlanKey, Statement, TaskKey, Transaction, statement};
 use crate::store::jobs::SUBMIT;
 use crate::train::{Fence, FenceClaim};
-use crate::{Result, sql};
+use crate::{Error, Kind, Result, batch_limits, sql};
 
 const CREATE: Statement = statement!("plan_create");
 const CHANGE: Statement = statement!("plan_change");
@@ -32,7 +33,13 @@ const STAGE_RUN_SET: Statement = statement!("plan_stage_run_set");
 const CHECKPOINT_ADD: Statement = statement!("plan_checkpoint_add");
 const EVENT_ADD: Statement = statement!("plan_event_add");
 const LOCK: Statement = statement!("tenant_lock");
+const RENEW: Statement = statement!("tenant_renew");
 const UNLOCK: Statement = statement!("tenant_unlock");
+const HELD: Statement = statement!("tenant_held");
+const PURGE: Statement = statement!("plan_purge");
+const FREE: Statement = Statement::only(sql::sql_file!("sqlite-only", "plan_free"));
+const LEASES_LOCK: Statement = Statement::only(sql::sql_file!("postgres-only", "leases_lock"));
+const OWNER: Statement = Statement::only(sql::sql_file!("both", "lease_owner"));
 const SHOW: Statement = statement!(both "plan_show");
 const LIST: Statement = statement!(both "plan_list");
 const TASKS: Statement = statement!(both "plan_tasks");
@@ -40,11 +47,17 @@ const TASK_SHOW: Statement = statement!(both "plan_task_show");
 const TENANT_TASKS: Statement = statement!(both "plan_tenant_tasks");
 const CHECKPOINTS: Statement = statement!(both "plan_checkpoints");
 const EVENTS: Statement = statement!(both "plan_events");
-const STAGE_JOB: Statement = statement!(both "plan_stage_job");
 const LEFT: Statement = statement!("plan_left");
 
 /// Tasks on one page of a plan that is loaded.
 const PAGE_TASKS: u32 = 200;
+
+/// What became of the rows of a new plan.
+enum Making {
+    Made { at: Timestamp, locks: Vec<(usize, Token)> },
+    Locked(Locker),
+    KeyTaken,
+}
 
 /// What a transaction has come to, before its end.
 enum Ending {
@@ -54,34 +67,32 @@ enum Ending {
 
 #[async_trait::async_trait]
 impl Plans for Store {
-    async fn create_plan(&self, plan: &PlanState, author: &Author) -> Result<Timestamp> {
-        let (plan, author) = (plan.clone(), author.clone());
-        self.with(Way::Writes, move |mut session| {
+    async fn create_plan(&self, plan: NewPlan) -> Result<PlanCreated> {
+        batch_limits::check_keys(plan.key.iter().map(|key| &key.scope))?;
+        let (id, key) = (plan.plan.id, plan.key.clone());
+        let made = self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
                 let mut transaction = session.begin().await?;
-                let (kind, at) = (transaction.kind(), transaction.at());
-                let id = PlanKey(plan.id);
-                let create = CREATE.on(kind).bind(id).bind(plan.status().as_str()).bind(plan.needs_owner());
-                let create = create.bind(plan_document(&plan)).at(at);
-                let (created_at,): (Moment,) = transaction.session().one(create).await?;
-                let tasks: Vec<_> = plan.tasks.iter().enumerate().collect();
-                let create = TASK_CREATE.on(kind).bind(id).rows(&tasks, |rows| {
-                    rows.column("id", |(_, task)| TaskKey(task.id))
-                        .column("place", |(place, _)| *place as i64)
-                        .column("tenant", |(_, task)| task.spec.tenant.as_str())
-                        .column("status", |(_, task)| task.status.as_str())
-                        .column("document", |(_, task)| task_document(task));
-                });
-                transaction.touch(create.at(at)).await?;
-                let defined: Vec<_> = plan.tasks.iter().collect();
-                transaction.touch(define(&transaction, &defined)).await?;
-                let created = created_event(&plan, &author);
-                transaction.touch(tell(&transaction, plan.id, &created)).await?;
-                transaction.commit().await?;
-                Ok(created_at.0)
+                let making = make(&mut transaction, &plan).await?;
+                match making {
+                    Making::Made { .. } => transaction.commit().await?,
+                    Making::Locked(_) | Making::KeyTaken => transaction.rollback().await?,
+                }
+                Ok(making)
             })
-        })
-        .await
+        });
+        match (made.await?, key) {
+            (Making::Made { at, locks }, _) => Ok(PlanCreated::Made { at, locks }),
+            (Making::Locked(locker), _) => Ok(PlanCreated::Locked(locker)),
+            (Making::KeyTaken, key) => {
+                let scopes: Vec<_> = key.into_iter().map(|key| key.scope).collect();
+                match self.key_rows(&scopes).await?.first() {
+                    Some(row) => Ok(PlanCreated::Kept { body_hash: row.body_hash()?, plan: kept_plan(row)? }),
+                    // It was purged between the two looks.
+                    None => Err(changed_meanwhile(id)),
+                }
+            }
+        }
     }
 
     async fn commit_plan(&self, batch: PlanBatch) -> Result<PlanVerdict> {
@@ -173,9 +184,39 @@ impl Plans for Store {
         records::all(self.all::<EventRow>(Way::Reads, ask).await?)
     }
 
-    async fn stage_job_end(&self, job: JobId) -> Result<Option<StageJobEnd>> {
-        let row: Option<StageJobRow> = self.optional(Way::Reads, self.ask(&STAGE_JOB).bind(Id(job))).await?;
-        row.map(StageJobEnd::try_from).transpose()
+    async fn break_lock(&self, tenant: &TenantId, token: Token, author: &Author) -> Result<LockBreak> {
+        let (lock, author) = (Resource::tenant(tenant), author.clone());
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                let broken = break_lock(&mut transaction, &lock, token, &author).await?;
+                match broken {
+                    LockBreak::Broken { .. } => transaction.commit().await?,
+                    LockBreak::OtherToken(_) | LockBreak::NotHeld => transaction.rollback().await?,
+                }
+                Ok(broken)
+            })
+        })
+        .await
+    }
+
+    async fn purge_plans(&self, age_ms: u64, limit: u32) -> Result<u64> {
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                let (kind, at) = (transaction.kind(), transaction.at());
+                let purge = PURGE.on(kind).bind(age_ms as i64).bind(i64::from(limit)).at(at);
+                let purged: Vec<(PlanKey,)> = transaction.all(purge).await?;
+                if kind == Kind::Sqlite {
+                    // SQLite has no statement that deletes from two tables.
+                    let leases = purged.iter().map(|(id,)| Resource::plan(id.0).as_str().to_owned());
+                    transaction.touch(FREE.on(kind).array::<String>(leases.collect())).await?;
+                }
+                transaction.commit().await?;
+                Ok(purged.len() as u64)
+            })
+        })
+        .await
     }
 
     async fn left_plans(&self, me: &InstanceId, limit: u32) -> Result<Vec<(PlanId, Option<InstanceId>)>> {
@@ -195,24 +236,16 @@ async fn write(transaction: &mut Transaction<'_>, batch: &PlanBatch) -> sqlx::Re
         Ok(at) => at,
         Err(verdict) => return Ok(Ending::Undone(verdict)),
     };
-    let taken: Vec<_> =
-        writes.take.iter().map(|place| (lock_of(task(place)), lock_owner(task(place).id))).collect();
-    let mut locks = Vec::new();
-    if !taken.is_empty() {
-        let ask = LOCK
-            .on(kind)
-            .rows(&taken, |rows| {
-                rows.column("resource", |(lock, _)| lock.as_str())
-                    .column("owner", |(_, owner)| owner.as_str());
-            })
-            .bind(batch.lock_ms as i64);
-        let rows: Vec<(String, i64)> = transaction.all(ask.at(at)).await?;
-        for (place, (lock, _)) in writes.take.iter().zip(&taken) {
-            let Some((_, token)) = rows.iter().find(|(name, _)| name == lock.as_str()) else {
-                return Ok(Ending::Undone(PlanVerdict::Locked(locker(transaction, lock).await?)));
-            };
-            locks.push((*place, Token::new(*token)));
-        }
+    let locks = match lock(transaction, next, &writes.take, batch.lock_ms).await? {
+        Ok(locks) => locks,
+        Err(locker) => return Ok(Ending::Undone(PlanVerdict::Locked(locker))),
+    };
+    if writes.renews && !writes.held.is_empty() {
+        let ask = RENEW.on(kind).rows(&writes.held, |rows| {
+            rows.column("resource", |(place, _)| lock_of(task(place)).as_str().to_owned())
+                .column("token", |(_, token)| token.get());
+        });
+        transaction.touch(ask.bind(batch.lock_ms as i64).at(at)).await?;
     }
     if !writes.free.is_empty() {
         let freed: Vec<_> = writes
@@ -233,6 +266,117 @@ async fn write(transaction: &mut Transaction<'_>, batch: &PlanBatch) -> sqlx::Re
         }
     }
     Ok(Ending::Written { at: written_at, locks })
+}
+
+/// Takes the locks of these tasks' tenants, all or none; answers their tokens, or who has one that was not to be had.
+async fn lock(
+    transaction: &mut Transaction<'_>,
+    plan: &PlanState,
+    take: &[usize],
+    lock_ms: u64,
+) -> sqlx::Result<std::result::Result<Vec<(usize, Token)>, Locker>> {
+    let taken: Vec<_> = take.iter().map(|place| &plan.tasks[*place]).collect();
+    let taken: Vec<_> = taken.into_iter().map(|task| (lock_of(task), lock_owner(task.id))).collect();
+    if taken.is_empty() {
+        return Ok(Ok(Vec::new()));
+    }
+    let ask = LOCK
+        .on(transaction.kind())
+        .rows(&taken, |rows| {
+            rows.column("resource", |(lock, _)| lock.as_str()).column("owner", |(_, owner)| owner.as_str());
+        })
+        .bind(lock_ms as i64);
+    let rows: Vec<(String, i64)> = transaction.all(ask.at(transaction.at())).await?;
+    let mut locks = Vec::with_capacity(taken.len());
+    for (place, (lock, _)) in take.iter().zip(&taken) {
+        let Some((_, token)) = rows.iter().find(|(name, _)| name == lock.as_str()) else {
+            return Ok(Err(locker(transaction, lock).await?));
+        };
+        locks.push((*place, Token::new(*token)));
+    }
+    Ok(Ok(locks))
+}
+
+/// The rows of a new plan, its key and its locks: between BEGIN and COMMIT.
+async fn make(transaction: &mut Transaction<'_>, new: &NewPlan) -> sqlx::Result<Making> {
+    let NewPlan { plan, take, lock_ms, events, key, author } = new;
+    let (kind, at) = (transaction.kind(), transaction.at());
+    if let Some(key) = key {
+        let keeping =
+            Keeping { scope: &key.scope, body_hash: &key.body_hash, answer: kept_plan_text(plan.id) };
+        if keep_keys(transaction, &[keeping]).await? != [true] {
+            return Ok(Making::KeyTaken);
+        }
+    }
+    let locks = match lock(transaction, plan, take, *lock_ms).await? {
+        Ok(locks) => locks,
+        Err(locker) => return Ok(Making::Locked(locker)),
+    };
+    let id = PlanKey(plan.id);
+    let create = CREATE.on(kind).bind(id).bind(plan.status().as_str()).bind(plan.needs_owner());
+    let create = create.bind(plan_document(plan)).at(at);
+    let (created_at,): (Moment,) = transaction.session().one(create).await?;
+    let tasks: Vec<_> = plan.tasks.iter().enumerate().collect();
+    let create = TASK_CREATE.on(kind).bind(id).rows(&tasks, |rows| {
+        rows.column("id", |(_, task)| TaskKey(task.id))
+            .column("place", |(place, _)| *place as i64)
+            .column("tenant", |(_, task)| task.spec.tenant.as_str())
+            .column("status", |(_, task)| task.status.as_str())
+            .column("document", |(_, task)| task_document(task));
+    });
+    transaction.touch(create.at(at)).await?;
+    let defined: Vec<_> = plan.tasks.iter().collect();
+    transaction.touch(define(transaction, &defined)).await?;
+    if !events.is_empty() {
+        let events: Vec<_> = events.iter().map(|event| (event.task, event_document(event, author))).collect();
+        transaction.touch(tell(transaction, plan.id, &events)).await?;
+    }
+    Ok(Making::Made { at: created_at.0, locks })
+}
+
+/// Breaks a lock at this token: between BEGIN and COMMIT. The plan's lease is locked first, as its owner's steps do it.
+async fn break_lock(
+    transaction: &mut Transaction<'_>,
+    lock: &Resource,
+    token: Token,
+    author: &Author,
+) -> sqlx::Result<LockBreak> {
+    let (kind, at) = (transaction.kind(), transaction.at());
+    let locker = locker(transaction, lock).await?;
+    if kind == Kind::Postgres {
+        let plan = locker.plan.map(|plan| Resource::plan(plan).as_str().to_owned());
+        let names: Vec<_> = plan.into_iter().chain([lock.as_str().to_owned()]).collect();
+        transaction.touch(LEASES_LOCK.on(kind).array(names)).await?;
+    }
+    let held: Option<(String, i64)> =
+        transaction.all(HELD.on(kind).bind(lock.as_str()).at(at)).await?.into_iter().next();
+    let Some((owner, held)) = held else { return Ok(LockBreak::NotHeld) };
+    let task = owner.strip_prefix("task:").and_then(TaskId::parse);
+    let (Some(task), true) = (task, Token::new(held) == token) else {
+        return Ok(LockBreak::OtherToken(Token::new(held)));
+    };
+    let freed = [(lock.as_str(), held, owner.as_str())];
+    let ask = UNLOCK.on(kind).rows(&freed, |rows| {
+        rows.column("resource", |(lock, ..)| *lock)
+            .column("token", |(_, token, _)| *token)
+            .column("owner", |(.., owner)| *owner);
+    });
+    transaction.touch(ask.at(at)).await?;
+    let plan = locker.plan.filter(|_| locker.task == Some(task));
+    if let Some(plan) = plan {
+        let event = PlanEvent {
+            task: Some(task),
+            kind: EventKind::LockBroken,
+            run: None,
+            stage: None,
+            before: None,
+            after: None,
+            reason: None,
+        };
+        let event = [(event.task, event_document(&event, author))];
+        transaction.touch(tell(transaction, plan, &event)).await?;
+    }
+    Ok(LockBreak::Broken { task, plan })
 }
 
 /// Locks the plan's lease and the locks that must be held. The transaction's time, or the verdict where one is not held.
@@ -271,9 +415,8 @@ async fn fenced(
 
 /// Who has a lock that was not to be had.
 async fn locker(transaction: &mut Transaction<'_>, lock: &Resource) -> sqlx::Result<Locker> {
-    let show: Statement = Statement::only(sql::sql_file!("both", "lease_owner"));
     let owner: Option<(Option<String>,)> =
-        transaction.all(show.on(transaction.kind()).bind(lock.as_str())).await?.into_iter().next();
+        transaction.all(OWNER.on(transaction.kind()).bind(lock.as_str())).await?.into_iter().next();
     let owner = owner.and_then(|(owner,)| owner).unwrap_or_default();
     let task = owner.strip_prefix("task:").and_then(TaskId::parse);
     let plan = match task {
@@ -374,16 +517,7 @@ fn tell(transaction: &Transaction<'_>, plan: PlanId, events: &[(Option<TaskId>, 
     add.at(transaction.at())
 }
 
-/// That the plan was made.
-fn created_event(plan: &PlanState, author: &Author) -> [(Option<TaskId>, String); 1] {
-    let event = domain::plan::PlanEvent {
-        task: None,
-        kind: domain::plan::EventKind::Status,
-        run: None,
-        stage: None,
-        before: None,
-        after: Some(plan.status().as_str()),
-        reason: None,
-    };
-    [(None, event_document(&event, author))]
+/// A plan that was there at one look and not at the next.
+fn changed_meanwhile(id: PlanId) -> Error {
+    Error::aborted(std::io::Error::other(format!("plan {id} changed too quickly")))
 }

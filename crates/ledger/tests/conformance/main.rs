@@ -174,7 +174,11 @@ on_every_ledger! {
         a_lock_that_ran_out_is_the_next_plans,
         plans_without_a_live_owner_are_found,
         plans_tasks_and_tenants_are_listed,
-        how_a_stages_job_ended_is_read_with_whether_its_slot_is_free;
+        a_plan_that_is_made_and_started_takes_all_locks_or_is_not_made,
+        a_key_makes_one_plan,
+        a_step_renews_the_locks_that_it_holds,
+        a_lock_is_broken_at_its_token_and_the_history_says_by_whom,
+        plans_that_ended_long_ago_are_forgotten_and_their_tenants_leases_are_not;
     instances:
         an_instance_lives_while_its_lease_does,
         an_incarnation_that_never_had_a_lease_is_forgotten_too,

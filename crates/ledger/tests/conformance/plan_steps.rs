@@ -8,7 +8,10 @@ use domain::plan::{
     StageStatus, Step, TaskSpec, TaskState, TaskStatus,
 };
 use domain::{InstanceId, JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
-use ledger::{Acquisition, Author, Locker, PlanBatch, PlanFilter, PlanVerdict};
+use ledger::{
+    Acquisition, Author, JobKey, KeyScope, LockBreak, Locker, NewPlan, PlanBatch, PlanCreated, PlanFilter,
+    PlanVerdict,
+};
 
 use crate::bench::{Bench, LONG_MS, owner};
 use crate::shop::job;
@@ -39,6 +42,25 @@ fn plan(n: u128, tenants: &[&str]) -> PlanState {
     PlanState::new(plan_id(n), Arc::new(spec), tenants.iter().enumerate().map(task).collect())
 }
 
+/// A plan that is made without being started.
+fn new(plan: &PlanState) -> NewPlan {
+    NewPlan {
+        plan: Arc::new(plan.clone()),
+        take: Vec::new(),
+        lock_ms: HOUR_MS,
+        events: Vec::new(),
+        key: None,
+        author: Author::default(),
+    }
+}
+
+/// A plan that is started in the commit that makes it.
+fn new_started(plan: &PlanState) -> NewPlan {
+    let step = plan.apply(&Command::Start, Timestamp::from_micros(5), &mut || unreachable!()).unwrap();
+    let plan = Arc::new(PlanState { version: 1, ..step.next });
+    NewPlan { take: step.writes.take, events: step.writes.events, ..new(&plan) }
+}
+
 /// The owner of a plan, as its actor would be.
 struct PlanOwner<'b> {
     bench: &'b Bench,
@@ -51,7 +73,7 @@ struct PlanOwner<'b> {
 impl<'b> PlanOwner<'b> {
     /// Makes a plan and takes its lease.
     async fn of(bench: &'b Bench, plan: PlanState) -> Self {
-        bench.ledger.create_plan(&plan, &Author::default()).await.unwrap();
+        bench.ledger.create_plan(new(&plan)).await.unwrap();
         Self::acquire(bench, "a", plan.id).await
     }
 
@@ -135,18 +157,18 @@ fn tenant_lock(name: &str) -> Resource {
 
 pub async fn a_plan_and_all_its_tasks_are_made_in_one_commit(b: Bench) {
     let made = plan(1, &["x", "y"]);
-    b.ledger.create_plan(&made, &Author::default()).await.unwrap();
+    b.ledger.create_plan(new(&made)).await.unwrap();
     assert_eq!(b.ledger.load_plan(made.id).await.unwrap(), Some(made.clone()));
     assert_eq!(b.ledger.load_plan(plan_id(2)).await.unwrap(), None);
     // The second task is there already: nothing of the plan is written.
     let mut other = plan(2, &["z"]);
     other.tasks.push(Arc::clone(&made.tasks[1]));
-    assert!(b.ledger.create_plan(&other, &Author::default()).await.is_err());
+    assert!(b.ledger.create_plan(new(&other)).await.is_err());
     assert_eq!(b.ledger.plan(other.id).await.unwrap(), None);
-    assert!(b.ledger.create_plan(&made, &Author::default()).await.is_err(), "a plan is made once");
+    assert!(b.ledger.create_plan(new(&made)).await.is_err(), "a plan is made once");
     let large: Vec<String> = (0..1_000).map(|n| format!("tenant-{n}")).collect();
     let large = plan(3, &large.iter().map(String::as_str).collect::<Vec<_>>());
-    b.ledger.create_plan(&large, &Author::default()).await.unwrap();
+    b.ledger.create_plan(new(&large)).await.unwrap();
     assert_eq!(b.ledger.load_plan(large.id).await.unwrap().unwrap().tasks.len(), 1_000);
 }
 
@@ -357,26 +379,97 @@ pub async fn plans_tasks_and_tenants_are_listed(b: Bench) {
     assert!(record.finished_at.is_some_and(|at| at >= record.created_at));
 }
 
-pub async fn how_a_stages_job_ended_is_read_with_whether_its_slot_is_free(b: Bench) {
-    let owner = PlanOwner::started(&b, plan(1, &["x"])).await;
-    let job = owner.in_flight(0);
-    assert_eq!(b.ledger.stage_job_end(job).await.unwrap(), None);
-    let lane =
-        ledger::Lane { id: domain::LaneId::plan(plan_id(1)), owner: owner.me.clone(), token: owner.token };
-    let write = |change| ledger::JobWrite { change, key: None };
-    let commit = async |changes: Vec<domain::job::Change>| {
-        let writes = changes.into_iter().map(write).collect();
-        b.ledger.commit_jobs(ledger::JobBatch { lane: Some(lane.clone()), writes }).await.unwrap()
+pub async fn a_plan_that_is_made_and_started_takes_all_locks_or_is_not_made(b: Bench) {
+    let made = b.ledger.create_plan(new_started(&plan(1, &["x", "y"]))).await.unwrap();
+    let PlanCreated::Made { locks, .. } = made else { panic!("{made:?}") };
+    assert_eq!(locks.iter().map(|(place, _)| *place).collect::<Vec<_>>(), [0, 1]);
+    let loaded = b.ledger.load_plan(plan_id(1)).await.unwrap().unwrap();
+    assert_eq!((loaded.status(), loaded.version), (PlanStatus::Running, 1));
+    assert_eq!(loaded.tasks[1].lock, Some(locks[1].1));
+    let refused = b.ledger.create_plan(new_started(&plan(2, &["z", "y"]))).await.unwrap();
+    let locker =
+        Locker { tenant: TenantId::parse("y").unwrap(), task: Some(task_id(1, 1)), plan: Some(plan_id(1)) };
+    assert_eq!(refused, PlanCreated::Locked(locker));
+    assert_eq!(b.ledger.load_plan(plan_id(2)).await.unwrap(), None);
+    assert_eq!(b.ledger.lease(&tenant_lock("z")).await.unwrap(), None, "no lock is left");
+}
+
+pub async fn a_key_makes_one_plan(b: Bench) {
+    let key = |hash: u8| JobKey {
+        scope: KeyScope { scope: "plan ops".to_owned(), key: domain::IdempotencyKey::parse("k").unwrap() },
+        body_hash: [hash; 32],
     };
-    commit(vec![crate::shop::dispatch(job, 1)]).await;
-    commit(vec![domain::job::Change::Complete {
-        job,
-        attempt: domain::job::Attempt::new(1),
-        node: crate::shop::node("n"),
-        output: "{\"context\":{}}".to_owned(),
-    }])
-    .await;
-    let end = b.ledger.stage_job_end(job).await.unwrap().unwrap();
-    assert_eq!(end.result.as_deref(), Some("{\"context\":{}}"));
-    assert!(end.is_released && end.error.is_none());
+    let with_key = |n, hash| NewPlan { key: Some(key(hash)), ..new(&plan(n, &["x"])) };
+    assert!(matches!(b.ledger.create_plan(with_key(1, 7)).await.unwrap(), PlanCreated::Made { .. }));
+    for hash in [7, 8] {
+        let kept = PlanCreated::Kept { body_hash: [7; 32], plan: plan_id(1) };
+        assert_eq!(b.ledger.create_plan(with_key(2, hash)).await.unwrap(), kept);
+    }
+    assert_eq!(b.ledger.load_plan(plan_id(2)).await.unwrap(), None);
+    // A plan that is refused keeps no key.
+    let mut refused = NewPlan { key: Some(key(7)), ..new_started(&plan(3, &["y"])) };
+    refused.key.as_mut().unwrap().scope.scope = "plan other".to_owned();
+    PlanOwner::started(&b, plan(4, &["y"])).await;
+    assert!(matches!(b.ledger.create_plan(refused.clone()).await.unwrap(), PlanCreated::Locked(_)));
+    refused.take.clear();
+    assert!(matches!(b.ledger.create_plan(refused).await.unwrap(), PlanCreated::Made { .. }));
+}
+
+pub async fn a_step_renews_the_locks_that_it_holds(b: Bench) {
+    let mut owner = PlanOwner::started(&b, plan(1, &["x", "y"])).await;
+    let left = async |name: &str| b.ledger.lease(&tenant_lock(name)).await.unwrap().unwrap().expires_in_ms;
+    owner.complete(0, None).await;
+    assert!(left("x").await <= HOUR_MS, "a step by itself renews nothing");
+    let (step, mut batch) = owner.decide(&Command::RenewLocks);
+    assert!(step.writes.renews);
+    batch.lock_ms = 2 * HOUR_MS;
+    let verdict = b.ledger.commit_plan(batch).await.unwrap();
+    assert!(matches!(verdict, PlanVerdict::Written { .. }), "{verdict:?}");
+    for name in ["x", "y"] {
+        assert!(left(name).await > HOUR_MS, "{name}");
+    }
+}
+
+pub async fn a_lock_is_broken_at_its_token_and_the_history_says_by_whom(b: Bench) {
+    let mut owner = PlanOwner::started(&b, plan(1, &["x", "y"])).await;
+    let (tenant, held) = (TenantId::parse("x").unwrap(), owner.state.tasks[0].lock.unwrap());
+    let author = Author { principal: Some("boss".into()), request_id: None, reason: Some("stuck".into()) };
+    let break_at = async |token| b.ledger.break_lock(&tenant, token, &author).await.unwrap();
+    assert_eq!(break_at(Token::new(held.get() + 1)).await, LockBreak::OtherToken(held));
+    let broken = LockBreak::Broken { task: task_id(1, 0), plan: Some(plan_id(1)) };
+    assert_eq!(break_at(held).await, broken);
+    assert_eq!(break_at(held).await, LockBreak::NotHeld);
+    let nobody = TenantId::parse("nobody").unwrap();
+    assert_eq!(b.ledger.break_lock(&nobody, held, &author).await.unwrap(), LockBreak::NotHeld);
+    let events = b.ledger.plan_events(plan_id(1), None, 0, 100).await.unwrap();
+    let last = events.last().unwrap();
+    assert_eq!(last.task, Some(task_id(1, 0)));
+    for part in ["lock_broken", "boss", "stuck"] {
+        assert!(last.document.contains(part), "{} lacks {part}", last.document);
+    }
+    // What goes on under the old token is refused.
+    let end = StageEnd::Completed(None);
+    let command = Command::StageEnded { task: task_id(1, 0), job: owner.in_flight(0), end };
+    assert_eq!(owner.try_step(&command).await, PlanVerdict::LockLost(vec![0]));
+    // The lock is free for another plan, at a higher token.
+    let other = PlanOwner::started(&b, plan(2, &["x"])).await;
+    assert!(other.state.tasks[0].lock.unwrap() > held);
+}
+
+pub async fn plans_that_ended_long_ago_are_forgotten_and_their_tenants_leases_are_not(b: Bench) {
+    let mut over = PlanOwner::of(&b, plan(1, &["x"])).await;
+    over.step(&Command::Start).await;
+    over.step(&Command::CancelTask(task_id(1, 0))).await;
+    assert!(over.state.status().is_over());
+    let busy = PlanOwner::started(&b, plan(2, &["y"])).await;
+    assert_eq!(b.ledger.purge_plans(HOUR_MS, 10).await.unwrap(), 0, "it is too young");
+    b.ledger.release(&Resource::plan(plan_id(1)), &over.me, over.token).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    assert_eq!(b.ledger.purge_plans(0, 10).await.unwrap(), 1);
+    assert_eq!(b.ledger.load_plan(plan_id(1)).await.unwrap(), None);
+    assert_eq!(b.ledger.plan_task(task_id(1, 0)).await.unwrap(), None);
+    assert!(b.ledger.plan_events(plan_id(1), None, 0, 10).await.unwrap().is_empty());
+    assert!(b.ledger.lease(&tenant_lock("x")).await.unwrap().is_some(), "its next token must be higher");
+    assert_eq!(b.ledger.lease(&Resource::plan(plan_id(1))).await.unwrap(), None);
+    busy.is_as_loaded().await;
 }

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::jobs::directory::Directory;
 use crate::jobs::fixture::{
     FIRST, KnownOwners, Ledger, ServedLane, dispatch, event_now, instance, job, node, serve, slot,
 };
+use crate::jobs::messages::Directory;
 
 /// Instance `a`, beside `b`, whose lane is served here too, so that a test sees what its owner is told.
 struct Here {

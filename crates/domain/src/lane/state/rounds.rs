@@ -160,6 +160,10 @@ impl<C: Callers> LaneState<C> {
                 }
             }
             Command::CloseSession(reply) => self.closing.push(reply),
+            Command::Written(jobs) => {
+                let new = jobs.into_iter().filter(|job| self.busy.insert(*job));
+                self.lookups.extend(new);
+            }
             Command::NodeDeparted(node) => {
                 for (job, attempt, why) in self.jobs.attempts_on(&node) {
                     self.revoke(job, attempt, why, "the node is gone".to_owned(), round);

@@ -100,6 +100,7 @@ fn command(name: &str, now: Instant) -> Command<Numbered> {
         "unlisted" => event(AttemptEvent::Revoked(Revoked::Unlisted, String::new())),
         "reservation gone" => Command::ReservationRemoved(job(1), Attempt::new(1)),
         "close" => Command::CloseSession(3),
+        "written by another" => Command::Written(vec![job(2)]),
         "stop" => Command::Stop,
         other => panic!("no command {other}"),
     }
@@ -136,6 +137,7 @@ fn each_command_does_this_in_each_state() {
                 "",
             ],
         ),
+        ("written by another", ["read", "read", "read", "read", "read", ""]),
         ("stop", ["stop", "stop", "stop", "stop", "stop", ""]),
     ];
     let now = Instant::now();
@@ -273,6 +275,30 @@ fn a_write_that_found_its_job_otherwise_has_it_read_again() {
     let effects = give(&mut state, command("slot", now), now);
     state.committed(batch(&effects), AT, &[JobVerdict::Stale], now);
     assert_eq!(words(&state.job_read(job(1), Err(Unread), now)), "", "it is looked at later");
+}
+
+#[test]
+fn a_job_that_another_has_written_in_the_lane_is_read_and_goes_on_its_way() {
+    let now = Instant::now();
+    let mut state = own_lane(1, now);
+    assert_eq!(words(&give(&mut state, command("written by another", now), now)), "", "it still loads");
+    assert_eq!(words(&state.reloaded(Token::new(2), Snapshot::default(), now)), "read");
+    let found = live(2, OnRecovery::Hold, None);
+    assert_eq!(words(&state.job_read(job(2), Ok(Some(found)), now)), "dequeue enqueue");
+}
+
+#[test]
+fn the_lane_of_a_plan_does_not_end_because_it_is_empty() {
+    let now = Instant::now();
+    let later = now + Duration::from_secs(3_600);
+    for (lane, expected) in [("instance:i", "stop"), ("plan:00000000-0000-0000-0000-000000000001", "")] {
+        let lane = LaneId::parse(lane).unwrap();
+        let mut state = LaneState::<Numbered>::new(lane.clone(), Token::new(1), true, settings(1, 1), now);
+        state.reloaded(Token::new(1), Snapshot::default(), now);
+        state.reread_at = later;
+        let effects = state.flush(now + Duration::from_secs(60));
+        assert_eq!(words(&effects), expected, "{lane}");
+    }
 }
 
 #[test]

@@ -299,10 +299,10 @@ impl Draft {
         self.cancel.extend(state.job);
         self.hold(at);
         self.task_event(at, EventKind::Resolved, None, None);
+        self.touch(at).waits_for = state.job;
         match resolution {
             Resolution::Done(context) => self.complete(at, stage, context.clone()),
             Resolution::NotDone => {
-                self.touch(at).waits_for = state.job;
                 self.set_stage(at, stage, StageState { status: StageStatus::Pending, job: None });
                 if self.task(at).intent == Intent::Cancel {
                     self.set_status(at, TaskStatus::Cancelled, None);
@@ -424,6 +424,17 @@ impl Draft {
             self.interrupt(at, LOCK_LOST);
         }
         self.on_failure();
+    }
+
+    /// A task that is over has given its lock back; one that failed or was interrupted keeps it until it runs out.
+    pub(super) fn renew_locks(&mut self) {
+        use TaskStatus::{Paused, Pending, Running};
+        for at in 0..self.next.tasks.len() {
+            if matches!(self.task(at).status, Pending | Running | Paused) && self.task(at).lock.is_some() {
+                self.hold(at);
+                self.writes.renews = true;
+            }
+        }
     }
 
     /// Nothing is dispatched. A job that is under way may still give a result.

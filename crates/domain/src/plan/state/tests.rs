@@ -326,9 +326,12 @@ fn an_unknown_stage_runs_again_only_by_somebodys_word() {
     let mut rig = Rig::started(2);
     rig.must(Command::TakenOver);
     let done = Resolution::Done(Some("[]".into()));
+    let older = rig.task(0).in_flight().unwrap().1;
     rig.must(Command::Resolve { task: id(0), stage: 0, resolution: done });
     assert_eq!((&*rig.task(0).context(), rig.begun()), ("[]", vec![]));
     rig.retry(0, |_| {}).unwrap();
+    assert!(rig.begun().is_empty(), "what was resolved may still run");
+    rig.must(Command::OlderEnded { task: id(0), job: older });
     assert_eq!(rig.begun(), [(0, 1)]);
 }
 

@@ -1,0 +1,137 @@
+//! What the owner of a plan uses of its lane: a share of the plan's lease, and the jobs that its stages are.
+//!
+//! The lane and the plan's owner write under one lease, each for itself. Where one of them acquires it anew, the other's
+//! next write is fenced, and it goes on under the token that the lease has by then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::job::Attempt;
+use domain::{InstanceId, JobId, LaneId, PlanId, Token};
+use ledger::JobRecord;
+
+use super::lease::{Adoption, LaneLease, Lost};
+use super::messages::LaneCommand;
+use super::{Inner, Jobs, Phase, Refusal};
+use crate::pause::jittered;
+
+/// Between two tries to open a plan's lane, before jitter.
+const OPEN_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// The lane of a plan that is owned here.
+pub(crate) struct PlanLane {
+    jobs: Jobs,
+    id: LaneId,
+    lease: LaneLease,
+}
+
+impl Jobs {
+    /// Acquires the lease of a plan, if it is free or its owner is dead; otherwise returns its owner, if that is known.
+    ///
+    /// # Errors
+    /// What the ledger says.
+    pub(crate) async fn plan_lane(
+        &self,
+        plan: PlanId,
+    ) -> ledger::Result<Result<PlanLane, Option<InstanceId>>> {
+        let id = LaneId::plan(plan);
+        Ok(match self.inner.keeper.share(&id).await? {
+            Adoption::Taken(lease, token) => {
+                tracing::info!(resource = %id, owner = %self.me(), %token, "a plan is acquired");
+                Ok(PlanLane { jobs: self.clone(), id, lease })
+            }
+            Adoption::Held(owner) => Err(Some(owner)),
+            Adoption::Missed => Err(None),
+        })
+    }
+
+    /// Whether this incarnation takes on work.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.inner.is_serving() && self.inner.failure_detector.is_alive()
+    }
+
+    /// The plans whose lanes have work and no live owner. Each is sent as long as that is so.
+    pub(crate) fn left_plans(&self) -> tokio::sync::broadcast::Receiver<PlanId> {
+        self.inner.left_plans.subscribe()
+    }
+
+    /// Whether nothing of a job that has ended runs any more: its slot is free, or its node is gone for sure.
+    pub(crate) async fn is_surely_over(&self, job: &JobRecord) -> bool {
+        let Some(finished) = &job.finished else { return false };
+        let Some(placed) = &job.placed else { return true };
+        if finished.released_at.is_some() || job.attempt == Attempt::NONE {
+            return true;
+        }
+        let scheduler = &self.inner.scheduler;
+        scheduler.is_surely_gone(&placed.node)
+            || scheduler.missing(&placed.node, &[(job.id, job.attempt)]).await.contains(&true)
+    }
+}
+
+impl PlanLane {
+    /// The token under which the plan's owner writes.
+    pub(crate) fn token(&self) -> Token {
+        match &self.lease {
+            LaneLease::Adopted(adopted) => adopted.token(),
+            LaneLease::Own(_) => unreachable!("a plan's lease is never an instance's"),
+        }
+    }
+
+    /// Whether the lease surely lasts, by this process's own clock.
+    pub(crate) fn is_current(&self) -> bool {
+        self.lease.is_current()
+    }
+
+    /// As [`LaneLease::acquire_anew`].
+    pub(crate) async fn acquire_anew(&self, above: Token) -> Result<Option<Token>, Lost> {
+        if *self.inner().phase.borrow() == Phase::Over {
+            return Err(Lost);
+        }
+        self.lease.acquire_anew(above).await
+    }
+
+    /// Has the lane served here. Its owner holds the jobs of an owner before it before it dispatches any.
+    pub(crate) async fn open(&self) -> Result<(), Lost> {
+        while !self.inner().serves(&self.id) {
+            if *self.inner().phase.borrow() == Phase::Over {
+                return Err(Lost);
+            }
+            match self.inner().adopt(&self.id).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(Some(owner))) if owner != *self.jobs.me() => return Err(Lost),
+                Ok(Err(_)) => {}
+                Err(error) => tracing::debug!(%error, lane = %self.id, "a plan's lane cannot be opened yet"),
+            }
+            tokio::time::sleep(jittered(OPEN_AGAIN_AFTER)).await;
+        }
+        Ok(())
+    }
+
+    /// The plan's owner has written these jobs in the lane.
+    pub(crate) fn written(&self, jobs: Vec<JobId>) {
+        if let Some(owner) = self.inner().lanes.get(&self.id) {
+            owner.send(LaneCommand::Written(jobs));
+        }
+    }
+
+    /// Has a stage's job called off.
+    ///
+    /// # Errors
+    /// As [`Jobs::cancel`].
+    pub(crate) async fn cancel(&self, job: JobId) -> Result<(), Refusal> {
+        self.jobs.cancel(job).await.map(drop)
+    }
+
+    /// The plan's owner has ended: the lane is not served for its sake any more, and with the last share the lease is given
+    /// back.
+    pub(crate) async fn release(&self) {
+        if let Some(owner) = self.inner().lanes.get(&self.id) {
+            owner.send(LaneCommand::Stop);
+        }
+        self.lease.release().await;
+    }
+
+    fn inner(&self) -> &Arc<Inner> {
+        &self.jobs.inner
+    }
+}

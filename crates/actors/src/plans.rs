@@ -1,0 +1,355 @@
+//! Plans: the handle to the owners of plans.
+//!
+//! The path of a command: handle (here) → the plan's [`actor`] → [`domain::plan::PlanState`] decides → one commit under the
+//! plan's lease and the locks of the tenants that it is about. The path of a stage: its job is part of that commit, the
+//! plan's lane is told of it, dispatches it and records its result as it does for any job; the actor waits for the job's
+//! end, and turns it into a checkpoint.
+
+mod actor;
+mod adoption;
+mod clock;
+mod refusal;
+mod retry;
+mod stage;
+mod step;
+mod watching;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cluster::{ClusterView, FailureDetector, KeyOwner};
+use domain::plan::{Command, PlanSpec, PlanState, TaskSpec, TaskState};
+use domain::{JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token, shard_of};
+use ledger::{Author, JobKey, LockBreak, NewPlan as NewRows, PlanCreated};
+use tokio::sync::{Mutex, mpsc, oneshot};
+use uuid::Uuid;
+
+use crate::arbiters::Arbiters;
+use crate::directory::{Directory, Found};
+use crate::jobs::{Jobs, PlanLane};
+use crate::mailbox::Handle;
+use crate::pause::jittered;
+use actor::{Opening, PlanActor};
+pub use refusal::Refusal;
+use refusal::of_ledger;
+pub use retry::{RetryFrom, RetryRequest};
+
+/// How long a tenant's lock lasts from its last renewal.
+pub const LOCK_LENGTH: Duration = Duration::from_secs(9_000);
+/// Messages that one plan's mailbox holds; further requests are refused as overloaded.
+const MAILBOX_MESSAGES_MAX: usize = 1_024;
+/// Plans are taken in this many rows side by side.
+const TAKING_ROWS: usize = 64;
+/// Ids that are drawn for a new plan until the ring puts one here.
+const ID_DRAWS_MAX: usize = 64;
+/// The pause between two looks for a plan's owner, before jitter.
+const OWNER_LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How the plans of an instance work.
+#[derive(Clone, Debug)]
+pub struct PlanConfig {
+    /// How long a request may take altogether.
+    pub request_timeout: Duration,
+    /// How long plans are kept after their end.
+    pub retention: Duration,
+}
+
+/// What the owners of plans depend on.
+pub struct Dependencies {
+    /// The ledger.
+    pub ledger: ledger::Handle,
+    /// The lanes, of which each plan has one.
+    pub jobs: Jobs,
+    /// Whether this instance is alive, and which others are dead.
+    pub failure_detector: FailureDetector,
+    /// The owners of keys.
+    pub cluster_view: ClusterView,
+    /// The arbiters on which the owners of plans run.
+    pub arbiters: Arbiters,
+}
+
+/// A plan to be made.
+#[derive(Clone, Debug)]
+pub struct NewPlan {
+    /// What was asked of the plan.
+    pub spec: PlanSpec,
+    /// What was asked of its tasks, in their order.
+    pub tasks: Vec<TaskSpec>,
+    /// Whether it is started at once, in the same commit.
+    pub is_started: bool,
+    /// The request's idempotency key.
+    pub key: Option<JobKey>,
+}
+
+/// A command for a plan, who asks for it, and who waits for the answer.
+struct Request {
+    command: Command,
+    author: Author,
+    reply: oneshot::Sender<Result<(), Refusal>>,
+}
+
+/// What reaches a plan's owner.
+enum Message {
+    /// Carry this out.
+    CarryOut(Box<Request>),
+    /// Finish what is under way, release the lease and end.
+    Stop,
+}
+
+type PlanHandle = Handle<Message>;
+
+/// The owners of plans on this instance. Cheap to clone.
+#[derive(Clone)]
+pub struct Plans {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    ledger: ledger::Handle,
+    jobs: Jobs,
+    failure_detector: FailureDetector,
+    cluster_view: ClusterView,
+    arbiters: Arbiters,
+    config: PlanConfig,
+    directory: Directory<PlanId, Message>,
+    /// Where owners that died are reported.
+    deaths: mpsc::UnboundedSender<(PlanId, PlanHandle)>,
+    /// Since when checkpoints wait for the ledger, by their plans.
+    late: dashmap::DashMap<PlanId, Instant>,
+    /// One lock for each row of plans, held while a plan is taken, so that none is taken twice.
+    taking: [Mutex<()>; TAKING_ROWS],
+}
+
+/// An id that was never used.
+fn new_job() -> JobId {
+    JobId::from_u128(Uuid::now_v7().as_u128())
+}
+
+impl Plans {
+    /// Opens the plans of an instance. Must be called within a Tokio runtime; the owners of plans live on the arbiters.
+    #[must_use]
+    pub fn start(dependencies: Dependencies, config: PlanConfig) -> Self {
+        let Dependencies { ledger, jobs, failure_detector, cluster_view, arbiters } = dependencies;
+        let (deaths, reported) = mpsc::unbounded_channel();
+        let inner = Arc::new(Inner {
+            ledger,
+            jobs,
+            failure_detector,
+            cluster_view,
+            arbiters,
+            config,
+            directory: Directory::default(),
+            deaths,
+            late: dashmap::DashMap::new(),
+            taking: std::array::from_fn(|_| Mutex::default()),
+        });
+        adoption::start(&inner, reported);
+        Self { inner }
+    }
+
+    /// Makes a plan and all its tasks in one commit; with `is_started`, the locks of all its tenants are taken in the same.
+    /// Under a key that was used, the plan that was made then. The ring puts a new plan on this instance.
+    ///
+    /// # Errors
+    /// [`Refusal::TenantLocked`], [`Refusal::KeyReused`], and what the ledger says.
+    pub async fn create(&self, new: NewPlan, author: Author) -> Result<PlanId, Refusal> {
+        let inner = &self.inner;
+        let tasks = new
+            .tasks
+            .into_iter()
+            .map(|task| TaskState::new(TaskId::from_u128(Uuid::now_v7().as_u128()), Arc::new(task)));
+        let mut plan = PlanState::new(inner.id_here(), Arc::new(new.spec), tasks.collect());
+        let made = domain::plan::PlanEvent::made(plan.status());
+        let (mut events, mut take) = (vec![made], Vec::new());
+        if new.is_started {
+            let step = plan.apply(&Command::Start, inner.now().await?, &mut new_job);
+            let step = step.map_err(Refusal::Refused)?;
+            events.extend(step.writes.events);
+            take = step.writes.take;
+            // Its rows are new, whatever was decided before they were written.
+            plan = PlanState { version: plan.version, ..step.next };
+        }
+        let body_hash = new.key.as_ref().map(|key| key.body_hash);
+        let rows = NewRows {
+            plan: Arc::new(plan.clone()),
+            take,
+            lock_ms: LOCK_LENGTH.as_millis() as u64,
+            events,
+            key: new.key,
+            author,
+        };
+        let created = tokio::time::timeout(inner.config.request_timeout, inner.ledger.create_plan(rows));
+        let created = created.await.map_err(|_late| Refusal::LedgerUnavailable)?;
+        match created.map_err(|error| of_ledger(&error))? {
+            PlanCreated::Made { locks, .. } => {
+                let id = plan.id;
+                step::count_locks(&plan, &locks);
+                plan.locked(locks);
+                if new.is_started {
+                    self.begin(plan).await;
+                }
+                Ok(id)
+            }
+            PlanCreated::Kept { body_hash: kept, plan } if body_hash == Some(kept) => Ok(plan),
+            PlanCreated::Kept { .. } => Err(Refusal::KeyReused),
+            PlanCreated::Locked(locker) => {
+                step::count_conflict(&locker);
+                Err(Refusal::TenantLocked(locker))
+            }
+        }
+    }
+
+    /// Owns a plan that was made a moment ago. Where that does not succeed it is adopted like any other, and somebody has to
+    /// resume it.
+    async fn begin(&self, plan: PlanState) {
+        let id = plan.id;
+        if let Err(error) = self.inner.open(id, Some(plan)).await {
+            tracing::warn!(%error, plan = %id, "a new plan could not be begun at once");
+        }
+    }
+
+    /// Whether the plan's owner is here.
+    #[must_use]
+    pub fn owns(&self, plan: PlanId) -> bool {
+        self.inner.directory.contains_key(&plan)
+    }
+
+    /// Has the plan's owner carry out a command; the plan is adopted here if it has no owner.
+    ///
+    /// # Errors
+    /// [`Refusal::NotOwner`] where another instance owns it, [`Refusal::UnknownPlan`], what the plan's state refuses, and
+    /// what the ledger says.
+    pub async fn carry_out(&self, plan: PlanId, command: Command, author: Author) -> Result<(), Refusal> {
+        let inner = &self.inner;
+        let deadline = Instant::now() + inner.config.request_timeout;
+        loop {
+            inner.serve(plan, deadline).await?;
+            let (reply, answer) = oneshot::channel();
+            let request = Request { command: command.clone(), author: author.clone(), reply };
+            match inner.directory.try_send(&plan, Message::CarryOut(Box::new(request))) {
+                Ok(()) => {}
+                Err(undelivered) if undelivered.is_full => return Err(Refusal::Overloaded),
+                // It has just ended.
+                Err(_) => continue,
+            }
+            match tokio::time::timeout_at(deadline.into(), answer).await {
+                Ok(Ok(Err(Refusal::Fenced))) if Instant::now() + OWNER_LOOK_EVERY * 2 < deadline => {
+                    tokio::time::sleep(jittered(OWNER_LOOK_EVERY)).await;
+                }
+                Ok(Ok(answer)) => return answer,
+                Ok(Err(_)) if inner.jobs.is_serving() => return Err(Refusal::Internal),
+                Ok(Err(_)) => return Err(Refusal::Fenced),
+                Err(_) => return Err(Refusal::LedgerUnavailable),
+            }
+        }
+    }
+
+    /// Breaks the lock of a tenant that is held at this token. Any instance does this; the plan that had it gets to know it
+    /// at its next step.
+    ///
+    /// # Errors
+    /// [`Refusal::NotLocked`], [`Refusal::OtherToken`], and what the ledger says.
+    pub async fn unlock(&self, tenant: &TenantId, token: Token, author: Author) -> Result<(), Refusal> {
+        let broken = self.inner.ledger.break_lock(tenant, token, &author).await;
+        match broken.map_err(|error| of_ledger(&error))? {
+            LockBreak::NotHeld => Err(Refusal::NotLocked),
+            LockBreak::OtherToken(held) => Err(Refusal::OtherToken(held)),
+            LockBreak::Broken { task, plan } => {
+                metrics::counter!("fencepost_tenant_locks_total", "result" => "broken").increment(1);
+                tracing::warn!(
+                    resource = %Resource::tenant(tenant), %token, %task,
+                    principal = author.principal.as_deref(), reason = author.reason.as_deref(),
+                    "a tenant's lock is broken"
+                );
+                if let Some(plan) = plan.filter(|plan| self.owns(*plan)) {
+                    let looked = self.carry_out(plan, Command::RenewLocks, author).await;
+                    looked.unwrap_or_else(|error| tracing::debug!(%error, %plan, "its plan looks later"));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// How many plans wait for the ledger with a checkpoint that is overdue, and how long the oldest one has waited.
+    #[must_use]
+    pub fn late_checkpoints(&self) -> Option<(usize, Duration)> {
+        let oldest = self.inner.late.iter().map(|since| since.elapsed()).max()?;
+        Some((self.inner.late.len(), oldest))
+    }
+
+    /// Finishes the commits under way, and releases the plans. Call this before the lanes are stopped.
+    pub async fn stop(&self) {
+        self.inner.directory.until_empty(|| Message::Stop).await;
+    }
+}
+
+impl Inner {
+    /// The time by the database's clock.
+    async fn now(&self) -> Result<Timestamp, Refusal> {
+        let ms = self.ledger.clock_ms().await.map_err(|error| of_ledger(&error))?;
+        Ok(clock::from_ms(ms))
+    }
+
+    /// An id for a new plan that the ring puts on this instance.
+    fn id_here(&self) -> PlanId {
+        let draw = || PlanId::from_u128(Uuid::now_v7().as_u128());
+        let is_here = |id: &PlanId| self.cluster_view.owner_of(&Resource::plan(*id)) == KeyOwner::Here;
+        // Where this instance is hardly on the ring, another place costs a hop.
+        std::iter::repeat_with(draw).take(ID_DRAWS_MAX).find(is_here).unwrap_or_else(draw)
+    }
+
+    /// Has the plan owned here: from now on, if no other instance has it.
+    async fn serve(self: &Arc<Self>, plan: PlanId, deadline: Instant) -> Result<(), Refusal> {
+        loop {
+            match self.directory.find(&plan) {
+                Found::Served(_) => return Ok(()),
+                Found::Ending => {}
+                Found::None => match self.open(plan, None).await {
+                    Ok(()) => return Ok(()),
+                    Err(Refusal::NoOwner) => {}
+                    Err(refusal) => return Err(refusal),
+                },
+            }
+            if Instant::now() + OWNER_LOOK_EVERY * 2 >= deadline {
+                return Err(Refusal::NoOwner);
+            }
+            tokio::time::sleep(jittered(OWNER_LOOK_EVERY)).await;
+        }
+    }
+
+    /// Acquires a plan and starts its owner. `made` is the plan where it was made here a moment ago, so that nobody can have
+    /// owned it before.
+    async fn open(self: &Arc<Self>, plan: PlanId, made: Option<PlanState>) -> Result<(), Refusal> {
+        let _turn = self.taking[shard_of(Resource::plan(plan).as_str(), TAKING_ROWS)].lock().await;
+        match self.directory.find(&plan) {
+            Found::Served(_) => return Ok(()),
+            Found::Ending => return Err(Refusal::NoOwner),
+            Found::None => {}
+        }
+        if !self.jobs.is_serving() {
+            return Err(Refusal::Fenced);
+        }
+        if made.is_none() {
+            // No lease is made for what there is not.
+            let known = self.ledger.plan(plan).await.map_err(|error| of_ledger(&error))?;
+            known.ok_or(Refusal::UnknownPlan)?;
+        }
+        let lane = match self.jobs.plan_lane(plan).await.map_err(|error| of_ledger(&error))? {
+            Ok(lane) => lane,
+            Err(Some(owner)) if owner != *self.jobs.me() => return Err(Refusal::NotOwner { owner }),
+            Err(_) => return Err(Refusal::NoOwner),
+        };
+        self.start_actor(plan, lane, made);
+        Ok(())
+    }
+
+    fn start_actor(self: &Arc<Self>, plan: PlanId, lane: PlanLane, made: Option<PlanState>) {
+        let opening = Opening { plan, lane, made };
+        let handle = PlanActor::start(self, opening);
+        self.directory.insert(plan, handle.clone());
+        // One that was opened while this incarnation came to its end has not been told so.
+        if !self.jobs.is_serving() {
+            handle.send(Message::Stop);
+        }
+    }
+}

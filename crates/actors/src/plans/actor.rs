@@ -1,0 +1,524 @@
+//! The owner of a plan: an actor that carries out what [`domain::plan::PlanState`] decides.
+//!
+//! Commands wait in a queue, and one step at a time is committed. Ends of stages' jobs, times that are over and renewals of
+//! the tenants' locks come in the same way as what people ask for.
+//!
+//! What a crash leaves behind after each step:
+//! 1. decided, not committed: nothing;
+//! 2. committed, no caller told: the caller asks again, and finds it done;
+//! 3. committed with a stage's job, which the lane was not told of: the next owner's lane holds the job, and the plan's next
+//!    owner calls its stage UNKNOWN;
+//! 4. a job has ended, its checkpoint is not committed: the next owner finds the job's result, and writes the checkpoint.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use actix::fut::wrap_future;
+use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle};
+use domain::plan::{Command, PlanState, StageEnd};
+use domain::{JobId, PlanId, Resource, TaskId};
+use ledger::{Author, JobRecord};
+use tokio::sync::{mpsc, oneshot};
+
+use super::clock::{self, Clock};
+use super::step::{self, Outcome};
+use super::{Inner, MAILBOX_MESSAGES_MAX, Message, PlanHandle, Refusal, Request, stage, watching};
+use crate::jobs::{Lost, PlanLane};
+use crate::mailbox::{Deliver, Handle};
+use crate::pause::jittered;
+
+/// How often the tenants' locks are renewed, before jitter.
+const RENEW_LOCKS_EVERY: Duration = Duration::from_secs(1_800);
+/// How long an owner keeps its lease when its plan needs none.
+const IDLE_KEPT: Duration = Duration::from_secs(5);
+/// The pause between two tries to read the plan, before jitter.
+const RELOAD_EVERY: Duration = Duration::from_millis(200);
+/// Commands of one plan that wait for their commits.
+const QUEUE_MAX: usize = 1_000;
+
+/// What a plan is opened with.
+pub(super) struct Opening {
+    pub(super) plan: PlanId,
+    pub(super) lane: PlanLane,
+    /// The plan, where it was made a moment ago, so that nobody can have owned it before.
+    pub(super) made: Option<PlanState>,
+}
+
+/// A command that waits for its commit.
+pub(super) struct Pending {
+    pub(super) command: Command,
+    pub(super) author: Author,
+    reply: Option<oneshot::Sender<Result<(), Refusal>>>,
+    /// When it came.
+    pub(super) since: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OwnerStage {
+    /// The plan is being read.
+    Loading,
+    Serving,
+    /// A step is being committed.
+    Committing,
+    /// The lease is being given back.
+    Releasing,
+    /// Nothing is left but to answer what still comes.
+    Released,
+}
+
+/// The owner of one plan.
+pub(super) struct PlanActor {
+    inner: Arc<Inner>,
+    plan: PlanId,
+    lane: Arc<PlanLane>,
+    handle: PlanHandle,
+    /// Messages that were handled.
+    handled: u64,
+    stage: OwnerStage,
+    is_stopping: bool,
+    /// The plan as it is committed; without tasks before it was read.
+    state: Arc<PlanState>,
+    clock: Clock,
+    queue: VecDeque<Pending>,
+    /// Jobs whose end is waited for, with those that were called off.
+    watched: HashSet<JobId>,
+    renew_at: Instant,
+    idle_since: Option<Instant>,
+    wake: Option<SpawnHandle>,
+    obituary: Obituary,
+}
+
+/// Reports an owner that dies of a defect. An owner that ends in order says so before.
+struct Obituary {
+    plan: PlanId,
+    handle: PlanHandle,
+    deaths: mpsc::UnboundedSender<(PlanId, PlanHandle)>,
+    is_expected: bool,
+}
+
+impl Drop for Obituary {
+    fn drop(&mut self) {
+        if !self.is_expected {
+            // Where the receiver is gone, so is the whole incarnation.
+            let _ = self.deaths.send((self.plan, self.handle.clone()));
+        }
+    }
+}
+
+impl Pending {
+    /// What the owner itself has to do.
+    pub(super) fn own(command: Command) -> Self {
+        Self { command, author: Author::default(), reply: None, since: Instant::now() }
+    }
+
+    /// Answers. The caller may be gone.
+    fn answer(self, answer: Result<(), Refusal>) {
+        if let Some(reply) = self.reply {
+            let _ = reply.send(answer);
+        }
+    }
+}
+
+impl Actor for PlanActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, context: &mut Self::Context) {
+        let made = (!self.state.tasks.is_empty()).then(|| Arc::clone(&self.state));
+        let (inner, lane, plan) = (Arc::clone(&self.inner), Arc::clone(&self.lane), self.plan);
+        let loaded = async move { load(&inner, &lane, plan, made).await };
+        spawn(context, loaded, |loaded, actor, context| {
+            let first = if actor.state.tasks.is_empty() { Command::TakenOver } else { Command::Advance };
+            actor.queue.push_front(Pending::own(first));
+            actor.loaded(loaded, context);
+        });
+    }
+}
+
+impl Handler<Deliver<Message>> for PlanActor {
+    type Result = ();
+
+    fn handle(&mut self, Deliver(message): Deliver<Message>, context: &mut Self::Context) {
+        self.handled += 1;
+        match message {
+            Message::CarryOut(request) => {
+                let Request { command, author, reply } = *request;
+                let pending = Pending { command, author, reply: Some(reply), since: Instant::now() };
+                match self.stage {
+                    OwnerStage::Releasing | OwnerStage::Released => pending.answer(Err(Refusal::Fenced)),
+                    _ if self.queue.len() >= QUEUE_MAX => pending.answer(Err(Refusal::Overloaded)),
+                    _ => self.queue.push_back(pending),
+                }
+            }
+            Message::Stop => self.is_stopping = true,
+        }
+        self.advance(context);
+        self.stop_if_all_is_handled(context);
+    }
+}
+
+/// Everything was read.
+struct Loaded {
+    /// `None` where the plan was purged.
+    state: Option<Arc<PlanState>>,
+    clock: Clock,
+}
+
+/// Opens the plan's lane, and reads the plan, unless it is known. Tries until it is done or the lease is lost.
+async fn load(
+    inner: &Inner,
+    lane: &PlanLane,
+    plan: PlanId,
+    known: Option<Arc<PlanState>>,
+) -> Result<Loaded, Lost> {
+    loop {
+        lane.open().await?;
+        match read(inner, plan, known.clone()).await {
+            Ok(loaded) => return Ok(loaded),
+            Err(error) => tracing::warn!(%error, %plan, "the plan could not be read; trying again"),
+        }
+        tokio::time::sleep(jittered(RELOAD_EVERY)).await;
+        if !lane.is_current() {
+            lane.acquire_anew(lane.token()).await?;
+        }
+    }
+}
+
+async fn read(inner: &Inner, plan: PlanId, known: Option<Arc<PlanState>>) -> ledger::Result<Loaded> {
+    let clock = Clock::new(clock::from_ms(inner.ledger.clock_ms().await?));
+    let state = match known {
+        Some(known) => Some(known),
+        None => inner.ledger.load_plan(plan).await?.map(Arc::new),
+    };
+    Ok(Loaded { state, clock })
+}
+
+/// A future on the actor's context, and what is done with its answer.
+fn spawn<T: 'static>(
+    context: &mut Context<PlanActor>,
+    future: impl Future<Output = T> + 'static,
+    then: impl FnOnce(T, &mut PlanActor, &mut Context<PlanActor>) + 'static,
+) -> SpawnHandle {
+    context.spawn(wrap_future::<_, PlanActor>(future).map(then))
+}
+
+impl PlanActor {
+    /// Starts the owner of a plan whose lease was just acquired.
+    pub(super) fn start(inner: &Arc<Inner>, opening: Opening) -> PlanHandle {
+        let sent = Arc::<AtomicU64>::default();
+        let number = inner.arbiters.number_of(Resource::plan(opening.plan).as_str());
+        let (arbiters, inner, its_sent) = (inner.arbiters.clone(), Arc::clone(inner), Arc::clone(&sent));
+        let address =
+            arbiters.start_actor(number, MAILBOX_MESSAGES_MAX, move |context: &mut Context<Self>| {
+                let handle = Handle::new(context.address().recipient(), its_sent);
+                Self::new(inner, opening, handle)
+            });
+        Handle::new(address.recipient(), sent)
+    }
+
+    fn new(inner: Arc<Inner>, opening: Opening, handle: PlanHandle) -> Self {
+        let Opening { plan, lane, made } = opening;
+        let unread = || PlanState::new(plan, Arc::default(), Vec::new());
+        let obituary =
+            Obituary { plan, handle: handle.clone(), deaths: inner.deaths.clone(), is_expected: false };
+        Self {
+            inner,
+            plan,
+            lane: Arc::new(lane),
+            handle,
+            handled: 0,
+            stage: OwnerStage::Loading,
+            is_stopping: false,
+            state: Arc::new(made.unwrap_or_else(unread)),
+            clock: Clock::new(domain::Timestamp::from_micros(0)),
+            queue: VecDeque::new(),
+            watched: HashSet::new(),
+            renew_at: Instant::now() + jittered(RENEW_LOCKS_EVERY),
+            idle_since: None,
+            wake: None,
+            obituary,
+        }
+    }
+
+    fn loaded(&mut self, loaded: Result<Loaded, Lost>, context: &mut Context<Self>) {
+        match loaded {
+            Ok(Loaded { state: Some(state), clock }) => {
+                self.stage = OwnerStage::Serving;
+                self.state = state;
+                self.clock = clock;
+                self.watch(context);
+                self.advance(context);
+            }
+            // It was purged.
+            Ok(Loaded { state: None, .. }) => self.end(Some(self.handled), &Refusal::UnknownPlan, context),
+            Err(Lost) => self.end(None, &Refusal::Fenced, context),
+        }
+    }
+
+    /// Decides on what waits, until a step is to be committed or nothing waits.
+    fn advance(&mut self, context: &mut Context<Self>) {
+        while self.stage == OwnerStage::Serving {
+            if self.is_stopping {
+                return self.end(None, &Refusal::Fenced, context);
+            }
+            let Some(pending) = self.queue.pop_front() else {
+                return self.rest(context);
+            };
+            self.idle_since = None;
+            match self.state.apply(&pending.command, self.clock.now(), &mut super::new_job) {
+                Err(refused) => pending.answer(Err(Refusal::Refused(refused))),
+                Ok(step) if step.writes.is_empty() => {
+                    self.call_off(step.cancel);
+                    pending.answer(Ok(()));
+                }
+                Ok(step) => self.commit(step, pending, context),
+            }
+        }
+    }
+
+    fn commit(&mut self, step: domain::plan::Step, pending: Pending, context: &mut Context<Self>) {
+        self.stage = OwnerStage::Committing;
+        let domain::plan::Step { next, writes, cancel } = step;
+        let (next, writes) = (Arc::new(next), Arc::new(writes));
+        let (inner, lane, author) = (Arc::clone(&self.inner), Arc::clone(&self.lane), pending.author.clone());
+        let (deciding, deciding_writes) = (Arc::clone(&next), Arc::clone(&writes));
+        let committed = async move {
+            let token = lane.token();
+            (token, step::commit(&inner, &lane, token, deciding, &deciding_writes, author).await)
+        };
+        spawn(context, committed, move |(token, outcome), actor, context| {
+            if actor.stage != OwnerStage::Committing {
+                return pending.answer(Err(Refusal::Fenced));
+            }
+            actor.stage = OwnerStage::Serving;
+            match outcome {
+                Outcome::Written { at, locks } => {
+                    let mut next = Arc::unwrap_or_clone(next);
+                    step::count_locks(&next, &locks);
+                    next.locked(locks);
+                    actor.state = Arc::new(next);
+                    actor.clock = Clock::new(at);
+                    actor.written(&writes, &pending);
+                    actor.call_off(cancel);
+                    pending.answer(Ok(()));
+                    actor.watch(context);
+                }
+                Outcome::LockLost(tasks) => {
+                    actor.queue.push_front(pending);
+                    for place in tasks {
+                        let lost = Command::LockLost(actor.state.tasks[place].id);
+                        actor.queue.push_front(Pending::own(lost));
+                    }
+                }
+                Outcome::Locked(locker) => {
+                    step::count_conflict(&locker);
+                    pending.answer(Err(Refusal::TenantLocked(locker)));
+                }
+                Outcome::NotWritten => {
+                    actor.late(&pending);
+                    actor.queue.push_front(pending);
+                    return actor.begin_anew(token, context);
+                }
+                Outcome::Unknown => {
+                    actor.late(&pending);
+                    match pending.reply {
+                        Some(_) => pending.answer(Err(Refusal::LedgerUnavailable)),
+                        // What was written is found again, and then this is none of it.
+                        None => actor.queue.push_front(pending),
+                    }
+                    return actor.begin_anew(token, context);
+                }
+                Outcome::Refused(why) => actor.refused(pending, &why),
+            }
+            actor.advance(context);
+        });
+    }
+
+    /// A step is durable: the lane is told of the stages that begin, and locks that were taken let tasks begin.
+    fn written(&mut self, writes: &domain::plan::Writes, pending: &Pending) {
+        self.inner.late.remove(&self.plan);
+        if !writes.starts.is_empty() {
+            self.lane.written(writes.starts.iter().map(|start| start.job).collect());
+        }
+        if !writes.checkpoints.is_empty() {
+            metrics::histogram!("fencepost_checkpoint_write_seconds").record(pending.since.elapsed());
+        }
+        if !writes.take.is_empty() {
+            self.queue.push_front(Pending::own(Command::Advance));
+        }
+    }
+
+    /// The ledger refuses what a command would write. A checkpoint that cannot be kept fails its task.
+    fn refused(&mut self, mut pending: Pending, why: &str) {
+        tracing::error!(plan = %self.plan, why, "the ledger refused a step");
+        match pending.command {
+            Command::StageEnded { task, job, end: StageEnd::Completed(_) } => {
+                metrics::counter!("fencepost_checkpoint_write_failures_total").increment(1);
+                let end = StageEnd::Unfit(format!("the ledger refused the checkpoint: {why}").into());
+                pending.command = Command::StageEnded { task, job, end };
+                self.queue.push_front(pending);
+            }
+            _ => pending.answer(Err(Refusal::Internal)),
+        }
+    }
+
+    /// A checkpoint waits for the ledger.
+    fn late(&self, pending: &Pending) {
+        if matches!(pending.command, Command::StageEnded { .. }) {
+            metrics::counter!("fencepost_checkpoint_write_failures_total").increment(1);
+            let is_new = self.inner.late.insert(self.plan, pending.since).is_none();
+            if is_new {
+                tracing::warn!(plan = %self.plan, "a checkpoint waits for the ledger");
+            }
+        }
+    }
+
+    /// The lease is acquired anew, above this token, and the plan read again.
+    fn begin_anew(&mut self, above: domain::Token, context: &mut Context<Self>) {
+        self.stage = OwnerStage::Loading;
+        let (inner, lane, plan) = (Arc::clone(&self.inner), Arc::clone(&self.lane), self.plan);
+        let loaded = async move {
+            while lane.acquire_anew(above).await?.is_none() {
+                tokio::time::sleep(jittered(RELOAD_EVERY)).await;
+            }
+            load(&inner, &lane, plan, None).await
+        };
+        spawn(context, loaded, |loaded, actor, context| {
+            if let Ok(Loaded { state: Some(state), .. }) = &loaded {
+                // What was begun by a commit that was not heard of.
+                let jobs = state.tasks.iter().filter_map(|task| Some(task.in_flight()?.1)).collect();
+                actor.lane.written(jobs);
+                actor.queue.push_back(Pending::own(Command::Advance));
+            }
+            actor.loaded(loaded, context);
+        });
+    }
+
+    /// Waits for the ends of all jobs that the plan waits for.
+    fn watch(&mut self, context: &mut Context<Self>) {
+        let state = Arc::clone(&self.state);
+        for task in &state.tasks {
+            let id = task.id;
+            if let Some((_, job)) = task.in_flight()
+                && self.watched.insert(job)
+            {
+                let inner = Arc::clone(&self.inner);
+                let ended = async move { watching::ended(&inner, job).await };
+                spawn(context, ended, move |ended, actor, context| {
+                    actor.watched.remove(&job);
+                    if let Some(record) = ended {
+                        actor.stage_ended(id, &record);
+                    }
+                    actor.advance(context);
+                });
+            }
+            if let Some(job) = task.waits_for
+                && self.watched.insert(job)
+            {
+                self.wait_for_older(id, job, context);
+            }
+        }
+    }
+
+    /// A job that was called off: once more, since the one who called it off may have died before it was done.
+    fn wait_for_older(&mut self, task: TaskId, job: JobId, context: &mut Context<Self>) {
+        self.call_off(vec![job]);
+        let inner = Arc::clone(&self.inner);
+        let over = async move { watching::over(&inner, job).await };
+        spawn(context, over, move |(), actor, context| {
+            actor.watched.remove(&job);
+            actor.queue.push_back(Pending::own(Command::OlderEnded { task, job }));
+            actor.advance(context);
+        });
+    }
+
+    fn stage_ended(&mut self, task: TaskId, record: &JobRecord) {
+        let Some(end) = stage::end(record) else { return };
+        if let Some(finished) = &record.finished {
+            let took = Duration::from_millis(finished.finished_at.ms_since(record.created_at));
+            metrics::histogram!("fencepost_stage_seconds", "outcome" => finished.outcome.as_str())
+                .record(took);
+        }
+        self.queue.push_back(Pending::own(Command::StageEnded { task, job: record.id, end }));
+    }
+
+    /// Has jobs called off that nobody waits for in vain: each is tried until it has ended.
+    fn call_off(&self, jobs: Vec<JobId>) {
+        for job in jobs {
+            let lane = Arc::clone(&self.lane);
+            tokio::spawn(async move {
+                while let Err(error) = lane.cancel(job).await {
+                    if !lane.is_current() || matches!(error, crate::jobs::Refusal::UnknownJob) {
+                        return;
+                    }
+                    tracing::debug!(%error, %job, "the job of a stage could not be called off yet");
+                    tokio::time::sleep(jittered(RELOAD_EVERY)).await;
+                }
+            });
+        }
+    }
+
+    /// Nothing waits: the next look is when a time is over or the locks are due, and an owner without need ends.
+    fn rest(&mut self, context: &mut Context<Self>) {
+        let now = Instant::now();
+        if self.renew_at <= now {
+            self.renew_at = now + jittered(RENEW_LOCKS_EVERY);
+            self.queue.push_back(Pending::own(Command::RenewLocks));
+            return self.advance(context);
+        }
+        let mut at = self.renew_at;
+        if let Some(due) = self.state.wake_at() {
+            at = at.min(now + Duration::from_millis(due.ms_since(self.clock.now()) + 1));
+        }
+        if self.state.needs_owner() {
+            self.idle_since = None;
+        } else {
+            let ends = *self.idle_since.get_or_insert(now) + IDLE_KEPT;
+            if ends <= now {
+                return self.end(Some(self.handled), &Refusal::Fenced, context);
+            }
+            at = at.min(ends);
+        }
+        if let Some(armed) = self.wake.take() {
+            context.cancel_future(armed);
+        }
+        self.wake = Some(context.run_later(at.saturating_duration_since(now), |actor, context| {
+            actor.wake = None;
+            if actor.stage == OwnerStage::Serving {
+                let is_due = actor.state.wake_at().is_some_and(|due| due <= actor.clock.now());
+                if is_due {
+                    actor.queue.push_back(Pending::own(Command::Advance));
+                }
+                actor.advance(context);
+            }
+        }));
+    }
+
+    /// Ends the owner: with nothing left to do, whose messages must all be handled; or otherwise. Callers that still wait are
+    /// refused so.
+    fn end(&mut self, handled: Option<u64>, refusal: &Refusal, context: &mut Context<Self>) {
+        if matches!(self.stage, OwnerStage::Releasing | OwnerStage::Released)
+            || !self.inner.directory.begin_end(&self.plan, &self.handle, handled)
+        {
+            return;
+        }
+        self.stage = OwnerStage::Releasing;
+        self.obituary.is_expected = true;
+        self.inner.late.remove(&self.plan);
+        self.queue.drain(..).for_each(|pending| pending.answer(Err(refusal.clone())));
+        let lane = Arc::clone(&self.lane);
+        let released = async move { lane.release().await };
+        spawn(context, released, |(), actor, context| {
+            actor.stage = OwnerStage::Released;
+            actor.inner.directory.remove(&actor.plan, &actor.handle);
+            actor.stop_if_all_is_handled(context);
+        });
+    }
+
+    fn stop_if_all_is_handled(&mut self, context: &mut Context<Self>) {
+        if self.stage == OwnerStage::Released && self.handled >= self.handle.sent() {
+            context.stop();
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Adoption and upkeep of plans: an instance takes plans that need an owner and have none that lives, sees to owners that
+//! died of a defect, and forgets plans that ended long ago.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cluster::KeyOwner;
+use domain::{InstanceId, PlanId, Resource};
+use tokio::sync::mpsc;
+
+use super::{Inner, PlanHandle};
+use crate::pause::jittered;
+
+/// The pause between two searches, before jitter.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a plan is left to the instance that the ring names.
+const LEFT_TO_ITS_PLACE: Duration = Duration::from_millis(1_500);
+/// Plans looked at in one search.
+const LEFT_MAX: u32 = 500;
+/// Between two purges, before jitter.
+const PURGE_EVERY: Duration = Duration::from_secs(60);
+/// Plans deleted in one step of a purge.
+const PURGE_STEP_PLANS: u32 = 100;
+
+/// Adopts and forgets plans as long as another handle to the plans exists.
+pub(super) fn start(inner: &Arc<Inner>, mut deaths: mpsc::UnboundedReceiver<(PlanId, PlanHandle)>) {
+    let mut left_lanes = inner.jobs.left_plans();
+    let this = Arc::downgrade(inner);
+    tokio::spawn(async move {
+        let mut left_since = HashMap::new();
+        let mut purge_at = Instant::now() + jittered(PURGE_EVERY);
+        loop {
+            tokio::time::sleep(jittered(LOOK_EVERY)).await;
+            let Some(inner) = this.upgrade() else { return };
+            if !inner.jobs.is_serving() {
+                continue;
+            }
+            if let Err(error) = inner.look(&mut left_since).await {
+                tracing::debug!(%error, "plans without an owner could not be looked up");
+            }
+            while let Ok(plan) = left_lanes.try_recv() {
+                inner.adopt(plan).await;
+            }
+            if purge_at <= Instant::now() {
+                purge_at = Instant::now() + jittered(PURGE_EVERY);
+                if let Err(error) = inner.purge().await {
+                    tracing::debug!(%error, "old plans could not be purged");
+                }
+            }
+        }
+    });
+    let this = Arc::downgrade(inner);
+    tokio::spawn(async move {
+        while let Some((plan, died)) = deaths.recv().await {
+            let Some(inner) = this.upgrade() else { return };
+            tracing::error!(%plan, "a plan's owner died");
+            inner.directory.remove(&plan, &died);
+            if inner.jobs.is_serving() {
+                inner.adopt(plan).await;
+            }
+        }
+    });
+}
+
+impl Inner {
+    async fn look(self: &Arc<Self>, left_since: &mut HashMap<PlanId, Instant>) -> ledger::Result<()> {
+        let left = self.ledger.left_plans(self.jobs.me(), LEFT_MAX).await?;
+        let now = Instant::now();
+        left_since.retain(|plan, _| left.iter().any(|(left, _)| left == plan));
+        for (plan, owner) in left {
+            let is_free = owner.is_none_or(|owner: InstanceId| self.failure_detector.is_dead(&owner));
+            if !is_free || self.directory.contains_key(&plan) {
+                continue;
+            }
+            let since = *left_since.entry(plan).or_insert(now);
+            let is_mine = self.cluster_view.owner_of(&Resource::plan(plan)) == KeyOwner::Here;
+            if is_mine || now.duration_since(since) >= LEFT_TO_ITS_PLACE {
+                self.adopt(plan).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Another instance may be quicker.
+    async fn adopt(self: &Arc<Self>, plan: PlanId) {
+        match self.open(plan, None).await {
+            Ok(()) => {
+                metrics::counter!("fencepost_lease_takeover_total", "kind" => "plan", "reason" => "adopted")
+                    .increment(1);
+            }
+            Err(error) => tracing::debug!(%error, %plan, "the plan is not adopted here"),
+        }
+    }
+
+    async fn purge(&self) -> ledger::Result<()> {
+        let age_ms = u64::try_from(self.config.retention.as_millis()).unwrap_or(u64::MAX / 2);
+        while self.ledger.purge_plans(age_ms, PURGE_STEP_PLANS).await? >= u64::from(PURGE_STEP_PLANS) {
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,204 @@
+//! Retries as callers ask for them, and what they come to in a plan's state.
+
+use std::sync::Arc;
+
+use domain::limits::CONTEXT_BYTES_MAX;
+use domain::plan::{self, Command, PlanState, Retry, Seen, StageSpec};
+use domain::{PlanId, TaskId};
+use ledger::{Author, Locker, TaskRecord};
+
+use super::refusal::{Refusal, of_ledger};
+use super::{Plans, new_job};
+
+/// Where a retry continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetryFrom {
+    /// Behind the last stage that is completed.
+    Checkpoint,
+    /// At the first stage.
+    Start,
+    /// Behind the stages that the checkpoint with this version covers.
+    Version(u32),
+}
+
+/// How a task is to be run again.
+#[derive(Clone, Debug)]
+pub struct RetryRequest {
+    /// Where it continues.
+    pub from: RetryFrom,
+    /// The run and the checkpoint that the caller has seen; others are refused.
+    pub expect: Option<Seen>,
+    /// A JSON merge patch (RFC 7396) for the context that it continues with.
+    pub context_patch: Option<serde_json::Value>,
+    /// A corrected definition.
+    pub stages: Option<Arc<[StageSpec]>>,
+    /// Another configuration of the tenant: JSON text.
+    pub config: Option<Arc<str>>,
+    /// How many attempts of a stage may fail.
+    pub max_attempts: Option<u32>,
+    /// Why.
+    pub reason: Arc<str>,
+}
+
+impl Plans {
+    /// Has a task run again. As [`Self::carry_out`].
+    ///
+    /// # Errors
+    /// As [`Self::carry_out`], and [`Refusal::Unfit`] for a context that cannot be kept.
+    pub async fn retry(
+        &self,
+        plan: PlanId,
+        task: TaskId,
+        retry: RetryRequest,
+        author: Author,
+    ) -> Result<(), Refusal> {
+        let retry = self.resolved(task, retry).await?;
+        self.carry_out(plan, Command::Retry(task, retry), author).await
+    }
+
+    /// What a retry would come to, by the ledger: the plan as it would be. Any instance answers this.
+    ///
+    /// # Errors
+    /// As [`Self::retry`], but for the plan's owner.
+    pub async fn preview_retry(
+        &self,
+        plan: PlanId,
+        task: TaskId,
+        retry: RetryRequest,
+    ) -> Result<PlanState, Refusal> {
+        let ledger = &self.inner.ledger;
+        let retry = self.resolved(task, retry).await?;
+        let state = ledger.load_plan(plan).await.map_err(|error| of_ledger(&error))?;
+        let state = state.ok_or(Refusal::UnknownPlan)?;
+        let now = self.inner.now().await?;
+        let step = state.apply(&Command::Retry(task, retry), now, &mut new_job).map_err(Refusal::Refused)?;
+        for place in &step.writes.take {
+            let task = &step.next.tasks[*place];
+            let lock = domain::Resource::tenant(&task.spec.tenant);
+            let lease = ledger.lease(&lock).await.map_err(|error| of_ledger(&error))?;
+            let holder = lease.filter(ledger::Lease::is_live).and_then(|lease| lease.owner);
+            let holder = holder.and_then(|owner| TaskId::parse(owner.as_str().strip_prefix("task:")?));
+            if let Some(holder) = holder.filter(|holder| *holder != task.id) {
+                let other = ledger.plan_task(holder).await.map_err(|error| of_ledger(&error))?;
+                return Err(Refusal::TenantLocked(Locker {
+                    tenant: task.spec.tenant.clone(),
+                    task: Some(holder),
+                    plan: other.map(|other| other.plan),
+                }));
+            }
+        }
+        Ok(step.next)
+    }
+
+    /// A retry with the checkpoint and the context that it continues with. A patch is for the context that was read: the
+    /// retry counts only while the task is still as it was then.
+    async fn resolved(&self, task: TaskId, asked: RetryRequest) -> Result<Retry, Refusal> {
+        let ledger = &self.inner.ledger;
+        let RetryRequest { from, expect, context_patch, stages, config, max_attempts, reason } = asked;
+        let from = match from {
+            RetryFrom::Checkpoint => plan::From::Checkpoint,
+            RetryFrom::Start => plan::From::Start,
+            RetryFrom::Version(version) => {
+                let before = version.checked_add(1);
+                let found =
+                    ledger.checkpoints(task, before, 1).await.map_err(|error| of_ledger(&error))?.pop();
+                let found = found.filter(|found| found.checkpoint.version == version);
+                let found = found.ok_or(Refusal::Refused(plan::Refused::UnknownCheckpoint))?;
+                plan::From::Version(found.checkpoint)
+            }
+        };
+        let (mut expect, mut context) = (expect, None);
+        if let Some(patch) = context_patch {
+            let read = ledger.plan_task(task).await.map_err(|error| of_ledger(&error))?;
+            let read = read.ok_or(Refusal::UnknownTask)?;
+            expect = expect.or(Some(seen(&read)));
+            let before = match &from {
+                plan::From::Checkpoint => read.task.context(),
+                plan::From::Start => Arc::from("{}"),
+                plan::From::Version(checkpoint) => Arc::clone(&checkpoint.context),
+            };
+            context = Some(patched(&before, &patch)?);
+        }
+        Ok(Retry { from, expect, context, stages, config, max_attempts, reason })
+    }
+}
+
+const fn seen(read: &TaskRecord) -> Seen {
+    Seen { run: read.task.run, checkpoint_version: read.task.last_checkpoint }
+}
+
+/// A context with a JSON merge patch (RFC 7396) applied to it.
+fn patched(context: &str, patch: &serde_json::Value) -> Result<Arc<str>, Refusal> {
+    let unfit = |why: String| Refusal::Unfit(why);
+    let mut context: serde_json::Value = serde_json::from_str(context)
+        .map_err(|error| unfit(format!("the context cannot be patched: {error}")))?;
+    merge(&mut context, patch);
+    if !context.is_object() {
+        return Err(unfit("the context after the patch must be a JSON object".to_owned()));
+    }
+    let text = context.to_string();
+    if text.len() > CONTEXT_BYTES_MAX {
+        return Err(unfit(format!(
+            "the context after the patch has {} bytes; at most {CONTEXT_BYTES_MAX} are kept",
+            text.len()
+        )));
+    }
+    Ok(text.into())
+}
+
+/// `MergePatch` of RFC 7396, section 2.
+fn merge(target: &mut serde_json::Value, patch: &serde_json::Value) {
+    let serde_json::Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = serde_json::Value::Object(serde_json::Map::new());
+    }
+    let Some(target) = target.as_object_mut() else { return };
+    for (name, value) in patch {
+        if value.is_null() {
+            target.remove(name);
+        } else {
+            merge(target.entry(name.clone()).or_insert(serde_json::Value::Null), value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The examples of RFC 7396, appendix A.
+    #[test]
+    fn patches_come_to_what_the_rfc_says() {
+        for (target, patch, expected) in [
+            (r#"{"a":"b"}"#, r#"{"a":"c"}"#, r#"{"a":"c"}"#),
+            (r#"{"a":"b"}"#, r#"{"b":"c"}"#, r#"{"a":"b","b":"c"}"#),
+            (r#"{"a":"b"}"#, r#"{"a":null}"#, "{}"),
+            (r#"{"a":"b","b":"c"}"#, r#"{"a":null}"#, r#"{"b":"c"}"#),
+            (r#"{"a":["b"]}"#, r#"{"a":"c"}"#, r#"{"a":"c"}"#),
+            (r#"{"a":"c"}"#, r#"{"a":["b"]}"#, r#"{"a":["b"]}"#),
+            (r#"{"a":{"b":"c"}}"#, r#"{"a":{"b":"d","c":null}}"#, r#"{"a":{"b":"d"}}"#),
+            (r#"{"a":[{"b":"c"}]}"#, r#"{"a":[1]}"#, r#"{"a":[1]}"#),
+            ("{}", r#"{"a":{"bb":{"ccc":null}}}"#, r#"{"a":{"bb":{}}}"#),
+            (r#"{"e":null}"#, r#"{"a":1}"#, r#"{"a":1,"e":null}"#),
+        ] {
+            let patch: serde_json::Value = serde_json::from_str(patch).unwrap();
+            let expected: serde_json::Value = serde_json::from_str(expected).unwrap();
+            let patched: serde_json::Value = serde_json::from_str(&patched(target, &patch).unwrap()).unwrap();
+            assert_eq!(patched, expected, "{target} with {patch}");
+        }
+    }
+
+    #[test]
+    fn a_patch_that_leaves_no_object_or_too_much_is_refused() {
+        for patch in [
+            serde_json::json!([1]),
+            serde_json::json!("x"),
+            serde_json::json!({"a": "x".repeat(CONTEXT_BYTES_MAX)}),
+        ] {
+            assert!(matches!(patched("{}", &patch), Err(Refusal::Unfit(_))));
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The job of a stage: what its node is told, and what its end means to the plan.
+
+use std::sync::Arc;
+
+use domain::job::{Due, NewJob, OnRecovery, Outcome, Spec};
+use domain::limits::CONTEXT_BYTES_MAX;
+use domain::plan::{PlanState, StageEnd, StageStart};
+use ledger::JobRecord;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// What the node of a stage is told of the plan.
+#[derive(Serialize)]
+struct StageDocument<'a> {
+    plan: String,
+    task: String,
+    tenant: &'a str,
+    run: u32,
+    name: &'a str,
+    /// Counted from 0.
+    number: usize,
+    context: &'a RawValue,
+    config: Option<&'a RawValue>,
+    tenant_token: i64,
+}
+
+/// What a node may give of a stage.
+#[derive(Deserialize)]
+struct Output<'a> {
+    #[serde(borrow)]
+    context: Option<&'a RawValue>,
+}
+
+/// The job of a stage that begins. `None` where the state says what it never says: a defect.
+pub(super) fn job(plan: &PlanState, start: &StageStart) -> Option<NewJob> {
+    let task = &plan.tasks[start.task];
+    let stage = task.stage(start.stage);
+    let context = task.context();
+    let document = StageDocument {
+        plan: plan.id.to_string(),
+        task: task.id.to_string(),
+        tenant: task.spec.tenant.as_str(),
+        run: task.run,
+        name: &stage.name,
+        number: start.stage,
+        context: serde_json::from_str(&context).ok()?,
+        config: task.spec.config.as_deref().map(serde_json::from_str).transpose().ok()?,
+        tenant_token: task.lock?.get(),
+    };
+    let spec = Spec {
+        tenant: Some(task.spec.tenant.clone()),
+        needs: stage.needs.clone(),
+        timeout_ms: stage.timeout_ms,
+        max_attempts: stage.max_attempts,
+        backoff: stage.backoff,
+        on_recovery: OnRecovery::Hold,
+        stage: Some(serde_json::to_string(&document).ok()?.into()),
+        ..Spec::new(Arc::clone(&stage.payload))
+    };
+    Some(NewJob {
+        id: start.job,
+        spec,
+        seq: None,
+        client_ref: None,
+        due: Due::Now,
+        retry: None,
+        placed: None,
+    })
+}
+
+/// How the job of a stage ended; `None` while it has not.
+pub(super) fn end(job: &JobRecord) -> Option<StageEnd> {
+    let finished = job.finished.as_ref()?;
+    if finished.outcome != Outcome::Succeeded {
+        let error = finished.error.as_deref().unwrap_or("no reason was given");
+        return Some(StageEnd::Ended(finished.outcome, error.into()));
+    }
+    let output = finished.result.as_deref().unwrap_or("null");
+    // An output of another form says nothing of the context.
+    let context = serde_json::from_str::<Output<'_>>(output).ok().and_then(|output| output.context);
+    Some(match context {
+        None => StageEnd::Completed(None),
+        Some(context) if !context.get().trim_start().starts_with('{') => {
+            StageEnd::Unfit("the context that the stage gave is not a JSON object".into())
+        }
+        Some(context) if context.get().len() > CONTEXT_BYTES_MAX => StageEnd::Unfit(
+            format!(
+                "the context that the stage gave has {} bytes; at most {CONTEXT_BYTES_MAX} are kept",
+                context.get().len()
+            )
+            .into(),
+        ),
+        Some(context) => StageEnd::Completed(Some(context.get().into())),
+    })
+}

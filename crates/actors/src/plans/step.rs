@@ -1,0 +1,109 @@
+//! The commit of one step of a plan.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::plan::{PlanState, Writes};
+use domain::{Resource, Timestamp, Token};
+use ledger::{Author, Locker, PlanBatch, PlanVerdict};
+
+use super::{Inner, LOCK_LENGTH, stage};
+use crate::jobs::PlanLane;
+use crate::pause::jittered;
+
+/// How often a commit is tried again while a lease's row is locked, before the owner acquires the lease again.
+const COMMIT_TRIES_MAX: usize = 20;
+/// The pause between two such tries, before jitter.
+const AGAIN_AFTER: Duration = Duration::from_millis(2);
+
+/// What became of a step.
+pub(super) enum Outcome {
+    /// It is durable, at this time by the database's clock; with the tokens of the locks that it took.
+    Written { at: Timestamp, locks: Vec<(usize, Token)> },
+    /// These tasks, by their places, have lost their locks. Nothing was written.
+    LockLost(Vec<usize>),
+    /// Somebody else has a lock. Nothing was written.
+    Locked(Locker),
+    /// It counts for nothing, since the plan or its lease is not as it was known.
+    NotWritten,
+    /// The ledger did not answer; it may have been, or may yet be, written.
+    Unknown,
+    /// The ledger refuses what it would write. Nothing was written.
+    Refused(String),
+}
+
+/// Commits a step under this token.
+pub(super) async fn commit(
+    inner: &Inner,
+    lane: &PlanLane,
+    token: Token,
+    next: Arc<PlanState>,
+    writes: &Writes,
+    author: Author,
+) -> Outcome {
+    let jobs: Option<Vec<_>> = writes.starts.iter().map(|start| stage::job(&next, start)).collect();
+    let Some(jobs) = jobs else {
+        return Outcome::Refused("the context or the configuration of a stage is not JSON".to_owned());
+    };
+    let batch = PlanBatch {
+        owner: inner.jobs.me().clone(),
+        token,
+        next,
+        writes: writes.clone(),
+        jobs,
+        lock_ms: LOCK_LENGTH.as_millis() as u64,
+        author,
+    };
+    let plan = batch.next.id;
+    for _ in 0..COMMIT_TRIES_MAX {
+        // Past the lease's end by the own clock no write leaves, whatever the database would say.
+        if !lane.is_current() {
+            return Outcome::NotWritten;
+        }
+        match inner.ledger.commit_plan(batch.clone()).await {
+            Ok(PlanVerdict::Written { at, locks }) => return Outcome::Written { at, locks },
+            Ok(PlanVerdict::LockLost(tasks)) => return Outcome::LockLost(tasks),
+            Ok(PlanVerdict::Locked(locker)) => return Outcome::Locked(locker),
+            Ok(PlanVerdict::Diverged) => {
+                tracing::warn!(%plan, %token, "the plan's rows are not as its owner knows them");
+                return Outcome::NotWritten;
+            }
+            Ok(PlanVerdict::Fenced) => {
+                // The plan's lane may have acquired the lease anew, which is no loss.
+                if lane.token() == token {
+                    metrics::counter!("fencepost_fence_reject_total", "op" => "plan").increment(1);
+                    tracing::warn!(resource = %Resource::plan(plan), %token, owner = %inner.jobs.me(), op = "plan", "fenced");
+                }
+                return Outcome::NotWritten;
+            }
+            Ok(PlanVerdict::Again) => tokio::time::sleep(jittered(AGAIN_AFTER)).await,
+            Err(error) if error.is_retryable() => {
+                tracing::debug!(%error, %plan, "the outcome of a step is not known");
+                return Outcome::Unknown;
+            }
+            Err(error) => return Outcome::Refused(error.to_string()),
+        }
+    }
+    Outcome::NotWritten
+}
+
+/// Logs and counts locks that were taken.
+pub(super) fn count_locks(plan: &PlanState, locks: &[(usize, Token)]) {
+    for (place, token) in locks {
+        let task = &plan.tasks[*place];
+        metrics::counter!("fencepost_tenant_locks_total", "result" => "taken").increment(1);
+        tracing::info!(
+            resource = %Resource::tenant(&task.spec.tenant), %token, plan = %plan.id, task = %task.id,
+            "a tenant is locked"
+        );
+    }
+}
+
+/// Logs and counts a lock that was refused.
+pub(super) fn count_conflict(locker: &Locker) {
+    metrics::counter!("fencepost_tenant_locks_total", "result" => "refused").increment(1);
+    let (plan, task) = (locker.plan.map(|plan| plan.to_string()), locker.task.map(|task| task.to_string()));
+    tracing::info!(
+        resource = %Resource::tenant(&locker.tenant), plan, task, "a tenant's lock is another task's"
+    );
+}
