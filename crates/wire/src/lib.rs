@@ -20,6 +20,7 @@ pub mod limits;
 mod list;
 pub mod nodes;
 pub mod nonces;
+pub mod plans;
 pub mod problem;
 pub mod sessions;
 mod strict;

@@ -95,6 +95,29 @@ pub const BACKOFF_FACTOR_MAX: u64 = 100;
 /// Longest wait for a job's end in one request, in milliseconds.
 pub const JOB_WAIT_MS_MAX: u64 = 60_000;
 
+/// Tasks of one plan.
+pub const PLAN_TASKS_MAX: usize = 1_000;
+/// Stages of one task.
+pub const PLAN_STAGES_MAX: usize = 100;
+/// Most tasks of a plan that may run at once.
+pub const PLAN_CONCURRENCY_MAX: u64 = 100;
+/// Longest name of a plan, a task or a stage, in characters.
+pub const PLAN_NAME_CHARS_MAX: usize = 128;
+/// Longest time that a plan, or one run of a task, may be given, in milliseconds: seven days.
+pub const PLAN_TIMEOUT_MS_MAX: u64 = 604_800_000;
+/// Largest configuration of a tenant, in bytes of JSON text: 64 KiB.
+pub const TASK_CONFIG_BYTES_MAX: usize = 64 << 10;
+/// Largest context of a checkpoint, and largest patch of one, in bytes of JSON text: 256 KiB.
+pub const CONTEXT_BYTES_MAX: usize = 256 << 10;
+/// Most runs of one task.
+pub const TASK_RUNS_MAX: u64 = 100;
+/// Highest version of a checkpoint: so many may one task have, in all its runs.
+pub const CHECKPOINT_VERSION_MAX: u64 = 1_000;
+/// Longest reason for a change, in characters.
+pub const REASON_CHARS_MAX: usize = 1_024;
+/// Highest fencing token: 2^63 − 1.
+pub const TOKEN_MAX: u64 = 9_223_372_036_854_775_807;
+
 /// Attempts that one node may run at once.
 pub const NODE_CAPACITY_MAX: u64 = 10_000;
 /// Labels that one node may have, those of its services and languages included.

@@ -32,6 +32,14 @@ words! {
         NotOwner = "not_owner",
         /// The request contradicts the present state.
         Conflict = "conflict",
+        /// Another task has the lock of a tenant: `tenant`, `task` and its `plan`.
+        TenantLocked = "tenant_locked",
+        /// A stage is UNKNOWN, and nobody has resolved it.
+        StageUnknown = "stage_unknown",
+        /// The task runs, or waits for its turn.
+        StillRunning = "still_running",
+        /// A corrected definition changes a stage that is completed.
+        DefinitionChanged = "definition_changed",
         /// The body is longer than this daemon takes.
         TooLarge = "too_large",
         /// The body is not `application/json`.
@@ -73,7 +81,14 @@ impl Code {
             Self::Forbidden => 403,
             Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
-            Self::StaleHold | Self::AlreadySettled | Self::NotOwner | Self::Conflict => 409,
+            Self::StaleHold
+            | Self::AlreadySettled
+            | Self::NotOwner
+            | Self::Conflict
+            | Self::TenantLocked
+            | Self::StageUnknown
+            | Self::StillRunning
+            | Self::DefinitionChanged => 409,
             Self::TooLarge => 413,
             Self::UnsupportedMediaType => 415,
             Self::KeyReused => 422,
@@ -102,6 +117,10 @@ impl Code {
             Self::AlreadySettled => "The nonce is settled already",
             Self::NotOwner => "Another instance owns the key",
             Self::Conflict => "The request contradicts the present state",
+            Self::TenantLocked => "Another task has the lock of a tenant",
+            Self::StageUnknown => "A stage is UNKNOWN and not resolved",
+            Self::StillRunning => "The task still runs",
+            Self::DefinitionChanged => "The definition changes a completed stage",
             Self::TooLarge => "The body is too large",
             Self::UnsupportedMediaType => "The body must be application/json",
             Self::KeyReused => "The idempotency key was used for another request",
@@ -140,6 +159,10 @@ impl Code {
             | Self::StaleHold
             | Self::AlreadySettled
             | Self::Conflict
+            | Self::TenantLocked
+            | Self::StageUnknown
+            | Self::StillRunning
+            | Self::DefinitionChanged
             | Self::TooLarge
             | Self::UnsupportedMediaType
             | Self::KeyReused
@@ -194,6 +217,15 @@ pub struct Problem {
     /// `conflict` of a policy: the signer's first nonce, which can no longer change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_nonce: Option<u64>,
+    /// `tenant_locked`: the tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// `tenant_locked`: the plan of the task that has the lock, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
+    /// `tenant_locked`: the task that has the lock, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
     /// The checks of `/readyz`, by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<BTreeMap<String, Check>>,
@@ -217,6 +249,9 @@ impl Problem {
             in_flight: None,
             max_in_flight: None,
             first_nonce: None,
+            tenant: None,
+            plan: None,
+            task: None,
             checks: None,
         }
     }

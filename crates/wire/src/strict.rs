@@ -303,6 +303,18 @@ pub fn present_json<'de, const BYTES: usize, D: Deserializer<'de>>(
     json::<BYTES, D>(from).map(Some)
 }
 
+/// For fields with `#[serde(default)]`: a JSON object of at most `BYTES` bytes of text; absent is `None`, and `null` is
+/// refused.
+pub fn present_json_object<'de, const BYTES: usize, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Json>, D::Error> {
+    let json = json::<BYTES, D>(from)?;
+    if json.as_str().starts_with('{') {
+        return Ok(Some(json));
+    }
+    Err(D::Error::invalid_type(Unexpected::Other("another value"), &"an object"))
+}
+
 /// One object inside a list.
 struct Item<T>(T);
 
