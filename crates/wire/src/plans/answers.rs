@@ -148,8 +148,9 @@ pub struct Task {
     #[schema(value_type = Option<serde_json::Value>)]
     pub config: Option<Json>,
     /// The tenant's lock. `null` unless this task holds it.
-    #[schema(required)]
-    pub lock: Option<TaskLock>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
+    #[schema(value_type = Option<TaskLock>)]
+    pub lock: Option<Option<TaskLock>>,
     /// A job of an earlier run that may still be under way. No stage begins before it has ended.
     #[schema(required)]
     pub waits_for: Option<String>,
