@@ -8,9 +8,9 @@ pub(crate) mod rows;
 
 use std::sync::Arc;
 
-use domain::job::NewJob;
-use domain::plan::{PlanEvent, PlanState, PlanStatus, TaskState, Writes};
-use domain::{InstanceId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
+use domain::job::{Attempt, NewJob};
+use domain::plan::{PlanEvent, PlanState, PlanStatus, TaskState, TaskStatus, Writes};
+use domain::{InstanceId, JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
 
 use crate::Result;
 use crate::jobs::JobKey;
@@ -232,6 +232,30 @@ pub trait Plans: Send + Sync {
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
     async fn plan_tasks(&self, plan: PlanId, after: Option<usize>, limit: u32) -> Result<Vec<TaskRecord>>;
+
+    /// The same, of those tasks that have one of these statuses.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn plan_tasks_with(
+        &self,
+        plan: PlanId,
+        statuses: &[TaskStatus],
+        after: Option<usize>,
+        limit: u32,
+    ) -> Result<Vec<TaskRecord>>;
+
+    /// How many tasks of each status these plans have. A status that no task of a plan has is missing.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn plan_progress(&self, plans: &[PlanId]) -> Result<Vec<(PlanId, TaskStatus, u64)>>;
+
+    /// The newest attempts of the jobs of stages, finished or not, in no order. A job that was purged is missing.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn stage_attempts(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>>;
 
     /// One task.
     ///

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use domain::job::Attempt;
 use domain::nonce::{Hole, Loaded, Row, Status};
-use domain::plan::PlanState;
+use domain::plan::{PlanState, TaskStatus};
 use domain::{
     HoldId, InstanceId, JobId, LaneId, NodeId, Nonce, PlanId, Resource, SegmentTag, SequenceName, SessionId,
     SignerId, TaskId, TenantId, Token,
@@ -326,6 +326,21 @@ impl Plans for Flaky {
     }
     async fn plan_tasks(&self, plan: PlanId, after: Option<usize>, limit: u32) -> Result<Vec<TaskRecord>> {
         self.real.plan_tasks(plan, after, limit).await
+    }
+    async fn plan_tasks_with(
+        &self,
+        plan: PlanId,
+        statuses: &[TaskStatus],
+        after: Option<usize>,
+        limit: u32,
+    ) -> Result<Vec<TaskRecord>> {
+        self.real.plan_tasks_with(plan, statuses, after, limit).await
+    }
+    async fn plan_progress(&self, plans: &[PlanId]) -> Result<Vec<(PlanId, TaskStatus, u64)>> {
+        self.real.plan_progress(plans).await
+    }
+    async fn stage_attempts(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>> {
+        self.real.stage_attempts(jobs).await
     }
     async fn plan_task(&self, task: TaskId) -> Result<Option<TaskRecord>> {
         self.real.plan_task(task).await

@@ -50,6 +50,7 @@ cells! {
     Id => |id: Id| Value::from(id.0.to_string());
     Moment => |at: Moment| Value::from(at.0.as_micros());
     Hold => |hold: Hold| Value::from(hold.0.to_string());
+    PlanKey => |plan: PlanKey| Value::from(plan.0.to_string());
     TaskKey => |task: TaskKey| Value::from(task.0.to_string());
     // A BLOB has no form in JSON: SQLite's statements read it with unhex().
     &[u8] => |bytes: &[u8]| Value::from(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>());

@@ -8,7 +8,7 @@ use domain::{InstanceId, JobId, LaneId, NodeId, PoolName, SessionId, TenantId, T
 use super::fence::fence;
 use super::{Store, Way};
 use crate::Result;
-pub(super) use write::SUBMIT;
+pub(super) use write::{SUBMIT, between};
 
 use crate::jobs::rows::{self, AttemptRow, ComingRow, FinishedRow, GroupRow, LaneRow, LiveRow, UnderWayRow};
 use crate::jobs::{

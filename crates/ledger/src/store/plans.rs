@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use domain::plan::{EventKind, PlanEvent, PlanState, TaskState};
-use domain::{InstanceId, LaneId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
+use domain::job::Attempt;
+use domain::plan::{EventKind, PlanEvent, PlanState, TaskState, TaskStatus};
+use domain::{InstanceId, JobId, LaneId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
 
 use super::fence::{fence, keep_keys};
 use super::{Store, Way};
 use crate::jobs::columns;
 use crate::jobs::plan::New;
+use crate::jobs::rows::AttemptRow;
 use crate::keys::Keeping;
 use crate::plans::rows::{
     CheckpointRow, EventRow, PlanRow, TaskRow, event_document, kept_plan, kept_plan_text, plan_document,
@@ -20,9 +22,9 @@ use crate::plans::{
 };
 use crate::records;
 use crate::sql::{Ask, Id, Moment, PlanKey, Statement, TaskKey, Transaction, statement};
-use crate::store::jobs::SUBMIT;
+use crate::store::jobs::{SUBMIT, between};
 use crate::train::{Fence, FenceClaim};
-use crate::{Error, Kind, Result, batch_limits, sql};
+use crate::{Error, Kind, Ledger as _, Result, batch_limits, sql};
 
 const CREATE: Statement = statement!("plan_create");
 const CHANGE: Statement = statement!("plan_change");
@@ -43,6 +45,9 @@ const OWNER: Statement = Statement::only(sql::sql_file!("both", "lease_owner"));
 const SHOW: Statement = statement!(both "plan_show");
 const LIST: Statement = statement!(both "plan_list");
 const TASKS: Statement = statement!(both "plan_tasks");
+const TASKS_WITH: Statement = statement!("plan_tasks_with");
+const PROGRESS: Statement = statement!("plan_progress");
+const STAGE_ATTEMPTS: Statement = statement!("plan_stage_attempts");
 const TASK_SHOW: Statement = statement!(both "plan_task_show");
 const TENANT_TASKS: Statement = statement!(both "plan_tenant_tasks");
 const CHECKPOINTS: Statement = statement!(both "plan_checkpoints");
@@ -142,6 +147,35 @@ impl Plans for Store {
         let after = after.map_or(-1, |place| place as i64);
         let ask = self.ask(&TASKS).bind(PlanKey(plan)).bind(after).bind(i64::from(limit));
         records::all(self.all::<TaskRow>(Way::Reads, ask).await?)
+    }
+
+    async fn plan_tasks_with(
+        &self,
+        plan: PlanId,
+        statuses: &[TaskStatus],
+        after: Option<usize>,
+        limit: u32,
+    ) -> Result<Vec<TaskRecord>> {
+        let after = after.map_or(-1, |place| place as i64);
+        let ask = self.ask(&TASKS_WITH).bind(PlanKey(plan)).bind(after).bind(i64::from(limit));
+        let ask = ask.array(statuses.iter().map(|status| status.as_str()).collect());
+        records::all(self.all::<TaskRow>(Way::Reads, ask).await?)
+    }
+
+    async fn plan_progress(&self, plans: &[PlanId]) -> Result<Vec<(PlanId, TaskStatus, u64)>> {
+        let ask = self.ask(&PROGRESS).array(plans.iter().copied().map(PlanKey).collect());
+        let rows: Vec<(PlanKey, String, i64)> = self.all(Way::Reads, ask).await?;
+        let read = |(plan, status, tasks): (PlanKey, String, i64)| {
+            let status = TaskStatus::parse(&status).map_err(records::impossible)?;
+            Ok((plan.0, status, records::count(tasks)?))
+        };
+        rows.into_iter().map(read).collect()
+    }
+
+    async fn stage_attempts(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>> {
+        let ask = self.ask(&STAGE_ATTEMPTS).array(jobs.iter().copied().map(Id).collect());
+        let ask = between(ask, self.kind(), jobs.iter().min(), jobs.iter().max());
+        records::all(self.all::<AttemptRow>(Way::Reads, ask).await?)
     }
 
     async fn plan_task(&self, task: TaskId) -> Result<Option<TaskRecord>> {

@@ -175,6 +175,7 @@ on_every_ledger! {
         plans_without_a_live_owner_are_found,
         plans_tasks_and_tenants_are_listed,
         a_plan_that_is_made_and_started_takes_all_locks_or_is_not_made,
+        the_newest_attempts_of_stages_jobs_are_read,
         a_key_makes_one_plan,
         a_step_renews_the_locks_that_it_holds,
         a_lock_is_broken_at_its_token_and_the_history_says_by_whom,

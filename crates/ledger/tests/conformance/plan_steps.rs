@@ -361,6 +361,17 @@ pub async fn plans_tasks_and_tenants_are_listed(b: Bench) {
     let task = b.ledger.plan_task(task_id(2, 1)).await.unwrap().unwrap();
     assert_eq!(task, page[0]);
     assert_eq!(b.ledger.plan_task(task_id(9, 9)).await.unwrap(), None);
+    let with = async |statuses: &[TaskStatus], after| {
+        let tasks = b.ledger.plan_tasks_with(plan_id(2), statuses, after, 2).await.unwrap();
+        tasks.into_iter().map(|task| task.place).collect::<Vec<_>>()
+    };
+    assert_eq!(with(&[TaskStatus::Running, TaskStatus::Failed], None).await, [0, 1]);
+    assert_eq!(with(&[TaskStatus::Running], Some(1)).await, [2]);
+    assert!(with(&[TaskStatus::Pending], None).await.is_empty() && with(&[], None).await.is_empty());
+    let mut progress = b.ledger.plan_progress(&[plan_id(2), plan_id(3), plan_id(9)]).await.unwrap();
+    progress.sort_unstable();
+    assert_eq!(progress, [(plan_id(2), TaskStatus::Running, 3), (plan_id(3), TaskStatus::Pending, 3)]);
+    assert!(b.ledger.plan_progress(&[]).await.unwrap().is_empty());
     let tenant = TenantId::parse("y").unwrap();
     let history = b.ledger.tenant_tasks(&tenant, None, 10).await.unwrap();
     assert!(history.iter().map(|task| task.plan.as_u128()).eq([3, 2, 1]));
@@ -472,4 +483,29 @@ pub async fn plans_that_ended_long_ago_are_forgotten_and_their_tenants_leases_ar
     assert!(b.ledger.lease(&tenant_lock("x")).await.unwrap().is_some(), "its next token must be higher");
     assert_eq!(b.ledger.lease(&Resource::plan(plan_id(1))).await.unwrap(), None);
     busy.is_as_loaded().await;
+}
+
+pub async fn the_newest_attempts_of_stages_jobs_are_read(b: Bench) {
+    let owner = PlanOwner::started(&b, plan(1, &["x"])).await;
+    let job = owner.in_flight(0);
+    let lane =
+        ledger::Lane { id: domain::LaneId::plan(plan_id(1)), owner: owner.me.clone(), token: owner.token };
+    let commit = async |change| {
+        let writes = [ledger::JobWrite { change, key: None }].into();
+        b.ledger.commit_jobs(ledger::JobBatch { lane: Some(lane.clone()), writes }).await.unwrap()
+    };
+    let attempt = |number| (job, domain::job::Attempt::new(number));
+    assert_eq!(b.ledger.stage_attempts(&[job]).await.unwrap(), [attempt(0)]);
+    commit(crate::shop::dispatch(job, 1)).await;
+    assert_eq!(b.ledger.stage_attempts(&[job]).await.unwrap(), [attempt(1)]);
+    commit(domain::job::Change::Complete {
+        job,
+        attempt: domain::job::Attempt::new(1),
+        node: crate::shop::node("n"),
+        output: "{\"context\":{}}".to_owned(),
+    })
+    .await;
+    let unknown = crate::shop::job(99);
+    assert_eq!(b.ledger.stage_attempts(&[unknown, job]).await.unwrap(), [attempt(1)]);
+    assert!(b.ledger.stage_attempts(&[]).await.unwrap().is_empty());
 }

@@ -206,7 +206,12 @@ fn note_retries(kind: Kind, retries: &[Retried]) -> Ask {
 }
 
 /// Adds the lowest and the highest id of finished jobs, by which PostgreSQL leaves partitions out.
-fn between(ask: Ask, kind: Kind, lowest: Option<&JobId>, highest: Option<&JobId>) -> Ask {
+pub(in crate::store) fn between(
+    ask: Ask,
+    kind: Kind,
+    lowest: Option<&JobId>,
+    highest: Option<&JobId>,
+) -> Ask {
     match kind {
         Kind::Postgres => ask.bind(lowest.copied().map(Id)).bind(highest.copied().map(Id)),
         Kind::Sqlite => ask,
