@@ -1,9 +1,10 @@
-//! Event streams over HTTP: the events of one job until its end, or all events. Server-sent events, for as long as the
+//! Event streams over HTTP: the events of one job until its end, those of one plan, or all events. Server-sent events, for as long as the
 //! client reads and this instance serves.
 //!
 //! A task of its own writes each stream. It writes an event when the client has taken the one before, so a client that does
 //! not read costs one event, is cut off, and delays no other client.
 
+mod plans;
 mod stream;
 mod world;
 
@@ -19,6 +20,7 @@ use crate::job_fields;
 use crate::jobs::job;
 use crate::refusal::Refusal;
 use crate::state::State;
+pub use plans::{PlanFollower, of_plan};
 use stream::{Ended, Line};
 use world::World;
 
@@ -111,7 +113,7 @@ async fn follow(mut following: Following, first: Step, mut line: Line) {
                 match job_fields::job_without_payload(&record, progress) {
                     Ok(shown) => {
                         let id = format!("{}.{}", shown.attempt, shown.state);
-                        line.event(EventKind::Job, Some(&id), &shown).await
+                        line.event(EventKind::Job.as_str(), Some(&id), &shown).await
                     }
                     Err(_) => return,
                 }
@@ -120,7 +122,7 @@ async fn follow(mut following: Following, first: Step, mut line: Line) {
                 let (id, attempt) = (following.job().to_string(), attempt.get());
                 let percent = progress.percent.map(f64::from);
                 let event = ProgressEvent { id, attempt, percent, note: progress.note };
-                line.event(EventKind::Progress, None, &event).await
+                line.event(EventKind::Progress.as_str(), None, &event).await
             }
             None => return,
         };
@@ -144,7 +146,7 @@ async fn tell_all(mut world: World, mut line: Line) {
     }
     while let Ok(news) = line.beside(world.next()).await {
         let sent = match news {
-            Some((kind, json)) => line.event(kind, None, &json).await,
+            Some((kind, json)) => line.event(kind.as_str(), None, &json).await,
             None => line.comment("some events were left out").await,
         };
         if sent.is_err() {

@@ -12,11 +12,12 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use actix_web::{HttpRequest, HttpResponse};
 use actors::jobs::{self, Jobs};
+use actors::plans::{self, Plans};
 use actors::signers::{self, Signers};
 use client::{Error, Passed, PassedBack};
 use cluster::{KeyOwner, Member};
 use dashmap::DashMap;
-use domain::{IdempotencyKey, InstanceId, Mode, Resource, SessionId, SignerId};
+use domain::{IdempotencyKey, InstanceId, Mode, PlanId, Resource, SessionId, SignerId};
 use tokio::sync::Semaphore;
 use wire::{Code, FORWARDED_BY, FORWARDED_PLACES, FORWARDED_TO, Problem};
 
@@ -109,6 +110,19 @@ impl OwnersRefusal for jobs::Refusal {
     }
 }
 
+impl OwnersRefusal for plans::Refusal {
+    fn owner(&self) -> Option<InstanceId> {
+        match self {
+            Self::NotOwner { owner } => Some(owner.clone()),
+            _ => None,
+        }
+    }
+
+    fn late() -> Self {
+        Self::LedgerUnavailable
+    }
+}
+
 /// The instance that served a request.
 pub enum Routed<T> {
     /// This instance, with this result.
@@ -181,6 +195,18 @@ impl Forwarder {
         let is_here = |incarnation: &Incarnation| incarnation.jobs.serves_session(session);
         let serve = async |incarnation: &Incarnation| serve(&incarnation.jobs).await;
         self.to_owner(forwarded, &Resource::session(session), is_here, serve).await
+    }
+
+    /// Brings a request to the owner of a plan. `serve` asks this instance's own owners.
+    pub async fn to_plan<T>(
+        &self,
+        forwarded: &ForwardedRequest,
+        plan: PlanId,
+        serve: impl AsyncFn(&Plans) -> Result<T, plans::Refusal>,
+    ) -> Result<Routed<T>, Refusal> {
+        let is_here = |incarnation: &Incarnation| incarnation.plans.owns(plan);
+        let serve = async |incarnation: &Incarnation| serve(&incarnation.plans).await;
+        self.to_owner(forwarded, &Resource::plan(plan), is_here, serve).await
     }
 
     /// Brings a request to the owner of a key. `is_here` says whether this instance is known to own it.

@@ -135,7 +135,8 @@ fn strings(metadata: &Metadata) -> BTreeMap<String, String> {
     metadata.strings().cloned().unwrap_or_default()
 }
 
-fn backoff(asked: shape::Backoff) -> Result<Backoff, Refusal> {
+/// The delay between attempts, with defaults for what is absent.
+pub fn backoff(asked: shape::Backoff) -> Result<Backoff, Refusal> {
     let default = Backoff::default();
     let initial_ms = asked.initial_ms.unwrap_or(default.initial_ms);
     let factor_percent =

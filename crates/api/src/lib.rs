@@ -7,7 +7,8 @@
 //!
 //! A request passes `gate` (id, token, metrics). Then its handler reads it with `extract` and `from_wire`, has the
 //! `Forwarder` bring it to the owner of the key (in this process, or on another instance) or, for a read, asks the
-//! ledger, and answers with `to_wire`. A job's fields have both ways in `job_fields`. The modules use each other in one direction: `server` uses the handlers, they use
+//! ledger, and answers with `to_wire`. A job's fields have both ways in `job_fields`, a plan's in
+//! `plan_fields`. The modules use each other in one direction: `server` uses the handlers, they use
 //! `forwarder` and `state`, and those use the leaves (`services`, `settings`, `limits`, `refusal`).
 
 mod auth;
@@ -31,6 +32,8 @@ mod nodes;
 mod once_open;
 mod openapi;
 mod ops;
+mod plan_fields;
+mod plans;
 mod recent;
 mod refusal;
 mod request_id;

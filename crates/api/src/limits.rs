@@ -41,6 +41,15 @@ pub const OWNER_URLS_MAX: usize = 1_024;
 pub const JOB_BYTES_MAX: usize = wire::limits::PAYLOAD_BYTES_MAX + (64 << 10);
 /// Largest body of a batch of jobs, in bytes. A caller with more sends two batches.
 pub const BATCH_BYTES_MAX: usize = 32 << 20;
+/// Largest body of a plan, and of a retry with a corrected definition, in bytes. A plan with the most tasks has 16 KiB for
+/// each.
+pub const PLAN_BYTES_MAX: usize = 16 << 20;
+/// Most tasks that somebody must look at in the answer for one plan.
+pub const ATTENTION_TASKS_MAX: u32 = 100;
+/// Records of a page that are read at once where each may be large: tasks with their definitions, contexts.
+pub const PIECE_RECORDS_MAX: u32 = 50;
+/// A page ends early behind the item with which it has so many bytes of contexts.
+pub const SHOWN_PAGE_BYTES_MAX: usize = 8 << 20;
 /// Sessions of one batch whose owners are asked at once.
 pub const BATCH_SESSIONS_AT_ONCE: usize = 32;
 /// Longest wait for a job's end, in milliseconds.
@@ -51,6 +60,12 @@ pub const WAIT_PIECE: Duration = Duration::from_secs(1);
 pub const JOB_STREAMS_MAX: usize = 1_000;
 /// Streams of all events that one instance serves.
 pub const ALL_STREAMS_MAX: usize = 16;
+/// Streams of one plan each that one instance serves. Each reads the ledger on its own.
+pub const PLAN_STREAMS_MAX: usize = 100;
+/// How often such a stream reads the ledger, in milliseconds.
+pub const PLAN_EVENTS_EVERY_MS: u64 = 500;
+/// Events that such a stream reads at once.
+pub const PLAN_EVENTS_AT_ONCE: u32 = 100;
 /// How long a client may leave an event unread before its stream ends.
 pub const EVENT_TAKEN_MAX: Duration = Duration::from_secs(10);
 /// A stream without events gets a comment line this often, so that its client knows that it is open.
@@ -144,6 +159,15 @@ const _: () = assert!(wire::limits::NODE_LABELS_MAX == domain::limits::NODE_LABE
 const _: () = assert!(wire::limits::NODE_POOLS_MAX == domain::limits::NODE_POOLS_MAX);
 const _: () = assert!(wire::limits::POOLS_MAX == domain::limits::POOLS_MAX);
 const _: () = assert!(wire::limits::POOL_ROUTES_MAX == domain::limits::POOL_ROUTES_MAX);
+const _: () = assert!(wire::limits::PLAN_TASKS_MAX == domain::limits::PLAN_TASKS_MAX);
+const _: () = assert!(wire::limits::PLAN_STAGES_MAX == domain::limits::PLAN_STAGES_MAX);
+const _: () = assert!(wire::limits::PLAN_CONCURRENCY_MAX == domain::limits::PLAN_CONCURRENCY_MAX as u64);
+const _: () = assert!(wire::limits::PLAN_NAME_CHARS_MAX == domain::limits::PLAN_NAME_CHARS_MAX);
+const _: () = assert!(wire::limits::PLAN_TIMEOUT_MS_MAX == domain::limits::PLAN_TIMEOUT_MS_MAX);
+const _: () = assert!(wire::limits::TASK_CONFIG_BYTES_MAX == domain::limits::TASK_CONFIG_BYTES_MAX);
+const _: () = assert!(wire::limits::CONTEXT_BYTES_MAX == domain::limits::CONTEXT_BYTES_MAX);
+const _: () = assert!(wire::limits::TASK_RUNS_MAX == domain::limits::TASK_RUNS_MAX as u64);
+const _: () = assert!(wire::limits::CHECKPOINT_VERSION_MAX == domain::limits::CHECKPOINTS_MAX as u64);
 const _: () = assert!(wire::limits::PRIORITY_MIN == domain::limits::PRIORITY_MIN as i64);
 const _: () = assert!(wire::limits::PRIORITY_MAX == domain::limits::PRIORITY_MAX as i64);
 const _: () = assert!(wire::limits::MAX_ATTEMPTS_MAX == domain::limits::MAX_ATTEMPTS_MAX as u64);

@@ -7,7 +7,9 @@ use wire::Code;
 use wire::problem::MEDIA_TYPE;
 
 use crate::auth::Access;
-use crate::{events, ids, instances, jobs, leases, modes, nodes, ops, routes, sessions, signers, worker};
+use crate::{
+    events, ids, instances, jobs, leases, modes, nodes, ops, plans, routes, sessions, signers, worker,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -48,6 +50,27 @@ use crate::{events, ids, instances, jobs, leases, modes, nodes, ops, routes, ses
         sessions::show,
         sessions::close,
         sessions::connect,
+        plans::create,
+        plans::list,
+        plans::show,
+        plans::tasks,
+        plans::start,
+        plans::pause,
+        plans::resume,
+        plans::cancel,
+        plans::events::of_plan,
+        plans::events::of_task,
+        plans::tasks::show,
+        plans::tasks::checkpoints,
+        plans::tasks::pause,
+        plans::tasks::resume,
+        plans::tasks::cancel,
+        plans::tasks::resolve,
+        plans::retries::of_task,
+        plans::retries::of_tenant,
+        plans::tenants::show,
+        plans::tenants::history,
+        plans::tenants::unlock,
         worker::connect,
         ids::snowflakes,
         ids::decode,
@@ -77,7 +100,8 @@ use crate::{events, ids, instances, jobs, leases, modes, nodes, ops, routes, ses
 struct Annotated;
 
 const ABOUT: &str = "Nonces for blockchain accounts, from any number of instances: no duplicate, and no gap \
-    left behind. Jobs for worker nodes: none lost, one result each. Ids: no duplicate, under any clock.\n\n\
+    left behind. Jobs for worker nodes: none lost, one result each. Plans: the same stages for many tenants, with people \
+    who decide after a failure. Ids: no duplicate, under any clock.\n\n\
     Bodies are JSON in UTF-8. Times are RFC 3339 in UTC; lengths are whole milliseconds. Fields, query parameters \
     and JSON keys that are unknown or repeated are refused. Lists are paged: `limit` (1 to 1,000, default 100), and \
     `cursor`, the `next_cursor` of the page before.\n\n\
@@ -125,7 +149,7 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
         "description": "The request's id: the caller's, or one that the daemon chose",
         "schema": { "type": "string" },
     });
-    if id == "grant" {
+    if id == "grant" || takes_reason(&id) {
         operation["requestBody"]["required"] = Value::from(false);
     }
     let mut parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
@@ -170,6 +194,12 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
     }
 }
 
+/// Whether an operation changes a plan or a task and takes nothing but a reason.
+fn takes_reason(id: &str) -> bool {
+    let change = id.strip_suffix("_plan").or_else(|| id.strip_suffix("_task"));
+    matches!(change, Some("start" | "pause" | "resume" | "cancel"))
+}
+
 /// A parameter may be left out, but there is no way to write a null into a header or a query.
 fn without_null(schema: &mut Value) {
     if let Some(types) = schema.get_mut("type").and_then(Value::as_array_mut) {
@@ -189,9 +219,10 @@ fn without_null(schema: &mut Value) {
 /// The codes with which an operation may be refused.
 fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
     use Code::{
-        AlreadySettled, BusUnavailable, ClockBehind, Conflict, Draining, Exhausted, Fenced, Forbidden,
-        Internal, Invalid, KeyReused, LeaseHeld, LedgerUnavailable, MethodNotAllowed, NotFound, NotOwner,
-        Overloaded, StaleHold, TooLarge, Unauthorized, UnsupportedMediaType, WindowFull,
+        AlreadySettled, BusUnavailable, ClockBehind, Conflict, DefinitionChanged, Draining, Exhausted,
+        Fenced, Forbidden, Internal, Invalid, KeyReused, LeaseHeld, LedgerUnavailable, MethodNotAllowed,
+        NotFound, NotOwner, Overloaded, StageUnknown, StaleHold, StillRunning, TenantLocked, TooLarge,
+        Unauthorized, UnsupportedMediaType, WindowFull,
     };
     // Without tokens, of a request that names no host, or a foreign one.
     let mut codes = vec![Invalid, Forbidden, MethodNotAllowed, Internal];
@@ -230,6 +261,16 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
         "submit_job" => &[NotFound, Conflict, KeyReused, BusUnavailable],
         "submit_jobs" => &[KeyReused, BusUnavailable],
         "retry_job" => &[NotFound, Conflict, KeyReused],
+        "create_plan" => &[KeyReused, TenantLocked],
+        "start_plan" => &[NotFound, Conflict, TenantLocked],
+        "plan_events" | "task_events" => &[NotFound, Overloaded],
+        "retry_task" | "retry_tenant" => {
+            &[NotFound, Conflict, TenantLocked, StageUnknown, StillRunning, DefinitionChanged]
+        }
+        "resolve_stage" | "unlock_tenant" => &[NotFound, Conflict],
+        id if takes_reason(id) => &[NotFound, Conflict],
+        "show_plan" | "list_plan_tasks" | "show_task" | "list_checkpoints" | "show_tenant"
+        | "list_tenant_tasks" => &[NotFound],
         "show_job" | "cancel_job" | "show_owner" | "show_node" | "drain_node" | "undrain_node" => &[NotFound],
         _ => &[],
     });
@@ -317,7 +358,7 @@ mod tests {
         fn of<T: Copy>(all: &[T], word: fn(T) -> &'static str) -> Vec<&'static str> {
             all.iter().map(|one| word(*one)).collect()
         }
-        use wire::{cluster, events, health, jobs, nodes, nonces, sessions};
+        use wire::{cluster, events, health, jobs, nodes, nonces, plans, sessions};
         let document: Value = serde_json::from_str(&document()).unwrap();
         let schemas = document["components"]["schemas"].as_object().unwrap();
         let known = [
@@ -329,6 +370,14 @@ mod tests {
             ("JobState", of(jobs::JobState::ALL, jobs::JobState::as_str)),
             ("Outcome", of(jobs::Outcome::ALL, jobs::Outcome::as_str)),
             ("Ordering", of(sessions::Ordering::ALL, sessions::Ordering::as_str)),
+            ("PlanStatus", of(plans::PlanStatus::ALL, plans::PlanStatus::as_str)),
+            ("TaskStatus", of(plans::TaskStatus::ALL, plans::TaskStatus::as_str)),
+            ("StageStatus", of(plans::StageStatus::ALL, plans::StageStatus::as_str)),
+            ("Intent", of(plans::Intent::ALL, plans::Intent::as_str)),
+            ("OnFailure", of(plans::OnFailure::ALL, plans::OnFailure::as_str)),
+            ("OnUnknown", of(plans::OnUnknown::ALL, plans::OnUnknown::as_str)),
+            ("StageOutcome", of(plans::StageOutcome::ALL, plans::StageOutcome::as_str)),
+            ("RetryPoint", of(plans::RetryPoint::ALL, plans::RetryPoint::as_str)),
             ("Mode", of(cluster::Mode::ALL, cluster::Mode::as_str)),
             ("NodeState", of(nodes::NodeState::ALL, nodes::NodeState::as_str)),
             ("NodeHappening", of(events::NodeHappening::ALL, events::NodeHappening::as_str)),
@@ -367,6 +416,17 @@ mod tests {
             ("Job", "state", &["CREATED", "DISPATCHED", "RUNNING", "FINISHED"]),
             ("Job", "outcome", &["succeeded", "failed", "cancelled", "timed_out"]),
             ("SessionRequest", "ordering", &["strict", "results", "none"]),
+            ("Plan", "status", &["CREATED", "RUNNING", "PAUSED", "ATTENTION", "SUCCEEDED", "CANCELLED"]),
+            ("PlanRequest", "on_failure", &["stop_new", "continue", "pause"]),
+            (
+                "Task",
+                "status",
+                &["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "PAUSED", "INTERRUPTED", "CANCELLED"],
+            ),
+            ("Task", "intent", &["run", "pause", "cancel"]),
+            ("TaskStage", "status", &["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "SKIPPED", "UNKNOWN"]),
+            ("StageRequest", "on_unknown", &["confirm", "rerun"]),
+            ("StageResolveRequest", "outcome", &["done", "not_done"]),
             ("Ready", "status", &["ready", "degraded"]),
         ] {
             let shape = &document["components"]["schemas"][schema]["properties"][field];

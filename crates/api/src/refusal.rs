@@ -8,6 +8,8 @@ use actix_web::http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW
 use actix_web::{HttpResponse, ResponseError};
 use domain::Nonce;
 use domain::nonce::SettleRefusal;
+use domain::plan::Refused;
+use ledger::Locker;
 use rand::RngExt;
 use wire::problem::MEDIA_TYPE;
 use wire::{Code, Problem};
@@ -164,6 +166,55 @@ impl From<actors::jobs::Refusal> for Refusal {
     }
 }
 
+impl From<actors::plans::Refusal> for Refusal {
+    fn from(refusal: actors::plans::Refusal) -> Self {
+        use actors::plans::Refusal as Inside;
+        let detail = refusal.to_string();
+        match refusal {
+            Inside::UnknownPlan | Inside::UnknownTask => Self::new(Code::NotFound, detail),
+            Inside::NotLocked | Inside::OtherToken(_) => Self::new(Code::Conflict, detail),
+            Inside::Refused(refused) => Self::new(code_of_refused(&refused), detail),
+            Inside::TenantLocked(locker) => tenant_locked(&locker),
+            Inside::Unfit(_) => Self::invalid(detail),
+            Inside::NotOwner { owner } => {
+                Self::new(Code::NotOwner, detail).with(|problem| problem.owner = Some(owner.to_string()))
+            }
+            Inside::NoOwner | Inside::Fenced => Self::new(Code::Fenced, detail),
+            Inside::KeyReused => Self::new(Code::KeyReused, detail),
+            Inside::Overloaded => Self::new(Code::Overloaded, detail),
+            Inside::LedgerUnavailable => Self::new(
+                Code::LedgerUnavailable,
+                "the ledger did not answer in time. It is not known whether anything was written; look, then send the \
+                 same request again (a plan under the same Idempotency-Key, a retry with the same `expect`)",
+            ),
+            Inside::Internal => Self::internal(),
+        }
+    }
+}
+
+const fn code_of_refused(refused: &Refused) -> Code {
+    match refused {
+        Refused::UnknownTask | Refused::UnknownStage | Refused::UnknownCheckpoint => Code::NotFound,
+        Refused::Status(_) | Refused::NotAsSeen | Refused::TooMany(_) => Code::Conflict,
+        Refused::StillRunning => Code::StillRunning,
+        Refused::StageUnknown(_) => Code::StageUnknown,
+        Refused::DefinitionChanged(_) => Code::DefinitionChanged,
+    }
+}
+
+fn tenant_locked(locker: &Locker) -> Refusal {
+    let tenant = &locker.tenant;
+    let detail = match locker.task {
+        Some(task) => format!("the tenant {tenant} is locked by task {task}"),
+        None => format!("the tenant {tenant} is locked by another task"),
+    };
+    Refusal::new(Code::TenantLocked, detail).with(|problem| {
+        problem.tenant = Some(tenant.to_string());
+        problem.plan = locker.plan.map(|plan| plan.to_string());
+        problem.task = locker.task.map(|task| task.to_string());
+    })
+}
+
 impl From<ids::snowflake::Refusal> for Refusal {
     fn from(refusal: ids::snowflake::Refusal) -> Self {
         use ids::snowflake::Refusal as Inside;
@@ -289,4 +340,57 @@ fn shortened(mut text: String) -> String {
         text.push('…');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use actors::plans::Refusal as Inside;
+    use domain::{InstanceId, PlanId, TaskId, TenantId, Token};
+
+    use super::*;
+
+    #[test]
+    fn every_refusal_of_a_plan_has_its_code() {
+        let locker = Locker { tenant: TenantId::parse("t").unwrap(), task: None, plan: None };
+        let owner = InstanceId::parse("a-1").unwrap();
+        for (refusal, code) in [
+            (Inside::UnknownPlan, Code::NotFound),
+            (Inside::UnknownTask, Code::NotFound),
+            (Inside::NotLocked, Code::Conflict),
+            (Inside::OtherToken(Token::new(7)), Code::Conflict),
+            (Inside::Refused(Refused::UnknownTask), Code::NotFound),
+            (Inside::Refused(Refused::UnknownStage), Code::NotFound),
+            (Inside::Refused(Refused::UnknownCheckpoint), Code::NotFound),
+            (Inside::Refused(Refused::Status("no".to_owned())), Code::Conflict),
+            (Inside::Refused(Refused::NotAsSeen), Code::Conflict),
+            (Inside::Refused(Refused::TooMany("runs")), Code::Conflict),
+            (Inside::Refused(Refused::StillRunning), Code::StillRunning),
+            (Inside::Refused(Refused::StageUnknown(0)), Code::StageUnknown),
+            (Inside::Refused(Refused::DefinitionChanged(0)), Code::DefinitionChanged),
+            (Inside::TenantLocked(locker), Code::TenantLocked),
+            (Inside::Unfit("no".to_owned()), Code::Invalid),
+            (Inside::NotOwner { owner }, Code::NotOwner),
+            (Inside::NoOwner, Code::Fenced),
+            (Inside::KeyReused, Code::KeyReused),
+            (Inside::Overloaded, Code::Overloaded),
+            (Inside::LedgerUnavailable, Code::LedgerUnavailable),
+            (Inside::Fenced, Code::Fenced),
+            (Inside::Internal, Code::Internal),
+        ] {
+            let shown = Refusal::from(refusal.clone());
+            assert_eq!((shown.code(), shown.problem.status), (code, code.status()), "{refusal:?}");
+            assert!(shown.owner().is_none_or(|owner| owner == "a-1"), "{refusal:?}");
+        }
+    }
+
+    #[test]
+    fn a_locked_tenant_is_named_with_the_plan_and_the_task_that_have_the_lock() {
+        let (task, plan) = (TaskId::from_u128(1), PlanId::from_u128(2));
+        let locker = Locker { tenant: TenantId::parse("t").unwrap(), task: Some(task), plan: Some(plan) };
+        let problem = Refusal::from(Inside::TenantLocked(locker)).problem;
+        assert_eq!(problem.tenant.as_deref(), Some("t"));
+        assert_eq!(problem.task, Some(task.to_string()));
+        assert_eq!(problem.plan, Some(plan.to_string()));
+        assert_eq!(problem.detail, format!("the tenant t is locked by task {task}"));
+    }
 }

@@ -21,7 +21,7 @@ use crate::routes::{self, Route};
 use crate::services::{Early, Incarnation, Services};
 use crate::settings::Settings;
 use crate::state::State;
-use crate::{events, ids, instances, jobs, leases, modes, nodes, ops, sessions, signers, worker};
+use crate::{events, ids, instances, jobs, leases, modes, nodes, ops, plans, sessions, signers, worker};
 
 /// A server that is bound and not yet running. It handles no signals: its caller stops it.
 pub struct Server {
@@ -217,6 +217,35 @@ pub fn app(
                         .route(web::delete().to(sessions::close)),
                 )
                 .service(at(&routes::SESSIONS).route(web::post().to(sessions::open)))
+        }))
+        .service(below("/v1/plans", |scope, at| {
+            scope
+                .service(at(&routes::PLAN_START).route(web::post().to(plans::start)))
+                .service(at(&routes::PLAN_PAUSE).route(web::post().to(plans::pause)))
+                .service(at(&routes::PLAN_RESUME).route(web::post().to(plans::resume)))
+                .service(at(&routes::PLAN_CANCEL).route(web::post().to(plans::cancel)))
+                .service(at(&routes::PLAN_TASKS).route(get().to(plans::tasks)))
+                .service(at(&routes::PLAN_EVENTS).route(web::get().to(plans::events::of_plan)))
+                .service(at(&routes::PLAN).route(get().to(plans::show)))
+                .service(at(&routes::PLANS).route(web::post().to(plans::create)).route(get().to(plans::list)))
+        }))
+        .service(below("/v1/tasks", |scope, at| {
+            scope
+                .service(at(&routes::STAGE_RESOLVE).route(web::post().to(plans::tasks::resolve)))
+                .service(at(&routes::TASK_PAUSE).route(web::post().to(plans::tasks::pause)))
+                .service(at(&routes::TASK_RESUME).route(web::post().to(plans::tasks::resume)))
+                .service(at(&routes::TASK_CANCEL).route(web::post().to(plans::tasks::cancel)))
+                .service(at(&routes::TASK_RETRY).route(web::post().to(plans::retries::of_task)))
+                .service(at(&routes::TASK_CHECKPOINTS).route(get().to(plans::tasks::checkpoints)))
+                .service(at(&routes::TASK_EVENTS).route(web::get().to(plans::events::of_task)))
+                .service(at(&routes::TASK).route(get().to(plans::tasks::show)))
+        }))
+        .service(below("/v1/tenants", |scope, at| {
+            scope
+                .service(at(&routes::TENANT_RETRY).route(web::post().to(plans::retries::of_tenant)))
+                .service(at(&routes::TENANT_UNLOCK).route(web::post().to(plans::tenants::unlock)))
+                .service(at(&routes::TENANT_TASKS).route(get().to(plans::tenants::history)))
+                .service(at(&routes::TENANT).route(get().to(plans::tenants::show)))
         }))
         .service(below("/v1/nodes", |scope, at| {
             scope

@@ -10,6 +10,8 @@ pub struct Incarnation {
     pub signers: actors::signers::Signers,
     /// The lanes of jobs, and the nodes that are attached to this instance.
     pub jobs: actors::jobs::Jobs,
+    /// The owners of plans.
+    pub plans: actors::plans::Plans,
     /// All nodes of the cluster.
     pub registry: ::nodes::Registry,
 }

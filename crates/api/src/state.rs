@@ -17,7 +17,7 @@ use wire::health::Check;
 use crate::extract::BodyLimits;
 use crate::id_counters::IdCounters;
 use crate::limits::{
-    BATCH_BYTES_MAX, JOB_BYTES_MAX, LEASE_COUNTS_AGE_MAX, OWNER_URL_TIMEOUT, OWNER_URLS_MAX,
+    BATCH_BYTES_MAX, JOB_BYTES_MAX, LEASE_COUNTS_AGE_MAX, OWNER_URL_TIMEOUT, OWNER_URLS_MAX, PLAN_BYTES_MAX,
 };
 use crate::once_open::OnceOpen;
 use crate::recent::Recent;
@@ -226,6 +226,11 @@ impl State {
     /// For a request that carries many jobs.
     pub fn batch_limits(&self) -> BodyLimits {
         BodyLimits { bytes_max: self.settings.body_bytes_max.max(BATCH_BYTES_MAX), ..self.body_limits() }
+    }
+
+    /// For a request that carries a plan, or the definition of a task.
+    pub fn plan_limits(&self) -> BodyLimits {
+        BodyLimits { bytes_max: self.settings.body_bytes_max.max(PLAN_BYTES_MAX), ..self.body_limits() }
     }
 
     pub fn body_limits(&self) -> BodyLimits {

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wire::Code;
 
-use crate::limits::{ALL_STREAMS_MAX, JOB_STREAMS_MAX};
+use crate::limits::{ALL_STREAMS_MAX, JOB_STREAMS_MAX, PLAN_STREAMS_MAX};
 use crate::refusal::Refusal;
 
 /// The streams that an instance serves.
 pub struct Streams {
     of_jobs: Arc<Semaphore>,
+    of_plans: Arc<Semaphore>,
     of_all: Arc<Semaphore>,
 }
 
@@ -18,6 +19,7 @@ impl Default for Streams {
     fn default() -> Self {
         Self {
             of_jobs: Arc::new(Semaphore::new(JOB_STREAMS_MAX)),
+            of_plans: Arc::new(Semaphore::new(PLAN_STREAMS_MAX)),
             of_all: Arc::new(Semaphore::new(ALL_STREAMS_MAX)),
         }
     }
@@ -27,6 +29,11 @@ impl Streams {
     /// A place for a stream of one job.
     pub fn of_job(&self) -> Result<Place, Refusal> {
         Place::taken(&self.of_jobs, "job", JOB_STREAMS_MAX)
+    }
+
+    /// A place for a stream of one plan.
+    pub fn of_plan(&self) -> Result<Place, Refusal> {
+        Place::taken(&self.of_plans, "plan", PLAN_STREAMS_MAX)
     }
 
     /// A place for a stream of what happens.
@@ -66,7 +73,10 @@ mod tests {
         let streams = Streams::default();
         let all: Vec<_> = (0..ALL_STREAMS_MAX).map(|_| streams.of_all().unwrap()).collect();
         assert_eq!(streams.of_all().err().map(|refusal| refusal.code()), Some(Code::Overloaded));
-        assert!(streams.of_job().is_ok(), "those of jobs have their own");
+        assert!(
+            streams.of_job().is_ok() && streams.of_plan().is_ok(),
+            "those of jobs and plans have their own"
+        );
         drop(all);
         assert!(streams.of_all().is_ok());
     }

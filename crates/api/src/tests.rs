@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use tokio::runtime;
 
 mod ids_over_http;
+mod plans_over_http;
 
 use crate::auth::{Auth, Scope};
 use crate::forwarder::Forwarder;
@@ -90,7 +91,8 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
         sequences: Sequences::new(Arc::clone(&ledger)),
         scramble: None,
     };
-    let incarnation = Incarnation { identity, cluster_view, signers, jobs, registry };
+    let plans = actors::plans::Plans {};
+    let incarnation = Incarnation { identity, cluster_view, signers, jobs, plans, registry };
     Services { incarnation, ledger, bus, generators, peers: client::Peers::new(false).unwrap() }
 }
 

@@ -10,6 +10,8 @@ use crate::strict::words;
 
 /// The media type of a stream.
 pub const MEDIA_TYPE: &str = "text/event-stream";
+/// The name of the events in the stream of a plan.
+pub const PLAN_EVENT: &str = "plan";
 /// How the id of a job's last event ends.
 pub const END_ID: &str = "FINISHED";
 

@@ -11,7 +11,7 @@ use futures_util::StreamExt;
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use wire::events::{EventKind, MEDIA_TYPE};
+use wire::events::MEDIA_TYPE;
 
 use crate::limits::{EVENT_TAKEN_MAX, STREAM_SIGN_EVERY};
 use crate::services::Incarnation;
@@ -54,12 +54,7 @@ impl Line {
     }
 
     /// Writes an event.
-    pub async fn event(
-        &mut self,
-        kind: EventKind,
-        id: Option<&str>,
-        data: &impl Serialize,
-    ) -> Result<(), Ended> {
+    pub async fn event(&mut self, kind: &str, id: Option<&str>, data: &impl Serialize) -> Result<(), Ended> {
         self.write(event(kind, id, data)).await
     }
 
@@ -113,7 +108,7 @@ impl Line {
 }
 
 /// An event as it is written. JSON may have several lines: payloads and results are kept as they came.
-fn event(kind: EventKind, id: Option<&str>, data: &impl Serialize) -> String {
+fn event(kind: &str, id: Option<&str>, data: &impl Serialize) -> String {
     let json = serde_json::to_string(data).expect("it has text keys only");
     let mut text = format!("event: {kind}\n");
     if let Some(id) = id {
@@ -137,12 +132,9 @@ mod tests {
     #[test]
     fn events_are_lines_whatever_the_json_looks_like() {
         assert_eq!(
-            event(EventKind::Job, Some("1.RUNNING"), &Json::parse("{\"a\":\r\n \"b\\n\"}").unwrap()),
+            event("job", Some("1.RUNNING"), &Json::parse("{\"a\":\r\n \"b\\n\"}").unwrap()),
             "event: job\nid: 1.RUNNING\ndata: {\"a\":\ndata: \ndata:  \"b\\n\"}\n\n"
         );
-        assert_eq!(
-            event(EventKind::Progress, None, &Json::parse("1").unwrap()),
-            "event: progress\ndata: 1\n\n"
-        );
+        assert_eq!(event("progress", None, &Json::parse("1").unwrap()), "event: progress\ndata: 1\n\n");
     }
 }

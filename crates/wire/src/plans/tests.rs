@@ -1,3 +1,5 @@
+//! The shapes of plans both ways, and what is refused.
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

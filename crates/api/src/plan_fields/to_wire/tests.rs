@@ -1,0 +1,217 @@
+//! What answers show of plans, tasks, locks and events.
+
+use std::sync::Arc;
+
+use domain::plan::{Checkpoint, PlanSpec, PlanState, StageState, TaskSpec};
+use domain::{InstanceId, PlanId, Resource, TenantId, Token};
+use serde_json::{Value, json};
+
+use super::*;
+
+const JOB: JobId = JobId::from_u128(7);
+const TASK: TaskId = TaskId::from_u128(2);
+const AT: &str = "1970-01-01T00:00:00.000005Z";
+
+fn at() -> Timestamp {
+    Timestamp::from_micros(5)
+}
+
+/// The second of three stages failed.
+fn record() -> TaskRecord {
+    let stages = ["a", "b", "c"].map(|name| StageSpec::new(name, "{}"));
+    let spec = TaskSpec { config: Some("[1.50]".into()), ..TaskSpec::new(tenant(), stages) };
+    let mut task = TaskState::new(TASK, Arc::new(spec));
+    task.status = TaskStatus::Failed;
+    task.reason = Some("stage b: no".into());
+    task.run = 2;
+    task.run_at = Some(at());
+    task.stages[0] = StageState { status: StageStatus::Skipped, job: None };
+    task.stages[1] = StageState { status: StageStatus::Failed, job: Some(JOB) };
+    task.checkpoint = Some(Checkpoint { version: 4, completed: 1, context: "{ \"x\":1}".into() });
+    task.last_checkpoint = 6;
+    task.waits_for = Some(JOB);
+    TaskRecord { plan: PlanId::from_u128(1), place: 3, task, updated_at: at() }
+}
+
+fn tenant() -> TenantId {
+    TenantId::parse("t").unwrap()
+}
+
+fn lock(owner: Option<&str>, expires_in_ms: u64) -> Lease {
+    Lease {
+        resource: Resource::tenant(&tenant()),
+        owner: owner.map(|owner| InstanceId::parse(owner).unwrap()),
+        token: Token::new(9),
+        acquired_at: at(),
+        renewed_at: at(),
+        expires_in_ms,
+    }
+}
+
+fn shown(value: &impl serde::Serialize) -> Value {
+    serde_json::to_value(value).unwrap()
+}
+
+#[test]
+fn a_plan_shows_its_own_status_and_why_it_stands_still() {
+    let spec = PlanSpec { name: Some("n".into()), on_failure: OnFailure::Continue, ..PlanSpec::default() };
+    let mut state = PlanState::new(PlanId::from_u128(1), Arc::new(spec), Vec::new());
+    state.is_halted = true;
+    state.started_at = Some(at());
+    let record =
+        PlanRecord { plan: state, status: PlanStatus::Attention, created_at: at(), finished_at: None };
+    let counts = [(TaskStatus::Failed, 2), (TaskStatus::Pending, 3)];
+    assert_eq!(
+        shown(&plan(&record, progress(counts))),
+        json!({
+            "id": "00000000-0000-0000-0000-000000000001", "name": "n", "status": "ATTENTION",
+            "max_concurrency": 5, "on_failure": "continue", "timeout_ms": 7_200_000, "intent": "run",
+            "halted": true, "over_time": false,
+            "progress": {
+                "total": 5, "pending": 3, "running": 0, "succeeded": 0, "failed": 2, "paused": 0,
+                "interrupted": 0, "cancelled": 0,
+            },
+            "created_at": AT, "started_at": AT, "finished_at": null,
+        })
+    );
+}
+
+#[test]
+fn every_status_is_counted_once_and_named_as_the_ledger_names_it() {
+    let counted = shown(&progress(TaskStatus::ALL.iter().map(|status| (*status, 1))));
+    for (name, count) in counted.as_object().unwrap() {
+        assert_eq!(count.as_u64(), Some(if name == "total" { 7 } else { 1 }), "{name}");
+    }
+    assert!(TaskStatus::ALL.iter().all(|one| task_status(*one).as_str() == one.as_str()));
+    assert!(PlanStatus::ALL.iter().all(|one| plan_status(*one).as_str() == one.as_str()));
+    assert!(StageStatus::ALL.iter().all(|one| stage_status(*one).as_str() == one.as_str()));
+    assert!(Intent::ALL.iter().all(|one| intent(*one).as_str() == one.as_str()));
+}
+
+#[test]
+fn a_task_shows_everything_and_a_list_leaves_out_what_is_long_or_read_apart() {
+    let record = record();
+    let details = TaskDetails {
+        attempts: HashMap::from([(JOB, 2)]),
+        saved_at: Some(at()),
+        lock: task_lock(&lock(Some(&format!("task:{TASK}")), 100), TASK),
+    };
+    let whole = shown(&task(&record, &details).unwrap());
+    let stage = |name, status, job: Value, attempts: Value| json!({ "name": name, "status": status, "job": job, "attempts": attempts });
+    assert_eq!(
+        whole,
+        json!({
+            "id": TASK.to_string(), "plan": "00000000-0000-0000-0000-000000000001", "place": 3, "tenant": "t",
+            "name": null, "status": "FAILED", "intent": "run", "reason": "stage b: no", "run": 2, "run_at": AT,
+            "timeout_ms": 600_000, "definition": 1, "stage": 1,
+            "stages": [
+                stage("a", "SKIPPED", Value::Null, json!(0)),
+                stage("b", "FAILED", json!(JOB.to_string()), json!(2)),
+                stage("c", "PENDING", Value::Null, json!(0)),
+            ],
+            "has_checkpoint": true,
+            "checkpoint": {
+                "version": 4, "completed_stages": ["a"], "last_completed": 0, "saved_at": AT,
+                "context": { "x": 1 },
+            },
+            "checkpoint_version": 6, "context": { "x": 1 }, "config": [1.5],
+            "lock": { "token": 9, "expires_in_ms": 100 }, "waits_for": JOB.to_string(), "updated_at": AT,
+        })
+    );
+    let listed = shown(&listed_task(&record));
+    let left_out: Vec<_> =
+        whole.as_object().unwrap().keys().filter(|key| listed.get(key).is_none()).collect();
+    assert_eq!(left_out, ["config", "context", "lock"]);
+    assert!(listed["checkpoint"].get("context").is_none() && listed["stages"][1].get("attempts").is_none());
+}
+
+#[test]
+fn json_of_the_caller_stays_as_it_was_written() {
+    let text = serde_json::to_string(&task(&record(), &TaskDetails::default()).unwrap()).unwrap();
+    assert!(text.contains(r#""context":{ "x":1}"#) && text.contains(r#""config":[1.50]"#), "{text}");
+}
+
+#[test]
+fn a_task_without_checkpoint_lock_and_job_says_so() {
+    let mut record = record();
+    record.task.checkpoint = None;
+    record.task.waits_for = None;
+    let whole = shown(&task(&record, &TaskDetails::default()).unwrap());
+    assert_eq!((&whole["has_checkpoint"], &whole["checkpoint"]), (&json!(false), &Value::Null));
+    assert_eq!((&whole["context"], &whole["lock"]), (&json!({}), &Value::Null));
+    assert!(whole["lock"].is_null() && whole.get("lock").is_some(), "null is shown");
+    assert!(whole["stages"][1].get("attempts").is_none(), "the job was purged");
+    // A retry from the start was given a context. That is no checkpoint.
+    record.task.checkpoint = Some(Checkpoint { version: 0, completed: 0, context: "{\"y\":2}".into() });
+    let whole = shown(&task(&record, &TaskDetails::default()).unwrap());
+    assert_eq!((&whole["has_checkpoint"], &whole["checkpoint"]), (&json!(false), &Value::Null));
+    assert_eq!(whole["context"], json!({ "y": 2 }));
+    record.task.stages.iter_mut().for_each(|stage| stage.status = StageStatus::Succeeded);
+    assert_eq!(shown(&listed_task(&record))["stage"], Value::Null, "all stages are completed");
+}
+
+#[test]
+fn who_must_look_learns_where_and_why() {
+    assert_eq!(
+        shown(&attention(&record())),
+        json!({
+            "task": TASK.to_string(), "tenant": "t", "status": "FAILED", "reason": "stage b: no", "stage": 1,
+            "stage_name": "b",
+        })
+    );
+}
+
+#[test]
+fn a_lock_is_a_tasks_only_while_it_is_live_and_that_task_has_it() {
+    let (mine, other) = (format!("task:{TASK}"), format!("task:{}", TaskId::from_u128(3)));
+    for (owner, expires_in_ms, is_mine) in [
+        (Some(mine.as_str()), 1, true),
+        (Some(mine.as_str()), 0, false),
+        (Some(other.as_str()), 1, false),
+        (Some("instance-1"), 1, false),
+        (Some("task:x"), 1, false),
+        (None, 1, false),
+    ] {
+        let lock = lock(owner, expires_in_ms);
+        assert_eq!(task_lock(&lock, TASK).is_some(), is_mine, "{lock:?}");
+        let holder = lock_holder(&lock);
+        assert_eq!(holder.is_some(), is_mine || owner == Some(other.as_str()), "{lock:?}");
+    }
+}
+
+#[test]
+fn a_checkpoint_names_the_stages_that_it_covers() {
+    let saved = CheckpointRecord {
+        checkpoint: Checkpoint { version: 2, completed: 2, context: "{}".into() },
+        run: 1,
+        saved_at: at(),
+    };
+    let stages = ["a", "b", "c"].map(|name| StageSpec::new(name, "{}"));
+    let whole = json!({
+        "version": 2, "run": 1, "completed_stages": ["a", "b"], "last_completed": 1, "saved_at": AT, "context": {},
+    });
+    assert_eq!(shown(&checkpoint(&saved, &stages).unwrap()), whole);
+    // An older definition may have had more stages.
+    assert_eq!(shown(&checkpoint(&saved, &stages[..1]).unwrap())["completed_stages"], json!(["a"]));
+}
+
+#[test]
+fn an_event_shows_all_its_fields_and_null_for_those_that_it_has_not() {
+    let timed = |task, document: &str| TimedEvent { seq: 3, at: at(), task, document: document.to_owned() };
+    let document = r#"{"kind":"stage","run":1,"stage":0,"before":"PENDING","after":"RUNNING","reason":"r","principal":"p","request_id":"q"}"#;
+    assert_eq!(
+        shown(&event(&timed(Some(TASK), document)).unwrap()),
+        json!({
+            "seq": 3, "at": AT, "task": TASK.to_string(), "kind": "stage", "run": 1, "stage": 0,
+            "before": "PENDING", "after": "RUNNING", "reason": "r", "principal": "p", "request_id": "q",
+        })
+    );
+    assert_eq!(
+        shown(&event(&timed(None, r#"{"kind":"taken_over","later":1}"#)).unwrap()),
+        json!({
+            "seq": 3, "at": AT, "task": null, "kind": "taken_over", "run": null, "stage": null, "before": null,
+            "after": null, "reason": null, "principal": null, "request_id": null,
+        })
+    );
+    assert!(event(&timed(None, "{}")).is_err(), "the ledger never has such an event");
+}

@@ -1,0 +1,241 @@
+//! Plans over HTTP: any instance makes and shows them, their owners steer them. Every answer shows what the ledger has.
+
+pub mod events;
+mod pages;
+mod records;
+pub mod retries;
+pub mod tasks;
+pub mod tenants;
+
+use std::sync::Arc;
+
+use actix_web::http::header::LOCATION;
+use actix_web::{HttpRequest, HttpResponse, web};
+use actors::plans::NewPlan;
+use domain::PlanId;
+use domain::plan::{Command, PlanStatus, TaskStatus};
+use ledger::{Author, PlanFilter};
+use wire::Code;
+use wire::plans as shape;
+
+use crate::extract::{self, Query};
+use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
+use crate::idempotency::{KEY, body_hash, job_key, principal};
+use crate::plan_fields::{from_wire, to_wire};
+use crate::refusal::Refusal;
+use crate::request_id::RequestId;
+use crate::state::State;
+
+type Answer = Result<HttpResponse, Refusal>;
+type Shared = web::Data<State>;
+type Forwarding = web::Data<Forwarder>;
+
+/// Makes a plan
+///
+/// The plan and all its tasks are made in one commit. With `"start": true` the plan is started in the same commit, which
+/// takes the locks of all its tenants, or none: the plan is refused as `tenant_locked`, and not made, if another task has
+/// one of the locks. Repetitions of the same request under one `Idempotency-Key` get the same plan for 24 hours.
+#[utoipa::path(
+    post, path = "/v1/plans", tag = "plans", operation_id = "create_plan",
+    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
+    request_body(content = shape::PlanRequest, description = "At most 16 MiB"),
+    responses((status = 201, description = "The plan is made and durable", body = shape::Plan)),
+)]
+pub async fn create(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    Query::read(&request, &[])?;
+    let key = extract::idempotency_key(request.headers())?;
+    let asked: shape::PlanRequest = extract::body(&request, payload, state.plan_limits()).await?;
+    let key =
+        key.map(|key| job_key(&principal(&request, &state.settings.auth), "plan", key, body_hash(&asked)));
+    let (spec, tasks) = from_wire::plan(&asked)?;
+    let plan = NewPlan { spec, tasks, is_started: asked.start.unwrap_or(false), key };
+    let id = state.call(state.incarnation().plans.create(plan, author(&request, &state, None))).await?;
+    let location = (LOCATION, format!("/v1/plans/{id}"));
+    Ok(HttpResponse::Created().insert_header(location).json(records::plan(&state, id).await?))
+}
+
+/// Lists plans
+///
+/// The newest plans come first.
+#[utoipa::path(
+    get, path = "/v1/plans", tag = "plans", operation_id = "list_plans",
+    params(
+        ("status" = Option<shape::PlanStatus>, Query, description = "Plans with this status"),
+        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
+    ),
+    responses((status = 200, description = "A page", body = wire::List<shape::Plan>)),
+)]
+pub async fn list(request: HttpRequest, state: Shared) -> Answer {
+    let query = Query::read(&request, &["status", "cursor", "limit"])?;
+    let limit = query.limit()?;
+    let filter = PlanFilter {
+        status: query.get("status").map(PlanStatus::parse).transpose()?,
+        before: query.cursor("p", PlanId::parse)?,
+        limit: limit + 1,
+    };
+    let plans = state.read(state.ledger.plans(&filter)).await?;
+    let ids: Vec<_> = plans.iter().map(|record| record.plan.id).collect();
+    let progress = records::progress(&state, &ids).await?;
+    let shown = |record: &ledger::PlanRecord| {
+        to_wire::plan(record, progress.get(&record.plan.id).copied().unwrap_or_default())
+    };
+    let page = extract::page("p", plans, limit, |record| record.plan.id.to_string(), shown);
+    Ok(HttpResponse::Ok().json(page))
+}
+
+/// Shows a plan
+#[utoipa::path(
+    get, path = "/v1/plans/{plan}", tag = "plans", operation_id = "show_plan",
+    params(("plan" = String, Path, description = ID)),
+    responses((status = 200, description = "The plan", body = shape::Plan)),
+)]
+pub async fn show(request: HttpRequest, state: Shared) -> Answer {
+    let id = plan(&request)?;
+    Query::read(&request, &[])?;
+    Ok(HttpResponse::Ok().json(records::plan(&state, id).await?))
+}
+
+/// Lists the tasks of a plan
+///
+/// The tasks come in the order of the plan.
+#[utoipa::path(
+    get, path = "/v1/plans/{plan}/tasks", tag = "plans", operation_id = "list_plan_tasks",
+    params(
+        ("plan" = String, Path, description = ID),
+        ("status" = Option<shape::TaskStatus>, Query, description = "Tasks with this status"),
+        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
+    ),
+    responses((status = 200, description = "A page", body = wire::List<shape::Task>)),
+)]
+pub async fn tasks(request: HttpRequest, state: Shared) -> Answer {
+    let id = plan(&request)?;
+    let query = Query::read(&request, &["status", "cursor", "limit"])?;
+    let limit = query.limit()?;
+    let status = query.get("status").map(TaskStatus::parse).transpose()?;
+    let begin = query.cursor("k", |text| usize::try_from(extract::number(text)?).ok())?;
+    records::plan_record(&state, id).await?;
+    let read = async |after, limit| match status {
+        Some(status) => state.read(state.ledger.plan_tasks_with(id, &[status], after, limit)).await,
+        None => state.read(state.ledger.plan_tasks(id, after, limit)).await,
+    };
+    let shown = |record: &ledger::TaskRecord| Ok((record.place, to_wire::listed_task(record), 0));
+    Ok(HttpResponse::Ok().json(pages::page("k", begin, limit, read, shown).await?))
+}
+
+/// Starts a plan
+///
+/// The start takes the locks of all tenants of the plan, or none: it is refused as `tenant_locked` if another task has one
+/// of the locks. Starting a plan that was started before changes nothing.
+#[utoipa::path(
+    post, path = "/v1/plans/{plan}/start", tag = "plans", operation_id = "start_plan",
+    params(("plan" = String, Path, description = ID)),
+    request_body(content = shape::ReasonRequest, description = "The body may be absent"),
+    responses((status = 200, description = "The plan as it stands now", body = shape::Plan)),
+)]
+pub async fn start(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
+    change(request, payload, forwarder, Command::Start).await
+}
+
+/// Pauses a plan
+///
+/// No further task and no further stage starts. Stages that are under way end, and their tasks become PAUSED after that.
+/// Pausing a paused plan changes nothing.
+#[utoipa::path(
+    post, path = "/v1/plans/{plan}/pause", tag = "plans", operation_id = "pause_plan",
+    params(("plan" = String, Path, description = ID)),
+    request_body(content = shape::ReasonRequest, description = "The body may be absent"),
+    responses((status = 200, description = "The plan as it stands now", body = shape::Plan)),
+)]
+pub async fn pause(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
+    change(request, payload, forwarder, Command::Pause).await
+}
+
+/// Resumes a plan
+///
+/// Paused tasks wait for their turn and go on. A plan whose owner changed starts further tasks again. Tasks that are FAILED
+/// or INTERRUPTED stay so until they are retried. Resuming a plan that runs changes nothing.
+#[utoipa::path(
+    post, path = "/v1/plans/{plan}/resume", tag = "plans", operation_id = "resume_plan",
+    params(("plan" = String, Path, description = ID)),
+    request_body(content = shape::ReasonRequest, description = "The body may be absent"),
+    responses((status = 200, description = "The plan as it stands now", body = shape::Plan)),
+)]
+pub async fn resume(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
+    change(request, payload, forwarder, Command::Resume).await
+}
+
+/// Cancels a plan
+///
+/// No further stage starts. The jobs of stages that are under way are cancelled, and their tasks become CANCELLED when these
+/// jobs have ended. Cancelling a cancelled plan changes nothing.
+#[utoipa::path(
+    post, path = "/v1/plans/{plan}/cancel", tag = "plans", operation_id = "cancel_plan",
+    params(("plan" = String, Path, description = ID)),
+    request_body(content = shape::ReasonRequest, description = "The body may be absent"),
+    responses((status = 200, description = "The plan as it stands now", body = shape::Plan)),
+)]
+pub async fn cancel(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
+    change(request, payload, forwarder, Command::Cancel).await
+}
+
+async fn change(
+    request: HttpRequest,
+    payload: web::Payload,
+    forwarder: Forwarding,
+    command: Command,
+) -> Answer {
+    let state = forwarder.state();
+    let id = plan(&request)?;
+    Query::read(&request, &[])?;
+    let (body, reason) = reason(&request, payload, state).await?;
+    match carry_out(&forwarder, &request, body, id, command, reason.as_deref()).await? {
+        Routed::Here(()) => Ok(HttpResponse::Ok().json(records::plan(state, id).await?)),
+        Routed::Elsewhere(answer) => Ok(answer),
+    }
+}
+
+/// Has the owner of a plan carry out a command.
+async fn carry_out(
+    forwarder: &Forwarder,
+    request: &HttpRequest,
+    body: Vec<u8>,
+    plan: PlanId,
+    command: Command,
+    reason: Option<&str>,
+) -> Result<Routed<()>, Refusal> {
+    let author = author(request, forwarder.state(), reason);
+    let serve =
+        async |plans: &actors::plans::Plans| plans.carry_out(plan, command.clone(), author.clone()).await;
+    forwarder.to_plan(&ForwardedRequest::of(request, body), plan, serve).await
+}
+
+/// The body of a change, and the reason in it.
+async fn reason(
+    request: &HttpRequest,
+    payload: web::Payload,
+    state: &State,
+) -> Result<(Vec<u8>, Option<String>), Refusal> {
+    let body = extract::bytes(request, payload, state.body_limits()).await?;
+    let asked: shape::ReasonRequest = extract::optional_object(request, &body)?.unwrap_or_default();
+    Ok((body, asked.reason))
+}
+
+/// Who asks, for the history.
+fn author(request: &HttpRequest, state: &State, reason: Option<&str>) -> Author {
+    let principal = principal(request, &state.settings.auth);
+    Author {
+        principal: Some(principal).filter(|name| !name.is_empty()).map(Arc::from),
+        request_id: Some(Arc::from(RequestId::of(request.headers()).to_string())),
+        reason: reason.map(Arc::from),
+    }
+}
+
+/// The plan in the path.
+fn plan(request: &HttpRequest) -> Result<PlanId, Refusal> {
+    PlanId::parse(extract::segment(request, "plan"))
+        .ok_or_else(|| Refusal::new(Code::NotFound, "no plan has an id of this form"))
+}
+
+const ID: &str = "The plan's id";

@@ -1,0 +1,131 @@
+//! Plans, tasks and tenants as the ledger has them, read for one answer.
+
+use std::collections::HashMap;
+
+use domain::plan::TaskStatus;
+use domain::{PlanId, Resource, TaskId, TenantId};
+use ledger::{Lease, PlanRecord, TaskRecord};
+use wire::Code;
+use wire::plans as shape;
+
+use crate::limits::ATTENTION_TASKS_MAX;
+use crate::plan_fields::to_wire::{self, TaskDetails};
+use crate::refusal::Refusal;
+use crate::state::State;
+
+/// The row of a plan.
+pub async fn plan_record(state: &State, id: PlanId) -> Result<PlanRecord, Refusal> {
+    let record = state.read(state.ledger.plan(id)).await?;
+    record.ok_or_else(|| actors::plans::Refusal::UnknownPlan.into())
+}
+
+/// A plan for its reader.
+pub async fn plan(state: &State, id: PlanId) -> Result<shape::Plan, Refusal> {
+    let record = plan_record(state, id).await?;
+    let progress = progress(state, &[id]).await?.remove(&id).unwrap_or_default();
+    let attention = if progress.failed + progress.interrupted > 0 {
+        let statuses = [TaskStatus::Failed, TaskStatus::Interrupted];
+        state.read(state.ledger.plan_tasks_with(id, &statuses, None, ATTENTION_TASKS_MAX)).await?
+    } else {
+        Vec::new()
+    };
+    let attention = attention.iter().map(to_wire::attention).collect();
+    Ok(shape::Plan { attention: Some(attention), ..to_wire::plan(&record, progress) })
+}
+
+/// The tasks of plans, counted.
+pub async fn progress(
+    state: &State,
+    plans: &[PlanId],
+) -> Result<HashMap<PlanId, shape::PlanProgress>, Refusal> {
+    let mut counts = HashMap::<PlanId, Vec<(TaskStatus, u64)>>::new();
+    for (plan, status, tasks) in state.read(state.ledger.plan_progress(plans)).await? {
+        counts.entry(plan).or_default().push((status, tasks));
+    }
+    Ok(counts.into_iter().map(|(plan, counts)| (plan, to_wire::progress(counts))).collect())
+}
+
+/// The row of a task.
+pub async fn task_record(state: &State, id: TaskId) -> Result<TaskRecord, Refusal> {
+    let record = state.read(state.ledger.plan_task(id)).await?;
+    record.ok_or_else(|| actors::plans::Refusal::UnknownTask.into())
+}
+
+/// A task for its reader.
+pub async fn task(state: &State, id: TaskId) -> Result<shape::Task, Refusal> {
+    let record = task_record(state, id).await?;
+    shown_task(state, &record).await
+}
+
+/// The same, for a task that was read already or that would be.
+pub async fn shown_task(state: &State, record: &TaskRecord) -> Result<shape::Task, Refusal> {
+    let lock = lock_of(state, &record.task.spec.tenant).await?;
+    shown_with_lock(state, record, lock.as_ref()).await
+}
+
+async fn shown_with_lock(
+    state: &State,
+    record: &TaskRecord,
+    lock: Option<&Lease>,
+) -> Result<shape::Task, Refusal> {
+    let task = &record.task;
+    let jobs: Vec<_> = task.stages.iter().filter_map(|stage| stage.job).collect();
+    let attempts =
+        if jobs.is_empty() { Vec::new() } else { state.read(state.ledger.stage_attempts(&jobs)).await? };
+    let version = task.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.version);
+    let checkpoints = if version == 0 {
+        Vec::new()
+    } else {
+        state.read(state.ledger.checkpoints(task.id, Some(version + 1), 1)).await?
+    };
+    let saved = checkpoints.iter().find(|saved| saved.checkpoint.version == version);
+    let details = TaskDetails {
+        attempts: attempts.into_iter().map(|(job, attempt)| (job, attempt.get())).collect(),
+        saved_at: saved.map(|saved| saved.saved_at),
+        lock: lock.and_then(|lock| to_wire::task_lock(lock, task.id)),
+    };
+    to_wire::task(record, &details)
+}
+
+/// The newest task of a tenant.
+pub async fn newest_task(state: &State, tenant: &TenantId) -> Result<TaskRecord, Refusal> {
+    let newest = state.read(state.ledger.tenant_tasks(tenant, None, 1)).await?;
+    let unknown = || Refusal::new(Code::NotFound, "no task was ever made for this tenant");
+    newest.into_iter().next().ok_or_else(unknown)
+}
+
+/// A tenant for its reader.
+pub async fn tenant(state: &State, tenant: &TenantId) -> Result<shape::Tenant, Refusal> {
+    let record = newest_task(state, tenant).await?;
+    let lock = lock_of(state, tenant).await?;
+    let task = shown_with_lock(state, &record, lock.as_ref()).await?;
+    let lock = match &lock {
+        Some(lock) => tenant_lock(state, lock, &record).await?,
+        None => None,
+    };
+    Ok(shape::Tenant { tenant: tenant.to_string(), has_checkpoint: task.has_checkpoint, task, lock })
+}
+
+async fn lock_of(state: &State, tenant: &TenantId) -> Result<Option<Lease>, Refusal> {
+    state.read(state.ledger.lease(&Resource::tenant(tenant))).await
+}
+
+/// The lock of a tenant with the task that holds it, which need not be the tenant's newest.
+async fn tenant_lock(
+    state: &State,
+    lock: &Lease,
+    newest: &TaskRecord,
+) -> Result<Option<shape::TenantLock>, Refusal> {
+    let Some(task) = to_wire::lock_holder(lock) else { return Ok(None) };
+    let plan = if task == newest.task.id {
+        Some(newest.plan)
+    } else {
+        state.read(state.ledger.plan_task(task)).await?.map(|record| record.plan)
+    };
+    Ok(Some(shape::TenantLock {
+        token: lock.token.get(),
+        expires_in_ms: lock.expires_in_ms,
+        task: task.to_string(),
+        plan: plan.map(|plan| plan.to_string()),
+    }))
+}

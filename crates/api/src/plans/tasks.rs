@@ -1,0 +1,233 @@
+//! Tasks over HTTP: one task, its checkpoints, and what people decide about it.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use domain::TaskId;
+use domain::plan::{Command, StageSpec};
+use ledger::CheckpointRecord;
+use wire::Code;
+use wire::plans as shape;
+
+use super::{Answer, Forwarding, Shared, carry_out, pages, reason, records};
+use crate::extract::{self, Query};
+use crate::forwarder::Routed;
+use crate::plan_fields::{from_wire, to_wire};
+use crate::refusal::Refusal;
+
+/// Shows a task
+#[utoipa::path(
+    get, path = "/v1/tasks/{task}", tag = "plans", operation_id = "show_task",
+    params(("task" = String, Path, description = ID)),
+    responses((status = 200, description = "The task", body = shape::Task)),
+)]
+pub async fn show(request: HttpRequest, state: Shared) -> Answer {
+    let id = task(&request)?;
+    Query::read(&request, &[])?;
+    Ok(HttpResponse::Ok().json(records::task(&state, id).await?))
+}
+
+/// Lists the checkpoints of a task
+///
+/// The newest checkpoints come first. A page ends early when its contexts are long.
+#[utoipa::path(
+    get, path = "/v1/tasks/{task}/checkpoints", tag = "plans", operation_id = "list_checkpoints",
+    params(
+        ("task" = String, Path, description = ID),
+        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
+    ),
+    responses((status = 200, description = "A page", body = wire::List<shape::Checkpoint>)),
+)]
+pub async fn checkpoints(request: HttpRequest, state: Shared) -> Answer {
+    let id = task(&request)?;
+    let query = Query::read(&request, &["cursor", "limit"])?;
+    let limit = query.limit()?;
+    let begin = query.cursor("c", |text| u32::try_from(extract::number(text)?).ok())?;
+    let record = records::task_record(&state, id).await?;
+    let read = async |before, limit| state.read(state.ledger.checkpoints(id, before, limit)).await;
+    let shown = |saved: &CheckpointRecord| {
+        let item = to_wire::checkpoint(saved, &record.task.spec.stages)?;
+        Ok((saved.checkpoint.version, item, saved.checkpoint.context.len()))
+    };
+    Ok(HttpResponse::Ok().json(pages::page("c", begin, limit, read, shown).await?))
+}
+
+/// Pauses a task
+///
+/// No further stage of the task starts. If a stage is under way, the task becomes PAUSED after the end of that stage.
+/// Pausing a paused task changes nothing.
+#[utoipa::path(
+    post, path = "/v1/tasks/{task}/pause", tag = "plans", operation_id = "pause_task",
+    params(("task" = String, Path, description = ID)),
+    request_body(content = shape::ReasonRequest, description = "The body may be absent"),
+    responses((status = 200, description = "The task as it stands now", body = shape::Task)),
+)]
+pub async fn pause(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
+    change(request, payload, forwarder, Command::PauseTask).await
+}
+
+/// Resumes a task
+///
+/// A paused task waits for its turn and goes on. Resuming a task that runs changes nothing. A task that is FAILED,
+/// INTERRUPTED or CANCELLED is retried, not resumed.
+#[utoipa::path(
+    post, path = "/v1/tasks/{task}/resume", tag = "plans", operation_id = "resume_task",
+    params(("task" = String, Path, description = ID)),
+    request_body(content = shape::ReasonRequest, description = "The body may be absent"),
+    responses((status = 200, description = "The task as it stands now", body = shape::Task)),
+)]
+pub async fn resume(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
+    change(request, payload, forwarder, Command::ResumeTask).await
+}
+
+/// Cancels a task
+///
+/// If a stage is under way, its job is cancelled, and the task becomes CANCELLED when the job has ended. Cancelling a
+/// cancelled task changes nothing.
+#[utoipa::path(
+    post, path = "/v1/tasks/{task}/cancel", tag = "plans", operation_id = "cancel_task",
+    params(("task" = String, Path, description = ID)),
+    request_body(content = shape::ReasonRequest, description = "The body may be absent"),
+    responses((status = 200, description = "The task as it stands now", body = shape::Task)),
+)]
+pub async fn cancel(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
+    change(request, payload, forwarder, Command::CancelTask).await
+}
+
+async fn change(
+    request: HttpRequest,
+    payload: web::Payload,
+    forwarder: Forwarding,
+    command: impl FnOnce(TaskId) -> Command,
+) -> Answer {
+    let id = task(&request)?;
+    Query::read(&request, &[])?;
+    let (body, reason) = reason(&request, payload, forwarder.state()).await?;
+    decide(&request, body, &forwarder, id, command(id), reason.as_deref()).await
+}
+
+/// Resolves an UNKNOWN stage
+///
+/// A person says what the stage did. With `done` the stage becomes SUCCEEDED and leaves a checkpoint; with `not_done` it
+/// becomes PENDING. The task stays INTERRUPTED until it is retried, unless the stage was its last one. A stage that is not
+/// UNKNOWN is refused as `conflict`. This needs a token with the scope `admin`.
+#[utoipa::path(
+    post, path = "/v1/tasks/{task}/stages/{stage}/resolve", tag = "plans", operation_id = "resolve_stage",
+    params(
+        ("task" = String, Path, description = ID),
+        ("stage" = String, Path, description = "The stage's name, or its number, counted from 0. If a stage has this name, \
+            the name counts"),
+    ),
+    request_body = shape::StageResolveRequest,
+    responses((status = 200, description = "The task as it stands now", body = shape::Task)),
+)]
+pub async fn resolve(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
+    let state = forwarder.state();
+    let id = task(&request)?;
+    Query::read(&request, &[])?;
+    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    let asked: shape::StageResolveRequest = extract::object(&request, &body)?;
+    let resolution = from_wire::resolution(&asked)?;
+    let record = records::task_record(state, id).await?;
+    let named = decoded(extract::segment(&request, "stage"));
+    let stage = stage_of(&record.task.spec.stages, &named)
+        .ok_or_else(|| Refusal::new(Code::NotFound, "the task has no stage of this name or number"))?;
+    let command = Command::Resolve { task: id, stage, resolution };
+    decide(&request, body, &forwarder, id, command, Some(&asked.reason)).await
+}
+
+/// Has the owner of the task's plan carry out a command, and shows the task as it is then.
+async fn decide(
+    request: &HttpRequest,
+    body: Vec<u8>,
+    forwarder: &Forwarding,
+    id: TaskId,
+    command: Command,
+    reason: Option<&str>,
+) -> Answer {
+    let state = forwarder.state();
+    let plan = records::task_record(state, id).await?.plan;
+    match carry_out(forwarder, request, body, plan, command, reason).await? {
+        Routed::Here(()) => Ok(HttpResponse::Ok().json(records::task(state, id).await?)),
+        Routed::Elsewhere(answer) => Ok(answer),
+    }
+}
+
+/// The place of the stage with this name, or else with this number.
+fn stage_of(stages: &[StageSpec], named: &str) -> Option<usize> {
+    let by_name = stages.iter().position(|stage| *stage.name == *named);
+    let by_number = || usize::try_from(extract::number(named)?).ok().filter(|at| *at < stages.len());
+    by_name.or_else(by_number)
+}
+
+/// A segment of the path with nothing left encoded: the router keeps `%25`, `%2B` and `%2F` as they came.
+fn decoded(segment: &str) -> String {
+    let mut text = String::with_capacity(segment.len());
+    let mut rest = segment;
+    while let Some((before, behind)) = rest.split_once('%') {
+        text.push_str(before);
+        let plain = match behind.get(..2) {
+            Some("25") => '%',
+            Some("2B" | "2b") => '+',
+            Some("2F" | "2f") => '/',
+            _ => {
+                text.push('%');
+                rest = behind;
+                continue;
+            }
+        };
+        text.push(plain);
+        rest = &behind[2..];
+    }
+    text + rest
+}
+
+/// The task in the path.
+pub fn task(request: &HttpRequest) -> Result<TaskId, Refusal> {
+    TaskId::parse(extract::segment(request, "task"))
+        .ok_or_else(|| Refusal::new(Code::NotFound, "no task has an id of this form"))
+}
+
+/// How the OpenAPI document describes it.
+pub const ID: &str = "The task's id";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_is_found_by_its_name_before_its_number() {
+        let stages = ["prepare", "0", "50% of it"].map(|name| StageSpec::new(name, "{}"));
+        for (named, place) in [
+            ("prepare", Some(0)),
+            ("0", Some(1)),
+            ("1", Some(1)),
+            ("2", Some(2)),
+            ("50% of it", Some(2)),
+            ("3", None),
+            ("-1", None),
+            ("00", None),
+            ("", None),
+            ("Prepare", None),
+            ("99999999999999999999", None),
+        ] {
+            assert_eq!(stage_of(&stages, named), place, "{named:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_router_leaves_encoded_is_decoded_once() {
+        for (segment, text) in [
+            ("plain", "plain"),
+            ("50%25", "50%"),
+            ("a%2Fb%2fc", "a/b/c"),
+            ("1%2B1", "1+1"),
+            ("%252F", "%2F"),
+            ("%", "%"),
+            ("%2", "%2"),
+            ("%ä", "%ä"),
+            ("%%25", "%%"),
+        ] {
+            assert_eq!(decoded(segment), text);
+        }
+    }
+}

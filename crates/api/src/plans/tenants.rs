@@ -1,0 +1,79 @@
+//! Tenants over HTTP: the newest task of a tenant, its history, and its lock.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use domain::{TaskId, TenantId, Token};
+use ledger::TaskRecord;
+use wire::plans as shape;
+
+use super::{Answer, Shared, author, pages, records};
+use crate::extract::{self, Query};
+use crate::plan_fields::to_wire;
+use crate::refusal::Refusal;
+
+/// Shows a tenant
+///
+/// The tenant's newest task, whether that task has a checkpoint, and the tenant's lock.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}", tag = "plans", operation_id = "show_tenant",
+    params(("tenant" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = ID)),
+    responses((status = 200, description = "The tenant", body = shape::Tenant)),
+)]
+pub async fn show(request: HttpRequest, state: Shared) -> Answer {
+    let tenant = tenant(&request)?;
+    Query::read(&request, &[])?;
+    Ok(HttpResponse::Ok().json(records::tenant(&state, &tenant).await?))
+}
+
+/// Lists the tasks of a tenant
+///
+/// The tasks of all plans, the newest first.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/tasks", tag = "plans", operation_id = "list_tenant_tasks",
+    params(
+        ("tenant" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = ID),
+        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
+    ),
+    responses((status = 200, description = "A page", body = wire::List<shape::Task>)),
+)]
+pub async fn history(request: HttpRequest, state: Shared) -> Answer {
+    let tenant = tenant(&request)?;
+    let query = Query::read(&request, &["cursor", "limit"])?;
+    let (limit, begin) = (query.limit()?, query.cursor("h", TaskId::parse)?);
+    if begin.is_none() {
+        records::newest_task(&state, &tenant).await?;
+    }
+    let read = async |before, limit| state.read(state.ledger.tenant_tasks(&tenant, before, limit)).await;
+    let shown = |record: &TaskRecord| Ok((record.task.id, to_wire::listed_task(record), 0));
+    Ok(HttpResponse::Ok().json(pages::page("h", begin, limit, read, shown).await?))
+}
+
+/// Breaks the lock of a tenant
+///
+/// The lock must be held at the token that the request names; else the request is refused as `conflict`. The task that held
+/// the lock becomes INTERRUPTED if it was not over. Its stages may still change the tenant's systems, unless these check the
+/// token. This needs a token with the scope `admin`.
+#[utoipa::path(
+    post, path = "/v1/tenants/{tenant}/unlock", tag = "plans", operation_id = "unlock_tenant",
+    params(("tenant" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = ID)),
+    request_body = shape::UnlockRequest,
+    responses((status = 200, description = "The tenant as it stands now", body = shape::Tenant)),
+)]
+pub async fn unlock(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    let tenant = tenant(&request)?;
+    Query::read(&request, &[])?;
+    let asked: shape::UnlockRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let token = i64::try_from(asked.token).map_err(|_| Refusal::invalid("token is out of range"))?;
+    records::newest_task(&state, &tenant).await?;
+    let author = author(&request, &state, Some(&asked.reason));
+    state.call(state.incarnation().plans.unlock(&tenant, Token::new(token), author)).await?;
+    Ok(HttpResponse::Ok().json(records::tenant(&state, &tenant).await?))
+}
+
+/// The tenant in the path.
+pub fn tenant(request: &HttpRequest) -> Result<TenantId, Refusal> {
+    Ok(TenantId::parse(extract::segment(request, "tenant"))?)
+}
+
+/// How the OpenAPI document describes it.
+pub const ID: &str = "The tenant's id";
