@@ -46,9 +46,10 @@ pub async fn readyz(state: web::Data<State>) -> Result<HttpResponse, Refusal> {
     let down = ledger.status == CheckStatus::Down;
     // Without its bus an instance still serves.
     let snowflakes = look_at_snowflakes(&state);
-    let well = [&ledger, &bus, &snowflakes].iter().all(|check| check.status == CheckStatus::Ok);
+    let plans = look_at_plans(&state);
+    let well = [&ledger, &bus, &snowflakes, &plans].iter().all(|check| check.status == CheckStatus::Ok);
     let status = if well { Readiness::Ready } else { Readiness::Degraded };
-    let checks = named([("ledger", ledger), ("bus", bus), ("snowflakes", snowflakes)]);
+    let checks = named([("ledger", ledger), ("bus", bus), ("snowflakes", snowflakes), ("plans", plans)]);
     if state.traffic.is_draining() {
         return Err(
             Refusal::new(Code::Draining, "this instance is stopping").with(|p| p.checks = Some(checks))
@@ -106,6 +107,14 @@ async fn look_at_bus(state: &State) -> Check {
         }
         _ => Check { status: CheckStatus::Down, detail: Some("the link to the bus is down".to_owned()) },
     }
+}
+
+/// The checkpoints of stages that wait for the ledger.
+fn look_at_plans(state: &State) -> Check {
+    let late = state.incarnation().plans.late_checkpoints().map(|(plans, oldest)| {
+        format!("{plans} plans wait for the ledger with a checkpoint, the oldest for {} s", oldest.as_secs())
+    });
+    warned(late.into_iter().collect())
 }
 
 /// Nothing is wrong as long as no snowflake was asked for.

@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use tokio::runtime;
 
 mod ids_over_http;
+mod plan_commands;
 mod plans_over_http;
 
 use crate::auth::{Auth, Scope};
@@ -78,6 +79,18 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
         retention: Duration::from_secs(60),
     };
     let jobs = actors::jobs::Jobs::start(ground, terms);
+    let ground = actors::plans::Dependencies {
+        ledger: Arc::clone(&ledger),
+        jobs: jobs.clone(),
+        failure_detector: failure_detector.clone(),
+        cluster_view: cluster_view.clone(),
+        arbiters: arbiters.clone(),
+    };
+    let terms = actors::plans::PlanConfig {
+        request_timeout: Duration::from_secs(5),
+        retention: Duration::from_secs(60),
+    };
+    let plans = actors::plans::Plans::start(ground, terms);
     let signers = actors::signers::Signers::start(
         arbiters,
         Arc::clone(&ledger),
@@ -91,7 +104,6 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
         sequences: Sequences::new(Arc::clone(&ledger)),
         scramble: None,
     };
-    let plans = actors::plans::Plans {};
     let incarnation = Incarnation { identity, cluster_view, signers, jobs, plans, registry };
     Services { incarnation, ledger, bus, generators, peers: client::Peers::new(false).unwrap() }
 }

@@ -49,8 +49,8 @@ pub use nonces::{
     Verdict,
 };
 pub use plans::{
-    Author, CheckpointRecord, LockBreak, Locker, NewPlan, PlanBatch, PlanCreated, PlanFilter, PlanRecord,
-    PlanVerdict, Plans, TaskRecord, TimedEvent,
+    Author, CheckpointRecord, LockBreak, Locker, NewPlan, PlanBatch, PlanCount, PlanCreated, PlanFilter,
+    PlanRecord, PlanVerdict, Plans, TaskRecord, TimedEvent,
 };
 pub use sessions::{Closed, Opened, SessionCounts, SessionRecord, SessionResult, SessionResults, Sessions};
 pub use settings::Settings;

@@ -182,6 +182,17 @@ pub struct TimedEvent {
     pub document: String,
 }
 
+/// The tasks with one status in plans that are not over; or the stages that are UNKNOWN.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanCount {
+    /// The status.
+    pub status: String,
+    /// How many there are.
+    pub count: u64,
+    /// For how long the oldest one has not been written, in milliseconds.
+    pub oldest_ms: u64,
+}
+
 /// Which plans to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanFilter {
@@ -302,6 +313,12 @@ pub trait Plans: Send + Sync {
     /// # Errors
     /// After [`crate::Error::Unknown`] it may have been, or may yet be, broken.
     async fn break_lock(&self, tenant: &TenantId, token: Token, author: &Author) -> Result<LockBreak>;
+
+    /// The tasks of plans that are not over, and the stages of them that are UNKNOWN, by status.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn plan_counts(&self) -> Result<Vec<PlanCount>>;
 
     /// Deletes plans that ended so long ago, with all that belongs to them; answers how many. The leases of their tenants
     /// stay.

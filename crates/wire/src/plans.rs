@@ -1,6 +1,6 @@
 //! Plans, their tasks and tenants: how a plan is made and steered, how a task is run again, and how all of it is shown.
 //!
-//! Stages are counted from 0. JSON that belongs to the caller (payloads, configurations, contexts) stays as it was written.
+//! Stages are counted from 1. JSON that belongs to the caller (payloads, configurations, contexts) stays as it was written.
 
 mod answers;
 mod requests;

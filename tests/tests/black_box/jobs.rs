@@ -15,7 +15,7 @@ mod losses;
 mod metadata;
 mod placing;
 mod pubsub;
-mod rig;
+pub mod rig;
 mod sessions;
 mod socket;
 mod ways;

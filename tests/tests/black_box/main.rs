@@ -15,6 +15,7 @@ mod idempotency;
 mod ids;
 mod jobs;
 mod modes;
+mod plans;
 mod restart;
 mod shutdown;
 mod startup;

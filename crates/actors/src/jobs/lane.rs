@@ -11,7 +11,7 @@
 //! 3. dispatched: the node sends its result to whatever instance it is connected to.
 
 mod effects;
-mod reads;
+pub(super) mod reads;
 
 use std::collections::VecDeque;
 use std::future::ready;

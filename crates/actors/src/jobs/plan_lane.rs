@@ -10,6 +10,7 @@ use domain::job::Attempt;
 use domain::{InstanceId, JobId, LaneId, PlanId, Token};
 use ledger::JobRecord;
 
+use super::lane::reads::Loader;
 use super::lease::{Adoption, LaneLease, Lost};
 use super::messages::LaneCommand;
 use super::{Inner, Jobs, Phase, Refusal};
@@ -22,7 +23,7 @@ const OPEN_AGAIN_AFTER: Duration = Duration::from_millis(50);
 pub(crate) struct PlanLane {
     jobs: Jobs,
     id: LaneId,
-    lease: LaneLease,
+    lease: Arc<LaneLease>,
 }
 
 impl Jobs {
@@ -38,7 +39,7 @@ impl Jobs {
         Ok(match self.inner.keeper.share(&id).await? {
             Adoption::Taken(lease, token) => {
                 tracing::info!(resource = %id, owner = %self.me(), %token, "a plan is acquired");
-                Ok(PlanLane { jobs: self.clone(), id, lease })
+                Ok(PlanLane { jobs: self.clone(), id, lease: Arc::new(lease) })
             }
             Adoption::Held(owner) => Err(Some(owner)),
             Adoption::Missed => Err(None),
@@ -71,7 +72,7 @@ impl Jobs {
 impl PlanLane {
     /// The token under which the plan's owner writes.
     pub(crate) fn token(&self) -> Token {
-        match &self.lease {
+        match &*self.lease {
             LaneLease::Adopted(adopted) => adopted.token(),
             LaneLease::Own(_) => unreachable!("a plan's lease is never an instance's"),
         }
@@ -90,9 +91,21 @@ impl PlanLane {
         self.lease.acquire_anew(above).await
     }
 
-    /// Has the lane served here. Its owner holds the jobs of an owner before it before it dispatches any.
+    /// Has the lane served here, with the jobs of whoever served it before held. To be called before the plan's owner adds
+    /// jobs to it.
     pub(crate) async fn open(&self) -> Result<(), Lost> {
-        while !self.inner().serves(&self.id) {
+        if self.is_open() {
+            return Ok(());
+        }
+        let loader = Loader {
+            services: Arc::clone(&self.inner().keeper.services),
+            host: self.inner().host(),
+            lane: self.id.clone(),
+            lease: Arc::clone(&self.lease),
+        };
+        loader.hold(self.token()).await?;
+        // One that is about to end is waited for.
+        while !self.is_open() {
             if *self.inner().phase.borrow() == Phase::Over {
                 return Err(Lost);
             }
@@ -105,6 +118,10 @@ impl PlanLane {
             tokio::time::sleep(jittered(OPEN_AGAIN_AFTER)).await;
         }
         Ok(())
+    }
+
+    fn is_open(&self) -> bool {
+        self.inner().lanes.get(&self.id).is_some()
     }
 
     /// The plan's owner has written these jobs in the lane.

@@ -129,7 +129,12 @@ impl Actor for PlanActor {
         let (inner, lane, plan) = (Arc::clone(&self.inner), Arc::clone(&self.lane), self.plan);
         let loaded = async move { load(&inner, &lane, plan, made).await };
         spawn(context, loaded, |loaded, actor, context| {
-            let first = if actor.state.tasks.is_empty() { Command::TakenOver } else { Command::Advance };
+            let is_new = !actor.state.tasks.is_empty();
+            if !is_new {
+                // Nobody knows when the owner before has renewed them.
+                actor.renew_at = Instant::now();
+            }
+            let first = if is_new { Command::Advance } else { Command::TakenOver };
             actor.queue.push_front(Pending::own(first));
             actor.loaded(loaded, context);
         });
@@ -251,7 +256,7 @@ impl PlanActor {
                 self.advance(context);
             }
             // It was purged.
-            Ok(Loaded { state: None, .. }) => self.end(Some(self.handled), &Refusal::UnknownPlan, context),
+            Ok(Loaded { state: None, .. }) => self.end(None, &Refusal::UnknownPlan, context),
             Err(Lost) => self.end(None, &Refusal::Fenced, context),
         }
     }
@@ -410,6 +415,8 @@ impl PlanActor {
                     if let Some(record) = ended {
                         actor.stage_ended(id, &record);
                     }
+                    // The plan may wait by now for the last of this job.
+                    actor.watch(context);
                     actor.advance(context);
                 });
             }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::KeyOwner;
+use domain::plan::{StageStatus, TaskStatus};
 use domain::{InstanceId, PlanId, Resource};
 use tokio::sync::mpsc;
 
@@ -18,6 +19,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LEFT_TO_ITS_PLACE: Duration = Duration::from_millis(1_500);
 /// Plans looked at in one search.
 const LEFT_MAX: u32 = 500;
+/// Between two counts of what there is, before jitter.
+const COUNT_EVERY: Duration = Duration::from_secs(10);
 /// Between two purges, before jitter.
 const PURGE_EVERY: Duration = Duration::from_secs(60);
 /// Plans deleted in one step of a purge.
@@ -30,6 +33,7 @@ pub(super) fn start(inner: &Arc<Inner>, mut deaths: mpsc::UnboundedReceiver<(Pla
     tokio::spawn(async move {
         let mut left_since = HashMap::new();
         let mut purge_at = Instant::now() + jittered(PURGE_EVERY);
+        let mut count_at = Instant::now();
         loop {
             tokio::time::sleep(jittered(LOOK_EVERY)).await;
             let Some(inner) = this.upgrade() else { return };
@@ -41,6 +45,12 @@ pub(super) fn start(inner: &Arc<Inner>, mut deaths: mpsc::UnboundedReceiver<(Pla
             }
             while let Ok(plan) = left_lanes.try_recv() {
                 inner.adopt(plan).await;
+            }
+            if count_at <= Instant::now() {
+                count_at = Instant::now() + jittered(COUNT_EVERY);
+                if let Err(error) = inner.show_gauges().await {
+                    tracing::debug!(%error, "the tasks of plans could not be counted");
+                }
             }
             if purge_at <= Instant::now() {
                 purge_at = Instant::now() + jittered(PURGE_EVERY);
@@ -91,6 +101,21 @@ impl Inner {
             }
             Err(error) => tracing::debug!(%error, %plan, "the plan is not adopted here"),
         }
+    }
+
+    /// The gauges of all plans of the cluster, with zeros for what there is not, and of the checkpoints that wait here.
+    async fn show_gauges(&self) -> ledger::Result<()> {
+        metrics::gauge!("fencepost_checkpoints_waiting").set(self.late.len() as f64);
+        let counts = self.ledger.plan_counts().await?;
+        let statuses = TaskStatus::ALL.iter().map(|status| status.as_str());
+        for status in statuses.chain([StageStatus::Unknown.as_str()]) {
+            let found = counts.iter().find(|count| count.status == status);
+            let (count, oldest_ms) = found.map_or((0, 0), |found| (found.count, found.oldest_ms));
+            metrics::gauge!("fencepost_plan_tasks", "status" => status).set(count as f64);
+            metrics::gauge!("fencepost_plan_oldest_seconds", "status" => status)
+                .set(oldest_ms as f64 / 1_000.0);
+        }
+        Ok(())
     }
 
     async fn purge(&self) -> ledger::Result<()> {

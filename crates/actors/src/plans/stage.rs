@@ -17,7 +17,7 @@ struct StageDocument<'a> {
     tenant: &'a str,
     run: u32,
     name: &'a str,
-    /// Counted from 0.
+    /// Counted from 1.
     number: usize,
     context: &'a RawValue,
     config: Option<&'a RawValue>,
@@ -42,7 +42,7 @@ pub(super) fn job(plan: &PlanState, start: &StageStart) -> Option<NewJob> {
         tenant: task.spec.tenant.as_str(),
         run: task.run,
         name: &stage.name,
-        number: start.stage,
+        number: start.stage + 1,
         context: serde_json::from_str(&context).ok()?,
         config: task.spec.config.as_deref().map(serde_json::from_str).transpose().ok()?,
         tenant_token: task.lock?.get(),

@@ -55,6 +55,9 @@ pub(super) async fn commit(
         author,
     };
     let plan = batch.next.id;
+    if !batch.jobs.is_empty() && lane.open().await.is_err() {
+        return Outcome::NotWritten;
+    }
     for _ in 0..COMMIT_TRIES_MAX {
         // Past the lease's end by the own clock no write leaves, whatever the database would say.
         if !lane.is_current() {

@@ -14,7 +14,8 @@ use actix::fut::ready;
 use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, SpawnHandle, WrapFuture,
 };
-use domain::nonce::Batch;
+use domain::limits::HOLES_IN_MEMORY_MAX;
+use domain::nonce::{Batch, Loaded};
 use domain::signer::{
     Acquired, Answer, BatchId, Caller, Command, Effect, Effects, FactsRead, LedgerFailure, Moment, Note,
     Refusal, SignerState, Ticket,
@@ -72,6 +73,8 @@ pub(super) struct SignerActor {
     generation: u64,
     state: SignerState<WaitingCaller>,
     held: Option<HeldLease>,
+    /// What was loaded with the lease that was acquired last.
+    loaded: Option<Result<Loaded, LedgerFailure>>,
     /// Commands taken from the mailbox.
     handled: u64,
     timer: Option<(Instant, SpawnHandle)>,
@@ -122,6 +125,7 @@ impl SignerActor {
             signer,
             generation,
             held: None,
+            loaded: None,
             handled: 0,
             timer: None,
             depth: 0,
@@ -173,14 +177,37 @@ impl SignerActor {
                 context.spawn(proceed);
             }
             Effect::Acquire { mode } => {
-                let (inner, resource) = (Arc::clone(&self.inner), self.resource.clone());
-                let acquire = async move { inner.acquire(&resource).await };
+                let (inner, resource, signer) =
+                    (Arc::clone(&self.inner), self.resource.clone(), self.signer.clone());
+                let acquire = async move {
+                    let (acquired, sent) = inner.acquire(&resource).await?;
+                    // A turn of basic mode acquires and loads each time. One call does both, so that the arbiter is woken
+                    // once; the load still begins after the acquire was answered.
+                    let loaded = match (mode, &acquired) {
+                        (Mode::Basic, Acquired::Lease(_)) => {
+                            Some(inner.ledger.load(&signer, HOLES_IN_MEMORY_MAX).await)
+                        }
+                        _ => None,
+                    };
+                    Ok((acquired, sent, loaded))
+                };
                 self.call(context, acquire, move |actor, result, context| {
-                    let result = result.map(|(acquired, sent)| actor.note_acquired(acquired, sent, mode));
+                    let result = result.map(|(acquired, sent, loaded)| {
+                        actor.loaded = loaded.map(|loaded| loaded.map_err(|error| failure(&error)));
+                        actor.note_acquired(acquired, sent, mode)
+                    });
                     actor.tell(context, |state, moment| state.acquired(result, moment));
                 });
             }
             Effect::Load { holes_max } => {
+                if let Some(loaded) = self.loaded.take().filter(|_| holes_max == HOLES_IN_MEMORY_MAX) {
+                    let loaded =
+                        ready(loaded).map(|loaded, actor: &mut Self, context: &mut Context<Self>| {
+                            actor.tell(context, |state, moment| state.loaded(loaded, moment));
+                        });
+                    context.spawn(loaded);
+                    return;
+                }
                 let (inner, signer) = (Arc::clone(&self.inner), self.signer.clone());
                 let load = async move { inner.ledger.load(&signer, holes_max).await };
                 self.call(context, load, |actor, result, context| {

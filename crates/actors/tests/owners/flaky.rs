@@ -373,6 +373,9 @@ impl Plans for Flaky {
     async fn break_lock(&self, tenant: &TenantId, token: Token, author: &Author) -> Result<LockBreak> {
         self.real.break_lock(tenant, token, author).await
     }
+    async fn plan_counts(&self) -> Result<Vec<PlanCount>> {
+        self.real.plan_counts().await
+    }
     async fn purge_plans(&self, age_ms: u64, limit: u32) -> Result<u64> {
         self.real.purge_plans(age_ms, limit).await
     }

@@ -128,7 +128,7 @@ pub fn listed_task(record: &TaskRecord) -> shape::Task {
         checkpoint: checkpoint.map(|checkpoint| shape::TaskCheckpoint {
             version: checkpoint.version,
             completed_stages: names(&task.spec.stages, checkpoint.completed),
-            last_completed: checkpoint.completed.saturating_sub(1),
+            last_completed: checkpoint.completed,
             saved_at: None,
             context: None,
         }),
@@ -157,9 +157,9 @@ fn next_stage(task: &TaskState) -> Option<usize> {
     Some(task.completed()).filter(|at| *at < task.stages.len())
 }
 
-/// A number of stages is at most [`domain::limits::PLAN_STAGES_MAX`].
-const fn number(stage: usize) -> u32 {
-    stage as u32
+/// The number of the stage at a place: people count from 1. There are at most [`domain::limits::PLAN_STAGES_MAX`].
+const fn number(place: usize) -> u32 {
+    place as u32 + 1
 }
 
 fn names(stages: &[StageSpec], completed: u32) -> Vec<String> {
@@ -173,7 +173,7 @@ pub fn checkpoint(record: &CheckpointRecord, stages: &[StageSpec]) -> Result<sha
         version: checkpoint.version,
         run: *run,
         completed_stages: names(stages, checkpoint.completed),
-        last_completed: checkpoint.completed.saturating_sub(1),
+        last_completed: checkpoint.completed,
         saved_at: time(*saved_at),
         context: json(&checkpoint.context)?,
     })
@@ -216,7 +216,7 @@ pub fn event(event: &TimedEvent) -> Result<shape::PlanEvent, Refusal> {
         task: event.task.map(|task| task.to_string()),
         kind: document.kind,
         run: document.run,
-        stage: document.stage,
+        stage: document.stage.map(|place| number(place as usize)),
         before: document.before,
         after: document.after,
         reason: document.reason,

@@ -1,8 +1,8 @@
 //! Tasks over HTTP: one task, its checkpoints, and what people decide about it.
 
 use actix_web::{HttpRequest, HttpResponse, web};
-use domain::TaskId;
 use domain::plan::{Command, StageSpec};
+use domain::{PlanId, TaskId};
 use ledger::CheckpointRecord;
 use wire::Code;
 use wire::plans as shape;
@@ -102,7 +102,8 @@ async fn change(
     let id = task(&request)?;
     Query::read(&request, &[])?;
     let (body, reason) = reason(&request, payload, forwarder.state()).await?;
-    decide(&request, body, &forwarder, id, command(id), reason.as_deref()).await
+    let plan = records::task_record(forwarder.state(), id).await?.plan;
+    decide(&request, body, &forwarder, plan, id, command(id), reason.as_deref()).await
 }
 
 /// Resolves an UNKNOWN stage
@@ -114,7 +115,7 @@ async fn change(
     post, path = "/v1/tasks/{task}/stages/{stage}/resolve", tag = "plans", operation_id = "resolve_stage",
     params(
         ("task" = String, Path, description = ID),
-        ("stage" = String, Path, description = "The stage's name, or its number, counted from 0. If a stage has this name, \
+        ("stage" = String, Path, description = "The stage's name, or its number, counted from 1. If a stage has this name, \
             the name counts"),
     ),
     request_body = shape::StageResolveRequest,
@@ -132,7 +133,7 @@ pub async fn resolve(request: HttpRequest, payload: web::Payload, forwarder: For
     let stage = stage_of(&record.task.spec.stages, &named)
         .ok_or_else(|| Refusal::new(Code::NotFound, "the task has no stage of this name or number"))?;
     let command = Command::Resolve { task: id, stage, resolution };
-    decide(&request, body, &forwarder, id, command, Some(&asked.reason)).await
+    decide(&request, body, &forwarder, record.plan, id, command, Some(&asked.reason)).await
 }
 
 /// Has the owner of the task's plan carry out a command, and shows the task as it is then.
@@ -140,14 +141,13 @@ async fn decide(
     request: &HttpRequest,
     body: Vec<u8>,
     forwarder: &Forwarding,
+    plan: PlanId,
     id: TaskId,
     command: Command,
     reason: Option<&str>,
 ) -> Answer {
-    let state = forwarder.state();
-    let plan = records::task_record(state, id).await?.plan;
     match carry_out(forwarder, request, body, plan, command, reason).await? {
-        Routed::Here(()) => Ok(HttpResponse::Ok().json(records::task(state, id).await?)),
+        Routed::Here(()) => Ok(HttpResponse::Ok().json(records::task(forwarder.state(), id).await?)),
         Routed::Elsewhere(answer) => Ok(answer),
     }
 }
@@ -155,7 +155,7 @@ async fn decide(
 /// The place of the stage with this name, or else with this number.
 fn stage_of(stages: &[StageSpec], named: &str) -> Option<usize> {
     let by_name = stages.iter().position(|stage| *stage.name == *named);
-    let by_number = || usize::try_from(extract::number(named)?).ok().filter(|at| *at < stages.len());
+    let by_number = || usize::try_from(extract::number(named)?).ok()?.checked_sub(1).filter(|at| *at < stages.len());
     by_name.or_else(by_number)
 }
 
@@ -200,10 +200,11 @@ mod tests {
         for (named, place) in [
             ("prepare", Some(0)),
             ("0", Some(1)),
-            ("1", Some(1)),
-            ("2", Some(2)),
+            ("1", Some(0)),
+            ("2", Some(1)),
+            ("3", Some(2)),
             ("50% of it", Some(2)),
-            ("3", None),
+            ("4", None),
             ("-1", None),
             ("00", None),
             ("", None),

@@ -3,9 +3,9 @@
 use actix_web::http::Method;
 use actix_web::test::read_body;
 use domain::job::{Due, NewJob, OnRecovery, Outcome, Spec};
-use domain::plan::{Command, PlanSpec, PlanState, StageEnd, StageSpec, TaskSpec, TaskState};
+use domain::plan::{Command, PlanEvent, PlanSpec, PlanState, StageEnd, StageSpec, TaskSpec, TaskState};
 use domain::{JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
-use ledger::{Acquisition, Author, PlanBatch, PlanVerdict};
+use ledger::{Acquisition, Author, NewPlan, PlanBatch, PlanVerdict};
 use serde_json::json;
 
 use super::*;
@@ -36,13 +36,24 @@ fn plan_of(tenants: &[&str]) -> PlanState {
     PlanState::new(PLAN, Arc::new(PlanSpec::default()), tenants.iter().enumerate().map(task).collect())
 }
 
+fn rows(plan: &PlanState) -> NewPlan {
+    NewPlan {
+        plan: Arc::new(plan.clone()),
+        take: Vec::new(),
+        lock_ms: 600_000,
+        events: vec![PlanEvent::made(plan.status())],
+        key: None,
+        author: Author::default(),
+    }
+}
+
 impl Subject {
     /// With a plan for these tenants that was never started.
     async fn with(tenants: &[&str]) -> Self {
         let dir = TempDir::new().unwrap();
         let state = state(&dir, Auth::open()).await;
         let plan = plan_of(tenants);
-        state.ledger.create_plan(&plan, &Author::default()).await.unwrap();
+        state.ledger.create_plan(rows(&plan)).await.unwrap();
         let acquired = state.ledger.acquire(&Resource::plan(PLAN), &Self::me(), 600_000).await.unwrap();
         let Acquisition::Acquired { token, .. } = acquired else { panic!("{acquired:?}") };
         Self { state, _dir: dir, token, plan, jobs: 0 }
@@ -147,7 +158,7 @@ async fn a_plan_is_shown_with_its_progress_and_those_tasks_that_somebody_must_lo
     assert_eq!(
         plan["attention"],
         json!([{
-            "task": task_id(1).to_string(), "tenant": "y", "status": "FAILED", "stage": 0,
+            "task": task_id(1).to_string(), "tenant": "y", "status": "FAILED", "stage": 1,
             "stage_name": "prepare", "reason": "stage prepare: no space",
         }])
     );
@@ -186,9 +197,9 @@ async fn a_task_is_shown_with_its_checkpoint_its_attempts_and_its_lock() {
     subject.start().await;
     subject.end(0, StageEnd::Completed(Some("{\"disk\":1}".into()))).await;
     let task = subject.get(&path).await;
-    assert_eq!((&task["status"], &task["stage"]), (&json!("RUNNING"), &json!(1)));
+    assert_eq!((&task["status"], &task["stage"]), (&json!("RUNNING"), &json!(2)));
     let checkpoint = &task["checkpoint"];
-    assert_eq!((&checkpoint["version"], &checkpoint["last_completed"]), (&json!(1), &json!(0)));
+    assert_eq!((&checkpoint["version"], &checkpoint["last_completed"]), (&json!(1), &json!(1)));
     assert_eq!(checkpoint["completed_stages"], json!(["prepare"]));
     assert_eq!((&checkpoint["context"], &task["context"]), (&json!({ "disk": 1 }), &json!({ "disk": 1 })));
     assert!(checkpoint["saved_at"].is_string() && task["has_checkpoint"] == true);
@@ -217,7 +228,7 @@ async fn a_tenant_is_shown_with_its_newest_task_and_whoever_has_its_lock() {
     let spec = TaskSpec::new(TenantId::parse("x").unwrap(), [StageSpec::new("s", "1")]);
     let later =
         PlanState::new(plan, Arc::new(PlanSpec::default()), vec![TaskState::new(task, Arc::new(spec))]);
-    subject.state.ledger.create_plan(&later, &Author::default()).await.unwrap();
+    subject.state.ledger.create_plan(rows(&later)).await.unwrap();
     let tenant = subject.get("/v1/tenants/x").await;
     assert_eq!((&tenant["tenant"], &tenant["task"]["id"]), (&json!("x"), &json!(task.to_string())));
     assert_eq!((&tenant["has_checkpoint"], &tenant["task"]["lock"]), (&json!(false), &Value::Null));
@@ -313,13 +324,13 @@ async fn what_nobody_has_is_not_found_on_every_route() {
             ("resume", None),
             ("cancel", Some("{}")),
             ("retry", Some(retry)),
-            ("stages/0/resolve", Some(resolve)),
+            ("stages/1/resolve", Some(resolve)),
         ] {
             let (status, problem) = subject.send(Method::POST, &format!("/v1/tasks/{id}/{path}"), body).await;
             assert_eq!((status, &problem["code"]), (404, &json!("not_found")), "{id}/{path}: {problem}");
         }
     }
-    for stage in ["2", "Prepare", "-1", "00"] {
+    for stage in ["3", "0", "Prepare", "-1", "00"] {
         let path = format!("/v1/tasks/{task}/stages/{stage}/resolve");
         let (status, problem) = subject.send(Method::POST, &path, Some(resolve)).await;
         assert_eq!((status, &problem["code"]), (404, &json!("not_found")), "{stage}: {problem}");

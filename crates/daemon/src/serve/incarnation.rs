@@ -113,6 +113,7 @@ impl Incarnation {
             cluster_view: self.membership.cluster_view(),
             signers: self.signers.clone(),
             jobs: self.jobs.clone(),
+            plans: self.plans.clone(),
             registry: self.registry.clone(),
         }
     }

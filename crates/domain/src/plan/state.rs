@@ -206,9 +206,9 @@ impl fmt::Display for Refused {
             }
             Self::UnknownCheckpoint => f.write_str("the task has no such checkpoint"),
             Self::StillRunning => f.write_str("the task still runs, or waits for its turn"),
-            Self::StageUnknown(stage) => write!(f, "stage {stage} is UNKNOWN, and nobody has resolved it"),
-            Self::DefinitionChanged(stage) => {
-                write!(f, "stage {stage} is completed, and the corrected definition changes it")
+            Self::StageUnknown(at) => write!(f, "stage {} is UNKNOWN, and nobody has resolved it", at + 1),
+            Self::DefinitionChanged(at) => {
+                write!(f, "stage {} is completed, and the corrected definition changes it", at + 1)
             }
             Self::TooMany(what) => write!(f, "the task has as many {what} as it may have"),
         }

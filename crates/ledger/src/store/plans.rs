@@ -17,8 +17,8 @@ use crate::plans::rows::{
     stages_document, task_document,
 };
 use crate::plans::{
-    Author, CheckpointRecord, LockBreak, Locker, NewPlan, PlanBatch, PlanCreated, PlanFilter, PlanRecord,
-    PlanVerdict, Plans, TaskRecord, TimedEvent, changed_stages, lock_of, lock_owner,
+    Author, CheckpointRecord, LockBreak, Locker, NewPlan, PlanBatch, PlanCount, PlanCreated, PlanFilter,
+    PlanRecord, PlanVerdict, Plans, TaskRecord, TimedEvent, changed_stages, lock_of, lock_owner,
 };
 use crate::records;
 use crate::sql::{Ask, Id, Moment, PlanKey, Statement, TaskKey, Transaction, statement};
@@ -46,6 +46,7 @@ const SHOW: Statement = statement!(both "plan_show");
 const LIST: Statement = statement!(both "plan_list");
 const TASKS: Statement = statement!(both "plan_tasks");
 const TASKS_WITH: Statement = statement!("plan_tasks_with");
+const COUNTS: Statement = statement!("plan_counts");
 const PROGRESS: Statement = statement!("plan_progress");
 const STAGE_ATTEMPTS: Statement = statement!("plan_stage_attempts");
 const TASK_SHOW: Statement = statement!(both "plan_task_show");
@@ -232,6 +233,17 @@ impl Plans for Store {
             })
         })
         .await
+    }
+
+    async fn plan_counts(&self) -> Result<Vec<PlanCount>> {
+        let rows: Vec<(String, i64, i64)> = self.all(Way::Reads, self.ask(&COUNTS)).await?;
+        let count = |(status, count, oldest_ms): (String, i64, i64)| PlanCount {
+            status,
+            count: count.unsigned_abs(),
+            // A clock may have been set back.
+            oldest_ms: u64::try_from(oldest_ms).unwrap_or(0),
+        };
+        Ok(rows.into_iter().map(count).collect())
     }
 
     async fn purge_plans(&self, age_ms: u64, limit: u32) -> Result<u64> {

@@ -178,6 +178,7 @@ on_every_ledger! {
         the_newest_attempts_of_stages_jobs_are_read,
         a_key_makes_one_plan,
         a_step_renews_the_locks_that_it_holds,
+        tasks_and_unknown_stages_of_plans_that_are_not_over_are_counted,
         a_lock_is_broken_at_its_token_and_the_history_says_by_whom,
         plans_that_ended_long_ago_are_forgotten_and_their_tenants_leases_are_not;
     instances:

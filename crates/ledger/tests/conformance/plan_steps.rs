@@ -441,6 +441,24 @@ pub async fn a_step_renews_the_locks_that_it_holds(b: Bench) {
     }
 }
 
+pub async fn tasks_and_unknown_stages_of_plans_that_are_not_over_are_counted(b: Bench) {
+    let counted = async || {
+        let counts = b.ledger.plan_counts().await.unwrap();
+        assert!(counts.iter().all(|count| count.oldest_ms < LONG_MS), "{counts:?}");
+        let mut counts: Vec<_> = counts.into_iter().map(|count| (count.status, count.count)).collect();
+        counts.sort();
+        counts
+    };
+    assert_eq!(counted().await, []);
+    let mut owner = PlanOwner::started(&b, plan(1, &["x", "y"])).await;
+    b.ledger.create_plan(new(&plan(2, &["z"]))).await.unwrap();
+    assert_eq!(counted().await, [("PENDING".to_owned(), 1), ("RUNNING".to_owned(), 2)]);
+    owner.step(&Command::TakenOver).await;
+    let interrupted =
+        [("INTERRUPTED", 2), ("PENDING", 1), ("UNKNOWN", 2)].map(|(one, n)| (one.to_owned(), n));
+    assert_eq!(counted().await, interrupted);
+}
+
 pub async fn a_lock_is_broken_at_its_token_and_the_history_says_by_whom(b: Bench) {
     let mut owner = PlanOwner::started(&b, plan(1, &["x", "y"])).await;
     let (tenant, held) = (TenantId::parse("x").unwrap(), owner.state.tasks[0].lock.unwrap());

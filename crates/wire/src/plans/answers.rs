@@ -80,7 +80,7 @@ pub struct AttentionTask {
     /// Why, in words.
     #[schema(required)]
     pub reason: Option<String>,
-    /// The first stage that is not completed, counted from 0.
+    /// The first stage that is not completed, counted from 1.
     #[schema(required)]
     pub stage: Option<u32>,
     /// The name of that stage.
@@ -119,7 +119,7 @@ pub struct Task {
     pub timeout_ms: u64,
     /// The number of the definition that the newest run has. 1 is the plan's; each correction has the next.
     pub definition: u32,
-    /// The first stage that is not completed, counted from 0. `null` when all stages are completed.
+    /// The first stage that is not completed, counted from 1. `null` when all stages are completed.
     #[schema(required)]
     pub stage: Option<u32>,
     /// The stages, in order.
@@ -182,7 +182,7 @@ pub struct TaskCheckpoint {
     pub version: u32,
     /// The names of the completed stages, in order.
     pub completed_stages: Vec<String>,
-    /// The last completed stage, counted from 0.
+    /// The last completed stage, counted from 1.
     pub last_completed: u32,
     /// When the checkpoint was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -207,7 +207,7 @@ pub struct Checkpoint {
     pub run: u32,
     /// The names of the completed stages, in order, as the task's newest definition has them.
     pub completed_stages: Vec<String>,
-    /// The last completed stage, counted from 0.
+    /// The last completed stage, counted from 1.
     pub last_completed: u32,
     /// When the checkpoint was written.
     #[schema(format = DateTime)]
@@ -266,13 +266,13 @@ pub struct PlanEvent {
     /// The task that it happened to. `null` if it happened to the plan.
     #[schema(required)]
     pub task: Option<String>,
-    /// What happened: `status`, `intent`, `stage`, `checkpoint`, `resolved`, `retried`, `lock_lost`, `taken_over` or
-    /// `over_time`. Newer daemons may add kinds.
+    /// What happened: `status`, `intent`, `stage`, `checkpoint`, `resolved`, `retried`, `lock_lost`, `lock_broken`,
+    /// `taken_over` or `over_time`. Newer daemons may add kinds.
     pub kind: String,
     /// The number of the task's run.
     #[schema(required)]
     pub run: Option<u32>,
-    /// The stage that it happened to, counted from 0.
+    /// The stage that it happened to, counted from 1.
     #[schema(required)]
     pub stage: Option<u32>,
     /// The status or intent before the change.

@@ -133,17 +133,17 @@ fn what_is_wrong_with_a_change_is_said() {
 #[test]
 fn answers_are_read_as_they_are_written() {
     keeps::<Plan>(&[
-        r#"{"id":"p","name":null,"status":"ATTENTION","max_concurrency":5,"on_failure":"stop_new","timeout_ms":1,"intent":"run","halted":false,"over_time":true,"progress":{"total":2,"pending":1,"running":0,"succeeded":0,"failed":1,"paused":0,"interrupted":0,"cancelled":0},"created_at":"t","started_at":"t","finished_at":null,"attention":[{"task":"k","tenant":"t","status":"FAILED","reason":"r","stage":0,"stage_name":"s"}]}"#,
+        r#"{"id":"p","name":null,"status":"ATTENTION","max_concurrency":5,"on_failure":"stop_new","timeout_ms":1,"intent":"run","halted":false,"over_time":true,"progress":{"total":2,"pending":1,"running":0,"succeeded":0,"failed":1,"paused":0,"interrupted":0,"cancelled":0},"created_at":"t","started_at":"t","finished_at":null,"attention":[{"task":"k","tenant":"t","status":"FAILED","reason":"r","stage":1,"stage_name":"s"}]}"#,
     ]);
     keeps::<Task>(&[
-        r#"{"id":"k","plan":"p","place":0,"tenant":"t","name":"n","status":"RUNNING","intent":"run","reason":null,"run":2,"run_at":"t","timeout_ms":1,"definition":1,"stage":1,"stages":[{"name":"a","status":"SKIPPED","job":null,"attempts":0},{"name":"b","status":"RUNNING","job":"j","attempts":1}],"has_checkpoint":true,"checkpoint":{"version":1,"completed_stages":["a"],"last_completed":0,"saved_at":"t","context":{"x" :1}},"checkpoint_version":1,"context":{"x" :1},"config":null,"lock":{"token":3,"expires_in_ms":9},"waits_for":null,"updated_at":"t"}"#,
-        r#"{"id":"k","plan":"p","place":0,"tenant":"t","name":null,"status":"PENDING","intent":"run","reason":null,"run":1,"run_at":null,"timeout_ms":1,"definition":1,"stage":0,"stages":[{"name":"a","status":"PENDING","job":null}],"has_checkpoint":false,"checkpoint":null,"checkpoint_version":0,"waits_for":null,"updated_at":"t"}"#,
+        r#"{"id":"k","plan":"p","place":0,"tenant":"t","name":"n","status":"RUNNING","intent":"run","reason":null,"run":2,"run_at":"t","timeout_ms":1,"definition":1,"stage":2,"stages":[{"name":"a","status":"SKIPPED","job":null,"attempts":0},{"name":"b","status":"RUNNING","job":"j","attempts":1}],"has_checkpoint":true,"checkpoint":{"version":1,"completed_stages":["a"],"last_completed":1,"saved_at":"t","context":{"x" :1}},"checkpoint_version":1,"context":{"x" :1},"config":null,"lock":{"token":3,"expires_in_ms":9},"waits_for":null,"updated_at":"t"}"#,
+        r#"{"id":"k","plan":"p","place":0,"tenant":"t","name":null,"status":"PENDING","intent":"run","reason":null,"run":1,"run_at":null,"timeout_ms":1,"definition":1,"stage":1,"stages":[{"name":"a","status":"PENDING","job":null}],"has_checkpoint":false,"checkpoint":null,"checkpoint_version":0,"waits_for":null,"updated_at":"t"}"#,
     ]);
-    let unlocked = r#"{"id":"k","plan":"p","place":0,"tenant":"t","name":null,"status":"PENDING","intent":"run","reason":null,"run":1,"run_at":null,"timeout_ms":1,"definition":1,"stage":0,"stages":[],"has_checkpoint":false,"checkpoint":null,"checkpoint_version":0,"lock":null,"waits_for":null,"updated_at":"t"}"#;
+    let unlocked = r#"{"id":"k","plan":"p","place":0,"tenant":"t","name":null,"status":"PENDING","intent":"run","reason":null,"run":1,"run_at":null,"timeout_ms":1,"definition":1,"stage":1,"stages":[],"has_checkpoint":false,"checkpoint":null,"checkpoint_version":0,"lock":null,"waits_for":null,"updated_at":"t"}"#;
     keeps::<Task>(&[unlocked]);
     assert_eq!(serde_json::from_str::<Task>(unlocked).unwrap().lock, Some(None));
     keeps::<Checkpoint>(&[
-        r#"{"version":1,"run":1,"completed_stages":["a"],"last_completed":0,"saved_at":"t","context":{}}"#,
+        r#"{"version":1,"run":1,"completed_stages":["a"],"last_completed":1,"saved_at":"t","context":{}}"#,
     ]);
     keeps::<TenantLock>(&[r#"{"token":3,"expires_in_ms":9,"task":"k","plan":null}"#]);
     keeps::<PlanEvent>(&[

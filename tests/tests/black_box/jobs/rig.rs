@@ -309,6 +309,8 @@ pub struct Run {
     pub attempt: u32,
     pub payload: Value,
     pub metadata: Value,
+    /// What it was told of a plan.
+    pub stage: Value,
     /// Why it was stopped, if it was.
     pub stopped: Option<Why>,
 }
@@ -383,10 +385,11 @@ impl Runs {
     /// text}` for good, and `{"deadly": true}` takes the node with it.
     async fn run(self: Arc<Self>, node: String, job: Job, death: Arc<tokio::sync::Notify>) -> Given {
         let payload: Value = job.payload.read().unwrap();
-        let Job { id, attempt, metadata, stop, progress, .. } = job;
+        let Job { id, attempt, metadata, stage, stop, progress, .. } = job;
         let _busy = self.begin(&node);
         let (job, metadata) = (id.clone(), json!(metadata));
-        let run = Run { node, job, attempt, payload: payload.clone(), metadata, stopped: None };
+        let stage = stage.map_or(Value::Null, |stage| stage.read().unwrap());
+        let run = Run { node, job, attempt, payload: payload.clone(), metadata, stage, stopped: None };
         self.runs.send_modify(|runs| runs.push(run));
         if payload["hold"] != Value::Null {
             progress.send(Some(50.0), Some("held"));

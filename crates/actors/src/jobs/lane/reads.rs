@@ -25,23 +25,24 @@ use crate::pause::jittered;
 const HOLD_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// Acquires leases anew and reads lanes.
-pub(super) struct Loader {
-    pub(super) services: Arc<LaneServices>,
-    pub(super) host: Arc<dyn LaneHost>,
-    pub(super) lane: LaneId,
-    pub(super) lease: Arc<LaneLease>,
+pub(in crate::jobs) struct Loader {
+    pub(in crate::jobs) services: Arc<LaneServices>,
+    pub(in crate::jobs) host: Arc<dyn LaneHost>,
+    pub(in crate::jobs) lane: LaneId,
+    pub(in crate::jobs) lease: Arc<LaneLease>,
 }
 
 impl Loader {
     /// What a new owner does first: it has the ledger hold the jobs that ask for it, if the lane may have had another
-    /// owner before, and then reads the lane.
+    /// owner before, and then reads the lane. Of a plan's lane the plan's owner has them held, before it adds any.
     pub(super) async fn begin(&self, token: Token) -> Result<(Token, Snapshot), Lost> {
-        let token = if self.lease.is_adopted() { self.hold(token).await? } else { token };
+        let is_to_hold = self.lease.is_adopted() && self.lane.plan_id().is_none();
+        let token = if is_to_hold { self.hold(token).await? } else { token };
         self.load(token).await
     }
 
     /// Has the lane's jobs held that ask for it. Tries until it surely is so; answers the token under which it is.
-    async fn hold(&self, mut token: Token) -> Result<Token, Lost> {
+    pub(in crate::jobs) async fn hold(&self, mut token: Token) -> Result<Token, Lost> {
         loop {
             if self.host.is_over() {
                 return Err(Lost);

@@ -202,7 +202,7 @@ impl Draft {
     }
 
     pub(super) fn cancel(&mut self) -> Result<(), Refused> {
-        if self.next.intent == Intent::Cancel {
+        if self.next.intent == Intent::Cancel || self.before == PlanStatus::Cancelled {
             return Ok(());
         }
         if self.before.is_over() {

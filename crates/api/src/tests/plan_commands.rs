@@ -1,0 +1,224 @@
+//! Plans as callers make and steer them, with their owners in this process and no node that would run a stage.
+
+use actix_web::http::Method;
+use actix_web::test::read_body;
+use serde_json::json;
+
+use super::*;
+
+struct Subject {
+    state: Arc<State>,
+    _dir: TempDir,
+}
+
+/// An answer: its status, its `Location`, and its body.
+type Answered = (u16, Option<String>, Value);
+
+impl Subject {
+    async fn start() -> Self {
+        let dir = TempDir::new().unwrap();
+        let auth = Auth::tokens(vec![token("ops", Scope::Admin)]);
+        Self { state: state(&dir, auth).await, _dir: dir }
+    }
+
+    async fn send(&self, method: Method, path: &str, key: Option<&str>, body: Option<Value>) -> Answered {
+        let service = init_service(app(&forwarder(&self.state))).await;
+        let mut request = TestRequest::default().method(method).uri(path);
+        request = request.insert_header((AUTHORIZATION, "Bearer ops")).insert_header(("x-request-id", "r-1"));
+        if let Some(key) = key {
+            request = request.insert_header(("idempotency-key", key));
+        }
+        if let Some(body) = body {
+            request = request.set_json(body);
+        }
+        let answer = call_service(&service, request.to_request()).await;
+        let location = answer.headers().get("location").map(|value| value.to_str().unwrap().to_owned());
+        let status = answer.status().as_u16();
+        (status, location, serde_json::from_slice(&read_body(answer).await).unwrap())
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        let (status, _, body) = self.send(Method::GET, path, None, None).await;
+        assert_eq!(status, 200, "{path}: {body}");
+        body
+    }
+
+    /// A change that is carried out.
+    async fn post(&self, path: &str, body: Value) -> (u16, Value) {
+        let (status, _, answer) = self.send(Method::POST, path, None, Some(body)).await;
+        assert!(status < 300, "{path}: {answer}");
+        (status, answer)
+    }
+
+    /// A change that is refused as a conflict of this code.
+    async fn refused(&self, path: &str, body: Value, code: &str) -> Value {
+        let (status, _, problem) = self.send(Method::POST, path, None, Some(body)).await;
+        assert_eq!((status, &problem["code"]), (409, &json!(code)), "{path}: {problem}");
+        problem
+    }
+
+    /// A plan for one tenant that is started at once; its path and that of its task.
+    async fn started(&self, tenant: &str) -> (String, String) {
+        let (status, _, plan) = self.send(Method::POST, "/v1/plans", None, Some(asked(tenant, true))).await;
+        assert_eq!((status, &plan["status"]), (201, &json!("RUNNING")), "{plan}");
+        let path = format!("/v1/plans/{}", plan["id"].as_str().unwrap());
+        let tasks = self.get(&format!("{path}/tasks")).await;
+        (path, format!("/v1/tasks/{}", tasks["items"][0]["id"].as_str().unwrap()))
+    }
+
+    /// Reads a task until it has this status.
+    async fn becomes(&self, task: &str, status: &str) -> Value {
+        let until = tokio::time::Instant::now() + Duration::from_secs(10);
+        loop {
+            let shown = self.get(task).await;
+            if shown["status"] == status {
+                return shown;
+            }
+            assert!(tokio::time::Instant::now() < until, "the task is not {status}: {shown}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+fn stages() -> Value {
+    json!([{ "name": "prepare", "payload": 1 }, { "name": "50% / half", "payload": 2 }])
+}
+
+fn asked(tenant: &str, start: bool) -> Value {
+    json!({ "start": start, "tasks": [{ "tenant": tenant, "config": { "size": 3 }, "stages": stages() }] })
+}
+
+fn retry(from: Value) -> Value {
+    json!({ "from": from, "reason": "again" })
+}
+
+#[actix_web::test]
+async fn a_plan_is_made_once_under_its_key_and_started_later() {
+    let subject = Subject::start().await;
+    let make = async |key, tenant| {
+        subject.send(Method::POST, "/v1/plans", Some(key), Some(asked(tenant, false))).await
+    };
+    let (status, location, plan) = make("k", "x").await;
+    assert_eq!((status, &plan["status"], &plan["attention"]), (201, &json!("CREATED"), &json!([])));
+    let path = location.unwrap();
+    assert_eq!(path, format!("/v1/plans/{}", plan["id"].as_str().unwrap()));
+    assert_eq!(subject.get(&path).await, plan);
+    let (status, location, again) = make("k", "x").await;
+    assert_eq!((status, location, again), (201, Some(path.clone()), plan));
+    let (status, _, problem) = make("k", "y").await;
+    assert_eq!((status, &problem["code"]), (422, &json!("key_reused")));
+    for _ in 0..2 {
+        let (_, plan) = subject.post(&format!("{path}/start"), json!({ "reason": "now" })).await;
+        assert_eq!((&plan["status"], &plan["progress"]["total"]), (&json!("RUNNING"), &json!(1)));
+    }
+    let events = subject.get(&format!("{path}/events")).await;
+    let events = events["items"].as_array().unwrap();
+    let started = events.iter().find(|event| event["after"] == "RUNNING" && event["task"].is_null()).unwrap();
+    let whose = [&started["principal"], &started["request_id"], &started["reason"]];
+    assert_eq!(whose, [&json!("ops"), &json!("r-1"), &json!("now")]);
+}
+
+#[actix_web::test]
+async fn a_tenant_that_is_locked_refuses_every_other_plan_by_name() {
+    let subject = Subject::start().await;
+    let (plan, task) = subject.started("x").await;
+    let is_named = |problem: &Value| {
+        assert_eq!(problem["tenant"], "x");
+        assert_eq!(format!("/v1/plans/{}", problem["plan"].as_str().unwrap()), plan);
+        assert_eq!(format!("/v1/tasks/{}", problem["task"].as_str().unwrap()), task);
+    };
+    is_named(&subject.refused("/v1/plans", asked("x", true), "tenant_locked").await);
+    assert_eq!(subject.get("/v1/plans").await["items"].as_array().unwrap().len(), 1, "it was not made");
+    let (_, other) = subject.post("/v1/plans", asked("x", false)).await;
+    let start = format!("/v1/plans/{}/start", other["id"].as_str().unwrap());
+    is_named(&subject.refused(&start, json!({}), "tenant_locked").await);
+    subject.post(&format!("{plan}/cancel"), json!({})).await;
+    subject.becomes(&task, "CANCELLED").await;
+    assert_eq!(subject.post(&start, json!({})).await.1["status"], "RUNNING");
+}
+
+#[actix_web::test]
+async fn plans_and_tasks_are_paused_resumed_and_cancelled_and_nothing_happens_twice() {
+    let subject = Subject::start().await;
+    let (plan, task) = subject.started("x").await;
+    for (path, intent) in [(&task, "pause"), (&task, "run"), (&plan, "pause"), (&plan, "run")] {
+        let change = if intent == "run" { "resume" } else { intent };
+        for _ in 0..2 {
+            let (status, shown) = subject.post(&format!("{path}/{change}"), json!({ "reason": "r" })).await;
+            assert_eq!((status, &shown["intent"]), (200, &json!(intent)), "{path} {change}");
+        }
+    }
+    let (other_plan, other_task) = subject.started("y").await;
+    for (path, task) in [(&task, &task), (&other_plan, &other_task)] {
+        for _ in 0..2 {
+            assert_eq!(subject.post(&format!("{path}/cancel"), json!({})).await.0, 200);
+        }
+        let shown = subject.becomes(task, "CANCELLED").await;
+        assert_eq!((&shown["lock"], &shown["intent"]), (&Value::Null, &json!("cancel")));
+    }
+    assert_eq!(subject.get(&plan).await["status"], "CANCELLED");
+    subject.refused(&format!("{task}/pause"), json!({}), "conflict").await;
+    subject.refused(&format!("{task}/resume"), json!({}), "conflict").await;
+    subject.refused(&format!("{plan}/resume"), json!({}), "conflict").await;
+}
+
+#[actix_web::test]
+async fn a_retry_opens_the_next_run_and_a_rehearsal_changes_nothing() {
+    let subject = Subject::start().await;
+    let (_, task) = subject.started("x").await;
+    let again = format!("{task}/retry");
+    subject.refused(&again, retry(json!("checkpoint")), "still_running").await;
+    subject.post(&format!("{task}/cancel"), json!({})).await;
+    let before = subject.becomes(&task, "CANCELLED").await;
+    let rehearsal = json!({
+        "from": "start", "context_patch": { "a": 1 }, "config": [7], "max_attempts": 3, "reason": "r", "dry_run": true,
+    });
+    let (status, shown) = subject.post(&again, rehearsal).await;
+    assert_eq!((status, &shown["run"], &shown["status"]), (200, &json!(2), &json!("PENDING")));
+    assert_eq!((&shown["context"], &shown["config"]), (&json!({ "a": 1 }), &json!([7])));
+    assert_eq!((&shown["definition"], &shown["has_checkpoint"]), (&json!(2), &json!(false)));
+    assert_eq!(subject.get(&task).await, before);
+    let expect =
+        |run| json!({ "from": "start", "expect": { "run": run, "checkpoint_version": 0 }, "reason": "r" });
+    subject.refused(&again, expect(2), "conflict").await;
+    let (status, _, problem) =
+        subject.send(Method::POST, &again, None, Some(retry(json!({ "checkpoint_version": 1 })))).await;
+    assert_eq!((status, &problem["code"]), (404, &json!("not_found")), "{problem}");
+    let (status, shown) = subject.post("/v1/tenants/x/retry", expect(1)).await;
+    assert_eq!((status, &shown["run"]), (202, &json!(2)));
+    assert_eq!(format!("/v1/tasks/{}", shown["id"].as_str().unwrap()), task);
+    assert!(subject.becomes(&task, "RUNNING").await["lock"]["token"].is_u64());
+}
+
+#[actix_web::test]
+async fn a_lock_is_broken_by_its_token_and_the_stage_is_resolved_by_a_person() {
+    let subject = Subject::start().await;
+    let (plan, task) = subject.started("x").await;
+    let token = subject.get("/v1/tenants/x").await["lock"]["token"].as_i64().unwrap();
+    let unlock = |token: i64| json!({ "token": token, "reason": "it hangs" });
+    subject.refused("/v1/tenants/x/unlock", unlock(token + 1), "conflict").await;
+    let (_, tenant) = subject.post("/v1/tenants/x/unlock", unlock(token)).await;
+    assert_eq!(tenant["lock"], Value::Null);
+    subject.refused("/v1/tenants/x/unlock", unlock(token), "conflict").await;
+    let shown = subject.becomes(&task, "INTERRUPTED").await;
+    assert_eq!(shown["stages"][0]["status"], "UNKNOWN");
+    assert_eq!(subject.get(&plan).await["attention"][0]["stage_name"], "prepare");
+    let again = format!("{task}/retry");
+    subject.refused(&again, retry(json!("checkpoint")), "stage_unknown").await;
+    let resolve = |stage: &str| format!("{task}/stages/{stage}/resolve");
+    let done = json!({ "outcome": "done", "context": { "disk": 1 }, "reason": "I looked" });
+    subject.refused(&resolve("50%25%20%2F%20half"), done.clone(), "conflict").await;
+    subject.refused(&resolve("2"), done.clone(), "conflict").await;
+    let (_, shown) = subject.post(&resolve("prepare"), done.clone()).await;
+    assert_eq!((&shown["stages"][0]["status"], &shown["stage"]), (&json!("SUCCEEDED"), &json!(2)));
+    assert_eq!(shown["checkpoint"]["context"], json!({ "disk": 1 }));
+    subject.refused(&resolve("1"), done, "conflict").await;
+    let mut corrected = retry(json!("checkpoint"));
+    corrected["stages"] = json!([{ "name": "other", "payload": 1 }]);
+    subject.refused(&again, corrected, "definition_changed").await;
+    let mut corrected = retry(json!({ "checkpoint_version": 1 }));
+    corrected["stages"] = json!([stages()[0], { "name": "whole", "payload": 3 }]);
+    let (status, shown) = subject.post(&again, corrected).await;
+    assert_eq!((status, &shown["stages"][0]["status"]), (202, &json!("SKIPPED")));
+    assert_eq!((&shown["stages"][1]["name"], &shown["definition"]), (&json!("whole"), &json!(2)));
+}

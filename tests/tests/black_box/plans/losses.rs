@@ -1,0 +1,240 @@
+//! Owners that die, wake and restart in the middle of a plan: its state is found again, and nothing begins by itself.
+
+use serde_json::{Value, json};
+use testkit::process::Signal;
+
+use super::rig::{Plan, Rig, begun, echo, given, hold, plan, retry, statuses, task};
+use crate::until;
+
+/// Two tasks of three stages, one at a time: the first stage answers at once, the second is held.
+fn two_tasks() -> Value {
+    let stages = [
+        echo(json!({"context": {"first": true}})),
+        hold(json!({"context": {"second": true}})),
+        echo(json!(3)),
+    ];
+    let mut plan = plan(&[task("acme", &stages), task("later", &stages)]);
+    plan["max_concurrency"] = json!(1);
+    plan
+}
+
+/// What everybody must find after the owner died in the middle of the second stage.
+async fn is_interrupted(plan: &Plan<'_>) {
+    let found = plan.task_is(0, "INTERRUPTED").await;
+    assert_eq!(statuses(&found), ["SUCCEEDED", "UNKNOWN", "PENDING"], "{found}");
+    assert_eq!(found["checkpoint"]["last_completed"], 1, "{found}");
+    assert!(found["lock"]["token"].is_number(), "the tenant is still locked: {found}");
+    assert_eq!(plan.task(1).await["status"], "PENDING");
+    assert_eq!(plan.show().await["status"], "ATTENTION");
+    let tenant = plan.rig.get(plan.at, "/v1/tenants/acme").await;
+    assert_eq!((&tenant["task"]["id"], &tenant["has_checkpoint"]), (&json!(plan.tasks[0]), &json!(true)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_whose_owners_are_killed_one_after_the_other_waits_for_people() {
+    let rig = Rig::mortal(3).await;
+    let node = rig.node(&[2], "n", |options| options.capacity = 4).await;
+    let made = Plan::make(&rig, 0, two_tasks()).await;
+    let id = made.tasks[0].clone();
+    begun(&node, &id, 1, 1).await;
+    rig.end(0, Signal::Kill).await;
+    let found = made.seen_from(2);
+    is_interrupted(&found).await;
+    // A third instance adopts it, and it is still nobody's turn. The stage's node is lost, too.
+    let owner = owner(&found).await;
+    if owner != 2 {
+        rig.end(owner, Signal::Kill).await;
+        until("another owns it", async || owner_of(&found).await == Some(2)).await;
+    }
+    is_interrupted(&found).await;
+    assert_eq!(given(&node, &id), [0, 1], "nothing was dispatched");
+    // The late result is kept, and begins nothing.
+    node.runs.release(1);
+    found.has_checkpoints(0, 2).await;
+    let late = found.task(0).await;
+    assert_eq!(
+        (&late["status"], statuses(&late)[1].as_str()),
+        (&json!("INTERRUPTED"), "SUCCEEDED"),
+        "{late}"
+    );
+    assert_eq!(late["checkpoint"]["context"], json!({"second": true}), "{late}");
+    assert_eq!(given(&node, &id), [0, 1], "nothing was dispatched");
+    // People look, and retry: the third stage is next, and none runs again.
+    let retried = rig.post(2, "/v1/tenants/acme/retry", Some(&retry(json!({}))), 202).await;
+    assert_eq!(retried["run"], 2, "{retried}");
+    let done = found.task_is(0, "SUCCEEDED").await;
+    assert_eq!(statuses(&done), ["SKIPPED", "SKIPPED", "SUCCEEDED"], "{done}");
+    assert_eq!(given(&node, &id), [0, 1, 2]);
+    assert_eq!(found.task(1).await["status"], "PENDING", "the others wait until the plan is resumed");
+    found.post("resume", None, 200).await;
+    begun(&node, &found.tasks[1], 1, 1).await;
+    node.runs.release(1);
+    found.is("SUCCEEDED").await;
+    rig.no_defect().await;
+}
+
+async fn owner_of(plan: &Plan<'_>) -> Option<usize> {
+    let lease = plan.rig.ask(plan.at, "GET", &format!("/v1/leases/plan:{}", plan.id), None).await;
+    let owner = lease.body["owner"].as_str()?.to_owned();
+    for index in 0..plan.rig.urls.len() {
+        let instance = plan.rig.instance(index).await;
+        if instance.is_started() && instance.ready().instance == owner {
+            return Some(index);
+        }
+    }
+    None
+}
+
+async fn owner(plan: &Plan<'_>) -> usize {
+    let mut found = None;
+    until("somebody owns it", async || {
+        found = owner_of(plan).await;
+        found.is_some()
+    })
+    .await;
+    found.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_of_the_embedded_form_finds_everything_and_begins_nothing() {
+    let rig = Rig::alone().await;
+    let node = rig.node(&[0], "n", |options| options.capacity = 4).await;
+    let made = Plan::make(&rig, 0, two_tasks()).await;
+    begun(&node, &made.tasks[0], 1, 1).await;
+    rig.end(0, Signal::Kill).await;
+    rig.instance(0).await.start().await.unwrap();
+    is_interrupted(&made).await;
+    // The tenant is locked for others, also after a second restart.
+    let other = plan(&[task("free", &[echo(json!(1))]), task("acme", &[echo(json!(1))])]);
+    for _ in 0..2 {
+        let refused = rig.post(0, "/v1/plans", Some(&other), 409).await;
+        assert_eq!(
+            (&refused["code"], &refused["tenant"], &refused["plan"], &refused["task"]),
+            (&json!("tenant_locked"), &json!("acme"), &json!(made.id), &json!(made.tasks[0])),
+            "{refused}"
+        );
+        rig.end(0, Signal::Terminate).await;
+        rig.instance(0).await.start().await.unwrap();
+    }
+    is_interrupted(&made).await;
+    assert_eq!(given(&node, &made.tasks[0]), [0, 1], "nothing was dispatched");
+    node.runs.release(1);
+    made.has_checkpoints(0, 2).await;
+    made.retry(0, json!({}), 202).await;
+    made.task_is(0, "SUCCEEDED").await;
+    assert_eq!(given(&node, &made.tasks[0]), [0, 1, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_paused_is_paused_after_a_takeover_and_not_interrupted() {
+    let rig = Rig::mortal(2).await;
+    let node = rig.node(&[1], "n", |options| options.capacity = 4).await;
+    let made = Plan::make(&rig, 0, plan(&[task("t", &[hold(json!(0)), echo(json!(1))])])).await;
+    begun(&node, &made.tasks[0], 0, 1).await;
+    made.post_task(0, "pause", None, 200).await;
+    node.runs.release(1);
+    made.task_is(0, "PAUSED").await;
+    rig.end(0, Signal::Kill).await;
+    let found = made.seen_from(1);
+    until("it is adopted", async || owner_of(&found).await == Some(1)).await;
+    assert_eq!(found.task(0).await["status"], "PAUSED");
+    assert_eq!(found.stages(0).await, ["SUCCEEDED", "PENDING"]);
+    found.post_task(0, "resume", None, 200).await;
+    found.task_is(0, "SUCCEEDED").await;
+    assert_eq!(given(&node, &found.tasks[0]), [0, 1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_that_wakes_after_it_was_taken_for_dead_writes_nothing() {
+    let rig = Rig::mortal(2).await;
+    let node = rig.node(&[1], "n", |options| options.capacity = 4).await;
+    let made = Plan::make(&rig, 0, two_tasks()).await;
+    begun(&node, &made.tasks[0], 1, 1).await;
+    rig.instance(0).await.process().signal(Signal::Stop).unwrap();
+    let found = made.seen_from(1);
+    is_interrupted(&found).await;
+    let events = found.events(|event| event["seq"].as_u64()).await.len();
+    rig.instance(0).await.process().signal(Signal::Continue).unwrap();
+    until("it is back", async || {
+        let cluster = rig.ask(1, "GET", "/v1/cluster", None).await;
+        cluster.body["instances"].as_array().is_some_and(|all| all.len() == 2)
+    })
+    .await;
+    assert_eq!(owner(&found).await, 1);
+    assert_eq!(found.events(|event| event["seq"].as_u64()).await.len(), events, "nothing was written");
+    is_interrupted(&found).await;
+    // Asked at the one that woke, the owner's answer is the same.
+    assert_eq!(made.seen_from(0).task(0).await["status"], "INTERRUPTED");
+    node.runs.release(1);
+    found.has_checkpoints(0, 2).await;
+    made.seen_from(0).retry(0, json!({}), 202).await;
+    found.task_is(0, "SUCCEEDED").await;
+    assert_eq!(given(&node, &found.tasks[0]), [0, 1, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_node_or_a_failure_after_the_takeover_dispatches_nothing() {
+    let rig = Rig::mortal(2).await;
+    let mut stages = two_tasks();
+    for stage in stages["tasks"][0]["stages"].as_array_mut().unwrap() {
+        stage["max_attempts"] = json!(5);
+    }
+    let lost = rig.node(&[1], "lost", |options| options.capacity = 4).await;
+    let made = Plan::make(&rig, 0, stages).await;
+    let id = made.tasks[0].clone();
+    begun(&lost, &id, 1, 1).await;
+    rig.end(0, Signal::Kill).await;
+    let found = made.seen_from(1);
+    is_interrupted(&found).await;
+    let other = rig.node(&[1], "other", |options| options.capacity = 4).await;
+    drop(lost);
+    let job = found.task(0).await["stages"][1]["job"].as_str().unwrap().to_owned();
+    until("the node is gone", async || rig.ask(1, "GET", "/v1/nodes/lost", None).await.status == 404).await;
+    until("its attempt is over", async || {
+        let job = rig.job(1, &job).await;
+        job["attempts"].as_array().is_some_and(|attempts| !attempts.is_empty())
+    })
+    .await;
+    is_interrupted(&found).await;
+    assert!(other.runs.all().is_empty(), "{:?}", other.runs.all());
+    // Nobody may retry it before somebody says what it did.
+    let refused = found.retry(0, json!({}), 409).await;
+    assert_eq!(refused["code"], "stage_unknown", "{refused}");
+    let not_done = json!({"outcome": "not_done", "reason": "its node is gone"});
+    found.post_task(0, "stages/2/resolve", Some(&not_done), 200).await;
+    found.retry(0, json!({}), 202).await;
+    begun(&other, &id, 1, 1).await;
+    other.runs.release(1);
+    found.task_is(0, "SUCCEEDED").await;
+    assert_eq!(given(&other, &id), [1, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_ledger_is_away_no_task_fails_and_no_checkpoint_is_lost() {
+    let (rig, ways) = Rig::with_ways_to_the_ledger(1).await;
+    let node = rig.node(&[0], "n", |options| options.capacity = 4).await;
+    let stages = [hold(json!({"context": {"n": 1}})), hold(json!({"context": {"n": 2}})), echo(json!(0))];
+    let made = Plan::make(&rig, 0, plan(&[task("a", &stages), task("b", &stages)])).await;
+    for id in &made.tasks {
+        begun(&node, id, 0, 1).await;
+    }
+    // One result is written and its checkpoint is not; the others come while the ledger is away.
+    ways[0].freeze();
+    node.runs.release(2);
+    tokio::time::sleep(std::time::Duration::from_secs(20)).await;
+    let begun_meanwhile = node.runs.all().len();
+    ways[0].heal().await.unwrap();
+    assert_eq!(begun_meanwhile, 2, "no stage begins before the checkpoint of the one before");
+    for id in &made.tasks {
+        begun(&node, id, 1, 1).await;
+    }
+    node.runs.release(2);
+    made.is("SUCCEEDED").await;
+    for place in 0..2 {
+        assert_eq!(given(&node, &made.tasks[place]), [0, 1, 2]);
+        assert_eq!(made.task(place).await["run"], 1);
+        let contexts: Vec<_> =
+            made.checkpoints(place).await.iter().map(|one| one["context"]["n"].clone()).collect();
+        assert_eq!(contexts, [1, 2, 2]);
+    }
+}
