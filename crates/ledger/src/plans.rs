@@ -9,7 +9,7 @@ pub(crate) mod rows;
 use std::sync::Arc;
 
 use domain::job::{Attempt, NewJob};
-use domain::plan::{PlanEvent, PlanState, PlanStatus, TaskState, TaskStatus, Writes};
+use domain::plan::{PlanEvent, PlanState, PlanStatus, StageSpec, TaskState, TaskStatus, Writes};
 use domain::{InstanceId, JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
 
 use crate::Result;
@@ -165,6 +165,8 @@ pub struct CheckpointRecord {
     pub checkpoint: domain::plan::Checkpoint,
     /// In which run it was written.
     pub run: u32,
+    /// Under which definition of the task.
+    pub definition: u32,
     /// When.
     pub saved_at: Timestamp,
 }
@@ -295,6 +297,12 @@ pub trait Plans: Send + Sync {
         before: Option<u32>,
         limit: u32,
     ) -> Result<Vec<CheckpointRecord>>;
+
+    /// The stages of a task's definition with this number; `None` where there is none.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn definition(&self, task: TaskId, version: u32) -> Result<Option<Arc<[StageSpec]>>>;
 
     /// What happened to a plan, or to one of its tasks, behind a number, in order.
     ///

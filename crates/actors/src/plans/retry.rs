@@ -104,7 +104,9 @@ impl Plans {
                     ledger.checkpoints(task, before, 1).await.map_err(|error| of_ledger(&error))?.pop();
                 let found = found.filter(|found| found.checkpoint.version == version);
                 let found = found.ok_or(Refusal::Refused(plan::Refused::UnknownCheckpoint))?;
-                plan::From::Version(found.checkpoint)
+                let stages = ledger.definition(task, found.definition).await;
+                let stages = stages.map_err(|error| of_ledger(&error))?.ok_or(Refusal::UnknownTask)?;
+                plan::From::Version { checkpoint: found.checkpoint, stages }
             }
         };
         let (mut expect, mut context) = (expect, None);
@@ -115,7 +117,7 @@ impl Plans {
             let before = match &from {
                 plan::From::Checkpoint => read.task.context(),
                 plan::From::Start => Arc::from("{}"),
-                plan::From::Version(checkpoint) => Arc::clone(&checkpoint.context),
+                plan::From::Version { checkpoint, .. } => Arc::clone(&checkpoint.context),
             };
             context = Some(patched(&before, &patch)?);
         }

@@ -168,7 +168,7 @@ fn names(stages: &[StageSpec], completed: u32) -> Vec<String> {
 
 /// A checkpoint in the history of a task with these stages.
 pub fn checkpoint(record: &CheckpointRecord, stages: &[StageSpec]) -> Result<shape::Checkpoint, Refusal> {
-    let CheckpointRecord { checkpoint, run, saved_at } = record;
+    let CheckpointRecord { checkpoint, run, saved_at, .. } = record;
     Ok(shape::Checkpoint {
         version: checkpoint.version,
         run: *run,

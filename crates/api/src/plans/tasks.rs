@@ -1,5 +1,9 @@
 //! Tasks over HTTP: one task, its checkpoints, and what people decide about it.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use actix_web::{HttpRequest, HttpResponse, web};
 use domain::plan::{Command, StageSpec};
 use domain::{PlanId, TaskId};
@@ -43,9 +47,23 @@ pub async fn checkpoints(request: HttpRequest, state: Shared) -> Answer {
     let limit = query.limit()?;
     let begin = query.cursor("c", |text| u32::try_from(extract::number(text)?).ok())?;
     let record = records::task_record(&state, id).await?;
-    let read = async |before, limit| state.read(state.ledger.checkpoints(id, before, limit)).await;
+    // A checkpoint names the stages of the definition under which it was written.
+    let known = HashMap::from([(record.task.definition, Arc::clone(&record.task.spec.stages))]);
+    let definitions = RefCell::new(known);
+    let read = async |before, limit| {
+        let saved = state.read(state.ledger.checkpoints(id, before, limit)).await?;
+        for checkpoint in &saved {
+            let number = checkpoint.definition;
+            if !definitions.borrow().contains_key(&number) {
+                let stages = state.read(state.ledger.definition(id, number)).await?.unwrap_or_default();
+                definitions.borrow_mut().insert(number, stages);
+            }
+        }
+        Ok(saved)
+    };
     let shown = |saved: &CheckpointRecord| {
-        let item = to_wire::checkpoint(saved, &record.task.spec.stages)?;
+        let stages = definitions.borrow().get(&saved.definition).cloned().unwrap_or_default();
+        let item = to_wire::checkpoint(saved, &stages)?;
         Ok((saved.checkpoint.version, item, saved.checkpoint.context.len()))
     };
     Ok(HttpResponse::Ok().json(pages::page("c", begin, limit, read, shown).await?))

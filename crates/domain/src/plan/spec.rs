@@ -79,6 +79,12 @@ impl TaskSpec {
 }
 
 impl StageSpec {
+    /// Whether it does what another one does: its name, payload and needs. How patiently it is tried may differ.
+    #[must_use]
+    pub fn does_as(&self, other: &Self) -> bool {
+        (&self.name, &self.payload, &self.needs) == (&other.name, &other.payload, &other.needs)
+    }
+
     /// A stage with this payload that asks for nothing else.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, payload: impl Into<Arc<str>>) -> Self {

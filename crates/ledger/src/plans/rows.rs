@@ -48,6 +48,7 @@ record! {
     pub(crate) struct CheckpointRow {
         version: i64,
         run: i64,
+        definition: i64,
         completed: i64,
         context: String,
         saved_at: Moment,
@@ -258,7 +259,8 @@ pub(crate) fn event_document(event: &PlanEvent, author: &Author) -> String {
     })
 }
 
-fn stages(document: &str) -> Result<Arc<[StageSpec]>> {
+/// The stages in the document of a definition.
+pub(crate) fn stages(document: &str) -> Result<Arc<[StageSpec]>> {
     let documents: Vec<StageSpecDocument> = serde_json::from_str(document).map_err(impossible)?;
     let stage = |document: StageSpecDocument| {
         let route = match &document.route {
@@ -372,7 +374,8 @@ impl TryFrom<CheckpointRow> for CheckpointRecord {
     fn try_from(row: CheckpointRow) -> Result<Self> {
         let (version, completed) = (number(row.version)?, number(row.completed)?);
         let checkpoint = Checkpoint { version, completed, context: row.context.into() };
-        Ok(Self { checkpoint, run: number(row.run)?, saved_at: row.saved_at.0 })
+        let (run, definition) = (number(row.run)?, number(row.definition)?);
+        Ok(Self { checkpoint, run, definition, saved_at: row.saved_at.0 })
     }
 }
 

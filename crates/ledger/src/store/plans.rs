@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use domain::job::Attempt;
-use domain::plan::{EventKind, PlanEvent, PlanState, TaskState, TaskStatus};
+use domain::plan::{EventKind, PlanEvent, PlanState, StageSpec, TaskState, TaskStatus};
 use domain::{InstanceId, JobId, LaneId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
 
 use super::fence::{fence, keep_keys};
@@ -13,7 +13,7 @@ use crate::jobs::plan::New;
 use crate::jobs::rows::AttemptRow;
 use crate::keys::Keeping;
 use crate::plans::rows::{
-    CheckpointRow, EventRow, PlanRow, TaskRow, event_document, kept_plan, kept_plan_text, plan_document,
+    CheckpointRow, EventRow, PlanRow, TaskRow, event_document, kept_plan, kept_plan_text, plan_document, stages,
     stages_document, task_document,
 };
 use crate::plans::{
@@ -52,6 +52,7 @@ const STAGE_ATTEMPTS: Statement = statement!("plan_stage_attempts");
 const TASK_SHOW: Statement = statement!(both "plan_task_show");
 const TENANT_TASKS: Statement = statement!(both "plan_tenant_tasks");
 const CHECKPOINTS: Statement = statement!(both "plan_checkpoints");
+const DEFINITION: Statement = statement!(both "plan_definition_show");
 const EVENTS: Statement = statement!(both "plan_events");
 const LEFT: Statement = statement!("plan_left");
 
@@ -205,6 +206,12 @@ impl Plans for Store {
         let before = before.map_or(i64::MAX, i64::from);
         let ask = self.ask(&CHECKPOINTS).bind(TaskKey(task)).bind(before).bind(i64::from(limit));
         records::all(self.all::<CheckpointRow>(Way::Reads, ask).await?)
+    }
+
+    async fn definition(&self, task: TaskId, version: u32) -> Result<Option<Arc<[StageSpec]>>> {
+        let ask = self.ask(&DEFINITION).bind(TaskKey(task)).bind(i64::from(version));
+        let row: Option<(String,)> = self.optional(Way::Reads, ask).await?;
+        row.map(|(document,)| stages(&document)).transpose()
     }
 
     async fn plan_events(
@@ -525,6 +532,7 @@ fn changes(transaction: &Transaction<'_>, batch: &PlanBatch) -> Vec<(Ask, usize)
             rows.column("task", |(place, _)| TaskKey(next.tasks[*place].id))
                 .column("version", |(_, checkpoint)| i64::from(checkpoint.version))
                 .column("run", |(place, _)| i64::from(next.tasks[*place].run))
+                .column("definition", |(place, _)| i64::from(next.tasks[*place].definition))
                 .column("completed", |(_, checkpoint)| i64::from(checkpoint.completed))
                 .column("context", |(_, checkpoint)| &*checkpoint.context);
         });

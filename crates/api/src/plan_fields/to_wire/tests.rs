@@ -184,11 +184,12 @@ fn a_checkpoint_names_the_stages_that_it_covers() {
     let saved = CheckpointRecord {
         checkpoint: Checkpoint { version: 2, completed: 2, context: "{}".into() },
         run: 1,
+        definition: 1,
         saved_at: at(),
     };
     let stages = ["a", "b", "c"].map(|name| StageSpec::new(name, "{}"));
     let whole = json!({
-        "version": 2, "run": 1, "completed_stages": ["a", "b"], "last_completed": 1, "saved_at": AT, "context": {},
+        "version": 2, "run": 1, "completed_stages": ["a", "b"], "last_completed": 2, "saved_at": AT, "context": {},
     });
     assert_eq!(shown(&checkpoint(&saved, &stages).unwrap()), whole);
     // An older definition may have had more stages.

@@ -35,8 +35,13 @@ pub enum From {
     Checkpoint,
     /// At the first stage.
     Start,
-    /// Behind the stages that this earlier checkpoint covers.
-    Version(Checkpoint),
+    /// Behind the stages that an earlier checkpoint covers.
+    Version {
+        /// Which.
+        checkpoint: Checkpoint,
+        /// The definition under which it was written: the stages that it covers are these.
+        stages: Arc<[StageSpec]>,
+    },
 }
 
 /// What the caller of a retry has seen.
@@ -78,7 +83,7 @@ impl Draft {
         let checkpoint = match &retry.from {
             From::Checkpoint => now.checkpoint.clone(),
             From::Start => None,
-            From::Version(checkpoint) => Some(checkpoint.clone()),
+            From::Version { checkpoint, .. } => Some(checkpoint.clone()),
         };
         let completed = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.completed as usize);
         let spec = corrected(now, retry, completed)?;
@@ -133,7 +138,14 @@ impl Draft {
 /// The task's definition after the retry, if that is another one. The stages that are completed must stay the same.
 fn corrected(task: &TaskState, retry: &Retry, completed: usize) -> Result<Option<Arc<TaskSpec>>, Refused> {
     let stages = retry.stages.as_ref().unwrap_or(&task.spec.stages);
-    let differs = |at: &usize| stages.get(*at) != task.spec.stages.get(*at);
+    let completed_as = match &retry.from {
+        From::Version { stages, .. } => stages,
+        From::Checkpoint | From::Start => &task.spec.stages,
+    };
+    let differs = |at: &usize| match (stages.get(*at), completed_as.get(*at)) {
+        (Some(new), Some(old)) => !new.does_as(old),
+        _ => true,
+    };
     if let Some(at) = (0..completed).find(differs) {
         return Err(Refused::DefinitionChanged(at));
     }

@@ -394,8 +394,13 @@ fn a_retry_continues_behind_the_last_completed_stage_and_keeps_all_history() {
     assert_eq!((checkpoint.version, checkpoint.completed), (7, 1));
     // From an earlier one, with another context.
     rig.fail(0);
-    let earlier = Checkpoint { version: 3, completed: 3, context: "3".into() };
-    rig.retry(0, |retry| (retry.from, retry.context) = (From::Version(earlier), Some("4".into()))).unwrap();
+    let checkpoint = Checkpoint { version: 3, completed: 3, context: "3".into() };
+    let stages = Arc::clone(&rig.task(0).spec.stages);
+    let other = stages.iter().map(|stage| StageSpec::new(format!("other {}", stage.name), "{}")).collect();
+    let from = |stages| From::Version { checkpoint: checkpoint.clone(), stages };
+    let refused = rig.retry(0, |retry| retry.from = from(other));
+    assert_eq!(refused, Err(Refused::DefinitionChanged(0)), "it covers stages of another definition");
+    rig.retry(0, |retry| (retry.from, retry.context) = (from(stages), Some("4".into()))).unwrap();
     assert_eq!((rig.task(0).completed(), &*rig.task(0).context()), (3, "4"));
 }
 
