@@ -1,6 +1,7 @@
-//! Streams of events: those of one job to its end, and all events.
+//! Streams of events: those of one job to its end, those of one plan or task, and all events.
 
 mod lines;
+mod plan;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use crate::base_url::shown;
 use crate::transport::{ANSWER_BYTES_MAX, Call, of_reading};
 use crate::{Client, Error, Jobs, Result};
 use lines::{Lines, Said};
+pub use plan::PlanEvents;
 
 /// A stream without a byte for this long counts as dead. The daemon sends a comment three times within it.
 const SILENCE_MAX: Duration = Duration::from_secs(45);

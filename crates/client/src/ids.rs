@@ -101,15 +101,7 @@ impl Ids<'_> {
 impl<'a, B: Serialize> Call<'a, B> {
     /// A write that may be repeated as it is.
     fn put(path: &'a [&'a str], body: &'a B) -> Self {
-        Self {
-            method: Method::PUT,
-            path,
-            query: &[],
-            body: Some(body),
-            idempotency_key: None,
-            signer: None,
-            probe: false,
-        }
+        Self::new(Method::PUT, path, Some(body))
     }
 }
 

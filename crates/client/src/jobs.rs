@@ -157,21 +157,13 @@ impl Jobs<'_> {
 impl<'a> Call<'a, ()> {
     /// A write without a body.
     fn act(path: &'a [&'a str]) -> Self {
-        Self { method: Method::POST, ..Self::get(path, &[]) }
+        Self::new(Method::POST, path, None)
     }
 }
 
 impl<'a, B> Call<'a, B> {
     /// A write that creates something, once under its key.
     pub(crate) fn create(path: &'a [&'a str], body: Option<&'a B>, key: &'a str) -> Self {
-        Self {
-            method: Method::POST,
-            path,
-            query: &[],
-            body,
-            idempotency_key: Some(key),
-            signer: None,
-            probe: false,
-        }
+        Self { idempotency_key: Some(key), ..Self::new(Method::POST, path, body) }
     }
 }

@@ -1,10 +1,11 @@
 //! The Rust client of Fencepost's HTTP API, and of its worker socket.
 //!
 //! What lives here: one [`Client`] for one or several base URLs, a method per call ([`Client::jobs`] has
-//! those about jobs, [`Client::sessions`] those about sessions, [`Client::ids`] those about ids), a
-//! [`sessions::SessionSocket`] that survives lost connections, a [`node::Worker`] that runs jobs, errors that
-//! carry the daemon's own [`wire::Problem`], and retries that are bounded and harmless. What must never: a
-//! shape of a request or an answer (those are in `wire`), or a type of the daemon's own crates.
+//! those about jobs, [`Client::sessions`] those about sessions, [`Client::plans`], [`Client::tasks`] and
+//! [`Client::tenants`] those about plans, [`Client::ids`] those about ids), a [`sessions::SessionSocket`] that
+//! survives lost connections, a [`node::Worker`] that runs jobs, errors that carry the daemon's own
+//! [`wire::Problem`], and retries that are bounded and harmless. What must never: a shape of a request or an
+//! answer (those are in `wire`), or a type of the daemon's own crates.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), client::Error> {
@@ -50,6 +51,7 @@ pub mod node;
 mod nonces;
 mod observe;
 mod peer;
+mod plans;
 mod retry;
 mod routes;
 pub mod sessions;
@@ -58,12 +60,13 @@ mod tls;
 mod transport;
 
 pub use error::{Error, Result};
-pub use events::{Event, Events, JobEvents, JobNews};
+pub use events::{Event, Events, JobEvents, JobNews, PlanEvents};
 pub use ids::Ids;
 pub use jobs::{JobQuery, Jobs};
 pub use nonces::Granted;
 pub use observe::{LeaseQuery, NonceQuery, Page};
 pub use peer::{Passed, PassedBack, Peers};
+pub use plans::{PlanQuery, Plans, TaskQuery, Tasks, Tenants};
 pub use retry::Retry;
 pub use sessions::Sessions;
 pub use transport::Client;

@@ -58,6 +58,8 @@ pub(crate) struct Call<'a, B> {
     pub(crate) query: &'a [(&'static str, String)],
     pub(crate) body: Option<&'a B>,
     pub(crate) idempotency_key: Option<&'a str>,
+    /// Further headers. Their values have no control characters.
+    pub(crate) headers: &'a [(&'static str, &'a str)],
     /// The signer whose owner must handle the request.
     pub(crate) signer: Option<&'a str>,
     /// Whether it is a check of the instance itself, for which a failed connection is an answer.
@@ -67,15 +69,7 @@ pub(crate) struct Call<'a, B> {
 impl<'a> Call<'a, ()> {
     /// A read.
     pub(crate) fn get(path: &'a [&'a str], query: &'a [(&'static str, String)]) -> Self {
-        Self {
-            method: Method::GET,
-            path,
-            query,
-            body: None,
-            idempotency_key: None,
-            signer: None,
-            probe: false,
-        }
+        Self { query, ..Self::new(Method::GET, path, None) }
     }
 
     /// A question about the instance itself.
@@ -85,10 +79,23 @@ impl<'a> Call<'a, ()> {
 }
 
 impl<'a, B> Call<'a, B> {
+    /// A request with nothing but this.
+    pub(crate) fn new(method: Method, path: &'a [&'a str], body: Option<&'a B>) -> Self {
+        Self {
+            method,
+            path,
+            query: &[],
+            body,
+            idempotency_key: None,
+            headers: &[],
+            signer: None,
+            probe: false,
+        }
+    }
+
     /// A write about a signer.
     pub(crate) fn about(signer: &'a str, method: Method, path: &'a [&'a str], body: &'a B) -> Self {
-        let signer = Some(signer);
-        Self { method, path, query: &[], body: Some(body), idempotency_key: None, signer, probe: false }
+        Self { signer: Some(signer), ..Self::new(method, path, Some(body)) }
     }
 }
 
@@ -251,6 +258,9 @@ impl Client {
         if let Some(key) = call.idempotency_key {
             request = request.header("Idempotency-Key", key);
         }
+        for (name, value) in call.headers {
+            request = request.header(*name, *value);
+        }
         let mut response =
             request.send().await.map_err(|error| Failure::unanswered(of_sending(base, error)))?;
         let (status, hint) = (response.status(), retry_after(&response));
@@ -334,5 +344,7 @@ pub(crate) async fn read(response: &mut Response) -> reqwest::Result<Option<Vec<
     Ok(Some(body))
 }
 
+#[cfg(test)]
+pub(crate) mod stand_in;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,307 @@
+//! Plans: how to create, start, steer and show them; their tasks, which people resolve and retry; and tenants, whose locks
+//! keep two tasks from changing one tenant at once.
+//!
+//! What lives here: one method for each call about plans ([`Client::plans`]), tasks ([`Client::tasks`]) and tenants
+//! ([`Client::tenants`]). What must never: a decision whether a task is retried. Nothing of a plan is run again unless a
+//! caller asks for it.
+
+use reqwest::Method;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use wire::List;
+use wire::plans::{
+    Checkpoint, ExpectedTask, Plan, PlanEvent, PlanRequest, PlanStatus, ReasonRequest, StageResolveRequest,
+    Task, TaskRetryRequest, TaskStatus, Tenant, UnlockRequest,
+};
+
+use crate::events::PlanEvents;
+use crate::observe::Page;
+use crate::transport::{Call, key_or_new};
+use crate::{Client, Result};
+
+/// Which plans to list.
+#[derive(Clone, Debug, Default)]
+pub struct PlanQuery {
+    /// With this status only.
+    pub status: Option<PlanStatus>,
+    /// Which part.
+    pub page: Page,
+}
+
+/// Which tasks of a plan to list.
+#[derive(Clone, Debug, Default)]
+pub struct TaskQuery {
+    /// With this status only.
+    pub status: Option<TaskStatus>,
+    /// Which part.
+    pub page: Page,
+}
+
+/// The calls about plans.
+#[derive(Clone, Copy, Debug)]
+pub struct Plans<'a>(&'a Client);
+
+/// The calls about tasks of plans.
+#[derive(Clone, Copy, Debug)]
+pub struct Tasks<'a>(&'a Client);
+
+/// The calls about tenants.
+#[derive(Clone, Copy, Debug)]
+pub struct Tenants<'a>(&'a Client);
+
+impl Client {
+    /// The calls about plans.
+    #[must_use]
+    pub const fn plans(&self) -> Plans<'_> {
+        Plans(self)
+    }
+
+    /// The calls about tasks of plans.
+    #[must_use]
+    pub const fn tasks(&self) -> Tasks<'_> {
+        Tasks(self)
+    }
+
+    /// The calls about tenants.
+    #[must_use]
+    pub const fn tenants(&self) -> Tenants<'_> {
+        Tenants(self)
+    }
+
+    /// A change that may be repeated as it is.
+    async fn change<B: Serialize, T: DeserializeOwned>(&self, path: &[&str], body: &B) -> Result<T> {
+        Ok(self.call(&Call::new(Method::POST, path, Some(body))).await?.body)
+    }
+}
+
+impl Plans<'_> {
+    /// Creates a plan with all its tasks; when this returns the plan is durable, and started if the request says so. Under
+    /// one `key` (1 to 128 visible ASCII characters) the same request is the same plan for 24 hours, on any instance.
+    /// Without it the library makes one for this call, so that its own retries are harmless.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `tenant_locked` for a plan that starts while another task has the lock of one of its tenants.
+    pub async fn create(&self, plan: &PlanRequest, key: Option<&str>) -> Result<Plan> {
+        let key = key_or_new(key);
+        Ok(self.0.call(&Call::create(&["v1", "plans"], Some(plan), &key)).await?.body)
+    }
+
+    /// One plan, as it is now, without its tasks.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `not_found` for a plan that does not exist, or was purged.
+    pub async fn get(&self, id: &str) -> Result<Plan> {
+        Ok(self.0.call(&Call::get(&["v1", "plans", id], &[])).await?.body)
+    }
+
+    /// The plans, newest first.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn list(&self, wanted: &PlanQuery) -> Result<List<Plan>> {
+        let mut query = wanted.page.query();
+        query.extend(wanted.status.map(|status| ("status", status.to_string())));
+        Ok(self.0.call(&Call::get(&["v1", "plans"], &query)).await?.body)
+    }
+
+    /// The tasks of a plan, in its order.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn tasks(&self, id: &str, wanted: &TaskQuery) -> Result<List<Task>> {
+        let mut query = wanted.page.query();
+        query.extend(wanted.status.map(|status| ("status", status.to_string())));
+        Ok(self.0.call(&Call::get(&["v1", "plans", id, "tasks"], &query)).await?.body)
+    }
+
+    /// What happened to a plan and its tasks, oldest first.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn events(&self, id: &str, page: &Page) -> Result<List<PlanEvent>> {
+        Ok(self.0.call(&Call::get(&["v1", "plans", id, "events"], &page.query())).await?.body)
+    }
+
+    /// Follows what happens to a plan and its tasks, from its beginning. Nothing is sent before the first
+    /// [`PlanEvents::next`].
+    #[must_use]
+    pub fn follow(&self, id: &str) -> PlanEvents {
+        PlanEvents::of(self.0, "plans", id)
+    }
+
+    /// Starts a plan: locks all its tenants, all or none, and returns the plan as it is then. Starting it again changes
+    /// nothing. The `reason` (1 to 1,024 characters) is for the history.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `tenant_locked` while another task has the lock of one of its tenants.
+    pub async fn start(&self, id: &str, reason: Option<&str>) -> Result<Plan> {
+        self.steer(id, "start", reason).await
+    }
+
+    /// Pauses a plan: its stages under way end, and no other stage begins. Pausing it again changes nothing. The `reason` is
+    /// as for [`Plans::start`].
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn pause(&self, id: &str, reason: Option<&str>) -> Result<Plan> {
+        self.steer(id, "pause", reason).await
+    }
+
+    /// Resumes a plan that was paused, or whose owner has changed. Resuming it again changes nothing. The `reason` is as for
+    /// [`Plans::start`].
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn resume(&self, id: &str, reason: Option<&str>) -> Result<Plan> {
+        self.steer(id, "resume", reason).await
+    }
+
+    /// Cancels a plan: the jobs of its stages under way are cancelled, and no other stage begins. Cancelling it again changes
+    /// nothing. The `reason` is as for [`Plans::start`].
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn cancel(&self, id: &str, reason: Option<&str>) -> Result<Plan> {
+        self.steer(id, "cancel", reason).await
+    }
+
+    async fn steer(&self, id: &str, verb: &str, reason: Option<&str>) -> Result<Plan> {
+        let request = ReasonRequest { reason: reason.map(str::to_owned) };
+        self.0.change(&["v1", "plans", id, verb], &request).await
+    }
+}
+
+impl Tasks<'_> {
+    /// One task, as it is now, with its checkpoint and the lock of its tenant.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `not_found` for a task that does not exist, or was purged.
+    pub async fn get(&self, id: &str) -> Result<Task> {
+        Ok(self.0.call(&Call::get(&["v1", "tasks", id], &[])).await?.body)
+    }
+
+    /// The checkpoints of a task in all its runs, newest first.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn checkpoints(&self, id: &str, page: &Page) -> Result<List<Checkpoint>> {
+        Ok(self.0.call(&Call::get(&["v1", "tasks", id, "checkpoints"], &page.query())).await?.body)
+    }
+
+    /// What happened to a task, oldest first.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn events(&self, id: &str, page: &Page) -> Result<List<PlanEvent>> {
+        Ok(self.0.call(&Call::get(&["v1", "tasks", id, "events"], &page.query())).await?.body)
+    }
+
+    /// Follows what happens to a task, as [`Plans::follow`].
+    #[must_use]
+    pub fn follow(&self, id: &str) -> PlanEvents {
+        PlanEvents::of(self.0, "tasks", id)
+    }
+
+    /// Pauses a task: its stage under way ends, and no other stage begins. Pausing it again changes nothing. The `reason` is
+    /// as for [`Plans::start`].
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn pause(&self, id: &str, reason: Option<&str>) -> Result<Task> {
+        self.steer(id, "pause", reason).await
+    }
+
+    /// Resumes a task that was paused. Resuming it again changes nothing. The `reason` is as for [`Plans::start`].
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn resume(&self, id: &str, reason: Option<&str>) -> Result<Task> {
+        self.steer(id, "resume", reason).await
+    }
+
+    /// Cancels a task: the job of its stage under way is cancelled. Cancelling it again changes nothing. The `reason` is as
+    /// for [`Plans::start`].
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn cancel(&self, id: &str, reason: Option<&str>) -> Result<Task> {
+        self.steer(id, "cancel", reason).await
+    }
+
+    /// Says what an UNKNOWN stage did. `stage` is its name, or its number, counted from 0.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `conflict` unless the stage is UNKNOWN, so also for a repetition.
+    pub async fn resolve(&self, id: &str, stage: &str, resolution: &StageResolveRequest) -> Result<Task> {
+        self.0.change(&["v1", "tasks", id, "stages", stage, "resolve"], resolution).await
+    }
+
+    /// Runs a task again, and returns it with its new run; for a dry run, as it would be.
+    ///
+    /// A retry whose answer is lost is repeated, and must not open two runs. So a request without `expect` goes out with
+    /// the run and the checkpoint that the task has when this is called.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `conflict` for a task that has another run or checkpoint by now, `still_running`,
+    /// `stage_unknown`, `definition_changed`, `tenant_locked`.
+    pub async fn retry(&self, id: &str, retry: &TaskRetryRequest) -> Result<Task> {
+        let retry = match retry.expect {
+            Some(_) => retry.clone(),
+            None => expecting(retry, &self.get(id).await?),
+        };
+        self.0.change(&["v1", "tasks", id, "retry"], &retry).await
+    }
+
+    async fn steer(&self, id: &str, verb: &str, reason: Option<&str>) -> Result<Task> {
+        let request = ReasonRequest { reason: reason.map(str::to_owned) };
+        self.0.change(&["v1", "tasks", id, verb], &request).await
+    }
+}
+
+impl Tenants<'_> {
+    /// One tenant: its newest task, whether that has a checkpoint, and the lock.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `not_found` for a tenant that no kept plan names.
+    pub async fn get(&self, tenant: &str) -> Result<Tenant> {
+        Ok(self.0.call(&Call::get(&["v1", "tenants", tenant], &[])).await?.body)
+    }
+
+    /// The tasks of a tenant in all plans, newest first.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `not_found` as for [`Tenants::get`].
+    pub async fn tasks(&self, tenant: &str, page: &Page) -> Result<List<Task>> {
+        Ok(self.0.call(&Call::get(&["v1", "tenants", tenant, "tasks"], &page.query())).await?.body)
+    }
+
+    /// Runs the newest task of a tenant again, as [`Tasks::retry`] does.
+    ///
+    /// # Errors
+    /// As [`Tasks::retry`], and `not_found` as for [`Tenants::get`].
+    pub async fn retry(&self, tenant: &str, retry: &TaskRetryRequest) -> Result<Task> {
+        let retry = match retry.expect {
+            Some(_) => retry.clone(),
+            None => expecting(retry, &self.get(tenant).await?.task),
+        };
+        self.0.change(&["v1", "tenants", tenant, "retry"], &retry).await
+    }
+
+    /// Breaks the lock of a tenant, if its token is the one named; needs the scope `admin`. The task that has the lock is
+    /// interrupted before its next stage, but nothing stops what its node does at the moment.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `conflict` if the lock has another token, or is not held, so also for a repetition.
+    pub async fn unlock(&self, tenant: &str, unlock: &UnlockRequest) -> Result<Tenant> {
+        self.0.change(&["v1", "tenants", tenant, "unlock"], unlock).await
+    }
+}
+
+/// The same retry, of the task as it was seen.
+fn expecting(retry: &TaskRetryRequest, seen: &Task) -> TaskRetryRequest {
+    let expect = ExpectedTask { run: seen.run, checkpoint_version: seen.checkpoint_version };
+    TaskRetryRequest { expect: Some(expect), ..retry.clone() }
+}
+
+#[cfg(test)]
+mod tests;

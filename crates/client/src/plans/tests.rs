@@ -1,0 +1,182 @@
+//! What the calls about plans ask for, against a stand-in that plays a script.
+
+use wire::Json;
+use wire::plans::{RetryFrom, RetryPoint, StageOutcome, StageRequest, TaskRequest};
+use wire::{Code, limits::LIST_ITEMS_MAX};
+
+use super::*;
+use crate::transport::stand_in::{Act, StandIn, client, header, refused};
+
+const PLAN: &str = r#"{"id":"p","name":null,"status":"CREATED","max_concurrency":5,"on_failure":"stop_new","timeout_ms":1,"intent":"run","halted":false,"over_time":false,"progress":{"total":1,"pending":1,"running":0,"succeeded":0,"failed":0,"paused":0,"interrupted":0,"cancelled":0},"created_at":"t","started_at":null,"finished_at":null}"#;
+const TASK: &str = r#"{"id":"k","plan":"p","place":0,"tenant":"t","name":null,"status":"FAILED","intent":"run","reason":"r","run":2,"run_at":"t","timeout_ms":1,"definition":1,"stage":0,"stages":[{"name":"s","status":"FAILED","job":"j"}],"has_checkpoint":false,"checkpoint":null,"checkpoint_version":3,"lock":null,"waits_for":null,"updated_at":"t"}"#;
+
+fn plan() -> Act {
+    Act::Answer(200, "", PLAN.to_owned())
+}
+
+fn task() -> Act {
+    Act::Answer(200, "", TASK.to_owned())
+}
+
+fn tenant() -> Act {
+    let body = format!(r#"{{"tenant":"t","task":{TASK},"has_checkpoint":false,"lock":null}}"#);
+    Act::Answer(200, "", body)
+}
+
+fn list() -> Act {
+    Act::Answer(200, "", r#"{"items":[],"next_cursor":null}"#.to_owned())
+}
+
+/// The first line of each request without its version, and its body.
+fn asked(server: &StandIn) -> Vec<String> {
+    let line = |request: &String| {
+        let (head, body) = request.split_once("\r\n\r\n").unwrap();
+        let line = head.lines().next().unwrap().trim_end_matches(" HTTP/1.1");
+        if body.is_empty() { line.to_owned() } else { format!("{line} {body}") }
+    };
+    server.heard().iter().map(line).collect()
+}
+
+#[tokio::test]
+async fn a_plan_is_created_once_under_one_key() {
+    let server = StandIn::playing(vec![Act::HangUp, plan(), plan()]).await;
+    let client = client(&[&server]);
+    let stages = vec![StageRequest::new("s", Json::of(&1).unwrap())];
+    let task = TaskRequest { tenant: "t".to_owned(), name: None, config: None, timeout_ms: None, stages };
+    let request = PlanRequest {
+        name: None,
+        max_concurrency: None,
+        on_failure: None,
+        timeout_ms: None,
+        start: Some(true),
+        tasks: vec![task],
+    };
+    assert_eq!(client.plans().create(&request, None).await.unwrap().id, "p");
+    client.plans().create(&request, Some("mine")).await.unwrap();
+    let body = r#"{"start":true,"tasks":[{"tenant":"t","stages":[{"name":"s","payload":1}]}]}"#;
+    assert_eq!(asked(&server), vec![format!("POST /v1/plans {body}"); 3]);
+    let keys: Vec<_> =
+        server.heard().iter().map(|request| header(request, "Idempotency-Key").unwrap()).collect();
+    assert_eq!(keys[0], keys[1]);
+    assert_eq!(keys[2], "mine");
+}
+
+#[tokio::test]
+async fn plans_are_steered_and_read_by_their_ids() {
+    let script = vec![plan(), plan(), plan(), plan(), plan(), list(), list(), list()];
+    let server = StandIn::playing(script).await;
+    let client = client(&[&server]);
+    let plans = client.plans();
+    plans.start("p", None).await.unwrap();
+    plans.pause("p", Some("look")).await.unwrap();
+    plans.resume("p", None).await.unwrap();
+    plans.cancel("p", None).await.unwrap();
+    plans.get("p").await.unwrap();
+    let page = Page { limit: Some(LIST_ITEMS_MAX), cursor: Some("c".to_owned()) };
+    plans.list(&PlanQuery { status: Some(PlanStatus::Attention), page: Page::default() }).await.unwrap();
+    plans.tasks("p", &TaskQuery { status: Some(TaskStatus::Failed), page: page.clone() }).await.unwrap();
+    plans.events("p", &page).await.unwrap();
+    assert_eq!(
+        asked(&server),
+        [
+            "POST /v1/plans/p/start {}",
+            r#"POST /v1/plans/p/pause {"reason":"look"}"#,
+            "POST /v1/plans/p/resume {}",
+            "POST /v1/plans/p/cancel {}",
+            "GET /v1/plans/p",
+            "GET /v1/plans?status=ATTENTION",
+            "GET /v1/plans/p/tasks?limit=1000&cursor=c&status=FAILED",
+            "GET /v1/plans/p/events?limit=1000&cursor=c",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn tasks_and_tenants_are_steered_and_read_by_their_ids() {
+    let script = vec![task(), task(), task(), task(), list(), list(), task(), tenant(), list(), tenant()];
+    let server = StandIn::playing(script).await;
+    let client = client(&[&server]);
+    let (tasks, tenants, page) = (client.tasks(), client.tenants(), Page::default());
+    tasks.get("k").await.unwrap();
+    tasks.pause("k", None).await.unwrap();
+    tasks.resume("k", None).await.unwrap();
+    tasks.cancel("k", Some("no")).await.unwrap();
+    tasks.checkpoints("k", &page).await.unwrap();
+    tasks.events("k", &page).await.unwrap();
+    let resolution = StageResolveRequest {
+        outcome: StageOutcome::Done,
+        context: Some(Json::parse("{}").unwrap()),
+        reason: "r".to_owned(),
+    };
+    tasks.resolve("k", "4", &resolution).await.unwrap();
+    assert_eq!(tenants.get("a:b").await.unwrap().task.run, 2);
+    tenants.tasks("t", &page).await.unwrap();
+    tenants.unlock("t", &UnlockRequest { token: 7, reason: "r".to_owned() }).await.unwrap();
+    assert_eq!(
+        asked(&server),
+        [
+            "GET /v1/tasks/k",
+            "POST /v1/tasks/k/pause {}",
+            "POST /v1/tasks/k/resume {}",
+            r#"POST /v1/tasks/k/cancel {"reason":"no"}"#,
+            "GET /v1/tasks/k/checkpoints",
+            "GET /v1/tasks/k/events",
+            r#"POST /v1/tasks/k/stages/4/resolve {"outcome":"done","context":{},"reason":"r"}"#,
+            "GET /v1/tenants/a:b",
+            "GET /v1/tenants/t/tasks",
+            r#"POST /v1/tenants/t/unlock {"token":7,"reason":"r"}"#,
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_retry_whose_answer_was_lost_opens_no_second_run() {
+    let script = vec![task(), Act::HangUp, refused(Code::Conflict, None), tenant(), task(), task()];
+    let server = StandIn::playing(script).await;
+    let client = client(&[&server]);
+    let retry = TaskRetryRequest::new(RetryFrom::Point(RetryPoint::Checkpoint), "r");
+    let error = client.tasks().retry("k", &retry).await.unwrap_err();
+    assert_eq!(error.problem().unwrap().known_code(), Some(Code::Conflict));
+    client.tenants().retry("t", &retry).await.unwrap();
+    let expect = Some(ExpectedTask { run: 1, checkpoint_version: 0 });
+    client.tenants().retry("t", &TaskRetryRequest { expect, ..retry }).await.unwrap();
+    let seen = r#"{"from":"checkpoint","expect":{"run":2,"checkpoint_version":3},"reason":"r"}"#;
+    let given = r#"{"from":"checkpoint","expect":{"run":1,"checkpoint_version":0},"reason":"r"}"#;
+    assert_eq!(
+        asked(&server),
+        [
+            "GET /v1/tasks/k".to_owned(),
+            format!("POST /v1/tasks/k/retry {seen}"),
+            format!("POST /v1/tasks/k/retry {seen}"),
+            "GET /v1/tenants/t".to_owned(),
+            format!("POST /v1/tenants/t/retry {seen}"),
+            format!("POST /v1/tenants/t/retry {given}"),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_plan_is_followed_behind_what_was_seen_when_its_stream_breaks_off() {
+    let event = |seq: u64| {
+        format!(
+            "event: plan\nid: {seq}\ndata: {{\"seq\":{seq},\"at\":\"t\",\"task\":null,\"kind\":\"status\",\"run\":null,\
+             \"stage\":null,\"before\":null,\"after\":\"RUNNING\",\"reason\":null,\"principal\":null,\
+             \"request_id\":null}}\n\n"
+        )
+    };
+    let first = format!(": hello\n\n{}event: newer\ndata: 1\n\n{}", event(3), event(4));
+    let again = format!("{}{}", event(4), event(5));
+    let answer = |body| Act::Answer(200, "content-type: text/event-stream\r\n", body);
+    let server = StandIn::playing(vec![answer(first), answer(again), refused(Code::NotFound, None)]).await;
+    let client = client(&[&server]);
+    let mut events = client.plans().follow("p");
+    for seq in [3, 4, 5] {
+        assert_eq!(events.next().await.unwrap().seq, seq);
+    }
+    assert_eq!(events.next().await.unwrap_err().problem().unwrap().known_code(), Some(Code::NotFound));
+    assert_eq!(asked(&server), ["GET /v1/plans/p/events"; 3]);
+    let header =
+        |name| server.heard().iter().map(|request| header(request, name).unwrap()).collect::<Vec<_>>();
+    assert_eq!(header("Last-Event-ID"), ["0", "4", "5"]);
+    assert_eq!(header("Accept"), ["text/event-stream"; 3]);
+}
