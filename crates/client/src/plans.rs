@@ -228,7 +228,7 @@ impl Tasks<'_> {
         self.steer(id, "cancel", reason).await
     }
 
-    /// Says what an UNKNOWN stage did. `stage` is its name, or its number, counted from 0.
+    /// Says what an UNKNOWN stage did. `stage` is its name, or its number, counted from 1.
     ///
     /// # Errors
     /// [`crate::Error`]; `conflict` unless the stage is UNKNOWN, so also for a repetition.

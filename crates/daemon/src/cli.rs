@@ -4,6 +4,7 @@
 
 pub mod ids;
 pub mod jobs;
+pub mod plans;
 
 use std::path::PathBuf;
 
@@ -45,6 +46,12 @@ pub enum Command {
     Node(jobs::Node),
     /// Submit a job; with --wait, print its result
     Submit(jobs::Submit),
+    /// Create, start, steer and show plans; resolve and retry their tasks
+    #[command(subcommand)]
+    Plan(plans::Plan),
+    /// Show tenants, retry their tasks, break their locks
+    #[command(subcommand)]
+    Tenant(plans::Tenant),
     /// Ask a daemon whether it is running
     Health(Health),
     /// Bring the ledger's tables up to this version and exit

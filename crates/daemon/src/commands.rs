@@ -1,21 +1,28 @@
 //! The commands, one module each. `serve` is not here: it is the daemon itself.
 
+mod absence;
 pub mod check_config;
 pub mod cluster;
 pub mod health;
 pub mod id;
+mod json_file;
 pub mod lease;
 pub mod migrate;
 pub mod node;
 pub mod nonce;
+pub mod plan;
 mod shown;
 pub mod submit;
+mod tasks_shown;
+pub mod tenant;
 
 use std::time::Duration;
 
+use client::wire::plans::TaskRetryRequest;
 use client::{Client, Retry};
 
 use crate::cli::Remote;
+use crate::cli::plans::RetryOptions;
 use crate::exit::{Exit, Failure};
 
 /// How long a command tries at most. It is longer than the failover of a killed instance's keys.
@@ -29,6 +36,12 @@ fn connect(remote: &Remote) -> Result<Client, Failure> {
     let retry = Retry { attempts_max: 5, total_max: TOTAL, ..Retry::default() };
     let token = remote.token.as_deref().filter(|token| !token.is_empty());
     Ok(Client::new(remote.url.iter().map(String::as_str), token)?.with_retry(retry))
+}
+
+/// The retry that is asked for, with the stages of its file; and whether it is a dry run.
+fn retry_request(options: RetryOptions) -> Result<(bool, TaskRetryRequest), Failure> {
+    let stages = options.stages.as_deref().map(json_file::read).transpose()?;
+    Ok((options.dry_run, options.request(stages)))
 }
 
 /// Runs a command's calls on this thread.

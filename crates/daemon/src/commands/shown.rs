@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use client::Error;
-use client::wire::Problem;
+use client::wire::{List, Problem};
 use serde::Serialize;
 
 use crate::exit::Failure;
@@ -22,6 +22,17 @@ pub fn answer<T: Serialize>(json: bool, answer: &T, people: impl FnOnce(&T) -> S
     };
     // A reader that closed the pipe has read enough.
     let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// Prints a page of a list: as JSON one item on each line, else as `people` renders it. With JSON the cursor of the next
+/// page goes to stderr.
+pub fn list<T: Serialize>(json: bool, list: &List<T>, people: impl FnOnce(&List<T>) -> String) {
+    if !json {
+        answer(json, list, people);
+        return;
+    }
+    list.items.iter().for_each(|item| answer(json, item, |_| String::new()));
+    eprint!("{}", more(list.next_cursor.as_ref()));
 }
 
 /// Prints the failure of a call to stderr: with `--json` as the problem document.
@@ -56,6 +67,10 @@ fn problem(problem: &Problem) -> String {
     if let Some(ms) = problem.retry_after_ms {
         more.push(format!("try again in {}", length(ms)));
     }
+    let locker = [("tenant", &problem.tenant), ("plan", &problem.plan), ("task", &problem.task)];
+    for (name, id) in locker {
+        more.extend(id.as_ref().map(|id| format!("{name} {id}")));
+    }
     for (name, check) in problem.checks.iter().flatten() {
         let detail = check.detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
         more.push(format!("{name}: {}{detail}", check.status));
@@ -83,6 +98,11 @@ pub fn length(ms: u64) -> String {
 /// The value, or a dash if there is none.
 pub fn or_none(value: Option<impl ToString>) -> String {
     value.map_or_else(|| NONE.to_owned(), |value| value.to_string())
+}
+
+/// A text of a node or a person on one line, without what would move the cursor.
+pub fn one_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 /// Rows under headings, aligned; the last column runs free.

@@ -1,7 +1,7 @@
 //! `fencepost submit`: submits one job and, with `--wait`, prints its result.
 
 use std::io::{IsTerminal as _, Read as _};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use client::wire::Json;
 use client::wire::events::ProgressEvent;
@@ -9,14 +9,11 @@ use client::wire::jobs::{Job, JobState, Outcome};
 use client::wire::limits::PAYLOAD_BYTES_MAX;
 use client::{Client, JobNews};
 
+use super::absence::Absence;
 use super::{connect, shown};
 use crate::cli::jobs::Submit;
 use crate::exit::{Exit, Failure};
 
-/// The longest time without an answer of the daemon before the command stops waiting.
-const AWAY_MAX: Duration = Duration::from_secs(60);
-/// The delay between two tries during such an absence.
-const AWAY_PAUSE: Duration = Duration::from_secs(1);
 /// The longest wait for the end of the job in one request.
 const ASK_EVERY: Duration = Duration::from_secs(60);
 
@@ -57,22 +54,16 @@ pub async fn run(command: Submit) -> Result<(), Failure> {
 
 /// The job when it is FINISHED, through absences of the daemon.
 async fn waited(client: &Client, id: &str) -> client::Result<Job> {
-    let mut away_since = None;
+    let mut absence = Absence::default();
     loop {
         match client.jobs().wait(id, ASK_EVERY).await {
             Ok(job) if job.state == JobState::Finished => return Ok(job),
-            Ok(_) => away_since = None,
+            Ok(_) => absence.is_over(),
             Err(error) => {
-                let is_first = away_since.is_none();
-                let since = *away_since.get_or_insert_with(Instant::now);
-                if !error.is_retryable() || since.elapsed() >= AWAY_MAX {
+                if let Err(error) = absence.outlast(error).await {
                     eprintln!("job {id} continues; GET /v1/jobs/{id} shows it");
                     return Err(error);
                 }
-                if is_first {
-                    eprintln!("{error}; trying again for {} s", AWAY_MAX.as_secs());
-                }
-                tokio::time::sleep(AWAY_PAUSE).await;
             }
         }
     }
@@ -96,8 +87,7 @@ async fn follow(client: &Client, id: &str) -> client::Result<Job> {
 
 fn progress_line(progress: &ProgressEvent) -> String {
     let percent = progress.percent.map(|percent| format!("{percent:.0} %"));
-    // A note is a node's: what would move the cursor is left out.
-    let note = progress.note.as_ref().map(|note| note.replace(char::is_control, " "));
+    let note = progress.note.as_ref().map(|note| shown::one_line(note));
     [percent, note].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 

@@ -1,16 +1,11 @@
-//! `fencepost node` and `fencepost submit` as processes, against stand-ins for the scheduler: signals, exit statuses,
-//! and what is printed where.
+//! `fencepost node` and `fencepost submit`.
 
-#![expect(clippy::unwrap_used, reason = "all of this is test code, its helper functions too")]
-
-use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio_tungstenite::tungstenite::Message as Packet;
 use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
@@ -18,28 +13,11 @@ use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 use wire::Json;
 use wire::worker::{Dispatch, HeartbeatOk, Message, NodeFrame, Notice, SchedulerFrame, Welcome, close};
 
-/// Longer than anything takes that is right.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-fn fencepost(words: &[&str]) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
-    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.kill_on_drop(true).spawn().unwrap()
-}
+use crate::process::{PATIENCE, answering, ended, fencepost, listener};
 
 fn tell(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
     kill_process(pid, signal).unwrap();
-}
-
-async fn ended(child: Child) -> Output {
-    tokio::time::timeout(PATIENCE, child.wait_with_output()).await.expect("it ends").unwrap()
-}
-
-async fn listener() -> (TcpListener, String) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    (listener, url)
 }
 
 /// A node's connection, from the scheduler's end.
@@ -149,36 +127,6 @@ async fn a_node_that_is_replaced_exits_1_and_says_why() {
     let output = ended(node).await;
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--node-id"));
-}
-
-/// Reads one whole request.
-async fn hear(stream: &mut TcpStream) {
-    let mut request = Vec::new();
-    loop {
-        let text = String::from_utf8_lossy(&request);
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-            if body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
-                return;
-            }
-        }
-        assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0, "a whole request");
-    }
-}
-
-/// Answers one request after the other with these.
-fn answering(listener: TcpListener, answers: Vec<(u16, String)>) {
-    tokio::spawn(async move {
-        for (status, body) in answers {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            hear(&mut stream).await;
-            let answer = format!(
-                "HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-                body.len()
-            );
-            stream.write_all(answer.as_bytes()).await.unwrap();
-        }
-    });
 }
 
 fn accepted() -> (u16, String) {

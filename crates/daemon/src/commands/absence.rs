@@ -1,0 +1,40 @@
+//! How a command that waits for something survives an absence of the daemon.
+
+use std::time::{Duration, Instant};
+
+use client::{Error, Result};
+
+/// The longest time without an answer of the daemon before a command stops waiting.
+const AWAY_MAX: Duration = Duration::from_secs(60);
+/// The delay between two tries during such an absence.
+const AWAY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Since when the daemon has not answered.
+#[derive(Debug, Default)]
+pub struct Absence {
+    since: Option<Instant>,
+}
+
+impl Absence {
+    /// The daemon has answered.
+    pub fn is_over(&mut self) {
+        self.since = None;
+    }
+
+    /// A call has failed. Waits before the next try, and says so on stderr when the absence begins.
+    ///
+    /// # Errors
+    /// The failure, if it is lasting or the absence is too long.
+    pub async fn outlast(&mut self, error: Error) -> Result<()> {
+        let is_first = self.since.is_none();
+        let since = *self.since.get_or_insert_with(Instant::now);
+        if !error.is_retryable() || since.elapsed() >= AWAY_MAX {
+            return Err(error);
+        }
+        if is_first {
+            eprintln!("{error}; trying again for {} s", AWAY_MAX.as_secs());
+        }
+        tokio::time::sleep(AWAY_PAUSE).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! JSON that a command reads from a file or from standard input.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+
+use crate::exit::{Exit, Failure};
+
+/// The largest file that is read, in bytes. The daemon takes less in one request, but a file may have blanks.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Reads a file, or standard input for `-`.
+///
+/// # Errors
+/// Wrong usage: the file cannot be read, is too long, or is not JSON of this shape, with the line and the column.
+pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
+    let is_standard_input = path == Path::new("-");
+    let name: &dyn fmt::Display = if is_standard_input { &"standard input" } else { &path.display() };
+    let wrong = |why: &dyn fmt::Display| Failure::new(Exit::Usage, format!("{name}: {why}"));
+    let bytes = if is_standard_input { whole(io::stdin().lock()) } else { File::open(path).and_then(whole) };
+    let bytes = bytes.map_err(|error| wrong(&error))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(wrong(&format!("it has more than {FILE_BYTES_MAX} bytes")));
+    }
+    serde_json::from_slice(&bytes).map_err(|error| wrong(&error))
+}
+
+/// All bytes, or one more than [`FILE_BYTES_MAX`].
+fn whole(from: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use client::wire::plans::{PlanRequest, StageRequest};
+
+    use super::*;
+
+    fn refusal<T: DeserializeOwned + fmt::Debug>(text: &str) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plan.json");
+        std::fs::write(&path, text).unwrap();
+        let failure = read::<T>(&path).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        let prefix = format!("{}: ", path.display());
+        failure.message.strip_prefix(&prefix).expect("the file is named").to_owned()
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_told_with_its_line_and_column() {
+        for (text, says) in [
+            ("{\n  \"tasks\": [,]\n}", "expected value at line 2 column 13"),
+            ("{\n  \"task\": []\n}", "line 2 column 8"),
+            ("{\"max_concurrency\": 0,\n \"tasks\": []}", "line 1 column 21"),
+            (
+                "{\"tasks\": [\n  {\"tenant\": \"a\",\n   \"stages\": [{\"name\": \"s\", \"payload\": 1, \"pol\": 2}]}]}",
+                "line 3 column 47",
+            ),
+            ("{\"tasks\": [{\"tenant\": \"\u{1}\"}]}", "line 1 column"),
+            ("", "line 1 column 0"),
+        ] {
+            let message = refusal::<PlanRequest>(text);
+            assert!(message.contains(says), "{text}: {message}");
+        }
+        assert!(refusal::<Vec<StageRequest>>("[\n{\"name\": 1}]").contains("line 2 column 10"));
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_wrong_usage() {
+        let failure = read::<PlanRequest>(Path::new("/no/such/plan.json")).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        assert!(failure.message.starts_with("/no/such/plan.json: "), "{}", failure.message);
+    }
+}

@@ -1,0 +1,87 @@
+//! Reads a plan with its tasks and the locks that they hold, once or again and again.
+
+use std::collections::HashMap;
+
+use client::wire::limits::LIST_ITEMS_MAX;
+use client::wire::plans::{Task, TaskStatus};
+use client::{Client, Page, Result, TaskQuery};
+
+use crate::commands::tasks_shown::PlanView;
+
+/// A plan that is read.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    client: &'a Client,
+    plan: &'a str,
+    /// Whether locks are read too. Lists leave them out, so this costs a request for each task that has changed.
+    with_locks: bool,
+    /// By the ids of tasks.
+    known: HashMap<String, KnownLock>,
+}
+
+/// The lock of a task as it was read.
+#[derive(Debug)]
+struct KnownLock {
+    /// When the task had changed last. A task that takes or loses its lock changes.
+    updated_at: String,
+    token: Option<i64>,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader of the plan with this id.
+    pub fn new(client: &'a Client, plan: &'a str, with_locks: bool) -> Self {
+        Self { client, plan, with_locks, known: HashMap::new() }
+    }
+
+    /// The plan as it is now. Its tasks are read last: where the plan has ended, they have too.
+    pub async fn read(&mut self) -> Result<PlanView> {
+        let plan = self.client.plans().get(self.plan).await?;
+        let tasks = self.tasks().await?;
+        let mut locks = HashMap::new();
+        if self.with_locks && plan.started_at.is_some() {
+            for task in tasks.iter().filter(|task| may_hold_lock(task.status)) {
+                locks.extend(self.token(task).await?.map(|token| (task.id.clone(), token)));
+            }
+        }
+        Ok(PlanView { plan, tasks, locks })
+    }
+
+    async fn tasks(&self) -> Result<Vec<Task>> {
+        let page = Page { limit: Some(LIST_ITEMS_MAX), cursor: None };
+        let mut query = TaskQuery { status: None, page };
+        let mut tasks = Vec::new();
+        loop {
+            let list = self.client.plans().tasks(self.plan, &query).await?;
+            tasks.extend(list.items);
+            if list.next_cursor.is_none() {
+                return Ok(tasks);
+            }
+            query.page.cursor = list.next_cursor;
+        }
+    }
+
+    /// The token of the lock that a task holds.
+    async fn token(&mut self, task: &Task) -> Result<Option<i64>> {
+        if let Some(known) = self.known.get(&task.id)
+            && known.updated_at == task.updated_at
+        {
+            return Ok(known.token);
+        }
+        let Task { lock, updated_at, .. } = self.client.tasks().get(&task.id).await?;
+        let token = lock.flatten().map(|lock| lock.token);
+        self.known.insert(task.id.clone(), KnownLock { updated_at, token });
+        Ok(token)
+    }
+}
+
+/// Whether a task with this status may hold the lock of its tenant.
+fn may_hold_lock(status: TaskStatus) -> bool {
+    match status {
+        TaskStatus::Pending
+        | TaskStatus::Running
+        | TaskStatus::Failed
+        | TaskStatus::Paused
+        | TaskStatus::Interrupted => true,
+        TaskStatus::Succeeded | TaskStatus::Cancelled => false,
+    }
+}

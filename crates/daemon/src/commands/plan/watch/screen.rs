@@ -1,0 +1,111 @@
+//! A text that is drawn again and again at the same place of a terminal.
+
+use std::io::{Write as _, stdout};
+
+use rustix::termios::tcgetwinsize;
+
+/// The size of a terminal that does not tell it.
+const DEFAULT: Size = Size { rows: 24, columns: 80 };
+
+/// The place where the text is drawn.
+#[derive(Debug, Default)]
+pub struct Screen {
+    /// The rows between where the text begins and the cursor.
+    drawn: usize,
+}
+
+/// The size of a terminal, in characters.
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    rows: usize,
+    columns: usize,
+}
+
+impl Screen {
+    /// Draws the text over the one before; as much of it as the terminal has rows for.
+    pub fn draw(&mut self, text: &str) {
+        let size = Size::of_terminal();
+        let text = fitting(text, size);
+        self.replace(&text);
+        self.drawn = text.lines().map(|line| rows(line, size)).sum();
+    }
+
+    /// Draws all of the text over the one before, and leaves it.
+    pub fn draw_whole(&mut self, text: &str) {
+        self.replace(text);
+        self.leave();
+    }
+
+    /// Leaves what is drawn; the next text is drawn below.
+    pub fn leave(&mut self) {
+        self.drawn = 0;
+    }
+
+    fn replace(&self, text: &str) {
+        // Up to where the text begins, and everything from there on erased; in one write, so that nothing flickers.
+        let up = if self.drawn > 0 { format!("\u{1b}[{}A\u{1b}[J", self.drawn) } else { String::new() };
+        let out = up + text;
+        let mut stdout = stdout().lock();
+        // A terminal that is gone has shown enough.
+        let _ = stdout.write_all(out.as_bytes()).and_then(|()| stdout.flush());
+    }
+}
+
+impl Size {
+    fn of_terminal() -> Self {
+        match tcgetwinsize(stdout()) {
+            Ok(size) if size.ws_row > 0 && size.ws_col > 0 => {
+                Self { rows: usize::from(size.ws_row), columns: usize::from(size.ws_col) }
+            }
+            _ => DEFAULT,
+        }
+    }
+}
+
+/// The first lines of a text, so many that they and the cursor fit.
+fn fitting(text: &str, size: Size) -> String {
+    let (mut fitting, mut taken) = (String::new(), 0);
+    let total = text.lines().map(|line| rows(line, size)).sum::<usize>();
+    let is_cut = total >= size.rows;
+    // The cursor takes a row, and so does the line about those that are left out.
+    let available = size.rows.saturating_sub(1 + usize::from(is_cut));
+    let mut lines = text.lines();
+    for line in lines.by_ref() {
+        taken += rows(line, size);
+        if taken > available {
+            let left_out = 1 + lines.count();
+            fitting += &format!("… {left_out} more lines\n");
+            break;
+        }
+        fitting += line;
+        fitting.push('\n');
+    }
+    fitting
+}
+
+/// The rows that a line takes where the terminal wraps it.
+fn rows(line: &str, size: Size) -> usize {
+    line.chars().count().div_ceil(size.columns).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_where_the_terminal_ends() {
+        let size = Size { rows: 4, columns: 20 };
+        assert_eq!(fitting("a\nb\nc\n", size), "a\nb\nc\n");
+        assert_eq!(fitting("a\nb\nc\nd\n", size), "a\nb\n… 2 more lines\n");
+        let wrapped = "x".repeat(21);
+        assert_eq!(fitting(&format!("a\n{wrapped}\nc\n"), size), "a\n… 2 more lines\n");
+        assert_eq!(fitting(&format!("{wrapped}\na\n"), size), format!("{wrapped}\na\n"));
+        assert_eq!(fitting("a\nb\n", Size { rows: 1, columns: 1 }), "… 2 more lines\n");
+    }
+
+    #[test]
+    fn an_empty_line_takes_a_row() {
+        let size = Size { rows: 3, columns: 80 };
+        assert_eq!((rows("", size), rows("x", size), rows(&"x".repeat(161), size)), (1, 1, 3));
+    }
+}

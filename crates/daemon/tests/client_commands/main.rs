@@ -1,0 +1,7 @@
+//! Client commands as processes, against stand-ins for the scheduler: signals, exit statuses, and what is printed where.
+
+#![expect(clippy::unwrap_used, reason = "all of this is test code, its helper functions too")]
+
+mod jobs;
+mod plans;
+mod process;

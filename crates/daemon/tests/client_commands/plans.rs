@@ -1,0 +1,109 @@
+//! `fencepost plan` and `fencepost tenant`.
+
+use crate::process::{answering, ended, fencepost, listener};
+
+fn plan(status: &str, succeeded: u32) -> (u16, String) {
+    let body = format!(
+        r#"{{"id":"p-1","name":null,"status":"{status}","max_concurrency":5,"on_failure":"stop_new","timeout_ms":1000,
+        "intent":"run","halted":false,"over_time":false,"progress":{{"total":1,"pending":0,"running":{},
+        "succeeded":{succeeded},"failed":0,"paused":0,"interrupted":0,"cancelled":0}},"created_at":"t","started_at":"t",
+        "finished_at":null}}"#,
+        1 - succeeded
+    );
+    (200, body)
+}
+
+fn task(status: &str, stage: &str, more: &str) -> String {
+    format!(
+        r#"{{"id":"k-1","plan":"p-1","place":0,"tenant":"acme","name":null,"status":"{status}","intent":"run","reason":null,
+        "run":1,"run_at":"t","timeout_ms":1000,"definition":1,"stage":{stage},"stages":[{{"name":"build",
+        "status":"SUCCEEDED","job":"j-1"}},{{"name":"check","status":"RUNNING","job":"j-2"}}],"has_checkpoint":false,
+        "checkpoint":null,"checkpoint_version":0,{more}"waits_for":null,"updated_at":"t"}}"#
+    )
+}
+
+fn tasks(status: &str, stage: &str) -> (u16, String) {
+    (200, format!(r#"{{"items":[{}],"next_cursor":null}}"#, task(status, stage, "")))
+}
+
+#[tokio::test]
+async fn a_plan_is_created_from_its_file_and_a_file_that_is_no_plan_is_wrong_usage() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("plan.json");
+    let name = file.to_str().unwrap();
+    std::fs::write(&file, r#"{"tasks": [{"tenant": "acme", "stages": [{"name": "build", "payload": 1}]}]}"#)
+        .unwrap();
+    let (listener, url) = listener().await;
+    let heard = answering(listener, vec![plan("RUNNING", 0)]);
+    let output = ended(fencepost(&["plan", "create", "--url", &url, "-f", name, "--start"])).await;
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), b"p-1\n".as_slice()));
+    let asked = r#"POST /v1/plans {"start":true,"tasks":[{"tenant":"acme","stages":[{"name":"build","payload":1}]}]}"#;
+    assert_eq!(*heard.lock().unwrap(), [asked]);
+
+    std::fs::write(&file, "{\n  \"tasks\": 7\n}").unwrap();
+    let output = ended(fencepost(&["plan", "create", "--url", &url, "-f", name])).await;
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    assert!(err.contains(&format!("{name}: ")) && err.contains("line 2 column 12"), "{err}");
+}
+
+#[tokio::test]
+async fn a_watched_plan_is_printed_whenever_it_has_changed_until_it_has_ended() {
+    let lock = task("RUNNING", "1", r#""lock":{"token":7,"expires_in_ms":1},"#);
+    let (listener, url) = listener().await;
+    let answers = vec![
+        plan("RUNNING", 0),
+        tasks("RUNNING", "1"),
+        (200, lock),
+        plan("RUNNING", 0),
+        tasks("RUNNING", "1"),
+        plan("SUCCEEDED", 1),
+        tasks("SUCCEEDED", "null"),
+    ];
+    let heard = answering(listener, answers);
+    let output = ended(fencepost(&["plan", "show", "p-1", "--url", &url, "-w"])).await;
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!out.contains('\u{1b}'), "{out}");
+    let lines: Vec<_> = out.lines().filter(|line| line.starts_with("acme ")).collect();
+    assert_eq!(
+        lines,
+        [
+            "acme    RUNNING  1    1/2 check  -           7     k-1   -",
+            "acme    SUCCEEDED  1    2/2    -           -     k-1   -"
+        ],
+        "{out}"
+    );
+    assert_eq!(heard.lock().unwrap().len(), 7);
+}
+
+#[tokio::test]
+async fn a_stage_is_resolved_by_its_name() {
+    let (listener, url) = listener().await;
+    let heard = answering(listener, vec![(200, task("INTERRUPTED", "1", ""))]);
+    let line = ["plan", "resolve", "k-1", "check", "not_done", "--reason", "r", "--url", &url];
+    let output = ended(fencepost(&line)).await;
+    assert_eq!(output.stdout, b"task k-1 is INTERRUPTED\n");
+    let asked = r#"POST /v1/tasks/k-1/stages/check/resolve {"outcome":"not_done","reason":"r"}"#;
+    assert_eq!(*heard.lock().unwrap(), [asked]);
+}
+
+#[tokio::test]
+async fn a_lock_is_broken_only_by_who_is_sure_and_a_refusal_says_who_holds_it() {
+    let mut problem = wire::Problem::new(wire::Code::TenantLocked, "another task has the lock");
+    (problem.tenant, problem.task) = (Some("acme".to_owned()), Some("k-2".to_owned()));
+    let (listener, url) = listener().await;
+    let refused = (409, serde_json::to_string(&problem).unwrap());
+    let heard = answering(listener, vec![refused]);
+    let line = ["tenant", "unlock", "acme", "--lock-token", "7", "--reason", "r", "--url", &url];
+    let output = ended(fencepost(&line)).await;
+    assert_eq!(output.status.code(), Some(2));
+    assert!(heard.lock().unwrap().is_empty());
+
+    let output = ended(fencepost(&[&line[..], &["--yes"]].concat())).await;
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    let told = "refused: tenant_locked: another task has the lock\n  tenant acme, task k-2\n";
+    assert!(err.contains(told), "{err}");
+    assert_eq!(*heard.lock().unwrap(), [r#"POST /v1/tenants/acme/unlock {"token":7,"reason":"r"}"#]);
+}

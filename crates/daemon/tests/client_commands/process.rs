@@ -1,0 +1,66 @@
+//! The command as a process, and a stand-in for the scheduler that plays a script.
+
+use std::process::{Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::{Child, Command};
+
+/// Longer than anything takes that is right.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Starts the command.
+pub fn fencepost(words: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.kill_on_drop(true).spawn().unwrap()
+}
+
+/// Waits for the end of the command.
+pub async fn ended(child: Child) -> Output {
+    tokio::time::timeout(PATIENCE, child.wait_with_output()).await.expect("it ends").unwrap()
+}
+
+/// A port, and its URL.
+pub async fn listener() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    (listener, url)
+}
+
+/// Answers one request after the other with these; what was asked.
+pub fn answering(listener: TcpListener, answers: Vec<(u16, String)>) -> Arc<Mutex<Vec<String>>> {
+    let heard = Arc::<Mutex<Vec<String>>>::default();
+    let record = Arc::clone(&heard);
+    tokio::spawn(async move {
+        for (status, body) in answers {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let request = hear(&mut stream).await;
+            record.lock().unwrap().push(request);
+            let answer = format!(
+                "HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    heard
+}
+
+/// Reads one whole request: its first line without the version, and its body.
+async fn hear(stream: &mut TcpStream) -> String {
+    let mut request = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&request);
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            if body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
+                let line = head.lines().next().unwrap().trim_end_matches(" HTTP/1.1");
+                return format!("{line} {body}").trim_end().to_owned();
+            }
+        }
+        assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0, "a whole request");
+    }
+}
