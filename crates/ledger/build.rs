@@ -6,7 +6,7 @@ use std::path::Path;
 use std::{env, fs};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations").canonicalize()?;
+    let root = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../migrations").canonicalize()?;
     let mut code = String::new();
     for database in ["postgres", "sqlite"] {
         let folder = root.join(database);

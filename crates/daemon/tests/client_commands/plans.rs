@@ -49,14 +49,14 @@ async fn a_plan_is_created_from_its_file_and_a_file_that_is_no_plan_is_wrong_usa
 
 #[tokio::test]
 async fn a_watched_plan_is_printed_whenever_it_has_changed_until_it_has_ended() {
-    let lock = task("RUNNING", "1", r#""lock":{"token":7,"expires_in_ms":1},"#);
+    let lock = task("RUNNING", "2", r#""lock":{"token":7,"expires_in_ms":1},"#);
     let (listener, url) = listener().await;
     let answers = vec![
         plan("RUNNING", 0),
-        tasks("RUNNING", "1"),
+        tasks("RUNNING", "2"),
         (200, lock),
         plan("RUNNING", 0),
-        tasks("RUNNING", "1"),
+        tasks("RUNNING", "2"),
         plan("SUCCEEDED", 1),
         tasks("SUCCEEDED", "null"),
     ];
@@ -69,7 +69,7 @@ async fn a_watched_plan_is_printed_whenever_it_has_changed_until_it_has_ended() 
     assert_eq!(
         lines,
         [
-            "acme    RUNNING  1    1/2 check  -           7     k-1   -",
+            "acme    RUNNING  1    2/2 check  -           7     k-1   -",
             "acme    SUCCEEDED  1    2/2    -           -     k-1   -"
         ],
         "{out}"

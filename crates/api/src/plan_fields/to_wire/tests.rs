@@ -103,7 +103,7 @@ fn a_task_shows_everything_and_a_list_leaves_out_what_is_long_or_read_apart() {
         json!({
             "id": TASK.to_string(), "plan": "00000000-0000-0000-0000-000000000001", "place": 3, "tenant": "t",
             "name": null, "status": "FAILED", "intent": "run", "reason": "stage b: no", "run": 2, "run_at": AT,
-            "timeout_ms": 600_000, "definition": 1, "stage": 1,
+            "timeout_ms": 600_000, "definition": 1, "stage": 2,
             "stages": [
                 stage("a", "SKIPPED", Value::Null, json!(0)),
                 stage("b", "FAILED", json!(JOB.to_string()), json!(2)),
@@ -111,7 +111,7 @@ fn a_task_shows_everything_and_a_list_leaves_out_what_is_long_or_read_apart() {
             ],
             "has_checkpoint": true,
             "checkpoint": {
-                "version": 4, "completed_stages": ["a"], "last_completed": 0, "saved_at": AT,
+                "version": 4, "completed_stages": ["a"], "last_completed": 1, "saved_at": AT,
                 "context": { "x": 1 },
             },
             "checkpoint_version": 6, "context": { "x": 1 }, "config": [1.5],
@@ -155,7 +155,7 @@ fn who_must_look_learns_where_and_why() {
     assert_eq!(
         shown(&attention(&record())),
         json!({
-            "task": TASK.to_string(), "tenant": "t", "status": "FAILED", "reason": "stage b: no", "stage": 1,
+            "task": TASK.to_string(), "tenant": "t", "status": "FAILED", "reason": "stage b: no", "stage": 2,
             "stage_name": "b",
         })
     );
@@ -203,7 +203,7 @@ fn an_event_shows_all_its_fields_and_null_for_those_that_it_has_not() {
     assert_eq!(
         shown(&event(&timed(Some(TASK), document)).unwrap()),
         json!({
-            "seq": 3, "at": AT, "task": TASK.to_string(), "kind": "stage", "run": 1, "stage": 0,
+            "seq": 3, "at": AT, "task": TASK.to_string(), "kind": "stage", "run": 1, "stage": 1,
             "before": "PENDING", "after": "RUNNING", "reason": "r", "principal": "p", "request_id": "q",
         })
     );
