@@ -24,7 +24,8 @@ use crate::state::State;
 /// Retries a finished job
 ///
 /// The retry is a new job, due at once. It goes to the end of the session's lane, or else of a lane of this instance. The
-/// finished job names the new one as `retried_as`; after several retries it names the newest.
+/// finished job names the new one as `retried_as`; after several retries it names the newest. The job of a plan's stage is
+/// not retried (`conflict`): retry its task.
 #[utoipa::path(
     post, path = "/v1/jobs/{id}/retry", tag = "jobs", operation_id = "retry_job",
     params(
@@ -48,6 +49,9 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     if record.state != JobState::Finished {
         return Err(actors::jobs::Refusal::NotFinished(record.state).into());
     }
+    if record.spec.stage.is_some() {
+        return Err(Refusal::new(Code::Conflict, "the job is a stage of a plan; retry the task of the plan"));
+    }
     match accept(&forwarder, again(record, retry, key), || ForwardedRequest::of(&request, body)).await? {
         Routed::Here(accepted) => Ok(accepted_answer(&accepted, Some(id))),
         Routed::Elsewhere(answer) => Ok(answer),
@@ -58,7 +62,7 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 ///
 /// The request names jobs by their ids, or by a filter, which selects the newest 1,000 jobs that match and
 /// were not retried: the same filter again selects the next 1,000. Jobs that are not finished, or no longer
-/// kept, are left out. Under one `Idempotency-Key` each job is retried once, and a repetition of the request
+/// kept, or stages of plans, are left out. Under one `Idempotency-Key` each job is retried once, and a repetition of the request
 /// answers the same new jobs.
 #[utoipa::path(
     post, path = "/v1/jobs/retry", tag = "jobs", operation_id = "retry_jobs",
@@ -82,7 +86,10 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
         true => retried_and_not(state, &asked, &keys).await?,
         false => (Vec::new(), named(state, &asked.ids).await?),
     };
-    let finished = records.into_iter().filter(|record| record.state == JobState::Finished);
+    // A stage runs again only with its task, under the lock of its tenant.
+    let may_retry =
+        |record: &JobRecord| record.state == JobState::Finished && record.spec.stage.is_none();
+    let finished = records.into_iter().filter(may_retry);
     let (of_sessions, free): (Vec<_>, Vec<_>) = finished.partition(|record| record.spec.session.is_some());
     let submission = |record: JobRecord| {
         let retry = Retry { of: record.id, once };

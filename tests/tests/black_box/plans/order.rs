@@ -116,6 +116,12 @@ async fn what_fails_stops_the_others_as_the_plan_says(rig: Rig) {
         assert!(failed["reason"].as_str().unwrap().contains("it is broken"), "{failed}");
         assert_eq!(statuses(&failed), ["FAILED"]);
         assert!(failed["lock"]["token"].is_number(), "a task that failed keeps its tenant: {failed}");
+        // Its job is retried with the task, and not by itself.
+        let job = failed["stages"][0]["job"].as_str().unwrap();
+        let refused = rig.post(0, &format!("/v1/jobs/{job}/retry"), None, 409).await;
+        assert_eq!(refused["code"], "conflict", "{refused}");
+        let retried = rig.post(0, "/v1/jobs/retry", Some(&json!({"dead": true})), 202).await;
+        assert_eq!(retried["retried"], 0, "{retried}");
         if on_failure == "continue" {
             plan.task_is(2, "SUCCEEDED").await;
         }
