@@ -361,11 +361,7 @@ impl Plans for Flaky {
     ) -> Result<Vec<CheckpointRecord>> {
         self.real.checkpoints(task, before, limit).await
     }
-    async fn definition(
-        &self,
-        task: TaskId,
-        version: u32,
-    ) -> Result<Option<Arc<[domain::plan::StageSpec]>>> {
+    async fn definition(&self, task: TaskId, version: u32) -> Result<Option<Arc<[domain::plan::StageSpec]>>> {
         self.real.definition(task, version).await
     }
     async fn plan_events(

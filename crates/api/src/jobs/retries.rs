@@ -87,8 +87,7 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
         false => (Vec::new(), named(state, &asked.ids).await?),
     };
     // A stage runs again only with its task, under the lock of its tenant.
-    let may_retry =
-        |record: &JobRecord| record.state == JobState::Finished && record.spec.stage.is_none();
+    let may_retry = |record: &JobRecord| record.state == JobState::Finished && record.spec.stage.is_none();
     let finished = records.into_iter().filter(may_retry);
     let (of_sessions, free): (Vec<_>, Vec<_>) = finished.partition(|record| record.spec.session.is_some());
     let submission = |record: JobRecord| {

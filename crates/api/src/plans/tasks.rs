@@ -173,7 +173,8 @@ async fn decide(
 /// The place of the stage with this name, or else with this number.
 fn stage_of(stages: &[StageSpec], named: &str) -> Option<usize> {
     let by_name = stages.iter().position(|stage| *stage.name == *named);
-    let by_number = || usize::try_from(extract::number(named)?).ok()?.checked_sub(1).filter(|at| *at < stages.len());
+    let by_number =
+        || usize::try_from(extract::number(named)?).ok()?.checked_sub(1).filter(|at| *at < stages.len());
     by_name.or_else(by_number)
 }
 

@@ -258,7 +258,8 @@ fn task_status(task: &Task) -> String {
 /// The number of the first stage that is not completed, of how many, and its name.
 fn stage(task: &Task) -> String {
     let total = task.stages.len();
-    let next = task.stage.and_then(|number| Some((number, task.stages.get(number.checked_sub(1)? as usize)?)));
+    let next =
+        task.stage.and_then(|number| Some((number, task.stages.get(number.checked_sub(1)? as usize)?)));
     match next {
         Some((number, next)) if next.status == StageStatus::Unknown => {
             format!("{number}/{total} {} UNKNOWN", next.name)

@@ -13,8 +13,8 @@ use crate::jobs::plan::New;
 use crate::jobs::rows::AttemptRow;
 use crate::keys::Keeping;
 use crate::plans::rows::{
-    CheckpointRow, EventRow, PlanRow, TaskRow, event_document, kept_plan, kept_plan_text, plan_document, stages,
-    stages_document, task_document,
+    CheckpointRow, EventRow, PlanRow, TaskRow, event_document, kept_plan, kept_plan_text, plan_document,
+    stages, stages_document, task_document,
 };
 use crate::plans::{
     Author, CheckpointRecord, LockBreak, Locker, NewPlan, PlanBatch, PlanCount, PlanCreated, PlanFilter,

@@ -66,13 +66,18 @@ async fn a_retry_from_the_start_keeps_the_history(rig: Rig) {
     let refused = plan.retry(0, json!({"from": {"checkpoint_version": 99}}), 404).await;
     assert_eq!(refused["code"], "not_found", "{refused}");
     // A checkpoint covers the stages of the definition that it was written under.
-    let other = json!([{"name": "other", "payload": echo(json!(1))}, {"name": "last", "payload": {"broken": "no"}}]);
+    let other =
+        json!([{"name": "other", "payload": echo(json!(1))}, {"name": "last", "payload": {"broken": "no"}}]);
     plan.retry(0, json!({"from": "start", "stages": other}), 202).await;
     until_run_failed(&plan, 4).await;
     let refused = plan.retry(0, json!({"from": {"checkpoint_version": 2}}), 409).await;
     assert_eq!(refused["code"], "definition_changed", "{refused}");
-    let named: Vec<_> =
-        plan.checkpoints(0).await.iter().map(|one| one["completed_stages"].as_array().unwrap().clone()).collect();
+    let named: Vec<_> = plan
+        .checkpoints(0)
+        .await
+        .iter()
+        .map(|one| one["completed_stages"].as_array().unwrap().clone())
+        .collect();
     assert_eq!((&named[0][..], &named[named.len() - 1][..]), (&[json!("s0")][..], &[json!("other")][..]));
 }
 
