@@ -3,4 +3,5 @@
 
 mod lease_protocol;
 mod membership;
+mod plans;
 mod search;

@@ -29,12 +29,26 @@ where
     M::State: Clone + Debug + Hash + PartialEq + Send + Sync,
     M::Action: Clone + Debug + PartialEq,
 {
+    keeps_every_promise_and_shows(model, &[]);
+}
+
+/// The same within bounds that are wide enough for these of all that must be possible.
+#[track_caller]
+pub fn keeps_every_promise_and_shows<M>(model: M, shown: &[&'static str])
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync,
+    M::Action: Clone + Debug + PartialEq,
+{
     let promises =
         model.properties().into_iter().filter(|property| property.expectation == Expectation::Always);
     let promises: Vec<_> = promises.map(|property| property.name).collect();
     let checker = every_run(model);
     for promise in promises {
         checker.assert_no_discovery(promise);
+    }
+    for name in shown {
+        checker.assert_any_discovery(name);
     }
 }
 
@@ -90,6 +104,23 @@ where
         for step in steps {
             println!("    {step:?}");
         }
+    }
+}
+
+/// Searches every run with the trap open: no promise is broken but those that the trap must break.
+#[track_caller]
+pub fn breaks_nothing_else<M>(trap: &str, breaks: &[&'static str], open: M)
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync,
+    M::Action: Clone + Debug + PartialEq,
+{
+    let checker = open.checker().threads(THREADS).spawn_bfs().join();
+    assert!(checker.is_done(), "the search did not visit every state");
+    let promises = checker.model().properties().into_iter();
+    for promise in promises.filter(|property| property.expectation == Expectation::Always) {
+        let is_broken = checker.discovery(promise.name).is_some();
+        assert_eq!(is_broken, breaks.contains(&promise.name), "{trap} is open: {}", promise.name);
     }
 }
 
