@@ -339,6 +339,8 @@ impl Inner {
             Err(Some(owner)) if owner != *self.jobs.me() => return Err(Refusal::NotOwner { owner }),
             Err(_) => return Err(Refusal::NoOwner),
         };
+        // Under a higher token somebody else has owned it since it was made.
+        let made = made.filter(|_| lane.token() == Token::new(1));
         self.start_actor(plan, lane, made);
         Ok(())
     }

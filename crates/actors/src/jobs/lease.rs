@@ -6,12 +6,12 @@
 //! since the acquire waited for it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use cluster::{FailureDetector, InstanceLease};
-use domain::{InstanceId, LaneId, Resource, Token};
+use domain::{InstanceId, LaneId, Resource, ResourceKind, Token};
 use ledger::Acquisition;
 use tokio::sync;
 
@@ -45,6 +45,8 @@ pub(super) struct AdoptedLane {
 
 /// A lease that this instance has taken, renewed with all the others that it keeps.
 struct AdoptedLease {
+    /// Acquires whose answers were not heard since the token is known.
+    unheard: AtomicI64,
     resource: Resource,
     me: InstanceId,
     length: Duration,
@@ -129,6 +131,7 @@ impl Adopting {
         let deadline = Arc::new(LeaseDeadline::new(token, sent, self.length));
         self.renewals.keep(resource.clone(), Arc::clone(&deadline));
         let lease = Arc::new(AdoptedLease {
+            unheard: AtomicI64::new(0),
             resource: resource.clone(),
             me: self.me.clone(),
             length: self.length,
@@ -257,9 +260,9 @@ impl AdoptedLease {
 
     async fn acquire_anew(&self, above: Token) -> Result<Option<Token>, Lost> {
         let _turn = self.acquiring.lock().await;
-        let token = self.token();
-        if token > above {
-            return Ok(Some(token));
+        let last = self.token();
+        if last > above {
+            return Ok(Some(last));
         }
         if !self.failure_detector.is_alive() {
             return Ok(None);
@@ -267,6 +270,12 @@ impl AdoptedLease {
         let sent = Instant::now();
         match self.ledger.acquire(&self.resource, &self.me, self.length.as_millis() as u64).await {
             Ok(Acquisition::Acquired { token, .. }) => {
+                let unheard = self.unheard.swap(0, Ordering::AcqRel);
+                // What another owner of a plan has begun is not gone on with, even if it has left since.
+                if self.resource.kind() == ResourceKind::Plan && token.get() > last.get() + 1 + unheard {
+                    self.releases.release(self.resource.clone(), token).await;
+                    return Err(Lost);
+                }
                 let deadline = Arc::new(LeaseDeadline::new(token, sent, self.length));
                 self.renewals.keep(self.resource.clone(), Arc::clone(&deadline));
                 *self.deadline() = deadline;
@@ -274,6 +283,7 @@ impl AdoptedLease {
             }
             Ok(Acquisition::Held { .. }) => Err(Lost),
             Err(error) => {
+                self.unheard.fetch_add(1, Ordering::AcqRel);
                 tracing::debug!(%error, resource = %self.resource, "an adopted lease could not be acquired anew");
                 Ok(None)
             }

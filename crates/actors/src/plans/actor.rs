@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use actix::fut::wrap_future;
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle};
-use domain::plan::{Command, PlanState, StageEnd};
-use domain::{JobId, PlanId, Resource, TaskId};
+use domain::plan::{Command, PlanState, StageEnd, TaskState, TaskStatus};
+use domain::{JobId, PlanId, Resource, TaskId, Token};
 use ledger::{Author, JobRecord};
 use tokio::sync::{mpsc, oneshot};
 
@@ -33,6 +33,8 @@ use crate::pause::jittered;
 const RENEW_LOCKS_EVERY: Duration = Duration::from_secs(1_800);
 /// How long an owner keeps its lease when its plan needs none.
 const IDLE_KEPT: Duration = Duration::from_secs(5);
+/// How often an owner with nothing to do looks whether it has its lease still.
+const LEASE_LOOK_EVERY: Duration = Duration::from_secs(2);
 /// The pause between two tries to read the plan, before jitter.
 const RELOAD_EVERY: Duration = Duration::from_millis(200);
 /// Commands of one plan that wait for their commits.
@@ -82,8 +84,14 @@ pub(super) struct PlanActor {
     state: Arc<PlanState>,
     clock: Clock,
     queue: VecDeque<Pending>,
-    /// Jobs whose end is waited for, with those that were called off.
-    watched: HashSet<JobId>,
+    /// The token under which the state was read. What is decided on it counts under no other.
+    token: Token,
+    /// A state whose commit was not heard of.
+    attempted: Option<Arc<PlanState>>,
+    /// Jobs of stages whose end is, or was, waited for.
+    ends: HashSet<JobId>,
+    /// Jobs that were called off, of which the last is waited for.
+    older: HashSet<JobId>,
     renew_at: Instant,
     idle_since: Option<Instant>,
     wake: Option<SpawnHandle>,
@@ -167,6 +175,8 @@ impl Handler<Deliver<Message>> for PlanActor {
 struct Loaded {
     /// `None` where the plan was purged.
     state: Option<Arc<PlanState>>,
+    /// The token that the lease had before the state was read.
+    token: Token,
     clock: Clock,
 }
 
@@ -179,7 +189,8 @@ async fn load(
 ) -> Result<Loaded, Lost> {
     loop {
         lane.open().await?;
-        match read(inner, plan, known.clone()).await {
+        let token = lane.token();
+        match read(inner, plan, token, known.clone()).await {
             Ok(loaded) => return Ok(loaded),
             Err(error) => tracing::warn!(%error, %plan, "the plan could not be read; trying again"),
         }
@@ -190,13 +201,30 @@ async fn load(
     }
 }
 
-async fn read(inner: &Inner, plan: PlanId, known: Option<Arc<PlanState>>) -> ledger::Result<Loaded> {
+async fn read(
+    inner: &Inner,
+    plan: PlanId,
+    token: Token,
+    known: Option<Arc<PlanState>>,
+) -> ledger::Result<Loaded> {
     let clock = Clock::new(clock::from_ms(inner.ledger.clock_ms().await?));
     let state = match known {
         Some(known) => Some(known),
         None => inner.ledger.load_plan(plan).await?.map(Arc::new),
     };
-    Ok(Loaded { state, clock })
+    Ok(Loaded { state, token, clock })
+}
+
+/// Whether two states are the same but for the locks, whose tokens a commit draws.
+fn is_same_but_locks(one: &PlanState, other: &PlanState) -> bool {
+    let without = |plan: &PlanState| {
+        let mut plan = plan.clone();
+        for task in &mut plan.tasks {
+            Arc::make_mut(task).lock = None;
+        }
+        plan
+    };
+    without(one) == without(other)
 }
 
 /// A future on the actor's context, and what is done with its answer.
@@ -238,7 +266,10 @@ impl PlanActor {
             state: Arc::new(made.unwrap_or_else(unread)),
             clock: Clock::new(domain::Timestamp::from_micros(0)),
             queue: VecDeque::new(),
-            watched: HashSet::new(),
+            token: Token::new(0),
+            attempted: None,
+            ends: HashSet::new(),
+            older: HashSet::new(),
             renew_at: Instant::now() + jittered(RENEW_LOCKS_EVERY),
             idle_since: None,
             wake: None,
@@ -248,10 +279,13 @@ impl PlanActor {
 
     fn loaded(&mut self, loaded: Result<Loaded, Lost>, context: &mut Context<Self>) {
         match loaded {
-            Ok(Loaded { state: Some(state), clock }) => {
+            Ok(Loaded { state: Some(state), token, clock }) => {
                 self.stage = OwnerStage::Serving;
                 self.state = state;
+                self.token = token;
                 self.clock = clock;
+                self.attempted = None;
+                self.find_lost_locks();
                 self.watch(context);
                 self.advance(context);
             }
@@ -259,6 +293,16 @@ impl PlanActor {
             Ok(Loaded { state: None, .. }) => self.end(None, &Refusal::UnknownPlan, context),
             Err(Lost) => self.end(None, &Refusal::Fenced, context),
         }
+    }
+
+    /// A task that may go on and has no lock any more has lost it while nobody looked.
+    fn find_lost_locks(&mut self) {
+        let is_started = self.state.started_at.is_some();
+        let may_go_on =
+            |status| matches!(status, TaskStatus::Pending | TaskStatus::Running | TaskStatus::Paused);
+        let has_lost = |task: &&Arc<TaskState>| is_started && task.lock.is_none() && may_go_on(task.status);
+        let lost = self.state.tasks.iter().filter(has_lost);
+        self.queue.extend(lost.map(|task| Pending::own(Command::LockLost(task.id))));
     }
 
     /// Decides on what waits, until a step is to be committed or nothing waits.
@@ -287,12 +331,10 @@ impl PlanActor {
         let domain::plan::Step { next, writes, cancel } = step;
         let (next, writes) = (Arc::new(next), Arc::new(writes));
         let (inner, lane, author) = (Arc::clone(&self.inner), Arc::clone(&self.lane), pending.author.clone());
-        let (deciding, deciding_writes) = (Arc::clone(&next), Arc::clone(&writes));
-        let committed = async move {
-            let token = lane.token();
-            (token, step::commit(&inner, &lane, token, deciding, &deciding_writes, author).await)
-        };
-        spawn(context, committed, move |(token, outcome), actor, context| {
+        let (deciding, deciding_writes, token) = (Arc::clone(&next), Arc::clone(&writes), self.token);
+        let committed =
+            async move { step::commit(&inner, &lane, token, deciding, &deciding_writes, author).await };
+        spawn(context, committed, move |outcome, actor, context| {
             if actor.stage != OwnerStage::Committing {
                 return pending.answer(Err(Refusal::Fenced));
             }
@@ -323,16 +365,17 @@ impl PlanActor {
                 Outcome::NotWritten => {
                     actor.late(&pending);
                     actor.queue.push_front(pending);
-                    return actor.begin_anew(token, context);
+                    return actor.begin_anew(context);
                 }
                 Outcome::Unknown => {
                     actor.late(&pending);
+                    actor.attempted = Some(next);
                     match pending.reply {
                         Some(_) => pending.answer(Err(Refusal::LedgerUnavailable)),
                         // What was written is found again, and then this is none of it.
                         None => actor.queue.push_front(pending),
                     }
-                    return actor.begin_anew(token, context);
+                    return actor.begin_anew(context);
                 }
                 Outcome::Refused(why) => actor.refused(pending, &why),
             }
@@ -379,9 +422,11 @@ impl PlanActor {
         }
     }
 
-    /// The lease is acquired anew, above this token, and the plan read again.
-    fn begin_anew(&mut self, above: domain::Token, context: &mut Context<Self>) {
+    /// The lease is acquired anew, and the plan read again. Where another has written it meanwhile, this owner has lost it,
+    /// even if it has the lease again: the next one begins with a takeover.
+    fn begin_anew(&mut self, context: &mut Context<Self>) {
         self.stage = OwnerStage::Loading;
+        let above = self.token;
         let (inner, lane, plan) = (Arc::clone(&self.inner), Arc::clone(&self.lane), self.plan);
         let loaded = async move {
             while lane.acquire_anew(above).await?.is_none() {
@@ -391,6 +436,11 @@ impl PlanActor {
         };
         spawn(context, loaded, |loaded, actor, context| {
             if let Ok(Loaded { state: Some(state), .. }) = &loaded {
+                let is_known = |known: &Arc<PlanState>| is_same_but_locks(known, state);
+                if !is_known(&actor.state) && !actor.attempted.as_ref().is_some_and(is_known) {
+                    tracing::warn!(plan = %actor.plan, "another owner has written the plan meanwhile");
+                    return actor.end(None, &Refusal::Fenced, context);
+                }
                 // What was begun by a commit that was not heard of.
                 let jobs = state.tasks.iter().filter_map(|task| Some(task.in_flight()?.1)).collect();
                 actor.lane.written(jobs);
@@ -406,22 +456,19 @@ impl PlanActor {
         for task in &state.tasks {
             let id = task.id;
             if let Some((_, job)) = task.in_flight()
-                && self.watched.insert(job)
+                && self.ends.insert(job)
             {
                 let inner = Arc::clone(&self.inner);
                 let ended = async move { watching::ended(&inner, job).await };
                 spawn(context, ended, move |ended, actor, context| {
-                    actor.watched.remove(&job);
                     if let Some(record) = ended {
                         actor.stage_ended(id, &record);
                     }
-                    // The plan may wait by now for the last of this job.
-                    actor.watch(context);
                     actor.advance(context);
                 });
             }
             if let Some(job) = task.waits_for
-                && self.watched.insert(job)
+                && self.older.insert(job)
             {
                 self.wait_for_older(id, job, context);
             }
@@ -434,7 +481,6 @@ impl PlanActor {
         let inner = Arc::clone(&self.inner);
         let over = async move { watching::over(&inner, job).await };
         spawn(context, over, move |(), actor, context| {
-            actor.watched.remove(&job);
             actor.queue.push_back(Pending::own(Command::OlderEnded { task, job }));
             actor.advance(context);
         });
@@ -474,7 +520,10 @@ impl PlanActor {
             self.queue.push_back(Pending::own(Command::RenewLocks));
             return self.advance(context);
         }
-        let mut at = self.renew_at;
+        if !self.lane.is_current() {
+            return self.begin_anew(context);
+        }
+        let mut at = self.renew_at.min(now + LEASE_LOOK_EVERY);
         if let Some(due) = self.state.wake_at() {
             at = at.min(now + Duration::from_millis(due.ms_since(self.clock.now()) + 1));
         }

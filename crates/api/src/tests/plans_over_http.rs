@@ -54,13 +54,16 @@ impl Subject {
         let state = state(&dir, Auth::open()).await;
         let plan = plan_of(tenants);
         state.ledger.create_plan(rows(&plan)).await.unwrap();
+        // An instance that lives: nobody adopts its plan while the test is its owner.
+        let life = Resource::instance(&Self::me());
+        state.ledger.acquire(&life, &Self::me(), 600_000).await.unwrap();
         let acquired = state.ledger.acquire(&Resource::plan(PLAN), &Self::me(), 600_000).await.unwrap();
         let Acquisition::Acquired { token, .. } = acquired else { panic!("{acquired:?}") };
         Self { state, _dir: dir, token, plan, jobs: 0 }
     }
 
     fn me() -> InstanceId {
-        InstanceId::parse("test-1").unwrap()
+        InstanceId::parse("owner-1").unwrap()
     }
 
     async fn step(&mut self, command: Command) {

@@ -77,7 +77,9 @@ pub struct Rig {
     pub urls: Vec<String>,
     /// The Redis that the test may harm, where it asked for one.
     pub redis: Option<Redis>,
-    _servers: (Option<Database>, Option<Keyspace>),
+    /// The PostgreSQL database of all instances, where they have one.
+    pub database: Option<Database>,
+    _keys: Option<Keyspace>,
     pub http: Client,
 }
 
@@ -170,7 +172,7 @@ impl Rig {
         }
         let http = Client::new(PATIENCE).unwrap();
         let Servers { database, keys, redis } = servers;
-        let rig = Self { instances, urls, redis, _servers: (database, keys), http };
+        let rig = Self { instances, urls, redis, database, _keys: keys, http };
         let count = rig.urls.len();
         for url in &rig.urls {
             until("all see each other", async || {

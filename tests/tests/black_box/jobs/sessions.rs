@@ -670,7 +670,7 @@ async fn a_close_frame_of_a_client_is_answered_with_its_code() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_reads_again_late_still_sees_4429() {
     // More than the connection and the instance keep for a client.
-    const JOBS: usize = 100;
+    const JOBS: usize = 56;
     let rig = Rig::alone().await;
     let _node = rig.node(&[0], "node", |options| options.capacity = 25).await;
     let session = open(&rig, 0, json!({"ordering": "results"})).await;

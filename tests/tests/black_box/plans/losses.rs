@@ -145,6 +145,26 @@ async fn what_is_paused_is_paused_after_a_takeover_and_not_interrupted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_broken_while_nobody_owns_the_plan_interrupts_its_task() {
+    let rig = Rig::mortal(2).await;
+    let node = rig.node(&[1], "n", |options| options.capacity = 4).await;
+    let made = Plan::make(&rig, 0, plan(&[task("t", &[hold(json!(0)), echo(json!(1))])])).await;
+    begun(&node, &made.tasks[0], 0, 1).await;
+    made.post_task(0, "pause", None, 200).await;
+    node.runs.release(1);
+    let token = made.task_is(0, "PAUSED").await["lock"]["token"].as_u64().unwrap();
+    rig.end(0, Signal::Kill).await;
+    let found = made.seen_from(1);
+    let unlock = json!({"token": token, "reason": "nobody is there"});
+    rig.post(1, "/v1/tenants/t/unlock", Some(&unlock), 200).await;
+    let interrupted = found.task_is(0, "INTERRUPTED").await;
+    assert!(interrupted["reason"].as_str().unwrap().contains("lock"), "{interrupted}");
+    found.retry(0, json!({}), 202).await;
+    found.task_is(0, "SUCCEEDED").await;
+    assert_eq!(given(&node, &found.tasks[0]), [0, 1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_owner_that_wakes_after_it_was_taken_for_dead_writes_nothing() {
     let rig = Rig::mortal(2).await;
     let node = rig.node(&[1], "n", |options| options.capacity = 4).await;

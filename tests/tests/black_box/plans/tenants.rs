@@ -94,6 +94,53 @@ async fn a_lock_is_broken_at_its_token_alone(rig: Rig) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_task_whose_lock_ran_out_in_a_pause_and_was_taken_is_not_resumed() {
+    let rig = Rig::together(1).await;
+    let node = rig.node(&[0], "n", |options| options.capacity = 4).await;
+    let paused = Plan::make(&rig, 0, plan(&[task("acme", &[hold(json!(0)), echo(json!(1))])])).await;
+    begun(&node, &paused.tasks[0], 0, 1).await;
+    paused.post_task(0, "pause", None, 200).await;
+    node.runs.release(1);
+    paused.task_is(0, "PAUSED").await;
+    // As after two and a half hours without a renewal.
+    let run_out =
+        "update lease set expires_at = now() - interval '1 s' where resource = 'tenant:acme' returning owner";
+    assert_eq!(rig.database.as_ref().unwrap().query(run_out).unwrap().len(), 1);
+    let other = Plan::make(&rig, 0, one("acme", hold(json!(2)))).await;
+    begun(&node, &other.tasks[0], 0, 1).await;
+    let refused = paused.post_task(0, "resume", None, 409).await;
+    assert_eq!(refused["code"], "conflict", "{refused}");
+    paused.task_is(0, "INTERRUPTED").await;
+    assert_eq!(paused.retry(0, json!({}), 409).await["code"], "tenant_locked");
+    node.runs.release(1);
+    other.is("SUCCEEDED").await;
+    assert_eq!(given(&node, &paused.tasks[0]), [0]);
+    paused.retry(0, json!({}), 202).await;
+    paused.is("SUCCEEDED").await;
+    assert_eq!(given(&node, &paused.tasks[0]), [0, 1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_forgets_everything_in_the_middle_of_stages_costs_no_task() {
+    let rig = Rig::with_own_redis(2).await;
+    let node = rig.node(&[1], "n", |options| options.capacity = 4).await;
+    let stages = [hold(json!({"context": {"n": 1}})), hold(json!(2)), echo(json!(3))];
+    let plan = Plan::make(&rig, 0, plan(&[task("a", &stages), task("b", &stages)])).await;
+    for stage in 0..2 {
+        for id in &plan.tasks {
+            begun(&node, id, stage, 1).await;
+        }
+        rig.redis.as_ref().unwrap().flush().unwrap();
+        node.runs.release(2);
+    }
+    plan.is("SUCCEEDED").await;
+    for id in &plan.tasks {
+        assert_eq!(given(&node, id), [0, 1, 2]);
+    }
+    rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lock_survives_the_death_of_every_instance_and_a_flushed_redis() {
     let rig = Rig::with_own_redis(2).await;
     let node = rig.node(&[0, 1], "n", |options| options.capacity = 4).await;

@@ -414,13 +414,15 @@ impl Draft {
 
     pub(super) fn lock_lost(&mut self, task: TaskId) {
         let Some(at) = self.next.place_of(task) else { return };
-        if self.task(at).lock.is_none() {
+        let may_go_on =
+            matches!(self.task(at).status, TaskStatus::Running | TaskStatus::Paused | TaskStatus::Pending);
+        if self.task(at).lock.is_none() && !(may_go_on && self.next.started_at.is_some()) {
             return;
         }
         self.writes.held.retain(|(held, _)| *held != at);
         self.touch(at).lock = None;
         self.task_event(at, EventKind::LockLost, None, None);
-        if matches!(self.task(at).status, TaskStatus::Running | TaskStatus::Paused | TaskStatus::Pending) {
+        if may_go_on {
             self.interrupt(at, LOCK_LOST);
         }
         self.on_failure();
