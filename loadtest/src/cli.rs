@@ -1,6 +1,7 @@
 //! The command line: one subcommand per question, and how it becomes a scenario's plan.
 
 mod jobs;
+mod plans;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use testkit::fault_nodes::Counts;
 use testkit::fleet::Blueprint;
 
 pub use jobs::{Beside, Jobs, JobsBatch, Registry, Sessions, Tenants};
+pub use plans::{PlanFaults, Plans};
 
 /// The load and fault harness of Fencepost.
 ///
@@ -59,6 +61,9 @@ pub enum What {
     /// The same for jobs: nodes killed, frozen, cut off and connected twice, instances and servers as above, under a
     /// stream of jobs of all kinds; then the nodes' diaries are compared with what is recorded.
     JobFaults(JobFaults),
+    /// The same for plans: operators make, steer and retry plans and decide about stages while all of it is hurt; then
+    /// events, checkpoints and the nodes' diaries are compared.
+    PlanFaults(PlanFaults),
     /// An instance joins and one leaves under load: keys moved, longest pause of a key, and a check that
     /// nothing is lost.
     Membership(Membership),
@@ -74,6 +79,9 @@ pub enum What {
     Jobs(Jobs),
     /// The same with many jobs in one request.
     JobsBatch(JobsBatch),
+    /// Many plans at once, with stages that do nothing: stages a second, how long it takes to make a large plan, and to
+    /// change the state of a task while nothing else happens.
+    Plans(Plans),
     /// Many worker sockets: registrations, heartbeats, and how soon another instance sees a change.
     Registry(Registry),
     /// How long one tenant's single job waits behind another's backlog.

@@ -100,7 +100,7 @@ impl<'d> Diaries<'d> {
                     Wrote::Ended { run, said } => {
                         told.said.insert(run, (node, said, line.at_us));
                     }
-                    Wrote::Settled(_) | Wrote::Died => {}
+                    _ => {}
                 }
             }
         }
@@ -187,7 +187,8 @@ fn check_order(evidence: &Evidence, told: &Diaries<'_>, broken: &mut Vec<String>
     }
 }
 
-fn check_diary(diary: &Diary, broken: &mut Vec<String>) {
+/// Whether a node was told to be wrong, was closed as only a wrong node is, or had more than its capacity.
+pub fn check_diary(diary: &Diary, broken: &mut Vec<String>) {
     let Diary { node, capacity, lines, blames, closes } = diary;
     broken.extend(blames.iter().map(|blame| format!("{node}, which is honest, was told: {blame}")));
     for code in closes.keys().filter(|code| !CLOSES.contains(code)) {
@@ -223,6 +224,7 @@ fn check_diary(diary: &Diary, broken: &mut Vec<String>) {
                 running.clear();
                 listed.clear();
             }
+            Wrote::Joined | Wrote::Parted | Wrote::Stopped | Wrote::Woke => {}
         }
     }
 }
@@ -245,7 +247,7 @@ mod tests {
     }
 
     fn began(attempt: u64) -> Wrote {
-        Wrote::Began { run: run(attempt), place: None }
+        Wrote::Began { run: run(attempt), place: None, stage: None }
     }
 
     fn output(attempt: u64, once: u64) -> Wrote {
@@ -299,7 +301,7 @@ mod tests {
                 let output = Said::Output(json!({ "number": 6 }));
                 let line = |at_us, wrote| Line { at_us, wrote };
                 let lines = vec![
-                    line(0, Wrote::Began { run: before.clone(), place: None }),
+                    line(0, Wrote::Began { run: before.clone(), place: None, stage: None }),
                     line(1, Wrote::Ended { run: before, said: output }),
                 ];
                 e.diaries.push(Diary { lines, ..diary("c", vec![]) });

@@ -17,6 +17,7 @@ pub mod load;
 pub mod metrics;
 pub mod moments;
 pub mod nonce_calls;
+pub mod plan_checker;
 pub mod plot;
 pub mod progress;
 pub mod raw;

@@ -10,8 +10,8 @@ use clap::Parser as _;
 use loadtest::progress::Bar;
 use loadtest::report::Report;
 use loadtest::scenario::{
-    beside, chain, failover, faults, ids, job_faults, jobs, live, membership, nonces, overload, rate,
-    registry, sessions, tenants,
+    beside, chain, failover, faults, ids, job_faults, jobs, live, membership, nonces, overload, plan_faults,
+    plans, rate, registry, sessions, tenants,
 };
 use loadtest::{plot, report};
 use testkit::servers::Database;
@@ -51,6 +51,13 @@ async fn scenario(options: Options) -> Result<ExitCode> {
             bar.done();
             finish("job-faults", &report, output)
         }
+        What::PlanFaults(asked) => {
+            let plan = asked.plan(seed);
+            bar.steps(plan.faults as u64);
+            let report = plan_faults::run(&plan, |fault| bar.step(&format!("{fault:?}"))).await?;
+            bar.done();
+            finish("plan-faults", &report, output)
+        }
         What::Membership(asked) => {
             finish("membership", &membership::run(&asked.plan(seed), &bar).await?, output)
         }
@@ -60,6 +67,7 @@ async fn scenario(options: Options) -> Result<ExitCode> {
         What::Rate(asked) => finish("rate", &rate::run(&asked.plan(seed), &bar).await?, output),
         What::Jobs(asked) => finish("jobs", &jobs::run(&asked.plan(seed), &bar).await?, output),
         What::JobsBatch(asked) => finish("jobs-batch", &jobs::run(&asked.plan(seed), &bar).await?, output),
+        What::Plans(asked) => finish("plans", &plans::run(&asked.plan(seed), &bar).await?, output),
         What::Registry(asked) => finish("registry", &registry::run(&asked.plan(), &bar).await?, output),
         What::Tenants(asked) => finish("tenants", &tenants::run(&asked.plan(), &bar).await?, output),
         What::Sessions(asked) => finish("sessions", &sessions::run(&asked.plan(), &bar).await?, output),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-pub use diary::{Diary, Line, Run, Said, Wrote};
+pub use diary::{Diary, Line, Run, Said, Stage, Wrote};
 
 use command::CommandNode;
 use plain::{Order, PlainNode};
@@ -33,14 +33,19 @@ pub struct Chore {
     pub is_broken: bool,
     /// So many attempts do not end by themselves.
     pub hangs: u64,
+    /// As a plan's stage, it leaves the context as it is. A stage that is not silent replaces the context.
+    pub is_silent: bool,
 }
 
 impl Chore {
     /// As the payload of a job. Its members come in this order; the commands look no deeper.
     #[must_use]
     pub fn payload(&self) -> Value {
-        let Self { number, take_ms, fails, is_broken, hangs } = self;
-        json!({ "number": number, "take_ms": take_ms, "fails": fails, "broken": u8::from(*is_broken), "hangs": hangs })
+        let Self { number, take_ms, fails, is_broken, hangs, is_silent } = self;
+        json!({
+            "number": number, "take_ms": take_ms, "fails": fails, "broken": u8::from(*is_broken), "hangs": hangs,
+            "silent": u8::from(*is_silent),
+        })
     }
 
     fn read(payload: &Value) -> Self {
@@ -51,6 +56,7 @@ impl Chore {
             fails: number("fails"),
             is_broken: number("broken") > 0,
             hangs: number("hangs"),
+            is_silent: number("silent") > 0,
         }
     }
 }
@@ -101,6 +107,12 @@ impl FaultNodes {
             diaries.push(node.lock().await.diary()?);
         }
         Ok(diaries)
+    }
+
+    /// The lines about a job in the diaries of the nodes in this process, each with its node's name.
+    #[must_use]
+    pub fn lines_of(&self, job: &str) -> Vec<(String, Line)> {
+        self.plain.iter().flat_map(|node| node.lines_of(job)).collect()
     }
 
     /// A node dies with all that it had, and comes again, knowing nothing.

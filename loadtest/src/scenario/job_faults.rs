@@ -6,7 +6,6 @@
 //! unfinished job, no slot that is taken, no inbox of the dead.
 
 mod clients;
-mod remains;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -22,6 +21,7 @@ use testkit::fault_nodes::{Counts, FaultNodes};
 use testkit::fleet::{Blueprint, Fleet};
 use testkit::http::Client;
 
+use super::remains;
 use crate::faults::{Fault, Recipe};
 use crate::inject::Injector;
 use crate::job_checker::{self, Evidence};

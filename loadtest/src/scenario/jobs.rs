@@ -256,7 +256,7 @@ impl Work<'_> {
 }
 
 /// Rows committed one by one, as often as the idle jobs came.
-async fn bare_commits(database: &Database, count: usize) -> Result<Latency> {
+pub(super) async fn bare_commits(database: &Database, count: usize) -> Result<Latency> {
     let database = database.clone();
     let latencies = tokio::task::spawn_blocking(move || {
         let dir = tempfile::TempDir::with_prefix("fencepost-pgbench-")?;

@@ -1,4 +1,6 @@
-//! The short form of `cargo run --release -p loadtest -- faults`.
+//! The short form of `cargo run --release -p loadtest -- faults`; that of `plan-faults` is in [`plans`].
+
+mod plans;
 
 use std::time::Duration;
 

@@ -142,7 +142,7 @@ fn read(line: &str) -> Result<Line> {
         let (what, job, attempt, at) = (words.next()?, words.next()?, words.next()?, words.next()?);
         let run = Run { job: job.to_owned(), attempt: attempt.parse().ok()? };
         let wrote = match what {
-            "began" => Wrote::Began { run, place: None },
+            "began" => Wrote::Began { run, place: None, stage: None },
             "failed" => Wrote::Ended { run, said: Said::Failure },
             "stopped" => Wrote::Ended { run, said: Said::Nothing },
             "output" => {
@@ -186,7 +186,7 @@ mod tests {
         let lines: Vec<_> = text.lines().map(|line| read(line).unwrap()).collect();
         assert_eq!(lines.len(), 6);
         let run = Run { job: "j".to_owned(), attempt: 2 };
-        assert_eq!(lines[2].wrote, Wrote::Began { run: run.clone(), place: None });
+        assert_eq!(lines[2].wrote, Wrote::Began { run: run.clone(), place: None, stage: None });
         assert_eq!(lines[3].wrote, Wrote::Ended { run, said: Said::Output(output) });
         assert!(lines[3].at_us - lines[2].at_us >= 1_005_000);
     }

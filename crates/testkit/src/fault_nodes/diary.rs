@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use serde::Deserialize;
 use serde_json::Value;
 
 /// One attempt of a job.
@@ -11,6 +12,29 @@ pub struct Run {
     pub job: String,
     /// Which attempt.
     pub attempt: u64,
+}
+
+/// What the dispatch of a plan's stage says beside the payload.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Stage {
+    /// The plan's id.
+    pub plan: String,
+    /// The task's id.
+    pub task: String,
+    /// The tenant that the task is for.
+    pub tenant: String,
+    /// The number of the task's run.
+    pub run: u64,
+    /// The stage's name.
+    pub name: String,
+    /// Which stage of the task, counted from 1.
+    pub number: u64,
+    /// The context that the stages before have left.
+    pub context: Value,
+    /// The tenant's configuration.
+    pub config: Value,
+    /// The fencing token of the tenant's lock.
+    pub tenant_token: i64,
 }
 
 /// A node's diary, in the order of its lines.
@@ -46,6 +70,8 @@ pub enum Wrote {
         run: Run,
         /// The session that it belongs to, and its place there.
         place: Option<(String, u64)>,
+        /// The stage that it runs, if the job is a plan's.
+        stage: Option<Box<Stage>>,
     },
     /// It runs this no more.
     Ended {
@@ -58,6 +84,14 @@ pub enum Wrote {
     Settled(Run),
     /// It died with all that it had.
     Died,
+    /// An instance has welcomed it. Only nodes in this process write down this and what follows.
+    Joined,
+    /// It has no connection any more.
+    Parted,
+    /// It stands still from now on.
+    Stopped,
+    /// It has woken.
+    Woke,
 }
 
 impl Wrote {
@@ -66,7 +100,7 @@ impl Wrote {
     pub fn is_of(&self, job: &str) -> bool {
         match self {
             Self::Began { run, .. } | Self::Ended { run, .. } | Self::Settled(run) => run.job == job,
-            Self::Died => false,
+            Self::Died | Self::Joined | Self::Parted | Self::Stopped | Self::Woke => false,
         }
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::{Diary, RARE_LABEL, is_ours_to_bear};
+use super::{Diary, Line as DiaryLine, RARE_LABEL, Wrote, is_ours_to_bear};
 use crate::node::frames::{self, Hello, Messages};
 use crate::node::{Message, Socket};
 use life::Life;
@@ -81,6 +81,13 @@ impl PlainNode {
 
     pub(super) fn diary(&self) -> Diary {
         self.diary.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The lines about a job, each with the node's name.
+    pub(super) fn lines_of(&self, job: &str) -> Vec<(String, DiaryLine)> {
+        let diary = self.diary.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = diary.lines.iter().filter(|line| line.wrote.is_of(job));
+        of.map(|line| (diary.node.clone(), line.clone())).collect()
     }
 }
 
@@ -172,15 +179,19 @@ impl Task {
                 self.life.die();
                 self.pause_until = Instant::now() + down;
             }
-            Order::StandStill(length) => sleep(length).await,
+            Order::StandStill(length) => {
+                self.life.write(Wrote::Stopped);
+                sleep(length).await;
+                self.life.write(Wrote::Woke);
+            }
             Order::EndWithinFrame => {
-                if let Some(mut line) = self.line.take() {
+                if let Some(mut line) = self.part() {
                     // Whoever is gone already needs no half frame.
                     let _ = timeout(WRITE_LIMIT, line.socket.stream_mut().write_all(HALF_A_FRAME)).await;
                 }
             }
             Order::ConnectAgain => {
-                if let Some(line) = self.line.take() {
+                if let Some(line) = self.part() {
                     self.old = Some(line.socket);
                     self.pause_until = Instant::now();
                 }
@@ -204,8 +215,15 @@ impl Task {
     }
 
     fn hang_up(&mut self) {
-        self.line = None;
+        self.part();
         self.pause();
+    }
+
+    /// The connection is not used any more.
+    fn part(&mut self) -> Option<Line> {
+        let line = self.line.take()?;
+        self.life.write(Wrote::Parted);
+        Some(line)
     }
 
     async fn heard(&mut self, message: Option<Message>) {
@@ -238,6 +256,7 @@ impl Task {
                     if let Some(line) = &mut self.line {
                         line.is_welcome = true;
                     }
+                    self.life.write(Wrote::Joined);
                     self.life.say_owed(&mut answer);
                 }
                 "heartbeat_ok" => {}

@@ -49,6 +49,9 @@ pub struct Received<'a> {
     pub session: Option<Cow<'a, str>>,
     /// A dispatch's, with `session`.
     pub seq: Option<u64>,
+    /// A dispatch's, if the job is a stage of a plan.
+    #[serde(borrow)]
+    pub stage: Option<&'a RawValue>,
     /// A welcome's.
     pub heartbeat_ms: Option<u64>,
     /// A problem's.
@@ -231,6 +234,9 @@ mod tests {
         assert_eq!((attempt.number, attempt.job_id().as_str()), (2, "0190163d-8694-739b-aea5-966c26f8ad91"));
         assert_eq!(read_one[0].payload.unwrap().get(), r#"{"n":7}"#);
         assert_eq!((read_one[0].session.as_deref(), read_one[0].seq), (Some("s"), Some(3)));
+        let of_plan = one.replace("\"timeout_ms\"", "\"stage\":{\"number\":4},\"timeout_ms\"");
+        assert_eq!(read(&of_plan).unwrap()[0].stage.unwrap().get(), r#"{"number":4}"#);
+        assert!(read_one[0].stage.is_none());
         let many = format!("[{one},{{\"type\":\"problem\",\"detail\":\"a \\\"b\\\"\"}}]");
         let read_many = read(&many).unwrap();
         assert_eq!((read_many.len(), read_many[1].detail.as_deref()), (2, Some("a \"b\"")));

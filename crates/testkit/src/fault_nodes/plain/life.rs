@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::fault_nodes::diary::now_us;
-use crate::fault_nodes::{Chore, Diary, Line, Run, Said, Wrote};
+use crate::fault_nodes::{Chore, Diary, Line, Run, Said, Stage, Wrote};
 use crate::node::attempts::{Attempts, Held};
 use crate::node::frames::{Attempt, Messages, Received};
 
@@ -25,10 +25,13 @@ pub(super) struct Life {
     dice: StdRng,
 }
 
+#[derive(Clone)]
 struct Work {
     /// When it ends, if it ends by itself.
     ends_at: Option<Instant>,
     chore: Chore,
+    /// Of a plan's stage: the run of its task, and which stage it is.
+    stage: Option<(u64, u64)>,
 }
 
 /// A result that is owed.
@@ -100,7 +103,10 @@ impl Life {
         }
         let place = frame.session.as_deref().zip(frame.seq);
         let place = place.map(|(session, seq)| (session.to_owned(), seq));
-        self.write(Wrote::Began { run: run(attempt), place });
+        let stage = frame.stage.map(|stage| serde_json::from_str::<Stage>(stage.get()));
+        let stage = stage.transpose().context("the stage of a plan")?;
+        let run_and_number = stage.as_ref().map(|stage| (stage.run, stage.number));
+        self.write(Wrote::Began { run: run(attempt), place, stage: stage.map(Box::new) });
         let payload: Value = serde_json::from_str(frame.payload.context("a payload")?.get())?;
         let chore = Chore::read(&payload);
         let hangs = u64::from(attempt.number) <= chore.hangs;
@@ -112,7 +118,7 @@ impl Life {
         if hangs {
             messages.progress(attempt, 50);
         }
-        self.attempts.begin(attempt, Work { ends_at, chore });
+        self.attempts.begin(attempt, Work { ends_at, chore, stage: run_and_number });
         Ok(())
     }
 
@@ -120,28 +126,32 @@ impl Life {
     pub(super) fn end_due(&mut self, messages: &mut Messages) {
         let now = Instant::now();
         let due = self.attempts.running().filter(|(_, work)| work.ends_at.is_some_and(|at| at <= now));
-        let due: Vec<_> = due.map(|(attempt, work)| (attempt, work.chore.clone())).collect();
-        for (attempt, chore) in due {
-            let ended = self.end(attempt, &chore);
+        let due: Vec<_> = due.map(|(attempt, work)| (attempt, work.clone())).collect();
+        for (attempt, work) in due {
+            let ended = self.end(attempt, &work);
             ended.say(attempt, messages);
             self.attempts.end(attempt, ended);
         }
     }
 
-    fn end(&mut self, attempt: Attempt, chore: &Chore) -> Ended {
+    fn end(&mut self, attempt: Attempt, Work { chore, stage, .. }: &Work) -> Ended {
         let number = u64::from(attempt.number);
         let (ended, said) = if chore.is_broken || number <= chore.fails {
             (Ended::Failure { retryable: !chore.is_broken }, Said::Failure)
         } else {
             let once = self.dice.random::<u64>().to_string();
-            let output = json!({ "number": chore.number, "by": self.node, "attempt": number, "once": once });
+            let mut output =
+                json!({ "number": chore.number, "by": self.node, "attempt": number, "once": once });
+            if let Some((run, stage)) = stage.filter(|_| !chore.is_silent) {
+                output["context"] = json!({ "run": run, "stage": stage, "once": once });
+            }
             (Ended::Output(output.to_string()), Said::Output(output))
         };
         self.write(Wrote::Ended { run: run(attempt), said });
         ended
     }
 
-    fn write(&self, wrote: Wrote) {
+    pub(super) fn write(&self, wrote: Wrote) {
         let line = Line { at_us: now_us(), wrote };
         self.diary.lock().unwrap_or_else(PoisonError::into_inner).lines.push(line);
     }

@@ -1,0 +1,98 @@
+//! What the nodes ran of a task, beside what its events say that began.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::executions::{Execution, Executions};
+use super::replay::Starts;
+use super::told::Task;
+use super::{AskedTask, Evidence, Findings};
+
+/// How an attempt may end that does not count towards `max_attempts`, of which every stage here has one.
+const UNCOUNTED: [&str; 4] = ["not_acknowledged", "rejected", "undeliverable", "node_lost_unsent"];
+
+/// Compares both.
+pub fn check(
+    evidence: &Evidence,
+    (task, asked): (&Task, &AskedTask),
+    starts: &Starts,
+    ran: &[Execution<'_>],
+    executions: &Executions<'_>,
+    findings: &mut Findings,
+) {
+    let mut wrong = |what: String| findings.broken.push(format!("task {}: {what}", task.id));
+    let mut jobs: BTreeMap<(u64, u64), &str> = BTreeMap::new();
+    let mut tokens: BTreeMap<u64, i64> = BTreeMap::new();
+    let mut more = 0;
+    for one in ran {
+        let (stage, key) = (one.stage, (one.stage.run, one.stage.number));
+        let Some(start) = starts.get(&key) else {
+            wrong(format!("no event says that this began: {one:?}"));
+            continue;
+        };
+        match jobs.insert(key, &one.run.job) {
+            Some(other) if other != one.run.job => {
+                wrong(format!("one run of a stage is two jobs: {other} and {one:?}"));
+            }
+            Some(_) => more += 1,
+            None => {}
+        }
+        if stage.context != start.context {
+            wrong(format!("the last checkpoint before it left {}, and the node got {one:?}", start.context));
+        }
+        if stage.config != asked.config || stage.tenant != asked.tenant {
+            wrong(format!("it was made for {asked:?}, and the node got {one:?}"));
+        }
+        if *tokens.entry(stage.run).or_insert(stage.tenant_token) != stage.tenant_token {
+            wrong(format!("a run has two tokens: {tokens:?} and {one:?}"));
+        }
+    }
+    if !tokens.values().is_sorted_by(|earlier, later| earlier < later) {
+        wrong(format!("the tokens of its runs do not grow: {tokens:?}"));
+    }
+    for (key, job) in jobs {
+        let start = &starts[&key];
+        let Some(record) = evidence.jobs.get(job) else {
+            wrong(format!("the job {job} of stage {key:?} is nowhere to be found"));
+            continue;
+        };
+        check_job(key, record, start.has_failed, &mut wrong);
+        let dispatched = record["dispatched_at"].as_str();
+        if let (Some(unknown), Some(dispatched)) = (start.unknown_at.as_deref(), dispatched)
+            && dispatched > unknown
+        {
+            wrong(format!("stage {key:?} was dispatched after it had become UNKNOWN at {unknown}: {record}"));
+        }
+        let newest = record["attempt"].as_u64().unwrap_or_default();
+        if let Some(one) = ran.iter().find(|one| one.run.job == job && one.run.attempt > newest) {
+            wrong(format!("the newest attempt is {newest}, and there is {one:?}"));
+        }
+        let told = &task.stages[key.1 as usize - 1];
+        // One that did nothing, as somebody said, has no job any more.
+        let is_told = told.job.as_deref() == Some(job) || (told.job.is_none() && told.status == "PENDING");
+        if key.0 == task.run && !is_told {
+            wrong(format!("stage {key:?} ran as the job {job}, and is told as {:?}", task.stages));
+        }
+    }
+    findings.count("further attempts of one job", more);
+    executions.check_pairs(&task.id, evidence.grace.as_micros() as u64, findings);
+}
+
+/// The attempts of a stage's job: one that counts ends it.
+fn check_job(key: (u64, u64), record: &Value, has_failed: bool, wrong: &mut impl FnMut(String)) {
+    if record["state"] != "FINISHED" {
+        wrong(format!("the job of stage {key:?} is not finished: {record}"));
+    }
+    if has_failed && record["outcome"] == "succeeded" {
+        wrong(format!("stage {key:?} is FAILED, and its job succeeded: {record}"));
+    }
+    let attempts = record["attempts"].as_array().map_or(&[][..], Vec::as_slice);
+    for attempt in attempts.iter().filter(|attempt| attempt["attempt"] != record["attempt"]) {
+        if !UNCOUNTED.iter().any(|uncounted| attempt["state"] == *uncounted) {
+            wrong(format!(
+                "stage {key:?} may have one attempt that counts, and has another after it: {record}"
+            ));
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What the operators share: the plans that they made, the way to the instances, and what they remember.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom as _;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use testkit::fault_nodes::FaultNodes;
+use testkit::http::{Client, Reply};
+
+use super::asked::Made;
+use crate::plan_checker::told::Decision;
+
+/// How long one request may take.
+const REQUEST_LIMIT: Duration = Duration::from_secs(5);
+/// How long any instance may take to answer a question. There are moments in which none can.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
+
+/// What all operators share.
+pub(super) struct Desk {
+    client: Client,
+    urls: Vec<String>,
+    /// The nodes, in whose diaries operators look what a stage did.
+    pub(super) nodes: Arc<FaultNodes>,
+    memory: Mutex<Memory>,
+    numbers: AtomicU64,
+}
+
+/// What operators remember.
+#[derive(Default)]
+pub(super) struct Memory {
+    /// All plans that were accepted.
+    pub(super) made: Vec<Arc<Made>>,
+    /// Those that may not have ended.
+    pub(super) open: Vec<Arc<Made>>,
+    /// Decisions that were answered 2xx, with the task that they are about.
+    pub(super) decided: Vec<(String, Decision)>,
+    /// Answers by what was asked.
+    pub(super) answers: BTreeMap<String, u64>,
+    /// Answers that nobody should get.
+    pub(super) surprises: Vec<String>,
+}
+
+impl Desk {
+    pub(super) fn new(urls: &[String], nodes: Arc<FaultNodes>) -> Result<Self> {
+        let (memory, numbers) = Default::default();
+        Ok(Self { client: Client::new(REQUEST_LIMIT)?, urls: urls.to_vec(), nodes, memory, numbers })
+    }
+
+    pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number that no plan and no decision has.
+    pub(super) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn url(&self, dice: &mut StdRng, path: &str) -> String {
+        let url = self.urls.choose(dice).map_or("", String::as_str);
+        format!("{url}{path}")
+    }
+
+    /// One `POST` to any instance. The answer if the request was carried out, or was refused for what the plan is; nothing
+    /// where nobody knows.
+    pub(super) async fn ask(
+        &self,
+        dice: &mut StdRng,
+        what: &str,
+        path: &str,
+        body: &Value,
+        key: Option<&str>,
+    ) -> Option<Reply> {
+        let url = self.url(dice, path);
+        let reply = self.client.request("POST", &url, key, Some(body)).await;
+        let answer = match &reply {
+            Ok(reply) if reply.status < 300 => "done".to_owned(),
+            Ok(reply) => format!("{} {}", reply.status, reply.code()),
+            Err(_) => "no answer".to_owned(),
+        };
+        *self.memory().answers.entry(format!("{what}: {answer}")).or_default() += 1;
+        match reply {
+            Ok(reply) if matches!(reply.status, 200..=202 | 409) && reply.code() != "not_owner" => {
+                Some(reply)
+            }
+            Ok(reply) if matches!(reply.status, 429 | 503) || reply.code() == "not_owner" => None,
+            Ok(reply) => {
+                self.memory().surprises.push(format!("POST {path} {body}: {} {}", reply.status, reply.text));
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// What any instance shows, as soon as one answers.
+    pub(super) async fn show<T: DeserializeOwned>(&self, dice: &mut StdRng, path: &str) -> Result<T> {
+        let begun = Instant::now();
+        loop {
+            let reply = self.client.request("GET", &self.url(dice, path), None, None).await;
+            if let Ok(reply) = &reply
+                && reply.status == 200
+            {
+                return serde_json::from_value(reply.body.clone())
+                    .with_context(|| format!("GET {path}: {}", reply.text));
+            }
+            ensure!(begun.elapsed() < ANSWERED_WITHIN, "GET {path} has no answer: {reply:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// All items of a list, as soon as an instance answers.
+    pub(super) async fn list<T: DeserializeOwned>(&self, dice: &mut StdRng, path: &str) -> Result<Vec<T>> {
+        let begun = Instant::now();
+        loop {
+            match self.client.list(&self.url(dice, path)).await {
+                Ok(items) => {
+                    let read = |item: Value| {
+                        let text = item.to_string();
+                        serde_json::from_value(item).with_context(|| format!("GET {path}: {text}"))
+                    };
+                    return items.into_iter().map(read).collect();
+                }
+                Err(error) if begun.elapsed() >= ANSWERED_WITHIN => {
+                    return Err(error.context(format!("GET {path}")));
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+}

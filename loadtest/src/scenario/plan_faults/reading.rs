@@ -1,0 +1,75 @@
+//! What the instances tell in the end of all that was made.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use serde_json::Value;
+use testkit::fault_nodes::{Diary, Wrote};
+
+use super::asked::Made;
+use super::desk::Desk;
+use crate::plan_checker::told::{Checkpoint, Plan, Task};
+use crate::plan_checker::{Evidence, PlanStory};
+
+/// Plans and jobs that are read at once.
+const READS_AT_ONCE: usize = 16;
+
+/// Reads all of it, each part at any instance.
+///
+/// # Errors
+/// No instance answers.
+pub(super) async fn evidence(
+    desk: &Desk,
+    diaries: Vec<Diary>,
+    grace: Duration,
+    seed: u64,
+) -> Result<Evidence> {
+    let mut dice = StdRng::seed_from_u64(seed);
+    let made = desk.memory().made.clone();
+    let stories = made.iter().map(|made| (made, StdRng::from_rng(&mut dice))).collect::<Vec<_>>();
+    let plans = futures_util::stream::iter(stories)
+        .map(|(made, dice)| story(desk, made, dice))
+        .buffered(READS_AT_ONCE)
+        .try_collect()
+        .await?;
+    let lines = diaries.iter().flat_map(|diary| &diary.lines);
+    let jobs: BTreeSet<&str> = lines
+        .filter_map(|line| match &line.wrote {
+            Wrote::Began { run, .. } => Some(run.job.as_str()),
+            _ => None,
+        })
+        .collect();
+    let jobs: Vec<_> = jobs.into_iter().map(|job| (job.to_owned(), StdRng::from_rng(&mut dice))).collect();
+    let jobs: HashMap<String, Value> = futures_util::stream::iter(jobs)
+        .map(async |(job, mut dice)| {
+            let told = desk.show(&mut dice, &format!("/v1/jobs/{job}")).await?;
+            anyhow::Ok((job, told))
+        })
+        .buffer_unordered(READS_AT_ONCE)
+        .try_collect()
+        .await?;
+    let listed = desk.list::<Plan>(&mut dice, "/v1/plans").await?.into_iter().map(|plan| plan.id).collect();
+    let decided = desk.memory().decided.clone();
+    Ok(Evidence { plans, listed, decided, jobs, diaries, grace })
+}
+
+async fn story(desk: &Desk, made: &Arc<Made>, mut dice: StdRng) -> Result<PlanStory> {
+    let dice = &mut dice;
+    let plan = desk.show(dice, &format!("/v1/plans/{}", made.id)).await?;
+    let mut tasks = Vec::new();
+    for task in &made.tasks {
+        let told: Task = desk.show(dice, &format!("/v1/tasks/{}", task.id)).await?;
+        let mut checkpoints: Vec<Checkpoint> =
+            desk.list(dice, &format!("/v1/tasks/{}/checkpoints", task.id)).await?;
+        checkpoints.sort_by_key(|checkpoint| checkpoint.version);
+        tasks.push((told, checkpoints));
+    }
+    let events = desk.list(dice, &format!("/v1/plans/{}/events", made.id)).await?;
+    let asked = made.tasks.iter().map(|task| task.asked.clone()).collect();
+    Ok(PlanStory { asked, plan, tasks, events })
+}
