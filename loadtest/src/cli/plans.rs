@@ -44,6 +44,9 @@ pub struct Plans {
     /// Also start a private Redis for the instance.
     #[arg(long)]
     redis: bool,
+    /// Also show which statements took PostgreSQL's time; counting them costs some of it.
+    #[arg(long, conflicts_with = "sqlite")]
+    statements: bool,
     /// Simulated nodes, each with a worker socket.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=20_000))]
     nodes: u32,
@@ -56,7 +59,7 @@ impl Plans {
     pub fn plan(&self, seed: u64) -> plans::Plan {
         let blueprint = Blueprint::new("worker-queue", 1).env("FENCEPOST__LOG__FILTER", "warn");
         plans::Plan {
-            blueprint: Blueprint { redis: self.redis, ..blueprint },
+            blueprint: Blueprint { redis: self.redis, counting: self.statements, ..blueprint },
             sqlite: self.sqlite,
             plans: self.plans as usize,
             tasks: self.tasks as usize,

@@ -271,7 +271,8 @@ pub(super) async fn bare_commits(database: &Database, count: usize) -> Result<La
     Ok(Latencies::gather(latencies.await??)?.summary())
 }
 
-async fn forget_statements(database: &Database, counting: bool) -> Result<()> {
+/// Has PostgreSQL count its statements from nothing.
+pub(super) async fn forget_statements(database: &Database, counting: bool) -> Result<()> {
     if counting {
         let database = database.clone();
         let forget = "create extension if not exists pg_stat_statements; select pg_stat_statements_reset()";
@@ -280,7 +281,12 @@ async fn forget_statements(database: &Database, counting: bool) -> Result<()> {
     Ok(())
 }
 
-async fn statements(database: &Database, counting: bool, jobs: usize) -> Result<Vec<(String, f64, f64)>> {
+/// The statements that took longest, with milliseconds and calls for each 1,000 jobs.
+pub(super) async fn statements(
+    database: &Database,
+    counting: bool,
+    jobs: usize,
+) -> Result<Vec<(String, f64, f64)>> {
     if !counting {
         return Ok(Vec::new());
     }

@@ -82,6 +82,8 @@ pub struct Measured {
     pub changed: Latency,
     /// Processor seconds for each 1,000 stages, on PostgreSQL.
     pub costs: Option<Costs>,
+    /// Statements that took longest, with PostgreSQL's milliseconds and calls for each 1,000 stages.
+    pub statements: Vec<(String, f64, f64)>,
 }
 
 /// Jobs of the same machine in the same run.
@@ -136,6 +138,20 @@ impl Place {
         match self {
             Self::Postgres(fleet) => Ok(Some(Costs::read(fleet).await?)),
             Self::Sqlite(_) => Ok(None),
+        }
+    }
+
+    async fn forget_statements(&self, counting: bool) -> Result<()> {
+        match self {
+            Self::Postgres(fleet) => jobs::forget_statements(fleet.database(), counting).await,
+            Self::Sqlite(_) => Ok(()),
+        }
+    }
+
+    async fn statements(&self, counting: bool, stages: usize) -> Result<Vec<(String, f64, f64)>> {
+        match self {
+            Self::Postgres(fleet) => jobs::statements(fleet.database(), counting, stages).await,
+            Self::Sqlite(_) => Ok(Vec::new()),
         }
     }
 
@@ -201,15 +217,17 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Plans> {
 
 async fn round(plan: &Plan, place: &Place, work: &mut Work, name: &str, bar: &Bar) -> Result<Measured> {
     bar.say(name);
+    let (size, counting) = ((plan.plans, plan.tasks, plan.stages), plan.blueprint.counting);
+    place.forget_statements(counting).await?;
     let before = place.costs().await?;
-    let size = (plan.plans, plan.tasks, plan.stages);
     let load = work.load(size, plan.in_flight).await?;
     let after = place.costs().await?;
+    let stages = plan.plans * plan.tasks * plan.stages;
+    let statements = place.statements(counting, stages).await?;
     bar.say(&format!("{name}: large plans"));
     let large = work.large(plan.large, LARGE_PLAN_TASKS, plan.stages).await?;
     bar.say(&format!("{name}: changes of an idle plan"));
     let changed = work.changes(plan.changes).await?;
-    let stages = plan.plans * plan.tasks * plan.stages;
     Ok(Measured {
         name: name.to_owned(),
         stages,
@@ -219,6 +237,7 @@ async fn round(plan: &Plan, place: &Place, work: &mut Work, name: &str, bar: &Ba
         large,
         changed,
         costs: after.zip(before).map(|(after, before)| after.per_1000(before, stages)),
+        statements,
     })
 }
 

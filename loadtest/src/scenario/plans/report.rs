@@ -39,7 +39,15 @@ impl Report for Plans {
                 cost(|costs| costs.generator),
             ]
         };
-        let table = report::table(&head, &self.rounds.iter().map(row).collect::<Vec<_>>());
+        let mut table = report::table(&head, &self.rounds.iter().map(row).collect::<Vec<_>>());
+        for round in self.rounds.iter().filter(|round| !round.statements.is_empty()) {
+            let row = |(query, ms, calls): &(String, f64, f64)| {
+                vec![query.clone(), format!("{ms:.2}"), format!("{calls:.1}")]
+            };
+            let rows: Vec<_> = round.statements.iter().map(row).collect();
+            let head = ["statement", "ms per 1,000 stages", "calls per 1,000 stages"];
+            table.push_str(&format!("\n\n{}", report::table(&head, &rows)));
+        }
         let (plans, tasks, stages) = self.size;
         let mut lines = vec![
             ("ledger".to_owned(), self.ledger.to_owned()),
