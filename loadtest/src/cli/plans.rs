@@ -87,8 +87,8 @@ pub struct PlanFaults {
     /// Mean time from one fault to the next, in seconds.
     #[arg(long, default_value_t = 2.0, value_parser = positive)]
     seconds_between: f64,
-    /// How many nodes.
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    /// How many nodes. They are so few that stages wait for slots, also while owners change.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     nodes: u16,
     /// How many operators, each of whom does something some four times a second.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1_000))]

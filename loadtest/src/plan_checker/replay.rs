@@ -268,8 +268,8 @@ impl<'e> Replay<'e> {
             self.wrong(&format!("a retry of a task that is {}", self.status), event);
         }
         let unknown = self.stages.iter().position(|stage| stage == "UNKNOWN");
-        if unknown.is_some_and(|stage| !self.asked.reruns[stage]) {
-            self.wrong(&format!("stage {unknown:?} is UNKNOWN, and nobody resolved it"), event);
+        if let Some(at) = unknown.filter(|at| !self.asked.reruns[*at]) {
+            self.wrong(&format!("stage {} is UNKNOWN, and nobody resolved it", at + 1), event);
         }
         let completed = match from {
             RetryFrom::Checkpoint => self.completed(),

@@ -51,13 +51,13 @@ pub fn check(
     if !tokens.values().is_sorted_by(|earlier, later| earlier < later) {
         wrong(format!("the tokens of its runs do not grow: {tokens:?}"));
     }
-    for (key, job) in jobs {
-        let start = &starts[&key];
-        let Some(record) = evidence.jobs.get(job) else {
+    for (key, job) in &jobs {
+        let start = &starts[key];
+        let Some(record) = evidence.jobs.get(*job) else {
             wrong(format!("the job {job} of stage {key:?} is nowhere to be found"));
             continue;
         };
-        check_job(key, record, start.has_failed, &mut wrong);
+        check_job(*key, record, start.has_failed, &mut wrong);
         let dispatched = record["dispatched_at"].as_str();
         if let (Some(unknown), Some(dispatched)) = (start.unknown_at.as_deref(), dispatched)
             && dispatched > unknown
@@ -65,17 +65,20 @@ pub fn check(
             wrong(format!("stage {key:?} was dispatched after it had become UNKNOWN at {unknown}: {record}"));
         }
         let newest = record["attempt"].as_u64().unwrap_or_default();
-        if let Some(one) = ran.iter().find(|one| one.run.job == job && one.run.attempt > newest) {
+        if let Some(one) = ran.iter().find(|one| one.run.job == *job && one.run.attempt > newest) {
             wrong(format!("the newest attempt is {newest}, and there is {one:?}"));
         }
         let told = &task.stages[key.1 as usize - 1];
         // One that did nothing, as somebody said, has no job any more.
-        let is_told = told.job.as_deref() == Some(job) || (told.job.is_none() && told.status == "PENDING");
+        let is_told = told.job.as_deref() == Some(*job) || (told.job.is_none() && told.status == "PENDING");
         if key.0 == task.run && !is_told {
             wrong(format!("stage {key:?} ran as the job {job}, and is told as {:?}", task.stages));
         }
     }
+    let held = starts.iter().filter(|(key, start)| start.unknown_at.is_some() && !jobs.contains_key(key));
+    let held = held.count();
     findings.count("further attempts of one job", more);
+    findings.count("stages that became UNKNOWN, and that no node ever began", held);
     executions.check_pairs(&task.id, evidence.grace.as_micros() as u64, findings);
 }
 

@@ -49,7 +49,7 @@ pub struct Plan {
     pub faults: usize,
     /// How many instances.
     pub instances: usize,
-    /// How many nodes.
+    /// How many nodes. They are so few that stages wait for slots, also while owners change.
     pub nodes: usize,
     /// How many operators.
     pub operators: usize,
@@ -79,7 +79,7 @@ impl Default for Plan {
             seed: rand::random(),
             faults: 6,
             instances: 3,
-            nodes: 10,
+            nodes: 6,
             operators: 4,
             plans: 20,
             tasks: 4,

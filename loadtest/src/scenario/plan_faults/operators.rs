@@ -168,10 +168,12 @@ impl Operator {
     async fn decide(&mut self, task: &Task, made: &MadeTask) {
         if let Some(stage) = task.stages.iter().position(|stage| stage.status == "UNKNOWN") {
             let may_rerun = made.asked.reruns[stage];
-            if !may_rerun || self.dice.random_ratio(1, 3) {
+            let is_hasty = self.dice.random_ratio(1, 5);
+            if !is_hasty && (!may_rerun || self.dice.random_ratio(1, 3)) {
                 self.resolve(task, stage, may_rerun).await;
             }
-            if !may_rerun {
+            // A retry without a word is refused, unless the stage may be run again.
+            if !is_hasty && !may_rerun {
                 return;
             }
         }
