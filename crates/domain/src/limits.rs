@@ -101,6 +101,9 @@ pub const HOLES_IN_MEMORY_MAX: usize = 4_000;
 pub const EXPIRIES_MAX: usize = 1_000;
 /// Commands of one signer that are decided and committed together (worker-queue mode).
 pub const ROUND_COMMANDS_MAX: usize = 512;
+/// Requests that share a commit in basic mode. More would wait for less, and hide what the other mode is for: there all that
+/// wait share one.
+pub const BASIC_ROUND_COMMANDS_MAX: usize = 2;
 /// Nonces that a round may touch, counted before its last command. With that command they are as many as there may be
 /// holes in memory.
 pub const ROUND_NONCES_MAX: usize = 3_000;

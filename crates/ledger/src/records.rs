@@ -108,10 +108,12 @@ record! {
         policy: PolicyRow,
         last_nonce: Option<i64>,
         in_flight: i64,
+        pub(crate) has_holes: bool,
     }
 }
 
 impl LoadRow {
+    /// With the holes, and whether these are all.
     pub(crate) fn loaded(&self, (holes, holes_complete): (Vec<Hole>, bool)) -> Result<Loaded> {
         Ok(Loaded {
             policy: self.policy.policy()?,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use domain::Mode;
+use domain::limits::BASIC_ROUND_COMMANDS_MAX;
 use domain::nonce::{Outcome, Status};
 use domain::signer::{Answer, Command, Phase, Refusal};
 
@@ -274,17 +275,20 @@ fn a_stopping_owner_serves_what_comes_and_keeps_nothing_and_one_that_is_over_ref
 #[test]
 fn a_full_turn_in_basic_mode_ends_with_a_pause() {
     let mut world = World::new(Mode::Basic, 1);
-    world.ask(grant(1));
-    let second = world.ask(grant(1));
+    let first: Vec<_> = (0..BASIC_ROUND_COMMANDS_MAX).map(|_| world.ask(grant(1))).collect();
+    let next = world.ask(grant(1));
     until_commit(&mut world);
     world.pass(Duration::from_millis(100));
     while !world.calls.is_empty() {
         world.complete(0, Fate::Well);
     }
     assert_eq!(world.owner, Owner::Nobody);
-    assert!(!world.outcomes.contains_key(&second) && !world.stopped);
+    for (nonce, number) in first.into_iter().enumerate() {
+        assert_eq!(granted(&world, number), [nonce as u64], "those that share a commit are all answered");
+    }
+    assert!(!world.outcomes.contains_key(&next) && !world.stopped);
     world.settle_down();
-    assert_eq!(granted(&world, second), [1]);
+    assert_eq!(granted(&world, next), [BASIC_ROUND_COMMANDS_MAX as u64]);
 }
 
 #[test]

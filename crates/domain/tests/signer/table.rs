@@ -391,8 +391,8 @@ fn check_end(stage: Stage, kind: Kind, world: &World, number: usize) {
 }
 
 #[test]
-fn what_waits_together_is_decided_together_in_worker_queue_mode_and_one_by_one_in_basic() {
-    for (mode, batches) in [(Mode::WorkerQueue, 1), (Mode::Basic, 3)] {
+fn what_waits_together_is_decided_together_in_worker_queue_mode_and_by_twos_in_basic() {
+    for (mode, batches) in [(Mode::WorkerQueue, 1), (Mode::Basic, 2)] {
         let mut world = World::new(mode, 1);
         for _ in 0..3 {
             world.apply(grant(1));

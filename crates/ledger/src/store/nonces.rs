@@ -29,7 +29,8 @@ const KEY_PURGE: Statement = statement!("key_purge");
 impl Nonces for Store {
     async fn load(&self, signer: &SignerId, holes_max: usize) -> Result<Loaded> {
         let row: LoadRow = self.one(Way::Reads, self.ask(&LOAD).bind(signer.as_str())).await?;
-        row.loaded(self.holes(signer, holes_max).await?)
+        let holes = if row.has_holes { self.holes(signer, holes_max).await? } else { (Vec::new(), true) };
+        row.loaded(holes)
     }
 
     async fn holes(&self, signer: &SignerId, max: usize) -> Result<(Vec<Hole>, bool)> {

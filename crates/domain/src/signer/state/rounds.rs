@@ -9,7 +9,9 @@ use super::{
 };
 use crate::id::{HoldId, Nonce};
 use crate::lease::Token;
-use crate::limits::{EXPIRIES_MAX, HOLES_IN_MEMORY_MAX, ROUND_COMMANDS_MAX, ROUND_NONCES_MAX};
+use crate::limits::{
+    BASIC_ROUND_COMMANDS_MAX, EXPIRIES_MAX, HOLES_IN_MEMORY_MAX, ROUND_COMMANDS_MAX, ROUND_NONCES_MAX,
+};
 use crate::mode::Mode;
 use crate::nonce::Change;
 use crate::signer::batch_builder::{BatchBuilder, CommittedBatch, Decision, Grounds};
@@ -48,7 +50,7 @@ impl<R: Caller> SignerState<R> {
     /// Takes what waits and can be decided together.
     fn take_commands(&mut self, moment: &Moment, effects: &mut Effects<R>) -> Vec<QueuedCommand<R>> {
         let commands_max = match self.turn.as_ref().map_or(moment.mode, |turn| turn.mode) {
-            Mode::Basic => 1,
+            Mode::Basic => BASIC_ROUND_COMMANDS_MAX,
             Mode::WorkerQueue => ROUND_COMMANDS_MAX,
         };
         let (mut commands, mut nonces) = (Vec::new(), 0);
