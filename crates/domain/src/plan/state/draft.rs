@@ -88,7 +88,7 @@ impl Draft {
         self.writes.events.push(event);
     }
 
-    /// A task's status changes; where the task is over, its tenant's lock is given back.
+    /// A task's status changes; where the task is over, its tenant's lock is given back as soon as that may be.
     pub(super) fn set_status(&mut self, at: usize, status: TaskStatus, reason: Option<Arc<str>>) {
         let before = self.task(at).status;
         if before == status {
@@ -101,9 +101,16 @@ impl Draft {
         if status != TaskStatus::Running {
             task.failing = None;
         }
-        if status.is_over()
-            && let Some(token) = task.lock.take()
-        {
+        self.free_lock(at);
+    }
+
+    /// A task that is over gives its tenant's lock back, once no attempt of it may be under way any more.
+    fn free_lock(&mut self, at: usize) {
+        let task = self.task(at);
+        if !task.status.is_over() || task.waits_for.is_some() {
+            return;
+        }
+        if let Some(token) = self.touch(at).lock.take() {
             self.writes.held.retain(|(held, _)| *held != at);
             self.writes.free.push((at, token));
         }
@@ -272,7 +279,8 @@ impl Draft {
         }
     }
 
-    /// A job that may be under way is called off first; the task ends with it, and keeps its lock until then.
+    /// A job that may be under way is called off first; the task ends with it, and keeps its lock until no attempt of it may
+    /// be under way.
     fn cancel_at(&mut self, at: usize) {
         self.set_intent(at, Intent::Cancel);
         match self.task(at).in_flight() {
@@ -356,6 +364,10 @@ impl Draft {
                 self.fail_at(at, stage, "the task has as many checkpoints as it may have".into())
             }
             StageEnd::Unfit(reason) => self.fail_at(at, stage, Arc::clone(reason)),
+            // It was called off with the lock. How far it came nobody knows.
+            StageEnd::Ended(Outcome::Cancelled, _)
+                if self.task(at).status == TaskStatus::Interrupted
+                    && self.task(at).intent != Intent::Cancel => {}
             StageEnd::Ended(outcome, error) => {
                 let reason = match outcome {
                     Outcome::TimedOut => {
@@ -409,6 +421,7 @@ impl Draft {
         let Some(at) = self.next.place_of(task) else { return };
         if self.task(at).waits_for == Some(job) {
             self.touch(at).waits_for = None;
+            self.free_lock(at);
         }
     }
 
@@ -423,6 +436,8 @@ impl Draft {
         self.touch(at).lock = None;
         self.task_event(at, EventKind::LockLost, None, None);
         if may_go_on {
+            // Its lane would begin further attempts, while another task may have the tenant.
+            self.cancel.extend(self.task(at).in_flight().map(|(_, job)| job));
             self.interrupt(at, LOCK_LOST);
         }
         self.on_failure();

@@ -143,7 +143,11 @@ fn check(before: &PlanState, after: &PlanState, writes: &Writes, command: &Comma
         assert!(new.run >= old.run && new.last_checkpoint >= old.last_checkpoint, "history is kept");
         let in_flight = new.stages.iter().filter(|stage| stage.status.is_in_flight()).count();
         assert!(in_flight <= 1, "one stage at a time");
-        assert!(!new.status.is_over() || new.lock.is_none(), "a task that is over frees its lock");
+        let may_have_lock = !new.status.is_over() || new.waits_for.is_some();
+        assert!(
+            may_have_lock || new.lock.is_none(),
+            "a task that is over, with all its attempts, frees its lock"
+        );
         assert!(!new.status.is_over() || in_flight == 0, "a task that is over has no job");
         let completed = new.completed();
         assert!(new.stages[completed..].iter().all(|stage| !stage.status.is_completed()), "in order");
@@ -506,6 +510,18 @@ fn a_cancelled_task_ends_with_its_job_and_only_then_frees_its_lock() {
     assert!(rig.task(0).lock.is_some() && rig.status(1) == TaskStatus::Cancelled);
     rig.end(0, StageEnd::Ended(Outcome::Cancelled, "".into()));
     assert_eq!((rig.status(0), rig.state.status()), (TaskStatus::Cancelled, PlanStatus::Cancelled));
+    // Its attempt may still be under way.
+    assert!(rig.task(0).lock.is_some() && rig.state.needs_owner());
+    rig.must(Command::OlderEnded { task: id(0), job });
+    assert!(rig.task(0).lock.is_none() && !rig.state.needs_owner());
+}
+
+#[test]
+fn a_cancelled_task_that_is_retried_before_its_attempt_is_over_waits_for_it() {
+    let mut rig = Rig::new(2, 2, |spec| spec.max_concurrency = 1);
+    rig.must(Command::Start);
+    rig.must(Command::Cancel);
+    rig.end(0, StageEnd::Ended(Outcome::Cancelled, "".into()));
     // A retry brings this task back, and no other.
     rig.retry(0, |_| {}).unwrap();
     let older = rig.task(0).waits_for.unwrap();
@@ -523,6 +539,31 @@ fn a_lost_lock_interrupts_and_a_retry_takes_it_anew() {
     rig.must(Command::Resolve { task: id(0), stage: 0, resolution: Resolution::NotDone });
     rig.retry(0, |_| {}).unwrap();
     assert!(rig.task(0).lock.is_some());
+}
+
+#[test]
+fn with_a_lost_lock_the_job_in_flight_is_called_off() {
+    let mut rig = Rig::started(2);
+    let (_, job) = rig.task(0).in_flight().unwrap();
+    rig.must(Command::LockLost(id(0)));
+    assert_eq!(rig.cancelled, [job]);
+    rig.end(0, StageEnd::Ended(Outcome::Cancelled, "".into()));
+    // How far it came nobody knows.
+    assert_eq!((rig.status(0), rig.stages(0)[0]), (TaskStatus::Interrupted, StageStatus::Unknown));
+    rig.must(Command::Resolve { task: id(0), stage: 0, resolution: Resolution::NotDone });
+    assert_eq!(rig.task(0).waits_for, Some(job));
+}
+
+#[test]
+fn a_last_stage_that_is_resolved_as_done_keeps_the_lock_until_its_attempt_is_over() {
+    let mut rig = Rig::started(1);
+    let (_, job) = rig.task(0).in_flight().unwrap();
+    rig.must(Command::TakenOver);
+    rig.must(Command::Resolve { task: id(0), stage: 0, resolution: Resolution::Done(None) });
+    assert_eq!((rig.status(0), rig.stages(0)[0]), (TaskStatus::Succeeded, StageStatus::Succeeded));
+    assert!(rig.task(0).lock.is_some());
+    rig.must(Command::OlderEnded { task: id(0), job });
+    assert!(rig.task(0).lock.is_none());
 }
 
 /// Every command in every status of a task with one stage under way, or none.
