@@ -15,6 +15,8 @@ use crate::ports;
 
 /// Bytes that one direction of one connection holds.
 const BUFFER_BYTES: usize = 16 << 10;
+/// Ports that are tried before none is found.
+const PORTS_TRIED_MAX: usize = 10;
 
 /// How the way is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +70,17 @@ impl Proxy {
     }
 
     async fn serving(target: SocketAddr, replacement: Option<Replacement>) -> Result<Self> {
-        let port = ports::free()?;
-        let listener = listen(port).await?;
+        let mut tries = 0;
+        let (port, listener) = loop {
+            let port = ports::free()?;
+            tries += 1;
+            // A server of a process that has just ended may still have its port, and come back to it.
+            match listen(port).await {
+                Ok(listener) => break (port, listener),
+                Err(_) if tries < PORTS_TRIED_MAX => {}
+                Err(error) => return Err(error),
+            }
+        };
         let (way, watched) = watch::channel(Way::Healthy);
         let (listens, listening) = watch::channel(true);
         let task = tokio::spawn(serve(port, (target, replacement), listener, watched, listens));
