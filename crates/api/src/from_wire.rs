@@ -6,7 +6,7 @@ use domain::job::{Outcome, Requirements, Route};
 use domain::limits::SESSION_IDLE_MS_DEFAULT;
 use domain::nonce::{self, OnExpiry, PolicyPatch, Resolution, Settlement};
 use domain::session::{self, Ordering};
-use domain::{HoldId, Label, Language, Nonce, PoolName, TxHash};
+use domain::{HoldId, Invalid, Label, Language, Nonce, PoolName, TxHash};
 use wire::{jobs, nodes, nonces, sessions};
 
 use crate::refusal::Refusal;
@@ -17,13 +17,17 @@ pub fn requirements(
     route: Option<&jobs::Route>,
     requires: &[String],
 ) -> Result<Requirements, Refusal> {
+    let named = |what: &'static str| move |invalid: Invalid| Invalid { what, ..invalid };
     let route = route.map(|route| {
         Ok::<_, Refusal>(Route {
-            source: Language::parse(&route.source)?,
-            target: Language::parse(&route.target)?,
+            source: Language::parse(&route.source).map_err(named("route.source"))?,
+            target: Language::parse(&route.target).map_err(named("route.target"))?,
         })
     });
-    let mut requires = requires.iter().map(|label| Label::parse(label)).collect::<Result<Vec<_>, _>>()?;
+    let of_labels =
+        |Invalid { expected, .. }| Invalid { what: "requires", expected: format!("labels of {expected}") };
+    let labels = requires.iter().map(|label| Label::parse(label).map_err(of_labels));
+    let mut requires = labels.collect::<Result<Vec<_>, _>>()?;
     requires.sort_unstable();
     requires.dedup();
     Ok(Requirements { pool: pool.map(PoolName::parse).transpose()?, route: route.transpose()?, requires })

@@ -225,6 +225,23 @@ pub fn present_text<'de, const MAX: usize, D: Deserializer<'de>>(
     text::<MAX, D>(from).map(Some)
 }
 
+/// A text of 1 to `MAX` characters without the character NUL, which no log and no history keeps well.
+pub fn prose<'de, const MAX: usize, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let text = text::<MAX, D>(from)?;
+    if text.contains('\0') {
+        let expected = format!("a text of 1 to {MAX} characters without the character NUL");
+        return Err(D::Error::invalid_value(Unexpected::Other("a text with that"), &expected.as_str()));
+    }
+    Ok(text)
+}
+
+/// For fields with `#[serde(default)]`: absent is `None`, and `null` is refused.
+pub fn present_prose<'de, const MAX: usize, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<String>, D::Error> {
+    prose::<MAX, D>(from).map(Some)
+}
+
 /// A text of at most `MAX` bytes, which may be empty.
 struct ShortText<const MAX: usize>;
 

@@ -2,6 +2,7 @@
 //! random. All of it is refused with the right code, and nothing changes.
 
 mod operations;
+mod plans;
 mod random;
 pub mod socket;
 
@@ -25,29 +26,38 @@ struct Subject {
 
 impl Subject {
     async fn start() -> Self {
+        let mut subject = Self::bare(Setup::basic().unwrap()).await;
+        subject.make_nonces().await;
+        subject
+    }
+
+    /// The daemon alone, set up like this.
+    async fn bare(setup: Setup) -> Self {
         let tokens = json!([
             { "name": "user", "token": "user", "scopes": ["submit"] },
             { "name": "node", "token": "node", "scopes": ["node"] },
             { "name": "admin", "token": "admin", "scopes": ["admin"] },
         ]);
-        let setup = Setup::basic().unwrap().env("FENCEPOST__AUTH__TOKENS", &tokens.to_string());
+        let setup = setup.env("FENCEPOST__AUTH__TOKENS", &tokens.to_string());
         let setup = setup.env("FENCEPOST__SERVER__BODY_BYTES_MAX", &BODY_BYTES_MAX.to_string());
         let instance = setup.start().await.unwrap();
         let address = instance.url().strip_prefix("http://").unwrap().to_owned();
-        let mut subject = Self { instance, address, holds: Vec::new(), sent: 0 };
+        Self { instance, address, holds: Vec::new(), sent: 0 }
+    }
+
+    async fn make_nonces(&mut self) {
         let nonces = format!("/v1/signers/{SIGNER}/nonces");
-        let granted = subject.ask("POST", &nonces, r#"{"count":4,"hold_ms":3600000}"#).await;
+        let granted = self.ask("POST", &nonces, r#"{"count":4,"hold_ms":3600000}"#).await;
         let grants = granted["grants"].as_array().unwrap();
-        subject.holds = grants.iter().map(|grant| grant["hold"].as_str().unwrap().to_owned()).collect();
+        self.holds = grants.iter().map(|grant| grant["hold"].as_str().unwrap().to_owned()).collect();
         for (nonce, end, rest) in [
             (1, "consume", r#""tx_hash":"0x01""#),
             (2, "release", r#""outcome":"unknown""#),
             (3, "release", r#""outcome":"never_sent""#),
         ] {
-            let body = format!(r#"{{"hold":"{}",{rest}}}"#, subject.holds[nonce]);
-            subject.ask("POST", &format!("{nonces}/{nonce}/{end}"), &body).await;
+            let body = format!(r#"{{"hold":"{}",{rest}}}"#, self.holds[nonce]);
+            self.ask("POST", &format!("{nonces}/{nonce}/{end}"), &body).await;
         }
-        subject
     }
 
     /// A request that must succeed.
@@ -215,15 +225,15 @@ async fn bodies(subject: &mut Subject, operation: &Operation) {
     subject.refused(packed, 415, "unsupported_media_type").await;
 
     let mut long = operation.request().json("{}");
-    long.body = Some(vec![b' '; BODY_BYTES_MAX + 1]);
+    long.body = Some(vec![b' '; operation.bytes_max + 1]);
     subject.refused(long, 413, "too_large").await;
     let declared = operation.request().header("content-type", "application/json");
     let declared = declared.header("content-length", (1_u64 << 40).to_string());
     subject.refused(declared, 413, "too_large").await;
     let mut chunked = operation.request().header("content-type", "application/json");
     chunked = chunked.header("transfer-encoding", "chunked");
-    let mut bytes = format!("{:x}\r\n", BODY_BYTES_MAX + 1).into_bytes();
-    bytes.resize(bytes.len() + BODY_BYTES_MAX + 1, b' ');
+    let mut bytes = format!("{:x}\r\n", operation.bytes_max + 1).into_bytes();
+    bytes.resize(bytes.len() + operation.bytes_max + 1, b' ');
     subject.refused_raw(chunked, &bytes, 413, "too_large").await;
 }
 

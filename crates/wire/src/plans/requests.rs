@@ -180,11 +180,11 @@ impl StageRequest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReasonRequest {
-    /// The reason for the change. The events show it.
+    /// The reason for the change, without the character NUL. The events show it.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "strict::present_text::<REASON_CHARS_MAX, _>"
+        deserialize_with = "strict::present_prose::<REASON_CHARS_MAX, _>"
     )]
     #[schema(nullable = false, min_length = 1, max_length = 1024)]
     pub reason: Option<String>,
@@ -205,8 +205,8 @@ pub struct StageResolveRequest {
     )]
     #[schema(nullable = false, value_type = Option<Object>)]
     pub context: Option<Json>,
-    /// How the person knows. The events show it.
-    #[serde(deserialize_with = "strict::text::<REASON_CHARS_MAX, _>")]
+    /// How the person knows, without the character NUL. The events show it.
+    #[serde(deserialize_with = "strict::prose::<REASON_CHARS_MAX, _>")]
     #[schema(min_length = 1, max_length = 1024)]
     pub reason: String,
 }
@@ -250,8 +250,8 @@ pub struct TaskRetryRequest {
     )]
     #[schema(nullable = false, minimum = 1, maximum = 100)]
     pub max_attempts: Option<u32>,
-    /// The reason for the retry. The events show it.
-    #[serde(deserialize_with = "strict::text::<REASON_CHARS_MAX, _>")]
+    /// The reason for the retry, without the character NUL. The events show it.
+    #[serde(deserialize_with = "strict::prose::<REASON_CHARS_MAX, _>")]
     #[schema(min_length = 1, max_length = 1024)]
     pub reason: String,
     /// Whether to answer only what the retry would come to. Nothing is changed then.
@@ -347,8 +347,8 @@ pub struct UnlockRequest {
     #[serde(deserialize_with = "strict::integer::<0, TOKEN_MAX, _>")]
     #[schema(minimum = 0, maximum = 9223372036854775807u64)]
     pub token: u64,
-    /// The reason. The events show it.
-    #[serde(deserialize_with = "strict::text::<REASON_CHARS_MAX, _>")]
+    /// The reason, without the character NUL. The events show it.
+    #[serde(deserialize_with = "strict::prose::<REASON_CHARS_MAX, _>")]
     #[schema(min_length = 1, max_length = 1024)]
     pub reason: String,
 }

@@ -1,5 +1,6 @@
 //! Every operation of the API, what it takes, and every way to get each part of it wrong.
 
+use super::BODY_BYTES_MAX;
 use super::socket::Request;
 
 /// The signer that the table is tried on.
@@ -13,6 +14,20 @@ pub enum Kind {
     Text(bool),
     /// One of a few words, of which these are none.
     Word(&'static [&'static str]),
+    /// A number in this range, whole or not.
+    Factor(u64, u64),
+    /// 1 to so many characters for people; the second is what no name may have, beside control characters.
+    Name(usize, &'static [&'static str]),
+    /// `true` or `false`.
+    Flag,
+    /// Any JSON of at most so many bytes; an object if the flag is set.
+    Json(usize, bool),
+    /// An object with fields.
+    Object,
+    /// 0 to so many texts of 1 to so many characters.
+    Texts(usize, usize),
+    /// 1 to so many objects.
+    Items(usize),
 }
 
 /// A field of a body, with a right value as JSON text.
@@ -30,19 +45,20 @@ pub struct Operation {
     /// The token that it needs.
     pub token: &'static str,
     pub fields: Vec<Field>,
-    /// Whether the fields are those of the one item of `settlements`.
-    pub nested: bool,
+    /// What stands before and behind the object of the fields, where that is a part of the body.
+    pub around: (String, String),
     /// Whether the body may be left out.
     pub optional: bool,
+    /// Longest body, in bytes.
+    pub bytes_max: usize,
 }
 
 impl Operation {
     /// The request with these fields, right but for what the caller changed.
     pub fn with(&self, fields: &[(String, String)]) -> Request {
         let fields: Vec<_> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
-        let object = format!("{{{}}}", fields.join(","));
-        let body = if self.nested { format!("{{\"settlements\":[{object}]}}") } else { object };
-        self.request().json(body)
+        let (before, behind) = &self.around;
+        self.request().json(format!("{before}{{{}}}{behind}", fields.join(",")))
     }
 
     pub fn request(&self) -> Request {
@@ -81,7 +97,14 @@ impl Operation {
 
 impl Field {
     fn wrong(&self) -> Vec<String> {
-        let mut wrong: Vec<String> = ["true", "false", "[]", "{}", "[1]"].map(str::to_owned).into();
+        let mut wrong: Vec<String> = match &self.kind {
+            Kind::Flag => ["[]", "{}", "[1]"].map(str::to_owned).into(),
+            Kind::Json(_, false) => Vec::new(),
+            Kind::Json(_, true) => ["true", "false", "[]", "[1]"].map(str::to_owned).into(),
+            Kind::Object => ["true", "false", "[]", "[1]"].map(str::to_owned).into(),
+            Kind::Texts(..) => ["true", "false", "{}", "[1]"].map(str::to_owned).into(),
+            _ => ["true", "false", "[]", "{}", "[1]"].map(str::to_owned).into(),
+        };
         match &self.kind {
             Kind::Number(min, max, nullable) => {
                 let texts = ["1.5", "1.0", "1e3", "-0", "-1", "\"1\"", "\"\"", "1e400", "-1e400"];
@@ -114,12 +137,49 @@ impl Field {
                 wrong.push(self.right.to_uppercase());
                 wrong.extend(others.iter().map(|word| format!("{word:?}")));
             }
+            Kind::Factor(min, max) => {
+                wrong.extend(["null", "\"1\"", "\"\"", "-0.5", "1e400", "NaN"].map(str::to_owned));
+                wrong.push(format!("{}.999", min - 1));
+                wrong.push(format!("{max}.001"));
+            }
+            Kind::Name(max, others) => {
+                wrong.extend(["null", "1", "\"\"", "\"\\ud800\""].map(str::to_owned));
+                wrong.push(format!("{:?}", "x".repeat(max + 1)));
+                wrong.push(format!("{:?}", "ü".repeat(max + 1)));
+                wrong.extend(["\"\\u0000\"", "\"a\\u0000b\""].map(str::to_owned));
+                wrong.extend(others.iter().map(|other| format!("\"{other}\"")));
+            }
+            Kind::Flag => wrong.extend(["null", "1", "0", "\"true\"", "\"\"", "TRUE"].map(str::to_owned)),
+            Kind::Json(max, is_object) => {
+                wrong.extend(["", "nul", "NaN", "01", "'x'", "\"\n\""].map(str::to_owned));
+                wrong.push(format!("{{\"x\":{:?}}}", "x".repeat(*max)));
+                if *is_object {
+                    wrong.extend(["null", "1", "\"{}\"", "[{}]"].map(str::to_owned));
+                }
+            }
+            Kind::Object => {
+                wrong.extend(["null", "1", "\"x\"", "[{}]", "{\"surprise\":1}"].map(str::to_owned));
+            }
+            Kind::Texts(items, chars) => {
+                wrong.extend(
+                    ["null", "1", "\"x\"", "[null]", "[\"\"]", "[[\"x\"]]", "[\"a b\"]"].map(str::to_owned),
+                );
+                wrong.extend(["[\"\\u0000\"]", "[\"ü\"]"].map(str::to_owned));
+                wrong.push(format!("[{:?}]", "x".repeat(chars + 1)));
+                wrong.push(format!("[{}]", vec!["\"x\""; items + 1].join(",")));
+            }
+            Kind::Items(max) => {
+                wrong.extend(["null", "7", "\"x\"", "[null]", "[\"x\"]", "[[]]", "[{}]"].map(str::to_owned));
+                let item = self.right.strip_prefix('[').unwrap().strip_suffix(']').unwrap();
+                wrong.push(format!("[{item},{{}}]"));
+                wrong.push(format!("[{}]", vec![item; max + 1].join(",")));
+            }
         }
         wrong
     }
 }
 
-fn field(name: &'static str, required: bool, right: impl Into<String>, kind: Kind) -> Field {
+pub fn field(name: &'static str, required: bool, right: impl Into<String>, kind: Kind) -> Field {
     Field { name, required, right: right.into(), kind }
 }
 
@@ -132,8 +192,9 @@ pub fn with_body(hold: &str) -> Vec<Operation> {
         path: format!("/v1/signers/{SIGNER}{path}"),
         token,
         fields,
-        nested: false,
+        around: <(String, String)>::default(),
         optional: false,
+        bytes_max: BODY_BYTES_MAX,
     };
     let hold_ms = || field("hold_ms", false, "3600000", Kind::Number(1, 604_800_000, false));
     let nonce_max = 9_007_199_254_740_991;
@@ -148,7 +209,7 @@ pub fn with_body(hold: &str) -> Vec<Operation> {
             )
         },
         Operation {
-            nested: true,
+            around: (r#"{"settlements":["#.to_owned(), "]}".to_owned()),
             ..operation(
                 "POST",
                 "/settlements",
@@ -191,6 +252,9 @@ pub fn with_body(hold: &str) -> Vec<Operation> {
 /// Every path, the methods it takes, and the token it needs; the paths of operations with a body too.
 pub fn paths() -> Vec<(String, &'static [&'static str], &'static str)> {
     let signer = |rest: &str| format!("/v1/signers/{SIGNER}{rest}");
+    let nobody = "00000000-0000-7000-8000-000000000000";
+    let of_plan = |rest: &str| format!("/v1/plans/{nobody}{rest}");
+    let of_task = |rest: &str| format!("/v1/tasks/{nobody}{rest}");
     const GET: &[&str] = &["GET", "HEAD"];
     vec![
         (signer("/nonces"), &["GET", "HEAD", "POST"], "user"),
@@ -214,6 +278,26 @@ pub fn paths() -> Vec<(String, &'static [&'static str], &'static str)> {
         ("/v1/ids/uuid".to_owned(), &["GET"], "user"),
         ("/api/segment/get/order".to_owned(), &["GET"], "user"),
         ("/api/snowflake/get/order".to_owned(), &["GET"], "user"),
+        ("/v1/plans".to_owned(), &["GET", "HEAD", "POST"], "user"),
+        (of_plan(""), GET, "user"),
+        (of_plan("/tasks"), GET, "user"),
+        (of_plan("/events"), &["GET"], "user"),
+        (of_plan("/start"), &["POST"], "user"),
+        (of_plan("/pause"), &["POST"], "user"),
+        (of_plan("/resume"), &["POST"], "user"),
+        (of_plan("/cancel"), &["POST"], "user"),
+        (of_task(""), GET, "user"),
+        (of_task("/checkpoints"), GET, "user"),
+        (of_task("/events"), &["GET"], "user"),
+        (of_task("/pause"), &["POST"], "user"),
+        (of_task("/resume"), &["POST"], "user"),
+        (of_task("/cancel"), &["POST"], "user"),
+        (of_task("/retry"), &["POST"], "user"),
+        (of_task("/stages/1/resolve"), &["POST"], "admin"),
+        ("/v1/tenants/acme".to_owned(), GET, "user"),
+        ("/v1/tenants/acme/tasks".to_owned(), GET, "user"),
+        ("/v1/tenants/acme/retry".to_owned(), &["POST"], "user"),
+        ("/v1/tenants/acme/unlock".to_owned(), &["POST"], "admin"),
         ("/metrics".to_owned(), GET, "node"),
         ("/openapi.json".to_owned(), GET, "node"),
         ("/".to_owned(), GET, "node"),

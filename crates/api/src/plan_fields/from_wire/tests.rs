@@ -84,8 +84,8 @@ fn what_is_refused_names_its_field_with_the_task_and_the_stage() {
     for (field, value, says) in [
         ("name", json!(control), "name must be 1 to 128 characters without control characters"),
         ("pool", json!("a b"), "pool must be 1 to 64 characters"),
-        ("requires", json!(["a/b"]), "label must be 1 to 64 characters"),
-        ("route", json!({ "source": "z h", "target": "en" }), "language must be"),
+        ("requires", json!(["a/b"]), "requires must be labels of 1 to 64 characters"),
+        ("route", json!({ "source": "z h", "target": "en" }), "route.source must be"),
         ("backoff", json!({ "initial_ms": 2, "max_ms": 1 }), "backoff.max_ms must be"),
         ("name", json!("first"), "name must be another one for each stage of a task"),
     ] {
