@@ -19,6 +19,7 @@ mod inter_instance;
 mod keeper;
 mod lane;
 mod lane_owners;
+mod late_results;
 mod lease;
 pub mod limits;
 mod live_job;
@@ -213,6 +214,7 @@ impl Jobs {
             lanes: Arc::clone(&lanes),
             waiters: Arc::clone(&waiters),
             watches: Arc::clone(&watches),
+            late: Arc::default(),
         });
         let progress = Arc::new(ProgressReporter {
             me: me.clone(),

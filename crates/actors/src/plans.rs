@@ -14,6 +14,7 @@ mod stage;
 mod step;
 mod watching;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -270,11 +271,13 @@ impl Plans {
         }
     }
 
-    /// How many plans wait for the ledger with a checkpoint that is overdue, and how long the oldest one has waited.
+    /// How many plans wait for the ledger with a checkpoint that is overdue, or with the result of a stage whose node is
+    /// here; and how long the oldest one has waited.
     #[must_use]
     pub fn late_checkpoints(&self) -> Option<(usize, Duration)> {
-        let oldest = self.inner.late.iter().map(|since| since.elapsed()).max()?;
-        Some((self.inner.late.len(), oldest))
+        let late = self.inner.late_plans();
+        let oldest = late.values().min()?.elapsed();
+        Some((late.len(), oldest))
     }
 
     /// Finishes the commits under way, and releases the plans. Call this before the lanes are stopped.
@@ -284,6 +287,15 @@ impl Plans {
 }
 
 impl Inner {
+    /// Since when each plan waits for the ledger with a checkpoint, or with a result that becomes one.
+    fn late_plans(&self) -> HashMap<PlanId, Instant> {
+        let mut late: HashMap<_, _> = self.late.iter().map(|plan| (*plan.key(), *plan.value())).collect();
+        for (plan, since) in self.jobs.late_results() {
+            late.entry(plan).and_modify(|first| *first = since.min(*first)).or_insert(since);
+        }
+        late
+    }
+
     /// The time by the database's clock.
     async fn now(&self) -> Result<Timestamp, Refusal> {
         let ms = self.ledger.clock_ms().await.map_err(|error| of_ledger(&error))?;

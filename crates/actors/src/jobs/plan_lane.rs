@@ -4,7 +4,7 @@
 //! next write is fenced, and it goes on under the token that the lease has by then.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use domain::job::Attempt;
 use domain::{InstanceId, JobId, LaneId, PlanId, Token};
@@ -54,6 +54,12 @@ impl Jobs {
     /// The plans whose lanes have work and no live owner. Each is sent as long as that is so.
     pub(crate) fn left_plans(&self) -> tokio::sync::broadcast::Receiver<PlanId> {
         self.inner.left_plans.subscribe()
+    }
+
+    /// The plans with stages whose results the ledger has not taken yet, each with the time since which that is so; of nodes
+    /// whose sockets are here.
+    pub(crate) fn late_results(&self) -> Vec<(PlanId, Instant)> {
+        self.inner.results.late.plans()
     }
 
     /// Whether nothing of a job that has ended runs any more: its slot is free, or its node is gone for sure.

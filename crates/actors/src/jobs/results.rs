@@ -17,6 +17,7 @@ use rand::RngExt;
 use tokio::sync::oneshot;
 
 use super::delivery::{Dispatch, RetryPolicy};
+use super::late_results::{LateOfWriter, LateResults};
 use super::limits::OWNER_WAIT;
 use super::live_job::live_job;
 use super::messages::{
@@ -66,6 +67,7 @@ pub(super) struct ResultWriter {
     pub(super) lanes: Arc<Directory>,
     pub(super) waiters: Arc<Waiters>,
     pub(super) watches: Arc<Watches>,
+    pub(super) late: Arc<LateResults>,
 }
 
 impl ResultWriter {
@@ -156,12 +158,14 @@ impl ResultWriter {
         answers: &mut [Answer],
     ) {
         let mut pause = AGAIN_AFTER.0;
+        let mut late = self.late.of_writer();
         while !left.is_empty() {
             match self.commit_results(node, results, &left, answers).await {
                 Ok(true) => left.clear(),
                 Ok(false) => tokio::time::sleep(jittered(pause)).await,
                 Err(error) if error.is_retryable() => {
                     tracing::debug!(%error, %node, "results wait for the ledger");
+                    self.note_late(&mut late, left.iter().map(|n| &results[*n]));
                     tokio::time::sleep(jittered(pause)).await;
                     pause = (pause * 2).min(AGAIN_AFTER.1);
                 }
@@ -175,6 +179,18 @@ impl ResultWriter {
                     tracing::error!(%error, %node, "the ledger refused a result");
                     left.clear();
                 }
+            }
+        }
+    }
+
+    /// A stage whose result cannot be committed has no checkpoint either.
+    fn note_late<'r>(&self, late: &mut LateOfWriter, results: impl Iterator<Item = &'r NodeResult>) {
+        for NodeResult { job, attempt, .. } in results {
+            let lane = self.gateway.attempts().lane(*job, *attempt);
+            let Some(plan) = lane.and_then(|lane| lane.plan_id()) else { continue };
+            metrics::counter!("fencepost_checkpoint_write_failures_total").increment(1);
+            if late.insert(*job, plan) {
+                tracing::warn!(%plan, %job, "the result of a stage waits for the ledger; its node keeps it");
             }
         }
     }

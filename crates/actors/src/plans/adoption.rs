@@ -60,6 +60,15 @@ pub(super) fn start(inner: &Arc<Inner>, mut deaths: mpsc::UnboundedReceiver<(Pla
             }
         }
     });
+    // Apart from what asks the ledger: while that is silent the alarm must not be.
+    let this = Arc::downgrade(inner);
+    tokio::spawn(async move {
+        while let Some(inner) = this.upgrade() {
+            metrics::gauge!("fencepost_checkpoints_waiting").set(inner.late_plans().len() as f64);
+            drop(inner);
+            tokio::time::sleep(jittered(LOOK_EVERY)).await;
+        }
+    });
     let this = Arc::downgrade(inner);
     tokio::spawn(async move {
         while let Some((plan, died)) = deaths.recv().await {
@@ -103,9 +112,8 @@ impl Inner {
         }
     }
 
-    /// The gauges of all plans of the cluster, with zeros for what there is not, and of the checkpoints that wait here.
+    /// The gauges of all plans of the cluster, with zeros for what there is not.
     async fn show_gauges(&self) -> ledger::Result<()> {
-        metrics::gauge!("fencepost_checkpoints_waiting").set(self.late.len() as f64);
         let counts = self.ledger.plan_counts().await?;
         let statuses = TaskStatus::ALL.iter().map(|status| status.as_str());
         for status in statuses.chain([StageStatus::Unknown.as_str()]) {

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use testkit::process::Signal;
+use testkit::proxy::Proxy;
 
 use super::rig::{Plan, Rig, begun, echo, given, hold, plan, retry, statuses, task};
 use crate::until;
@@ -230,7 +231,17 @@ async fn a_lost_node_or_a_failure_after_the_takeover_dispatches_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_the_ledger_is_away_no_task_fails_and_no_checkpoint_is_lost() {
+async fn while_the_ledger_is_away_no_task_fails_no_checkpoint_is_lost_and_an_alarm_says_so() {
+    no_checkpoint_is_lost(async |way| way.cut().await.unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_ledger_is_away_without_a_word_no_checkpoint_is_lost_and_an_alarm_says_so() {
+    no_checkpoint_is_lost(async |way| way.freeze()).await;
+}
+
+/// The ledger goes away in this manner while two stages run, and comes back after the alarm about their results.
+async fn no_checkpoint_is_lost(goes_away: impl AsyncFnOnce(&Proxy)) {
     let (rig, ways) = Rig::with_ways_to_the_ledger(1).await;
     let node = rig.node(&[0], "n", |options| options.capacity = 4).await;
     let stages = [hold(json!({"context": {"n": 1}})), hold(json!({"context": {"n": 2}})), echo(json!(0))];
@@ -238,18 +249,28 @@ async fn while_the_ledger_is_away_no_task_fails_and_no_checkpoint_is_lost() {
     for id in &made.tasks {
         begun(&node, id, 0, 1).await;
     }
-    // One result is written and its checkpoint is not; the others come while the ledger is away.
-    ways[0].freeze();
+    assert_eq!(plans_check(&rig).await["status"], "ok");
+    assert_eq!(metric(&rig, "fencepost_checkpoint_write_failures_total").await, 0.0);
+    goes_away(&ways[0]).await;
     node.runs.release(2);
-    tokio::time::sleep(std::time::Duration::from_secs(20)).await;
-    let begun_meanwhile = node.runs.all().len();
+    until("the alarm is raised", async || {
+        let check = plans_check(&rig).await;
+        check["status"] == "warn" && check["detail"].as_str().unwrap().contains("wait for the ledger")
+    })
+    .await;
+    assert!(metric(&rig, "fencepost_checkpoint_write_failures_total").await > 0.0);
+    until("the gauge says so", async || metric(&rig, "fencepost_checkpoints_waiting").await == 1.0).await;
+    let log = rig.instance(0).await.whole_log();
+    assert!(log.contains("the result of a stage waits for the ledger"), "{log}");
+    assert_eq!(node.runs.all().len(), 2, "no stage begins before the checkpoint of the one before");
     ways[0].heal().await.unwrap();
-    assert_eq!(begun_meanwhile, 2, "no stage begins before the checkpoint of the one before");
+    until("the alarm is over", async || plans_check(&rig).await["status"] == "ok").await;
     for id in &made.tasks {
         begun(&node, id, 1, 1).await;
     }
     node.runs.release(2);
     made.is("SUCCEEDED").await;
+    until("the gauge is down", async || metric(&rig, "fencepost_checkpoints_waiting").await == 0.0).await;
     for place in 0..2 {
         assert_eq!(given(&node, &made.tasks[place]), [0, 1, 2]);
         assert_eq!(made.task(place).await["run"], 1);
@@ -257,4 +278,22 @@ async fn while_the_ledger_is_away_no_task_fails_and_no_checkpoint_is_lost() {
             made.checkpoints(place).await.iter().map(|one| one["context"]["n"].clone()).collect();
         assert_eq!(contexts, [1, 2, 2]);
     }
+    let bad = made.events(|event| event["after"].as_str().filter(|after| is_bad(after)).map(str::to_owned));
+    assert_eq!(bad.await, Vec::<String>::new());
+}
+
+fn is_bad(status: &str) -> bool {
+    ["FAILED", "INTERRUPTED", "UNKNOWN", "ATTENTION"].contains(&status)
+}
+
+/// What `/readyz` says of plans.
+async fn plans_check(rig: &Rig) -> Value {
+    rig.ask(0, "GET", "/readyz", None).await.body["checks"]["plans"].clone()
+}
+
+/// The value of a metric without labels; 0 before it is there.
+async fn metric(rig: &Rig, name: &str) -> f64 {
+    let text = rig.ask(0, "GET", "/metrics", None).await.text;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.map_or(0.0, |value| value.parse().unwrap())
 }

@@ -91,6 +91,7 @@ impl Here {
             lanes: lanes.clone(),
             waiters: Arc::default(),
             watches: Arc::new(Watches::new(true).0),
+            late: Arc::default(),
         };
         Self { ledger, writer, lanes }
     }
