@@ -81,6 +81,15 @@ pub enum Plan {
         #[command(flatten)]
         remote: Remote,
     },
+    /// List the checkpoints of a task in all its runs, newest first
+    Checkpoints {
+        /// The task's id
+        task: String,
+        #[command(flatten)]
+        paged: Paged,
+        #[command(flatten)]
+        remote: Remote,
+    },
     /// Pause a task: its stage that runs ends, no other stage begins
     PauseTask(TaskChange),
     /// Resume a task that was paused

@@ -69,6 +69,12 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
             let task = answer.map_err(|error| shown::failure(remote.json, error))?;
             shown::answer(remote.json, &task, tasks_shown::task);
         }
+        Plan::Checkpoints { task, paged, remote } => {
+            let page = Page { limit: paged.limit, cursor: paged.cursor };
+            let answer = connect(&remote)?.tasks().checkpoints(&task, &page).await;
+            let list = answer.map_err(|error| shown::failure(remote.json, error))?;
+            shown::list(remote.json, &list, tasks_shown::checkpoints);
+        }
         Plan::PauseTask(change) => {
             change_task(change, async |tasks, id, why| tasks.pause(id, why).await).await?
         }

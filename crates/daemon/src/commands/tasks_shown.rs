@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use client::wire::plans::{
-    Intent, Plan, PlanEvent, PlanProgress, StageStatus, Task, TaskCheckpoint, TaskStatus, Tenant,
+    Checkpoint, Intent, Plan, PlanEvent, PlanProgress, StageStatus, Task, TaskCheckpoint, TaskStatus, Tenant,
 };
 use client::wire::{Json, List};
 use serde::Serialize;
@@ -86,6 +86,22 @@ pub fn task(task: &Task) -> String {
         ("lock", shown::or_none(task.lock.flatten().map(|lock| held(lock.token, lock.expires_in_ms)))),
     ]) + "\n"
         + &stages(task)
+}
+
+/// The checkpoints of a task, one line each.
+pub fn checkpoints(list: &List<Checkpoint>) -> String {
+    let rows = list.items.iter().map(|checkpoint| {
+        let last = checkpoint.completed_stages.last().map_or(shown::NONE, String::as_str);
+        [
+            checkpoint.version.to_string(),
+            checkpoint.run.to_string(),
+            format!("{} {last}", checkpoint.last_completed),
+            checkpoint.saved_at.clone(),
+            shown::one_line(checkpoint.context.as_str()),
+        ]
+    });
+    let headings = ["VERSION", "RUN", "AFTER STAGE", "SAVED", "CONTEXT"];
+    shown::table(headings, rows) + &shown::more(list.next_cursor.as_ref())
 }
 
 /// What became of a retry.

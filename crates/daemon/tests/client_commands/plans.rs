@@ -15,7 +15,7 @@ fn plan(status: &str, succeeded: u32) -> (u16, String) {
 
 fn task(status: &str, stage: &str, more: &str) -> String {
     format!(
-        r#"{{"id":"k-1","plan":"p-1","place":0,"tenant":"acme","name":null,"status":"{status}","intent":"run","reason":null,
+        r#"{{"id":"k-1","plan":"p-1","place":1,"tenant":"acme","name":null,"status":"{status}","intent":"run","reason":null,
         "run":1,"run_at":"t","timeout_ms":1000,"definition":1,"stage":{stage},"stages":[{{"name":"build",
         "status":"SUCCEEDED","job":"j-1"}},{{"name":"check","status":"RUNNING","job":"j-2"}}],"has_checkpoint":false,
         "checkpoint":null,"checkpoint_version":0,{more}"waits_for":null,"updated_at":"t"}}"#
@@ -75,6 +75,26 @@ async fn a_watched_plan_is_printed_whenever_it_has_changed_until_it_has_ended() 
         "{out}"
     );
     assert_eq!(heard.lock().unwrap().len(), 7);
+}
+
+#[tokio::test]
+async fn the_checkpoints_of_a_task_are_listed_page_by_page() {
+    let item = r#"{"version":2,"run":1,"completed_stages":["build"],"last_completed":1,"saved_at":"t","context":{"n":1}}"#;
+    let page = || (200, format!(r#"{{"items":[{item}],"next_cursor":"c.2"}}"#));
+    let (listener, url) = listener().await;
+    let heard = answering(listener, vec![page(), page()]);
+    let line = ["plan", "checkpoints", "k-1", "--limit", "1", "--cursor", "c.3", "--url", &url];
+    let output = ended(fencepost(&line)).await;
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(out.contains("2        1    1 build      t      {\"n\":1}\n") && out.contains("c.2"), "{out}");
+    let output = ended(fencepost(&["plan", "checkpoints", "k-1", "--json", "--url", &url])).await;
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{item}\n"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("c.2"));
+    assert_eq!(
+        *heard.lock().unwrap(),
+        ["GET /v1/tasks/k-1/checkpoints?limit=1&cursor=c.3", "GET /v1/tasks/k-1/checkpoints"]
+    );
 }
 
 #[tokio::test]

@@ -92,6 +92,10 @@ fn plans_are_listed_shown_and_watched() {
         assert_eq!((plan.as_str(), watch), ("p", is_watched), "{line}");
     }
     assert!(matches!(plan("plan task k --json", &[]), Plan::Task { task, .. } if task == "k"));
+    let Plan::Checkpoints { task, paged, .. } = plan("plan checkpoints k --limit 5 --cursor c.3", &[]) else {
+        panic!("checkpoints")
+    };
+    assert_eq!((task.as_str(), paged.limit, paged.cursor.as_deref()), ("k", Some(5), Some("c.3")));
 }
 
 #[test]

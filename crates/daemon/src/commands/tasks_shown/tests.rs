@@ -28,7 +28,7 @@ fn a_task(id: &str, status: TaskStatus, done: u32) -> Task {
     Task {
         id: id.to_owned(),
         plan: "p-1".to_owned(),
-        place: 0,
+        place: 1,
         tenant: format!("tenant-{id}"),
         name: None,
         status,
@@ -238,4 +238,28 @@ SEQ    AT                           EVENT       TASK                            
 3      12:00                        status      -                                     -    -      -                        -         -
 ";
     assert_eq!(event_headings() + &lines, text);
+}
+
+#[test]
+fn checkpoints_are_listed_with_the_last_stage_that_each_covers() {
+    let checkpoint = |version, run, completed: &[&str], context: &str| Checkpoint {
+        version,
+        run,
+        completed_stages: completed.iter().map(|name| (*name).to_owned()).collect(),
+        last_completed: completed.len() as u32,
+        saved_at: format!("12:0{version}"),
+        context: Json::parse(context).unwrap(),
+    };
+    let items = vec![
+        checkpoint(3, 2, &["build"], r#"{"n":2}"#),
+        checkpoint(2, 1, &["build", "migrate"], "{\n  \"schema\": 12\n}"),
+    ];
+    let list = List { items, next_cursor: Some("c.2".to_owned()) };
+    assert_eq!(
+        checkpoints(&list),
+        "VERSION  RUN  AFTER STAGE  SAVED  CONTEXT\n\
+         3        2    1 build      12:03  {\"n\":2}\n\
+         2        1    2 migrate    12:02  {   \"schema\": 12 }\n\
+         … more: --cursor 'c.2'\n"
+    );
 }
