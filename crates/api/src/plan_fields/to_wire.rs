@@ -112,7 +112,7 @@ pub fn listed_task(record: &TaskRecord) -> shape::Task {
     shape::Task {
         id: task.id.to_string(),
         plan: record.plan.to_string(),
-        place: record.place as u64,
+        place: record.place as u64 + 1,
         tenant: task.spec.tenant.to_string(),
         name: task.spec.name.as_deref().map(ToOwned::to_owned),
         status: task_status(task.status),

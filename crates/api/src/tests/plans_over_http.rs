@@ -179,12 +179,12 @@ async fn the_tasks_of_a_plan_are_listed_in_order_page_by_page_and_by_status() {
     subject.end(1, StageEnd::Ended(Outcome::Failed, "no".into())).await;
     let path = format!("/v1/plans/{PLAN}/tasks");
     for limit in [1, 2, 3, 1_000] {
-        assert_eq!(numbers(&subject.pages(&path, limit).await, "place"), [0, 1, 2]);
+        assert_eq!(numbers(&subject.pages(&path, limit).await, "place"), [1, 2, 3]);
     }
     let running = subject.get(&format!("{path}?status=RUNNING&limit=1")).await;
-    assert_eq!((&running["items"][0]["place"], &running["next_cursor"]), (&json!(0), &json!("k.0")));
+    assert_eq!((&running["items"][0]["place"], &running["next_cursor"]), (&json!(1), &json!("k.0")));
     let running = subject.get(&format!("{path}?status=RUNNING&limit=1&cursor=k.0")).await;
-    assert_eq!((&running["items"][0]["place"], &running["next_cursor"]), (&json!(2), &Value::Null));
+    assert_eq!((&running["items"][0]["place"], &running["next_cursor"]), (&json!(3), &Value::Null));
     assert!(running["items"][0].get("lock").is_none(), "a list does not read the locks");
 }
 

@@ -8,7 +8,7 @@ use super::*;
 use crate::transport::stand_in::{Act, StandIn, client, header, refused};
 
 const PLAN: &str = r#"{"id":"p","name":null,"status":"CREATED","max_concurrency":5,"on_failure":"stop_new","timeout_ms":1,"intent":"run","halted":false,"over_time":false,"progress":{"total":1,"pending":1,"running":0,"succeeded":0,"failed":0,"paused":0,"interrupted":0,"cancelled":0},"created_at":"t","started_at":null,"finished_at":null}"#;
-const TASK: &str = r#"{"id":"k","plan":"p","place":0,"tenant":"t","name":null,"status":"FAILED","intent":"run","reason":"r","run":2,"run_at":"t","timeout_ms":1,"definition":1,"stage":0,"stages":[{"name":"s","status":"FAILED","job":"j"}],"has_checkpoint":false,"checkpoint":null,"checkpoint_version":3,"lock":null,"waits_for":null,"updated_at":"t"}"#;
+const TASK: &str = r#"{"id":"k","plan":"p","place":1,"tenant":"t","name":null,"status":"FAILED","intent":"run","reason":"r","run":2,"run_at":"t","timeout_ms":1,"definition":1,"stage":1,"stages":[{"name":"s","status":"FAILED","job":"j"}],"has_checkpoint":false,"checkpoint":null,"checkpoint_version":3,"lock":null,"waits_for":null,"updated_at":"t"}"#;
 
 fn plan() -> Act {
     Act::Answer(200, "", PLAN.to_owned())

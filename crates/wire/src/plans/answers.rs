@@ -96,7 +96,7 @@ pub struct Task {
     pub id: String,
     /// The id of its plan.
     pub plan: String,
-    /// Its place in the plan, counted from 0.
+    /// Its place in the plan, counted from 1.
     pub place: u64,
     /// The tenant that the task is for.
     pub tenant: String,

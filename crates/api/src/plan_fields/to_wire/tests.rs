@@ -101,7 +101,7 @@ fn a_task_shows_everything_and_a_list_leaves_out_what_is_long_or_read_apart() {
     assert_eq!(
         whole,
         json!({
-            "id": TASK.to_string(), "plan": "00000000-0000-0000-0000-000000000001", "place": 3, "tenant": "t",
+            "id": TASK.to_string(), "plan": "00000000-0000-0000-0000-000000000001", "place": 4, "tenant": "t",
             "name": null, "status": "FAILED", "intent": "run", "reason": "stage b: no", "run": 2, "run_at": AT,
             "timeout_ms": 600_000, "definition": 1, "stage": 2,
             "stages": [
