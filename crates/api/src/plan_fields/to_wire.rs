@@ -30,7 +30,8 @@ pub fn plan(record: &PlanRecord, progress: shape::PlanProgress) -> shape::Plan {
         over_time: plan.is_over_time,
         progress,
         created_at: time(*created_at),
-        started_at: plan.started_at.map(time),
+        // The owner's clock goes by milliseconds, and decides on the start before the ledger writes the plan.
+        started_at: plan.started_at.map(|at| time(at.max(*created_at))),
         finished_at: finished_at.map(time),
         attention: None,
     }

@@ -77,6 +77,18 @@ fn a_plan_shows_its_own_status_and_why_it_stands_still() {
 }
 
 #[test]
+fn a_plan_is_never_shown_as_started_before_it_was_made() {
+    for (started_at, shown_at) in [(4, AT), (5, AT), (6, "1970-01-01T00:00:00.000006Z")] {
+        let mut state = PlanState::new(PlanId::from_u128(1), Arc::default(), Vec::new());
+        state.started_at = Some(Timestamp::from_micros(started_at));
+        let record =
+            PlanRecord { plan: state, status: PlanStatus::Running, created_at: at(), finished_at: None };
+        let plan = shown(&plan(&record, progress([])));
+        assert_eq!((&plan["created_at"], &plan["started_at"]), (&json!(AT), &json!(shown_at)));
+    }
+}
+
+#[test]
 fn every_status_is_counted_once_and_named_as_the_ledger_names_it() {
     let counted = shown(&progress(TaskStatus::ALL.iter().map(|status| (*status, 1))));
     for (name, count) in counted.as_object().unwrap() {
