@@ -312,7 +312,8 @@ pub trait Jobs: Send + Sync {
     async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>>;
 
     /// Purges jobs that finished longer ago than `age_ms`. PostgreSQL drops the partition of each day that is
-    /// wholly that old; of the other jobs `limit` at most are deleted. Returns how many were deleted.
+    /// wholly that old; of the other jobs `limit` at most are deleted. Returns how many were deleted. The jobs of stages
+    /// whose results their plans still wait for stay.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects; [`crate::Error::Aborted`] where it would have kept others waiting.

@@ -1,5 +1,7 @@
 //! Forgetting finished jobs. On PostgreSQL they lie in partitions: one for each day of the ids' own time, made ahead, and
-//! dropped as a whole when all of it is old. In SQLite they lie in one table.
+//! dropped as a whole when all of it is old. In SQLite they lie in one table. The job of a stage stays, whatever its age,
+//! while its plan waits for its result: until the stage has its checkpoint or failed, or the plan is forgotten or runs the
+//! stage again. Its partition stays with it; the other jobs of that day are deleted one by one.
 //!
 //! Making and dropping a partition both lock the table for a moment, and every statement that comes meanwhile queues
 //! behind them. So they wait for the lock only briefly; the upkeep calls them again and again.
@@ -21,7 +23,7 @@ const PURGED_SEQ: Statement = statement!("session_purged_seq");
 const PARTITIONS: Statement = Statement::only(sql_file!("postgres-only", "job_partitions"));
 const LOCK_WAIT: &str = sql_file!("postgres-only", "lock_wait");
 const MAKE: &str = sql_file!("postgres-only", "job_partition_make");
-const YOUNG: &str = sql_file!("postgres-only", "job_partition_young");
+const KEPT: &str = sql_file!("postgres-only", "job_partition_kept");
 const CLOSE: &str = sql_file!("postgres-only", "job_partition_close");
 const PLACES: &str = sql_file!("postgres-only", "job_partition_places");
 const DROP: &str = sql_file!("postgres-only", "job_partition_drop");
@@ -140,14 +142,14 @@ fn is(error: &sqlx::Error, codes: &[&str]) -> bool {
 /// Looks twice: quickly first, and then while nothing can be moved there any more.
 async fn drop_if_old(session: &mut PgConnection, day: u64, age_ms: u64) -> sqlx::Result<()> {
     let of_day = |statement: &str| AssertSqlSafe(statement.replace("DAY", &day.to_string()));
-    let young = || sqlx::query_scalar(of_day(YOUNG)).bind(age_ms as i64);
-    if young().fetch_one(&mut *session).await? {
+    let is_kept = || sqlx::query_scalar(of_day(KEPT)).bind(age_ms as i64);
+    if is_kept().fetch_one(&mut *session).await? {
         return Ok(());
     }
     let mut transaction = session.begin().await?;
     sqlx::query(LOCK_WAIT).bind(PATIENCE).execute(&mut *transaction).await?;
     sqlx::raw_sql(of_day(CLOSE)).execute(&mut *transaction).await?;
-    if young().fetch_one(&mut *transaction).await? {
+    if is_kept().fetch_one(&mut *transaction).await? {
         return transaction.rollback().await;
     }
     // A session of that day's jobs was made before them; its time is another clock's than their ids'.

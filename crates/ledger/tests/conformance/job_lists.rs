@@ -237,3 +237,18 @@ async fn a_day_is_dropped_as_a_whole_once_all_of_it_is_old() {
 async fn hand_of(b: &Bench) -> PgConnection {
     PgConnection::connect(&b.options.url).await.unwrap()
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_day_with_a_stage_whose_result_is_waited_for_is_not_dropped() {
+    let b = Bench::postgres().await;
+    let of_that_day = job_made(0, 3);
+    made(&mut hand_of(&b).await, of_that_day).await;
+    crate::plan_steps::stages_jobs_are_kept_while_waited_for(&b).await;
+    // Nothing of it is waited for any more.
+    eventually("it is dropped", async || {
+        let purged = b.ledger.purge_jobs(2, 100).await;
+        assert!(purged.is_ok() || purged.as_ref().is_err_and(ledger::Error::is_retryable), "{purged:?}");
+        !partitions(&mut hand_of(&b).await).await.contains(&partition_of(of_that_day))
+    })
+    .await;
+}

@@ -176,6 +176,7 @@ on_every_ledger! {
         plans_tasks_and_tenants_are_listed,
         a_plan_that_is_made_and_started_takes_all_locks_or_is_not_made,
         the_newest_attempts_of_stages_jobs_are_read,
+        the_job_of_a_stage_is_kept_while_its_plan_waits_for_the_result,
         a_key_makes_one_plan,
         a_step_renews_the_locks_that_it_holds,
         tasks_and_unknown_stages_of_plans_that_are_not_over_are_counted,

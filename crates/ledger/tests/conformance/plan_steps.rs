@@ -7,14 +7,14 @@ use domain::plan::{
     Command, Intent, OnFailure, PlanSpec, PlanState, PlanStatus, Resolution, StageEnd, StageSpec,
     StageStatus, Step, TaskSpec, TaskState, TaskStatus,
 };
-use domain::{InstanceId, JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
+use domain::{InstanceId, JobId, LaneId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
 use ledger::{
-    Acquisition, Author, JobKey, KeyScope, LockBreak, Locker, NewPlan, PlanBatch, PlanCreated, PlanFilter,
-    PlanVerdict,
+    Acquisition, Author, JobKey, KeyScope, Lane, LockBreak, Locker, NewPlan, PlanBatch, PlanCreated,
+    PlanFilter, PlanVerdict,
 };
 
-use crate::bench::{Bench, LONG_MS, owner};
-use crate::shop::job;
+use crate::bench::{Bench, LONG_MS, eventually, owner};
+use crate::shop::{complete, dispatch, job_made, of_lane, said, session, submit_placed};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -68,6 +68,8 @@ struct PlanOwner<'b> {
     token: Token,
     state: PlanState,
     jobs: u64,
+    /// How long ago the jobs of its stages were made, by their ids.
+    days_ago: u64,
 }
 
 impl<'b> PlanOwner<'b> {
@@ -82,14 +84,15 @@ impl<'b> PlanOwner<'b> {
         let acquired = bench.ledger.acquire(&Resource::plan(plan), &me, LONG_MS).await.unwrap();
         let Acquisition::Acquired { token, .. } = acquired else { panic!("{acquired:?}") };
         let state = bench.ledger.load_plan(plan).await.unwrap().unwrap();
-        Self { bench, me, token, state, jobs: u64::try_from(plan.as_u128()).unwrap() * 100 }
+        let jobs = u64::try_from(plan.as_u128()).unwrap() * 100;
+        Self { bench, me, token, state, jobs, days_ago: 0 }
     }
 
     fn decide(&mut self, command: &Command) -> (Step, PlanBatch) {
-        let jobs = &mut self.jobs;
+        let (jobs, days_ago) = (&mut self.jobs, self.days_ago);
         let mut new_job = || {
             *jobs += 1;
-            job(*jobs)
+            job_made(*jobs, days_ago)
         };
         let step = self.state.apply(command, Timestamp::from_micros(5), &mut new_job).unwrap();
         let job = |id| {
@@ -245,6 +248,7 @@ fn one_like<'b>(owner: &PlanOwner<'b>) -> PlanOwner<'b> {
         token: owner.token,
         state: owner.state.clone(),
         jobs: owner.jobs,
+        days_ago: owner.days_ago,
     }
 }
 
@@ -506,15 +510,14 @@ pub async fn plans_that_ended_long_ago_are_forgotten_and_their_tenants_leases_ar
 pub async fn the_newest_attempts_of_stages_jobs_are_read(b: Bench) {
     let owner = PlanOwner::started(&b, plan(1, &["x"])).await;
     let job = owner.in_flight(0);
-    let lane =
-        ledger::Lane { id: domain::LaneId::plan(plan_id(1)), owner: owner.me.clone(), token: owner.token };
+    let lane = Lane { id: LaneId::plan(plan_id(1)), owner: owner.me.clone(), token: owner.token };
     let commit = async |change| {
         let writes = [ledger::JobWrite { change, key: None }].into();
         b.ledger.commit_jobs(ledger::JobBatch { lane: Some(lane.clone()), writes }).await.unwrap()
     };
     let attempt = |number| (job, domain::job::Attempt::new(number));
     assert_eq!(b.ledger.stage_attempts(&[job]).await.unwrap(), [attempt(0)]);
-    commit(crate::shop::dispatch(job, 1)).await;
+    commit(dispatch(job, 1)).await;
     assert_eq!(b.ledger.stage_attempts(&[job]).await.unwrap(), [attempt(1)]);
     commit(domain::job::Change::Complete {
         job,
@@ -526,4 +529,57 @@ pub async fn the_newest_attempts_of_stages_jobs_are_read(b: Bench) {
     let unknown = crate::shop::job(99);
     assert_eq!(b.ledger.stage_attempts(&[unknown, job]).await.unwrap(), [attempt(1)]);
     assert!(b.ledger.stage_attempts(&[]).await.unwrap().is_empty());
+}
+
+pub async fn the_job_of_a_stage_is_kept_while_its_plan_waits_for_the_result(b: Bench) {
+    stages_jobs_are_kept_while_waited_for(&b).await;
+}
+
+/// The same, for a bench that is used further.
+pub async fn stages_jobs_are_kept_while_waited_for(b: &Bench) {
+    let mut owner = PlanOwner::of(b, plan(1, &["x"])).await;
+    owner.days_ago = 3;
+    let lane = Lane { id: LaneId::plan(owner.state.id), owner: owner.me.clone(), token: owner.token };
+    owner.step(&Command::Start).await;
+    owner.step(&Command::Advance).await;
+    let first = owner.in_flight(0);
+    b.does(of_lane(&lane, [dispatch(first, 1)])).await;
+    b.does(said([complete(first, 1, "1")])).await;
+    only_others_are_purged(b, 1, &[first]).await;
+    // It has its checkpoint; the next one has none.
+    owner.complete(0, None).await;
+    let second = owner.in_flight(0);
+    b.does(of_lane(&lane, [dispatch(second, 1)])).await;
+    b.does(said([complete(second, 1, "2")])).await;
+    is_purged(b, first).await;
+    only_others_are_purged(b, 2, &[second]).await;
+    // Nobody knows what it did, until somebody says so.
+    owner.step(&Command::TakenOver).await;
+    assert_eq!(owner.state.tasks[0].stages[1].status, StageStatus::Unknown);
+    only_others_are_purged(b, 3, &[second]).await;
+    let task = owner.state.tasks[0].id;
+    owner.step(&Command::Resolve { task, stage: 1, resolution: Resolution::NotDone }).await;
+    is_purged(b, second).await;
+}
+
+/// A job of the same day, which is none of a stage, is purged; these are not.
+async fn only_others_are_purged(b: &Bench, n: u64, kept: &[JobId]) {
+    let (plain, lane) = (job_made(n, 3), b.lane(session(&n.to_string()), &owner("a")).await);
+    b.does(of_lane(&lane, [submit_placed(plain)])).await;
+    b.does(said([complete(plain, 1, "1")])).await;
+    is_purged(b, plain).await;
+    for job in kept {
+        assert!(b.ledger.job(*job).await.unwrap().is_some(), "the result of job {job} is still waited for");
+    }
+}
+
+async fn is_purged(b: &Bench, job: JobId) {
+    eventually("it is purged", async || match b.ledger.purge_jobs(2, 100).await {
+        Ok(_) => b.ledger.job(job).await.unwrap().is_none(),
+        Err(error) => {
+            assert!(error.is_retryable(), "{error}");
+            false
+        }
+    })
+    .await;
 }

@@ -1,0 +1,10 @@
+-- Whether a job of that day finished lately, or is that of a stage whose plan still waits for its result. The capitals
+-- stand for the day's number.
+-- $1 age in ms
+SELECT EXISTS (SELECT FROM job_finished_DAY WHERE finished_at >= now() - $1 * interval '1 millisecond')
+    OR EXISTS (
+        SELECT FROM plan_stage_run r
+        JOIN plan_task t ON t.id = r.task AND t.run = r.run
+        JOIN job_finished_DAY f ON f.id = r.job
+        WHERE r.status IN ('RUNNING', 'UNKNOWN')
+    )
