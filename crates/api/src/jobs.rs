@@ -111,6 +111,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         pool: query.get("pool").map(PoolName::parse).transpose()?,
         dead: query.flag("dead")?,
         retried: None,
+        without_stages: false,
         before: query.cursor("j", JobId::parse)?,
         limit: limit + 1,
     };

@@ -185,6 +185,8 @@ pub struct JobFilter {
     pub dead: Option<bool>,
     /// Only those that another job has retried (`true`), or only the others (`false`).
     pub retried: Option<bool>,
+    /// Only those that are no stage of a plan.
+    pub without_stages: bool,
     /// Older than this one.
     pub before: Option<JobId>,
     /// The most jobs to list.
@@ -354,6 +356,7 @@ impl JobFilter {
             "not_dead" => self.dead == Some(false),
             "retried" => self.retried == Some(true),
             "not_retried" => self.retried == Some(false),
+            "no_stage" => self.without_stages,
             other => unreachable!("no list has a mark {other}"),
         };
         let stays = |line: &&str| line.split_once("--? ").is_none_or(|(_, mark)| asks_for(mark));

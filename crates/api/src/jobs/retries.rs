@@ -60,9 +60,9 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 
 /// Retries many finished jobs
 ///
-/// The request names jobs by their ids, or by a filter, which selects the newest 1,000 jobs that match and
-/// were not retried: the same filter again selects the next 1,000. Jobs that are not finished, or no longer
-/// kept, or stages of plans, are left out. Under one `Idempotency-Key` each job is retried once, and a repetition of the request
+/// The request names jobs by their ids, or by a filter, which selects the newest 1,000 jobs that match, were not retried
+/// and are no stages of plans: the same filter again selects the next 1,000. Of jobs that are named by their ids, those are
+/// left out that are not finished, or no longer kept, or stages of plans. Under one `Idempotency-Key` each job is retried once, and a repetition of the request
 /// answers the same new jobs.
 #[utoipa::path(
     post, path = "/v1/jobs/retry", tag = "jobs", operation_id = "retry_jobs",
@@ -179,6 +179,8 @@ async fn retried_and_not(
         pool: asked.pool.as_deref().map(PoolName::parse).transpose()?,
         dead: asked.dead,
         retried: Some(false),
+        // A stage runs again only with its task, under the lock of its tenant.
+        without_stages: true,
         before: None,
         limit: BATCH_JOBS_MAX as u32,
     };

@@ -12,6 +12,7 @@ FROM (
           AND tenant = $5 --? tenant
           AND pool = $6 --? pool
           AND state = $7 --? state
+          AND stage IS NULL --? no_stage
         ORDER BY id DESC
         LIMIT $2
     ) AS j

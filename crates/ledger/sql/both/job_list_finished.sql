@@ -17,6 +17,7 @@ FROM (
           AND NOT (outcome IN ('failed', 'timed_out') AND retried_as IS NULL) --? not_dead
           AND retried_as IS NOT NULL --? retried
           AND retried_as IS NULL --? not_retried
+          AND stage IS NULL --? no_stage
         ORDER BY id DESC
         LIMIT $2
     ) AS j

@@ -147,8 +147,19 @@ pub async fn lists_tell_dead_and_retried_jobs_from_others(b: Bench) {
     b.does(of_lane(&lane, [submit_placed(job(4)), submit_placed(job(5)), submit(plain(job(6)))])).await;
     b.does(said([complete(job(4), 1, "1")])).await;
     b.does(of_lane(&lane, [cancel(job(5)), retry(7, job(1), true), retry(8, job(4), true)])).await;
+    // The newest is the stage of a plan.
+    let mut stage = plain(job(9));
+    stage.spec.stage = Some("{}".into());
+    b.does(of_lane(&lane, [submit(NewJob { placed: Some(crate::shop::placed()), ..stage })])).await;
+    b.does(of_lane(&lane, [fail(job(9))])).await;
+    let newest = async |without_stages: bool| {
+        let filter = JobFilter { dead: Some(true), without_stages, limit: 1, ..JobFilter::default() };
+        b.ledger.jobs(&filter).await.unwrap()[0].id
+    };
+    assert_eq!((newest(false).await, newest(true).await), (job(9), job(3)));
     let listed = async |dead: Option<bool>, retried: Option<bool>, outcome: Option<Outcome>| {
-        let filter = JobFilter { dead, retried, outcome, limit: 100, ..JobFilter::default() };
+        let without_stages = true;
+        let filter = JobFilter { dead, retried, outcome, without_stages, limit: 100, ..JobFilter::default() };
         let jobs = b.ledger.jobs(&filter).await.unwrap();
         assert!(jobs.iter().all(|record| dead.is_none_or(|dead| record.is_dead() == dead)));
         jobs.iter().rev().map(|record| record.id).collect::<Vec<_>>()
