@@ -1,5 +1,7 @@
 //! What the tests of plans stand on: a plan at one of several instances, and waiting for what must become of it.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 pub use crate::jobs::rig::{Node, Rig};
@@ -132,7 +134,19 @@ impl<'r> Plan<'r> {
 
     /// Waits until a task has so many checkpoints.
     pub async fn has_checkpoints(&self, place: usize, count: usize) {
-        until("the checkpoint is written", async || self.checkpoints(place).await.len() == count).await;
+        let begun = Instant::now();
+        while self.checkpoints(place).await.len() != count {
+            if begun.elapsed() > testkit::PATIENCE {
+                let task = self.task(place).await;
+                let mut jobs = Vec::new();
+                for job in task["stages"].as_array().unwrap().iter().filter_map(|stage| stage["job"].as_str())
+                {
+                    jobs.push(self.rig.ask(self.at, "GET", &format!("/v1/jobs/{job}"), None).await.text);
+                }
+                panic!("not {count} checkpoints: {task}; its jobs: {jobs:?}");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// `POST` on the plan, which must be answered so.
