@@ -33,11 +33,13 @@ mod pools;
 mod progress;
 mod progress_store;
 mod queue;
+mod rates;
 mod refusal;
 mod report_queue;
 mod results;
 mod scheduler;
 mod sessions;
+mod statistics;
 mod upkeep;
 mod waiters;
 mod watches;
@@ -50,7 +52,7 @@ use bus::Slot;
 use cluster::{ClusterView, FailureDetector, InstanceLease};
 use domain::job::{Assignment, Attempt, Revoked, State};
 use domain::lane::JobNotice;
-use domain::{InstanceId, JobId, LaneId, NodeId, PlanId};
+use domain::{InstanceId, JobId, LaneId, NodeId, PlanId, PoolName};
 use ledger::JobRecord;
 use nodes::connection::Progress;
 use nodes::{Ended, Registry};
@@ -79,11 +81,15 @@ use own_lanes::{OwnLanes, WaitingSubmission};
 pub(crate) use plan_lane::PlanLane;
 use progress::ProgressReporter;
 use progress_store::ProgressStore;
+use rates::RateCounter;
+pub use rates::{JobRate, JobRates};
 pub use refusal::Refusal;
 use results::ResultWriter;
 pub use results::{Answer, Failure, NodeResult};
 use scheduler::Scheduler;
 pub use sessions::Session;
+use statistics::JobCounts;
+pub use statistics::{JobStatistics, PoolStatistics};
 use waiters::Waiters;
 use watches::Watches;
 pub use watches::{JobEvent, JobEventKind, Notification, Topic, Watch};
@@ -164,6 +170,8 @@ struct Inner {
     waiters: Arc<Waiters>,
     watches: Arc<Watches>,
     progress: Arc<ProgressReporter>,
+    rates: Arc<RateCounter>,
+    counts: JobCounts,
     /// The lanes that are served here.
     lanes: Arc<Directory>,
     own_lanes: OwnLanes,
@@ -208,6 +216,7 @@ impl Jobs {
         let waiters = Arc::<Waiters>::default();
         let (watches, told) = Watches::new(is_alone);
         let watches = Arc::new(watches);
+        let rates = Arc::new(RateCounter::new());
         let results = Arc::new(ResultWriter {
             ledger: ledger.clone(),
             gateway: Arc::clone(&gateway),
@@ -215,6 +224,7 @@ impl Jobs {
             waiters: Arc::clone(&waiters),
             watches: Arc::clone(&watches),
             late: Arc::default(),
+            rates: Arc::clone(&rates),
         });
         let progress = Arc::new(ProgressReporter {
             me: me.clone(),
@@ -267,6 +277,8 @@ impl Jobs {
             waiters,
             watches,
             progress,
+            rates,
+            counts: JobCounts::default(),
             lanes,
             own_lanes,
             left_plans: broadcast::Sender::new(LEFT_PLANS_MAX),
@@ -285,6 +297,7 @@ impl Jobs {
         adoption::start(&inner);
         pools::follow(&inner);
         upkeep::start(&inner);
+        statistics::start(&inner);
         Self { inner }
     }
 
@@ -343,7 +356,8 @@ impl Jobs {
                 return Ok(job);
             }
             let (reply, answer) = oneshot::channel();
-            let sent = inner.lanes.try_send(&job.lane, LaneCommand::Cancel(id, reply));
+            let sent =
+                inner.lanes.try_send(&job.lane, LaneCommand::Cancel(id, job.spec.needs.pool.clone(), reply));
             if let Err(undelivered) = sent {
                 if undelivered.is_full {
                     return Err(Refusal::Overloaded);
@@ -568,6 +582,12 @@ impl Inner {
         Ok(lease.filter(ledger::Lease::is_live).and_then(|lease| lease.owner))
     }
 
+    /// A job is in the ledger.
+    fn count_accepted(&self, pool: Option<&PoolName>) {
+        count_change(State::Created, "");
+        self.rates.accepted(pool);
+    }
+
     /// What the owners of lanes reach of this instance.
     fn host(self: &Arc<Self>) -> Arc<dyn LaneHost> {
         Arc::new(Host(Arc::clone(self)))
@@ -602,6 +622,11 @@ impl Inner {
     }
 }
 
+/// Counts a change of a job's state for the metrics.
+fn count_change(state: State, outcome: &'static str) {
+    metrics::counter!("fencepost_jobs_total", "state" => state.as_str(), "outcome" => outcome).increment(1);
+}
+
 /// What the owners of lanes reach of the instance.
 struct Host(Arc<Inner>);
 
@@ -624,35 +649,32 @@ impl LaneHost for Host {
 
     fn notify(&self, lane: &LaneId, notice: JobNotice) {
         let inner = &self.0;
-        let count = |state: State, outcome: &'static str| {
-            metrics::counter!("fencepost_jobs_total", "state" => state.as_str(), "outcome" => outcome)
-                .increment(1);
-        };
         let seen = |job: JobId, attempt: Attempt, placed: Option<Assignment>, kind: JobEventKind| {
             let node = placed.map(|placed| placed.node);
             inner.watches.tell(|| JobEvent { job, attempt, lane: Some(lane.clone()), node, kind });
         };
         match notice {
-            JobNotice::Created(job) => {
-                count(State::Created, "");
+            JobNotice::Created(job, pool) => {
+                inner.count_accepted(pool.as_ref());
                 seen(job, Attempt::NONE, None, JobEventKind::Changed(State::Created, None));
             }
             JobNotice::Dispatched(job, attempt, placed) => {
-                count(State::Dispatched, "");
+                count_change(State::Dispatched, "");
                 seen(job, attempt, Some(placed), JobEventKind::Changed(State::Dispatched, None));
             }
             JobNotice::Requeued(job, attempt, placed, why) => {
                 metrics::counter!("fencepost_dispatch_revoked_total", "reason" => why.as_str()).increment(1);
                 seen(job, attempt, Some(placed), JobEventKind::Changed(State::Created, None));
             }
-            JobNotice::Ended(job, attempt, placed, outcome) => {
-                count(State::Finished, outcome.as_str());
+            JobNotice::Ended(job, pool, attempt, placed, outcome) => {
+                count_change(State::Finished, outcome.as_str());
+                inner.rates.finished(pool.as_ref(), outcome);
                 inner.inter_instance.finished(lane, job, attempt);
                 inner.waiters.finished(job);
                 seen(job, attempt, placed, JobEventKind::Changed(State::Finished, Some(outcome)));
             }
-            JobNotice::Completed(job, attempt, node) => {
-                inner.results.written_by_owner(job, attempt, &node, lane)
+            JobNotice::Completed(job, pool, attempt, node) => {
+                inner.results.written_by_owner(job, pool.as_ref(), attempt, &node, lane);
             }
         }
     }

@@ -5,6 +5,7 @@
 //! is not committed.
 
 pub mod arbiters;
+mod counted;
 mod directory;
 pub mod jobs;
 mod mailbox;

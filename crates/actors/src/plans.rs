@@ -19,13 +19,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::{ClusterView, FailureDetector, KeyOwner};
-use domain::plan::{Command, PlanSpec, PlanState, TaskSpec, TaskState};
+use domain::plan::{Command, PlanSpec, PlanState, PlanStatus, TaskSpec, TaskState};
 use domain::{JobId, PlanId, Resource, TaskId, TenantId, Timestamp, Token, shard_of};
-use ledger::{Author, JobKey, LockBreak, NewPlan as NewRows, PlanCreated};
+use ledger::{Author, JobKey, LockBreak, NewPlan as NewRows, PlanCount, PlanCreated};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use uuid::Uuid;
 
 use crate::arbiters::Arbiters;
+use crate::counted::Counted;
 use crate::directory::{Directory, Found};
 use crate::jobs::{Jobs, PlanLane};
 use crate::mailbox::Handle;
@@ -117,8 +118,28 @@ struct Inner {
     deaths: mpsc::UnboundedSender<(PlanId, PlanHandle)>,
     /// Since when checkpoints wait for the ledger, by their plans.
     late: dashmap::DashMap<PlanId, Instant>,
+    /// The newest count of plans and tasks.
+    counts: Counted<PlanCounts>,
     /// One lock for each row of plans, held while a plan is taken, so that none is taken twice.
     taking: [Mutex<()>; TAKING_ROWS],
+}
+
+/// The plans and tasks of all instances.
+struct PlanCounts {
+    plans: Vec<(PlanStatus, u64)>,
+    tasks: Vec<PlanCount>,
+}
+
+/// The plans and tasks of all instances, as they were last counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanStatistics {
+    /// The plans that are kept, by status. A status that no plan has is missing.
+    pub plans: Vec<(PlanStatus, u64)>,
+    /// The tasks of plans that are not over, and the stages of them that are UNKNOWN, by status. A status that nothing has
+    /// is missing.
+    pub tasks: Vec<PlanCount>,
+    /// How long ago they were counted.
+    pub counted_ago: Duration,
 }
 
 /// An id that was never used.
@@ -142,6 +163,7 @@ impl Plans {
             directory: Directory::default(),
             deaths,
             late: dashmap::DashMap::new(),
+            counts: Counted::default(),
             taking: std::array::from_fn(|_| Mutex::default()),
         });
         adoption::start(&inner, reported);
@@ -278,6 +300,13 @@ impl Plans {
         let late = self.inner.late_plans();
         let oldest = late.values().min()?.elapsed();
         Some((late.len(), oldest))
+    }
+
+    /// The plans and tasks by status, as they were last counted. Waits for the first count.
+    pub async fn statistics(&self) -> PlanStatistics {
+        let counted = self.inner.counts.newest().await;
+        let PlanCounts { plans, tasks } = &counted.found;
+        PlanStatistics { plans: plans.clone(), tasks: tasks.clone(), counted_ago: counted.age() }
     }
 
     /// Finishes the commits under way, and releases the plans. Call this before the lanes are stopped.

@@ -168,6 +168,32 @@ pub struct LeftLane {
     pub owner: Option<InstanceId>,
 }
 
+/// The unfinished jobs that name a pool, or that name none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnfinishedCount {
+    /// The pool.
+    pub pool: Option<PoolName>,
+    /// The jobs that are CREATED.
+    pub created: u64,
+    /// Those of them that are not due yet, or are held.
+    pub delayed: u64,
+    /// The jobs that are DISPATCHED.
+    pub dispatched: u64,
+    /// The jobs that are RUNNING.
+    pub running: u64,
+    /// For how long the job that waits longest has been due, in milliseconds; `None` where no job waits.
+    pub oldest_ms: Option<u64>,
+}
+
+/// The finished jobs that are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FinishedCounts {
+    /// All of them.
+    pub all: u64,
+    /// Those of each pool, without those that name none.
+    pub of_pools: Vec<(PoolName, u64)>,
+}
+
 /// Which jobs to list. All conditions together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobFilter {
@@ -312,6 +338,18 @@ pub trait Jobs: Send + Sync {
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
     async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>>;
+
+    /// The unfinished jobs, by pool. Reads the whole table of unfinished jobs: not for every request.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn unfinished_counts(&self) -> Result<Vec<UnfinishedCount>>;
+
+    /// The finished jobs. Reads two indexes from end to end: not for every request, and seldom where there are many.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn finished_counts(&self) -> Result<FinishedCounts>;
 
     /// Purges jobs that finished longer ago than `age_ms`. PostgreSQL drops the partition of each day that is
     /// wholly that old; of the other jobs `limit` at most are deleted. Returns how many were deleted. The jobs of stages

@@ -40,8 +40,9 @@ pub use ids::{
 };
 pub use instances::{Instance, Instances, NewInstance, Peer};
 pub use jobs::{
-    Finished, Holding, JobBatch, JobFilter, JobKey, JobRecord, JobVerdict, JobWrite, Jobs, JobsVerdict,
-    KeptJobKey, Lane, LeftLane, LiveJob, PAGE_BYTES_MAX, PARTITION_DAYS_AHEAD, UnderWay, WaitingGroup,
+    Finished, FinishedCounts, Holding, JobBatch, JobFilter, JobKey, JobRecord, JobVerdict, JobWrite, Jobs,
+    JobsVerdict, KeptJobKey, Lane, LeftLane, LiveJob, PAGE_BYTES_MAX, PARTITION_DAYS_AHEAD, UnderWay,
+    UnfinishedCount, WaitingGroup,
 };
 pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal};
 pub use nonces::{

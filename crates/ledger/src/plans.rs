@@ -328,6 +328,12 @@ pub trait Plans: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn plan_counts(&self) -> Result<Vec<PlanCount>>;
 
+    /// How many plans are kept, by status; a status that no plan has is missing from it.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn plan_statuses(&self) -> Result<Vec<(PlanStatus, u64)>>;
+
     /// Deletes plans that ended so long ago, with all that belongs to them; answers how many. The leases of their tenants
     /// stay.
     ///

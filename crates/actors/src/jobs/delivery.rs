@@ -3,7 +3,7 @@
 //! without harm, because each slot is sent once.
 
 use domain::job::{Assignment, Attempt, Backoff, CurrentAttempt, NodeJob};
-use domain::{InstanceId, JobId, LaneId};
+use domain::{InstanceId, JobId, LaneId, PoolName};
 use ledger::LiveJob;
 
 /// An attempt to be sent to its node.
@@ -28,6 +28,8 @@ pub(super) struct RetryPolicy {
     pub(super) lane: LaneId,
     /// The instance that owned the lane when it dispatched the attempt; `None` for this one.
     pub(super) owner: Option<InstanceId>,
+    /// The pool that the job names. Entries of older instances lack it.
+    pub(super) pool: Option<PoolName>,
     pub(super) charged_attempts: u32,
     pub(super) max_attempts: u32,
     pub(super) backoff: Backoff,
@@ -52,6 +54,7 @@ impl Dispatch {
             policy: RetryPolicy {
                 lane: job.lane.clone(),
                 owner: None,
+                pool: spec.needs.pool.clone(),
                 charged_attempts: newest.charged_attempts,
                 max_attempts: spec.max_attempts,
                 backoff: spec.backoff,

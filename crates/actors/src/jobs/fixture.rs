@@ -51,6 +51,7 @@ pub(super) fn policy(of: &str) -> RetryPolicy {
     RetryPolicy {
         lane: lane(of),
         owner: None,
+        pool: None,
         charged_attempts: 0,
         max_attempts: 2,
         backoff: Backoff::default(),

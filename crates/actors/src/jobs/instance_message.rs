@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use domain::job::{Assignment, Attempt, Backoff, Metadata, NodeJob, Revoked};
-use domain::{InstanceId, JobId, LaneId, NodeId, SessionId};
+use domain::{InstanceId, JobId, LaneId, NodeId, PoolName, SessionId};
 use serde::{Deserialize, Serialize};
 
 use super::delivery::{Dispatch, RetryPolicy, Withdrawal};
@@ -58,9 +58,10 @@ impl InstanceMessage {
                     attempt: attempt.get(),
                     node: placed.node.to_string(),
                     holder: placed.holder.to_string(),
-                    node_job: WrittenNodeJob::of(node_job),
+                    node_job: Box::new(WrittenNodeJob::of(node_job)),
                     lane: policy.lane.to_string(),
                     owner: Some(policy.owner.as_ref().unwrap_or(me).to_string()),
+                    pool: policy.pool.as_ref().map(ToString::to_string),
                     counted: policy.charged_attempts,
                     max_attempts: policy.max_attempts,
                     backoff: (initial_ms, factor_percent, max_ms),
@@ -91,6 +92,7 @@ impl InstanceMessage {
                 node_job,
                 lane,
                 owner,
+                pool,
                 counted,
                 max_attempts,
                 backoff: (initial_ms, factor_percent, max_ms),
@@ -102,6 +104,7 @@ impl InstanceMessage {
                 policy: RetryPolicy {
                     lane: LaneId::parse(&lane).ok()?,
                     owner: owner.map(|owner| InstanceId::parse(&owner)).transpose().ok()?,
+                    pool: pool.map(|pool| PoolName::parse(&pool)).transpose().ok()?,
                     charged_attempts: counted,
                     max_attempts,
                     backoff: Backoff { initial_ms, factor_percent, max_ms },
@@ -133,10 +136,12 @@ enum Written {
         node: String,
         holder: String,
         #[serde(flatten)]
-        node_job: WrittenNodeJob,
+        node_job: Box<WrittenNodeJob>,
         lane: String,
         #[serde(default)]
         owner: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pool: Option<String>,
         counted: u32,
         max_attempts: u32,
         backoff: (u64, u32, u64),
@@ -273,6 +278,7 @@ mod tests {
             policy: RetryPolicy {
                 lane: LaneId::parse("instance:i-1").unwrap(),
                 owner: None,
+                pool: None,
                 charged_attempts: 1,
                 max_attempts: 5,
                 backoff: Backoff::default(),
@@ -284,7 +290,9 @@ mod tests {
     fn a_dispatch_reads_back_with_the_instance_that_sent_it_as_its_owner() {
         let mut staged = dispatch(&[]);
         staged.node_job.stage = Some(r#"{"context":{"a":"\u0000"}}"#.into());
-        for dispatch in [dispatch(&[]), dispatch(&[("k", "\0 \"é\""), ("l", "")]), staged] {
+        let mut pooled = dispatch(&[]);
+        pooled.policy.pool = Some(PoolName::parse("p").unwrap());
+        for dispatch in [dispatch(&[]), dispatch(&[("k", "\0 \"é\""), ("l", "")]), staged, pooled] {
             let read = read_back(&InstanceMessage::Dispatch(Box::new(dispatch.clone())));
             let policy = RetryPolicy { owner: Some(me()), ..dispatch.policy.clone() };
             let sent = InstanceMessage::Dispatch(Box::new(Dispatch { policy, ..dispatch }));

@@ -72,3 +72,11 @@ pub const PROGRESS_ASKED: Duration = Duration::from_millis(100);
 pub const FOLLOWER_LOOKS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
 
 const _: () = assert!(ROUND_JOBS_MAX + domain::limits::BATCH_JOBS_MAX <= ledger::BATCH_ROWS_MAX / 2);
+
+/// The lengths of time over which rates of jobs are given.
+pub const RATE_WINDOWS: [Duration; 3] =
+    [Duration::from_secs(60), Duration::from_secs(300), Duration::from_secs(900)];
+/// Pools whose rates are counted. The jobs of further pools count among all jobs alone.
+pub const POOLS_COUNTED_MAX: usize = domain::limits::POOLS_MAX;
+/// Pools that statistics list: the configured ones first, then those with the most jobs.
+pub const POOLS_SHOWN_MAX: usize = domain::limits::POOLS_MAX;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::job::Attempt;
-use domain::{InstanceId, JobId, LaneId, PlanId, Token};
+use domain::{InstanceId, JobId, LaneId, PlanId, PoolName, Token};
 use ledger::JobRecord;
 
 use super::lane::reads::Loader;
@@ -128,6 +128,11 @@ impl PlanLane {
 
     fn is_open(&self) -> bool {
         self.inner().lanes.get(&self.id).is_some()
+    }
+
+    /// The plan's owner has added jobs of these pools to the ledger.
+    pub(crate) fn count_accepted<'p>(&self, pools: impl Iterator<Item = Option<&'p PoolName>>) {
+        pools.for_each(|pool| self.inner().count_accepted(pool));
     }
 
     /// The plan's owner has written these jobs in the lane.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::job::{Attempt, Change, CurrentAttempt, Ended, Event, Outcome, Revoked, State, Step, decide};
-use domain::{JobId, LaneId, NodeId};
+use domain::{JobId, LaneId, NodeId, PoolName};
 use ledger::{JobBatch, JobRecord, JobVerdict, JobWrite, JobsVerdict};
 use rand::RngExt;
 use tokio::sync::oneshot;
@@ -24,6 +24,7 @@ use super::messages::{
     AttemptEvent, CompletionOutcome, CompletionRequest, Directory, Ends, LaneCommand, LaneHandle,
 };
 use super::node_gateway::NodeGateway;
+use super::rates::RateCounter;
 use super::waiters::Waiters;
 use super::watches::{JobEvent, JobEventKind, Watches};
 use crate::pause::jittered;
@@ -68,6 +69,7 @@ pub(super) struct ResultWriter {
     pub(super) waiters: Arc<Waiters>,
     pub(super) watches: Arc<Watches>,
     pub(super) late: Arc<LateResults>,
+    pub(super) rates: Arc<RateCounter>,
 }
 
 impl ResultWriter {
@@ -249,6 +251,7 @@ impl ResultWriter {
                 Some(live) => Some(RetryPolicy {
                     lane: live.lane.clone(),
                     owner: None,
+                    pool: live.spec.needs.pool.clone(),
                     charged_attempts: live.newest.charged_attempts,
                     max_attempts: live.spec.max_attempts,
                     backoff: live.spec.backoff,
@@ -270,12 +273,15 @@ impl ResultWriter {
     async fn recorded(&self, change: &Change, node: &NodeId, attempt: Attempt, policy: Option<RetryPolicy>) {
         let job = change.job();
         let Some(Consequence { event, outcome }) = consequence(change) else { return };
-        let lane = match &policy {
-            Some(policy) => Some(policy.lane.clone()),
+        let (lane, pool) = match &policy {
+            Some(policy) => (Some(policy.lane.clone()), policy.pool.clone()),
             // It was dispatched to another instance. If it is not found, the lane's owner reads it by itself.
-            None => self.ledger.job(job).await.ok().flatten().map(|job| job.lane),
+            None => match self.ledger.job(job).await.ok().flatten() {
+                Some(job) => (Some(job.lane), job.spec.needs.pool),
+                None => (None, None),
+            },
         };
-        self.tell_end(job, attempt, node, lane.as_ref(), outcome);
+        self.tell_end(job, pool.as_ref(), attempt, node, lane.as_ref(), outcome);
         match (policy, lane) {
             (Some(policy), _) => self.gateway.report(&policy, job, attempt, event),
             (None, Some(lane)) => self.gateway.report_to_lane(lane, job, attempt, event),
@@ -284,9 +290,16 @@ impl ResultWriter {
     }
 
     /// The owner of this lane has written the result itself.
-    pub(super) fn written_by_owner(&self, job: JobId, attempt: Attempt, node: &NodeId, lane: &LaneId) {
+    pub(super) fn written_by_owner(
+        &self,
+        job: JobId,
+        pool: Option<&PoolName>,
+        attempt: Attempt,
+        node: &NodeId,
+        lane: &LaneId,
+    ) {
         self.gateway.forget(job, attempt);
-        self.tell_end(job, attempt, node, Some(lane), Some(Outcome::Succeeded));
+        self.tell_end(job, pool, attempt, node, Some(lane), Some(Outcome::Succeeded));
         self.gateway.finished(lane, job, attempt);
     }
 
@@ -295,6 +308,7 @@ impl ResultWriter {
     fn tell_end(
         &self,
         job: JobId,
+        pool: Option<&PoolName>,
         attempt: Attempt,
         node: &NodeId,
         lane: Option<&LaneId>,
@@ -303,6 +317,7 @@ impl ResultWriter {
         if let Some(outcome) = outcome {
             metrics::counter!("fencepost_jobs_total", "state" => "FINISHED", "outcome" => outcome.as_str())
                 .increment(1);
+            self.rates.finished(pool, outcome);
             self.waiters.finished(job);
         }
         let state = if outcome.is_some() { State::Finished } else { State::Created };

@@ -387,6 +387,8 @@ impl PlanActor {
     fn written(&mut self, writes: &domain::plan::Writes, pending: &Pending) {
         self.inner.late.remove(&self.plan);
         if !writes.starts.is_empty() {
+            let stages = writes.starts.iter().map(|start| self.state.tasks[start.task].stage(start.stage));
+            self.lane.count_accepted(stages.map(|stage| stage.needs.pool.as_ref()));
             self.lane.written(writes.starts.iter().map(|start| start.job).collect());
         }
         if !writes.checkpoints.is_empty() {

@@ -10,7 +10,7 @@ use domain::plan::{StageStatus, TaskStatus};
 use domain::{InstanceId, PlanId, Resource};
 use tokio::sync::mpsc;
 
-use super::{Inner, PlanHandle};
+use super::{Inner, PlanCounts, PlanHandle};
 use crate::pause::jittered;
 
 /// The pause between two searches, before jitter.
@@ -114,7 +114,14 @@ impl Inner {
 
     /// The gauges of all plans of the cluster, with zeros for what there is not.
     async fn show_gauges(&self) -> ledger::Result<()> {
-        let counts = self.ledger.plan_counts().await?;
+        let counting = async {
+            Ok(PlanCounts {
+                plans: self.ledger.plan_statuses().await?,
+                tasks: self.ledger.plan_counts().await?,
+            })
+        };
+        let counted = self.counts.renew(counting).await.1?;
+        let counts = &counted.found.tasks;
         let statuses = TaskStatus::ALL.iter().map(|status| status.as_str());
         for status in statuses.chain([StageStatus::Unknown.as_str()]) {
             let found = counts.iter().find(|count| count.status == status);

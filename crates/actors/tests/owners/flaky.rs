@@ -259,6 +259,12 @@ impl Jobs for Flaky {
     async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>> {
         self.real.attempts_of(jobs).await
     }
+    async fn unfinished_counts(&self) -> Result<Vec<UnfinishedCount>> {
+        self.real.unfinished_counts().await
+    }
+    async fn finished_counts(&self) -> Result<FinishedCounts> {
+        self.real.finished_counts().await
+    }
     async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {
         self.real.purge_jobs(age_ms, limit).await
     }
@@ -378,6 +384,9 @@ impl Plans for Flaky {
     }
     async fn plan_counts(&self) -> Result<Vec<PlanCount>> {
         self.real.plan_counts().await
+    }
+    async fn plan_statuses(&self) -> Result<Vec<(domain::plan::PlanStatus, u64)>> {
+        self.real.plan_statuses().await
     }
     async fn purge_plans(&self, age_ms: u64, limit: u32) -> Result<u64> {
         self.real.purge_plans(age_ms, limit).await

@@ -134,8 +134,8 @@ pub struct ReservedSlot {
 pub enum Command<C: Callers> {
     /// Accept jobs.
     Submit(Vec<PendingSubmission<C>>),
-    /// Cancel a job. A job that has ended already counts as cancelled.
-    Cancel(JobId, C::Cancel),
+    /// Cancel a job, which names this pool. A job that has ended already counts as cancelled.
+    Cancel(JobId, Option<PoolName>, C::Cancel),
     /// A waiting job has a slot for its next attempt.
     SlotReserved(JobId, Attempt, ReservedSlot),
     /// The scheduler took a waiting job out of its queue for a slot that it did not get.
@@ -271,19 +271,19 @@ pub struct KeyedAnswer<C: Callers> {
     pub reply: C::Submit,
 }
 
-/// What became of a job, for those who watch it.
+/// What became of a job, for those who watch it. The pool is the one that the job names, for those who count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobNotice {
     /// It was accepted.
-    Created(JobId),
+    Created(JobId, Option<PoolName>),
     /// An attempt has begun.
     Dispatched(JobId, Attempt, Assignment),
     /// An attempt was taken back, and another one follows.
     Requeued(JobId, Attempt, Assignment, Revoked),
     /// It has ended without a result.
-    Ended(JobId, Attempt, Option<Assignment>, Outcome),
+    Ended(JobId, Option<PoolName>, Attempt, Option<Assignment>, Outcome),
     /// It has its result, which this lane wrote.
-    Completed(JobId, Attempt, NodeId),
+    Completed(JobId, Option<PoolName>, Attempt, NodeId),
 }
 
 /// A node and attempts that it has, by the lane's knowledge.

@@ -7,7 +7,7 @@ use super::messages::{BatchId, Callers, PendingSubmission};
 use crate::job::{
     Assignment, Attempt, Change, CurrentAttempt, Due, JobKey, JobWrite, LiveJob, Outcome, Revoked,
 };
-use crate::{JobId, KeyScope, NodeId, Timestamp};
+use crate::{JobId, KeyScope, NodeId, PoolName, Timestamp};
 
 /// One write of a round, and what follows from it.
 pub(super) struct Item<C: Callers> {
@@ -33,6 +33,7 @@ pub(super) enum AfterCommit<C: Callers> {
         instead_of: Option<JobId>,
     },
     Completed {
+        pool: Option<PoolName>,
         node: NodeId,
         attempt: Attempt,
         may_pass: bool,
@@ -46,6 +47,7 @@ pub(super) enum AfterCommit<C: Callers> {
         why: Revoked,
     },
     Ended {
+        pool: Option<PoolName>,
         outcome: Outcome,
         placed: Option<Assignment>,
         attempt: Attempt,

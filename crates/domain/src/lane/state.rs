@@ -540,7 +540,7 @@ fn refuse<C: Callers>(command: Command<C>, effects: &mut Vec<Effect<C>>) {
                 effects.push(Effect::Submitted(submission.reply, Err(Refused::Fenced)));
             }
         }
-        Command::Cancel(_, reply) => effects.push(Effect::Cancelled(reply, Err(Refused::Fenced))),
+        Command::Cancel(_, _, reply) => effects.push(Effect::Cancelled(reply, Err(Refused::Fenced))),
         Command::CloseSession(reply) => effects.push(Effect::Closed(reply, Err(Refused::Fenced))),
         // Whatever these were about is found in the ledger; a reservation runs out.
         Command::SlotReserved(..)
@@ -557,7 +557,7 @@ fn refuse<C: Callers>(command: Command<C>, effects: &mut Vec<Effect<C>>) {
 /// The job that a command is about, where it must wait for a write of that job.
 const fn written_job<C: Callers>(command: &Command<C>) -> Option<JobId> {
     match command {
-        Command::Cancel(job, _) | Command::Attempt(job, ..) => Some(*job),
+        Command::Cancel(job, ..) | Command::Attempt(job, ..) => Some(*job),
         Command::Complete(request) => Some(request.job),
         Command::Submit(_)
         | Command::SlotReserved(..)

@@ -7,7 +7,10 @@ use serde::Deserialize;
 
 use super::columns::{SpecRow, name, number};
 use super::plan::KeptSubmit;
-use super::{Finished, HELD_DUE_MICROS, JobRecord, KeptJobKey, LeftLane, LiveJob, UnderWay, WaitingGroup};
+use super::{
+    Finished, FinishedCounts, HELD_DUE_MICROS, JobRecord, KeptJobKey, LeftLane, LiveJob, UnderWay,
+    UnfinishedCount, WaitingGroup,
+};
 use crate::records::{self, JUST_ABOVE, KeyRow, impossible};
 use crate::sql::{Id, Moment, record};
 use crate::{Error, KeyScope, Result};
@@ -166,6 +169,53 @@ impl TryFrom<GroupRow> for WaitingGroup {
     fn try_from(row: GroupRow) -> Result<Self> {
         Ok(Self { pool: name(&row.pool, PoolName::parse)?, tenant: name(&row.tenant, TenantId::parse)? })
     }
+}
+
+record! {
+    pub(crate) struct UnfinishedCountRow {
+        pool: String,
+        created: i64,
+        delayed: i64,
+        dispatched: i64,
+        running: i64,
+        oldest_ms: Option<i64>,
+    }
+}
+
+impl TryFrom<UnfinishedCountRow> for UnfinishedCount {
+    type Error = Error;
+
+    fn try_from(row: UnfinishedCountRow) -> Result<Self> {
+        Ok(Self {
+            pool: name(&row.pool, PoolName::parse)?,
+            created: records::count(row.created)?,
+            delayed: records::count(row.delayed)?,
+            dispatched: records::count(row.dispatched)?,
+            running: records::count(row.running)?,
+            // The clock may have been set back.
+            oldest_ms: row.oldest_ms.map(|ms| u64::try_from(ms).unwrap_or(0)),
+        })
+    }
+}
+
+record! {
+    pub(crate) struct FinishedCountRow {
+        pool: Option<String>,
+        jobs: i64,
+    }
+}
+
+/// The rows of both parts of the count.
+pub(crate) fn finished_counts(rows: Vec<FinishedCountRow>) -> Result<FinishedCounts> {
+    let mut counts = FinishedCounts::default();
+    for FinishedCountRow { pool, jobs } in rows {
+        let jobs = records::count(jobs)?;
+        match pool {
+            None => counts.all = jobs,
+            Some(pool) => counts.of_pools.extend(name(&pool, PoolName::parse)?.map(|pool| (pool, jobs))),
+        }
+    }
+    Ok(counts)
 }
 
 record! {

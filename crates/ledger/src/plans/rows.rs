@@ -310,7 +310,7 @@ impl TryFrom<PlanRow> for PlanRecord {
         };
         Ok(Self {
             plan,
-            status: PlanStatus::parse(&row.status).map_err(impossible)?,
+            status: plan_status(&row.status)?,
             created_at: row.created_at.0,
             finished_at: row.finished_at.map(|at| at.0),
         })
@@ -386,4 +386,9 @@ impl TryFrom<EventRow> for TimedEvent {
         let task: Option<TaskId> = row.task.map(|task| task.0);
         Ok(Self { seq: number(row.seq)?, at: row.at.0, task, document: row.document })
     }
+}
+
+/// The status of a plan, as its row has it.
+pub(crate) fn plan_status(text: &str) -> Result<PlanStatus> {
+    PlanStatus::parse(text).map_err(impossible)
 }

@@ -10,10 +10,13 @@ use super::{Store, Way};
 use crate::Result;
 pub(super) use write::{SUBMIT, between};
 
-use crate::jobs::rows::{self, AttemptRow, ComingRow, FinishedRow, GroupRow, LaneRow, LiveRow, UnderWayRow};
+use crate::jobs::rows::{
+    self, AttemptRow, ComingRow, FinishedCountRow, FinishedRow, GroupRow, LaneRow, LiveRow, UnderWayRow,
+    UnfinishedCountRow,
+};
 use crate::jobs::{
-    HELD_DUE_MICROS, Holding, JobBatch, JobFilter, JobRecord, Jobs, JobsVerdict, KeptJobKey, Lane, LeftLane,
-    LiveJob, PAGE_BYTES_MAX, UnderWay, WaitingGroup,
+    FinishedCounts, HELD_DUE_MICROS, Holding, JobBatch, JobFilter, JobRecord, Jobs, JobsVerdict, KeptJobKey,
+    Lane, LeftLane, LiveJob, PAGE_BYTES_MAX, UnderWay, UnfinishedCount, WaitingGroup,
 };
 use crate::nonces::KeyScope;
 use crate::records;
@@ -31,6 +34,8 @@ const GROUPS: Statement = statement!("job_groups");
 const WAITING: Statement = statement!(both "job_waiting");
 const COMING: Statement = statement!("job_coming");
 const LANES: Statement = statement!("job_lanes");
+const COUNTS: Statement = statement!("job_counts");
+const FINISHED_COUNTS: Statement = statement!(both "job_finished_counts");
 const SEQ: Statement = statement!("job_seq");
 const ON_NODE: Statement = statement!(both "job_on_node");
 const CURRENT: Statement = statement!("job_current");
@@ -201,6 +206,14 @@ impl Jobs for Store {
     async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>> {
         let ask = self.ask(&CURRENT).array(jobs.iter().copied().map(Id).collect());
         records::all(self.all::<AttemptRow>(Way::Reads, ask).await?)
+    }
+
+    async fn unfinished_counts(&self) -> Result<Vec<UnfinishedCount>> {
+        records::all(self.all::<UnfinishedCountRow>(Way::Reads, self.ask(&COUNTS)).await?)
+    }
+
+    async fn finished_counts(&self) -> Result<FinishedCounts> {
+        rows::finished_counts(self.all::<FinishedCountRow>(Way::Reads, self.ask(&FINISHED_COUNTS)).await?)
     }
 
     async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use domain::job::Attempt;
-use domain::plan::{EventKind, PlanEvent, PlanState, StageSpec, TaskState, TaskStatus};
+use domain::plan::{EventKind, PlanEvent, PlanState, PlanStatus, StageSpec, TaskState, TaskStatus};
 use domain::{InstanceId, JobId, LaneId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
 
 use super::fence::{fence, keep_keys};
@@ -13,8 +13,8 @@ use crate::jobs::plan::New;
 use crate::jobs::rows::AttemptRow;
 use crate::keys::Keeping;
 use crate::plans::rows::{
-    CheckpointRow, EventRow, PlanRow, TaskRow, event_document, kept_plan, kept_plan_text, plan_document,
-    stages, stages_document, task_document,
+    self, CheckpointRow, EventRow, PlanRow, TaskRow, event_document, kept_plan, kept_plan_text,
+    plan_document, stages, stages_document, task_document,
 };
 use crate::plans::{
     Author, CheckpointRecord, LockBreak, Locker, NewPlan, PlanBatch, PlanCount, PlanCreated, PlanFilter,
@@ -47,6 +47,7 @@ const LIST: Statement = statement!(both "plan_list");
 const TASKS: Statement = statement!(both "plan_tasks");
 const TASKS_WITH: Statement = statement!("plan_tasks_with");
 const COUNTS: Statement = statement!("plan_counts");
+const STATUSES: Statement = statement!(both "plan_statuses");
 const PROGRESS: Statement = statement!("plan_progress");
 const STAGE_ATTEMPTS: Statement = statement!("plan_stage_attempts");
 const TASK_SHOW: Statement = statement!(both "plan_task_show");
@@ -140,7 +141,7 @@ impl Plans for Store {
 
     async fn plans(&self, filter: &PlanFilter) -> Result<Vec<PlanRecord>> {
         let before = filter.before.unwrap_or(PlanId::from_u128(u128::MAX));
-        let status = filter.status.map(domain::plan::PlanStatus::as_str);
+        let status = filter.status.map(PlanStatus::as_str);
         let ask = self.ask(&LIST).bind(PlanKey(before)).bind(status).bind(i64::from(filter.limit));
         records::all(self.all::<PlanRow>(Way::Reads, ask).await?)
     }
@@ -251,6 +252,13 @@ impl Plans for Store {
             oldest_ms: u64::try_from(oldest_ms).unwrap_or(0),
         };
         Ok(rows.into_iter().map(count).collect())
+    }
+
+    async fn plan_statuses(&self) -> Result<Vec<(PlanStatus, u64)>> {
+        let rows: Vec<(String, i64)> = self.all(Way::Reads, self.ask(&STATUSES)).await?;
+        rows.into_iter()
+            .map(|(status, plans)| Ok((rows::plan_status(&status)?, records::count(plans)?)))
+            .collect()
     }
 
     async fn purge_plans(&self, age_ms: u64, limit: u32) -> Result<u64> {

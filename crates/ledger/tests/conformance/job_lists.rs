@@ -1,8 +1,8 @@
 //! Lists of jobs, and forgetting the finished ones.
 
-use domain::job::{Attempt, Change, Outcome, State};
+use domain::job::{Attempt, Change, Due, NewJob, OnRecovery, Outcome, State};
 use domain::{JobId, PoolName, SessionId, TenantId};
-use ledger::{JobFilter, PARTITION_DAYS_AHEAD};
+use ledger::{FinishedCounts, JobFilter, PARTITION_DAYS_AHEAD, UnfinishedCount};
 use sqlx::{Connection, PgConnection};
 
 use crate::bench::{Bench, LONG_MS, eventually, owner};
@@ -107,6 +107,43 @@ pub async fn a_cursor_goes_on_where_the_page_ended(b: Bench) {
         let first = if finished_only { 6 } else { 0 };
         assert_eq!(seen, (first..12).rev().map(job).collect::<Vec<_>>());
     }
+}
+
+pub async fn jobs_are_counted_by_pool_and_state(b: Bench) {
+    assert_eq!(b.ledger.unfinished_counts().await.unwrap(), []);
+    assert_eq!(b.ledger.finished_counts().await.unwrap(), FinishedCounts::default());
+    stock(&b).await;
+    let lane = b.lane(session("later"), &owner("a")).await;
+    let delayed = NewJob { due: Due::InMs(LONG_MS), ..plain(job(20)) };
+    let held = spec_held(plain(job(21)));
+    b.does(of_lane(&lane, [submit(delayed), submit(held)])).await;
+    b.ledger.hold_jobs(&lane).await.unwrap();
+    let pool = PoolName::parse("p").unwrap();
+    let counted = async || {
+        let mut counts = b.ledger.unfinished_counts().await.unwrap();
+        counts.sort_by(|a, b| a.pool.cmp(&b.pool));
+        counts
+    };
+    let counts = counted().await;
+    let [none, p] = &*counts else { panic!("{counts:?}") };
+    assert_eq!((&none.pool, none.created, none.delayed, none.dispatched, none.running), (&None, 3, 2, 1, 1));
+    assert_eq!((p.pool.as_ref(), p.created, p.delayed, p.dispatched, p.running), (Some(&pool), 1, 0, 1, 1));
+    let finished = FinishedCounts { all: 6, of_pools: vec![(pool.clone(), 3)] };
+    assert_eq!(b.ledger.finished_counts().await.unwrap(), finished);
+    // The age is that of the longest wait, and what is not due yet does not wait.
+    let of_pool =
+        |counts: &[UnfinishedCount]| counts.iter().find(|one| one.pool.is_some()).unwrap().oldest_ms;
+    eventually("the one that waits gets older", async || of_pool(&counted().await) > p.oldest_ms).await;
+    assert!(of_pool(&counted().await).unwrap() < LONG_MS);
+    let first = b.lane(session("s"), &owner("a")).await;
+    b.does(of_lane(&first, [dispatch(job(0), 1), dispatch(job(1), 1)])).await;
+    assert!(counted().await.iter().all(|count| count.oldest_ms.is_none()), "{:?}", counted().await);
+}
+
+/// A job that a new owner of its lane holds.
+fn spec_held(mut new: NewJob) -> NewJob {
+    new.spec.on_recovery = OnRecovery::Hold;
+    new
 }
 
 pub async fn old_finished_jobs_are_forgotten_in_steps(b: Bench) {

@@ -461,6 +461,9 @@ pub async fn tasks_and_unknown_stages_of_plans_that_are_not_over_are_counted(b: 
     let interrupted =
         [("INTERRUPTED", 2), ("PENDING", 1), ("UNKNOWN", 2)].map(|(one, n)| (one.to_owned(), n));
     assert_eq!(counted().await, interrupted);
+    let mut statuses = b.ledger.plan_statuses().await.unwrap();
+    statuses.sort();
+    assert_eq!(statuses, [(PlanStatus::Created, 1), (PlanStatus::Attention, 1)]);
 }
 
 pub async fn a_lock_is_broken_at_its_token_and_the_history_says_by_whom(b: Bench) {

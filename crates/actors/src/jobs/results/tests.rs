@@ -92,6 +92,7 @@ impl Here {
             waiters: Arc::default(),
             watches: Arc::new(Watches::new(true).0),
             late: Arc::default(),
+            rates: Arc::new(RateCounter::new()),
         };
         Self { ledger, writer, lanes }
     }

@@ -528,7 +528,7 @@ impl World {
                 let of = 1 + self.rng.below(self.next - 1);
                 self.next += 1;
                 self.cancelling.insert(self.next);
-                self.give(Command::Cancel(job(of), self.next));
+                self.give(Command::Cancel(job(of), None, self.next));
             }
             4 | 5 => self.flush(),
             6 => self.write_next(true),

@@ -16,7 +16,7 @@ use crate::lane::messages::{
 };
 use crate::lane::round::{AfterCommit, CommittedBatch, PendingBatch, Placing, next_batch};
 use crate::lane::session::SessionState;
-use crate::{JobId, NodeId, Timestamp};
+use crate::{JobId, NodeId, PoolName, Timestamp};
 
 use super::{LaneState, Stage, written_job};
 
@@ -145,7 +145,7 @@ impl<C: Callers> LaneState<C> {
                 self.submissions.extend(new);
             }
             Command::Stop => self.stopping = true,
-            Command::Cancel(job, reply) => self.cancel(job, reply, round, effects),
+            Command::Cancel(job, pool, reply) => self.cancel(job, pool, reply, round, effects),
             Command::SlotReserved(job, attempt, slot) => {
                 self.slot_reserved(job, attempt, slot, round, now, effects);
             }
@@ -181,7 +181,7 @@ impl<C: Callers> LaneState<C> {
     fn wait_for_write(&mut self, command: Command<C>, job: JobId, round: &mut PendingBatch<C>) {
         let other = round.items.iter_mut().find(|item| item.write.change.job() == job);
         match (command, other.map(|item| &mut item.then)) {
-            (Command::Cancel(_, reply), Some(AfterCommit::Ended { replies, .. })) => replies.push(reply),
+            (Command::Cancel(_, _, reply), Some(AfterCommit::Ended { replies, .. })) => replies.push(reply),
             (command, _) => self.deferred.push(command),
         }
     }
@@ -194,6 +194,7 @@ impl<C: Callers> LaneState<C> {
     fn cancel(
         &mut self,
         job: JobId,
+        pool: Option<PoolName>,
         reply: C::Cancel,
         round: &mut PendingBatch<C>,
         effects: &mut Vec<Effect<C>>,
@@ -212,20 +213,22 @@ impl<C: Callers> LaneState<C> {
             attempt: None,
             reason: "cancelled".to_owned(),
         };
-        let then = AfterCommit::Ended { outcome: Outcome::Cancelled, placed, attempt, replies: vec![reply] };
+        let (outcome, replies) = (Outcome::Cancelled, vec![reply]);
+        let then = AfterCommit::Ended { pool, outcome, placed, attempt, replies };
         self.add(round, job, change, then);
     }
 
     /// The result of an attempt, if it is as it is known here. If not, its node's instance finds out how things are.
     fn complete(&mut self, request: CompletionRequest<C>, round: &mut PendingBatch<C>) {
         let CompletionRequest { job, attempt, node, output, may_pass, reply } = request;
-        let is_known = self.jobs.get(job).is_some_and(|entry| {
+        let known = self.jobs.get(job).filter(|entry| {
             let is_there = matches!(&entry.phase, Phase::InFlight(at_node) if at_node.placed.node == node);
             is_there && entry.newest.attempt == attempt
         });
-        if is_known {
+        if let Some(entry) = known {
+            let pool = entry.job.spec.needs.pool.clone();
             let change = Change::Complete { job, attempt, node: node.clone(), output };
-            self.add(round, job, change, AfterCommit::Completed { node, attempt, may_pass, reply });
+            self.add(round, job, change, AfterCommit::Completed { pool, node, attempt, may_pass, reply });
         }
     }
 
@@ -274,7 +277,7 @@ impl<C: Callers> LaneState<C> {
         Ok(())
     }
 
-    fn prefers(&mut self, node: &NodeId, pool: crate::PoolName, effects: &mut Vec<Effect<C>>) {
+    fn prefers(&mut self, node: &NodeId, pool: PoolName, effects: &mut Vec<Effect<C>>) {
         if let Some(session) = &mut self.session
             && session.prefers(node, pool)
         {
@@ -382,7 +385,8 @@ impl<C: Callers> LaneState<C> {
             }
             Ok(Step::Finish { outcome, dead }) => {
                 let change = Change::End { job, outcome, dead, attempt: Some((attempt, why)), reason };
-                let then = AfterCommit::Ended { outcome, placed: Some(placed), attempt, replies: vec![] };
+                let (pool, placed) = (live.spec.needs.pool.clone(), Some(placed));
+                let then = AfterCommit::Ended { pool, outcome, placed, attempt, replies: vec![] };
                 self.add(round, job, change, then);
             }
             Ok(Step::Dispatch(_) | Step::Run) | Err(_) => {}

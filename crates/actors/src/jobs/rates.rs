@@ -1,0 +1,223 @@
+//! How many jobs an instance accepts and finishes per second: counts of the last minutes, changed as the jobs are. The
+//! counts know no clock; the time comes in as an argument.
+
+use std::array;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use domain::PoolName;
+use domain::job::Outcome;
+
+use super::limits::{POOLS_COUNTED_MAX, RATE_WINDOWS};
+
+/// The length of one bucket.
+const BUCKET: Duration = Duration::from_secs(5);
+/// The buckets of the longest window, and the one that is being filled.
+const BUCKETS: usize = (RATE_WINDOWS[RATE_WINDOWS.len() - 1].as_secs() / BUCKET.as_secs()) as usize + 1;
+
+/// Jobs per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct JobRate {
+    /// Accepted.
+    pub accepted: f64,
+    /// Finished, with this outcome.
+    pub succeeded: f64,
+    /// Finished, with this outcome.
+    pub failed: f64,
+    /// Finished, with this outcome.
+    pub cancelled: f64,
+    /// Finished, with this outcome.
+    pub timed_out: f64,
+}
+
+/// The rates over each of [`RATE_WINDOWS`].
+pub type JobRates = [JobRate; RATE_WINDOWS.len()];
+
+/// The counts of one instance. Shared by all that accept and finish jobs.
+pub(super) struct RateCounter(Mutex<Counts>);
+
+impl RateCounter {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Counts::new(Instant::now())))
+    }
+
+    /// A job is accepted.
+    pub(super) fn accepted(&self, pool: Option<&PoolName>) {
+        self.lock().count(pool, Instant::now(), |jobs| jobs.accepted += 1);
+    }
+
+    /// A job has ended.
+    pub(super) fn finished(&self, pool: Option<&PoolName>, outcome: Outcome) {
+        self.lock().count(pool, Instant::now(), |jobs| jobs.finished(outcome));
+    }
+
+    pub(super) fn read(&self) -> Rates {
+        self.lock().read(Instant::now())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What was counted, as rates.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Rates {
+    /// Of all jobs.
+    pub(super) all: JobRates,
+    /// Of the jobs that name no pool.
+    pub(super) without_pool: JobRates,
+    /// Of the jobs that name each pool. A pool without any job in the longest window is missing.
+    pub(super) of_pools: Vec<(PoolName, JobRates)>,
+}
+
+/// The jobs of a length of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct JobCount {
+    accepted: u32,
+    succeeded: u32,
+    failed: u32,
+    cancelled: u32,
+    timed_out: u32,
+}
+
+impl JobCount {
+    fn finished(&mut self, outcome: Outcome) {
+        *match outcome {
+            Outcome::Succeeded => &mut self.succeeded,
+            Outcome::Failed => &mut self.failed,
+            Outcome::Cancelled => &mut self.cancelled,
+            Outcome::TimedOut => &mut self.timed_out,
+        } += 1;
+    }
+}
+
+/// A ring of buckets. They are numbered from the start of the counts.
+struct Ring {
+    /// The number of the newest bucket that something was counted in.
+    newest: u64,
+    buckets: Box<[JobCount; BUCKETS]>,
+}
+
+impl Ring {
+    fn new() -> Self {
+        Self { newest: 0, buckets: Box::new([JobCount::default(); BUCKETS]) }
+    }
+
+    /// The bucket of this number. Those that it leaves behind are emptied, since nothing was counted in them.
+    fn bucket(&mut self, number: u64) -> &mut JobCount {
+        for number in (self.newest + 1..=number).take(BUCKETS) {
+            self.buckets[Self::place(number)] = JobCount::default();
+        }
+        self.newest = self.newest.max(number);
+        &mut self.buckets[Self::place(self.newest)]
+    }
+
+    /// What was counted in the bucket of this number and in so many before it.
+    fn since(&self, number: u64, before: u64) -> impl Iterator<Item = &JobCount> {
+        let kept = (self.newest + 1).saturating_sub(BUCKETS as u64);
+        let numbers = number.saturating_sub(before).max(kept)..=number.min(self.newest);
+        numbers.map(|number| &self.buckets[Self::place(number)])
+    }
+
+    const fn place(number: u64) -> usize {
+        (number % BUCKETS as u64) as usize
+    }
+
+    /// Whether nothing was counted in the longest window.
+    fn is_idle(&self, number: u64) -> bool {
+        self.since(number, BUCKETS as u64 - 1).all(|count| *count == JobCount::default())
+    }
+
+    /// The rates `age` after the start of the counts.
+    fn rates(&self, age: Duration) -> JobRates {
+        let (number, filled) = place_in_time(age);
+        array::from_fn(|window| {
+            let window = RATE_WINDOWS[window];
+            let mut jobs = JobRate::default();
+            for count in self.since(number, window.as_secs() / BUCKET.as_secs()) {
+                jobs.accepted += f64::from(count.accepted);
+                jobs.succeeded += f64::from(count.succeeded);
+                jobs.failed += f64::from(count.failed);
+                jobs.cancelled += f64::from(count.cancelled);
+                jobs.timed_out += f64::from(count.timed_out);
+            }
+            // The bucket that is being filled comes on top of the window. Before that, the counts are younger.
+            let seconds = (window + filled).min(age).max(BUCKET).as_secs_f64();
+            JobRate {
+                accepted: jobs.accepted / seconds,
+                succeeded: jobs.succeeded / seconds,
+                failed: jobs.failed / seconds,
+                cancelled: jobs.cancelled / seconds,
+                timed_out: jobs.timed_out / seconds,
+            }
+        })
+    }
+}
+
+/// The number of the bucket that is being filled so long after the start, and for how long it has been.
+fn place_in_time(age: Duration) -> (u64, Duration) {
+    let number = age.as_secs() / BUCKET.as_secs();
+    (number, age - Duration::from_secs(number * BUCKET.as_secs()))
+}
+
+struct Counts {
+    started: Instant,
+    all: Ring,
+    without_pool: Ring,
+    of_pools: HashMap<PoolName, Ring>,
+    /// The bucket in which idle pools were last looked for.
+    looked: u64,
+}
+
+impl Counts {
+    fn new(now: Instant) -> Self {
+        let (all, without_pool) = (Ring::new(), Ring::new());
+        Self { started: now, all, without_pool, of_pools: HashMap::new(), looked: 0 }
+    }
+
+    /// Counts a job. The jobs of a pool for which there is no room count among all jobs alone.
+    fn count(&mut self, pool: Option<&PoolName>, now: Instant, change: impl Fn(&mut JobCount)) {
+        let (number, _) = place_in_time(self.age(now));
+        change(self.all.bucket(number));
+        match pool {
+            None => change(self.without_pool.bucket(number)),
+            Some(pool) => {
+                if let Some(ring) = self.of_pools.get_mut(pool) {
+                    change(ring.bucket(number));
+                } else if self.has_room(number) {
+                    let ring = self.of_pools.entry(pool.clone()).or_insert_with(Ring::new);
+                    change(ring.bucket(number));
+                }
+            }
+        }
+    }
+
+    /// Whether there is room for one more pool. Where there is none, idle pools are forgotten, once for each bucket.
+    fn has_room(&mut self, number: u64) -> bool {
+        if self.of_pools.len() >= POOLS_COUNTED_MAX && self.looked < number {
+            self.looked = number;
+            self.of_pools.retain(|_, ring| !ring.is_idle(number));
+        }
+        self.of_pools.len() < POOLS_COUNTED_MAX
+    }
+
+    fn read(&self, now: Instant) -> Rates {
+        let age = self.age(now);
+        let (number, _) = place_in_time(age);
+        let busy = self.of_pools.iter().filter(|(_, ring)| !ring.is_idle(number));
+        Rates {
+            all: self.all.rates(age),
+            without_pool: self.without_pool.rates(age),
+            of_pools: busy.map(|(pool, ring)| (pool.clone(), ring.rates(age))).collect(),
+        }
+    }
+
+    fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.started)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! Statistics of jobs for people: how many jobs are in each state, by counts of the ledger that are taken now and then, and
+//! how many this instance accepts and finishes per second.
+//!
+//! A count takes a small share of the time, however many jobs there are: the longer the last count took, the later the next
+//! one begins. So a request costs the ledger nothing.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::PoolName;
+use ledger::{FinishedCounts, UnfinishedCount};
+
+use super::limits::POOLS_SHOWN_MAX;
+use super::rates::{JobRates, Rates};
+use super::{Inner, Jobs};
+use crate::counted::Counted;
+use crate::pause::jittered;
+
+/// Between two counts of the unfinished jobs, before jitter: at least, and as a multiple of how long the last one took.
+const UNFINISHED_EVERY: (Duration, u32) = (Duration::from_secs(3), 30);
+/// Between two counts of the finished jobs.
+const FINISHED_EVERY: (Duration, u32) = (Duration::from_secs(5), 100);
+
+/// The newest counts of the ledger.
+#[derive(Default)]
+pub(super) struct JobCounts {
+    unfinished: Counted<Vec<UnfinishedCount>>,
+    finished: Counted<FinishedCounts>,
+}
+
+/// Jobs by state, and their rates.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PoolStatistics {
+    /// The jobs that are CREATED, on all instances. So are the next five.
+    pub created: u64,
+    /// Those of them that are not due yet, or are held.
+    pub delayed: u64,
+    /// The jobs that are DISPATCHED.
+    pub dispatched: u64,
+    /// The jobs that are RUNNING.
+    pub running: u64,
+    /// The jobs that are FINISHED and were not purged yet.
+    pub finished: u64,
+    /// For how long the job that waits longest has been due, in milliseconds; `None` where no job waits.
+    pub oldest_ms: Option<u64>,
+    /// The rates of this instance.
+    pub rates: JobRates,
+}
+
+/// What is known of all jobs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobStatistics {
+    /// All jobs.
+    pub all: PoolStatistics,
+    /// The jobs that name each pool, by its name; those that name none first.
+    pub pools: Vec<(Option<PoolName>, PoolStatistics)>,
+    /// How long ago the unfinished jobs were counted.
+    pub counted_ago: Duration,
+    /// How long ago the finished jobs were counted.
+    pub finished_counted_ago: Duration,
+}
+
+impl Jobs {
+    /// The jobs by state, as they were last counted, and the rates of this instance. Waits for the first count.
+    pub async fn statistics(&self) -> JobStatistics {
+        let inner = &self.inner;
+        let (unfinished, finished) =
+            tokio::join!(inner.counts.unfinished.newest(), inner.counts.finished.newest());
+        let pools = inner.registry.pools();
+        let configured = pools.configured().iter().map(|pool| &pool.name).collect();
+        let (all, pools) = by_pool(&unfinished.found, &finished.found, inner.rates.read(), &configured);
+        let (counted_ago, finished_counted_ago) = (unfinished.age(), finished.age());
+        JobStatistics { all, pools, counted_ago, finished_counted_ago }
+    }
+}
+
+/// Counts as long as another handle to the lanes exists.
+pub(super) fn start(inner: &Arc<Inner>) {
+    let this = Arc::downgrade(inner);
+    tokio::spawn(async move {
+        while let Some(inner) = this.upgrade().filter(|inner| inner.is_serving()) {
+            let (took, counted) = inner.counts.unfinished.renew(inner.ledger.unfinished_counts()).await;
+            if let Err(error) = counted {
+                tracing::debug!(%error, "the unfinished jobs could not be counted");
+            }
+            drop(inner);
+            tokio::time::sleep(pause(UNFINISHED_EVERY, took)).await;
+        }
+    });
+    let this = Arc::downgrade(inner);
+    tokio::spawn(async move {
+        while let Some(inner) = this.upgrade().filter(|inner| inner.is_serving()) {
+            let (took, counted) = inner.counts.finished.renew(inner.ledger.finished_counts()).await;
+            if let Err(error) = counted {
+                tracing::debug!(%error, "the finished jobs could not be counted");
+            }
+            drop(inner);
+            tokio::time::sleep(pause(FINISHED_EVERY, took)).await;
+        }
+    });
+}
+
+fn pause((at_least, multiple): (Duration, u32), took: Duration) -> Duration {
+    jittered(at_least.max(took * multiple))
+}
+
+/// Brings the counts and the rates together. Configured pools are there even if they have no jobs.
+fn by_pool(
+    unfinished: &[UnfinishedCount],
+    finished: &FinishedCounts,
+    rates: Rates,
+    configured: &HashSet<&PoolName>,
+) -> (PoolStatistics, Vec<(Option<PoolName>, PoolStatistics)>) {
+    let mut all = PoolStatistics { finished: finished.all, rates: rates.all, ..PoolStatistics::default() };
+    let mut pools: BTreeMap<Option<PoolName>, PoolStatistics> =
+        configured.iter().map(|pool| (Some((*pool).clone()), PoolStatistics::default())).collect();
+    let in_pools: u64 = finished.of_pools.iter().map(|(_, jobs)| jobs).sum();
+    let without_pool = pools.entry(None).or_default();
+    without_pool.finished = finished.all.saturating_sub(in_pools);
+    without_pool.rates = rates.without_pool;
+    for (pool, jobs) in &finished.of_pools {
+        pools.entry(Some(pool.clone())).or_default().finished = *jobs;
+    }
+    for (pool, rates) in rates.of_pools {
+        pools.entry(Some(pool)).or_default().rates = rates;
+    }
+    for count in unfinished {
+        let of_pool = pools.entry(count.pool.clone()).or_default();
+        for sum in [&mut all, of_pool] {
+            sum.created += count.created;
+            sum.delayed += count.delayed;
+            sum.dispatched += count.dispatched;
+            sum.running += count.running;
+            sum.oldest_ms = sum.oldest_ms.max(count.oldest_ms);
+        }
+    }
+    let mut pools: Vec<_> = pools.into_iter().collect();
+    if pools.len() > POOLS_SHOWN_MAX {
+        let is_configured =
+            |pool: &Option<PoolName>| pool.as_ref().is_none_or(|pool| configured.contains(pool));
+        let jobs = |pool: &PoolStatistics| pool.created + pool.dispatched + pool.running + pool.finished;
+        pools.sort_by_key(|(name, pool)| (!is_configured(name), std::cmp::Reverse(jobs(pool))));
+        pools.truncate(POOLS_SHOWN_MAX);
+        pools.sort_by(|(a, _), (b, _)| a.cmp(b));
+    }
+    (all, pools)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+use super::*;
+use crate::jobs::rates::JobRate;
+
+fn pool(name: &str) -> PoolName {
+    PoolName::parse(name).unwrap()
+}
+
+fn no_rates() -> Rates {
+    Rates { all: JobRates::default(), without_pool: JobRates::default(), of_pools: Vec::new() }
+}
+
+fn waiting(pool: Option<PoolName>, created: u64, oldest_ms: Option<u64>) -> UnfinishedCount {
+    UnfinishedCount { pool, created, delayed: 1, dispatched: 2, running: 3, oldest_ms }
+}
+
+#[test]
+fn without_any_job_all_and_each_configured_pool_are_zero() {
+    let (p, q) = (pool("p"), pool("q"));
+    let (all, pools) = by_pool(&[], &FinishedCounts::default(), no_rates(), &HashSet::from([&q, &p]));
+    let zero = PoolStatistics::default();
+    assert_eq!(all, zero);
+    assert_eq!(pools, [(None, zero), (Some(p), zero), (Some(q), zero)]);
+}
+
+#[test]
+fn counts_and_rates_of_a_pool_come_together_and_add_up() {
+    let (p, q) = (pool("p"), pool("q"));
+    let unfinished =
+        [waiting(None, 4, Some(7)), waiting(Some(p.clone()), 5, Some(9)), waiting(Some(q.clone()), 6, None)];
+    let finished = FinishedCounts { all: 100, of_pools: vec![(p.clone(), 40), (pool("old"), 1)] };
+    let rate = |accepted| [JobRate { accepted, ..JobRate::default() }; 3];
+    let rates = Rates { all: rate(3.0), without_pool: rate(1.0), of_pools: vec![(q.clone(), rate(2.0))] };
+    let (all, pools) = by_pool(&unfinished, &finished, rates, &HashSet::new());
+    let of = |created, finished, oldest_ms, accepted| PoolStatistics {
+        created,
+        delayed: 1,
+        dispatched: 2,
+        running: 3,
+        finished,
+        oldest_ms,
+        rates: rate(accepted),
+    };
+    let sum = PoolStatistics { delayed: 3, dispatched: 6, running: 9, ..of(15, 100, Some(9), 3.0) };
+    assert_eq!(all, sum);
+    let old = PoolStatistics { finished: 1, ..PoolStatistics::default() };
+    assert_eq!(
+        pools,
+        [
+            (None, of(4, 59, Some(7), 1.0)),
+            (Some(pool("old")), old),
+            (Some(p), of(5, 40, Some(9), 0.0)),
+            (Some(q), of(6, 0, None, 2.0)),
+        ]
+    );
+}
+
+#[test]
+fn of_too_many_pools_the_configured_and_the_busiest_are_listed() {
+    let configured = pool("configured");
+    let of_pools = (0..=POOLS_SHOWN_MAX as u64).map(|n| (pool(&format!("p{n}")), n + 1)).collect();
+    let finished = FinishedCounts { all: 1_000_000, of_pools };
+    let (_, pools) = by_pool(&[], &finished, no_rates(), &HashSet::from([&configured]));
+    assert_eq!(pools.len(), POOLS_SHOWN_MAX);
+    let has =
+        |name: &str| pools.iter().any(|(pool, _)| pool.as_ref().is_some_and(|pool| pool.as_str() == name));
+    assert_eq!(
+        (has("configured"), has("p0"), has("p2"), has("p3"), has("p1000"), pools[0].0.is_none()),
+        (true, false, false, true, true, true)
+    );
+    assert!(pools.is_sorted_by(|a, b| a.0 < b.0));
+}
+
+#[test]
+fn a_slow_count_is_taken_seldom() {
+    for (took, least) in
+        [(Duration::ZERO, 3.0), (Duration::from_millis(50), 3.0), (Duration::from_secs(1), 30.0)]
+    {
+        let pause = pause(UNFINISHED_EVERY, took).as_secs_f64();
+        assert!((least * 0.5..least * 1.5).contains(&pause), "{took:?}: {pause}");
+    }
+}

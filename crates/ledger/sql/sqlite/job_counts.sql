@@ -1,0 +1,16 @@
+-- The unfinished jobs by the pool that they name ('' for none): how many in each state, how many of those that wait are not
+-- due yet or are held, and for how many milliseconds the one that waits longest has been due. Reads all of the table: not
+-- for every request.
+WITH clock AS (
+    SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 AS at
+)
+SELECT pool,
+       count(*) FILTER (WHERE state = 'CREATED') AS created,
+       count(*) FILTER (WHERE state = 'CREATED' AND due_at > clock.at) AS delayed,
+       count(*) FILTER (WHERE state = 'DISPATCHED') AS dispatched,
+       count(*) FILTER (WHERE state = 'RUNNING') AS running,
+       (clock.at - min(coalesce(due_at, created_at))
+                   FILTER (WHERE state = 'CREATED' AND (due_at IS NULL OR due_at <= clock.at))) / 1000 AS oldest_ms
+FROM job
+CROSS JOIN clock
+GROUP BY pool
