@@ -44,6 +44,7 @@ mod sessions;
 mod settings;
 mod signers;
 mod state;
+mod stats;
 mod streams;
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use wire::problem::MEDIA_TYPE;
 
 use crate::auth::Access;
 use crate::{
-    events, ids, instances, jobs, leases, modes, nodes, ops, plans, routes, sessions, signers, worker,
+    events, ids, instances, jobs, leases, modes, nodes, ops, plans, routes, sessions, signers, stats, worker,
 };
 
 #[derive(OpenApi)]
@@ -82,6 +82,7 @@ use crate::{
         ids::uuids,
         ids::leaf_segment,
         ids::leaf_snowflake,
+        stats::show,
         ops::healthz,
         ops::readyz,
         ops::metrics,

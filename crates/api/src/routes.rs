@@ -90,6 +90,7 @@ routes! {
     UUIDS = "/v1/ids/uuid", "GET", SUBMIT;
     LEAF_SEGMENT = "/api/segment/get/{tag}", "GET", SUBMIT;
     LEAF_SNOWFLAKE = "/api/snowflake/get/{key}", "GET", SUBMIT;
+    STATS = "/v1/stats", "GET, HEAD", SUBMIT;
     METRICS = "/metrics", "GET, HEAD", Access::Known;
     DOCUMENT = "/openapi.json", "GET, HEAD", Access::Known;
     PAGE = "/", "GET, HEAD", Access::Known;

@@ -1,10 +1,11 @@
-//! Reads: signers, nonces, leases, the cluster, and its health.
+//! Reads: signers, nonces, leases, the cluster, its statistics, and its health.
 
 use wire::List;
 use wire::cluster::Cluster;
 use wire::health::{Health, Ready};
 use wire::leases::Lease;
 use wire::nonces::{NonceRecord, Signer, Status};
+use wire::stats::Stats;
 
 use crate::transport::Call;
 use crate::{Client, Result};
@@ -117,6 +118,14 @@ impl Client {
     /// [`crate::Error`].
     pub async fn cluster(&self) -> Result<Cluster> {
         Ok(self.call(&Call::get(&["v1", "cluster"], &[])).await?.body)
+    }
+
+    /// Jobs, plans and tasks of the cluster by state, and the rates of the instance that answers.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn stats(&self) -> Result<Stats> {
+        Ok(self.call(&Call::get(&["v1", "stats"], &[])).await?.body)
     }
 
     /// Whether the process runs.

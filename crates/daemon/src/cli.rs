@@ -52,6 +52,8 @@ pub enum Command {
     /// Show tenants, retry their tasks, break their locks
     #[command(subcommand)]
     Tenant(plans::Tenant),
+    /// Show jobs, plans and tasks by state, and how fast jobs come and go
+    Stats(Statistics),
     /// Ask a daemon whether it is running
     Health(Health),
     /// Bring the ledger's tables up to this version and exit
@@ -291,6 +293,13 @@ pub enum Cluster {
     },
 }
 
+/// `fencepost stats`
+#[derive(Args, Debug)]
+pub struct Statistics {
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
 /// `fencepost health`
 #[derive(Args, Debug)]
 pub struct Health {
@@ -394,6 +403,7 @@ mod tests {
             "lease list --kind signer --owner a --limit 5",
             "lease show signer:s",
             "cluster show",
+            "stats --json",
             "health --ready",
             "id snowflake --count 10000 --json",
             "id segment order --count 2 --scrambled",
@@ -435,6 +445,7 @@ mod tests {
             "id set-sequence invoice --increment 0",
             "node --url http://a",
             "node --exec cat",
+            "stats all",
             "submit {} {}",
             "submit --route zh",
             "submit --priority 11",

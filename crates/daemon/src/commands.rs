@@ -12,6 +12,7 @@ pub mod node;
 pub mod nonce;
 pub mod plan;
 mod shown;
+pub mod stats;
 pub mod submit;
 mod tasks_shown;
 pub mod tenant;

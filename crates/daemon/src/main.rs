@@ -36,6 +36,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Id(command) => commands::run(commands::id::run(command)),
         Command::Lease(command) => commands::run(commands::lease::run(command)),
         Command::Cluster(command) => commands::run(commands::cluster::run(command)),
+        Command::Stats(command) => commands::run(commands::stats::run(command)),
         Command::Node(command) => commands::run(commands::node::run(command)),
         Command::Submit(command) => commands::run(commands::submit::run(command)),
         Command::Plan(command) => commands::run(commands::plan::run(command)),

@@ -23,6 +23,7 @@ pub mod nonces;
 pub mod plans;
 pub mod problem;
 pub mod sessions;
+pub mod stats;
 mod strict;
 pub mod worker;
 

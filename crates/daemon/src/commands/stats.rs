@@ -1,0 +1,173 @@
+//! `fencepost stats`: jobs, plans and tasks by state, and the rates of jobs.
+
+use client::wire::stats::{JobRate, JobRates, JobStates, Stats};
+
+use super::{connect, shown};
+use crate::cli::Statistics;
+use crate::exit::Failure;
+
+/// One of the rates over a length of time.
+type RateOf = fn(&JobRate) -> f64;
+
+/// Runs the command.
+///
+/// # Errors
+/// The refusal, or why no daemon could be reached.
+pub async fn run(command: Statistics) -> Result<(), Failure> {
+    let remote = command.remote;
+    let answer = connect(&remote)?.stats().await.map_err(|error| shown::failure(remote.json, error))?;
+    shown::answer(remote.json, &answer, people);
+    Ok(())
+}
+
+/// Three tables: pools, rates, plans and tasks.
+fn people(stats: &Stats) -> String {
+    let ago =
+        [stats.counted_ms_ago, stats.finished_counted_ms_ago, stats.plans_counted_ms_ago].map(shown::length);
+    let [unfinished, finished, plans] = ago;
+    let counted =
+        format!("cluster, counted {unfinished} ago (FINISHED: {finished}; plans and tasks: {plans})\n");
+    [counted, pools(stats), rates(stats), statuses(stats)].join("\n")
+}
+
+fn pools(stats: &Stats) -> String {
+    let row = |name: &str, jobs: &JobStates, delayed: u64, oldest_ms: Option<u64>| {
+        [
+            name.to_owned(),
+            jobs.created.to_string(),
+            delayed.to_string(),
+            jobs.dispatched.to_string(),
+            jobs.running.to_string(),
+            jobs.finished.to_string(),
+            shown::or_none(oldest_ms.map(shown::length)),
+        ]
+    };
+    let all = row("all", &stats.jobs, stats.delayed, stats.oldest_waiting_ms);
+    let of_pools = stats.pools.iter().map(|pool| {
+        row(pool.pool.as_deref().unwrap_or(shown::NONE), &pool.jobs, pool.delayed, pool.oldest_waiting_ms)
+    });
+    let headings = ["POOL", "CREATED", "DELAYED", "DISPATCHED", "RUNNING", "FINISHED", "OLDEST"];
+    shown::table(headings, std::iter::once(all).chain(of_pools))
+}
+
+/// Jobs per second: all of them by outcome, those of a pool together.
+fn rates(stats: &Stats) -> String {
+    let row = |pool: &str, what: &str, of: &JobRates, rate: RateOf| {
+        let [one, five, fifteen] =
+            [&of.one_minute, &of.five_minutes, &of.fifteen_minutes].map(|of| format!("{:.2}", rate(of)));
+        [pool.to_owned(), what.to_owned(), one, five, fifteen]
+    };
+    let mut rows = Vec::new();
+    let kinds: [(&str, RateOf); 5] = [
+        ("accepted", |of| of.accepted_per_second),
+        ("succeeded", |of| of.finished_per_second.succeeded),
+        ("failed", |of| of.finished_per_second.failed),
+        ("cancelled", |of| of.finished_per_second.cancelled),
+        ("timed_out", |of| of.finished_per_second.timed_out),
+    ];
+    rows.extend(kinds.map(|(what, rate)| row("all", what, &stats.rates, rate)));
+    for pool in &stats.pools {
+        let name = pool.pool.as_deref().unwrap_or(shown::NONE);
+        rows.push(row(name, "accepted", &pool.rates, |of| of.accepted_per_second));
+        rows.push(row(name, "finished", &pool.rates, |of| {
+            let of = &of.finished_per_second;
+            of.succeeded + of.failed + of.cancelled + of.timed_out
+        }));
+    }
+    format!("jobs per second, instance {}\n", stats.instance)
+        + &shown::table(["POOL", "JOBS", "1 MIN", "5 MIN", "15 MIN"], rows)
+}
+
+fn statuses(stats: &Stats) -> String {
+    let (plans, tasks) = (&stats.plans, &stats.tasks);
+    let rows = [
+        ("CREATED", Some(plans.created), None),
+        ("PENDING", None, Some(tasks.pending)),
+        ("RUNNING", Some(plans.running), Some(tasks.running)),
+        ("PAUSED", Some(plans.paused), Some(tasks.paused)),
+        ("ATTENTION", Some(plans.attention), None),
+        ("INTERRUPTED", None, Some(tasks.interrupted)),
+        ("FAILED", None, Some(tasks.failed)),
+        ("SUCCEEDED", Some(plans.succeeded), Some(tasks.succeeded)),
+        ("CANCELLED", Some(plans.cancelled), Some(tasks.cancelled)),
+    ];
+    let rows =
+        rows.map(|(status, plans, tasks)| [status.to_owned(), shown::or_none(plans), shown::or_none(tasks)]);
+    shown::table(["STATUS", "PLANS", "TASKS OF UNFINISHED PLANS"], rows)
+        + &format!("unknown stages: {}\n", stats.unknown_stages)
+}
+
+#[cfg(test)]
+mod tests {
+    use client::wire::stats::{OutcomeRates, PlanStatuses, PoolStats, TaskStatuses};
+
+    use super::*;
+
+    #[test]
+    fn people_see_pools_rates_and_statuses() {
+        let rate = |accepted_per_second, succeeded| JobRate {
+            accepted_per_second,
+            finished_per_second: OutcomeRates { succeeded, failed: 0.25, ..OutcomeRates::default() },
+        };
+        let rates = JobRates {
+            one_minute: rate(12.0, 3.0),
+            five_minutes: rate(2.5, 2.0),
+            fifteen_minutes: rate(0.125, 0.0),
+        };
+        let jobs = JobStates { created: 3, dispatched: 0, running: 1, finished: 1_234 };
+        let of_pool = |pool: Option<&str>, rates| PoolStats {
+            pool: pool.map(str::to_owned),
+            jobs,
+            delayed: 2,
+            oldest_waiting_ms: None,
+            rates,
+        };
+        let stats = Stats {
+            instance: "a-1".to_owned(),
+            jobs,
+            delayed: 2,
+            oldest_waiting_ms: Some(61_000),
+            rates,
+            pools: vec![of_pool(None, JobRates::default()), of_pool(Some("zh-en"), rates)],
+            plans: PlanStatuses { attention: 1, ..PlanStatuses::default() },
+            tasks: TaskStatuses { interrupted: 7, ..TaskStatuses::default() },
+            unknown_stages: 5,
+            counted_ms_ago: 1_500,
+            finished_counted_ms_ago: 130_000,
+            plans_counted_ms_ago: 7,
+        };
+        let told = "\
+cluster, counted 1.5 s ago (FINISHED: 2 min; plans and tasks: 7 ms)
+
+POOL   CREATED  DELAYED  DISPATCHED  RUNNING  FINISHED  OLDEST
+all    3        2        0           1        1234      61.0 s
+-      3        2        0           1        1234      -
+zh-en  3        2        0           1        1234      -
+
+jobs per second, instance a-1
+POOL   JOBS       1 MIN  5 MIN  15 MIN
+all    accepted   12.00  2.50   0.12
+all    succeeded  3.00   2.00   0.00
+all    failed     0.25   0.25   0.25
+all    cancelled  0.00   0.00   0.00
+all    timed_out  0.00   0.00   0.00
+-      accepted   0.00   0.00   0.00
+-      finished   0.00   0.00   0.00
+zh-en  accepted   12.00  2.50   0.12
+zh-en  finished   3.25   2.25   0.25
+
+STATUS       PLANS  TASKS OF UNFINISHED PLANS
+CREATED      0      -
+PENDING      -      0
+RUNNING      0      0
+PAUSED       0      0
+ATTENTION    1      -
+INTERRUPTED  -      7
+FAILED       -      0
+SUCCEEDED    0      0
+CANCELLED    0      0
+unknown stages: 5
+";
+        assert_eq!(people(&stats), told);
+    }
+}

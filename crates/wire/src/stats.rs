@@ -1,0 +1,142 @@
+//! Statistics for people: jobs, plans and tasks by state, and how fast jobs come and go.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Jobs, plans and tasks by state, and the rates of jobs. A figure that is zero is given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Stats {
+    /// The instance that answers. All `rates` are of this instance alone; all other figures are of the whole cluster.
+    pub instance: String,
+    /// All jobs of the cluster, by state.
+    pub jobs: JobStates,
+    /// The CREATED jobs that are not due yet, or that wait for a person's decision. They are a part of `jobs`.
+    pub delayed: u64,
+    /// For how long the job that waits longest has been due without an attempt under way, in milliseconds, when the jobs
+    /// were counted. `null` when no job waits.
+    #[schema(required)]
+    pub oldest_waiting_ms: Option<u64>,
+    /// How fast this instance accepts and finishes jobs.
+    pub rates: JobRates,
+    /// The same figures for each pool that is configured or that a job names, in the order of their names, those of the jobs
+    /// that name no pool first. At most 1,000: the configured pools, then those with the most jobs.
+    pub pools: Vec<PoolStats>,
+    /// All plans that are kept, by status.
+    pub plans: PlanStatuses,
+    /// The tasks of plans that are not over, by status.
+    pub tasks: TaskStatuses,
+    /// The stages of these tasks that are UNKNOWN.
+    pub unknown_stages: u64,
+    /// How long ago the unfinished jobs were counted, in milliseconds: usually a few seconds. With a million jobs it may be a
+    /// minute, and it grows while the ledger does not answer.
+    pub counted_ms_ago: u64,
+    /// How long ago the FINISHED jobs were counted, in milliseconds. With millions of them it may be minutes.
+    pub finished_counted_ms_ago: u64,
+    /// How long ago plans and tasks were counted, in milliseconds: usually up to 15 s.
+    pub plans_counted_ms_ago: u64,
+}
+
+/// The figures of the jobs that name one pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PoolStats {
+    /// The pool. `null` for the jobs that name none.
+    #[schema(required)]
+    pub pool: Option<String>,
+    /// These jobs, of the whole cluster, by state.
+    pub jobs: JobStates,
+    /// Those of them that are CREATED and not due yet, or wait for a person's decision.
+    pub delayed: u64,
+    /// For how long the one that waits longest has been due. `null` when none waits.
+    #[schema(required)]
+    pub oldest_waiting_ms: Option<u64>,
+    /// How fast this instance accepts and finishes them.
+    pub rates: JobRates,
+}
+
+/// Numbers of jobs, by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub struct JobStates {
+    /// Accepted; no attempt is under way.
+    pub created: u64,
+    /// The newest attempt was sent to a node. An attempt that ends within two seconds is never counted as RUNNING.
+    pub dispatched: u64,
+    /// The node has acknowledged the newest attempt.
+    pub running: u64,
+    /// The job has its one result, and was not purged yet.
+    pub finished: u64,
+}
+
+/// The rates over three lengths of time. An instance that is younger than that gives the rates since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct JobRates {
+    /// Over the last minute.
+    #[serde(rename = "1m")]
+    pub one_minute: JobRate,
+    /// Over the last 5 minutes.
+    #[serde(rename = "5m")]
+    pub five_minutes: JobRate,
+    /// Over the last 15 minutes.
+    #[serde(rename = "15m")]
+    pub fifteen_minutes: JobRate,
+}
+
+/// Jobs per second, over one length of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct JobRate {
+    /// Jobs that the instance accepted, the stages of plans included.
+    pub accepted_per_second: f64,
+    /// Jobs whose end the instance wrote, by outcome.
+    pub finished_per_second: OutcomeRates,
+}
+
+/// Jobs per second, by outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct OutcomeRates {
+    /// A node completed them.
+    pub succeeded: f64,
+    /// They failed, and are not tried again.
+    pub failed: f64,
+    /// A caller cancelled them.
+    pub cancelled: f64,
+    /// Their last attempts ran longer than `timeout_ms`.
+    pub timed_out: f64,
+}
+
+/// Numbers of plans, by status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub struct PlanStatuses {
+    /// The plan was never started.
+    pub created: u64,
+    /// Tasks run, or wait for their turn.
+    pub running: u64,
+    /// No stage begins until somebody resumes the plan.
+    pub paused: u64,
+    /// Somebody must look.
+    pub attention: u64,
+    /// Every task has ended, and at least one succeeded.
+    pub succeeded: u64,
+    /// Every task was cancelled.
+    pub cancelled: u64,
+}
+
+/// Numbers of tasks, by status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub struct TaskStatuses {
+    /// The task waits for its turn.
+    pub pending: u64,
+    /// The task's stages run.
+    pub running: u64,
+    /// All stages of the task are completed.
+    pub succeeded: u64,
+    /// A stage failed, or the run took too long.
+    pub failed: u64,
+    /// The task stopped between two stages, because somebody paused it.
+    pub paused: u64,
+    /// The plan's owner died or changed while the task ran, or the task lost its tenant's lock.
+    pub interrupted: u64,
+    /// Somebody cancelled the task.
+    pub cancelled: u64,
+}
