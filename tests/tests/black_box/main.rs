@@ -19,6 +19,7 @@ mod plans;
 mod restart;
 mod shutdown;
 mod startup;
+mod stats;
 mod web_pages;
 
 use std::sync::Arc;

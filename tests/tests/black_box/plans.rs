@@ -5,5 +5,5 @@ mod losses;
 mod order;
 mod refusals;
 mod retries;
-mod rig;
+pub mod rig;
 mod tenants;
