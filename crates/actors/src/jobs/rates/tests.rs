@@ -1,3 +1,5 @@
+//! The windows of rates, at times that the tests choose.
+
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);

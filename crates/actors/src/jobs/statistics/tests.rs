@@ -1,3 +1,5 @@
+//! Counts and rates, brought together by pool.
+
 use super::*;
 use crate::jobs::rates::JobRate;
 
