@@ -246,7 +246,7 @@ impl Jobs {
             watches: Arc::clone(&watches),
         });
         attempt_writer::start(ledger.clone(), &gateway, &watches);
-        orphaned_attempts::start(&gateway, ledger.clone());
+        orphaned_attempts::start(&gateway, ledger.clone(), registry.timeouts().stranded);
         let adopting = Adopting::new(me.clone(), config.lease, ledger.clone(), failure_detector.clone());
         let (phase, phase_now) = watch::channel(Phase::Serving);
         let own_token = tenure.token();

@@ -18,7 +18,7 @@ pub const CLIENT_REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 /// How long reading from the ledger may take when the configuration names nothing else.
 pub const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// How long a node whose socket was closed may take to connect anew when the configuration names nothing else.
-pub const NODE_GRACE_DEFAULT: Duration = Duration::from_millis(nodes::limits::OFFLINE_MS);
+pub const NODE_GRACE_DEFAULT: Duration = domain::NodeTimeouts::DEFAULT.offline;
 /// Most threads that serve HTTP when the configuration names no number.
 pub const WORKERS_MAX_DEFAULT: usize = 4;
 /// How long closing waits for answers to leave, in seconds; no request is in flight by then.

@@ -61,7 +61,7 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
     let cluster_view = cluster::ClusterView::alone(&identity, mode);
     let (id, failure_detector) = (identity.id.clone(), cluster::FailureDetector::alone());
     let bus = bus::Hub::default().join();
-    let registry = nodes::Registry::new(id.clone());
+    let registry = nodes::Registry::new(id.clone(), domain::NodeTimeouts::DEFAULT);
     let arbiters = actors::arbiters::Arbiters::start(std::num::NonZeroUsize::MIN).unwrap();
     let ground = actors::jobs::Dependencies {
         ledger: Arc::clone(&ledger),

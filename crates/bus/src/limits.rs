@@ -42,13 +42,8 @@ pub const INBOX_BLOCK_MS: u64 = 1_000;
 /// for longer opens an inbox to which no instance sends.
 pub const INBOX_CLOSED_MS: u64 = 86_400_000;
 
-/// Advised time until a node's record expires without a write of its holder, in milliseconds.
-pub const NODE_TTL_MS_DEFAULT: u64 = 30_000;
-/// Longest such time, in milliseconds.
+/// Longest time until a node's record expires without a write of its holder, in milliseconds.
 pub const NODE_TTL_MS_MAX: u64 = 3_600_000;
-/// Advised time for which a holder vouches for the slots in a record, in milliseconds. Longer than two
-/// heartbeats, and shorter than the time after which a node counts as lost.
-pub const NODE_VOUCHED_MS_DEFAULT: u64 = 6_000;
 /// A connection that is older than the other one by more than this does not take the node over, in
 /// milliseconds. Messages about the connections' ages are delayed by less than this.
 pub const NODE_YOUNGER_MS: u64 = 2_000;
@@ -56,9 +51,7 @@ pub const NODE_YOUNGER_MS: u64 = 2_000;
 pub const NODE_DOCUMENT_BYTES_MAX: usize = 32 * 1024;
 /// Slots that one call names. A node may list more than its capacity: results that wait to be committed count too.
 pub const NODE_SLOTS_MAX: usize = 2 * domain::limits::NODE_CAPACITY_MAX as usize;
-/// Advised length of a slot's reservation, in milliseconds.
-pub const RESERVATION_MS_DEFAULT: u64 = 10_000;
-/// Longest such time, in milliseconds.
+/// Longest reservation of a slot, in milliseconds.
 pub const RESERVATION_MS_MAX: u64 = 600_000;
 /// Reads of one [`crate::Nodes::show_nodes`] that are under way at once.
 pub const NODE_READS_MAX: usize = 128;
@@ -71,6 +64,8 @@ pub const NODE_LISTS_READ_MAX: usize = 16;
 
 /// Longest time until a session's binding expires if it is not renewed, in milliseconds: a week.
 pub const SESSION_TTL_MS_MAX: u64 = 7 * 86_400_000;
+/// How often the bus within the process removes expired records of nodes, in milliseconds.
+pub const NODES_SWEEP_MS: u64 = 30_000;
 /// How often the bus within the process removes expired bindings, in milliseconds.
 pub const SESSIONS_SWEEP_MS: u64 = 30_000;
 
@@ -107,8 +102,6 @@ const _: () =
     assert!(INBOX_BATCH_ENTRIES_MAX <= INBOX_SETTLE_ENTRIES_MAX, "what was read is settled at once");
 const _: () =
     assert!(INBOX_BATCH_ENTRIES_MAX * INBOX_ENTRY_BYTES_MAX <= 48 << 20, "48 MiB per batch at most");
-const _: () = assert!(RESERVATION_MS_DEFAULT < NODE_TTL_MS_DEFAULT);
-const _: () = assert!(NODE_VOUCHED_MS_DEFAULT < RESERVATION_MS_DEFAULT);
 const _: () = assert!(RECONNECT_PAUSE_MS < RECONNECT_PAUSE_MS_MAX);
 const _: () = assert!(RECONNECT_SETTLED_MS > RECONNECT_PAUSE_MS_MAX);
 const _: () = assert!(ECHO_MS > PROBE_MS);

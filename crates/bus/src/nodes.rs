@@ -272,11 +272,11 @@ pub trait Nodes: Send + Sync {
     ) -> Result<Written>;
 
     /// The node is offline: all its slots are free, and nothing is reserved until it was connected and completed
-    /// again.
+    /// again. The record says so for `ttl` from now.
     ///
     /// # Errors
     /// What the server says; after [`crate::Error::Unknown`] repeat it ([`Written::Lost`] then means that it was done).
-    async fn disconnect_node(&self, node: &NodeId, epoch: Epoch) -> Result<Written>;
+    async fn disconnect_node(&self, node: &NodeId, epoch: Epoch, ttl: Duration) -> Result<Written>;
 
     /// Reserves slots for `lasting` from now, each unless the node is full by then; one that has its slot keeps it as
     /// it is.

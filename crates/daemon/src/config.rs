@@ -13,9 +13,10 @@ pub mod redact;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use domain::WorkerNumber;
 use domain::limits::{HOLD_MS_DEFAULT, ID_FIVE_BITS_MAX};
+use domain::{NodeTimeouts, WorkerNumber};
 use ids::limits::{CLOCK_SKEW_MS_DEFAULT, EPOCH_MS_DEFAULT, LEAD_MS_DEFAULT, WORKER_LEASE_MS_DEFAULT};
 use ids::snowflake::Choice;
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,7 @@ pub struct Config {
     pub worker_queue: WorkerQueue,
     pub nonce: Nonce,
     pub jobs: Jobs,
+    pub nodes: Nodes,
     pub plans: Plans,
     pub ids: Ids,
     pub auth: Auth,
@@ -56,6 +58,7 @@ impl Default for Config {
             worker_queue: WorkerQueue::default(),
             nonce: Nonce::default(),
             jobs: Jobs::default(),
+            nodes: Nodes::default(),
             plans: Plans::default(),
             ids: Ids::default(),
             auth: Auth::default(),
@@ -267,7 +270,7 @@ impl Default for Nonce {
     }
 }
 
-/// Jobs and the nodes that run them.
+/// Jobs.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Jobs {
@@ -279,6 +282,51 @@ pub struct Jobs {
 impl Default for Jobs {
     fn default() -> Self {
         Self { node_grace_ms: l::NODE_GRACE_MS_DEFAULT, retention_ms: l::JOB_RETENTION_MS_DEFAULT }
+    }
+}
+
+/// How long an instance waits for its nodes: see [`NodeTimeouts`].
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Nodes {
+    pub heartbeat_ms: u64,
+    pub offline_ms: u64,
+    pub vouched_ms: u64,
+    pub reservation_ms: u64,
+    pub ack_ms: u64,
+    pub unanswered_ms: u64,
+    pub stranded_ms: u64,
+}
+
+impl Default for Nodes {
+    fn default() -> Self {
+        let NodeTimeouts { heartbeat, offline, vouched, reservation, ack, unanswered, stranded } =
+            NodeTimeouts::DEFAULT;
+        let ms = |length: Duration| u64::try_from(length.as_millis()).expect("it is short");
+        Self {
+            heartbeat_ms: ms(heartbeat),
+            offline_ms: ms(offline),
+            vouched_ms: ms(vouched),
+            reservation_ms: ms(reservation),
+            ack_ms: ms(ack),
+            unanswered_ms: ms(unanswered),
+            stranded_ms: ms(stranded),
+        }
+    }
+}
+
+impl Nodes {
+    /// The same as lengths of time.
+    pub fn timeouts(&self) -> NodeTimeouts {
+        NodeTimeouts {
+            heartbeat: Duration::from_millis(self.heartbeat_ms),
+            offline: Duration::from_millis(self.offline_ms),
+            vouched: Duration::from_millis(self.vouched_ms),
+            reservation: Duration::from_millis(self.reservation_ms),
+            ack: Duration::from_millis(self.ack_ms),
+            unanswered: Duration::from_millis(self.unanswered_ms),
+            stranded: Duration::from_millis(self.stranded_ms),
+        }
     }
 }
 

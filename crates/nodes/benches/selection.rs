@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bus::{Epoch, NodeState, Version};
 use domain::job::{Requirements, Route};
-use domain::{InstanceId, Label, Language, NodeId};
+use domain::{InstanceId, Label, Language, NodeId, NodeTimeouts};
 use hdrhistogram::Histogram;
 use nodes::{Abilities, Load, NodeUpdate, Profile, Record, Registry, Stamp, Status, Wanted};
 use rand::SeedableRng;
@@ -36,7 +36,7 @@ fn main() {
         ("a route and a label, one in 100 free", &narrow, 100),
         ("any node, none free", &any, u64::MAX),
     ] {
-        let registry = Registry::new(InstanceId::parse("bench").expect("it is one"));
+        let registry = Registry::new(InstanceId::parse("bench").expect("it is one"), NodeTimeouts::DEFAULT);
         let now = Instant::now();
         for n in 0..NODES {
             registry.apply(record(n, free_in), now, now);

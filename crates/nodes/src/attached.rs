@@ -6,13 +6,13 @@
 //! - **Registering** (`record`): the node's record is taken over at the bus when the node sends `hello`, and
 //!   written again when it was lost. One such call is under way at a time. A record that another connection
 //!   has is contested: a node that still speaks here registers again, until
-//!   [`crate::limits::NODE_CONTESTED_MAX`].
+//!   [`crate::limits::contested_max`].
 //! - **Slots** (`slots`): the slot of a dispatch becomes `sent` at the bus, then the frame leaves. A result
 //!   is committed, then the node gets `committed`, then the slot is freed or passed to another attempt.
 //! - **Authority** (`authority`): while the bus is away this instance gives the node's slots itself.
 //! - **Early results**: a result that comes before the record is taken over waits, and is committed then.
 //! - **Unlisted attempts**: slots of unfinished attempts that the node does not list are kept for dispatches on their way,
-//!   and freed after `RESERVATION`.
+//!   and freed when a reservation would have expired.
 //!
 //! After the end ([`AttachedNode::leave`]) only commits that were under way matter; [`AttachedNode::departure`] says what
 //! is left.
@@ -26,26 +26,22 @@ mod tests;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use bus::limits::RESERVATION_MS_DEFAULT;
 use bus::{Epoch, NodeState, Slot, Version};
 use domain::job::Revoked;
-use domain::{InstanceId, NodeId};
+use domain::{InstanceId, NodeId, NodeTimeouts};
 
 use crate::connection::{self, CloseCode, Connection, Dispatch, End, Hello};
-use crate::limits::HEARTBEAT_MS_DEFAULT;
 use crate::record::{Load, Profile, Record, Stamp, Status};
 use crate::slot_authority::SlotAuthority;
 pub use event::{Committed, Departure, Effect, Event, FromLane, Known, Moment};
-
-/// How long the slot of an unlisted attempt waits for its dispatch: as long as a reservation lasts.
-const RESERVATION: Duration = Duration::from_millis(RESERVATION_MS_DEFAULT);
 
 /// The state of one attached node, from the opening of its socket to the end.
 #[derive(Debug)]
 pub struct AttachedNode {
     me: InstanceId,
+    timeouts: NodeTimeouts,
     connection: Connection,
     authority: SlotAuthority,
     hello: Option<Hello>,
@@ -96,11 +92,12 @@ struct Registered {
 impl AttachedNode {
     /// The state for a socket that was just opened to this instance.
     #[must_use]
-    pub fn opened(me: InstanceId, now: Instant) -> Self {
+    pub fn opened(me: InstanceId, timeouts: NodeTimeouts, now: Instant) -> Self {
         Self {
-            connection: Connection::opened(me.clone(), HEARTBEAT_MS_DEFAULT, now),
+            connection: Connection::opened(me.clone(), timeouts, now),
             me,
-            authority: SlotAuthority::new(now),
+            timeouts,
+            authority: SlotAuthority::new(timeouts.vouched, now),
             hello: None,
             since: now,
             heard: now,
@@ -309,13 +306,17 @@ impl AttachedNode {
         })
     }
 
+    const fn heartbeat_ms(&self) -> u64 {
+        self.timeouts.heartbeat.as_millis() as u64
+    }
+
     fn profile(&self, hello: &Hello) -> Profile {
         Profile {
             node: hello.node.clone(),
             holder: self.me.clone(),
             labels: Arc::clone(&hello.labels),
             pools: hello.pools.clone(),
-            heartbeat_ms: HEARTBEAT_MS_DEFAULT,
+            heartbeat_ms: self.heartbeat_ms(),
             software: hello.software.clone(),
         }
     }

@@ -25,12 +25,12 @@ mod tests;
 use std::time::{Duration, Instant};
 
 use bus::{Claim, NodeState, Reserved, Slot};
-use domain::{InstanceId, NodeId};
+use domain::{InstanceId, NodeId, NodeTimeouts};
 
 pub use effect::{CloseCode, Effect, Refused};
 pub use frame::{Dispatch, End, FromNode, Hello, Progress, ToNode};
 
-use crate::limits::{HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN, HELLO_MS};
+use crate::limits::HELLO_MS;
 use live::Live;
 
 /// How often [`Connection::on_tick`] is to be called, in milliseconds.
@@ -40,7 +40,7 @@ pub const TICK_MS: u64 = 500;
 #[derive(Debug)]
 pub struct Connection {
     holder: InstanceId,
-    heartbeat_ms: u64,
+    timeouts: NodeTimeouts,
     phase: Phase,
 }
 
@@ -59,11 +59,10 @@ type Effects = Vec<Effect>;
 type Fault = String;
 
 impl Connection {
-    /// The state for a socket that was just opened to this instance, with the interval of heartbeats.
+    /// The state for a socket that was just opened to this instance.
     #[must_use]
-    pub fn opened(holder: InstanceId, heartbeat_ms: u64, now: Instant) -> Self {
-        let heartbeat_ms = heartbeat_ms.clamp(HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX);
-        Self { holder, heartbeat_ms, phase: Phase::Opened(now) }
+    pub fn opened(holder: InstanceId, timeouts: NodeTimeouts, now: Instant) -> Self {
+        Self { holder, timeouts, phase: Phase::Opened(now) }
     }
 
     /// The node, once it has said hello; `None` also when the connection has ended.
@@ -128,7 +127,7 @@ impl Connection {
     pub fn on_frame(&mut self, frame: FromNode, now: Instant) -> Effects {
         match (&mut self.phase, frame) {
             (Phase::Ended(_), _) => vec![],
-            (Phase::Opened(_), FromNode::Hello(hello)) => match Live::begin(&hello, self.heartbeat_ms, now) {
+            (Phase::Opened(_), FromNode::Hello(hello)) => match Live::begin(&hello, self.timeouts, now) {
                 Ok(live) => {
                     self.phase = Phase::Live(Box::new(live));
                     vec![Effect::Register(hello)]

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bus::{Epoch, NodeState, Version};
 use domain::job::{Requirements, Route};
-use domain::{InstanceId, Label, NodeId, PoolName};
+use domain::{InstanceId, Label, NodeId, NodeTimeouts, PoolName};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
@@ -89,7 +89,7 @@ impl Record {
 
 /// The registry of instance `a`, with these nodes in its index.
 pub(crate) fn registry(records: impl IntoIterator<Item = Record>) -> Registry {
-    let registry = Registry::new(instance("a"));
+    let registry = Registry::new(instance("a"), NodeTimeouts::DEFAULT);
     for record in records {
         assert_eq!(apply(&registry, record), Applied::New);
     }

@@ -19,25 +19,17 @@ pub const POOL_LABELS_MAX: usize = 16;
 pub const HEARTBEAT_MS_MIN: u64 = 1_000;
 /// Longest time between two heartbeats, in milliseconds.
 pub const HEARTBEAT_MS_MAX: u64 = 5_000;
-/// Default time between two heartbeats, in milliseconds.
-pub const HEARTBEAT_MS_DEFAULT: u64 = 2_000;
-/// A node without an update for this long is offline, in milliseconds.
-pub const OFFLINE_MS: u64 = 30_000;
-/// How long each write of a node's record vouches for it, in milliseconds.
-pub const VOUCHED_MS: u64 = bus::limits::NODE_VOUCHED_MS_DEFAULT;
-/// How long after that a holder still grants no slots itself, in milliseconds: a margin for clocks that
-/// drift.
+/// Shortest time that a node may take to acknowledge an attempt, in milliseconds.
+pub const ACK_MS_MIN: u64 = 1_000;
+/// Shortest time without an update after which a node is offline, in milliseconds.
+pub const OFFLINE_MS_MIN: u64 = 4_000;
+/// How long after a write has ceased to vouch for a node's record its holder still grants no slots itself, in
+/// milliseconds: a margin for clocks that drift.
 pub const VOUCHED_MARGIN_MS: u64 = 500;
-/// How long a node that still sends here is registered again while another connection has its record.
-pub const NODE_CONTESTED_MAX: Duration = Duration::from_secs(8);
 /// Dispatches in a row that a node may leave without an answer before it gets no new work.
 pub const UNACKNOWLEDGED_MAX: u32 = 3;
 /// The first frame of a connection comes within this time, in milliseconds.
 pub const HELLO_MS: u64 = 5_000;
-/// A dispatch is acknowledged within this time, in milliseconds.
-pub const ACK_MS: u64 = 5_000;
-/// How long a dispatch may stay unanswered before the connection is closed, in milliseconds.
-pub const UNANSWERED_MS: u64 = 10_000;
 /// Attempts that one connection remembers as answered until the node's heartbeat shows that it has heard the
 /// answer. Beyond that the oldest are forgotten.
 pub const ANSWERED_MAX: usize = 16_384;
@@ -67,9 +59,6 @@ pub const ABSENT_AFTER_MS: u64 = 1_500;
 pub const RETRY_PAUSE_MS: u64 = 500;
 /// Shortest time between two rebuilds of the index, in milliseconds.
 pub const INDEX_PAUSE_MS: u64 = 50;
-/// How long a node that left is remembered, in milliseconds, so that a late update of its ended connection
-/// does not bring it back.
-pub const LEFT_REMEMBERED_MS: u64 = 60_000;
 /// Ended connections of nodes that wait for a slow subscriber. Beyond that it loses the oldest, and learns
 /// that it did.
 pub const DEPARTURES_MAX: usize = 1_024;
@@ -86,20 +75,24 @@ pub const fn silence_max(heartbeat_ms: u64) -> Duration {
     Duration::from_millis(heartbeat_ms * 5 / 2)
 }
 
-const _: () = assert!(HEARTBEAT_MS_MIN <= HEARTBEAT_MS_DEFAULT && HEARTBEAT_MS_DEFAULT <= HEARTBEAT_MS_MAX);
-const _: () = assert!(HEARTBEAT_MS_MAX * 5 / 2 < OFFLINE_MS, "unhealthy comes before offline");
-const _: () = assert!(ACK_MS < UNANSWERED_MS);
-const _: () =
-    assert!(HEARTBEAT_MS_DEFAULT * 5 / 2 < VOUCHED_MS, "a heartbeat that is missed takes no slot away");
-const _: () = assert!(
-    NODE_CONTESTED_MAX.as_millis() > silence_max(HEARTBEAT_MS_DEFAULT).as_millis() + 2_000,
-    "a connection that a node has left is found silent meanwhile"
-);
+/// How long a node that still sends here is registered again while another connection has its record: longer than it takes
+/// until a connection that the node has left is found silent.
+#[must_use]
+pub const fn contested_max(heartbeat_ms: u64) -> Duration {
+    Duration::from_millis(heartbeat_ms * 5 / 2 + 3_000)
+}
+
+/// How long a node that left is remembered, so that a late update of its ended connection does not bring it back.
+#[must_use]
+pub fn left_remembered(offline: Duration) -> Duration {
+    offline * 2
+}
+
+const _: () = assert!(HEARTBEAT_MS_MIN < HEARTBEAT_MS_MAX);
 const _: () = assert!(NODES_MAX <= bus::limits::NODES_LISTED_MAX);
 const _: () = assert!(DOCUMENT_BYTES_MAX <= bus::limits::NODE_DOCUMENT_BYTES_MAX);
-const _: () = assert!(LISTING_MS * 2 < OFFLINE_MS, "a listing is renewed before it ends");
+const _: () = assert!(LISTING_MS * 2 < OFFLINE_MS_MIN, "a listing is renewed before it ends");
 const _: () = assert!(PRESENCE_LOOK_MS * 2 < ABSENT_AFTER_MS, "one look is no evidence");
-const _: () = assert!(LEFT_REMEMBERED_MS > OFFLINE_MS);
 const _: () = assert!(
     NODE_LABELS_MAX * (LABEL_CHARS_MAX + 3) + NODE_POOLS_MAX * (POOL_NAME_CHARS_MAX + 3) + 2_048
         <= DOCUMENT_BYTES_MAX,

@@ -4,16 +4,13 @@
 //! hello is a new connection with a new epoch. What changes with every heartbeat is its [`Status`] and [`Load`].
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bus::{Epoch, NodeRecord, NodeState, Report, Version};
 use domain::limits::{NODE_CAPACITY_MAX, NODE_LABELS_MAX, NODE_POOLS_MAX};
-use domain::{InstanceId, Invalid, Label, Language, NodeId, PoolName};
+use domain::{InstanceId, Invalid, Label, Language, NodeId, NodeTimeouts, PoolName};
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{
-    DOCUMENT_BYTES_MAX, HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN, OFFLINE_MS, SOFTWARE_CHARS_MAX, VOUCHED_MS,
-};
+use crate::limits::{DOCUMENT_BYTES_MAX, HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN, SOFTWARE_CHARS_MAX};
 
 /// Stands before the source language in the label of a node that hears it.
 pub(crate) const HEARS: &str = "asr:";
@@ -156,11 +153,10 @@ pub enum Applied {
 impl Record {
     /// What its holder says of it to the bus, for as long as it is not offline for want of news.
     #[must_use]
-    pub fn report(&self) -> Report {
+    pub fn report(&self, timeouts: &NodeTimeouts) -> Report {
         let Status { capacity, state, .. } = self.status;
         let document = Document::of(&self.profile, self.load).to_bytes().into();
-        let [ttl, vouched] = [OFFLINE_MS, VOUCHED_MS].map(Duration::from_millis);
-        Report { capacity, state, document, ttl, vouched }
+        Report { capacity, state, document, ttl: timeouts.offline, vouched: timeouts.vouched }
     }
 
     /// What the bus keeps of a node, whose document must be one of these. Whether it is online is another question.
@@ -374,7 +370,7 @@ mod tests {
     #[test]
     fn a_record_reads_back_from_what_the_bus_keeps_of_its_report() {
         let record = crate::fixture::record("n").labelled(&["gpu"]).used(2).held_by("b");
-        let Report { capacity, state, document, ttl, vouched: _ } = record.report();
+        let Report { capacity, state, document, ttl, vouched: _ } = record.report(&NodeTimeouts::DEFAULT);
         let kept = NodeRecord {
             holder: record.profile.holder.clone(),
             epoch: record.stamp.epoch,

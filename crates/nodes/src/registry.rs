@@ -16,14 +16,12 @@ use arc_swap::ArcSwap;
 use bus::{Epoch, Version};
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry as Slot;
-use domain::{InstanceId, NodeId, PoolName};
+use domain::{InstanceId, NodeId, NodeTimeouts, PoolName};
 use tokio::sync::{Notify, broadcast, watch};
 
 use crate::entry::Entry;
 use crate::index::Index;
-use crate::limits::{
-    ABSENT_AFTER_MS, CHANGES_MAX, DEPARTURES_MAX, LEFT_REMEMBERED_MS, NODES_MAX, OFFLINE_MS, silence_max,
-};
+use crate::limits::{ABSENT_AFTER_MS, CHANGES_MAX, DEPARTURES_MAX, NODES_MAX, left_remembered, silence_max};
 use crate::node_update::NodeUpdate;
 use crate::pools::Pools;
 use crate::record::{Applied, Profile, Record, Stamp};
@@ -38,6 +36,7 @@ pub struct Registry {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) me: InstanceId,
+    timeouts: NodeTimeouts,
     nodes: DashMap<NodeId, Known>,
     pub(crate) index: ArcSwap<Index>,
     /// The bus does not answer: only this instance's own nodes can be reached.
@@ -101,9 +100,10 @@ pub enum Ended {
 impl Registry {
     /// An empty registry, of this instance.
     #[must_use]
-    pub fn new(me: InstanceId) -> Self {
+    pub fn new(me: InstanceId, timeouts: NodeTimeouts) -> Self {
         let inner = Inner {
             me,
+            timeouts,
             nodes: DashMap::new(),
             index: ArcSwap::from_pointee(Index::empty()),
             is_alone: AtomicBool::new(false),
@@ -124,6 +124,12 @@ impl Registry {
     #[must_use]
     pub fn me(&self) -> &InstanceId {
         &self.inner.me
+    }
+
+    /// How long this instance waits for its nodes.
+    #[must_use]
+    pub fn timeouts(&self) -> &NodeTimeouts {
+        &self.inner.timeouts
     }
 
     /// A whole record that its holder refreshed at `heard`.
@@ -258,11 +264,11 @@ impl Registry {
     }
 
     /// A node's record was asked for and is not there. That is evidence only if nothing was heard of it for
-    /// [`OFFLINE_MS`] while this instance's own link was well for as long; and of this instance's own nodes their
+    /// [`NodeTimeouts::offline`] while this instance's own link was well for as long; and of this instance's own nodes their
     /// sockets say more. True if it is lost.
     pub fn absent(&self, node: &NodeId, now: Instant, link_up_for: Option<Duration>) -> bool {
         let inner = &*self.inner;
-        let offline = Duration::from_millis(OFFLINE_MS);
+        let offline = inner.timeouts.offline;
         if link_up_for.is_none_or(|up| up < offline) {
             return false;
         }
@@ -290,7 +296,7 @@ impl Registry {
     /// the link is down, or has not been up for as long, nobody missed anything.
     pub fn sweep(&self, now: Instant, link_up_for: Option<Duration>) {
         let inner = &*self.inner;
-        let remembered = Duration::from_millis(LEFT_REMEMBERED_MS);
+        let remembered = left_remembered(inner.timeouts.offline);
         inner.nodes.retain(|_, known| match known {
             Known::Left { at, .. } => now.duration_since(*at) < remembered,
             Known::Here(entry) => {

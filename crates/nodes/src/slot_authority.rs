@@ -8,11 +8,13 @@
 
 use std::time::{Duration, Instant};
 
-use crate::limits::{VOUCHED_MARGIN_MS, VOUCHED_MS};
+use crate::limits::VOUCHED_MARGIN_MS;
 
 /// Of one connection. Pure: time comes in as an argument.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotAuthority {
+    /// How long a write vouches for the record.
+    vouched: Duration,
     /// Until then others may reserve slots at the bus.
     until: Instant,
     /// Words on their way.
@@ -24,8 +26,8 @@ pub struct SlotAuthority {
 impl SlotAuthority {
     /// Of a connection that has said nothing to the bus yet.
     #[must_use]
-    pub const fn new(now: Instant) -> Self {
-        Self { until: now, under_way: 0, is_ahead: false }
+    pub const fn new(vouched: Duration, now: Instant) -> Self {
+        Self { vouched, until: now, under_way: 0, is_ahead: false }
     }
 
     /// A write is sent to the bus.
@@ -36,7 +38,7 @@ impl SlotAuthority {
     /// The last word was answered now; or not, and may have been heard.
     pub fn heard(&mut self, now: Instant) {
         self.unheard();
-        self.until = self.until.max(now + Duration::from_millis(VOUCHED_MS + VOUCHED_MARGIN_MS));
+        self.until = self.until.max(now + self.vouched + Duration::from_millis(VOUCHED_MARGIN_MS));
     }
 
     /// The last word was surely not heard.
@@ -66,12 +68,13 @@ impl SlotAuthority {
 mod tests {
     use super::*;
 
-    const LONG: Duration = Duration::from_millis(VOUCHED_MS + VOUCHED_MARGIN_MS);
+    const VOUCHED: Duration = Duration::from_secs(6);
+    const LONG: Duration = Duration::from_millis(6_000 + VOUCHED_MARGIN_MS);
 
     #[test]
     fn a_holder_gives_nothing_while_a_word_of_it_may_be_heard() {
         let now = Instant::now();
-        let mut authority = SlotAuthority::new(now);
+        let mut authority = SlotAuthority::new(VOUCHED, now);
         assert!(authority.may_give(now), "nothing was said yet");
         authority.said();
         assert!(!authority.may_give(now + LONG * 9), "it may be heard at any time");

@@ -8,8 +8,8 @@ use bus::{Channel, Epoch, Event, Link, ListChange, NodeRecord, Subscription, Ver
 use domain::{InstanceId, NodeId};
 use tokio::sync::watch;
 
-use crate::limits::OFFLINE_MS;
 use crate::record::Record;
+use crate::registry::Registry;
 
 /// Where records of nodes are kept, and where their changes are told.
 #[async_trait::async_trait]
@@ -32,7 +32,7 @@ pub trait Source: Send + Sync {
     /// What the bus says when any of them could not be asked for.
     async fn present(&self, instances: &[InstanceId]) -> bus::Result<HashSet<InstanceId>>;
 
-    /// Changes the list of the nodes that this instance holds, which lives for [`OFFLINE_MS`] from now: at most
+    /// Changes the list of the nodes that this instance holds, which lives for as long as a node's record: at most
     /// [`bus::limits::NODES_LIST_MAX`] of them. Answers how many nodes it names then.
     ///
     /// # Errors
@@ -91,17 +91,20 @@ pub type SourceHandle = Arc<dyn Source>;
 pub struct BusSource {
     bus: bus::Handle,
     me: InstanceId,
+    /// How long a record lives after it was refreshed.
+    offline: Duration,
     instances: Box<dyn Fn() -> Vec<InstanceId> + Send + Sync>,
 }
 
 impl BusSource {
-    /// For this instance; `instances` says which instances are live by the ledger, without a wait.
+    /// For this registry's instance; `instances` says which instances are live by the ledger, without a wait.
     pub fn new(
         bus: bus::Handle,
-        me: InstanceId,
+        registry: &Registry,
         instances: impl Fn() -> Vec<InstanceId> + Send + Sync + 'static,
     ) -> Self {
-        Self { bus, me, instances: Box::new(instances) }
+        let (me, offline) = (registry.me().clone(), registry.timeouts().offline);
+        Self { bus, me, offline, instances: Box::new(instances) }
     }
 }
 
@@ -124,7 +127,7 @@ impl Source for BusSource {
     }
 
     async fn list(&self, change: &ListChange<'_>) -> bus::Result<usize> {
-        self.bus.list_nodes(&self.me, change, OFFLINE).await
+        self.bus.list_nodes(&self.me, change, self.offline).await
     }
 
     async fn listed(&self, holders: &[InstanceId]) -> bus::Result<HashMap<NodeId, Version>> {
@@ -133,7 +136,7 @@ impl Source for BusSource {
 
     async fn read(&self, nodes: &[NodeId]) -> bus::Result<Vec<Kept>> {
         let mut shown = self.bus.show_nodes(nodes).await?;
-        Ok(nodes.iter().map(|node| kept(node, shown.remove(node))).collect())
+        Ok(nodes.iter().map(|node| kept(node, shown.remove(node), self.offline)).collect())
     }
 
     fn link(&self) -> watch::Receiver<Link> {
@@ -152,10 +155,7 @@ impl Notices for Subscription {
     }
 }
 
-/// How long a record lives after it was refreshed.
-const OFFLINE: Duration = Duration::from_millis(OFFLINE_MS);
-
-fn kept(node: &NodeId, shown: Option<NodeRecord>) -> Kept {
+fn kept(node: &NodeId, shown: Option<NodeRecord>, offline: Duration) -> Kept {
     let Some(shown) = shown else { return Kept::Absent };
     if !shown.is_online {
         return Kept::Offline { epoch: shown.epoch };
@@ -164,5 +164,5 @@ fn kept(node: &NodeId, shown: Option<NodeRecord>) -> Kept {
         tracing::warn!(%node, "the record of a node cannot be read; it gets no work");
         return Kept::Absent;
     };
-    Kept::Online { record, age: OFFLINE.saturating_sub(shown.ttl) }
+    Kept::Online { record, age: offline.saturating_sub(shown.ttl) }
 }

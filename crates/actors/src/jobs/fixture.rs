@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use actix::{Actor, Context, Handler};
 use bus::Slot;
 use domain::job::{Assignment, Attempt, Backoff, Change, Due, NewJob, Spec};
-use domain::{InstanceId, JobId, LaneId, NodeId};
+use domain::{InstanceId, JobId, LaneId, NodeId, NodeTimeouts};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use ledger::{Acquisition, JobBatch, JobVerdict, JobWrite, JobsVerdict};
@@ -152,7 +152,7 @@ impl LaneOwners for KnownOwners {
 pub(super) fn gateway(ledger: &Ledger, store: Arc<ProgressStore>) -> Arc<NodeGateway> {
     let (me, bus, lanes) = (instance("a"), bus::Hub::default().join(), Arc::<Directory>::default());
     let sends = InterInstance::start(me.clone(), bus, true, lanes, Arc::<KnownOwners>::default());
-    NodeGateway::new(ledger.handle.clone(), nodes::Registry::new(me), sends, store)
+    NodeGateway::new(ledger.handle.clone(), nodes::Registry::new(me, NodeTimeouts::DEFAULT), sends, store)
 }
 
 /// A ledger in a folder of its own.

@@ -223,6 +223,7 @@ impl Owner {
         let settings = LaneSettings {
             commits_max: LANE_COMMITS_MAX,
             batch_rows_max: ledger::BATCH_ROWS_MAX,
+            timeouts: *services.registry.timeouts(),
             seed: rand::random(),
         };
         let state = LaneState::new(lane.clone(), token, lease.is_adopted(), settings, Instant::now());

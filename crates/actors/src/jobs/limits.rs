@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-pub use domain::lane::limits::{
-    ACK_TIMEOUT, PAGE_JOBS, REREAD_EVERY, RESERVATION, ROUND_JOBS_MAX, SESSION_JOBS_MAX, STRANDED_AFTER,
-};
+pub use domain::lane::limits::{PAGE_JOBS, REREAD_EVERY, ROUND_JOBS_MAX, SESSION_JOBS_MAX};
 
 /// While other instances are live, one in this many slots is freed and not passed on, so that jobs that wait
 /// there can reserve it.

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::delivery::{Dispatch, RetryPolicy, Withdrawal};
 use super::instance_message::{AttemptReport, InstanceMessage};
 use super::inter_instance::InterInstance;
-use super::limits::{GRANT_WAIT, RESERVATION, SOCKET_MESSAGES_MAX};
+use super::limits::{GRANT_WAIT, SOCKET_MESSAGES_MAX};
 use super::live_job::live_job;
 use super::local_attempts::LocalAttempts;
 use super::messages::AttemptEvent;
@@ -118,7 +118,8 @@ impl NodeGateway {
     /// where that is not for it to say.
     pub(super) async fn grant(&self, node: &NodeId, claims: &[Claim]) -> Option<Vec<Reserved>> {
         let (reply, answer) = oneshot::channel();
-        let wish = ToNode::Grant(claims.to_vec(), Instant::now() + RESERVATION, reply);
+        let expires = Instant::now() + self.registry.timeouts().reservation;
+        let wish = ToNode::Grant(claims.to_vec(), expires, reply);
         if !self.send_to_node(node, wish) {
             return None;
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use domain::limits::BATCH_JOBS_MAX;
 
-use super::limits::{AWAY_REMEMBERED, STRANDED_AFTER};
+use super::limits::AWAY_REMEMBERED;
 use super::node_gateway::NodeGateway;
 use crate::pause::jittered;
 
@@ -17,22 +17,27 @@ use crate::pause::jittered;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Searches as long as another handle to the gateway exists.
-pub(super) fn start(gateway: &Arc<NodeGateway>, ledger: ledger::Handle) {
+pub(super) fn start(gateway: &Arc<NodeGateway>, ledger: ledger::Handle, stranded: Duration) {
     let gateway = Arc::downgrade(gateway);
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(jittered(LOOK_EVERY)).await;
             let Some(gateway) = gateway.upgrade() else { return };
-            if let Err(error) = look(&gateway, &ledger, Instant::now()).await {
+            if let Err(error) = look(&gateway, &ledger, stranded, Instant::now()).await {
                 tracing::debug!(%error, "orphaned attempts could not be looked up");
             }
         }
     });
 }
 
-async fn look(gateway: &NodeGateway, ledger: &ledger::Handle, now: Instant) -> ledger::Result<()> {
+async fn look(
+    gateway: &NodeGateway,
+    ledger: &ledger::Handle,
+    stranded: Duration,
+    now: Instant,
+) -> ledger::Result<()> {
     let attempts = gateway.attempts();
-    for old in attempts.known_for(STRANDED_AFTER, now).chunks(BATCH_JOBS_MAX) {
+    for old in attempts.known_for(stranded, now).chunks(BATCH_JOBS_MAX) {
         let jobs: Vec<_> = old.iter().map(|((job, _), ..)| *job).collect();
         let current: HashSet<_> = ledger.attempts_of(&jobs).await?.into_iter().collect();
         for ((job, attempt), node, age) in old {

@@ -134,7 +134,7 @@ mod tests {
         let reporter = ProgressReporter {
             me: instance("a"),
             ledger: ledger.handle.clone(),
-            registry: Registry::new(instance("a")),
+            registry: Registry::new(instance("a"), domain::NodeTimeouts::DEFAULT),
             gateway: gateway(&ledger, Arc::clone(&store)),
             store,
             watches: Arc::clone(&watches),

@@ -15,7 +15,7 @@ use super::messages::AttemptEvent;
 /// How long an acknowledgement waits. A lane waits for it much longer before it takes the attempt back.
 pub(super) const ACKNOWLEDGEMENTS_GATHERED: Duration = Duration::from_millis(100);
 
-const _: () = assert!(ACKNOWLEDGEMENTS_GATHERED.as_millis() * 10 <= super::limits::ACK_TIMEOUT.as_millis());
+const _: () = assert!(ACKNOWLEDGEMENTS_GATHERED.as_millis() * 10 <= nodes::limits::ACK_MS_MIN as u128);
 
 /// A report, and whom it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use futures_util::future::join_all;
 use nodes::{Choice, Registry, Wanted};
 use tokio::sync::Notify;
 
-use super::limits::{PASS_JOBS_MAX, RESERVATION};
+use super::limits::PASS_JOBS_MAX;
 use super::messages::{LaneCommand, LaneHandle, ReservedSlot};
 use super::node_gateway::NodeGateway;
 use super::queue::{ClassTurn, Queue, Turn};
@@ -304,11 +304,12 @@ impl Scheduler {
         for (want, choice) in picks {
             by_node.entry(choice.node().clone()).or_default().push((want, choice));
         }
+        let lasting = self.registry.timeouts().reservation;
         let reservations = by_node.into_iter().map(async |(node, picks)| {
             let claims: Vec<_> = picks.iter().map(|(want, _)| want.claim()).collect();
             let mut answers = Vec::with_capacity(claims.len());
             for claims in claims.chunks(bus::limits::NODE_SLOTS_MAX) {
-                let reserved = match self.bus.reserve_slots(&node, claims, RESERVATION).await {
+                let reserved = match self.bus.reserve_slots(&node, claims, lasting).await {
                     Ok(reserved) => Some(reserved),
                     Err(error) => {
                         tracing::debug!(%error, %node, "slots could not be reserved");
@@ -375,7 +376,7 @@ impl Scheduler {
     /// Whether the node is gone for sure: this instance does not know it, although its link to the bus has been well
     /// for as long as a node's record lives. No news is no evidence.
     pub(super) fn is_surely_gone(&self, node: &NodeId) -> bool {
-        let is_evidence = |up: Duration| up >= Duration::from_millis(nodes::limits::OFFLINE_MS);
+        let is_evidence = |up: Duration| up >= self.registry.timeouts().offline;
         self.registry.get(node).is_none() && self.bus.link().borrow().up_for().is_some_and(is_evidence)
     }
 

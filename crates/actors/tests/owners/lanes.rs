@@ -51,7 +51,7 @@ async fn open() -> Lanes {
         failure_detector: FailureDetector::alone(),
         cluster_view: membership.cluster_view(),
         tenure: membership.instance_lease(),
-        registry: nodes::Registry::new(identity.id.clone()),
+        registry: nodes::Registry::new(identity.id.clone(), domain::NodeTimeouts::DEFAULT),
         arbiters: arbiters.clone(),
     };
     let config = LaneConfig {

@@ -60,7 +60,11 @@ enum Closing {
 impl Socket {
     pub fn new(state: Arc<State>, incarnation: Arc<Incarnation>, session: Session) -> Self {
         Self {
-            node: AttachedNode::opened(incarnation.identity.id.clone(), Instant::now()),
+            node: AttachedNode::opened(
+                incarnation.identity.id.clone(),
+                *incarnation.registry.timeouts(),
+                Instant::now(),
+            ),
             link: state.bus.link(),
             state,
             incarnation,

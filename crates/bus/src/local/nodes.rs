@@ -7,7 +7,7 @@ use domain::{InstanceId, NodeId};
 
 use super::Local;
 use super::node::{Connection, Node};
-use crate::limits::{NODE_TTL_MS_DEFAULT, NODES_LISTED_MAX};
+use crate::limits::{NODES_LISTED_MAX, NODES_SWEEP_MS};
 use crate::nodes::{check_lasting, check_listed, check_node_ttl, check_report, check_slots, merge_listed};
 use crate::{
     Claim, Connected, Epoch, Held, ListChange, NodeRecord, Nodes, Report, Reserved, Result, Slot, Unreserved,
@@ -62,7 +62,7 @@ impl All {
     fn sweep(&mut self, now: Instant) {
         if self.sweep.is_none_or(|due| due <= now) {
             self.records.retain(|_, record| record.lives(now));
-            self.sweep = Some(now + Duration::from_millis(NODE_TTL_MS_DEFAULT));
+            self.sweep = Some(now + Duration::from_millis(NODES_SWEEP_MS));
         }
     }
 }
@@ -131,9 +131,10 @@ impl Nodes for Local {
         }))
     }
 
-    async fn disconnect_node(&self, node: &NodeId, epoch: Epoch) -> Result<Written> {
+    async fn disconnect_node(&self, node: &NodeId, epoch: Epoch, ttl: Duration) -> Result<Written> {
+        let ttl = Duration::from_millis(check_node_ttl(ttl)?);
         let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
-        let end = now + Duration::from_millis(NODE_TTL_MS_DEFAULT);
+        let end = now + ttl;
         Ok(nodes.write(node, epoch, now, |record, version| record.disconnect(version, end)))
     }
 

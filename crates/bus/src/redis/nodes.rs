@@ -12,8 +12,7 @@ use super::Redis;
 use super::failure::{self, Effect};
 use super::script::{Script, script};
 use crate::limits::{
-    NODE_LISTS_READ_MAX, NODE_READS_MAX, NODE_TTL_MS_DEFAULT, NODE_TTL_MS_MAX, NODE_YOUNGER_MS,
-    NODES_LISTED_MAX,
+    NODE_LISTS_READ_MAX, NODE_READS_MAX, NODE_TTL_MS_MAX, NODE_YOUNGER_MS, NODES_LISTED_MAX,
 };
 use crate::nodes::{check_lasting, check_listed, check_node_ttl, check_report, check_slots, merge_listed};
 use crate::{
@@ -94,9 +93,10 @@ impl Nodes for Redis {
         self.refresh(node, epoch, report, ("taken", taken)).await
     }
 
-    async fn disconnect_node(&self, node: &NodeId, epoch: Epoch) -> Result<Written> {
+    async fn disconnect_node(&self, node: &NodeId, epoch: Epoch, ttl: Duration) -> Result<Written> {
+        let ms = check_node_ttl(ttl)?;
         let fill = |call: &mut Cmd| {
-            call.arg(epoch.get()).arg(NODE_TTL_MS_DEFAULT);
+            call.arg(epoch.get()).arg(ms);
         };
         let written = self.run_at(node, &DISCONNECT, fill, Effect::Writes).await.and_then(written);
         if matches!(written, Ok(Written::Done(_))) {

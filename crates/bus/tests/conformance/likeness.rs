@@ -125,7 +125,7 @@ impl Step {
             What::Recount => {
                 written(bus.recount_node(&n, epoch, &self.report, &self.slots).await.unwrap()).to_owned()
             }
-            What::Disconnect => written(bus.disconnect_node(&n, epoch).await.unwrap()).to_owned(),
+            What::Disconnect => written(bus.disconnect_node(&n, epoch, LONG).await.unwrap()).to_owned(),
             What::Reserve => format!("{:?}", bus.reserve_slots(&n, &claims, LONG).await.unwrap()),
             What::Send => format!("{:?}", bus.send_slots(&n, epoch, &self.slots).await.unwrap()),
             What::Pass => {

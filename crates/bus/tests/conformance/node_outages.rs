@@ -59,7 +59,10 @@ async fn a_record_that_redis_lost_is_connected_anew_with_a_higher_version() {
         assert_eq!(bus.send_slots(&node("n"), epoch, &[slot(1)]).await.unwrap(), [false]);
         let again = connect(&bus, "n", &report(2), &[]).await;
         assert!(!again.is_complete && again.version > seen.version && again.epoch > epoch);
-        assert!(matches!(bus.disconnect_node(&node("n"), again.epoch).await.unwrap(), Written::Done(_)));
+        assert!(matches!(
+            bus.disconnect_node(&node("n"), again.epoch, LONG).await.unwrap(),
+            Written::Done(_)
+        ));
     }
 }
 
@@ -136,7 +139,7 @@ async fn a_clock_that_went_back_takes_no_version_back() {
     assert_eq!(ahead.to_string(), AHEAD, "no digit is lost");
     let new = connect(&bus, "n", &report(1), &[]).await;
     assert!(new.version > ahead && new.epoch > old);
-    let written = bus.disconnect_node(&node("n"), new.epoch).await.unwrap();
+    let written = bus.disconnect_node(&node("n"), new.epoch, LONG).await.unwrap();
     assert!(matches!(written, Written::Done(version) if version > new.version), "{written:?}");
 }
 

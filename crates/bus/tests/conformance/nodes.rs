@@ -149,7 +149,7 @@ pub async fn a_record_ends_with_its_time_unless_it_is_refreshed(b: Bench) {
     for written in [
         bus.refresh_node(&node("goes"), goes.epoch, &report(2), &[]).await.unwrap(),
         bus.complete_node(&node("goes"), goes.epoch, &[]).await.unwrap(),
-        bus.disconnect_node(&node("goes"), goes.epoch).await.unwrap(),
+        bus.disconnect_node(&node("goes"), goes.epoch, LONG).await.unwrap(),
     ] {
         assert_eq!(written, Written::Lost);
     }
@@ -176,7 +176,7 @@ pub async fn versions_and_epochs_never_go_back(b: Bench) {
             rises(version(bus.refresh_node(&node("n"), connected.epoch, &changed, &[]).await.unwrap()));
         }
         if round % 2 == 1 {
-            rises(version(bus.disconnect_node(&node("n"), connected.epoch).await.unwrap()));
+            rises(version(bus.disconnect_node(&node("n"), connected.epoch, LONG).await.unwrap()));
         }
     }
     let epoch = connect(&bus, "n", &Report { ttl: SHORT, ..report(2) }, &[]).await.epoch;
@@ -197,7 +197,7 @@ pub async fn an_older_connection_writes_nothing(b: Bench) {
         for written in [
             older.refresh_node(&node("n"), old, &changed, &[slot(1)]).await.unwrap(),
             older.complete_node(&node("n"), old, &[slot(7)]).await.unwrap(),
-            older.disconnect_node(&node("n"), old).await.unwrap(),
+            older.disconnect_node(&node("n"), old, LONG).await.unwrap(),
         ] {
             assert_eq!(written, Written::Replaced);
         }
@@ -207,7 +207,7 @@ pub async fn an_older_connection_writes_nothing(b: Bench) {
     let still = show(&newer, "n").await.unwrap();
     assert_eq!(NodeRecord { ttl: seen.ttl, ..still }, seen);
     assert_eq!(held(&newer, "n", &[1, 7]).await, [1]);
-    version(newer.disconnect_node(&node("n"), new.epoch).await.unwrap());
+    version(newer.disconnect_node(&node("n"), new.epoch, LONG).await.unwrap());
     all_are_replaced().await;
     assert!(!show(&newer, "n").await.unwrap().is_online, "and brings nothing back");
 }
@@ -232,14 +232,18 @@ pub async fn a_node_that_went_offline_shows_it_and_has_no_slots(b: Bench) {
     reserve(&bus, "n", &[1, 2]).await;
     assert_eq!(bus.send_slots(&node("n"), epoch, &[slot(1)]).await.unwrap(), [true]);
     let seen = show(&bus, "n").await.unwrap();
-    let gone = version(bus.disconnect_node(&node("n"), epoch).await.unwrap());
+    let gone = version(bus.disconnect_node(&node("n"), epoch, LONG).await.unwrap());
     assert!(gone > seen.version);
     let shown = show(&bus, "n").await.unwrap();
     assert!(!shown.is_online && !shown.is_complete && shown.used == 0 && shown.version == gone);
     assert_eq!(reserve(&bus, "n", &[1, 3]).await, [Reserved::NotReady; 2]);
     assert_eq!(held(&bus, "n", &[1, 2]).await, []);
     assert_eq!(bus.send_slots(&node("n"), epoch, &[slot(2)]).await.unwrap(), [false]);
-    assert_eq!(bus.disconnect_node(&node("n"), epoch).await.unwrap(), Written::Lost, "it has gone already");
+    assert_eq!(
+        bus.disconnect_node(&node("n"), epoch, LONG).await.unwrap(),
+        Written::Lost,
+        "it has gone already"
+    );
     let again = connect(&bus, "n", &report(2), &[slot(1)]).await;
     assert!(!again.is_complete && again.version > gone);
     let unfinished = [slot(1), slot(2)];
@@ -400,7 +404,7 @@ pub async fn a_closed_bus_says_nothing_of_nodes(b: Bench) {
         bus.complete_node(&n, epoch, &[]).await.unwrap_err(),
         bus.refresh_node(&n, epoch, &report(1), &[]).await.unwrap_err(),
         bus.recount_node(&n, epoch, &report(1), &[]).await.unwrap_err(),
-        bus.disconnect_node(&n, epoch).await.unwrap_err(),
+        bus.disconnect_node(&n, epoch, LONG).await.unwrap_err(),
         bus.reserve_slots(&n, &[claim(1)], LONG).await.unwrap_err(),
         bus.send_slots(&n, epoch, &[slot(1)]).await.unwrap_err(),
         bus.unreserve_slots(&n, &[claim(1)]).await.unwrap_err(),

@@ -67,7 +67,7 @@ pub async fn a_recount_is_all_that_was_sent_and_leaves_what_is_reserved(b: Bench
     assert_eq!(lane.unreserve_slots(&n, &[claim]).await.unwrap(), [Unreserved::WasSent]);
     let newer = connect(&lane, "n", &report(4), &[]).await;
     assert_eq!(holder.recount_node(&n, epoch, &report(4), &taken).await.unwrap(), Written::Replaced);
-    lane.disconnect_node(&n, newer.epoch).await.unwrap();
+    lane.disconnect_node(&n, newer.epoch, LONG).await.unwrap();
     assert_eq!(lane.recount_node(&n, newer.epoch, &report(4), &taken).await.unwrap(), Written::Lost);
     assert_eq!(show(&lane, "n").await.unwrap().used, 0);
 }
@@ -86,7 +86,7 @@ pub async fn an_older_connection_takes_no_node_from_a_younger_one(b: Bench) {
     assert!(again.epoch > younger.epoch);
     let newest = connect(&other, "a-2", Duration::ZERO).await.unwrap();
     assert!(newest.epoch > again.epoch);
-    other.disconnect_node(&n, newest.epoch).await.unwrap();
+    other.disconnect_node(&n, newest.epoch, LONG).await.unwrap();
     assert!(connect(&one, "a-1", old).await.is_some(), "nobody has it");
     // One that does not hear of the node has it in name only.
     let newest = connect(&other, "a-2", Duration::ZERO).await.unwrap();

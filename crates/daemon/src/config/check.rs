@@ -215,6 +215,44 @@ fn relations(loaded: &Loaded, problems: &mut Vec<Problem>) {
         config.ids.lead_ms <= config.ids.lease_ms,
         format!("at most ids.lease_ms ({})", config.ids.lease_ms),
     );
+    let nodes = &config.nodes;
+    let two_missed = nodes.heartbeat_ms * 5 / 2;
+    hold(
+        "nodes.vouched_ms",
+        nodes.vouched_ms,
+        nodes.vouched_ms > two_missed,
+        format!(
+            "more than two and a half times nodes.heartbeat_ms ({two_missed}), so that a missed heartbeat takes no \
+             slot away"
+        ),
+    );
+    hold(
+        "nodes.reservation_ms",
+        nodes.reservation_ms,
+        nodes.reservation_ms > nodes.vouched_ms,
+        format!("more than nodes.vouched_ms ({})", nodes.vouched_ms),
+    );
+    hold(
+        "nodes.offline_ms",
+        nodes.offline_ms,
+        nodes.offline_ms > nodes.reservation_ms,
+        format!(
+            "more than nodes.reservation_ms ({}), so that no reservation outlives its node's record",
+            nodes.reservation_ms
+        ),
+    );
+    hold(
+        "nodes.unanswered_ms",
+        nodes.unanswered_ms,
+        nodes.unanswered_ms > nodes.ack_ms,
+        format!("more than nodes.ack_ms ({})", nodes.ack_ms),
+    );
+    hold(
+        "jobs.node_grace_ms",
+        config.jobs.node_grace_ms,
+        config.jobs.node_grace_ms <= nodes.offline_ms,
+        format!("at most nodes.offline_ms ({}), after which the node's record is gone", nodes.offline_ms),
+    );
     hold(
         "nonce.queue_max",
         config.nonce.queue_max,

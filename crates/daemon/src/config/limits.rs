@@ -7,6 +7,7 @@
 pub use cluster::NODE_NAME_CHARS_MAX;
 use domain::limits::{HOLD_MS_DEFAULT, HOLD_MS_MAX, HOLD_MS_MIN};
 use ids::limits::{LEAD_MS_MAX, LEAD_MS_MIN};
+use nodes::limits::{ACK_MS_MIN, HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN, OFFLINE_MS_MIN};
 
 /// The default mode.
 pub const MODE_DEFAULT: &str = "worker-queue";
@@ -118,7 +119,7 @@ const fn range(key: &'static str, min: u64, max: u64, unit: &'static str) -> Ran
 }
 
 /// Every number of the configuration. A test holds this table against [`super::Config`].
-pub const RANGES: [Range; 29] = [
+pub const RANGES: [Range; 36] = [
     range("server.workers", 0, 256, "threads (0: one for each core, 4 at most)"),
     range("server.body_bytes_max", 1_024, 16 * 1024 * 1024, "bytes"),
     range("server.connections_max", 1, 1_000_000, "connections"),
@@ -143,6 +144,13 @@ pub const RANGES: [Range; 29] = [
     range("nonce.key_retention_ms", 1_000, 30 * 24 * 3_600 * 1_000, "milliseconds"),
     range("jobs.node_grace_ms", 1_000, NODE_GRACE_MS_DEFAULT, "milliseconds"),
     range("jobs.retention_ms", 60_000, 365 * 24 * 3_600 * 1_000, "milliseconds"),
+    range("nodes.heartbeat_ms", HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX, "milliseconds"),
+    range("nodes.offline_ms", OFFLINE_MS_MIN, 300_000, "milliseconds"),
+    range("nodes.vouched_ms", 2_600, 60_000, "milliseconds"),
+    range("nodes.reservation_ms", 2_700, 120_000, "milliseconds"),
+    range("nodes.ack_ms", ACK_MS_MIN, 60_000, "milliseconds"),
+    range("nodes.unanswered_ms", 1_100, 120_000, "milliseconds"),
+    range("nodes.stranded_ms", 1_000, 120_000, "milliseconds"),
     range("plans.retention_ms", 60_000, 365 * 24 * 3_600 * 1_000, "milliseconds"),
     range("ids.epoch_ms", 0, EPOCH_MS_MAX, "milliseconds since 1970"),
     range("ids.lease_ms", LEAD_MS_MIN, WORKER_LEASE_MS_MAX, "milliseconds"),

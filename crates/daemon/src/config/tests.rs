@@ -238,6 +238,31 @@ fn relations_between_values_hold() {
             "in_flight_max (5)",
         ),
         (
+            [("FENCEPOST__NODES__HEARTBEAT_MS", "2400"), ("X", "")],
+            "nodes.vouched_ms",
+            "two and a half times nodes.heartbeat_ms (6000)",
+        ),
+        (
+            [("FENCEPOST__NODES__VOUCHED_MS", "10000"), ("X", "")],
+            "nodes.reservation_ms",
+            "more than nodes.vouched_ms (10000)",
+        ),
+        (
+            [("FENCEPOST__NODES__OFFLINE_MS", "10000"), ("FENCEPOST__JOBS__NODE_GRACE_MS", "10000")],
+            "nodes.offline_ms",
+            "more than nodes.reservation_ms (10000)",
+        ),
+        (
+            [("FENCEPOST__NODES__ACK_MS", "10000"), ("X", "")],
+            "nodes.unanswered_ms",
+            "more than nodes.ack_ms (10000)",
+        ),
+        (
+            [("FENCEPOST__NODES__OFFLINE_MS", "20000"), ("X", "")],
+            "jobs.node_grace_ms",
+            "at most nodes.offline_ms (20000)",
+        ),
+        (
             [("FENCEPOST__IDS__LEASE_MS", "5000"), ("FENCEPOST__IDS__LEAD_MS", "5001")],
             "ids.lead_ms",
             "ids.lease_ms (5000)",

@@ -70,10 +70,10 @@ impl Incarnation {
             ledger::Kind::Postgres => membership.failure_detector(),
         };
         let (id, cluster_view) = (identity.id.clone(), membership.cluster_view());
-        let registry = Registry::new(id.clone());
+        let registry = Registry::new(id.clone(), config.nodes.timeouts());
         let seen = cluster_view.clone();
         let instances = move || seen.view().members().map(|member| member.id.clone()).collect();
-        let source = BusSource::new(bus.clone(), id.clone(), instances);
+        let source = BusSource::new(bus.clone(), &registry, instances);
         let follower = Follower::start(registry.clone(), Arc::new(source));
         let ground = jobs::Dependencies {
             ledger: ledger.clone(),

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::limits::{
-    ACK_TIMEOUT, GROUP_BYTES_MAX, GROUP_JOBS_ALONE_MAX, GROUP_JOBS_LOW, GROUP_JOBS_MAX, JOBS_BYTES_MAX,
-    JOBS_MAX, NODE_ELSEWHERE_WAIT, STRANDED_AFTER,
+    GROUP_BYTES_MAX, GROUP_JOBS_ALONE_MAX, GROUP_JOBS_LOW, GROUP_JOBS_MAX, JOBS_BYTES_MAX, JOBS_MAX,
+    NODE_ELSEWHERE_WAIT,
 };
 use crate::job::{Assignment, Attempt, CurrentAttempt, LiveJob, Priority, Revoked, State, WaitingGroup};
 use crate::limits::PRIORITY_MAX;
-use crate::{JobId, NodeId};
+use crate::{JobId, NodeId, NodeTimeouts};
 
 /// An unfinished job, as its lane's owner knows it.
 pub(super) struct Entry {
@@ -82,9 +82,9 @@ struct Group {
     outside: Option<Priority>,
 }
 
-/// The book of one lane.
-#[derive(Default)]
+/// The unfinished jobs of one lane.
 pub(super) struct LaneJobs {
+    timeouts: NodeTimeouts,
     entries: HashMap<JobId, Entry>,
     /// The attempts under way.
     in_flight: usize,
@@ -96,6 +96,17 @@ pub(super) struct LaneJobs {
 }
 
 impl LaneJobs {
+    pub(super) fn new(timeouts: NodeTimeouts) -> Self {
+        Self {
+            timeouts,
+            entries: HashMap::new(),
+            in_flight: 0,
+            bytes: 0,
+            groups: HashMap::new(),
+            alarms: BTreeSet::new(),
+        }
+    }
+
     pub(super) fn get(&self, job: JobId) -> Option<&Entry> {
         self.entries.get(&job)
     }
@@ -115,7 +126,7 @@ impl LaneJobs {
         self.forget(job.id);
         let wait = match newest.state {
             State::Running => run_for(&job),
-            State::Created | State::Dispatched | State::Finished => ACK_TIMEOUT,
+            State::Created | State::Dispatched | State::Finished => self.timeouts.ack,
         };
         let phase = Phase::InFlight(InFlight {
             placed,
@@ -351,7 +362,9 @@ impl LaneJobs {
     /// Attempts that have been under way for a while, by their nodes.
     pub(super) fn old_attempts(&self, now: Instant) -> Vec<(JobId, Attempt, &InFlight, State)> {
         let under_way = self.entries.iter().filter_map(|(id, entry)| match &entry.phase {
-            Phase::InFlight(at_node) if now.saturating_duration_since(at_node.since) >= STRANDED_AFTER => {
+            Phase::InFlight(at_node)
+                if now.saturating_duration_since(at_node.since) >= self.timeouts.stranded =>
+            {
                 Some((*id, entry.newest.attempt, at_node, entry.newest.state))
             }
             _ => None,

@@ -4,13 +4,9 @@ use std::time::Duration;
 
 use crate::limits::{BATCH_JOBS_MAX, PAYLOAD_BYTES_MAX};
 
-/// How long a node may take to acknowledge an attempt.
-pub const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the owner waits for an attempt whose node has left the instance that it was sent to and does not have it:
 /// until that instance, if it lives, has said whether the attempt was sent.
 pub const NODE_ELSEWHERE_WAIT: Duration = Duration::from_secs(1);
-/// How long a reserved slot waits for its dispatch.
-pub const RESERVATION: Duration = Duration::from_secs(10);
 /// Unfinished jobs that one lane's owner keeps in memory; the rest stay in the ledger.
 pub const JOBS_MAX: usize = 50_000;
 /// Bytes of payloads that one lane's owner keeps in memory.
@@ -23,8 +19,6 @@ pub const GROUP_JOBS_ALONE_MAX: usize = 10_000;
 pub const GROUP_BYTES_MAX: usize = 8 << 20;
 /// More are read when there are fewer than this.
 pub const GROUP_JOBS_LOW: usize = 250;
-/// The owner looks for an attempt in its node's record once it has been under way for this long.
-pub const STRANDED_AFTER: Duration = Duration::from_secs(10);
 /// Jobs written in one commit of one lane, counted before the last command.
 pub const ROUND_JOBS_MAX: usize = 1_000;
 /// Bytes of payloads written in one commit of one lane, counted before the last submission.

@@ -28,7 +28,7 @@ use super::round::{AfterCommit, CommittedBatch, Item, Placing};
 use super::session::SessionState;
 use super::spread::Spread;
 use crate::job::{LiveJob, OnRecovery};
-use crate::{JobId, KeyScope, LaneId, NodeId, Token};
+use crate::{JobId, KeyScope, LaneId, NodeId, NodeTimeouts, Token};
 
 /// How a lane works.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +37,8 @@ pub struct LaneSettings {
     pub commits_max: usize,
     /// Rows that one batch may have.
     pub batch_rows_max: usize,
+    /// How long nodes are waited for.
+    pub timeouts: NodeTimeouts,
     /// Where the random parts of pauses begin.
     pub seed: u64,
 }
@@ -109,7 +111,7 @@ impl<C: Callers> LaneState<C> {
             lane,
             token,
             stage: Stage::Loading,
-            jobs: LaneJobs::default(),
+            jobs: LaneJobs::new(settings.timeouts),
             session: None,
             inbox: VecDeque::new(),
             submissions: VecDeque::new(),
@@ -393,7 +395,7 @@ impl<C: Callers> LaneState<C> {
         self.wants_coming = false;
         self.reading = None;
         self.is_closing = false;
-        self.jobs = LaneJobs::default();
+        self.jobs = LaneJobs::new(self.settings.timeouts);
         self.session = None;
         effects.push(Effect::DequeueAll);
         effects.push(Effect::AcquireAnew);

@@ -7,7 +7,7 @@ use super::messages::{
 };
 use super::state::{LaneSettings, LaneState};
 use crate::job::{Assignment, Attempt, Change, Due, JobKey, Spec};
-use crate::{IdempotencyKey, InstanceId, JobId, KeyScope, LaneId, NodeId, PoolName, Token};
+use crate::{IdempotencyKey, InstanceId, JobId, KeyScope, LaneId, NodeId, NodeTimeouts, PoolName, Token};
 
 /// The seed of a random test: from `FENCEPOST_SEED`, or drawn, and printed.
 pub(super) fn seed() -> u64 {
@@ -29,7 +29,7 @@ impl Callers for Numbered {
 }
 
 pub(super) fn settings(commits_max: usize, seed: u64) -> LaneSettings {
-    LaneSettings { commits_max, batch_rows_max: 2_000, seed }
+    LaneSettings { commits_max, batch_rows_max: 2_000, timeouts: NodeTimeouts::DEFAULT, seed }
 }
 
 pub(super) fn own_lane(commits_max: usize, now: Instant) -> LaneState<Numbered> {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bus::{Connected, Epoch, Slot, Version, Written};
 
-use super::{AttachedNode, Effect, Known, RESERVATION, Registered};
+use super::{AttachedNode, Effect, Known, Registered};
 use crate::connection::CloseCode;
-use crate::limits::NODE_CONTESTED_MAX;
+use crate::limits::contested_max;
 
 impl AttachedNode {
     /// Has the node's record taken over at the bus, unless that is under way.
@@ -21,7 +21,7 @@ impl AttachedNode {
         let Some(record) = self.record_of(&profile, Version::new(0)) else { return };
         self.is_registering = true;
         self.authority.said();
-        self.out.push(Effect::Register { report: record.report(), running, since: self.since });
+        self.out.push(Effect::Register { report: record.report(&self.timeouts), running, since: self.since });
     }
 
     pub(super) fn on_register_answer(&mut self, known: bus::Result<Option<Known>>, provisional: Epoch) {
@@ -63,7 +63,7 @@ impl AttachedNode {
     fn contest(&mut self) {
         let now = self.moment.now;
         let contested = *self.contested_since.get_or_insert(now);
-        if now.duration_since(contested) < NODE_CONTESTED_MAX {
+        if now.duration_since(contested) < contested_max(self.heartbeat_ms()) {
             self.register_later();
         } else {
             self.end(CloseCode::Replaced, "a newer connection of this node took over".to_owned());
@@ -87,7 +87,7 @@ impl AttachedNode {
         }
         self.registered = Some(Registered { profile, epoch, is_provisional: false });
         self.unlisted = unlisted;
-        self.unlisted_until = self.moment.now + RESERVATION;
+        self.unlisted_until = self.moment.now + self.timeouts.reservation;
         self.told(&taken);
         self.record(version, false);
         let effects = self.connection.registered(&taken, self.moment.now);
@@ -138,7 +138,7 @@ impl AttachedNode {
         self.is_refreshing = true;
         self.authority.said();
         let freed = std::mem::take(&mut self.gone);
-        self.out.push(Effect::Refresh { report: record.report(), freed, taken });
+        self.out.push(Effect::Refresh { report: record.report(&self.timeouts), freed, taken });
     }
 
     pub(super) fn on_refreshed(

@@ -6,17 +6,19 @@ use std::time::{Duration, Instant};
 
 use bus::{Claim, Connected, Epoch, Error, NodeState, Reserved, Slot, Version, Written};
 use domain::job::{Attempt, Spec};
-use domain::{InstanceId, JobId, NodeId, Token};
+use domain::{InstanceId, JobId, NodeId, NodeTimeouts, Token};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::connection::{FromNode, ToNode};
-use crate::limits::{NODE_CONTESTED_MAX, UNANSWERED_MS, VOUCHED_MARGIN_MS, VOUCHED_MS};
+use crate::limits::{VOUCHED_MARGIN_MS, contested_max};
 
 const CAPACITY: u32 = 3;
 /// Longer than this instance leaves slots to the bus after a call that may have been heard.
-const AUTHORITY: Duration = Duration::from_millis(VOUCHED_MS + VOUCHED_MARGIN_MS);
+const TIMEOUTS: NodeTimeouts = NodeTimeouts::DEFAULT;
+const CONTESTED_MAX: Duration = contested_max(TIMEOUTS.heartbeat.as_millis() as u64);
+const AUTHORITY: Duration = Duration::from_millis(TIMEOUTS.vouched.as_millis() as u64 + VOUCHED_MARGIN_MS);
 
 fn slot(n: u128) -> Slot {
     Slot { job: JobId::from_u128(n), attempt: Attempt::new(1) }
@@ -115,7 +117,7 @@ impl Rig {
     fn opened() -> Self {
         let now = Instant::now();
         let me = InstanceId::parse("here-1").unwrap();
-        Self { node: AttachedNode::opened(me, now), now, is_bus_up: true }
+        Self { node: AttachedNode::opened(me, TIMEOUTS, now), now, is_bus_up: true }
     }
 
     /// Has said hello, and runs these.
@@ -278,7 +280,7 @@ fn a_contested_record_is_registered_again_as_long_as_the_node_speaks_here() {
     rig.frames([heartbeat(&[])]);
     assert_eq!(rig.apply(Event::RegisterAgain), ["register []"]);
     assert_eq!(rig.apply(contested()), ["register later"]);
-    rig.after(NODE_CONTESTED_MAX);
+    rig.after(CONTESTED_MAX);
     rig.frames([heartbeat(&[])]);
     assert_eq!(rig.apply(Event::RegisterAgain), ["register []"]);
     assert_eq!(rig.apply(contested()), ["close 4409"]);
@@ -289,7 +291,7 @@ fn a_contested_record_is_registered_again_as_long_as_the_node_speaks_here() {
     rig.apply(Event::RegisterAgain);
     assert_eq!(rig.apply(registered(&[], &[], true)), ["record 1 used 0", "refresh [] None"]);
     rig.apply(refreshed(9));
-    rig.after(NODE_CONTESTED_MAX * 2);
+    rig.after(CONTESTED_MAX * 2);
     assert_eq!(rig.apply(answered(Ok(Written::Replaced), None)), ["register later"], "the doubt begins anew");
 }
 
@@ -502,7 +504,7 @@ fn what_ends_a_connection_closes_it_once() {
     let mut silent = Rig::registered(&[]);
     silent.apply(wanted([FromLane::Dispatch(dispatch(1))]));
     silent.apply(sent([1], Ok(vec![true])));
-    silent.after(Duration::from_millis(UNANSWERED_MS));
+    silent.after(TIMEOUTS.unanswered);
     assert_eq!(silent.apply(Event::Tick), ["close 4400"]);
 }
 

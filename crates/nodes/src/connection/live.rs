@@ -1,24 +1,24 @@
 //! A connection whose node has said hello: its slots, its answers, its health.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bus::{Claim, NodeState, Reserved, Slot};
 use domain::limits::NODE_CAPACITY_MAX;
-use domain::{InstanceId, NodeId};
+use domain::{InstanceId, NodeId, NodeTimeouts};
 
 use super::effect::{Effect, Refused};
 use super::frame::{Dispatch, End, FromNode, Hello, Progress, ToNode};
 use super::grants::Grants;
 use super::{Effects, Fault};
-use crate::limits::{ACK_MS, ANSWERED_MAX, OFFLINE_MS, UNACKNOWLEDGED_MAX, UNANSWERED_MS, silence_max};
+use crate::limits::{ANSWERED_MAX, UNACKNOWLEDGED_MAX, silence_max};
 use crate::record::Load;
 
 #[derive(Debug)]
 pub(super) struct Live {
     node: NodeId,
     capacity: u32,
-    heartbeat_ms: u64,
+    timeouts: NodeTimeouts,
     is_registered: bool,
     slots: HashMap<Slot, Held>,
     /// Given here, in place of the bus.
@@ -74,7 +74,7 @@ struct Answered {
 }
 
 impl Live {
-    pub(super) fn begin(hello: &Hello, heartbeat_ms: u64, now: Instant) -> Result<Self, Fault> {
+    pub(super) fn begin(hello: &Hello, timeouts: NodeTimeouts, now: Instant) -> Result<Self, Fault> {
         if !(1..=NODE_CAPACITY_MAX).contains(&hello.capacity) {
             return Err(format!("capacity must be 1 to {NODE_CAPACITY_MAX}"));
         }
@@ -90,7 +90,7 @@ impl Live {
         Ok(Self {
             node: hello.node.clone(),
             capacity: hello.capacity,
-            heartbeat_ms,
+            timeouts,
             is_registered: false,
             slots,
             grants: Grants::default(),
@@ -106,6 +106,10 @@ impl Live {
 
     pub(super) const fn node(&self) -> &NodeId {
         &self.node
+    }
+
+    const fn heartbeat_ms(&self) -> u64 {
+        self.timeouts.heartbeat.as_millis() as u64
     }
 
     pub(super) const fn state(&self) -> NodeState {
@@ -161,7 +165,7 @@ impl Live {
             return effects;
         }
         self.is_registered = true;
-        let (node, heartbeat_ms) = (self.node.clone(), self.heartbeat_ms);
+        let (node, heartbeat_ms) = (self.node.clone(), self.heartbeat_ms());
         effects.push(Effect::Send(ToNode::Welcome { node, instance: holder, heartbeat_ms }));
         let runs = |(slot, held): (&Slot, &Held)| {
             matches!(held.stage, Stage::Running { .. }).then_some(Effect::Acknowledged(*slot))
@@ -193,8 +197,9 @@ impl Live {
     }
 
     pub(super) fn on_tick(&mut self, now: Instant) -> Result<Effects, Fault> {
-        if now.duration_since(self.heard) >= Duration::from_millis(OFFLINE_MS) {
-            return Err(format!("no heartbeat for {OFFLINE_MS} ms"));
+        let NodeTimeouts { offline, ack, unanswered, .. } = self.timeouts;
+        if now.duration_since(self.heard) >= offline {
+            return Err(format!("no heartbeat for {} ms", offline.as_millis()));
         }
         let is_unanswered = |slots: &HashMap<Slot, Held>, sent: &Sent| {
             slots.get(&sent.slot).is_some_and(|held| held.stage == Stage::Sent)
@@ -203,11 +208,10 @@ impl Live {
             self.sent.pop_front();
         }
         if let Some(Sent { slot, at, .. }) = self.sent.front()
-            && now.duration_since(*at) >= Duration::from_millis(UNANSWERED_MS)
+            && now.duration_since(*at) >= unanswered
         {
-            return Err(format!("{slot} was not answered within {UNANSWERED_MS} ms"));
+            return Err(format!("{slot} was not answered within {} ms", unanswered.as_millis()));
         }
-        let ack = Duration::from_millis(ACK_MS);
         for sent in self.sent.iter_mut().take_while(|sent| now.duration_since(sent.at) >= ack) {
             if !sent.is_late && is_unanswered(&self.slots, sent) {
                 sent.is_late = true;
@@ -386,7 +390,7 @@ impl Live {
 
     /// Whether the node gets work.
     fn state_at(&self, now: Instant) -> NodeState {
-        let is_silent = now.duration_since(self.heard) > silence_max(self.heartbeat_ms);
+        let is_silent = now.duration_since(self.heard) > silence_max(self.heartbeat_ms());
         if self.is_draining || self.is_drained {
             NodeState::Draining
         } else if is_silent || self.unacknowledged >= UNACKNOWLEDGED_MAX {

@@ -6,15 +6,17 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use domain::job::{Attempt, Spec};
-use domain::{InstanceId, JobId, NodeId};
+use domain::{InstanceId, JobId, NodeId, NodeTimeouts};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
-use crate::limits::{ANSWERED_MAX, OFFLINE_MS, UNANSWERED_MS};
+use crate::limits::ANSWERED_MAX;
 use crate::record::Load;
 
-const HEARTBEAT_MS: u64 = 2_000;
+const HEARTBEAT_MS: u64 = NodeTimeouts::DEFAULT.heartbeat.as_millis() as u64;
+const OFFLINE_MS: u64 = NodeTimeouts::DEFAULT.offline.as_millis() as u64;
+const UNANSWERED_MS: u64 = NodeTimeouts::DEFAULT.unanswered.as_millis() as u64;
 const CAPACITY: u32 = 3;
 
 fn slot(n: u128) -> Slot {
@@ -83,7 +85,7 @@ impl Rig {
     fn opened() -> Self {
         let now = Instant::now();
         let holder = InstanceId::parse("a").unwrap();
-        Self { connection: Connection::opened(holder, HEARTBEAT_MS, now), now }
+        Self { connection: Connection::opened(holder, NodeTimeouts::DEFAULT, now), now }
     }
 
     /// Registered, and running these.

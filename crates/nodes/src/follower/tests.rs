@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use bus::Version;
+use domain::NodeTimeouts;
 use domain::job::Requirements;
 use tokio::sync::broadcast;
 
 use super::*;
 use crate::fixture::*;
-use crate::limits::OFFLINE_MS;
 use crate::node_update::NodeUpdate;
 use crate::record::Record;
 use crate::registry::Ended;
@@ -167,7 +167,7 @@ impl Notices for broadcast::Receiver<Event> {
 
 /// A registry that follows, and has loaded.
 async fn following(shelf: &Arc<Shelf>) -> (Registry, Follower) {
-    let registry = Registry::new(instance("a"));
+    let registry = Registry::new(instance("a"), NodeTimeouts::DEFAULT);
     let mut follower = Follower::start(registry.clone(), Arc::clone(shelf) as SourceHandle);
     follower.loaded().await;
     (registry, follower)
@@ -214,7 +214,7 @@ async fn nodes_are_loaded_and_then_followed() {
 async fn it_listens_before_it_loads() {
     let shelf = Shelf::new([far("n")]);
     let loading = shelf.loading.lock().await;
-    let registry = Registry::new(instance("a"));
+    let registry = Registry::new(instance("a"), NodeTimeouts::DEFAULT);
     let mut follower = Follower::start(registry.clone(), Arc::clone(&shelf) as SourceHandle);
     within(SOON, || shelf.events.receiver_count() > 0).await;
     shelf.lose("n");
@@ -382,7 +382,7 @@ async fn a_node_is_lost_only_after_the_own_link_was_well_for_long() {
     tokio::time::sleep(SECOND * 120).await;
     assert_eq!((registry.count(), departures.try_recv().ok()), (2, None), "its own link was down");
     shelf.set_link(true);
-    let offline = Duration::from_millis(OFFLINE_MS);
+    let offline = NodeTimeouts::DEFAULT.offline;
     for beat in 0..14 {
         shelf.keep(far("m").at(1, 10 + beat));
         tokio::time::sleep(offline / 15).await;
@@ -419,10 +419,10 @@ async fn two_instances_on_one_bus_know_each_others_nodes() {
     const LIMIT: Duration = Duration::from_secs(20);
     let hub = bus::Hub::default();
     let join = |name: &str| {
-        let registry = Registry::new(instance(name));
+        let registry = Registry::new(instance(name), NodeTimeouts::DEFAULT);
         let bus = hub.join();
         let instances = || ["a", "b", "c"].map(instance).to_vec();
-        let source = BusSource::new(Arc::clone(&bus), instance(name), instances);
+        let source = BusSource::new(Arc::clone(&bus), &registry, instances);
         let follower = Follower::start(registry.clone(), Arc::new(source));
         (registry, bus, follower)
     };
@@ -436,7 +436,7 @@ async fn two_instances_on_one_bus_know_each_others_nodes() {
     other_follower.loaded().await;
 
     let mut own = record("n").labelled(&["asr:zh"]);
-    let (id, me, report) = (node("n"), instance("a"), own.report());
+    let (id, me, report) = (node("n"), instance("a"), own.report(&NodeTimeouts::DEFAULT));
     let connected = bus.connect_node(&id, &me, &report, &[], Duration::ZERO).await.unwrap().unwrap();
     own.stamp.epoch = connected.epoch;
     let bus::Written::Done(version) = bus.complete_node(&id, connected.epoch, &[]).await.unwrap() else {
@@ -448,7 +448,8 @@ async fn two_instances_on_one_bus_know_each_others_nodes() {
     assert_eq!(other.get(&id), Some(own.clone()));
 
     own.status.state = bus::NodeState::Draining;
-    let written = bus.refresh_node(&id, connected.epoch, &own.report(), &[]).await.unwrap();
+    let written =
+        bus.refresh_node(&id, connected.epoch, &own.report(&NodeTimeouts::DEFAULT), &[]).await.unwrap();
     let bus::Written::Done(version) = written else { panic!("the connection is the newest") };
     own.stamp.version = version;
     holder.recorded(own.clone(), std::time::Instant::now());
@@ -461,7 +462,7 @@ async fn two_instances_on_one_bus_know_each_others_nodes() {
     holder.recorded(own.clone(), std::time::Instant::now());
     within(LIMIT, || third.get(&id).as_ref() == Some(&own)).await;
 
-    bus.disconnect_node(&id, connected.epoch).await.unwrap();
+    bus.disconnect_node(&id, connected.epoch, NodeTimeouts::DEFAULT.offline).await.unwrap();
     holder.left(&id, connected.epoch, std::time::Instant::now());
     within(LIMIT, || [&holder, &other, &third].iter().all(|registry| registry.count() == 0)).await;
     for follower in [follower, other_follower, third_follower] {

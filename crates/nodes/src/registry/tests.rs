@@ -3,16 +3,17 @@
 use std::collections::HashSet;
 
 use bus::NodeState;
+use domain::NodeTimeouts;
 use domain::job::Requirements;
 
 use super::*;
 use crate::explain::Reason;
 use crate::fixture::*;
-use crate::limits::{ABSENT_AFTER_MS, OFFLINE_MS};
+use crate::limits::{ABSENT_AFTER_MS, left_remembered};
 use crate::record::Load;
 use crate::select::Wanted;
 
-const OFFLINE: Duration = Duration::from_millis(OFFLINE_MS);
+const OFFLINE: Duration = NodeTimeouts::DEFAULT.offline;
 
 fn update(name: &str, epoch: u64, version: u64) -> NodeUpdate {
     NodeUpdate::of(&record(name).at(epoch, version).used(3))
@@ -76,7 +77,7 @@ fn a_node_that_left_is_not_brought_back_by_late_news() {
         registry.take_outbox(9).into_iter().map(|update| (update.state, update.stamp.epoch.get())).collect();
     assert_eq!(told, [(None, 5)]);
     assert_eq!(apply(&registry, record("n").at(6, 51)), Applied::New);
-    registry.sweep(now + Duration::from_millis(LEFT_REMEMBERED_MS), None);
+    registry.sweep(now + left_remembered(OFFLINE), None);
     assert_eq!(apply(&registry, record("new").at(7, 70)), Applied::New, "it was forgotten in time");
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use testkit::proxy::Proxy;
 
-use super::rig::{Node, Rig, echo, hold, past, with};
+use super::rig::{Node, OFFLINE, Rig, echo, hold, past, with};
 
 /// Jobs that wait for other instances' nodes, and those for the own ones.
 const JOBS: u64 = 10;
@@ -96,7 +96,7 @@ async fn is_one_of_all(rig: &Rig, node: &Node, name: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_redis_is_gone_instances_go_on_with_their_own_nodes() {
-    let rig = Rig::with_own_redis(3).await;
+    let rig = Rig::impatient_with_own_redis(3).await;
     let before = Before::of(&rig).await;
     let redis = rig.redis.as_ref().unwrap();
     redis.kill();
@@ -117,8 +117,8 @@ async fn while_redis_is_gone_instances_go_on_with_their_own_nodes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_frozen_for_longer_than_a_record_lives_costs_nobody_its_work() {
-    const FROZEN: Duration = Duration::from_secs(40);
-    let rig = Rig::with_own_redis(3).await;
+    const FROZEN: Duration = OFFLINE.saturating_add(Duration::from_secs(4));
+    let rig = Rig::impatient_with_own_redis(3).await;
     let before = Before::of(&rig).await;
     // One that goes from the second instance to the third meanwhile, with what it has.
     let mut ways = Vec::new();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use testkit::process::Signal;
 
 use super::hand::{Hand, done, frame, heartbeat};
-use super::rig::{Node, PATIENCE, Rig, echo, hold, past, with};
+use super::rig::{Node, OFFLINE, PATIENCE, Rig, echo, hold, past, with};
 use crate::until;
 
 fn at_once() -> Value {
@@ -229,13 +229,13 @@ async fn an_attempt_that_is_taken_back_is_called_off_wherever_its_node_is_by_now
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_that_is_away_for_long_takes_no_work_from_a_healthy_node_of_another_instance() {
-    let rig = Rig::with_own_redis(2).await;
+    let rig = Rig::impatient_with_own_redis(2).await;
     let node = rig.node(&[0], "n", |_| {}).await;
     let id = rig.submit(1, with(hold(7), at_once())).await;
     rig.in_state(1, &id, "RUNNING").await;
     rig.redis.as_ref().unwrap().kill();
     // Longer than a node that nothing is heard of is borne.
-    tokio::time::sleep(Duration::from_secs(40)).await;
+    tokio::time::sleep(OFFLINE + Duration::from_secs(4)).await;
     let waiting = rig.submit(1, echo(8)).await;
     rig.redis.as_ref().unwrap().boot().unwrap();
     rig.node_is(1, "n", |node| node["state"] == "online").await;

@@ -63,6 +63,19 @@ impl Servers {
     }
 }
 
+/// How long nodes are [`impatient`]ly waited for until they are offline.
+pub const OFFLINE: Duration = Duration::from_secs(8);
+
+/// With the shortest waits for nodes that a busy machine bears.
+fn impatient(setup: Setup) -> Setup {
+    setup
+        .env("FENCEPOST__NODES__HEARTBEAT_MS", "1000")
+        .env("FENCEPOST__NODES__VOUCHED_MS", "3000")
+        .env("FENCEPOST__NODES__RESERVATION_MS", "4000")
+        .env("FENCEPOST__NODES__OFFLINE_MS", &OFFLINE.as_millis().to_string())
+        .env("FENCEPOST__NODES__STRANDED_MS", "2000")
+}
+
 /// The address in a URL.
 fn address_of(url: &str) -> SocketAddr {
     let (_, rest) = url.split_once("://").unwrap();
@@ -99,6 +112,11 @@ impl Rig {
         Self::shaped(count, true, |setup| setup).await
     }
 
+    /// The same as [`Self::with_own_redis`], with short waits for nodes.
+    pub async fn impatient_with_own_redis(count: usize) -> Self {
+        Self::shaped(count, true, impatient).await
+    }
+
     /// The same as [`Self::mortal`], with instances that have two lanes each for jobs without a session.
     pub async fn with_two_lanes(count: usize) -> Self {
         let shape = |setup: Setup| {
@@ -112,13 +130,14 @@ impl Rig {
         Self::shaped(count, false, |setup| setup.env("FENCEPOST__LEASE__INSTANCE_MS", "2000")).await
     }
 
-    /// So many instances on one PostgreSQL and one Redis, each with a way of its own to that.
+    /// So many instances on one PostgreSQL and one Redis, each with a way of its own to that, and with short waits for nodes.
     pub async fn with_ways(count: usize) -> (Self, Vec<Proxy>) {
         let servers = Servers::start(false).await;
         let (mut ways, mut setups) = (Vec::new(), Vec::new());
         for _ in 0..count {
             let way = Proxy::start(address_of(&servers.redis_url())).await.unwrap();
-            setups.push(servers.setup(servers.database_url(), &format!("redis://{}", way.address())));
+            let url = format!("redis://{}", way.address());
+            setups.push(impatient(servers.setup(servers.database_url(), &url)));
             ways.push(way);
         }
         (Self::start(setups, servers).await, ways)
@@ -138,7 +157,7 @@ impl Rig {
         (Self::start(setups, servers).await, ways)
     }
 
-    /// The same, each with a way of its own to the ledger.
+    /// The same, each with a way of its own to the ledger, and with short waits for nodes.
     pub async fn with_ways_to_the_ledger(count: usize) -> (Self, Vec<Proxy>) {
         let servers = Servers::start(false).await;
         let address = address_of(servers.database_url());
@@ -146,7 +165,7 @@ impl Rig {
         for _ in 0..count {
             let way = Proxy::start(address).await.unwrap();
             let url = servers.database_url().replace(&address.to_string(), &way.address().to_string());
-            setups.push(servers.setup(&url, &servers.redis_url()));
+            setups.push(impatient(servers.setup(&url, &servers.redis_url())));
             ways.push(way);
         }
         (Self::start(setups, servers).await, ways)

@@ -24,7 +24,7 @@ async fn here() -> Here {
     owners.live.lock().unwrap().extend([instance("a"), instance("b")]);
     let owner = serve(&lanes, "instance:b");
     let sends = InterInstance::start(instance("a"), bus.clone(), false, lanes, owners);
-    let registry = Registry::new(instance("a"));
+    let registry = Registry::new(instance("a"), domain::NodeTimeouts::DEFAULT);
     let store = Arc::<ProgressStore>::default();
     let gateway = NodeGateway::new(ledger.handle.clone(), registry.clone(), sends, store);
     Here { gateway, registry, owner, ledger, bus }

@@ -82,7 +82,7 @@ impl Here {
         let owners = Arc::<KnownOwners>::default();
         owners.live.lock().unwrap().extend([instance("a"), instance("b")]);
         let sends = InterInstance::start(instance("a"), bus, false, lanes.clone(), owners);
-        let registry = nodes::Registry::new(instance("a"));
+        let registry = nodes::Registry::new(instance("a"), domain::NodeTimeouts::DEFAULT);
         let store = Arc::<ProgressStore>::default();
         let gateway = NodeGateway::new(ledger.handle.clone(), registry, sends, store);
         let writer = ResultWriter {

@@ -8,7 +8,6 @@ use bus::{Epoch, Written};
 use domain::NodeId;
 use nodes::Registry;
 use nodes::attached::Departure;
-use nodes::limits::OFFLINE_MS;
 
 use crate::limits::NODE_REGISTER_AGAIN;
 use crate::state::State;
@@ -18,11 +17,12 @@ use crate::state::State;
 pub(super) async fn disconnect(state: Arc<State>, registry: Registry, jobs: Jobs, departure: Departure) {
     let Departure { mut record, is_provisional, slots, heard, .. } = departure;
     let (node, epoch) = (record.profile.node.clone(), record.stamp.epoch);
+    let offline = registry.timeouts().offline;
     let grace = state.settings.node_grace.saturating_sub(heard.elapsed());
     if !slots.is_empty() {
         let written = match is_provisional {
             true => Ok(Written::Lost),
-            false => state.bus.refresh_node(&node, epoch, &record.report(), &[]).await,
+            false => state.bus.refresh_node(&node, epoch, &record.report(registry.timeouts()), &[]).await,
         };
         match written {
             Ok(Written::Done(version)) => {
@@ -42,9 +42,9 @@ pub(super) async fn disconnect(state: Arc<State>, registry: Registry, jobs: Jobs
         tokio::time::sleep(grace).await;
     }
     let disconnected = match slots.is_empty() {
-        true => state.bus.disconnect_node(&node, epoch).await,
+        true => state.bus.disconnect_node(&node, epoch, offline).await,
         // While the bus is away nobody knows whether the node has connected to another instance.
-        false => disconnect_for_sure(&state.bus, &node, epoch, heard).await,
+        false => disconnect_for_sure(&state.bus, &node, epoch, heard, offline).await,
     };
     match disconnected {
         // Its slots are the newer connection's. Of two connections that said hello at once, the one that the bus knows as the
@@ -64,10 +64,11 @@ async fn disconnect_for_sure(
     node: &NodeId,
     epoch: Epoch,
     heard: Instant,
+    offline: Duration,
 ) -> bus::Result<Written> {
     loop {
-        until_known(bus, heard).await;
-        match bus.disconnect_node(node, epoch).await {
+        until_known(bus, heard, offline).await;
+        match bus.disconnect_node(node, epoch, offline).await {
             Err(error) if error.is_retryable() => {
                 tracing::debug!(%error, %node, "the record of a node that is gone could not be removed yet");
                 tokio::time::sleep(NODE_REGISTER_AGAIN).await;
@@ -79,14 +80,15 @@ async fn disconnect_for_sure(
 
 /// Waits until it is known whether a node that was heard of last at `heard` has connected to another instance: the link
 /// to the bus has been up since then, or for so long that an instance that took the node meanwhile has told the bus.
-async fn until_known(bus: &bus::Handle, heard: Instant) {
-    const LONG: Duration = Duration::from_millis(OFFLINE_MS);
+async fn until_known(bus: &bus::Handle, heard: Instant, offline: Duration) {
     let mut link = bus.link();
     loop {
         let up_for = link.borrow_and_update().up_for();
         let changed = match up_for {
-            Some(up) if up >= heard.elapsed().min(LONG) => return,
-            Some(up) => tokio::time::timeout(LONG.saturating_sub(up), link.changed()).await.unwrap_or(Ok(())),
+            Some(up) if up >= heard.elapsed().min(offline) => return,
+            Some(up) => {
+                tokio::time::timeout(offline.saturating_sub(up), link.changed()).await.unwrap_or(Ok(()))
+            }
             None => link.changed().await,
         };
         // A bus that was closed does not come back.

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use crate::job::{Assignment, Attempt, CurrentAttempt, Due, JobVerdict, JobWrite, LiveJob, State};
 use crate::lane::fifo::Next;
-use crate::lane::limits::RESERVATION;
 use crate::lane::messages::{
     Accepted, AttemptEvent, BatchId, Callers, Command, Completed, DispatchOrder, Effect, JobNotice,
     KeyedAnswer, Refused, WithdrawOrder,
@@ -291,8 +290,9 @@ impl<C: Callers> LaneState<C> {
         now: Instant,
         effects: &mut Vec<Effect<C>>,
     ) {
+        let expires = now + self.settings.timeouts.reservation;
         let is_awaited = self.fifo_mut().is_some_and(|fifo| {
-            fifo.bar(job, attempt, now + RESERVATION);
+            fifo.bar(job, attempt, expires);
             true
         });
         let (placed, token) = (placed.clone(), self.token);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::JobId;
 use crate::job::{Attempt, LiveJob, Revoked, State, UnderWay};
 use crate::lane::fifo::{Next, SessionFifo};
-use crate::lane::limits::{PAGE_JOBS, READ_AGAIN_AFTER, REREAD_EVERY, RESERVATION};
+use crate::lane::limits::{PAGE_JOBS, READ_AGAIN_AFTER, REREAD_EVERY};
 use crate::lane::messages::{AttemptEvent, Callers, Command, Effect, Read, Snapshot};
 use crate::lane::session::SessionState;
 
@@ -239,7 +239,7 @@ impl<C: Callers> LaneState<C> {
                     self.jobs.acknowledged(job, attempt, asked);
                 }
             }
-            let before = asked.checked_sub(RESERVATION).unwrap_or(asked);
+            let before = asked.checked_sub(self.settings.timeouts.reservation).unwrap_or(asked);
             for job in self.jobs.unknown_to_ledger(&known, before) {
                 self.busy.insert(job);
                 self.lookups.push_back(job);
