@@ -8,11 +8,13 @@
 
 mod adoption;
 mod attempt_writer;
+mod callers;
 mod delivery;
 mod finish_notices;
 #[cfg(test)]
 mod fixture;
 mod follow;
+mod host;
 mod incoming;
 mod instance_message;
 mod inter_instance;
@@ -21,6 +23,7 @@ mod lane;
 mod lane_owners;
 mod late_results;
 mod lease;
+mod lifetime;
 pub mod limits;
 mod live_job;
 mod local_attempts;
@@ -39,45 +42,42 @@ mod report_queue;
 mod results;
 mod scheduler;
 mod sessions;
+mod sockets;
 mod statistics;
+mod submission_limits;
+mod submissions;
 mod upkeep;
 mod waiters;
 mod watches;
 
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bus::Slot;
 use cluster::{ClusterView, FailureDetector, InstanceLease};
-use domain::job::{Assignment, Attempt, Revoked, State};
-use domain::lane::JobNotice;
-use domain::{InstanceId, JobId, LaneId, NodeId, PlanId, PoolName};
-use ledger::JobRecord;
-use nodes::connection::Progress;
-use nodes::{Ended, Registry};
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot, watch};
-use uuid::Uuid;
+use domain::{InstanceId, PlanId};
+use nodes::Registry;
+use tokio::sync::{broadcast, mpsc, watch};
 
 use crate::arbiters::Arbiters;
-use crate::directory::Undelivered;
-use crate::pause::jittered;
+use adoption::Adopter;
+use callers::Callers;
 pub use delivery::Dispatch;
-use delivery::Withdrawal;
 pub use domain::lane::{Accepted, Submission};
 pub use follow::{Following, Step};
+use host::InstanceHost;
 use incoming::Incoming;
 use inter_instance::InterInstance;
 use keeper::LaneKeeper;
-use lane::{Ends, LaneHost, LaneServices};
+use lane::LaneServices;
 use lane_owners::LeasedLanes;
 pub(crate) use lease::Lost;
 use lease::{Adopting, OwnLease};
-use limits::{LEFT_PLANS_MAX, SUBMISSION_BYTES_MAX, SUBMISSIONS_MAX};
-use messages::{Directory, LaneCommand, PendingSubmission, SubmitReply};
+use lifetime::{Lifetime, Phase};
+use limits::LEFT_PLANS_MAX;
+use messages::{Directory, LaneCommand};
 use node_gateway::NodeGateway;
 pub use node_gateway::{NodeOutbox, ToNode};
-use own_lanes::{OwnLanes, WaitingSubmission};
+use own_lanes::OwnLanes;
 pub(crate) use plan_lane::PlanLane;
 use progress::ProgressReporter;
 use progress_store::ProgressStore;
@@ -88,8 +88,11 @@ use results::ResultWriter;
 pub use results::{Answer, Failure, NodeResult};
 use scheduler::Scheduler;
 pub use sessions::Session;
-use statistics::JobCounts;
+use sockets::Sockets;
+use statistics::Statistics;
 pub use statistics::{JobStatistics, PoolStatistics};
+use submissions::Submissions;
+use upkeep::Upkeep;
 use waiters::Waiters;
 use watches::Watches;
 pub use watches::{JobEvent, JobEventKind, Notification, Topic, Watch};
@@ -117,69 +120,28 @@ pub struct Dependencies {
     pub failure_detector: FailureDetector,
     /// The owners of keys.
     pub cluster_view: ClusterView,
-    /// The lease of the instance's own lane.
-    pub tenure: InstanceLease,
+    /// The lease of the instance's own lanes.
+    pub instance_lease: InstanceLease,
     /// The registry of nodes.
     pub registry: Registry,
     /// The arbiters on which the owners of lanes run.
     pub arbiters: Arbiters,
 }
 
-/// How soon a waiter first reads the ledger, in case a notification was lost; before jitter.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The longest time between two reads of a waiter, which grows while it waits.
-const LOOK_EVERY_MAX: Duration = Duration::from_secs(4);
-/// The pause between two lookups of a lane's owner, before jitter.
-const OWNER_LOOK_EVERY: Duration = Duration::from_millis(200);
-
-/// How long the lanes of an incarnation go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Phase {
-    Serving,
-    Stopping,
-    Over,
-}
-
-/// The share of one submission in the limits on submissions in flight.
-struct Places {
-    _job: OwnedSemaphorePermit,
-    _bytes: OwnedSemaphorePermit,
-    _waiting: Option<WaitingSubmission>,
-}
-
 /// Cheap to clone; all clones reach the same lanes.
 #[derive(Clone)]
 pub struct Jobs {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    ledger: ledger::Handle,
-    bus: bus::Handle,
-    me: InstanceId,
-    failure_detector: FailureDetector,
-    cluster_view: ClusterView,
-    config: LaneConfig,
-    registry: Registry,
-    keeper: Arc<LaneKeeper>,
-    scheduler: Arc<Scheduler>,
-    gateway: Arc<NodeGateway>,
-    inter_instance: Arc<InterInstance>,
-    incoming: Arc<Incoming>,
-    results: Arc<ResultWriter>,
-    waiters: Arc<Waiters>,
+    callers: Arc<Callers>,
+    sockets: Arc<Sockets>,
     watches: Arc<Watches>,
-    progress: Arc<ProgressReporter>,
-    rates: Arc<RateCounter>,
-    counts: JobCounts,
-    /// The lanes that are served here.
-    lanes: Arc<Directory>,
-    own_lanes: OwnLanes,
+    scheduler: Arc<Scheduler>,
+    keeper: Arc<LaneKeeper>,
+    statistics: Arc<Statistics>,
     /// Plans whose lanes have work and no live owner.
     left_plans: broadcast::Sender<PlanId>,
-    phase: watch::Sender<Phase>,
-    submissions: Arc<Semaphore>,
-    submission_bytes: Arc<Semaphore>,
+    phase: Arc<watch::Sender<Phase>>,
+    /// It reads this instance's inbox as long as a handle to the jobs exists.
+    _incoming: Arc<Incoming>,
 }
 
 impl Jobs {
@@ -187,12 +149,22 @@ impl Jobs {
     /// lanes live on the arbiters.
     #[must_use]
     pub fn start(dependencies: Dependencies, config: LaneConfig) -> Self {
-        let Dependencies { ledger, bus, me, failure_detector, cluster_view, tenure, registry, arbiters } =
-            dependencies;
-        let (lanes, is_alone) = (Arc::<Directory>::default(), bus.kind() == bus::Kind::Local);
+        let Dependencies {
+            ledger,
+            bus,
+            me,
+            failure_detector,
+            cluster_view,
+            instance_lease,
+            registry,
+            arbiters,
+        } = dependencies;
+        let (phase, phase_now) = watch::channel(Phase::Serving);
+        let lifetime = Lifetime::new(phase_now, failure_detector.clone());
+        let (directory, is_alone) = (Arc::<Directory>::default(), bus.kind() == bus::Kind::Local);
         let owners = Arc::new(LeasedLanes { ledger: ledger.clone(), cluster_view: cluster_view.clone() });
         let inter_instance =
-            InterInstance::start(me.clone(), bus.clone(), is_alone, Arc::clone(&lanes), owners);
+            InterInstance::start(me.clone(), bus.clone(), is_alone, Arc::clone(&directory), owners);
         let store = Arc::<ProgressStore>::default();
         let gateway = NodeGateway::new(
             ledger.clone(),
@@ -210,7 +182,7 @@ impl Jobs {
             registry: registry.clone(),
             cluster_view: cluster_view.clone(),
             scheduler: Arc::clone(&scheduler),
-            directory: Arc::clone(&lanes),
+            directory: Arc::clone(&directory),
             deaths,
         });
         let waiters = Arc::<Waiters>::default();
@@ -220,7 +192,7 @@ impl Jobs {
         let results = Arc::new(ResultWriter {
             ledger: ledger.clone(),
             gateway: Arc::clone(&gateway),
-            lanes: Arc::clone(&lanes),
+            lanes: Arc::clone(&directory),
             waiters: Arc::clone(&waiters),
             watches: Arc::clone(&watches),
             late: Arc::default(),
@@ -245,236 +217,95 @@ impl Jobs {
             waiters: Arc::clone(&waiters),
             watches: Arc::clone(&watches),
         });
+        incoming.start();
         attempt_writer::start(ledger.clone(), &gateway, &watches);
         orphaned_attempts::start(&gateway, ledger.clone(), registry.timeouts().stranded);
-        let adopting = Adopting::new(me.clone(), config.lease, ledger.clone(), failure_detector.clone());
-        let (phase, phase_now) = watch::channel(Phase::Serving);
-        let own_token = tenure.token();
+        let own_token = instance_lease.token();
+        let host = InstanceHost {
+            lifetime: lifetime.clone(),
+            gateway: Arc::clone(&gateway),
+            inter_instance,
+            results: Arc::clone(&results),
+            waiters: Arc::clone(&waiters),
+            watches: Arc::clone(&watches),
+            rates: Arc::clone(&rates),
+        };
         let keeper = Arc::new(LaneKeeper {
             arbiters,
             services,
-            directory: Arc::clone(&lanes),
-            adopting,
-            own: Arc::new(OwnLease::new(tenure, failure_detector.clone())),
-            phase: phase_now,
-            taking: std::array::from_fn(|_| Mutex::default()),
+            host: Arc::new(host),
+            directory: Arc::clone(&directory),
+            adopting: Adopting::new(me, config.lease, ledger.clone(), failure_detector.clone()),
+            own: Arc::new(OwnLease::new(instance_lease, failure_detector.clone())),
+            lifetime: lifetime.clone(),
+            taking: std::array::from_fn(|_| tokio::sync::Mutex::default()),
         });
+        keeper.watch_deaths(reported);
+        keeper.watch_departures(&registry);
         let own_lanes = OwnLanes::new(keeper.own_lanes());
-        let inner = Arc::new(Inner {
-            ledger,
-            bus,
-            me,
-            failure_detector,
-            cluster_view,
-            config,
-            registry,
-            keeper,
-            scheduler,
-            gateway,
-            inter_instance,
-            incoming,
-            results,
-            waiters,
-            watches,
-            progress,
-            rates,
-            counts: JobCounts::default(),
-            lanes,
-            own_lanes,
-            left_plans: broadcast::Sender::new(LEFT_PLANS_MAX),
-            phase,
-            submissions: Arc::new(Semaphore::new(SUBMISSIONS_MAX)),
-            submission_bytes: Arc::new(Semaphore::new(SUBMISSION_BYTES_MAX)),
-        });
-        inner.incoming.start();
-        let this = Arc::downgrade(&inner);
-        let host = move || this.upgrade().map(|inner| inner.host());
-        tokio::spawn(Arc::clone(&inner.keeper).bury_all(host, reported));
-        inner.watch_departures();
         if let Some(token) = own_token {
-            inner.own_lanes.ids().for_each(|lane| inner.keeper.open_own(inner.host(), lane.clone(), token));
+            own_lanes.ids().for_each(|lane| keeper.open_own(lane.clone(), token));
         }
-        adoption::start(&inner);
-        pools::follow(&inner);
-        upkeep::start(&inner);
-        statistics::start(&inner);
-        Self { inner }
-    }
-
-    /// Accepts jobs, each on its own; an answer for each, in their order.
-    pub async fn submit(&self, submissions: Vec<Submission>) -> Vec<Result<Accepted, Refusal>> {
-        let deadline = Instant::now() + self.inner.config.request_timeout;
-        let (lane, waiting) = self.inner.own_lanes.choose(submissions.len());
-        self.inner.submit_to(lane, submissions.into_iter().zip(waiting.into_iter().map(Some)), deadline).await
-    }
-
-    /// One job, as the ledger has it.
-    ///
-    /// # Errors
-    /// [`Refusal::UnknownJob`], and the ledger's refusals.
-    pub async fn get(&self, id: JobId) -> Result<JobRecord, Refusal> {
-        let found = self.inner.ledger.job(id).await.map_err(|error| refusal::of_ledger(&error))?;
-        found.ok_or(Refusal::UnknownJob)
-    }
-
-    /// One job, when it is finished or that time is up, whichever comes first.
-    ///
-    /// # Errors
-    /// As [`Self::get`].
-    pub async fn wait(&self, id: JobId, at_most: Duration) -> Result<JobRecord, Refusal> {
-        let until = Instant::now() + at_most;
-        let waiter = self.inner.waiters.wait_for(id);
-        let mut look_every = LOOK_EVERY;
-        loop {
-            let mut finished = pin!(waiter.finished());
-            // Registered before the look, so that an end in between is not missed.
-            finished.as_mut().enable();
-            let job = self.get(id).await?;
-            let left = until.saturating_duration_since(Instant::now());
-            if job.state == State::Finished || left.is_zero() {
-                return Ok(job);
-            }
-            let look_again = tokio::time::sleep(jittered(look_every).min(left));
-            look_every = (look_every * 2).min(LOOK_EVERY_MAX);
-            tokio::select! {
-                () = finished => {}
-                () = look_again => {}
-            }
+        let left_plans = broadcast::Sender::new(LEFT_PLANS_MAX);
+        let adopter = Adopter {
+            ledger: ledger.clone(),
+            bus: bus.clone(),
+            cluster_view,
+            failure_detector,
+            keeper: Arc::clone(&keeper),
+            incoming: Arc::clone(&incoming),
+            left_plans: left_plans.clone(),
+            lifetime: lifetime.clone(),
+        };
+        tokio::spawn(adopter.run());
+        tokio::spawn(pools::follow(
+            ledger.clone(),
+            bus.subscribe(bus::Channel::Cluster),
+            registry.clone(),
+            lifetime.clone(),
+        ));
+        let upkeep = Upkeep {
+            ledger: ledger.clone(),
+            bus,
+            scheduler: Arc::clone(&scheduler),
+            keeper: Arc::clone(&keeper),
+            retention: config.retention,
+            lifetime: lifetime.clone(),
+        };
+        tokio::spawn(upkeep.run());
+        let statistics = Statistics::start(ledger.clone(), registry.clone(), rates, lifetime.clone());
+        let callers = Callers {
+            has_sessions: ledger.kind() == ledger::Kind::Sqlite || !is_alone,
+            ledger,
+            keeper: Arc::clone(&keeper),
+            submissions: Submissions::new(directory, own_lanes, lifetime.clone()),
+            waiters,
+            lifetime,
+            request_timeout: config.request_timeout,
+        };
+        Self {
+            callers: Arc::new(callers),
+            sockets: Arc::new(Sockets { gateway, progress, results }),
+            watches,
+            scheduler,
+            keeper,
+            statistics,
+            left_plans,
+            phase: Arc::new(phase),
+            _incoming: incoming,
         }
-    }
-
-    /// Cancels a job in any state, and returns it as it is then. A cancelled or finished job stays as it is.
-    ///
-    /// # Errors
-    /// [`Refusal::NotOwner`] where its lane is served by another instance.
-    pub async fn cancel(&self, id: JobId) -> Result<JobRecord, Refusal> {
-        let inner = &self.inner;
-        let deadline = Instant::now() + inner.config.request_timeout;
-        loop {
-            let job = self.get(id).await?;
-            if job.state == State::Finished {
-                return Ok(job);
-            }
-            let (reply, answer) = oneshot::channel();
-            let sent =
-                inner.lanes.try_send(&job.lane, LaneCommand::Cancel(id, job.spec.needs.pool.clone(), reply));
-            if let Err(undelivered) = sent {
-                if undelivered.is_full {
-                    return Err(Refusal::Overloaded);
-                }
-                match inner.owner_of(&job.lane).await? {
-                    Some(owner) if owner != inner.me => return Err(Refusal::NotOwner { owner }),
-                    // It is about to be adopted.
-                    _ if Instant::now() + OWNER_LOOK_EVERY * 2 < deadline => {
-                        tokio::time::sleep(jittered(OWNER_LOOK_EVERY)).await;
-                        continue;
-                    }
-                    _ => return Err(Refusal::NoOwner { lane: job.lane }),
-                }
-            }
-            match tokio::time::timeout_at(deadline.into(), answer).await {
-                Ok(Ok(Ok(()))) => {}
-                Ok(Ok(Err(refusal))) => return Err(refusal),
-                Ok(Err(_)) => return Err(inner.owner_died()),
-                Err(_) => return Err(Refusal::LedgerUnavailable),
-            }
-        }
-    }
-
-    /// Attaches a node's connection, which said `hello` at `since`, to this instance. Returns the queue of
-    /// requests for the node.
-    #[must_use]
-    pub fn attach(&self, node: &NodeId, since: Instant) -> NodeOutbox {
-        self.inner.gateway.attach(node, since)
     }
 
     /// The id under which the lanes write.
     #[must_use]
     pub fn me(&self) -> &InstanceId {
-        &self.inner.me
-    }
-
-    /// Whether a socket of the node is held here.
-    #[must_use]
-    pub fn is_attached(&self, node: &NodeId) -> bool {
-        self.inner.gateway.is_attached(node)
-    }
-
-    /// Drains a node that is connected here, or ends its drain. `false` if it is not connected here.
-    pub fn drain(&self, node: &NodeId, is_drained: bool) -> bool {
-        self.inner.gateway.drain(node, is_drained)
-    }
-
-    /// The unfinished attempts of a node that has connected here: those that it has or may still get on this
-    /// connection. The lanes learn of the other unfinished attempts that the ledger has for the node.
-    ///
-    /// # Errors
-    /// What the ledger says.
-    pub async fn attempts_on(&self, node: &NodeId, listed: &[Slot]) -> ledger::Result<Vec<Slot>> {
-        self.inner.gateway.attempts_on(node, listed).await
-    }
-
-    /// Stores the progress of an attempt, as reported by its node, which is connected here.
-    pub fn progressed(&self, node: &NodeId, job: JobId, attempt: Attempt, progress: Progress) {
-        self.inner.progress.progressed(node, job, attempt, progress);
-    }
-
-    /// The progress of a job's newest attempt, if its node reported one lately and the instance that holds
-    /// the node's socket answers quickly.
-    pub async fn progress(&self, job: &JobRecord) -> Option<Progress> {
-        self.inner.progress.of(job).await
-    }
-
-    /// An attempt's slot is free.
-    pub fn slot_freed(&self, job: JobId, attempt: Attempt) {
-        self.inner.gateway.attempts().slot_freed(job, attempt);
-    }
-
-    /// A node has acknowledged an attempt.
-    pub fn acknowledged(&self, node: &NodeId, job: JobId, attempt: Attempt) {
-        self.inner.gateway.acknowledged(node, job, attempt);
-    }
-
-    /// The socket was closed after an attempt was sent and before the node answered: the attempt may have
-    /// crashed the node.
-    pub fn cut_off(&self, job: JobId, attempt: Attempt) {
-        self.inner.gateway.cut_off(job, attempt);
-    }
-
-    /// Whether a node that is connected here still has the attempt, or is about to get it.
-    #[must_use]
-    pub fn is_expected(&self, job: JobId, attempt: Attempt) -> bool {
-        self.inner.gateway.attempts().is_expected(job, attempt)
-    }
-
-    /// A node rejected an attempt, or the attempt could not be sent to it.
-    pub fn came_to_nothing(&self, job: JobId, attempt: Attempt, why: Revoked, reason: &str) {
-        self.inner.gateway.came_to_nothing(job, attempt, why, reason);
-    }
-
-    /// Records the results of attempts, and returns when their outcome is known, however long that takes. If
-    /// slots may be passed on, an answer may contain an attempt that the same commit dispatched: it takes the
-    /// slot of the finished one, and fails if it is not sent.
-    pub async fn results(
-        &self,
-        node: &NodeId,
-        results: Vec<NodeResult>,
-        may_pass: bool,
-    ) -> Vec<(Answer, Option<Box<Dispatch>>)> {
-        self.inner.results.write(node, results, may_pass).await
-    }
-
-    /// Whether the owner of the job's lane writes a result, in its next batch. Its outcome does not depend on
-    /// other results then.
-    #[must_use]
-    pub fn is_the_owners(&self, result: &NodeResult) -> bool {
-        self.inner.results.writer_of(result).is_some()
+        self.keeper.me()
     }
 
     /// How many jobs wait for a slot here.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.inner.scheduler.waiting()
+        self.scheduler.waiting()
     }
 
     /// Subscribes to a topic, and announces that to the other instances.
@@ -482,7 +313,7 @@ impl Jobs {
     /// # Errors
     /// [`Refusal::TooManyWatched`].
     pub fn watch(&self, topic: Topic) -> Result<Watch, Refusal> {
-        self.inner.watches.watch(topic).ok_or(Refusal::TooManyWatched)
+        self.watches.watch(topic).ok_or(Refusal::TooManyWatched)
     }
 
     /// Finishes the commits under way, and releases the lanes. Unfinished jobs stay in the ledger, for other
@@ -493,7 +324,7 @@ impl Jobs {
 
     /// Returns when the lanes are released, or have ended.
     pub async fn until_over(&self) {
-        let mut phase = self.inner.phase.subscribe();
+        let mut phase = self.phase.subscribe();
         // The sender lives as long as this.
         let _ = phase.wait_for(|phase| *phase != Phase::Serving).await;
     }
@@ -504,178 +335,7 @@ impl Jobs {
     }
 
     async fn end(&self, phase: Phase) {
-        let inner = &self.inner;
-        inner.phase.send_modify(|now| *now = phase.max(*now));
-        inner.lanes.until_empty(|| LaneCommand::Stop).await;
-    }
-}
-
-impl Inner {
-    fn is_serving(&self) -> bool {
-        *self.phase.borrow() == Phase::Serving
-    }
-
-    fn is_over(&self) -> bool {
-        *self.phase.borrow() == Phase::Over
-    }
-
-    fn serves(&self, lane: &LaneId) -> bool {
-        self.lanes.contains_key(lane)
-    }
-
-    fn places(&self, submission: &Submission, waiting: Option<WaitingSubmission>) -> Option<Places> {
-        let bytes = u32::try_from(submission.spec.text_bytes()).ok()?;
-        let job = Arc::clone(&self.submissions).try_acquire_owned().ok()?;
-        let bytes = Arc::clone(&self.submission_bytes).try_acquire_many_owned(bytes).ok()?;
-        Some(Places { _job: job, _bytes: bytes, _waiting: waiting })
-    }
-
-    /// The refusal for a caller whose answer was lost: its lane's owner panicked, or the incarnation has
-    /// ended.
-    fn owner_died(&self) -> Refusal {
-        if self.is_serving() { Refusal::Internal } else { Refusal::Fenced }
-    }
-
-    /// Has a lane's owner accept jobs; an answer for each, in their order.
-    async fn submit_to(
-        &self,
-        lane: &LaneId,
-        submissions: impl ExactSizeIterator<Item = (Submission, Option<WaitingSubmission>)>,
-        deadline: Instant,
-    ) -> Vec<Result<Accepted, Refusal>> {
-        let mut pending = Vec::with_capacity(submissions.len());
-        let mut answers = Vec::with_capacity(submissions.len());
-        for (submission, waiting) in submissions {
-            let Some(places) = self.places(&submission, waiting) else {
-                answers.push(Err(Refusal::Overloaded));
-                continue;
-            };
-            let (reply, answer) = oneshot::channel();
-            let reply = SubmitReply { reply, _places: places };
-            let id = JobId::from_u128(Uuid::now_v7().as_u128());
-            pending.push(PendingSubmission { id, submission, deadline, reply });
-            answers.push(Ok(answer));
-        }
-        if !pending.is_empty()
-            && let Err(Undelivered { command, is_full }) =
-                self.lanes.try_send(lane, LaneCommand::Submit(pending))
-            && let LaneCommand::Submit(pending) = *command
-        {
-            let refusal = if is_full { Refusal::Overloaded } else { Refusal::Fenced };
-            pending.into_iter().for_each(|one| one.reply.send(Err(refusal.clone())));
-        }
-        let mut answered = Vec::with_capacity(answers.len());
-        for answer in answers {
-            answered.push(match answer {
-                Ok(answer) => match tokio::time::timeout_at(deadline.into(), answer).await {
-                    Ok(answer) => answer.unwrap_or_else(|_| Err(self.owner_died())),
-                    Err(_) => Err(Refusal::LedgerUnavailable),
-                },
-                Err(refusal) => Err(refusal),
-            });
-        }
-        answered
-    }
-
-    async fn owner_of(&self, lane: &LaneId) -> Result<Option<InstanceId>, Refusal> {
-        let lease = self.ledger.lease(lane.lease()).await.map_err(|error| refusal::of_ledger(&error))?;
-        Ok(lease.filter(ledger::Lease::is_live).and_then(|lease| lease.owner))
-    }
-
-    /// A job is in the ledger.
-    fn count_accepted(&self, pool: Option<&PoolName>) {
-        count_change(State::Created, "");
-        self.rates.accepted(pool);
-    }
-
-    /// What the owners of lanes reach of this instance.
-    fn host(self: &Arc<Self>) -> Arc<dyn LaneHost> {
-        Arc::new(Host(Arc::clone(self)))
-    }
-
-    /// Serves a lane from now on, if it can be acquired; otherwise returns its owner, if that is known.
-    async fn adopt(self: &Arc<Self>, lane: &LaneId) -> ledger::Result<Result<(), Option<InstanceId>>> {
-        self.keeper.adopt(self.host(), lane).await
-    }
-
-    /// Makes the lanes check the attempts of a lost node at once.
-    fn watch_departures(self: &Arc<Self>) {
-        let mut departures = self.registry.departures();
-        let inner = Arc::downgrade(self);
-        tokio::spawn(async move {
-            use tokio::sync::broadcast::error::RecvError;
-            loop {
-                match departures.recv().await {
-                    Ok(departure) => {
-                        let Some(inner) = inner.upgrade() else { return };
-                        // One that has connected anew says itself what it still has.
-                        if departure.how != Ended::Replaced {
-                            inner.lanes.send_to_all(|| LaneCommand::NodeDeparted(departure.node.clone()));
-                        }
-                    }
-                    // What was missed is found by the look at attempts that are under way for long.
-                    Err(RecvError::Lagged(_)) => {}
-                    Err(RecvError::Closed) => return,
-                }
-            }
-        });
-    }
-}
-
-/// Counts a change of a job's state for the metrics.
-fn count_change(state: State, outcome: &'static str) {
-    metrics::counter!("fencepost_jobs_total", "state" => state.as_str(), "outcome" => outcome).increment(1);
-}
-
-/// What the owners of lanes reach of the instance.
-struct Host(Arc<Inner>);
-
-impl LaneHost for Host {
-    fn is_over(&self) -> bool {
-        self.0.is_over()
-    }
-
-    fn dispatch(&self, dispatch: Dispatch) {
-        self.0.gateway.deliver(dispatch);
-    }
-
-    fn withdraw(&self, withdrawal: Withdrawal) {
-        self.0.gateway.withdraw(withdrawal);
-    }
-
-    fn results_written(&self, ends: Ends) {
-        self.0.results.answer(ends);
-    }
-
-    fn notify(&self, lane: &LaneId, notice: JobNotice) {
-        let inner = &self.0;
-        let seen = |job: JobId, attempt: Attempt, placed: Option<Assignment>, kind: JobEventKind| {
-            let node = placed.map(|placed| placed.node);
-            inner.watches.tell(|| JobEvent { job, attempt, lane: Some(lane.clone()), node, kind });
-        };
-        match notice {
-            JobNotice::Created(job, pool) => {
-                inner.count_accepted(pool.as_ref());
-                seen(job, Attempt::NONE, None, JobEventKind::Changed(State::Created, None));
-            }
-            JobNotice::Dispatched(job, attempt, placed) => {
-                count_change(State::Dispatched, "");
-                seen(job, attempt, Some(placed), JobEventKind::Changed(State::Dispatched, None));
-            }
-            JobNotice::Requeued(job, attempt, placed, why) => {
-                metrics::counter!("fencepost_dispatch_revoked_total", "reason" => why.as_str()).increment(1);
-                seen(job, attempt, Some(placed), JobEventKind::Changed(State::Created, None));
-            }
-            JobNotice::Ended(job, pool, attempt, placed, outcome) => {
-                count_change(State::Finished, outcome.as_str());
-                inner.rates.finished(pool.as_ref(), outcome);
-                inner.inter_instance.finished(lane, job, attempt);
-                inner.waiters.finished(job);
-                seen(job, attempt, placed, JobEventKind::Changed(State::Finished, Some(outcome)));
-            }
-            JobNotice::Completed(job, pool, attempt, node) => {
-                inner.results.written_by_owner(job, pool.as_ref(), attempt, &node, lane);
-            }
-        }
+        self.phase.send_modify(|now| *now = phase.max(*now));
+        self.keeper.directory.until_empty(|| LaneCommand::Stop).await;
     }
 }

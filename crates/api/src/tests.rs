@@ -69,7 +69,7 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
         me: id.clone(),
         failure_detector: failure_detector.clone(),
         cluster_view: cluster_view.clone(),
-        tenure: cluster::InstanceLease::over(),
+        instance_lease: cluster::InstanceLease::over(),
         registry: registry.clone(),
         arbiters: arbiters.clone(),
     };

@@ -5,10 +5,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::KeyOwner;
-use domain::{InstanceId, LaneId};
+use cluster::{ClusterView, FailureDetector, KeyOwner};
+use domain::{InstanceId, LaneId, PlanId};
+use tokio::sync::broadcast;
 
-use super::Inner;
+use super::incoming::Incoming;
+use super::keeper::LaneKeeper;
+use super::lifetime::Lifetime;
 use crate::pause::jittered;
 
 /// The pause between two searches, before jitter.
@@ -24,62 +27,74 @@ const LEFT_REMEMBERED_MAX: usize = 10_000;
 /// Jobs that come due within this time count as work, in milliseconds.
 const DUE_WITHIN_MS: u64 = 2_000;
 
-/// Adopts lanes as long as another handle to the lanes exists.
-pub(super) fn start(inner: &Arc<Inner>) {
-    let inner = Arc::downgrade(inner);
-    tokio::spawn(async move {
-        let mut watch = Watch::default();
-        loop {
-            tokio::time::sleep(jittered(LOOK_EVERY)).await;
-            let Some(inner) = inner.upgrade() else { return };
-            if !inner.is_serving() || !inner.failure_detector.is_alive() {
-                continue;
-            }
-            if let Err(error) = watch.look(&inner).await {
-                tracing::debug!(%error, "lanes without an owner could not be looked up");
-            }
-            watch.clear_inboxes(&inner).await;
-        }
-    });
+/// What one instance adopts with.
+pub(super) struct Adopter {
+    pub(super) ledger: ledger::Handle,
+    pub(super) bus: bus::Handle,
+    pub(super) cluster_view: ClusterView,
+    pub(super) failure_detector: FailureDetector,
+    pub(super) keeper: Arc<LaneKeeper>,
+    pub(super) incoming: Arc<Incoming>,
+    /// Plans whose lanes have work and no live owner.
+    pub(super) left_plans: broadcast::Sender<PlanId>,
+    pub(super) lifetime: Lifetime,
 }
 
-/// What was seen before.
+/// What earlier searches found.
 #[derive(Default)]
-struct Watch {
+struct Found {
     left_since: HashMap<LaneId, Instant>,
     cleared: HashSet<InstanceId>,
 }
 
-impl Watch {
-    async fn look(&mut self, inner: &Arc<Inner>) -> ledger::Result<()> {
+impl Adopter {
+    /// Adopts lanes as long as the instance serves.
+    pub(super) async fn run(self) {
+        let mut found = Found::default();
+        loop {
+            tokio::time::sleep(jittered(LOOK_EVERY)).await;
+            if !self.lifetime.is_serving() {
+                return;
+            }
+            if !self.lifetime.takes_work() {
+                continue;
+            }
+            if let Err(error) = self.adopt_left_lanes(&mut found).await {
+                tracing::debug!(%error, "lanes without an owner could not be looked up");
+            }
+            self.clear_inboxes(&mut found).await;
+        }
+    }
+
+    async fn adopt_left_lanes(&self, found: &mut Found) -> ledger::Result<()> {
         let (mut after, mut adopted, now) = (None, 0, Instant::now());
         let mut seen = HashSet::new();
         loop {
             let (left, next) =
-                inner.ledger.left_lanes(&inner.me, after.as_ref(), DUE_WITHIN_MS, PAGE_LANES).await?;
+                self.ledger.left_lanes(self.keeper.me(), after.as_ref(), DUE_WITHIN_MS, PAGE_LANES).await?;
             for left in left {
                 let lane = left.lane;
                 // A lease that is not free is taken from the dead only. This instance's own may be of another lane.
                 let is_free = left
                     .owner
-                    .is_none_or(|owner| owner == inner.me || inner.failure_detector.is_dead(&owner));
+                    .is_none_or(|owner| owner == *self.keeper.me() || self.failure_detector.is_dead(&owner));
                 if let Some(plan) = lane.plan_id() {
-                    if is_free && !inner.serves(&lane) {
+                    if is_free && !self.serves(&lane) {
                         // Its plan's owner opens it. Where nobody listens, there are no plans here.
-                        let _ = inner.left_plans.send(plan);
+                        let _ = self.left_plans.send(plan);
                     }
                     continue;
                 }
-                let is_served = inner.serves(&lane) || inner.keeper.is_own(&lane);
+                let is_served = self.serves(&lane) || self.keeper.is_own(&lane);
                 if is_served || !is_free || adopted >= ADOPTIONS_MAX {
                     continue;
                 }
-                let since = *self.left_since.entry(lane.clone()).or_insert(now);
+                let since = *found.left_since.entry(lane.clone()).or_insert(now);
                 seen.insert(lane.clone());
-                let is_mine = inner.cluster_view.owner_of(lane.lease()) == KeyOwner::Here;
+                let is_mine = self.cluster_view.owner_of(lane.lease()) == KeyOwner::Here;
                 if is_mine || now.duration_since(since) >= LEFT_TO_ITS_PLACE {
                     adopted += 1;
-                    if inner.adopt(&lane).await?.is_ok() {
+                    if self.keeper.adopt(&lane).await?.is_ok() {
                         metrics::counter!(
                             "fencepost_lease_takeover_total", "kind" => lane.lease().kind().as_str(), "reason" => "adopted"
                         )
@@ -92,35 +107,37 @@ impl Watch {
                 None => break,
             }
         }
-        self.left_since.retain(|lane, _| seen.contains(lane));
-        if self.left_since.len() > LEFT_REMEMBERED_MAX {
-            self.left_since.clear();
+        found.left_since.retain(|lane, _| seen.contains(lane));
+        if found.left_since.len() > LEFT_REMEMBERED_MAX {
+            found.left_since.clear();
         }
         Ok(())
     }
 
     /// What lies in the inboxes of dead instances is seen to, and the inboxes are closed.
-    async fn clear_inboxes(&mut self, inner: &Arc<Inner>) {
-        let dead = inner.failure_detector.dead();
-        self.cleared.retain(|cleared| dead.contains(cleared));
+    async fn clear_inboxes(&self, found: &mut Found) {
+        let dead = self.failure_detector.dead();
+        found.cleared.retain(|cleared| dead.contains(cleared));
         for dead in dead {
-            if self.cleared.contains(&dead) {
+            if found.cleared.contains(&dead) {
                 continue;
             }
-            match inner.clear_inbox(&dead).await {
+            match self.clear_inbox(&dead).await {
                 Ok(true) => {
-                    self.cleared.insert(dead);
+                    found.cleared.insert(dead);
                 }
                 Ok(false) => {}
                 Err(error) => tracing::debug!(%error, %dead, "a dead instance's inbox could not be emptied"),
             }
         }
     }
-}
 
-impl Inner {
+    fn serves(&self, lane: &LaneId) -> bool {
+        self.keeper.directory.contains_key(lane)
+    }
+
     /// Empties a dead instance's inbox. Whether it is closed by now.
-    async fn clear_inbox(self: &Arc<Self>, dead: &InstanceId) -> bus::Result<bool> {
+    async fn clear_inbox(&self, dead: &InstanceId) -> bus::Result<bool> {
         let mut after = None;
         loop {
             let entries = self.bus.read_inbox(dead, after).await?;

@@ -10,9 +10,10 @@ use nodes::connection::Progress;
 use rand::RngExt;
 use tokio::sync::watch::Receiver;
 
+use super::lifetime::Phase;
 use super::limits::FOLLOWER_LOOKS;
 use super::watches::{JobEventKind, Notification, Topic, Watch};
-use super::{Jobs, Phase, Refusal};
+use super::{Jobs, Refusal};
 use crate::pause::jittered;
 
 /// Followers that may have missed an event read the ledger within this time, spread at random so that they do
@@ -52,8 +53,8 @@ impl Jobs {
     pub fn follow(&self, job: JobId) -> Result<Following, Refusal> {
         Ok(Following {
             watch: self.watch(Topic::Job(job))?,
-            phase: self.inner.phase.subscribe(),
-            ledger: self.inner.ledger.clone(),
+            phase: self.phase.subscribe(),
+            ledger: self.callers.ledger.clone(),
             job,
             shown: None,
             told: None,

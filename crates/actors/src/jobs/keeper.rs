@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::{InstanceId, LaneId, Token, shard_of};
-use tokio::sync::{Mutex, mpsc, watch};
+use nodes::{Ended, Registry};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{Mutex, mpsc};
 
-use super::Phase;
 use super::lane::{self, LaneHost, LaneServices, Opening};
 use super::lease::{Adopting, Adoption, LaneLease, Lost, OwnLease};
+use super::lifetime::Lifetime;
 use super::messages::{Directory, LaneCommand, LaneHandle};
 use crate::arbiters::Arbiters;
 use crate::directory::Found;
@@ -24,10 +26,11 @@ const OPEN_AGAIN_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct LaneKeeper {
     pub(super) arbiters: Arbiters,
     pub(super) services: Arc<LaneServices>,
+    pub(super) host: Arc<dyn LaneHost>,
     pub(super) directory: Arc<Directory>,
     pub(super) adopting: Adopting,
     pub(super) own: Arc<OwnLease>,
-    pub(super) phase: watch::Receiver<Phase>,
+    pub(super) lifetime: Lifetime,
     /// One lock for each row of leases' names, held while a lane is taken, so that none is taken twice.
     pub(super) taking: [Mutex<()>; TAKING_ROWS],
 }
@@ -35,10 +38,6 @@ pub(super) struct LaneKeeper {
 impl LaneKeeper {
     pub(super) const fn me(&self) -> &InstanceId {
         self.adopting.me()
-    }
-
-    fn is_serving(&self) -> bool {
-        *self.phase.borrow() == Phase::Serving
     }
 
     /// The lanes of this very incarnation, by the numbers of their arbiters.
@@ -53,8 +52,8 @@ impl LaneKeeper {
     }
 
     /// Serves one of the instance's own lanes under its lease.
-    pub(super) fn open_own(&self, host: Arc<dyn LaneHost>, lane: LaneId, token: Token) {
-        self.open(host, lane, LaneLease::Own(Arc::clone(&self.own)), token);
+    pub(super) fn open_own(&self, lane: LaneId, token: Token) {
+        self.open(lane, LaneLease::Own(Arc::clone(&self.own)), token);
     }
 
     /// A share of a lane's lease, without serving the lane.
@@ -72,11 +71,7 @@ impl LaneKeeper {
     }
 
     /// Serves a lane from now on, if it can be acquired; otherwise returns its owner, if that is known.
-    pub(super) async fn adopt(
-        &self,
-        host: Arc<dyn LaneHost>,
-        lane: &LaneId,
-    ) -> ledger::Result<Result<(), Option<InstanceId>>> {
+    pub(super) async fn adopt(&self, lane: &LaneId) -> ledger::Result<Result<(), Option<InstanceId>>> {
         let _turn = self.taking[shard_of(lane.lease().as_str(), TAKING_ROWS)].lock().await;
         match self.directory.find(lane) {
             Found::Served(_) => return Ok(Ok(())),
@@ -89,7 +84,7 @@ impl LaneKeeper {
             Adoption::Taken(lease, token) => {
                 let lease_ms = self.adopting.length().as_millis();
                 tracing::info!(resource = %lane, owner = %self.me(), %token, lease_ms, "a lane is acquired");
-                self.open(host, lane.clone(), lease, token);
+                self.open(lane.clone(), lease, token);
                 Ok(Ok(()))
             }
             Adoption::Held(owner) => Ok(Err(Some(owner))),
@@ -97,12 +92,12 @@ impl LaneKeeper {
         }
     }
 
-    fn open(&self, host: Arc<dyn LaneHost>, lane: LaneId, lease: LaneLease, token: Token) {
+    fn open(&self, lane: LaneId, lease: LaneLease, token: Token) {
         let number = lane.shard(self.arbiters.count());
         let opening = Opening { lane, lease, token };
-        let handle = lane::start(&self.arbiters, number, &self.services, host, opening);
+        let handle = lane::start(&self.arbiters, number, &self.services, Arc::clone(&self.host), opening);
         // One that was opened while this incarnation came to its end has not been told so.
-        if !self.is_serving() {
+        if !self.lifetime.is_serving() {
             handle.send(LaneCommand::Stop);
         }
     }
@@ -110,16 +105,16 @@ impl LaneKeeper {
     /// Cleans up after an owner that panicked. Its callers' answers are dropped. An adopted lane is adopted
     /// again. One of the instance's own is opened again under a new token, so that no write of the old owner
     /// counts any more.
-    async fn bury(&self, host: Arc<dyn LaneHost>, lane: &LaneId, died: &LaneHandle) {
+    async fn bury(&self, lane: &LaneId, died: &LaneHandle) {
         tracing::error!(resource = %lane, "a lane's owner died");
         self.services.scheduler.forget_lane(lane);
         while self.is_own(lane)
-            && self.is_serving()
+            && self.lifetime.is_serving()
             && let Some(before) = self.own.token()
         {
             tokio::time::sleep(jittered(OPEN_AGAIN_EVERY)).await;
             match self.own.acquire_anew(before).await {
-                Ok(Some(token)) => return self.open_own(host, lane.clone(), token),
+                Ok(Some(token)) => return self.open_own(lane.clone(), token),
                 Ok(None) => {}
                 Err(Lost) => break,
             }
@@ -127,16 +122,35 @@ impl LaneKeeper {
         self.directory.remove(lane, died);
     }
 
-    /// Sees to the owners that die, for as long as there are any.
-    pub(super) async fn bury_all(
-        self: Arc<Self>,
-        host: impl Fn() -> Option<Arc<dyn LaneHost>>,
-        mut deaths: mpsc::UnboundedReceiver<(LaneId, LaneHandle)>,
-    ) {
-        while let Some((lane, died)) = deaths.recv().await {
-            let Some(host) = host() else { return };
-            let this = Arc::clone(&self);
-            tokio::spawn(async move { this.bury(host, &lane, &died).await });
-        }
+    /// Cleans up after the owners that panic, as long as another handle to this exists.
+    pub(super) fn watch_deaths(self: &Arc<Self>, mut deaths: mpsc::UnboundedReceiver<(LaneId, LaneHandle)>) {
+        let this = Arc::downgrade(self);
+        tokio::spawn(async move {
+            while let Some((lane, died)) = deaths.recv().await {
+                let Some(this) = this.upgrade() else { return };
+                tokio::spawn(async move { this.bury(&lane, &died).await });
+            }
+        });
+    }
+
+    /// Makes the lanes check the attempts of a lost node at once, as long as another handle to this exists.
+    pub(super) fn watch_departures(self: &Arc<Self>, registry: &Registry) {
+        let (this, mut departures) = (Arc::downgrade(self), registry.departures());
+        tokio::spawn(async move {
+            loop {
+                match departures.recv().await {
+                    Ok(departure) => {
+                        let Some(this) = this.upgrade() else { return };
+                        // A node that has connected anew reports itself what it still has.
+                        if departure.how != Ended::Replaced {
+                            this.directory.send_to_all(|| LaneCommand::NodeDeparted(departure.node.clone()));
+                        }
+                    }
+                    // A missed departure is found when the owners look for old attempts.
+                    Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return,
+                }
+            }
+        });
     }
 }

@@ -31,7 +31,7 @@ pub(super) enum LaneLease {
 
 /// The `instance:` lease of this incarnation, which `cluster` renews.
 pub(super) struct OwnLease {
-    tenure: InstanceLease,
+    lease: InstanceLease,
     failure_detector: FailureDetector,
     acquiring: sync::Mutex<()>,
 }
@@ -168,7 +168,7 @@ impl LaneLease {
     /// Whether the lease surely lasts, by this process's own clock.
     pub(super) fn is_current(&self) -> bool {
         match self {
-            Self::Own(own) => own.tenure.token().is_some() && own.failure_detector.is_alive(),
+            Self::Own(own) => own.lease.token().is_some() && own.failure_detector.is_alive(),
             Self::Adopted(AdoptedLane { lease, .. }) => {
                 lease.deadline().is_running() && lease.failure_detector.is_alive()
             }
@@ -196,24 +196,24 @@ impl LaneLease {
 }
 
 impl OwnLease {
-    pub(super) fn new(tenure: InstanceLease, failure_detector: FailureDetector) -> Self {
-        Self { tenure, failure_detector, acquiring: sync::Mutex::default() }
+    pub(super) fn new(lease: InstanceLease, failure_detector: FailureDetector) -> Self {
+        Self { lease, failure_detector, acquiring: sync::Mutex::default() }
     }
 
     /// Its token now; `None` once the incarnation is over.
     pub(super) fn token(&self) -> Option<Token> {
-        self.tenure.token()
+        self.lease.token()
     }
 
     /// As [`LaneLease::acquire_anew`].
     pub(super) async fn acquire_anew(&self, above: Token) -> Result<Option<Token>, Lost> {
         let _turn = self.acquiring.lock().await;
-        match self.tenure.token() {
+        match self.lease.token() {
             None => Err(Lost),
             Some(token) if token > above => Ok(Some(token)),
             Some(_) => {
-                let token = self.tenure.acquire_anew().await;
-                if token.is_none() && self.tenure.token().is_none() { Err(Lost) } else { Ok(token) }
+                let token = self.lease.acquire_anew().await;
+                if token.is_none() && self.lease.token().is_none() { Err(Lost) } else { Ok(token) }
             }
         }
     }

@@ -8,7 +8,8 @@ use domain::{JobId, LaneId};
 use tokio::sync::oneshot;
 
 use super::delivery::Dispatch;
-use super::{Accepted, Places, Refusal};
+use super::submission_limits::SubmissionShare;
+use super::{Accepted, Refusal};
 use crate::mailbox::Handle;
 
 pub(super) use domain::lane::{AttemptEvent, ReservedSlot};
@@ -36,7 +37,7 @@ pub(super) type CompletionRequest = lane::CompletionRequest<Waiting>;
 pub(super) struct SubmitReply {
     pub(super) reply: oneshot::Sender<Result<Accepted, Refusal>>,
     /// Its share of the limits on submissions under way; dropped with the answer.
-    pub(super) _places: Places,
+    pub(super) _share: SubmissionShare,
 }
 
 impl SubmitReply {

@@ -10,10 +10,12 @@ use domain::job::Attempt;
 use domain::{InstanceId, JobId, LaneId, PlanId, PoolName, Token};
 use ledger::JobRecord;
 
+use super::host::count_accepted;
+use super::keeper::LaneKeeper;
 use super::lane::reads::Loader;
 use super::lease::{Adoption, LaneLease, Lost};
 use super::messages::LaneCommand;
-use super::{Inner, Jobs, Phase, Refusal};
+use super::{Jobs, Refusal};
 use crate::pause::jittered;
 
 /// Between two tries to open a plan's lane, before jitter.
@@ -36,7 +38,7 @@ impl Jobs {
         plan: PlanId,
     ) -> ledger::Result<Result<PlanLane, Option<InstanceId>>> {
         let id = LaneId::plan(plan);
-        Ok(match self.inner.keeper.share(&id).await? {
+        Ok(match self.keeper.share(&id).await? {
             Adoption::Taken(lease, token) => {
                 tracing::info!(resource = %id, owner = %self.me(), %token, "a plan is acquired");
                 Ok(PlanLane { jobs: self.clone(), id, lease: Arc::new(lease) })
@@ -48,18 +50,18 @@ impl Jobs {
 
     /// Whether this incarnation takes on work.
     pub(crate) fn is_serving(&self) -> bool {
-        self.inner.is_serving() && self.inner.failure_detector.is_alive()
+        self.callers.lifetime.takes_work()
     }
 
     /// The plans whose lanes have work and no live owner. Each is sent as long as that is so.
     pub(crate) fn left_plans(&self) -> tokio::sync::broadcast::Receiver<PlanId> {
-        self.inner.left_plans.subscribe()
+        self.left_plans.subscribe()
     }
 
     /// The plans with stages whose results the ledger has not taken yet, each with the time since which that is so; of nodes
     /// whose sockets are here.
     pub(crate) fn late_results(&self) -> Vec<(PlanId, Instant)> {
-        self.inner.results.late.plans()
+        self.sockets.results.late.plans()
     }
 
     /// Whether nothing of a job that has ended runs any more: its slot is free, or its node is gone for sure.
@@ -69,7 +71,7 @@ impl Jobs {
         if finished.released_at.is_some() || job.attempt == Attempt::NONE {
             return true;
         }
-        let scheduler = &self.inner.scheduler;
+        let scheduler = &self.scheduler;
         scheduler.is_surely_gone(&placed.node)
             || scheduler.missing(&placed.node, &[(job.id, job.attempt)]).await.contains(&true)
     }
@@ -91,7 +93,7 @@ impl PlanLane {
 
     /// As [`LaneLease::acquire_anew`].
     pub(crate) async fn acquire_anew(&self, above: Token) -> Result<Option<Token>, Lost> {
-        if *self.inner().phase.borrow() == Phase::Over {
+        if self.keeper().lifetime.is_over() {
             return Err(Lost);
         }
         self.lease.acquire_anew(above).await
@@ -104,18 +106,18 @@ impl PlanLane {
             return Ok(());
         }
         let loader = Loader {
-            services: Arc::clone(&self.inner().keeper.services),
-            host: self.inner().host(),
+            services: Arc::clone(&self.keeper().services),
+            host: Arc::clone(&self.keeper().host),
             lane: self.id.clone(),
             lease: Arc::clone(&self.lease),
         };
         loader.hold(self.token()).await?;
         // One that is about to end is waited for.
         while !self.is_open() {
-            if *self.inner().phase.borrow() == Phase::Over {
+            if self.keeper().lifetime.is_over() {
                 return Err(Lost);
             }
-            match self.inner().adopt(&self.id).await {
+            match self.keeper().adopt(&self.id).await {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(Some(owner))) if owner != *self.jobs.me() => return Err(Lost),
                 Ok(Err(_)) => {}
@@ -127,17 +129,17 @@ impl PlanLane {
     }
 
     fn is_open(&self) -> bool {
-        self.inner().lanes.get(&self.id).is_some()
+        self.keeper().directory.get(&self.id).is_some()
     }
 
     /// The plan's owner has added jobs of these pools to the ledger.
     pub(crate) fn count_accepted<'p>(&self, pools: impl Iterator<Item = Option<&'p PoolName>>) {
-        pools.for_each(|pool| self.inner().count_accepted(pool));
+        pools.for_each(|pool| count_accepted(&self.jobs.statistics.rates, pool));
     }
 
     /// The plan's owner has written these jobs in the lane.
     pub(crate) fn written(&self, jobs: Vec<JobId>) {
-        if let Some(owner) = self.inner().lanes.get(&self.id) {
+        if let Some(owner) = self.keeper().directory.get(&self.id) {
             owner.send(LaneCommand::Written(jobs));
         }
     }
@@ -153,13 +155,13 @@ impl PlanLane {
     /// The plan's owner has ended: the lane is not served for its sake any more, and with the last share the lease is given
     /// back.
     pub(crate) async fn release(&self) {
-        if let Some(owner) = self.inner().lanes.get(&self.id) {
+        if let Some(owner) = self.keeper().directory.get(&self.id) {
             owner.send(LaneCommand::Stop);
         }
         self.lease.release().await;
     }
 
-    fn inner(&self) -> &Arc<Inner> {
-        &self.jobs.inner
+    fn keeper(&self) -> &LaneKeeper {
+        &self.jobs.keeper
     }
 }

@@ -1,43 +1,40 @@
-//! Follows the pools of nodes as they are configured: read every half second, and as soon as somebody tells that
-//! something was decided.
+//! Follows the pools of nodes as they are configured: read every half second, and as soon as a notice says that something was
+//! decided.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use bus::Channel;
-use nodes::Pools;
+use bus::Subscription;
+use nodes::{Pools, Registry};
 
-use super::Inner;
+use super::lifetime::Lifetime;
 use crate::pause::jittered;
 
 /// Between two looks, before jitter: with it, half as much again is under a second.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Follows the pools as long as another handle to the lanes exists.
-pub(super) fn follow(inner: &Arc<Inner>) {
-    let mut told = inner.bus.subscribe(Channel::Cluster);
-    let inner = Arc::downgrade(inner);
-    tokio::spawn(async move {
-        loop {
-            {
-                let Some(inner) = inner.upgrade() else { return };
-                match inner.ledger.pools().await {
-                    Ok((version, pools)) if version > inner.registry.pools().version() => {
-                        match Pools::from_json(version, &pools) {
-                            Ok(pools) => {
-                                inner.registry.adopt_pools(pools);
-                            }
-                            Err(error) => tracing::error!(%error, version, "the pools cannot be read"),
-                        }
+/// Follows the pools as long as a handle to the jobs exists.
+pub(super) async fn follow(
+    ledger: ledger::Handle,
+    mut notices: Subscription,
+    registry: Registry,
+    lifetime: Lifetime,
+) {
+    while !lifetime.is_dropped() {
+        match ledger.pools().await {
+            Ok((version, pools)) if version > registry.pools().version() => {
+                match Pools::from_json(version, &pools) {
+                    Ok(pools) => {
+                        registry.adopt_pools(pools);
                     }
-                    Ok(_) => {}
-                    Err(error) => tracing::debug!(%error, "the pools could not be read"),
+                    Err(error) => tracing::error!(%error, version, "the pools cannot be read"),
                 }
             }
-            tokio::select! {
-                Some(_) = told.next() => {}
-                () = tokio::time::sleep(jittered(LOOK_EVERY)) => {}
-            }
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "the pools could not be read"),
         }
-    });
+        tokio::select! {
+            Some(_) = notices.next() => {}
+            () = tokio::time::sleep(jittered(LOOK_EVERY)) => {}
+        }
+    }
 }

@@ -4,7 +4,6 @@
 //! The instance that a session's client is connected to reads the results from the ledger. Notifications say when there
 //! is something to read; they may be lost.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::session::Spec;
@@ -12,8 +11,9 @@ use domain::{InstanceId, LaneId, SessionId};
 use ledger::{JobKey, Opened, SessionCounts, SessionRecord, SessionResults};
 use tokio::sync::oneshot;
 
+use super::callers::{Callers, OWNER_LOOK_EVERY};
 use super::messages::LaneCommand;
-use super::{Accepted, Inner, Jobs, OWNER_LOOK_EVERY, Refusal, Submission, refusal};
+use super::{Accepted, Jobs, Refusal, Submission, refusal};
 use crate::pause::jittered;
 
 /// A session as it stands.
@@ -33,10 +33,10 @@ impl Jobs {
     /// # Errors
     /// [`Refusal::NoBus`], [`Refusal::KeyReused`], and what the ledger says.
     pub async fn open_session(&self, spec: &Spec, key: Option<&JobKey>) -> Result<SessionId, Refusal> {
-        let inner = &self.inner;
-        inner.has_sessions()?;
+        let callers = &self.callers;
+        callers.has_sessions()?;
         let id = SessionId::parse(&uuid::Uuid::new_v4().to_string()).map_err(|_| Refusal::Internal)?;
-        let opened = inner.ledger.open_session(&id, spec, key).await;
+        let opened = callers.ledger.open_session(&id, spec, key).await;
         match opened.map_err(|error| refusal::of_ledger(&error))? {
             Opened::Made { .. } => Ok(id),
             Opened::Kept { body_hash, session } if key.is_some_and(|key| key.body_hash == body_hash) => {
@@ -53,8 +53,8 @@ impl Jobs {
     pub async fn session(&self, id: &SessionId) -> Result<Session, Refusal> {
         let record = self.session_record(id).await?;
         let counts =
-            self.inner.ledger.session_counts(id).await.map_err(|error| refusal::of_ledger(&error))?;
-        let owner = self.inner.owner_of(&LaneId::session(id)).await?;
+            self.callers.ledger.session_counts(id).await.map_err(|error| refusal::of_ledger(&error))?;
+        let owner = self.callers.owner_of(&LaneId::session(id)).await?;
         Ok(Session { record, counts, owner })
     }
 
@@ -63,14 +63,14 @@ impl Jobs {
     /// # Errors
     /// [`Refusal::UnknownSession`], and what the ledger says.
     pub async fn session_record(&self, id: &SessionId) -> Result<SessionRecord, Refusal> {
-        self.inner.has_sessions()?;
-        self.inner.session_record(id).await
+        self.callers.has_sessions()?;
+        self.callers.session_record(id).await
     }
 
     /// Whether its owner is here.
     #[must_use]
     pub fn serves_session(&self, id: &SessionId) -> bool {
-        self.inner.serves(&LaneId::session(id))
+        self.keeper.directory.contains_key(&LaneId::session(id))
     }
 
     /// Accepts jobs of a session, in this order, each on its own; an answer for each. All of them are refused where
@@ -83,12 +83,14 @@ impl Jobs {
         id: &SessionId,
         submissions: Vec<Submission>,
     ) -> Result<Vec<Result<Accepted, Refusal>>, Refusal> {
-        let inner = &self.inner;
-        let deadline = Instant::now() + inner.config.request_timeout;
+        let callers = &self.callers;
+        let deadline = Instant::now() + callers.request_timeout;
         loop {
-            let lane = inner.session_lane(id, deadline).await?;
-            let answers =
-                inner.submit_to(&lane, submissions.iter().map(|one| (one.clone(), None)), deadline).await;
+            let lane = callers.session_lane(id, deadline).await?;
+            let answers = callers
+                .submissions
+                .submit_to(&lane, submissions.iter().map(|one| (one.clone(), None)), deadline)
+                .await;
             // An owner that was leaving has written nothing of what it refuses so.
             let is_left = answers.iter().all(|answer| matches!(answer, Err(Refusal::Fenced)));
             if answers.is_empty() || !is_left || Instant::now() + OWNER_LOOK_EVERY * 2 >= deadline {
@@ -103,15 +105,15 @@ impl Jobs {
     /// # Errors
     /// As [`Self::submit_in`].
     pub async fn close_session(&self, id: &SessionId) -> Result<(), Refusal> {
-        let inner = &self.inner;
-        let deadline = Instant::now() + inner.config.request_timeout;
+        let callers = &self.callers;
+        let deadline = Instant::now() + callers.request_timeout;
         loop {
             if self.session_record(id).await?.closed_at.is_some() {
                 return Ok(());
             }
-            let lane = inner.session_lane(id, deadline).await?;
+            let lane = callers.session_lane(id, deadline).await?;
             let (reply, answer) = oneshot::channel();
-            if let Err(undelivered) = inner.lanes.try_send(&lane, LaneCommand::CloseSession(reply))
+            if let Err(undelivered) = self.keeper.directory.try_send(&lane, LaneCommand::CloseSession(reply))
                 && undelivered.is_full
             {
                 return Err(Refusal::Overloaded);
@@ -122,7 +124,7 @@ impl Jobs {
                     tokio::time::sleep(jittered(OWNER_LOOK_EVERY)).await;
                 }
                 Ok(Ok(Err(refusal))) => return Err(refusal),
-                Ok(Err(_)) => return Err(inner.owner_died()),
+                Ok(Err(_)) => return Err(callers.lifetime.refusal_of_lost_owner()),
                 Err(_) => return Err(Refusal::LedgerUnavailable),
             }
         }
@@ -138,7 +140,7 @@ impl Jobs {
         after_seq: u64,
         limit: u32,
     ) -> Result<SessionResults, Refusal> {
-        let read = self.inner.ledger.session_results(id, after_seq, limit).await;
+        let read = self.callers.ledger.session_results(id, after_seq, limit).await;
         read.map_err(|error| refusal::of_ledger(&error))
     }
 
@@ -152,16 +154,15 @@ impl Jobs {
         after_seq: u64,
         limit: u32,
     ) -> Result<Vec<(u64, domain::JobId)>, Refusal> {
-        let read = self.inner.ledger.finished_places(id, after_seq, limit).await;
+        let read = self.callers.ledger.finished_places(id, after_seq, limit).await;
         read.map_err(|error| refusal::of_ledger(&error))
     }
 }
 
-impl Inner {
+impl Callers {
     /// Several instances tell each other of sessions over the bus; one that is alone needs none.
     fn has_sessions(&self) -> Result<(), Refusal> {
-        let is_alone = self.ledger.kind() == ledger::Kind::Sqlite;
-        if is_alone || self.bus.kind() != bus::Kind::Local { Ok(()) } else { Err(Refusal::NoBus) }
+        if self.has_sessions { Ok(()) } else { Err(Refusal::NoBus) }
     }
 
     async fn session_record(&self, id: &SessionId) -> Result<SessionRecord, Refusal> {
@@ -170,20 +171,20 @@ impl Inner {
     }
 
     /// A session's lane, served here: from now on, if no other instance has it.
-    async fn session_lane(self: &Arc<Self>, id: &SessionId, deadline: Instant) -> Result<LaneId, Refusal> {
+    async fn session_lane(&self, id: &SessionId, deadline: Instant) -> Result<LaneId, Refusal> {
         let lane = LaneId::session(id);
-        if self.lanes.get(&lane).is_some() {
+        if self.keeper.directory.get(&lane).is_some() {
             return Ok(lane);
         }
         self.has_sessions()?;
         self.session_record(id).await?;
         loop {
-            if !self.is_serving() || !self.failure_detector.is_alive() {
+            if !self.lifetime.takes_work() {
                 return Err(Refusal::Fenced);
             }
-            match self.adopt(&lane).await.map_err(|error| refusal::of_ledger(&error))? {
+            match self.keeper.adopt(&lane).await.map_err(|error| refusal::of_ledger(&error))? {
                 Ok(()) => return Ok(lane),
-                Err(Some(owner)) if owner != self.me => return Err(Refusal::NotOwner { owner }),
+                Err(Some(owner)) if owner != *self.keeper.me() => return Err(Refusal::NotOwner { owner }),
                 // It is this instance's own, which is about to be released; or somebody was quicker.
                 Err(_) if Instant::now() + OWNER_LOOK_EVERY * 2 < deadline => {
                     tokio::time::sleep(jittered(Duration::from_millis(20))).await;

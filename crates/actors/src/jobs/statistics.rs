@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use domain::PoolName;
 use ledger::{FinishedCounts, UnfinishedCount};
+use nodes::Registry;
 
+use super::Jobs;
+use super::lifetime::Lifetime;
 use super::limits::POOLS_SHOWN_MAX;
-use super::rates::{JobRates, Rates};
-use super::{Inner, Jobs};
+use super::rates::{JobRates, RateCounter, Rates};
 use crate::counted::Counted;
 use crate::pause::jittered;
 
@@ -22,9 +24,12 @@ const UNFINISHED_EVERY: (Duration, u32) = (Duration::from_secs(3), 30);
 /// Between two counts of the finished jobs.
 const FINISHED_EVERY: (Duration, u32) = (Duration::from_secs(5), 100);
 
-/// The newest counts of the ledger.
-#[derive(Default)]
-pub(super) struct JobCounts {
+/// What the statistics of one instance come from: the newest counts of the ledger, and its own rates.
+pub(super) struct Statistics {
+    ledger: ledger::Handle,
+    registry: Registry,
+    pub(super) rates: Arc<RateCounter>,
+    lifetime: Lifetime,
     unfinished: Counted<Vec<UnfinishedCount>>,
     finished: Counted<FinishedCounts>,
 }
@@ -64,41 +69,54 @@ pub struct JobStatistics {
 impl Jobs {
     /// The jobs by state, as they were last counted, and the rates of this instance. Waits for the first count.
     pub async fn statistics(&self) -> JobStatistics {
-        let inner = &self.inner;
-        let (unfinished, finished) =
-            tokio::join!(inner.counts.unfinished.newest(), inner.counts.finished.newest());
-        let pools = inner.registry.pools();
+        let Statistics { registry, rates, unfinished, finished, .. } = &*self.statistics;
+        let (unfinished, finished) = tokio::join!(unfinished.newest(), finished.newest());
+        let pools = registry.pools();
         let configured = pools.configured().iter().map(|pool| &pool.name).collect();
-        let (all, pools) = by_pool(&unfinished.found, &finished.found, inner.rates.read(), &configured);
+        let (all, pools) = by_pool(&unfinished.found, &finished.found, rates.read(), &configured);
         let (counted_ago, finished_counted_ago) = (unfinished.age(), finished.age());
         JobStatistics { all, pools, counted_ago, finished_counted_ago }
     }
 }
 
-/// Counts as long as another handle to the lanes exists.
-pub(super) fn start(inner: &Arc<Inner>) {
-    let this = Arc::downgrade(inner);
-    tokio::spawn(async move {
-        while let Some(inner) = this.upgrade().filter(|inner| inner.is_serving()) {
-            let (took, counted) = inner.counts.unfinished.renew(inner.ledger.unfinished_counts()).await;
-            if let Err(error) = counted {
-                tracing::debug!(%error, "the unfinished jobs could not be counted");
+impl Statistics {
+    /// Counts as long as the instance serves.
+    pub(super) fn start(
+        ledger: ledger::Handle,
+        registry: Registry,
+        rates: Arc<RateCounter>,
+        lifetime: Lifetime,
+    ) -> Arc<Self> {
+        let this = Arc::new(Self {
+            ledger,
+            registry,
+            rates,
+            lifetime,
+            unfinished: Counted::default(),
+            finished: Counted::default(),
+        });
+        let counting = Arc::clone(&this);
+        tokio::spawn(async move {
+            while counting.lifetime.is_serving() {
+                let (took, counted) = counting.unfinished.renew(counting.ledger.unfinished_counts()).await;
+                if let Err(error) = counted {
+                    tracing::debug!(%error, "the unfinished jobs could not be counted");
+                }
+                tokio::time::sleep(pause(UNFINISHED_EVERY, took)).await;
             }
-            drop(inner);
-            tokio::time::sleep(pause(UNFINISHED_EVERY, took)).await;
-        }
-    });
-    let this = Arc::downgrade(inner);
-    tokio::spawn(async move {
-        while let Some(inner) = this.upgrade().filter(|inner| inner.is_serving()) {
-            let (took, counted) = inner.counts.finished.renew(inner.ledger.finished_counts()).await;
-            if let Err(error) = counted {
-                tracing::debug!(%error, "the finished jobs could not be counted");
+        });
+        let counting = Arc::clone(&this);
+        tokio::spawn(async move {
+            while counting.lifetime.is_serving() {
+                let (took, counted) = counting.finished.renew(counting.ledger.finished_counts()).await;
+                if let Err(error) = counted {
+                    tracing::debug!(%error, "the finished jobs could not be counted");
+                }
+                tokio::time::sleep(pause(FINISHED_EVERY, took)).await;
             }
-            drop(inner);
-            tokio::time::sleep(pause(FINISHED_EVERY, took)).await;
-        }
-    });
+        });
+        this
+    }
 }
 
 fn pause((at_least, multiple): (Duration, u32), took: Duration) -> Duration {

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use domain::{LaneId, SessionId};
 
-use super::Inner;
+use super::keeper::LaneKeeper;
+use super::lifetime::Lifetime;
+use super::scheduler::Scheduler;
 use crate::pause::jittered;
 
 /// Between two looks, before jitter.
@@ -22,71 +24,78 @@ const SESSIONS_LATER_MS: u64 = 2 * 86_400_000;
 /// Sessions looked at for being idle in one look, and closed at most.
 const IDLE_SESSIONS_MAX: u32 = 100;
 
-/// Runs the upkeep as long as another handle to the lanes exists.
-pub(super) fn start(inner: &Arc<Inner>) {
-    let inner = Arc::downgrade(inner);
-    tokio::spawn(async move {
+/// The upkeep of one instance.
+pub(super) struct Upkeep {
+    pub(super) ledger: ledger::Handle,
+    pub(super) bus: bus::Handle,
+    pub(super) scheduler: Arc<Scheduler>,
+    pub(super) keeper: Arc<LaneKeeper>,
+    /// How long finished jobs are kept.
+    pub(super) retention: Duration,
+    pub(super) lifetime: Lifetime,
+}
+
+impl Upkeep {
+    /// Runs as long as the instance serves.
+    pub(super) async fn run(self) {
         let mut purge_at = Instant::now() + jittered(PURGE_EVERY);
         let mut partitions_at = Instant::now() + jittered(PARTITIONS_EVERY);
         let mut idle_after = None;
         loop {
             tokio::time::sleep(jittered(LOOK_EVERY)).await;
-            let Some(inner) = inner.upgrade() else { return };
-            if !inner.is_serving() {
+            if !self.lifetime.is_serving() {
                 return;
             }
-            inner.show_gauges().await;
-            match inner.close_idle(idle_after.take()).await {
+            self.show_gauges().await;
+            match self.close_idle(idle_after.take()).await {
                 Ok(next) => idle_after = next,
                 Err(error) => tracing::debug!(%error, "idle sessions could not be looked up"),
             }
             let now = Instant::now();
             if now >= purge_at {
                 purge_at = now + jittered(PURGE_EVERY);
-                if let Err(error) = inner.purge().await {
+                if let Err(error) = self.purge().await {
                     tracing::debug!(%error, "finished jobs could not be purged");
                 }
             }
             if now >= partitions_at {
                 partitions_at = now + jittered(PARTITIONS_EVERY);
-                if let Err(error) = inner.ledger.make_job_partitions().await {
+                if let Err(error) = self.ledger.make_job_partitions().await {
                     tracing::warn!(%error, "the partitions of the coming days could not be created yet");
                 }
             }
         }
-    });
-}
+    }
 
-impl Inner {
     async fn show_gauges(&self) {
         metrics::gauge!("fencepost_jobs_waiting").set(self.scheduler.waiting() as f64);
-        match self.bus.inbox_len(&self.me).await {
+        match self.bus.inbox_len(self.keeper.me()).await {
             Ok(entries) => metrics::gauge!("fencepost_inbox_pending").set(entries as f64),
             Err(error) => tracing::debug!(%error, "the length of the inbox could not be read"),
         }
     }
 
     /// Has idle sessions closed; their owner does it as soon as there is one. Answers behind which session to look next.
-    async fn close_idle(self: &Arc<Self>, after: Option<SessionId>) -> ledger::Result<Option<SessionId>> {
-        if !self.failure_detector.is_alive() {
+    async fn close_idle(&self, after: Option<SessionId>) -> ledger::Result<Option<SessionId>> {
+        if !self.lifetime.takes_work() {
             return Ok(after);
         }
         let (idle, next) = self.ledger.idle_sessions(after.as_ref(), IDLE_SESSIONS_MAX).await?;
         for session in idle {
             // Another instance may have been quicker.
-            let _ = self.adopt(&LaneId::session(&session)).await?;
+            let _ = self.keeper.adopt(&LaneId::session(&session)).await?;
         }
         Ok(next)
     }
 
     async fn purge(&self) -> ledger::Result<()> {
-        let age_ms = u64::try_from(self.config.retention.as_millis()).unwrap_or(u64::MAX / 2);
-        while self.is_serving()
+        let age_ms = u64::try_from(self.retention.as_millis()).unwrap_or(u64::MAX / 2);
+        while self.lifetime.is_serving()
             && self.ledger.purge_jobs(age_ms, PURGE_STEP_ROWS).await? >= u64::from(PURGE_STEP_ROWS)
         {
             tokio::task::yield_now().await;
         }
-        while self.is_serving()
+        while self.lifetime.is_serving()
             && self.ledger.purge_sessions(age_ms + SESSIONS_LATER_MS, PURGE_STEP_ROWS).await?
                 >= u64::from(PURGE_STEP_ROWS)
         {

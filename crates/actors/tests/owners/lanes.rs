@@ -50,7 +50,7 @@ async fn open() -> Lanes {
         me: identity.id.clone(),
         failure_detector: FailureDetector::alone(),
         cluster_view: membership.cluster_view(),
-        tenure: membership.instance_lease(),
+        instance_lease: membership.instance_lease(),
         registry: nodes::Registry::new(identity.id.clone(), domain::NodeTimeouts::DEFAULT),
         arbiters: arbiters.clone(),
     };

@@ -58,12 +58,12 @@ impl Incarnation {
             pid: std::process::id(),
             version: version().to_owned(),
         };
-        let terms = JoinOptions {
+        let options = JoinOptions {
             lease: Duration::from_millis(config.lease.instance_ms),
             first_mode: domain::Mode::parse(&config.mode).expect("the mode is checked"),
             patience: Duration::from_millis(config.ledger.connect_timeout_ms),
         };
-        let membership = Membership::join(ledger.clone(), bus.clone(), &identity, process, terms).await?;
+        let membership = Membership::join(ledger.clone(), bus.clone(), &identity, process, options).await?;
         // A SQLite file has one process; its lock says more about life and death than any lease.
         let failure_detector = match ledger.kind() {
             ledger::Kind::Sqlite => FailureDetector::alone(),
@@ -75,17 +75,17 @@ impl Incarnation {
         let instances = move || seen.view().members().map(|member| member.id.clone()).collect();
         let source = BusSource::new(bus.clone(), &registry, instances);
         let follower = Follower::start(registry.clone(), Arc::new(source));
-        let ground = jobs::Dependencies {
+        let dependencies = jobs::Dependencies {
             ledger: ledger.clone(),
             bus: bus.clone(),
             me: id.clone(),
             failure_detector: failure_detector.clone(),
             cluster_view: cluster_view.clone(),
-            tenure: membership.instance_lease(),
+            instance_lease: membership.instance_lease(),
             registry: registry.clone(),
             arbiters: arbiters.clone(),
         };
-        let jobs = Jobs::start(ground, lanes(config));
+        let jobs = Jobs::start(dependencies, lanes(config));
         let plans = plans::Dependencies {
             ledger: ledger.clone(),
             jobs: jobs.clone(),

@@ -1,0 +1,128 @@
+//! What callers ask of jobs without a session: to accept, show, await and cancel them.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use domain::job::State;
+use domain::lane::{Accepted, Submission};
+use domain::{InstanceId, JobId, LaneId};
+use ledger::JobRecord;
+use tokio::sync::oneshot;
+
+use super::keeper::LaneKeeper;
+use super::lifetime::Lifetime;
+use super::messages::LaneCommand;
+use super::submissions::Submissions;
+use super::waiters::Waiters;
+use super::{Jobs, Refusal, refusal};
+use crate::pause::jittered;
+
+/// How soon a waiter first reads the ledger, in case a notification was lost; before jitter.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The longest time between two reads of a waiter, which grows while it waits.
+const LOOK_EVERY_MAX: Duration = Duration::from_secs(4);
+/// The pause between two lookups of a lane's owner, before jitter.
+pub(super) const OWNER_LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// What the calls of one instance's callers use.
+pub(super) struct Callers {
+    pub(super) ledger: ledger::Handle,
+    pub(super) keeper: Arc<LaneKeeper>,
+    pub(super) submissions: Submissions,
+    pub(super) waiters: Arc<Waiters>,
+    pub(super) lifetime: Lifetime,
+    /// How long a request may take altogether.
+    pub(super) request_timeout: Duration,
+    /// Whether the instances can tell each other of sessions, or there is only one.
+    pub(super) has_sessions: bool,
+}
+
+impl Callers {
+    /// The instance that owns a lane by its lease, if one does.
+    pub(super) async fn owner_of(&self, lane: &LaneId) -> Result<Option<InstanceId>, Refusal> {
+        let lease = self.ledger.lease(lane.lease()).await.map_err(|error| refusal::of_ledger(&error))?;
+        Ok(lease.filter(ledger::Lease::is_live).and_then(|lease| lease.owner))
+    }
+}
+
+impl Jobs {
+    /// Accepts jobs, each on its own; an answer for each, in their order.
+    pub async fn submit(&self, submissions: Vec<Submission>) -> Vec<Result<Accepted, Refusal>> {
+        let deadline = Instant::now() + self.callers.request_timeout;
+        self.callers.submissions.submit(submissions, deadline).await
+    }
+
+    /// One job, as the ledger has it.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownJob`], and the ledger's refusals.
+    pub async fn get(&self, id: JobId) -> Result<JobRecord, Refusal> {
+        let found = self.callers.ledger.job(id).await.map_err(|error| refusal::of_ledger(&error))?;
+        found.ok_or(Refusal::UnknownJob)
+    }
+
+    /// One job, when it is finished or that time is up, whichever comes first.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn wait(&self, id: JobId, at_most: Duration) -> Result<JobRecord, Refusal> {
+        let until = Instant::now() + at_most;
+        let waiter = self.callers.waiters.wait_for(id);
+        let mut look_every = LOOK_EVERY;
+        loop {
+            let mut finished = pin!(waiter.finished());
+            // Registered before the look, so that an end in between is not missed.
+            finished.as_mut().enable();
+            let job = self.get(id).await?;
+            let left = until.saturating_duration_since(Instant::now());
+            if job.state == State::Finished || left.is_zero() {
+                return Ok(job);
+            }
+            let look_again = tokio::time::sleep(jittered(look_every).min(left));
+            look_every = (look_every * 2).min(LOOK_EVERY_MAX);
+            tokio::select! {
+                () = finished => {}
+                () = look_again => {}
+            }
+        }
+    }
+
+    /// Cancels a job in any state, and returns it as it is then. A cancelled or finished job stays as it is.
+    ///
+    /// # Errors
+    /// [`Refusal::NotOwner`] where its lane is served by another instance.
+    pub async fn cancel(&self, id: JobId) -> Result<JobRecord, Refusal> {
+        let Callers { keeper, lifetime, request_timeout, .. } = &*self.callers;
+        let deadline = Instant::now() + *request_timeout;
+        loop {
+            let job = self.get(id).await?;
+            if job.state == State::Finished {
+                return Ok(job);
+            }
+            let (reply, answer) = oneshot::channel();
+            let command = LaneCommand::Cancel(id, job.spec.needs.pool.clone(), reply);
+            let sent = keeper.directory.try_send(&job.lane, command);
+            if let Err(undelivered) = sent {
+                if undelivered.is_full {
+                    return Err(Refusal::Overloaded);
+                }
+                match self.callers.owner_of(&job.lane).await? {
+                    Some(owner) if owner != *keeper.me() => return Err(Refusal::NotOwner { owner }),
+                    // It is about to be adopted.
+                    _ if Instant::now() + OWNER_LOOK_EVERY * 2 < deadline => {
+                        tokio::time::sleep(jittered(OWNER_LOOK_EVERY)).await;
+                        continue;
+                    }
+                    _ => return Err(Refusal::NoOwner { lane: job.lane }),
+                }
+            }
+            match tokio::time::timeout_at(deadline.into(), answer).await {
+                Ok(Ok(Ok(()))) => {}
+                Ok(Ok(Err(refusal))) => return Err(refusal),
+                Ok(Err(_)) => return Err(lifetime.refusal_of_lost_owner()),
+                Err(_) => return Err(Refusal::LedgerUnavailable),
+            }
+        }
+    }
+}

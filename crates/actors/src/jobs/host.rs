@@ -1,0 +1,88 @@
+//! What the owners of lanes tell the rest of their instance: attempts for nodes, and what became of jobs.
+
+use std::sync::Arc;
+
+use domain::job::{Assignment, Attempt, State};
+use domain::lane::JobNotice;
+use domain::{JobId, LaneId, PoolName};
+
+use super::delivery::{Dispatch, Withdrawal};
+use super::inter_instance::InterInstance;
+use super::lane::{Ends, LaneHost};
+use super::lifetime::Lifetime;
+use super::node_gateway::NodeGateway;
+use super::rates::RateCounter;
+use super::results::ResultWriter;
+use super::waiters::Waiters;
+use super::watches::{JobEvent, JobEventKind, Watches};
+
+/// The instance, as the owners of its lanes see it.
+pub(super) struct InstanceHost {
+    pub(super) lifetime: Lifetime,
+    pub(super) gateway: Arc<NodeGateway>,
+    pub(super) inter_instance: Arc<InterInstance>,
+    pub(super) results: Arc<ResultWriter>,
+    pub(super) waiters: Arc<Waiters>,
+    pub(super) watches: Arc<Watches>,
+    pub(super) rates: Arc<RateCounter>,
+}
+
+impl LaneHost for InstanceHost {
+    fn is_over(&self) -> bool {
+        self.lifetime.is_over()
+    }
+
+    fn dispatch(&self, dispatch: Dispatch) {
+        self.gateway.deliver(dispatch);
+    }
+
+    fn withdraw(&self, withdrawal: Withdrawal) {
+        self.gateway.withdraw(withdrawal);
+    }
+
+    fn results_written(&self, ends: Ends) {
+        self.results.answer(ends);
+    }
+
+    fn notify(&self, lane: &LaneId, notice: JobNotice) {
+        let seen = |job: JobId, attempt: Attempt, placed: Option<Assignment>, kind: JobEventKind| {
+            let node = placed.map(|placed| placed.node);
+            self.watches.tell(|| JobEvent { job, attempt, lane: Some(lane.clone()), node, kind });
+        };
+        match notice {
+            JobNotice::Created(job, pool) => {
+                count_accepted(&self.rates, pool.as_ref());
+                seen(job, Attempt::NONE, None, JobEventKind::Changed(State::Created, None));
+            }
+            JobNotice::Dispatched(job, attempt, placed) => {
+                count_change(State::Dispatched, "");
+                seen(job, attempt, Some(placed), JobEventKind::Changed(State::Dispatched, None));
+            }
+            JobNotice::Requeued(job, attempt, placed, why) => {
+                metrics::counter!("fencepost_dispatch_revoked_total", "reason" => why.as_str()).increment(1);
+                seen(job, attempt, Some(placed), JobEventKind::Changed(State::Created, None));
+            }
+            JobNotice::Ended(job, pool, attempt, placed, outcome) => {
+                count_change(State::Finished, outcome.as_str());
+                self.rates.finished(pool.as_ref(), outcome);
+                self.inter_instance.finished(lane, job, attempt);
+                self.waiters.finished(job);
+                seen(job, attempt, placed, JobEventKind::Changed(State::Finished, Some(outcome)));
+            }
+            JobNotice::Completed(job, pool, attempt, node) => {
+                self.results.written_by_owner(job, pool.as_ref(), attempt, &node, lane);
+            }
+        }
+    }
+}
+
+/// A job is in the ledger.
+pub(super) fn count_accepted(rates: &RateCounter, pool: Option<&PoolName>) {
+    count_change(State::Created, "");
+    rates.accepted(pool);
+}
+
+/// Counts a change of a job's state for the metrics.
+fn count_change(state: State, outcome: &'static str) {
+    metrics::counter!("fencepost_jobs_total", "state" => state.as_str(), "outcome" => outcome).increment(1);
+}

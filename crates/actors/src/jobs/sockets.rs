@@ -1,0 +1,109 @@
+//! What the sockets of nodes ask of jobs: to attach a node, to note what it says of its attempts, and to record its results.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bus::Slot;
+use domain::job::{Attempt, Revoked};
+use domain::{JobId, NodeId};
+use ledger::JobRecord;
+use nodes::connection::Progress;
+
+use super::Jobs;
+use super::delivery::Dispatch;
+use super::node_gateway::{NodeGateway, NodeOutbox};
+use super::progress::ProgressReporter;
+use super::results::{Answer, NodeResult, ResultWriter};
+
+/// What the sockets of one instance use.
+pub(super) struct Sockets {
+    pub(super) gateway: Arc<NodeGateway>,
+    pub(super) progress: Arc<ProgressReporter>,
+    pub(super) results: Arc<ResultWriter>,
+}
+
+impl Jobs {
+    /// Attaches a node's connection, which said `hello` at `since`, to this instance. Returns the queue of
+    /// requests for the node.
+    #[must_use]
+    pub fn attach(&self, node: &NodeId, since: Instant) -> NodeOutbox {
+        self.sockets.gateway.attach(node, since)
+    }
+
+    /// Whether a socket of the node is held here.
+    #[must_use]
+    pub fn is_attached(&self, node: &NodeId) -> bool {
+        self.sockets.gateway.is_attached(node)
+    }
+
+    /// Drains a node that is connected here, or ends its drain. `false` if it is not connected here.
+    pub fn drain(&self, node: &NodeId, is_drained: bool) -> bool {
+        self.sockets.gateway.drain(node, is_drained)
+    }
+
+    /// The unfinished attempts of a node that has connected here: those that it has or may still get on this
+    /// connection. The lanes learn of the other unfinished attempts that the ledger has for the node.
+    ///
+    /// # Errors
+    /// What the ledger says.
+    pub async fn attempts_on(&self, node: &NodeId, listed: &[Slot]) -> ledger::Result<Vec<Slot>> {
+        self.sockets.gateway.attempts_on(node, listed).await
+    }
+
+    /// Stores the progress of an attempt, as reported by its node, which is connected here.
+    pub fn progressed(&self, node: &NodeId, job: JobId, attempt: Attempt, progress: Progress) {
+        self.sockets.progress.progressed(node, job, attempt, progress);
+    }
+
+    /// The progress of a job's newest attempt, if its node reported one lately and the instance that holds
+    /// the node's socket answers quickly.
+    pub async fn progress(&self, job: &JobRecord) -> Option<Progress> {
+        self.sockets.progress.of(job).await
+    }
+
+    /// An attempt's slot is free.
+    pub fn slot_freed(&self, job: JobId, attempt: Attempt) {
+        self.sockets.gateway.attempts().slot_freed(job, attempt);
+    }
+
+    /// A node has acknowledged an attempt.
+    pub fn acknowledged(&self, node: &NodeId, job: JobId, attempt: Attempt) {
+        self.sockets.gateway.acknowledged(node, job, attempt);
+    }
+
+    /// The socket was closed after an attempt was sent and before the node answered: the attempt may have
+    /// crashed the node.
+    pub fn cut_off(&self, job: JobId, attempt: Attempt) {
+        self.sockets.gateway.cut_off(job, attempt);
+    }
+
+    /// Whether a node that is connected here still has the attempt, or is about to get it.
+    #[must_use]
+    pub fn is_expected(&self, job: JobId, attempt: Attempt) -> bool {
+        self.sockets.gateway.attempts().is_expected(job, attempt)
+    }
+
+    /// A node rejected an attempt, or the attempt could not be sent to it.
+    pub fn came_to_nothing(&self, job: JobId, attempt: Attempt, why: Revoked, reason: &str) {
+        self.sockets.gateway.came_to_nothing(job, attempt, why, reason);
+    }
+
+    /// Records the results of attempts, and returns when their outcome is known, however long that takes. If
+    /// slots may be passed on, an answer may contain an attempt that the same commit dispatched: it takes the
+    /// slot of the finished one, and fails if it is not sent.
+    pub async fn results(
+        &self,
+        node: &NodeId,
+        results: Vec<NodeResult>,
+        may_pass: bool,
+    ) -> Vec<(Answer, Option<Box<Dispatch>>)> {
+        self.sockets.results.write(node, results, may_pass).await
+    }
+
+    /// Whether the owner of the job's lane writes a result, in its next batch. Its outcome does not depend on
+    /// other results then.
+    #[must_use]
+    pub fn is_the_owners(&self, result: &NodeResult) -> bool {
+        self.sockets.results.writer_of(result).is_some()
+    }
+}

@@ -1,0 +1,82 @@
+//! Submissions on their way to the owners of lanes, and the answers on their way back.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use domain::lane::{Accepted, Submission};
+use domain::{JobId, LaneId};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::Refusal;
+use super::lifetime::Lifetime;
+use super::messages::{Directory, LaneCommand, PendingSubmission, SubmitReply};
+use super::own_lanes::{OwnLanes, WaitingSubmission};
+use super::submission_limits::SubmissionLimits;
+use crate::directory::Undelivered;
+
+/// Of one instance.
+pub(super) struct Submissions {
+    directory: Arc<Directory>,
+    own_lanes: OwnLanes,
+    limits: SubmissionLimits,
+    lifetime: Lifetime,
+}
+
+impl Submissions {
+    /// To the lanes in the directory; jobs without a session go to the own ones.
+    pub(super) fn new(directory: Arc<Directory>, own_lanes: OwnLanes, lifetime: Lifetime) -> Self {
+        Self { directory, own_lanes, limits: SubmissionLimits::default(), lifetime }
+    }
+
+    /// Has the owner of one of the instance's own lanes accept jobs; an answer for each, in their order.
+    pub(super) async fn submit(
+        &self,
+        submissions: Vec<Submission>,
+        deadline: Instant,
+    ) -> Vec<Result<Accepted, Refusal>> {
+        let (lane, waiting) = self.own_lanes.choose(submissions.len());
+        self.submit_to(lane, submissions.into_iter().zip(waiting.into_iter().map(Some)), deadline).await
+    }
+
+    /// Has a lane's owner accept jobs; an answer for each, in their order.
+    pub(super) async fn submit_to(
+        &self,
+        lane: &LaneId,
+        submissions: impl ExactSizeIterator<Item = (Submission, Option<WaitingSubmission>)>,
+        deadline: Instant,
+    ) -> Vec<Result<Accepted, Refusal>> {
+        let mut pending = Vec::with_capacity(submissions.len());
+        let mut answers = Vec::with_capacity(submissions.len());
+        for (submission, waiting) in submissions {
+            let Some(share) = self.limits.take(&submission, waiting) else {
+                answers.push(Err(Refusal::Overloaded));
+                continue;
+            };
+            let (reply, answer) = oneshot::channel();
+            let reply = SubmitReply { reply, _share: share };
+            let id = JobId::from_u128(Uuid::now_v7().as_u128());
+            pending.push(PendingSubmission { id, submission, deadline, reply });
+            answers.push(Ok(answer));
+        }
+        if !pending.is_empty()
+            && let Err(Undelivered { command, is_full }) =
+                self.directory.try_send(lane, LaneCommand::Submit(pending))
+            && let LaneCommand::Submit(pending) = *command
+        {
+            let refusal = if is_full { Refusal::Overloaded } else { Refusal::Fenced };
+            pending.into_iter().for_each(|one| one.reply.send(Err(refusal.clone())));
+        }
+        let mut answered = Vec::with_capacity(answers.len());
+        for answer in answers {
+            answered.push(match answer {
+                Ok(answer) => match tokio::time::timeout_at(deadline.into(), answer).await {
+                    Ok(answer) => answer.unwrap_or_else(|_| Err(self.lifetime.refusal_of_lost_owner())),
+                    Err(_) => Err(Refusal::LedgerUnavailable),
+                },
+                Err(refusal) => Err(refusal),
+            });
+        }
+        answered
+    }
+}
