@@ -27,6 +27,7 @@ pub use record::{JobKey, JobVerdict, JobWrite, LiveJob, UnderWay, WaitingGroup};
 pub use spec::*;
 
 use crate::id::{InstanceId, Invalid, NodeId};
+use crate::named::named;
 use crate::time::Timestamp;
 
 use std::fmt;
@@ -71,45 +72,19 @@ impl State {
     }
 }
 
-/// How a job ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
-    /// A node said so, and gave its output.
-    Succeeded,
-    /// It will not be tried again: a node said so, or its attempts are used up (it is *dead*).
-    Failed,
-    /// A caller cancelled it.
-    Cancelled,
-    /// Its last attempt ran for too long.
-    TimedOut,
-}
-
-impl Outcome {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Succeeded, Self::Failed, Self::Cancelled, Self::TimedOut];
-
-    /// The name that tables and answers show.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-            Self::TimedOut => "timed_out",
-        }
+named!(
+    /// How a job ended.
+    Outcome, "outcome" {
+        /// A node said so, and gave its output.
+        Succeeded = "succeeded",
+        /// It will not be tried again: a node said so, or its attempts are used up (it is *dead*).
+        Failed = "failed",
+        /// A caller cancelled it.
+        Cancelled = "cancelled",
+        /// Its last attempt ran for too long.
+        TimedOut = "timed_out",
     }
-
-    /// Reads the name.
-    ///
-    /// # Errors
-    /// [`Invalid`], naming the four.
-    pub fn parse(text: &str) -> Result<Self, Invalid> {
-        Self::ALL.into_iter().find(|outcome| outcome.as_str() == text).ok_or_else(|| Invalid {
-            what: "outcome",
-            expected: format!("one of {}", Self::ALL.map(Self::as_str).join(", ")),
-        })
-    }
-}
+);
 
 /// The number of an attempt: 1 for the first, 0 before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -178,7 +153,7 @@ mod tests {
             assert_eq!(State::parse(state.as_str()), Ok(state));
             assert_eq!(State::parse(&state.as_str().to_lowercase()), Ok(state));
         }
-        for outcome in Outcome::ALL {
+        for outcome in Outcome::ALL.iter().copied() {
             assert_eq!(Outcome::parse(outcome.as_str()), Ok(outcome));
         }
     }

@@ -5,53 +5,25 @@ use std::sync::Arc;
 
 use crate::id::{InstanceId, Invalid, PlanId, SessionId, SignerId, TenantId, WorkerNumber};
 use crate::limits::ID_WORKER_MAX;
+use crate::named::named;
 
-/// What a lease can be about. The name before the colon of a resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ResourceKind {
-    /// A worker number of the snowflake scheme.
-    IdWorker,
-    /// One running Fencepost process.
-    Instance,
-    /// A plan, whose stages are jobs.
-    Plan,
-    /// One client's conversation, whose jobs have an order.
-    Session,
-    /// A blockchain account whose nonces are handed out.
-    Signer,
-    /// A tenant that plans work on. Its lease is a lock: a task owns it, and no instance.
-    Tenant,
-}
-
-impl ResourceKind {
-    /// All kinds, in the order of their names.
-    pub const ALL: [Self; 6] =
-        [Self::IdWorker, Self::Instance, Self::Plan, Self::Session, Self::Signer, Self::Tenant];
-
-    /// The name before the colon.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::IdWorker => "id-worker",
-            Self::Instance => "instance",
-            Self::Plan => "plan",
-            Self::Session => "session",
-            Self::Signer => "signer",
-            Self::Tenant => "tenant",
-        }
+named!(
+    /// What a lease can be about. The name before the colon of a resource.
+    ResourceKind, "kind" {
+        /// A worker number of the snowflake scheme.
+        IdWorker = "id-worker",
+        /// One running Fencepost process.
+        Instance = "instance",
+        /// A plan, whose stages are jobs.
+        Plan = "plan",
+        /// One client's conversation, whose jobs have an order.
+        Session = "session",
+        /// A blockchain account whose nonces are handed out.
+        Signer = "signer",
+        /// A tenant that plans work on. Its lease is a lock: a task owns it, and no instance.
+        Tenant = "tenant",
     }
-
-    /// Reads the name.
-    ///
-    /// # Errors
-    /// [`Invalid`], naming the kinds there are.
-    pub fn parse(text: &str) -> Result<Self, Invalid> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| Invalid {
-            what: "kind",
-            expected: format!("one of {}", Self::ALL.map(Self::as_str).join(", ")),
-        })
-    }
-}
+);
 
 /// A named thing that has one owner: `signer:<id>`, `session:<id>`, `instance:<id>`, `id-worker:<n>`,
 /// `plan:<id>`, `tenant:<id>`.

@@ -12,6 +12,7 @@ mod lane_id;
 pub mod lease;
 pub mod limits;
 pub mod mode;
+mod named;
 mod node_timeouts;
 pub mod nonce;
 pub mod plan;

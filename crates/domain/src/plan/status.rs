@@ -1,41 +1,6 @@
 //! The states of plans, tasks and stages, and what people want of them.
 
-use crate::id::Invalid;
-
-/// Declares an enum whose variants have names that tables and answers show.
-macro_rules! named {
-    ($(#[$doc:meta])* $name:ident, $what:literal { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)+ }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $name {
-            $($(#[$variant_doc])* $variant,)+
-        }
-
-        impl $name {
-            /// All of them, in their order.
-            pub const ALL: &[Self] = &[$(Self::$variant),+];
-
-            /// The name that tables and answers show.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $text,)+
-                }
-            }
-
-            /// Reads the name.
-            ///
-            /// # Errors
-            /// [`Invalid`], listing the names.
-            pub fn parse(text: &str) -> Result<Self, Invalid> {
-                Self::ALL.iter().copied().find(|one| one.as_str() == text).ok_or_else(|| Invalid {
-                    what: $what,
-                    expected: format!("one of {}", [$($text),+].join(", ")),
-                })
-            }
-        }
-    };
-}
+use crate::named::named;
 
 named!(
     /// The status of a plan. It follows from the plan's intent and the statuses of its tasks.
