@@ -36,7 +36,7 @@ pub(super) struct LaneKeeper {
 }
 
 impl LaneKeeper {
-    pub(super) const fn me(&self) -> &InstanceId {
+    pub(super) fn me(&self) -> &InstanceId {
         self.adopting.me()
     }
 

@@ -48,12 +48,7 @@ struct AdoptedLease {
     /// Acquires whose answers were not heard since the token is known.
     unheard: AtomicI64,
     resource: Resource,
-    me: InstanceId,
-    length: Duration,
-    ledger: ledger::Handle,
-    failure_detector: FailureDetector,
-    renewals: Arc<Renewals>,
-    releases: Releases,
+    taker: Arc<LeaseTaker>,
     deadline: Mutex<Arc<LeaseDeadline>>,
     acquiring: sync::Mutex<()>,
 }
@@ -61,15 +56,20 @@ struct AdoptedLease {
 /// The leases that this instance has taken, each with how many lanes are served under it.
 type AdoptedLeases = Arc<Mutex<HashMap<Resource, (Arc<AdoptedLease>, usize)>>>;
 
-/// What adopting needs.
-#[derive(Clone)]
-pub(super) struct Adopting {
+/// What the leases of one instance are acquired, renewed and released with.
+struct LeaseTaker {
     me: InstanceId,
     length: Duration,
     ledger: ledger::Handle,
     failure_detector: FailureDetector,
     renewals: Arc<Renewals>,
     releases: Releases,
+}
+
+/// What adopting needs.
+#[derive(Clone)]
+pub(super) struct Adopting {
+    taker: Arc<LeaseTaker>,
     leases: AdoptedLeases,
 }
 
@@ -94,15 +94,16 @@ impl Adopting {
         let renewals = Arc::<Renewals>::default();
         renewals.start(ledger.clone(), me.clone(), length);
         let releases = Releases::start(ledger.clone(), me.clone(), length);
-        Self { me, length, ledger, failure_detector, renewals, releases, leases: AdoptedLeases::default() }
+        let taker = LeaseTaker { me, length, ledger, failure_detector, renewals, releases };
+        Self { taker: Arc::new(taker), leases: AdoptedLeases::default() }
     }
 
-    pub(super) const fn me(&self) -> &InstanceId {
-        &self.me
+    pub(super) fn me(&self) -> &InstanceId {
+        &self.taker.me
     }
 
-    pub(super) const fn length(&self) -> Duration {
-        self.length
+    pub(super) fn length(&self) -> Duration {
+        self.taker.length
     }
 
     /// Takes a lane, if its lease is free, its owner is dead, or this instance has it already. Call this for one lane of a
@@ -116,29 +117,23 @@ impl Adopting {
                 Ok(None) | Err(Lost) => Adoption::Missed,
             });
         }
-        let lease_ms = self.length.as_millis() as u64;
-        let sent = Instant::now();
-        let token = match self.ledger.acquire(resource, &self.me, lease_ms).await? {
-            Acquisition::Acquired { token, .. } => token,
-            Acquisition::Held { owner: dead, .. } if self.failure_detector.is_dead(&dead) => {
-                match self.ledger.take_over(resource, &self.me, &dead, lease_ms).await? {
-                    Some(token) => token,
+        let taker = &self.taker;
+        let deadline = match taker.acquire(resource).await? {
+            Ok(deadline) => deadline,
+            Err(dead) if taker.failure_detector.is_dead(&dead) => {
+                match taker.take_over(resource, &dead).await? {
+                    Some(deadline) => deadline,
                     None => return Ok(Adoption::Missed),
                 }
             }
-            Acquisition::Held { owner, .. } => return Ok(Adoption::Held(owner)),
+            Err(owner) => return Ok(Adoption::Held(owner)),
         };
-        let deadline = Arc::new(LeaseDeadline::new(token, sent, self.length));
-        self.renewals.keep(resource.clone(), Arc::clone(&deadline));
+        let token = deadline.token();
+        taker.renewals.keep(resource.clone(), Arc::clone(&deadline));
         let lease = Arc::new(AdoptedLease {
             unheard: AtomicI64::new(0),
             resource: resource.clone(),
-            me: self.me.clone(),
-            length: self.length,
-            ledger: self.ledger.clone(),
-            failure_detector: self.failure_detector.clone(),
-            renewals: Arc::clone(&self.renewals),
-            releases: self.releases.clone(),
+            taker: Arc::clone(taker),
             deadline: Mutex::new(deadline),
             acquiring: sync::Mutex::default(),
         });
@@ -159,6 +154,36 @@ impl Adopting {
     }
 }
 
+impl LeaseTaker {
+    /// Acquires a lease, if it is free or this instance's. Answers until when it surely lasts, or else its owner.
+    async fn acquire(&self, resource: &Resource) -> ledger::Result<Result<Arc<LeaseDeadline>, InstanceId>> {
+        let sent = Instant::now();
+        Ok(match self.ledger.acquire(resource, &self.me, self.length_ms()).await? {
+            Acquisition::Acquired { token, .. } => Ok(self.deadline(token, sent)),
+            Acquisition::Held { owner, .. } => Err(owner),
+        })
+    }
+
+    /// Acquires a dead instance's lease, unless another instance did before.
+    async fn take_over(
+        &self,
+        resource: &Resource,
+        dead: &InstanceId,
+    ) -> ledger::Result<Option<Arc<LeaseDeadline>>> {
+        let sent = Instant::now();
+        let token = self.ledger.take_over(resource, &self.me, dead, self.length_ms()).await?;
+        Ok(token.map(|token| self.deadline(token, sent)))
+    }
+
+    fn deadline(&self, token: Token, sent: Instant) -> Arc<LeaseDeadline> {
+        Arc::new(LeaseDeadline::new(token, sent, self.length))
+    }
+
+    const fn length_ms(&self) -> u64 {
+        self.length.as_millis() as u64
+    }
+}
+
 impl LaneLease {
     /// Whether it is not one of the instance's own lanes.
     pub(super) const fn is_adopted(&self) -> bool {
@@ -170,7 +195,7 @@ impl LaneLease {
         match self {
             Self::Own(own) => own.lease.token().is_some() && own.failure_detector.is_alive(),
             Self::Adopted(AdoptedLane { lease, .. }) => {
-                lease.deadline().is_running() && lease.failure_detector.is_alive()
+                lease.deadline().is_running() && lease.taker.failure_detector.is_alive()
             }
         }
     }
@@ -190,7 +215,7 @@ impl LaneLease {
             && adopted.leave()
         {
             let lease = &adopted.lease;
-            lease.releases.release(lease.resource.clone(), lease.token()).await;
+            lease.taker.releases.release(lease.resource.clone(), lease.token()).await;
         }
     }
 }
@@ -236,7 +261,7 @@ impl AdoptedLane {
         let is_last = *lanes == 0;
         if is_last {
             leases.remove(&self.lease.resource);
-            self.lease.renewals.forget(&self.lease.resource, self.lease.token());
+            self.lease.taker.renewals.forget(&self.lease.resource, self.lease.token());
         }
         is_last
     }
@@ -264,24 +289,23 @@ impl AdoptedLease {
         if last > above {
             return Ok(Some(last));
         }
-        if !self.failure_detector.is_alive() {
+        if !self.taker.failure_detector.is_alive() {
             return Ok(None);
         }
-        let sent = Instant::now();
-        match self.ledger.acquire(&self.resource, &self.me, self.length.as_millis() as u64).await {
-            Ok(Acquisition::Acquired { token, .. }) => {
+        match self.taker.acquire(&self.resource).await {
+            Ok(Ok(deadline)) => {
+                let token = deadline.token();
                 let unheard = self.unheard.swap(0, Ordering::AcqRel);
                 // What another owner of a plan has begun is not gone on with, even if it has left since.
                 if self.resource.kind() == ResourceKind::Plan && token.get() > last.get() + 1 + unheard {
-                    self.releases.release(self.resource.clone(), token).await;
+                    self.taker.releases.release(self.resource.clone(), token).await;
                     return Err(Lost);
                 }
-                let deadline = Arc::new(LeaseDeadline::new(token, sent, self.length));
-                self.renewals.keep(self.resource.clone(), Arc::clone(&deadline));
+                self.taker.renewals.keep(self.resource.clone(), Arc::clone(&deadline));
                 *self.deadline() = deadline;
                 Ok(Some(token))
             }
-            Ok(Acquisition::Held { .. }) => Err(Lost),
+            Ok(Err(_)) => Err(Lost),
             Err(error) => {
                 self.unheard.fetch_add(1, Ordering::AcqRel);
                 tracing::debug!(%error, resource = %self.resource, "an adopted lease could not be acquired anew");
