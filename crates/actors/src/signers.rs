@@ -48,7 +48,7 @@ pub struct Limits {
     pub idle: Duration,
     /// How long a request may take altogether.
     pub request_timeout: Duration,
-    /// Requests that may wait for one signer: so many in its actor's mailbox, and so many in its state.
+    /// Requests that may wait for one signer.
     pub queue_max: usize,
     /// Requests that may be under way in this instance, all signers together.
     pub in_flight_max: usize,

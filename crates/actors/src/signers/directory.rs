@@ -77,7 +77,8 @@ impl Inner {
         let (inner, id) = (Arc::clone(self), signer.clone());
         let addr = self.arbiters.start_actor(
             self.arbiters.number_of(signer.as_str()),
-            self.limits.queue_max,
+            // The signer's state bounds what waits; a mailbox holds all requests that may be in flight.
+            self.limits.in_flight_max,
             move |_| SignerActor::new(inner, id, generation),
         );
         match addr.try_send(ask) {
