@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use testkit::http::Client;
 
-use crate::history::{Asked, History, Outcome, Settlement, Told, Verdict};
+use crate::history::{Answer, Asked, History, Outcome, Settlement, Verdict};
 use crate::nonce_calls;
 
 /// Attempts at one request before the client gives it up.
@@ -96,7 +96,7 @@ impl Caller {
     async fn grant(&mut self) {
         let asked = self.new_grant();
         let keyed = matches!(&asked, Asked::Grant { key: Some(_), .. });
-        let told = if keyed { self.persist(&asked).await } else { self.once(&asked).await };
+        let answer = if keyed { self.persist(&asked).await } else { self.once(&asked).await };
         if keyed && self.dice.random_ratio(1, 8) {
             self.once(&asked).await;
         }
@@ -106,7 +106,7 @@ impl Caller {
                 self.past.pop_front();
             }
         }
-        if let Told::Granted { grants, .. } = told {
+        if let Answer::Granted { grants, .. } = answer {
             for one in grants {
                 // A caller that dies leaves its holds to run out.
                 if !self.dice.random_ratio(1, 10) {
@@ -145,11 +145,11 @@ impl Caller {
         self.held = kept;
         let settlements: Vec<Settlement> = taken.into_iter().map(|one| self.line(one)).collect();
         let asked = Asked::Settle { signer: signer.clone(), settlements };
-        let told = self.persist(&asked).await;
+        let answer = self.persist(&asked).await;
         if self.dice.random_ratio(1, 10) {
             self.once(&asked).await;
         }
-        let (Asked::Settle { settlements, .. }, Told::Settled(verdicts)) = (asked, told) else { return };
+        let (Asked::Settle { settlements, .. }, Answer::Settled(verdicts)) = (asked, answer) else { return };
         for (line, verdict) in settlements.into_iter().zip(verdicts) {
             // Half of those in doubt are decided later, by their holds; the rest stay in quarantine.
             if matches!(&verdict, Verdict::Done(status) if status == "QUARANTINED")
@@ -180,27 +180,27 @@ impl Caller {
         self.once(&asked).await;
     }
 
-    async fn once(&mut self, asked: &Asked) -> Told {
+    async fn once(&mut self, asked: &Asked) -> Answer {
         let to = self.dice.random_range(0..self.urls.len());
         nonce_calls::ask(&self.http, &self.history, self.number, &self.urls[to], asked).await
     }
 
     /// The same request, each time to any instance, until it is answered.
-    async fn persist(&mut self, asked: &Asked) -> Told {
-        let mut told = self.once(asked).await;
+    async fn persist(&mut self, asked: &Asked) -> Answer {
+        let mut answer = self.once(asked).await;
         for _ in 1..ATTEMPTS_MAX {
-            let again = match &told {
-                Told::Unknown { .. } => true,
-                Told::Refused { status, .. } => matches!(status, 429 | 503),
+            let again = match &answer {
+                Answer::Unknown { .. } => true,
+                Answer::Refused { status, .. } => matches!(status, 429 | 503),
                 _ => false,
             };
             if !again || self.stopped() {
                 break;
             }
             self.pause(20..120).await;
-            told = self.once(asked).await;
+            answer = self.once(asked).await;
         }
-        told
+        answer
     }
 
     async fn pause(&mut self, ms: std::ops::Range<u64>) {

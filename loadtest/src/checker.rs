@@ -14,7 +14,7 @@ mod rows;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::history::{Record, TokenSeen, Told};
+use crate::history::{Answer, Record, TokenSeen};
 use evidence::Evidence;
 
 /// One row of `signer_nonce_allocation`.
@@ -118,11 +118,11 @@ fn accuse(found: &mut Vec<Violation>, rule: Rule, detail: String) {
 
 fn shapes(records: &[Record], found: &mut Vec<Violation>) {
     for record in records {
-        match &record.told {
-            Told::Malformed { status, body } => {
+        match &record.answer {
+            Answer::Malformed { status, body } => {
                 accuse(found, Rule::ContractKept, format!("{:?} was answered {status} {body}", record.asked))
             }
-            Told::Refused { status, code } if !HONEST_REFUSALS.contains(&(*status, code)) => {
+            Answer::Refused { status, code } if !HONEST_REFUSALS.contains(&(*status, code)) => {
                 accuse(found, Rule::ContractKept, format!("{:?} was refused {status} {code}", record.asked))
             }
             _ => {}
@@ -143,7 +143,7 @@ fn tokens_rise(seen: &[TokenSeen], evidence: &Evidence<'_>, found: &mut Vec<Viol
     let mut grants: BTreeMap<&str, Vec<(u64, u64, i64)>> = BTreeMap::new();
     for attempts in &evidence.attempts {
         let first = attempts.records[0];
-        if let Told::Granted { token, .. } = &first.told {
+        if let Answer::Granted { token, .. } = &first.answer {
             grants.entry(attempts.signer).or_default().push((first.sent_us, first.ended_us, *token));
         }
     }

@@ -108,7 +108,7 @@ pub enum Verdict {
 
 /// What came back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Answer {
     /// 201.
     Granted {
         /// The fencing token that the grant was written under.
@@ -139,7 +139,7 @@ pub enum Told {
     },
 }
 
-impl Told {
+impl Answer {
     /// A 2xx, which promises that the effect is durable.
     #[must_use]
     pub const fn is_success(&self) -> bool {
@@ -169,7 +169,7 @@ pub struct Record {
     /// What.
     pub asked: Asked,
     /// What it was told.
-    pub told: Told,
+    pub answer: Answer,
     /// When the request left.
     pub sent_us: u64,
     /// When the answer was there, or was given up.

@@ -30,7 +30,7 @@ pub struct Accepted {
     /// What it can come to.
     pub hope: Hope,
     /// Its outcome, if it was told already by the answer to a call that calls it off.
-    pub told: Option<String>,
+    pub answered: Option<String>,
     /// The strict session that it belongs to; its jobs were submitted in the order of their numbers.
     pub session: Option<String>,
 }
@@ -50,7 +50,7 @@ pub struct Evidence {
 #[must_use]
 pub fn check(evidence: &Evidence) -> Vec<String> {
     let mut broken = Vec::new();
-    let told = Diaries::read(&evidence.diaries, &mut broken);
+    let diaries = Diaries::read(&evidence.diaries, &mut broken);
     let mut numbers = HashMap::new();
     for accepted in &evidence.accepted {
         if let Some(other) = numbers.insert(&accepted.id, accepted.number) {
@@ -60,12 +60,12 @@ pub fn check(evidence: &Evidence) -> Vec<String> {
             ));
         }
         match evidence.jobs.get(&accepted.id) {
-            Some(job) => check_job(accepted, job, &told, &mut broken),
+            Some(job) => check_job(accepted, job, &diaries, &mut broken),
             None => broken.push(format!("{}: accepted, and nowhere to be found", accepted.id)),
         }
     }
-    check_order(evidence, &told, &mut broken);
-    for (run, (node, _)) in &told.began {
+    check_order(evidence, &diaries, &mut broken);
+    for (run, (node, _)) in &diaries.began {
         match evidence.jobs.get(&run.job).and_then(|job| job["attempt"].as_u64()) {
             Some(newest) if run.attempt <= newest => {}
             Some(newest) => broken.push(format!("{node} ran {run:?}, and the newest attempt is {newest}")),
@@ -87,28 +87,28 @@ struct Diaries<'d> {
 
 impl<'d> Diaries<'d> {
     fn read(diaries: &'d [Diary], broken: &mut Vec<String>) -> Self {
-        let mut told = Self::default();
+        let mut read = Self::default();
         for diary in diaries {
             let node = diary.node.as_str();
             for line in &diary.lines {
                 match &line.wrote {
                     Wrote::Began { run, .. } => {
-                        if let Some((other, _)) = told.began.insert(run, (node, line.at_us)) {
+                        if let Some((other, _)) = read.began.insert(run, (node, line.at_us)) {
                             broken.push(format!("{run:?} was run twice: by {other}, by {node}"));
                         }
                     }
                     Wrote::Ended { run, said } => {
-                        told.said.insert(run, (node, said, line.at_us));
+                        read.said.insert(run, (node, said, line.at_us));
                     }
                     _ => {}
                 }
             }
         }
-        told
+        read
     }
 }
 
-fn check_job(accepted: &Accepted, job: &Value, told: &Diaries<'_>, broken: &mut Vec<String>) {
+fn check_job(accepted: &Accepted, job: &Value, diaries: &Diaries<'_>, broken: &mut Vec<String>) {
     let mut wrong = |what: &str| broken.push(format!("{}: {what}: {job}", accepted.id));
     if job["state"] != "FINISHED" {
         return wrong("it is not finished");
@@ -122,8 +122,8 @@ fn check_job(accepted: &Accepted, job: &Value, told: &Diaries<'_>, broken: &mut 
     if !is_hoped {
         wrong(&format!("{:?} was to be expected", accepted.hope));
     }
-    if accepted.told.as_ref().is_some_and(|told| told != outcome) {
-        wrong(&format!("its end was answered before, as {:?}", accepted.told));
+    if accepted.answered.as_ref().is_some_and(|answered| answered != outcome) {
+        wrong(&format!("its end was answered before, as {:?}", accepted.answered));
     }
     let past: Vec<_> = job["attempts"].as_array().into_iter().flatten().collect();
     if !past.is_sorted_by(|a, b| a["attempt"].as_u64() < b["attempt"].as_u64()) {
@@ -137,7 +137,7 @@ fn check_job(accepted: &Accepted, job: &Value, told: &Diaries<'_>, broken: &mut 
             if ended.len() != 1 || ended[0]["attempt"] != job["attempt"] {
                 wrong("there must be one result, of its newest attempt");
             }
-            match told.said.get(&newest) {
+            match diaries.said.get(&newest) {
                 Some((node, Said::Output(output), _)) if *node == by && *output == job["result"] => {}
                 other => wrong(&format!("its result is not what its node said, which is {other:?}")),
             }
@@ -145,7 +145,7 @@ fn check_job(accepted: &Accepted, job: &Value, told: &Diaries<'_>, broken: &mut 
                 wrong("the result of another");
             }
         }
-        "failed" if matches!(told.said.get(&newest), Some((node, Said::Failure, _)) if *node == by) => {}
+        "failed" if matches!(diaries.said.get(&newest), Some((node, Said::Failure, _)) if *node == by) => {}
         "failed" => wrong("its node did not say that it failed"),
         _ if !ended.is_empty() => wrong("it has a result all the same"),
         _ => {}
@@ -154,7 +154,7 @@ fn check_job(accepted: &Accepted, job: &Value, told: &Diaries<'_>, broken: &mut 
 
 /// In a strict session nothing begins before the newest attempt of all that were submitted before has ended. Attempts
 /// that were taken back may go on for a while where the word of it has not come.
-fn check_order(evidence: &Evidence, told: &Diaries<'_>, broken: &mut Vec<String>) {
+fn check_order(evidence: &Evidence, diaries: &Diaries<'_>, broken: &mut Vec<String>) {
     let mut sessions: BTreeMap<&String, Vec<&Accepted>> = BTreeMap::new();
     for accepted in &evidence.accepted {
         if let Some(session) = &accepted.session {
@@ -165,7 +165,7 @@ fn check_order(evidence: &Evidence, told: &Diaries<'_>, broken: &mut Vec<String>
         jobs.sort_unstable_by_key(|job| job.number);
         let mut before: Option<(u64, &Accepted)> = None;
         for accepted in jobs {
-            let runs = told.began.range(Run { job: accepted.id.clone(), attempt: 0 }..);
+            let runs = diaries.began.range(Run { job: accepted.id.clone(), attempt: 0 }..);
             let runs = runs.take_while(|(run, _)| run.job == accepted.id);
             if let Some((ended, other)) = before
                 && let Some((run, (node, at))) = runs.min_by_key(|(_, (_, at))| *at)
@@ -180,7 +180,7 @@ fn check_order(evidence: &Evidence, told: &Diaries<'_>, broken: &mut Vec<String>
             let newest =
                 evidence.jobs.get(&accepted.id).and_then(|job| job["attempt"].as_u64()).unwrap_or_default();
             let newest = Run { job: accepted.id.clone(), attempt: newest };
-            if let Some((_, Said::Output(_) | Said::Failure, at)) = told.said.get(&newest) {
+            if let Some((_, Said::Output(_) | Said::Failure, at)) = diaries.said.get(&newest) {
                 before = Some((before.map_or(*at, |(ended, _)| ended.max(*at)), accepted));
             }
         }
@@ -257,7 +257,7 @@ mod tests {
     /// One job whose first attempt was lost with its node, and whose second one succeeded.
     fn good() -> Evidence {
         let accepted =
-            Accepted { id: "j".to_owned(), number: 7, hope: Hope::Success, told: None, session: None };
+            Accepted { id: "j".to_owned(), number: 7, hope: Hope::Success, answered: None, session: None };
         let job = json!({
             "state": "FINISHED", "outcome": "succeeded", "attempt": 2, "node": "b",
             "result": { "number": 7, "once": 2 },
@@ -288,7 +288,7 @@ mod tests {
             ("nowhere to be found", |e| e.jobs.clear()),
             ("two submissions", |e| e.accepted.push(e.accepted[0].clone())),
             ("was to be expected", |e| e.jobs.get_mut("j").unwrap()["outcome"] = json!("cancelled")),
-            ("answered before", |e| e.accepted[0].told = Some("cancelled".to_owned())),
+            ("answered before", |e| e.accepted[0].answered = Some("cancelled".to_owned())),
             ("one result", |e| e.jobs.get_mut("j").unwrap()["attempts"][0]["state"] = json!("succeeded")),
             ("not what its node said", |e| e.jobs.get_mut("j").unwrap()["result"]["once"] = json!(3)),
             ("run twice", |e| e.diaries.push(diary("c", vec![began(1), Wrote::Died]))),

@@ -4,11 +4,11 @@
 use serde_json::{Value, json};
 use testkit::http::{Client, Reply};
 
-use crate::history::{Asked, Granted, History, Outcome, Record, Settlement, Told, Verdict};
+use crate::history::{Answer, Asked, Granted, History, Outcome, Record, Settlement, Verdict};
 
 /// Sends a request to the instance at `base`, or to the owner that it names instead of itself, and records what came of
 /// it.
-pub async fn ask(http: &Client, history: &History, client: usize, base: &str, asked: &Asked) -> Told {
+pub async fn ask(http: &Client, history: &History, client: usize, base: &str, asked: &Asked) -> Answer {
     let (url, key, body) = request_of(base, asked);
     let sent_us = history.now_us();
     let mut answer = http.request("POST", &url, key, Some(&body)).await;
@@ -19,12 +19,12 @@ pub async fn ask(http: &Client, history: &History, client: usize, base: &str, as
         answer = http.request("POST", &url, key, Some(&body)).await;
     }
     let ended_us = history.now_us();
-    let told = match &answer {
-        Err(error) => Told::Unknown { error: format!("{error:#}") },
-        Ok(reply) => told_by(asked, reply),
+    let answer = match &answer {
+        Err(error) => Answer::Unknown { error: format!("{error:#}") },
+        Ok(reply) => answer_of(asked, reply),
     };
-    history.add(Record { client, asked: asked.clone(), told: told.clone(), sent_us, ended_us });
-    told
+    history.add(Record { client, asked: asked.clone(), answer: answer.clone(), sent_us, ended_us });
+    answer
 }
 
 fn request_of<'a>(base: &str, asked: &'a Asked) -> (String, Option<&'a str>, Value) {
@@ -63,30 +63,30 @@ fn without_null(mut value: Value) -> Value {
     value
 }
 
-fn told_by(asked: &Asked, reply: &Reply) -> Told {
+fn answer_of(asked: &Asked, reply: &Reply) -> Answer {
     let understood = match (asked, reply.status) {
         (Asked::Grant { .. }, 201) => granted(&reply.body),
-        (Asked::Settle { settlements, .. }, 200) if settlements.len() == 1 => {
-            reply.body["status"].as_str().map(|status| Told::Settled(vec![Verdict::Done(status.to_owned())]))
-        }
+        (Asked::Settle { settlements, .. }, 200) if settlements.len() == 1 => reply.body["status"]
+            .as_str()
+            .map(|status| Answer::Settled(vec![Verdict::Done(status.to_owned())])),
         (Asked::Settle { settlements, .. }, 200) => settled(&reply.body)
-            .filter(|told| matches!(told, Told::Settled(v) if v.len() == settlements.len())),
+            .filter(|answer| matches!(answer, Answer::Settled(v) if v.len() == settlements.len())),
         (Asked::Settle { settlements, .. }, 409)
             if settlements.len() == 1 && matches!(reply.code(), "stale_hold" | "already_settled") =>
         {
-            Some(Told::Settled(vec![Verdict::Refused(reply.code().to_owned())]))
+            Some(Answer::Settled(vec![Verdict::Refused(reply.code().to_owned())]))
         }
         (_, 400..)
             if !reply.code().is_empty() && reply.content_type.starts_with("application/problem+json") =>
         {
-            Some(Told::Refused { status: reply.status, code: reply.code().to_owned() })
+            Some(Answer::Refused { status: reply.status, code: reply.code().to_owned() })
         }
         _ => None,
     };
-    understood.unwrap_or_else(|| Told::Malformed { status: reply.status, body: reply.text.clone() })
+    understood.unwrap_or_else(|| Answer::Malformed { status: reply.status, body: reply.text.clone() })
 }
 
-fn granted(body: &Value) -> Option<Told> {
+fn granted(body: &Value) -> Option<Answer> {
     let grants = body["grants"].as_array()?.iter().map(|one| {
         if one["status"] != "HELD" {
             return None;
@@ -97,14 +97,14 @@ fn granted(body: &Value) -> Option<Told> {
             held_for_ms: one["held_for_ms"].as_u64()?,
         })
     });
-    Some(Told::Granted { token: body["fencing_token"].as_i64()?, grants: grants.collect::<Option<_>>()? })
+    Some(Answer::Granted { token: body["fencing_token"].as_i64()?, grants: grants.collect::<Option<_>>()? })
 }
 
-fn settled(body: &Value) -> Option<Told> {
+fn settled(body: &Value) -> Option<Answer> {
     let lines = body["results"].as_array()?.iter().map(|one| match (&one["status"], &one["code"]) {
         (Value::String(status), Value::Null) => Some(Verdict::Done(status.clone())),
         (Value::Null, Value::String(code)) => Some(Verdict::Refused(code.clone())),
         _ => None,
     });
-    Some(Told::Settled(lines.collect::<Option<_>>()?))
+    Some(Answer::Settled(lines.collect::<Option<_>>()?))
 }

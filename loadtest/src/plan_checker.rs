@@ -25,10 +25,10 @@
 
 mod executions;
 mod replay;
+pub mod reported;
 mod stages;
 #[cfg(test)]
 mod tests;
-pub mod told;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -39,7 +39,7 @@ use testkit::fault_nodes::Diary;
 use crate::job_checker::check_diary;
 use executions::{Execution, Executions};
 use replay::Replay;
-use told::{Checkpoint, Decision, Event, Plan, Task};
+use reported::{Checkpoint, Decision, Event, Plan, Task};
 
 /// What was asked of a task.
 #[derive(Clone, Debug, Default)]

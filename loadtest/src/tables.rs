@@ -94,7 +94,7 @@ fn row_of(signer: &str, item: &Value) -> Result<NonceRow> {
 ///
 /// # Errors
 /// It does not answer, or an answer has another shape.
-pub async fn told(client: &Client, base: &str, signers: &[String]) -> Result<Tables> {
+pub async fn shown_tables(client: &Client, base: &str, signers: &[String]) -> Result<Tables> {
     let mut tables = Tables::default();
     for signer in signers {
         tables.rows.extend(listed(client, base, signer).await?);
@@ -112,16 +112,16 @@ pub async fn told(client: &Client, base: &str, signers: &[String]) -> Result<Tab
 pub async fn read(database: &Database, client: &Client, base: &str) -> Result<Tables> {
     let before = nonce_rows(database)?;
     let signers: BTreeSet<String> = before.iter().map(|row| row.signer.clone()).collect();
-    let told = told(client, base, &signers.into_iter().collect::<Vec<_>>()).await?;
+    let shown_tables = shown_tables(client, base, &signers.into_iter().collect::<Vec<_>>()).await?;
     let after = nonce_rows(database)?;
-    let lengths = (before.len(), told.rows.len(), after.len());
+    let lengths = (before.len(), shown_tables.rows.len(), after.len());
     ensure!(lengths.0 == lengths.1 && lengths.1 == lengths.2, "rows before, listed, and after: {lengths:?}");
-    for ((before, told), after) in before.iter().zip(&told.rows).zip(&after) {
+    for ((before, listed), after) in before.iter().zip(&shown_tables.rows).zip(&after) {
         // Holds go on running out; the list may show such a row as it was or as it became.
         ensure!(
-            told == before || told == after,
-            "the list tells {told:?}, the table had {before:?}, then {after:?}"
+            listed == before || listed == after,
+            "the list shows {listed:?}, the table had {before:?}, then {after:?}"
         );
     }
-    Ok(Tables { rows: after, ..told })
+    Ok(Tables { rows: after, ..shown_tables })
 }

@@ -13,7 +13,7 @@ use testkit::http::Client;
 use testkit::servers::Database;
 
 use crate::checker::{self, NonceRow, Tables};
-use crate::history::{Record, Told};
+use crate::history::{Answer, Record};
 use crate::load::{Log, Said, signer_name};
 use crate::tables;
 
@@ -117,9 +117,9 @@ pub async fn verify(log: &Log, case: &Case<'_>, truth: &Truth<'_>) -> Result<Ver
     sample.sort_unstable();
     verdict.signers_asked_about = sample.len();
 
-    let mut told: BTreeMap<u32, Tables> = BTreeMap::new();
+    let mut answer: BTreeMap<u32, Tables> = BTreeMap::new();
     for signer in &sample {
-        told.insert(*signer, tell(&client, truth.url, &signer_name(case.prefix, *signer)).await?);
+        answer.insert(*signer, tell(&client, truth.url, &signer_name(case.prefix, *signer)).await?);
     }
     let mut rows: BTreeMap<String, Vec<NonceRow>> = BTreeMap::new();
     if let Some(database) = truth.database {
@@ -129,7 +129,7 @@ pub async fn verify(log: &Log, case: &Case<'_>, truth: &Truth<'_>) -> Result<Ver
     }
     for (signer, entries) in &asked {
         let name = signer_name(case.prefix, *signer);
-        let listed = told.remove(signer);
+        let listed = answer.remove(signer);
         let table = truth.database.map(|_| rows.remove(&name).unwrap_or_default());
         let tables = match (table, listed) {
             (None, None) => continue,
@@ -199,6 +199,6 @@ pub async fn verify_history(records: &[Record], database: &Database, url: &str) 
 /// How a call of the client library that failed for good is to be remembered: one of its attempts may
 /// have been carried out, whatever the last one was told.
 #[must_use]
-pub fn doubtful(error: &client::Error) -> Told {
-    Told::Unknown { error: error.to_string() }
+pub fn doubtful(error: &client::Error) -> Answer {
+    Answer::Unknown { error: error.to_string() }
 }

@@ -186,7 +186,7 @@ impl Jobs {
             deaths,
         });
         let waiters = Arc::<Waiters>::default();
-        let (watches, told) = Watches::new(is_alone);
+        let (watches, outgoing) = Watches::new(is_alone);
         let watches = Arc::new(watches);
         let rates = Arc::new(RateCounter::new());
         let results = Arc::new(ResultWriter {
@@ -209,7 +209,7 @@ impl Jobs {
         progress.start();
         let reporter = Arc::downgrade(&progress);
         let known_progress = Box::new(move |job| reporter.upgrade()?.event(job));
-        watches::start(&watches, &bus, &me, told, known_progress);
+        watches::start(&watches, &bus, &me, outgoing, known_progress);
         let incoming = Arc::new(Incoming {
             bus: bus.clone(),
             gateway: Arc::clone(&gateway),

@@ -162,7 +162,7 @@ mod tests {
         let up = seen();
         assert!(up.is_up() && up.up_for().is_some());
         gauge.up(Part::Listener);
-        assert_eq!(seen(), up, "no news, no new beginning");
+        assert_eq!(seen(), up, "no change, no new beginning");
         gauge.down(Part::Commands);
         assert!(!seen().is_up() && seen() != began && seen().up_for().is_none());
     }

@@ -209,7 +209,7 @@ impl AttachedNode {
         }
     }
 
-    /// An answer that comes when the socket is closed. What was told to the node by it, the node asks for again.
+    /// An answer that comes when the socket is closed. The node asks again for what it would have learned by it.
     fn take_up_late(&mut self, event: Event) {
         match event {
             // A record that is made too late for the node is taken back like any other.

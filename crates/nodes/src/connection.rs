@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!             ack, or listed            result                  stale
-//!   (sent) ──▶ Sent ─────────▶ Running ─────────▶ Answered ──────────▶ Told
+//!   (sent) ──▶ Sent ─────────▶ Running ─────────▶ Answered ──────────▶ Stale
 //!               │ reject          │                  │ committed        │
 //!               ▼                 ▼                  ▼                  ▼
 //!             free        free when not listed     free         free when not listed

@@ -18,7 +18,7 @@ pub(crate) struct Entry {
     last_update: Mutex<LastUpdate>,
     /// The status of the last update, with what this instance itself found out, in one atomic word.
     word: AtomicU64,
-    /// Slots that this instance reserved, less those that it freed, since the last news, which may not count them
+    /// Slots that this instance reserved, less those that it freed, since the last update, which may not count them
     /// yet.
     since: AtomicI32,
     /// Slots that selections of this instance are about to reserve.
@@ -79,16 +79,16 @@ impl Entry {
         heard: Instant,
         now: Instant,
     ) -> Applied {
-        let mut news = self.last_update();
-        news.compared = now;
-        if version < news.version {
+        let mut last = self.last_update();
+        last.compared = now;
+        if version < last.version {
             return Applied::Stale;
         }
-        let applied = if version == news.version { Applied::Repeated } else { Applied::New };
+        let applied = if version == last.version { Applied::Repeated } else { Applied::New };
         let (status, load) = state;
-        (news.version, news.load, news.heard) = (version, load, news.heard.max(heard));
+        (last.version, last.load, last.heard) = (version, load, last.heard.max(heard));
         // What is true but was refreshed long ago is no word from the node.
-        let is_quiet = now.duration_since(news.heard) > silence_max(self.profile.heartbeat_ms);
+        let is_quiet = now.duration_since(last.heard) > silence_max(self.profile.heartbeat_ms);
         let kept = if is_quiet { ENDED | ABANDONED | SILENT } else { ENDED | ABANDONED };
         self.word.store(status.to_word() | self.word.load(SeqCst) & kept, SeqCst);
         self.since.store(0, SeqCst);
@@ -165,7 +165,7 @@ impl Entry {
         is_there != was_there
     }
 
-    /// Under the lock, so that news in between are not undone.
+    /// Under the lock, so that an update in between is not undone.
     fn mark(&self, flag: u64) {
         let _news = self.last_update();
         self.word.fetch_or(flag, SeqCst);
@@ -196,7 +196,7 @@ impl Entry {
 
     /// A reservation was taken back at the bus, be it one of this connection or of an earlier one.
     pub(crate) fn unreserved(&self) {
-        // If it is counted here at all: news may have come since it was made.
+        // If it is counted here at all: an update may have come since it was made.
         let _ = self.since.fetch_update(SeqCst, SeqCst, |since| (since > 0).then_some(since - 1));
         let _news = self.last_update();
         self.word.fetch_and(!FULL, SeqCst);

@@ -46,13 +46,13 @@ impl Follower {
 
     /// Comes back when all nodes were loaded for the first time.
     pub async fn loaded(&mut self) {
-        // A follower that died has nothing more to load; whoever stops it is told.
+        // A follower that died has nothing more to load; whoever stops it learns that.
         let _ = self.loaded.wait_for(|loaded| *loaded).await;
     }
 
     /// Publishes the remaining changes, and stops.
     pub async fn stop(self) {
-        // It may have died; that is told below.
+        // It may have died; that is logged below.
         let _ = self.stop.send(());
         if let Err(error) = self.task.await {
             tracing::error!(%error, "the follower of the nodes had panicked");
@@ -302,7 +302,7 @@ impl Following {
         }
     }
 
-    /// Whether all that waited was told.
+    /// Whether all that waited was published.
     async fn tell_waiting(&self) -> bool {
         loop {
             let updates = self.registry.take_outbox(NODE_UPDATES_MAX);

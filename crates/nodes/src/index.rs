@@ -49,7 +49,7 @@ pub(crate) struct Index {
 pub(crate) struct Members {
     pub(crate) name: PoolName,
     pub(crate) nodes: Set,
-    /// Told when a slot may have come free.
+    /// Notified when a slot may have come free.
     pub(crate) openings: watch::Sender<()>,
 }
 

@@ -81,7 +81,7 @@ pub struct Profile {
     pub labels: Arc<[Label]>,
     /// The only pools that it joins; `None` for all whose requirements it meets.
     pub pools: Option<Arc<[PoolName]>>,
-    /// How often it was told to send a heartbeat, in milliseconds.
+    /// How often it is to send a heartbeat, in milliseconds.
     pub heartbeat_ms: u64,
     /// What it calls its software; at most [`SOFTWARE_CHARS_MAX`] characters of it are kept.
     pub software: Option<Arc<str>>,
@@ -135,7 +135,7 @@ pub struct Record {
     pub load: Load,
 }
 
-/// What became of news.
+/// What became of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
     /// They were new.
@@ -151,7 +151,7 @@ pub enum Applied {
 }
 
 impl Record {
-    /// What its holder says of it to the bus, for as long as it is not offline for want of news.
+    /// What its holder says of it to the bus, for as long as it is not offline for want of an update.
     #[must_use]
     pub fn report(&self, timeouts: &NodeTimeouts) -> Report {
         let Status { capacity, state, .. } = self.status;

@@ -188,7 +188,7 @@ impl Registry {
         }
     }
 
-    /// What this instance has written to the bus of a node whose socket it holds: applied here and told to the others.
+    /// What this instance has written to the bus of a node whose socket it holds: applied here and published.
     pub fn recorded(&self, record: Record, now: Instant) -> Applied {
         let update = NodeUpdate::of(&record);
         let applied = self.apply(record, now, now);
@@ -199,7 +199,7 @@ impl Registry {
     }
 
     /// How one of its own nodes is, while this instance cannot write it to the bus: applied here under the known version,
-    /// and not told to the others.
+    /// and not published.
     pub fn noted(&self, mut record: Record, now: Instant) -> Applied {
         if let Some(Known::Here(entry)) = self.inner.nodes.get(&record.profile.node).as_deref()
             && entry.epoch == record.stamp.epoch
@@ -227,7 +227,7 @@ impl Registry {
         self.recorded(record, now)
     }
 
-    /// This connection is over, says the instance that held it: applied here and told to the others.
+    /// This connection is over, says the instance that held it: applied here and published.
     pub fn left(&self, node: &NodeId, epoch: Epoch, now: Instant) {
         self.hear_leave(node, epoch, now);
         self.inner.tell(NodeUpdate { node: node.clone(), stamp: over(epoch), state: None });
@@ -275,10 +275,10 @@ impl Registry {
         let lost = {
             let Slot::Occupied(mut slot) = inner.nodes.entry(node.clone()) else { return false };
             let Known::Here(entry) = slot.get() else { return false };
-            let mut news = entry.last_update();
-            news.compared = now;
-            let is_lost = entry.profile.holder != inner.me && now.duration_since(news.heard) >= offline;
-            drop(news);
+            let mut last = entry.last_update();
+            last.compared = now;
+            let is_lost = entry.profile.holder != inner.me && now.duration_since(last.heard) >= offline;
+            drop(last);
             if !is_lost {
                 return false;
             }
@@ -416,7 +416,7 @@ impl Registry {
         self.inner.index_is_old.notified().await;
     }
 
-    /// Told when a slot may have come free in this pool, or, without a pool, in any. A pool that is not there is any,
+    /// Notified when a slot may have come free in this pool, or, without a pool, in any. A pool that is not there is any,
     /// until it is there; the sender is gone when a pool that was there is there no more.
     #[must_use]
     pub fn openings(&self, pool: Option<&PoolName>) -> watch::Receiver<()> {

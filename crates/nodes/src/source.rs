@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::record::Record;
 use crate::registry::Registry;
 
-/// Where records of nodes are kept, and where their changes are told.
+/// Where records of nodes are kept, and where their changes are published.
 #[async_trait::async_trait]
 pub trait Source: Send + Sync {
     /// Listens for changes from now on.
@@ -48,7 +48,7 @@ pub trait Source: Send + Sync {
     /// What is kept of each of these, at most [`crate::limits::RECORDS_READ_MAX`], in their order.
     ///
     /// # Errors
-    /// What the bus says when any of them could not be read: no news is no evidence.
+    /// What the bus says when any of them could not be read: silence is no evidence.
     async fn read(&self, nodes: &[NodeId]) -> bus::Result<Vec<Kept>>;
 
     /// Whether the bus can be reached, and since when.
@@ -58,7 +58,7 @@ pub trait Source: Send + Sync {
     fn answers(&self) -> watch::Receiver<bool>;
 }
 
-/// Changes as they are told, from the moment of [`Source::listen`] on.
+/// Changes as they are published, from the moment of [`Source::listen`] on.
 #[async_trait::async_trait]
 pub trait Notices: Send {
     /// The next event; `None` when the bus was closed. Nothing is lost when the wait is given up.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::SLACK_US;
-use crate::history::{Asked, Granted, Outcome, Record, Settlement, Told, Verdict};
+use crate::history::{Answer, Asked, Granted, Outcome, Record, Settlement, Verdict};
 
 /// All attempts of one grant request: the same signer and idempotency key, or one request without.
 pub(super) struct Attempts<'a> {
@@ -22,15 +22,15 @@ impl<'a> Attempts<'a> {
 
     /// The grants of the first attempt that was told any.
     pub fn grants(&self) -> Option<(&'a Record, &'a [Granted])> {
-        self.records.iter().find_map(|record| match &record.told {
-            Told::Granted { grants, .. } => Some((*record, grants.as_slice())),
+        self.records.iter().find_map(|record| match &record.answer {
+            Answer::Granted { grants, .. } => Some((*record, grants.as_slice())),
             _ => None,
         })
     }
 
     /// It may have been carried out without anybody knowing.
     pub fn leaves_doubt(&self) -> bool {
-        self.grants().is_none() && self.records.iter().any(|record| record.told.leaves_doubt())
+        self.grants().is_none() && self.records.iter().any(|record| record.answer.leaves_doubt())
     }
 }
 
@@ -110,7 +110,7 @@ impl<'a> Evidence<'a> {
         let mut holds = BTreeMap::new();
         for grant in &attempts {
             for record in &grant.records {
-                let Told::Granted { grants, .. } = &record.told else { continue };
+                let Answer::Granted { grants, .. } = &record.answer else { continue };
                 for one in grants {
                     let hold = holds.entry((grant.signer, one.nonce, one.hold.as_str())).or_insert(Hold {
                         signer: grant.signer,
@@ -126,8 +126,8 @@ impl<'a> Evidence<'a> {
                     // It was granted for `hold_ms` at some moment after the first attempt left; and the
                     // caller may count what it is told is left from when it sent the request.
                     let granted = grant.first_sent_us() + grant.hold_ms * 1_000;
-                    let told = record.sent_us + one.held_for_ms * 1_000;
-                    let certain = granted.max(told).saturating_sub(SLACK_US);
+                    let answer = record.sent_us + one.held_for_ms * 1_000;
+                    let certain = granted.max(answer).saturating_sub(SLACK_US);
                     hold.expires_us = hold.expires_us.max(certain);
                 }
             }
@@ -136,8 +136,8 @@ impl<'a> Evidence<'a> {
         for record in records {
             let Asked::Settle { signer, settlements } = &record.asked else { continue };
             for (index, line) in settlements.iter().enumerate() {
-                let verdict = match &record.told {
-                    Told::Settled(verdicts) => verdicts.get(index),
+                let verdict = match &record.answer {
+                    Answer::Settled(verdicts) => verdicts.get(index),
                     _ => None,
                 };
                 let settle = Settle { line, sent_us: record.sent_us, ended_us: record.ended_us, verdict };

@@ -2,7 +2,7 @@
 
 use super::evidence::{Attempts, Evidence};
 use super::{Rule, SLACK_US, Violation, accuse};
-use crate::history::{Asked, Granted, Outcome, Told};
+use crate::history::{Answer, Asked, Granted, Outcome};
 
 pub(super) fn check(evidence: &Evidence<'_>, found: &mut Vec<Violation>) {
     for grant in &evidence.attempts {
@@ -30,8 +30,8 @@ fn same_answer(grant: &Attempts<'_>, found: &mut Vec<Violation>) {
     }
     let mut stale_at = None;
     for record in &grant.records {
-        match &record.told {
-            Told::Granted { grants, .. } => {
+        match &record.answer {
+            Answer::Granted { grants, .. } => {
                 if name(grants) != first {
                     accuse(
                         found,
@@ -47,7 +47,7 @@ fn same_answer(grant: &Attempts<'_>, found: &mut Vec<Violation>) {
                     );
                 }
             }
-            Told::Refused { code, .. } if code == "stale_hold" => {
+            Answer::Refused { code, .. } if code == "stale_hold" => {
                 stale_at = Some(stale_at.map_or(record.ended_us, |at: u64| at.min(record.ended_us)));
             }
             _ => {}
@@ -59,7 +59,7 @@ fn same_answer(grant: &Attempts<'_>, found: &mut Vec<Violation>) {
 /// first answer: an instance that does not hear what became of its commit asks the ledger again.
 fn stale_is_true(evidence: &Evidence<'_>, grant: &Attempts<'_>, found: &mut Vec<Violation>) {
     for record in &grant.records {
-        if !matches!(&record.told, Told::Refused { code, .. } if code == "stale_hold") {
+        if !matches!(&record.answer, Answer::Refused { code, .. } if code == "stale_hold") {
             continue;
         }
         let keyed = matches!(&record.asked, Asked::Grant { key: Some(_), .. });
@@ -87,7 +87,7 @@ fn stale_is_true(evidence: &Evidence<'_>, grant: &Attempts<'_>, found: &mut Vec<
 /// A replay never hands out a hold that is over: it may be somebody else's nonce by now.
 fn dead_is_stale(evidence: &Evidence<'_>, grant: &Attempts<'_>, found: &mut Vec<Violation>) {
     for record in &grant.records {
-        let Told::Granted { grants, .. } = &record.told else { continue };
+        let Answer::Granted { grants, .. } = &record.answer else { continue };
         for one in grants {
             let hold = &evidence.holds[&(grant.signer, one.nonce, one.hold.as_str())];
             // Granted by `answered_us` at the latest, so run out by then.

@@ -52,13 +52,13 @@ fn gaps<'t>(tables: &'t Tables, found: &mut Vec<Violation>) -> Rows<'t> {
             }
         }
         let next = nonces.last().map_or(first, |last| last + 1);
-        if let Some(told) = tables.next_nonce.get(signer)
-            && *told != next
+        if let Some(answer) = tables.next_nonce.get(signer)
+            && *answer != next
         {
             accuse(
                 found,
                 Rule::NoGap,
-                format!("{signer}: next_nonce is told as {told}, the rows end before {next}"),
+                format!("{signer}: next_nonce is told as {answer}, the rows end before {next}"),
             );
         }
     }

@@ -6,37 +6,39 @@ use crate::history::{Asked, Granted, Outcome, Settlement, Verdict};
 const S: &str = "eip155:1:0xab";
 
 /// Milliseconds, so that the stories below read easily.
-fn record(asked: Asked, told: Told, sent: u64, ended: u64) -> Record {
-    Record { client: 0, asked, told, sent_us: sent * 1_000, ended_us: ended * 1_000 }
+fn record(asked: Asked, answer: Answer, sent: u64, ended: u64) -> Record {
+    Record { client: 0, asked, answer, sent_us: sent * 1_000, ended_us: ended * 1_000 }
 }
 
 fn ask(count: u64, hold_ms: u64, key: Option<&str>) -> Asked {
     Asked::Grant { signer: S.into(), count, hold_ms, key: key.map(str::to_owned) }
 }
 
-fn granted(token: i64, grants: &[(u64, &str)], held_for_ms: u64) -> Told {
+fn granted(token: i64, grants: &[(u64, &str)], held_for_ms: u64) -> Answer {
     let grants =
         grants.iter().map(|(nonce, hold)| Granted { nonce: *nonce, hold: (*hold).into(), held_for_ms });
-    Told::Granted { token, grants: grants.collect() }
+    Answer::Granted { token, grants: grants.collect() }
 }
 
 fn settle(nonce: u64, hold: &str, outcome: Outcome, verdict: Option<&str>, sent: u64) -> Record {
     let tx_hash = (outcome == Outcome::Consumed).then(|| format!("0x{hold}"));
     let line = Settlement { nonce, hold: hold.into(), outcome, tx_hash };
-    let told = match verdict {
-        None => Told::Unknown { error: "time out".into() },
-        Some(code) if code.starts_with(char::is_uppercase) => Told::Settled(vec![Verdict::Done(code.into())]),
-        Some(code) => Told::Settled(vec![Verdict::Refused(code.into())]),
+    let answer = match verdict {
+        None => Answer::Unknown { error: "time out".into() },
+        Some(code) if code.starts_with(char::is_uppercase) => {
+            Answer::Settled(vec![Verdict::Done(code.into())])
+        }
+        Some(code) => Answer::Settled(vec![Verdict::Refused(code.into())]),
     };
-    record(Asked::Settle { signer: S.into(), settlements: vec![line] }, told, sent, sent + 10)
+    record(Asked::Settle { signer: S.into(), settlements: vec![line] }, answer, sent, sent + 10)
 }
 
-fn refused(status: u16, code: &str) -> Told {
-    Told::Refused { status, code: code.into() }
+fn refused(status: u16, code: &str) -> Answer {
+    Answer::Refused { status, code: code.into() }
 }
 
-fn unknown() -> Told {
-    Told::Unknown { error: "connection reset".into() }
+fn unknown() -> Answer {
+    Answer::Unknown { error: "connection reset".into() }
 }
 
 fn row(nonce: u64, status: &str, hold: &str, tx_hash: Option<&str>) -> NonceRow {
@@ -206,7 +208,7 @@ fn an_answered_settlement_that_the_table_lost_is_found() {
 fn a_row_that_nobody_asked_for_is_found() {
     convicts(Rule::NothingFromNowhere, |run| {
         // Without the two attempts that nobody heard of, the row of nonce 3 has no author.
-        run.records.retain(|record| !record.told.leaves_doubt());
+        run.records.retain(|record| !record.answer.leaves_doubt());
     });
 }
 
@@ -219,14 +221,14 @@ fn a_state_that_nobody_asked_for_is_found() {
 #[test]
 fn a_retry_with_another_answer_is_found() {
     convicts(Rule::RetryAnswersTheSame, |run| {
-        run.records[1].told = granted(1, &[(0, "a"), (1, "b"), (2, "zz")], 59_000);
+        run.records[1].answer = granted(1, &[(0, "a"), (1, "b"), (2, "zz")], 59_000);
     });
 }
 
 #[test]
 fn a_retry_that_is_granted_after_it_was_stale_is_found() {
     convicts(Rule::RetryAnswersTheSame, |run| {
-        run.records.push(record(ask(3, 60_000, Some("k1")), run.records[0].told.clone(), 300, 310));
+        run.records.push(record(ask(3, 60_000, Some("k1")), run.records[0].answer.clone(), 300, 310));
     });
 }
 
@@ -250,7 +252,7 @@ fn a_live_hold_that_is_called_stale_is_found() {
     convicts(Rule::LiveHoldServes, |run| {
         run.records[15] = settle(4, "g", Outcome::Consumed, Some("stale_hold"), 2_400);
     });
-    convicts(Rule::LiveHoldServes, |run| run.records[1].told = refused(409, "stale_hold"));
+    convicts(Rule::LiveHoldServes, |run| run.records[1].answer = refused(409, "stale_hold"));
     convicts(Rule::LiveHoldServes, |run| {
         run.records[15] = settle(4, "g", Outcome::Consumed, Some("already_settled"), 2_400);
     });
@@ -259,7 +261,7 @@ fn a_live_hold_that_is_called_stale_is_found() {
 #[test]
 fn a_token_that_goes_back_is_found() {
     convicts(Rule::TokenRises, |run| run.tokens.push(TokenSeen { resource: "signer:x".into(), token: 3 }));
-    convicts(Rule::TokenRises, |run| run.records[7].told = granted(0, &[(1, "d")], 99));
+    convicts(Rule::TokenRises, |run| run.records[7].answer = granted(0, &[(1, "d")], 99));
 }
 
 #[test]
@@ -267,7 +269,7 @@ fn answers_outside_the_contract_are_found() {
     convicts(Rule::ContractKept, |run| {
         run.records.push(record(
             ask(1, 1_000, None),
-            Told::Malformed { status: 500, body: "?".into() },
+            Answer::Malformed { status: 500, body: "?".into() },
             3_000,
             3_010,
         ));
@@ -275,7 +277,7 @@ fn answers_outside_the_contract_are_found() {
     convicts(Rule::ContractKept, |run| {
         run.records.push(record(ask(1, 1_000, None), refused(500, "internal"), 3_000, 3_010));
     });
-    convicts(Rule::ContractKept, |run| run.records[14].told = granted(3, &[(4, "g"), (5, "h")], 58_000));
+    convicts(Rule::ContractKept, |run| run.records[14].answer = granted(3, &[(4, "g"), (5, "h")], 58_000));
     convicts(Rule::ContractKept, |run| {
         run.records[4] = settle(1, "b", Outcome::NeverSent, Some("QUARANTINED"), 140);
     });

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::answer::hold_text;
-use crate::history::{Asked, Granted, Record, Told};
+use crate::history::{Answer, Asked, Granted, Record};
 
 /// What became of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,17 +176,17 @@ impl Log {
         let record = |entry: &&Entry| Record {
             client: 0,
             asked: asked.clone(),
-            told: self.told(entry.said),
+            answer: self.answer(entry.said),
             sent_us: entry.sent_us,
             ended_us: entry.ended_us,
         };
         entries.iter().map(record).collect()
     }
 
-    fn told(&self, said: Said) -> Told {
+    fn answer(&self, said: Said) -> Answer {
         match said {
-            Said::Fine => Told::Settled(Vec::new()),
-            Said::Granted { token, first, count, .. } => Told::Granted {
+            Said::Fine => Answer::Settled(Vec::new()),
+            Said::Granted { token, first, count, .. } => Answer::Granted {
                 token,
                 grants: self.nonces[first as usize..(first + count) as usize]
                     .iter()
@@ -200,12 +200,12 @@ impl Log {
             Said::Refused(word) => {
                 let word = &self.words[word as usize];
                 let (status, code) = word.split_once(' ').unwrap_or(("0", word));
-                Told::Refused { status: status.parse().unwrap_or(0), code: code.to_owned() }
+                Answer::Refused { status: status.parse().unwrap_or(0), code: code.to_owned() }
             }
-            Said::Unknown(word) => Told::Unknown { error: self.words[word as usize].clone() },
+            Said::Unknown(word) => Answer::Unknown { error: self.words[word as usize].clone() },
             Said::Malformed(which) => {
                 let (status, body) = self.oddities[which as usize].clone();
-                Told::Malformed { status, body }
+                Answer::Malformed { status, body }
             }
         }
     }
@@ -244,15 +244,15 @@ mod tests {
         one.sort();
         assert!(one.entries.is_sorted_by_key(|entry| entry.ended_us));
         let lists = one.by_signer();
-        let nonces = |signer: u32| -> Vec<Told> {
-            one.records("s", &lists[&signer], 1, 5).into_iter().map(|record| record.told).collect()
+        let nonces = |signer: u32| -> Vec<Answer> {
+            one.records("s", &lists[&signer], 1, 5).into_iter().map(|record| record.answer).collect()
         };
-        let told = |nonce: u64| Told::Granted {
+        let answer = |nonce: u64| Answer::Granted {
             token: 1,
             grants: vec![Granted { nonce, hold: hold_text(u128::from(nonce) + 1), held_for_ms: 5 }],
         };
-        assert_eq!(nonces(0), [told(3), told(7)]);
-        assert_eq!(nonces(1), [told(0), Told::Refused { status: 429, code: "overloaded".into() }]);
+        assert_eq!(nonces(0), [answer(3), answer(7)]);
+        assert_eq!(nonces(1), [answer(0), Answer::Refused { status: 429, code: "overloaded".into() }]);
         let owners: Vec<&str> = lists[&0]
             .iter()
             .map(|entry| match entry.said {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::executions::Execution;
-use super::told::{Checkpoint, Decision, Event, Outcome, RetryFrom, Task};
+use super::reported::{Checkpoint, Decision, Event, Outcome, RetryFrom, Task};
 use super::{AskedTask, Evidence, Findings};
 
 /// What may become of a task without a retry.
@@ -43,7 +43,7 @@ pub type Starts = BTreeMap<(u64, u64), Start>;
 /// A task in the middle of its events.
 pub struct Replay<'e> {
     evidence: &'e Evidence,
-    told: (&'e Task, &'e [Checkpoint]),
+    reported: (&'e Task, &'e [Checkpoint]),
     asked: &'e AskedTask,
     ran: &'e [Execution<'e>],
     status: String,
@@ -74,7 +74,7 @@ impl<'e> Replay<'e> {
     ) -> Self {
         Self {
             evidence,
-            told: (task, checkpoints),
+            reported: (task, checkpoints),
             asked,
             ran,
             status: "PENDING".to_owned(),
@@ -95,7 +95,7 @@ impl<'e> Replay<'e> {
     /// The next event.
     pub fn event(&mut self, event: &Event) {
         let run = self.run + u64::from(event.kind == "retried");
-        if event.run.is_some_and(|told| told != run) {
+        if event.run.is_some_and(|reported| reported != run) {
             self.wrong(&format!("this is run {run}, not that of"), event);
         }
         if self.resolved.is_some() && event.kind != "stage" {
@@ -223,7 +223,7 @@ impl<'e> Replay<'e> {
 
     fn checkpoint(&mut self, event: &Event) {
         self.versions += 1;
-        let Some(found) = self.told.1.get(self.versions - 1) else {
+        let Some(found) = self.reported.1.get(self.versions - 1) else {
             return self.wrong("its checkpoint is not there:", event);
         };
         let (version, completed) = (self.versions as u64, self.completed());
@@ -278,7 +278,7 @@ impl<'e> Replay<'e> {
                 0
             }
             RetryFrom::CheckpointVersion(version) => {
-                let written = &self.told.1[..self.versions.min(self.told.1.len())];
+                let written = &self.reported.1[..self.versions.min(self.reported.1.len())];
                 let Some(found) = written.iter().find(|found| found.version == version) else {
                     return self.wrong("there is no such checkpoint", event);
                 };
@@ -300,7 +300,7 @@ impl<'e> Replay<'e> {
 
     /// After the last event: the task as it is told must be the one that its events lead to.
     pub fn finish(mut self, findings: &mut Findings) -> Starts {
-        let (task, checkpoints) = self.told;
+        let (task, checkpoints) = self.reported;
         let stages: Vec<_> = task.stages.iter().map(|stage| &stage.status).collect();
         let leads_to = (&self.status, &self.intent, self.run, self.stages.iter().collect());
         if leads_to != (&task.status, &task.intent, task.run, stages) {
@@ -308,9 +308,10 @@ impl<'e> Replay<'e> {
         }
         let versions = (checkpoints.len(), task.checkpoint_version as usize);
         if versions != (self.versions, self.versions) {
-            let told = self.versions;
-            self.broken
-                .push(format!("its events tell of {told} checkpoints, it has {versions:?}: {checkpoints:?}"));
+            let reported = self.versions;
+            self.broken.push(format!(
+                "its events tell of {reported} checkpoints, it has {versions:?}: {checkpoints:?}"
+            ));
         }
         if task.lock.is_some() {
             self.broken.push(format!("it is over, and holds its tenant's lock: {task:?}"));

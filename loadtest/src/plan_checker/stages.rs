@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::executions::{Execution, Executions};
 use super::replay::Starts;
-use super::told::Task;
+use super::reported::Task;
 use super::{AskedTask, Evidence, Findings};
 
 /// How an attempt may end that does not count towards `max_attempts`, of which every stage here has one.
@@ -68,10 +68,11 @@ pub fn check(
         if let Some(one) = ran.iter().find(|one| one.run.job == *job && one.run.attempt > newest) {
             wrong(format!("the newest attempt is {newest}, and there is {one:?}"));
         }
-        let told = &task.stages[key.1 as usize - 1];
+        let reported = &task.stages[key.1 as usize - 1];
         // One that did nothing, as somebody said, has no job any more.
-        let is_told = told.job.as_deref() == Some(*job) || (told.job.is_none() && told.status == "PENDING");
-        if key.0 == task.run && !is_told {
+        let is_reported =
+            reported.job.as_deref() == Some(*job) || (reported.job.is_none() && reported.status == "PENDING");
+        if key.0 == task.run && !is_reported {
             wrong(format!("stage {key:?} ran as the job {job}, and is told as {:?}", task.stages));
         }
     }

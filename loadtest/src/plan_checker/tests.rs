@@ -3,7 +3,7 @@
 use serde_json::json;
 use testkit::fault_nodes::{Line, Run, Said, Stage, Wrote};
 
-use super::told::{Lock, Outcome, RetryFrom};
+use super::reported::{Lock, Outcome, RetryFrom};
 use super::*;
 
 const TASK: &str = "task-1";
@@ -108,7 +108,7 @@ fn good() -> Evidence {
         of_plan("status", Some("ATTENTION"), "SUCCEEDED"),
     ];
     events.iter_mut().zip(1..).for_each(|(event, seq)| event.seq = seq);
-    let told = |status: &str, job: Option<&str>| told::Stage {
+    let reported = |status: &str, job: Option<&str>| reported::Stage {
         status: status.to_owned(),
         job: job.map(str::to_owned),
     };
@@ -118,7 +118,7 @@ fn good() -> Evidence {
         status: "SUCCEEDED".to_owned(),
         intent: "run".to_owned(),
         run: 2,
-        stages: vec![told("SKIPPED", None), told("SUCCEEDED", Some("c"))],
+        stages: vec![reported("SKIPPED", None), reported("SUCCEEDED", Some("c"))],
         checkpoint_version: 2,
         lock: None,
     };

@@ -18,7 +18,7 @@ use testkit::http::Client;
 use testkit::servers::{Anvil, Database};
 
 use crate::checker::{self, Violation};
-use crate::history::{Asked, History, Outcome, Settlement, Told, Verdict};
+use crate::history::{Answer, Asked, History, Outcome, Settlement, Verdict};
 use crate::nonce_calls;
 use crate::{report, tables};
 
@@ -247,7 +247,9 @@ impl Sender {
         let asked =
             Asked::Grant { signer: signer_of(account), count, hold_ms: 120_000, key: Some(key.to_owned()) };
         match self.persist(&asked).await? {
-            Told::Granted { grants, .. } => Ok(grants.into_iter().map(|one| (one.nonce, one.hold)).collect()),
+            Answer::Granted { grants, .. } => {
+                Ok(grants.into_iter().map(|one| (one.nonce, one.hold)).collect())
+            }
             other => bail!("a grant was answered {other:?}"),
         }
     }
@@ -255,34 +257,35 @@ impl Sender {
     async fn settle(&mut self, account: &str, settlements: Vec<Settlement>) -> Result<()> {
         let never_sent: Vec<_> = settlements.iter().map(|one| one.outcome == Outcome::NeverSent).collect();
         let asked = Asked::Settle { signer: signer_of(account), settlements };
-        let (told, is_repeated) = self.persist_counted(&asked).await?;
+        let (answer, is_repeated) = self.persist_counted(&asked).await?;
         // After a lost answer a nonce that was never sent may be released already, and be another sender's by now.
         let is_done = |(verdict, never_sent): (&Verdict, &bool)| match verdict {
             Verdict::Done(_) => true,
             Verdict::Refused(code) => is_repeated && *never_sent && code == "stale_hold",
         };
-        match told {
-            Told::Settled(verdicts) if verdicts.iter().zip(&never_sent).all(is_done) => Ok(()),
+        match answer {
+            Answer::Settled(verdicts) if verdicts.iter().zip(&never_sent).all(is_done) => Ok(()),
             other => bail!("{asked:?} was answered {other:?}"),
         }
     }
 
     /// The same request, each time to any instance, until it is answered.
-    async fn persist(&mut self, asked: &Asked) -> Result<Told> {
+    async fn persist(&mut self, asked: &Asked) -> Result<Answer> {
         Ok(self.persist_counted(asked).await?.0)
     }
 
     /// The same; and whether it was asked more than once.
-    async fn persist_counted(&mut self, asked: &Asked) -> Result<(Told, bool)> {
+    async fn persist_counted(&mut self, asked: &Asked) -> Result<(Answer, bool)> {
         let mut is_repeated = false;
         let give_up = Instant::now() + Duration::from_secs(60);
         loop {
             let to = self.dice.random_range(0..self.urls.len());
-            let told = nonce_calls::ask(&self.http, &self.history, self.number, &self.urls[to], asked).await;
-            if !matches!(&told, Told::Unknown { .. } | Told::Refused { status: 429 | 503, .. }) {
-                return Ok((told, is_repeated));
+            let answer =
+                nonce_calls::ask(&self.http, &self.history, self.number, &self.urls[to], asked).await;
+            if !matches!(&answer, Answer::Unknown { .. } | Answer::Refused { status: 429 | 503, .. }) {
+                return Ok((answer, is_repeated));
             }
-            ensure!(Instant::now() < give_up, "{asked:?} is still {told:?} after a minute");
+            ensure!(Instant::now() < give_up, "{asked:?} is still {answer:?} after a minute");
             is_repeated = true;
             tokio::time::sleep(Duration::from_millis(self.dice.random_range(20..100))).await;
         }

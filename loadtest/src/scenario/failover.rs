@@ -18,7 +18,7 @@ use testkit::process::Signal;
 use tokio::sync::watch;
 
 use crate::figures::{Latencies, Latency, ms};
-use crate::history::{Asked, Granted, History, Record, Told};
+use crate::history::{Answer, Asked, Granted, History, Record};
 use crate::plot::{Curve, Panel, Scale};
 use crate::progress::Bar;
 use crate::report::{self, Report};
@@ -231,8 +231,8 @@ async fn ends(
         windows.iter().any(|(began, ended)| record.ended_us >= *began && record.sent_us <= *ended)
     };
     let calls: Vec<Record> = ring.history.records().into_iter().filter(meanwhile).collect();
-    let failed = |record: &Record| match &record.told {
-        Told::Unknown { error } => Some(error.clone()),
+    let failed = |record: &Record| match &record.answer {
+        Answer::Unknown { error } => Some(error.clone()),
         _ => None,
     };
     let longest = calls.iter().map(|record| record.ended_us - record.sent_us).max().unwrap_or(0);
@@ -273,7 +273,7 @@ async fn call(ring: Arc<Ring>, number: usize, mut urls: Vec<String>, seed: u64) 
     let request = GrantRequest { count: Some(1), hold_ms: Some(HOLD_MS) };
     while !ring.stop.load(Ordering::Relaxed) {
         let sent_us = ring.history.now_us();
-        let told = match fencepost.grant(&ring.signer, &request, None).await {
+        let answer = match fencepost.grant(&ring.signer, &request, None).await {
             Ok(granted) => {
                 let at = Instant::now();
                 let owner = granted.answer.owner.clone();
@@ -284,14 +284,14 @@ async fn call(ring: Arc<Ring>, number: usize, mut urls: Vec<String>, seed: u64) 
                     }
                     later
                 });
-                told_by(granted)
+                answer_of(granted)
             }
             Err(error) => verify::doubtful(&error),
         };
         ring.history.add(Record {
             client: number,
             asked: Asked::Grant { signer: ring.signer.clone(), count: 1, hold_ms: HOLD_MS, key: None },
-            told,
+            answer,
             sent_us,
             ended_us: ring.history.now_us(),
         });
@@ -300,11 +300,11 @@ async fn call(ring: Arc<Ring>, number: usize, mut urls: Vec<String>, seed: u64) 
     Ok(())
 }
 
-fn told_by(granted: client::Granted) -> Told {
+fn answer_of(granted: client::Granted) -> Answer {
     let grants = granted.answer.grants.into_iter().map(|one| Granted {
         nonce: one.nonce,
         hold: one.hold,
         held_for_ms: one.held_for_ms,
     });
-    Told::Granted { token: granted.answer.fencing_token, grants: grants.collect() }
+    Answer::Granted { token: granted.answer.fencing_token, grants: grants.collect() }
 }

@@ -19,7 +19,7 @@ use testkit::http::Client;
 use crate::caller::Caller;
 use crate::checker::{self, Violation};
 use crate::faults::{Fault, Recipe};
-use crate::history::{Asked, History, Record, TokenSeen, Told};
+use crate::history::{Answer, Asked, History, Record, TokenSeen};
 use crate::inject::Injector;
 use crate::nonce_calls;
 use crate::{report, tables};
@@ -201,13 +201,13 @@ async fn heal(fleet: &Fleet, client: &Client, history: &History, signers: &[Stri
         for signer in signers {
             let asked = Asked::Grant { signer: signer.clone(), count: 1, hold_ms: 60_000, key: None };
             loop {
-                let told = nonce_calls::ask(client, history, usize::MAX, url, &asked).await;
-                if told.is_success() {
+                let answer = nonce_calls::ask(client, history, usize::MAX, url, &asked).await;
+                if answer.is_success() {
                     break;
                 }
                 ensure!(
                     Instant::now() < give_up,
-                    "{url} does not grant for {signer} after {HEALED_WITHIN:?}: {told:?}"
+                    "{url} does not grant for {signer} after {HEALED_WITHIN:?}: {answer:?}"
                 );
                 tokio::time::sleep(Duration::from_millis(30)).await;
             }
@@ -247,12 +247,12 @@ async fn watch_tokens(fleet: Arc<Fleet>, stop: Arc<AtomicBool>) -> Vec<TokenSeen
 fn count(records: &[Record]) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for record in records {
-        let what = match &record.told {
-            Told::Granted { .. } => "granted".to_owned(),
-            Told::Settled(_) => "settled".to_owned(),
-            Told::Refused { code, .. } => format!("refused {code}"),
-            Told::Unknown { .. } => "no answer".to_owned(),
-            Told::Malformed { status, .. } => format!("malformed {status}"),
+        let what = match &record.answer {
+            Answer::Granted { .. } => "granted".to_owned(),
+            Answer::Settled(_) => "settled".to_owned(),
+            Answer::Refused { code, .. } => format!("refused {code}"),
+            Answer::Unknown { .. } => "no answer".to_owned(),
+            Answer::Malformed { status, .. } => format!("malformed {status}"),
         };
         *counts.entry(what).or_default() += 1;
     }

@@ -205,8 +205,8 @@ async fn explain(
     evidence: &Evidence,
     violations: &mut Vec<String>,
 ) -> Result<()> {
-    let told = evidence.jobs.keys().find(|id| violations.iter().any(|line| line.contains(id.as_str())));
-    if let Some(id) = told {
+    let answer = evidence.jobs.keys().find(|id| violations.iter().any(|line| line.contains(id.as_str())));
+    if let Some(id) = answer {
         violations.push(format!("the job: {}", evidence.jobs[id]));
         let lines =
             evidence.diaries.iter().flat_map(|diary| diary.lines.iter().map(|line| (&diary.node, line)));

@@ -6,7 +6,7 @@
 //! job, no slot that is taken, no lock of a tenant.
 
 mod asked;
-mod desk;
+mod operator_state;
 mod operators;
 mod reading;
 
@@ -28,7 +28,7 @@ use crate::faults::{Fault, Recipe};
 use crate::inject::Injector;
 use crate::plan_checker::{self, Evidence, Findings};
 use crate::report;
-use desk::Desk;
+use operator_state::OperatorState;
 use operators::{Habits, Operator};
 
 /// Within this time the operators bring every plan to its end.
@@ -151,9 +151,9 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     let fleet = Arc::new(Fleet::build(blueprint).await?);
     let nodes = Counts { plain: plan.nodes, commands: 0 };
     let fault_nodes = Arc::new(FaultNodes::start(nodes, fleet.urls(), plan.seed)?);
-    let desk = Arc::new(Desk::new(fleet.urls(), Arc::clone(&fault_nodes))?);
+    let shared = Arc::new(OperatorState::new(fleet.urls(), Arc::clone(&fault_nodes))?);
     let habits = Habits { at_once: plan.plans, tasks: plan.tasks, stages: plan.stages, pause: plan.pause };
-    let operator = |number: usize| Operator::new(&desk, plan.seed.rotate_left(23) ^ number as u64, habits);
+    let operator = |number: usize| Operator::new(&shared, plan.seed.rotate_left(23) ^ number as u64, habits);
     let stop = Arc::new(AtomicBool::new(false));
     let working: Vec<_> =
         (0..plan.operators).map(|number| tokio::spawn(operator(number).run(Arc::clone(&stop)))).collect();
@@ -179,13 +179,14 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     for operator in working {
         tokio::time::timeout(STOPPED_WITHIN, operator).await.context("operators finish")???;
     }
-    let mut violations = bring_to_end(&desk, operator).await?;
+    let mut violations = bring_to_end(&shared, operator).await?;
     let ended_ms = healing.elapsed().as_millis() as u64;
     let client = Client::new(Duration::from_secs(10))?;
     violations.extend(remains::until_none(&fleet, &client, Instant::now(), NOTHING_LEFT_WITHIN).await?);
-    violations.append(&mut desk.memory().surprises);
+    violations.append(&mut shared.memory().surprises);
 
-    let evidence = reading::evidence(&desk, fault_nodes.diaries().await?, plan.node_grace, plan.seed).await?;
+    let evidence =
+        reading::evidence(&shared, fault_nodes.diaries().await?, plan.node_grace, plan.seed).await?;
     let Findings { broken, counts } = plan_checker::check(&evidence);
     violations.extend(broken);
     violations.extend(fleet.defects_logged().await);
@@ -193,7 +194,7 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
         explain(&fleet, plan, &evidence, &mut violations).await?;
     }
     let tasks = || evidence.plans.iter().flat_map(|story| &story.tasks);
-    let answers = desk.memory().answers.clone();
+    let answers = shared.memory().answers.clone();
     Ok(Report {
         seed: plan.seed,
         seconds,
@@ -208,8 +209,11 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
 }
 
 /// Brings every plan to its end; those that do not end.
-async fn bring_to_end(desk: &Arc<Desk>, operator: impl Fn(usize) -> Operator) -> Result<Vec<String>> {
-    let made = desk.memory().made.clone();
+async fn bring_to_end(
+    shared: &Arc<OperatorState>,
+    operator: impl Fn(usize) -> Operator,
+) -> Result<Vec<String>> {
+    let made = shared.memory().made.clone();
     // Once more: what an operator asked for and was not answered may be carried out later.
     let mut left = Vec::new();
     for _ in 0..2 {
@@ -233,11 +237,10 @@ async fn explain(
     evidence: &Evidence,
     violations: &mut Vec<String>,
 ) -> Result<()> {
-    let is_told = |id: &str| violations.iter().any(|line| line.contains(id));
-    let story = evidence
-        .plans
-        .iter()
-        .find(|story| is_told(&story.plan.id) || story.tasks.iter().any(|(task, _)| is_told(&task.id)));
+    let is_reported = |id: &str| violations.iter().any(|line| line.contains(id));
+    let story = evidence.plans.iter().find(|story| {
+        is_reported(&story.plan.id) || story.tasks.iter().any(|(task, _)| is_reported(&task.id))
+    });
     if let Some(story) = story {
         violations.push(format!("the plan: {story:#?}"));
         let lines =

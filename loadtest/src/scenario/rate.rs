@@ -287,7 +287,7 @@ async fn on(
         let (before, statements) = (target.metrics().await?, lease_statements(target).await?);
         let after_us = began.elapsed().as_micros() as u64;
         let (log, load) = run.on(target, bar).await?;
-        let told = target.metrics().await?.since(&before);
+        let answer = target.metrics().await?.since(&before);
         let statements_then = lease_statements(target).await?;
         let granted = log.entries.iter().filter(|entry| entry.is_fine()).count().max(1) as f64;
         let per_1000 = |count: f64| count * 1_000.0 / granted;
@@ -296,13 +296,13 @@ async fn on(
             mode,
             case: case.name,
             of_empty_route: load.per_second / base,
-            acquire_failures_per_1000: per_1000(acquire_failures(&told)),
-            acquires_per_1000: per_1000(told.sum("fencepost_lease_acquire_total", &[])),
-            renewed_per_1000: per_1000(told.sum("fencepost_lease_renew_total", &["result=\"renewed\""])),
+            acquire_failures_per_1000: per_1000(acquire_failures(&answer)),
+            acquires_per_1000: per_1000(answer.sum("fencepost_lease_acquire_total", &[])),
+            renewed_per_1000: per_1000(answer.sum("fencepost_lease_renew_total", &["result=\"renewed\""])),
             lease_statements_per_1000: statements
                 .zip(statements_then)
                 .map(|(before, then)| per_1000(then - before)),
-            rows_per_train: rows_per_train(&told),
+            rows_per_train: rows_per_train(&answer),
             load,
         });
         bar.say("verifying");
@@ -312,14 +312,14 @@ async fn on(
     Ok(measured)
 }
 
-fn acquire_failures(told: &Metrics) -> f64 {
-    let by_result = told.by("fencepost_lease_acquire_total", "result");
+fn acquire_failures(answer: &Metrics) -> f64 {
+    let by_result = answer.by("fencepost_lease_acquire_total", "result");
     by_result.iter().filter(|(result, _)| *result != "acquired").fold(0.0, |sum, (_, count)| sum + count)
 }
 
-fn rows_per_train(told: &Metrics) -> Option<f64> {
-    let trains = told.sum("fencepost_commit_train_size_count", &[]);
-    (trains > 0.0).then(|| told.sum("fencepost_nonce_grants_total", &[]) / trains)
+fn rows_per_train(answer: &Metrics) -> Option<f64> {
+    let trains = answer.sum("fencepost_commit_train_size_count", &[]);
+    (trains > 0.0).then(|| answer.sum("fencepost_nonce_grants_total", &[]) / trains)
 }
 
 async fn lease_statements(target: &Target) -> Result<Option<f64>> {

@@ -75,7 +75,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Registry> {
     bar.say("heartbeats");
     let (before, beats, began) = (target.metrics().await?, nodes.heartbeats(), Instant::now());
     tokio::time::sleep(plan.length).await;
-    let told = target.metrics().await?.since(&before);
+    let answer = target.metrics().await?.since(&before);
     let beats_per_second = (nodes.heartbeats() - beats) as f64 / began.elapsed().as_secs_f64();
     bar.say("changes");
     let seen = seen(&target, plan.changes).await?;
@@ -85,7 +85,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Registry> {
         registration,
         crowded,
         beats_per_second,
-        recorded_within: within(&told, "fencepost_node_heartbeat_seconds"),
+        recorded_within: within(&answer, "fencepost_node_heartbeat_seconds"),
         seen,
         violations: nodes.lost(),
     })
@@ -136,9 +136,9 @@ async fn seen(target: &Target, changes: usize) -> Result<Latency> {
 }
 
 /// For each edge of a histogram's buckets, how many of a hundred were no longer.
-fn within(told: &Metrics, name: &str) -> Vec<(f64, f64)> {
-    let all = told.sum(&format!("{name}_count"), &[]);
-    let edges = told.by(&format!("{name}_bucket"), "le");
+fn within(answer: &Metrics, name: &str) -> Vec<(f64, f64)> {
+    let all = answer.sum(&format!("{name}_count"), &[]);
+    let edges = answer.by(&format!("{name}_bucket"), "le");
     let edges = edges.into_iter().filter_map(|(edge, count)| Some((edge.parse::<f64>().ok()?, count)));
     let mut edges: Vec<_> = edges.filter(|(edge, _)| edge.is_finite()).collect();
     edges.sort_by(|a, b| a.0.total_cmp(&b.0));

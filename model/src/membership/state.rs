@@ -31,7 +31,7 @@ pub enum Statement {
         after_gap: bool,
     },
     /// The ledger has, and the sender has not heard.
-    Landed {
+    Executed {
         /// How long ago it was sent.
         age: u8,
         /// As in [`Statement::Sent`].
@@ -139,7 +139,7 @@ impl Member {
             *left = left.saturating_sub(1);
         }
         self.since_sent = (self.since_sent + 1).min(TIMELY_MAX + 1);
-        if let Statement::Sent { age, .. } | Statement::Landed { age, .. } = &mut self.statement {
+        if let Statement::Sent { age, .. } | Statement::Executed { age, .. } = &mut self.statement {
             *age = (*age + 1).min(LEASE);
         }
         if self.run == Run::Crashed && undisturbed {

@@ -42,7 +42,7 @@ pub(super) fn possible(model: &MembershipModel, state: &State, steps: &mut Vec<S
             match me.statement {
                 Statement::None if me.due_in == 0 => steps.push(Step::Send(place)),
                 // To come back under a new id, an instance needs the ledger.
-                Statement::Landed { renewed, .. } if renewed || !state.stalled => {
+                Statement::Executed { renewed, .. } if renewed || !state.stalled => {
                     steps.push(Step::Hear(place))
                 }
                 Statement::Sent { age: LEASE, .. } if state.stalled => {
@@ -78,9 +78,9 @@ pub(super) fn possible(model: &MembershipModel, state: &State, steps: &mut Vec<S
 /// Whether something is to be done before time goes on.
 fn is_urgent(me: &Member, stalled: bool) -> bool {
     match (me.run, me.statement) {
-        (Run::Crashed, _) | (Run::Paused, Statement::None | Statement::Landed { .. }) => false,
+        (Run::Crashed, _) | (Run::Paused, Statement::None | Statement::Executed { .. }) => false,
         (Run::Running, Statement::None) => me.due_in == 0,
-        (Run::Running, Statement::Landed { renewed, .. }) => renewed || !stalled,
+        (Run::Running, Statement::Executed { renewed, .. }) => renewed || !stalled,
         (_, Statement::Sent { .. }) => !stalled,
     }
 }
@@ -163,7 +163,7 @@ fn land(state: &mut State, place: Place) {
     let me = member(state, place);
     let Statement::Sent { age, after_gap } = me.statement else { return };
     let renewed = !me.life_taken;
-    me.statement = Statement::Landed { age, after_gap, renewed };
+    me.statement = Statement::Executed { age, after_gap, renewed };
     me.behind = false;
     if renewed {
         me.lease_left = LEASE;
@@ -182,7 +182,7 @@ fn moves(state: &mut State, place: Place) {
 fn hear(rules: &Rules, state: &mut State, place: Place) {
     let stalled = state.stalled;
     let me = member(state, place);
-    let Statement::Landed { age, after_gap, renewed } = me.statement else { return };
+    let Statement::Executed { age, after_gap, renewed } = me.statement else { return };
     if !renewed {
         // A new id, with a lease, a standing and a past of its own.
         *me = Member::joined();

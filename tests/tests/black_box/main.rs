@@ -90,7 +90,7 @@ impl Load {
 
     /// Waits until so many more requests were answered 2xx.
     async fn successes(&self, more: usize) {
-        let count = || self.history.records().iter().filter(|record| record.told.is_success()).count();
+        let count = || self.history.records().iter().filter(|record| record.answer.is_success()).count();
         let enough = count() + more;
         let wait = async {
             while count() < enough {

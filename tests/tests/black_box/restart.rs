@@ -23,7 +23,7 @@ async fn sqlite_keeps_every_answer_when_killed_under_load() {
     load.stop().await;
     assert_ne!(instance.ready().instance, first, "each incarnation has a name of its own");
 
-    let tables = tables::told(&patient(), instance.url(), &load.signers).await.unwrap();
+    let tables = tables::shown_tables(&patient(), instance.url(), &load.signers).await.unwrap();
     let violations = checker::check(&load.history.records(), &[], &tables);
     assert_eq!(violations, [], "{}", instance.log());
 }

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use loadtest::checker;
-use loadtest::history::Told;
+use loadtest::history::Answer;
 use loadtest::tables;
 use testkit::PATIENCE;
 use testkit::fleet::Fleet;
@@ -35,7 +35,7 @@ async fn sigterm_under_load_loses_nothing_and_lets_go_of_every_lease() {
     let records = load.history.records();
     for record in &records {
         // Who asked before the signal is answered, if only that the instance is leaving.
-        let unanswered = matches!(&record.told, Told::Unknown { .. });
+        let unanswered = matches!(&record.answer, Answer::Unknown { .. });
         assert!(
             !unanswered || record.sent_us >= signalled,
             "signalled at {signalled}, ended at {ended}: {record:?}"

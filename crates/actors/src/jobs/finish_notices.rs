@@ -41,8 +41,8 @@ pub(super) struct FinishNotices {
 impl FinishNotices {
     /// Must be called within a Tokio runtime. The task ends with this.
     pub(super) fn start(bus: bus::Handle) -> Self {
-        let (notices, told) = mpsc::channel(NOTICES_MAX);
-        tokio::spawn(publish(bus, told));
+        let (notices, queued) = mpsc::channel(NOTICES_MAX);
+        tokio::spawn(publish(bus, queued));
         Self { notices }
     }
 

@@ -38,7 +38,7 @@ pub struct Following {
     phase: Receiver<Phase>,
     /// As it was shown last.
     shown: Option<(State, Attempt)>,
-    told: Option<(Attempt, Progress)>,
+    shown_progress: Option<(Attempt, Progress)>,
     /// The newest progress that came, of an attempt that may not have been shown yet.
     heard: Option<(Attempt, Progress)>,
     look_at: Instant,
@@ -57,7 +57,7 @@ impl Jobs {
             ledger: self.callers.ledger.clone(),
             job,
             shown: None,
-            told: None,
+            shown_progress: None,
             heard: None,
             look_at: Instant::now(),
             pause: FOLLOWER_LOOKS.0,
@@ -93,11 +93,11 @@ impl Following {
             let heard = tokio::select! {
                 biased;
                 _ = self.phase.wait_for(|phase| *phase != Phase::Serving) => return Err(Refusal::Fenced),
-                news = self.watch.next() => Some(news),
+                notification = self.watch.next() => Some(notification),
                 () = tokio::time::sleep_until(self.look_at.into()) => None,
             };
-            if let Some(news) = heard {
-                self.hear(news);
+            if let Some(notification) = heard {
+                self.hear(notification);
             }
         }
     }
@@ -106,16 +106,21 @@ impl Following {
     fn progress(&mut self) -> Option<Step> {
         let (_, newest) = self.shown?;
         let (attempt, progress) = self.heard.take_if(|(of, _)| *of <= newest)?;
-        if attempt < newest || self.told.as_ref().is_some_and(|told| *told == (attempt, progress.clone())) {
+        if attempt < newest
+            || self
+                .shown_progress
+                .as_ref()
+                .is_some_and(|shown_progress| *shown_progress == (attempt, progress.clone()))
+        {
             return None;
         }
-        self.told = Some((attempt, progress.clone()));
+        self.shown_progress = Some((attempt, progress.clone()));
         Some(Step::Progress(attempt, progress))
     }
 
-    fn hear(&mut self, news: Notification) {
+    fn hear(&mut self, notification: Notification) {
         let now = Instant::now();
-        let Notification::Event(seen) = news else {
+        let Notification::Event(seen) = notification else {
             let within = MISSED_LOOK_WITHIN.mul_f64(rand::rng().random());
             self.look_at = self.look_at.min(now + within);
             return;
@@ -153,8 +158,8 @@ impl Following {
         }
         if job.state == State::Finished && self.shown.is_some_and(|(_, shown)| shown == job.attempt) {
             // Progress that came before the end is a step before the end.
-            while let Some(news) = self.watch.next_now() {
-                self.hear(news);
+            while let Some(notification) = self.watch.next_now() {
+                self.hear(notification);
             }
             if let Some(progress) = self.progress() {
                 self.look_at = looked;

@@ -140,7 +140,7 @@ impl InterInstance {
     }
 
     fn not_delivered(&self, to: &InstanceId, message: &InstanceMessage) {
-        // A node that is not told to stop finds out by the answer to its result.
+        // A node that misses the `cancel` finds out by the answer to its result.
         let InstanceMessage::Dispatch(dispatch) = message else { return };
         let reason = format!("the dispatch could not be sent to {to}");
         let event = AttemptEvent::Revoked(Revoked::Undeliverable, reason);

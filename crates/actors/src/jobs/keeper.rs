@@ -96,7 +96,7 @@ impl LaneKeeper {
         let number = lane.shard(self.arbiters.count());
         let opening = Opening { lane, lease, token };
         let handle = lane::start(&self.arbiters, number, &self.services, Arc::clone(&self.host), opening);
-        // One that was opened while this incarnation came to its end has not been told so.
+        // An owner that starts while this incarnation ends has missed the command to stop.
         if !self.lifetime.is_serving() {
             handle.send(LaneCommand::Stop);
         }

@@ -38,7 +38,7 @@ pub const PASS_JOBS_MAX: usize = 1_000;
 /// Reports of attempts that wait to be sent to the owners of their lanes on other instances; beyond that they are left out,
 /// and the owners read the ledger.
 pub const REPORTS_MAX: usize = 20_000;
-/// Notices of finished jobs that wait to be told; beyond that they are lost, and found in the ledger.
+/// Notices of finished jobs that wait to be sent; beyond that they are lost, and found in the ledger.
 pub const NOTICES_MAX: usize = 10_000;
 
 /// Topics that are watched on one instance.
@@ -49,18 +49,18 @@ pub const WANTED_TOPICS_MAX: usize = 100_000;
 pub const WANTED_FOR: Duration = Duration::from_secs(45);
 /// How often an instance announces the topics that it listens to, before jitter.
 pub const WANTED_AGAIN_EVERY: Duration = Duration::from_secs(10);
-/// Notifications of one job that wait for a slow watch; beyond that they are lost, and the watch gets to know it.
-pub const NEWS_OF_JOB_MAX: usize = 32;
+/// Notifications of one job that wait for a slow watch; beyond that they are lost, and the watch learns that.
+pub const NOTIFICATIONS_OF_JOB_MAX: usize = 32;
 /// Notifications of one lane's jobs that wait for a slow watch.
-pub const NEWS_OF_LANE_MAX: usize = 256;
+pub const NOTIFICATIONS_OF_LANE_MAX: usize = 256;
 /// Notifications of all jobs that wait for a slow watch.
-pub const NEWS_OF_ALL_MAX: usize = 4_096;
+pub const NOTIFICATIONS_OF_ALL_MAX: usize = 4_096;
 /// Events that one instance sends each second only because a watch elsewhere listens to all jobs.
-pub const ALL_TOLD_PER_SECOND: u64 = 1_000;
+pub const EVENTS_OF_ALL_PER_SECOND: u64 = 1_000;
 /// Events that wait to be sent to other instances; beyond that they are lost.
-pub const TOLD_MAX: usize = 4_096;
+pub const OUTGOING_NOTICES_MAX: usize = 4_096;
 /// The shortest time between two messages about the progress of one attempt.
-pub const PROGRESS_TOLD_EVERY: Duration = Duration::from_millis(250);
+pub const PROGRESS_SENT_EVERY: Duration = Duration::from_millis(250);
 /// Attempts on the nodes of one instance whose progress is kept.
 pub const PROGRESSES_MAX: usize = 100_000;
 /// How long another instance may take to answer how far a job is.

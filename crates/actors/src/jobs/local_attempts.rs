@@ -84,7 +84,7 @@ impl LocalAttempts {
         self.released().extend(stopped);
     }
 
-    /// The node was told to stop the attempt.
+    /// The node got `cancel` for the attempt.
     pub(super) fn cancelled(&self, node: &NodeId, job: JobId, attempt: Attempt) {
         self.cancelled.insert((job, attempt), node.clone());
     }

@@ -169,7 +169,7 @@ impl NodeGateway {
     /// Has a node stop an attempt, if its socket is here. The attempt is not looked after any more.
     pub(super) fn cancel_at_node(&self, node: &NodeId, job: JobId, attempt: Attempt) {
         self.forget(job, attempt);
-        // A node that is not told finds out by the answer to its result.
+        // A node that misses this finds out by the answer to its result.
         if self.send_to_node(node, ToNode::Cancel(job, attempt)) {
             self.attempts.cancelled(node, job, attempt);
         }

@@ -10,7 +10,7 @@ use ledger::JobRecord;
 use nodes::Registry;
 use nodes::connection::Progress;
 
-use super::limits::{PROGRESS_TOLD_EVERY, WANTED_AGAIN_EVERY};
+use super::limits::{PROGRESS_SENT_EVERY, WANTED_AGAIN_EVERY};
 use super::live_job::live_job;
 use super::node_gateway::NodeGateway;
 use super::progress_store::{Known, Lane, ProgressStore};
@@ -35,7 +35,7 @@ impl ProgressReporter {
         tokio::spawn(async move {
             let mut sweep_in = Duration::ZERO;
             loop {
-                let pause = jittered(PROGRESS_TOLD_EVERY);
+                let pause = jittered(PROGRESS_SENT_EVERY);
                 tokio::time::sleep(pause).await;
                 let Some(this) = this.upgrade() else { return };
                 this.tell_due().await;
@@ -54,7 +54,7 @@ impl ProgressReporter {
             return;
         }
         match self.event(job) {
-            // Its node has come from another instance: told when that is looked up.
+            // Its node has come from another instance: sent when that is looked up.
             Some(JobEvent { lane: None, .. }) if self.store.has_lane_to_seek(job) => {
                 self.store.put_off(job);
             }

@@ -1,5 +1,5 @@
 //! How far attempts have come, as their nodes say: kept in the memory of the instance that holds the node's socket, and lost
-//! with it. Of each job the newest attempt is kept, and when it was told last.
+//! with it. Of each job the newest attempt is kept, and when it was sent last.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use domain::limits::JOB_TIMEOUT_MS_MAX;
 use domain::{JobId, LaneId, NodeId};
 use nodes::connection::Progress;
 
-use super::limits::{PROGRESS_TOLD_EVERY, PROGRESSES_MAX};
+use super::limits::{PROGRESS_SENT_EVERY, PROGRESSES_MAX};
 
 /// Longer than any attempt may run: older progress belongs to an attempt that has ended.
 const KEPT_FOR: Duration = Duration::from_millis(2 * JOB_TIMEOUT_MS_MAX);
@@ -29,7 +29,7 @@ struct Kept {
     node: NodeId,
     progress: Progress,
     heard: Instant,
-    told: Option<Instant>,
+    sent_at: Option<Instant>,
     is_due: bool,
     /// Where it was not dispatched through this instance, once it was looked up.
     lane: Lane,
@@ -55,7 +55,7 @@ pub(super) struct Known {
 }
 
 impl ProgressStore {
-    /// Takes it down. Whether it is to be told now: not if that was just done.
+    /// Takes it down. Whether it is to be sent now: not if one was just sent.
     pub(super) fn heard(&self, node: &NodeId, job: JobId, attempt: Attempt, progress: Progress) -> bool {
         let now = Instant::now();
         let has_room = self.kept.len() < PROGRESSES_MAX;
@@ -64,7 +64,7 @@ impl ProgressStore {
             node: node.clone(),
             progress,
             heard: now,
-            told: Some(now),
+            sent_at: Some(now),
             is_due: false,
             lane: Lane::NotSought,
         };
@@ -84,8 +84,8 @@ impl ProgressStore {
         };
         let kept = kept.get_mut();
         (kept.progress, kept.node, kept.heard) = (new.progress, new.node, now);
-        if kept.told.is_none_or(|told| now.duration_since(told) >= PROGRESS_TOLD_EVERY) {
-            (kept.told, kept.is_due) = (Some(now), false);
+        if kept.sent_at.is_none_or(|sent_at| now.duration_since(sent_at) >= PROGRESS_SENT_EVERY) {
+            (kept.sent_at, kept.is_due) = (Some(now), false);
             return true;
         }
         if !std::mem::replace(&mut kept.is_due, true) {
@@ -108,13 +108,13 @@ impl ProgressStore {
         self.kept.get(&job).is_some_and(|kept| matches!(kept.lane, Lane::NotSought))
     }
 
-    /// Those that are to be told by now.
+    /// The jobs whose progress is to be sent by now.
     pub(super) fn take_due(&self) -> Vec<JobId> {
         let now = Instant::now();
         let due = std::mem::take(&mut *self.due.lock().unwrap_or_else(PoisonError::into_inner));
         let is_due = |job: &JobId| {
             let Some(mut kept) = self.kept.get_mut(job) else { return false };
-            kept.told = Some(now);
+            kept.sent_at = Some(now);
             std::mem::take(&mut kept.is_due)
         };
         due.into_iter().filter(is_due).collect()
@@ -161,14 +161,14 @@ mod tests {
     fn the_newest_is_kept_and_told_not_too_often() {
         let (store, node) = (ProgressStore::default(), NodeId::parse("n").unwrap());
         let (job, attempt) = (JobId::from_u128(1), Attempt::NONE.next());
-        assert!(store.heard(&node, job, attempt, percent(1)), "the first is told at once");
+        assert!(store.heard(&node, job, attempt, percent(1)), "the first is sent at once");
         for n in 2..9 {
             assert!(!store.heard(&node, job, attempt, percent(n)));
         }
         assert_eq!(store.of(job, attempt), Some(percent(8)));
-        assert_eq!(store.take_due(), [job], "the last one is told later, once");
+        assert_eq!(store.take_due(), [job], "the last one is sent later, once");
         assert!(store.take_due().is_empty());
-        store.kept.get_mut(&job).unwrap().told = Instant::now().checked_sub(PROGRESS_TOLD_EVERY);
+        store.kept.get_mut(&job).unwrap().sent_at = Instant::now().checked_sub(PROGRESS_SENT_EVERY);
         assert!(store.heard(&node, job, attempt, percent(9)));
     }
 
@@ -178,7 +178,7 @@ mod tests {
         let (job, first) = (JobId::from_u128(1), Attempt::NONE.next());
         let second = first.next();
         assert!(store.heard(&node, job, first, percent(90)));
-        assert!(store.heard(&node, job, second, percent(10)), "another attempt is told at once");
+        assert!(store.heard(&node, job, second, percent(10)), "another attempt is sent at once");
         assert!(!store.heard(&node, job, first, percent(95)));
         assert_eq!((store.of(job, first), store.of(job, second)), (None, Some(percent(10))));
         store.forget(job, first);

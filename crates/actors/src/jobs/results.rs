@@ -1,4 +1,4 @@
-//! Results of attempts, as their nodes say them, go into the ledger before the nodes are told that they count. A good end
+//! Results of attempts, as their nodes say them, go into the ledger before the nodes get `committed`. A good end
 //! of a job whose lane's owner is on this instance is written with that owner's next commit, and the same commit may pass its
 //! slot on to the next job. Every other result is committed here, under no lease: the ledger compares it with the row's
 //! attempt, node and state. So any instance can write a result, and exactly one counts.
@@ -80,21 +80,21 @@ impl ResultWriter {
         results: Vec<NodeResult>,
         may_pass: bool,
     ) -> Vec<(Answer, Option<Box<Dispatch>>)> {
-        let told: Vec<_> = results.iter().map(|result| self.tell_owner(node, result, may_pass)).collect();
+        let asked: Vec<_> = results.iter().map(|result| self.ask_owner(node, result, may_pass)).collect();
         let (mut answers, mut next) = (vec![Answer::Stale; results.len()], Vec::new());
         let mut left = Vec::new();
-        for (n, told) in told.into_iter().enumerate() {
-            let landed = match told {
+        for (n, asked) in asked.into_iter().enumerate() {
+            let outcome = match asked {
                 // The lane drops what it does not know. An owner that does not answer in time is not waited for.
-                Some(told) => tokio::time::timeout(OWNER_WAIT, told).await.ok().and_then(Result::ok),
+                Some(asked) => tokio::time::timeout(OWNER_WAIT, asked).await.ok().and_then(Result::ok),
                 None => None,
             };
-            if landed.as_ref().is_some_and(|landed| landed.is_written) {
+            if outcome.as_ref().is_some_and(|outcome| outcome.is_written) {
                 answers[n] = Answer::Committed;
             } else {
                 left.push(n);
             }
-            next.push(landed.and_then(|landed| landed.next));
+            next.push(outcome.and_then(|outcome| outcome.next));
         }
         self.commit_all(node, &results, left, &mut answers).await;
         answers.into_iter().zip(next).collect()
@@ -102,7 +102,7 @@ impl ResultWriter {
 
     /// The owner of an instance's lane writes the good ends of its jobs itself, if it is here. Sessions have an order, and
     /// their jobs prefer the node of the one before: their slots are not passed on.
-    fn tell_owner(
+    fn ask_owner(
         &self,
         node: &NodeId,
         result: &NodeResult,
@@ -110,7 +110,7 @@ impl ResultWriter {
     ) -> Option<oneshot::Receiver<CompletionOutcome>> {
         let owner = self.writer_of(result)?;
         let (job, attempt, output) = (result.job, result.attempt, result.output.as_ref().ok()?.clone());
-        let (reply, landed) = oneshot::channel();
+        let (reply, outcome) = oneshot::channel();
         owner.send(LaneCommand::Complete(CompletionRequest {
             job,
             attempt,
@@ -119,7 +119,7 @@ impl ResultWriter {
             may_pass,
             reply,
         }));
-        Some(landed)
+        Some(outcome)
     }
 
     /// The owner that writes this result; `None` if this writer does.

@@ -374,7 +374,7 @@ impl Scheduler {
     }
 
     /// Whether the node is gone for sure: this instance does not know it, although its link to the bus has been well
-    /// for as long as a node's record lives. No news is no evidence.
+    /// for as long as a node's record lives. Silence is no evidence.
     pub(super) fn is_surely_gone(&self, node: &NodeId) -> bool {
         let is_evidence = |up: Duration| up >= self.registry.timeouts().offline;
         self.registry.get(node).is_none() && self.bus.link().borrow().up_for().is_some_and(is_evidence)
@@ -442,7 +442,7 @@ enum Passed {
 /// What the bus said to a reservation.
 enum Answer {
     Placed(ReservedSlot),
-    /// The node has no room, or its slots are not known. It is not chosen again before there is news of it.
+    /// The node has no room, or its slots are not known. It is not chosen again before an update of it arrives.
     Taken,
     None,
 }

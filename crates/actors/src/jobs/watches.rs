@@ -21,8 +21,9 @@ use nodes::connection::Progress;
 use tokio::sync::{broadcast, mpsc};
 
 use super::limits::{
-    ALL_TOLD_PER_SECOND, NEWS_OF_ALL_MAX, NEWS_OF_JOB_MAX, NEWS_OF_LANE_MAX, PROGRESS_ASKED, TOLD_MAX,
-    WANTED_AGAIN_EVERY, WANTED_FOR, WANTED_TOPICS_MAX, WATCHED_TOPICS_MAX,
+    EVENTS_OF_ALL_PER_SECOND, NOTIFICATIONS_OF_ALL_MAX, NOTIFICATIONS_OF_JOB_MAX, NOTIFICATIONS_OF_LANE_MAX,
+    OUTGOING_NOTICES_MAX, PROGRESS_ASKED, WANTED_AGAIN_EVERY, WANTED_FOR, WANTED_TOPICS_MAX,
+    WATCHED_TOPICS_MAX,
 };
 use exchange::Notice;
 pub(super) use exchange::start;
@@ -75,14 +76,14 @@ pub enum Notification {
 pub struct Watch {
     watches: Arc<Watches>,
     topic: Topic,
-    news: broadcast::Receiver<Notification>,
+    notifications: broadcast::Receiver<Notification>,
 }
 
 impl Watch {
     /// What comes next. Nothing is lost when the wait is given up.
     pub async fn next(&mut self) -> Notification {
-        match self.news.recv().await {
-            Ok(news) => news,
+        match self.notifications.recv().await {
+            Ok(notification) => notification,
             Err(broadcast::error::RecvError::Lagged(_)) => Notification::Missed,
             // The sender lives as long as somebody watches.
             Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
@@ -91,8 +92,8 @@ impl Watch {
 
     /// What is there already.
     pub(super) fn next_now(&mut self) -> Option<Notification> {
-        match self.news.try_recv() {
-            Ok(news) => Some(news),
+        match self.notifications.try_recv() {
+            Ok(notification) => Some(notification),
             Err(broadcast::error::TryRecvError::Lagged(_)) => Some(Notification::Missed),
             Err(broadcast::error::TryRecvError::Empty | broadcast::error::TryRecvError::Closed) => None,
         }
@@ -102,19 +103,19 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         // This one's receiver still counts.
-        self.watches.forget_if(&self.topic, |watched| watched.news.receiver_count() <= 1);
+        self.watches.forget_if(&self.topic, |watched| watched.notifications.receiver_count() <= 1);
     }
 }
 
 /// Of one instance.
 pub(super) struct Watches {
     here: DashMap<Topic, Watched>,
-    /// What other instances want to be told, and until when.
+    /// What other instances want to learn, and until when.
     wanted: DashMap<Topic, Instant>,
     /// The number of entries in both maps. If it is zero, there is no listener.
     topics: AtomicUsize,
     /// The queue of notices to the other instances; `None` if there are none.
-    told: Option<mpsc::Sender<Notice>>,
+    outgoing: Option<mpsc::Sender<Notice>>,
     born: Instant,
     /// Events that only watches of all jobs get: the second since birth, and how many in it.
     all_told: AtomicU64,
@@ -122,7 +123,7 @@ pub(super) struct Watches {
 
 /// A topic with a listener on this instance, now or a short while ago.
 struct Watched {
-    news: broadcast::Sender<Notification>,
+    notifications: broadcast::Sender<Notification>,
     /// A caller asked for the job's progress; other instances send it at least until then.
     asked_until: Option<Instant>,
     /// The newest progress that came.
@@ -130,18 +131,22 @@ struct Watched {
 }
 
 impl Topic {
-    const fn news_max(&self) -> usize {
+    const fn notifications_max(&self) -> usize {
         match self {
-            Self::Job(_) => NEWS_OF_JOB_MAX,
-            Self::Lane(_) => NEWS_OF_LANE_MAX,
-            Self::All => NEWS_OF_ALL_MAX,
+            Self::Job(_) => NOTIFICATIONS_OF_JOB_MAX,
+            Self::Lane(_) => NOTIFICATIONS_OF_LANE_MAX,
+            Self::All => NOTIFICATIONS_OF_ALL_MAX,
         }
     }
 }
 
 impl Watched {
     fn new(topic: &Topic) -> Self {
-        Self { news: broadcast::channel(topic.news_max()).0, asked_until: None, progress: None }
+        Self {
+            notifications: broadcast::channel(topic.notifications_max()).0,
+            asked_until: None,
+            progress: None,
+        }
     }
 
     fn progress_of(&self, attempt: Attempt) -> Option<Progress> {
@@ -150,14 +155,14 @@ impl Watched {
 }
 
 impl Watches {
-    /// For an instance among others, with what is to be told to them; or for one that is alone.
+    /// For an instance among others, with the notices for them; or for one that is alone.
     pub(super) fn new(is_alone: bool) -> (Self, mpsc::Receiver<Notice>) {
-        let (told, to_tell) = mpsc::channel(TOLD_MAX);
+        let (outgoing, to_tell) = mpsc::channel(OUTGOING_NOTICES_MAX);
         let watches = Self {
             here: DashMap::new(),
             wanted: DashMap::new(),
             topics: AtomicUsize::new(0),
-            told: (!is_alone).then_some(told),
+            outgoing: (!is_alone).then_some(outgoing),
             born: Instant::now(),
             all_told: AtomicU64::new(0),
         };
@@ -167,9 +172,9 @@ impl Watches {
     /// Listens to a topic from now on, and asks the other instances for its events. `None` where too many topics are
     /// listened to.
     pub(super) fn watch(self: &Arc<Self>, topic: Topic) -> Option<Watch> {
-        let news = self.listen(&topic)?;
+        let notifications = self.listen(&topic)?;
         self.want(&topic, None);
-        Some(Watch { watches: Arc::clone(self), topic, news })
+        Some(Watch { watches: Arc::clone(self), topic, notifications })
     }
 
     /// Tells all who listen, here and elsewhere.
@@ -178,7 +183,7 @@ impl Watches {
             return;
         }
         let seen = seen();
-        if self.told.is_some() && self.is_wanted(&seen) {
+        if self.outgoing.is_some() && self.is_wanted(&seen) {
             self.put(Notice::of(&seen));
         }
         self.hand_out(seen);
@@ -203,9 +208,9 @@ impl Watches {
     /// How far a job is, asked of the instance that holds its node's socket, if it answers within moments. After the first
     /// question that instance sends each progress for a while.
     pub(super) async fn ask(&self, job: JobId, attempt: Attempt, holder: &InstanceId) -> Option<Progress> {
-        self.told.as_ref()?;
+        self.outgoing.as_ref()?;
         let topic = Topic::Job(job);
-        let mut news = self.listen(&topic)?;
+        let mut notifications = self.listen(&topic)?;
         {
             let mut watched = self.here.get_mut(&topic)?;
             let now = Instant::now();
@@ -222,23 +227,23 @@ impl Watches {
         }
         self.want(&topic, Some(holder.clone()));
         // Any notification ends the wait, also that nothing is known.
-        let _ = tokio::time::timeout(PROGRESS_ASKED, news.recv()).await;
+        let _ = tokio::time::timeout(PROGRESS_ASKED, notifications.recv()).await;
         self.here.get(&topic)?.progress_of(attempt)
     }
 
     fn listen(&self, topic: &Topic) -> Option<broadcast::Receiver<Notification>> {
         let has_room = self.here.len() < WATCHED_TOPICS_MAX;
         match self.here.entry(topic.clone()) {
-            Entry::Occupied(watched) => Some(watched.get().news.subscribe()),
+            Entry::Occupied(watched) => Some(watched.get().notifications.subscribe()),
             Entry::Vacant(_) if !has_room => None,
             Entry::Vacant(vacant) => {
                 self.topics.fetch_add(1, Ordering::Relaxed);
-                Some(vacant.insert(Watched::new(topic)).news.subscribe())
+                Some(vacant.insert(Watched::new(topic)).notifications.subscribe())
             }
         }
     }
 
-    /// Whether any other instance is to be told.
+    /// Whether any other instance wants it.
     fn is_wanted(&self, seen: &JobEvent) -> bool {
         let now = Instant::now();
         let is_live = |topic: &Topic| self.wanted.get(topic).is_some_and(|until| now < *until);
@@ -251,9 +256,9 @@ impl Watches {
     fn may_tell_all(&self, now: Instant) -> bool {
         let second = now.duration_since(self.born).as_secs();
         let count = |packed: u64| {
-            let (of, told) = (packed >> 32, packed & u64::from(u32::MAX));
-            let told = if of == second & u64::from(u32::MAX) { told } else { 0 };
-            (told < ALL_TOLD_PER_SECOND).then_some(second << 32 | (told + 1))
+            let (of, sent) = (packed >> 32, packed & u64::from(u32::MAX));
+            let sent = if of == second & u64::from(u32::MAX) { sent } else { 0 };
+            (sent < EVENTS_OF_ALL_PER_SECOND).then_some(second << 32 | (sent + 1))
         };
         let may = self.all_told.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count).is_ok();
         if !may {
@@ -282,21 +287,21 @@ impl Watches {
         }
         if let Some(watched) = self.here.get(topic) {
             // Nobody may be listening any more.
-            let _ = watched.news.send(Notification::Event(Arc::clone(seen)));
+            let _ = watched.notifications.send(Notification::Event(Arc::clone(seen)));
         }
     }
 
     /// Watches here may have missed events.
     fn missed(&self) {
         for watched in &self.here {
-            let _ = watched.news.send(Notification::Missed);
+            let _ = watched.notifications.send(Notification::Missed);
         }
     }
 
-    /// What is not told is lost, as notices may be.
-    fn put(&self, told: Notice) {
-        if let Some(queue) = &self.told {
-            let _ = queue.try_send(told);
+    /// A notice that is not sent is lost, as notices may be.
+    fn put(&self, notice: Notice) {
+        if let Some(queue) = &self.outgoing {
+            let _ = queue.try_send(notice);
         }
     }
 
@@ -309,7 +314,7 @@ impl Watches {
         }
     }
 
-    /// Another instance wants to be told.
+    /// Another instance wants events of a topic.
     fn wanted_by_another(&self, topic: Topic) {
         let until = Instant::now() + WANTED_FOR;
         let has_room = self.wanted.len() < WANTED_TOPICS_MAX;
@@ -338,7 +343,7 @@ impl Watches {
         }
         let here: Vec<_> = self.here.iter().map(|watched| watched.key().clone()).collect();
         for topic in &here {
-            self.forget_if(topic, |watched| watched.news.receiver_count() == 0);
+            self.forget_if(topic, |watched| watched.notifications.receiver_count() == 0);
         }
         here.into_iter().filter(|topic| self.here.contains_key(topic)).collect()
     }

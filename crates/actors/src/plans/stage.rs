@@ -1,4 +1,4 @@
-//! The job of a stage: what its node is told, and what its end means to the plan.
+//! The job of a stage: what its node gets, and what its end means to the plan.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use ledger::JobRecord;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// What the node of a stage is told of the plan.
+/// What the node of a stage learns of the plan.
 #[derive(Serialize)]
 struct StageDocument<'a> {
     plan: String,

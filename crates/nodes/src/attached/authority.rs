@@ -26,7 +26,7 @@ impl AttachedNode {
         tracing::info!(node = %hello.node, "a node is connected while the bus is away");
         let (profile, running) = (Arc::new(self.profile(hello)), hello.running.clone());
         self.registered = Some(Registered { profile, epoch, is_provisional: true });
-        // What the node does not list any more is lost, and the lanes are told by the look.
+        // What the node does not list any more is lost, and the lanes learn of it by the lookup.
         self.out.extend([Effect::Attach(self.since), Effect::LookUp { running }]);
         let effects = self.connection.registered(&[], self.moment.now);
         self.follow(effects);
@@ -55,14 +55,14 @@ impl AttachedNode {
         self.connection.taken().chain(self.unlisted.iter().copied())
     }
 
-    /// The bus was told that these are taken; what was taken meanwhile is still to be told.
-    pub(super) fn told(&mut self, told: &[Slot]) {
-        let told: HashSet<_> = told.iter().copied().collect();
-        let is_all = self.connection.taken().all(|slot| told.contains(&slot));
+    /// The record at the bus lists these as taken; it does not list yet what was taken meanwhile.
+    pub(super) fn listed(&mut self, listed: &[Slot]) {
+        let listed: HashSet<_> = listed.iter().copied().collect();
+        let is_all = self.connection.taken().all(|slot| listed.contains(&slot));
         self.authority.ahead(!is_all);
     }
 
-    /// Sends the dispatches that came before the bus was told which slots are taken.
+    /// Sends the dispatches that came before the record listed the taken slots.
     pub(super) fn send_held_back(&mut self) {
         let held_back = std::mem::take(&mut self.held_back);
         if !held_back.is_empty() {
@@ -83,15 +83,15 @@ impl AttachedNode {
         self.came_to_nothing(slot, Revoked::Undeliverable, "the bus is away, and with it the slot");
     }
 
-    /// What became of a call that may have told which slots are taken.
-    pub(super) fn on_counted(&mut self, written: &bus::Result<Written>, told: Option<Vec<Slot>>) {
+    /// What became of a call that may have listed the taken slots.
+    pub(super) fn on_counted(&mut self, written: &bus::Result<Written>, listed: Option<Vec<Slot>>) {
         match written {
             Ok(Written::Done(_)) => {
-                if let Some(told) = told {
-                    self.told(&told);
-                    // The slot of what has ended meanwhile was freed before the bus was told that it is taken.
+                if let Some(listed) = listed {
+                    self.listed(&listed);
+                    // The slot of what has ended meanwhile was freed before the record listed it as taken.
                     let taken: HashSet<_> = self.all_taken().collect();
-                    self.free(told.into_iter().filter(|slot| !taken.contains(slot)).collect());
+                    self.free(listed.into_iter().filter(|slot| !taken.contains(slot)).collect());
                 }
                 self.send_held_back();
             }

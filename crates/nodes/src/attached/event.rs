@@ -111,7 +111,7 @@ pub enum FromLane {
 pub struct Known {
     /// The connection, as the bus has it.
     pub connected: Connected,
-    /// The slots that the bus was told to be taken.
+    /// The slots that the record lists as taken.
     pub taken: Vec<Slot>,
     /// The slots of unfinished attempts that the node does not list.
     pub unlisted: Vec<Slot>,

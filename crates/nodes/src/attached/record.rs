@@ -88,7 +88,7 @@ impl AttachedNode {
         self.registered = Some(Registered { profile, epoch, is_provisional: false });
         self.unlisted = unlisted;
         self.unlisted_until = self.moment.now + self.timeouts.reservation;
-        self.told(&taken);
+        self.listed(&taken);
         self.record(version, false);
         let effects = self.connection.registered(&taken, self.moment.now);
         self.follow(effects);
@@ -120,7 +120,7 @@ impl AttachedNode {
     pub(super) fn refresh(&mut self) {
         let Some(registered) = &self.registered else { return };
         if registered.is_provisional {
-            // The bus is told of all that is taken when it knows of the connection.
+            // The record lists all that is taken once the bus knows of the connection.
             self.gone.clear();
             return self.note();
         }

@@ -198,7 +198,7 @@ impl AttachedNode {
 
     /// What could not be freed is, with the next refresh.
     pub(super) fn on_freed(&mut self, left: Vec<Slot>, was_full: bool) {
-        // The other instances do not ask a full node again before they are told.
+        // The other instances do not ask a full node again before an update of it.
         if was_full && self.is_known() {
             self.out.push(Effect::TellOf);
         }

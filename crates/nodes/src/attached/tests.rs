@@ -350,7 +350,7 @@ fn while_the_bus_is_away_this_instance_gives_the_slots() {
     assert_eq!(rig.apply(wanted([FromLane::Dispatch(dispatch(1))])), ["dispatch 1", "note used 3"]);
     assert_eq!(rig.apply(wanted([FromLane::Dispatch(dispatch(9))])), ["undeliverable 9"], "it was not given");
     assert_eq!(rig.apply(wanted([FromLane::GiveBack(claim(2))])), ["slot freed 2", "free [2]"]);
-    // The bus is back. It is told of what is taken, and gives slots again after that.
+    // The bus is back. The record lists what is taken, and then the bus gives slots again.
     rig.is_bus_up = true;
     assert_eq!(rig.apply(Event::RegisterAgain), ["register [1, 3]"].map(str::to_owned), "{:?}", rig.node);
     let effects = rig.apply(registered(&[1], &[], true));

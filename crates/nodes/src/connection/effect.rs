@@ -24,7 +24,7 @@ pub enum Effect {
     State(NodeState),
     /// The node has this attempt: RUNNING is to be committed.
     Acknowledged(Slot),
-    /// The node will not begin this attempt: its slot is to be freed, and its lane told.
+    /// The node will not begin this attempt: its slot is to be freed, and its lane learns of it.
     Rejected {
         /// Which.
         slot: Slot,

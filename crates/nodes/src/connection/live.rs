@@ -34,7 +34,7 @@ pub(super) struct Live {
     is_draining: bool,
     /// An operator wants it to get no more work.
     is_drained: bool,
-    /// As last told.
+    /// As last reported.
     state: NodeState,
 }
 
@@ -53,8 +53,8 @@ enum Stage {
     Running { has_acked: bool },
     /// Its result is being committed.
     Answered,
-    /// The node was told that its result is stale.
-    Told,
+    /// The node got `stale` for its result.
+    Stale,
 }
 
 #[derive(Debug)]
@@ -256,7 +256,7 @@ impl Live {
     pub(super) fn stale(&mut self, slot: Slot) -> Effects {
         match self.slots.get_mut(&slot) {
             Some(held) if held.stage == Stage::Answered => {
-                held.stage = Stage::Told;
+                held.stage = Stage::Stale;
                 vec![Effect::Send(ToNode::Stale(slot))]
             }
             _ => self.cancel(slot),
@@ -305,7 +305,8 @@ impl Live {
         }
         let mut gone = vec![];
         self.slots.retain(|slot, held| {
-            let is_gone = matches!(held.stage, Stage::Running { .. } | Stage::Told) && !listed.contains(slot);
+            let is_gone =
+                matches!(held.stage, Stage::Running { .. } | Stage::Stale) && !listed.contains(slot);
             if is_gone {
                 gone.push(*slot);
             }
@@ -332,7 +333,7 @@ impl Live {
                 Ok(vec![])
             }
             Stage::Running { has_acked: true } => Err(format!("{slot} was acknowledged before")),
-            Stage::Answered | Stage::Told => Err(format!("{slot} is acknowledged after its result")),
+            Stage::Answered | Stage::Stale => Err(format!("{slot} is acknowledged after its result")),
         }
     }
 
@@ -354,7 +355,7 @@ impl Live {
             Some(Stage::Running { .. }) if self.slots[&slot].is_cancelled => Ok(vec![]),
             Some(Stage::Running { .. }) => Ok(vec![Effect::Progress { slot, progress }]),
             Some(Stage::Sent) => Err(format!("{slot} makes progress before it was acknowledged")),
-            Some(Stage::Answered | Stage::Told) => Err(format!("{slot} makes progress after its result")),
+            Some(Stage::Answered | Stage::Stale) => Err(format!("{slot} makes progress after its result")),
             None => self.unknown(slot, vec![]),
         }
     }
@@ -374,7 +375,7 @@ impl Live {
                 Ok(vec![Effect::Result { slot, end }])
             }
             Stage::Answered => Ok(vec![]),
-            Stage::Told => Ok(vec![Effect::Send(ToNode::Stale(slot))]),
+            Stage::Stale => Ok(vec![Effect::Send(ToNode::Stale(slot))]),
         }
     }
 

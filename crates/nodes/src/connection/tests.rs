@@ -75,7 +75,7 @@ fn beat(gone: &[u128]) -> [Effect; 2] {
     [Effect::Heartbeat { load: Load::default(), gone: slots(gone) }, send(ToNode::HeartbeatOk)]
 }
 
-/// A connection and the clock it is told.
+/// A connection and the test's clock.
 struct Rig {
     connection: Connection,
     now: Instant,
@@ -180,14 +180,14 @@ fn each_frame_means_this_in_each_stage() {
         Listed,
         Acked,
         Answered,
-        Told,
+        Superseded,
         Committed,
     }
     enum Means {
         Fault(&'static str),
         Is(Vec<Effect>),
     }
-    use At::{Acked, Answered, Committed, Listed, Nowhere, Sent, Told};
+    use At::{Acked, Answered, Committed, Listed, Nowhere, Sent, Superseded};
     use Means::{Fault, Is};
     let reach = |at| {
         let mut rig = Rig::sent(if matches!(at, Nowhere) { &[] } else { &[1] });
@@ -195,10 +195,10 @@ fn each_frame_means_this_in_each_stage() {
             Nowhere | Sent => {}
             Listed => rig.frames([heartbeat(&[1])]),
             Acked => rig.frames([ack(1)]),
-            Answered | Told | Committed => rig.frames([ack(1), result(1)]),
+            Answered | Superseded | Committed => rig.frames([ack(1), result(1)]),
         }
         match at {
-            Told => drop(rig.connection.stale(slot(1))),
+            Superseded => drop(rig.connection.stale(slot(1))),
             Committed => drop(rig.connection.committed(slot(1))),
             _ => {}
         }
@@ -244,12 +244,12 @@ fn each_frame_means_this_in_each_stage() {
         (Answered, result(1), Is(vec![])),
         (Answered, heartbeat(&[1]), beats(&[])),
         (Answered, heartbeat(&[]), beats(&[])),
-        (Told, ack(1), Fault("acknowledged after its result")),
-        (Told, reject(1), Fault("after it was acknowledged")),
-        (Told, progress(1), Fault("progress after its result")),
-        (Told, result(1), answer(ToNode::Stale(slot(1)))),
-        (Told, heartbeat(&[1]), beats(&[])),
-        (Told, heartbeat(&[]), beats(&[1])),
+        (Superseded, ack(1), Fault("acknowledged after its result")),
+        (Superseded, reject(1), Fault("after it was acknowledged")),
+        (Superseded, progress(1), Fault("progress after its result")),
+        (Superseded, result(1), answer(ToNode::Stale(slot(1)))),
+        (Superseded, heartbeat(&[1]), beats(&[])),
+        (Superseded, heartbeat(&[]), beats(&[1])),
         (Committed, ack(1), not_here()),
         (Committed, reject(1), not_here()),
         (Committed, progress(1), not_here()),
@@ -431,14 +431,14 @@ fn random_frames_never_break_a_rule() {
         let mut rig = Rig::live(&running);
         let mut taken: HashSet<Slot> = slots(&running).into_iter().collect();
         let mut pending: HashSet<Slot> = HashSet::new();
-        let mut told: HashMap<Slot, ToNode> = HashMap::new();
+        let mut answers: HashMap<Slot, ToNode> = HashMap::new();
         for _ in 0..60 {
             let n = rng.random_range(0..8);
             let some = slot(n);
             let listed: Vec<u128> = (0..8)
                 .filter(|n| if rng.random_bool(0.05) { rng.random() } else { taken.contains(&slot(*n)) })
                 .collect();
-            let (was_pending, had) = (pending.contains(&some), told.get(&some).cloned());
+            let (was_pending, had) = (pending.contains(&some), answers.get(&some).cloned());
             let is_result = rng.random_bool(0.3);
             let effects = match rng.random_range(0..12) {
                 _ if is_result => rig.frame(result(n)),
@@ -473,8 +473,8 @@ fn random_frames_never_break_a_rule() {
                     Effect::Result { slot, .. } => assert!(taken.contains(slot) && pending.insert(*slot)),
                     Effect::Send(answer @ (ToNode::Committed(slot) | ToNode::Stale(slot))) => {
                         let is_first = pending.remove(slot);
-                        assert!(is_first || told.get(slot) == Some(answer), "another answer than before");
-                        told.insert(*slot, answer.clone());
+                        assert!(is_first || answers.get(slot) == Some(answer), "another answer than before");
+                        answers.insert(*slot, answer.clone());
                     }
                     _ => {}
                 }

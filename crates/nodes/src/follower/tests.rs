@@ -26,7 +26,7 @@ struct Shelf {
     is_broken: AtomicBool,
     /// While a test holds it, nobody is said to be online.
     loading: tokio::sync::Mutex<()>,
-    told: Mutex<Vec<Vec<NodeUpdate>>>,
+    sent: Mutex<Vec<Vec<NodeUpdate>>>,
     /// What this instance lists.
     list: Mutex<HashMap<NodeId, Version>>,
     lists_lost: AtomicBool,
@@ -46,7 +46,7 @@ impl Shelf {
             answers: watch::Sender::new(true),
             is_broken: AtomicBool::new(false),
             loading: tokio::sync::Mutex::default(),
-            told: Mutex::default(),
+            sent: Mutex::default(),
             list: Mutex::default(),
             lists_lost: AtomicBool::new(false),
             live: Mutex::new(vec![instance("a"), instance("b")]),
@@ -99,7 +99,7 @@ impl Source for Shelf {
 
     async fn tell(&self, notice: &[u8]) -> bus::Result<()> {
         self.check()?;
-        self.told.lock().unwrap().push(node_update::read(notice).unwrap());
+        self.sent.lock().unwrap().push(node_update::read(notice).unwrap());
         Ok(())
     }
 
@@ -267,12 +267,12 @@ async fn what_cannot_be_read_or_told_is_tried_again() {
         registry.recorded(record(&format!("own{n}")), Instant::now().into_std());
     }
     tokio::time::sleep(SECOND).await;
-    assert!(registry.get(&node("m")).is_none() && shelf.told.lock().unwrap().is_empty());
+    assert!(registry.get(&node("m")).is_none() && shelf.sent.lock().unwrap().is_empty());
     shelf.is_broken.store(false, SeqCst);
     within(SECOND * 4, || registry.get(&node("m")).is_some()).await;
-    let told = || shelf.told.lock().unwrap().iter().map(Vec::len).collect::<Vec<_>>();
-    within(SECOND * 4, || told().iter().sum::<usize>() == 450).await;
-    assert!(told().iter().all(|updates| *updates <= NODE_UPDATES_MAX), "{:?}", told());
+    let sent = || shelf.sent.lock().unwrap().iter().map(Vec::len).collect::<Vec<_>>();
+    within(SECOND * 4, || sent().iter().sum::<usize>() == 450).await;
+    assert!(sent().iter().all(|updates| *updates <= NODE_UPDATES_MAX), "{:?}", sent());
     within(SECOND * 4, || shelf.list.lock().unwrap().len() == 450).await;
     follower.stop().await;
 }
@@ -368,7 +368,7 @@ async fn a_clean_stop_tells_what_is_left_to_tell() {
     let (registry, follower) = following(&shelf).await;
     registry.recorded(record("own"), Instant::now().into_std());
     follower.stop().await;
-    assert_eq!(*shelf.told.lock().unwrap(), [[NodeUpdate::of(&record("own"))]]);
+    assert_eq!(*shelf.sent.lock().unwrap(), [[NodeUpdate::of(&record("own"))]]);
 }
 
 #[tokio::test(start_paused = true)]

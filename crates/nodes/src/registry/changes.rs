@@ -48,12 +48,12 @@ impl Inner {
         &self,
         entry: &Arc<Entry>,
         version: Version,
-        news: (Status, Load),
+        update: (Status, Load),
         heard: Instant,
         now: Instant,
     ) -> Applied {
         let before = entry.state();
-        let applied = entry.take(version, news, heard, now);
+        let applied = entry.take(version, update, heard, now);
         self.refresh(entry);
         self.tell_change(entry, before);
         applied

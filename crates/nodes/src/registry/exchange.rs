@@ -1,4 +1,4 @@
-//! What the follower carries between the registry and the bus: what is to be told to the others, and whose records
+//! What the follower carries between the registry and the bus: what is to be published, and whose records
 //! are to be looked at.
 
 use std::collections::{HashMap, HashSet};
@@ -14,7 +14,7 @@ use crate::limits::NODES_MAX;
 use crate::node_update::NodeUpdate;
 
 impl Registry {
-    /// What is to be told to the others: at most so many updates, the newest of each node.
+    /// What is to be published: at most so many updates, the newest of each node.
     pub(crate) fn take_outbox(&self, limit: usize) -> Vec<NodeUpdate> {
         let mut outbox = self.inner.outbox();
         if outbox.len() <= limit {
@@ -24,7 +24,7 @@ impl Registry {
         some.iter().filter_map(|node| outbox.remove(node)).collect()
     }
 
-    /// What was not told after all, unless something newer is to be told.
+    /// What was not published after all, unless something newer is to be.
     pub(crate) fn put_back(&self, updates: Vec<NodeUpdate>) {
         for update in updates {
             self.inner.tell(update);
@@ -61,8 +61,8 @@ impl Registry {
     pub(crate) fn found_full(&self, now: Instant, ago: Duration) -> Vec<NodeId> {
         let is_full = |entry: &&Arc<Entry>| {
             entry.profile.holder != self.inner.me && entry.is_found_full() && {
-                let news = entry.last_update();
-                now.duration_since(news.heard.max(news.compared)) >= ago
+                let last = entry.last_update();
+                now.duration_since(last.heard.max(last.compared)) >= ago
             }
         };
         let entries = self.entries();
@@ -85,12 +85,12 @@ impl Registry {
             let version = listed.get(known.key());
             match known.value() {
                 Known::Here(entry) if entry.profile.holder != self.inner.me => {
-                    let news = entry.last_update();
-                    let looked = news.heard.max(news.compared);
+                    let last = entry.last_update();
+                    let looked = last.heard.max(last.compared);
                     if now.duration_since(looked) < recent {
                         continue;
                     }
-                    if version.is_some_and(|version| *version > news.version) {
+                    if version.is_some_and(|version| *version > last.version) {
                         chosen.push(known.key().clone());
                     } else {
                         quiet.push((looked, known.key().clone()));
@@ -115,7 +115,7 @@ impl Registry {
 impl Inner {
     pub(super) fn tell(&self, update: NodeUpdate) {
         let mut outbox = self.outbox();
-        // The same version may come twice: that it was refreshed is news too.
+        // The same version may come twice: that it was refreshed counts too.
         let is_news = outbox.get(&update.node).is_none_or(|waiting| waiting.stamp <= update.stamp);
         if is_news && (outbox.len() < NODES_MAX || outbox.contains_key(&update.node)) {
             outbox.insert(update.node.clone(), update);

@@ -1,4 +1,4 @@
-//! Tests of the registry: which news count, who leaves and when, and who is told.
+//! Tests of the registry: which updates count, who leaves and when, and who is notified.
 
 use std::collections::HashSet;
 
@@ -70,12 +70,12 @@ fn a_node_that_left_is_not_brought_back_by_late_news() {
     assert_eq!(
         registry.hear_leave(&node("new"), Epoch::new(7), now),
         Applied::New,
-        "told before it was known"
+        "published before it was known"
     );
     assert_eq!(apply(&registry, record("new").at(7, 70)), Applied::Stale);
-    let told: Vec<_> =
+    let sent: Vec<_> =
         registry.take_outbox(9).into_iter().map(|update| (update.state, update.stamp.epoch.get())).collect();
-    assert_eq!(told, [(None, 5)]);
+    assert_eq!(sent, [(None, 5)]);
     assert_eq!(apply(&registry, record("n").at(6, 51)), Applied::New);
     registry.sweep(now + left_remembered(OFFLINE), None);
     assert_eq!(apply(&registry, record("new").at(7, 70)), Applied::New, "it was forgotten in time");
@@ -98,7 +98,7 @@ fn a_node_that_the_bus_does_not_know_yet_is_known_here_alone() {
     assert_eq!(apply(&registry, record("n").at(5, 51).held_by("b")), Applied::Stale);
     assert_eq!(registry.hear_leave(&n, Epoch::new(5), now), Applied::Stale);
     assert!(!registry.absent(&n, now + OFFLINE * 2, Some(OFFLINE * 2)), "its socket says more");
-    assert!(registry.take_outbox(9).is_empty(), "nobody is told");
+    assert!(registry.take_outbox(9).is_empty(), "nothing is published");
     // What the bus knows in the end takes its place, from here or elsewhere.
     assert_eq!(registry.recorded(record("n").at(1_000, 1_000), now), Applied::New);
     assert_eq!(
@@ -148,7 +148,7 @@ fn two_missed_heartbeats_are_unhealthy_unless_the_own_link_was_down() {
     assert_eq!((state("own"), state("far")), (NodeState::Accepting, NodeState::Accepting));
     registry.sweep(late, Some(OFFLINE));
     assert_eq!((state("own"), state("far")), (NodeState::Accepting, NodeState::Unhealthy));
-    assert_eq!(shown_silent(&registry, late), NodeState::Unhealthy, "an old refreshment is no news");
+    assert_eq!(shown_silent(&registry, late), NodeState::Unhealthy, "an old refreshment is no update");
     registry.sweep(late, None);
     assert_eq!(state("far"), NodeState::Unhealthy, "a link that goes down moves nothing");
     assert_eq!(registry.hear(&update("far", 1, 1), late), Applied::Repeated);
@@ -196,7 +196,7 @@ fn the_nodes_of_an_instance_that_is_not_there_get_no_work_until_it_is() {
     assert_eq!(chosen(&mut rng), None, "nor is a record");
     openings.mark_unchanged();
     there(&["b"]);
-    assert!(openings.has_changed().unwrap(), "whoever waits is told");
+    assert!(openings.has_changed().unwrap(), "whoever waits is notified");
     assert!(chosen(&mut rng).is_some_and(|node| node.as_str().starts_with("far")));
     apply(&registry, record("own").at(1, 2));
     there(&[]);
@@ -264,18 +264,18 @@ fn what_this_instance_writes_is_told_once_and_the_newest_of_each_node() {
     registry.heartbeat_recorded(Record { load, ..record("n").at(1, 3) }, now, now);
     registry.recorded(record("n").at(1, 1), now);
     registry.recorded(record("m"), now);
-    let mut told = registry.take_outbox(1);
-    assert_eq!(told.len(), 1);
-    told.extend(registry.take_outbox(9));
-    told.sort_unstable_by_key(|update| update.stamp);
-    let news =
+    let mut sent = registry.take_outbox(1);
+    assert_eq!(sent.len(), 1);
+    sent.extend(registry.take_outbox(9));
+    sent.sort_unstable_by_key(|update| update.stamp);
+    let update =
         NodeUpdate { state: Some((record("n").status, load)), ..NodeUpdate::of(&record("n").at(1, 3)) };
-    assert_eq!(told, [NodeUpdate::of(&record("m")), news]);
+    assert_eq!(sent, [NodeUpdate::of(&record("m")), update]);
     registry.recorded(record("n").at(1, 4), now);
-    registry.put_back(told);
+    registry.put_back(sent);
     let stamps: HashSet<_> =
         registry.take_outbox(9).into_iter().map(|update| update.stamp.version.get()).collect();
-    assert_eq!(stamps, HashSet::from([4, 1]), "what was not told does not replace what is newer");
+    assert_eq!(stamps, HashSet::from([4, 1]), "what was not published does not replace what is newer");
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn others_nodes_that_were_found_full_are_looked_at_unless_news_came() {
     for _ in 0..2 {
         anybody(&registry, &mut rng).unwrap().was_full();
     }
-    assert!(registry.found_full(now, ago).is_empty(), "news came not long ago");
+    assert!(registry.found_full(now, ago).is_empty(), "an update came not long ago");
     assert_eq!(registry.found_full(now + ago, ago), [node("far")]);
     registry.hear(&update("far", 1, 2), now);
     assert!(registry.found_full(now + ago, ago).is_empty());
@@ -350,25 +350,25 @@ fn others_nodes_that_were_found_full_are_looked_at_unless_news_came() {
 fn whoever_looks_on_is_told_of_changes_and_not_of_heartbeats() {
     let registry = registry([]);
     let mut changes = registry.changes();
-    let mut told =
+    let mut sent =
         || std::iter::from_fn(|| changes.try_recv().ok()).map(|change| change.what).collect::<Vec<_>>();
     let now = Instant::now();
     apply(&registry, record("n").at(5, 50).held_by("b"));
-    assert_eq!(told(), [Changed::Joined(NodeState::Accepting)]);
+    assert_eq!(sent(), [Changed::Joined(NodeState::Accepting)]);
     registry.hear(&update("n", 5, 51), now);
-    assert_eq!(told(), [], "it is busier");
+    assert_eq!(sent(), [], "it is busier");
     registry
         .hear(&NodeUpdate::of(&record("n").at(5, 52).with(|status| status.state = NodeState::Draining)), now);
     registry.hear(&update("n", 5, 53), now);
-    assert_eq!(told(), [Changed::State(NodeState::Draining), Changed::State(NodeState::Accepting)]);
+    assert_eq!(sent(), [Changed::State(NodeState::Draining), Changed::State(NodeState::Accepting)]);
     let late = now + Duration::from_millis(ABSENT_AFTER_MS);
     registry.found_there(&HashSet::new(), now);
     for there in [HashSet::new(), HashSet::new(), HashSet::from([instance("b")])] {
         registry.found_there(&there, late);
     }
-    assert_eq!(told(), [Changed::State(NodeState::Unhealthy), Changed::State(NodeState::Accepting)]);
+    assert_eq!(sent(), [Changed::State(NodeState::Unhealthy), Changed::State(NodeState::Accepting)]);
     apply(&registry, record("n").at(6, 55));
-    assert_eq!(told(), [Changed::Ended(Ended::Replaced), Changed::Joined(NodeState::Accepting)]);
+    assert_eq!(sent(), [Changed::Ended(Ended::Replaced), Changed::Joined(NodeState::Accepting)]);
     registry.left(&node("n"), Epoch::new(6), now);
-    assert_eq!(told(), [Changed::Ended(Ended::Left)]);
+    assert_eq!(sent(), [Changed::Ended(Ended::Left)]);
 }

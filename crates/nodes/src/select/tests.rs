@@ -156,7 +156,11 @@ fn a_burst_does_not_pile_onto_one_node() {
     assert!(used.iter().all(|used| (40..=60).contains(used)), "{used:?}");
     let record = registry.get(&node("n0")).unwrap();
     apply(&registry, record.at(1, 2).used(7));
-    assert_eq!(registry.get(&node("n0")).unwrap().status.used, 7, "news count for all that was counted here");
+    assert_eq!(
+        registry.get(&node("n0")).unwrap().status.used,
+        7,
+        "updates count for all that was counted here"
+    );
 }
 
 #[test]
@@ -235,7 +239,7 @@ fn a_reservation_that_is_taken_back_opens_its_node_again_and_makes_no_room_beyon
     openings.mark_unchanged();
     registry.unreserved(&node("only"));
     assert!(openings.has_changed().unwrap());
-    // The one reservation was of before the last news, and had the bus find it full.
+    // The one reservation was of before the last update, and had the bus find it full.
     anybody(&registry, &mut rng).unwrap().was_full();
     openings.mark_unchanged();
     registry.unreserved(&node("only"));

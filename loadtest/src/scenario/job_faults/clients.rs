@@ -30,7 +30,7 @@ const SESSIONS: u64 = 2;
 const IN_SESSION: u32 = 4;
 
 /// What a client has to tell in the end.
-pub(super) struct Told {
+pub(super) struct Findings {
     pub(super) accepted: Vec<Accepted>,
     /// What was sent, and how it was answered.
     pub(super) sent: Vec<Sent>,
@@ -54,7 +54,7 @@ pub(super) struct Submitter {
     number: u64,
     step: u64,
     pause: Duration,
-    told: Told,
+    findings: Findings,
     sessions: Vec<String>,
     cancelling: Vec<(usize, JoinHandle<Result<String, String>>)>,
 }
@@ -76,13 +76,13 @@ impl Submitter {
             number: number as u64,
             step: of as u64,
             pause,
-            told: Told { accepted: Vec::new(), sent: Vec::new(), surprises: Vec::new() },
+            findings: Findings { accepted: Vec::new(), sent: Vec::new(), surprises: Vec::new() },
             sessions: Vec::new(),
             cancelling: Vec::new(),
         })
     }
 
-    pub(super) async fn run(mut self, stop: Arc<AtomicBool>) -> Told {
+    pub(super) async fn run(mut self, stop: Arc<AtomicBool>) -> Findings {
         for session in 0..SESSIONS {
             let key = format!("session-{}-{session}", self.number);
             let answer = self.until_answered("/v1/sessions", &key, &json!({ "ordering": "strict" })).await;
@@ -97,12 +97,12 @@ impl Submitter {
         }
         for (index, cancelling) in self.cancelling {
             match cancelling.await {
-                Ok(Ok(outcome)) => self.told.accepted[index].told = Some(outcome),
-                Ok(Err(surprise)) => self.told.surprises.push(surprise),
-                Err(error) => self.told.surprises.push(error.to_string()),
+                Ok(Ok(outcome)) => self.findings.accepted[index].answered = Some(outcome),
+                Ok(Err(surprise)) => self.findings.surprises.push(surprise),
+                Err(error) => self.findings.surprises.push(error.to_string()),
             }
         }
-        self.told
+        self.findings
     }
 
     async fn submit_one(&mut self) {
@@ -116,11 +116,11 @@ impl Submitter {
         }
         let answer = self.until_answered(ONE, &key(number), &wish.body).await;
         let Some(id) = answer["id"].as_str() else {
-            return self.told.surprises.push(format!("a job was accepted without an id: {answer}"));
+            return self.findings.surprises.push(format!("a job was accepted without an id: {answer}"));
         };
         self.accepted(id, number, &wish);
         let ids = vec![answer["id"].clone()];
-        self.told.sent.push(Sent { path: ONE, key: key(number), body: wish.body, ids });
+        self.findings.sent.push(Sent { path: ONE, key: key(number), body: wish.body, ids });
     }
 
     async fn submit_many(&mut self) {
@@ -139,7 +139,7 @@ impl Submitter {
                         self.accepted(id, *number, wish);
                     }
                     let ids = ids.into_iter().map(Value::from).collect();
-                    return self.told.sent.push(Sent { path: MANY, key: key(first), body, ids });
+                    return self.findings.sent.push(Sent { path: MANY, key: key(first), body, ids });
                 }
                 // Each place is answered as before, once it was accepted.
                 _ => self.catch_breath().await,
@@ -149,7 +149,7 @@ impl Submitter {
 
     fn accepted(&mut self, id: &str, number: u64, wish: &Wish) {
         let (hope, session) = (wish.hope, wish.session.clone());
-        self.told.accepted.push(Accepted { id: id.to_owned(), number, hope, told: None, session });
+        self.findings.accepted.push(Accepted { id: id.to_owned(), number, hope, answered: None, session });
         if hope == Hope::SuccessOrCancelled {
             let wait = Duration::from_millis(self.dice.random_range(0..500));
             let cancelling = cancel(
@@ -159,7 +159,7 @@ impl Submitter {
                 wait,
                 self.dice.random_range(0..self.urls.len()),
             );
-            self.cancelling.push((self.told.accepted.len() - 1, tokio::spawn(cancelling)));
+            self.cancelling.push((self.findings.accepted.len() - 1, tokio::spawn(cancelling)));
         }
     }
 
@@ -177,7 +177,7 @@ impl Submitter {
                 Ok(reply) if matches!(reply.status, 201 | 202) => return reply.body,
                 Ok(reply) if matches!(reply.status, 429 | 503) || reply.code() == "not_owner" => {}
                 Ok(reply) => {
-                    self.told.surprises.push(format!("POST {path}: {} {}", reply.status, reply.text));
+                    self.findings.surprises.push(format!("POST {path}: {} {}", reply.status, reply.text));
                 }
                 // Nobody knows what became of it.
                 Err(_) => {}

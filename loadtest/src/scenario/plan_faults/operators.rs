@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use testkit::fault_nodes::{Said, Wrote};
 
 use super::asked::{Asked, Made, MadeTask};
-use super::desk::Desk;
-use crate::plan_checker::told::{Decision, Outcome, Plan, RetryFrom, Task};
+use super::operator_state::OperatorState;
+use crate::plan_checker::reported::{Decision, Outcome, Plan, RetryFrom, Task};
 
 /// Retries of one task that are asked for at once.
 const BURST: usize = 50;
@@ -40,14 +40,14 @@ pub(super) struct Habits {
 
 /// One operator.
 pub(super) struct Operator {
-    desk: Arc<Desk>,
+    shared: Arc<OperatorState>,
     dice: StdRng,
     habits: Habits,
 }
 
 impl Operator {
-    pub(super) fn new(desk: &Arc<Desk>, seed: u64, habits: Habits) -> Self {
-        Self { desk: Arc::clone(desk), dice: StdRng::seed_from_u64(seed), habits }
+    pub(super) fn new(shared: &Arc<OperatorState>, seed: u64, habits: Habits) -> Self {
+        Self { shared: Arc::clone(shared), dice: StdRng::seed_from_u64(seed), habits }
     }
 
     /// Works until it is told to stop.
@@ -56,8 +56,8 @@ impl Operator {
     /// No instance answers.
     pub(super) async fn run(mut self, stop: Arc<AtomicBool>) -> Result<()> {
         while !stop.load(Ordering::Relaxed) {
-            let open = self.desk.memory().open.choose(&mut self.dice).cloned();
-            let has_room = self.desk.memory().open.len() < self.habits.at_once;
+            let open = self.shared.memory().open.choose(&mut self.dice).cloned();
+            let has_room = self.shared.memory().open.len() < self.habits.at_once;
             match open {
                 Some(made) if !has_room || self.dice.random() => self.tend(&made).await?,
                 _ => self.make().await?,
@@ -70,10 +70,10 @@ impl Operator {
     /// Makes a plan, once, however often it must be asked for.
     async fn make(&mut self) -> Result<()> {
         let asked = Asked::draw(self.dice.next_u64(), self.habits.tasks, self.habits.stages);
-        let key = format!("plan-{}", self.desk.next_number());
+        let key = format!("plan-{}", self.shared.next_number());
         let begun = Instant::now();
         let reply = loop {
-            match self.desk.ask(&mut self.dice, "make", "/v1/plans", &asked.body, Some(&key)).await {
+            match self.shared.ask(&mut self.dice, "make", "/v1/plans", &asked.body, Some(&key)).await {
                 Some(reply) => break reply,
                 None if begun.elapsed() > ENDS_BY_ITSELF => anyhow::bail!("no instance makes a plan"),
                 None => tokio::time::sleep(Duration::from_millis(self.dice.random_range(20..300))).await,
@@ -83,11 +83,11 @@ impl Operator {
             // A tenant of it is locked: it was not made.
             return Ok(());
         };
-        let tasks: Vec<Task> = self.desk.list(&mut self.dice, &format!("/v1/plans/{id}/tasks")).await?;
+        let tasks: Vec<Task> = self.shared.list(&mut self.dice, &format!("/v1/plans/{id}/tasks")).await?;
         let made = |(task, (asked, mended)): (Task, _)| MadeTask { id: task.id, asked, mended };
         let tasks = tasks.into_iter().zip(asked.tasks).map(made).collect();
         let made = Arc::new(Made { id: id.to_owned(), tasks });
-        let mut memory = self.desk.memory();
+        let mut memory = self.shared.memory();
         memory.made.push(Arc::clone(&made));
         memory.open.push(made);
         Ok(())
@@ -95,10 +95,10 @@ impl Operator {
 
     /// Looks at a plan, and does what it needs, or what comes to mind.
     async fn tend(&mut self, made: &Arc<Made>) -> Result<()> {
-        let plan: Plan = self.desk.show(&mut self.dice, &format!("/v1/plans/{}", made.id)).await?;
+        let plan: Plan = self.shared.show(&mut self.dice, &format!("/v1/plans/{}", made.id)).await?;
         match (plan.status.as_str(), self.dice.random_range(0..100)) {
             ("SUCCEEDED" | "CANCELLED", dice) => {
-                self.desk.memory().open.retain(|open| open.id != made.id);
+                self.shared.memory().open.retain(|open| open.id != made.id);
                 if dice < 10 {
                     self.tend_task(made, &["CANCELLED"]).await?;
                 }
@@ -135,19 +135,19 @@ impl Operator {
     /// The status of the answer.
     async fn steer(&mut self, made: &Made, verb: &str) -> Option<u16> {
         let (path, reason) = (format!("/v1/plans/{}/{verb}", made.id), json!({ "reason": "an operator" }));
-        let reply = self.desk.ask(&mut self.dice, &format!("{verb} a plan"), &path, &reason, None).await;
+        let reply = self.shared.ask(&mut self.dice, &format!("{verb} a plan"), &path, &reason, None).await;
         reply.map(|reply| reply.status)
     }
 
     async fn steer_task(&mut self, task: &Task, verb: &str) {
         let (path, reason) = (format!("/v1/tasks/{}/{verb}", task.id), json!({ "reason": "an operator" }));
-        self.desk.ask(&mut self.dice, &format!("{verb} a task"), &path, &reason, None).await;
+        self.shared.ask(&mut self.dice, &format!("{verb} a task"), &path, &reason, None).await;
     }
 
     /// Does something about one of the tasks with such a status. Whether there is one.
     async fn tend_task(&mut self, made: &Arc<Made>, statuses: &[&str]) -> Result<bool> {
         let tasks: Vec<Task> =
-            self.desk.list(&mut self.dice, &format!("/v1/plans/{}/tasks", made.id)).await?;
+            self.shared.list(&mut self.dice, &format!("/v1/plans/{}/tasks", made.id)).await?;
         let such = tasks.iter().zip(&made.tasks).filter(|(task, _)| statuses.contains(&task.status.as_str()));
         let Some((task, made)) = such.collect::<Vec<_>>().choose(&mut self.dice).copied() else {
             return Ok(false);
@@ -190,7 +190,7 @@ impl Operator {
 
     /// Asks for one retry, so many times at once. Of many, at most one may be carried out.
     async fn retry(&mut self, task: &Task, made: &MadeTask, from: RetryFrom, times: usize) {
-        let number = self.desk.next_number();
+        let number = self.shared.next_number();
         let patch = self.dice.random_ratio(1, 4).then(|| json!({ "patched": number }));
         let decision = Decision::Retry { number, from, patch: patch.clone() };
         let mut body = json!({ "from": from, "reason": decision.reason() });
@@ -213,21 +213,21 @@ impl Operator {
         let what = if times > 1 { "retry many times" } else { "retry" };
         let asked = (0..times).map(|_| {
             let mut dice = StdRng::from_rng(&mut self.dice);
-            let (desk, path, body) = (&self.desk, &path, &body);
-            async move { desk.ask(&mut dice, what, path, body, None).await }
+            let (shared, path, body) = (&self.shared, &path, &body);
+            async move { shared.ask(&mut dice, what, path, body, None).await }
         });
         for reply in join_all(asked.collect::<Vec<_>>()).await.into_iter().flatten() {
             if reply.status == 202 {
                 // By tenant, it may be another task.
                 let task = reply.body["id"].as_str().unwrap_or_default().to_owned();
-                self.desk.memory().decided.push((task, decision.clone()));
+                self.shared.memory().decided.push((task, decision.clone()));
             }
         }
     }
 
     /// Says what a stage did: what the nodes' diaries tell, or anything where it may be run again.
     async fn resolve(&mut self, task: &Task, stage: usize, may_rerun: bool) {
-        let number = self.desk.next_number();
+        let number = self.shared.next_number();
         let (outcome, context) = if may_rerun {
             match self.dice.random() {
                 true => (Outcome::Done, Some(json!({ "by_hand": number }))),
@@ -247,15 +247,15 @@ impl Operator {
             body["context"] = context;
         }
         let path = format!("/v1/tasks/{}/stages/{}/resolve", task.id, stage + 1);
-        let reply = self.desk.ask(&mut self.dice, "resolve", &path, &body, None).await;
+        let reply = self.shared.ask(&mut self.dice, "resolve", &path, &body, None).await;
         if reply.is_some_and(|reply| reply.status == 200) {
-            self.desk.memory().decided.push((task.id.clone(), decision));
+            self.shared.memory().decided.push((task.id.clone(), decision));
         }
     }
 
     /// The output of a stage's job, if a node wrote one down.
     fn output(&self, task: &Task, stage: usize) -> Option<Value> {
-        let lines = self.desk.nodes.lines_of(task.stages[stage].job.as_deref()?);
+        let lines = self.shared.nodes.lines_of(task.stages[stage].job.as_deref()?);
         lines.into_iter().find_map(|(_, line)| match line.wrote {
             Wrote::Ended { said: Said::Output(output), .. } => Some(output),
             _ => None,
@@ -264,14 +264,14 @@ impl Operator {
 
     /// Breaks the lock that a task holds.
     async fn unlock(&mut self, task: &Task) -> Result<()> {
-        let shown: Task = self.desk.show(&mut self.dice, &format!("/v1/tasks/{}", task.id)).await?;
+        let shown: Task = self.shared.show(&mut self.dice, &format!("/v1/tasks/{}", task.id)).await?;
         let Some(lock) = shown.lock else { return Ok(()) };
-        let decision = Decision::Unlock { number: self.desk.next_number(), token: lock.token };
+        let decision = Decision::Unlock { number: self.shared.next_number(), token: lock.token };
         let body = json!({ "token": lock.token, "reason": decision.reason() });
         let path = format!("/v1/tenants/{}/unlock", task.tenant);
-        let reply = self.desk.ask(&mut self.dice, "unlock", &path, &body, None).await;
+        let reply = self.shared.ask(&mut self.dice, "unlock", &path, &body, None).await;
         if reply.is_some_and(|reply| reply.status == 200) {
-            self.desk.memory().decided.push((task.id.clone(), decision));
+            self.shared.memory().decided.push((task.id.clone(), decision));
         }
         Ok(())
     }
@@ -283,7 +283,7 @@ impl Operator {
     pub(super) async fn bring_to_end(&mut self, made: &Arc<Made>, limit: Duration) -> Result<bool> {
         let begun = Instant::now();
         while begun.elapsed() < limit {
-            let plan: Plan = self.desk.show(&mut self.dice, &format!("/v1/plans/{}", made.id)).await?;
+            let plan: Plan = self.shared.show(&mut self.dice, &format!("/v1/plans/{}", made.id)).await?;
             match plan.status.as_str() {
                 "SUCCEEDED" | "CANCELLED" => return Ok(true),
                 _ if begun.elapsed() > ENDS_BY_ITSELF => {
@@ -309,7 +309,7 @@ impl Operator {
 
     async fn bring_tasks_to_end(&mut self, made: &Arc<Made>) -> Result<()> {
         let tasks: Vec<Task> =
-            self.desk.list(&mut self.dice, &format!("/v1/plans/{}/tasks", made.id)).await?;
+            self.shared.list(&mut self.dice, &format!("/v1/plans/{}/tasks", made.id)).await?;
         let mut waits_for_people = false;
         for (task, made) in tasks.iter().zip(&made.tasks) {
             match task.status.as_str() {

@@ -12,8 +12,8 @@ use serde_json::Value;
 use testkit::fault_nodes::{Diary, Wrote};
 
 use super::asked::Made;
-use super::desk::Desk;
-use crate::plan_checker::told::{Checkpoint, Plan, Task};
+use super::operator_state::OperatorState;
+use crate::plan_checker::reported::{Checkpoint, Plan, Task};
 use crate::plan_checker::{Evidence, PlanStory};
 
 /// Plans and jobs that are read at once.
@@ -24,16 +24,16 @@ const READS_AT_ONCE: usize = 16;
 /// # Errors
 /// No instance answers.
 pub(super) async fn evidence(
-    desk: &Desk,
+    shared: &OperatorState,
     diaries: Vec<Diary>,
     grace: Duration,
     seed: u64,
 ) -> Result<Evidence> {
     let mut dice = StdRng::seed_from_u64(seed);
-    let made = desk.memory().made.clone();
+    let made = shared.memory().made.clone();
     let stories = made.iter().map(|made| (made, StdRng::from_rng(&mut dice))).collect::<Vec<_>>();
     let plans = futures_util::stream::iter(stories)
-        .map(|(made, dice)| story(desk, made, dice))
+        .map(|(made, dice)| story(shared, made, dice))
         .buffered(READS_AT_ONCE)
         .try_collect()
         .await?;
@@ -47,29 +47,29 @@ pub(super) async fn evidence(
     let jobs: Vec<_> = jobs.into_iter().map(|job| (job.to_owned(), StdRng::from_rng(&mut dice))).collect();
     let jobs: HashMap<String, Value> = futures_util::stream::iter(jobs)
         .map(async |(job, mut dice)| {
-            let told = desk.show(&mut dice, &format!("/v1/jobs/{job}")).await?;
-            anyhow::Ok((job, told))
+            let reported = shared.show(&mut dice, &format!("/v1/jobs/{job}")).await?;
+            anyhow::Ok((job, reported))
         })
         .buffer_unordered(READS_AT_ONCE)
         .try_collect()
         .await?;
-    let listed = desk.list::<Plan>(&mut dice, "/v1/plans").await?.into_iter().map(|plan| plan.id).collect();
-    let decided = desk.memory().decided.clone();
+    let listed = shared.list::<Plan>(&mut dice, "/v1/plans").await?.into_iter().map(|plan| plan.id).collect();
+    let decided = shared.memory().decided.clone();
     Ok(Evidence { plans, listed, decided, jobs, diaries, grace })
 }
 
-async fn story(desk: &Desk, made: &Arc<Made>, mut dice: StdRng) -> Result<PlanStory> {
+async fn story(shared: &OperatorState, made: &Arc<Made>, mut dice: StdRng) -> Result<PlanStory> {
     let dice = &mut dice;
-    let plan = desk.show(dice, &format!("/v1/plans/{}", made.id)).await?;
+    let plan = shared.show(dice, &format!("/v1/plans/{}", made.id)).await?;
     let mut tasks = Vec::new();
     for task in &made.tasks {
-        let told: Task = desk.show(dice, &format!("/v1/tasks/{}", task.id)).await?;
+        let reported: Task = shared.show(dice, &format!("/v1/tasks/{}", task.id)).await?;
         let mut checkpoints: Vec<Checkpoint> =
-            desk.list(dice, &format!("/v1/tasks/{}/checkpoints", task.id)).await?;
+            shared.list(dice, &format!("/v1/tasks/{}/checkpoints", task.id)).await?;
         checkpoints.sort_by_key(|checkpoint| checkpoint.version);
-        tasks.push((told, checkpoints));
+        tasks.push((reported, checkpoints));
     }
-    let events = desk.list(dice, &format!("/v1/plans/{}/events", made.id)).await?;
+    let events = shared.list(dice, &format!("/v1/plans/{}/events", made.id)).await?;
     let asked = made.tasks.iter().map(|task| task.asked.clone()).collect();
     Ok(PlanStory { asked, plan, tasks, events })
 }

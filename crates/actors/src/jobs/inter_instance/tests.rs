@@ -71,7 +71,7 @@ impl One {
     }
 }
 
-async fn told(lane: &mut ServedLane) -> (JobId, AttemptEvent) {
+async fn next_event(lane: &mut ServedLane) -> (JobId, AttemptEvent) {
     match tokio::time::timeout(PATIENCE, lane.recv()).await.expect("a command").unwrap() {
         LaneCommand::Attempt(job, _, event) => (job, event),
         _ => panic!("an event of an attempt was awaited"),
@@ -84,7 +84,7 @@ async fn a_report_for_a_lane_that_is_here_goes_straight_to_its_owner() {
     let one = world.join("a").await;
     let mut lane = serve(&one.lanes, "session:s");
     one.sends.report(report("session:s", 1, AttemptEvent::Finished), Some(&instance("b")));
-    assert_eq!(told(&mut lane).await, (JobId::from_u128(1), AttemptEvent::Finished));
+    assert_eq!(next_event(&mut lane).await, (JobId::from_u128(1), AttemptEvent::Finished));
     assert!(world.known.asked.lock().unwrap().is_empty());
 }
 
@@ -130,7 +130,7 @@ async fn a_report_that_comes_to_the_wrong_instance_is_passed_on_once() {
     other.sends.take_report(finished.clone(), true);
     let mut lane = serve(&other.lanes, "session:s");
     other.sends.take_report(finished, true);
-    assert_eq!(told(&mut lane).await.0, JobId::from_u128(1));
+    assert_eq!(next_event(&mut lane).await.0, JobId::from_u128(1));
     // What went round in circles would come before this.
     one.sends.report(report("session:s", 2, AttemptEvent::Finished), Some(&other.me));
     assert_eq!(other.reported().await, [(report("session:s", 2, AttemptEvent::Finished), false)]);
@@ -148,7 +148,7 @@ async fn a_lane_that_came_here_while_its_report_was_under_way_gets_it() {
         report: report("session:s", 1, AttemptEvent::Finished),
     };
     one.sends.send_reports(vec![pending]).await;
-    assert_eq!(told(&mut lane).await.0, JobId::from_u128(1));
+    assert_eq!(next_event(&mut lane).await.0, JobId::from_u128(1));
 }
 
 #[tokio::test]

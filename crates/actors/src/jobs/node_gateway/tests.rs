@@ -8,7 +8,7 @@ use crate::jobs::fixture::{
 };
 use crate::jobs::messages::Directory;
 
-/// Instance `a`, beside `b`, whose lane is served here too, so that a test sees what its owner is told.
+/// Instance `a`, beside `b`, whose lane is served here too, so that a test sees what its owner gets.
 struct Here {
     gateway: Arc<NodeGateway>,
     registry: Registry,
@@ -31,7 +31,7 @@ async fn here() -> Here {
 }
 
 impl Here {
-    /// Why the attempt was taken back, as the lane was told.
+    /// Why the attempt was taken back, as reported to the lane.
     async fn revoked(&mut self, number: u128) -> Revoked {
         match event_now(&mut self.owner).await {
             Some((of, AttemptEvent::Revoked(why, _))) if of == job(number) => why,

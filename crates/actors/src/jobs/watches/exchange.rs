@@ -16,8 +16,8 @@ use super::{JobEvent, JobEventKind, Notification, Topic, Watches};
 use crate::jobs::limits::WANTED_AGAIN_EVERY;
 use crate::pause::jittered;
 
-/// Taken at once of what is to be told.
-const TOLD_AT_ONCE: usize = 512;
+/// Notices that are sent at once.
+const NOTICES_SENT_AT_ONCE: usize = 512;
 /// Topics of one word.
 pub(super) const TOPICS_AT_ONCE: usize = 256;
 /// Bytes of the words of one message. No word is larger.
@@ -155,7 +155,7 @@ impl Watches {
     /// The one that was asked has nothing to say.
     fn nothing(&self, job: JobId) {
         if let Some(watched) = self.here.get(&Topic::Job(job)) {
-            let _ = watched.news.send(Notification::Missed);
+            let _ = watched.notifications.send(Notification::Missed);
         }
     }
 }
@@ -258,7 +258,7 @@ pub(in crate::jobs) fn start(
 
 async fn tell(bus: bus::Handle, me: InstanceId, mut to_tell: mpsc::Receiver<Notice>) {
     let mut gathered = Vec::new();
-    while to_tell.recv_many(&mut gathered, TOLD_AT_ONCE).await > 0 {
+    while to_tell.recv_many(&mut gathered, NOTICES_SENT_AT_ONCE).await > 0 {
         for payload in messages(&me, gathered.drain(..)) {
             if let Err(error) = bus.publish(Channel::Watches, &payload).await {
                 tracing::debug!(%error, "notices of job events were lost; listeners read the ledger");

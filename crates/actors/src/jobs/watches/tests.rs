@@ -1,4 +1,4 @@
-//! Who is told what, and what is forgotten.
+//! Who gets which events, and what is forgotten.
 
 use super::*;
 use crate::jobs::watches::exchange::JobNotice;
@@ -19,15 +19,15 @@ fn running(n: u128) -> JobEvent {
     seen(n, JobEventKind::Changed(State::Running, None))
 }
 
-fn heard(news: &mut broadcast::Receiver<Notification>) -> Vec<JobEvent> {
+fn heard(notifications: &mut broadcast::Receiver<Notification>) -> Vec<JobEvent> {
     let mut all = Vec::new();
-    while let Ok(Notification::Event(seen)) = news.try_recv() {
+    while let Ok(Notification::Event(seen)) = notifications.try_recv() {
         all.push(JobEvent::clone(&seen));
     }
     all
 }
 
-fn told(to_tell: &mut mpsc::Receiver<Notice>) -> usize {
+fn sent(to_tell: &mut mpsc::Receiver<Notice>) -> usize {
     std::iter::from_fn(|| to_tell.try_recv().ok()).count()
 }
 
@@ -35,15 +35,15 @@ fn told(to_tell: &mut mpsc::Receiver<Notice>) -> usize {
 async fn what_nobody_listens_to_is_not_even_said() {
     let (watches, mut to_tell) = Watches::new(false);
     watches.tell(|| unreachable!("nobody listens"));
-    let mut news = watches.listen(&job(1)).unwrap();
+    let mut notifications = watches.listen(&job(1)).unwrap();
     watches.tell(|| running(1));
     watches.tell(|| running(2));
-    assert_eq!(heard(&mut news), [running(1)]);
-    assert_eq!(told(&mut to_tell), 0, "nobody elsewhere wants it");
+    assert_eq!(heard(&mut notifications), [running(1)]);
+    assert_eq!(sent(&mut to_tell), 0, "nobody elsewhere wants it");
     watches.wanted_by_another(job(2));
     watches.tell(|| running(1));
     watches.tell(|| running(2));
-    assert_eq!(told(&mut to_tell), 1);
+    assert_eq!(sent(&mut to_tell), 1);
     watches.forget_if(&job(1), |_| true);
     watches.wanted.alter_all(|_, _| Instant::now());
     assert!(watches.sweep().is_empty());
@@ -61,7 +61,7 @@ async fn a_lane_and_all_are_topics_too() {
     watches.tell(|| elsewhere.clone());
     assert_eq!(heard(&mut of_lane), [running(1)]);
     assert_eq!(heard(&mut of_all), [running(1), elsewhere]);
-    assert_eq!(told(&mut to_tell), 1);
+    assert_eq!(sent(&mut to_tell), 1);
     // Said by the notice that all instances get: those who want all hear it with its outcome from elsewhere.
     watches.finished(&lane(), JobId::from_u128(1), Attempt::new(1));
     assert_eq!((heard(&mut of_lane).len(), heard(&mut of_all).len()), (1, 0));
@@ -72,22 +72,22 @@ async fn whoever_wants_all_is_told_so_much_each_second() {
     let (watches, mut to_tell) = Watches::new(false);
     watches.wanted_by_another(Topic::All);
     let mut count = 0;
-    for n in 0..10 * u128::from(ALL_TOLD_PER_SECOND) {
+    for n in 0..10 * u128::from(EVENTS_OF_ALL_PER_SECOND) {
         watches.tell(|| running(n));
-        count += told(&mut to_tell);
+        count += sent(&mut to_tell);
     }
     let seconds = watches.born.elapsed().as_secs() + 1;
-    assert!((1..=seconds * ALL_TOLD_PER_SECOND).contains(&(count as u64)), "{count} in {seconds} s");
+    assert!((1..=seconds * EVENTS_OF_ALL_PER_SECOND).contains(&(count as u64)), "{count} in {seconds} s");
 }
 
 #[tokio::test]
 async fn a_slow_listener_is_told_that_it_missed_some_and_nobody_waits_for_it() {
     let (watches, _to_tell) = Watches::new(true);
-    let mut news = watches.listen(&job(1)).unwrap();
-    for _ in 0..10 * NEWS_OF_JOB_MAX {
+    let mut notifications = watches.listen(&job(1)).unwrap();
+    for _ in 0..10 * NOTIFICATIONS_OF_JOB_MAX {
         watches.tell(|| running(1));
     }
-    assert!(matches!(news.recv().await, Err(broadcast::error::RecvError::Lagged(_))));
+    assert!(matches!(notifications.recv().await, Err(broadcast::error::RecvError::Lagged(_))));
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn progress_is_asked_for_once_and_known_for_a_while() {
     assert_eq!(watches.ask(id, Attempt::new(1), &holder).await, Some(progress));
     assert_eq!(watches.ask(id, Attempt::new(2), &holder).await, None, "it is of another attempt");
     assert!(to_tell.try_recv().is_err());
-    assert_eq!(watches.sweep(), [job(1)], "the others are told that it is wanted still");
+    assert_eq!(watches.sweep(), [job(1)], "the others learn that it is wanted still");
     assert_eq!(watches.ask(JobId::from_u128(2), Attempt::new(1), &holder).await, None, "nobody answers");
 }
 

@@ -325,7 +325,7 @@ impl<C: Callers> LaneState<C> {
     }
 
     /// The job's node said itself that it is done with it. Another instance's nodes are counted here by what was
-    /// reserved for them, until their next news.
+    /// reserved for them, until their next update.
     fn slot_is_free(&self, job: JobId, effects: &mut Vec<Effect<C>>) {
         if let Some(Phase::InFlight(at_node)) = self.jobs.get(job).map(|entry| &entry.phase) {
             effects.push(Effect::SlotFreed(at_node.placed.clone()));

@@ -14,7 +14,7 @@ use testkit::fault_nodes::FaultNodes;
 use testkit::http::{Client, Reply};
 
 use super::asked::Made;
-use crate::plan_checker::told::Decision;
+use crate::plan_checker::reported::Decision;
 
 /// How long one request may take.
 const REQUEST_LIMIT: Duration = Duration::from_secs(5);
@@ -22,7 +22,7 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
 
 /// What all operators share.
-pub(super) struct Desk {
+pub(super) struct OperatorState {
     client: Client,
     urls: Vec<String>,
     /// The nodes, in whose diaries operators look what a stage did.
@@ -46,7 +46,7 @@ pub(super) struct Memory {
     pub(super) surprises: Vec<String>,
 }
 
-impl Desk {
+impl OperatorState {
     pub(super) fn new(urls: &[String], nodes: Arc<FaultNodes>) -> Result<Self> {
         let (memory, numbers) = Default::default();
         Ok(Self { client: Client::new(REQUEST_LIMIT)?, urls: urls.to_vec(), nodes, memory, numbers })

@@ -1,4 +1,4 @@
-//! What an instance tells of plans over HTTP, as far as the checker reads it, and what operators write as their reasons.
+//! What an instance shows of plans over HTTP, as far as the checker reads it, and what operators write as their reasons.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
