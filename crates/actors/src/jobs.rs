@@ -1,6 +1,9 @@
 //! Jobs: the handle to the lanes, and to the sockets of nodes.
 //!
-//! The path of a job: handle (here) → its [`lane`]'s owner → a slot from the [`scheduler`] → commit in
+//! What callers ask for is in [`callers`] and [`sessions`], what the sockets of nodes ask for in [`sockets`], what the owners of
+//! lanes report in [`host`]. [`keeper`] opens lanes, [`adoption`] finds those without an owner, [`upkeep`] purges.
+//!
+//! The path of a job: [`submissions`] → its [`lane`]'s owner → a slot from the [`scheduler`] → commit in
 //! `ledger` → the [`node_gateway`] of the node's socket, here or, by way of an inbox ([`inter_instance`],
 //! [`incoming`]), on another instance. The path of its result: the node's frame → [`results`] → commit →
 //! `committed` to the node, and a report to the lane's owner, through an inbox if the owner is another
