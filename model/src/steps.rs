@@ -276,8 +276,9 @@ fn acquire(model: &LeaseModel, state: &mut State, instance: Instance) {
 /// After a load the writer knows what became of the write whose outcome it had not heard: committed, or fenced for ever.
 fn tell_the_one_in_the_dark(state: &mut State, instance: Instance) {
     if let Some(hold) = state.instances[usize::from(instance.0)].unheard.take() {
-        let told = if state.write(hold).is_committed() { Caller::AnsweredAfterLoad } else { Caller::Refused };
-        set_caller(state, hold, told);
+        let caller =
+            if state.write(hold).is_committed() { Caller::AnsweredAfterLoad } else { Caller::Refused };
+        set_caller(state, hold, caller);
     }
 }
 
@@ -322,7 +323,7 @@ fn insert(model: &LeaseModel, state: &mut State, hold: Hold) {
 fn hear(state: &mut State, instance: Instance) {
     if let Phase::Writing { token, granted, hold } = state.knowledge(instance).phase {
         let write = *state.write(hold);
-        let (told, phase) = match write.transaction {
+        let (caller, phase) = match write.transaction {
             Transaction::Committed => {
                 let granted = granted.with(write.nonce);
                 (Caller::Answered, Phase::Warm { token, granted })
@@ -332,7 +333,7 @@ fn hear(state: &mut State, instance: Instance) {
             // Known to be undone, so what it knew before still stands.
             _ => (Caller::Refused, Phase::Warm { token, granted }),
         };
-        set_caller(state, hold, told);
+        set_caller(state, hold, caller);
         set_phase(state, instance, phase);
     }
 }
@@ -340,7 +341,7 @@ fn hear(state: &mut State, instance: Instance) {
 fn lose_connection(model: &LeaseModel, state: &mut State, instance: Instance) {
     if let Phase::Writing { token, granted, hold } = state.knowledge(instance).phase {
         state.spent.lost_connections += 1;
-        let (told, phase) = match model.protocol.after_unknown {
+        let (caller, phase) = match model.protocol.after_unknown {
             AfterUnknown::AcquireAnew => (Caller::InTheDark, Phase::Cold),
             AfterUnknown::LoadOnly => (Caller::InTheDark, Phase::Acquired { token }),
             AfterUnknown::TakeForFailed => (Caller::Refused, Phase::Warm { token, granted }),
@@ -349,10 +350,10 @@ fn lose_connection(model: &LeaseModel, state: &mut State, instance: Instance) {
                 (Caller::Answered, Phase::Warm { token, granted })
             }
         };
-        if told == Caller::InTheDark {
+        if caller == Caller::InTheDark {
             state.instances[usize::from(instance.0)].unheard = Some(hold);
         }
-        set_caller(state, hold, told);
+        set_caller(state, hold, caller);
         set_phase(state, instance, phase);
     }
 }

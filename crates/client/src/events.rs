@@ -24,7 +24,7 @@ const AGAIN_PAUSE: Duration = Duration::from_millis(200);
 
 /// An event of one job.
 #[derive(Clone, Debug, PartialEq)]
-pub enum JobNews {
+pub enum JobUpdate {
     /// The job as it is now, without its payload.
     Job(Box<Job>),
     /// The progress of its newest attempt.
@@ -98,7 +98,7 @@ impl JobEvents {
     ///
     /// # Errors
     /// [`Error`], as any call: `not_found` for a job that does not exist.
-    pub async fn next(&mut self) -> Result<Option<JobNews>> {
+    pub async fn next(&mut self) -> Result<Option<JobUpdate>> {
         loop {
             if matches!(self.shown, Some((JobState::Finished, _))) {
                 return Ok(None);
@@ -124,10 +124,10 @@ impl JobEvents {
                 Some(EventKind::Job) => {
                     let job: Job = source.read(&data)?;
                     if self.shown.replace((job.state, job.attempt)) != Some((job.state, job.attempt)) {
-                        return Ok(Some(JobNews::Job(Box::new(job))));
+                        return Ok(Some(JobUpdate::Job(Box::new(job))));
                     }
                 }
-                Some(EventKind::Progress) => return Ok(Some(JobNews::Progress(source.read(&data)?))),
+                Some(EventKind::Progress) => return Ok(Some(JobUpdate::Progress(source.read(&data)?))),
                 // A newer daemon's.
                 Some(EventKind::Node | EventKind::Cluster) | None => {}
             }

@@ -60,7 +60,7 @@ mod tls;
 mod transport;
 
 pub use error::{Error, Result};
-pub use events::{Event, Events, JobEvents, JobNews, PlanEvents};
+pub use events::{Event, Events, JobEvents, JobUpdate, PlanEvents};
 pub use ids::Ids;
 pub use jobs::{JobQuery, Jobs};
 pub use nonces::Granted;

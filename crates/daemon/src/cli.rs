@@ -126,6 +126,9 @@ pub struct Migrate {
     pub database_url: Option<String>,
 }
 
+/// Where a daemon listens unless it is configured otherwise.
+const DEFAULT_URL: &str = "http://127.0.0.1:7070";
+
 /// Which daemon to ask, and how to print.
 #[derive(Args, Clone, Debug)]
 pub struct Remote {
@@ -135,7 +138,7 @@ pub struct Remote {
         value_name = "URL",
         env = "FENCEPOST_URL",
         value_delimiter = ',',
-        default_value = "http://127.0.0.1:7070"
+        default_value = DEFAULT_URL
     )]
     pub url: Vec<String>,
     /// Bearer token (prefer the environment: process lists show options)
@@ -413,6 +416,7 @@ mod tests {
             "id segments --limit 5",
             "id set-segment order --step 10 --start 5 --description text",
             "id set-sequence invoice --start 0 --increment 2",
+            "node --exec cat",
             "node --url http://a --capacity 4 --label gpu --asr zh --exec cat -",
             "submit --priority -3 --route zh:en --require gpu --wait -",
         ] {
@@ -444,7 +448,7 @@ mod tests {
             "id set-segment order --step 0",
             "id set-sequence invoice --increment 0",
             "node --url http://a",
-            "node --exec cat",
+            "node",
             "stats all",
             "submit {} {}",
             "submit --route zh",

@@ -157,7 +157,7 @@ impl Entry {
         let was_there = self.word.load(SeqCst) & ABANDONED == 0;
         if is_there && !was_there {
             // Under the lock, as with every other change of the word.
-            let _news = self.last_update();
+            let _update = self.last_update();
             self.word.fetch_and(!ABANDONED, SeqCst);
         } else if !is_there && was_there {
             self.mark(ABANDONED);
@@ -167,7 +167,7 @@ impl Entry {
 
     /// Under the lock, so that an update in between is not undone.
     fn mark(&self, flag: u64) {
-        let _news = self.last_update();
+        let _update = self.last_update();
         self.word.fetch_or(flag, SeqCst);
     }
 
@@ -190,7 +190,7 @@ impl Entry {
     pub(crate) fn freed(&self) {
         self.since.fetch_sub(1, SeqCst);
         // Under the lock, as with every other change of the word.
-        let _news = self.last_update();
+        let _update = self.last_update();
         self.word.fetch_and(!FULL, SeqCst);
     }
 
@@ -198,7 +198,7 @@ impl Entry {
     pub(crate) fn unreserved(&self) {
         // If it is counted here at all: an update may have come since it was made.
         let _ = self.since.fetch_update(SeqCst, SeqCst, |since| (since > 0).then_some(since - 1));
-        let _news = self.last_update();
+        let _update = self.last_update();
         self.word.fetch_and(!FULL, SeqCst);
     }
 

@@ -534,7 +534,7 @@ impl Registry {
     pub(crate) fn while_all_locks_are_held(&self, work: impl FnOnce()) {
         let inner = &*self.inner;
         let entries = self.entries();
-        let _news: Vec<_> = entries.iter().map(|entry| entry.last_update()).collect();
+        let _update: Vec<_> = entries.iter().map(|entry| entry.last_update()).collect();
         let (_pools, _outbox, _missing) = (inner.pools(), inner.outbox(), inner.missing());
         let _building = inner.building.lock().unwrap();
         // A guard for writing in every shard that holds a node; a shard that is locked has one already.

@@ -78,8 +78,8 @@ pub(super) fn take(state: &mut State, plan: PlanNumber) -> Token {
 
 /// A process begins a stage, or has its job sent.
 pub(super) fn note_begin(state: &mut State, plan: PlanNumber, author: Process) {
-    let told = state.seen.plans[usize::from(plan.0)].told;
-    state.seen.begun_untold |= told != Some(author);
+    let asked = state.seen.plans[usize::from(plan.0)].asked;
+    state.seen.begun_unasked |= asked != Some(author);
 }
 
 fn note(state: &mut State, step: &Transaction, decision: &Decision) {
@@ -97,9 +97,9 @@ fn note(state: &mut State, step: &Transaction, decision: &Decision) {
         of_plan.checkpoint = of_plan.checkpoint.max(decision.next.completed);
     }
     if step.command.tells() {
-        of_plan.told = Some(step.author);
-    } else if of_plan.told != Some(step.author) {
-        of_plan.told = None;
+        of_plan.asked = Some(step.author);
+    } else if of_plan.asked != Some(step.author) {
+        of_plan.asked = None;
     }
     // A retry is the word on a stage that failed, and on one that may run again while it is UNKNOWN.
     let allows_again = match step.command {

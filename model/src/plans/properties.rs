@@ -9,7 +9,7 @@ use super::state::{Attempt, Job, Memory, Place, PlanNumber, Record, Row, Stage, 
 /// A stage begins once, and again only after a person said of it that it is not done, or retried it where that is allowed.
 pub const BEGUN_ONCE: &str = "no stage begins twice without a person's word between";
 /// Whoever begins a stage or sends its job was told to: by a start, a resume or a retry. No other owner has written since.
-pub const BEGUN_WHEN_TOLD: &str = "nothing is dispatched between a takeover and a person's word";
+pub const BEGUN_WHEN_ASKED: &str = "nothing is dispatched between a takeover and a person's word";
 /// Two tasks never interleave their steps under the tenant's lock.
 pub const OLDER_TASK_NEVER_COMMITS: &str = "no step commits under a lock that was taken since";
 /// Nor does a task go on whose lock nobody has taken yet.
@@ -55,7 +55,7 @@ pub const BOTH_SUCCEED: &str = "both tasks succeed";
 pub fn all() -> Vec<Property<PlansModel>> {
     vec![
         Property::always(BEGUN_ONCE, |_, state: &State| !state.seen.begun_twice),
-        Property::always(BEGUN_WHEN_TOLD, |_, state: &State| !state.seen.begun_untold),
+        Property::always(BEGUN_WHEN_ASKED, |_, state: &State| !state.seen.begun_unasked),
         Property::always(OLDER_TASK_NEVER_COMMITS, |_, state: &State| !state.seen.overtaken_commit),
         Property::always(LOCKED_STEPS, |_, state: &State| !state.seen.lockless_commit),
         Property::always(STALE_OWNER_NEVER_COMMITS, |_, state: &State| !state.seen.stale_commit),

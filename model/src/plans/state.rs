@@ -313,7 +313,7 @@ pub struct SeenOfPlan {
     /// The highest version of a checkpoint.
     pub checkpoint: u8,
     /// The process that a person last told to start, resume or retry, as long as no other has written since.
-    pub told: Option<Process>,
+    pub asked: Option<Process>,
     /// The highest token under which an owner has read the plan.
     pub newest_read: Token,
 }
@@ -326,7 +326,7 @@ pub struct Seen {
     /// A stage began once more and nobody had said so.
     pub begun_twice: bool,
     /// A stage began, or a job was sent, by one that nobody had told.
-    pub begun_untold: bool,
+    pub begun_unasked: bool,
     /// A step committed under a lock that had been taken once more since.
     pub overtaken_commit: bool,
     /// A step committed under a lock that its task did not have.

@@ -197,7 +197,7 @@ pub(super) fn after(model: &PlansModel, state: &State, step: Step) -> State {
         Step::Start(place, plan) => {
             let lock = commit::take(&mut next, plan);
             next.plans[usize::from(plan.0)].row = Some(Row::STARTED);
-            next.seen.plans[usize::from(plan.0)].told = Some(state.process(place));
+            next.seen.plans[usize::from(plan.0)].asked = Some(state.process(place));
             set(&mut next, place, plan, Memory::Made { row: Row::STARTED, lock });
         }
         Step::Acquire(place, plan) => {

@@ -74,23 +74,23 @@ impl Trap {
             Self::StepIgnoresLock => &[properties::OLDER_TASK_NEVER_COMMITS, properties::LOCKED_STEPS],
             Self::StepIgnoresPlanLease => &[
                 properties::STALE_OWNER_NEVER_COMMITS,
-                properties::BEGUN_WHEN_TOLD,
+                properties::BEGUN_WHEN_ASKED,
                 properties::NO_STAGE_WAITS_IN_VAIN,
             ],
             Self::StepIgnoresVersion => &[
                 properties::BEGUN_ONCE,
-                properties::BEGUN_WHEN_TOLD,
+                properties::BEGUN_WHEN_ASKED,
                 properties::CHECKPOINTS_STAY,
                 properties::ONE_ATTEMPT,
             ],
             Self::TakeoverBeginsAgain => {
-                &[properties::BEGUN_ONCE, properties::BEGUN_WHEN_TOLD, properties::ONE_ATTEMPT]
+                &[properties::BEGUN_ONCE, properties::BEGUN_WHEN_ASKED, properties::ONE_ATTEMPT]
             }
             Self::RestartFreesLocks => &[properties::LOCKS_OUTLIVE_ALL, properties::LOCKS_ARE_LOST_BY_NAME],
             Self::BreakNamesNoToken => &[properties::LOCKS_ARE_LOST_BY_NAME],
             Self::RetryGuesses => &[properties::BEGUN_ONCE],
             Self::RetryDoesNotWait => &[properties::ONE_ATTEMPT],
-            Self::AnewAsTheOwner => &[properties::BEGUN_WHEN_TOLD, properties::NO_STAGE_WAITS_IN_VAIN],
+            Self::AnewAsTheOwner => &[properties::BEGUN_WHEN_ASKED, properties::NO_STAGE_WAITS_IN_VAIN],
             Self::ServesBeforeHold => &[properties::NO_STAGE_WAITS_IN_VAIN],
             Self::ReadTrustsLock => &[properties::NO_TASK_WAITS_IN_VAIN],
         }

@@ -431,6 +431,15 @@ async fn the_commands_print_ids_a_line_each_or_the_answer_as_json() {
     assert_eq!(code, Some(0));
     assert_eq!(serde_json::from_str::<Value>(&parts).unwrap()["id"], flake.trim());
     assert!(run("segments").await.1.contains("order"));
+    assert_eq!(run("set-segment ticket --step 10").await.0, Some(0));
+    let (_, first, rest) = run("segments --limit 1 --json").await;
+    let [first] = &lines(&first)[..] else { panic!("one tag, so one line: {first}") };
+    assert_eq!(serde_json::from_str::<Value>(first).unwrap()["tag"], "order");
+    assert!(rest.contains("--cursor"), "{rest}");
+    let tags = lines(&run("segments --json").await.1);
+    let tags: Vec<_> =
+        tags.iter().map(|line| serde_json::from_str::<Value>(line).unwrap()["tag"].clone()).collect();
+    assert_eq!(tags, ["order", "ticket"]);
     let (code, _, complaint) = run("sequence nobody-made-it").await;
     assert!(code == Some(1) && complaint.contains("not_found"), "{complaint}");
 }

@@ -130,8 +130,8 @@ async fn a_change_that_is_wrong_or_stale_changes_nothing() {
         (json!({"mode": "basic", "version": 1, "only": too_many}), 400, "invalid"),
         (json!([]), 400, "invalid"),
     ] {
-        let (told, problem) = change(&client, url, &body).await;
-        assert_eq!((told, &problem["code"]), (status, &json!(code)), "{body}: {problem}");
+        let (got, problem) = change(&client, url, &body).await;
+        assert_eq!((got, &problem["code"]), (status, &json!(code)), "{body}: {problem}");
         assert!(!problem["detail"].as_str().unwrap().is_empty(), "{body}: {problem}");
     }
     assert_eq!(mode(&client, url).await, before);

@@ -163,9 +163,12 @@ async fn the_command_prints_tables_or_the_answer_as_json(rig: Rig) {
     };
     rig.submit(0, with(echo(1), json!({"pool": "p"}))).await;
     once(&rig, 0, "the job is counted", |stats| stats["jobs"] == states(1, 0, 0, 0)).await;
-    let told = run(None).await;
+    let output = run(None).await;
     for line in ["POOL  CREATED", "all   1 ", "p     1 ", "JOBS ", "STATUS "] {
-        assert!(told.lines().any(|told| told.starts_with(line) || told.contains(line)), "{line}: {told}");
+        assert!(
+            output.lines().any(|output| output.starts_with(line) || output.contains(line)),
+            "{line}: {output}"
+        );
     }
     let json = run(Some("--json")).await;
     let [line] = json.lines().collect::<Vec<_>>()[..] else { panic!("{json}") };

@@ -118,7 +118,7 @@ pub(super) struct Watches {
     outgoing: Option<mpsc::Sender<Notice>>,
     born: Instant,
     /// Events that only watches of all jobs get: the second since birth, and how many in it.
-    all_told: AtomicU64,
+    all_sent: AtomicU64,
 }
 
 /// A topic with a listener on this instance, now or a short while ago.
@@ -164,7 +164,7 @@ impl Watches {
             topics: AtomicUsize::new(0),
             outgoing: (!is_alone).then_some(outgoing),
             born: Instant::now(),
-            all_told: AtomicU64::new(0),
+            all_sent: AtomicU64::new(0),
         };
         (watches, to_tell)
     }
@@ -260,9 +260,9 @@ impl Watches {
             let sent = if of == second & u64::from(u32::MAX) { sent } else { 0 };
             (sent < EVENTS_OF_ALL_PER_SECOND).then_some(second << 32 | (sent + 1))
         };
-        let may = self.all_told.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count).is_ok();
+        let may = self.all_sent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count).is_ok();
         if !may {
-            metrics::counter!("fencepost_job_news_left_out_total").increment(1);
+            metrics::counter!("fencepost_job_notices_left_out_total").increment(1);
         }
         may
     }

@@ -55,7 +55,7 @@ impl World {
             }
             tokio::select! {
                 news = of_jobs(&mut self.jobs) => match news {
-                    Notification::Event(seen) => self.waiting.extend(told(&seen).filter(|(kind, _)| self.kinds.contains(kind))),
+                    Notification::Event(seen) => self.waiting.extend(to_events(&seen).filter(|(kind, _)| self.kinds.contains(kind))),
                     Notification::Missed => return None,
                 },
                 change = of_nodes(&mut self.nodes) => return Some(event(EventKind::Node, &node(&change?))),
@@ -100,7 +100,7 @@ fn event(kind: EventKind, shape: &impl Serialize) -> Event {
     (kind, Json::of(shape).expect("it has text keys only"))
 }
 
-fn told(seen: &jobs::JobEvent) -> Option<Event> {
+fn to_events(seen: &jobs::JobEvent) -> Option<Event> {
     let jobs::JobEvent { job, attempt, lane, node, kind } = seen;
     let (id, attempt) = (job.to_string(), attempt.get());
     Some(match kind {

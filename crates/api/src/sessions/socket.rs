@@ -148,7 +148,7 @@ impl Socket {
                 },
                 answers = wait_for(&mut self.submitting) => self.on_submitted(answers),
                 look = wait_for(&mut self.looking) => self.on_look(look),
-                news = self.watch.next() => self.on_news(news),
+                notification = self.watch.next() => self.on_notification(notification),
                 () = tokio::time::sleep_until(wake_at.into()) => self.on_tick().await,
                 () = &mut draining => self.end(CloseCode::Away, "this instance is stopping; connect to another"),
             }
@@ -294,8 +294,8 @@ impl Socket {
         self.look_at = self.look_at.min(Instant::now() + pause);
     }
 
-    fn on_news(&mut self, news: Notification) {
-        match news {
+    fn on_notification(&mut self, notification: Notification) {
+        match notification {
             Notification::Event(seen) => self.on_seen(&seen),
             Notification::Missed => self.look_at = Instant::now(),
         }

@@ -23,7 +23,7 @@ pub(super) struct Node {
     /// Until then its holder vouches for the slots.
     vouched_until: Option<Instant>,
     /// How many slots were taken when the version rose last.
-    told: usize,
+    reported: usize,
     /// When the record ends unless it is refreshed.
     end: Instant,
     slots: HashMap<Slot, Taken>,
@@ -65,7 +65,7 @@ impl Node {
             is_online: true,
             is_complete: false,
             vouched_until: None,
-            told: 0,
+            reported: 0,
             end: now + new.report.ttl,
             slots: HashMap::new(),
             reserved: BTreeSet::new(),
@@ -121,7 +121,7 @@ impl Node {
         let is_same = (*capacity, *state) == (report.capacity, report.state) && *document == report.document;
         self.report = report.clone();
         self.vouch(now);
-        if is_same && self.told == self.slots.len() {
+        if is_same && self.reported == self.slots.len() {
             Written::Done(self.version)
         } else {
             self.rise(version)
@@ -255,7 +255,7 @@ impl Node {
 
     fn rise(&mut self, version: u64) -> Written {
         self.version = Version::new(version);
-        self.told = self.slots.len();
+        self.reported = self.slots.len();
         Written::Done(self.version)
     }
 

@@ -135,8 +135,8 @@ pub(super) async fn run<T: FromRedisValue>(
     let known = filled(script.by_digest(keys));
     let answer = match send_as(shared, script.name, &known, To::Key, effect).await {
         Err(error) if failure::is_unknown_script(&error) => {
-            let told = filled(script.by_text(keys));
-            send_as(shared, script.name, &told, To::Key, effect).await
+            let whole = filled(script.by_text(keys));
+            send_as(shared, script.name, &whole, To::Key, effect).await
         }
         answer => answer,
     };

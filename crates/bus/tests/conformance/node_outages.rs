@@ -110,8 +110,8 @@ async fn what_a_frozen_redis_carries_out_late_vouches_for_nothing() {
     link_is(&holder, true).await;
     eventually("it is vouched for again", async || {
         let taken = [slot(7)];
-        let told = holder.recount_node(&node("n"), after, &brief, &taken).await;
-        told.is_ok() && reserve(&lane, "n", &[2]).await == [Reserved::Full]
+        let recounted = holder.recount_node(&node("n"), after, &brief, &taken).await;
+        recounted.is_ok() && reserve(&lane, "n", &[2]).await == [Reserved::Full]
     })
     .await;
 }

@@ -87,7 +87,7 @@ impl Stop {
     }
 
     /// Waits until the handler has to stop.
-    pub async fn told(&self) -> Why {
+    pub async fn requested(&self) -> Why {
         let mut hears = self.0.clone();
         // The sender is gone, so the worker is too.
         hears.wait_for(Option::is_some).await.ok().and_then(|why| *why).unwrap_or(Why::Stopping)
@@ -106,9 +106,9 @@ impl Stopper {
 
     /// Tells the handler to stop. The first reason counts.
     pub fn stop(&self, why: Why) {
-        self.0.send_if_modified(|told| {
-            let first = told.is_none();
-            told.get_or_insert(why);
+        self.0.send_if_modified(|reason| {
+            let first = reason.is_none();
+            reason.get_or_insert(why);
             first
         });
     }
@@ -219,9 +219,9 @@ mod tests {
         assert_eq!(stop.why(), None);
         stopper.stop(Why::TimedOut);
         stopper.stop(Why::CalledOff);
-        assert_eq!((stop.why(), stop.told().await), (Some(Why::TimedOut), Why::TimedOut));
+        assert_eq!((stop.why(), stop.requested().await), (Some(Why::TimedOut), Why::TimedOut));
         let (gone, stop) = Stopper::new();
         drop(gone);
-        assert_eq!(stop.told().await, Why::Stopping);
+        assert_eq!(stop.requested().await, Why::Stopping);
     }
 }

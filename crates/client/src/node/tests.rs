@@ -183,7 +183,7 @@ async fn echo(job: Job) -> std::result::Result<Json, Failure> {
 
 /// Works until it is told to stop.
 async fn endless(job: Job) -> std::result::Result<Json, Failure> {
-    Err(Failure::passing(job.stop.told().await.to_string()))
+    Err(Failure::passing(job.stop.requested().await.to_string()))
 }
 
 #[tokio::test]
@@ -285,12 +285,12 @@ async fn what_is_called_off_stops_and_gives_its_place_back_unreported() {
 #[tokio::test]
 async fn who_is_replaced_stops_its_work_and_does_not_come_back() {
     let scheduler = Scheduler::new().await;
-    let told = Arc::new(Mutex::new(None));
-    let tell = Arc::clone(&told);
+    let reason = Arc::new(Mutex::new(None));
+    let tell = Arc::clone(&reason);
     let worker = Running::start(options(&scheduler, 1), move |job| {
         let tell = Arc::clone(&tell);
         async move {
-            *tell.lock().unwrap() = Some(job.stop.told().await);
+            *tell.lock().unwrap() = Some(job.stop.requested().await);
             Ok(Json::null())
         }
     });
@@ -299,7 +299,7 @@ async fn who_is_replaced_stops_its_work_and_does_not_come_back() {
     assert_eq!(peer.heard().await, "ack a1");
     peer.close(close::REPLACED).await;
     assert_eq!(worker.ended().await.unwrap(), Ended::Replaced);
-    assert_eq!(*told.lock().unwrap(), Some(Why::CalledOff));
+    assert_eq!(*reason.lock().unwrap(), Some(Why::CalledOff));
 }
 
 #[tokio::test]

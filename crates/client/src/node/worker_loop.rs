@@ -397,7 +397,7 @@ async fn attend(
     }));
     let why = tokio::select! {
         done = &mut work => return done,
-        why = stop.told() => why,
+        why = stop.requested() => why,
         () = sleep(limits.run) => {
             stopper.stop(Why::TimedOut);
             Why::TimedOut

@@ -87,18 +87,18 @@ impl Protocol {
     }
 
     fn result(&mut self, result: JobResult) -> Vec<Happening> {
-        let mut told = Vec::with_capacity(2);
+        let mut happenings = Vec::with_capacity(2);
         // On one connection `accepted` precedes the result: it was lost with an earlier connection.
         if let Some(client_ref) = &result.client_ref
             && self.answered(client_ref, self.written_before)
         {
             let taken = JobTaken { client_ref: client_ref.clone(), id: result.id.clone(), seq: result.seq };
-            told.push(Happening::Accepted(taken));
+            happenings.push(Happening::Accepted(taken));
         }
         if self.places.see(result.seq) {
-            told.push(Happening::Result(result));
+            happenings.push(Happening::Result(result));
         }
-        told
+        happenings
     }
 
     /// Removes the first job of this name among the first `among` ones, which was answered. Whether there was one.
@@ -145,7 +145,7 @@ mod tests {
     }
 
     /// The event, in short.
-    fn told(protocol: &mut Protocol, frame: &str) -> Vec<String> {
+    fn seen(protocol: &mut Protocol, frame: &str) -> Vec<String> {
         let frame = match frame.split_once(' ').unwrap() {
             ("accepted", client_ref) => {
                 format!(r#"{{"type":"accepted","ref":"{client_ref}","id":"i","seq":1}}"#)
@@ -175,8 +175,8 @@ mod tests {
         let mut protocol = protocol(true, &["a", "b", "c"]);
         protocol.connected();
         assert_eq!(written(&mut protocol), ["a", "b", "c"]);
-        assert_eq!(told(&mut protocol, "accepted a"), ["accepted a"]);
-        assert_eq!(told(&mut protocol, "problem c"), ["problem c: overloaded"]);
+        assert_eq!(seen(&mut protocol, "accepted a"), ["accepted a"]);
+        assert_eq!(seen(&mut protocol, "problem c"), ["problem c: overloaded"]);
         assert!(written(&mut protocol).is_empty());
         protocol.add(Sent { client_ref: "d".to_owned(), text: "d".into(), _permit: SendPermit::default() });
         assert_eq!(written(&mut protocol), ["d"]);
@@ -194,23 +194,23 @@ mod tests {
         protocol.connected();
         assert_eq!(protocol.next().as_deref(), Some("a"));
         protocol.connected();
-        assert_eq!(told(&mut protocol, "result 1 a"), ["accepted a", "result 1 a"]);
+        assert_eq!(seen(&mut protocol, "result 1 a"), ["accepted a", "result 1 a"]);
         assert_eq!(written(&mut protocol), ["b"]);
         // What was written before that is answered too.
-        assert!(told(&mut protocol, "accepted a").is_empty() && told(&mut protocol, "problem a").is_empty());
+        assert!(seen(&mut protocol, "accepted a").is_empty() && seen(&mut protocol, "problem a").is_empty());
         // Of this connection it is known that the word is yet to come: that was another job of this name.
-        assert_eq!(told(&mut protocol, "result 2 b"), ["result 2 b"]);
-        assert_eq!(told(&mut protocol, "accepted b"), ["accepted b"]);
+        assert_eq!(seen(&mut protocol, "result 2 b"), ["result 2 b"]);
+        assert_eq!(seen(&mut protocol, "accepted b"), ["accepted b"]);
     }
 
     #[test]
     fn a_result_is_told_once_whatever_the_order() {
         for is_ordered in [true, false] {
             let mut protocol = protocol(is_ordered, &[]);
-            assert_eq!(told(&mut protocol, "result 2 b"), ["result 2 b"]);
-            assert!(told(&mut protocol, "result 2 b").is_empty());
+            assert_eq!(seen(&mut protocol, "result 2 b"), ["result 2 b"]);
+            assert!(seen(&mut protocol, "result 2 b").is_empty());
             assert_eq!(protocol.after_seq(), if is_ordered { 2 } else { 0 });
-            assert_eq!(told(&mut protocol, "result 1 a").is_empty(), is_ordered);
+            assert_eq!(seen(&mut protocol, "result 1 a").is_empty(), is_ordered);
             assert_eq!(protocol.after_seq(), 2);
         }
     }
@@ -220,16 +220,16 @@ mod tests {
         let mut protocol = protocol(true, &["a", "a"]);
         protocol.connected();
         assert_eq!(written(&mut protocol), ["a", "a"]);
-        assert_eq!(told(&mut protocol, "accepted a"), ["accepted a"]);
-        assert_eq!(told(&mut protocol, "problem a"), ["problem a: overloaded"]);
-        assert!(told(&mut protocol, "accepted a").is_empty());
+        assert_eq!(seen(&mut protocol, "accepted a"), ["accepted a"]);
+        assert_eq!(seen(&mut protocol, "problem a"), ["problem a: overloaded"]);
+        assert!(seen(&mut protocol, "accepted a").is_empty());
     }
 
     #[test]
     fn what_is_not_accepted_when_the_session_is_closed_is_refused() {
         let mut protocol = protocol(false, &["a"]);
-        let told = protocol.closed();
-        let [Happening::Problem(problem)] = &told[..] else { panic!("{told:?}") };
+        let happenings = protocol.closed();
+        let [Happening::Problem(problem)] = &happenings[..] else { panic!("{happenings:?}") };
         assert_eq!((problem.client_ref.as_deref(), problem.code.as_str()), (Some("a"), "conflict"));
         assert!(protocol.is_empty());
     }

@@ -84,7 +84,7 @@ pub(super) struct SessionLoop {
     pace: Pace,
     phase: Phase,
     /// The caller got all results up to this place.
-    told_seq: u64,
+    reported_seq: u64,
 }
 
 impl SessionLoop {
@@ -97,8 +97,8 @@ impl SessionLoop {
         stop: oneshot::Receiver<()>,
         pace: Pace,
     ) -> Self {
-        let (client, id, told_seq) = (client.clone(), id.to_owned(), protocol.after_seq());
-        Self { client, id, protocol, jobs, tell, stop, pace, phase: Phase::Open, told_seq }
+        let (client, id, reported_seq) = (client.clone(), id.to_owned(), protocol.after_seq());
+        Self { client, id, protocol, jobs, tell, stop, pace, phase: Phase::Open, reported_seq }
     }
 
     /// Runs until the session is closed, the caller stops, or the error is lasting. Answers the `ref`s of the jobs that
@@ -217,8 +217,8 @@ impl SessionLoop {
     async fn hear(&mut self, text: &Utf8Bytes, socket: &Socket) -> Result<()> {
         // A frame that cannot be read must not be skipped: it could be a result.
         let frame = serde_json::from_str(text).map_err(|error| strange(socket, error.to_string()))?;
-        let told = self.protocol.heard(frame);
-        self.tell(told).await;
+        let happenings = self.protocol.heard(frame);
+        self.tell(happenings).await;
         Ok(())
     }
 
@@ -226,13 +226,13 @@ impl SessionLoop {
     async fn tell(&mut self, happenings: Vec<Happening>) {
         for happening in happenings {
             if matches!(happening, Happening::Result(_)) {
-                self.told_seq = self.protocol.after_seq();
+                self.reported_seq = self.protocol.after_seq();
             }
-            self.say(Delivery::Happening(happening, self.told_seq)).await;
+            self.say(Delivery::Happening(happening, self.reported_seq)).await;
         }
     }
 
-    async fn say(&mut self, told: Delivery) {
+    async fn say(&mut self, delivery: Delivery) {
         if self.phase != Phase::Open {
             return;
         }
@@ -240,7 +240,7 @@ impl SessionLoop {
             biased;
             // A caller that has closed the socket hears nothing more.
             phase = next_phase(self.phase, &mut self.stop, self.pace) => self.enter(phase),
-            said = self.tell.send(told) => drop(said),
+            said = self.tell.send(delivery) => drop(said),
         }
     }
 

@@ -43,7 +43,7 @@ pub struct Remains {
 #[derive(Debug)]
 pub struct SessionSocket {
     sender: JobSender,
-    told: mpsc::Receiver<Delivery>,
+    deliveries: mpsc::Receiver<Delivery>,
     after_seq: u64,
     is_over: bool,
     stop: oneshot::Sender<()>,
@@ -73,12 +73,12 @@ impl Sessions<'_> {
 impl SessionSocket {
     pub(super) fn start(client: &Client, id: &str, ordering: Ordering, after_seq: u64, pace: Pace) -> Self {
         let (jobs, asked) = mpsc::unbounded_channel();
-        let (tell, told) = mpsc::channel(WAITING_MAX);
+        let (tell, deliveries) = mpsc::channel(WAITING_MAX);
         let (stop, stopped) = oneshot::channel();
         let protocol = Protocol::new(after_seq, ordering != Ordering::Free);
         let session_loop = SessionLoop::new(client, id, protocol, asked, tell, stopped, pace);
         let sender = JobSender { window: SendWindow::new(), jobs };
-        Self { sender, told, after_seq, is_over: false, stop, task: tokio::spawn(session_loop.run()) }
+        Self { sender, deliveries, after_seq, is_over: false, stop, task: tokio::spawn(session_loop.run()) }
     }
 
     /// Sends a job under this name, as [`JobSender::send`].
@@ -102,7 +102,7 @@ impl SessionSocket {
     /// The [`Error`] that ends the socket, because another connection would not help: a refused token, for
     /// example, or a session that was purged. After that, [`Error::Unusable`].
     pub async fn next(&mut self) -> Result<Option<Happening>> {
-        match self.told.recv().await {
+        match self.deliveries.recv().await {
             Some(Delivery::Happening(happening, after_seq)) => {
                 self.after_seq = after_seq;
                 Ok(Some(happening))
@@ -125,8 +125,8 @@ impl SessionSocket {
 
     /// Closes the socket. Jobs that were sent may take five seconds to be accepted; other events are dropped.
     pub async fn close(self) -> Remains {
-        let Self { sender, told, after_seq, is_over: _, stop, task } = self;
-        drop((sender, told));
+        let Self { sender, deliveries, after_seq, is_over: _, stop, task } = self;
+        drop((sender, deliveries));
         // It may be over already.
         let _ = stop.send(());
         let unaccepted = match task.await {

@@ -110,11 +110,11 @@ async fn a_job_is_sent_accepted_and_told_of_and_a_close_says_goodbye() {
     peer.say(r#"{"type":"progress","id":"j8","attempt":1,"percent":50.0}"#).await;
     peer.result(8, "a").await;
     peer.say(r#"{"type":"problem","code":"invalid","detail":"no"}"#).await;
-    for told in ["connected", "accepted a", "progress j8"] {
-        assert_eq!((next(&mut socket).await.as_str(), socket.after_seq()), (told, 7));
+    for expected in ["connected", "accepted a", "progress j8"] {
+        assert_eq!((next(&mut socket).await.as_str(), socket.after_seq()), (expected, 7));
     }
-    for told in ["result 8", "problem None invalid"] {
-        assert_eq!((next(&mut socket).await.as_str(), socket.after_seq()), (told, 8));
+    for expected in ["result 8", "problem None invalid"] {
+        assert_eq!((next(&mut socket).await.as_str(), socket.after_seq()), (expected, 8));
     }
     let close = tokio::spawn(socket.close());
     assert_eq!(peer.hear().await, Err(Some(1000)));
@@ -132,8 +132,8 @@ async fn another_connection_goes_on_where_the_last_one_was_lost() {
     }
     peer.accept("a", 1).await;
     peer.result(1, "a").await;
-    for told in ["connected", "accepted a", "result 1"] {
-        assert_eq!(next(&mut socket).await, told);
+    for expected in ["connected", "accepted a", "result 1"] {
+        assert_eq!(next(&mut socket).await, expected);
     }
     drop(peer);
     let mut peer = Peer::of(&instance).await;
@@ -144,15 +144,15 @@ async fn another_connection_goes_on_where_the_last_one_was_lost() {
     assert_eq!((peer.heard().await.as_str(), peer.heard().await.as_str()), ("b", "c"));
     peer.accept("b", 2).await;
     peer.accept("c", 4).await;
-    for told in ["lost", "connected", "accepted b", "result 2", "accepted c"] {
-        assert_eq!(next(&mut socket).await, told);
+    for expected in ["lost", "connected", "accepted b", "result 2", "accepted c"] {
+        assert_eq!(next(&mut socket).await, expected);
     }
     stand_in::close(&mut peer.socket, close::GOING_AWAY).await;
     let mut peer = Peer::of(&instance).await;
     assert_eq!(peer.asked_for, "/v1/sessions/s/ws?after_seq=2");
     peer.result(4, "c").await;
-    for told in ["lost", "connected", "result 4"] {
-        assert_eq!(next(&mut socket).await, told);
+    for expected in ["lost", "connected", "result 4"] {
+        assert_eq!(next(&mut socket).await, expected);
     }
     drop(socket);
     assert_eq!(peer.hear().await, Err(Some(1000)));
@@ -166,8 +166,8 @@ async fn without_an_order_it_goes_on_behind_the_first_place_that_was_not_seen() 
     for seq in [3, 1, 5] {
         peer.result(seq, "x").await;
     }
-    for told in ["connected", "result 3", "result 1", "result 5"] {
-        assert_eq!(next(&mut socket).await, told);
+    for expected in ["connected", "result 3", "result 1", "result 5"] {
+        assert_eq!(next(&mut socket).await, expected);
     }
     assert_eq!(socket.after_seq(), 1);
     drop(peer);
@@ -176,8 +176,8 @@ async fn without_an_order_it_goes_on_behind_the_first_place_that_was_not_seen() 
     for seq in [5, 3, 2, 4] {
         peer.result(seq, "x").await;
     }
-    for told in ["lost", "connected", "result 2", "result 4"] {
-        assert_eq!(next(&mut socket).await, told);
+    for expected in ["lost", "connected", "result 2", "result 4"] {
+        assert_eq!(next(&mut socket).await, expected);
     }
     assert_eq!(socket.after_seq(), 5);
 }
@@ -209,8 +209,8 @@ async fn a_closed_session_is_the_end_and_what_was_not_accepted_is_refused() {
     assert_eq!(peer.heard().await, "a");
     peer.result(1, "other").await;
     stand_in::close(&mut peer.socket, 1000).await;
-    for told in ["connected", "result 1", "problem Some(\"a\") conflict", "over", "over"] {
-        assert_eq!(next(&mut socket).await, told);
+    for expected in ["connected", "result 1", "problem Some(\"a\") conflict", "over", "over"] {
+        assert_eq!(next(&mut socket).await, expected);
     }
     let sender = socket.sender();
     assert!(matches!(sender.send("b", job()).await, Err(Error::Unusable(_))));
@@ -278,8 +278,8 @@ async fn pings_are_answered_and_a_connection_on_which_nothing_is_heard_is_given_
     assert_eq!(pongs, 1);
     // The silent one is still open when the next one comes.
     let mut next_one = Peer::of(&instance).await;
-    for told in ["connected", "lost", "connected"] {
-        assert_eq!(next(&mut socket).await, told);
+    for expected in ["connected", "lost", "connected"] {
+        assert_eq!(next(&mut socket).await, expected);
     }
     next_one.result(1, "x").await;
     assert_eq!(next(&mut socket).await, "result 1");

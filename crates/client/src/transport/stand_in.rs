@@ -49,8 +49,8 @@ impl StandIn {
                         tokio::time::sleep(by).await;
                         Some(*act)
                     }
-                    Some(Act::When(told, act)) => {
-                        told.notified().await;
+                    Some(Act::When(notify, act)) => {
+                        notify.notified().await;
                         Some(*act)
                     }
                     act => act,

@@ -124,7 +124,7 @@ async fn nobody_listening_is_told_with_the_address() {
     let url = nobody.url.clone();
     let client = bounded(&[&nobody], 5, Duration::from_millis(300));
     let error = grant(&client).await.unwrap_err();
-    assert!(matches!(&error, Error::Unreachable { url: told, .. } if *told == url), "{error:?}");
+    assert!(matches!(&error, Error::Unreachable { url: named, .. } if *named == url), "{error:?}");
     assert!(error.to_string().to_lowercase().contains("connection refused"), "{error}");
 }
 
@@ -329,8 +329,8 @@ async fn a_request_that_a_paused_owner_keeps_is_repeated_once_it_has_left_the_cl
 
 #[tokio::test]
 async fn a_slow_owner_that_lives_is_waited_for() {
-    let told = Arc::new(Notify::new());
-    let slow = Act::When(Arc::clone(&told), Box::new(granted()));
+    let notify = Arc::new(Notify::new());
+    let slow = Act::When(Arc::clone(&notify), Box::new(granted()));
     let owner = StandIn::playing(vec![slow]).await;
     let script = [granted_on(FIRST)].into_iter().chain((0..50).map(|_| ring_of(&owner)));
     let entry = StandIn::playing(script.collect()).await;
@@ -341,7 +341,7 @@ async fn a_slow_owner_that_lives_is_waited_for() {
     // It is looked up twice, found alive, and only then answers.
     let watching = async {
         until(|| entry.heard().len() > 3).await;
-        told.notify_one();
+        notify.notify_one();
     };
     let (granted, ()) = tokio::join!(grant(&client), watching);
     granted.unwrap();

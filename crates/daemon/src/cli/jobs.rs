@@ -5,7 +5,7 @@ use wire::Json;
 use wire::jobs::{JobRequest, Route};
 use wire::limits::{NODE_CAPACITY_MAX, PRIORITY_MAX, PRIORITY_MIN};
 
-use super::Remote;
+use super::{DEFAULT_URL, Remote};
 
 /// `fencepost node`
 #[derive(Args, Debug)]
@@ -22,7 +22,7 @@ When a job is cancelled or times out, its process group gets SIGTERM, and SIGKIL
 When the command ends, the node kills what it left running.")]
 pub struct Node {
     /// Base URL of a daemon; repeat it for more daemons, which the node tries in turn
-    #[arg(long, value_name = "URL", env = "FENCEPOST_URL", value_delimiter = ',', required = true)]
+    #[arg(long, value_name = "URL", env = "FENCEPOST_URL", value_delimiter = ',', default_value = DEFAULT_URL)]
     pub url: Vec<String>,
     /// Bearer token (prefer the environment: process lists show options)
     #[arg(long, value_name = "TOKEN", env = "FENCEPOST_TOKEN", hide_env_values = true)]

@@ -44,7 +44,7 @@ pub async fn run(command: Id) -> Result<(), Failure> {
             let page = Page { limit: paged.limit, cursor: paged.cursor };
             let answer = connect(&remote)?.ids().segments(&page).await;
             let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &answer, segments_table);
+            shown::list(remote.json, &answer, segments_table);
         }
         Id::SetSegment { tag, step, start, description, remote } => {
             let request = SegmentRequest { step, start, description };

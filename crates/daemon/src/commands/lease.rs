@@ -18,7 +18,7 @@ pub async fn run(command: Lease) -> Result<(), Failure> {
             let page = Page { limit: paged.limit, cursor: paged.cursor };
             let answer = connect(&remote)?.leases(&LeaseQuery { kind, owner, page }).await;
             let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &answer, table);
+            shown::list(remote.json, &answer, table);
         }
         Lease::Show { resource, remote } => {
             let answer = connect(&remote)?.lease(&resource).await;

@@ -57,8 +57,8 @@ pub async fn run(node: Node) -> Result<(), Failure> {
     };
     let (stop, stopped) = oneshot::channel();
     let signalled = async move {
-        let told = signals.next().await;
-        tracing::info!(signal = %told, "stopping");
+        let signal = signals.next().await;
+        tracing::info!(%signal, "stopping");
         // The worker may have ended already.
         let _ = stop.send(());
         signals.second().await

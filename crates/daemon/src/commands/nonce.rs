@@ -55,12 +55,12 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
         Nonce::List { signer: None, paged, remote, .. } => {
             let answer = connect(&remote)?.signers(&page(paged)).await;
             let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &answer, signers_table);
+            shown::list(remote.json, &answer, signers_table);
         }
         Nonce::List { signer: Some(signer), status, paged, remote } => {
             let answer = connect(&remote)?.nonces(&signer, &NonceQuery { status, page: page(paged) }).await;
             let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &answer, nonces_table);
+            shown::list(remote.json, &answer, nonces_table);
         }
         Nonce::Policy { signer, first_nonce, hold_ms, on_expiry, max_in_flight, remote } => {
             let max_in_flight = max_in_flight.map(|window| window.0);

@@ -37,7 +37,7 @@ pub fn list<T: Serialize>(json: bool, list: &List<T>, people: impl FnOnce(&List<
 
 /// Prints the failure of a call to stderr: with `--json` as the problem document.
 pub fn failure(json: bool, error: Error) -> Failure {
-    let told = match (json, &error) {
+    let message = match (json, &error) {
         (true, Error::Refused(problem)) => serde_json::to_string(problem).expect("a problem is plain data"),
         (false, Error::Refused(problem)) => self::problem(problem),
         (true, other) => serde_json::json!({ "error": other.to_string() }).to_string(),
@@ -45,10 +45,10 @@ pub fn failure(json: bool, error: Error) -> Failure {
     };
     let exit = Failure::from(error).exit;
     if json {
-        eprintln!("{told}");
+        eprintln!("{message}");
         return Failure { exit, message: String::new() };
     }
-    Failure { exit, message: told }
+    Failure { exit, message }
 }
 
 /// A refusal in a few lines.
@@ -147,8 +147,8 @@ mod tests {
 
     #[test]
     fn lengths_read_well() {
-        let told = [0, 999, 1_250, 60_000, 600_000, 7_200_000, 604_800_000].map(length);
-        assert_eq!(told, ["0 ms", "999 ms", "1.2 s", "60.0 s", "10 min", "2 h", "7 days"]);
+        let shown = [0, 999, 1_250, 60_000, 600_000, 7_200_000, 604_800_000].map(length);
+        assert_eq!(shown, ["0 ms", "999 ms", "1.2 s", "60.0 s", "10 min", "2 h", "7 days"]);
     }
 
     #[test]

@@ -136,7 +136,7 @@ mod tests {
             finished_counted_ms_ago: 130_000,
             plans_counted_ms_ago: 7,
         };
-        let told = "\
+        let expected = "\
 cluster, counted 1.5 s ago (FINISHED: 2 min; plans and tasks: 7 ms)
 
 POOL   CREATED  DELAYED  DISPATCHED  RUNNING  FINISHED  OLDEST
@@ -168,6 +168,6 @@ SUCCEEDED    0      0
 CANCELLED    0      0
 unknown stages: 5
 ";
-        assert_eq!(people(&stats), told);
+        assert_eq!(people(&stats), expected);
     }
 }

@@ -7,7 +7,7 @@ use client::wire::Json;
 use client::wire::events::ProgressEvent;
 use client::wire::jobs::{Job, JobState, Outcome};
 use client::wire::limits::PAYLOAD_BYTES_MAX;
-use client::{Client, JobNews};
+use client::{Client, JobUpdate};
 
 use super::absence::Absence;
 use super::{connect, shown};
@@ -25,8 +25,8 @@ pub async fn run(command: Submit) -> Result<(), Failure> {
     let Submit { payload, job, key, wait, remote } = command;
     let job = job.request(self::payload(payload)?);
     let client = connect(&remote)?;
-    let told = |error| shown::failure(remote.json, error);
-    let accepted = client.jobs().submit(&job, key.as_deref()).await.map_err(told)?;
+    let failure = |error| shown::failure(remote.json, error);
+    let accepted = client.jobs().submit(&job, key.as_deref()).await.map_err(failure)?;
     if !wait {
         shown::answer(remote.json, &accepted, |accepted| format!("{}\n", accepted.id));
         return Ok(());
@@ -40,7 +40,7 @@ pub async fn run(command: Submit) -> Result<(), Failure> {
     };
     let job = match followed {
         Some(job) => job,
-        None => waited(&client, &accepted.id).await.map_err(told)?,
+        None => waited(&client, &accepted.id).await.map_err(failure)?,
     };
     shown::answer(remote.json, &job, |job| match (&job.outcome, &job.result) {
         (Some(Outcome::Succeeded), Some(result)) => format!("{result}\n"),
@@ -75,8 +75,8 @@ async fn follow(client: &Client, id: &str) -> client::Result<Job> {
     let mut last = None;
     while let Some(news) = events.next().await? {
         match news {
-            JobNews::Job(job) => last = Some(*job),
-            JobNews::Progress(progress) => eprintln!("{}", progress_line(&progress)),
+            JobUpdate::Job(job) => last = Some(*job),
+            JobUpdate::Progress(progress) => eprintln!("{}", progress_line(&progress)),
         }
     }
     match last {

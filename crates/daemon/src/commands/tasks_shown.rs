@@ -106,9 +106,9 @@ pub fn checkpoints(list: &List<Checkpoint>) -> String {
 
 /// What became of a retry.
 pub fn retried(task: &Task, is_dry_run: bool) -> String {
-    let (told, verb) = if is_dry_run { ("nothing was changed: ", "would be") } else { ("", "is") };
+    let (prefix, verb) = if is_dry_run { ("nothing was changed: ", "would be") } else { ("", "is") };
     let Task { id, status, run, .. } = task;
-    format!("{told}task {id} {verb} {status} in run {run}, at stage {}\n", stage(task))
+    format!("{prefix}task {id} {verb} {status} in run {run}, at stage {}\n", stage(task))
 }
 
 /// A tenant with its newest task.

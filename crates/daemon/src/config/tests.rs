@@ -56,8 +56,8 @@ fn the_shipped_file_comments_every_key_and_tells_every_range() {
             let key = format!("{section}{}", key.trim());
             assert!(!comment.trim().is_empty(), "{key} has no comment");
             if let Some(range) = limits::range_of(&key) {
-                let told = format!("{} to {}", range.min, range.max);
-                assert!(comment.contains(&told), "the comment of {key} does not say {told}");
+                let expected = format!("{} to {}", range.min, range.max);
+                assert!(comment.contains(&expected), "the comment of {key} does not say {expected}");
             }
         }
         comment.clear();
@@ -169,8 +169,8 @@ fn every_number_is_refused_outside_its_range_and_of_another_type() {
         }
         for value in wrong {
             let message = refusal(&sources(&[(&variable, &value)]));
-            let told = format!("{} to {} {}", range.min, range.max, range.unit);
-            for part in [range.key, &value, &variable, &told] {
+            let expected = format!("{} to {} {}", range.min, range.max, range.unit);
+            for part in [range.key, &value, &variable, &expected] {
                 assert!(message.contains(part), "{part:?} is not in: {message}");
             }
         }
@@ -183,7 +183,7 @@ fn every_number_is_refused_outside_its_range_and_of_another_type() {
 
 #[test]
 fn texts_are_checked_and_the_message_says_what_is_allowed() {
-    for (variable, value, key, told) in [
+    for (variable, value, key, expected) in [
         ("FENCEPOST__MODE", "fast", "mode", "basic or worker-queue"),
         ("FENCEPOST_LISTEN", "7070", "server.listen", "127.0.0.1:7070"),
         ("FENCEPOST_LISTEN", "example.org:7070", "server.listen", "127.0.0.1:7070"),
@@ -204,7 +204,7 @@ fn texts_are_checked_and_the_message_says_what_is_allowed() {
         ("RUST_LOG", "info,=,", "log.filter", "info,ledger=debug"),
     ] {
         let message = refusal(&sources(&[(variable, value)]));
-        for part in [key, variable, told] {
+        for part in [key, variable, expected] {
             assert!(message.contains(part), "{part:?} is not in: {message}");
         }
     }
@@ -216,7 +216,7 @@ fn texts_are_checked_and_the_message_says_what_is_allowed() {
 
 #[test]
 fn relations_between_values_hold() {
-    for (variables, key, told) in [
+    for (variables, key, expected) in [
         (
             [("FENCEPOST__BASIC__TENURE_MAX_MS", "5000"), ("X", "")],
             "basic.tenure_max_ms",
@@ -274,7 +274,7 @@ fn relations_between_values_hold() {
         ),
     ] {
         let message = refusal(&sources(&variables));
-        assert!(message.contains(key) && message.contains(told), "{message}");
+        assert!(message.contains(key) && message.contains(expected), "{message}");
     }
 }
 
@@ -313,7 +313,7 @@ fn only_loopback_is_listened_on_without_tokens() {
 
 #[test]
 fn bad_tokens_are_refused_and_never_shown() {
-    for (tokens, told) in [
+    for (tokens, expected) in [
         (r#"[{"name":"a","token":"","scopes":["admin"]}]"#, "is empty"),
         (r#"[{"name":"","token":"hunter2","scopes":["admin"]}]"#, "[0].name"),
         (r#"[{"name":"a","token":"hunter 2","scopes":["admin"]}]"#, "header"),
@@ -330,7 +330,7 @@ fn bad_tokens_are_refused_and_never_shown() {
         ("hunter2", "auth.tokens"),
     ] {
         let message = refusal(&sources(&[("FENCEPOST__AUTH__TOKENS", tokens)]));
-        assert!(message.contains(told), "{told:?} is not in: {message}");
+        assert!(message.contains(expected), "{expected:?} is not in: {message}");
         assert!(message.contains("FENCEPOST__AUTH__TOKENS"), "{message}");
         assert!(!message.contains("hunter2"), "{message}");
     }

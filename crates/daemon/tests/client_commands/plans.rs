@@ -123,7 +123,7 @@ async fn a_lock_is_broken_only_by_who_is_sure_and_a_refusal_says_who_holds_it() 
     let output = ended(fencepost(&[&line[..], &["--yes"]].concat())).await;
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{err}");
-    let told = "refused: tenant_locked: another task has the lock\n  tenant acme, task k-2\n";
-    assert!(err.contains(told), "{err}");
+    let expected = "refused: tenant_locked: another task has the lock\n  tenant acme, task k-2\n";
+    assert!(err.contains(expected), "{err}");
     assert_eq!(*heard.lock().unwrap(), [r#"POST /v1/tenants/acme/unlock {"token":7,"reason":"r"}"#]);
 }

@@ -25,7 +25,7 @@ const PATIENCE: Duration = testkit::PATIENCE;
 
 /// What a writer was told of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum Answered {
     Committed,
     SurelyNot,
     Unknown,
@@ -61,7 +61,7 @@ struct Writer {
     me: InstanceId,
     signer: SignerId,
     rng: StdRng,
-    told: HashMap<HoldId, Told>,
+    answered: HashMap<HoldId, Answered>,
     /// The first nonce and the first hold of a write whose outcome it did not hear.
     unheard: Option<(u64, HoldId)>,
     tally: Arc<Tally>,
@@ -111,21 +111,21 @@ impl Writer {
             fills: None,
         });
         let answer = self.ledger.commit(batch(&self.signer, &self.me, token, grants.collect())).await;
-        let told = match &answer {
-            Ok(Verdict::Committed { .. }) => Told::Committed,
-            Ok(Verdict::Again) => Told::SurelyNot,
+        let answered = match &answer {
+            Ok(Verdict::Committed { .. }) => Answered::Committed,
+            Ok(Verdict::Again) => Answered::SurelyNot,
             Ok(verdict) => panic!("{} with a lease of its own was told {verdict:?}", self.signer),
-            Err(error) if error.may_have_written() => Told::Unknown,
-            Err(_) => Told::SurelyNot,
+            Err(error) if error.may_have_written() => Answered::Unknown,
+            Err(_) => Answered::SurelyNot,
         };
-        self.told.extend(holds.iter().map(|&hold| (hold, told)));
-        match told {
-            Told::Committed => {
+        self.answered.extend(holds.iter().map(|&hold| (hold, answered)));
+        match answered {
+            Answered::Committed => {
                 self.tally.committed.fetch_add(1, Ordering::Relaxed);
                 Ok(holds.len() as u64)
             }
-            Told::SurelyNot => self.retryable(answer).map(|_| 0),
-            Told::Unknown => {
+            Answered::SurelyNot => self.retryable(answer).map(|_| 0),
+            Answered::Unknown => {
                 self.unheard = Some((next, holds[0]));
                 self.retryable(answer).map(|_| 0)
             }
@@ -143,7 +143,7 @@ fn writers(ledger: &Handle, seed: u64, tally: &Arc<Tally>) -> JoinSet<Writer> {
         me: owner("me-1"),
         signer: signer(&format!("s{n}")),
         rng: StdRng::seed_from_u64(seed + n as u64),
-        told: HashMap::new(),
+        answered: HashMap::new(),
         unheard: None,
         tally: tally.clone(),
     };
@@ -162,24 +162,24 @@ async fn hold_to_account(b: &Bench, writers: Vec<Writer>, seed: u64) {
             assert_eq!(row.row.nonce.get(), expected, "{}: a gap (seed {seed})", writer.signer);
             *times.entry(row.row.hold).or_default() += 1;
             assert!(
-                writer.told.contains_key(&row.row.hold),
+                writer.answered.contains_key(&row.row.hold),
                 "{}: nobody's hold (seed {seed})",
                 writer.signer
             );
         }
-        for (hold, told) in &writer.told {
+        for (hold, answered) in &writer.answered {
             let times = times.get(hold).copied().unwrap_or_default();
-            let right = match told {
-                Told::Committed => times == 1,
-                Told::SurelyNot => times == 0,
-                Told::Unknown => times <= 1,
+            let right = match answered {
+                Answered::Committed => times == 1,
+                Answered::SurelyNot => times == 0,
+                Answered::Unknown => times <= 1,
             };
             assert!(
                 right,
-                "{}: {hold} is there {times} times, its caller was told {told:?} (seed {seed})",
+                "{}: {hold} is there {times} times, its caller was told {answered:?} (seed {seed})",
                 writer.signer
             );
-            *counts.entry(format!("{told:?}, there {times} times")).or_insert(0_u64) += 1;
+            *counts.entry(format!("{answered:?}, there {times} times")).or_insert(0_u64) += 1;
         }
     }
     println!("{counts:?}");

@@ -53,7 +53,7 @@ pub async fn an_owner_writes_nothing_of_another_lane(b: Bench) {
     let ended = complete(job(0), 1, "1");
     let changes = [dispatch(job(1), 1), revoke(job(0)), cancel(job(0)), cancel(job(1)), ended];
     for change in changes {
-        assert_eq!(b.told(of_lane(&mine, [change])).await, [JobVerdict::Stale]);
+        assert_eq!(b.verdicts(of_lane(&mine, [change])).await, [JobVerdict::Stale]);
     }
 }
 
@@ -100,10 +100,10 @@ pub async fn a_job_to_be_held_is_never_dispatched_again_once_its_lane_had_anothe
     for n in [0, 1, 2, 3] {
         let attempt = b.found(job(n)).await.attempt.get() + 1;
         // On PostgreSQL a batch that only dispatches is written by another statement than one that cancels as well.
-        let told = b.told(of_lane(&third, [dispatch(job(n), attempt)])).await;
-        assert_eq!(told, [JobVerdict::Stale], "job {n}");
-        let told = b.told(of_lane(&third, [dispatch(job(n), attempt), cancel(job(99))])).await;
-        assert_eq!(told, [JobVerdict::Stale, JobVerdict::Stale], "job {n}");
+        let verdicts = b.verdicts(of_lane(&third, [dispatch(job(n), attempt)])).await;
+        assert_eq!(verdicts, [JobVerdict::Stale], "job {n}");
+        let verdicts = b.verdicts(of_lane(&third, [dispatch(job(n), attempt), cancel(job(99))])).await;
+        assert_eq!(verdicts, [JobVerdict::Stale, JobVerdict::Stale], "job {n}");
         let held = b.found(job(n)).await;
         assert_eq!((held.state, held.due_at), (State::Created, None), "job {n}");
         assert_eq!(held.spec.on_recovery, OnRecovery::Held, "job {n}");
@@ -375,9 +375,9 @@ pub async fn lanes_of_one_lease_are_written_side_by_side_and_fenced_together(b: 
     // A job is in one lane, and another of the same lease writes nothing of it.
     let changes = [dispatch(job(61), 1), cancel(job(61))];
     for change in changes {
-        assert_eq!(b.told(of_lane(&lane(2, &anew), [change])).await, [JobVerdict::Stale]);
+        assert_eq!(b.verdicts(of_lane(&lane(2, &anew), [change])).await, [JobVerdict::Stale]);
     }
-    assert_eq!(b.told(of_lane(&lane(1, &anew), [dispatch(job(61), 1)])).await, [JobVerdict::Written]);
+    assert_eq!(b.verdicts(of_lane(&lane(1, &anew), [dispatch(job(61), 1)])).await, [JobVerdict::Written]);
 }
 
 pub async fn lanes_under_a_lease_that_the_caller_has_are_found(b: Bench) {

@@ -159,7 +159,7 @@ pub async fn old_finished_jobs_are_forgotten_in_steps(b: Bench) {
     }
     assert_eq!(b.found(job_made(5, 2)).await.state, State::Dispatched, "one that is not finished stays");
     // Its result is stale once it is gone, like anything else that is said of it.
-    let forgotten = b.told(said([complete(job_made(0, 2), 1, "1")])).await;
+    let forgotten = b.verdicts(said([complete(job_made(0, 2), 1, "1")])).await;
     assert_eq!(forgotten, [ledger::JobVerdict::Stale]);
 }
 

@@ -217,7 +217,7 @@ async fn neither_trains_nor_loads_read_whole_tables() {
     let ids = || (0..4_000).step_by(100).map(job);
     b.does(said(ids().map(|id| run(id, 1)))).await;
     b.does(said(ids().map(|id| complete(id, 1, "1")))).await;
-    b.told(of_lane(&lane, ids().map(submit_placed))).await;
+    b.verdicts(of_lane(&lane, ids().map(submit_placed))).await;
     let retry = |id: domain::JobId| {
         let new = domain::JobId::from_u128(id.as_u128() + 10_000);
         submit(domain::job::NewJob { retry: Some(Retry { of: id, once: true }), ..plain(new) })

@@ -103,10 +103,10 @@ pub async fn random_events_come_to_what_the_domain_says(b: Bench) {
             };
             batch.push((*id, form, step.is_ok(), then));
         }
-        let told = b.told(of_lane(&lane, batch.iter().map(|write| write.1.clone()))).await;
-        for ((id, form, is_ok, then), told) in batch.into_iter().zip(told) {
+        let verdicts = b.verdicts(of_lane(&lane, batch.iter().map(|write| write.1.clone()))).await;
+        for ((id, form, is_ok, then), verdict) in batch.into_iter().zip(verdicts) {
             let right = if is_ok { JobVerdict::Written } else { JobVerdict::Stale };
-            assert_eq!(told, right, "{form:?} of {:?} (seed {seed})", expected[&id]);
+            assert_eq!(verdict, right, "{form:?} of {:?} (seed {seed})", expected[&id]);
             *if is_ok { &mut written } else { &mut stale } += 1;
             expected.insert(id, then);
         }
@@ -224,11 +224,11 @@ impl Writer {
         let is_unknown = answer.as_ref().is_err_and(Error::may_have_written);
         match self.heard(answer) {
             Some(JobsVerdict::Written { jobs, .. }) => {
-                let mut told = self.ends.lock().unwrap();
+                let mut recorded = self.ends.lock().unwrap();
                 for ((id, end), verdict) in ids.into_iter().zip(ends).zip(jobs) {
                     self.stale += usize::from(verdict == JobVerdict::Stale);
                     if let (Some(end), JobVerdict::Written) = (end, verdict) {
-                        told.entry(id).or_default().push(end);
+                        recorded.entry(id).or_default().push(end);
                     }
                 }
             }
@@ -284,12 +284,12 @@ pub async fn whatever_everybody_says_at_once_every_job_has_one_result(b: Bench) 
     }
     println!("{fenced} fenced, {stale} stale, {unheard} unheard");
     let ends = std::mem::take(&mut *ends.lock().unwrap());
-    for (id, told) in &ends {
-        let [told] = &told[..] else { panic!("{id} has several ends: {told:?} (seed {seed})") };
+    for (id, ends) in &ends {
+        let [end] = &ends[..] else { panic!("{id} has several ends: {ends:?} (seed {seed})") };
         let finished =
             b.found(*id).await.finished.unwrap_or_else(|| panic!("{id} is not finished (seed {seed})"));
         let shown = finished.result.unwrap_or_else(|| finished.outcome.as_str().to_owned());
-        assert_eq!(&shown, told, "{id} (seed {seed})");
+        assert_eq!(&shown, end, "{id} (seed {seed})");
     }
     let mut unaccounted = 0;
     for id in (0..jobs.load(Ordering::Relaxed)).map(job) {

@@ -66,13 +66,14 @@ pub async fn a_retried_job_names_the_newest_job_that_retries_it(b: Bench) {
 pub async fn a_job_is_retried_once_by_those_that_ask_for_that(b: Bench) {
     let lane = dead_jobs(&b, [job(0), job(1)]).await;
     b.does(of_lane(&lane, [retry(2, job(0), false)])).await;
-    let told = b.told(of_lane(&lane, [retry(3, job(0), true), retry(4, job(1), true), cancel(job(2))])).await;
-    assert_eq!(told, [JobVerdict::AlreadyRetried, JobVerdict::Written, JobVerdict::Written]);
+    let verdicts =
+        b.verdicts(of_lane(&lane, [retry(3, job(0), true), retry(4, job(1), true), cancel(job(2))])).await;
+    assert_eq!(verdicts, [JobVerdict::AlreadyRetried, JobVerdict::Written, JobVerdict::Written]);
     assert_eq!(b.ledger.job(job(3)).await.unwrap(), None);
     assert_eq!((retried_as(&b, job(0)).await, retried_as(&b, job(1)).await), (Some(job(2)), Some(job(4))));
     // Nor is one retried once that is gone, or not finished: it cannot be written there.
     let unknown = [retry(5, job_made(99, 3), true), retry(6, job(4), true)];
-    assert_eq!(b.told(of_lane(&lane, unknown)).await, [JobVerdict::AlreadyRetried; 2]);
+    assert_eq!(b.verdicts(of_lane(&lane, unknown)).await, [JobVerdict::AlreadyRetried; 2]);
     b.does(of_lane(&lane, [retry(7, job_made(99, 3), false)])).await;
 }
 
@@ -80,17 +81,17 @@ pub async fn a_retry_whose_key_is_taken_is_named_nowhere(b: Bench) {
     let lane = dead_jobs(&b, [job(0), job(1)]).await;
     let batch = |writes: Vec<_>| JobBatch { lane: Some(lane.clone()), writes: writes.into() };
     b.does(batch(vec![with_key(retry(2, job(0), true), &key("k"))])).await;
-    let told = b.told(batch(vec![with_key(retry(3, job(0), false), &key("k"))])).await;
-    assert_eq!((told, retried_as(&b, job(0)).await), (vec![JobVerdict::KeyTaken], Some(job(2))));
-    let told = b.told(batch(vec![with_key(retry(4, job(0), true), &key("k"))])).await;
-    assert_eq!(told, [JobVerdict::AlreadyRetried], "its key tells what was answered then");
-    let told = b.told(batch(vec![
+    let verdicts = b.verdicts(batch(vec![with_key(retry(3, job(0), false), &key("k"))])).await;
+    assert_eq!((verdicts, retried_as(&b, job(0)).await), (vec![JobVerdict::KeyTaken], Some(job(2))));
+    let verdicts = b.verdicts(batch(vec![with_key(retry(4, job(0), true), &key("k"))])).await;
+    assert_eq!(verdicts, [JobVerdict::AlreadyRetried], "its key tells what was answered then");
+    let verdicts = b.verdicts(batch(vec![
         with_key(retry(5, job(1), true), &key("k")),
         with_key(retry(6, job(0), true), &key("new")),
         write(submit(plain(job(7)))),
     ]));
     let (taken, retried, written) = (JobVerdict::KeyTaken, JobVerdict::AlreadyRetried, JobVerdict::Written);
-    assert_eq!((told.await, retried_as(&b, job(1)).await), (vec![taken, retried, written], None));
+    assert_eq!((verdicts.await, retried_as(&b, job(1)).await), (vec![taken, retried, written], None));
     let kept = b.ledger.kept_job_keys(&[key("new").scope]).await.unwrap();
     assert_eq!(kept, [], "no key is kept for what was not written");
 }

@@ -93,11 +93,11 @@ pub async fn each_change_is_written_where_the_domain_allows_it_and_nowhere_else(
         });
         b.does(of_lane(&lane, reach.map(|case| leads_to(step, case.0)))).await;
     }
-    let told = b.told(of_lane(&lane, cases.iter().map(|case| case.3.clone()))).await;
-    for ((id, state, event, form), told) in cases.iter().zip(told) {
+    let verdicts = b.verdicts(of_lane(&lane, cases.iter().map(|case| case.3.clone()))).await;
+    for ((id, state, event, form), verdict) in cases.iter().zip(verdicts) {
         let allowed = decide(newest(*state), ATTEMPTS, *event);
         let expected = if allowed.is_ok() { JobVerdict::Written } else { JobVerdict::Stale };
-        assert_eq!(told, expected, "{form:?} in {state:?}, where the domain says {allowed:?}");
+        assert_eq!(verdict, expected, "{form:?} in {state:?}, where the domain says {allowed:?}");
         let record = b.found(*id).await;
         match (allowed, newest(*state)) {
             (Ok(step), Some(before)) => {
@@ -123,11 +123,11 @@ pub async fn only_the_node_that_has_the_attempt_may_speak_of_it(b: Bench) {
         Change::Fail { job, attempt, node: other, error: String::new(), due_in_ms: None, dead: false },
     ];
     for change in said_by_another {
-        assert_eq!(b.told(said([change.clone()])).await, [JobVerdict::Stale]);
-        assert_eq!(b.told(of_lane(&lane, [change])).await, [JobVerdict::Stale]);
+        assert_eq!(b.verdicts(said([change.clone()])).await, [JobVerdict::Stale]);
+        assert_eq!(b.verdicts(of_lane(&lane, [change])).await, [JobVerdict::Stale]);
     }
     for attempt in [0, 2] {
-        assert_eq!(b.told(of_lane(&lane, [complete(job, attempt, "1")])).await, [JobVerdict::Stale]);
+        assert_eq!(b.verdicts(of_lane(&lane, [complete(job, attempt, "1")])).await, [JobVerdict::Stale]);
     }
     b.does(said([complete(job, 1, "1")])).await;
 }
@@ -149,8 +149,8 @@ pub async fn a_lane_writes_new_jobs_attempts_and_good_ends_in_one_batch(b: Bench
         submit_placed(job(5)),
     ];
     let (written, stale) = (JobVerdict::Written, JobVerdict::Stale);
-    let told = b.told(of_lane(&lane, round)).await;
-    assert_eq!(told, [written, written, stale, stale, written, written, written]);
+    let verdicts = b.verdicts(of_lane(&lane, round)).await;
+    assert_eq!(verdicts, [written, written, stale, stale, written, written, written]);
     let mut ends = Vec::new();
     for id in [by_holder, by_lane] {
         let JobRecord { id: _, created_at, dispatched_at, finished, mut attempts, .. } = b.found(id).await;
@@ -170,7 +170,7 @@ pub async fn a_lane_writes_new_jobs_attempts_and_good_ends_in_one_batch(b: Bench
     assert_eq!(ends[0], ends[1], "whoever wrote it");
     let running = b.found(running).await;
     assert!(running.running_at.is_some() && running.finished.is_some());
-    assert_eq!(b.told(said([complete(by_lane, 1, "again")])).await, [stale]);
+    assert_eq!(b.verdicts(said([complete(by_lane, 1, "again")])).await, [stale]);
     let states = [b.found(waits).await.state, b.found(job(4)).await.state, b.found(job(5)).await.state];
     assert_eq!(states, [State::Dispatched, State::Created, State::Dispatched]);
 }
@@ -283,7 +283,7 @@ pub async fn a_result_is_written_once(b: Bench) {
     let lane = b.lane(session("s"), &owner("a")).await;
     b.does(of_lane(&lane, [submit_placed(job(0))])).await;
     b.does(said([complete(job(0), 1, "1")])).await;
-    assert_eq!(b.told(said([complete(job(0), 1, "2")])).await, [JobVerdict::Stale]);
+    assert_eq!(b.verdicts(said([complete(job(0), 1, "2")])).await, [JobVerdict::Stale]);
     assert_eq!(b.found(job(0)).await.finished.unwrap().result.as_deref(), Some("1"));
 }
 
@@ -327,9 +327,9 @@ pub async fn the_result_of_a_revoked_attempt_is_stale(b: Bench) {
     let lane = b.lane(session("s"), &owner("a")).await;
     b.does(of_lane(&lane, [submit_placed(job(0))])).await;
     b.does(of_lane(&lane, [leads_to(State::Created, job(0))])).await;
-    assert_eq!(b.told(said([complete(job(0), 1, "1")])).await, [JobVerdict::Stale]);
+    assert_eq!(b.verdicts(said([complete(job(0), 1, "1")])).await, [JobVerdict::Stale]);
     b.does(of_lane(&lane, [dispatch(job(0), 2)])).await;
-    assert_eq!(b.told(said([complete(job(0), 1, "1")])).await, [JobVerdict::Stale]);
+    assert_eq!(b.verdicts(said([complete(job(0), 1, "1")])).await, [JobVerdict::Stale]);
     b.does(said([complete(job(0), 2, "2")])).await;
     let record = b.found(job(0)).await;
     let ended: Vec<_> = record.attempts.iter().map(|past| (past.attempt.get(), past.ended)).collect();
@@ -340,9 +340,9 @@ pub async fn a_write_that_is_stale_sinks_nobody_else(b: Bench) {
     let lane = b.lane(session("s"), &owner("a")).await;
     b.does(of_lane(&lane, (0..4).map(|n| submit_placed(job(n))))).await;
     let mixed = [complete(job(0), 1, "1"), complete(job(1), 2, "1"), dispatch(job(2), 2), cancel(job(3))];
-    let told = b.told(of_lane(&lane, mixed.into_iter().chain([run(job(9), 1)]))).await;
+    let verdicts = b.verdicts(of_lane(&lane, mixed.into_iter().chain([run(job(9), 1)]))).await;
     let (written, stale) = (JobVerdict::Written, JobVerdict::Stale);
-    assert_eq!(told, [written, stale, stale, written, stale]);
+    assert_eq!(verdicts, [written, stale, stale, written, stale]);
     assert_eq!(b.found(job(1)).await.state, State::Dispatched);
 }
 
@@ -407,7 +407,7 @@ pub async fn a_key_is_kept_with_its_job_and_taken_afterwards(b: Bench) {
         write(submit_placed(job(3))),
     ];
     let (taken, written) = (JobVerdict::KeyTaken, JobVerdict::Written);
-    assert_eq!(b.told(batch(more)).await, [taken, written, written]);
+    assert_eq!(b.verdicts(batch(more)).await, [taken, written, written]);
     assert_eq!(b.ledger.job(job(1)).await.unwrap(), None);
     let kept = b.ledger.kept_job_keys(&[key("k").scope, key("unknown").scope]).await.unwrap();
     let [(scope, kept)] = &kept[..] else { panic!("{kept:?}") };
@@ -442,15 +442,15 @@ pub async fn a_slot_is_noted_free_once_and_only_of_a_finished_job(b: Bench) {
     let release = |n| said([Change::Release { job: job(n) }]);
     b.does(of_lane(&lane, (0..2).map(|n| submit_placed(job(n))))).await;
     b.does(of_lane(&lane, [submit(plain(job(2)))])).await;
-    assert_eq!(b.told(release(0)).await, [JobVerdict::Stale], "it has not ended");
+    assert_eq!(b.verdicts(release(0)).await, [JobVerdict::Stale], "it has not ended");
     b.does(of_lane(&lane, [cancel(job(0)), cancel(job(2))])).await;
     assert_eq!(b.found(job(0)).await.finished.unwrap().released_at, None, "its node still runs it");
     b.does(release(0)).await;
     let noted = b.found(job(0)).await.finished.unwrap().released_at;
     assert!(noted.is_some());
-    assert_eq!(b.told(release(0)).await, [JobVerdict::Stale]);
+    assert_eq!(b.verdicts(release(0)).await, [JobVerdict::Stale]);
     assert_eq!(b.found(job(0)).await.finished.unwrap().released_at, noted);
-    assert_eq!(b.told(release(2)).await, [JobVerdict::Stale], "it never had one");
+    assert_eq!(b.verdicts(release(2)).await, [JobVerdict::Stale], "it never had one");
     let record = b.found(job(0)).await;
     assert_eq!(record.attempts[0].ended, Ended::Cancelled);
     assert!(b.found(job(2)).await.attempts.is_empty());

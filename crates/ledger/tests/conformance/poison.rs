@@ -15,7 +15,7 @@ const HONEST: usize = 12;
 
 /// What a batch is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum Outcome {
     Committed,
     Fenced,
     KeyTaken,
@@ -26,7 +26,7 @@ enum Told {
 /// Makes a batch what it is to be. Its signer has nonce 0 HELD under hold 0, and nonce 1 RELEASED under hold 1.
 type Spoil = Box<dyn Fn(&mut Batch)>;
 
-fn kinds() -> Vec<(&'static str, Told, Spoil)> {
+fn kinds() -> Vec<(&'static str, Outcome, Spoil)> {
     let mut kinds = vec![];
     kinds.extend(strangers());
     kinds.extend(wrong_rows());
@@ -35,28 +35,32 @@ fn kinds() -> Vec<(&'static str, Told, Spoil)> {
     kinds
 }
 
-fn kind(what: &'static str, told: Told, spoil: impl Fn(&mut Batch) + 'static) -> (&'static str, Told, Spoil) {
-    (what, told, Box::new(spoil))
+fn kind(
+    what: &'static str,
+    outcome: Outcome,
+    spoil: impl Fn(&mut Batch) + 'static,
+) -> (&'static str, Outcome, Spoil) {
+    (what, outcome, Box::new(spoil))
 }
 
 /// Batches of somebody who is not the owner, or of a request that was answered.
-fn strangers() -> Vec<(&'static str, Told, Spoil)> {
+fn strangers() -> Vec<(&'static str, Outcome, Spoil)> {
     vec![
-        kind("the token of another tenure", Told::Fenced, |b| b.token = Token::new(b.token.get() + 1)),
-        kind("token 0", Told::Fenced, |b| b.token = Token::new(0)),
-        kind("a token below everything", Told::Fenced, |b| b.token = Token::new(i64::MIN)),
-        kind("a token above everything", Told::Fenced, |b| b.token = Token::new(i64::MAX)),
-        kind("an owner that nobody knows", Told::Fenced, |b| b.owner = owner("nobody")),
-        kind("a signer that nobody leased", Told::Fenced, |b| b.signer = signer("unleased")),
-        kind("a key that is taken", Told::KeyTaken, |b| b.keys = vec![key("any", "taken")]),
-        kind("a new key and one that is taken", Told::KeyTaken, |b| {
+        kind("the token of another tenure", Outcome::Fenced, |b| b.token = Token::new(b.token.get() + 1)),
+        kind("token 0", Outcome::Fenced, |b| b.token = Token::new(0)),
+        kind("a token below everything", Outcome::Fenced, |b| b.token = Token::new(i64::MIN)),
+        kind("a token above everything", Outcome::Fenced, |b| b.token = Token::new(i64::MAX)),
+        kind("an owner that nobody knows", Outcome::Fenced, |b| b.owner = owner("nobody")),
+        kind("a signer that nobody leased", Outcome::Fenced, |b| b.signer = signer("unleased")),
+        kind("a key that is taken", Outcome::KeyTaken, |b| b.keys = vec![key("any", "taken")]),
+        kind("a new key and one that is taken", Outcome::KeyTaken, |b| {
             b.keys = vec![key("any", "new"), key("any", "taken")];
         }),
     ]
 }
 
 /// Batches that say of a row what is not so.
-fn wrong_rows() -> Vec<(&'static str, Told, Spoil)> {
+fn wrong_rows() -> Vec<(&'static str, Outcome, Spoil)> {
     let fills = |number, last| {
         move |b: &mut Batch| {
             let (nonce, fills) = (nonce(number), Some(hold(last)));
@@ -71,19 +75,19 @@ fn wrong_rows() -> Vec<(&'static str, Told, Spoil)> {
         }
     };
     vec![
-        kind("a nonce that was granted", Told::Diverged, |b| b.changes.push(new_grant(0, LONG_MS))),
-        kind("a nonce that another hand has barred", Told::Refused, |b| {
+        kind("a nonce that was granted", Outcome::Diverged, |b| b.changes.push(new_grant(0, LONG_MS))),
+        kind("a nonce that another hand has barred", Outcome::Refused, |b| {
             b.changes.push(new_grant(666_666, LONG_MS))
         }),
-        kind("a hole that is held", Told::Diverged, fills(0, 0)),
-        kind("a hole under another last hold", Told::Diverged, fills(1, 0)),
-        kind("a hole that never was", Told::Diverged, fills(50, 1)),
-        kind("a move from another state", Told::Diverged, moves(0, 0, Status::Quarantined)),
-        kind("a move under another hold", Told::Diverged, moves(0, 1, Status::Held)),
-        kind("a move of a nonce never granted", Told::Diverged, moves(50, 0, Status::Held)),
-        kind("a hold that has not run out", Told::Diverged, expires(0, 0)),
-        kind("a hold that is gone", Told::Diverged, expires(1, 1)),
-        kind("one wrong row of many", Told::Diverged, |b| {
+        kind("a hole that is held", Outcome::Diverged, fills(0, 0)),
+        kind("a hole under another last hold", Outcome::Diverged, fills(1, 0)),
+        kind("a hole that never was", Outcome::Diverged, fills(50, 1)),
+        kind("a move from another state", Outcome::Diverged, moves(0, 0, Status::Quarantined)),
+        kind("a move under another hold", Outcome::Diverged, moves(0, 1, Status::Held)),
+        kind("a move of a nonce never granted", Outcome::Diverged, moves(50, 0, Status::Held)),
+        kind("a hold that has not run out", Outcome::Diverged, expires(0, 0)),
+        kind("a hold that is gone", Outcome::Diverged, expires(1, 1)),
+        kind("one wrong row of many", Outcome::Diverged, |b| {
             b.changes.extend((3..400).map(|n| new_grant(n, LONG_MS)));
             b.changes.push(move_to_consumed(0, 0, Status::Released, None));
         }),
@@ -91,42 +95,42 @@ fn wrong_rows() -> Vec<(&'static str, Told, Spoil)> {
 }
 
 /// Batches that no table need be asked about.
-fn wrong_in_themselves() -> Vec<(&'static str, Told, Spoil)> {
+fn wrong_in_themselves() -> Vec<(&'static str, Outcome, Spoil)> {
     let lasts = |hold_ms| move |b: &mut Batch| b.changes = vec![new_grant(2, hold_ms)];
     let policy = |hold_ms, max_in_flight| {
         move |b: &mut Batch| b.policy = Some(Policy { hold_ms, max_in_flight, ..Policy::default() })
     };
     vec![
-        kind("a hold longer than any", Told::Refused, lasts(HOLD_MS_MAX + 1)),
-        kind("a hold of all the milliseconds of 63 bits", Told::Refused, lasts(i64::MAX as u64)),
-        kind("a hold of all the milliseconds of 64 bits", Told::Refused, lasts(u64::MAX)),
-        kind("a policy with a hold of 64 bits", Told::Refused, policy(Some(u64::MAX), None)),
-        kind("a policy with a window of 64 bits", Told::Refused, policy(None, Some(u64::MAX))),
-        kind("a policy with a window too wide", Told::Refused, policy(None, Some(MAX_IN_FLIGHT_MAX + 1))),
-        kind("a nonce granted twice", Told::Refused, |b| b.changes.push(new_grant(2, LONG_MS))),
-        kind("a nonce granted and settled at once", Told::Refused, |b| {
+        kind("a hold longer than any", Outcome::Refused, lasts(HOLD_MS_MAX + 1)),
+        kind("a hold of all the milliseconds of 63 bits", Outcome::Refused, lasts(i64::MAX as u64)),
+        kind("a hold of all the milliseconds of 64 bits", Outcome::Refused, lasts(u64::MAX)),
+        kind("a policy with a hold of 64 bits", Outcome::Refused, policy(Some(u64::MAX), None)),
+        kind("a policy with a window of 64 bits", Outcome::Refused, policy(None, Some(u64::MAX))),
+        kind("a policy with a window too wide", Outcome::Refused, policy(None, Some(MAX_IN_FLIGHT_MAX + 1))),
+        kind("a nonce granted twice", Outcome::Refused, |b| b.changes.push(new_grant(2, LONG_MS))),
+        kind("a nonce granted and settled at once", Outcome::Refused, |b| {
             b.changes.push(move_to_consumed(2, 2, Status::Held, None));
         }),
-        kind("a nonce settled twice", Told::Refused, |b| {
+        kind("a nonce settled twice", Outcome::Refused, |b| {
             b.changes.extend([
                 move_to_consumed(0, 0, Status::Held, None),
                 move_to_consumed(0, 0, Status::Held, None),
             ]);
         }),
-        kind("a key twice", Told::Refused, |b| b.keys = vec![key("any", "new"), key("any", "new")]),
-        kind("a NUL in a scope", Told::Refused, |b| b.keys = vec![key("any\0", "new")]),
-        kind("a scope that no index takes", Told::Refused, |b| {
+        kind("a key twice", Outcome::Refused, |b| b.keys = vec![key("any", "new"), key("any", "new")]),
+        kind("a NUL in a scope", Outcome::Refused, |b| b.keys = vec![key("any\0", "new")]),
+        kind("a scope that no index takes", Outcome::Refused, |b| {
             let long: String =
                 (0..10_000_u32).filter_map(|n| char::from_u32(33 + n * 7919 % 5_000)).collect();
             b.keys = vec![key(&long, "new")];
         }),
-        kind("more rows than a batch may have", Told::Refused, |b| {
+        kind("more rows than a batch may have", Outcome::Refused, |b| {
             b.changes = (2..6_002).map(|n| new_grant(n, LONG_MS)).collect();
         }),
-        kind("more keys than a batch may have", Told::Refused, |b| {
+        kind("more keys than a batch may have", Outcome::Refused, |b| {
             b.keys = (0..6_000).map(|n| key("many", &format!("new{n}"))).collect();
         }),
-        kind("an answer of more grants than there can be", Told::Refused, |b| {
+        kind("an answer of more grants than there can be", Outcome::Refused, |b| {
             b.keys = vec![key("any", "new")];
             b.keys[0].answer.grants = (0..100_000).map(|n| (nonce(n), hold(1))).collect();
         }),
@@ -134,24 +138,28 @@ fn wrong_in_themselves() -> Vec<(&'static str, Told, Spoil)> {
 }
 
 /// Batches that look bad and are not.
-fn odd_but_right() -> Vec<(&'static str, Told, Spoil)> {
+fn odd_but_right() -> Vec<(&'static str, Outcome, Spoil)> {
     let scope = |text: &'static str| move |b: &mut Batch| b.keys = vec![key(text, "odd")];
     vec![
-        kind("nothing at all", Told::Committed, |b| (b.changes, b.policy) = (vec![], None)),
-        kind("the highest nonce", Told::Committed, |b| b.changes = vec![new_grant(NONCE_MAX, LONG_MS)]),
-        kind("the longest hold", Told::Committed, |b| b.changes = vec![new_grant(2, HOLD_MS_MAX)]),
-        kind("a scope like a surrogate", Told::Committed, scope("\\ud800 \\u0000 \\udfff")),
+        kind("nothing at all", Outcome::Committed, |b| (b.changes, b.policy) = (vec![], None)),
+        kind("the highest nonce", Outcome::Committed, |b| b.changes = vec![new_grant(NONCE_MAX, LONG_MS)]),
+        kind("the longest hold", Outcome::Committed, |b| b.changes = vec![new_grant(2, HOLD_MS_MAX)]),
+        kind("a scope like a surrogate", Outcome::Committed, scope("\\ud800 \\u0000 \\udfff")),
         kind(
             "a scope of odd characters",
-            Told::Committed,
+            Outcome::Committed,
             scope("\u{ffff}\u{10ffff}\u{1}\u{7f}\u{2028}é\u{301}"),
         ),
-        kind("a scope like a program", Told::Committed, scope("'); DROP TABLE lease; --\"{}[]$1 %s\r\n\t")),
-        kind("an empty scope", Told::Committed, scope("")),
-        kind("a hash like a program", Told::Committed, |b| {
+        kind(
+            "a scope like a program",
+            Outcome::Committed,
+            scope("'); DROP TABLE lease; --\"{}[]$1 %s\r\n\t"),
+        ),
+        kind("an empty scope", Outcome::Committed, scope("")),
+        kind("a hash like a program", Outcome::Committed, |b| {
             b.changes = vec![move_to_consumed(0, 0, Status::Held, Some("';DROP/**/TABLE--\\\"{}\\u0000"))];
         }),
-        kind("the largest batch", Told::Committed, |b| {
+        kind("the largest batch", Outcome::Committed, |b| {
             b.changes = (2..5_001).map(|n| new_grant(n, LONG_MS)).collect();
         }),
     ]
@@ -173,13 +181,13 @@ async fn rows_of(b: &Bench, signer: &SignerId) -> Vec<NonceRecord> {
     b.ledger.nonces(&filter).await.unwrap()
 }
 
-fn told(answer: &ledger::Result<Verdict>) -> Told {
+fn outcome(answer: &ledger::Result<Verdict>) -> Outcome {
     match answer {
-        Ok(Verdict::Committed { .. }) => Told::Committed,
-        Ok(Verdict::Fenced) => Told::Fenced,
-        Ok(Verdict::KeyTaken) => Told::KeyTaken,
-        Ok(Verdict::Diverged) => Told::Diverged,
-        Err(Error::Refused { .. }) => Told::Refused,
+        Ok(Verdict::Committed { .. }) => Outcome::Committed,
+        Ok(Verdict::Fenced) => Outcome::Fenced,
+        Ok(Verdict::KeyTaken) => Outcome::KeyTaken,
+        Ok(Verdict::Diverged) => Outcome::Diverged,
+        Err(Error::Refused { .. }) => Outcome::Refused,
         other => panic!("{other:?}"),
     }
 }
@@ -216,7 +224,7 @@ pub async fn every_kind_of_bad_data_is_told_so_and_sinks_nobody_else(b: Bench) {
             commits.spawn(async move { (n, ledger.commit(write).await) });
         }
         let answer = b.ledger.commit(write).await;
-        assert_eq!(told(&answer), expected, "{what}: {answer:?}");
+        assert_eq!(outcome(&answer), expected, "{what}: {answer:?}");
         while let Some(done) = commits.join_next().await {
             let (n, answer) = done.unwrap();
             let Ok(Verdict::Committed { at }) = answer else { panic!("{what} sank honest{n}: {answer:?}") };
@@ -224,7 +232,7 @@ pub async fn every_kind_of_bad_data_is_told_so_and_sinks_nobody_else(b: Bench) {
             honest += 1;
         }
         let changed = rows_of(&b, &culprit).await != before;
-        if expected != Told::Committed {
+        if expected != Outcome::Committed {
             assert!(!changed, "{what}: it wrote a row");
             for scope in
                 scopes.iter().filter(|scope| scope.key.as_str() != "taken" && !scope.scope.contains('\0'))
@@ -232,7 +240,7 @@ pub async fn every_kind_of_bad_data_is_told_so_and_sinks_nobody_else(b: Bench) {
                 assert_eq!(b.kept(scope).await, None, "{what}: it kept a key");
             }
         }
-        for scope in scopes.iter().filter(|_| expected == Told::Committed) {
+        for scope in scopes.iter().filter(|_| expected == Outcome::Committed) {
             assert!(b.kept(scope).await.is_some(), "{what}: its key {scope:?} is not found again");
         }
         assert!(b.ledger.load(&culprit, 10).await.is_ok(), "{what}: it cannot be loaded");
@@ -265,7 +273,7 @@ pub async fn one_of_two_signers_that_keep_the_same_key_is_written(b: Bench) {
         for (s, &token) in long.iter().zip(&long_tokens) {
             let grants = (round * 2_000..(round + 1) * 2_000).map(|n| new_grant(n, LONG_MS)).collect();
             let (ledger, write) = (b.ledger.clone(), batch(s, &a, token, grants));
-            under_way.spawn(async move { told(&ledger.commit(write).await) });
+            under_way.spawn(async move { outcome(&ledger.commit(write).await) });
         }
         let mut commits = JoinSet::new();
         for (n, &token) in tokens.iter().enumerate() {
@@ -274,12 +282,12 @@ pub async fn one_of_two_signers_that_keep_the_same_key_is_written(b: Bench) {
             let mut write = batch(&s, &a, token, vec![new_grant(next, LONG_MS)]);
             write.keys = vec![key("shared", &format!("k{round}"))];
             let ledger = b.ledger.clone();
-            commits.spawn(async move { told(&ledger.commit(write).await) });
+            commits.spawn(async move { outcome(&ledger.commit(write).await) });
         }
-        let told: Vec<_> = commits.join_all().await;
-        assert!(under_way.join_all().await.iter().all(|told| *told == Told::Committed));
-        let winners = told.iter().filter(|told| **told == Told::Committed).count();
-        let losers = told.iter().filter(|told| **told == Told::KeyTaken).count();
+        let outcomes: Vec<_> = commits.join_all().await;
+        assert!(under_way.join_all().await.iter().all(|outcome| *outcome == Outcome::Committed));
+        let winners = outcomes.iter().filter(|outcome| **outcome == Outcome::Committed).count();
+        let losers = outcomes.iter().filter(|outcome| **outcome == Outcome::KeyTaken).count();
         assert_eq!((winners, losers), (1, SIGNERS - 1), "round {round}");
         committed += 1;
     }

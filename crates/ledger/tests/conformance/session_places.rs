@@ -269,8 +269,8 @@ pub async fn a_reader_that_follows_sees_every_place_once(b: Bench) {
                 let to = JOBS.min(next + rng.random_range(0..20));
                 let new =
                     (next..=to).map(|n| submit(NewJob { placed: Some(placed()), ..in_session("s", n) }));
-                let told = ledger.commit_jobs(of_lane(&lane, new)).await.unwrap();
-                assert!(matches!(told, ledger::JobsVerdict::Written { .. }), "{told:?} (seed {seed})");
+                let verdict = ledger.commit_jobs(of_lane(&lane, new)).await.unwrap();
+                assert!(matches!(verdict, ledger::JobsVerdict::Written { .. }), "{verdict:?} (seed {seed})");
                 submitted.store(to, Atomic::Release);
                 next = to + 1;
             }
@@ -290,8 +290,8 @@ pub async fn a_reader_that_follows_sees_every_place_once(b: Bench) {
                 }
                 let changes = if rng.random() { vec![run(job(n), 1)] } else { vec![] };
                 for change in changes.into_iter().chain([complete(job(n), 1, &n.to_string())]) {
-                    let told = ledger.commit_jobs(said([change])).await.unwrap();
-                    let ledger::JobsVerdict::Written { jobs, .. } = told else { panic!("{told:?}") };
+                    let verdict = ledger.commit_jobs(said([change])).await.unwrap();
+                    let ledger::JobsVerdict::Written { jobs, .. } = verdict else { panic!("{verdict:?}") };
                     assert_eq!(jobs, [JobVerdict::Written], "job {n} (seed {seed})");
                 }
             }

@@ -147,10 +147,10 @@ pub async fn of_many_openings_under_one_key_one_is_made(b: Bench) {
             }
         });
     }
-    let told = openings.join_all().await;
-    let made: Vec<_> = told.iter().filter(|(made, _)| *made).map(|(_, id)| id.clone()).collect();
+    let opened = openings.join_all().await;
+    let made: Vec<_> = opened.iter().filter(|(made, _)| *made).map(|(_, id)| id.clone()).collect();
     let [made] = &made[..] else { panic!("{made:?}") };
-    assert!(told.iter().all(|(_, id)| id == made), "{told:?}");
+    assert!(opened.iter().all(|(_, id)| id == made), "{opened:?}");
     for n in 0..12 {
         let there = b.ledger.session(&id(&format!("s{n}"))).await.unwrap().is_some();
         assert_eq!(there, id(&format!("s{n}")) == *made);

@@ -143,7 +143,7 @@ impl Bench {
     }
 
     /// What became of each write of a batch that is not fenced.
-    pub async fn told(&self, batch: JobBatch) -> Vec<JobVerdict> {
+    pub async fn verdicts(&self, batch: JobBatch) -> Vec<JobVerdict> {
         match self.ledger.commit_jobs(batch).await.unwrap() {
             JobsVerdict::Written { jobs, .. } => jobs,
             other => panic!("{other:?}"),
@@ -152,8 +152,8 @@ impl Bench {
 
     /// All of a batch must be written.
     pub async fn does(&self, batch: JobBatch) {
-        let told = self.told(batch).await;
-        assert!(told.iter().all(|verdict| *verdict == JobVerdict::Written), "{told:?}");
+        let verdicts = self.verdicts(batch).await;
+        assert!(verdicts.iter().all(|verdict| *verdict == JobVerdict::Written), "{verdicts:?}");
     }
 
     /// A batch must be refused before it boards.

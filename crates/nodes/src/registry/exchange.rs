@@ -116,8 +116,8 @@ impl Inner {
     pub(super) fn tell(&self, update: NodeUpdate) {
         let mut outbox = self.outbox();
         // The same version may come twice: that it was refreshed counts too.
-        let is_news = outbox.get(&update.node).is_none_or(|waiting| waiting.stamp <= update.stamp);
-        if is_news && (outbox.len() < NODES_MAX || outbox.contains_key(&update.node)) {
+        let is_newer = outbox.get(&update.node).is_none_or(|waiting| waiting.stamp <= update.stamp);
+        if is_newer && (outbox.len() < NODES_MAX || outbox.contains_key(&update.node)) {
             outbox.insert(update.node.clone(), update);
         }
         drop(outbox);

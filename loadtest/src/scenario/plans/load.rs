@@ -124,8 +124,8 @@ impl Work {
             let sent = Instant::now();
             let (status, answer) = connection.exchange(&requests[turn % 2]).await?;
             took.push(sent.elapsed().as_micros() as u64);
-            let told: Value = serde_json::from_slice(answer)?;
-            ensure!(status == 200 && told["status"] == expected, "{verb}: {status} {told}");
+            let answer: Value = serde_json::from_slice(answer)?;
+            ensure!(status == 200 && answer["status"] == expected, "{verb}: {status} {answer}");
             tokio::time::sleep(IDLE_EVERY).await;
         }
         let cancel = format!("{}/v1/plans/{}/cancel", self.url, ids[0]);

@@ -214,12 +214,12 @@ async fn an_attempt_that_is_taken_back_is_called_off_wherever_its_node_is_by_now
     // It was given by way of the first instance, and is with the second one now, while the old socket lives.
     let mut now = Hand::greeted(&rig, 1, "h", json!([of])).await;
     assert_eq!(before.closed().await, close::REPLACED);
-    let mut told = None;
+    let mut answer = None;
     let begun = Instant::now();
-    while told.is_none() {
+    while answer.is_none() {
         assert!(begun.elapsed() < PATIENCE, "nobody calls it off");
         now.say(heartbeat(json!([of]))).await;
-        told = now.within(Duration::from_secs(1), "cancel").await;
+        answer = now.within(Duration::from_secs(1), "cancel").await;
     }
     assert_eq!(rig.finished(0, &id).await["outcome"], "timed_out");
     now.say(heartbeat(json!([]))).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use client::wire::events::{ClusterHappening, EventKind, NodeHappening};
 use client::wire::jobs::{Job, JobState, Outcome};
 use client::wire::nodes::NodeState;
-use client::{Client, Error, Event, Events, JobEvents, JobNews};
+use client::{Client, Error, Event, Events, JobEvents, JobUpdate};
 use serde_json::{Value, json};
 use testkit::http::plain_http;
 use testkit::process::Signal;
@@ -25,16 +25,16 @@ async fn all(rig: &Rig, index: usize, kinds: &[EventKind]) -> Events {
     Client::new([&rig.urls[index]], None).unwrap().events(kinds).await.unwrap()
 }
 
-async fn news(events: &mut JobEvents) -> Option<JobNews> {
-    tokio::time::timeout(PATIENCE, events.next()).await.expect("news come").unwrap()
+async fn update(events: &mut JobEvents) -> Option<JobUpdate> {
+    tokio::time::timeout(PATIENCE, events.next()).await.expect("an update comes").unwrap()
 }
 
 /// The next change of the job, with what was said of progress before.
 async fn change(events: &mut JobEvents) -> Job {
     loop {
-        match news(events).await.expect("it has not ended") {
-            JobNews::Job(job) => return *job,
-            JobNews::Progress(_) => {}
+        match update(events).await.expect("it has not ended") {
+            JobUpdate::Job(job) => return *job,
+            JobUpdate::Progress(_) => {}
         }
     }
 }
@@ -57,20 +57,22 @@ async fn a_job_is_followed_to_its_end_wherever_node_lane_and_stream_are() {
     let rig = Rig::together(3).await;
     let id = rig.submit(2, with(json!({ "payload": {"steps": 3} }), json!({ "tenant": "t" }))).await;
     let mut events = events(&rig, 1, &id);
-    let mut told = Vec::new();
-    let JobNews::Job(first) = news(&mut events).await.unwrap() else { panic!("the job comes first") };
+    let mut seen = Vec::new();
+    let JobUpdate::Job(first) = update(&mut events).await.unwrap() else { panic!("the job comes first") };
     let shown: Job = serde_json::from_value(rig.job(1, &id).await).unwrap();
     assert_eq!(*first, Job { payload: None, ..shown }, "as GET shows it, without its payload");
-    told.push(first.state);
+    seen.push(first.state);
     let node = rig.node(&[0], "far", |_| {}).await;
-    while told.last() != Some(&JobState::Running) {
+    while seen.last() != Some(&JobState::Running) {
         let job = change(&mut events).await;
         assert_eq!((job.attempt, job.node.as_deref()), (1, Some("far")));
-        told.push(job.state);
+        seen.push(job.state);
     }
     for (step, percent) in [(1, 33.0), (2, 66.0), (3, 100.0)] {
         node.runs.release(1);
-        let Some(JobNews::Progress(progress)) = news(&mut events).await else { panic!("no progress {step}") };
+        let Some(JobUpdate::Progress(progress)) = update(&mut events).await else {
+            panic!("no progress {step}")
+        };
         assert_eq!((progress.id.as_str(), progress.attempt), (id.as_str(), 1));
         assert_eq!((progress.percent, progress.note), (Some(percent), Some(format!("step {step}"))));
         for index in 0..3 {
@@ -80,10 +82,10 @@ async fn a_job_is_followed_to_its_end_wherever_node_lane_and_stream_are() {
     }
     node.runs.release(1);
     let last = change(&mut events).await;
-    told.push(last.state);
-    assert_eq!(told, [JobState::Created, JobState::Dispatched, JobState::Running, JobState::Finished]);
+    seen.push(last.state);
+    assert_eq!(seen, [JobState::Created, JobState::Dispatched, JobState::Running, JobState::Finished]);
     assert_eq!((last.outcome, last.result.unwrap().as_str()), (Some(Outcome::Succeeded), "3"));
-    assert_eq!(news(&mut events).await, None, "nothing comes after the end");
+    assert_eq!(update(&mut events).await, None, "nothing comes after the end");
     rig.nothing_is_held().await;
     rig.no_defect().await;
 }
@@ -96,18 +98,18 @@ async fn attempts_come_in_their_order_and_with_their_numbers() {
     let id = rig.submit(0, job).await;
     let mut events = events(&rig, 1, &id);
     let first = change(&mut events).await;
-    let mut told = vec![(first.attempt, first.state)];
+    let mut seen = vec![(first.attempt, first.state)];
     let _node = rig.node(&[0], "n", |_| {}).await;
-    while let Some(news) = news(&mut events).await {
-        if let JobNews::Job(job) = news {
-            told.push((job.attempt, job.state));
+    while let Some(update) = update(&mut events).await {
+        if let JobUpdate::Job(job) = update {
+            seen.push((job.attempt, job.state));
         }
     }
-    assert!(told.is_sorted_by_key(|(attempt, _)| *attempt), "{told:?}");
-    for seen in
+    assert!(seen.is_sorted_by_key(|(attempt, _)| *attempt), "{seen:?}");
+    for expected in
         [(0, JobState::Created), (1, JobState::Created), (2, JobState::Created), (3, JobState::Finished)]
     {
-        assert!(told.contains(&seen), "{seen:?} in {told:?}");
+        assert!(seen.contains(&expected), "{expected:?} in {seen:?}");
     }
 }
 
@@ -166,7 +168,7 @@ async fn streams_end_with_their_instance_and_go_on_at_another() {
     node.runs.release(1);
     let last = change(&mut followed).await;
     assert_eq!((last.state, last.result.unwrap().as_str()), (JobState::Finished, "\"over\""));
-    assert_eq!(news(&mut followed).await, None);
+    assert_eq!(update(&mut followed).await, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -178,9 +180,9 @@ async fn progress_goes_on_by_way_of_the_instance_that_the_node_has_moved_to() {
     let mut progress = async |percent: f64| {
         node.runs.release(1);
         loop {
-            match news(&mut events).await.expect("it has not ended") {
-                JobNews::Progress(progress) if progress.percent == Some(percent) => return,
-                JobNews::Progress(_) | JobNews::Job(_) => {}
+            match update(&mut events).await.expect("it has not ended") {
+                JobUpdate::Progress(progress) if progress.percent == Some(percent) => return,
+                JobUpdate::Progress(_) | JobUpdate::Job(_) => {}
             }
         }
     };
@@ -221,12 +223,12 @@ async fn the_end_is_told_though_redis_is_away() {
     redis.kill();
     node.runs.release(1);
     let last = change(&mut events[0]).await;
-    assert_eq!((last.state, news(&mut events[0]).await), (JobState::Finished, None));
+    assert_eq!((last.state, update(&mut events[0]).await), (JobState::Finished, None));
     assert_eq!(change(&mut events[1]).await.state, JobState::Created, "its slot is to come");
     redis.boot().unwrap();
     node.runs.release(1);
     while change(&mut events[1]).await.state != JobState::Finished {}
-    assert_eq!(news(&mut events[1]).await, None);
+    assert_eq!(update(&mut events[1]).await, None);
     rig.nothing_is_held().await;
 }
 
@@ -324,7 +326,7 @@ async fn streams_are_bounded_and_places_are_free_again() {
     assert_eq!((refused.status, refused.code()), (429, "overloaded"), "{}", refused.text);
     let id = rig.submit(0, echo(1)).await;
     let mut of_job = events(&rig, 0, &id);
-    assert!(news(&mut of_job).await.is_some(), "those of one job have places of their own");
+    assert!(update(&mut of_job).await.is_some(), "those of one job have places of their own");
     drop(open);
     // What is written to nobody ends a stream.
     until("a place is free", async || {

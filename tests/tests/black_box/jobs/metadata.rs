@@ -16,15 +16,15 @@ async fn metadata_reaches_a_node_of_another_instance_and_stays_with_the_job() {
     let rig = Rig::together(2).await;
     let node = rig.node(&[1], "n", |_| {}).await;
     let metadata = json!({"order": "7 \0 \"é\"", "empty": ""});
-    let told = || with(echo(1), json!({ "metadata": metadata }));
-    let id = rig.submit(0, told()).await;
+    let body = || with(echo(1), json!({ "metadata": metadata }));
+    let id = rig.submit(0, body()).await;
     for index in [0, 1] {
         let job = rig.finished(index, &id).await;
         assert_eq!((&job["metadata"], &job["result"]), (&metadata, &json!(1)), "{job}");
     }
     assert_eq!(node.runs.of(&id)[0].metadata, metadata);
     // Of a batch, and without any: given so or not.
-    let batch = json!({ "jobs": [told(), echo(2), with(echo(3), json!({"metadata": {}}))] });
+    let batch = json!({ "jobs": [body(), echo(2), with(echo(3), json!({"metadata": {}}))] });
     let answer = rig.post(0, "/v1/jobs/batch", Some(&batch), 202).await;
     for (n, expected) in [(0, &metadata), (1, &json!({})), (2, &json!({}))] {
         let id = answer["results"][n]["id"].as_str().unwrap();
@@ -44,8 +44,8 @@ async fn metadata_reaches_a_node_of_another_instance_and_stays_with_the_job() {
         let url = format!("{}/v1/jobs", rig.urls[1]);
         rig.http.request("POST", &url, Some("k"), Some(body)).await.unwrap()
     };
-    let first = ask(&told()).await;
-    assert_eq!((ask(&told()).await.body, first.status), (first.body, 202));
+    let first = ask(&body()).await;
+    assert_eq!((ask(&body()).await.body, first.status), (first.body, 202));
     let other = ask(&with(echo(1), json!({"metadata": {"order": "8"}}))).await;
     assert_eq!((other.status, other.code()), (422, "key_reused"), "{}", other.text);
     rig.nothing_is_held().await;

@@ -416,7 +416,7 @@ impl Runs {
             progress.send(Some(50.0), Some("held"));
             tokio::select! {
                 permit = self.gate.acquire() => permit.unwrap().forget(),
-                why = stop.told() => {
+                why = stop.requested() => {
                     self.runs.send_modify(|runs| {
                         let of = |run: &&mut Run| run.job == id && run.attempt == attempt;
                         runs.iter_mut().find(of).unwrap().stopped = Some(why);
@@ -510,14 +510,14 @@ impl Node {
                 connected.send_modify(|count| *count += 1);
             }
         });
-        let (stop, told) = oneshot::channel::<()>();
+        let (stop, stopped) = oneshot::channel::<()>();
         let death = Arc::new(tokio::sync::Notify::new());
         let (mine, deadly, name) = (Arc::clone(&runs), Arc::clone(&death), name.to_owned());
         let handler = move |job| Arc::clone(&mine).run(name.clone(), job, Arc::clone(&deadly));
         let task = tokio::spawn(async move {
             tokio::select! {
                 // A sender that is gone tells it as well.
-                ended = worker.run(handler, async { told.await.unwrap_or_default() }) => Some(ended.unwrap()),
+                ended = worker.run(handler, async { stopped.await.unwrap_or_default() }) => Some(ended.unwrap()),
                 () = death.notified() => None,
             }
         });

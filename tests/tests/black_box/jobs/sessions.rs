@@ -631,7 +631,7 @@ async fn a_client_hears_how_far_its_job_is_wherever_it_runs() {
     // The others have to be told once that somebody listens.
     for n in 0.. {
         talk.job(&format!("held{n}"), hold(n)).await;
-        let told = tokio::time::timeout(Duration::from_secs(2), async {
+        let progress = tokio::time::timeout(Duration::from_secs(2), async {
             loop {
                 let frame = other.any().await;
                 if frame["type"] == "progress" {
@@ -639,9 +639,9 @@ async fn a_client_hears_how_far_its_job_is_wherever_it_runs() {
                 }
             }
         });
-        let told = told.await;
+        let progress = progress.await;
         node.runs.release(1);
-        if let Ok(frame) = told {
+        if let Ok(frame) = progress {
             assert_eq!((&frame["percent"], &frame["note"]), (&json!(50.0), &json!("held")));
             break;
         }

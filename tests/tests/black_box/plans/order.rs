@@ -29,9 +29,9 @@ async fn stages_run_in_order_and_hand_their_context_on(rig: Rig) {
     assert!(shown["finished_at"].is_string() && shown["started_at"].is_string(), "{shown}");
     let (id, task) = (&plan.tasks[0], plan.task(0).await);
     assert_eq!(given(&node, id), [0, 1, 2]);
-    let told: Vec<Value> =
+    let stages: Vec<Value> =
         node.runs.all().into_iter().map(|run| run.stage).filter(|stage| stage["task"] == *id).collect();
-    for (n, stage) in told.iter().enumerate() {
+    for (n, stage) in stages.iter().enumerate() {
         assert_eq!(stage["plan"], plan.id);
         assert_eq!((&stage["tenant"], &stage["run"]), (&json!("acme"), &json!(1)), "{stage}");
         assert_eq!((&stage["name"], &stage["config"]), (&json!(format!("s{n}")), &json!({"size": "L"})));

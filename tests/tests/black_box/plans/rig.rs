@@ -186,7 +186,7 @@ pub fn given(node: &Node, task: &str) -> Vec<u64> {
 pub async fn begun(node: &Node, task: &str, stage: u64, times: usize) {
     node.runs
         .until("the stage is begun", |runs| {
-            let is_it = |stage_told: &Value| stage_told["task"] == task && stage_told["number"] == stage + 1;
+            let is_it = |seen: &Value| seen["task"] == task && seen["number"] == stage + 1;
             runs.iter().filter(|run| is_it(&run.stage)).count() >= times
         })
         .await;

@@ -35,7 +35,7 @@ const _: () = assert!(WORDS_BYTES_MAX + 300 <= bus::limits::NOTICE_BYTES_MAX);
 #[derive(Serialize, Deserialize)]
 pub(super) struct Message {
     from: String,
-    pub(super) told: Vec<Notice>,
+    pub(super) notices: Vec<Notice>,
 }
 
 /// One notice.
@@ -172,7 +172,7 @@ struct Hearing<'h> {
 
 impl Hearing<'_> {
     fn hear(&self, payload: &[u8]) {
-        let Some(Message { from, told }) = read(payload) else {
+        let Some(Message { from, notices }) = read(payload) else {
             tracing::warn!("a notice about listeners cannot be read");
             return;
         };
@@ -180,8 +180,8 @@ impl Hearing<'_> {
         if from == self.me.as_str() {
             return;
         }
-        for told in told {
-            match told {
+        for notice in notices {
+            match notice {
                 Notice::Want { topics, ask, again } => {
                     let is_asked = ask.is_some_and(|asked| asked == self.me.as_str());
                     for topic in topics.iter().filter_map(|topic| Topic::read(topic)) {
@@ -273,20 +273,20 @@ pub(super) fn read(payload: &[u8]) -> Option<Message> {
 }
 
 /// Packs these notices into as few messages as the bus's size limit allows.
-pub(super) fn messages(me: &InstanceId, told: impl Iterator<Item = Notice>) -> Vec<Vec<u8>> {
+pub(super) fn messages(me: &InstanceId, notices: impl Iterator<Item = Notice>) -> Vec<Vec<u8>> {
     let (mut written, mut words, mut bytes) = (Vec::new(), Vec::new(), 0);
     let close = |words: &mut Vec<Notice>| {
-        let message = Message { from: me.to_string(), told: std::mem::take(words) };
+        let message = Message { from: me.to_string(), notices: std::mem::take(words) };
         serde_json::to_vec(&message).expect("it has text keys only")
     };
-    for told in told {
-        let length = serde_json::to_vec(&told).expect("it has text keys only").len() + 1;
+    for notice in notices {
+        let length = serde_json::to_vec(&notice).expect("it has text keys only").len() + 1;
         if bytes + length > WORDS_BYTES_MAX && !words.is_empty() {
             written.push(close(&mut words));
             bytes = 0;
         }
         bytes += length;
-        words.push(told);
+        words.push(notice);
     }
     if !words.is_empty() {
         written.push(close(&mut words));

@@ -159,6 +159,6 @@ fn messages_are_of_a_size_that_the_bus_takes() {
     let messages = exchange::messages(&me, words.clone().into_iter());
     let sizes: Vec<_> = messages.iter().map(Vec::len).collect();
     assert!(sizes.iter().all(|size| *size <= bus::limits::NOTICE_BYTES_MAX), "{sizes:?}");
-    let read = messages.iter().flat_map(|message| exchange::read(message).unwrap().told);
+    let read = messages.iter().flat_map(|message| exchange::read(message).unwrap().notices);
     assert!(read.eq(words));
 }

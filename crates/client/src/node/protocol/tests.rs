@@ -27,7 +27,7 @@ fn busy(protocol: &Protocol) -> BTreeSet<AttemptRef> {
 }
 
 /// What was sent, started and stopped, in short.
-fn told(effects: impl IntoIterator<Item = Effect>) -> Vec<String> {
+fn reported(effects: impl IntoIterator<Item = Effect>) -> Vec<String> {
     let line = |effect| match effect {
         Effect::Send(NodeFrame::Ack(it)) => format!("ack {}{}", it.job, it.attempt),
         Effect::Send(NodeFrame::Reject(it)) => format!("reject {}{}: {}", it.job, it.attempt, it.reason),
@@ -41,19 +41,19 @@ fn told(effects: impl IntoIterator<Item = Effect>) -> Vec<String> {
 }
 
 fn give(protocol: &mut Protocol, job: &str, number: u32) -> Vec<String> {
-    told(protocol.heard(SchedulerFrame::Dispatch(dispatch(job, number))))
+    reported(protocol.heard(SchedulerFrame::Dispatch(dispatch(job, number))))
 }
 
 fn cancel(protocol: &mut Protocol, job: &str, number: u32) -> Vec<String> {
-    told(protocol.heard(SchedulerFrame::Cancel(attempt(job, number).into())))
+    reported(protocol.heard(SchedulerFrame::Cancel(attempt(job, number).into())))
 }
 
 fn settle(protocol: &mut Protocol, job: &str, number: u32) -> Vec<String> {
-    told(protocol.heard(SchedulerFrame::Committed(attempt(job, number).into())))
+    reported(protocol.heard(SchedulerFrame::Committed(attempt(job, number).into())))
 }
 
 fn end(protocol: &mut Protocol, job: &str, number: u32) -> Vec<String> {
-    told(protocol.ended(&attempt(job, number), done()))
+    reported(protocol.ended(&attempt(job, number), done()))
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_cancel_that_comes_after_the_result_leaves_it_to_be_settled() {
     end(&mut protocol, "a", 1);
     assert_eq!(cancel(&mut protocol, "a", 1), [""; 0]);
     assert_eq!(protocol.welcomed().len(), 1);
-    told(protocol.heard(SchedulerFrame::Stale(attempt("a", 1).into())));
+    reported(protocol.heard(SchedulerFrame::Stale(attempt("a", 1).into())));
     assert!(protocol.is_empty());
 }
 
@@ -108,7 +108,7 @@ fn a_cancel_that_comes_after_the_result_leaves_it_to_be_settled() {
 fn a_running_attempt_that_is_stale_is_stopped() {
     let mut protocol = Protocol::new(1);
     give(&mut protocol, "a", 1);
-    assert_eq!(told(protocol.heard(SchedulerFrame::Stale(attempt("a", 1).into()))), ["stop a1"]);
+    assert_eq!(reported(protocol.heard(SchedulerFrame::Stale(attempt("a", 1).into()))), ["stop a1"]);
     assert_eq!(end(&mut protocol, "a", 1), ["beat"]);
 }
 
@@ -143,7 +143,7 @@ fn a_new_connection_is_told_all_results_that_nobody_confirmed() {
     end(&mut protocol, "a", 1);
     end(&mut protocol, "c", 1);
     settle(&mut protocol, "a", 1);
-    assert_eq!(told(protocol.welcomed().into_iter().map(Effect::Send)), ["result c1"]);
+    assert_eq!(reported(protocol.welcomed().into_iter().map(Effect::Send)), ["result c1"]);
     assert_eq!(protocol.listed(), [attempt("b", 1), attempt("c", 1)]);
     assert_eq!(busy(&protocol), BTreeSet::from([attempt("b", 1)]));
 }

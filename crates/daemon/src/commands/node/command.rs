@@ -142,7 +142,7 @@ async fn see_through(
                 ended_for = Some(EndedFor::Overflow);
                 group.signal(Signal::KILL);
             }
-            why = job.stop.told(), if ended_for.is_none() => {
+            why = job.stop.requested(), if ended_for.is_none() => {
                 ended_for = Some(EndedFor::Stop(why));
                 group.signal(Signal::TERM);
                 kill_at.as_mut().reset(Instant::now() + KILL_AFTER);
