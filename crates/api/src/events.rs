@@ -1,5 +1,5 @@
-//! Event streams over HTTP: the events of one job until its end, those of one plan, or all events. Server-sent events, for as long as the
-//! client reads and this instance serves.
+//! Event streams over HTTP: the events of one job until its end, those of one plan, or all events. A stream sends
+//! server-sent events, for as long as the client reads and this instance serves.
 //!
 //! A task of its own writes each stream. It writes an event when the client has taken the one before, so a client that does
 //! not read costs one event, is cut off, and delays no other client.
@@ -74,7 +74,7 @@ pub async fn of_job(request: HttpRequest, state: Shared) -> Answer {
 /// this instance sees them. Events of jobs and progress come from all instances, at most 1,000 a second from
 /// each other one. Delivery is best effort: events from before the request are not sent, events may be lost
 /// (a comment line says so where the instance knows), and events of different instances have no order. The
-/// resources themselves are the source of truth.
+/// resources themselves are the source of truth. This needs a token with the scope `admin`.
 #[utoipa::path(
     get, path = "/v1/events", tag = "cluster", operation_id = "events",
     params(("kinds" = Option<String>, Query, description = "Some of `job`, `progress`, `node`, `cluster`, separated by commas; all by default")),

@@ -107,11 +107,11 @@ const ABOUT: &str = "Nonces for blockchain accounts, from any number of instance
     and JSON keys that are unknown or repeated are refused. Lists are paged: `limit` (1 to 1,000, default 100), and \
     `cursor`, the `next_cursor` of the page before.\n\n\
     Where tokens are configured, every request but the probes must carry one (`Authorization: Bearer …`). A token of \
-    the scope `submit` may use all of `/v1` except where an operation says otherwise; the scope `admin` includes every \
-    other. Where no tokens are configured, the daemon listens on loopback only and refuses requests from web pages of \
-    other sites, on every path and on every WebSocket: the `Host` must be a loopback name (`localhost`, `127.0.0.0/8`, \
-    `[::1]`, with any port), an `Origin` must be absent or equal to that host, and `Sec-Fetch-Site` must not be \
-    `cross-site`; else the answer is 403 `forbidden`.\n\n\
+    the scope `submit` may use all of `/v1` and `/api` except where an operation says otherwise; the scope `admin` \
+    includes every other. Where no tokens are configured, the daemon listens on loopback only and refuses requests \
+    from web pages of other sites, on every path and on every WebSocket: the `Host` must be a loopback name \
+    (`localhost`, `127.0.0.0/8`, `[::1]`, with any port), an `Origin` must be absent or equal to that host, and \
+    `Sec-Fetch-Site` must not be `cross-site`; else the answer is 403 `forbidden`.\n\n\
     Every refusal is `application/problem+json` with a stable `code`. Those that may succeed later carry \
     `Retry-After` (seconds) and `retry_after_ms`.";
 

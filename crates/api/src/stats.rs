@@ -15,9 +15,10 @@ use crate::state::State;
 
 /// Shows statistics
 ///
-/// Jobs, plans and tasks by state are those of the whole cluster, as the instance last counted them in the ledger: a few
-/// seconds ago, as `counted_ms_ago` and its like say. The rates are those of the instance that answers, over the last 1, 5
-/// and 15 minutes: the jobs that it accepted, and those whose end it wrote. A request counts nothing.
+/// The numbers of jobs, plans and tasks by state are those of the whole cluster, as the instance last counted them in
+/// the ledger, usually a few seconds ago: `counted_ms_ago`, `finished_counted_ms_ago` and `plans_counted_ms_ago` say
+/// when. The rates are those of the instance that answers, over the last 1, 5 and 15 minutes: the jobs that it
+/// accepted, and those whose end it wrote. A request reads nothing from the ledger.
 #[utoipa::path(
     get, path = "/v1/stats", tag = "operations", operation_id = "stats",
     responses((status = 200, description = "The statistics", body = Stats)),

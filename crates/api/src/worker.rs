@@ -15,7 +15,8 @@ use socket::Socket;
 
 /// Connects a node
 ///
-/// A WebSocket with the subprotocol `fencepost.v1`: JSON text frames, `type` first; the first frame is `hello`.
+/// A WebSocket with the subprotocol `fencepost.v1`. It carries JSON text frames whose first field is `type`. The node's
+/// first frame is `hello`. This needs a token with the scope `node`.
 #[utoipa::path(
     get, path = "/v1/nodes/ws", tag = "nodes", operation_id = "connect_node",
     responses((status = 101, description = "The socket is open")),

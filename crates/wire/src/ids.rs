@@ -111,7 +111,7 @@ pub struct Segment {
     pub next_step: Option<u64>,
     /// The number of ids that this instance has in memory.
     pub left: u64,
-    /// The number of ids that this instance lately gave out per second.
+    /// The number of ids that this instance gave out per second over the last 10 s.
     pub rate: f64,
     /// How long the ids in memory last at that rate, in seconds. `null` while the rate is zero.
     #[schema(required)]

@@ -399,7 +399,7 @@ pub struct Job {
     /// The node of the newest attempt.
     #[schema(required)]
     pub node: Option<String>,
-    /// The strings that the client noted on the job.
+    /// The strings that the client gave the job.
     #[serde(default)]
     #[schema(required)]
     pub metadata: BTreeMap<String, String>,
@@ -422,7 +422,7 @@ pub struct Job {
     /// Why the job, or its last attempt, did not succeed. `null` when nothing went wrong.
     #[schema(required)]
     pub error: Option<String>,
-    /// It failed or timed out, and no other job has retried it.
+    /// Whether the job failed or timed out, and no other job has retried it.
     pub dead: bool,
     /// The progress of the newest attempt, as far as the instance that answers knows. Progress may be lost.
     #[schema(required)]

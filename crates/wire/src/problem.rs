@@ -32,7 +32,7 @@ words! {
         NotOwner = "not_owner",
         /// The request contradicts the present state.
         Conflict = "conflict",
-        /// Another task has the lock of a tenant: `tenant`, `task` and its `plan`.
+        /// Another task has the lock of a tenant. `tenant`, `task` and `plan` name the tenant, that task and its plan.
         TenantLocked = "tenant_locked",
         /// A stage is UNKNOWN, and nobody has resolved it.
         StageUnknown = "stage_unknown",
@@ -52,7 +52,8 @@ words! {
         Overloaded = "overloaded",
         /// A defect of the daemon, counted and logged under the request id.
         Internal = "internal",
-        /// Another instance has the lease: `owner`, `owner_url`, `expires_in_ms`.
+        /// Another instance has the lease: `owner` and `owner_url` name the instance, `expires_in_ms` the time that is
+        /// left.
         LeaseHeld = "lease_held",
         /// The ledger did not answer in time. It is not known whether anything was written; sending the request again (a
         /// grant under the same idempotency key) is safe.
@@ -190,7 +191,7 @@ pub struct Problem {
     pub status: u16,
     /// What is wrong with this request, and what is allowed.
     pub detail: String,
-    /// The stable code, as a text, because newer daemons may have further codes: see [`Problem::known_code`].
+    /// The stable code. Newer daemons may have further codes.
     #[schema(value_type = Code)]
     pub code: String,
     /// The request's id, as in the header `X-Request-Id` and in the log.
@@ -199,13 +200,14 @@ pub struct Problem {
     /// The time after which to try again, in milliseconds; on retryable refusals only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// `lease_held`: the instance that has the lease.
+    /// `lease_held`, `not_owner`: the instance that has the lease, or that the ring names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// `lease_held`: the URL of that instance, if it is known.
+    /// `lease_held`, `not_owner`: the URL of that instance, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner_url: Option<String>,
-    /// `lease_held`: how long the lease is still valid, in milliseconds. It may be released earlier.
+    /// `lease_held`, and `not_owner` where the instance has a lease: how long the lease is still valid, in
+    /// milliseconds. It may be released earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
     /// `window_full`: how many nonces are HELD or QUARANTINED now.

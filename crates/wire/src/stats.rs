@@ -3,23 +3,24 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Jobs, plans and tasks by state, and the rates of jobs. A figure that is zero is given.
+/// Jobs, plans and tasks by state, and the rates of jobs. Figures that are zero are included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Stats {
     /// The instance that answers. All `rates` are of this instance alone; all other figures are of the whole cluster.
     pub instance: String,
     /// All jobs of the cluster, by state.
     pub jobs: JobStates,
-    /// The CREATED jobs that are not due yet, or that wait for a person's decision. They are a part of `jobs`.
+    /// The CREATED jobs that are not due yet, or that wait for a person's decision. `jobs` includes them.
     pub delayed: u64,
-    /// For how long the job that waits longest has been due without an attempt under way, in milliseconds, when the jobs
-    /// were counted. `null` when no job waits.
+    /// How long the job that waits longest had been due when the jobs were counted, in milliseconds. A job waits when
+    /// it is due and no attempt is under way. `null` when no job waits.
     #[schema(required)]
     pub oldest_waiting_ms: Option<u64>,
     /// How fast this instance accepts and finishes jobs.
     pub rates: JobRates,
-    /// The same figures for each pool that is configured or that a job names, in the order of their names, those of the jobs
-    /// that name no pool first. At most 1,000: the configured pools, then those with the most jobs.
+    /// The same figures for each pool. The jobs that name no pool come first; then come the pools that are configured
+    /// or that a job names, in the order of their names. There are at most 1,000: the configured pools are included
+    /// first, then those with the most jobs.
     pub pools: Vec<PoolStats>,
     /// All plans that are kept, by status.
     pub plans: PlanStatuses,
@@ -44,9 +45,10 @@ pub struct PoolStats {
     pub pool: Option<String>,
     /// These jobs, of the whole cluster, by state.
     pub jobs: JobStates,
-    /// Those of them that are CREATED and not due yet, or wait for a person's decision.
+    /// Those of these jobs that are CREATED and not due yet, or wait for a person's decision.
     pub delayed: u64,
-    /// For how long the one that waits longest has been due. `null` when none waits.
+    /// How long the one that waits longest had been due when they were counted, in milliseconds. `null` when none
+    /// waits.
     #[schema(required)]
     pub oldest_waiting_ms: Option<u64>,
     /// How fast this instance accepts and finishes them.
@@ -113,7 +115,7 @@ pub struct PlanStatuses {
     pub running: u64,
     /// No stage begins until somebody resumes the plan.
     pub paused: u64,
-    /// Somebody must look.
+    /// Somebody must look: a task failed or was interrupted, the plan's owner changed, or the plan ran over its time.
     pub attention: u64,
     /// Every task has ended, and at least one succeeded.
     pub succeeded: u64,

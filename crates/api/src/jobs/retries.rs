@@ -60,10 +60,10 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 
 /// Retries many finished jobs
 ///
-/// The request names jobs by their ids, or by a filter, which selects the newest 1,000 jobs that match, were not retried
-/// and are no stages of plans: the same filter again selects the next 1,000. Of jobs that are named by their ids, those are
-/// left out that are not finished, or no longer kept, or stages of plans. Under one `Idempotency-Key` each job is retried once, and a repetition of the request
-/// answers the same new jobs.
+/// The request names jobs by their ids or by a filter. A filter selects the newest 1,000 finished jobs that match, were
+/// not retried and are no stages of plans; the same filter again selects the next 1,000. If the request names ids, jobs
+/// that are not finished, no longer kept, or stages of plans are left out. Under one `Idempotency-Key` each job is
+/// retried once, and a repetition of the request gets the same new jobs.
 #[utoipa::path(
     post, path = "/v1/jobs/retry", tag = "jobs", operation_id = "retry_jobs",
     params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),

@@ -15,10 +15,10 @@ use crate::refusal::Refusal;
 
 /// Shows the events of a plan
 ///
-/// What happened to the plan and to its tasks, in order: who asked for it, why, and what changed. With
-/// `Accept: text/event-stream` the answer is a stream of server-sent events named `plan`, each with one event as its data
-/// and the event's number as its id. The stream goes on until the client leaves or the instance stops. A client that
-/// reconnects with `Last-Event-ID` gets the events after that one.
+/// Each event says what happened to the plan or to a task, who asked for it, why, and what changed. Events come in
+/// order. With `Accept: text/event-stream` the answer is a stream of server-sent events named `plan`, each with one
+/// event as its data and the event's number as its id. The stream goes on until the client leaves or the instance
+/// stops. A client that reconnects with `Last-Event-ID` gets the events after that one.
 #[utoipa::path(
     get, path = "/v1/plans/{plan}/events", tag = "plans", operation_id = "plan_events",
     params(
@@ -43,7 +43,7 @@ pub async fn of_plan(request: HttpRequest, state: Shared) -> Answer {
 
 /// Shows the events of a task
 ///
-/// As the events of its plan, without those of other tasks and of the plan itself.
+/// The answer is like that of the plan's events, but has the events of this task alone.
 #[utoipa::path(
     get, path = "/v1/tasks/{task}/events", tag = "plans", operation_id = "task_events",
     params(

@@ -36,7 +36,7 @@ pub async fn of_task(request: HttpRequest, payload: web::Payload, forwarder: For
 
 /// Retries the newest task of a tenant
 ///
-/// As the retry of that task by its id.
+/// This does the same as the retry of that task by its id.
 #[utoipa::path(
     post, path = "/v1/tenants/{tenant}/retry", tag = "plans", operation_id = "retry_tenant",
     params(("tenant" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = tenants::ID)),

@@ -117,7 +117,8 @@ pub struct Task {
     pub run_at: Option<String>,
     /// How long one run may take, in milliseconds.
     pub timeout_ms: u64,
-    /// The number of the definition that the newest run has. 1 is the plan's; each correction has the next.
+    /// The number of the definition that the newest run has. 1 is the definition in the plan; each correction has the
+    /// next number.
     pub definition: u32,
     /// The first stage that is not completed, counted from 1. `null` when all stages are completed.
     #[schema(required)]
@@ -284,10 +285,10 @@ pub struct PlanEvent {
     /// Why, in words.
     #[schema(required)]
     pub reason: Option<String>,
-    /// The name of the token of whoever asked for it. `null` without tokens, and for what the daemon did by itself.
+    /// The name of the caller's token. `null` without tokens, and for what the daemon did by itself.
     #[schema(required)]
     pub principal: Option<String>,
-    /// The id of the request that asked for it. `null` for what the daemon did by itself.
+    /// The id of the request that caused it. `null` for what the daemon did by itself.
     #[schema(required)]
     pub request_id: Option<String>,
 }

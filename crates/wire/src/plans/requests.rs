@@ -55,7 +55,7 @@ pub struct PlanRequest {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
     #[schema(nullable = false, default = false)]
     pub start: Option<bool>,
-    /// The tasks, in order. Each is for another tenant.
+    /// The tasks, in order, each for a different tenant.
     #[serde(deserialize_with = "strict::objects::<PLAN_TASKS_MAX, _, _>")]
     #[schema(min_items = 1, max_items = 1000)]
     pub tasks: Vec<TaskRequest>,
@@ -94,7 +94,7 @@ pub struct TaskRequest {
     )]
     #[schema(nullable = false, default = 600000, minimum = 1, maximum = 604800000)]
     pub timeout_ms: Option<u64>,
-    /// The stages, in order. Each has another name.
+    /// The stages, in order, with different names.
     #[serde(deserialize_with = "strict::objects::<PLAN_STAGES_MAX, _, _>")]
     #[schema(min_items = 1, max_items = 100)]
     pub stages: Vec<StageRequest>,
@@ -254,7 +254,7 @@ pub struct TaskRetryRequest {
     #[serde(deserialize_with = "strict::prose::<REASON_CHARS_MAX, _>")]
     #[schema(min_length = 1, max_length = 1024)]
     pub reason: String,
-    /// Whether to answer only what the retry would come to. Nothing is changed then.
+    /// Whether to answer only what the retry would do, and to change nothing.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
     #[schema(nullable = false, default = false)]
     pub dry_run: Option<bool>,
@@ -281,7 +281,7 @@ fn stages<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<StageRequest>
     strict::objects::<PLAN_STAGES_MAX, _, _>(from).map(Some)
 }
 
-/// Where a retry continues: a word, or an earlier checkpoint.
+/// Where a retry continues: a keyword, or an earlier checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum RetryFrom {

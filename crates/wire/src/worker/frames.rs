@@ -334,7 +334,7 @@ pub struct Dispatch {
     /// The job's input, as it was submitted.
     #[serde(deserialize_with = "strict::json::<PAYLOAD_BYTES_MAX, _>")]
     pub payload: Json,
-    /// The strings that the job's client noted on it. Absent without any.
+    /// The strings that the client gave the job. Absent without any.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
     /// The job's session.
