@@ -176,7 +176,7 @@ impl Jobs {
             Arc::clone(&store),
         );
         let scheduler = Arc::new(Scheduler::new(registry.clone(), bus.clone(), Arc::clone(&gateway)));
-        scheduler.start();
+        scheduler.start(arbiters.common());
         let (deaths, reported) = mpsc::unbounded_channel();
         let services = Arc::new(LaneServices {
             ledger: ledger.clone(),

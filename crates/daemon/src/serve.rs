@@ -145,7 +145,7 @@ impl Daemon {
         let serving = opened.insert(Serving::start(config, early).await?);
         let ledger = reach_ledger(config, serving, keeping.proof().await).await?;
         let endpoint = &serving.endpoint;
-        let bus = bus::open(&config.bus.options()).await?;
+        let bus = open_bus(config, serving).await?;
         let peers = client::Peers::new(endpoint.advertise.starts_with("https:"))
             .map_err(|error| Failure::new(Exit::Config, format!("server.advertise: {error}")))?;
         let incarnation = Incarnation::begin(&ledger, &bus, &serving.arbiters, config, endpoint).await?;
@@ -289,6 +289,14 @@ async fn reach_ledger(
     }
     serving.go_on_without_ledger();
     opening.await
+}
+
+/// Opens the bus on an arbiter, because the owners of jobs wait for its answers.
+async fn open_bus(config: &Config, serving: &Serving) -> Result<bus::Handle, Failure> {
+    let options = config.bus.options();
+    let opening = serving.arbiters.common().spawn(async move { bus::open(&options).await });
+    let ended = |error| Failure::new(Exit::Software, format!("the bus was not opened: {error}"));
+    Ok(opening.await.map_err(ended)??)
 }
 
 async fn open_ledger(

@@ -15,6 +15,7 @@ use domain::lane::{Affinity, Enqueue, PlacementRequest, SlotSearch, SlotsFound};
 use domain::{InstanceId, JobId, LaneId, NodeId, PoolName, Token};
 use futures_util::future::join_all;
 use nodes::{Choice, Registry, Wanted};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::limits::PASS_JOBS_MAX;
@@ -182,11 +183,11 @@ impl Scheduler {
         is_first.then(|| self.registry.serves(node, needs)).flatten()
     }
 
-    /// Places waiting jobs, as long as another handle to this exists.
-    pub(super) fn start(self: &Arc<Self>) {
+    /// Places waiting jobs on this runtime, as long as another handle to this exists.
+    pub(super) fn start(self: &Arc<Self>, runtime: &Handle) {
         let mut openings = self.registry.openings(None);
         let scheduler = Arc::downgrade(self);
-        tokio::spawn(async move {
+        runtime.spawn(async move {
             loop {
                 let Some(this) = scheduler.upgrade() else { return };
                 // Registered before the pass, so that what comes meanwhile is not missed.
