@@ -102,6 +102,13 @@ impl Rig {
         Self::start(vec![Setup::in_mode("worker-queue").unwrap()], Servers::default()).await
     }
 
+    /// One instance without servers, which waits for a node that connects again as long as instances do by default. With the
+    /// rigs' own grace, shorter than a heartbeat's interval, a node whose socket is closed may be gone at once.
+    pub async fn alone_and_patient() -> Self {
+        let setups = vec![Setup::in_mode("worker-queue").unwrap()];
+        Self::start_with(setups, Servers::default(), |setup| setup).await
+    }
+
     /// So many instances on one PostgreSQL and one Redis.
     pub async fn together(count: usize) -> Self {
         Self::shaped(count, false, |setup| setup).await
@@ -179,8 +186,13 @@ impl Rig {
     }
 
     async fn start(setups: Vec<Setup>, servers: Servers) -> Self {
+        let with_short_grace = |setup: Setup| setup.env("FENCEPOST__JOBS__NODE_GRACE_MS", GRACE_MS);
+        Self::start_with(setups, servers, with_short_grace).await
+    }
+
+    async fn start_with(setups: Vec<Setup>, servers: Servers, shape: impl Fn(Setup) -> Setup) -> Self {
         let starting = setups.into_iter().map(|setup| {
-            let setup = setup.env("FENCEPOST__JOBS__NODE_GRACE_MS", GRACE_MS);
+            let setup = shape(setup);
             tokio::spawn(setup.env("RUST_LOG", "info,actors=debug,api=debug").start())
         });
         let (mut instances, mut urls) = (Vec::new(), Vec::new());

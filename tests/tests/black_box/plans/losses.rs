@@ -98,7 +98,7 @@ async fn owner(plan: &Plan<'_>) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_the_embedded_form_finds_everything_and_begins_nothing() {
-    let rig = Rig::alone().await;
+    let rig = Rig::alone_and_patient().await;
     let node = rig.node(&[0], "n", |options| options.capacity = 4).await;
     let made = Plan::make(&rig, 0, two_tasks()).await;
     begun(&node, &made.tasks[0], 1, 1).await;
