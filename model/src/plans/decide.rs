@@ -42,7 +42,7 @@ pub(super) fn decide(
     plan: &PlanRows,
     new_job: JobNumber,
 ) -> Option<Decision> {
-    let mut draft = Draft {
+    let mut draft = StepBuilder {
         rules,
         known: lock,
         new_job,
@@ -66,7 +66,7 @@ pub(super) fn decide(
     Some(decision)
 }
 
-struct Draft<'a> {
+struct StepBuilder<'a> {
     rules: &'a Rules,
     /// The lock that the owner knows.
     known: Option<Token>,
@@ -74,7 +74,7 @@ struct Draft<'a> {
     decision: Decision,
 }
 
-impl Draft<'_> {
+impl StepBuilder<'_> {
     fn row(&mut self) -> &mut Row {
         &mut self.decision.next
     }

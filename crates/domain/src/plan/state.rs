@@ -4,8 +4,8 @@
 //! writes are committed; until then the old one does. The shell commits one step at a time. Where a commit is refused or
 //! its outcome is unknown, it reads the plan again.
 
-mod draft;
 mod retry;
+mod step_builder;
 #[cfg(test)]
 mod tests;
 
@@ -18,8 +18,8 @@ use crate::id::{JobId, PlanId, TaskId};
 use crate::job::Outcome;
 use crate::lease::Token;
 use crate::time::Timestamp;
-use draft::Draft;
 pub use retry::{From, Retry, Seen};
+use step_builder::StepBuilder;
 
 /// What a finished stage leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -494,7 +494,7 @@ impl PlanState {
         now: Timestamp,
         new_job: &mut dyn FnMut() -> JobId,
     ) -> Result<Step, Refused> {
-        let mut draft = Draft::new(self, now);
+        let mut draft = StepBuilder::new(self, now);
         match command {
             Command::Start => draft.start()?,
             Command::Pause => draft.pause()?,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::draft::{Draft, refused};
+use super::step_builder::{StepBuilder, refused};
 use super::{Checkpoint, EventKind, Refused, StageState, TaskState};
 use crate::id::TaskId;
 use crate::limits::TASK_RUNS_MAX;
@@ -53,7 +53,7 @@ pub struct Seen {
     pub checkpoint_version: u32,
 }
 
-impl Draft {
+impl StepBuilder {
     pub(super) fn retry(&mut self, task: TaskId, retry: &Retry) -> Result<(), Refused> {
         let at = self.place(task)?;
         let now = self.task(at);

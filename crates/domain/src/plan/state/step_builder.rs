@@ -20,7 +20,7 @@ const TAKEN_OVER: &str = "the plan's owner died or changed while the task ran";
 /// The reason of a task whose lock is gone.
 const LOCK_LOST: &str = "the tenant's lock was broken, or it ran out and was taken";
 
-pub(super) struct Draft {
+pub(super) struct StepBuilder {
     before: PlanStatus,
     needed_owner: bool,
     pub(super) next: PlanState,
@@ -30,7 +30,7 @@ pub(super) struct Draft {
     cancel: Vec<JobId>,
 }
 
-impl Draft {
+impl StepBuilder {
     pub(super) fn new(state: &PlanState, now: Timestamp) -> Self {
         let (writes, touched, cancel) = Default::default();
         let (before, needed_owner) = (state.status(), state.needs_owner());
