@@ -1,13 +1,18 @@
 //! Idempotency keys on their way into the tables: what is kept, and which batches are rejected when a key was taken.
 
 use crate::train::Fence;
-use crate::{Batch, KeyScope, Verdict, records};
+use crate::{Batch, KeyScope, NewKey, Verdict, records};
 
 /// A key to keep, and the text to keep under it.
 pub(crate) struct Keeping<'a> {
     pub(crate) scope: &'a KeyScope,
     pub(crate) body_hash: &'a [u8; 32],
     pub(crate) answer: String,
+}
+
+/// A batch's key, to be kept.
+pub(crate) fn keeping(key: &NewKey) -> Keeping<'_> {
+    Keeping { scope: &key.scope, body_hash: &key.body_hash, answer: records::kept_text(&key.answer) }
 }
 
 /// The batches of a train of nonces that are written, by their places in the train, and the verdicts on the others.
@@ -37,13 +42,7 @@ impl<'a> Admitted<'a> {
 
     /// Their keys, in order.
     pub(crate) fn keys(&self) -> Vec<Keeping<'a>> {
-        let keys = self.batches().flat_map(|batch| &batch.keys);
-        let keep = |key: &'a crate::NewKey| Keeping {
-            scope: &key.scope,
-            body_hash: &key.body_hash,
-            answer: records::kept_text(&key.answer),
-        };
-        keys.map(keep).collect()
+        self.batches().flat_map(|batch| &batch.keys).map(keeping).collect()
     }
 
     /// Rejects the batches of which a key was taken. `is_new` is of [`Self::keys`], in their order. Answers the keys

@@ -42,6 +42,15 @@ pub(super) fn is_lost(source: &sqlx::Error) -> bool {
     failure(source) == Failure::Lost
 }
 
+/// Whether PostgreSQL undid a statement because a row was there already, or was not as the statement said: it lets such
+/// statements divide by zero.
+pub(super) fn is_contradicted(source: &sqlx::Error) -> bool {
+    const UNIQUE_VIOLATION: &str = "23505";
+    const DIVISION_BY_ZERO: &str = "22012";
+    let code = source.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    matches!(code.as_deref(), Some(UNIQUE_VIOLATION | DIVISION_BY_ZERO))
+}
+
 fn failure(error: &sqlx::Error) -> Failure {
     match error {
         sqlx::Error::Database(database) => {

@@ -25,7 +25,7 @@ pub(super) async fn fence(
     if wanted.is_empty() {
         return Ok((vec![Fence::Holds; claims.len()], known));
     }
-    let ask = LOCK.on(transaction.kind()).rows(&wanted, columns);
+    let ask = LOCK.on(transaction.kind()).rows(&wanted, claimed);
     let locked: Vec<(String, i64)> = transaction.all(ask.at(transaction.at())).await?;
     let at = locked.first().map(|(_, at)| Timestamp::from_micros(*at));
     let names = locked.iter().map(|(name, _)| name.as_str()).collect();
@@ -43,7 +43,7 @@ pub(super) async fn judge(
     let mut held = HashSet::new();
     // In SQLite no other transaction has a row locked: a claim that was not locked is fenced.
     if !missed.is_empty() && session.kind() == Kind::Postgres {
-        let ask = HOLDS.on(Kind::Postgres).rows(&missed, columns);
+        let ask = HOLDS.on(Kind::Postgres).rows(&missed, claimed);
         held.extend(session.all::<(String,)>(ask).await?.into_iter().map(|(name,)| name));
     }
     let fence = |claim: &Option<FenceClaim<'_>>| match claim {
@@ -56,7 +56,7 @@ pub(super) async fn judge(
 }
 
 /// Claims as the statements take them.
-fn columns(claims: &mut Rows<'_, '_, &FenceClaim<'_>>) {
+pub(super) fn claimed(claims: &mut Rows<'_, '_, &FenceClaim<'_>>) {
     claims
         .column("resource", |claim| claim.resource.as_str())
         .column("token", |claim| claim.token.get())
@@ -71,19 +71,22 @@ pub(super) async fn keep_keys(
     if keys.is_empty() {
         return Ok(Vec::new());
     }
-    let ask = KEEP.on(transaction.kind()).rows(keys, |keys| {
-        keys.column("scope", |key| key.scope.scope.as_str())
-            .column("key", |key| key.scope.key.as_str())
-            .column("body_hash", |key| &key.body_hash[..])
-            .column("answer", |key| key.answer.as_str());
-    });
-    let kept: Vec<(String, String)> = transaction.all(ask.at(transaction.at())).await?;
-    if kept.len() == keys.len() {
+    let ask = KEEP.on(transaction.kind()).rows(keys, kept);
+    let new: Vec<(String, String)> = transaction.all(ask.at(transaction.at())).await?;
+    if new.len() == keys.len() {
         return Ok(vec![true; keys.len()]);
     }
-    let kept: HashSet<_> = kept.iter().map(|(scope, key)| (scope.as_str(), key.as_str())).collect();
-    let is_kept = |key: &Keeping<'_>| kept.contains(&(key.scope.scope.as_str(), key.scope.key.as_str()));
-    Ok(keys.iter().map(is_kept).collect())
+    let new: HashSet<_> = new.iter().map(|(scope, key)| (scope.as_str(), key.as_str())).collect();
+    let is_new = |key: &Keeping<'_>| new.contains(&(key.scope.scope.as_str(), key.scope.key.as_str()));
+    Ok(keys.iter().map(is_new).collect())
+}
+
+/// Keys as the statements take them.
+pub(super) fn kept(keys: &mut Rows<'_, '_, Keeping<'_>>) {
+    keys.column("scope", |key| key.scope.scope.as_str())
+        .column("key", |key| key.scope.key.as_str())
+        .column("body_hash", |key| &key.body_hash[..])
+        .column("answer", |key| key.answer.as_str());
 }
 
 /// Takes keys back in the transaction that kept them.

@@ -92,8 +92,7 @@ pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) 
     let watch = WriteWatch::default();
     let committer =
         |connect: &PgConnectOptions| Committer::postgres(connect.clone(), call_timeout, watch.clone());
-    let nonces = server_side(connect.clone(), "fencepost trains");
-    let jobs = nonces.clone().options(BY_INDEXES).options(BY_KEYS);
+    let trains = server_side(connect.clone(), "fencepost trains").options(BY_INDEXES).options(BY_KEYS);
     let sequences = server_side(connect.clone(), "fencepost sequences");
     let pools = Pools {
         requests: pool(options.connections_max)
@@ -103,9 +102,9 @@ pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) 
     let here = runtime::Handle::current();
     let ledger = Store {
         pools: super::Pools::Postgres(pools),
-        trains: Trains::start(&vec![here.clone(); COMMITTERS], || committer(&nonces)),
-        job_trains: Trains::start(job_committers, || committer(&jobs))
-            .with_unordered(&here, committer(&jobs)),
+        trains: Trains::start(&vec![here.clone(); COMMITTERS], || committer(&trains)),
+        job_trains: Trains::start(job_committers, || committer(&trains))
+            .with_unordered(&here, committer(&trains)),
         sequences: Trains::start(std::slice::from_ref(&here), || committer(&sequences)),
         watch: watch.clone(),
         call_timeout,

@@ -167,15 +167,14 @@ pub const fn hold(n: u128) -> HoldId {
     HoldId::from_u128(n)
 }
 
+/// A batch that leaves the policy as it is. One of first grants and settlements alone takes PostgreSQL one statement.
 pub fn batch(signer: &SignerId, owner: &InstanceId, token: Token, changes: Vec<Change>) -> Batch {
-    Batch {
-        signer: signer.clone(),
-        owner: owner.clone(),
-        token,
-        keys: vec![],
-        policy: Some(Policy::default()),
-        changes,
-    }
+    Batch { signer: signer.clone(), owner: owner.clone(), token, keys: vec![], policy: None, changes }
+}
+
+/// The same with a policy, which is written the general way.
+pub fn batch_with_policy(signer: &SignerId, owner: &InstanceId, token: Token, changes: Vec<Change>) -> Batch {
+    Batch { policy: Some(Policy::default()), ..batch(signer, owner, token, changes) }
 }
 
 /// A nonce granted for the first time, its hold numbered as the nonce.

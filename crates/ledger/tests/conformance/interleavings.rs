@@ -3,12 +3,13 @@
 //! A commit is stopped in its middle by a session that has inserted the same nonce and neither commits
 //! nor rolls back. What waits for whom is read from the server, not guessed from the time.
 
+use domain::nonce::Change;
 use domain::{InstanceId, Resource, SignerId, Token, WorkerNumber};
-use ledger::{Acquisition, JobsVerdict, Lane, Marked, Renewal, Verdict, WorkerClaim};
+use ledger::{Acquisition, Batch, JobsVerdict, Lane, Marked, Renewal, Verdict, WorkerClaim};
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinHandle;
 
-use crate::bench::{Bench, LONG_MS, batch, eventually, new_grant, owner, signer};
+use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, eventually, new_grant, owner, signer};
 use crate::shop::{self, dispatch, job, of_lane, plain, submit};
 
 /// A session beside the ledger's own.
@@ -54,7 +55,22 @@ async fn lift(mut bar: PgConnection) {
 }
 
 fn commits(b: &Bench, s: &SignerId, who: &InstanceId, token: Token) -> JoinHandle<ledger::Result<Verdict>> {
-    let (ledger, write) = (b.ledger.clone(), batch(s, who, token, vec![new_grant(0, LONG_MS)]));
+    commits_as(batch, b, s, who, token)
+}
+
+type MakeBatch = fn(&SignerId, &InstanceId, Token, Vec<Change>) -> Batch;
+
+/// What one statement writes, and what is written the general way: each has a fence of its own.
+const BOTH_WAYS: [MakeBatch; 2] = [batch, batch_with_policy];
+
+fn commits_as(
+    make: MakeBatch,
+    b: &Bench,
+    s: &SignerId,
+    who: &InstanceId,
+    token: Token,
+) -> JoinHandle<ledger::Result<Verdict>> {
+    let (ledger, write) = (b.ledger.clone(), make(s, who, token, vec![new_grant(0, LONG_MS)]));
     tokio::spawn(async move { ledger.commit(write).await })
 }
 
@@ -90,11 +106,17 @@ fn raises(b: &Bench, tenure: &WorkerClaim, mark_ms: u64) -> JoinHandle<ledger::R
 /// Traps 2 and 3: the fence is a lock that a takeover waits for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_takeover_waits_for_a_fenced_write_and_its_load_sees_it() {
+    for make in BOTH_WAYS {
+        a_takeover_waits_for_a_write(make).await;
+    }
+}
+
+async fn a_takeover_waits_for_a_write(make: MakeBatch) {
     let b = Bench::postgres().await;
     let (a, s) = (owner("a"), signer("s"));
     let token = b.acquired(&a, &s, 50).await;
     let bar = bar(&b, &s, 0).await;
-    let commit = commits(&b, &s, &a, token);
+    let commit = commits_as(make, &b, &s, &a, token);
     until_waiting(&b, 1).await;
     run_out(&b, &s).await;
     let takeover = acquires(&b, &s, &owner("b"));
@@ -152,11 +174,17 @@ async fn a_takeover_of_a_lane_waits_for_what_its_owner_writes() {
 /// Trap 3: the lock does not stand in the way of renewals.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_does_not_wait_for_a_fenced_write() {
+    for make in BOTH_WAYS {
+        a_renewal_does_not_wait_for_a_write(make).await;
+    }
+}
+
+async fn a_renewal_does_not_wait_for_a_write(make: MakeBatch) {
     let b = Bench::postgres().await;
     let (a, s) = (owner("a"), signer("s"));
     let token = b.acquired(&a, &s, 10_000).await;
     let bar = bar(&b, &s, 0).await;
-    let commit = commits(&b, &s, &a, token);
+    let commit = commits_as(make, &b, &s, &a, token);
     until_waiting(&b, 1).await;
     let renewal = [Renewal { resource: Resource::signer(&s), token, lease_ms: LONG_MS }];
     let renewed = b.ledger.renew(&a, &renewal).await.unwrap();

@@ -4,7 +4,9 @@ use domain::nonce::{Change, OnExpiry, Policy, Status};
 use domain::{Resource, Token, TxHash};
 use ledger::{NonceFilter, Verdict};
 
-use crate::bench::{Bench, LONG_MS, batch, eventually, hold, new_grant, nonce, owner, signer};
+use crate::bench::{
+    Bench, LONG_MS, batch, batch_with_policy, eventually, hold, new_grant, nonce, owner, signer,
+};
 
 fn moves(number: u64, from: Status, to: Status, tx: Option<&str>) -> Change {
     let tx_hash = tx.map(|tx| TxHash::parse(tx).unwrap());
@@ -153,7 +155,7 @@ pub async fn signers_are_counted_and_listed(b: Bench) {
     for name in ["s1", "s2", "s3"] {
         let s = signer(name);
         let token = b.acquired(&a, &s, LONG_MS).await;
-        b.commits(batch(&s, &a, token, (0..5).map(|n| new_grant(n, LONG_MS)).collect())).await;
+        b.commits(batch_with_policy(&s, &a, token, (0..5).map(|n| new_grant(n, LONG_MS)).collect())).await;
         let changes = vec![
             moves(0, Status::Held, Status::Consumed, None),
             moves(1, Status::Held, Status::Consumed, None),
@@ -221,7 +223,7 @@ pub async fn overdue_signers_are_those_without_a_live_owner(b: Bench) {
 pub async fn a_thousand_nonces_fit_one_batch(b: Bench) {
     let (a, s) = (owner("a"), signer("s"));
     let token = b.acquired(&a, &s, LONG_MS).await;
-    b.commits(batch(&s, &a, token, (0..1_000).map(|n| new_grant(n, LONG_MS)).collect())).await;
+    b.commits(batch_with_policy(&s, &a, token, (0..1_000).map(|n| new_grant(n, LONG_MS)).collect())).await;
     let consume = (0..1_000).map(|n| moves(n, Status::Held, Status::Consumed, Some("0x1"))).collect();
     b.commits(batch(&s, &a, token, consume)).await;
     let record = b.ledger.signer(&s).await.unwrap().unwrap();
@@ -231,7 +233,7 @@ pub async fn a_thousand_nonces_fit_one_batch(b: Bench) {
 pub async fn odd_but_legal_texts_survive(b: Bench) {
     let (a, s) = (owner("a.b_c:d@e-f"), signer("eip155:1:0xAb@-._"));
     let token = b.acquired(&a, &s, LONG_MS).await;
-    b.commits(batch(&s, &a, token, vec![new_grant(0, LONG_MS)])).await;
+    b.commits(batch_with_policy(&s, &a, token, vec![new_grant(0, LONG_MS)])).await;
     let tx = r#"'"\{}[]$1,%;--/**/?:<>&|`~"#;
     b.commits(batch(&s, &a, token, vec![moves(0, Status::Held, Status::Consumed, Some(tx))])).await;
     let rows = b.ledger.rows(&s, &[nonce(0)]).await.unwrap().value;

@@ -2,12 +2,12 @@
 
 use ledger::{Error, Kind};
 
-use crate::bench::{Bench, LONG_MS, batch, new_grant, owner, signer};
+use crate::bench::{Bench, LONG_MS, batch_with_policy, new_grant, owner, signer};
 
 pub async fn the_ledger_is_found_again_as_it_was_left(b: Bench) {
     let (a, s) = (owner("a"), signer("s"));
     let token = b.acquired(&a, &s, LONG_MS).await;
-    b.commits(batch(&s, &a, token, vec![new_grant(0, LONG_MS)])).await;
+    b.commits(batch_with_policy(&s, &a, token, vec![new_grant(0, LONG_MS)])).await;
     let Bench { ledger, options, database, _folder } = b;
     ledger.close().await;
     let kind = ledger.kind();

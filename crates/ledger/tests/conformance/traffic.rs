@@ -14,7 +14,7 @@ use sqlx::{Connection, PgConnection};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use crate::bench::{Bench, LONG_MS, batch, hold, nonce, owner, signer};
+use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, hold, nonce, owner, signer};
 
 /// Ledger handles on one database.
 const INSTANCES: usize = 3;
@@ -165,13 +165,14 @@ impl Owner {
         let s = signer(&format!("s{which}"));
         let Some(loaded) = self.heard(self.ledger.load(&s, 1).await) else { return };
         let first = loaded.last.map_or(0, |last| last.get() + 1);
+        let make = if self.rng.random_ratio(1, 4) { batch_with_policy } else { batch };
         let grants = (first..first + self.rng.random_range(1..4)).map(|number| Change::Grant {
             nonce: nonce(number),
             hold: hold(self.rng.random()),
             hold_ms: LONG_MS,
             fills: None,
         });
-        let mut write = batch(&s, &self.me, token, grants.collect());
+        let mut write = make(&s, &self.me, token, grants.collect());
         let rows = write.changes.len() as u64;
         if self.rng.random_ratio(1, 2) {
             let keys = self.rng.random_range(1..4);

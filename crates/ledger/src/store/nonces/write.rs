@@ -2,23 +2,53 @@
 
 use domain::{Timestamp, TxHash};
 
-use crate::changes::{Changes, New, Writer};
-use crate::keys::Admitted;
-use crate::sql::{Ask, Hold, Rows, Statement, Transaction, statement};
+use crate::changes::{Changes, Moved, New, Writer};
+use crate::keys::{Admitted, keeping};
+use crate::sql::{Ask, Hold, Rows, Session, Statement, Transaction, sql_file, statement};
 use crate::store::committer::{Write, Written};
-use crate::store::failure::write_failed;
-use crate::store::fence::{fence, forget_keys, keep_keys};
-use crate::train::{TrainError, fence_claims};
-use crate::{Batch, Verdict};
+use crate::store::failure::{is_contradicted, write_failed};
+use crate::store::fence::{claimed, fence, forget_keys, keep_keys, kept};
+use crate::train::{TrainError, fence_claims, leases};
+use crate::{Batch, Kind, Verdict};
 
 const POLICY: Statement = statement!("signer_policy");
 const GRANT_NEW: Statement = statement!("nonce_grant_new");
 const GRANT_HOLE: Statement = statement!("nonce_grant_hole");
 const MOVE: Statement = statement!("nonce_move");
 const EXPIRE: Statement = statement!("nonce_expire");
+const ROUND: Statement = Statement::only(sql_file!("postgres-only", "nonce_round"));
 
 #[async_trait::async_trait]
 impl Write for Batch {
+    /// On PostgreSQL, first grants and settlements are one statement that writes everything or nothing. Where it wrote
+    /// nothing, the general way finds out which batch was in the way.
+    async fn write_at_once(
+        session: &mut Session<'_>,
+        batches: &[Self],
+    ) -> Result<Option<Vec<Verdict>>, TrainError<Verdict>> {
+        if session.kind() == Kind::Sqlite || batches.iter().any(|batch| batch.policy.is_some()) {
+            return Ok(None);
+        }
+        let changes = Changes::sorted(batches);
+        if !changes.refills.is_empty() || !changes.expired.is_empty() {
+            return Ok(None);
+        }
+        let keys: Vec<_> = batches.iter().flat_map(|batch| &batch.keys).map(keeping).collect();
+        let ask = ROUND
+            .on(Kind::Postgres)
+            .rows(&leases(&fence_claims(batches)), claimed)
+            .rows(&keys, kept)
+            .rows(&changes.new, |rows| grants(rows, |new| new))
+            .rows(&changes.moved, moves);
+        match session.all::<(i64, i32)>(ask).await {
+            Ok(written) => Ok(written
+                .first()
+                .map(|(at, _)| vec![Verdict::Committed { at: Timestamp::from_micros(*at) }; batches.len()])),
+            Err(source) if is_contradicted(&source) => Ok(None),
+            Err(source) => Err(write_failed(source).into()),
+        }
+    }
+
     /// After the leases unique keys and then data rows are locked, each sorted.
     async fn write(
         transaction: &mut Transaction<'_>,
@@ -76,16 +106,7 @@ fn asks(transaction: &Transaction<'_>, changes: &Changes<'_>) -> Vec<(Ask, usize
         add(ask, refills.len());
     }
     if !moved.is_empty() {
-        let ask = on(&MOVE).rows(moved, |rows| {
-            rows.column("signer", |moved| moved.by.signer)
-                .column("nonce", |moved| moved.nonce.get() as i64)
-                .column("hold", |moved| Hold(moved.hold))
-                .column("from", |moved| moved.from.as_str())
-                .column("to", |moved| moved.to.as_str())
-                .column("tx_hash", |moved| moved.tx_hash.map(TxHash::as_str));
-            writers(rows, |moved| &moved.by);
-        });
-        add(ask, moved.len());
+        add(on(&MOVE).rows(moved, moves), moved.len());
     }
     if !expired.is_empty() {
         let ask = on(&EXPIRE).rows(expired, |rows| {
@@ -106,6 +127,16 @@ fn grants<'i, T>(rows: &mut Rows<'i, '_, T>, grant: impl Fn(&'i T) -> &'i New<'i
         .column("hold", |row| Hold(grant(row).hold))
         .column("hold_ms", |row| grant(row).hold_ms as i64);
     writers(rows, |row| &grant(row).by);
+}
+
+fn moves(rows: &mut Rows<'_, '_, Moved<'_>>) {
+    rows.column("signer", |moved| moved.by.signer)
+        .column("nonce", |moved| moved.nonce.get() as i64)
+        .column("hold", |moved| Hold(moved.hold))
+        .column("from", |moved| moved.from.as_str())
+        .column("to", |moved| moved.to.as_str())
+        .column("tx_hash", |moved| moved.tx_hash.map(TxHash::as_str));
+    writers(rows, |moved| &moved.by);
 }
 
 fn writers<'i, T>(rows: &mut Rows<'i, '_, T>, by: impl Fn(&'i T) -> &'i Writer<'i>) {
