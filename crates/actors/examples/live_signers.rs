@@ -36,7 +36,7 @@ async fn main() -> Result<(), Failure> {
         lease: Duration::from_secs(36_000),
         hold_ms: 36_000_000,
         lease_wait: Duration::from_millis(250),
-        tenure_max: Duration::from_millis(100),
+        lease_kept_max: Duration::from_millis(100),
         idle: Duration::from_secs(36_000),
         request_timeout: Duration::from_secs(60),
         queue_max: 10_000,

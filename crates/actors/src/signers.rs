@@ -43,7 +43,7 @@ pub struct Limits {
     /// How long a request waits for a lease that another instance has.
     pub lease_wait: Duration,
     /// How long a lease is kept at most while there is work (basic mode).
-    pub tenure_max: Duration,
+    pub lease_kept_max: Duration,
     /// How long a lease is kept without work (worker-queue mode).
     pub idle: Duration,
     /// How long a request may take altogether.
@@ -114,7 +114,7 @@ impl Signers {
         let config = SignerConfig {
             owner: owner.clone(),
             hold_ms: limits.hold_ms,
-            tenure_max: limits.tenure_max,
+            lease_kept_max: limits.lease_kept_max,
             idle: limits.idle,
             waiting_commands_max: limits.queue_max,
             commits_in_flight_max: COMMITS_IN_FLIGHT_MAX,

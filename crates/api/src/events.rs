@@ -74,7 +74,7 @@ pub async fn of_job(request: HttpRequest, state: Shared) -> Answer {
 /// this instance sees them. Events of jobs and progress come from all instances, at most 1,000 a second from
 /// each other one. Delivery is best effort: events from before the request are not sent, events may be lost
 /// (a comment line says so where the instance knows), and events of different instances have no order. The
-/// resources themselves are the source of truth. This needs a token with the scope `admin`.
+/// resources themselves are the source of truth.
 #[utoipa::path(
     get, path = "/v1/events", tag = "cluster", operation_id = "events",
     params(("kinds" = Option<String>, Query, description = "Some of `job`, `progress`, `node`, `cluster`, separated by commas; all by default")),

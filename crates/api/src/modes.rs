@@ -12,8 +12,7 @@ use crate::to_wire;
 
 /// Shows the mode
 ///
-/// The answer comes from the ledger, and every instance follows it within a second. This needs a token with the scope
-/// `admin`.
+/// The answer comes from the ledger, and every instance follows it within a second.
 #[utoipa::path(
     get, path = "/v1/config/mode", tag = "leases and cluster", operation_id = "show_mode",
     responses((status = 200, description = "The mode", body = ModeSetting)),
@@ -28,8 +27,7 @@ pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
 /// Changes the mode
 ///
 /// The request names the version that it replaces; if that is not the newest, the answer is `conflict`. With `only` the
-/// named signers are in this mode, and all others in the other mode. Owners finish what they have begun. This needs a
-/// token with the scope `admin`.
+/// named signers are in this mode, and all others in the other mode. Owners finish what they have begun.
 #[utoipa::path(
     put, path = "/v1/config/mode", tag = "leases and cluster", operation_id = "change_mode",
     request_body = ModeRequest,

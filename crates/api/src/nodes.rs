@@ -59,7 +59,7 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
 /// Drains a node
 ///
 /// The node gets no more jobs and finishes those that it has. The drain lasts until `undrain`, or until the node connects
-/// again. This needs a token with the scope `admin`.
+/// again.
 #[utoipa::path(
     post, path = "/v1/nodes/{id}/drain", tag = "nodes", operation_id = "drain_node",
     params(("id" = String, Path, description = "The node's id")),
@@ -71,7 +71,7 @@ pub async fn drain(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 
 /// Ends the drain of a node
 ///
-/// The node gets jobs again, unless it has sent `drain` itself. This needs a token with the scope `admin`.
+/// The node gets jobs again, unless it has sent `drain` itself.
 #[utoipa::path(
     post, path = "/v1/nodes/{id}/undrain", tag = "nodes", operation_id = "undrain_node",
     params(("id" = String, Path, description = "The node's id")),
@@ -140,7 +140,7 @@ pub async fn select(request: HttpRequest, payload: web::Payload, state: Shared) 
 /// Shows the pools
 ///
 /// The answer comes from the ledger, and every instance follows it within a second. Without configured pools all nodes
-/// are in the pool `default`. This needs a token with the scope `admin`.
+/// are in the pool `default`.
 #[utoipa::path(
     get, path = "/v1/config/pools", tag = "nodes", operation_id = "show_pools",
     responses((status = 200, description = "The pools", body = shape::PoolsSetting)),
@@ -158,7 +158,7 @@ pub async fn pools(request: HttpRequest, state: Shared) -> Answer {
 /// Changes the pools
 ///
 /// The new pools replace all others. The request names the version that it replaces; if that is not the newest, the
-/// answer is `conflict`. This needs a token with the scope `admin`.
+/// answer is `conflict`.
 #[utoipa::path(
     put, path = "/v1/config/pools", tag = "nodes", operation_id = "change_pools",
     request_body = shape::PoolsRequest,

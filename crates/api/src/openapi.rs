@@ -6,7 +6,7 @@ use utoipa::OpenApi;
 use wire::Code;
 use wire::problem::MEDIA_TYPE;
 
-use crate::auth::Access;
+use crate::auth::{Access, Scope};
 use crate::{
     events, ids, instances, jobs, leases, modes, nodes, ops, plans, routes, sessions, signers, stats, worker,
 };
@@ -166,6 +166,13 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
     operation["parameters"] = Value::from(parameters);
     if !matches!(path, "/healthz" | "/readyz") {
         operation["security"] = json!([{}, { "token": [] }]);
+    }
+    if let Some(Access::Scope(scope @ (Scope::Node | Scope::Admin))) =
+        routes::find(path).map(|route| route.access)
+    {
+        let about = operation["description"].as_str().unwrap_or_default();
+        let needs = format!("{about} This needs a token with the scope `{}`.", scope.as_str());
+        operation["description"] = Value::from(needs.trim_start());
     }
     let mut by_status = std::collections::BTreeMap::<u16, Vec<Code>>::new();
     for code in codes(path, method, &id) {

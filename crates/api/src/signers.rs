@@ -183,7 +183,7 @@ fn nonce_answer(signer: &SignerId, nonce: Nonce, status: Status) -> HttpResponse
 ///
 /// An operator decides. If the request names the hold, it must be the nonce's last one. Repeating the same decision is
 /// harmless. For a nonce that is neither QUARANTINED nor decided in the same way before, the answer is `conflict`, or
-/// `already_settled` if it is CONSUMED. This needs a token with the scope `admin`.
+/// `already_settled` if it is CONSUMED.
 #[utoipa::path(
     post, path = "/v1/signers/{signer}/nonces/{nonce}/resolve", tag = "nonces", operation_id = "resolve",
     params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER), ("nonce" = u64, Path, minimum = 0, maximum = 9007199254740991u64, description = NONCE)),

@@ -53,7 +53,7 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
         lease: Duration::from_secs(15),
         hold_ms: 60_000,
         lease_wait: Duration::from_millis(250),
-        tenure_max: Duration::from_millis(100),
+        lease_kept_max: Duration::from_millis(100),
         request_timeout: Duration::from_secs(5),
         queue_max: 100,
         in_flight_max: 1_000,

@@ -16,7 +16,7 @@ use socket::Socket;
 /// Connects a node
 ///
 /// A WebSocket with the subprotocol `fencepost.v1`. It carries JSON text frames whose first field is `type`. The node's
-/// first frame is `hello`. This needs a token with the scope `node`.
+/// first frame is `hello`.
 #[utoipa::path(
     get, path = "/v1/nodes/ws", tag = "nodes", operation_id = "connect_node",
     responses((status = 101, description = "The socket is open")),

@@ -221,12 +221,12 @@ impl Default for Lease {
 #[serde(deny_unknown_fields, default)]
 pub struct Basic {
     pub lease_wait_ms: u64,
-    pub tenure_max_ms: u64,
+    pub lease_kept_max_ms: u64,
 }
 
 impl Default for Basic {
     fn default() -> Self {
-        Self { lease_wait_ms: l::LEASE_WAIT_MS_DEFAULT, tenure_max_ms: l::TENURE_MAX_MS_DEFAULT }
+        Self { lease_wait_ms: l::LEASE_WAIT_MS_DEFAULT, lease_kept_max_ms: l::LEASE_KEPT_MAX_MS_DEFAULT }
     }
 }
 

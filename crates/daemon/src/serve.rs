@@ -329,7 +329,7 @@ fn limits(config: &Config) -> Limits {
         lease: Duration::from_millis(config.lease.signer_ms),
         hold_ms: config.nonce.hold_ms,
         lease_wait: Duration::from_millis(config.basic.lease_wait_ms),
-        tenure_max: Duration::from_millis(config.basic.tenure_max_ms),
+        lease_kept_max: Duration::from_millis(config.basic.lease_kept_max_ms),
         idle: Duration::from_millis(config.worker_queue.idle_ms),
         request_timeout: Duration::from_millis(config.server.request_timeout_ms),
         queue_max: size(config.nonce.queue_max),

@@ -233,8 +233,18 @@ impl Registry {
         self.inner.tell(NodeUpdate { node: node.clone(), stamp: over(epoch), state: None });
     }
 
+    /// This connection is over since the node has a newer one, says the bus to the instance that held it. The newer one's
+    /// holder publishes that one; what the node was doing goes on there.
+    pub fn replaced(&self, node: &NodeId, epoch: Epoch, now: Instant) {
+        self.hear_end(node, epoch, Ended::Replaced, now);
+    }
+
     /// This connection is over, says its record or its holder.
     pub(crate) fn hear_leave(&self, node: &NodeId, epoch: Epoch, now: Instant) -> Applied {
+        self.hear_end(node, epoch, Ended::Left, now)
+    }
+
+    fn hear_end(&self, node: &NodeId, epoch: Epoch, how: Ended, now: Instant) -> Applied {
         let stamp = over(epoch);
         let inner = &*self.inner;
         let has_room = inner.nodes.len() < NODES_MAX;
@@ -257,7 +267,7 @@ impl Registry {
             }
         };
         if let Some(entry) = before {
-            inner.depart(&entry, Ended::Left);
+            inner.depart(&entry, how);
             inner.index_is_old.notify_one();
         }
         Applied::New

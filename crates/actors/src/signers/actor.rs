@@ -456,7 +456,7 @@ mod tests {
             lease: Duration::from_secs(15),
             hold_ms: 60_000,
             lease_wait: Duration::from_millis(250),
-            tenure_max: Duration::from_millis(100),
+            lease_kept_max: Duration::from_millis(100),
             idle: Duration::from_secs(30),
             request_timeout: Duration::from_secs(5),
             queue_max: 100,

@@ -81,7 +81,7 @@ impl Shop {
             lease: Duration::from_secs(15),
             hold_ms: MINUTE_MS,
             lease_wait: Duration::from_millis(50),
-            tenure_max: Duration::from_millis(100),
+            lease_kept_max: Duration::from_millis(100),
             request_timeout: Duration::from_secs(10),
             queue_max: 100,
             in_flight_max: 1_000,

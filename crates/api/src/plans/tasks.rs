@@ -128,7 +128,7 @@ async fn change(
 ///
 /// A person says what the stage did. With `done` the stage becomes SUCCEEDED and leaves a checkpoint; with `not_done` it
 /// becomes PENDING. The task stays INTERRUPTED until it is retried, unless the stage was its last one. A stage that is not
-/// UNKNOWN is refused as `conflict`. This needs a token with the scope `admin`.
+/// UNKNOWN is refused as `conflict`.
 #[utoipa::path(
     post, path = "/v1/tasks/{task}/stages/{stage}/resolve", tag = "plans", operation_id = "resolve_stage",
     params(

@@ -187,11 +187,11 @@ fn relations(loaded: &Loaded, problems: &mut Vec<Problem>) {
     };
     let request = config.server.request_timeout_ms;
     hold(
-        "basic.tenure_max_ms",
-        config.basic.tenure_max_ms,
-        config.basic.tenure_max_ms * 3 < config.lease.signer_ms,
+        "basic.lease_kept_max_ms",
+        config.basic.lease_kept_max_ms,
+        config.basic.lease_kept_max_ms * 3 < config.lease.signer_ms,
         format!(
-            "less than a third of lease.signer_ms ({}), so that a tenure ends before its lease is to be renewed",
+            "less than a third of lease.signer_ms ({}), so that the lease is given back before it is to be renewed",
             config.lease.signer_ms
         ),
     );

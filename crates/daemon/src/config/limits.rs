@@ -68,7 +68,7 @@ pub const INSTANCE_RETENTION_MS_DEFAULT: u64 = 24 * 3_600 * 1_000;
 /// How long a request waits for a lease that another instance has, in milliseconds.
 pub const LEASE_WAIT_MS_DEFAULT: u64 = 250;
 /// How long a lease is kept at most while there is work, in milliseconds.
-pub const TENURE_MAX_MS_DEFAULT: u64 = 100;
+pub const LEASE_KEPT_MAX_MS_DEFAULT: u64 = 100;
 
 /// How long an owner keeps a lease without work, in milliseconds.
 pub const IDLE_MS_DEFAULT: u64 = 30_000;
@@ -134,7 +134,7 @@ pub const RANGES: [Range; 36] = [
     range("lease.instance_ms", 1_000, 60_000, "milliseconds"),
     range("lease.instance_retention_ms", 60_000, 30 * 24 * 3_600 * 1_000, "milliseconds"),
     range("basic.lease_wait_ms", 0, 30_000, "milliseconds"),
-    range("basic.tenure_max_ms", 1, 10_000, "milliseconds"),
+    range("basic.lease_kept_max_ms", 1, 10_000, "milliseconds"),
     range("worker_queue.idle_ms", 100, 3_600_000, "milliseconds"),
     range("nonce.hold_ms", HOLD_MS_MIN, HOLD_MS_MAX, "milliseconds"),
     range("nonce.queue_max", 1, 1_000_000, "requests"),
@@ -164,8 +164,10 @@ pub fn range_of(key: &str) -> Option<&'static Range> {
 }
 
 const _: () = assert!(NODE_NAME_CHARS_MAX >= 64, "a Linux host name must fit");
-const _: () =
-    assert!(TENURE_MAX_MS_DEFAULT * 3 < LEASE_SIGNER_MS_DEFAULT, "a tenure ends before its renewal");
+const _: () = assert!(
+    LEASE_KEPT_MAX_MS_DEFAULT * 3 < LEASE_SIGNER_MS_DEFAULT,
+    "a lease is given back before its renewal"
+);
 const _: () = assert!(LEASE_WAIT_MS_DEFAULT < REQUEST_TIMEOUT_MS_DEFAULT);
 const _: () = assert!(CALL_TIMEOUT_MS_DEFAULT <= REQUEST_TIMEOUT_MS_DEFAULT);
 const _: () = assert!(QUEUE_MAX_DEFAULT <= IN_FLIGHT_MAX_DEFAULT);

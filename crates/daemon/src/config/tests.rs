@@ -218,8 +218,8 @@ fn texts_are_checked_and_the_message_says_what_is_allowed() {
 fn relations_between_values_hold() {
     for (variables, key, expected) in [
         (
-            [("FENCEPOST__BASIC__TENURE_MAX_MS", "5000"), ("X", "")],
-            "basic.tenure_max_ms",
+            [("FENCEPOST__BASIC__LEASE_KEPT_MAX_MS", "5000"), ("X", "")],
+            "basic.lease_kept_max_ms",
             "a third of lease.signer_ms",
         ),
         (

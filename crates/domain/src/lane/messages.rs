@@ -322,7 +322,7 @@ pub enum Read {
 pub struct WrittenBatch {
     /// Its number.
     pub id: BatchId,
-    /// Under which tenure.
+    /// Under which acquired lease.
     pub token: Token,
     /// At most one write for each job.
     pub writes: Arc<[JobWrite]>,

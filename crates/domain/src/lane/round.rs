@@ -144,7 +144,7 @@ impl<C: Callers> CommittedBatch<C> {
 pub(super) struct Placing<C: Callers> {
     pub(super) round: PendingBatch<C>,
     pub(super) accepted: Vec<(Option<u64>, PendingSubmission<C>)>,
-    /// The tenure has ended meanwhile: nothing of it may be written.
+    /// The lease was lost or given back meanwhile: nothing of it may be written.
     pub(super) is_void: bool,
     pub(super) token: crate::Token,
 }

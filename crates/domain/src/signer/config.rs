@@ -21,7 +21,7 @@ pub struct SignerConfig {
     /// Length of a hold when neither request nor policy says, in milliseconds.
     pub hold_ms: u64,
     /// How long a lease is kept at most while there is work (basic mode).
-    pub tenure_max: Duration,
+    pub lease_kept_max: Duration,
     /// How long a lease is kept without work (worker-queue mode).
     pub idle: Duration,
     /// Commands that may wait for one signer, besides those being decided or committed.

@@ -422,7 +422,7 @@ impl<R: Caller> SignerState<R> {
         self.turn.as_ref().is_some_and(|turn| {
             turn.mode == Mode::Basic
                 && turn.had_since.is_some_and(|since| {
-                    moment.now.saturating_duration_since(since) >= self.config.tenure_max
+                    moment.now.saturating_duration_since(since) >= self.config.lease_kept_max
                 })
         })
     }

@@ -118,7 +118,7 @@ impl World {
         let config = SignerConfig {
             owner: InstanceId::parse("me").unwrap(),
             hold_ms: HOLD_MS,
-            tenure_max: Duration::from_millis(100),
+            lease_kept_max: Duration::from_millis(100),
             idle: Duration::from_millis(1_000),
             waiting_commands_max: WAITING_MAX,
             commits_in_flight_max,

@@ -56,6 +56,18 @@ fn a_new_connection_takes_the_node_over_and_the_old_one_is_told() {
 }
 
 #[test]
+fn a_connection_that_the_bus_says_is_replaced_has_not_left_its_node() {
+    let registry = registry([record("n").at(5, 50)]);
+    let mut departures = registry.departures();
+    registry.replaced(&node("n"), Epoch::new(5), Instant::now());
+    assert_eq!(departures.try_recv().unwrap().how, Ended::Replaced, "what the node was doing is left alone");
+    assert!(registry.get(&node("n")).is_none(), "nothing more is given to the old connection");
+    assert!(registry.take_outbox(9).is_empty(), "the newer one's holder publishes that one");
+    assert_eq!(apply(&registry, record("n").at(5, 51)), Applied::Stale);
+    assert_eq!(apply(&registry, record("n").at(6, 52).held_by("b")), Applied::New);
+}
+
+#[test]
 fn a_node_that_left_is_not_brought_back_by_late_news() {
     let registry = registry([record("n").at(5, 50), record("m")]);
     let mut departures = registry.departures();

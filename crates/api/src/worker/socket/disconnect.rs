@@ -30,7 +30,7 @@ pub(super) async fn disconnect(state: Arc<State>, registry: Registry, jobs: Jobs
                 registry.recorded(record, Instant::now());
             }
             // It is connected again.
-            Ok(Written::Replaced) => return registry.left(&node, epoch, Instant::now()),
+            Ok(Written::Replaced) => return registry.replaced(&node, epoch, Instant::now()),
             Ok(Written::Lost) => {
                 registry.noted(record, Instant::now());
             }
@@ -49,7 +49,7 @@ pub(super) async fn disconnect(state: Arc<State>, registry: Registry, jobs: Jobs
     match disconnected {
         // Its slots are the newer connection's. Of two connections that said hello at once, the one that the bus knows as the
         // older may have been the one that was attached here: nobody else ends its entry.
-        Ok(Written::Replaced) => registry.left(&node, epoch, Instant::now()),
+        Ok(Written::Replaced) => registry.replaced(&node, epoch, Instant::now()),
         Ok(Written::Done(_) | Written::Lost) | Err(_) if !jobs.is_attached(&node) => {
             registry.left(&node, epoch, Instant::now());
             slots.iter().for_each(|slot| jobs.slot_freed(slot.job, slot.attempt));

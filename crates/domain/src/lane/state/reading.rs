@@ -1,4 +1,4 @@
-//! What a lane's owner reads of the ledger: everything at the beginning of a tenure, a little now and then. While it
+//! What a lane's owner reads of the ledger: everything after its lease was acquired, a little now and then. While it
 //! reads, no batch is under way, so that what was read is not older than what was written.
 
 use std::collections::{HashMap, HashSet};
@@ -132,7 +132,7 @@ impl<C: Callers> LaneState<C> {
         effects.push(Effect::Read(read));
     }
 
-    /// Ends the read that is under way, if it is this one of this tenure.
+    /// Ends the read that is under way, if it is this one, under this lease.
     fn end_read(&mut self, is_it: impl Fn(&Read) -> bool) -> Option<Read> {
         self.reading.take_if(|read| is_it(read))
     }

@@ -118,7 +118,7 @@ impl<R: Caller> SignerState<R> {
         let is_all = matches!(preparing.step, Step::Expiring { is_all: true, .. });
         let has_time = preparing
             .sweeping_since
-            .is_some_and(|since| moment.now.saturating_duration_since(since) < self.config.tenure_max);
+            .is_some_and(|since| moment.now.saturating_duration_since(since) < self.config.lease_kept_max);
         if !is_all && has_time {
             self.read_overdue(preparing, moment, effects);
         } else {
