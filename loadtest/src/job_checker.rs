@@ -153,7 +153,8 @@ fn check_job(accepted: &Accepted, job: &Value, diaries: &Diaries<'_>, broken: &m
 }
 
 /// In a strict session nothing begins before the newest attempt of all that were submitted before has ended. Attempts
-/// that were taken back may go on for a while where the word of it has not come.
+/// that were taken back may go on for a while where the word of it has not come, and so may that of a job that was
+/// cancelled: a paused node hears of it when it wakes.
 fn check_order(evidence: &Evidence, diaries: &Diaries<'_>, broken: &mut Vec<String>) {
     let mut sessions: BTreeMap<&String, Vec<&Accepted>> = BTreeMap::new();
     for accepted in &evidence.accepted {
@@ -177,10 +178,12 @@ fn check_order(evidence: &Evidence, diaries: &Diaries<'_>, broken: &mut Vec<Stri
                     other.id
                 ));
             }
+            let Some(job) = evidence.jobs.get(&accepted.id) else { continue };
             let newest =
-                evidence.jobs.get(&accepted.id).and_then(|job| job["attempt"].as_u64()).unwrap_or_default();
-            let newest = Run { job: accepted.id.clone(), attempt: newest };
-            if let Some((_, Said::Output(_) | Said::Failure, at)) = diaries.said.get(&newest) {
+                Run { job: accepted.id.clone(), attempt: job["attempt"].as_u64().unwrap_or_default() };
+            if job["outcome"] != "cancelled"
+                && let Some((_, Said::Output(_) | Said::Failure, at)) = diaries.said.get(&newest)
+            {
                 before = Some((before.map_or(*at, |(ended, _)| ended.max(*at)), accepted));
             }
         }
@@ -278,6 +281,40 @@ mod tests {
         assert_eq!(check(&good()), Vec::<String>::new());
     }
 
+    /// Another of its session, submitted before it, ends after it has begun.
+    fn overtakes(e: &mut Evidence, outcome: &str) {
+        let before = Run { job: "i".to_owned(), attempt: 1 };
+        let output = json!({ "number": 6 });
+        let line = |at_us, wrote| Line { at_us, wrote };
+        let lines = vec![
+            line(0, Wrote::Began { run: before.clone(), place: None, stage: None }),
+            line(1, Wrote::Ended { run: before.clone(), said: Said::Output(output.clone()) }),
+            line(2, Wrote::Settled(before)),
+        ];
+        e.diaries.push(Diary { lines, ..diary("c", vec![]) });
+        e.accepted[0].session = Some("s".to_owned());
+        e.accepted.push(Accepted {
+            id: "i".to_owned(),
+            number: 6,
+            hope: Hope::SuccessOrCancelled,
+            ..e.accepted[0].clone()
+        });
+        let mut job =
+            json!({ "state": "FINISHED", "outcome": outcome, "attempt": 1, "node": "c", "attempts": [] });
+        if outcome == "succeeded" {
+            job["attempts"] = json!([{ "attempt": 1, "state": "succeeded" }]);
+            job["result"] = output;
+        }
+        e.jobs.insert("i".to_owned(), job);
+    }
+
+    #[test]
+    fn a_cancelled_job_may_go_on_at_its_node_while_the_next_one_begins() {
+        let mut evidence = good();
+        overtakes(&mut evidence, "cancelled");
+        assert_eq!(check(&evidence), Vec::<String>::new());
+    }
+
     /// What must be said of it, and how it is told.
     type Lie = (&'static str, fn(&mut Evidence));
 
@@ -295,23 +332,7 @@ mod tests {
             ("newest attempt is", |e| e.diaries.push(diary("c", vec![began(3), Wrote::Died]))),
             ("at once", |e| e.diaries[1].lines.insert(0, Line { at_us: 0, wrote: began(0) })),
             ("was told", |e| e.diaries[0].blames.push("it is not with this node".to_owned())),
-            ("had ended", |e| {
-                // Another of its session, submitted before it, ends after it has begun.
-                let before = Run { job: "i".to_owned(), attempt: 1 };
-                let output = Said::Output(json!({ "number": 6 }));
-                let line = |at_us, wrote| Line { at_us, wrote };
-                let lines = vec![
-                    line(0, Wrote::Began { run: before.clone(), place: None, stage: None }),
-                    line(1, Wrote::Ended { run: before, said: output }),
-                ];
-                e.diaries.push(Diary { lines, ..diary("c", vec![]) });
-                let mut first = e.accepted[0].clone();
-                first.session = Some("s".to_owned());
-                (first.id, first.number) = ("i".to_owned(), 6);
-                e.accepted[0].session = Some("s".to_owned());
-                e.accepted.push(first);
-                e.jobs.insert("i".to_owned(), json!({ "attempt": 1 }));
-            }),
+            ("had ended", |e| overtakes(e, "succeeded")),
         ];
         for (word, lie) in lies {
             let mut evidence = good();

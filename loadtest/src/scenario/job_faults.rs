@@ -198,15 +198,15 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     })
 }
 
-/// What is known of the first broken promise.
+/// What is known of the jobs that the first broken promise names.
 async fn explain(
     fleet: &Fleet,
     plan: &Plan,
     evidence: &Evidence,
     violations: &mut Vec<String>,
 ) -> Result<()> {
-    let answer = evidence.jobs.keys().find(|id| violations.iter().any(|line| line.contains(id.as_str())));
-    if let Some(id) = answer {
+    let first = violations.first().cloned().unwrap_or_default();
+    for id in evidence.jobs.keys().filter(|id| first.contains(id.as_str())) {
         violations.push(format!("the job: {}", evidence.jobs[id]));
         let lines =
             evidence.diaries.iter().flat_map(|diary| diary.lines.iter().map(|line| (&diary.node, line)));

@@ -17,11 +17,16 @@ const CAPACITY: usize = 2;
 /// What the node says in its log when the scheduler finds fault with it.
 const BLAMED: &str = "the daemon reported a problem";
 
-/// A line for the beginning, what the payload says, and a line for the end.
+/// A line for the beginning, what the payload says, and a line for the end. A job that is called off ends `date` before
+/// it has answered, so that it is asked again.
 const SCRIPT: &str = r#"
 payload=$(cat)
 of() { rest=${payload#*\"$1\":}; echo "${rest%%[,\}]*}"; }
-say() { echo "$1 $FENCEPOST_JOB $FENCEPOST_ATTEMPT $(date +%s%N) $2" >> "$DIARY"; }
+say() {
+  at=$(date +%s%N)
+  while [ -z "$at" ]; do at=$(date +%s%N); done
+  echo "$1 $FENCEPOST_JOB $FENCEPOST_ATTEMPT $at $2" >> "$DIARY"
+}
 trap 'say stopped; exit 1' TERM
 say began
 if [ "$FENCEPOST_ATTEMPT" -le "$(of hangs)" ]; then sleep 1000 & wait; fi
