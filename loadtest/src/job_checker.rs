@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value;
 use testkit::fault_nodes::{Diary, Run, Said, Wrote};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 /// Close codes that an honest node may see; 0 stands for a close without one.
 const CLOSES: [u16; 6] = [0, 1001, 1006, 4400, 4409, 4429];
@@ -153,8 +155,8 @@ fn check_job(accepted: &Accepted, job: &Value, diaries: &Diaries<'_>, broken: &m
 }
 
 /// In a strict session nothing begins before the newest attempt of all that were submitted before has ended. Attempts
-/// that were taken back may go on for a while where the word of it has not come, and so may that of a job that was
-/// cancelled: a paused node hears of it when it wakes.
+/// that were taken back may go on for a while where the word of it has not come. So may that of a job that was cancelled,
+/// since a paused node hears of it when it wakes: such a job has ended when it was finished.
 fn check_order(evidence: &Evidence, diaries: &Diaries<'_>, broken: &mut Vec<String>) {
     let mut sessions: BTreeMap<&String, Vec<&Accepted>> = BTreeMap::new();
     for accepted in &evidence.accepted {
@@ -181,13 +183,19 @@ fn check_order(evidence: &Evidence, diaries: &Diaries<'_>, broken: &mut Vec<Stri
             let Some(job) = evidence.jobs.get(&accepted.id) else { continue };
             let newest =
                 Run { job: accepted.id.clone(), attempt: job["attempt"].as_u64().unwrap_or_default() };
-            if job["outcome"] != "cancelled"
-                && let Some((_, Said::Output(_) | Said::Failure, at)) = diaries.said.get(&newest)
-            {
-                before = Some((before.map_or(*at, |(ended, _)| ended.max(*at)), accepted));
+            if let Some((_, Said::Output(_) | Said::Failure, at)) = diaries.said.get(&newest) {
+                let at = cancelled_at_us(job).map_or(*at, |cancelled| cancelled.min(*at));
+                before = Some((before.map_or(at, |(ended, _)| ended.max(at)), accepted));
             }
         }
     }
+}
+
+/// When it was cancelled, in microseconds since 1970; `None` of a job that was not.
+fn cancelled_at_us(job: &Value) -> Option<u64> {
+    let finished_at = job["finished_at"].as_str().filter(|_| job["outcome"] == "cancelled")?;
+    let finished_at = OffsetDateTime::parse(finished_at, &Rfc3339).ok()?;
+    u64::try_from(finished_at.unix_timestamp_nanos() / 1_000).ok()
 }
 
 /// Whether a node was told to be wrong, was closed as only a wrong node is, or had more than its capacity.
@@ -282,7 +290,7 @@ mod tests {
     }
 
     /// Another of its session, submitted before it, ends after it has begun.
-    fn overtakes(e: &mut Evidence, outcome: &str) {
+    fn overtakes(e: &mut Evidence, outcome: &str, finished_at: &str) {
         let before = Run { job: "i".to_owned(), attempt: 1 };
         let output = json!({ "number": 6 });
         let line = |at_us, wrote| Line { at_us, wrote };
@@ -299,8 +307,10 @@ mod tests {
             hope: Hope::SuccessOrCancelled,
             ..e.accepted[0].clone()
         });
-        let mut job =
-            json!({ "state": "FINISHED", "outcome": outcome, "attempt": 1, "node": "c", "attempts": [] });
+        let mut job = json!({
+            "state": "FINISHED", "outcome": outcome, "attempt": 1, "node": "c", "attempts": [],
+            "finished_at": finished_at,
+        });
         if outcome == "succeeded" {
             job["attempts"] = json!([{ "attempt": 1, "state": "succeeded" }]);
             job["result"] = output;
@@ -311,7 +321,7 @@ mod tests {
     #[test]
     fn a_cancelled_job_may_go_on_at_its_node_while_the_next_one_begins() {
         let mut evidence = good();
-        overtakes(&mut evidence, "cancelled");
+        overtakes(&mut evidence, "cancelled", "1970-01-01T00:00:00Z");
         assert_eq!(check(&evidence), Vec::<String>::new());
     }
 
@@ -320,7 +330,7 @@ mod tests {
 
     #[test]
     fn each_lie_is_found() {
-        let lies: [Lie; 12] = [
+        let lies: [Lie; 13] = [
             ("not finished", |e| e.jobs.get_mut("j").unwrap()["state"] = json!("RUNNING")),
             ("nowhere to be found", |e| e.jobs.clear()),
             ("two submissions", |e| e.accepted.push(e.accepted[0].clone())),
@@ -332,7 +342,8 @@ mod tests {
             ("newest attempt is", |e| e.diaries.push(diary("c", vec![began(3), Wrote::Died]))),
             ("at once", |e| e.diaries[1].lines.insert(0, Line { at_us: 0, wrote: began(0) })),
             ("was told", |e| e.diaries[0].blames.push("it is not with this node".to_owned())),
-            ("had ended", |e| overtakes(e, "succeeded")),
+            ("had ended", |e| overtakes(e, "succeeded", "1970-01-01T00:00:00.000001Z")),
+            ("had ended", |e| overtakes(e, "cancelled", "1970-01-01T00:00:00.000002Z")),
         ];
         for (word, lie) in lies {
             let mut evidence = good();
