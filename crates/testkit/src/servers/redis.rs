@@ -1,7 +1,8 @@
 //! A private Redis server, without persistence.
 
+use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -139,6 +140,26 @@ impl Redis {
         run_cli(&[&["-p", &self.port.to_string(), "-e"], arguments].concat())
     }
 
+    /// Sets a key, and waits until a replica has it too.
+    ///
+    /// Both commands use one connection: `WAIT` waits for the writes of its own connection alone.
+    ///
+    /// # Errors
+    /// As [`Self::command`], or no replica has the write within five seconds.
+    pub fn set_replicated(&self, key: &str, value: &str) -> Result<()> {
+        let mut cli = cli()?;
+        cli.args(["-p", &self.port.to_string(), "-e"]).stdin(Stdio::piped());
+        let mut cli = cli.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        // Dropping the handle ends the input, and with it redis-cli.
+        let mut input = cli.stdin.take().context("redis-cli has no input")?;
+        write!(input, "SET {key} {value}\nWAIT 1 5000\n")?;
+        drop(input);
+        let said = cli.wait_with_output()?;
+        let out = String::from_utf8_lossy(&said.stdout);
+        ensure!(out.lines().eq(["OK", "1"]), "{key} did not reach a replica: {out}");
+        Ok(())
+    }
+
     /// Forgets everything.
     ///
     /// # Errors
@@ -150,9 +171,13 @@ impl Redis {
 
 /// Runs `redis-cli`, and gives back what it printed.
 pub(super) fn run_cli(arguments: &[&str]) -> Result<String> {
-    let program = on_path("redis-cli").context("redis-cli is not installed (tests/install does it)")?;
-    let said = Command::new(program).args(arguments).output()?;
+    let said = cli()?.args(arguments).output()?;
     let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
     ensure!(said.status.success(), "redis-cli {}: {out}{err}", arguments.join(" "));
     Ok(out.into_owned())
+}
+
+fn cli() -> Result<Command> {
+    let program = on_path("redis-cli").context("redis-cli is not installed (tests/install does it)")?;
+    Ok(Command::new(program))
 }

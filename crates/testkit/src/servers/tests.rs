@@ -71,8 +71,7 @@ fn a_cluster_goes_on_without_one_master_and_is_whole_when_it_is_back() {
     assert_eq!(said(), said(), "everybody gets the same one");
     let cluster = door.cluster.lock().unwrap().take().unwrap();
     let master = cluster.master_of("key").unwrap();
-    assert!(master.command(&["SET", "key", "1"]).unwrap().contains("OK"));
-    master.command(&["WAIT", "1", "5000"]).unwrap();
+    master.set_replicated("key", "1").unwrap();
     master.kill();
     let give_up = std::time::Instant::now() + std::time::Duration::from_secs(30);
     let heir = loop {
