@@ -126,8 +126,8 @@ struct PendingBatch<C: CommitBatch> {
     verdict: oneshot::Sender<Result<C::Verdict>>,
 }
 
-/// The committers, each a task with an engine and a queue of its own. All batches of a line go to the same one. A batch without a line goes to the one for such batches, or else to the one of the
-/// first thing that it claims.
+/// The committers, each a task with an engine and a queue of its own. All batches of a line go to the same one. A batch
+/// without a line goes to the one for such batches, or else to the one of the first thing that it claims.
 pub(crate) struct Trains<C: CommitBatch> {
     committers: Vec<mpsc::Sender<PendingBatch<C>>>,
     /// For batches without a line, where they have a committer of their own.

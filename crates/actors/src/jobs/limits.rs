@@ -55,6 +55,8 @@ pub const NOTIFICATIONS_OF_JOB_MAX: usize = 32;
 pub const NOTIFICATIONS_OF_LANE_MAX: usize = 256;
 /// Notifications of all jobs that wait for a slow watch.
 pub const NOTIFICATIONS_OF_ALL_MAX: usize = 4_096;
+/// Finished jobs of a watched topic that are remembered, so that a second notice of one is not passed on.
+pub const FINISHED_JOBS_KNOWN: usize = 128;
 /// Events that one instance sends each second only because a watch elsewhere listens to all jobs.
 pub const EVENTS_OF_ALL_PER_SECOND: u64 = 1_000;
 /// Events that wait to be sent to other instances; beyond that they are lost.

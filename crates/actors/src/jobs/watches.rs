@@ -10,6 +10,7 @@ mod exchange;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -21,9 +22,9 @@ use nodes::connection::Progress;
 use tokio::sync::{broadcast, mpsc};
 
 use super::limits::{
-    EVENTS_OF_ALL_PER_SECOND, NOTIFICATIONS_OF_ALL_MAX, NOTIFICATIONS_OF_JOB_MAX, NOTIFICATIONS_OF_LANE_MAX,
-    OUTGOING_NOTICES_MAX, PROGRESS_ASKED, WANTED_AGAIN_EVERY, WANTED_FOR, WANTED_TOPICS_MAX,
-    WATCHED_TOPICS_MAX,
+    EVENTS_OF_ALL_PER_SECOND, FINISHED_JOBS_KNOWN, NOTIFICATIONS_OF_ALL_MAX, NOTIFICATIONS_OF_JOB_MAX,
+    NOTIFICATIONS_OF_LANE_MAX, OUTGOING_NOTICES_MAX, PROGRESS_ASKED, WANTED_AGAIN_EVERY, WANTED_FOR,
+    WANTED_TOPICS_MAX, WATCHED_TOPICS_MAX,
 };
 use exchange::Notice;
 pub(super) use exchange::start;
@@ -128,6 +129,8 @@ struct Watched {
     asked_until: Option<Instant>,
     /// The newest progress that came.
     progress: Option<(Attempt, Progress)>,
+    /// The last jobs that were told to be finished, the newest at the end.
+    finished: VecDeque<JobId>,
 }
 
 impl Topic {
@@ -146,7 +149,20 @@ impl Watched {
             notifications: broadcast::channel(topic.notifications_max()).0,
             asked_until: None,
             progress: None,
+            finished: VecDeque::new(),
         }
+    }
+
+    /// Whether a finished job was told here before, as far back as it is known. From now on it was.
+    fn was_finished(&mut self, job: JobId) -> bool {
+        let is_known = self.finished.contains(&job);
+        if !is_known {
+            if self.finished.len() == FINISHED_JOBS_KNOWN {
+                self.finished.pop_front();
+            }
+            self.finished.push_back(job);
+        }
+        is_known
     }
 
     fn progress_of(&self, attempt: Attempt) -> Option<Progress> {
@@ -284,6 +300,14 @@ impl Watches {
             if !is_older {
                 watched.progress = Some((seen.attempt, progress.clone()));
             }
+        }
+        // An instance that wants a job's events hears of its end twice: by the notice that all get, and by its own. Each
+        // costs a read of the ledger.
+        if !matches!(topic, Topic::All)
+            && matches!(seen.kind, JobEventKind::Changed(State::Finished, _))
+            && self.here.get_mut(topic).is_some_and(|mut watched| watched.was_finished(seen.job))
+        {
+            return;
         }
         if let Some(watched) = self.here.get(topic) {
             // Nobody may be listening any more.

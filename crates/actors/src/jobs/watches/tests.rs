@@ -68,6 +68,30 @@ async fn a_lane_and_all_are_topics_too() {
 }
 
 #[tokio::test]
+async fn the_end_of_a_job_is_passed_on_once_by_whichever_notice_comes_first() {
+    let (watches, _to_tell) = Watches::new(false);
+    let finished = |n| seen(n, JobEventKind::Changed(State::Finished, Some(Outcome::Succeeded)));
+    let mut of_lane = watches.listen(&Topic::Lane(lane())).unwrap();
+    let mut of_job = watches.listen(&job(1)).unwrap();
+    watches.finished(&lane(), JobId::from_u128(1), Attempt::new(1));
+    watches.hand_out(finished(1));
+    watches.hand_out(finished(2));
+    watches.finished(&lane(), JobId::from_u128(2), Attempt::new(1));
+    let jobs = |heard: Vec<JobEvent>| heard.iter().map(|event| event.job).collect::<Vec<_>>();
+    assert_eq!(jobs(heard(&mut of_lane)), [1, 2].map(JobId::from_u128));
+    assert_eq!(jobs(heard(&mut of_job)), [JobId::from_u128(1)]);
+    // It is bounded how far back that is known.
+    for n in 3..=3 + FINISHED_JOBS_KNOWN as u128 {
+        watches.hand_out(finished(n));
+    }
+    heard(&mut of_lane);
+    watches.hand_out(finished(4));
+    watches.hand_out(finished(3));
+    assert_eq!(jobs(heard(&mut of_lane)), [JobId::from_u128(3)]);
+    assert_eq!(watches.here.get(&Topic::Lane(lane())).unwrap().finished.len(), FINISHED_JOBS_KNOWN);
+}
+
+#[tokio::test]
 async fn whoever_wants_all_is_told_so_much_each_second() {
     let (watches, mut to_tell) = Watches::new(false);
     watches.wanted_by_another(Topic::All);
