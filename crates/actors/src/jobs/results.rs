@@ -32,6 +32,12 @@ use crate::pause::jittered;
 /// Between two tries of a commit of results, before jitter: at first, and at most.
 const AGAIN_AFTER: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
+/// A result that is not written by then counts as its attempt's acknowledgement. Otherwise a lane whose node has sent none
+/// would take the attempt back as soon as the ledger is there again, and have the job run twice.
+const RESULT_ACKNOWLEDGES_AFTER: Duration = Duration::from_millis(500);
+
+const _: () = assert!(RESULT_ACKNOWLEDGES_AFTER.as_millis() * 2 <= nodes::limits::ACK_MS_MIN as u128);
+
 /// The end of an attempt, as its node reports it.
 #[derive(Clone, Debug)]
 pub struct NodeResult {
@@ -80,6 +86,24 @@ impl ResultWriter {
         results: Vec<NodeResult>,
         may_pass: bool,
     ) -> Vec<(Answer, Option<Box<Dispatch>>)> {
+        let mut written = std::pin::pin!(self.write_all(node, &results, may_pass));
+        if let Ok(answers) = tokio::time::timeout(RESULT_ACKNOWLEDGES_AFTER, written.as_mut()).await {
+            return answers;
+        }
+        for NodeResult { job, attempt, .. } in &results {
+            if self.gateway.attempts().node_of(*job, *attempt).as_ref() == Some(node) {
+                self.gateway.acknowledged(node, *job, *attempt);
+            }
+        }
+        written.await
+    }
+
+    async fn write_all(
+        &self,
+        node: &NodeId,
+        results: &[NodeResult],
+        may_pass: bool,
+    ) -> Vec<(Answer, Option<Box<Dispatch>>)> {
         let asked: Vec<_> = results.iter().map(|result| self.ask_owner(node, result, may_pass)).collect();
         let (mut answers, mut next) = (vec![Answer::Stale; results.len()], Vec::new());
         let mut left = Vec::new();
@@ -96,7 +120,7 @@ impl ResultWriter {
             }
             next.push(outcome.and_then(|outcome| outcome.next));
         }
-        self.commit_all(node, &results, left, &mut answers).await;
+        self.commit_all(node, results, left, &mut answers).await;
         answers.into_iter().zip(next).collect()
     }
 

@@ -53,6 +53,11 @@ impl Plans {
             subject.ask("GET", &format!("/v1/plans/{cancelled}"), "").await["status"] == "CANCELLED"
         })
         .await;
+        // A cancelled task keeps it until no attempt of it may be under way.
+        crate::until("its tenant's lock is free", async || {
+            subject.ask("GET", "/v1/tenants/over", "").await["lock"].is_null()
+        })
+        .await;
         let mut shown = Value::Null;
         crate::until("the tasks run", async || {
             let plan = subject.ask("GET", &format!("/v1/plans/{running}"), "").await;

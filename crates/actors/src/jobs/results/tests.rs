@@ -180,6 +180,33 @@ async fn an_owner_that_does_not_know_the_attempt_leaves_it_to_the_holder() {
     assert_eq!(event_now(&mut owner).await, Some((job(1), AttemptEvent::Finished)));
 }
 
+#[tokio::test]
+async fn a_result_that_waits_to_be_written_counts_as_an_acknowledgement() {
+    let here = Here::open().await;
+    here.ledger.dispatch_all("b", &[1, 2], "n", "a").await;
+    let mut owner = serve(&here.lanes, "instance:b");
+    for (number, to) in [(1, "n"), (2, "another")] {
+        here.writer.gateway.attempts().expect(&dispatch(number, to, "a"), Instant::now());
+    }
+    // The owner does not answer as long as these are held.
+    let acknowledged = async {
+        let held = [owner.recv().await.unwrap(), owner.recv().await.unwrap()];
+        assert!(held.iter().all(|command| matches!(command, LaneCommand::Complete(_))));
+        match owner.recv().await.unwrap() {
+            LaneCommand::Attempt(job, FIRST, event) => (job, event),
+            _ => panic!("an event of an attempt was awaited"),
+        }
+    };
+    let results = vec![succeeded(1), succeeded(2)];
+    let (answers, event) = tokio::join!(here.write("n", results), acknowledged);
+    assert_eq!(event, (job(1), AttemptEvent::Acknowledged));
+    assert_eq!(answers, [Answer::Committed; 2]);
+    for number in [1, 2] {
+        let next = event_now(&mut owner).await;
+        assert_eq!(next, Some((job(number), AttemptEvent::Finished)), "no word for what another node has");
+    }
+}
+
 #[test]
 fn only_the_nodes_own_end_of_that_attempt_counts_as_written() {
     let (n, at) = (node("n"), Timestamp::from_micros(0));
