@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use serde_json::Value;
 use testkit::fleet::Fleet;
 use testkit::http::Client;
 
@@ -49,14 +50,28 @@ async fn all_of(fleet: &Arc<Fleet>, client: &Client) -> Result<Vec<String>> {
         }
         alive.extend(instances.iter().filter_map(|one| Some(one["instance_id"].as_str()?.to_owned())));
     }
-    let fleet = Arc::clone(fleet);
+    let of = Arc::clone(fleet);
     let beside = tokio::task::spawn_blocking(move || {
-        let mut left = unfinished(&fleet)?;
-        left.extend(in_redis(&fleet, &alive)?);
+        let mut left = unfinished(&of)?;
+        left.extend(in_redis(&of, &alive)?);
         anyhow::Ok(left)
     });
     left.extend(beside.await??);
+    if !left.is_empty() {
+        left.extend(nodes_shown(fleet.urls(), client).await?);
+    }
     Ok(left)
+}
+
+/// Which instance holds the socket of each node, as each instance knows it.
+async fn nodes_shown(urls: &[String], client: &Client) -> Result<Vec<String>> {
+    let mut shown = Vec::new();
+    for url in urls {
+        let nodes = client.list(&format!("{url}/v1/nodes")).await?;
+        let of = |node: &Value| format!("{} {} at {}", node["id"], node["state"], node["instance"]);
+        shown.push(format!("{url} shows {}", nodes.iter().map(of).collect::<Vec<_>>().join(", ")));
+    }
+    Ok(shown)
 }
 
 fn unfinished(fleet: &Fleet) -> Result<Vec<String>> {
@@ -76,12 +91,15 @@ fn in_redis(fleet: &Fleet, alive: &[String]) -> Result<Vec<String>> {
         left.push(format!("{slots}: {}", taken.split_whitespace().collect::<Vec<_>>().join(" ")));
     }
     let inboxes: Vec<String> = keys("*{instance:*}:inbox")?;
-    for inbox in inboxes {
-        let letters = redis.command(&["XLEN", &inbox])?;
+    for inbox in &inboxes {
+        let letters = redis.command(&["XLEN", inbox])?;
         if letters.trim() != "0" || !alive.iter().any(|id| inbox.contains(id)) {
             left.push(format!("{inbox}, with {} letters", letters.trim()));
         }
     }
+    // Without one, nothing that others send to it arrives.
+    let has_inbox = |id: &&String| inboxes.iter().any(|inbox| inbox.contains(id.as_str()));
+    left.extend(alive.iter().filter(|id| !has_inbox(id)).map(|id| format!("{id} has no inbox")));
     left.retain(|key| !key.is_empty());
     Ok(left)
 }
