@@ -76,7 +76,8 @@ pub struct LeaseFilter {
 #[async_trait::async_trait]
 pub trait Leases: Send + Sync {
     /// Takes a lease that is free, ran out, or is the asker's own, and raises its token by one in any
-    /// case. A refusal takes no lock. Load the resource's state in a *later* call.
+    /// case. An `instance:` lease that a survivor took stays taken also when it has run out. A refusal takes no lock.
+    /// Load the resource's state in a *later* call.
     ///
     /// # Errors
     /// After [`crate::Error::Unknown`] the lease may be the asker's: acquire again.

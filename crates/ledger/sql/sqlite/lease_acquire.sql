@@ -1,4 +1,5 @@
--- Takes a lease that is free, ran out, or is the asker's own; always one token on.
+-- Takes a lease that is free, ran out, or is the asker's own; always one token on. An `instance:` lease that a survivor
+-- took stays taken when it has run out: its instance was found dead, and the others are done with it.
 -- ?1 resource, ?2 owner, ?3 length in ms
 UPDATE lease
 SET owner         = ?2,
@@ -7,5 +8,5 @@ SET owner         = ?2,
     renewed_at    = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000,
     expires_at    = CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 + ?3 * 1000
 WHERE resource = ?1
-  AND (owner IS NULL OR owner = ?2 OR expires_at <= CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000)
+  AND (owner IS NULL OR owner = ?2 OR (expires_at <= CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000 AND resource NOT LIKE 'instance:%'))
 RETURNING fencing_token, expires_at

@@ -1,6 +1,6 @@
 //! Instances: written down at their start, alive as long as their lease.
 
-use domain::{InstanceId, Resource};
+use domain::{InstanceId, Resource, Token};
 use ledger::{Acquisition, NewInstance};
 
 use crate::bench::{Bench, LONG_MS, eventually, owner, signer};
@@ -52,6 +52,25 @@ pub async fn peers_are_seen_living_dying_and_taken(b: Bench) {
     assert!(taken.is_some());
     let peer = seen().await.into_iter().find(|peer| peer.id == gone).unwrap();
     assert!(peer.lease.is_live() && !peer.is_live(), "a lease that a survivor took shows no life");
+}
+
+pub async fn an_instance_that_was_found_dead_never_gets_its_lease_back(b: Bench) {
+    let (a, gone) = (owner("a-1"), owner("gone-1"));
+    let life = Resource::instance(&gone);
+    joins(&b, &gone, 1).await;
+    let again = b.ledger.acquire(&life, &gone, 1).await.unwrap();
+    assert!(
+        matches!(again, Acquisition::Acquired { token, .. } if token == Token::new(2)),
+        "its own ran out"
+    );
+    eventually("it is found dead", async || b.ledger.take_over(&life, &a, &gone, 1).await.unwrap().is_some())
+        .await;
+    eventually("the survivor's hold ran out", async || {
+        b.ledger.lease(&life).await.unwrap().is_some_and(|lease| !lease.is_live())
+    })
+    .await;
+    let held = b.ledger.acquire(&life, &gone, LONG_MS).await.unwrap();
+    assert_eq!(held, Acquisition::Held { owner: a, expires_in_ms: 0 }, "the others are done with it");
 }
 
 pub async fn an_incarnation_that_never_had_a_lease_is_forgotten_too(b: Bench) {

@@ -185,6 +185,7 @@ on_every_ledger! {
         plans_that_ended_long_ago_are_forgotten_and_their_tenants_leases_are_not;
     instances:
         an_instance_lives_while_its_lease_does,
+        an_instance_that_was_found_dead_never_gets_its_lease_back,
         an_incarnation_that_never_had_a_lease_is_forgotten_too,
         ended_instances_are_forgotten_after_their_time,
         peers_are_seen_living_dying_and_taken;

@@ -143,8 +143,10 @@ impl Owner {
             return;
         }
         let taken = self.heard(self.ledger.take_over(&life, &self.me, &dead, 5).await);
-        if taken.flatten().is_some() {
+        if let Some(token) = taken.flatten() {
             count(&self.tally.lives_taken);
+            // Otherwise its owner would never show itself again.
+            self.heard(self.ledger.release(&life, &self.me, token).await);
         }
     }
 
