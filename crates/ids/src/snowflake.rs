@@ -174,7 +174,12 @@ impl Snowflakes {
         let (sender, source) = watch::channel(NumberSource::Unreached);
         let (prove, proof) = oneshot::channel();
         let keeper = Keeper::new(options, Arc::clone(&shared), source);
-        let keeping = Keeping { source: sender, proof, keeper: tokio::spawn(keeper.run(prove)) };
+        let keeping = Keeping {
+            shared: Arc::clone(&shared),
+            source: sender,
+            proof,
+            keeper: tokio::spawn(keeper.run(prove)),
+        };
         (Self { shared }, keeping)
     }
 
@@ -206,6 +211,7 @@ impl Snowflakes {
 /// A handle on the keeper. When it is dropped, the keeper stops as it does on [`Self::stop`], without anybody waiting
 /// for that.
 pub struct Keeping {
+    shared: Arc<Shared>,
     source: watch::Sender<NumberSource>,
     proof: oneshot::Receiver<Option<Duration>>,
     keeper: JoinHandle<()>,
@@ -221,6 +227,14 @@ impl Keeping {
     /// Acquires numbers from this source from now on. A number of another source is given back there.
     pub fn serve(&self, numbers: Arc<dyn Numbers>) {
         self.source.send_replace(NumberSource::Instance(numbers));
+        // From now on callers wait for the keeper, also before it has noticed.
+        self.shared.phase.send_if_modified(|phase| {
+            let was_unreached = matches!(phase, Phase::Refusing(Refusal::Unreached));
+            if was_unreached {
+                *phase = Phase::Idle;
+            }
+            was_unreached
+        });
     }
 
     /// Closes the generator, deletes the local file, lowers the mark, gives the number back. If the ledger was not

@@ -98,9 +98,16 @@ impl Keeper {
                 _ if is_over => break,
                 NumberSource::Ended => break,
                 NumberSource::Unreached => {
-                    self.context.tell(Phase::Refusing(Refusal::Unreached));
+                    let source = &self.source;
+                    // A source that came meanwhile is not denied. See `Keeping::serve`.
+                    self.context.shared.phase.send_if_modified(|phase| {
+                        let is_unreached = source.has_changed().is_ok_and(|changed| !changed);
+                        if is_unreached {
+                            *phase = Phase::Refusing(Refusal::Unreached);
+                        }
+                        is_unreached
+                    });
                     self.rest(pending()).await;
-                    self.context.tell(Phase::Idle);
                 }
                 NumberSource::Instance(numbers) => {
                     if self.is_wanted || self.wait_until_wanted().await {

@@ -349,6 +349,25 @@ async fn before_anybody_reached_the_ledger_the_file_alone_is_gone_by_until_its_m
 }
 
 #[tokio::test(start_paused = true)]
+async fn callers_wait_for_a_number_as_soon_as_the_ledger_is_reached() {
+    let fleet = Fleet::new();
+    let process = fleet.start_cut_off("a", 0, Options::default());
+    process.numbers.is_away.store(false, Ordering::Relaxed);
+    for keeper_has_looked in [false, true] {
+        let (snowflakes, keeping) = Snowflakes::start(Options::default(), process.clock.clone());
+        if keeper_has_looked {
+            pass(1_000).await;
+            assert!(matches!(snowflakes.status().refusal, Some(Refusal::Unreached)));
+        }
+        // No other task runs between these two.
+        keeping.serve(process.numbers.clone());
+        let batch = snowflakes.take(1, Duration::from_secs(1)).await;
+        assert!(batch.is_ok(), "{keeper_has_looked}: {batch:?}");
+        keeping.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stop_while_the_file_is_gone_by_is_done_at_once_and_leaves_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let (fleet, file) = (Fleet::new(), folder.path().join("worker"));
