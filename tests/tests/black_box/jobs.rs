@@ -7,7 +7,7 @@ mod ends;
 mod events;
 mod faults;
 mod fuzz;
-mod hand;
+pub mod hand;
 mod lanes;
 mod library;
 mod lists;

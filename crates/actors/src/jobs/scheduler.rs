@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bus::{Claim, Reserved, Slot, Unreserved};
-use domain::job::{Assignment, Attempt, Priority, Requirements};
+use domain::job::{Assignment, Attempt, Priority, Requirements, Revoked};
 use domain::lane::{Affinity, Enqueue, PlacementRequest, SlotSearch, SlotsFound};
 use domain::{InstanceId, JobId, LaneId, NodeId, PoolName, Token};
 use futures_util::future::join_all;
@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::limits::PASS_JOBS_MAX;
-use super::messages::{LaneCommand, LaneHandle, ReservedSlot};
+use super::messages::{AttemptEvent, LaneCommand, LaneHandle, ReservedSlot};
 use super::node_gateway::NodeGateway;
 use super::queue::{ClassTurn, Queue, Turn};
 use crate::pause::jittered;
@@ -370,6 +370,34 @@ impl Scheduler {
                     }
                 }
                 Err(error) => tracing::debug!(%error, %node, "a reservation was not given back; it expires"),
+            }
+        });
+    }
+
+    /// Takes a reservation back if its attempt was not sent, and then has the lane revoke the attempt.
+    pub(super) fn give_back_unsent(
+        self: &Arc<Self>,
+        node: &NodeId,
+        job: JobId,
+        attempt: Attempt,
+        token: Token,
+        lane: LaneHandle,
+    ) {
+        let (this, node) = (Arc::clone(self), node.clone());
+        tokio::spawn(async move {
+            let claim = Claim { slot: Slot { job, attempt }, token };
+            match this.bus.unreserve_slots(&node, &[claim]).await {
+                Ok(answers) if answers.contains(&Unreserved::Removed) => {
+                    this.registry.unreserved(&node);
+                    let reason = "the attempt was not sent to its node in time".to_owned();
+                    let event = AttemptEvent::Revoked(Revoked::NotAcknowledged, reason);
+                    lane.send(LaneCommand::Attempt(job, attempt, event));
+                }
+                // It was sent, or it is over: its node says more of it, or its slot is missed.
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(%error, %node, "the bus does not say whether an attempt was sent")
+                }
             }
         });
     }

@@ -274,6 +274,13 @@ impl OnRecovery {
         }
     }
 
+    /// Whether an attempt is revoked only on evidence that no node runs it. That nothing is heard of it is none: word of
+    /// it may be late.
+    #[must_use]
+    pub const fn wants_evidence(self) -> bool {
+        !matches!(self, Self::Run)
+    }
+
     /// Reads the name of one that a job is submitted with.
     ///
     /// # Errors

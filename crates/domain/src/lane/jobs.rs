@@ -53,7 +53,7 @@ pub(super) struct InFlight {
 
 impl Entry {
     /// What it means for its attempt that the node is gone. What was sent may be what the node died of.
-    fn lost(&self) -> Revoked {
+    pub(super) fn lost(&self) -> Revoked {
         match &self.phase {
             Phase::InFlight(at_node) if at_node.is_connection_lost => Revoked::NodeLost,
             _ if self.newest.state == State::Running => Revoked::NodeLost,
@@ -69,6 +69,8 @@ pub(super) enum Due {
     Ready(JobId),
     /// Its attempt is to be taken back.
     Revoke(JobId, Attempt, Revoked),
+    /// Its attempt is to be taken back if it was never sent.
+    RevokeUnsent(JobId, Attempt),
 }
 
 /// The jobs of one pool and tenant that wait: which of them are in the book.
@@ -298,11 +300,16 @@ impl LaneJobs {
                 (Phase::InFlight(_), State::Running) => {
                     due.push(Due::Revoke(job, attempt, Revoked::TimedOut))
                 }
+                (Phase::InFlight(at_node), _) if at_node.is_node_elsewhere => {
+                    let is_lost = at_node.is_connection_lost;
+                    let why = if is_lost { Revoked::NodeLost } else { Revoked::Undeliverable };
+                    due.push(Due::Revoke(job, attempt, why));
+                }
+                (Phase::InFlight(_), _) if entry.job.spec.on_recovery.wants_evidence() => {
+                    due.push(Due::RevokeUnsent(job, attempt));
+                }
                 (Phase::InFlight(at_node), _) if at_node.is_connection_lost => {
                     due.push(Due::Revoke(job, attempt, Revoked::NodeLost));
-                }
-                (Phase::InFlight(at_node), _) if at_node.is_node_elsewhere => {
-                    due.push(Due::Revoke(job, attempt, Revoked::Undeliverable));
                 }
                 (Phase::InFlight(_), _) => due.push(Due::Revoke(job, attempt, Revoked::NotAcknowledged)),
                 // It could not be looked up after it had lost its turn.

@@ -361,6 +361,18 @@ pub enum Effect<C: Callers> {
         /// The token under which it was reserved.
         token: Token,
     },
+    /// Give a slot back if its attempt was not sent yet; if it is given back, the attempt is to be reported as
+    /// [`Revoked::NotAcknowledged`].
+    ReleaseUnsent {
+        /// The node.
+        node: NodeId,
+        /// The job.
+        job: JobId,
+        /// The attempt.
+        attempt: Attempt,
+        /// The token under which it was reserved.
+        token: Token,
+    },
     /// A node of another instance is done with an attempt: one of its slots is free.
     SlotFreed(Assignment),
     /// Put a job into the scheduler's queue.

@@ -104,6 +104,7 @@ pub(super) fn words(effects: &[Effect<Numbered>]) -> String {
         Effect::Dispatch(_) => "dispatch".to_owned(),
         Effect::Withdraw(_) => "withdraw".to_owned(),
         Effect::ReleaseSlot { .. } => "release".to_owned(),
+        Effect::ReleaseUnsent { .. } => "release_unsent".to_owned(),
         Effect::SlotFreed(_) => "freed".to_owned(),
         Effect::Enqueue(enqueue) if enqueue.is_back => "enqueue_again".to_owned(),
         Effect::Enqueue(_) => "enqueue".to_owned(),

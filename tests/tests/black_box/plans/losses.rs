@@ -1,11 +1,18 @@
 //! Owners that die, wake and restart in the middle of a plan: its state is found again, and nothing begins by itself.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
+use testkit::node::Message;
 use testkit::process::Signal;
 use testkit::proxy::Proxy;
 
-use super::rig::{Plan, Rig, begun, echo, given, hold, plan, retry, statuses, task};
+use super::rig::{Node, Plan, Rig, begun, echo, given, hold, plan, retry, statuses, task};
+use crate::jobs::hand::{Hand, done, frame, heartbeat, written};
 use crate::until;
+
+/// How long an instance waits for an acknowledgement.
+const ACK: Duration = Duration::from_secs(5);
 
 /// Two tasks of three stages, one at a time: the first stage answers at once, the second is held.
 fn two_tasks() -> Value {
@@ -296,4 +303,98 @@ async fn metric(rig: &Rig, name: &str) -> f64 {
     let text = rig.ask(0, "GET", "/metrics", None).await.text;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.map_or(0.0, |value| value.parse().unwrap())
+}
+
+/// A node that keeps its beat, and has said nothing of what it was given.
+async fn beats_and_says_nothing(hand: &mut Hand, length: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < length {
+        hand.say(heartbeat(json!([]))).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stage_whose_node_is_slow_to_acknowledge_it_runs_once() {
+    let rig = Rig::alone().await;
+    let mut slow = Hand::greeted(&rig, 0, "slow", json!([])).await;
+    let made = Plan::make(&rig, 0, plan(&[task("t", &[echo(json!(1))])])).await;
+    let of = slow.given().await;
+    let other = rig.node(&[0], "other", |_| {}).await;
+    beats_and_says_nothing(&mut slow, ACK + Duration::from_secs(2)).await;
+    slow.say(frame("ack", &of, json!({}))).await;
+    slow.say(done(&of, 1)).await;
+    slow.hear("committed").await;
+    made.is("SUCCEEDED").await;
+    assert!(other.runs.all().is_empty(), "nothing says that the first node did not run it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stage_that_its_node_never_answers_fails_or_goes_to_another_once_that_node_is_gone() {
+    let rig = Rig::alone().await;
+    let mut mute = Hand::open(&rig, 0).await;
+    mute.say(json!({"type": "hello", "node_id": "mute", "capacity": 2, "running": []})).await;
+    mute.hear("welcome").await;
+    let mut wanted = plan(&[task("once", &[echo(json!(1))]), task("twice", &[echo(json!(2))])]);
+    wanted["tasks"][1]["stages"][0]["max_attempts"] = json!(2);
+    let made = Plan::make(&rig, 0, wanted).await;
+    mute.given().await;
+    mute.given().await;
+    let other = rig.node(&[0], "other", |_| {}).await;
+    let ends = async {
+        let failed = made.task_is(0, "FAILED").await;
+        assert_eq!(failed["reason"], "stage s0: the node is gone", "{failed}");
+        made.task_is(1, "SUCCEEDED").await;
+    };
+    tokio::select! {
+        () = ends => {}
+        () = async {
+            // In the end it is hung up on.
+            loop {
+                let _ = mute.socket.send(Message::text(written(&heartbeat(json!([]))))).await;
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        } => unreachable!("it beats for ever"),
+    }
+    assert_eq!((given(&other, &made.tasks[0]), given(&other, &made.tasks[1])), (vec![], vec![0]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stage_that_was_not_sent_to_its_node_in_time_goes_to_another() {
+    let rig = Rig::with_own_redis(2).await;
+    let first = rig
+        .node(&[1], "first", |options| {
+            options.labels.push("first".to_owned());
+            options.capacity = 32;
+        })
+        .await;
+    let mut asleep = Hand::open(&rig, 0).await;
+    let labels = json!(["second"]);
+    let hello = json!({"type": "hello", "node_id": "asleep", "capacity": 1, "labels": labels, "running": []});
+    asleep.say(hello).await;
+    asleep.hear("welcome").await;
+    rig.node_is(1, "asleep", |node| node["state"] == "online").await;
+    let mut wanted = plan(&[task("t", &[hold(json!(0)), echo(json!(1))])]);
+    for (stage, label) in ["first", "second"].into_iter().enumerate() {
+        wanted["tasks"][0]["stages"][stage]["requires"] = json!([label]);
+    }
+    // The instance that is about to stand still must not be the plan's owner.
+    let mut plans = 0;
+    let made = loop {
+        plans += 1;
+        wanted["tasks"][0]["tenant"] = json!(format!("t{plans}"));
+        let made = Plan::make(&rig, 1, wanted.clone()).await;
+        begun(&first, &made.tasks[0], 0, 1).await;
+        if owner(&made).await == 1 {
+            break made;
+        }
+    };
+    rig.instance(0).await.process().signal(Signal::Stop).unwrap();
+    first.runs.release(plans);
+    until("it is dispatched", async || made.stages(0).await == ["SUCCEEDED", "RUNNING"]).await;
+    let other = Node::start(&rig.urls[1..], "other", |options| options.labels.push("second".to_owned()));
+    other.connected().await;
+    made.is("SUCCEEDED").await;
+    assert_eq!(given(&other, &made.tasks[0]), [1]);
+    rig.instance(0).await.process().signal(Signal::Continue).unwrap();
 }

@@ -62,6 +62,9 @@ pub(super) fn carry_out<A: Shell>(actor: &mut A, effect: Effect<Waiting>, contex
         Effect::ReleaseSlot { node, job, attempt, token } => {
             services.scheduler.give_back(&node, job, attempt, token);
         }
+        Effect::ReleaseUnsent { node, job, attempt, token } => {
+            services.scheduler.give_back_unsent(&node, job, attempt, token, owner.handle.clone());
+        }
         Effect::SlotFreed(placed) => {
             if placed.holder != services.me
                 && let Some(record) = services.registry.get(&placed.node)

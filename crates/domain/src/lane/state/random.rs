@@ -226,6 +226,7 @@ impl World {
             Effect::CloseSession => self.closes += 1,
             Effect::Closed(..)
             | Effect::ReleaseSlot { .. }
+            | Effect::ReleaseUnsent { .. }
             | Effect::SlotFreed(_)
             | Effect::Notify(_)
             | Effect::Bind(_)

@@ -275,6 +275,10 @@ impl<C: Callers> LaneState<C> {
                 let (why, reason) = match state {
                     State::Running if is_gone => (Revoked::NodeLost, "the node is gone"),
                     State::Running => (Revoked::Unlisted, "the node no longer lists the attempt"),
+                    // It may be what the node died of.
+                    _ if self.jobs.get(job).is_some_and(|entry| entry.lost() == Revoked::NodeLost) => {
+                        (Revoked::NodeLost, "the node's socket was closed after the attempt was sent")
+                    }
                     State::Created | State::Dispatched | State::Finished => {
                         (Revoked::Undeliverable, "the attempt never reached the node")
                     }

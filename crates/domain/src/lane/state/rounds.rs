@@ -339,6 +339,14 @@ impl<C: Callers> LaneState<C> {
                     self.jobs.wait_after_delay(job);
                     self.enqueue(job, false, now, effects);
                 }
+                Due::RevokeUnsent(job, attempt) => {
+                    let Some(Phase::InFlight(at_node)) = self.jobs.get(job).map(|entry| &entry.phase) else {
+                        continue;
+                    };
+                    let (node, token) = (at_node.placed.node.clone(), self.token);
+                    effects.push(Effect::ReleaseUnsent { node, job, attempt, token });
+                    self.jobs.look_again(job, now + self.settings.timeouts.ack);
+                }
                 Due::Revoke(job, attempt, why) => {
                     let reason = match why {
                         Revoked::TimedOut => "the attempt ran for longer than timeout_ms",
