@@ -15,12 +15,10 @@ const BATCH_JOBS: usize = 1_000;
 /// for a node.
 async fn fill_both_lanes(rig: &Rig) -> BTreeMap<String, Vec<String>> {
     let mut by_lane = BTreeMap::<_, Vec<_>>::new();
-    let jobs = json!({ "jobs": vec![echo("x"); BATCH_JOBS] });
+    let jobs = vec![echo("x"); BATCH_JOBS];
     for _ in 0..10 {
-        let batches = (0..4).map(|_| rig.post(0, "/v1/jobs/batch", Some(&jobs), 202));
-        for answer in futures_util::future::join_all(batches).await {
-            let ids = answer["results"].as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap());
-            let ids: Vec<_> = ids.map(str::to_owned).collect();
+        let batches = (0..4).map(|_| rig.submit_all(0, &jobs));
+        for ids in futures_util::future::join_all(batches).await {
             // A request's jobs all go to one lane.
             let lane = rig.job(0, &ids[0]).await["lane"].as_str().unwrap().to_owned();
             by_lane.entry(lane).or_default().extend(ids);

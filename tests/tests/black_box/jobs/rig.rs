@@ -259,6 +259,24 @@ impl Rig {
         accepted["id"].as_str().unwrap().to_owned()
     }
 
+    /// Submits a batch until each of its jobs is accepted, as a client does: on a machine that stands still for a while
+    /// some of them are refused. Their ids, in order.
+    pub async fn submit_all(&self, index: usize, jobs: &[Value]) -> Vec<String> {
+        let (url, body) = (format!("{}/v1/jobs/batch", self.urls[index]), json!({ "jobs": jobs }));
+        let (key, begun) = (format!("batch-{:032x}", rand::random::<u128>()), Instant::now());
+        loop {
+            let reply = self.http.request("POST", &url, Some(&key), Some(&body)).await.unwrap();
+            let results = reply.body["results"].as_array().cloned().unwrap_or_default();
+            let ids: Option<Vec<_>> =
+                results.iter().map(|result| result["id"].as_str().map(str::to_owned)).collect();
+            match ids {
+                Some(ids) if ids.len() == jobs.len() => return ids,
+                _ => assert!(begun.elapsed() < PATIENCE, "{}", reply.text),
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     /// How a job is.
     pub async fn job(&self, index: usize, id: &str) -> Value {
         self.get(index, &format!("/v1/jobs/{id}")).await

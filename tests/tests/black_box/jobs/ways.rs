@@ -110,9 +110,8 @@ async fn a_bad_job_of_a_batch_sinks_no_other() {
         assert!(refused["detail"].as_str().unwrap().contains(says), "{refused}");
     }
     let many: Vec<_> = (0..1_000).map(echo).collect();
-    let answer = rig.post(0, "/v1/jobs/batch", Some(&json!({ "jobs": many })), 202).await;
-    for result in answer["results"].as_array().unwrap() {
-        rig.finished(0, result["id"].as_str().unwrap()).await;
+    for id in rig.submit_all(0, &many).await {
+        rig.finished(0, &id).await;
     }
     rig.nothing_is_held().await;
 }
