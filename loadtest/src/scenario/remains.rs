@@ -92,9 +92,9 @@ fn in_redis(fleet: &Fleet, alive: &[String]) -> Result<Vec<String>> {
     }
     let inboxes: Vec<String> = keys("*{instance:*}:inbox")?;
     for inbox in &inboxes {
-        let letters = redis.command(&["XLEN", inbox])?;
-        if letters.trim() != "0" || !alive.iter().any(|id| inbox.contains(id)) {
-            left.push(format!("{inbox}, with {} letters", letters.trim()));
+        let entries = redis.command(&["XLEN", inbox])?;
+        if entries.trim() != "0" || !alive.iter().any(|id| inbox.contains(id)) {
+            left.push(format!("{inbox}, with {} entries", entries.trim()));
         }
     }
     // Without one, nothing that others send to it arrives.

@@ -360,16 +360,10 @@ impl Scheduler {
             let claim = Claim { slot: Slot { job, attempt }, token };
             // One that was given here, while the bus was away.
             this.gateway.give_back(&node, claim);
-            match this.bus.unreserve_slots(&node, &[claim]).await {
-                Ok(answers) => {
-                    if answers.contains(&Unreserved::Removed) {
-                        this.registry.unreserved(&node);
-                    }
-                    if let Some(lane) = tell {
-                        lane.send(LaneCommand::ReservationRemoved(job, attempt));
-                    }
-                }
-                Err(error) => tracing::debug!(%error, %node, "a reservation was not given back; it expires"),
+            if this.unreserve(&node, claim).await.is_some()
+                && let Some(lane) = tell
+            {
+                lane.send(LaneCommand::ReservationRemoved(job, attempt));
             }
         });
     }
@@ -386,20 +380,30 @@ impl Scheduler {
         let (this, node) = (Arc::clone(self), node.clone());
         tokio::spawn(async move {
             let claim = Claim { slot: Slot { job, attempt }, token };
-            match this.bus.unreserve_slots(&node, &[claim]).await {
-                Ok(answers) if answers.contains(&Unreserved::Removed) => {
-                    this.registry.unreserved(&node);
-                    let reason = "the attempt was not sent to its node in time".to_owned();
-                    let event = AttemptEvent::Revoked(Revoked::NotAcknowledged, reason);
-                    lane.send(LaneCommand::Attempt(job, attempt, event));
-                }
-                // It was sent, or it is over: its node says more of it, or its slot is missed.
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::debug!(%error, %node, "the bus does not say whether an attempt was sent")
-                }
+            // Otherwise it was sent, or it is over: its node says more of it, or its slot is missed.
+            if this.unreserve(&node, claim).await == Some(Unreserved::Removed) {
+                let reason = "the attempt was not sent to its node in time".to_owned();
+                let event = AttemptEvent::Revoked(Revoked::NotAcknowledged, reason);
+                lane.send(LaneCommand::Attempt(job, attempt, event));
             }
         });
+    }
+
+    /// The bus's answer on a reservation that is taken back; `None` if there is no answer.
+    async fn unreserve(&self, node: &NodeId, claim: Claim) -> Option<Unreserved> {
+        match self.bus.unreserve_slots(node, &[claim]).await {
+            Ok(answers) => {
+                let answer = answers.first().copied();
+                if answer == Some(Unreserved::Removed) {
+                    self.registry.unreserved(node);
+                }
+                answer
+            }
+            Err(error) => {
+                tracing::debug!(%error, %node, "a reservation was not given back; it expires");
+                None
+            }
+        }
     }
 
     /// Whether the node is gone for sure: this instance does not know it, although its link to the bus has been well

@@ -300,16 +300,16 @@ impl LaneJobs {
                 (Phase::InFlight(_), State::Running) => {
                     due.push(Due::Revoke(job, attempt, Revoked::TimedOut))
                 }
-                (Phase::InFlight(at_node), _) if at_node.is_node_elsewhere => {
-                    let is_lost = at_node.is_connection_lost;
-                    let why = if is_lost { Revoked::NodeLost } else { Revoked::Undeliverable };
-                    due.push(Due::Revoke(job, attempt, why));
-                }
-                (Phase::InFlight(_), _) if entry.job.spec.on_recovery.wants_evidence() => {
+                (Phase::InFlight(at_node), _)
+                    if entry.job.spec.on_recovery.wants_evidence() && !at_node.is_node_elsewhere =>
+                {
                     due.push(Due::RevokeUnsent(job, attempt));
                 }
                 (Phase::InFlight(at_node), _) if at_node.is_connection_lost => {
                     due.push(Due::Revoke(job, attempt, Revoked::NodeLost));
+                }
+                (Phase::InFlight(at_node), _) if at_node.is_node_elsewhere => {
+                    due.push(Due::Revoke(job, attempt, Revoked::Undeliverable));
                 }
                 (Phase::InFlight(_), _) => due.push(Due::Revoke(job, attempt, Revoked::NotAcknowledged)),
                 // It could not be looked up after it had lost its turn.

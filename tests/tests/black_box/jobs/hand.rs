@@ -31,6 +31,14 @@ impl Hand {
         self.text(written(&frame)).await;
     }
 
+    /// Keeps its beat and says nothing else; nor does it mind being hung up on. Never comes back.
+    pub async fn beat(&mut self) {
+        loop {
+            let _ = self.socket.send(Message::text(written(&heartbeat(json!([]))))).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
     pub async fn text(&mut self, text: String) {
         self.socket.send(Message::text(text)).await.unwrap();
     }

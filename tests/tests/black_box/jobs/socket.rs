@@ -1,7 +1,5 @@
 //! The worker socket, spoken by hand: every frame out of order, false, or twice.
 
-use std::time::Duration;
-
 use client::wire::worker::close;
 use serde_json::{Value, json};
 use testkit::node::Message;
@@ -137,16 +135,10 @@ async fn a_dispatch_that_nobody_acknowledges_is_taken_back_and_does_not_count() 
     hand.given().await;
     let other = rig.node(&[0], "other", |_| {}).await;
     other.runs.release(1);
-    let beat = async {
-        // It lives, and says nothing of the job; in the end it is hung up on for that.
-        loop {
-            let _ = hand.socket.send(Message::text(written(&heartbeat(json!([]))))).await;
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-    };
     let job = tokio::select! {
         job = rig.finished(0, &id) => job,
-        () = beat => unreachable!("it beats for ever"),
+        // It lives, and says nothing of the job; in the end it is hung up on for that.
+        () = hand.beat() => unreachable!("it beats for ever"),
     };
     assert_eq!(past(&job), [(1, "not_acknowledged".to_owned()), (2, "succeeded".to_owned())]);
     assert_eq!(job["node"], "other");

@@ -1,14 +1,13 @@
 //! Owners that die, wake and restart in the middle of a plan: its state is found again, and nothing begins by itself.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::node::Message;
 use testkit::process::Signal;
 use testkit::proxy::Proxy;
 
 use super::rig::{Node, Plan, Rig, begun, echo, given, hold, plan, retry, statuses, task};
-use crate::jobs::hand::{Hand, done, frame, heartbeat, written};
+use crate::jobs::hand::{Hand, done, frame};
 use crate::until;
 
 /// How long an instance waits for an acknowledgement.
@@ -305,15 +304,6 @@ async fn metric(rig: &Rig, name: &str) -> f64 {
     line.map_or(0.0, |value| value.parse().unwrap())
 }
 
-/// A node that keeps its beat, and has said nothing of what it was given.
-async fn beats_and_says_nothing(hand: &mut Hand, length: Duration) {
-    let begun = Instant::now();
-    while begun.elapsed() < length {
-        hand.say(heartbeat(json!([]))).await;
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stage_whose_node_is_slow_to_acknowledge_it_runs_once() {
     let rig = Rig::alone().await;
@@ -321,7 +311,8 @@ async fn a_stage_whose_node_is_slow_to_acknowledge_it_runs_once() {
     let made = Plan::make(&rig, 0, plan(&[task("t", &[echo(json!(1))])])).await;
     let of = slow.given().await;
     let other = rig.node(&[0], "other", |_| {}).await;
-    beats_and_says_nothing(&mut slow, ACK + Duration::from_secs(2)).await;
+    let silence = tokio::time::timeout(ACK + Duration::from_secs(2), slow.beat()).await;
+    assert!(silence.is_err(), "it beats for ever");
     slow.say(frame("ack", &of, json!({}))).await;
     slow.say(done(&of, 1)).await;
     slow.hear("committed").await;
@@ -348,13 +339,8 @@ async fn a_stage_that_its_node_never_answers_fails_or_goes_to_another_once_that_
     };
     tokio::select! {
         () = ends => {}
-        () = async {
-            // In the end it is hung up on.
-            loop {
-                let _ = mute.socket.send(Message::text(written(&heartbeat(json!([]))))).await;
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-        } => unreachable!("it beats for ever"),
+        // In the end it is hung up on.
+        () = mute.beat() => unreachable!("it beats for ever"),
     }
     assert_eq!((given(&other, &made.tasks[0]), given(&other, &made.tasks[1])), (vec![], vec![0]));
 }
