@@ -13,7 +13,7 @@ use loadtest::target::Rhythm;
 use testkit::fault_nodes::Counts;
 use testkit::fleet::Blueprint;
 
-pub use jobs::{Beside, Jobs, JobsBatch, Registry, Sessions, Tenants};
+pub use jobs::{Beside, Burst, Jobs, JobsBatch, Registry, Sessions, Tenants};
 pub use plans::{PlanFaults, Plans};
 
 /// The load and fault harness of Fencepost.
@@ -86,6 +86,8 @@ pub enum What {
     Registry(Registry),
     /// How long one tenant's single job waits behind another's backlog.
     Tenants(Tenants),
+    /// A burst of large jobs: the memory that the instance takes for it, and what it gives back.
+    Burst(Burst),
     /// Sessions: jobs over their clients' sockets, and the results back.
     Sessions(Sessions),
     /// The same jobs through BullMQ, and apalis where it is built, in turns, as ratios.

@@ -14,6 +14,7 @@ pub mod history;
 pub mod inject;
 pub mod job_checker;
 pub mod load;
+pub mod memory;
 pub mod metrics;
 pub mod moments;
 pub mod nonce_calls;

@@ -39,6 +39,8 @@ pub struct Plan {
     pub connections: usize,
     /// When.
     pub pace: Pace,
+    /// Bytes that each payload has beside its number.
+    pub padding_bytes: usize,
     /// Further fields of each job, as `,"tenant":"a"`.
     pub fields: String,
 }
@@ -170,7 +172,13 @@ async fn work(shared: Arc<Shared>, number: usize) -> Result<Refusals> {
 fn write_body(body: &mut String, jobs: Range<usize>, plan: &Plan) -> &'static str {
     body.clear();
     let one = |body: &mut String, job: usize| {
-        let _ = write!(body, "{{\"payload\":{{\"n\":{job}}}{}}}", plan.fields);
+        let _ = write!(body, "{{\"payload\":{{\"n\":{job}");
+        if plan.padding_bytes > 0 {
+            body.push_str(",\"padding\":\"");
+            body.extend(std::iter::repeat_n('x', plan.padding_bytes));
+            body.push('"');
+        }
+        let _ = write!(body, "}}{}}}", plan.fields);
     };
     if plan.batch == 1 {
         one(body, jobs.start);
@@ -199,6 +207,7 @@ mod tests {
             batch,
             connections: 1,
             pace: Pace::Closed,
+            padding_bytes: 0,
             fields: ",\"tenant\":\"a\"".to_owned(),
         };
         let mut body = String::new();
@@ -208,5 +217,8 @@ mod tests {
         assert_eq!(write_body(&mut body, 7..9, &plan(2)), "/v1/jobs/batch");
         let many: serde_json::Value = serde_json::from_str(&body).unwrap();
         assert_eq!(many["jobs"][1]["payload"]["n"], 8);
+        assert_eq!(write_body(&mut body, 7..8, &Plan { padding_bytes: 5, ..plan(1) }), "/v1/jobs");
+        let padded: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(padded["payload"], serde_json::json!({"n": 7, "padding": "xxxxx"}));
     }
 }

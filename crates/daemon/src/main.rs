@@ -13,9 +13,15 @@ mod serve;
 use std::process::ExitCode;
 
 use clap::Parser;
+use mimalloc::MiMalloc;
 
 use cli::{Cli, Command};
 use exit::{Exit, Failure};
+
+/// glibc's allocator keeps most of the memory that a burst of large payloads took; this one gives it back
+/// (docs/performance.md, "Memory after a burst").
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     match run(Cli::parse().command) {

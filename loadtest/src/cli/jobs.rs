@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use loadtest::load::Spread;
-use loadtest::scenario::{beside, jobs, registry, sessions, tenants};
+use loadtest::scenario::{beside, burst, jobs, registry, sessions, tenants};
 use testkit::fleet::Blueprint;
 
 use super::positive;
@@ -165,6 +165,38 @@ pub struct Tenants {
     /// Slots of each.
     #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     capacity: u32,
+}
+
+#[derive(Args)]
+pub struct Burst {
+    /// How many jobs.
+    #[arg(long, default_value_t = 384, value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    jobs: u32,
+    /// Bytes of each payload, about.
+    #[arg(long, default_value_t = (1 << 20) - 64, value_parser = clap::value_parser!(u32).range(1..=((1 << 20) - 64)))]
+    payload_bytes: u32,
+    /// Requests in flight.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256))]
+    in_flight: u16,
+    /// Simulated nodes, of two slots each.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    nodes: u16,
+    /// How long the instance is left alone afterwards, in seconds.
+    #[arg(long, default_value_t = 60.0, value_parser = positive)]
+    rest: f64,
+}
+
+impl Burst {
+    pub fn plan(&self) -> burst::Plan {
+        burst::Plan {
+            blueprint: Blueprint::new("worker-queue", 1).env("FENCEPOST__LOG__FILTER", "warn"),
+            jobs: self.jobs as usize,
+            payload_bytes: self.payload_bytes as usize,
+            in_flight: usize::from(self.in_flight),
+            nodes: (usize::from(self.nodes), 2),
+            rest: Duration::from_secs_f64(self.rest),
+        }
+    }
 }
 
 #[derive(Args)]

@@ -193,6 +193,7 @@ impl Work<'_> {
             batch: self.plan.batch,
             connections: self.plan.in_flight,
             pace,
+            padding_bytes: 0,
             fields: String::new(),
         }
     }

@@ -2,24 +2,22 @@
 //! typed and quick, what is accepted not wait without bound, and all be well soon after.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde::Serialize;
 use testkit::fleet::Blueprint;
 use testkit::instance::memory_bytes;
 
 use crate::figures::{self, Interval, Summary, ms};
 use crate::load::{Ask, Log, Route, Spread, Zipf};
+use crate::memory::{MemoryWatch, mib};
 use crate::plot::{Curve, Panel, Scale};
 use crate::progress::Bar;
 use crate::report::{self, Report};
 use crate::target::{HOLD_MS, Rhythm, Run, Target, fresh_prefix};
 use crate::verify::Verdict;
 
-/// How often the memory is looked at.
-const MEMORY_EVERY: Duration = Duration::from_millis(200);
 /// The pieces in which recovery is looked for.
 const PIECE: Duration = Duration::from_millis(100);
 /// Pieces of one second.
@@ -178,7 +176,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Overload> {
     let calm = part(1, "half of that", rate(0.5), short, plan.measuring_connections);
     let (calm_log, before) = calm.on(&target, bar).await?;
     let memory_before = pid.map(memory_bytes).transpose()?;
-    let watching = Watching::start(pid);
+    let watching = MemoryWatch::start(pid);
     let storm = part(2, "overload", rate(plan.times), plan.length, plan.connections);
     let (storm_log, over) = storm.on(&target, bar).await?;
     let memory = watching.end().await?;
@@ -201,7 +199,6 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Overload> {
         verdict.violations.extend(fleet.defects_logged().await);
     }
     bar.done();
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let most = memory.iter().map(|(_, bytes)| *bytes).max();
     Ok(Overload {
         seed: plan.seed,
@@ -228,38 +225,6 @@ fn recovered_ms(log: &Log, length: Duration, p99_before_us: u64) -> Result<Optio
     };
     let good_second = pieces.windows(PIECES_PER_SECOND).position(|second| second.iter().all(good));
     Ok(good_second.map(|piece| piece as u64 * PIECE.as_millis() as u64))
-}
-
-/// Looks at a process's memory again and again.
-struct Watching {
-    stop: Arc<AtomicBool>,
-    task: tokio::task::JoinHandle<Vec<(f64, u64)>>,
-}
-
-impl Watching {
-    fn start(pid: Option<u32>) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let ended = Arc::clone(&stop);
-        let began = std::time::Instant::now();
-        let task = tokio::spawn(async move {
-            let mut seen = Vec::new();
-            while let Some(pid) = pid
-                && !ended.load(Ordering::Relaxed)
-            {
-                if let Ok(bytes) = memory_bytes(pid) {
-                    seen.push((began.elapsed().as_secs_f64(), bytes));
-                }
-                tokio::time::sleep(MEMORY_EVERY).await;
-            }
-            seen
-        });
-        Self { stop, task }
-    }
-
-    async fn end(self) -> Result<Vec<(f64, u64)>> {
-        self.stop.store(true, Ordering::Relaxed);
-        self.task.await.context("watching the memory")
-    }
 }
 
 #[cfg(test)]

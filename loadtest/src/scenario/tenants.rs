@@ -71,6 +71,7 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Tenants> {
         batch,
         connections,
         pace: Pace::Closed,
+        padding_bytes: 0,
         fields: format!(",\"tenant\":\"{tenant}\""),
     };
     // Nodes come afterwards, so that all of it waits.
