@@ -60,8 +60,9 @@ pub const CALL_TIMEOUT_MS_DEFAULT: u64 = 5_000;
 
 /// Length of a signer's lease, in milliseconds.
 pub const LEASE_SIGNER_MS_DEFAULT: u64 = 15_000;
-/// Length of an instance's own lease, in milliseconds.
-pub const LEASE_INSTANCE_MS_DEFAULT: u64 = 2_000;
+/// Length of an instance's own lease, in milliseconds. It is renewed four times in its length, so that the others find a
+/// killed instance dead within two seconds.
+pub const LEASE_INSTANCE_MS_DEFAULT: u64 = 1_200;
 /// How long an ended incarnation is remembered, in milliseconds.
 pub const INSTANCE_RETENTION_MS_DEFAULT: u64 = 24 * 3_600 * 1_000;
 
