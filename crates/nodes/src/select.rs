@@ -1,4 +1,5 @@
-//! Which node gets a job: first a pool that serves it, then the better of two random nodes of that pool.
+//! Which node gets a job: first a pool that serves it, then the better of two random nodes of that pool. Nodes whose
+//! sockets this instance holds come first: a job for one of them and its result cross no other instance.
 //!
 //! A selection reads the index and the nodes' atomics. It takes no lock, waits for no writer, asks nobody and, in the
 //! common case, allocates nothing. What it knows may be a heartbeat old: the reservation at the bus decides, and a
@@ -152,12 +153,28 @@ fn any(index: &Index, wanted: &Wanted<'_>, only_own: bool, rng: &mut impl Rng) -
     let first = pools.preferred(index, wanted.preferred_pool).unwrap_or_else(|| pools.draw(rng));
     for step in 0..pools.len() {
         let seat = pools.at((first + step) % pools.len());
-        let Some(sieve) = Sieve::new(index, wanted, seat, only_own) else { continue };
-        for _ in 0..CLAIMS_MAX {
-            let Some(position) = sieve.better_of_two(rng) else { break };
-            if claim(index, position) {
-                return Some((seat.pool, position));
-            }
+        let own = in_pool(index, wanted, seat, true, rng);
+        let found = if only_own { own } else { own.or_else(|| in_pool(index, wanted, seat, false, rng)) };
+        if let Some(position) = found {
+            return Some((seat.pool, position));
+        }
+    }
+    None
+}
+
+/// A node of the pool, with one of its slots taken.
+fn in_pool(
+    index: &Index,
+    wanted: &Wanted<'_>,
+    seat: Seat,
+    only_own: bool,
+    rng: &mut impl Rng,
+) -> Option<usize> {
+    let sieve = Sieve::new(index, wanted, seat, only_own)?;
+    for _ in 0..CLAIMS_MAX {
+        let position = sieve.better_of_two(rng)?;
+        if claim(index, position) {
+            return Some(position);
         }
     }
     None

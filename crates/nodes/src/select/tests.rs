@@ -269,17 +269,43 @@ fn who_is_preferred_is_taken_if_it_can_be() {
 
 #[test]
 fn while_the_bus_is_away_only_own_nodes_are_chosen() {
-    let registry = registry([record("own"), record("far").held_by("b")]);
+    let registry = registry([record("own").used(4), record("far").held_by("b")]);
     let mut rng = seeded();
     registry.link(false);
-    assert_eq!(shares(&registry, &Requirements::default(), 50).len(), 1);
+    assert!(anybody(&registry, &mut rng).is_none());
     let explanation = registry.explain(&Wanted::new(&Requirements::default()), &mut rng);
-    assert_eq!(explanation.rejected, [(Reason::Unreachable, 1)]);
+    assert_eq!(explanation.rejected, [(Reason::Unreachable, 1), (Reason::Full, 1)]);
     let mut openings = registry.openings(None);
     openings.mark_unchanged();
     registry.link(true);
     assert!(openings.has_changed().unwrap());
-    assert_eq!(shares(&registry, &Requirements::default(), 50).len(), 2);
+    assert_eq!(anybody(&registry, &mut rng).unwrap().node(), &node("far"));
+}
+
+#[test]
+fn nodes_whose_sockets_are_here_come_first_in_each_pool() {
+    let registry = registry([
+        record("own").labelled(&["a"]),
+        record("own-too").labelled(&["a"]),
+        record("far").held_by("b").labelled(&["a"]).capacity(1_000),
+        record("elsewhere").held_by("b").labelled(&["b"]),
+    ]);
+    adopt(&registry, 1, vec![pool("a", &[], &["a"]), pool("b", &[], &["b"])]);
+    let (mut rng, needs) = (seeded(), needs(Some("a"), None, &[]));
+    let mut chosen: Vec<_> = std::iter::repeat_with(|| registry.select(&Wanted::new(&needs), &mut rng))
+        .take(12)
+        .flatten()
+        .collect();
+    let holders = |choices: &[Choice]| -> Vec<_> { choices.iter().map(|c| c.holder().to_string()).collect() };
+    assert_eq!(holders(&chosen), [["a"; 8].as_slice(), &["b"; 4]].concat(), "as long as they have slots");
+    // One that has a free slot again comes first again.
+    chosen.swap_remove(0);
+    let next = registry.select(&Wanted::new(&needs), &mut rng).unwrap();
+    assert_eq!(next.holder(), &instance("a"));
+    // The pools keep their shares, wherever their nodes are.
+    drop((next, chosen));
+    let shares = shares(&registry, &Requirements::default(), 400);
+    assert!((120..280).contains(&shares["elsewhere"]), "{shares:?}");
 }
 
 #[test]
