@@ -14,6 +14,7 @@ mod nonces;
 mod partitions;
 mod plans;
 pub(crate) mod postgres;
+mod result_reads;
 mod sessions;
 mod settings;
 pub(crate) mod sqlite;
@@ -30,6 +31,7 @@ use crate::train::Trains;
 use crate::unwritable::{PROBE_BYTES, PROBE_NAME, WriteWatch};
 use crate::{Batch, Health, JobBatch, Kind, Ledger, Options, Result};
 use failure::{read_failed, write_failed};
+use result_reads::ResultReads;
 
 const HEALTH: Statement = statement!("health");
 const PROBE: Statement = statement!("write_probe");
@@ -45,6 +47,7 @@ pub(crate) struct Store {
     trains: Trains<Batch>,
     job_trains: Trains<JobBatch>,
     sequences: Trains<Grant>,
+    result_reads: ResultReads,
     watch: WriteWatch,
     call_timeout: Duration,
     /// Of a SQLite file. Given back when the ledger is dropped, and by the system when the process dies.

@@ -1,6 +1,6 @@
 //! Rows of sessions as the databases hand them over, and their way into typed values. The same for both dialects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use domain::job::Outcome;
 use domain::session::{Ordering, Spec};
@@ -81,6 +81,24 @@ record! {
         result: Option<String>,
         error: Option<String>,
     }
+}
+
+record! {
+    /// The same of one session of several, by its number.
+    pub(crate) struct ManyResultsRow {
+        n: i64,
+        #[flatten]
+        row: ResultRow,
+    }
+}
+
+/// The rows of each session, by its number.
+pub(crate) fn pages(rows: Vec<ManyResultsRow>) -> HashMap<i64, Vec<ResultRow>> {
+    let mut pages: HashMap<_, Vec<_>> = HashMap::new();
+    for ManyResultsRow { n, row } in rows {
+        pages.entry(n).or_default().push(row);
+    }
+    pages
 }
 
 /// The page that these rows are.

@@ -106,6 +106,7 @@ pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) 
         job_trains: Trains::start(job_committers, || committer(&trains))
             .with_unordered(&here, committer(&trains)),
         sequences: Trains::start(std::slice::from_ref(&here), || committer(&sequences)),
+        result_reads: Default::default(),
         watch: watch.clone(),
         call_timeout,
         _lock: None,

@@ -4,7 +4,8 @@ use domain::session::Spec;
 use domain::{JobId, LaneId, SessionId};
 
 use super::fence::{fence, keep_keys};
-use super::{Store, Way};
+use super::result_reads::RESULTS;
+use super::{Pools, Store, Way};
 use crate::jobs::plan::requires;
 use crate::jobs::rows::ComingRow;
 use crate::jobs::{JobKey, Lane, LiveJob, PAGE_BYTES_MAX};
@@ -23,7 +24,6 @@ const SHOW: Statement = statement!("session_show");
 const COUNTS: Statement = statement!("session_counts");
 const CLOSE: Statement = statement!("session_close");
 const LINE: Statement = statement!("job_line");
-const RESULTS: Statement = statement!(both "session_results");
 const PLACES: Statement = statement!(both "session_places");
 const IDLE: Statement = statement!("session_idle");
 const PURGE: Statement = statement!("session_purge");
@@ -153,6 +153,9 @@ impl Sessions for Store {
     }
 
     async fn session_results(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<SessionResults> {
+        if let Pools::Postgres(pools) = &self.pools {
+            return self.result_reads.read(pools, self.call_timeout, id, after_seq, limit).await;
+        }
         let ask = self
             .ask(&RESULTS)
             .bind(id.as_str())

@@ -90,6 +90,7 @@ pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) 
         trains: Trains::start(here, committer),
         job_trains: Trains::start(&job_committers[..1], committer),
         sequences: Trains::start(here, committer),
+        result_reads: Default::default(),
         watch: watch.clone(),
         call_timeout,
         pools: super::Pools::Sqlite(Pools { writer: writer.clone(), readers }),

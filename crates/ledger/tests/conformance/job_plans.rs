@@ -82,9 +82,9 @@ const LOADS: [Load; 16] = [
         ["job_session"]
     ),
     load!(
-        both "session_results",
-        "text, bigint, bigint, bigint",
-        "'l7', 7, 10, 1000",
+        "session_results",
+        "text[], bigint[], bigint[], bigint",
+        "ARRAY['l7'], ARRAY[7], ARRAY[10], 1000",
         ["job_session", "job_finished_place"]
     ),
     load!(both "session_places", "text, bigint, bigint", "'l7', 7, 10", ["job_finished_place"]),
@@ -281,16 +281,22 @@ async fn what_is_behind_the_last_place_of_a_long_session_is_found_at_once() {
         .execute(&mut session)
         .await
         .unwrap();
+    let results = include_str!("../../sql/postgres/session_results.sql");
+    let places = include_str!("../../sql/both/session_places.sql");
     let statements = [
-        ("session_results", include_str!("../../sql/both/session_results.sql"), ", 10, 1000000"),
-        ("session_places", include_str!("../../sql/both/session_places.sql"), ", 10"),
+        (
+            "session_results",
+            results,
+            "text[], bigint[], bigint[], bigint",
+            ("ARRAY['warm'], ARRAY[", "], ARRAY[10], 1000000"),
+        ),
+        ("session_places", places, "text, bigint, bigint", ("'warm', ", ", 10")),
     ];
-    for (name, statement, limits) in statements {
-        let types = format!("text, bigint{}", ", bigint".repeat(limits.matches(", ").count()));
+    for (name, statement, types, (before, behind)) in statements {
         let prepare = format!("PREPARE {name} ({types}) AS {statement}");
         sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut session).await.unwrap();
         for after in [LAST, LAST - 5, LAST / 2, 0] {
-            let explain = format!("EXPLAIN (ANALYZE, BUFFERS) EXECUTE {name} ('warm', {after}{limits})");
+            let explain = format!("EXPLAIN (ANALYZE, BUFFERS) EXECUTE {name} ({before}{after}{behind})");
             let plan: Vec<String> =
                 sqlx::query_scalar(AssertSqlSafe(explain)).fetch_all(&mut session).await.unwrap();
             let pages = plan.iter().find_map(|line| line.trim().strip_prefix("Buffers: shared ")).unwrap();

@@ -145,6 +145,7 @@ on_every_ledger! {
         a_line_ends_before_it_is_too_large,
         results_are_read_by_places_from_both_tables,
         results_end_before_they_are_too_large,
+        many_sessions_are_read_at_once_and_each_gets_its_own,
         a_session_counts_its_jobs_and_knows_its_last_node,
         an_answer_under_a_key_names_the_place,
         a_place_is_not_given_again_when_its_job_is_forgotten,

@@ -130,6 +130,32 @@ pub async fn results_are_read_by_places_from_both_tables(b: Bench) {
     );
 }
 
+pub async fn many_sessions_are_read_at_once_and_each_gets_its_own(b: Bench) {
+    const SESSIONS: u64 = 60;
+    let (name, count) = (|n: u64| format!("s{n}"), |n: u64| n % 4);
+    for n in 0..SESSIONS {
+        let lane = b.lane(session(&name(n)), &owner("a")).await;
+        let new = (1..=count(n)).map(|seq| {
+            let session = in_session(&name(n), seq);
+            submit(NewJob { id: job(n * 10 + seq), placed: Some(placed()), ..session })
+        });
+        b.does(of_lane(&lane, new)).await;
+        b.does(said((1..count(n)).map(|seq| complete(job(n * 10 + seq), 1, &n.to_string())))).await;
+    }
+    // Each several times, behind different places, so that statements are shared in many ways.
+    let asked: Vec<_> = (0..SESSIONS * 4).map(|ask| (ask % SESSIONS, ask / SESSIONS)).collect();
+    let reads = asked
+        .iter()
+        .map(async |(n, after)| b.ledger.session_results(&session_id(&name(*n)), *after, 2).await.unwrap());
+    for ((n, after), read) in asked.iter().zip(futures_util::future::join_all(reads).await) {
+        let finished: Vec<_> = (1..count(*n)).filter(|seq| seq > after).take(2).collect();
+        let places: Vec<_> = read.results.iter().map(|result| result.seq).collect();
+        assert_eq!(places, finished, "session {n} behind {after}");
+        assert!(read.results.iter().all(|result| result.result == Some(n.to_string())), "session {n}");
+        assert_eq!(read.first_unfinished, Some(count(*n)).filter(|last| *last > 0), "session {n}");
+    }
+}
+
 pub async fn results_end_before_they_are_too_large(b: Bench) {
     let lane = b.lane(session("s"), &owner("a")).await;
     b.does(of_lane(&lane, (1..=20).map(|n| submit(NewJob { placed: Some(placed()), ..in_session("s", n) }))))
