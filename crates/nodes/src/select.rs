@@ -153,28 +153,16 @@ fn any(index: &Index, wanted: &Wanted<'_>, only_own: bool, rng: &mut impl Rng) -
     let first = pools.preferred(index, wanted.preferred_pool).unwrap_or_else(|| pools.draw(rng));
     for step in 0..pools.len() {
         let seat = pools.at((first + step) % pools.len());
-        let own = in_pool(index, wanted, seat, true, rng);
-        let found = if only_own { own } else { own.or_else(|| in_pool(index, wanted, seat, false, rng)) };
-        if let Some(position) = found {
-            return Some((seat.pool, position));
-        }
-    }
-    None
-}
-
-/// A node of the pool, with one of its slots taken.
-fn in_pool(
-    index: &Index,
-    wanted: &Wanted<'_>,
-    seat: Seat,
-    only_own: bool,
-    rng: &mut impl Rng,
-) -> Option<usize> {
-    let sieve = Sieve::new(index, wanted, seat, only_own)?;
-    for _ in 0..CLAIMS_MAX {
-        let position = sieve.better_of_two(rng)?;
-        if claim(index, position) {
-            return Some(position);
+        let Some(sieve) = Sieve::new(index, wanted, seat, only_own) else { continue };
+        let own = Sieve::new(index, wanted, seat, true).filter(|_| !index.own.is_empty());
+        for _ in 0..CLAIMS_MAX {
+            // First of all nodes: where none has a free slot, that is one look at each and no more.
+            let Some(any) = sieve.better_of_two(rng) else { break };
+            let elsewhere = own.as_ref().filter(|_| !index.own.contains(any));
+            let position = elsewhere.and_then(|own| own.better_of_two(rng)).unwrap_or(any);
+            if claim(index, position) {
+                return Some((seat.pool, position));
+            }
         }
     }
     None

@@ -25,6 +25,13 @@ impl Set {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Dense(words) => words.iter().all(|word| *word == 0),
+            Self::Sparse(words) => words.is_empty(),
+        }
+    }
+
     pub(crate) fn contains(&self, position: usize) -> bool {
         self.word(position / 64) >> (position % 64) & 1 == 1
     }
