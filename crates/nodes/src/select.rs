@@ -154,7 +154,8 @@ fn any(index: &Index, wanted: &Wanted<'_>, only_own: bool, rng: &mut impl Rng) -
     for step in 0..pools.len() {
         let seat = pools.at((first + step) % pools.len());
         let Some(sieve) = Sieve::new(index, wanted, seat, only_own) else { continue };
-        let own = Sieve::new(index, wanted, seat, true).filter(|_| !index.own.is_empty());
+        let prefers_own = !only_own && !index.own.is_empty();
+        let own = prefers_own.then(|| Sieve::new(index, wanted, seat, true)).flatten();
         for _ in 0..CLAIMS_MAX {
             // First of all nodes: where none has a free slot, that is one look at each and no more.
             let Some(any) = sieve.better_of_two(rng) else { break };

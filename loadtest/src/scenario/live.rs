@@ -11,6 +11,7 @@ use testkit::servers::Statements;
 
 use crate::figures::Summary;
 use crate::load::{Ask, Route, Spread, Zipf};
+use crate::memory::mib;
 use crate::metrics::Metrics;
 use crate::plot::Panel;
 use crate::progress::Bar;
@@ -188,7 +189,6 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Live> {
     verdict.add(many.verified(&log, &target).await?);
     verdict.violations.extend(fleet.defects_logged().await);
     bar.done();
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     Ok(Live {
         seed: plan.seed,
         live: live.first().and_then(|row| row.first()).map_or(Ok(0), |count| count.parse())?,
