@@ -5,7 +5,10 @@
 --          version   rises with every change that readers should see, and never goes back
 --          online    1; 0 once its connection said that the node is gone
 --          complete  1 once all slots are known; until then nothing is reserved
---          vouched   until when the connection vouches for the slots, in microseconds: past that nothing is reserved
+--          vouched   until when the connection vouches for the slots, in microseconds: past that nothing is reserved; 0
+--                    while they are lent to its holder
+--          listed    as of when the holder, to whom they are lent, listed them last, in microseconds
+--          word      the number of the connection's last heartbeat; one that comes late changes nothing
 --          since     when the connection began, in microseconds
 --          holder, capacity, state, document: what the connection says
 --          told      how many slots were taken when the version rose last
@@ -54,9 +57,12 @@ local function next_version()
   return math.max(old + 1, now)
 end
 
--- The connection vouches for the slots until then, or longer if it has said so before.
+-- The connection vouches for the slots until then, or longer if it has said so before. Without an end they are lent to
+-- its holder.
 local function vouch(ends)
-  if tonumber(ends) > tonumber(redis.call('HGET', RECORD, 'vouched') or 0) then
+  if ends == '' then
+    redis.call('HSET', RECORD, 'vouched', '0')
+  elseif tonumber(ends) > tonumber(redis.call('HGET', RECORD, 'vouched') or 0) then
     redis.call('HSET', RECORD, 'vouched', ends)
   end
 end

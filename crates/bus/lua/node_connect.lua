@@ -7,7 +7,8 @@
 -- ARGV[5]  how long the record lives, in milliseconds
 -- ARGV[6]  how old the connection is, in microseconds
 -- ARGV[7]  how much older it may be than another's, in microseconds
--- ARGV[8…] the slots of what the node says that it is running
+-- ARGV[8]  1 if the slots are lent to the instance
+-- ARGV[9…] the slots of what the node says that it is running
 -- Answer   {the connection's epoch, which is the record's version; or -2: a younger one has it,
 --           1 if all slots are known, the time in microseconds}
 local since = now - tonumber(ARGV[6])
@@ -24,7 +25,11 @@ else
   redis.call('DEL', SLOTS, RESERVED)
   redis.call('HDEL', RECORD, 'vouched')
 end
-recount(8)
+if ARGV[8] == '1' then
+  vouch('')
+end
+redis.call('HDEL', RECORD, 'listed', 'word')
+recount(9)
 
 local epoch = next_version()
 redis.call('HSET', RECORD, 'epoch', text(epoch), 'version', text(epoch), 'online', '1', 'complete', complete,

@@ -1,9 +1,17 @@
 -- Which attempts have a slot. Changes nothing.
 --
 -- ARGV     the slots
--- Answer   {1 if all slots are known, and vouched for; then for each, 1 or 0}
+-- Answer   {how old the knowledge of all slots is, in microseconds: 0 if it is vouched for; -1 if not all are known;
+--          then for each, 1 or 0}
 local is_online = is_online()
-local answers = { is_known() and 1 or 0 }
+local complete, listed = unpack(redis.call('HMGET', RECORD, 'complete', 'listed'))
+local age = -1
+if is_known() then
+  age = 0
+elseif is_online and complete == '1' and tonumber(listed or 0) > 0 then
+  age = math.max(now - tonumber(listed), 0)
+end
+local answers = { age }
 for _, slot in ipairs(ARGV) do
   local taken = is_online and redis.call('HEXISTS', SLOTS, slot) == 1
   local ends = taken and redis.call('ZSCORE', RESERVED, slot)

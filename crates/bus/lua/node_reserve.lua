@@ -2,9 +2,12 @@
 --
 -- ARGV[1]  for how long, in milliseconds
 -- ARGV[2…] a slot, and the token of its lane; and so on
--- Answer   for each, 1: it has its slot, now or already. 0: the node is full. -1: it takes nothing now.
-local online, state, capacity = unpack(redis.call('HMGET', RECORD, 'online', 'state', 'capacity'))
+-- Answer   for each, 1: it has its slot, now or already. 0: the node is full. -1: it takes nothing now. -2: its slots are
+--          lent to its holder
+local online, state, capacity, complete, listed =
+  unpack(redis.call('HMGET', RECORD, 'online', 'state', 'capacity', 'complete', 'listed'))
 local is_ready = is_known() and state == 'accepting'
+local unready = (listed and complete == '1' and state == 'accepting') and -2 or -1
 local used = 0
 if online == '1' then
   prune()
@@ -26,7 +29,7 @@ local function reserve(slot, token)
     return 1
   end
   if not is_ready then
-    return -1
+    return unready
   end
   if used >= tonumber(capacity) then
     return 0

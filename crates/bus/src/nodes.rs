@@ -3,6 +3,9 @@
 //! The instance that holds a node's connection writes its record, and the newest connection alone; everybody
 //! reserves slots and gives them back. A record expires unless it is refreshed. After it was lost, nothing is
 //! reserved until its holder has listed everything that may still run there.
+//!
+//! Where only the holder's own jobs use a node, the bus lends it all the node's slots: the holder gives them out in its own
+//! memory, and nothing is reserved here until it has given them back, with a list of what is taken.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -121,8 +124,9 @@ pub struct Report {
     pub ttl: Duration,
     /// How long its holder vouches for it, that is, guarantees that the record lists every taken slot.
     /// Counted from when the report was made, however late the server gets it. After that nothing is reserved
-    /// until the next report. At most [`crate::limits::NODE_TTL_MS_MAX`].
-    pub vouched: Duration,
+    /// until the next report. At most [`crate::limits::NODE_TTL_MS_MAX`]. `None` while the slots are lent to the holder:
+    /// from this report on nothing is reserved, whatever an earlier one said.
+    pub vouched: Option<Duration>,
 }
 
 /// What a new connection was told.
@@ -158,6 +162,8 @@ pub enum Reserved {
     /// The node is not connected or takes no work, or not all its slots are known, or its holder does not
     /// vouch for them now.
     NotReady,
+    /// Its slots are lent to its holder, which gives them back when it is asked to.
+    Lent,
 }
 
 /// What became of one reservation that was taken back.
@@ -169,13 +175,16 @@ pub enum Unreserved {
     WasSent,
     /// There was none: never made, run out, taken back already, a later owner's by now, or over.
     Absent,
+    /// There is none here, but the node's holder may have given the slot itself.
+    Unknown,
 }
 
 /// Which slots are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Whether all slots are known, and vouched for. If not, one that is missing says nothing.
-    pub is_complete: bool,
+    /// How old the record's knowledge of all slots is: zero while its holder vouches for it. `None` where not all are
+    /// known: then one that is missing says nothing.
+    pub age: Option<Duration>,
     /// For each that was asked for, in that order, whether it is reserved or sent.
     pub is_taken: Vec<bool>,
 }
@@ -258,8 +267,8 @@ pub trait Nodes: Send + Sync {
         gone: &[Slot],
     ) -> Result<Written>;
 
-    /// As [`Self::refresh_node`], by a holder that may have given slots out itself while the bus was away: what was
-    /// sent is exactly what is `taken`. Other slots that were sent are free; reservations stay.
+    /// As [`Self::refresh_node`], by a holder that may have given slots out itself: what was sent is exactly what is
+    /// `taken`. Other slots that were sent are free; reservations stay.
     ///
     /// # Errors
     /// As [`Self::connect_node`]; repeating is harmless.
@@ -349,7 +358,9 @@ pub trait Nodes: Send + Sync {
 /// Refuses what no record takes, and gives its time in milliseconds.
 pub(crate) fn check_report(report: &Report) -> Result<u64> {
     let Report { capacity, state: _, document, ttl, vouched } = report;
-    check_ms("the time that a node is vouched for", *vouched, NODE_TTL_MS_MAX)?;
+    if let Some(vouched) = vouched {
+        check_ms("the time that a node is vouched for", *vouched, NODE_TTL_MS_MAX)?;
+    }
     check_count("a node's capacity", *capacity as usize, NODE_CAPACITY_MAX as usize)?;
     check_bytes("a node's document", document.len(), NODE_DOCUMENT_BYTES_MAX)?;
     check_node_ttl(*ttl)

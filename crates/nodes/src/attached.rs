@@ -9,7 +9,7 @@
 //!   [`crate::limits::contested_max`].
 //! - **Slots** (`slots`): the slot of a dispatch becomes `sent` at the bus, then the frame leaves. A result
 //!   is committed, then the node gets `committed`, then the slot is freed or passed to another attempt.
-//! - **Authority** (`authority`): while the bus is away this instance gives the node's slots itself.
+//! - **Authority** (`authority`): while the bus lends the node's slots, or is away, this instance gives them itself.
 //! - **Early results**: a result that comes before the record is taken over waits, and is committed then.
 //! - **Unlisted attempts**: slots of unfinished attempts that the node does not list are kept for dispatches on their way,
 //!   and freed when a reservation would have expired.
@@ -33,6 +33,7 @@ use domain::job::Revoked;
 use domain::{InstanceId, NodeId, NodeTimeouts};
 
 use crate::connection::{self, CloseCode, Connection, Dispatch, End, Hello};
+use crate::holder_slots::HolderSlots;
 use crate::record::{Load, Profile, Record, Stamp, Status};
 use crate::slot_authority::SlotAuthority;
 pub use event::{Committed, Departure, Effect, Event, FromLane, Known, Moment};
@@ -44,6 +45,8 @@ pub struct AttachedNode {
     timeouts: NodeTimeouts,
     connection: Connection,
     authority: SlotAuthority,
+    /// What this instance gives itself; the lanes share it.
+    holder_slots: Arc<HolderSlots>,
     hello: Option<Hello>,
     /// When the hello came.
     since: Instant,
@@ -98,6 +101,7 @@ impl AttachedNode {
             me,
             timeouts,
             authority: SlotAuthority::new(timeouts.vouched, now),
+            holder_slots: Arc::default(),
             hello: None,
             since: now,
             heard: now,
@@ -133,6 +137,12 @@ impl AttachedNode {
         self.registered.as_ref().map(|registered| registered.epoch)
     }
 
+    /// The slots that this instance gives itself.
+    #[must_use]
+    pub const fn holder_slots(&self) -> &Arc<HolderSlots> {
+        &self.holder_slots
+    }
+
     /// Whether several frames may be sent to the node in one message, and it may send several.
     #[must_use]
     pub fn takes_batches(&self) -> bool {
@@ -143,7 +153,10 @@ impl AttachedNode {
     pub fn apply(&mut self, event: Event, moment: Moment) -> Vec<Effect> {
         self.moment = moment;
         match self.has_left {
-            false => self.take_up(event),
+            false => {
+                self.take_up(event);
+                self.settle_slots();
+            }
             true => self.take_up_late(event),
         }
         std::mem::take(&mut self.out)
@@ -152,6 +165,7 @@ impl AttachedNode {
     /// The socket is closed. What the node runs it goes on with, and it may connect again to any instance.
     pub fn leave(&mut self) {
         self.has_left = true;
+        self.holder_slots.end();
     }
 
     /// What is left of the node, once every call that was under way is answered; nothing of a node that was never
@@ -192,6 +206,8 @@ impl AttachedNode {
             Event::Tick => {
                 let effects = self.connection.on_tick(now);
                 self.follow(effects);
+                let expired = self.holder_slots.expire(now);
+                self.free(expired);
                 self.free_unlisted();
             }
             Event::Close { code, why } => self.end(code, why),
@@ -199,11 +215,15 @@ impl AttachedNode {
                 self.end(CloseCode::Replaced, "a newer connection of this node took over".to_owned());
             }
             Event::Wanted(wishes) => self.on_wanted(wishes),
-            Event::Registered { known, provisional } => self.on_register_answer(known, provisional),
+            Event::Registered { known, is_lent, provisional } => {
+                self.on_register_answer(known, is_lent, provisional);
+            }
             Event::RegisterAgain => self.on_register_again(),
-            Event::Refreshed { written, freed, taken } => self.on_refreshed(written, freed, taken),
+            Event::Refreshed { written, is_lent, freed, taken } => {
+                self.on_refreshed(written, is_lent, freed, taken);
+            }
             Event::Sent { sent, dispatches } => self.on_sent(sent, dispatches),
-            Event::Committed(committed) => self.on_committed(committed),
+            Event::Committed { committed, came_at } => self.on_committed(committed, came_at),
             Event::Passed { passed, over, dispatches } => self.on_passed(passed, over, dispatches),
             Event::Freed { left, was_full } => self.on_freed(left, was_full),
         }
@@ -219,7 +239,7 @@ impl AttachedNode {
                     self.registered = Some(Registered { profile, epoch, is_provisional: false });
                 }
             }
-            Event::Committed(committed) => {
+            Event::Committed { committed, .. } => {
                 committed.into_iter().filter_map(|one| one.next).for_each(|next| self.not_passed(next.slot));
             }
             Event::Passed { dispatches, .. } => {
@@ -294,7 +314,8 @@ impl AttachedNode {
     fn record_of(&self, profile: &Arc<Profile>, version: Version) -> Option<Record> {
         let hello = self.hello.as_ref()?;
         let epoch = self.epoch().unwrap_or(Epoch::new(0));
-        let used = u32::try_from(self.connection.taken().count()).unwrap_or(u32::MAX);
+        let used = self.connection.slot_count() + self.holder_slots.given_count();
+        let used = u32::try_from(used).unwrap_or(u32::MAX);
         // Before its welcome it gets work as soon as its slots are known.
         let state = self.connection.state().unwrap_or(NodeState::Accepting);
         let status = Status { capacity: hello.capacity, used, is_complete: true, state };

@@ -17,14 +17,13 @@
 
 mod effect;
 mod frame;
-mod grants;
 mod live;
 #[cfg(test)]
 mod tests;
 
 use std::time::{Duration, Instant};
 
-use bus::{Claim, NodeState, Reserved, Slot};
+use bus::{NodeState, Slot};
 use domain::{InstanceId, NodeId, NodeTimeouts};
 
 pub use effect::{CloseCode, Effect, Refused};
@@ -88,28 +87,10 @@ impl Connection {
         self.live_or_ended().into_iter().flat_map(Live::slots)
     }
 
-    /// All slots that are taken: those, and what was given and waits for its dispatch.
-    pub fn taken(&self) -> impl Iterator<Item = Slot> {
-        self.slots().chain(self.live().into_iter().flat_map(Live::granted))
-    }
-
-    /// Gives slots until then, in place of the bus, while that is away: each unless the node is full by then.
-    pub fn grant(&mut self, claims: &[Claim], ends: Instant, now: Instant) -> Vec<Reserved> {
-        match self.live_mut() {
-            Some(live) => live.grant(claims, ends, now),
-            None => vec![Reserved::NotReady; claims.len()],
-        }
-    }
-
-    /// Whether the slot was given, and waits for its dispatch.
+    /// How many those are, as long as the connection lives.
     #[must_use]
-    pub fn is_granted(&self, slot: Slot) -> bool {
-        self.live().is_some_and(|live| live.is_granted(slot))
-    }
-
-    /// A slot that was given is not wanted any more. Whether it is free by that.
-    pub fn give_back(&mut self, claim: Claim) -> bool {
-        self.live_mut().is_some_and(|live| live.give_back(claim))
+    pub fn slot_count(&self) -> usize {
+        self.live().map_or(0, Live::slot_count)
     }
 
     /// Whether the attempt's slot is taken.
@@ -157,21 +138,20 @@ impl Connection {
         ticked.unwrap_or_else(|fault| self.end(CloseCode::Protocol, fault))
     }
 
-    /// The bus has the node's record, with slots for the attempts in `given`, which were the node's when the record was
-    /// asked for: it is welcomed, and what it runs counts as acknowledged. What has ended meanwhile had its slot freed
-    /// before it was given one; it is freed again.
-    pub fn registered(&mut self, given: &[Slot], now: Instant) -> Effects {
+    /// The bus has the node's record: it is welcomed, and what it runs counts as acknowledged.
+    pub fn registered(&mut self, now: Instant) -> Effects {
         let holder = self.holder.clone();
-        self.live_mut().map_or_else(Vec::new, |live| live.registered(holder, given, now))
+        self.live_mut().map_or_else(Vec::new, |live| live.registered(holder, now))
     }
 
-    /// A job for the node, whose slot is `sent` at the bus by now, or was given here.
+    /// A job for the node, whose slot is `sent` at the bus by now, or was given here. `given` slots are taken beside those of
+    /// the connection.
     ///
     /// # Errors
     /// [`Refused`], and nothing was sent: the slot is to be freed and the attempt to be revoked as never sent, unless
     /// it was [`Refused::Known`].
-    pub fn dispatch(&mut self, dispatch: Dispatch, now: Instant) -> Result<Effects, Refused> {
-        self.live_mut().ok_or(Refused::NotReady)?.dispatch(dispatch, now)
+    pub fn dispatch(&mut self, dispatch: Dispatch, given: usize, now: Instant) -> Result<Effects, Refused> {
+        self.live_mut().ok_or(Refused::NotReady)?.dispatch(dispatch, given, now)
     }
 
     /// The attempt's result is durable.

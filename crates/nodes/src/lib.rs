@@ -5,8 +5,8 @@
 //! without a wait and without asking anybody ([`Registry::select`]); the protocol of one node's socket as a pure state
 //! machine ([`connection`]), and beside it the state of a node that is attached to this instance, between its socket, its
 //! record at the bus and the lanes ([`attached`]). What must never: a socket, SQL, Redis, or a decision about a job's
-//! result. Who owns a slot is decided at the bus, or, while the bus is away, by the node's [`Connection`]; what the
-//! registry counts only makes a refusal there rare.
+//! result. Who owns a slot is decided at the bus, or, while that lends the slots or is away, by the holder of the node's socket
+//! ([`HolderSlots`]); what the registry counts only makes a refusal there rare.
 
 pub mod attached;
 pub mod connection;
@@ -15,6 +15,7 @@ mod explain;
 #[cfg(test)]
 mod fixture;
 mod follower;
+mod holder_slots;
 mod index;
 pub mod limits;
 mod listing;
@@ -29,6 +30,7 @@ mod source;
 pub use connection::Connection;
 pub use explain::{Explanation, Reason};
 pub use follower::Follower;
+pub use holder_slots::{GivenBack, HolderSlots};
 pub use node_update::NodeUpdate;
 pub use pools::{DEFAULT_POOL, Pool, Pools};
 pub use record::{Abilities, Applied, Load, Profile, Record, Stamp, Status};

@@ -153,10 +153,16 @@ pub enum Applied {
 impl Record {
     /// What its holder says of it to the bus, for as long as it is not offline for want of an update.
     #[must_use]
-    pub fn report(&self, timeouts: &NodeTimeouts) -> Report {
+    pub fn report(&self, timeouts: &NodeTimeouts, is_lent: bool) -> Report {
         let Status { capacity, state, .. } = self.status;
         let document = Document::of(&self.profile, self.load).to_bytes().into();
-        Report { capacity, state, document, ttl: timeouts.offline, vouched: timeouts.vouched }
+        Report {
+            capacity,
+            state,
+            document,
+            ttl: timeouts.offline,
+            vouched: (!is_lent).then_some(timeouts.vouched),
+        }
     }
 
     /// What the bus keeps of a node, whose document must be one of these. Whether it is online is another question.
@@ -370,7 +376,8 @@ mod tests {
     #[test]
     fn a_record_reads_back_from_what_the_bus_keeps_of_its_report() {
         let record = crate::fixture::record("n").labelled(&["gpu"]).used(2).held_by("b");
-        let Report { capacity, state, document, ttl, vouched: _ } = record.report(&NodeTimeouts::DEFAULT);
+        let Report { capacity, state, document, ttl, vouched: _ } =
+            record.report(&NodeTimeouts::DEFAULT, false);
         let kept = NodeRecord {
             holder: record.profile.holder.clone(),
             epoch: record.stamp.epoch,

@@ -44,6 +44,12 @@ pub(super) struct Withdrawal {
 }
 
 impl Dispatch {
+    /// Whether a lane of another instance dispatched it.
+    #[must_use]
+    pub const fn is_foreign(&self) -> bool {
+        self.policy.owner.is_some()
+    }
+
     pub(super) fn new(job: &LiveJob, newest: CurrentAttempt, placed: Assignment) -> Self {
         let spec = &job.spec;
         Self {

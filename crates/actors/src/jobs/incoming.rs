@@ -61,6 +61,7 @@ impl Incoming {
                 Some(InstanceMessage::Reports { is_forwarded, reports }) => {
                     reports.into_iter().for_each(|report| self.take_report(report, is_forwarded));
                 }
+                Some(InstanceMessage::Share(node)) => self.gateway.share(&node),
                 None => tracing::warn!(inbox = %of, entry = %entry.id, "an unreadable entry is dropped"),
             }
         }

@@ -27,6 +27,8 @@ pub(super) enum InstanceMessage {
         /// In the order in which they happened.
         reports: Vec<AttemptReport>,
     },
+    /// A slot is wanted of a node whose socket the instance holds: the bus is to give the node's slots.
+    Share(NodeId),
 }
 
 /// A report on an attempt, for the owner of its lane. The ledger is the truth; a report only arrives earlier.
@@ -77,6 +79,7 @@ impl InstanceMessage {
                 forwarded: *is_forwarded,
                 reports: reports.iter().map(WrittenReport::of).collect(),
             },
+            Self::Share(node) => Written::Share { node: node.to_string() },
         };
         serde_json::to_vec(&written).expect("it has text keys only")
     }
@@ -119,6 +122,7 @@ impl InstanceMessage {
                 is_forwarded: forwarded,
                 reports: reports.into_iter().map(WrittenReport::read).collect::<Option<_>>()?,
             }),
+            Written::Share { node } => Some(Self::Share(NodeId::parse(&node).ok()?)),
         }
     }
 }
@@ -155,6 +159,9 @@ enum Written {
     Reports {
         forwarded: bool,
         reports: Vec<WrittenReport>,
+    },
+    Share {
+        node: String,
     },
 }
 

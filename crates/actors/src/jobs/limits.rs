@@ -28,8 +28,6 @@ pub const ATTEMPTS_PAGE: u32 = 5_000;
 pub const NODES_ASKED_MAX: usize = 64;
 /// What may wait for one node at its socket: dispatches for all its slots, and as many that call them off.
 pub const SOCKET_MESSAGES_MAX: usize = 2 * domain::limits::NODE_CAPACITY_MAX as usize;
-/// How long the holder of a node's socket is waited for when it gives slots itself.
-pub const GRANT_WAIT: Duration = Duration::from_secs(1);
 /// Plans whose lanes were left, remembered until their adoption looks at them; the oldest are found again at the next look.
 pub const LEFT_PLANS_MAX: usize = 1_024;
 /// Jobs that get a slot in one pass.

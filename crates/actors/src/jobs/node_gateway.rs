@@ -7,14 +7,15 @@ use std::time::Instant;
 use bus::{Claim, Reserved, Slot};
 use dashmap::{DashMap, Entry};
 use domain::job::{Assignment, Attempt, Revoked, State};
-use domain::{JobId, LaneId, NodeId};
-use nodes::Registry;
-use tokio::sync::{mpsc, oneshot};
+use domain::{InstanceId, JobId, LaneId, NodeId};
+use nodes::GivenBack;
+use nodes::{HolderSlots, Registry};
+use tokio::sync::mpsc;
 
 use super::delivery::{Dispatch, RetryPolicy, Withdrawal};
 use super::instance_message::{AttemptReport, InstanceMessage};
 use super::inter_instance::InterInstance;
-use super::limits::{GRANT_WAIT, SOCKET_MESSAGES_MAX};
+use super::limits::SOCKET_MESSAGES_MAX;
 use super::live_job::live_job;
 use super::local_attempts::LocalAttempts;
 use super::messages::AttemptEvent;
@@ -29,10 +30,8 @@ pub enum ToNode {
     Cancel(JobId, Attempt),
     /// An operator wants it to get no more work, or to get work again.
     Drain(bool),
-    /// The bus is away, and slots are wanted for these until then. `None` as long as that is for the bus to say.
-    Grant(Vec<Claim>, Instant, oneshot::Sender<Option<Vec<Reserved>>>),
-    /// A slot that was given so is not wanted any more.
-    GiveBack(Claim),
+    /// A lane of another instance wants a slot: the bus is to give them.
+    Share,
 }
 
 /// Of one instance.
@@ -49,6 +48,8 @@ struct Socket {
     /// When its node said hello.
     since: Instant,
     outbox: mpsc::Sender<ToNode>,
+    /// What the socket's holder gives of the node's slots.
+    slots: Arc<HolderSlots>,
 }
 
 /// What is for one node comes out of it, at the node's socket. Dropping it disconnects the node from the gateway.
@@ -71,6 +72,13 @@ impl NodeOutbox {
 impl Drop for NodeOutbox {
     fn drop(&mut self) {
         self.gateway.sockets.remove_if(&self.node, |_, socket| socket.since == self.since);
+        self.messages.close();
+        while let Ok(message) = self.messages.try_recv() {
+            if let ToNode::Dispatch(dispatch) = message {
+                let reason = "the node's socket was closed before the attempt was sent";
+                self.gateway.came_to_nothing(dispatch.job, dispatch.attempt, Revoked::Undeliverable, reason);
+            }
+        }
     }
 }
 
@@ -91,16 +99,21 @@ impl NodeGateway {
     }
 
     /// A node's new connection, which said hello then: from now on it gets what is for the node.
-    pub(super) fn attach(self: &Arc<Self>, node: &NodeId, since: Instant) -> NodeOutbox {
+    pub(super) fn attach(
+        self: &Arc<Self>,
+        node: &NodeId,
+        since: Instant,
+        slots: Arc<HolderSlots>,
+    ) -> NodeOutbox {
         let (outbox, messages) = mpsc::channel(SOCKET_MESSAGES_MAX);
         match self.sockets.entry(node.clone()) {
             // A newer connection was quicker; this one hears at once that it is replaced.
             Entry::Occupied(newer) if newer.get().since > since => {}
             Entry::Occupied(mut older) => {
-                older.insert(Socket { since, outbox });
+                older.insert(Socket { since, outbox, slots });
             }
             Entry::Vacant(none) => {
-                none.insert(Socket { since, outbox });
+                none.insert(Socket { since, outbox, slots });
             }
         }
         NodeOutbox { gateway: Arc::clone(self), node: node.clone(), since, messages }
@@ -114,22 +127,39 @@ impl NodeGateway {
         self.send_to_node(node, ToNode::Drain(is_drained))
     }
 
-    /// Slots of a node whose socket is here, given by the socket's holder itself since the bus cannot be asked. `None`
-    /// where that is not for it to say.
-    pub(super) async fn grant(&self, node: &NodeId, claims: &[Claim]) -> Option<Vec<Reserved>> {
-        let (reply, answer) = oneshot::channel();
-        let expires = Instant::now() + self.registry.timeouts().reservation;
-        let wish = ToNode::Grant(claims.to_vec(), expires, reply);
-        if !self.send_to_node(node, wish) {
-            return None;
-        }
-        // A slot that is given after this wait runs out.
-        tokio::time::timeout(GRANT_WAIT, answer).await.ok()?.ok()?
+    /// Reserves slots of a node whose socket is here, while this instance gives them. `None` where the bus does.
+    pub(super) fn reserve(&self, node: &NodeId, claims: &[Claim]) -> Option<Vec<Reserved>> {
+        let now = Instant::now();
+        let ends = now + self.registry.timeouts().reservation;
+        self.sockets.get(node)?.slots.reserve(claims, ends, now)
     }
 
-    pub(super) fn give_back(&self, node: &NodeId, claim: Claim) {
-        // What is not given back runs out.
-        self.send_to_node(node, ToNode::GiveBack(claim));
+    /// Whether this instance gives the slots of the node now.
+    pub(super) fn gives(&self, node: &NodeId) -> bool {
+        self.sockets.get(node).is_some_and(|socket| socket.slots.gives(Instant::now()))
+    }
+
+    /// A slot that this instance may have given is not wanted any more.
+    pub(super) fn give_back(&self, node: &NodeId, claim: Claim) -> GivenBack {
+        let slots = self.sockets.get(node).map(|socket| Arc::clone(&socket.slots));
+        let given = slots.map_or(GivenBack::NotGiven, |slots| slots.give_back(claim, Instant::now()));
+        if given != GivenBack::NotGiven {
+            self.registry.unreserved(node);
+        }
+        given
+    }
+
+    /// Asks the holder of a node's socket to have the bus give the node's slots.
+    pub(super) fn ask_to_share(&self, node: NodeId, holder: InstanceId) {
+        if holder != *self.inter_instance.me() {
+            self.inter_instance.post(holder, InstanceMessage::Share(node));
+        }
+    }
+
+    /// Another instance wants slots of a node, if its socket is here.
+    pub(super) fn share(&self, node: &NodeId) {
+        // A queue that is full is asked again.
+        self.send_to_node(node, ToNode::Share);
     }
 
     /// Sends an attempt on its way, to its node or to the instance that holds the node's socket.

@@ -64,8 +64,9 @@ impl Jobs {
         self.sockets.results.late.plans()
     }
 
-    /// Whether nothing of a job that has ended runs any more: its slot is free, or its node is gone for sure.
-    pub(crate) async fn is_surely_over(&self, job: &JobRecord) -> bool {
+    /// Whether nothing of a job runs any more that has been known to have ended `since` then: its slot is free, or its node
+    /// is gone for sure.
+    pub(crate) async fn is_surely_over(&self, job: &JobRecord, since: Instant) -> bool {
         let Some(finished) = &job.finished else { return false };
         let Some(placed) = &job.placed else { return true };
         if finished.released_at.is_some() || job.attempt == Attempt::NONE {
@@ -73,7 +74,7 @@ impl Jobs {
         }
         let scheduler = &self.scheduler;
         scheduler.is_surely_gone(&placed.node)
-            || scheduler.missing(&placed.node, &[(job.id, job.attempt)]).await.contains(&true)
+            || scheduler.missing(&placed.node, &[(job.id, job.attempt, since)]).await.contains(&true)
     }
 }
 

@@ -1,5 +1,5 @@
 //! Brings waiting jobs and free slots together, for all lanes of this instance. It decides who is next; whether the
-//! slot is had is decided at the bus, or, while that is away, by the holder of the node's socket, if it is here; what
+//! slot is had is decided at the bus, or, while that lends the slots or is away, here, if the node's socket is; what
 //! becomes of it is the lane's.
 //!
 //! What lives here: the queue, selection, reservations and their giving back. What must never: a word about a job to
@@ -7,14 +7,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bus::{Claim, Reserved, Slot, Unreserved};
+use bus::{Claim, Held, Reserved, Slot, Unreserved};
 use domain::job::{Assignment, Attempt, Priority, Requirements, Revoked};
 use domain::lane::{Affinity, Enqueue, PlacementRequest, SlotSearch, SlotsFound};
 use domain::{InstanceId, JobId, LaneId, NodeId, PoolName, Token};
 use futures_util::future::join_all;
-use nodes::{Choice, Registry, Wanted};
+use nodes::{Choice, GivenBack, Registry, Wanted};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -32,6 +32,8 @@ const CLASSES_LOOKED_AT: usize = 16;
 /// first of them at most.
 const NEAR_FRONT_JOBS: usize = 16;
 const NEAR_FRONT_MS: u128 = 50;
+/// For clocks that run apart, where a list of slots is compared with when an attempt became known.
+const LISTED_MARGIN: Duration = Duration::from_millis(500);
 /// The pause after a pass in which no node's slots could be asked for, before jitter.
 const BUS_AWAY_PAUSE: Duration = Duration::from_millis(200);
 
@@ -310,15 +312,22 @@ impl Scheduler {
             let claims: Vec<_> = picks.iter().map(|(want, _)| want.claim()).collect();
             let mut answers = Vec::with_capacity(claims.len());
             for claims in claims.chunks(bus::limits::NODE_SLOTS_MAX) {
-                let reserved = match self.bus.reserve_slots(&node, claims, lasting).await {
-                    Ok(reserved) => Some(reserved),
+                if let Some(reserved) = self.gateway.reserve(&node, claims) {
+                    answers.extend(reserved);
+                    continue;
+                }
+                match self.bus.reserve_slots(&node, claims, lasting).await {
+                    Ok(reserved) => answers.extend(reserved),
                     Err(error) => {
                         tracing::debug!(%error, %node, "slots could not be reserved");
-                        self.gateway.grant(&node, claims).await
+                        break;
                     }
-                };
-                let Some(reserved) = reserved else { break };
-                answers.extend(reserved);
+                }
+            }
+            if answers.contains(&Reserved::Lent)
+                && let Some((_, choice)) = picks.first()
+            {
+                self.gateway.ask_to_share(node.clone(), choice.holder().clone());
             }
             let mut answers = answers.into_iter();
             let placed = picks.into_iter().map(|(want, choice)| {
@@ -329,7 +338,7 @@ impl Scheduler {
                         choice.reserved();
                         (want, Answer::Placed(ReservedSlot { placed, pool, instead_of: None }))
                     }
-                    Some(Reserved::Full | Reserved::NotReady) => {
+                    Some(Reserved::Full | Reserved::NotReady | Reserved::Lent) => {
                         choice.was_full();
                         (want, Answer::Taken)
                     }
@@ -358,8 +367,6 @@ impl Scheduler {
         let (this, node) = (Arc::clone(self), node.clone());
         tokio::spawn(async move {
             let claim = Claim { slot: Slot { job, attempt }, token };
-            // One that was given here, while the bus was away.
-            this.gateway.give_back(&node, claim);
             if this.unreserve(&node, claim).await.is_some()
                 && let Some(lane) = tell
             {
@@ -389,16 +396,29 @@ impl Scheduler {
         });
     }
 
-    /// The bus's answer on a reservation that is taken back; `None` if there is no answer.
+    /// What became of a reservation that is taken back, by whoever gave it; `None` if nobody can say.
     async fn unreserve(&self, node: &NodeId, claim: Claim) -> Option<Unreserved> {
-        match self.bus.unreserve_slots(node, &[claim]).await {
-            Ok(answers) => {
-                let answer = answers.first().copied();
-                if answer == Some(Unreserved::Removed) {
-                    self.registry.unreserved(node);
+        match self.gateway.give_back(node, claim) {
+            GivenBack::NotGiven => {}
+            GivenBack::Free => return Some(Unreserved::Removed),
+            GivenBack::Listed => {
+                // Nobody sends it any more. Until the record lists it no longer, it takes a slot for nothing.
+                if let Err(error) = self.bus.free_slots(node, &[claim.slot]).await {
+                    tracing::debug!(%error, %node, "a slot that was given back is freed with the next heartbeat");
                 }
-                answer
+                return Some(Unreserved::Removed);
             }
+        }
+        match self.bus.unreserve_slots(node, &[claim]).await {
+            Ok(answers) => match answers.first().copied() {
+                Some(Unreserved::Removed) => {
+                    self.registry.unreserved(node);
+                    Some(Unreserved::Removed)
+                }
+                // What this instance gave, and has not now, was sent or is over.
+                Some(Unreserved::Unknown) => self.gateway.gives(node).then_some(Unreserved::Absent),
+                answer => answer,
+            },
             Err(error) => {
                 tracing::debug!(%error, %node, "a reservation was not given back; it expires");
                 None
@@ -413,17 +433,30 @@ impl Scheduler {
         self.registry.get(node).is_none() && self.bus.link().borrow().up_for().is_some_and(is_evidence)
     }
 
-    /// Which of these attempts have no slot in their node's record although that is complete.
-    pub(super) async fn missing(&self, node: &NodeId, attempts: &[(JobId, Attempt)]) -> Vec<bool> {
-        let slots: Vec<_> =
-            attempts.iter().map(|(job, attempt)| Slot { job: *job, attempt: *attempt }).collect();
-        let mut missing = Vec::with_capacity(slots.len());
-        for slots in slots.chunks(bus::limits::NODE_SLOTS_MAX) {
-            match self.bus.held_slots(node, slots).await {
-                Ok(held) => missing.extend(held.is_taken.iter().map(|taken| held.is_complete && !taken)),
+    /// Which of these attempts, each known since then, have no slot in their node's record although that lists all. A list
+    /// by the holder, to whom the slots are lent, says so of an attempt that it could not have sent any more by then: a slot
+    /// that it gave before the attempt was known waits for its dispatch as long as a reservation lasts.
+    pub(super) async fn missing(&self, node: &NodeId, attempts: &[(JobId, Attempt, Instant)]) -> Vec<bool> {
+        let mut missing = Vec::with_capacity(attempts.len());
+        for attempts in attempts.chunks(bus::limits::NODE_SLOTS_MAX) {
+            let slots: Vec<_> =
+                attempts.iter().map(|(job, attempt, _)| Slot { job: *job, attempt: *attempt }).collect();
+            let asked = Instant::now();
+            match self.bus.held_slots(node, &slots).await {
+                Ok(Held { age: Some(age), is_taken }) => {
+                    let settled = match age.is_zero() {
+                        true => Duration::ZERO,
+                        false => age + self.registry.timeouts().reservation + LISTED_MARGIN,
+                    };
+                    let is_missing = |(_, _, since): &(JobId, Attempt, Instant), is_taken: bool| {
+                        !is_taken && asked.saturating_duration_since(*since) >= settled
+                    };
+                    missing.extend(attempts.iter().zip(is_taken).map(|(one, taken)| is_missing(one, taken)));
+                }
+                Ok(Held { age: None, .. }) => missing.extend(attempts.iter().map(|_| false)),
                 Err(error) => {
                     tracing::debug!(%error, %node, "a node's slots could not be read");
-                    missing.extend(slots.iter().map(|_| false));
+                    missing.extend(attempts.iter().map(|_| false));
                 }
             }
         }

@@ -7,6 +7,7 @@ use bus::Slot;
 use domain::job::{Attempt, Revoked};
 use domain::{JobId, NodeId};
 use ledger::JobRecord;
+use nodes::HolderSlots;
 use nodes::connection::Progress;
 
 use super::Jobs;
@@ -23,11 +24,11 @@ pub(super) struct Sockets {
 }
 
 impl Jobs {
-    /// Attaches a node's connection, which said `hello` at `since`, to this instance. Returns the queue of
-    /// requests for the node.
+    /// Attaches a node's connection, which said `hello` at `since`, to this instance. Lanes take its slots from `slots`
+    /// while the bus does not give them. Returns the queue of requests for the node.
     #[must_use]
-    pub fn attach(&self, node: &NodeId, since: Instant) -> NodeOutbox {
-        self.sockets.gateway.attach(node, since)
+    pub fn attach(&self, node: &NodeId, since: Instant, slots: &Arc<HolderSlots>) -> NodeOutbox {
+        self.sockets.gateway.attach(node, since, Arc::clone(slots))
     }
 
     /// Whether a socket of the node is held here.

@@ -1,6 +1,6 @@
 //! Waiting for the jobs of stages: for the end of one that is under way, and for the last of one that was called off.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use domain::JobId;
 use domain::job::State;
@@ -36,8 +36,9 @@ pub(super) async fn ended(inner: &Inner, job: JobId) -> Option<JobRecord> {
 pub(super) async fn over(inner: &Inner, job: JobId) {
     let mut pause = LOOK_EVERY;
     while let Some(mut record) = ended(inner, job).await {
+        let since = Instant::now();
         loop {
-            if inner.jobs.is_surely_over(&record).await {
+            if inner.jobs.is_surely_over(&record, since).await {
                 return;
             }
             tokio::time::sleep(jittered(pause)).await;

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode as WsCode, CloseReason, Session};
 use actors::jobs::{NodeOutbox, ToNode as FromJobs};
-use bus::{Reserved, Slot};
+use bus::Slot;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use nodes::attached::{AttachedNode, Effect, Event, FromLane, Moment};
 use nodes::connection::{CloseCode, TICK_MS, ToNode};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use wire::limits::{MESSAGE_BYTES_MAX, MESSAGE_FRAMES_MAX};
 use wire::worker::{Message, NodeFrame, SchedulerFrame, SocketProblem};
 
@@ -38,8 +38,6 @@ pub struct Socket {
     node: AttachedNode,
     /// What the lanes want of the node, once it is attached.
     mailbox: Option<NodeOutbox>,
-    /// Lanes that wait for slots of this node: each with the number of its wish.
-    grants: Vec<Option<oneshot::Sender<Option<Vec<Reserved>>>>>,
     /// Frames on their way out.
     out: VecDeque<SchedulerFrame>,
     /// Calls under way. Each ends as an event, or with nothing to say.
@@ -70,7 +68,6 @@ impl Socket {
             incarnation,
             session,
             mailbox: None,
-            grants: Vec::new(),
             out: VecDeque::new(),
             calls: FuturesUnordered::new(),
             closing: None,
@@ -163,19 +160,15 @@ impl Socket {
             return self.apply(Event::Superseded);
         }
         let wishes = wishes.into_iter().map(|wish| match wish {
-            FromJobs::Dispatch(dispatch) => FromLane::Dispatch(frame_of(*dispatch)),
+            FromJobs::Dispatch(dispatch) => {
+                FromLane::Dispatch { is_foreign: dispatch.is_foreign(), dispatch: frame_of(*dispatch) }
+            }
             FromJobs::Cancel(job, attempt) => FromLane::Cancel(Slot { job, attempt }),
             FromJobs::Drain(is_drained) => FromLane::Drain(is_drained),
-            FromJobs::Grant(claims, until, reply) => {
-                self.grants.push(Some(reply));
-                FromLane::Grant { number: self.grants.len() - 1, claims, until }
-            }
-            FromJobs::GiveBack(claim) => FromLane::GiveBack(claim),
+            FromJobs::Share => FromLane::Share,
         });
         let wishes = wishes.collect();
         self.apply(Event::Wanted(wishes));
-        // Each was answered.
-        self.grants.clear();
     }
 
     fn apply(&mut self, event: Event) {
@@ -197,13 +190,6 @@ impl Socket {
                 self.closing = Some(Closing::ByInstance(code, why));
                 return;
             }
-            Effect::Granted { number, given } => {
-                if let Some(reply) = self.grants.get_mut(number).and_then(Option::take) {
-                    // A slot whose lane has stopped waiting runs out.
-                    let _ = reply.send(given);
-                }
-                return;
-            }
             _ => {}
         }
         // All others are about a node that has said hello.
@@ -217,7 +203,9 @@ impl Socket {
             epoch,
         };
         match effect {
-            Effect::Attach(since) => self.mailbox = Some(jobs.attach(node, since)),
+            Effect::Attach(since) => {
+                self.mailbox = Some(jobs.attach(node, since, self.node.holder_slots()));
+            }
             Effect::Acknowledged(Slot { job, attempt }) => jobs.acknowledged(node, job, attempt),
             Effect::Progressed { slot: Slot { job, attempt }, progress } => {
                 jobs.progressed(node, job, attempt, progress);
@@ -226,10 +214,10 @@ impl Socket {
                 jobs.came_to_nothing(job, attempt, kind, &why);
             }
             Effect::SlotFreed(Slot { job, attempt }) => jobs.slot_freed(job, attempt),
-            Effect::Commit { results, may_pass } => {
+            Effect::Commit { results, may_pass, came_at } => {
                 // A result that the lane's owner writes and one that this instance writes do not wait for each other.
                 for results in calls().by_writer(results) {
-                    self.call(calls().commit(results, may_pass).map(Some));
+                    self.call(calls().commit(results, may_pass, came_at).map(Some));
                 }
             }
             Effect::LookUp { running } => self.call(calls().look_up(running)),
@@ -257,7 +245,7 @@ impl Socket {
                 self.call(calls().pass_slots(over, dispatches).map(Some));
             }
             Effect::FreeSlots { slots, was_full } => self.call(calls().free_slots(slots, was_full).map(Some)),
-            Effect::Send(_) | Effect::Close { .. } | Effect::Granted { .. } => {}
+            Effect::Send(_) | Effect::Close { .. } => {}
         }
     }
 

@@ -22,6 +22,8 @@ pub(super) struct Node {
     is_complete: bool,
     /// Until then its holder vouches for the slots.
     vouched_until: Option<Instant>,
+    /// When the holder, to whom the slots are lent, listed them last.
+    listed: Option<Instant>,
     /// How many slots were taken when the version rose last.
     reported: usize,
     /// When the record ends unless it is refreshed.
@@ -65,6 +67,7 @@ impl Node {
             is_online: true,
             is_complete: false,
             vouched_until: None,
+            listed: None,
             reported: 0,
             end: now + new.report.ttl,
             slots: HashMap::new(),
@@ -87,6 +90,10 @@ impl Node {
         self.recount(running);
         self.holder = holder.clone();
         self.report = report.clone();
+        self.listed = None;
+        if report.vouched.is_none() {
+            self.vouched_until = None;
+        }
         self.epoch = epoch;
         self.since = since;
         self.is_online = true;
@@ -95,8 +102,14 @@ impl Node {
         true
     }
 
+    /// A word of the holder: what was sent is exactly this.
+    pub(super) fn list(&mut self, running: &[Slot], report: &Report, now: Instant) {
+        self.recount(running);
+        self.listed = report.vouched.is_none().then_some(now);
+    }
+
     /// What was sent is exactly this.
-    pub(super) fn recount(&mut self, running: &[Slot]) {
+    fn recount(&mut self, running: &[Slot]) {
         let listed: HashSet<_> = running.iter().collect();
         self.slots.retain(|slot, taken| matches!(taken, Taken::Reserved { .. }) || listed.contains(slot));
         for slot in running {
@@ -140,13 +153,18 @@ impl Node {
 
     pub(super) fn reserve(&mut self, claims: &[Claim], end: Instant, now: Instant) -> Vec<Reserved> {
         self.prune(now);
-        let is_ready = self.is_known(now) && self.report.state == NodeState::Accepting;
+        let is_accepting = self.is_complete && self.report.state == NodeState::Accepting;
+        let unready = match is_accepting && self.listed.is_some() && !self.is_known(now) {
+            true => Reserved::Lent,
+            false => Reserved::NotReady,
+        };
+        let is_ready = is_accepting && self.is_known(now);
         let reserve = |Claim { slot, token }: &Claim| {
             match self.slots.get(slot) {
                 // A lane's next owner takes over what the last one reserved. A repeated call gains no time.
                 Some(Taken::Reserved { token: earlier, .. }) if earlier < token => self.free(slot),
                 Some(_) => return Reserved::Yes,
-                None if !is_ready => return Reserved::NotReady,
+                None if !is_ready => return unready,
                 None if self.slots.len() >= self.report.capacity as usize => return Reserved::Full,
                 None => {}
             }
@@ -186,12 +204,14 @@ impl Node {
 
     pub(super) fn unreserve(&mut self, claims: &[Claim], now: Instant) -> Vec<Unreserved> {
         self.prune(now);
+        let absent = if self.is_known(now) { Unreserved::Absent } else { Unreserved::Unknown };
         let unreserve = |Claim { slot, token }: &Claim| match self.slots.get(slot) {
             Some(Taken::Reserved { token: reserved, .. }) if reserved <= token => {
                 self.free(slot);
                 Unreserved::Removed
             }
-            Some(Taken::Reserved { .. }) | None => Unreserved::Absent,
+            Some(Taken::Reserved { .. }) => Unreserved::Absent,
+            None => absent,
             Some(Taken::Running | Taken::Sent(_)) => Unreserved::WasSent,
         };
         claims.iter().map(unreserve).collect()
@@ -204,7 +224,8 @@ impl Node {
     pub(super) fn held(&mut self, slots: &[Slot], now: Instant) -> Held {
         self.prune(now);
         let is_taken = slots.iter().map(|slot| self.slots.contains_key(slot)).collect();
-        Held { is_complete: self.is_known(now), is_taken }
+        let listed = self.listed.filter(|_| self.is_complete).map(|at| now.duration_since(at));
+        Held { age: if self.is_known(now) { Some(Duration::ZERO) } else { listed }, is_taken }
     }
 
     pub(super) fn show(&mut self, now: Instant) -> NodeRecord {
@@ -250,7 +271,13 @@ impl Node {
     }
 
     fn vouch(&mut self, now: Instant) {
-        self.vouched_until = self.vouched_until.max(Some(now + self.report.vouched));
+        self.vouched_until = match self.report.vouched {
+            Some(vouched) => {
+                self.listed = None;
+                self.vouched_until.max(Some(now + vouched))
+            }
+            None => None,
+        };
     }
 
     fn rise(&mut self, version: u64) -> Written {

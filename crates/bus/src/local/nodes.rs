@@ -126,7 +126,7 @@ impl Nodes for Local {
         check_report(report)?;
         let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
         Ok(nodes.write(node, epoch, now, |record, version| {
-            record.recount(taken);
+            record.list(taken, report, now);
             record.refresh(report, version, now)
         }))
     }
@@ -178,9 +178,11 @@ impl Nodes for Local {
     async fn unreserve_slots(&self, node: &NodeId, claims: &[Claim]) -> Result<Vec<Unreserved>> {
         check_slots(claims)?;
         let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
-        Ok(match nodes.online(node, now) {
-            Some(record) => record.unreserve(claims, now),
-            None => vec![Unreserved::Absent; claims.len()],
+        Ok(match nodes.alive(node, now) {
+            Some(record) if record.is_online() => record.unreserve(claims, now),
+            // Its holder says that it is gone.
+            Some(_) => vec![Unreserved::Absent; claims.len()],
+            None => vec![Unreserved::Unknown; claims.len()],
         })
     }
 
@@ -197,7 +199,7 @@ impl Nodes for Local {
         let (mut nodes, now) = (self.open()?.nodes(), Instant::now());
         Ok(match nodes.online(node, now) {
             Some(record) => record.held(slots, now),
-            None => Held { is_complete: false, is_taken: vec![false; slots.len()] },
+            None => Held { age: None, is_taken: vec![false; slots.len()] },
         })
     }
 

@@ -48,14 +48,14 @@ impl Nodes for Redis {
         let fill = |call: &mut Cmd| {
             call.arg(holder.as_str());
             add_report(call, report, ttl_ms);
-            call.arg(micros(age)).arg(NODE_YOUNGER_MS * 1_000);
+            call.arg(micros(age)).arg(NODE_YOUNGER_MS * 1_000).arg(u8::from(report.vouched.is_none()));
             add_slots(call, running);
         };
         let (number, is_complete, at): (i64, bool, u64) =
             self.run_at(node, &CONNECT, fill, Effect::Writes).await?;
         match written(number)? {
             Written::Done(version) => {
-                self.shared.node_clocks.heard(node, at, Some(report.vouched));
+                self.shared.node_clocks.connected(node, at, report.vouched);
                 Ok(Some(Connected { epoch: Epoch::new(version.get()), version, is_complete }))
             }
             Written::Replaced => Ok(None),
@@ -65,9 +65,9 @@ impl Nodes for Redis {
 
     async fn complete_node(&self, node: &NodeId, epoch: Epoch, unfinished: &[Slot]) -> Result<Written> {
         check_slots(unfinished)?;
-        let vouched_until = self.shared.node_clocks.vouched_until(node, None);
+        let word = self.shared.node_clocks.say(node, None);
         let fill = |call: &mut Cmd| {
-            call.arg(epoch.get()).arg(vouched_until);
+            call.arg(epoch.get()).arg(&word.vouched_until);
             add_slots(call, unfinished);
         };
         self.write_at(node, &COMPLETE, fill).await
@@ -121,6 +121,7 @@ impl Nodes for Redis {
             1 => Some(Reserved::Yes),
             0 => Some(Reserved::Full),
             -1 => Some(Reserved::NotReady),
+            -2 => Some(Reserved::Lent),
             _ => None,
         };
         let answers = self.run_at(node, &RESERVE, fill, Effect::Writes).await?;
@@ -155,6 +156,7 @@ impl Nodes for Redis {
             0 => Some(Unreserved::Absent),
             1 => Some(Unreserved::Removed),
             2 => Some(Unreserved::WasSent),
+            3 => Some(Unreserved::Unknown),
             _ => None,
         };
         let fill = |call: &mut Cmd| add_claims(call, claims);
@@ -170,10 +172,11 @@ impl Nodes for Redis {
     async fn held_slots(&self, node: &NodeId, slots: &[Slot]) -> Result<Held> {
         check_slots(slots)?;
         let fill = |call: &mut Cmd| add_slots(call, slots);
-        let answers = self.run_at(node, &HOLDS, fill, Effect::Reads).await?;
-        let mut is_taken = each(answers, slots.len() + 1, is_one)?;
-        let is_complete = is_taken.remove(0);
-        Ok(Held { is_complete, is_taken })
+        let mut answers: Vec<i64> = self.run_at(node, &HOLDS, fill, Effect::Reads).await?;
+        let is_taken = answers.split_off(answers.len().min(1));
+        let age = answers.first().ok_or_else(failure::unreadable)?;
+        let age = u64::try_from(*age).ok().map(Duration::from_micros);
+        Ok(Held { age, is_taken: each(is_taken, slots.len(), is_one)? })
     }
 
     async fn show_nodes(&self, nodes: &[NodeId]) -> Result<HashMap<NodeId, NodeRecord>> {
@@ -255,11 +258,11 @@ impl Redis {
     ) -> Result<Written> {
         check_slots(slots)?;
         let ttl_ms = check_report(report)?;
-        let vouched_until = self.shared.node_clocks.vouched_until(node, Some(report.vouched));
+        let Word { vouched_until, said_at, number } = self.shared.node_clocks.say(node, Some(report.vouched));
         let fill = |call: &mut Cmd| {
             call.arg(epoch.get());
             add_report(call, report, ttl_ms);
-            call.arg(vouched_until).arg(which);
+            call.arg(&vouched_until).arg(said_at).arg(number).arg(which);
             add_slots(call, slots);
         };
         self.write_at(node, &REFRESH, fill).await
@@ -268,7 +271,7 @@ impl Redis {
     /// Writes by an epoch, and notes what the server's clock showed.
     async fn write_at(&self, node: &NodeId, script: &Script, fill: impl Fn(&mut Cmd)) -> Result<Written> {
         let (answer, at): (i64, u64) = self.run_at(node, script, fill, Effect::Writes).await?;
-        self.shared.node_clocks.heard(node, at, None);
+        self.shared.node_clocks.heard(node, at);
         written(answer)
     }
 }
@@ -284,30 +287,53 @@ struct Clock {
     at: u64,
     /// ... at this time at the latest.
     heard: Instant,
-    /// How long the holder vouches for what it says.
-    vouched: Duration,
+    /// How long the holder vouches for what it says; `None` while the slots are lent to it.
+    vouched: Option<Duration>,
+    /// How many words of this connection there were.
+    words: u64,
+}
+
+/// What goes with a word of a holder.
+struct Word {
+    /// Until when it vouches, by the server's clock: 0 where that is not known yet, empty where the slots are lent to it.
+    vouched_until: String,
+    /// When it was said, by the server's clock, and never ahead of it; 0 where that is not known yet.
+    said_at: u64,
+    /// Which of the connection's words it is.
+    number: u64,
 }
 
 impl Clocks {
-    /// A server's answer about a node came, and with it its time.
-    fn heard(&self, node: &NodeId, at: u64, vouched: Option<Duration>) {
+    /// A new connection of a node is known at the server, which showed this time.
+    fn connected(&self, node: &NodeId, at: u64, vouched: Option<Duration>) {
         let (mut clocks, heard) = (self.all(), Instant::now());
-        if let Some(clock) = clocks.get_mut(node) {
-            *clock = Clock { at, heard, vouched: vouched.unwrap_or(clock.vouched) };
-            return;
-        }
         if clocks.len() >= NODES_LISTED_MAX {
             let kept = Duration::from_millis(NODE_TTL_MS_MAX);
             clocks.retain(|_, clock| heard.duration_since(clock.heard) < kept);
         }
-        clocks.insert(node.clone(), Clock { at, heard, vouched: vouched.unwrap_or_default() });
+        clocks.insert(node.clone(), Clock { at, heard, vouched, words: 0 });
     }
 
-    /// Until when what is said now is vouched for, by the server's clock; 0 where that is not known yet.
-    fn vouched_until(&self, node: &NodeId, vouched: Option<Duration>) -> u64 {
-        let clocks = self.all();
-        let Some(Clock { at, heard, vouched: before }) = clocks.get(node) else { return 0 };
-        at.saturating_add(micros(heard.elapsed() + vouched.unwrap_or(*before)))
+    /// A server's answer about a node came, and with it its time.
+    fn heard(&self, node: &NodeId, at: u64) {
+        if let Some(clock) = self.all().get_mut(node) {
+            (clock.at, clock.heard) = (at, Instant::now());
+        }
+    }
+
+    /// What goes with what is said now. `vouched` is the report's; without one the last report's is.
+    fn say(&self, node: &NodeId, vouched: Option<Option<Duration>>) -> Word {
+        let mut clocks = self.all();
+        let Some(clock) = clocks.get_mut(node) else {
+            let vouched_until = if vouched == Some(None) { String::new() } else { "0".to_owned() };
+            return Word { vouched_until, said_at: 0, number: 0 };
+        };
+        clock.vouched = vouched.unwrap_or(clock.vouched);
+        clock.words += 1;
+        let said_at = clock.at.saturating_add(micros(clock.heard.elapsed()));
+        let until = clock.vouched.map(|vouched| said_at.saturating_add(micros(vouched)));
+        let vouched_until = until.map_or_else(String::new, |until| until.to_string());
+        Word { vouched_until, said_at, number: clock.words }
     }
 
     fn forget(&self, node: &NodeId) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Claim, Epoch, Handle, Hub, NodeState, Report, Slot, Written};
+use bus::{Claim, Epoch, Handle, Held, Hub, NodeState, Report, Slot, Written};
 use domain::job::Attempt;
 use domain::{JobId, Token};
 use rand::rngs::StdRng;
@@ -92,7 +92,7 @@ impl Step {
                 state: if random.random_bool(0.9) { NodeState::Accepting } else { NodeState::Draining },
                 document: vec![random.random_range(0..2)].into(),
                 ttl: LONG,
-                vouched: LONG,
+                vouched: random.random_bool(0.7).then_some(LONG),
             },
             holder: if random.random_bool(0.5) { "a-1" } else { "a-2" },
             age: if random.random_bool(0.7) { Duration::ZERO } else { LONG * 10 },
@@ -151,7 +151,7 @@ impl Step {
                 [1, 2].map(|attempt| Slot { job: JobId::from_u128(job), attempt: Attempt::new(attempt) })
             })
             .collect();
-        let held = bus.held_slots(&n, &all).await.unwrap();
-        (format!("{answer} {shown:?} {held:?}"), connected)
+        let Held { age, is_taken } = bus.held_slots(&n, &all).await.unwrap();
+        (format!("{answer} {shown:?} {:?} {is_taken:?}", age.is_some()), connected)
     }
 }

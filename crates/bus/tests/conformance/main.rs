@@ -103,6 +103,7 @@ on_every_bus! {
         fifty_at_once_never_take_more_than_the_capacity;
     vouching:
         nothing_is_reserved_that_nobody_vouches_for,
+        nothing_is_reserved_of_what_is_lent_to_the_holder,
         a_recount_is_all_that_was_sent_and_leaves_what_is_reserved,
         an_older_connection_takes_no_node_from_a_younger_one;
     sessions:

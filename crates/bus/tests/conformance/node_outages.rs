@@ -90,11 +90,11 @@ async fn what_a_frozen_redis_carries_out_late_vouches_for_nothing() {
     let vouched = Duration::from_secs(2);
     let epoch = ready(&holder, "n", 2).await;
     // What was vouched for before stays so; here that is to end.
-    let after = connect(&holder, "n", &Report { vouched, ..report(2) }, &[]).await.epoch;
+    let after = connect(&holder, "n", &Report { vouched: Some(vouched), ..report(2) }, &[]).await.epoch;
     assert!(after > epoch);
     server.command(&["HDEL", "t:{node:n}:record", "vouched"]).unwrap();
     assert_eq!(reserve(&lane, "n", &[1]).await, [Reserved::NotReady]);
-    let brief = Report { vouched, ..report(2) };
+    let brief = Report { vouched: Some(vouched), ..report(2) };
     holder.refresh_node(&node("n"), after, &brief, &[]).await.unwrap();
     assert_eq!(reserve(&lane, "n", &[1]).await, [Reserved::Yes]);
     server.freeze().unwrap();
@@ -105,7 +105,7 @@ async fn what_a_frozen_redis_carries_out_late_vouches_for_nothing() {
     link_is(&lane, true).await;
     eventually("it answers", async || lane.held_slots(&node("n"), &[]).await.is_ok()).await;
     let known = lane.held_slots(&node("n"), &[slot(9)]).await.unwrap();
-    assert!(!known.is_complete, "what has no slot is not known to have none");
+    assert!(known.age.is_none(), "what has no slot is not known to have none");
     assert_eq!(reserve(&lane, "n", &[1, 2]).await, [Reserved::Yes, Reserved::NotReady]);
     link_is(&holder, true).await;
     eventually("it is vouched for again", async || {
@@ -114,6 +114,24 @@ async fn what_a_frozen_redis_carries_out_late_vouches_for_nothing() {
         recounted.is_ok() && reserve(&lane, "n", &[2]).await == [Reserved::Full]
     })
     .await;
+}
+
+/// Each handle counts its own words: what one that never connected the node says is a word from before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_heartbeat_that_comes_after_a_newer_one_changes_nothing() {
+    let (server, holder) = with_a_server().await;
+    let late = bus::open(&options(&server.url(), "t:")).await.unwrap();
+    let (n, epoch) = (node("n"), ready(&holder, "n", 2).await);
+    let Written::Done(version) = holder.recount_node(&n, epoch, &report(2), &[slot(1)]).await.unwrap() else {
+        panic!("it is the newest connection");
+    };
+    let lent = Report { vouched: None, ..report(5) };
+    assert_eq!(late.recount_node(&n, epoch, &lent, &[slot(2)]).await.unwrap(), Written::Done(version));
+    assert_eq!(late.refresh_node(&n, epoch, &lent, &[slot(1)]).await.unwrap(), Written::Done(version));
+    assert_eq!(held(&holder, "n", &[1, 2]).await, [1]);
+    assert_eq!(reserve(&late, "n", &[3, 4]).await, [Reserved::Yes, Reserved::Full]);
+    assert!(matches!(holder.refresh_node(&n, epoch, &report(3), &[]).await.unwrap(), Written::Done(_)));
+    assert_eq!(reserve(&late, "n", &[4]).await, [Reserved::Yes]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

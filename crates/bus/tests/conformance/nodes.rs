@@ -31,7 +31,13 @@ pub fn claim(job: u128) -> Claim {
 
 /// A node that accepts, and says nothing else.
 pub fn report(capacity: u32) -> Report {
-    Report { capacity, state: NodeState::Accepting, document: b"{}"[..].into(), ttl: LONG, vouched: LONG }
+    Report {
+        capacity,
+        state: NodeState::Accepting,
+        document: b"{}"[..].into(),
+        ttl: LONG,
+        vouched: Some(LONG),
+    }
 }
 
 pub async fn connect(bus: &Handle, name: &str, report: &Report, running: &[Slot]) -> Connected {
@@ -80,7 +86,7 @@ pub async fn a_record_shows_what_its_holder_said(b: Bench) {
         state: NodeState::Unhealthy,
         document: document.into(),
         ttl: Duration::from_secs(20),
-        vouched: LONG,
+        vouched: Some(LONG),
     };
     let connected = connect(&holder, "n", &said, &[slot(1)]).await;
     let shown = show(&reader, "n").await.unwrap();
@@ -358,7 +364,7 @@ pub async fn more_of_a_node_than_the_limit_is_refused(b: Bench) {
         Report { capacity: NODE_CAPACITY_MAX + 1, ..fine.clone() },
         Report { document: vec![0; NODE_DOCUMENT_BYTES_MAX + 1].into(), ..fine.clone() },
         Report { ttl: Duration::ZERO, ..fine.clone() },
-        Report { vouched: Duration::ZERO, ..fine.clone() },
+        Report { vouched: Some(Duration::ZERO), ..fine.clone() },
         Report { ttl: Duration::from_millis(NODE_TTL_MS_MAX + 1), ..fine.clone() },
     ];
     let is_refusal = |error: &Error| matches!(error, Error::Invalid(_) | Error::TooLarge { .. });

@@ -22,7 +22,7 @@ pub async fn nothing_is_reserved_until_all_slots_are_known(b: Bench) {
     let first = connect(&bus, "n", &report(2), &[slot(1)]).await;
     assert_eq!(reserve(&bus, "n", &[1, 2]).await, [Reserved::Yes, Reserved::NotReady]);
     let unknown = bus.held_slots(&node("n"), &[slot(1), slot(2)]).await.unwrap();
-    assert_eq!((unknown.is_complete, unknown.is_taken), (false, vec![true, false]));
+    assert_eq!((unknown.age, unknown.is_taken), (None, vec![true, false]));
     let second = connect(&bus, "n", &report(2), &[slot(1)]).await;
     assert!(!second.is_complete, "a new connection knows no more than the one before");
     assert_eq!(bus.complete_node(&node("n"), first.epoch, &[]).await.unwrap(), Written::Replaced);
@@ -30,7 +30,7 @@ pub async fn nothing_is_reserved_until_all_slots_are_known(b: Bench) {
     bus.complete_node(&node("n"), second.epoch, &[slot(1)]).await.unwrap();
     assert_eq!(reserve(&bus, "n", &[2, 3]).await, [Reserved::Yes, Reserved::Full]);
     let known = bus.held_slots(&node("n"), &[slot(1), slot(2), slot(3)]).await.unwrap();
-    assert_eq!((known.is_complete, known.is_taken), (true, vec![true, true, false]));
+    assert_eq!((known.age, known.is_taken), (Some(Duration::ZERO), vec![true, true, false]));
 }
 
 pub async fn a_slot_is_reserved_then_sent_then_free(b: Bench) {

@@ -12,7 +12,7 @@ const SHORT: Duration = Duration::from_millis(300);
 
 pub async fn nothing_is_reserved_that_nobody_vouches_for(b: Bench) {
     let (holder, lane) = (b.join().await, b.join().await);
-    let (n, brief) = (node("n"), Report { vouched: SHORT, ..report(3) });
+    let (n, brief) = (node("n"), Report { vouched: Some(SHORT), ..report(3) });
     let epoch = connect(&holder, "n", &brief, &[]).await.epoch;
     holder.complete_node(&n, epoch, &[]).await.unwrap();
     // Told anew, in case that it was over before anybody looked.
@@ -22,7 +22,7 @@ pub async fn nothing_is_reserved_that_nobody_vouches_for(b: Bench) {
     })
     .await;
     eventually("it is vouched for no more", async || {
-        !lane.held_slots(&n, &[slot(1)]).await.unwrap().is_complete
+        lane.held_slots(&n, &[slot(1)]).await.unwrap().age.is_none()
     })
     .await;
     assert_eq!(
@@ -37,6 +37,54 @@ pub async fn nothing_is_reserved_that_nobody_vouches_for(b: Bench) {
     assert_eq!(reserve(&lane, "n", &[2]).await, [Reserved::NotReady], "and that alone vouches for nothing");
     holder.refresh_node(&n, again.epoch, &report(3), &[]).await.unwrap();
     assert_eq!(reserve(&lane, "n", &[2]).await, [Reserved::Yes]);
+}
+
+pub async fn nothing_is_reserved_of_what_is_lent_to_the_holder(b: Bench) {
+    let (holder, lane) = (b.join().await, b.join().await);
+    let (n, lent) = (node("n"), Report { vouched: None, ..report(4) });
+    let age = async || lane.held_slots(&n, &[]).await.unwrap().age;
+    let unreserve = async |jobs: &[u128]| {
+        let claims: Vec<_> = jobs.iter().map(|job| claim(*job)).collect();
+        lane.unreserve_slots(&n, &claims).await.unwrap()
+    };
+    let epoch = connect(&holder, "n", &lent, &[]).await.epoch;
+    holder.complete_node(&n, epoch, &[slot(1)]).await.unwrap();
+    assert_eq!(reserve(&lane, "n", &[1, 2]).await, [Reserved::Yes, Reserved::NotReady]);
+    assert_eq!(age().await, None, "the holder has not listed them yet");
+    // Shared, and lent again: an earlier word vouches no more.
+    holder.recount_node(&n, epoch, &report(4), &[slot(1)]).await.unwrap();
+    assert_eq!(age().await, Some(Duration::ZERO));
+    assert_eq!(reserve(&lane, "n", &[2, 3]).await, [Reserved::Yes; 2]);
+    assert_eq!(unreserve(&[9]).await, [Unreserved::Absent]);
+    holder.recount_node(&n, epoch, &lent, &[slot(1), slot(5)]).await.unwrap();
+    assert_eq!(reserve(&lane, "n", &[2, 4]).await, [Reserved::Yes, Reserved::Lent]);
+    assert_eq!(held(&lane, "n", &[1, 2, 3, 4, 5]).await, [1, 2, 3, 5], "reservations stay");
+    tokio::time::sleep(SHORT).await;
+    assert!(age().await.unwrap() >= SHORT, "it is as old as the list");
+    assert_eq!(
+        unreserve(&[3, 5, 4]).await,
+        [Unreserved::Removed, Unreserved::WasSent, Unreserved::Unknown],
+        "the holder may have given it"
+    );
+    assert_eq!(holder.send_slots(&n, epoch, &[slot(2), slot(4)]).await.unwrap(), [true, false]);
+    // Without a list the record knows no more than before.
+    holder.refresh_node(&n, epoch, &lent, &[slot(5)]).await.unwrap();
+    assert!(age().await.unwrap() >= SHORT);
+    let unhealthy = Report { state: NodeState::Unhealthy, ..lent.clone() };
+    holder.recount_node(&n, epoch, &unhealthy, &[]).await.unwrap();
+    assert_eq!(reserve(&lane, "n", &[4]).await, [Reserved::NotReady], "nobody would get it");
+    // A newer connection, which is lent the slots too, and one which is not.
+    holder.recount_node(&n, epoch, &report(4), &[]).await.unwrap();
+    let next = connect(&lane, "n", &lent, &[]).await;
+    assert!(next.is_complete && age().await.is_none());
+    assert_eq!(reserve(&holder, "n", &[4]).await, [Reserved::NotReady]);
+    let last = connect(&lane, "n", &report(4), &[]).await;
+    lane.refresh_node(&n, last.epoch, &report(4), &[]).await.unwrap();
+    assert_eq!(reserve(&holder, "n", &[4]).await, [Reserved::Yes]);
+    lane.disconnect_node(&n, last.epoch, LONG).await.unwrap();
+    assert_eq!(unreserve(&[4]).await, [Unreserved::Absent], "with the node all its slots are gone");
+    let nobody = lane.unreserve_slots(&node("m"), &[claim(4)]).await.unwrap();
+    assert_eq!(nobody, [Unreserved::Unknown], "a record that is not there says nothing");
 }
 
 pub async fn a_recount_is_all_that_was_sent_and_leaves_what_is_reserved(b: Bench) {

@@ -286,8 +286,8 @@ pub enum JobNotice {
     Completed(JobId, Option<PoolName>, Attempt, NodeId),
 }
 
-/// A node and attempts that it has, by the lane's knowledge.
-pub type AttemptsAt = (NodeId, Vec<(JobId, Attempt, State)>);
+/// A node and attempts that it has, by the lane's knowledge; each with the time since when the lane knows so.
+pub type AttemptsAt = (NodeId, Vec<(JobId, Attempt, State, Instant)>);
 
 /// What is to be read for a lane. No batch is under way meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,22 +1,49 @@
-//! Who grants the node's slots: the bus, or, while the bus is away, this instance to its own lanes. The first
-//! call that reaches the bus again lists the granted slots; until then no instance reserves a slot there.
+//! Who gives the node's slots: the bus; or, while the bus lends them or is away, this instance to its own lanes. The first
+//! word that has the bus give them again lists the slots that are taken; until then no instance reserves one there.
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Instant;
 
-use bus::{Claim, Epoch, Reserved, Slot, Written};
+use bus::{Epoch, Slot, Written};
 use domain::job::Revoked;
 
 use super::{AttachedNode, Effect, Registered};
+use crate::holder_slots::Room;
 
 impl AttachedNode {
-    /// A call to the bus was answered, or not.
-    pub(super) fn answered<T>(&mut self, answer: &bus::Result<T>) {
+    /// A call to the bus was answered, or not. Whether it did what it was to do is `is_done`.
+    pub(super) fn answered<T>(&mut self, answer: &bus::Result<T>, is_done: bool, is_lent: bool) {
         match answer {
-            Err(error) if !error.may_have_run() => self.authority.unheard(),
-            Ok(_) | Err(_) => self.authority.heard(self.moment.now),
+            Ok(_) if is_done || !is_lent => self.authority.heard(is_lent, self.moment.now),
+            Err(error) if error.may_have_run() => self.authority.may_be_heard(is_lent, self.moment.now),
+            Ok(_) | Err(_) => self.authority.unheard(is_lent),
         }
+    }
+
+    /// Says how many slots there are to give here, after whatever happened.
+    pub(super) fn settle_slots(&mut self) {
+        let Some(hello) = &self.hello else { return };
+        let room = Room {
+            gives_from: self.registered.as_ref().and_then(|_| self.authority.gives_from()),
+            is_ready: self.connection.state() == Some(bus::NodeState::Accepting),
+            capacity: hello.capacity as usize,
+            used: self.connection.slot_count() + self.sending.len() + self.unlisted.len(),
+        };
+        self.holder_slots.settle(room);
+    }
+
+    /// Whether this instance gives the slots now.
+    pub(super) fn gives(&self) -> bool {
+        self.registered.is_some() && self.authority.gives(self.moment.now)
+    }
+
+    /// A word is about to be sent to the bus, which may have the bus give the slots: from then on this instance gives none.
+    pub(super) fn say(&mut self, is_lent: bool) {
+        let gave = if is_lent { self.gives() } else { self.holder_slots.close(self.moment.now) };
+        if gave {
+            self.authority.ahead(true);
+        }
+        self.authority.said(is_lent);
     }
 
     /// The bus is away: the node is welcomed for jobs of this instance's lanes, and is registered when the
@@ -28,37 +55,30 @@ impl AttachedNode {
         self.registered = Some(Registered { profile, epoch, is_provisional: true });
         // What the node does not list any more is lost, and the lanes learn of it by the lookup.
         self.out.extend([Effect::Attach(self.since), Effect::LookUp { running }]);
-        let effects = self.connection.registered(&[], self.moment.now);
+        let effects = self.connection.registered(self.moment.now);
         self.follow(effects);
         let early = std::mem::take(&mut self.early_results);
         self.commit(early);
         self.note();
     }
 
-    /// A lane of this instance wants slots, and could not ask the bus for them.
-    pub(super) fn grant(&mut self, number: usize, claims: &[Claim], until: Instant) {
-        let now = self.moment.now;
-        let given = self.authority.may_give(now).then(|| self.connection.grant(claims, until, now));
-        if given.as_ref().is_some_and(|given| given.contains(&Reserved::Yes)) {
-            self.authority.ahead(true);
-            self.note();
-        }
-        self.out.push(Effect::Granted { number, given });
+    /// All slots that are taken: those of the connection, those that wait for their dispatches, and those of attempts that
+    /// the node does not list.
+    pub(super) fn all_taken(&self) -> Vec<Slot> {
+        let mut taken = self.given_or_with_node();
+        taken.extend(&self.unlisted);
+        taken
     }
 
-    /// All slots that are taken, if the record may not know of some.
-    pub(super) fn recount(&self) -> Option<Vec<Slot>> {
-        self.authority.is_ahead().then(|| self.all_taken().collect())
-    }
-
-    fn all_taken(&self) -> impl Iterator<Item = Slot> {
-        self.connection.taken().chain(self.unlisted.iter().copied())
+    /// The same without attempts that the node does not list.
+    pub(super) fn given_or_with_node(&self) -> Vec<Slot> {
+        self.connection.slots().chain(self.holder_slots.given()).collect()
     }
 
     /// The record at the bus lists these as taken; it does not list yet what was taken meanwhile.
     pub(super) fn listed(&mut self, listed: &[Slot]) {
         let listed: HashSet<_> = listed.iter().copied().collect();
-        let is_all = self.connection.taken().all(|slot| listed.contains(&slot));
+        let is_all = self.given_or_with_node().iter().all(|slot| listed.contains(slot));
         self.authority.ahead(!is_all);
     }
 
@@ -90,8 +110,10 @@ impl AttachedNode {
                 if let Some(listed) = listed {
                     self.listed(&listed);
                     // The slot of what has ended meanwhile was freed before the record listed it as taken.
-                    let taken: HashSet<_> = self.all_taken().collect();
-                    self.free(listed.into_iter().filter(|slot| !taken.contains(slot)).collect());
+                    let taken: HashSet<_> = self.all_taken().into_iter().collect();
+                    if !self.gives() {
+                        self.free(listed.into_iter().filter(|slot| !taken.contains(slot)).collect());
+                    }
                 }
                 self.send_held_back();
             }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use bus::{Claim, Connected, Epoch, Report, Reserved, Slot, Written};
+use bus::{Connected, Epoch, Report, Slot, Written};
 use domain::job::Revoked;
 
 use crate::connection::{CloseCode, Dispatch, End, FromNode, Progress, ToNode};
@@ -43,6 +43,8 @@ pub enum Event {
     Registered {
         /// What the bus says; `None` where a younger connection, at another instance, has the node.
         known: bus::Result<Option<Known>>,
+        /// Whether the call had the bus lend the slots.
+        is_lent: bool,
         /// The epoch to use if the bus does not know the connection.
         provisional: Epoch,
     },
@@ -52,6 +54,8 @@ pub enum Event {
     Refreshed {
         /// What the bus says.
         written: bus::Result<Written>,
+        /// Whether the call had the bus lend the slots.
+        is_lent: bool,
         /// The slots that the call freed.
         freed: Vec<Slot>,
         /// All slots that are taken, if the call listed them.
@@ -65,7 +69,12 @@ pub enum Event {
         dispatches: Vec<Dispatch>,
     },
     /// The answer to [`Effect::Commit`].
-    Committed(Vec<Committed>),
+    Committed {
+        /// What became of the results.
+        committed: Vec<Committed>,
+        /// When they came.
+        came_at: Instant,
+    },
     /// The answer to [`Effect::PassSlots`].
     Passed {
         /// For each dispatch, whether it has the slot.
@@ -88,22 +97,18 @@ pub enum Event {
 #[derive(Debug)]
 pub enum FromLane {
     /// The node is to run this attempt. Its slot is reserved at the bus, or was given here.
-    Dispatch(Dispatch),
+    Dispatch {
+        /// The attempt.
+        dispatch: Dispatch,
+        /// Whether a lane of another instance dispatched it.
+        is_foreign: bool,
+    },
     /// The node is to stop this attempt.
     Cancel(Slot),
     /// An operator wants the node to get no more work, or to get work again.
     Drain(bool),
-    /// The lane wants slots and could not ask the bus for them.
-    Grant {
-        /// Names this wish in [`Effect::Granted`].
-        number: usize,
-        /// The slots.
-        claims: Vec<Claim>,
-        /// The slots are free again at this time, unless their dispatches have come.
-        until: Instant,
-    },
-    /// The lane does not want a slot any more that was given here.
-    GiveBack(Claim),
+    /// A lane of another instance wants a slot: the bus is to give them.
+    Share,
 }
 
 /// What the bus knows of the node.
@@ -169,13 +174,8 @@ pub enum Effect {
         results: Vec<(Slot, End)>,
         /// Whether the commit may give the slots of results to other attempts.
         may_pass: bool,
-    },
-    /// Answer a lane that wants slots: `None` where the bus gives them.
-    Granted {
-        /// The number of the wish.
-        number: usize,
-        /// What became of each claim.
-        given: Option<Vec<Reserved>>,
+        /// When the results came.
+        came_at: Instant,
     },
     /// Ask the ledger which of the node's attempts are unfinished, and tell the lanes of those that the node does not
     /// list.

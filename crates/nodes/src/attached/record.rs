@@ -13,20 +13,24 @@ impl AttachedNode {
     /// Has the node's record taken over at the bus, unless that is under way.
     pub(super) fn register(&mut self) {
         let Some(hello) = self.hello.as_ref().filter(|_| !self.is_registering) else { return };
-        let profile = Arc::new(self.profile(hello));
-        let running = match self.registered {
-            Some(_) => self.connection.taken().collect(),
-            None => hello.running.clone(),
-        };
+        let (profile, listed) = (Arc::new(self.profile(hello)), hello.running.clone());
         let Some(record) = self.record_of(&profile, Version::new(0)) else { return };
         self.is_registering = true;
-        self.authority.said();
-        self.out.push(Effect::Register { report: record.report(&self.timeouts), running, since: self.since });
+        let is_lent = self.authority.wants_them_lent(self.moment.now);
+        self.say(is_lent);
+        let running = if self.registered.is_some() { self.given_or_with_node() } else { listed };
+        let report = record.report(&self.timeouts, is_lent);
+        self.out.push(Effect::Register { report, running, since: self.since });
     }
 
-    pub(super) fn on_register_answer(&mut self, known: bus::Result<Option<Known>>, provisional: Epoch) {
+    pub(super) fn on_register_answer(
+        &mut self,
+        known: bus::Result<Option<Known>>,
+        is_lent: bool,
+        provisional: Epoch,
+    ) {
         self.is_registering = false;
-        self.answered(&known);
+        self.answered(&known, matches!(known, Ok(Some(_))), is_lent);
         match known {
             Ok(Some(known)) => self.on_registered(known),
             Ok(None) => self.contest(),
@@ -90,8 +94,13 @@ impl AttachedNode {
         self.unlisted_until = self.moment.now + self.timeouts.reservation;
         self.listed(&taken);
         self.record(version, false);
-        let effects = self.connection.registered(&taken, self.moment.now);
+        // What has ended meanwhile had its slot freed before the record listed it.
+        let over =
+            taken.into_iter().filter(|slot| !self.connection.has(*slot) && !self.holder_slots.has(*slot));
+        let over = if self.gives() { Vec::new() } else { over.collect() };
+        let effects = self.connection.registered(self.moment.now);
         self.follow(effects);
+        self.free(over);
         let early = std::mem::take(&mut self.early_results);
         self.commit(early);
         if !is_complete {
@@ -124,10 +133,11 @@ impl AttachedNode {
             self.gone.clear();
             return self.note();
         }
-        let taken = self.recount();
+        let is_lent = self.authority.wants_them_lent(self.moment.now);
+        let lists_all = is_lent || self.authority.is_ahead() || self.gives();
         // Under an epoch that this connection itself is about to replace, it would find itself replaced. What is being
-        // sent would be freed by a recount, or be sent without its slot.
-        if self.is_refreshing || self.is_registering || (taken.is_some() && !self.sending.is_empty()) {
+        // sent would be freed by a list of all that is taken, or be sent without its slot.
+        if self.is_refreshing || self.is_registering || (lists_all && !self.sending.is_empty()) {
             self.refresh_again = true;
             if self.is_registering {
                 self.note();
@@ -136,19 +146,20 @@ impl AttachedNode {
         }
         let Some(record) = self.record_of(&registered.profile, Version::new(0)) else { return };
         self.is_refreshing = true;
-        self.authority.said();
-        let freed = std::mem::take(&mut self.gone);
-        self.out.push(Effect::Refresh { report: record.report(&self.timeouts), freed, taken });
+        self.say(is_lent);
+        let (freed, taken) = (std::mem::take(&mut self.gone), lists_all.then(|| self.all_taken()));
+        self.out.push(Effect::Refresh { report: record.report(&self.timeouts, is_lent), freed, taken });
     }
 
     pub(super) fn on_refreshed(
         &mut self,
         written: bus::Result<Written>,
+        is_lent: bool,
         freed: Vec<Slot>,
         taken: Option<Vec<Slot>>,
     ) {
         self.is_refreshing = false;
-        self.answered(&written);
+        self.answered(&written, matches!(written, Ok(Written::Done(_))), is_lent);
         self.on_counted(&written, taken);
         match written {
             Ok(Written::Done(version)) => self.record(version, true),

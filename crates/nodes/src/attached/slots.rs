@@ -2,7 +2,9 @@
 //!
 //! For one dispatch: its slot is `sent` at the bus, then the frame leaves. For one result: it is committed,
 //! then the node gets `committed`, then the slot is freed at the bus, or passed to the attempt that the same
-//! commit dispatched.
+//! commit dispatched. While this instance gives the slots, the bus is not asked.
+
+use std::time::Instant;
 
 use bus::Slot;
 use domain::job::Revoked;
@@ -13,18 +15,26 @@ use crate::connection::{self, Dispatch, End, Refused};
 impl AttachedNode {
     /// What the lanes want of the node.
     pub(super) fn on_wanted(&mut self, wishes: Vec<FromLane>) {
-        let (mut dispatches, mut granted) = (Vec::new(), Vec::new());
-        let (mut effects, mut unknown) = (Vec::new(), Vec::new());
+        let now = self.moment.now;
+        let (mut dispatches, mut effects, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
+        let mut is_shared = false;
         for wish in wishes {
             match wish {
-                FromLane::Dispatch(dispatch) if self.connection.is_granted(dispatch.slot) => {
-                    granted.push(dispatch)
+                FromLane::Dispatch { dispatch, .. } if self.holder_slots.take(dispatch.slot, now) => {
+                    let sent = self.dispatch(dispatch);
+                    effects.extend(sent);
                 }
-                FromLane::Dispatch(dispatch) => dispatches.push(dispatch),
+                FromLane::Dispatch { dispatch, is_foreign } => {
+                    if is_foreign {
+                        self.authority.share(now);
+                    }
+                    dispatches.push(dispatch);
+                }
                 FromLane::Cancel(slot) => {
+                    let is_coming = dispatches.iter().any(|dispatch: &Dispatch| dispatch.slot == slot);
                     if self.connection.has(slot) {
                         effects.extend(self.connection.cancel(slot));
-                    } else if self.sending.contains(&slot) || self.is_held_back(slot) {
+                    } else if is_coming || self.sending.contains(&slot) || self.is_held_back(slot) {
                         self.called_off.insert(slot);
                     } else {
                         // The node does not have it.
@@ -32,33 +42,35 @@ impl AttachedNode {
                     }
                 }
                 FromLane::Drain(is_drained) => {
-                    effects.extend(self.connection.drain(is_drained, self.moment.now));
+                    effects.extend(self.connection.drain(is_drained, now));
                 }
-                FromLane::Grant { number, claims, until } => self.grant(number, &claims, until),
-                FromLane::GiveBack(claim) => {
-                    if self.connection.give_back(claim) {
-                        unknown.push(claim.slot);
-                    }
+                FromLane::Share => {
+                    self.authority.share(now);
+                    is_shared = true;
                 }
             }
         }
         self.follow(effects);
-        self.free(unknown);
-        if !granted.is_empty() {
-            self.send_on(granted, Vec::new());
-            self.note();
+        self.free_at_bus(unknown);
+        if is_shared {
+            self.refresh();
         }
         if dispatches.is_empty() {
             return;
         }
         if self.registered.is_some() && !self.is_known() {
             dispatches.into_iter().for_each(|dispatch| self.refuse(dispatch.slot));
-        } else if self.authority.is_ahead() {
+        } else if !self.gives() && (self.authority.is_ahead() || self.is_being_lent()) {
             self.held_back.extend(dispatches);
             self.refresh();
         } else {
             self.send_out(dispatches);
         }
+    }
+
+    /// Whether the bus is to lend the slots again, and has not yet: nothing new is asked of it until it has.
+    fn is_being_lent(&self) -> bool {
+        self.is_known() && self.authority.wants_them_lent(self.moment.now) && !self.gives()
     }
 
     fn is_held_back(&self, slot: Slot) -> bool {
@@ -99,19 +111,25 @@ impl AttachedNode {
 
     /// Sends dispatches that have their slots to the node. The slots of those that the node cannot be sent are freed,
     /// together with `freed`.
-    fn send_on(&mut self, dispatches: Vec<Dispatch>, mut freed: Vec<Slot>) {
+    fn send_on(&mut self, dispatches: Vec<Dispatch>, freed: Vec<Slot>) {
+        let mut effects: Vec<_> = freed.into_iter().map(connection::Effect::Free).collect();
         for dispatch in dispatches {
-            let slot = dispatch.slot;
-            match self.connection.dispatch(dispatch, self.moment.now) {
-                Ok(effects) => self.follow(effects),
-                Err(Refused::Known) => {}
-                Err(refused) => {
-                    self.came_to_nothing(slot, Revoked::Undeliverable, &refused.to_string());
-                    freed.push(slot);
-                }
+            effects.extend(self.dispatch(dispatch));
+        }
+        self.follow(effects);
+    }
+
+    /// Has a dispatch that has its slot go to the node. If the node cannot be sent it, its slot is to be freed.
+    fn dispatch(&mut self, dispatch: Dispatch) -> Vec<connection::Effect> {
+        let slot = dispatch.slot;
+        match self.connection.dispatch(dispatch, self.holder_slots.given_count(), self.moment.now) {
+            Ok(effects) => effects,
+            Err(Refused::Known) => vec![],
+            Err(refused) => {
+                self.came_to_nothing(slot, Revoked::Undeliverable, &refused.to_string());
+                vec![connection::Effect::Free(slot)]
             }
         }
-        self.free(freed);
     }
 
     /// Has results committed; those that come before the node is registered wait for that.
@@ -122,32 +140,36 @@ impl AttachedNode {
         if self.registered.is_none() {
             return self.early_results.extend(results);
         }
-        let may_pass = self.may_pass();
-        self.out.push(Effect::Commit { results, may_pass });
+        let may_pass = self.gives() || (self.may_pass_at_bus() && !self.is_being_lent());
+        self.out.push(Effect::Commit { results, may_pass, came_at: self.moment.now });
     }
 
-    /// Whether a slot may go from one attempt to the next: the bus knows of the connection, and gives the slots.
-    fn may_pass(&self) -> bool {
+    /// Whether a slot may go from one attempt to the next at the bus, which knows of the connection and gives the slots.
+    fn may_pass_at_bus(&self) -> bool {
         self.moment.is_bus_up && self.is_known() && !self.authority.is_ahead() && !self.is_registering
     }
 
-    /// Sends `committed` or `stale` to the node, and the attempts that take over its slots.
-    pub(super) fn on_committed(&mut self, committed: Vec<Committed>) {
-        let may_pass = self.may_pass();
+    /// Sends `committed` or `stale` to the node, and the attempts that take over its slots. An attempt whose commit took
+    /// longer than a reservation lasts is not sent: the owner of its lane may have given it up.
+    pub(super) fn on_committed(&mut self, committed: Vec<Committed>, came_at: Instant) {
+        let is_late = self.moment.now.duration_since(came_at) >= self.timeouts.reservation;
+        let (gives, may_pass) = (self.gives() && !is_late, self.may_pass_at_bus() && !is_late);
         let (mut effects, mut over, mut dispatches) = (Vec::new(), Vec::new(), Vec::new());
         for Committed { slot, is_recorded, next } in committed {
-            effects.extend(match is_recorded {
+            let mut answer = match is_recorded {
                 true => self.connection.committed(slot),
                 false => self.connection.stale(slot),
-            });
+            };
             match next {
-                Some(next) if may_pass => {
+                Some(next) if gives => self.pass(slot, next, &mut answer),
+                Some(next) if may_pass && !gives => {
                     over.push(slot);
                     dispatches.push(next);
                 }
                 Some(next) => self.not_passed(next.slot),
                 None => {}
             }
+            effects.append(&mut answer);
         }
         effects.retain(|effect| !matches!(effect, connection::Effect::Free(slot) if over.contains(slot)));
         self.follow(effects);
@@ -155,6 +177,21 @@ impl AttachedNode {
             self.out.extend(over.iter().map(|slot| Effect::SlotFreed(*slot)));
             self.sending.extend(dispatches.iter().map(|dispatch| dispatch.slot));
             self.out.push(Effect::PassSlots { over, dispatches });
+        }
+    }
+
+    /// Has the attempt that follows another go to the node on its slot, which this instance gives. If the node cannot be
+    /// sent it, the slot stays among what is to be freed.
+    fn pass(&mut self, over: Slot, next: Dispatch, effects: &mut Vec<connection::Effect>) {
+        let slot = next.slot;
+        match self.connection.dispatch(next, self.holder_slots.given_count(), self.moment.now) {
+            Ok(sent) => {
+                effects.retain(|effect| *effect != connection::Effect::Free(over));
+                effects.extend(sent);
+                self.out.push(Effect::SlotFreed(over));
+            }
+            Err(Refused::Known) => {}
+            Err(refused) => self.came_to_nothing(slot, Revoked::Undeliverable, &refused.to_string()),
         }
     }
 
@@ -185,13 +222,23 @@ impl AttachedNode {
         self.on_sent(passed, dispatches);
     }
 
-    /// Frees slots at the bus.
+    /// Slots are free: at the bus too, unless this instance gives them.
     pub(super) fn free(&mut self, slots: Vec<Slot>) {
+        if !self.gives() {
+            return self.free_at_bus(slots);
+        }
+        if !slots.is_empty() {
+            self.out.extend(slots.iter().map(|slot| Effect::SlotFreed(*slot)));
+            self.out.push(Effect::CountFreed(slots.len()));
+        }
+    }
+
+    fn free_at_bus(&mut self, slots: Vec<Slot>) {
         let Some(hello) = self.hello.as_ref().filter(|_| self.registered.is_some() && !slots.is_empty())
         else {
             return;
         };
-        let was_full = self.connection.slots().count() + slots.len() >= hello.capacity as usize;
+        let was_full = self.connection.slot_count() + slots.len() >= hello.capacity as usize;
         self.out.extend(slots.iter().map(|slot| Effect::SlotFreed(*slot)));
         self.out.push(Effect::FreeSlots { slots, was_full });
     }

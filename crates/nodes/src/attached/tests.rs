@@ -12,12 +12,14 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::connection::{FromNode, ToNode};
-use crate::limits::{VOUCHED_MARGIN_MS, contested_max};
+use crate::holder_slots::GivenBack;
+use crate::limits::{SHARED_MS, VOUCHED_MARGIN_MS, contested_max};
 
 const CAPACITY: u32 = 3;
 /// Longer than this instance leaves slots to the bus after a call that may have been heard.
 const TIMEOUTS: NodeTimeouts = NodeTimeouts::DEFAULT;
 const CONTESTED_MAX: Duration = contested_max(TIMEOUTS.heartbeat.as_millis() as u64);
+const SHARED: Duration = Duration::from_millis(SHARED_MS);
 const AUTHORITY: Duration = Duration::from_millis(TIMEOUTS.vouched.as_millis() as u64 + VOUCHED_MARGIN_MS);
 
 fn slot(n: u128) -> Slot {
@@ -60,7 +62,11 @@ fn unknown() -> Error {
 
 /// What an effect is, for comparing the order of many.
 fn name(effect: &Effect) -> String {
-    let numbers = |slots: &[Slot]| slots.iter().map(|slot| slot.job.as_u128()).collect::<Vec<_>>();
+    let numbers = |slots: &[Slot]| {
+        let mut numbers: Vec<_> = slots.iter().map(|slot| slot.job.as_u128()).collect();
+        numbers.sort_unstable();
+        numbers
+    };
     let of =
         |dispatches: &[Dispatch]| dispatches.iter().map(|one| one.slot.job.as_u128()).collect::<Vec<_>>();
     match effect {
@@ -76,11 +82,10 @@ fn name(effect: &Effect) -> String {
         Effect::Progressed { slot, .. } => format!("progressed {}", slot.job.as_u128()),
         Effect::CameToNothing { slot, kind, .. } => format!("{} {}", kind.as_str(), slot.job.as_u128()),
         Effect::SlotFreed(slot) => format!("slot freed {}", slot.job.as_u128()),
-        Effect::Commit { results, may_pass } => {
+        Effect::Commit { results, may_pass, .. } => {
             let of: Vec<_> = results.iter().map(|(slot, _)| slot.job.as_u128()).collect();
             format!("commit {of:?}{}", if *may_pass { " passing" } else { "" })
         }
-        Effect::Granted { number, given } => format!("granted {number} {given:?}"),
         Effect::LookUp { running } => format!("look up {:?}", numbers(running)),
         Effect::Record { record, heartbeat_at } => {
             let beat = if heartbeat_at.is_some() { " of a heartbeat" } else { "" };
@@ -91,13 +96,10 @@ fn name(effect: &Effect) -> String {
         Effect::TellOf => "tell of".to_owned(),
         Effect::Register { running, .. } => format!("register {:?}", numbers(running)),
         Effect::RegisterLater => "register later".to_owned(),
-        Effect::Refresh { freed, taken, .. } => {
-            let taken = taken.as_ref().map(|taken| {
-                let mut taken = numbers(taken);
-                taken.sort_unstable();
-                taken
-            });
-            format!("refresh {:?} {taken:?}", numbers(freed))
+        Effect::Refresh { report, freed, taken } => {
+            let lent = if report.vouched.is_none() { "lent " } else { "" };
+            let taken = taken.as_deref().map(numbers);
+            format!("refresh {lent}{:?} {taken:?}", numbers(freed))
         }
         Effect::SendSlots(dispatches) => format!("send slots {:?}", of(dispatches)),
         Effect::PassSlots { over, dispatches } => format!("pass {:?} to {:?}", numbers(over), of(dispatches)),
@@ -111,18 +113,30 @@ struct Rig {
     node: AttachedNode,
     now: Instant,
     is_bus_up: bool,
+    /// Whether the last word had the bus lend the slots.
+    is_lent: bool,
+    /// When the results came that are answered next, if not now.
+    came_at: Option<Instant>,
 }
 
 impl Rig {
     fn opened() -> Self {
         let now = Instant::now();
         let me = InstanceId::parse("here-1").unwrap();
-        Self { node: AttachedNode::opened(me, TIMEOUTS, now), now, is_bus_up: true }
+        let node = AttachedNode::opened(me, TIMEOUTS, now);
+        Self { node, now, is_bus_up: true, is_lent: false, came_at: None }
     }
 
-    /// Has said hello, and runs these.
-    fn greeted(running: &[u128]) -> Self {
+    /// Of a node of which another instance wanted slots a moment ago.
+    fn shared() -> Self {
         let mut rig = Self::opened();
+        rig.apply(wanted([FromLane::Share]));
+        rig
+    }
+
+    /// Has said hello, and runs these; its slots are shared.
+    fn greeted(running: &[u128]) -> Self {
+        let mut rig = Self::shared();
         assert_eq!(rig.frames([Self::hello(running)]), [format!("register {running:?}")]);
         rig
     }
@@ -143,11 +157,31 @@ impl Rig {
         rig
     }
 
+    /// The bus has it, and lends its slots.
+    fn lent(running: &[u128]) -> Self {
+        let mut rig = Self::opened();
+        rig.frames([Self::hello(running)]);
+        rig.apply(registered(running, &[], true));
+        rig.apply(refreshed(2));
+        rig
+    }
+
+    /// The same with these attempts sent and acknowledged.
+    fn lent_and_busy(running: &[u128]) -> Self {
+        let mut rig = Self::lent(&[]);
+        for n in running {
+            assert_eq!(rig.reserve(&[*n]), Some(vec![Reserved::Yes]));
+            assert_eq!(rig.apply(wanted([own(*n)])), [format!("dispatch {n}")]);
+            rig.frames([FromNode::Ack(slot(*n))]);
+        }
+        rig
+    }
+
     /// With these attempts sent and acknowledged.
     fn busy(running: &[u128]) -> Self {
         let mut rig = Self::registered(&[]);
         for n in running {
-            rig.apply(wanted([FromLane::Dispatch(dispatch(*n))]));
+            rig.apply(wanted([own(*n)]));
             rig.apply(sent([*n], Ok(vec![true])));
             rig.frames([FromNode::Ack(slot(*n))]);
         }
@@ -166,8 +200,25 @@ impl Rig {
         })
     }
 
-    fn effects(&mut self, event: Event) -> Vec<Effect> {
-        self.node.apply(event, Moment { now: self.now, is_bus_up: self.is_bus_up })
+    fn effects(&mut self, mut event: Event) -> Vec<Effect> {
+        match &mut event {
+            Event::Registered { is_lent, .. } | Event::Refreshed { is_lent, .. } => *is_lent = self.is_lent,
+            Event::Committed { came_at, .. } => *came_at = self.came_at.unwrap_or(self.now),
+            _ => {}
+        }
+        let effects = self.node.apply(event, Moment { now: self.now, is_bus_up: self.is_bus_up });
+        for effect in &effects {
+            if let Effect::Register { report, .. } | Effect::Refresh { report, .. } = effect {
+                self.is_lent = report.vouched.is_none();
+            }
+        }
+        effects
+    }
+
+    /// A lane wants slots of this instance.
+    fn reserve(&self, numbers: &[u128]) -> Option<Vec<Reserved>> {
+        let claims: Vec<_> = numbers.iter().map(|n| claim(*n)).collect();
+        self.node.holder_slots().reserve(&claims, self.now + TIMEOUTS.reservation, self.now)
     }
 
     fn apply(&mut self, event: Event) -> Vec<String> {
@@ -176,6 +227,22 @@ impl Rig {
 
     fn frames<const N: usize>(&mut self, frames: [FromNode; N]) -> Vec<String> {
         self.apply(Event::Frames(frames.into()))
+    }
+
+    /// So long later, with all heartbeats of that time, which list these, and their answers.
+    fn beat_for(&mut self, time: Duration, running: &[u128]) {
+        let end = self.now + time;
+        while self.now < end {
+            self.after(TIMEOUTS.heartbeat.min(end - self.now));
+            let effects = self.effects(Event::Frames(vec![heartbeat(running)]));
+            let taken = effects.into_iter().find_map(|effect| match effect {
+                Effect::Refresh { taken, .. } => Some(taken),
+                _ => None,
+            });
+            let written = Ok(Written::Done(Version::new(4)));
+            let taken = taken.expect("each heartbeat is written down");
+            self.effects(Event::Refreshed { written, is_lent: false, freed: vec![], taken });
+        }
     }
 
     fn after(&mut self, time: Duration) -> &mut Self {
@@ -187,15 +254,15 @@ impl Rig {
 fn registered(taken: &[u128], unlisted: &[u128], is_complete: bool) -> Event {
     let connected = Connected { epoch: Epoch::new(7), version: Version::new(1), is_complete };
     let known = Known { connected, taken: slots(taken), unlisted: slots(unlisted) };
-    Event::Registered { known: Ok(Some(known)), provisional: Epoch::new(1) }
+    Event::Registered { known: Ok(Some(known)), is_lent: false, provisional: Epoch::new(1) }
 }
 
 fn register_failed(error: Error) -> Event {
-    Event::Registered { known: Err(error), provisional: Epoch::new(1) }
+    Event::Registered { known: Err(error), is_lent: false, provisional: Epoch::new(1) }
 }
 
 const fn contested() -> Event {
-    Event::Registered { known: Ok(None), provisional: Epoch::new(1) }
+    Event::Registered { known: Ok(None), is_lent: false, provisional: Epoch::new(1) }
 }
 
 fn refreshed(version: u64) -> Event {
@@ -203,7 +270,7 @@ fn refreshed(version: u64) -> Event {
 }
 
 fn answered(written: bus::Result<Written>, taken: Option<&[u128]>) -> Event {
-    Event::Refreshed { written, freed: vec![], taken: taken.map(slots) }
+    Event::Refreshed { written, is_lent: false, freed: vec![], taken: taken.map(slots) }
 }
 
 fn wanted<const N: usize>(wishes: [FromLane; N]) -> Event {
@@ -215,11 +282,13 @@ fn sent<const N: usize>(numbers: [u128; N], sent: bus::Result<Vec<bool>>) -> Eve
 }
 
 fn committed(n: u128, is_recorded: bool, next: Option<u128>) -> Event {
-    Event::Committed(vec![Committed { slot: slot(n), is_recorded, next: next.map(dispatch) }])
+    let committed = vec![Committed { slot: slot(n), is_recorded, next: next.map(dispatch) }];
+    Event::Committed { committed, came_at: Instant::now() }
 }
 
-fn grant(numbers: &[u128], until: Instant) -> FromLane {
-    FromLane::Grant { number: 0, claims: numbers.iter().map(|n| claim(*n)).collect(), until }
+/// A dispatch of a lane of this instance.
+fn own(n: u128) -> FromLane {
+    FromLane::Dispatch { dispatch: dispatch(n), is_foreign: false }
 }
 
 #[test]
@@ -305,7 +374,10 @@ fn results_before_the_record_wait_for_it() {
     alone.is_bus_up = false;
     alone.frames([result(1)]);
     let effects = alone.apply(register_failed(away()));
-    assert_eq!(effects, ["attach", "look up [1]", "welcome", "commit [1]", "note used 1", "register later"]);
+    assert_eq!(
+        effects,
+        ["attach", "look up [1]", "welcome", "commit [1] passing", "note used 1", "register later"]
+    );
 }
 
 #[test]
@@ -316,12 +388,12 @@ fn a_dispatch_leaves_when_its_slot_is_sent() {
         ("not known", Err(unknown()), &["undeliverable 1", "slot freed 1", "free [1]"]),
     ] {
         let mut rig = Rig::registered(&[]);
-        assert_eq!(rig.apply(wanted([FromLane::Dispatch(dispatch(1))])), ["send slots [1]"]);
+        assert_eq!(rig.apply(wanted([own(1)])), ["send slots [1]"]);
         assert_eq!(rig.apply(sent([1], answer)), expected, "{what}");
     }
     // Called off on its way.
     let mut rig = Rig::registered(&[]);
-    rig.apply(wanted([FromLane::Dispatch(dispatch(1))]));
+    rig.apply(wanted([own(1)]));
     assert_eq!(rig.apply(wanted([FromLane::Cancel(slot(1))])), Vec::<String>::new());
     assert_eq!(rig.apply(sent([1], Ok(vec![true]))), ["slot freed 1", "free [1]"]);
     // With the node, and with nobody.
@@ -330,69 +402,64 @@ fn a_dispatch_leaves_when_its_slot_is_sent() {
     assert_eq!(rig.apply(wanted([FromLane::Cancel(slot(9))])), ["slot freed 9", "free [9]"]);
     // More than the node has slots.
     let mut rig = Rig::busy(&[1, 2, 3]);
-    rig.apply(wanted([FromLane::Dispatch(dispatch(4))]));
+    rig.apply(wanted([own(4)]));
     assert_eq!(
         rig.apply(sent([4], Ok(vec![true]))),
         ["undeliverable 4", "slot freed 4", "free [4] of a full node"]
     );
     // Twice.
     let mut rig = Rig::busy(&[1]);
-    rig.apply(wanted([FromLane::Dispatch(dispatch(1))]));
+    rig.apply(wanted([own(1)]));
     assert_eq!(rig.apply(sent([1], Ok(vec![true]))), Vec::<String>::new());
 }
 
 #[test]
 fn while_the_bus_is_away_this_instance_gives_the_slots() {
     let mut rig = Rig::alone(&[]);
-    let until = rig.now + Duration::from_secs(10);
-    let given = rig.apply(wanted([grant(&[1, 2, 3, 4], until)]));
-    assert_eq!(given, ["note used 3", "granted 0 Some([Yes, Yes, Yes, Full])"]);
-    assert_eq!(rig.apply(wanted([FromLane::Dispatch(dispatch(1))])), ["dispatch 1", "note used 3"]);
-    assert_eq!(rig.apply(wanted([FromLane::Dispatch(dispatch(9))])), ["undeliverable 9"], "it was not given");
-    assert_eq!(rig.apply(wanted([FromLane::GiveBack(claim(2))])), ["slot freed 2", "free [2]"]);
+    let all = [Reserved::Yes, Reserved::Yes, Reserved::Yes, Reserved::Full];
+    assert_eq!(rig.reserve(&[1, 2, 3, 4]), Some(all.to_vec()));
+    assert_eq!(rig.apply(wanted([own(1)])), ["dispatch 1"]);
+    assert_eq!(rig.apply(wanted([own(9)])), ["undeliverable 9"], "it was not given");
+    assert_eq!(rig.node.holder_slots().give_back(claim(2), rig.now), GivenBack::Free);
     // The bus is back. The record lists what is taken, and then the bus gives slots again.
     rig.is_bus_up = true;
     assert_eq!(rig.apply(Event::RegisterAgain), ["register [1, 3]"].map(str::to_owned), "{:?}", rig.node);
+    assert_eq!(rig.reserve(&[4]), None, "the bus may give them by now");
     let effects = rig.apply(registered(&[1], &[], true));
     assert_eq!(effects, ["record 1 used 2", "refresh [] Some([1, 3])"], "3 was given meanwhile");
-    assert_eq!(rig.apply(wanted([FromLane::Dispatch(dispatch(5))])), Vec::<String>::new(), "held back");
+    assert_eq!(rig.apply(wanted([own(5)])), Vec::<String>::new(), "held back");
     let effects = rig.apply(answered(Ok(Written::Done(Version::new(2))), Some(&[1, 3])));
     assert_eq!(effects, ["send slots [5]", "record 2 used 2", "refresh [] None"]);
 }
 
 #[test]
 fn this_instance_gives_nothing_while_the_bus_may() {
-    let wish = |rig: &Rig| wanted([grant(&[1], rig.now + Duration::from_secs(10))]);
     let mut rig = Rig::registered(&[]);
-    let event = wish(&rig);
-    assert_eq!(rig.apply(event), ["granted 0 None"], "it vouched a moment ago");
+    assert_eq!(rig.reserve(&[1]), None, "it vouched a moment ago");
     // A call under way may be heard at any time.
     rig.after(AUTHORITY * 2);
     rig.frames([heartbeat(&[])]);
-    let event = wish(&rig);
-    assert_eq!(rig.apply(event), ["granted 0 None"]);
+    assert_eq!(rig.reserve(&[1]), None);
     assert_eq!(rig.apply(answered(Err(away()), None)), ["note used 0"]);
-    let event = wish(&rig);
-    assert_eq!(rig.apply(event), ["note used 1", "granted 0 Some([Yes])"]);
+    assert_eq!(rig.reserve(&[1]), Some(vec![Reserved::Yes]));
     // One that may have been heard counts as heard.
     let mut rig = Rig::registered(&[]);
     rig.after(AUTHORITY);
     rig.frames([heartbeat(&[])]);
     rig.apply(answered(Err(unknown()), None));
-    let event = wish(&rig);
-    assert_eq!(rig.apply(event), ["granted 0 None"]);
+    assert_eq!(rig.reserve(&[1]), None);
 }
 
 #[test]
 fn dispatches_that_are_held_back_are_refused_when_the_bus_does_not_answer() {
     let mut rig = Rig::registered(&[]);
-    rig.after(AUTHORITY).frames([heartbeat(&[])]);
-    rig.apply(answered(Err(away()), None));
-    let until = rig.now + Duration::from_secs(10);
-    rig.apply(wanted([grant(&[1], until)]));
-    assert_eq!(rig.apply(wanted([FromLane::Dispatch(dispatch(5))])), ["refresh [] Some([1])"]);
+    rig.after(AUTHORITY);
+    assert_eq!(rig.reserve(&[1]), Some(vec![Reserved::Yes]), "nobody vouches for it");
+    assert_eq!(rig.frames([heartbeat(&[])])[0], "refresh [] Some([1])");
+    assert_eq!(rig.apply(wanted([own(5)])), Vec::<String>::new());
     rig.apply(wanted([FromLane::Cancel(slot(5))]));
-    assert_eq!(rig.apply(answered(Err(away()), Some(&[1]))), ["undeliverable 5", "note used 1"]);
+    let effects = rig.apply(answered(Err(away()), Some(&[1])));
+    assert_eq!(effects, ["undeliverable 5", "note used 1", "refresh [] Some([1])"]);
     assert_eq!(rig.node.called_off, HashSet::new());
 }
 
@@ -400,15 +467,118 @@ fn dispatches_that_are_held_back_are_refused_when_the_bus_does_not_answer() {
 fn a_slot_that_ended_while_it_was_told_as_taken_is_freed_again() {
     let mut rig = Rig::busy(&[1, 2]);
     rig.after(AUTHORITY);
-    let until = rig.now + Duration::from_secs(10);
-    rig.frames([heartbeat(&[1, 2])]);
-    rig.apply(answered(Err(away()), None));
-    rig.apply(wanted([grant(&[3], until)]));
+    rig.reserve(&[3]);
     assert_eq!(rig.frames([heartbeat(&[1, 2])])[0], "refresh [] Some([1, 2, 3])");
     rig.frames([result(1)]);
     assert_eq!(rig.apply(committed(1, true, None)), ["committed 1", "slot freed 1", "free [1]"]);
     let effects = rig.apply(answered(Ok(Written::Done(Version::new(5))), Some(&[1, 2, 3])));
     assert_eq!(effects, ["slot freed 1", "free [1]", "record 5 used 2 of a heartbeat"]);
+}
+
+#[test]
+fn what_ended_while_the_record_was_made_anew_has_its_slot_freed_again() {
+    let mut rig = Rig::busy(&[1, 2]);
+    rig.frames([heartbeat(&[1, 2])]);
+    assert_eq!(rig.apply(answered(Ok(Written::Lost), None)), ["register [1, 2]"].map(str::to_owned));
+    rig.frames([result(1)]);
+    rig.apply(committed(1, true, None));
+    let effects = rig.apply(registered(&[1, 2], &[], true));
+    assert_eq!(effects[1..], ["slot freed 1", "free [1]", "refresh [] None"].map(str::to_owned));
+}
+
+#[test]
+fn the_bus_lends_the_slots_as_long_as_nobody_else_wants_any() {
+    let mut rig = Rig::opened();
+    rig.frames([Rig::hello(&[7])]);
+    assert_eq!(rig.reserve(&[1]), None, "the node is not welcomed yet");
+    let effects = rig.apply(registered(&[7], &[], true));
+    assert_eq!(effects[4..], ["refresh lent [] Some([7])".to_owned()]);
+    assert_eq!(rig.reserve(&[1, 2, 3]), Some(vec![Reserved::Yes, Reserved::Yes, Reserved::Full]));
+    // No word says what is taken, and none is waited for.
+    assert_eq!(rig.apply(wanted([own(1)])), ["dispatch 1"]);
+    assert_eq!(rig.apply(refreshed(2)), ["record 2 used 3"]);
+    rig.frames([FromNode::Ack(slot(1))]);
+    assert_eq!(rig.frames([result(1)]), ["commit [1] passing"]);
+    assert_eq!(rig.apply(committed(1, true, Some(4))), ["slot freed 1", "committed 1", "dispatch 4"]);
+    rig.frames([result(4)]);
+    assert_eq!(rig.apply(committed(4, true, None)), ["committed 4", "slot freed 4", "count freed 1"]);
+    // What was reserved at the bus before is sent there.
+    assert_eq!(rig.apply(wanted([own(5)])), ["send slots [5]"]);
+    assert_eq!(rig.reserve(&[6]), Some(vec![Reserved::Full]), "what is being sent counts");
+    assert_eq!(rig.apply(sent([5], Ok(vec![true]))), ["dispatch 5"]);
+    assert_eq!(rig.frames([heartbeat(&[5, 7])])[1..], ["refresh lent [] Some([2, 5, 7])", "heartbeat_ok"]);
+    assert_eq!(rig.apply(answered(Err(unknown()), Some(&[2, 5, 7]))), ["note used 3"]);
+    rig.after(TIMEOUTS.reservation);
+    assert_eq!(rig.apply(wanted([own(2)])), ["send slots [2]"], "what was given is so no more");
+}
+
+#[test]
+fn who_wants_a_lent_slot_gets_a_list_of_what_is_taken_first() {
+    let mut rig = Rig::lent_and_busy(&[1]);
+    rig.reserve(&[2]);
+    assert_eq!(rig.apply(wanted([FromLane::Share])), ["refresh [] Some([1, 2])"]);
+    assert_eq!(rig.reserve(&[3]), None, "the bus may give it by now");
+    assert_eq!(rig.apply(wanted([own(2)])), ["dispatch 2"], "what was given is on the list");
+    let foreign = |n| FromLane::Dispatch { dispatch: dispatch(n), is_foreign: true };
+    assert_eq!(rig.apply(wanted([foreign(3)])), Vec::<String>::new(), "held back until the list is there");
+    rig.frames([result(1)]);
+    assert_eq!(
+        rig.apply(committed(1, true, Some(8))),
+        ["undeliverable 8", "committed 1", "slot freed 1", "free [1]"]
+    );
+    let effects = rig.apply(answered(Ok(Written::Done(Version::new(3))), Some(&[1, 2])));
+    assert_eq!(effects[..3], ["slot freed 1", "free [1]", "send slots [3]"].map(str::to_owned));
+    rig.apply(sent([3], Ok(vec![true])));
+    rig.apply(answered(Ok(Written::Done(Version::new(4))), None));
+    // While others send jobs it stays so; then the bus lends the slots again, once nothing is on its way.
+    rig.beat_for(SHARED - TIMEOUTS.heartbeat, &[2, 3]);
+    rig.apply(wanted([foreign(4)]));
+    rig.apply(sent([4], Ok(vec![false])));
+    rig.beat_for(SHARED - TIMEOUTS.heartbeat, &[2, 3]);
+    assert_eq!(rig.frames([heartbeat(&[2, 3])]), ["refresh [] None", "heartbeat_ok"]);
+    rig.apply(answered(Ok(Written::Done(Version::new(5))), None));
+    assert_eq!(rig.apply(wanted([own(4)])), ["send slots [4]"]);
+    rig.after(TIMEOUTS.heartbeat);
+    assert_eq!(rig.frames([heartbeat(&[2, 3])]), ["heartbeat_ok"], "a dispatch is on its way");
+    assert_eq!(rig.apply(wanted([own(6)])), Vec::<String>::new(), "held back");
+    let effects = rig.apply(sent([4], Ok(vec![false])));
+    assert_eq!(effects, ["undeliverable 4", "refresh lent [] Some([2, 3])"]);
+    assert_eq!(rig.reserve(&[7]), None, "it is not lent yet");
+    let effects = rig.apply(answered(Ok(Written::Done(Version::new(6))), Some(&[2, 3])));
+    assert_eq!(effects, ["send slots [6]", "record 6 used 2 of a heartbeat"]);
+    assert_eq!(rig.reserve(&[7]), Some(vec![Reserved::Full]), "what is being sent counts");
+}
+
+#[test]
+fn a_word_that_is_not_answered_takes_nothing_lent_away() {
+    for (error, gives) in [(away(), true), (unknown(), false)] {
+        let mut rig = Rig::lent(&[]);
+        rig.apply(wanted([FromLane::Share]));
+        rig.apply(answered(Err(error), Some(&[])));
+        assert_eq!(rig.reserve(&[1]).is_some(), gives);
+        rig.after(AUTHORITY);
+        assert_eq!(rig.reserve(&[1]), Some(vec![Reserved::Yes]));
+    }
+    let mut rig = Rig::lent(&[]);
+    rig.is_bus_up = false;
+    rig.frames([heartbeat(&[])]);
+    assert_eq!(rig.reserve(&[1]), Some(vec![Reserved::Yes]), "a word that lends them again shares nothing");
+    rig.apply(answered(Err(unknown()), Some(&[])));
+    assert_eq!(rig.reserve(&[2]), Some(vec![Reserved::Yes]));
+    assert_eq!(rig.apply(answered(Ok(Written::Lost), None)), ["register [1, 2]"].map(str::to_owned));
+    assert_eq!(rig.reserve(&[3]), Some(vec![Reserved::Yes]), "a record that was lost is nobody's");
+    rig.node.leave();
+    assert_eq!(rig.reserve(&[1]), None);
+}
+
+#[test]
+fn an_attempt_whose_commit_took_long_is_not_sent_any_more() {
+    for mut rig in [Rig::busy(&[1]), Rig::lent_and_busy(&[1])] {
+        rig.frames([result(1)]);
+        rig.came_at = Some(rig.now);
+        rig.after(TIMEOUTS.reservation);
+        assert_eq!(rig.apply(committed(1, true, Some(2)))[0], "undeliverable 2");
+    }
 }
 
 #[test]
@@ -451,7 +621,7 @@ fn what_the_node_lists_no_more_is_told_and_freed_with_the_heartbeat() {
         ["unlisted 1", "slot freed 1", "refresh [1] None", "heartbeat_ok"]
     );
     // What was not heard by the bus is said again.
-    let event = Event::Refreshed { written: Err(away()), freed: slots(&[1]), taken: None };
+    let event = Event::Refreshed { written: Err(away()), is_lent: false, freed: slots(&[1]), taken: None };
     assert_eq!(rig.apply(event), ["note used 1"]);
     assert_eq!(rig.frames([heartbeat(&[2])]), ["refresh [1] None", "heartbeat_ok"]);
     // One refresh at a time; the next says how it is then.
@@ -475,7 +645,7 @@ fn slots_of_unlisted_attempts_are_freed_unless_their_dispatches_come_in_time() {
     let mut rig = Rig::greeted(&[]);
     rig.apply(registered(&[], &[1, 2], true));
     rig.apply(refreshed(2));
-    rig.apply(wanted([FromLane::Dispatch(dispatch(1))]));
+    rig.apply(wanted([own(1)]));
     rig.apply(sent([1], Ok(vec![true])));
     rig.frames([FromNode::Ack(slot(1))]);
     for _ in 0..9 {
@@ -502,7 +672,7 @@ fn what_ends_a_connection_closes_it_once() {
         assert_eq!(rig.apply(Event::Superseded), Vec::<String>::new(), "{what}");
     }
     let mut silent = Rig::registered(&[]);
-    silent.apply(wanted([FromLane::Dispatch(dispatch(1))]));
+    silent.apply(wanted([own(1)]));
     silent.apply(sent([1], Ok(vec![true])));
     silent.after(TIMEOUTS.unanswered);
     assert_eq!(silent.apply(Event::Tick), ["close 4400"]);
@@ -516,7 +686,7 @@ fn after_the_end_only_what_was_dispatched_by_a_commit_is_told() {
     assert!(nobody.node.departure().is_none(), "it was never registered");
 
     let mut rig = Rig::busy(&[1, 2]);
-    rig.apply(wanted([FromLane::Dispatch(dispatch(3))]));
+    rig.apply(wanted([own(3)]));
     rig.apply(sent([3], Ok(vec![true])));
     rig.frames([result(1)]);
     rig.after(Duration::from_secs(1));
@@ -578,10 +748,18 @@ fn random_answers_of_the_bus_break_no_rule() {
                     let running: Vec<_> = with_node.iter().copied().collect();
                     Event::Frames(vec![FromNode::Heartbeat { load: Load::default(), running }])
                 }
-                2 | 3 => wanted([FromLane::Dispatch(dispatch(step))]),
-                4 => wanted([grant(&[step], rig.now + Duration::from_secs(10))]),
+                2 | 3 => wanted([own(step)]),
+                4 => {
+                    if rig.reserve(&[step]) == Some(vec![Reserved::Yes]) {
+                        has_slot.insert(slot(step));
+                    }
+                    if dice.random_bool(0.3) { wanted([FromLane::Share]) } else { Event::Tick }
+                }
                 5 => match any(&mut dice, &has_slot) {
-                    Some(slot) => wanted([FromLane::Dispatch(Dispatch { slot, ..dispatch(0) })]),
+                    Some(slot) => wanted([FromLane::Dispatch {
+                        dispatch: Dispatch { slot, ..dispatch(0) },
+                        is_foreign: false,
+                    }]),
                     None => Event::Tick,
                 },
                 6 => match any(&mut dice, &with_node) {
@@ -606,6 +784,10 @@ fn random_answers_of_the_bus_break_no_rule() {
                     let of = dispatches.iter().zip(sent).filter(|(_, is_sent)| **is_sent);
                     has_slot.extend(of.map(|(one, _)| one.slot));
                 }
+                // It passes slots on by itself.
+                Event::Committed { committed, .. } if rig.node.authority.gives(rig.now) => {
+                    has_slot.extend(committed.iter().filter_map(|one| Some(one.next.as_ref()?.slot)));
+                }
                 _ => {}
             }
             for effect in rig.effects(event) {
@@ -620,9 +802,6 @@ fn random_answers_of_the_bus_break_no_rule() {
                     Effect::Send(ToNode::Dispatch(one)) => {
                         assert!(is_welcomed && has_slot.remove(&one.slot), "{} has no slot", one.slot);
                         assert!(with_node.insert(one.slot) && with_node.len() <= CAPACITY as usize);
-                    }
-                    Effect::Granted { given: Some(given), .. } if given == [Reserved::Yes] => {
-                        has_slot.insert(slot(step));
                     }
                     Effect::Close { .. } => is_closed = true,
                     _ => {}
@@ -641,19 +820,19 @@ fn answer(way: &mut UnderWay, dice: &mut StdRng, effect: &Effect) {
     let fails = dice.random_bool(0.2);
     let error = if dice.random() { away() } else { unknown() };
     way.events.push(match effect {
-        Effect::Register { running, .. } => {
+        Effect::Register { report, running, .. } => {
             way.registering += 1;
             let connected =
                 Connected { epoch: Epoch::new(9), version: Version::new(1), is_complete: dice.random() };
             let known = Known { connected, taken: running.clone(), unlisted: vec![] };
             let known = if fails { Err(error) } else { Ok(dice.random_bool(0.9).then_some(known)) };
-            Event::Registered { known, provisional: Epoch::new(1) }
+            Event::Registered { known, is_lent: report.vouched.is_none(), provisional: Epoch::new(1) }
         }
         Effect::RegisterLater => {
             way.registering += 1;
             Event::RegisterAgain
         }
-        Effect::Refresh { freed, taken, .. } => {
+        Effect::Refresh { report, freed, taken } => {
             way.refreshing += 1;
             let written = match dice.random_range(0..12) {
                 _ if fails => Err(error),
@@ -661,7 +840,12 @@ fn answer(way: &mut UnderWay, dice: &mut StdRng, effect: &Effect) {
                 1 => Ok(Written::Replaced),
                 _ => Ok(Written::Done(Version::new(3))),
             };
-            Event::Refreshed { written, freed: freed.clone(), taken: taken.clone() }
+            Event::Refreshed {
+                written,
+                is_lent: report.vouched.is_none(),
+                freed: freed.clone(),
+                taken: taken.clone(),
+            }
         }
         Effect::SendSlots(dispatches) => {
             let sent = if fails {
@@ -683,13 +867,13 @@ fn answer(way: &mut UnderWay, dice: &mut StdRng, effect: &Effect) {
             let left = if fails { slots.clone() } else { vec![] };
             Event::Freed { left, was_full: *was_full }
         }
-        Effect::Commit { results, may_pass } => {
+        Effect::Commit { results, may_pass, came_at } => {
             let of = |(slot, _): &(Slot, End)| Committed {
                 slot: *slot,
                 is_recorded: dice.random_bool(0.9),
                 next: (*may_pass && dice.random_bool(0.5)).then(|| dispatch(slot.job.as_u128() + 1_000)),
             };
-            Event::Committed(results.iter().map(of).collect())
+            Event::Committed { committed: results.iter().map(of).collect(), came_at: *came_at }
         }
         _ => return,
     });

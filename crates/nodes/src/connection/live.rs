@@ -3,13 +3,12 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Instant;
 
-use bus::{Claim, NodeState, Reserved, Slot};
+use bus::{NodeState, Slot};
 use domain::limits::NODE_CAPACITY_MAX;
 use domain::{InstanceId, NodeId, NodeTimeouts};
 
 use super::effect::{Effect, Refused};
 use super::frame::{Dispatch, End, FromNode, Hello, Progress, ToNode};
-use super::grants::Grants;
 use super::{Effects, Fault};
 use crate::limits::{ANSWERED_MAX, UNACKNOWLEDGED_MAX, silence_max};
 use crate::record::Load;
@@ -21,8 +20,6 @@ pub(super) struct Live {
     timeouts: NodeTimeouts,
     is_registered: bool,
     slots: HashMap<Slot, Held>,
-    /// Given here, in place of the bus.
-    grants: Grants,
     /// Dispatches by when they were sent; some are answered meanwhile.
     sent: VecDeque<Sent>,
     /// Dispatches in a row that were not acknowledged in time.
@@ -93,7 +90,6 @@ impl Live {
             timeouts,
             is_registered: false,
             slots,
-            grants: Grants::default(),
             sent: VecDeque::new(),
             unacknowledged: 0,
             answered: Answered::default(),
@@ -120,6 +116,10 @@ impl Live {
         self.slots.keys().copied()
     }
 
+    pub(super) fn slot_count(&self) -> usize {
+        self.slots.len()
+    }
+
     pub(super) fn unanswered(&self) -> impl Iterator<Item = Slot> {
         self.slots.iter().filter(|(_, held)| held.stage == Stage::Sent).map(|(slot, _)| *slot)
     }
@@ -128,45 +128,13 @@ impl Live {
         self.slots.contains_key(&slot)
     }
 
-    pub(super) fn granted(&self) -> impl Iterator<Item = Slot> {
-        self.grants.slots()
-    }
-
-    pub(super) fn is_granted(&self, slot: Slot) -> bool {
-        self.grants.has(slot)
-    }
-
-    pub(super) fn grant(&mut self, claims: &[Claim], ends: Instant, now: Instant) -> Vec<Reserved> {
-        let is_ready = self.is_registered && self.state_at(now) == NodeState::Accepting;
-        let grant = |claim: &Claim| {
-            if self.slots.contains_key(&claim.slot) || self.grants.give_again(*claim, ends) {
-                return Reserved::Yes;
-            }
-            if !is_ready {
-                return Reserved::NotReady;
-            }
-            if self.slots.len() + self.grants.len() >= self.capacity as usize {
-                return Reserved::Full;
-            }
-            self.grants.give(*claim, ends);
-            Reserved::Yes
-        };
-        claims.iter().map(grant).collect()
-    }
-
-    pub(super) fn give_back(&mut self, claim: Claim) -> bool {
-        self.grants.give_back(claim)
-    }
-
-    pub(super) fn registered(&mut self, holder: InstanceId, given: &[Slot], now: Instant) -> Effects {
-        let over = given.iter().filter(|slot| !self.has(**slot) && !self.is_granted(**slot));
-        let mut effects: Effects = over.map(|slot| Effect::Free(*slot)).collect();
+    pub(super) fn registered(&mut self, holder: InstanceId, now: Instant) -> Effects {
         if self.is_registered {
-            return effects;
+            return vec![];
         }
         self.is_registered = true;
         let (node, heartbeat_ms) = (self.node.clone(), self.heartbeat_ms());
-        effects.push(Effect::Send(ToNode::Welcome { node, instance: holder, heartbeat_ms }));
+        let mut effects = vec![Effect::Send(ToNode::Welcome { node, instance: holder, heartbeat_ms })];
         let runs = |(slot, held): (&Slot, &Held)| {
             matches!(held.stage, Stage::Running { .. }).then_some(Effect::Acknowledged(*slot))
         };
@@ -218,15 +186,18 @@ impl Live {
                 self.unacknowledged += 1;
             }
         }
-        let mut effects: Effects = self.grants.expire(now).into_iter().map(Effect::Free).collect();
+        let mut effects = vec![];
         self.tell_state(now, &mut effects);
         Ok(effects)
     }
 
-    pub(super) fn dispatch(&mut self, dispatch: Dispatch, now: Instant) -> Result<Effects, Refused> {
+    pub(super) fn dispatch(
+        &mut self,
+        dispatch: Dispatch,
+        given: usize,
+        now: Instant,
+    ) -> Result<Effects, Refused> {
         let slot = dispatch.slot;
-        // Sent or refused, it is granted no more.
-        self.grants.remove(slot);
         if self.slots.contains_key(&slot) || self.answered.slots.contains(&slot) {
             return Err(Refused::Known);
         }
@@ -236,7 +207,7 @@ impl Live {
         if self.is_draining || self.is_drained {
             return Err(Refused::Draining);
         }
-        if self.slots.len() + self.grants.len() >= self.capacity as usize {
+        if self.slots.len() + given >= self.capacity as usize {
             return Err(Refused::Full);
         }
         self.slots.insert(slot, Held { stage: Stage::Sent, is_cancelled: false });

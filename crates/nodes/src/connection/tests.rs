@@ -1,7 +1,5 @@
 //! Tests of one connection: each rule by a table, and all of them together under random frames.
 
-mod grants;
-
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
@@ -92,7 +90,7 @@ impl Rig {
     fn live(running: &[u128]) -> Self {
         let mut rig = Self::opened();
         rig.frame(hello(running));
-        rig.connection.registered(&[], rig.now);
+        rig.connection.registered(rig.now);
         rig
     }
 
@@ -100,7 +98,7 @@ impl Rig {
     fn sent(jobs: &[u128]) -> Self {
         let mut rig = Self::live(&[]);
         for n in jobs {
-            rig.connection.dispatch(job(*n), rig.now).unwrap();
+            rig.connection.dispatch(job(*n), 0, rig.now).unwrap();
         }
         rig
     }
@@ -139,14 +137,18 @@ fn a_job_goes_out_and_comes_back() {
     let mut rig = Rig::opened();
     let FromNode::Hello(said) = hello(&[]) else { unreachable!() };
     assert_eq!(rig.frame(hello(&[])), [Effect::Register(said.clone())]);
-    assert_eq!(rig.connection.dispatch(job(1), rig.now), Err(Refused::NotReady));
+    assert_eq!(rig.connection.dispatch(job(1), 0, rig.now), Err(Refused::NotReady));
     let (node, instance) = (said.node, InstanceId::parse("a").unwrap());
     let welcome = ToNode::Welcome { node, instance, heartbeat_ms: HEARTBEAT_MS };
-    assert_eq!(rig.connection.registered(&[], rig.now), [send(welcome)]);
-    assert_eq!(rig.connection.registered(&[], rig.now), []);
-    let sent = rig.connection.dispatch(job(1), rig.now).unwrap();
+    assert_eq!(rig.connection.registered(rig.now), [send(welcome)]);
+    assert_eq!(rig.connection.registered(rig.now), []);
+    let sent = rig.connection.dispatch(job(1), 0, rig.now).unwrap();
     assert_eq!(sent, [send(ToNode::Dispatch(job(1)))]);
-    assert_eq!(rig.connection.dispatch(job(1), rig.now), Err(Refused::Known), "a replay is not sent again");
+    assert_eq!(
+        rig.connection.dispatch(job(1), 0, rig.now),
+        Err(Refused::Known),
+        "a replay is not sent again"
+    );
     assert_eq!(rig.frame(ack(1)), [Effect::Acknowledged(slot(1))]);
     let FromNode::Progress { progress: half, .. } = progress(1) else { unreachable!() };
     assert_eq!(rig.frame(progress(1)), [Effect::Progress { slot: slot(1), progress: half }]);
@@ -155,7 +157,7 @@ fn a_job_goes_out_and_comes_back() {
     let answer = [send(ToNode::Committed(slot(1))), Effect::Free(slot(1))];
     assert_eq!(rig.connection.committed(slot(1)), answer);
     assert_eq!(rig.connection.committed(slot(1)), []);
-    assert_eq!(rig.connection.dispatch(job(1), rig.now), Err(Refused::Known));
+    assert_eq!(rig.connection.dispatch(job(1), 0, rig.now), Err(Refused::Known));
     assert!(rig.taken().is_empty());
 }
 
@@ -167,7 +169,7 @@ fn what_a_node_runs_when_it_says_hello_counts_as_acknowledged() {
     assert_eq!(rig.frame(result(7)), [Effect::Result { slot: slot(7), end: end() }]);
     let mut other = Rig::opened();
     other.frame(hello(&[7]));
-    assert!(other.connection.registered(&[], other.now).contains(&Effect::Acknowledged(slot(7))));
+    assert!(other.connection.registered(other.now).contains(&Effect::Acknowledged(slot(7))));
 }
 
 /// Every stage of an attempt against every frame about it.
@@ -311,21 +313,26 @@ fn a_heartbeat_that_was_sent_before_the_acknowledgement_frees_nothing() {
 #[test]
 fn a_full_or_draining_node_is_sent_nothing_more() {
     let mut rig = Rig::sent(&[1, 2, 3]);
-    assert_eq!(rig.connection.dispatch(job(4), rig.now), Err(Refused::Full));
+    assert_eq!(rig.connection.dispatch(job(4), 0, rig.now), Err(Refused::Full));
+    assert_eq!(Rig::live(&[]).connection.dispatch(job(4), 3, rig.now), Err(Refused::Full), "given to others");
     rig.frames([ack(1), result(1)]);
-    assert_eq!(rig.connection.dispatch(job(4), rig.now), Err(Refused::Full), "the result is not committed");
+    assert_eq!(
+        rig.connection.dispatch(job(4), 0, rig.now),
+        Err(Refused::Full),
+        "the result is not committed"
+    );
     rig.connection.stale(slot(1));
-    assert_eq!(rig.connection.dispatch(job(4), rig.now), Err(Refused::Full), "the node may still list it");
+    assert_eq!(rig.connection.dispatch(job(4), 0, rig.now), Err(Refused::Full), "the node may still list it");
     rig.frames([heartbeat(&[2, 3])]);
-    assert!(rig.connection.dispatch(job(4), rig.now).is_ok());
+    assert!(rig.connection.dispatch(job(4), 0, rig.now).is_ok());
     assert_eq!(rig.frame(FromNode::Drain), [Effect::State(NodeState::Draining)]);
     assert_eq!(rig.frame(FromNode::Drain), []);
-    assert_eq!(rig.connection.dispatch(job(5), rig.now), Err(Refused::Draining));
+    assert_eq!(rig.connection.dispatch(job(5), 0, rig.now), Err(Refused::Draining));
     assert_eq!(rig.connection.drain(true, rig.now), []);
     assert_eq!(rig.frame(FromNode::Ready), [], "an operator drains it all the same");
     assert_eq!(rig.connection.drain(false, rig.now), [Effect::State(NodeState::Accepting)]);
     let mut crowded = Rig::live(&[1, 2, 3, 4]);
-    assert_eq!(crowded.connection.dispatch(job(5), crowded.now), Err(Refused::Full));
+    assert_eq!(crowded.connection.dispatch(job(5), 0, crowded.now), Err(Refused::Full));
 }
 
 #[test]
@@ -393,13 +400,13 @@ fn three_dispatches_in_a_row_without_an_answer_are_unhealthy_and_one_for_long_en
 fn the_one_who_runs_the_socket_can_end_it() {
     let mut rig = Rig::sent(&[1]);
     let close = Effect::Close { code: CloseCode::Replaced, why: "newer".to_owned() };
-    rig.connection.dispatch(job(3), rig.now).unwrap();
+    rig.connection.dispatch(job(3), 0, rig.now).unwrap();
     rig.frames([ack(1)]);
     assert_eq!(rig.connection.end(CloseCode::Replaced, "newer".to_owned()), [close]);
     assert_eq!(rig.taken(), [slot(1), slot(3)].into(), "what it had is still known");
     assert_eq!(rig.connection.unanswered().collect::<Vec<_>>(), [slot(3)]);
     assert_eq!(rig.connection.end(CloseCode::GoingAway, "again".to_owned()), []);
-    assert_eq!(rig.connection.dispatch(job(2), rig.now), Err(Refused::NotReady));
+    assert_eq!(rig.connection.dispatch(job(2), 0, rig.now), Err(Refused::NotReady));
     assert!(rig.connection.committed(slot(1)).is_empty() && rig.after(OFFLINE_MS).is_empty());
     let codes = [CloseCode::GoingAway, CloseCode::Unauthorized, CloseCode::TooSlow].map(CloseCode::number);
     assert_eq!(codes, [1001, 4401, 4429]);
@@ -409,7 +416,7 @@ fn the_one_who_runs_the_socket_can_end_it() {
 fn what_was_forgotten_for_want_of_room_is_answered_as_stale_and_is_no_lie() {
     let mut rig = Rig::live(&[]);
     for n in 0..=ANSWERED_MAX as u128 {
-        rig.connection.dispatch(job(n), rig.now).unwrap();
+        rig.connection.dispatch(job(n), 0, rig.now).unwrap();
         rig.frames([result(n)]);
         rig.connection.committed(slot(n));
     }
@@ -442,7 +449,7 @@ fn random_frames_never_break_a_rule() {
             let is_result = rng.random_bool(0.3);
             let effects = match rng.random_range(0..12) {
                 _ if is_result => rig.frame(result(n)),
-                0..=2 => match rig.connection.dispatch(job(n), rig.now) {
+                0..=2 => match rig.connection.dispatch(job(n), 0, rig.now) {
                     Ok(effects) => {
                         assert!(taken.insert(some), "sent twice");
                         effects
@@ -492,15 +499,4 @@ fn random_frames_never_break_a_rule() {
             }
         }
     }
-}
-
-#[test]
-fn what_ended_while_the_record_was_made_anew_has_its_slot_freed_again() {
-    let mut rig = Rig::live(&[1, 2]);
-    let given: Vec<_> = rig.connection.slots().collect();
-    rig.frame(result(1));
-    assert!(rig.connection.committed(slot(1)).contains(&Effect::Free(slot(1))));
-    // The record, which was lost, is there again, with all that the node had when it was asked for.
-    assert_eq!(rig.connection.registered(&given, rig.now), [Effect::Free(slot(1))]);
-    assert_eq!(rig.connection.slots().collect::<Vec<_>>(), [slot(2)]);
 }

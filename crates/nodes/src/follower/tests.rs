@@ -436,7 +436,7 @@ async fn two_instances_on_one_bus_know_each_others_nodes() {
     other_follower.loaded().await;
 
     let mut own = record("n").labelled(&["asr:zh"]);
-    let (id, me, report) = (node("n"), instance("a"), own.report(&NodeTimeouts::DEFAULT));
+    let (id, me, report) = (node("n"), instance("a"), own.report(&NodeTimeouts::DEFAULT, false));
     let connected = bus.connect_node(&id, &me, &report, &[], Duration::ZERO).await.unwrap().unwrap();
     own.stamp.epoch = connected.epoch;
     let bus::Written::Done(version) = bus.complete_node(&id, connected.epoch, &[]).await.unwrap() else {
@@ -448,8 +448,10 @@ async fn two_instances_on_one_bus_know_each_others_nodes() {
     assert_eq!(other.get(&id), Some(own.clone()));
 
     own.status.state = bus::NodeState::Draining;
-    let written =
-        bus.refresh_node(&id, connected.epoch, &own.report(&NodeTimeouts::DEFAULT), &[]).await.unwrap();
+    let written = bus
+        .refresh_node(&id, connected.epoch, &own.report(&NodeTimeouts::DEFAULT, false), &[])
+        .await
+        .unwrap();
     let bus::Written::Done(version) = written else { panic!("the connection is the newest") };
     own.stamp.version = version;
     holder.recorded(own.clone(), std::time::Instant::now());

@@ -193,7 +193,8 @@ async fn stranded(
     let mut lost = Vec::new();
     for nodes in by_node.chunks(NODES_ASKED_MAX) {
         let looks = nodes.iter().map(|(node, attempts)| async move {
-            let slots: Vec<_> = attempts.iter().map(|(job, attempt, _)| (*job, *attempt)).collect();
+            let slots: Vec<_> =
+                attempts.iter().map(|(job, attempt, _, since)| (*job, *attempt, *since)).collect();
             match scheduler.is_surely_gone(node) {
                 true => (attempts, true, vec![true; slots.len()]),
                 false => (attempts, false, scheduler.missing(node, &slots).await),
@@ -201,7 +202,7 @@ async fn stranded(
         });
         for (attempts, is_gone, missing) in join_all(looks).await {
             let missing = attempts.iter().zip(missing).filter(|(_, is_missing)| *is_missing);
-            lost.extend(missing.map(|((job, attempt, state), _)| (*job, *attempt, *state, is_gone)));
+            lost.extend(missing.map(|((job, attempt, state, _), _)| (*job, *attempt, *state, is_gone)));
         }
     }
     lost

@@ -52,7 +52,7 @@ async fn next(outbox: &mut NodeOutbox) -> String {
 #[tokio::test]
 async fn an_attempt_goes_to_its_node_and_is_expected_until_it_is_cancelled() {
     let mut here = here().await;
-    let mut outbox = here.gateway.attach(&node("n"), Instant::now());
+    let mut outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::default());
     here.gateway.deliver(dispatch(1, "n", "a"));
     assert_eq!(next(&mut outbox).await, "dispatch 1");
     assert!(here.gateway.attempts().is_expected(job(1), FIRST));
@@ -71,9 +71,38 @@ async fn an_attempt_whose_node_is_not_here_is_undeliverable() {
     here.gateway.deliver(dispatch(1, "n", "a"));
     assert_eq!(here.revoked(1).await, Revoked::Undeliverable);
     assert!(!here.gateway.attempts().is_expected(job(1), FIRST));
-    drop(here.gateway.attach(&node("n"), Instant::now()));
+    drop(here.gateway.attach(&node("n"), Instant::now(), Arc::default()));
     here.gateway.deliver(dispatch(2, "n", "a"));
     assert_eq!(here.revoked(2).await, Revoked::Undeliverable);
+}
+
+#[tokio::test]
+async fn what_still_waits_when_a_socket_is_closed_is_undeliverable() {
+    let mut here = here().await;
+    let outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::default());
+    for number in [1, 2] {
+        here.gateway.deliver(dispatch(number, "n", "a"));
+    }
+    here.gateway.cancel_at_node(&node("n"), job(1), FIRST);
+    here.gateway.share(&node("n"));
+    drop(outbox);
+    assert_eq!(here.revoked(2).await, Revoked::Undeliverable);
+    assert_eq!(event_now(&mut here.owner).await, None, "the other was called off");
+    assert!(!here.gateway.is_attached(&node("n")));
+}
+
+#[tokio::test]
+async fn the_holder_of_a_node_is_asked_to_share_it() {
+    let here = here().await;
+    let mut inbox = here.bus.open_inbox(&instance("b"), std::time::Duration::from_secs(9)).await.unwrap();
+    here.gateway.ask_to_share(node("n"), instance("a"));
+    here.gateway.ask_to_share(node("m"), instance("b"));
+    let entries = inbox.next().await.unwrap();
+    let read: Vec<_> = entries.iter().map(|entry| InstanceMessage::from_bytes(&entry.payload)).collect();
+    assert!(matches!(&read[..], [Some(InstanceMessage::Share(of))] if *of == node("m")), "{read:?}");
+    let mut outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::default());
+    here.gateway.share(&node("n"));
+    assert_eq!(next(&mut outbox).await, "[Share]");
 }
 
 #[tokio::test]
@@ -111,7 +140,7 @@ async fn an_attempt_goes_into_its_holders_inbox_if_that_instance_is_there() {
 #[tokio::test]
 async fn what_a_node_says_of_an_attempt_is_reported_to_its_lane() {
     let mut here = here().await;
-    let _outbox = here.gateway.attach(&node("n"), Instant::now());
+    let _outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::default());
     for number in [1, 2, 3] {
         here.gateway.deliver(dispatch(number, "n", "a"));
     }
@@ -132,7 +161,7 @@ async fn what_a_node_says_of_an_attempt_is_reported_to_its_lane() {
 #[tokio::test]
 async fn an_end_that_another_instance_wrote_stops_the_node_here() {
     let here = here().await;
-    let mut outbox = here.gateway.attach(&node("n"), Instant::now());
+    let mut outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::default());
     here.gateway.attempts().connected_with(&node("n"), &[slot(1)]);
     here.gateway.attempt_is_over(job(9), FIRST);
     here.gateway.attempt_is_over(job(1), FIRST);
@@ -143,8 +172,8 @@ async fn an_end_that_another_instance_wrote_stops_the_node_here() {
 async fn a_newer_connection_of_a_node_gets_what_is_for_it() {
     let here = here().await;
     let (old, new) = (Instant::now(), Instant::now() + std::time::Duration::from_secs(1));
-    let mut newer = here.gateway.attach(&node("n"), new);
-    let mut older = here.gateway.attach(&node("n"), old);
+    let mut newer = here.gateway.attach(&node("n"), new, Arc::default());
+    let mut older = here.gateway.attach(&node("n"), old, Arc::default());
     assert!(older.next(1).await.is_empty(), "it is replaced");
     drop(older);
     here.gateway.deliver(dispatch(1, "n", "a"));

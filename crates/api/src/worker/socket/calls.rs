@@ -40,7 +40,7 @@ impl Calls {
     /// Takes the record over, and completes it with the ledger's unfinished attempts if the bus had none.
     pub(super) async fn register(self, report: Report, running: Vec<Slot>, since: Instant) -> Event {
         let Self { state, incarnation, node, .. } = &self;
-        let (jobs, bus) = (&incarnation.jobs, &state.bus);
+        let (jobs, bus, is_lent) = (&incarnation.jobs, &state.bus, report.vouched.is_none());
         let register = async {
             let connected = bus.connect_node(node, jobs.me(), &report, &running, since.elapsed()).await?;
             let Some(connected) = connected else { return Ok(None) };
@@ -56,7 +56,7 @@ impl Calls {
             Ok(Some(Known { connected, taken: running, unlisted: unfinished }))
         };
         let known = state.call(register).await;
-        Event::Registered { known, provisional: incarnation.registry.next_epoch(node) }
+        Event::Registered { known, is_lent, provisional: incarnation.registry.next_epoch(node) }
     }
 
     /// Has the lanes told of attempts that the node does not list.
@@ -70,11 +70,12 @@ impl Calls {
 
     pub(super) async fn refresh(self, report: Report, freed: Vec<Slot>, taken: Option<Vec<Slot>>) -> Event {
         let Self { state, node, epoch, .. } = &self;
+        let is_lent = report.vouched.is_none();
         let written = match &taken {
             Some(taken) => state.call(state.bus.recount_node(node, *epoch, &report, taken)).await,
             None => state.call(state.bus.refresh_node(node, *epoch, &report, &freed)).await,
         };
-        Event::Refreshed { written, freed, taken }
+        Event::Refreshed { written, is_lent, freed, taken }
     }
 
     pub(super) async fn send_slots(self, dispatches: Vec<Dispatch>) -> Event {
@@ -127,7 +128,7 @@ impl Calls {
         [by_owner, by_holder].into_iter().filter(|results| !results.is_empty()).collect()
     }
 
-    pub(super) async fn commit(self, results: Vec<NodeResult>, may_pass: bool) -> Event {
+    pub(super) async fn commit(self, results: Vec<NodeResult>, may_pass: bool, came_at: Instant) -> Event {
         let Self { state, incarnation, node, .. } = &self;
         let jobs = &incarnation.jobs;
         let slots: Vec<_> =
@@ -139,6 +140,6 @@ impl Calls {
             // An attempt that was taken back meanwhile is not sent.
             next: next.filter(|next| jobs.is_expected(next.job, next.attempt)).map(|next| frame_of(*next)),
         });
-        Event::Committed(committed.collect())
+        Event::Committed { committed: committed.collect(), came_at }
     }
 }

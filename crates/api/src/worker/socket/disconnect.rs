@@ -22,7 +22,11 @@ pub(super) async fn disconnect(state: Arc<State>, registry: Registry, jobs: Jobs
     if !slots.is_empty() {
         let written = match is_provisional {
             true => Ok(Written::Lost),
-            false => state.bus.refresh_node(&node, epoch, &record.report(registry.timeouts()), &[]).await,
+            // All that is taken is with the node; nothing more is sent over this connection.
+            false => {
+                let report = record.report(registry.timeouts(), false);
+                state.bus.recount_node(&node, epoch, &report, &slots).await
+            }
         };
         match written {
             Ok(Written::Done(version)) => {

@@ -409,8 +409,8 @@ impl World {
                 let is_there = |id: &JobId, of: &Attempt| {
                     self.at_nodes.get(id).is_some_and(|(attempt, _)| attempt == of)
                 };
-                let lost = asked.filter(|(id, attempt, _)| !is_there(id, attempt));
-                let lost = lost.map(|(id, attempt, state)| (id, attempt, state, false)).collect();
+                let lost = asked.filter(|(id, attempt, ..)| !is_there(id, attempt));
+                let lost = lost.map(|(id, attempt, state, _)| (id, attempt, state, false)).collect();
                 self.lane.stranded_read(lost, now)
             }
         };

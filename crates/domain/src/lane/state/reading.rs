@@ -252,7 +252,12 @@ impl<C: Callers> LaneState<C> {
             }
             let mut by_node: HashMap<_, Vec<_>> = HashMap::new();
             for (job, attempt, at_node, state) in self.jobs.old_attempts(asked) {
-                by_node.entry(at_node.placed.node.clone()).or_default().push((job, attempt, state));
+                by_node.entry(at_node.placed.node.clone()).or_default().push((
+                    job,
+                    attempt,
+                    state,
+                    at_node.since,
+                ));
             }
             if !by_node.is_empty() {
                 self.stranded = Some(Read::Stranded(by_node.into_iter().collect()));
