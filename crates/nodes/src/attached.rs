@@ -36,7 +36,7 @@ use crate::connection::{self, CloseCode, Connection, Dispatch, End, Hello};
 use crate::holder_slots::HolderSlots;
 use crate::record::{Load, Profile, Record, Stamp, Status};
 use crate::slot_authority::SlotAuthority;
-pub use event::{Committed, Departure, Effect, Event, FromLane, Known, Moment};
+pub use event::{CommitTerms, Committed, Departure, Effect, Event, FromLane, Known, Moment};
 
 /// The state of one attached node, from the opening of its socket to the end.
 #[derive(Debug)]
@@ -66,6 +66,8 @@ pub struct AttachedNode {
     heartbeat_at: Option<Instant>,
     /// Slots to be freed with the next write of the record.
     gone: Vec<Slot>,
+    /// How many results are being committed that may pass their slots on.
+    passing: usize,
     /// Attempts whose slots are being sent.
     sending: HashSet<Slot>,
     /// Those of them, and of those held back, that were called off meanwhile.
@@ -113,6 +115,7 @@ impl AttachedNode {
             refresh_again: false,
             heartbeat_at: None,
             gone: Vec::new(),
+            passing: 0,
             sending: HashSet::new(),
             called_off: HashSet::new(),
             held_back: Vec::new(),
@@ -223,7 +226,7 @@ impl AttachedNode {
                 self.on_refreshed(written, is_lent, freed, taken);
             }
             Event::Sent { sent, dispatches } => self.on_sent(sent, dispatches),
-            Event::Committed { committed, came_at } => self.on_committed(committed, came_at),
+            Event::Committed { committed, terms } => self.on_committed(committed, terms),
             Event::Passed { passed, over, dispatches } => self.on_passed(passed, over, dispatches),
             Event::Freed { left, was_full } => self.on_freed(left, was_full),
         }

@@ -28,7 +28,7 @@ pub const OFFLINE_MS_MIN: u64 = 4_000;
 pub const VOUCHED_MARGIN_MS: u64 = 500;
 /// How long the bus gives a node's slots after another instance has wanted one, in milliseconds; then it lends them to the
 /// node's holder again.
-pub const SHARED_MS: u64 = 30_000;
+pub const SHARED_MS: u64 = 10_000;
 /// Dispatches in a row that a node may leave without an answer before it gets no new work.
 pub const UNACKNOWLEDGED_MAX: u32 = 3;
 /// The first frame of a connection comes within this time, in milliseconds.

@@ -125,6 +125,14 @@ impl Registry {
         seats.find(is_in).map(|seat| index.pools[seat.pool].name.clone())
     }
 
+    /// Whether a node of this instance serves such a job, be it full.
+    #[must_use]
+    pub fn is_served_here(&self, needs: &Requirements) -> bool {
+        let index = self.inner.index.load();
+        let mut own = (0..index.nodes.len()).filter(|position| index.own.contains(*position));
+        own.any(|position| self.serves(&index.nodes[position].profile.node, needs).is_some())
+    }
+
     fn choose(&self, wanted: &Wanted<'_>, rng: &mut impl Rng) -> Option<Choice> {
         let index = self.inner.index.load();
         let only_own = self.inner.is_alone.load(SeqCst);

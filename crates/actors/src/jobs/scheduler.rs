@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bus::{Claim, Held, Reserved, Slot, Unreserved};
 use domain::job::{Assignment, Attempt, Priority, Requirements, Revoked};
@@ -32,6 +32,8 @@ const CLASSES_LOOKED_AT: usize = 16;
 /// first of them at most.
 const NEAR_FRONT_JOBS: usize = 16;
 const NEAR_FRONT_MS: u128 = 50;
+/// A job that a node of this instance serves goes to no node that is lent to another instance before it has waited so long.
+const SHARED_AFTER_MS: u128 = 100;
 /// For clocks that run apart, where a list of slots is compared with when an attempt became known.
 const LISTED_MARGIN: Duration = Duration::from_millis(500);
 /// The pause after a pass in which no node's slots could be asked for, before jitter.
@@ -237,7 +239,7 @@ impl Scheduler {
                 };
                 let Some((job, queued)) = queue.pop(class) else { break };
                 let choice = self.choose_another(choice, &needs, &queued);
-                picks.push((Waited { job, queued }, choice));
+                picks.push((Waited { job, queued, needs: Arc::clone(&needs) }, choice));
             }
             queue.unblock();
         }
@@ -247,7 +249,7 @@ impl Scheduler {
         let picked = picks.len();
         let mut unanswered = 0;
         for (waited, answer) in self.reserve(picks).await {
-            let Waited { job, queued } = waited;
+            let Waited { job, queued, .. } = waited;
             match answer {
                 Answer::Placed(spot) => {
                     queued.lane.send(LaneCommand::SlotReserved(job, queued.attempt, spot))
@@ -324,8 +326,8 @@ impl Scheduler {
                     }
                 }
             }
-            if answers.contains(&Reserved::Lent)
-                && let Some((_, choice)) = picks.first()
+            let lent = picks.iter().zip(&answers).filter(|(_, answer)| **answer == Reserved::Lent);
+            if let Some(((_, choice), _)) = lent.into_iter().find(|((want, _), _)| self.is_to_be_shared(want))
             {
                 self.gateway.ask_to_share(node.clone(), choice.holder().clone());
             }
@@ -348,6 +350,14 @@ impl Scheduler {
             placed.collect::<Vec<_>>()
         });
         join_all(reservations).await.into_iter().flatten().collect()
+    }
+
+    /// Whether a node whose slots are lent to another instance is to be shared for this job: no node here serves it, or it
+    /// has waited for one of them.
+    fn is_to_be_shared(&self, want: &impl Claiming) -> bool {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let waited = now.as_millis().saturating_sub(submitted_ms(want.claim().slot.job));
+        waited >= SHARED_AFTER_MS || !self.registry.is_served_here(want.needs())
     }
 
     /// Takes a reservation back, in the background: should that fail, it runs out.
@@ -517,21 +527,32 @@ enum Answer {
 struct Waited {
     job: JobId,
     queued: QueuedJob,
+    needs: Arc<Requirements>,
 }
 
 /// Who wants a slot.
 trait Claiming {
     fn claim(&self) -> Claim;
+
+    fn needs(&self) -> &Requirements;
 }
 
 impl Claiming for PlacementRequest {
     fn claim(&self) -> Claim {
         Claim { slot: Slot { job: self.job, attempt: self.attempt }, token: self.token }
     }
+
+    fn needs(&self) -> &Requirements {
+        &self.needs
+    }
 }
 
 impl Claiming for Waited {
     fn claim(&self) -> Claim {
         Claim { slot: Slot { job: self.job, attempt: self.queued.attempt }, token: self.queued.token }
+    }
+
+    fn needs(&self) -> &Requirements {
+        &self.needs
     }
 }

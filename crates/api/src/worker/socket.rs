@@ -214,10 +214,10 @@ impl Socket {
                 jobs.came_to_nothing(job, attempt, kind, &why);
             }
             Effect::SlotFreed(Slot { job, attempt }) => jobs.slot_freed(job, attempt),
-            Effect::Commit { results, may_pass, came_at } => {
+            Effect::Commit { results, terms } => {
                 // A result that the lane's owner writes and one that this instance writes do not wait for each other.
                 for results in calls().by_writer(results) {
-                    self.call(calls().commit(results, may_pass, came_at).map(Some));
+                    self.call(calls().commit(results, terms).map(Some));
                 }
             }
             Effect::LookUp { running } => self.call(calls().look_up(running)),

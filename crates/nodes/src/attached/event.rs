@@ -72,8 +72,8 @@ pub enum Event {
     Committed {
         /// What became of the results.
         committed: Vec<Committed>,
-        /// When they came.
-        came_at: Instant,
+        /// As the effect said.
+        terms: CommitTerms,
     },
     /// The answer to [`Effect::PassSlots`].
     Passed {
@@ -133,6 +133,15 @@ pub struct Committed {
     pub next: Option<Dispatch>,
 }
 
+/// How results are committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitTerms {
+    /// Whether the commit may give the slots of results to other attempts.
+    pub may_pass: bool,
+    /// When the results came.
+    pub came_at: Instant,
+}
+
 /// One thing that the instance is to do. Those of one event are done in their order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
@@ -172,10 +181,8 @@ pub enum Effect {
     Commit {
         /// The results.
         results: Vec<(Slot, End)>,
-        /// Whether the commit may give the slots of results to other attempts.
-        may_pass: bool,
-        /// When the results came.
-        came_at: Instant,
+        /// How.
+        terms: CommitTerms,
     },
     /// Ask the ledger which of the node's attempts are unfinished, and tell the lanes of those that the node does not
     /// list.

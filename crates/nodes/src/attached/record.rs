@@ -136,8 +136,11 @@ impl AttachedNode {
         let is_lent = self.authority.wants_them_lent(self.moment.now);
         let lists_all = is_lent || self.authority.is_ahead() || self.gives();
         // Under an epoch that this connection itself is about to replace, it would find itself replaced. What is being
-        // sent would be freed by a list of all that is taken, or be sent without its slot.
-        if self.is_refreshing || self.is_registering || (lists_all && !self.sending.is_empty()) {
+        // sent would be freed by a list of all that is taken, or be sent without its slot; and what follows a result on its
+        // slot would be on no list.
+        let is_passing = !is_lent && self.gives() && self.passing > 0;
+        let is_sending = lists_all && !self.sending.is_empty();
+        if self.is_refreshing || self.is_registering || is_sending || is_passing {
             self.refresh_again = true;
             if self.is_registering {
                 self.note();

@@ -4,12 +4,10 @@
 //! then the node gets `committed`, then the slot is freed at the bus, or passed to the attempt that the same
 //! commit dispatched. While this instance gives the slots, the bus is not asked.
 
-use std::time::Instant;
-
 use bus::Slot;
 use domain::job::Revoked;
 
-use super::{AttachedNode, Committed, Effect, FromLane};
+use super::{AttachedNode, CommitTerms, Committed, Effect, FromLane};
 use crate::connection::{self, Dispatch, End, Refused};
 
 impl AttachedNode {
@@ -140,8 +138,16 @@ impl AttachedNode {
         if self.registered.is_none() {
             return self.early_results.extend(results);
         }
-        let may_pass = self.gives() || (self.may_pass_at_bus() && !self.is_being_lent());
-        self.out.push(Effect::Commit { results, may_pass, came_at: self.moment.now });
+        let now = self.moment.now;
+        let may_pass = match self.gives() {
+            // Once the slots are to be shared, those that are taken are to be listed.
+            true => self.authority.wants_them_lent(now) || !self.is_known(),
+            false => self.may_pass_at_bus() && !self.is_being_lent(),
+        };
+        if may_pass {
+            self.passing += results.len();
+        }
+        self.out.push(Effect::Commit { results, terms: CommitTerms { may_pass, came_at: now } });
     }
 
     /// Whether a slot may go from one attempt to the next at the bus, which knows of the connection and gives the slots.
@@ -151,8 +157,11 @@ impl AttachedNode {
 
     /// Sends `committed` or `stale` to the node, and the attempts that take over its slots. An attempt whose commit took
     /// longer than a reservation lasts is not sent: the owner of its lane may have given it up.
-    pub(super) fn on_committed(&mut self, committed: Vec<Committed>, came_at: Instant) {
-        let is_late = self.moment.now.duration_since(came_at) >= self.timeouts.reservation;
+    pub(super) fn on_committed(&mut self, committed: Vec<Committed>, terms: CommitTerms) {
+        let is_late = self.moment.now.duration_since(terms.came_at) >= self.timeouts.reservation;
+        if terms.may_pass {
+            self.passing -= committed.len();
+        }
         let (gives, may_pass) = (self.gives() && !is_late, self.may_pass_at_bus() && !is_late);
         let (mut effects, mut over, mut dispatches) = (Vec::new(), Vec::new(), Vec::new());
         for Committed { slot, is_recorded, next } in committed {
@@ -177,6 +186,9 @@ impl AttachedNode {
             self.out.extend(over.iter().map(|slot| Effect::SlotFreed(*slot)));
             self.sending.extend(dispatches.iter().map(|dispatch| dispatch.slot));
             self.out.push(Effect::PassSlots { over, dispatches });
+        }
+        if self.passing == 0 {
+            self.refresh_if_wanted();
         }
     }
 

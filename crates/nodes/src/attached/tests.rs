@@ -82,9 +82,9 @@ fn name(effect: &Effect) -> String {
         Effect::Progressed { slot, .. } => format!("progressed {}", slot.job.as_u128()),
         Effect::CameToNothing { slot, kind, .. } => format!("{} {}", kind.as_str(), slot.job.as_u128()),
         Effect::SlotFreed(slot) => format!("slot freed {}", slot.job.as_u128()),
-        Effect::Commit { results, may_pass, .. } => {
+        Effect::Commit { results, terms } => {
             let of: Vec<_> = results.iter().map(|(slot, _)| slot.job.as_u128()).collect();
-            format!("commit {of:?}{}", if *may_pass { " passing" } else { "" })
+            format!("commit {of:?}{}", if terms.may_pass { " passing" } else { "" })
         }
         Effect::LookUp { running } => format!("look up {:?}", numbers(running)),
         Effect::Record { record, heartbeat_at } => {
@@ -115,8 +115,8 @@ struct Rig {
     is_bus_up: bool,
     /// Whether the last word had the bus lend the slots.
     is_lent: bool,
-    /// When the results came that are answered next, if not now.
-    came_at: Option<Instant>,
+    /// The terms of the last commit.
+    terms: CommitTerms,
 }
 
 impl Rig {
@@ -124,7 +124,8 @@ impl Rig {
         let now = Instant::now();
         let me = InstanceId::parse("here-1").unwrap();
         let node = AttachedNode::opened(me, TIMEOUTS, now);
-        Self { node, now, is_bus_up: true, is_lent: false, came_at: None }
+        let terms = CommitTerms { may_pass: false, came_at: now };
+        Self { node, now, is_bus_up: true, is_lent: false, terms }
     }
 
     /// Of a node of which another instance wanted slots a moment ago.
@@ -203,13 +204,16 @@ impl Rig {
     fn effects(&mut self, mut event: Event) -> Vec<Effect> {
         match &mut event {
             Event::Registered { is_lent, .. } | Event::Refreshed { is_lent, .. } => *is_lent = self.is_lent,
-            Event::Committed { came_at, .. } => *came_at = self.came_at.unwrap_or(self.now),
+            Event::Committed { terms, .. } => *terms = self.terms,
             _ => {}
         }
         let effects = self.node.apply(event, Moment { now: self.now, is_bus_up: self.is_bus_up });
         for effect in &effects {
             if let Effect::Register { report, .. } | Effect::Refresh { report, .. } = effect {
                 self.is_lent = report.vouched.is_none();
+            }
+            if let Effect::Commit { terms, .. } = effect {
+                self.terms = *terms;
             }
         }
         effects
@@ -283,7 +287,7 @@ fn sent<const N: usize>(numbers: [u128; N], sent: bus::Result<Vec<bool>>) -> Eve
 
 fn committed(n: u128, is_recorded: bool, next: Option<u128>) -> Event {
     let committed = vec![Committed { slot: slot(n), is_recorded, next: next.map(dispatch) }];
-    Event::Committed { committed, came_at: Instant::now() }
+    Event::Committed { committed, terms: CommitTerms { may_pass: false, came_at: Instant::now() } }
 }
 
 /// A dispatch of a lane of this instance.
@@ -438,7 +442,7 @@ fn this_instance_gives_nothing_while_the_bus_may() {
     assert_eq!(rig.reserve(&[1]), None, "it vouched a moment ago");
     // A call under way may be heard at any time.
     rig.after(AUTHORITY * 2);
-    rig.frames([heartbeat(&[])]);
+    rig.apply(wanted([FromLane::Share]));
     assert_eq!(rig.reserve(&[1]), None);
     assert_eq!(rig.apply(answered(Err(away()), None)), ["note used 0"]);
     assert_eq!(rig.reserve(&[1]), Some(vec![Reserved::Yes]));
@@ -516,18 +520,19 @@ fn the_bus_lends_the_slots_as_long_as_nobody_else_wants_any() {
 fn who_wants_a_lent_slot_gets_a_list_of_what_is_taken_first() {
     let mut rig = Rig::lent_and_busy(&[1]);
     rig.reserve(&[2]);
-    assert_eq!(rig.apply(wanted([FromLane::Share])), ["refresh [] Some([1, 2])"]);
+    assert_eq!(rig.frames([result(1)]), ["commit [1] passing"]);
+    // What follows the result on its slot would be on no list.
+    assert_eq!(rig.apply(wanted([FromLane::Share])), Vec::<String>::new());
+    let effects = rig.apply(committed(1, true, Some(8)));
+    assert_eq!(effects, ["slot freed 1", "committed 1", "dispatch 8", "refresh [] Some([2, 8])"]);
     assert_eq!(rig.reserve(&[3]), None, "the bus may give it by now");
     assert_eq!(rig.apply(wanted([own(2)])), ["dispatch 2"], "what was given is on the list");
     let foreign = |n| FromLane::Dispatch { dispatch: dispatch(n), is_foreign: true };
     assert_eq!(rig.apply(wanted([foreign(3)])), Vec::<String>::new(), "held back until the list is there");
-    rig.frames([result(1)]);
-    assert_eq!(
-        rig.apply(committed(1, true, Some(8))),
-        ["undeliverable 8", "committed 1", "slot freed 1", "free [1]"]
-    );
-    let effects = rig.apply(answered(Ok(Written::Done(Version::new(3))), Some(&[1, 2])));
-    assert_eq!(effects[..3], ["slot freed 1", "free [1]", "send slots [3]"].map(str::to_owned));
+    assert_eq!(rig.frames([result(8)]), ["commit [8]"]);
+    assert_eq!(rig.apply(committed(8, true, None)), ["committed 8", "slot freed 8", "free [8]"]);
+    let effects = rig.apply(answered(Ok(Written::Done(Version::new(3))), Some(&[2, 8])));
+    assert_eq!(effects[..3], ["slot freed 8", "free [8]", "send slots [3]"].map(str::to_owned));
     rig.apply(sent([3], Ok(vec![true])));
     rig.apply(answered(Ok(Written::Done(Version::new(4))), None));
     // While others send jobs it stays so; then the bus lends the slots again, once nothing is on its way.
@@ -575,7 +580,6 @@ fn a_word_that_is_not_answered_takes_nothing_lent_away() {
 fn an_attempt_whose_commit_took_long_is_not_sent_any_more() {
     for mut rig in [Rig::busy(&[1]), Rig::lent_and_busy(&[1])] {
         rig.frames([result(1)]);
-        rig.came_at = Some(rig.now);
         rig.after(TIMEOUTS.reservation);
         assert_eq!(rig.apply(committed(1, true, Some(2)))[0], "undeliverable 2");
     }
@@ -777,16 +781,26 @@ fn random_answers_of_the_bus_break_no_rule() {
                 _ => Event::Tick,
             };
             match &event {
-                Event::Registered { .. } | Event::RegisterAgain => way.registering -= 1,
-                Event::Refreshed { .. } => way.refreshing -= 1,
+                Event::Registered { is_lent, .. } => {
+                    way.registering -= 1;
+                    rig.is_lent = *is_lent;
+                }
+                Event::RegisterAgain => way.registering -= 1,
+                Event::Refreshed { is_lent, .. } => {
+                    way.refreshing -= 1;
+                    rig.is_lent = *is_lent;
+                }
                 Event::Sent { sent: Ok(sent), dispatches }
                 | Event::Passed { passed: Ok(sent), dispatches, .. } => {
                     let of = dispatches.iter().zip(sent).filter(|(_, is_sent)| **is_sent);
                     has_slot.extend(of.map(|(one, _)| one.slot));
                 }
-                // It passes slots on by itself.
-                Event::Committed { committed, .. } if rig.node.authority.gives(rig.now) => {
-                    has_slot.extend(committed.iter().filter_map(|one| Some(one.next.as_ref()?.slot)));
+                Event::Committed { committed, terms } => {
+                    rig.terms = *terms;
+                    // It passes slots on by itself.
+                    if rig.node.authority.gives(rig.now) {
+                        has_slot.extend(committed.iter().filter_map(|one| Some(one.next.as_ref()?.slot)));
+                    }
                 }
                 _ => {}
             }
@@ -867,13 +881,13 @@ fn answer(way: &mut UnderWay, dice: &mut StdRng, effect: &Effect) {
             let left = if fails { slots.clone() } else { vec![] };
             Event::Freed { left, was_full: *was_full }
         }
-        Effect::Commit { results, may_pass, came_at } => {
+        Effect::Commit { results, terms } => {
             let of = |(slot, _): &(Slot, End)| Committed {
                 slot: *slot,
                 is_recorded: dice.random_bool(0.9),
-                next: (*may_pass && dice.random_bool(0.5)).then(|| dispatch(slot.job.as_u128() + 1_000)),
+                next: (terms.may_pass && dice.random_bool(0.5)).then(|| dispatch(slot.job.as_u128() + 1_000)),
             };
-            Event::Committed { committed: results.iter().map(of).collect(), came_at: *came_at }
+            Event::Committed { committed: results.iter().map(of).collect(), terms: *terms }
         }
         _ => return,
     });

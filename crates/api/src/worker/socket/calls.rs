@@ -6,7 +6,7 @@ use std::time::Instant;
 use actors::jobs::{Answer, Dispatch as JobDispatch, Failure, NodeResult};
 use bus::{Connected, Epoch, Report, Slot};
 use domain::NodeId;
-use nodes::attached::{Committed, Event, Known};
+use nodes::attached::{CommitTerms, Committed, Event, Known};
 use nodes::connection::{Dispatch, End};
 
 use crate::limits::NODE_REGISTER_AGAIN;
@@ -128,18 +128,18 @@ impl Calls {
         [by_owner, by_holder].into_iter().filter(|results| !results.is_empty()).collect()
     }
 
-    pub(super) async fn commit(self, results: Vec<NodeResult>, may_pass: bool, came_at: Instant) -> Event {
+    pub(super) async fn commit(self, results: Vec<NodeResult>, terms: CommitTerms) -> Event {
         let Self { state, incarnation, node, .. } = &self;
         let jobs = &incarnation.jobs;
         let slots: Vec<_> =
             results.iter().map(|result| Slot { job: result.job, attempt: result.attempt }).collect();
-        let answers = state.call(jobs.results(node, results, may_pass)).await;
+        let answers = state.call(jobs.results(node, results, terms.may_pass)).await;
         let committed = slots.into_iter().zip(answers).map(|(slot, (answer, next))| Committed {
             slot,
             is_recorded: matches!(answer, Answer::Committed),
             // An attempt that was taken back meanwhile is not sent.
             next: next.filter(|next| jobs.is_expected(next.job, next.attempt)).map(|next| frame_of(*next)),
         });
-        Event::Committed { committed: committed.collect(), came_at }
+        Event::Committed { committed: committed.collect(), terms }
     }
 }
