@@ -67,6 +67,11 @@ local function vouch(ends)
   end
 end
 
+-- Whether the slots are lent to the record's holder.
+local function is_lent()
+  return redis.call('HGET', RECORD, 'vouched') == '0'
+end
+
 -- Whether all slots are known, and vouched for now.
 local function is_known()
   local known = redis.call('HMGET', RECORD, 'online', 'complete', 'vouched')

@@ -27,6 +27,8 @@ else
 end
 if ARGV[8] == '1' then
   vouch('')
+elseif is_lent() then
+  redis.call('HDEL', RECORD, 'vouched')
 end
 redis.call('HDEL', RECORD, 'listed', 'word')
 recount(9)

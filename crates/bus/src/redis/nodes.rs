@@ -65,9 +65,9 @@ impl Nodes for Redis {
 
     async fn complete_node(&self, node: &NodeId, epoch: Epoch, unfinished: &[Slot]) -> Result<Written> {
         check_slots(unfinished)?;
-        let word = self.shared.node_clocks.say(node, None);
+        let vouched_until = self.shared.node_clocks.vouched_until(node);
         let fill = |call: &mut Cmd| {
-            call.arg(epoch.get()).arg(&word.vouched_until);
+            call.arg(epoch.get()).arg(vouched_until);
             add_slots(call, unfinished);
         };
         self.write_at(node, &COMPLETE, fill).await
@@ -258,7 +258,7 @@ impl Redis {
     ) -> Result<Written> {
         check_slots(slots)?;
         let ttl_ms = check_report(report)?;
-        let Word { vouched_until, said_at, number } = self.shared.node_clocks.say(node, Some(report.vouched));
+        let Word { vouched_until, said_at, number } = self.shared.node_clocks.say(node, report.vouched);
         let fill = |call: &mut Cmd| {
             call.arg(epoch.get());
             add_report(call, report, ttl_ms);
@@ -287,10 +287,17 @@ struct Clock {
     at: u64,
     /// ... at this time at the latest.
     heard: Instant,
-    /// How long the holder vouches for what it says; `None` while the slots are lent to it.
-    vouched: Option<Duration>,
+    /// How long the holder vouches for what it says, as far as it has said so.
+    vouched: Duration,
     /// How many words of this connection there were.
     words: u64,
+}
+
+impl Clock {
+    /// What it shows now, or a little less.
+    fn now(&self) -> u64 {
+        self.at.saturating_add(micros(self.heard.elapsed()))
+    }
 }
 
 /// What goes with a word of a holder.
@@ -311,7 +318,7 @@ impl Clocks {
             let kept = Duration::from_millis(NODE_TTL_MS_MAX);
             clocks.retain(|_, clock| heard.duration_since(clock.heard) < kept);
         }
-        clocks.insert(node.clone(), Clock { at, heard, vouched, words: 0 });
+        clocks.insert(node.clone(), Clock { at, heard, vouched: vouched.unwrap_or_default(), words: 0 });
     }
 
     /// A server's answer about a node came, and with it its time.
@@ -321,19 +328,26 @@ impl Clocks {
         }
     }
 
-    /// What goes with what is said now. `vouched` is the report's; without one the last report's is.
-    fn say(&self, node: &NodeId, vouched: Option<Option<Duration>>) -> Word {
+    /// Until when the holder vouches for what it says now, by the server's clock; 0 where that is not known yet.
+    fn vouched_until(&self, node: &NodeId) -> u64 {
+        let clocks = self.all();
+        clocks.get(node).map_or(0, |clock| clock.now().saturating_add(micros(clock.vouched)))
+    }
+
+    /// What goes with a word that is said now, which vouches for so long, or has the slots lent.
+    fn say(&self, node: &NodeId, vouched: Option<Duration>) -> Word {
         let mut clocks = self.all();
-        let Some(clock) = clocks.get_mut(node) else {
-            let vouched_until = if vouched == Some(None) { String::new() } else { "0".to_owned() };
-            return Word { vouched_until, said_at: 0, number: 0 };
-        };
-        clock.vouched = vouched.unwrap_or(clock.vouched);
-        clock.words += 1;
-        let said_at = clock.at.saturating_add(micros(clock.heard.elapsed()));
-        let until = clock.vouched.map(|vouched| said_at.saturating_add(micros(vouched)));
-        let vouched_until = until.map_or_else(String::new, |until| until.to_string());
-        Word { vouched_until, said_at, number: clock.words }
+        let mut word = Word { vouched_until: String::new(), said_at: 0, number: 0 };
+        if let Some(clock) = clocks.get_mut(node) {
+            clock.words += 1;
+            clock.vouched = vouched.unwrap_or(clock.vouched);
+            (word.said_at, word.number) = (clock.now(), clock.words);
+        }
+        if let Some(vouched) = vouched {
+            let until = if word.said_at == 0 { 0 } else { word.said_at.saturating_add(micros(vouched)) };
+            word.vouched_until = until.to_string();
+        }
+        word
     }
 
     fn forget(&self, node: &NodeId) {

@@ -1,3 +1,5 @@
+//! Each rule by a table, and all of them together in random order.
+
 use std::collections::HashSet;
 use std::time::Duration;
 

@@ -55,8 +55,7 @@ async fn a_slot_whose_job_was_not_committed_is_free_again_and_the_job_runs_once(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dispatch_that_was_taken_back_while_it_lay_in_an_inbox_is_never_sent() {
     let rig = Rig::with_own_redis(2).await;
-    let mut hand = Hand::greeted(&rig, 0, "asleep", json!([])).await;
-    rig.node_is(1, "asleep", |node| node["state"] == "online").await;
+    let mut hand = shared(&rig, "asleep").await;
     rig.instance(0).await.process().signal(Signal::Stop).unwrap();
     let id = rig.submit(1, with(hold(1), at_once())).await;
     rig.in_state(1, &id, "DISPATCHED").await;
@@ -80,9 +79,7 @@ async fn a_dispatch_that_was_taken_back_while_it_lay_in_an_inbox_is_never_sent()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dispatch_on_its_way_to_an_instance_that_its_node_has_left_is_not_waited_for() {
     let rig = Rig::together(2).await;
-    let (id, _left) =
-        dispatched_to_a_stopped_instance(&rig, async || Some(Hand::greeted(&rig, 0, "n", json!([])).await))
-            .await;
+    let (id, _left) = dispatched_to_a_stopped_instance(&rig, async || Some(shared(&rig, "n").await)).await;
     let mut hand = Hand::greeted(&rig, 1, "n", json!([])).await;
     let of = hand.given().await;
     hand.say(done(&of, "here")).await;
@@ -96,9 +93,21 @@ async fn a_dispatch_on_its_way_to_an_instance_that_its_node_has_left_is_not_wait
     rig.no_defect().await;
 }
 
+/// A node at instance 0 whose slots the bus gives for a while, since instance 1 has used one.
+async fn shared(rig: &Rig, name: &str) -> Hand {
+    let mut hand = Hand::greeted(rig, 0, name, json!([])).await;
+    rig.node_is(1, name, |node| node["state"] == "online").await;
+    let first = rig.submit(1, echo(1)).await;
+    let of = hand.given().await;
+    hand.say(done(&of, "here")).await;
+    rig.finished(1, &first).await;
+    hand
+}
+
 /// Stops instance 0, and answers a job that instance 1 has dispatched to its node "n" meanwhile, with the connection that
 /// `connect` made of the node. On a busy machine the stopped instance's presence may expire before the dispatch, and then
-/// its node gets no work: the instance goes on, the node connects anew, and another job is tried.
+/// its node gets no work; nor does it while the bus lends its slots to that instance. Then the instance goes on, the node
+/// connects anew, and another job is tried.
 async fn dispatched_to_a_stopped_instance<C>(rig: &Rig, connect: impl AsyncFn() -> C) -> (String, C) {
     for _ in 0..10 {
         let connection = connect().await;
@@ -114,6 +123,8 @@ async fn dispatched_to_a_stopped_instance<C>(rig: &Rig, connect: impl AsyncFn() 
         }
         rig.post(1, &format!("/v1/jobs/{id}/cancel"), None, 200).await;
         rig.instance(0).await.process().signal(Signal::Continue).unwrap();
+        // It hears that the node's slots are wanted, and has the bus give them for a while.
+        tokio::time::sleep(Duration::from_millis(500)).await;
     }
     panic!("no job was dispatched to the node of a stopped instance");
 }

@@ -224,11 +224,12 @@ async fn the_end_is_told_though_redis_is_away() {
     node.runs.release(1);
     let last = change(&mut events[0]).await;
     assert_eq!((last.state, update(&mut events[0]).await), (JobState::Finished, None));
-    assert_eq!(change(&mut events[1]).await.state, JobState::Created, "its slot is to come");
-    redis.boot().unwrap();
+    // The instance that holds the node's socket passes the slot on by itself.
+    node.runs.begun(&ids[1], 1).await;
     node.runs.release(1);
     while change(&mut events[1]).await.state != JobState::Finished {}
     assert_eq!(update(&mut events[1]).await, None);
+    redis.boot().unwrap();
     rig.nothing_is_held().await;
 }
 
