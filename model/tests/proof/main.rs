@@ -5,3 +5,4 @@ mod lease_protocol;
 mod membership;
 mod plans;
 mod search;
+mod slots;

@@ -38,9 +38,11 @@ impl AttachedNode {
     }
 
     /// A word is about to be sent to the bus, which may have the bus give the slots: from then on this instance gives none.
+    /// A list that `is_lent` sends may land after an attempt that it lacks was sent: until it is heard of, the record does
+    /// not list all that is taken.
     pub(super) fn say(&mut self, is_lent: bool) {
-        let gave = if is_lent { self.gives() } else { self.holder_slots.close(self.moment.now) };
-        if gave {
+        let gave = !is_lent && self.holder_slots.close(self.moment.now);
+        if gave || is_lent {
             self.authority.ahead(true);
         }
         self.authority.said(is_lent);

@@ -137,3 +137,13 @@ fn an_attempt_whose_commit_took_long_is_not_sent_any_more() {
         assert_eq!(rig.apply(committed(1, true, Some(2)))[0], "undeliverable 2");
     }
 }
+
+#[test]
+fn a_list_that_may_land_later_is_followed_by_another() {
+    let mut rig = Rig::registered(&[]);
+    rig.beat_for(SHARED - TIMEOUTS.heartbeat, &[]);
+    rig.after(TIMEOUTS.heartbeat);
+    assert_eq!(rig.frames([heartbeat(&[])])[0], "refresh lent [] Some([])");
+    rig.apply(answered(Err(unknown()), Some(&[])));
+    assert_eq!(rig.apply(wanted([FromLane::Share])), ["refresh [] Some([])"]);
+}
