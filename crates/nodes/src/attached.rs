@@ -68,6 +68,8 @@ pub struct AttachedNode {
     gone: Vec<Slot>,
     /// How many results are being committed that may pass their slots on.
     passing: usize,
+    /// Another instance wants slots, and gets some once those are answered.
+    shares_when_passed: bool,
     /// Attempts whose slots are being sent.
     sending: HashSet<Slot>,
     /// Those of them, and of those held back, that were called off meanwhile.
@@ -116,6 +118,7 @@ impl AttachedNode {
             heartbeat_at: None,
             gone: Vec::new(),
             passing: 0,
+            shares_when_passed: false,
             sending: HashSet::new(),
             called_off: HashSet::new(),
             held_back: Vec::new(),

@@ -133,14 +133,14 @@ impl AttachedNode {
             self.gone.clear();
             return self.note();
         }
-        let is_lent = self.authority.wants_them_lent(self.moment.now);
+        // What follows a result on its slot would be on no list: the slots stay lent until all results are answered.
+        let is_passing = self.gives() && self.passing > 0;
+        let is_lent = is_passing || self.authority.wants_them_lent(self.moment.now);
         let lists_all = is_lent || self.authority.is_ahead() || self.gives();
         // Under an epoch that this connection itself is about to replace, it would find itself replaced. What is being
-        // sent would be freed by a list of all that is taken, or be sent without its slot; and what follows a result on its
-        // slot would be on no list.
-        let is_passing = !is_lent && self.gives() && self.passing > 0;
+        // sent would be freed by a list of all that is taken, or be sent without its slot.
         let is_sending = lists_all && !self.sending.is_empty();
-        if self.is_refreshing || self.is_registering || is_sending || is_passing {
+        if self.is_refreshing || self.is_registering || is_sending {
             self.refresh_again = true;
             if self.is_registering {
                 self.note();

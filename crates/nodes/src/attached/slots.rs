@@ -50,8 +50,10 @@ impl AttachedNode {
         }
         self.follow(effects);
         self.free_at_bus(unknown);
-        if is_shared {
+        if is_shared && self.passing == 0 {
             self.refresh();
+        } else if is_shared {
+            self.shares_when_passed = true;
         }
         if dispatches.is_empty() {
             return;
@@ -187,8 +189,8 @@ impl AttachedNode {
             self.sending.extend(dispatches.iter().map(|dispatch| dispatch.slot));
             self.out.push(Effect::PassSlots { over, dispatches });
         }
-        if self.passing == 0 {
-            self.refresh_if_wanted();
+        if self.passing == 0 && std::mem::take(&mut self.shares_when_passed) {
+            self.refresh();
         }
     }
 

@@ -76,6 +76,12 @@ fn who_wants_a_lent_slot_gets_a_list_of_what_is_taken_first() {
     assert_eq!(rig.frames([result(1)]), ["commit [1] passing"]);
     // What follows the result on its slot would be on no list.
     assert_eq!(rig.apply(wanted([FromLane::Share])), Vec::<String>::new());
+    assert_eq!(
+        rig.frames([heartbeat(&[1])])[0],
+        "refresh lent [] Some([1, 2])",
+        "the record lives on meanwhile"
+    );
+    rig.apply(answered(Ok(Written::Done(Version::new(3))), Some(&[1, 2])));
     let effects = rig.apply(committed(1, true, Some(8)));
     assert_eq!(effects, ["slot freed 1", "committed 1", "dispatch 8", "refresh [] Some([2, 8])"]);
     assert_eq!(rig.reserve(&[3]), None, "the bus may give it by now");
