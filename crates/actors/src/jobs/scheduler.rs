@@ -556,3 +556,6 @@ impl Claiming for Waited {
         &self.needs
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -309,6 +309,17 @@ fn nodes_whose_sockets_are_here_come_first_in_each_pool() {
 }
 
 #[test]
+fn a_job_is_served_here_if_an_own_node_could_have_it_be_it_full() {
+    let registry = registry([
+        record("own").labelled(&["cpu"]).used(4),
+        record("draining").labelled(&["disk"]).with(|status| status.state = NodeState::Draining),
+        record("other").labelled(&["gpu"]).held_by("b"),
+    ]);
+    let served = |label| registry.is_served_here(&needs(None, None, &[label]));
+    assert_eq!(["cpu", "disk", "gpu"].map(served), [true, false, false]);
+}
+
+#[test]
 fn the_one_free_node_of_ten_thousand_is_found() {
     let registry = registry((0..10_000).map(|n| record(&format!("n{n}")).used(4)));
     let mut rng = seeded();

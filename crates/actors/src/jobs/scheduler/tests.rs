@@ -1,0 +1,119 @@
+//! What is concluded about an attempt that has no slot, and what becomes of slots that are given back.
+
+use bus::{Connected, NodeState, Report, Version};
+use domain::NodeTimeouts;
+use nodes::attached::{AttachedNode, Event, Known, Moment};
+use nodes::connection::{FromNode, Hello};
+
+use super::*;
+use crate::jobs::fixture::{FIRST, KnownOwners, Ledger, instance, job, node, slot};
+use crate::jobs::inter_instance::InterInstance;
+use crate::jobs::messages::Directory;
+use crate::jobs::progress_store::ProgressStore;
+
+const RESERVATION: Duration = NodeTimeouts::DEFAULT.reservation;
+
+/// Instance `a`, and the bus that keeps the record of node `n`.
+struct Here {
+    scheduler: Arc<Scheduler>,
+    gateway: Arc<NodeGateway>,
+    bus: bus::Handle,
+    epoch: bus::Epoch,
+    _ledger: Ledger,
+}
+
+async fn here() -> Here {
+    let (ledger, bus, lanes) =
+        (Ledger::open().await, bus::Hub::default().join(), Arc::<Directory>::default());
+    let sends = InterInstance::start(instance("a"), bus.clone(), false, lanes, Arc::<KnownOwners>::default());
+    let registry = Registry::new(instance("a"), NodeTimeouts::DEFAULT);
+    let store = Arc::<ProgressStore>::default();
+    let gateway = NodeGateway::new(ledger.handle.clone(), registry.clone(), sends, store);
+    let scheduler = Arc::new(Scheduler::new(registry, bus.clone(), Arc::clone(&gateway)));
+    let connected = bus.connect_node(&node("n"), &instance("b"), &report(true), &[], Duration::ZERO).await;
+    let epoch = connected.unwrap().unwrap().epoch;
+    bus.complete_node(&node("n"), epoch, &[]).await.unwrap();
+    Here { scheduler, gateway, bus, epoch, _ledger: ledger }
+}
+
+fn report(is_lent: bool) -> Report {
+    let long = Duration::from_secs(60);
+    let vouched = (!is_lent).then_some(long);
+    Report { capacity: 3, state: NodeState::Accepting, document: b"{}"[..].into(), ttl: long, vouched }
+}
+
+fn claim(number: u128) -> Claim {
+    Claim { slot: slot(number), token: Token::new(1) }
+}
+
+impl Here {
+    async fn lists(&self, is_lent: bool, taken: &[Slot]) {
+        self.bus.recount_node(&node("n"), self.epoch, &report(is_lent), taken).await.unwrap();
+    }
+
+    /// Whether attempts 1 and 2, known for so long, are taken for lost.
+    async fn missing(&self, known_for: Duration) -> Vec<bool> {
+        let since = Instant::now().checked_sub(known_for).unwrap();
+        self.scheduler.missing(&node("n"), &[(job(1), FIRST, since), (job(2), FIRST, since)]).await
+    }
+}
+
+/// A node that is connected here and whose slots are lent.
+fn lent_here() -> AttachedNode {
+    let now = Instant::now();
+    let mut attached = AttachedNode::opened(instance("a"), NodeTimeouts::DEFAULT, now);
+    let moment = Moment { now, is_bus_up: true };
+    let hello = Hello {
+        node: node("n"),
+        capacity: 2,
+        takes_batches: true,
+        labels: Arc::from([]),
+        pools: None,
+        software: None,
+        running: vec![],
+    };
+    attached.apply(Event::Frames(vec![FromNode::Hello(hello)]), moment);
+    let connected = Connected { epoch: bus::Epoch::new(7), version: Version::new(7), is_complete: true };
+    let known = Ok(Some(Known { connected, taken: vec![], unlisted: vec![] }));
+    attached.apply(Event::Registered { known, is_lent: true, provisional: bus::Epoch::new(1) }, moment);
+    attached
+}
+
+#[tokio::test]
+async fn a_list_of_lent_slots_says_nothing_of_attempts_that_it_may_not_know_yet() {
+    let here = here().await;
+    assert_eq!(here.missing(RESERVATION * 9).await, [false; 2], "nothing was listed");
+    here.lists(true, &[slot(1)]).await;
+    assert_eq!(
+        here.missing(RESERVATION).await,
+        [false; 2],
+        "its dispatch may still have come after the list"
+    );
+    assert_eq!(here.missing(RESERVATION * 2).await, [false, true]);
+    // A list by which the bus gives the slots knows all.
+    here.lists(false, &[slot(1)]).await;
+    assert_eq!(here.missing(Duration::ZERO).await, [false, true]);
+    here.bus.disconnect_node(&node("n"), here.epoch, Duration::from_secs(9)).await.unwrap();
+    assert_eq!(here.missing(RESERVATION * 9).await, [false; 2]);
+}
+
+#[tokio::test]
+async fn a_reservation_is_gone_when_whoever_gave_it_says_so() {
+    let here = here().await;
+    let unreserve = async |number| here.scheduler.unreserve(&node("n"), claim(number)).await;
+    here.lists(true, &[]).await;
+    assert_eq!(unreserve(1).await, None, "its holder, which is another instance, may have given it");
+    here.lists(false, &[]).await;
+    assert_eq!(unreserve(1).await, Some(Unreserved::Absent));
+    here.bus.reserve_slots(&node("n"), &[claim(1)], RESERVATION).await.unwrap();
+    assert_eq!(unreserve(1).await, Some(Unreserved::Removed));
+    // This instance gives the slots.
+    here.lists(true, &[]).await;
+    let attached = lent_here();
+    let _outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::clone(attached.holder_slots()));
+    let all = [Reserved::Yes, Reserved::Yes, Reserved::Full];
+    assert_eq!(here.gateway.reserve(&node("n"), &[claim(1), claim(2), claim(3)]), Some(all.to_vec()));
+    assert_eq!(unreserve(1).await, Some(Unreserved::Removed));
+    assert_eq!(unreserve(1).await, Some(Unreserved::Absent), "it has it no more, and nobody else gave it");
+    assert_eq!(here.gateway.reserve(&node("n"), &[claim(3)]), Some(vec![Reserved::Yes]));
+}
