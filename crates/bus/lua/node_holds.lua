@@ -1,7 +1,8 @@
 -- Which attempts have a slot. Changes nothing.
 --
 -- ARGV     the slots
--- Answer   {how old the knowledge of all slots is, in microseconds: 0 if it is vouched for; -1 if not all are known;
+-- Answer   {how old the knowledge of all slots is, in microseconds: 0 if it is vouched for, and only then; -1 if not all
+--          are known;
 --          then for each, 1 or 0}
 local is_online = is_online()
 local complete, listed = unpack(redis.call('HMGET', RECORD, 'complete', 'listed'))
@@ -9,7 +10,7 @@ local age = -1
 if is_known() then
   age = 0
 elseif is_online and complete == '1' and tonumber(listed or 0) > 0 then
-  age = math.max(now - tonumber(listed), 0)
+  age = math.max(now - tonumber(listed), 1)
 end
 local answers = { age }
 for _, slot in ipairs(ARGV) do

@@ -182,8 +182,8 @@ pub enum Unreserved {
 /// Which slots are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// How old the record's knowledge of all slots is: zero while its holder vouches for it. `None` where not all are
-    /// known: then one that is missing says nothing.
+    /// How old the record's knowledge of all slots is: zero while its holder vouches for it, and never otherwise. `None`
+    /// where not all are known: then one that is missing says nothing.
     pub age: Option<Duration>,
     /// For each that was asked for, in that order, whether it is reserved or sent.
     pub is_taken: Vec<bool>,

@@ -8,8 +8,7 @@ use bus::{Claim, Reserved, Slot};
 use dashmap::{DashMap, Entry};
 use domain::job::{Assignment, Attempt, Revoked, State};
 use domain::{InstanceId, JobId, LaneId, NodeId};
-use nodes::GivenBack;
-use nodes::{HolderSlots, Registry};
+use nodes::{GivenBack, HolderSlots, Registry};
 use tokio::sync::mpsc;
 
 use super::delivery::{Dispatch, RetryPolicy, Withdrawal};
@@ -127,8 +126,16 @@ impl NodeGateway {
         self.send_to_node(node, ToNode::Drain(is_drained))
     }
 
-    /// Reserves slots of a node whose socket is here, while this instance gives them. `None` where the bus does.
-    pub(super) fn reserve(&self, node: &NodeId, claims: &[Claim]) -> Option<Vec<Reserved>> {
+    /// Reserves slots of a node, while this instance holds its socket and gives them. `None` where the bus does.
+    pub(super) fn reserve(
+        &self,
+        node: &NodeId,
+        holder: &InstanceId,
+        claims: &[Claim],
+    ) -> Option<Vec<Reserved>> {
+        if holder != self.inter_instance.me() {
+            return None;
+        }
         let now = Instant::now();
         let ends = now + self.registry.timeouts().reservation;
         self.sockets.get(node)?.slots.reserve(claims, ends, now)

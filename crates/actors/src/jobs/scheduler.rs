@@ -305,16 +305,17 @@ impl Scheduler {
 
     /// Reserves a slot for each pick at its node, one call per node, all at once.
     async fn reserve<W: Claiming>(&self, picks: Vec<(W, Choice)>) -> Vec<(W, Answer)> {
-        let mut by_node: HashMap<NodeId, Vec<(W, Choice)>> = HashMap::new();
+        let mut by_node: HashMap<(NodeId, InstanceId), Vec<(W, Choice)>> = HashMap::new();
         for (want, choice) in picks {
-            by_node.entry(choice.node().clone()).or_default().push((want, choice));
+            let key = (choice.node().clone(), choice.holder().clone());
+            by_node.entry(key).or_default().push((want, choice));
         }
         let lasting = self.registry.timeouts().reservation;
-        let reservations = by_node.into_iter().map(async |(node, picks)| {
+        let reservations = by_node.into_iter().map(async |((node, holder), picks)| {
             let claims: Vec<_> = picks.iter().map(|(want, _)| want.claim()).collect();
             let mut answers = Vec::with_capacity(claims.len());
             for claims in claims.chunks(bus::limits::NODE_SLOTS_MAX) {
-                if let Some(reserved) = self.gateway.reserve(&node, claims) {
+                if let Some(reserved) = self.gateway.reserve(&node, &holder, claims) {
                     answers.extend(reserved);
                     continue;
                 }
@@ -326,14 +327,13 @@ impl Scheduler {
                     }
                 }
             }
-            let lent = picks.iter().zip(&answers).filter(|(_, answer)| **answer == Reserved::Lent);
-            if let Some(((_, choice), _)) = lent.into_iter().find(|((want, _), _)| self.is_to_be_shared(want))
-            {
-                self.gateway.ask_to_share(node.clone(), choice.holder().clone());
+            let mut lent = picks.iter().zip(&answers).filter(|(_, answer)| **answer == Reserved::Lent);
+            if lent.any(|((want, _), _)| self.is_to_be_shared(want)) {
+                self.gateway.ask_to_share(node.clone(), holder.clone());
             }
             let mut answers = answers.into_iter();
             let placed = picks.into_iter().map(|(want, choice)| {
-                let placed = Assignment { node: node.clone(), holder: choice.holder().clone() };
+                let placed = Assignment { node: node.clone(), holder: holder.clone() };
                 match answers.next() {
                     Some(Reserved::Yes) => {
                         let pool = choice.pool().clone();

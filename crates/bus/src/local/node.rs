@@ -224,7 +224,8 @@ impl Node {
     pub(super) fn held(&mut self, slots: &[Slot], now: Instant) -> Held {
         self.prune(now);
         let is_taken = slots.iter().map(|slot| self.slots.contains_key(slot)).collect();
-        let listed = self.listed.filter(|_| self.is_complete).map(|at| now.duration_since(at));
+        let age = |at: Instant| now.duration_since(at).max(Duration::from_nanos(1));
+        let listed = self.listed.filter(|_| self.is_complete).map(age);
         Held { age: if self.is_known(now) { Some(Duration::ZERO) } else { listed }, is_taken }
     }
 

@@ -112,8 +112,16 @@ async fn a_reservation_is_gone_when_whoever_gave_it_says_so() {
     let attached = lent_here();
     let _outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::clone(attached.holder_slots()));
     let all = [Reserved::Yes, Reserved::Yes, Reserved::Full];
-    assert_eq!(here.gateway.reserve(&node("n"), &[claim(1), claim(2), claim(3)]), Some(all.to_vec()));
+    assert_eq!(
+        here.gateway.reserve(&node("n"), &instance("a"), &[claim(1), claim(2), claim(3)]),
+        Some(all.to_vec())
+    );
     assert_eq!(unreserve(1).await, Some(Unreserved::Removed));
     assert_eq!(unreserve(1).await, Some(Unreserved::Absent), "it has it no more, and nobody else gave it");
-    assert_eq!(here.gateway.reserve(&node("n"), &[claim(3)]), Some(vec![Reserved::Yes]));
+    assert_eq!(here.gateway.reserve(&node("n"), &instance("a"), &[claim(3)]), Some(vec![Reserved::Yes]));
+    assert_eq!(
+        here.gateway.reserve(&node("n"), &instance("b"), &[claim(4)]),
+        None,
+        "it is connected there now"
+    );
 }
