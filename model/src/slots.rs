@@ -14,7 +14,7 @@
 //! | `Tick` | a unit of time passes everywhere. A word vouches for [`VOUCHED`] of them, a slot waits for its dispatch for [`RESERVATION`] |
 //! | `Give` | the holder gives a slot to a lane of its own, in memory |
 //! | `Reserve` | a lane of any instance reserves a slot at the bus |
-//! | `Commit` | the lane commits the attempt. From then on whoever owns the lane knows of it |
+//! | `Commit` | the lane commits the attempt. From then on each owner of the lane knows of it |
 //! | `Send` | the holder takes up the attempt's dispatch: where it gave the slot itself it sends it, otherwise if its slot is `sent` at the bus first |
 //! | `Finish` | the node has run the attempt, its result is committed, and its slot is free |
 //! | `Expire` | the holder takes back a slot that it gave and whose time is over |

@@ -8,7 +8,7 @@ use super::state::{AtBus, State};
 
 /// The bus and the holder never give slots at the same time.
 pub const ONE_GIVES: &str = "either the bus gives slots or the holder";
-/// Whoever reserves at the bus finds there all that is taken.
+/// A lane that reserves at the bus finds there all that is taken.
 pub const THE_BUS_KNOWS_ALL: &str = "while the bus gives slots the record lists all that are taken";
 /// What was taken for lost is not with the node, then or later.
 pub const THE_LOST_ARE_LOST: &str = "no attempt that was taken for lost is with the node";

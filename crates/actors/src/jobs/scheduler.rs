@@ -406,7 +406,7 @@ impl Scheduler {
         });
     }
 
-    /// What became of a reservation that is taken back, by whoever gave it; `None` if nobody can say.
+    /// What became of a reservation that is taken back, as this instance or the bus says, which gave it; `None` if neither knows.
     async fn unreserve(&self, node: &NodeId, claim: Claim) -> Option<Unreserved> {
         match self.gateway.give_back(node, claim) {
             GivenBack::NotGiven => {}

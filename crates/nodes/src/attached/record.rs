@@ -13,12 +13,13 @@ impl AttachedNode {
     /// Has the node's record taken over at the bus, unless that is under way.
     pub(super) fn register(&mut self) {
         let Some(hello) = self.hello.as_ref().filter(|_| !self.is_registering) else { return };
-        let (profile, listed) = (Arc::new(self.profile(hello)), hello.running.clone());
+        let profile = Arc::new(self.profile(hello));
+        let listed = self.registered.is_none().then(|| hello.running.clone());
         let Some(record) = self.record_of(&profile, Version::new(0)) else { return };
         self.is_registering = true;
         let is_lent = self.authority.wants_them_lent(self.moment.now);
         self.say(is_lent);
-        let running = if self.registered.is_some() { self.given_or_with_node() } else { listed };
+        let running = listed.unwrap_or_else(|| self.given_or_with_node());
         let report = record.report(&self.timeouts, is_lent);
         self.out.push(Effect::Register { report, running, since: self.since });
     }

@@ -122,14 +122,23 @@ impl AttachedNode {
     /// Has a dispatch that has its slot go to the node. If the node cannot be sent it, its slot is to be freed.
     fn dispatch(&mut self, dispatch: Dispatch) -> Vec<connection::Effect> {
         let slot = dispatch.slot;
-        match self.connection.dispatch(dispatch, self.holder_slots.given_count(), self.moment.now) {
+        match self.try_dispatch(dispatch) {
             Ok(effects) => effects,
             Err(Refused::Known) => vec![],
-            Err(refused) => {
-                self.came_to_nothing(slot, Revoked::Undeliverable, &refused.to_string());
-                vec![connection::Effect::Free(slot)]
-            }
+            Err(_) => vec![connection::Effect::Free(slot)],
         }
+    }
+
+    /// Has a dispatch go to the node. The lane hears of one that the node cannot be sent.
+    fn try_dispatch(&mut self, dispatch: Dispatch) -> Result<Vec<connection::Effect>, Refused> {
+        let slot = dispatch.slot;
+        let sent = self.connection.dispatch(dispatch, self.holder_slots.given_count(), self.moment.now);
+        if let Err(refused) = sent.as_ref()
+            && *refused != Refused::Known
+        {
+            self.came_to_nothing(slot, Revoked::Undeliverable, &refused.to_string());
+        }
+        sent
     }
 
     /// Has results committed; those that come before the node is registered wait for that.
@@ -173,7 +182,7 @@ impl AttachedNode {
             };
             match next {
                 Some(next) if gives => self.pass(slot, next, &mut answer),
-                Some(next) if may_pass && !gives => {
+                Some(next) if may_pass => {
                     over.push(slot);
                     dispatches.push(next);
                 }
@@ -197,15 +206,10 @@ impl AttachedNode {
     /// Has the attempt that follows another go to the node on its slot, which this instance gives. If the node cannot be
     /// sent it, the slot stays among what is to be freed.
     fn pass(&mut self, over: Slot, next: Dispatch, effects: &mut Vec<connection::Effect>) {
-        let slot = next.slot;
-        match self.connection.dispatch(next, self.holder_slots.given_count(), self.moment.now) {
-            Ok(sent) => {
-                effects.retain(|effect| *effect != connection::Effect::Free(over));
-                effects.extend(sent);
-                self.out.push(Effect::SlotFreed(over));
-            }
-            Err(Refused::Known) => {}
-            Err(refused) => self.came_to_nothing(slot, Revoked::Undeliverable, &refused.to_string()),
+        if let Ok(sent) = self.try_dispatch(next) {
+            effects.retain(|effect| *effect != connection::Effect::Free(over));
+            effects.extend(sent);
+            self.out.push(Effect::SlotFreed(over));
         }
     }
 
