@@ -222,6 +222,9 @@ pub struct Sessions {
     /// Slots of each.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     capacity: u32,
+    /// Also show which statements took PostgreSQL's time; counting them costs some of it.
+    #[arg(long)]
+    statements: bool,
 }
 
 impl Sessions {
@@ -229,7 +232,7 @@ impl Sessions {
         let blueprint = Blueprint::new("worker-queue", usize::from(self.instances));
         let blueprint = blueprint.env("FENCEPOST__LOG__FILTER", "warn");
         sessions::Plan {
-            blueprint: Blueprint { redis: true, ..blueprint },
+            blueprint: Blueprint { redis: true, counting: self.statements, ..blueprint },
             sessions: self.sessions as usize,
             jobs: self.jobs as usize,
             in_flight: usize::from(self.in_flight),

@@ -20,8 +20,10 @@ use testkit::sim_nodes::{self, SimNodes};
 use crate::costs::Costs;
 use crate::figures::{Latencies, Latency};
 use crate::load::{Schedule, Spread};
+use crate::machine::{MachineCounters, MachineUse};
 use crate::moments::{Moments, Step};
 use crate::progress::Bar;
+use crate::statements::{self, StatementCost};
 use crate::submit::{self, Pace};
 pub use finished::Reads;
 
@@ -31,8 +33,6 @@ const WARM_UP_JOBS: usize = 4_000;
 const IDLE_EVERY: Duration = Duration::from_millis(20);
 /// No job is recorded for so long: something is wrong.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Statements that are shown.
-const STATEMENTS_SHOWN: usize = 12;
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -84,8 +84,10 @@ pub struct Measured {
     pub costs: Costs,
     /// What was refused.
     pub refused: BTreeMap<String, usize>,
-    /// Statements that took longest, with PostgreSQL's milliseconds and calls for each 1,000 jobs.
-    pub statements: Vec<(String, f64, f64)>,
+    /// Statements that took longest.
+    pub statements: Vec<StatementCost>,
+    /// What the machine did meanwhile, with changes of context for each job.
+    pub machine: MachineUse,
 }
 
 /// One job at a time, beside bare commits.
@@ -217,12 +219,13 @@ impl Work<'_> {
             let length = Duration::from_secs_f64(plan.jobs as f64 / rate * 1.2 + 1.0);
             Pace::Open(Arc::new(Schedule::new(plan.arrivals, requests, length, plan.seed)))
         });
-        forget_statements(self.fleet.database(), plan.blueprint.counting).await?;
-        let before = Costs::read(self.fleet).await?;
+        statements::forget(self.fleet.database(), plan.blueprint.counting).await?;
+        let (before, machine) = (Costs::read(self.fleet).await?, MachineCounters::read()?);
         let refused = submit::submit(self.submission(jobs.clone(), pace), moments).await?;
         self.refused += refused.jobs();
         self.until_recorded().await?;
         let recorded = jobs.len() - refused.jobs();
+        let machine = MachineCounters::read()?.since(machine, recorded);
         let costs = Costs::read(self.fleet).await?.per_1000(before, recorded);
         Ok(Measured {
             name: name.to_owned(),
@@ -233,7 +236,8 @@ impl Work<'_> {
             recorded: moments.between(Step::Due, Step::Recorded, jobs)?,
             costs,
             refused: refused.by,
-            statements: statements(self.fleet.database(), plan.blueprint.counting, recorded).await?,
+            statements: statements::read(self.fleet.database(), plan.blueprint.counting, recorded).await?,
+            machine,
         })
     }
 
@@ -270,39 +274,6 @@ pub(super) async fn bare_commits(database: &Database, count: usize) -> Result<La
         anyhow::Ok(took)
     });
     Ok(Latencies::gather(latencies.await??)?.summary())
-}
-
-/// Has PostgreSQL count its statements from nothing.
-pub(super) async fn forget_statements(database: &Database, counting: bool) -> Result<()> {
-    if counting {
-        let database = database.clone();
-        let forget = "create extension if not exists pg_stat_statements; select pg_stat_statements_reset()";
-        tokio::task::spawn_blocking(move || database.query(forget)).await??;
-    }
-    Ok(())
-}
-
-/// The statements that took longest, with milliseconds and calls for each 1,000 jobs.
-pub(super) async fn statements(
-    database: &Database,
-    counting: bool,
-    jobs: usize,
-) -> Result<Vec<(String, f64, f64)>> {
-    if !counting {
-        return Ok(Vec::new());
-    }
-    let database = database.clone();
-    let ask = format!(
-        "select regexp_replace(left(regexp_replace(query, '--[^\\n]*\\n', '', 'g'), 90), '\\s+', ' ', 'g'), \
-         total_exec_time, calls from pg_stat_statements order by 2 desc limit {STATEMENTS_SHOWN}"
-    );
-    let rows = tokio::task::spawn_blocking(move || database.query(&ask)).await??;
-    let per_1000 = |text: &String| anyhow::Ok(text.parse::<f64>()? * 1_000.0 / jobs.max(1) as f64);
-    let read = |row: Vec<String>| {
-        let [query, time, calls] = &row[..] else { anyhow::bail!("a row of three: {row:?}") };
-        Ok((query.clone(), per_1000(time)?, per_1000(calls)?))
-    };
-    rows.into_iter().map(read).collect()
 }
 
 /// Every accepted job has one result, and nothing else is there.

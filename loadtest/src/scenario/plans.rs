@@ -20,6 +20,7 @@ use crate::figures::Latency;
 use crate::load::Spread;
 use crate::moments::Moments;
 use crate::progress::Bar;
+use crate::statements::{self, StatementCost};
 use load::Work;
 
 /// Tasks of a large plan.
@@ -83,7 +84,7 @@ pub struct Measured {
     /// Processor seconds for each 1,000 stages, on PostgreSQL.
     pub costs: Option<Costs>,
     /// Statements that took longest, with PostgreSQL's milliseconds and calls for each 1,000 stages.
-    pub statements: Vec<(String, f64, f64)>,
+    pub statements: Vec<StatementCost>,
 }
 
 /// Jobs of the same machine in the same run.
@@ -143,14 +144,14 @@ impl Place {
 
     async fn forget_statements(&self, counting: bool) -> Result<()> {
         match self {
-            Self::Postgres(fleet) => jobs::forget_statements(fleet.database(), counting).await,
+            Self::Postgres(fleet) => statements::forget(fleet.database(), counting).await,
             Self::Sqlite(_) => Ok(()),
         }
     }
 
-    async fn statements(&self, counting: bool, stages: usize) -> Result<Vec<(String, f64, f64)>> {
+    async fn statements(&self, counting: bool, stages: usize) -> Result<Vec<StatementCost>> {
         match self {
-            Self::Postgres(fleet) => jobs::statements(fleet.database(), counting, stages).await,
+            Self::Postgres(fleet) => statements::read(fleet.database(), counting, stages).await,
             Self::Sqlite(_) => Ok(Vec::new()),
         }
     }

@@ -15,10 +15,13 @@ use tokio::task::JoinSet;
 use tokio_tungstenite::connect_async_with_config;
 use tokio_tungstenite::tungstenite::Message;
 
+use crate::costs::Costs;
 use crate::figures::{Latencies, Latency};
+use crate::machine::{MachineCounters, MachineUse};
 use crate::moments::Moments;
 use crate::progress::Bar;
 use crate::report::{self, Report};
+use crate::statements::{self, StatementCost};
 
 /// No frame comes to a client for so long: something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -53,6 +56,12 @@ pub struct Sessions {
     pub results: usize,
     /// Results per second, of all.
     pub per_second: f64,
+    /// Processor seconds for each 1,000 results.
+    pub costs: Costs,
+    /// What the machine did meanwhile, with changes of context for each result.
+    pub machine: MachineUse,
+    /// Statements that took longest.
+    pub statements: Vec<StatementCost>,
     /// From a job's sending to its `accepted`.
     pub accepted: Latency,
     /// From a job's sending to its `result`.
@@ -105,6 +114,9 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Sessions> {
         ids.push(reply.body["id"].as_str().context("a session without an id")?.to_owned());
     }
     bar.say(&format!("{} sessions, {}", plan.sessions, plan.ordering));
+    let counting = plan.blueprint.counting;
+    statements::forget(fleet.database(), counting).await?;
+    let (before, machine) = (Costs::read(&fleet).await?, MachineCounters::read()?);
     let (began, mut talks) = (Instant::now(), JoinSet::new());
     for (session, id) in ids.into_iter().enumerate() {
         // The client is connected to another instance than the one that made its session, where there are several.
@@ -118,15 +130,21 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Sessions> {
         all.answered_us.extend(seen.answered_us);
         all.violations.extend(seen.violations);
     }
-    let took = began.elapsed();
+    let (took, results) = (began.elapsed(), all.answered_us.len());
+    let machine = MachineCounters::read()?.since(machine, results);
+    let costs = Costs::read(&fleet).await?.per_1000(before, results);
+    let statements = statements::read(fleet.database(), counting, results).await?;
     bar.done();
     all.violations.extend(nodes.lost());
     all.violations.extend(fleet.defects_logged().await);
     Ok(Sessions {
         ordering: plan.ordering.clone(),
         sessions: plan.sessions,
-        results: all.answered_us.len(),
-        per_second: all.answered_us.len() as f64 / took.as_secs_f64(),
+        results,
+        per_second: results as f64 / took.as_secs_f64(),
+        costs,
+        machine,
+        statements,
         accepted: Latencies::gather(all.accepted_us)?.summary(),
         answered: Latencies::gather(all.answered_us)?.summary(),
         violations: all.violations,
@@ -182,9 +200,25 @@ impl Report for Sessions {
         let lines = [
             ("sessions, and their order".to_owned(), format!("{}, {}", self.sessions, self.ordering)),
             ("results/s of all".to_owned(), format!("{:.0}", self.per_second)),
+            (
+                "CPU s per 1,000: daemons, PostgreSQL, Redis, generator".to_owned(),
+                format!(
+                    "{:.3}, {:.3}, {:.3}, {:.3}",
+                    self.costs.daemon, self.costs.postgres, self.costs.redis, self.costs.generator
+                ),
+            ),
+            (
+                "machine: idle %, stolen %, switches a result".to_owned(),
+                format!(
+                    "{:.1}, {:.1}, {:.2}",
+                    self.machine.idle_percent, self.machine.stolen_percent, self.machine.switches_each
+                ),
+            ),
             ("broken promises".to_owned(), self.violations.len().to_string()),
         ];
-        report::with_violations(format!("{table}\n\n{}", report::two_columns(&lines)), &self.violations)
+        let statements = statements::table(&self.statements, "results");
+        let text = format!("{table}{statements}\n\n{}", report::two_columns(&lines));
+        report::with_violations(text, &self.violations)
     }
 
     fn violations(&self) -> &[String] {

@@ -3,6 +3,7 @@
 use super::{Idle, Jobs, Measured, Reads};
 use crate::figures::{Latency, ms};
 use crate::report::{self, Report};
+use crate::statements;
 
 fn three(latency: &Latency) -> String {
     format!("{} / {} / {}", ms(latency.p50_us), ms(latency.p99_us), ms(latency.max_us))
@@ -22,6 +23,9 @@ pub fn loads(loads: &[&Measured]) -> String {
         "PostgreSQL",
         "Redis",
         "generator",
+        "idle %",
+        "stolen %",
+        "switches a job",
         "refused",
     ];
     let row = |one: &&Measured| {
@@ -36,6 +40,9 @@ pub fn loads(loads: &[&Measured]) -> String {
             format!("{:.3}", one.costs.postgres),
             format!("{:.3}", one.costs.redis),
             format!("{:.3}", one.costs.generator),
+            format!("{:.1}", one.machine.idle_percent),
+            format!("{:.1}", one.machine.stolen_percent),
+            format!("{:.2}", one.machine.switches_each),
             one.refused.values().sum::<usize>().to_string(),
         ]
     };
@@ -94,13 +101,8 @@ impl Report for Jobs {
         if !self.reads.is_empty() {
             text.push_str(&format!("\n\n{}", reads(&self.reads)));
         }
-        for load in self.loads.iter().filter(|load| !load.statements.is_empty()) {
-            let row = |(query, ms, calls): &(String, f64, f64)| {
-                vec![query.clone(), format!("{ms:.2}"), format!("{calls:.1}")]
-            };
-            let rows: Vec<_> = load.statements.iter().map(row).collect();
-            let head = ["statement", "ms per 1,000 jobs", "calls per 1,000 jobs"];
-            text.push_str(&format!("\n\n{}", report::table(&head, &rows)));
+        for load in &self.loads {
+            text.push_str(&statements::table(&load.statements, "jobs"));
         }
         text.push_str(&format!("\n\n{}", report::two_columns(&lines)));
         report::with_violations(text, &self.violations)

@@ -3,6 +3,7 @@
 use super::{Measured, Plans};
 use crate::figures::{Latency, ms};
 use crate::report::{self, Report};
+use crate::statements;
 
 fn two(latency: &Latency) -> String {
     format!("{} / {}", ms(latency.p50_us), ms(latency.p99_us))
@@ -40,13 +41,8 @@ impl Report for Plans {
             ]
         };
         let mut table = report::table(&head, &self.rounds.iter().map(row).collect::<Vec<_>>());
-        for round in self.rounds.iter().filter(|round| !round.statements.is_empty()) {
-            let row = |(query, ms, calls): &(String, f64, f64)| {
-                vec![query.clone(), format!("{ms:.2}"), format!("{calls:.1}")]
-            };
-            let rows: Vec<_> = round.statements.iter().map(row).collect();
-            let head = ["statement", "ms per 1,000 stages", "calls per 1,000 stages"];
-            table.push_str(&format!("\n\n{}", report::table(&head, &rows)));
+        for round in &self.rounds {
+            table.push_str(&statements::table(&round.statements, "stages"));
         }
         let (plans, tasks, stages) = self.size;
         let mut lines = vec![
