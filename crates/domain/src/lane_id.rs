@@ -108,6 +108,12 @@ impl LaneId {
         is_instances.then(|| InstanceId::parse(self.0.lease.id()).ok()).flatten()
     }
 
+    /// Which of its instance's lanes it is, counted from 0; `None` for a lane that has its lease for itself.
+    #[must_use]
+    pub fn number(&self) -> Option<u16> {
+        self.0.number
+    }
+
     /// Which of so many shards the lane belongs to. See [`shard_of`].
     ///
     /// # Panics
@@ -174,5 +180,7 @@ mod tests {
         let shards: Vec<_> = (0..5).map(|number| LaneId::instance(&id, number).shard(2)).collect();
         assert_eq!(shards, [0, 1, 0, 1, 0]);
         assert!(LaneId::parse("session:s").unwrap().shard(2) < 2);
+        assert_eq!(LaneId::instance(&id, 4).number(), Some(4));
+        assert_eq!(LaneId::parse("session:s").unwrap().number(), None);
     }
 }

@@ -65,6 +65,9 @@ pub(crate) enum Pools {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Reads,
+    /// Reads of a few rows by their keys, which requests wait for: their plans are made once for a connection. To plan some
+    /// of them takes longer than to run them.
+    KeyReads,
     Writes,
     /// Reads of instances' leases: they never queue behind requests.
     VitalReads,
@@ -75,13 +78,9 @@ pub(crate) enum Way {
 impl Way {
     const fn effect(self) -> Effect {
         match self {
-            Self::Reads | Self::VitalReads => Effect::Reads,
+            Self::Reads | Self::KeyReads | Self::VitalReads => Effect::Reads,
             Self::Writes | Self::VitalWrites => Effect::Writes,
         }
-    }
-
-    const fn is_vital(self) -> bool {
-        matches!(self, Self::VitalReads | Self::VitalWrites)
     }
 }
 

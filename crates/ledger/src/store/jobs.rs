@@ -73,7 +73,7 @@ impl Jobs for Store {
     async fn job(&self, id: JobId) -> Result<Option<JobRecord>> {
         let (live, finished) = (self.ask(&SHOW).bind(Id(id)), self.ask(&SHOW_FINISHED).bind(Id(id)));
         let (live, finished): (Vec<LiveRow>, Vec<FinishedRow>) = self
-            .with(Way::Reads, move |mut session| {
+            .with(Way::KeyReads, move |mut session| {
                 Box::pin(async move {
                     // A job moves one way only: one that is not found here any more is found there.
                     let live = session.all(live).await?;
@@ -126,12 +126,12 @@ impl Jobs for Store {
 
     async fn in_flight(&self, lane: &LaneId, after: Option<JobId>, limit: u32) -> Result<Vec<LiveJob>> {
         let ask = self.behind(&IN_FLIGHT, lane, after, limit).bind(PAGE_BYTES_MAX as i64);
-        records::all(self.all::<LiveRow>(Way::Reads, ask).await?)
+        records::all(self.all::<LiveRow>(Way::KeyReads, ask).await?)
     }
 
     async fn under_way(&self, lane: &LaneId, after: Option<JobId>, limit: u32) -> Result<Vec<UnderWay>> {
         let ask = self.behind(&UNDER_WAY, lane, after, limit);
-        records::all(self.all::<UnderWayRow>(Way::Reads, ask).await?)
+        records::all(self.all::<UnderWayRow>(Way::KeyReads, ask).await?)
     }
 
     async fn waiting_groups(
@@ -142,7 +142,7 @@ impl Jobs for Store {
     ) -> Result<Vec<WaitingGroup>> {
         let (pool, tenant) = rows::group_bound(after);
         let ask = self.ask(&GROUPS).bind(lane.as_str()).bind(pool).bind(tenant).bind(i64::from(limit));
-        records::all(self.all::<GroupRow>(Way::Reads, ask).await?)
+        records::all(self.all::<GroupRow>(Way::KeyReads, ask).await?)
     }
 
     async fn waiting(&self, lane: &LaneId, group: &WaitingGroup, limit: u32) -> Result<Vec<LiveJob>> {
@@ -153,7 +153,7 @@ impl Jobs for Store {
             .bind(group.tenant_text())
             .bind(i64::from(limit))
             .bind(PAGE_BYTES_MAX as i64);
-        records::all(self.all::<LiveRow>(Way::Reads, ask).await?)
+        records::all(self.all::<LiveRow>(Way::KeyReads, ask).await?)
     }
 
     async fn coming_due(
@@ -172,7 +172,7 @@ impl Jobs for Store {
             // Nothing is due before 1970.
             .bind(after.map_or(-1, |(due, _)| due.as_micros()))
             .bind(after.map_or(LOWEST, |(_, id)| Id(id)));
-        records::all(self.all::<ComingRow>(Way::Reads, ask).await?)
+        records::all(self.all::<ComingRow>(Way::KeyReads, ask).await?)
     }
 
     async fn left_lanes(
@@ -195,17 +195,17 @@ impl Jobs for Store {
         if !lane.is_session() {
             return Ok(0);
         }
-        let (seq,): (i64,) = self.one(Way::Reads, self.ask(&SEQ).bind(lane.lease().id())).await?;
+        let (seq,): (i64,) = self.one(Way::KeyReads, self.ask(&SEQ).bind(lane.lease().id())).await?;
         records::count(seq)
     }
 
     async fn attempts_on(&self, node: &NodeId) -> Result<Vec<(JobId, Attempt)>> {
-        records::all(self.all::<AttemptRow>(Way::Reads, self.ask(&ON_NODE).bind(node.as_str())).await?)
+        records::all(self.all::<AttemptRow>(Way::KeyReads, self.ask(&ON_NODE).bind(node.as_str())).await?)
     }
 
     async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>> {
         let ask = self.ask(&CURRENT).array(jobs.iter().copied().map(Id).collect());
-        records::all(self.all::<AttemptRow>(Way::Reads, ask).await?)
+        records::all(self.all::<AttemptRow>(Way::KeyReads, ask).await?)
     }
 
     async fn unfinished_counts(&self) -> Result<Vec<UnfinishedCount>> {

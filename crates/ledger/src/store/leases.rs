@@ -111,7 +111,7 @@ impl Leases for Store {
 
     async fn lease(&self, resource: &Resource) -> Result<Option<Lease>> {
         let row: Option<LeaseRow> =
-            self.optional(Way::Reads, self.ask(&SHOW).bind(resource.as_str())).await?;
+            self.optional(Way::KeyReads, self.ask(&SHOW).bind(resource.as_str())).await?;
         row.map(Lease::try_from).transpose()
     }
 

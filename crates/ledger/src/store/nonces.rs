@@ -28,7 +28,7 @@ const KEY_PURGE: Statement = statement!("key_purge");
 #[async_trait::async_trait]
 impl Nonces for Store {
     async fn load(&self, signer: &SignerId, holes_max: usize) -> Result<Loaded> {
-        let row: LoadRow = self.one(Way::Reads, self.ask(&LOAD).bind(signer.as_str())).await?;
+        let row: LoadRow = self.one(Way::KeyReads, self.ask(&LOAD).bind(signer.as_str())).await?;
         let holes = if row.has_holes { self.holes(signer, holes_max).await? } else { (Vec::new(), true) };
         row.loaded(holes)
     }
@@ -46,7 +46,7 @@ impl Nonces for Store {
         let nonces: Vec<_> = nonces.iter().map(|nonce| nonce.get() as i64).collect();
         let rows = self.ask(&ROWS).bind(signer.as_str()).array(nonces);
         let (at, rows) = self
-            .with(Way::Reads, move |mut session| {
+            .with(Way::KeyReads, move |mut session| {
                 Box::pin(async move {
                     // The time first: a hold that is live at `at` was live when its row was read, or ran out between
                     // the two statements.
@@ -107,11 +107,11 @@ impl Store {
         let ask = self.ask(&KEYS).rows(scopes, |scopes| {
             scopes.column("scope", |scope| scope.scope.as_str()).column("key", |scope| scope.key.as_str());
         });
-        self.all(Way::Reads, ask).await
+        self.all(Way::KeyReads, ask).await
     }
 
     async fn holds(&self, statement: &Statement, signer: &SignerId, limit: usize) -> Result<Vec<HoldRow>> {
-        self.all(Way::Reads, self.ask(statement).bind(signer.as_str()).bind(limit as i64)).await
+        self.all(Way::KeyReads, self.ask(statement).bind(signer.as_str()).bind(limit as i64)).await
     }
 
     async fn signer_page(&self, from: &str, to: &str, limit: u32) -> Result<Vec<SignerRecord>> {

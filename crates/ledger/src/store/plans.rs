@@ -123,7 +123,7 @@ impl Plans for Store {
     }
 
     async fn plan(&self, id: PlanId) -> Result<Option<PlanRecord>> {
-        let row: Option<PlanRow> = self.optional(Way::Reads, self.ask(&SHOW).bind(PlanKey(id))).await?;
+        let row: Option<PlanRow> = self.optional(Way::KeyReads, self.ask(&SHOW).bind(PlanKey(id))).await?;
         row.map(PlanRecord::try_from).transpose()
     }
 
@@ -183,7 +183,7 @@ impl Plans for Store {
 
     async fn plan_task(&self, task: TaskId) -> Result<Option<TaskRecord>> {
         let row: Option<TaskRow> =
-            self.optional(Way::Reads, self.ask(&TASK_SHOW).bind(TaskKey(task))).await?;
+            self.optional(Way::KeyReads, self.ask(&TASK_SHOW).bind(TaskKey(task))).await?;
         row.map(TaskRecord::try_from).transpose()
     }
 

@@ -45,23 +45,32 @@ const _: () = assert!(LOCK_WAIT_MS > IDLE_IN_TRANSACTION_MS);
 /// The connections that calls borrow. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Pools {
+    /// For lists, whose best index depends on what they are asked for, and for rare writes.
     requests: PgPool,
+    /// For [`Way::KeyReads`].
+    by_keys: PgPool,
     /// For renewals and for reading the instances' leases: they never queue behind requests.
     vital: PgPool,
 }
 
 impl Pools {
     pub(super) const fn of(&self, way: Way) -> &PgPool {
-        if way.is_vital() { &self.vital } else { &self.requests }
+        match way {
+            Way::Reads | Way::Writes => &self.requests,
+            Way::KeyReads => &self.by_keys,
+            Way::VitalReads | Way::VitalWrites => &self.vital,
+        }
     }
 
     pub(super) fn in_use(&self) -> u32 {
-        let idle = u32::try_from(self.requests.num_idle()).unwrap_or(u32::MAX);
-        self.requests.size().saturating_sub(idle)
+        let in_use =
+            |pool: &PgPool| pool.size().saturating_sub(u32::try_from(pool.num_idle()).unwrap_or(u32::MAX));
+        in_use(&self.requests) + in_use(&self.by_keys)
     }
 
     pub(super) async fn close(&self) {
         self.requests.close().await;
+        self.by_keys.close().await;
         self.vital.close().await;
     }
 }
@@ -94,9 +103,11 @@ pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) 
         |connect: &PgConnectOptions| Committer::postgres(connect.clone(), call_timeout, watch.clone());
     let trains = server_side(connect.clone(), "fencepost trains").options(BY_INDEXES).options(BY_KEYS);
     let sequences = server_side(connect.clone(), "fencepost sequences");
+    let requests = server_side(connect.clone(), "fencepost").options(BY_INDEXES);
+    let by_keys = (options.connections_max / 2).max(1);
     let pools = Pools {
-        requests: pool(options.connections_max)
-            .connect_lazy_with(server_side(connect.clone(), "fencepost").options(BY_INDEXES)),
+        requests: pool((options.connections_max - by_keys).max(1)).connect_lazy_with(requests.clone()),
+        by_keys: pool(by_keys).connect_lazy_with(requests.options(BY_KEYS)),
         vital: pool(VITAL_CONNECTIONS).connect_lazy_with(server_side(connect, "fencepost vital")),
     };
     let here = runtime::Handle::current();

@@ -105,12 +105,12 @@ impl Sessions for Store {
     }
 
     async fn session(&self, id: &SessionId) -> Result<Option<SessionRecord>> {
-        let row: Option<SessionRow> = self.optional(Way::Reads, self.ask(&SHOW).bind(id.as_str())).await?;
+        let row: Option<SessionRow> = self.optional(Way::KeyReads, self.ask(&SHOW).bind(id.as_str())).await?;
         row.map(SessionRecord::try_from).transpose()
     }
 
     async fn session_counts(&self, id: &SessionId) -> Result<SessionCounts> {
-        self.one::<CountsRow>(Way::Reads, self.ask(&COUNTS).bind(id.as_str())).await?.try_into()
+        self.one::<CountsRow>(Way::KeyReads, self.ask(&COUNTS).bind(id.as_str())).await?.try_into()
     }
 
     async fn close_session(&self, lane: &Lane) -> Result<Closed> {
@@ -149,7 +149,7 @@ impl Sessions for Store {
             .bind(rows::place(after_seq))
             .bind(i64::from(limit))
             .bind(PAGE_BYTES_MAX as i64);
-        records::all(self.all::<ComingRow>(Way::Reads, ask).await?)
+        records::all(self.all::<ComingRow>(Way::KeyReads, ask).await?)
     }
 
     async fn session_results(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<SessionResults> {
@@ -162,12 +162,12 @@ impl Sessions for Store {
             .bind(rows::place(after_seq))
             .bind(i64::from(limit))
             .bind(PAGE_BYTES_MAX as i64);
-        rows::results(self.all::<ResultRow>(Way::Reads, ask).await?)
+        rows::results(self.all::<ResultRow>(Way::KeyReads, ask).await?)
     }
 
     async fn finished_places(&self, id: &SessionId, after_seq: u64, limit: u32) -> Result<Vec<(u64, JobId)>> {
         let ask = self.ask(&PLACES).bind(id.as_str()).bind(rows::place(after_seq)).bind(i64::from(limit));
-        records::all(self.all::<PlaceRow>(Way::Reads, ask).await?)
+        records::all(self.all::<PlaceRow>(Way::KeyReads, ask).await?)
     }
 
     async fn idle_sessions(

@@ -30,7 +30,7 @@ pub(crate) struct Pools {
 impl Pools {
     pub(super) const fn of(&self, way: Way) -> &SqlitePool {
         match way {
-            Way::Reads | Way::VitalReads => &self.readers,
+            Way::Reads | Way::KeyReads | Way::VitalReads => &self.readers,
             Way::Writes | Way::VitalWrites => &self.writer,
         }
     }
