@@ -1,17 +1,18 @@
 // Jobs that do nothing through BullMQ: how many a second from the first one added to the last one completed, results
 // kept. Prints one line of JSON.
 //
-// node bench.mjs PORT JOBS BULK IN_FLIGHT CONCURRENCY [apart]
+// node bench.mjs PORT JOBS BULK IN_FLIGHT CONCURRENCY PACKAGE [apart]
 //
+// PACKAGE is `bullmq5` or `bullmq6`, see package.json.
 // BULK is 1 for `add`, more for `addBulk` of so many. `apart` runs the worker in a process of its own.
 
 import { fork } from 'node:child_process'
-import { Queue, Worker } from 'bullmq'
 
 const NAME = 'beside'
 const WARM_UP_JOBS = 2000
 
 const [port, jobs, bulk, inFlight, concurrency] = process.argv.slice(2, 7).map(Number)
+const { Queue, Worker } = await import(process.argv[7])
 const isApart = process.argv.includes('apart')
 const connection = { host: '127.0.0.1', port }
 

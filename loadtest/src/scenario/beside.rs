@@ -1,4 +1,4 @@
-//! The same jobs through others, in the same run on the same machine: BullMQ on a Redis without persistence, and, where
+//! The same jobs through others, in the same run on the same machine: BullMQ 5 and 6 on a Redis without persistence, and, where
 //! its program was built, apalis on a PostgreSQL like ours. The rounds of all take turns, so that what else the machine
 //! does hurts all alike; the ratios are of the medians.
 //!
@@ -10,19 +10,29 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
+use testkit::fleet::Blueprint;
 use testkit::servers::{Postgres, Redis};
 
 use super::jobs;
+use crate::machine::MachineUse;
 use crate::progress::Bar;
 use crate::report::{self, Report};
 
 /// Ours has to be so many times as fast as BullMQ's `add`, and as its `addBulk`.
-const WANTED: [(&str, f64); 2] = [(SINGLE, 3.0), (BULK, 5.0)];
+const WANTED_OF_BULLMQ: [(&str, f64); 2] = [(SINGLE, 3.0), (BULK, 5.0)];
+/// And so many times as fast as apalis, where that takes many jobs at once.
+const WANTED_OF_APALIS: f64 = 2.5;
+/// Two instances have to be so many times as fast as one.
+const WANTED_OF_ONE: f64 = 1.0;
 const SINGLE: &str = "one job a request";
 const BULK: &str = "many jobs a request";
+const TWO: &str = "one job a request, two instances";
 const OURS: &str = "Fencepost, fsync on";
-const BULLMQ: &str = "BullMQ, no fsync";
+/// Its versions, and the names of their packages in `beside/bullmq`.
+const BULLMQ: [(&str, &str); 2] = [("BullMQ 5, no fsync", "bullmq5"), ("BullMQ 6, no fsync", "bullmq6")];
 const APALIS: &str = "apalis, fsync on";
+/// A round in which the host gave more of the machine to others does not count.
+const STOLEN_PERCENT_MAX: f64 = 5.0;
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -48,6 +58,17 @@ pub struct Measured {
     pub form: &'static str,
     /// Jobs per second of each round, from the first submission to the last result.
     pub per_second: Vec<f64>,
+    /// Of ours: what each round cost.
+    pub costs: Vec<RoundCost>,
+}
+
+/// What one round of ours cost.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct RoundCost {
+    /// Microseconds of processor time for a job: the instances, PostgreSQL and Redis.
+    pub job_us: f64,
+    /// The machine, with changes of context for each job.
+    pub machine: MachineUse,
 }
 
 /// A ratio and what is wanted of it.
@@ -92,25 +113,24 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Beside> {
     let apalis = apalis.is_file().then_some(apalis);
     let mut measured: Vec<Measured> = Vec::new();
     let mut violations = Vec::new();
-    let mut add = |who, form, rate: f64| match measured.iter_mut().find(|it| it.who == who && it.form == form)
-    {
-        Some(one) => one.per_second.push(rate),
-        None => measured.push(Measured { who, form, per_second: vec![rate] }),
-    };
     for round in 1..=plan.rounds {
         for (form, batch, in_flight) in [(SINGLE, 1, plan.in_flight), (BULK, plan.bulk, plan.bulk_in_flight)]
         {
-            bar.say(&format!("round {round}, {form}: BullMQ"));
-            add(BULLMQ, form, bullmq(plan, batch, in_flight).await?);
+            for (who, package) in BULLMQ {
+                bar.say(&format!("round {round}, {form}: {who}"));
+                add(&mut measured, who, form, bullmq(plan, package, batch, in_flight).await?, None);
+            }
             bar.say(&format!("round {round}, {form}: Fencepost"));
             let ours = jobs::Plan { batch, in_flight, ..plan.ours.clone() };
-            let came = jobs::run(&ours, &Bar::hidden()).await?;
-            violations.extend(came.violations);
-            add(OURS, form, came.loads[0].per_second);
+            violations.extend(ours_of(ours, form, &mut measured).await?);
         }
+        bar.say(&format!("round {round}, {TWO}"));
+        let blueprint = Blueprint { instances: 2, ..plan.ours.blueprint.clone() };
+        let ours = jobs::Plan { blueprint, batch: 1, in_flight: plan.in_flight, ..plan.ours.clone() };
+        violations.extend(ours_of(ours, TWO, &mut measured).await?);
         if let Some(program) = &apalis {
             bar.say(&format!("round {round}, {BULK}: apalis"));
-            add(APALIS, BULK, by_apalis(plan, program.clone()).await?);
+            add(&mut measured, APALIS, BULK, by_apalis(plan, program.clone()).await?, None);
         }
     }
     bar.done();
@@ -118,8 +138,33 @@ pub async fn run(plan: &Plan, bar: &Bar) -> Result<Beside> {
     Ok(Beside { jobs: plan.ours.jobs, measured, ratios, violations })
 }
 
+fn add(
+    measured: &mut Vec<Measured>,
+    who: &'static str,
+    form: &'static str,
+    rate: f64,
+    cost: Option<RoundCost>,
+) {
+    let at = measured.iter().position(|it| it.who == who && it.form == form).unwrap_or_else(|| {
+        measured.push(Measured { who, form, per_second: Vec::new(), costs: Vec::new() });
+        measured.len() - 1
+    });
+    measured[at].per_second.push(rate);
+    measured[at].costs.extend(cost);
+}
+
+/// One round of ours; answers what promises were broken.
+async fn ours_of(ours: jobs::Plan, form: &'static str, measured: &mut Vec<Measured>) -> Result<Vec<String>> {
+    let came = jobs::run(&ours, &Bar::hidden()).await?;
+    let load = came.loads.first().context("a load")?;
+    let seconds = load.costs.daemon + load.costs.postgres + load.costs.redis;
+    let cost = RoundCost { job_us: seconds * 1_000.0, machine: load.machine };
+    add(measured, OURS, form, load.per_second, Some(cost));
+    Ok(came.violations)
+}
+
 /// The worker in a process of its own and beside the queue: the better of the two counts.
-async fn bullmq(plan: &Plan, bulk: usize, in_flight: usize) -> Result<f64> {
+async fn bullmq(plan: &Plan, package: &'static str, bulk: usize, in_flight: usize) -> Result<f64> {
     let script = home().join("bullmq/bench.mjs");
     ensure!(
         script.with_file_name("node_modules").is_dir(),
@@ -136,7 +181,7 @@ async fn bullmq(plan: &Plan, bulk: usize, in_flight: usize) -> Result<f64> {
             let mut node = Command::new("node");
             node.arg(script)
                 .args([usize::from(redis.port()), jobs, bulk, in_flight, slots].map(|n| n.to_string()));
-            said_by(node.arg(place), jobs)
+            said_by(node.args([package, place]), jobs)
         });
         best = best.max(said.await??);
     }
@@ -174,18 +219,42 @@ fn median(of: &[f64]) -> f64 {
     (low + high) / 2.0
 }
 
+/// Ours of each other's, and two instances of one.
 fn ratios(measured: &[Measured]) -> Vec<Ratio> {
     let ours = |form| measured.iter().find(|one| one.who == OURS && one.form == form);
-    let ratio = |other: &Measured| {
-        let wanted = WANTED.iter().find(|(form, _)| other.who == BULLMQ && *form == other.form);
-        Some(Ratio {
-            beside: other.who,
-            form: other.form,
-            wanted: wanted.map(|(_, wanted)| *wanted),
-            reached: median(&ours(other.form)?.per_second) / median(&other.per_second),
-        })
+    let ratio = |other: &Measured, form, wanted| {
+        let reached = median(&ours(form)?.per_second) / median(&other.per_second);
+        Some(Ratio { beside: other.who, form, wanted, reached })
     };
-    measured.iter().filter(|one| one.who != OURS).filter_map(ratio).collect()
+    let wanted = |other: &Measured| match other.who {
+        APALIS => Some(WANTED_OF_APALIS),
+        _ => WANTED_OF_BULLMQ.iter().find(|(form, _)| *form == other.form).map(|(_, wanted)| *wanted),
+    };
+    let others = measured.iter().filter(|one| one.who != OURS);
+    let mut ratios: Vec<_> = others.filter_map(|other| ratio(other, other.form, wanted(other))).collect();
+    ratios.extend(ours(SINGLE).and_then(|one| ratio(one, TWO, Some(WANTED_OF_ONE))));
+    ratios
+}
+
+/// What a round of ours cost, and whether the machine was ours.
+fn costs(measured: &[Measured]) -> String {
+    let row = |form: &str, (at, cost): (usize, &RoundCost)| {
+        let MachineUse { idle_percent, stolen_percent, switches_each } = cost.machine;
+        let counts = if stolen_percent > STOLEN_PERCENT_MAX { "no" } else { "yes" };
+        vec![
+            format!("{form}, round {}", at + 1),
+            format!("{:.0}", cost.job_us),
+            format!("{idle_percent:.1}"),
+            format!("{stolen_percent:.1}"),
+            format!("{switches_each:.2}"),
+            counts.to_owned(),
+        ]
+    };
+    let rows: Vec<_> =
+        measured.iter().flat_map(|one| one.costs.iter().enumerate().map(|it| row(one.form, it))).collect();
+    let head =
+        ["ours", "processor µs a job", "machine idle %", "stolen %", "switches a job", "the round counts"];
+    report::table(&head, &rows)
 }
 
 impl Report for Beside {
@@ -205,7 +274,8 @@ impl Report for Beside {
         };
         let ratios =
             report::table(&["ratio", "wanted", "reached"], &self.ratios.iter().map(row).collect::<Vec<_>>());
-        report::with_violations(format!("{rates}\n\n{ratios}"), &self.violations)
+        let costs = costs(&self.measured);
+        report::with_violations(format!("{rates}\n\n{ratios}\n\n{costs}"), &self.violations)
     }
 
     fn violations(&self) -> &[String] {
@@ -219,13 +289,24 @@ mod tests {
 
     #[test]
     fn ratios_are_of_medians() {
-        let one = |who, form, rates: &[f64]| Measured { who, form, per_second: rates.to_vec() };
+        let one =
+            |who, form, rates: &[f64]| Measured { who, form, per_second: rates.to_vec(), costs: Vec::new() };
         let measured = [
-            one(BULLMQ, SINGLE, &[100.0, 300.0, 200.0]),
+            one(BULLMQ[0].0, SINGLE, &[100.0, 300.0, 200.0]),
+            one(BULLMQ[1].0, SINGLE, &[1_000.0]),
             one(OURS, SINGLE, &[900.0, 10.0, 600.0, 400.0]),
             one(APALIS, BULK, &[1.0]),
+            one(OURS, BULK, &[5.0]),
+            one(OURS, TWO, &[250.0]),
         ];
-        let ratios = ratios(&measured);
-        assert_eq!((ratios.len(), ratios[0].reached, ratios[0].wanted), (1, 2.5, Some(3.0)));
+        let ratios: Vec<_> =
+            ratios(&measured).iter().map(|it| (it.beside, it.form, it.wanted, it.reached)).collect();
+        let expected = [
+            (BULLMQ[0].0, SINGLE, Some(3.0), 2.5),
+            (BULLMQ[1].0, SINGLE, Some(3.0), 0.5),
+            (APALIS, BULK, Some(2.5), 5.0),
+            (OURS, TWO, Some(1.0), 0.5),
+        ];
+        assert_eq!(ratios, expected);
     }
 }
