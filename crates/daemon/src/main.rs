@@ -19,7 +19,7 @@ use cli::{Cli, Command};
 use exit::{Exit, Failure};
 
 /// glibc's allocator keeps most of the memory that a burst of large payloads took; this one gives it back
-/// (docs/performance.md, "Memory after a burst").
+/// (docs/performance-history.md, "Memory after a burst").
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

@@ -63,7 +63,7 @@ pub fn run(command: Serve) -> Result<(), Failure> {
 }
 
 /// How many threads the main runtime has, beside the arbiters that serve HTTP: half as many as there are cores. With as many
-/// threads as cores, commits are thrown from thread to thread (docs/performance.md).
+/// threads as cores, commits are thrown from thread to thread (docs/performance-history.md).
 fn main_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }
