@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,8 @@ const BULLMQ: [(&str, &str); 2] = [("BullMQ 5, no fsync", "bullmq5"), ("BullMQ 6
 const APALIS: &str = "apalis, fsync on";
 /// A round in which the host gave more of the machine to others does not count.
 const STOLEN_PERCENT_MAX: f64 = 5.0;
+/// Between two rounds.
+const REST: Duration = Duration::from_secs(2);
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -153,8 +156,17 @@ fn add(
     measured[at].costs.extend(cost);
 }
 
+/// Writes out what others have left in memory, and rests: else the disk is busy with it while the next one is measured.
+async fn settle() -> Result<()> {
+    let synced = tokio::task::spawn_blocking(|| Command::new("sync").status()).await??;
+    ensure!(synced.success(), "sync: {synced}");
+    tokio::time::sleep(REST).await;
+    Ok(())
+}
+
 /// One round of ours; answers what promises were broken.
 async fn ours_of(ours: jobs::Plan, form: &'static str, measured: &mut Vec<Measured>) -> Result<Vec<String>> {
+    settle().await?;
     let came = jobs::run(&ours, &Bar::hidden()).await?;
     let load = came.loads.first().context("a load")?;
     let seconds = load.costs.daemon + load.costs.postgres + load.costs.redis;
@@ -175,6 +187,7 @@ async fn bullmq(plan: &Plan, package: &'static str, bulk: usize, in_flight: usiz
     let jobs = plan.ours.jobs;
     let mut best: f64 = 0.0;
     for place in ["together", "apart"] {
+        settle().await?;
         let script = script.clone();
         let said = tokio::task::spawn_blocking(move || {
             let redis = Redis::start()?;
@@ -189,6 +202,7 @@ async fn bullmq(plan: &Plan, package: &'static str, bulk: usize, in_flight: usiz
 }
 
 async fn by_apalis(plan: &Plan, program: PathBuf) -> Result<f64> {
+    settle().await?;
     let (jobs, bulk) = (plan.ours.jobs, plan.bulk);
     let slots = plan.ours.nodes * plan.ours.capacity as usize;
     let said = tokio::task::spawn_blocking(move || {
