@@ -100,16 +100,17 @@ fn rejected(
     is_unreachable: bool,
 ) -> Option<Reason> {
     let Some(pools) = Pools::serving(index, wanted.needs) else { return Some(Reason::Pool) };
-    let mut seats = (0..pools.len()).map(|place| pools.at(place));
-    let mut seats_here = seats.by_ref().filter(|seat| index.pools[seat.pool].nodes.contains(position));
-    let Some(first) = seats_here.next() else { return Some(Reason::Pool) };
+    let mut entries = (0..pools.len()).map(|place| pools.at(place));
+    let mut entries_here = entries.by_ref().filter(|entry| index.pools[entry.pool].nodes.contains(position));
+    let Some(first) = entries_here.next() else { return Some(Reason::Pool) };
     let is_fluent = |by_language: bool| match (&wanted.needs.route, by_language) {
         (Some(route), true) => {
             index.fluent(route).is_some_and(|sets| sets.iter().all(|set| set.contains(position)))
         }
         _ => true,
     };
-    let knows_languages = is_fluent(first.by_language) || seats_here.any(|seat| is_fluent(seat.by_language));
+    let knows_languages =
+        is_fluent(first.by_language) || entries_here.any(|entry| is_fluent(entry.by_language));
     if !knows_languages || !wanted.needs.requires.iter().all(|label| entry.profile.has(label)) {
         return Some(Reason::Labels);
     }

@@ -119,10 +119,11 @@ impl Registry {
         let index = self.inner.index.load();
         let position = index.position(node).filter(|position| index.nodes[*position].takes_work())?;
         let (pools, wanted) = (Pools::serving(&index, needs)?, Wanted::new(needs));
-        let mut seats = (0..pools.len()).map(|place| pools.at(place));
-        let is_in =
-            |seat: &Seat| Sieve::new(&index, &wanted, *seat, false).is_some_and(|sieve| sieve.has(position));
-        seats.find(is_in).map(|seat| index.pools[seat.pool].name.clone())
+        let mut entries = (0..pools.len()).map(|place| pools.at(place));
+        let is_in = |entry: &PoolEntry| {
+            Sieve::new(&index, &wanted, *entry, false).is_some_and(|sieve| sieve.has(position))
+        };
+        entries.find(is_in).map(|entry| index.pools[entry.pool].name.clone())
     }
 
     /// Whether a node of this instance serves such a job, be it full.
@@ -160,17 +161,17 @@ fn any(index: &Index, wanted: &Wanted<'_>, only_own: bool, rng: &mut impl Rng) -
     let pools = Pools::serving(index, wanted.needs)?;
     let first = pools.preferred(index, wanted.preferred_pool).unwrap_or_else(|| pools.draw(rng));
     for step in 0..pools.len() {
-        let seat = pools.at((first + step) % pools.len());
-        let Some(sieve) = Sieve::new(index, wanted, seat, only_own) else { continue };
+        let entry = pools.at((first + step) % pools.len());
+        let Some(sieve) = Sieve::new(index, wanted, entry, only_own) else { continue };
         let prefers_own = !only_own && !index.own.is_empty();
-        let own = prefers_own.then(|| Sieve::new(index, wanted, seat, true)).flatten();
+        let own = prefers_own.then(|| Sieve::new(index, wanted, entry, true)).flatten();
         for _ in 0..CLAIMS_MAX {
             // First of all nodes: where none has a free slot, that is one look at each and no more.
             let Some(any) = sieve.better_of_two(rng) else { break };
             let elsewhere = own.as_ref().filter(|_| !index.own.contains(any));
             let position = elsewhere.and_then(|own| own.better_of_two(rng)).unwrap_or(any);
             if claim(index, position) {
-                return Some((seat.pool, position));
+                return Some((entry.pool, position));
             }
         }
     }
@@ -189,7 +190,7 @@ fn claim(index: &Index, position: usize) -> bool {
 
 /// A pool that serves the job.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seat {
+pub(crate) struct PoolEntry {
     pub(crate) pool: usize,
     /// Only those of its nodes that know the languages of the job's route.
     pub(crate) by_language: bool,
@@ -198,7 +199,7 @@ pub(crate) struct Seat {
 /// The pools that serve a job: all of a roster, or the one that it names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pools<'a> {
-    One(Seat),
+    One(PoolEntry),
     Rosters(Serving<'a>),
 }
 
@@ -214,7 +215,7 @@ impl<'a> Pools<'a> {
                 if !is_listed && serving.by_language.place_of(pool).is_none() {
                     return None;
                 }
-                Self::One(Seat { pool, by_language: !is_listed })
+                Self::One(PoolEntry { pool, by_language: !is_listed })
             }
         };
         (pools.len() > 0).then_some(pools)
@@ -227,12 +228,12 @@ impl<'a> Pools<'a> {
         }
     }
 
-    pub(crate) fn at(&self, place: usize) -> Seat {
+    pub(crate) fn at(&self, place: usize) -> PoolEntry {
         match self {
-            Self::One(seat) => *seat,
+            Self::One(entry) => *entry,
             Self::Rosters(Serving { listed, by_language }) => match place.checked_sub(listed.pools.len()) {
-                None => Seat { pool: listed.pools[place], by_language: false },
-                Some(place) => Seat { pool: by_language.pools[place], by_language: true },
+                None => PoolEntry { pool: listed.pools[place], by_language: false },
+                Some(place) => PoolEntry { pool: by_language.pools[place], by_language: true },
             },
         }
     }
@@ -268,9 +269,9 @@ const SETS_MAX: usize = 4 + JOB_LABELS_MAX;
 
 impl<'a> Sieve<'a> {
     /// `None` when no node has one of the labels or languages, or when more is required than a job may require.
-    fn new(index: &'a Index, wanted: &Wanted<'a>, seat: Seat, only_own: bool) -> Option<Self> {
+    fn new(index: &'a Index, wanted: &Wanted<'a>, entry: PoolEntry, only_own: bool) -> Option<Self> {
         let Requirements { route, requires, .. } = wanted.needs;
-        let nodes = &index.pools[seat.pool].nodes;
+        let nodes = &index.pools[entry.pool].nodes;
         let mut sieve = Self { index, sets: [nodes; SETS_MAX], count: 1, excluded: wanted.excluded };
         if requires.len() > JOB_LABELS_MAX {
             return None;
@@ -278,7 +279,7 @@ impl<'a> Sieve<'a> {
         for label in requires {
             sieve.add(index.labelled(label)?);
         }
-        if let (Some(route), true) = (route, seat.by_language) {
+        if let (Some(route), true) = (route, entry.by_language) {
             for set in index.fluent(route)? {
                 sieve.add(set);
             }
