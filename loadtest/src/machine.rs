@@ -4,6 +4,9 @@
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
+/// A run in which the host gave more percent of the machine to others does not count.
+const STOLEN_PERCENT_MAX: f64 = 5.0;
+
 /// The machine's counters at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct MachineCounters {
@@ -19,7 +22,7 @@ pub struct MachineCounters {
 pub struct MachineUse {
     /// Percent of all cores' time that was idle, or waited for the disk.
     pub idle_percent: f64,
-    /// Percent that the host gave to other machines. More than 5: the run does not count.
+    /// Percent that the host gave to other machines.
     pub stolen_percent: f64,
     /// Changes of context for each of what was counted, those of all processes.
     pub switches_each: f64,
@@ -43,6 +46,21 @@ impl MachineCounters {
             stolen_percent: (self.stolen - earlier.stolen) as f64 * 100.0 / all,
             switches_each: (self.switches - earlier.switches) as f64 / count.max(1) as f64,
         }
+    }
+}
+
+impl MachineUse {
+    /// Whether the machine was ours, so that the run counts.
+    #[must_use]
+    pub fn counts(self) -> bool {
+        self.stolen_percent <= STOLEN_PERCENT_MAX
+    }
+
+    /// Percent idle, percent stolen and changes of context, for a table.
+    #[must_use]
+    pub fn cells(self) -> [String; 3] {
+        let Self { idle_percent, stolen_percent, switches_each } = self;
+        [format!("{idle_percent:.1}"), format!("{stolen_percent:.1}"), format!("{switches_each:.2}")]
     }
 }
 
@@ -72,6 +90,8 @@ mod tests {
         assert!((used.idle_percent - 2_000.0 / 110.0).abs() < 1e-9);
         assert!((used.stolen_percent - 1_000.0 / 110.0).abs() < 1e-9);
         assert!((used.switches_each - 2.0).abs() < 1e-9);
+        assert_eq!(used.cells(), ["18.2", "9.1", "2.00"]);
+        assert!(!used.counts() && MachineUse::default().counts());
         assert!(parse("cpu  1 2 3\nctxt 1\n").is_err());
         assert!(MachineCounters::read().is_ok());
     }

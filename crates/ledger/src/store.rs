@@ -177,6 +177,11 @@ impl Store {
     }
 }
 
+/// How many of a pool's connections are lent.
+fn lent<D: sqlx::Database>(pool: &sqlx::Pool<D>) -> u32 {
+    pool.size().saturating_sub(u32::try_from(pool.num_idle()).unwrap_or(u32::MAX))
+}
+
 /// A session that does not answer in time is cut off: behind a dead host it would never answer, and giving it back
 /// would wait for it.
 async fn on_postgres<T>(pools: &postgres::Pools, way: Way, limit: Duration, call: impl Call<T>) -> Result<T> {

@@ -32,8 +32,6 @@ const OURS: &str = "Fencepost, fsync on";
 /// Its versions, and the names of their packages in `beside/bullmq`.
 const BULLMQ: [(&str, &str); 2] = [("BullMQ 5, no fsync", "bullmq5"), ("BullMQ 6, no fsync", "bullmq6")];
 const APALIS: &str = "apalis, fsync on";
-/// A round in which the host gave more of the machine to others does not count.
-const STOLEN_PERCENT_MAX: f64 = 5.0;
 /// Between two rounds.
 const REST: Duration = Duration::from_secs(2);
 
@@ -253,16 +251,11 @@ fn ratios(measured: &[Measured]) -> Vec<Ratio> {
 /// What a round of ours cost, and whether the machine was ours.
 fn costs(measured: &[Measured]) -> String {
     let row = |form: &str, (at, cost): (usize, &RoundCost)| {
-        let MachineUse { idle_percent, stolen_percent, switches_each } = cost.machine;
-        let counts = if stolen_percent > STOLEN_PERCENT_MAX { "no" } else { "yes" };
-        vec![
-            format!("{form}, round {}", at + 1),
-            format!("{:.0}", cost.job_us),
-            format!("{idle_percent:.1}"),
-            format!("{stolen_percent:.1}"),
-            format!("{switches_each:.2}"),
-            counts.to_owned(),
-        ]
+        let counts = if cost.machine.counts() { "yes" } else { "no" };
+        let mut cells = vec![format!("{form}, round {}", at + 1), format!("{:.0}", cost.job_us)];
+        cells.extend(cost.machine.cells());
+        cells.push(counts.to_owned());
+        cells
     };
     let rows: Vec<_> =
         measured.iter().flat_map(|one| one.costs.iter().enumerate().map(|it| row(one.form, it))).collect();

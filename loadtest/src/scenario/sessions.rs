@@ -207,13 +207,7 @@ impl Report for Sessions {
                     self.costs.daemon, self.costs.postgres, self.costs.redis, self.costs.generator
                 ),
             ),
-            (
-                "machine: idle %, stolen %, switches a result".to_owned(),
-                format!(
-                    "{:.1}, {:.1}, {:.2}",
-                    self.machine.idle_percent, self.machine.stolen_percent, self.machine.switches_each
-                ),
-            ),
+            ("machine: idle %, stolen %, switches a result".to_owned(), self.machine.cells().join(", ")),
             ("broken promises".to_owned(), self.violations.len().to_string()),
         ];
         let statements = statements::table(&self.statements, "results");

@@ -11,7 +11,7 @@ use tokio::runtime;
 
 use super::committer::Committer;
 use super::failure::read_failed;
-use super::{Store, Way};
+use super::{Store, Way, lent};
 use crate::train::Trains;
 use crate::unwritable::WriteWatch;
 use crate::{Error, Jobs as _, Options, Result, migrations};
@@ -63,9 +63,7 @@ impl Pools {
     }
 
     pub(super) fn in_use(&self) -> u32 {
-        let in_use =
-            |pool: &PgPool| pool.size().saturating_sub(u32::try_from(pool.num_idle()).unwrap_or(u32::MAX));
-        in_use(&self.requests) + in_use(&self.by_keys)
+        lent(&self.requests) + lent(&self.by_keys)
     }
 
     pub(super) async fn close(&self) {

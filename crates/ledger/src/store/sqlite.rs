@@ -13,7 +13,7 @@ use tokio::runtime;
 
 use super::committer::Committer;
 use super::failure::write_failed;
-use super::{Store, Way};
+use super::{Store, Way, lent};
 use crate::train::Trains;
 use crate::unwritable::WriteWatch;
 use crate::{Error, Options, Result, migrations, sql};
@@ -36,10 +36,7 @@ impl Pools {
     }
 
     pub(super) fn in_use(&self) -> u32 {
-        let in_use = |pool: &SqlitePool| {
-            pool.size().saturating_sub(u32::try_from(pool.num_idle()).unwrap_or(u32::MAX))
-        };
-        in_use(&self.writer) + in_use(&self.readers)
+        lent(&self.writer) + lent(&self.readers)
     }
 
     pub(super) async fn close(&self) {

@@ -29,7 +29,7 @@ pub fn loads(loads: &[&Measured]) -> String {
         "refused",
     ];
     let row = |one: &&Measured| {
-        vec![
+        let mut cells = vec![
             one.name.clone(),
             one.jobs.to_string(),
             format!("{:.0}", one.per_second),
@@ -40,11 +40,10 @@ pub fn loads(loads: &[&Measured]) -> String {
             format!("{:.3}", one.costs.postgres),
             format!("{:.3}", one.costs.redis),
             format!("{:.3}", one.costs.generator),
-            format!("{:.1}", one.machine.idle_percent),
-            format!("{:.1}", one.machine.stolen_percent),
-            format!("{:.2}", one.machine.switches_each),
-            one.refused.values().sum::<usize>().to_string(),
-        ]
+        ];
+        cells.extend(one.machine.cells());
+        cells.push(one.refused.values().sum::<usize>().to_string());
+        cells
     };
     report::table(&head, &loads.iter().map(row).collect::<Vec<_>>())
 }
