@@ -1,4 +1,5 @@
--- A new connection takes a node over, unless a younger one to another instance has it and hears of the node.
+-- A new connection takes a node over, unless a younger one to another instance has it and hears of the node. One whose
+-- instance is gone can seem younger: its call reached the server after its end.
 --
 -- ARGV[1]  the instance that holds it
 -- ARGV[2]  how much the node may run at once
@@ -8,15 +9,17 @@
 -- ARGV[6]  how old the connection is, in microseconds
 -- ARGV[7]  how much older it may be than another's, in microseconds
 -- ARGV[8]  1 if the slots are lent to the instance
--- ARGV[9…] the slots of what the node says that it is running
+-- ARGV[9]  the epoch of a connection whose instance is gone; 0 for none
+-- ARGV[10…] the slots of what the node says that it is running
 -- Answer   {the connection's epoch, which is the record's version; or -2: a younger one has it,
 --           1 if all slots are known, the time in microseconds}
 local since = now - tonumber(ARGV[6])
 local complete = '0'
 if is_online() then
-  local before = redis.call('HMGET', RECORD, 'complete', 'holder', 'since', 'state')
+  local before = redis.call('HMGET', RECORD, 'complete', 'holder', 'since', 'state', 'epoch')
   local is_younger = tonumber(before[3] or 0) > since + tonumber(ARGV[7])
-  if is_younger and before[2] ~= ARGV[1] and before[4] ~= 'unhealthy' then
+  local is_gone = before[5] == ARGV[9]
+  if is_younger and before[2] ~= ARGV[1] and before[4] ~= 'unhealthy' and not is_gone then
     return { -2, 0, now }
   end
   complete = before[1]
@@ -31,7 +34,7 @@ elseif is_lent() then
   redis.call('HDEL', RECORD, 'vouched')
 end
 redis.call('HDEL', RECORD, 'listed', 'word')
-recount(9)
+recount(10)
 
 local epoch = next_version()
 redis.call('HSET', RECORD, 'epoch', text(epoch), 'version', text(epoch), 'online', '1', 'complete', complete,

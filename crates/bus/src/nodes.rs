@@ -231,8 +231,9 @@ pub struct ListChange<'a> {
 #[async_trait::async_trait]
 pub trait Nodes: Send + Sync {
     /// A new connection, of that age, takes the node over; `None`, and nothing is done, if one to another instance
-    /// that is younger has it, unless that one says that the node is unhealthy. What had been sent and is not `running` is freed, what runs without a slot gets one,
-    /// reservations stay. If there was no record, what runs is all that is known, and the slots are not complete.
+    /// that is younger has it, unless that one says that the node is unhealthy, or is the connection `over`, of which the
+    /// caller knows that its instance is gone. What had been sent and is not `running` is freed, what runs without a
+    /// slot gets one, reservations stay. If there was no record, what runs is all that is known, and the slots are not complete.
     /// It vouches for nothing yet.
     ///
     /// # Errors
@@ -245,6 +246,7 @@ pub trait Nodes: Send + Sync {
         report: &Report,
         running: &[Slot],
         age: Duration,
+        over: Option<Epoch>,
     ) -> Result<Option<Connected>>;
 
     /// The ledger's unfinished attempts of this node get slots too, unless they have; now all are known, and the

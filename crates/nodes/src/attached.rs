@@ -6,7 +6,7 @@
 //! - **Registering** (`record`): the node's record is taken over at the bus when the node sends `hello`, and
 //!   written again when it was lost. One such call is under way at a time. A record that another connection
 //!   has is contested: a node that still speaks here registers again, until
-//!   [`crate::limits::contested_max`].
+//!   [`crate::limits::contested_max`]; or goes over the other connection, if that one's instance is gone.
 //! - **Slots** (`slots`): the slot of a dispatch becomes `sent` at the bus, then the frame leaves. A result
 //!   is committed, then the node gets `committed`, then the slot is freed or passed to another attempt.
 //! - **Authority** (`authority`): while the bus lends the node's slots, or is away, this instance gives them itself.
@@ -36,7 +36,9 @@ use crate::connection::{self, CloseCode, Connection, Dispatch, End, Hello};
 use crate::holder_slots::HolderSlots;
 use crate::record::{Load, Profile, Record, Stamp, Status};
 use crate::slot_authority::SlotAuthority;
-pub use event::{CommitTerms, Committed, Departure, Effect, Event, FromLane, Known, Moment};
+pub use event::{
+    CommitTerms, Committed, Departure, Effect, Event, FromLane, Known, Moment, Registering, Rival,
+};
 
 /// The state of one attached node, from the opening of its socket to the end.
 #[derive(Debug)]
@@ -56,8 +58,8 @@ pub struct AttachedNode {
     registered: Option<Registered>,
     /// The record is being taken over at the bus, or will be after a pause.
     is_registering: bool,
-    /// Since when another connection has the record, and this one doubts it.
-    contested_since: Option<Instant>,
+    /// Another connection has the record, and this one doubts it.
+    contest: Option<Contest>,
     /// The record is being written.
     is_refreshing: bool,
     /// The record is to be written once more.
@@ -87,6 +89,14 @@ pub struct AttachedNode {
     out: Vec<Effect>,
 }
 
+/// What is known of another connection that has the record of a node which speaks here.
+#[derive(Clone, Copy, Debug)]
+struct Contest {
+    since: Instant,
+    /// The other connection, and since when its instance has not been seen.
+    absent: Option<(Epoch, Instant)>,
+}
+
 /// A node that the lanes of this instance can use.
 #[derive(Debug)]
 struct Registered {
@@ -112,7 +122,7 @@ impl AttachedNode {
             load: Load::default(),
             registered: None,
             is_registering: false,
-            contested_since: None,
+            contest: None,
             is_refreshing: false,
             refresh_again: false,
             heartbeat_at: None,
@@ -239,7 +249,7 @@ impl AttachedNode {
     fn take_up_late(&mut self, event: Event) {
         match event {
             // A record that is made too late for the node is taken back like any other.
-            Event::Registered { known: Ok(Some(known)), .. } => {
+            Event::Registered { known: Ok(Registering::Done(known)), .. } => {
                 if let Some(hello) = &self.hello {
                     let (profile, epoch) = (Arc::new(self.profile(hello)), known.connected.epoch);
                     self.registered = Some(Registered { profile, epoch, is_provisional: false });

@@ -233,8 +233,8 @@ impl Socket {
             }
             Effect::CountFreed(count) => (0..count).for_each(|_| registry.freed(node, epoch)),
             Effect::TellOf => registry.tell_of(node, epoch),
-            Effect::Register { report, running, since } => {
-                self.call(calls().register(report, running, since).map(Some));
+            Effect::Register { report, running, since, over } => {
+                self.call(calls().register(report, running, since, over).map(Some));
             }
             Effect::RegisterLater => self.call(calls::pause().map(Some)),
             Effect::Refresh { report, freed, taken } => {

@@ -53,6 +53,8 @@ pub(super) struct Connection<'a> {
     pub(super) epoch: Epoch,
     /// When it began.
     pub(super) since: Instant,
+    /// A connection whose instance is gone.
+    pub(super) over: Option<Epoch>,
 }
 
 impl Node {
@@ -78,12 +80,12 @@ impl Node {
     }
 
     /// A newer connection takes it over; unless it is older than this one, which is another instance's and hears of the
-    /// node.
+    /// node, as far as the caller knows.
     pub(super) fn connect(&mut self, new: &Connection<'_>, now: Instant) -> bool {
-        let Connection { holder, report, running, epoch, since } = *new;
+        let Connection { holder, report, running, epoch, since, over } = *new;
         let is_younger = self.since > since + Duration::from_millis(NODE_YOUNGER_MS);
-        if is_younger && self.is_online && self.holder != *holder && self.report.state != NodeState::Unhealthy
-        {
+        let hears_of_it = self.report.state != NodeState::Unhealthy && over != Some(self.epoch);
+        if is_younger && self.is_online && self.holder != *holder && hears_of_it {
             return false;
         }
         self.prune(now);

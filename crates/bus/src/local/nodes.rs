@@ -76,6 +76,7 @@ impl Nodes for Local {
         report: &Report,
         running: &[Slot],
         age: Duration,
+        over: Option<Epoch>,
     ) -> Result<Option<Connected>> {
         check_slots(running)?;
         check_report(report)?;
@@ -83,7 +84,8 @@ impl Nodes for Local {
         nodes.sweep(now);
         let number = nodes.next_version();
         let (epoch, version) = (Epoch::new(number), Version::new(number));
-        let new = Connection { holder, report, running, epoch, since: now.checked_sub(age).unwrap_or(now) };
+        let new =
+            Connection { holder, report, running, epoch, since: now.checked_sub(age).unwrap_or(now), over };
         if let Some(record) = nodes.online(node, now) {
             let is_taken = record.connect(&new, now);
             return Ok(is_taken.then(|| Connected { epoch, version, is_complete: record.is_complete() }));

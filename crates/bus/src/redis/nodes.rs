@@ -42,6 +42,7 @@ impl Nodes for Redis {
         report: &Report,
         running: &[Slot],
         age: Duration,
+        over: Option<Epoch>,
     ) -> Result<Option<Connected>> {
         check_slots(running)?;
         let ttl_ms = check_report(report)?;
@@ -49,6 +50,7 @@ impl Nodes for Redis {
             call.arg(holder.as_str());
             add_report(call, report, ttl_ms);
             call.arg(micros(age)).arg(NODE_YOUNGER_MS * 1_000).arg(u8::from(report.vouched.is_none()));
+            call.arg(over.map_or(0, Epoch::get));
             add_slots(call, running);
         };
         let (number, is_complete, at): (i64, bool, u64) =

@@ -67,6 +67,8 @@ struct Step {
     /// Of a new connection: to whom it is, and for how long.
     holder: &'static str,
     age: Duration,
+    /// Of a new connection: whether the instance of the one before is gone.
+    goes_over: bool,
 }
 
 impl Step {
@@ -96,6 +98,7 @@ impl Step {
             },
             holder: if random.random_bool(0.5) { "a-1" } else { "a-2" },
             age: if random.random_bool(0.7) { Duration::ZERO } else { LONG * 10 },
+            goes_over: random.random_bool(0.3),
         }
     }
 
@@ -114,7 +117,8 @@ impl Step {
         let answer = match self.what {
             What::Connect => {
                 let Self { holder, report, slots, age, .. } = self;
-                let answer = bus.connect_node(&n, &id(holder), report, slots, *age).await.unwrap();
+                let over = self.goes_over.then_some(epoch);
+                let answer = bus.connect_node(&n, &id(holder), report, slots, *age, over).await.unwrap();
                 connected = answer.map(|answer| answer.epoch);
                 format!("{:?}", answer.map(|answer| answer.is_complete))
             }

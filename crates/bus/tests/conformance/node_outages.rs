@@ -15,7 +15,7 @@ async fn refuses(bus: &Handle, epoch: Epoch) {
     let n = node("n");
     let refusals = async {
         let refusals: [Error; 12] = [
-            bus.connect_node(&n, &id("a-1"), &report(2), &[], Duration::ZERO).await.unwrap_err(),
+            bus.connect_node(&n, &id("a-1"), &report(2), &[], Duration::ZERO, None).await.unwrap_err(),
             bus.complete_node(&n, epoch, &[]).await.unwrap_err(),
             bus.refresh_node(&n, epoch, &report(2), &[]).await.unwrap_err(),
             bus.recount_node(&n, epoch, &report(2), &[]).await.unwrap_err(),
@@ -225,7 +225,7 @@ async fn a_node_moves_with_its_master() {
     let mut epoch = before;
     let holder = id("a-1");
     eventually("it is connected", async || {
-        match bus.connect_node(&n, &holder, &report(1), &[], Duration::ZERO).await {
+        match bus.connect_node(&n, &holder, &report(1), &[], Duration::ZERO, None).await {
             Ok(connected) => {
                 epoch = connected.unwrap().epoch;
                 true

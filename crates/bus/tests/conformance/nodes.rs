@@ -41,7 +41,7 @@ pub fn report(capacity: u32) -> Report {
 }
 
 pub async fn connect(bus: &Handle, name: &str, report: &Report, running: &[Slot]) -> Connected {
-    let connected = bus.connect_node(&node(name), &id("a-1"), report, running, Duration::ZERO).await;
+    let connected = bus.connect_node(&node(name), &id("a-1"), report, running, Duration::ZERO, None).await;
     connected.unwrap().expect("there is no younger one")
 }
 
@@ -369,13 +369,17 @@ pub async fn more_of_a_node_than_the_limit_is_refused(b: Bench) {
     ];
     let is_refusal = |error: &Error| matches!(error, Error::Invalid(_) | Error::TooLarge { .. });
     for report in &refused {
-        assert!(is_refusal(&bus.connect_node(&n, &holder, report, &[], Duration::ZERO).await.unwrap_err()));
+        assert!(is_refusal(
+            &bus.connect_node(&n, &holder, report, &[], Duration::ZERO, None).await.unwrap_err()
+        ));
     }
     let many = vec![slot(1); NODE_SLOTS_MAX + 1];
     let claims = vec![claim(1); NODE_SLOTS_MAX + 1];
     let listed = vec![(n.clone(), Version::new(1)); NODES_LIST_MAX];
     let too_many = ListChange { held: &listed, gone: std::slice::from_ref(&n), ..ListChange::default() };
-    assert!(is_refusal(&bus.connect_node(&n, &holder, &fine, &many, Duration::ZERO).await.unwrap_err()));
+    assert!(is_refusal(
+        &bus.connect_node(&n, &holder, &fine, &many, Duration::ZERO, None).await.unwrap_err()
+    ));
     assert_eq!(show(&bus, "n").await, None, "a refusal changes nothing");
     let epoch = ready(&bus, "n", 1).await;
     for error in [
@@ -406,7 +410,7 @@ pub async fn a_closed_bus_says_nothing_of_nodes(b: Bench) {
     let (n, epoch) = (node("n"), ready(&bus, "n", 1).await);
     bus.close().await;
     for error in [
-        bus.connect_node(&n, &id("a-1"), &report(1), &[], Duration::ZERO).await.unwrap_err(),
+        bus.connect_node(&n, &id("a-1"), &report(1), &[], Duration::ZERO, None).await.unwrap_err(),
         bus.complete_node(&n, epoch, &[]).await.unwrap_err(),
         bus.refresh_node(&n, epoch, &report(1), &[]).await.unwrap_err(),
         bus.recount_node(&n, epoch, &report(1), &[]).await.unwrap_err(),

@@ -124,7 +124,7 @@ pub async fn an_older_connection_takes_no_node_from_a_younger_one(b: Bench) {
     let (one, other) = (b.join().await, b.join().await);
     let (n, old) = (node("n"), LONG);
     let connect = async |bus: &bus::Handle, holder, age| {
-        bus.connect_node(&n, &id(holder), &report(1), &[], age).await.unwrap()
+        bus.connect_node(&n, &id(holder), &report(1), &[], age, None).await.unwrap()
     };
     let younger = connect(&one, "a-1", Duration::ZERO).await.unwrap();
     assert_eq!(connect(&other, "a-2", old).await, None);
@@ -143,6 +143,14 @@ pub async fn an_older_connection_takes_no_node_from_a_younger_one(b: Bench) {
     let written = other.refresh_node(&n, newest.epoch, &unhealthy, &[]).await.unwrap();
     assert!(matches!(written, Written::Done(_)), "{written:?}");
     assert!(connect(&one, "a-1", old).await.is_some(), "the other does not hear of it");
+    // Nor has one whose instance is gone, as long as it is that one.
+    let newest = connect(&other, "a-2", Duration::ZERO).await.unwrap();
+    let over = async |epoch| {
+        one.connect_node(&n, &id("a-1"), &report(1), &[], old, Some(epoch)).await.unwrap().is_some()
+    };
+    assert!(!over(again.epoch).await, "another one has it meanwhile");
+    assert!(over(newest.epoch).await, "the other's instance is gone");
+    assert_eq!(show(&other, "n").await.unwrap().holder, id("a-1"));
     let written = other.refresh_node(&n, newest.epoch, &report(1), &[]).await.unwrap();
     assert_eq!(written, Written::Replaced);
     assert!(connect(&other, "a-2", Duration::ZERO).await.is_some(), "the younger one takes it back");

@@ -41,8 +41,8 @@ pub enum Event {
     Superseded,
     /// The answer to [`Effect::Register`].
     Registered {
-        /// What the bus says; `None` where a younger connection, at another instance, has the node.
-        known: bus::Result<Option<Known>>,
+        /// What the bus says.
+        known: bus::Result<Registering>,
         /// Whether the call had the bus lend the slots.
         is_lent: bool,
         /// The epoch to use if the bus does not know the connection.
@@ -109,6 +109,24 @@ pub enum FromLane {
     Drain(bool),
     /// A lane of another instance wants a slot: the bus is to give them.
     Share,
+}
+
+/// What became of registering a node.
+#[derive(Debug)]
+pub enum Registering {
+    /// The connection has the node's record.
+    Done(Known),
+    /// A younger connection, at another instance, has it.
+    Contested(Rival),
+}
+
+/// The connection that has the record of a node which is attached here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rival {
+    /// Which one.
+    pub epoch: Epoch,
+    /// Whether its instance shows that it is there.
+    pub is_there: bool,
 }
 
 /// What the bus knows of the node.
@@ -213,6 +231,8 @@ pub enum Effect {
         running: Vec<Slot>,
         /// Since when the node is connected.
         since: Instant,
+        /// The connection of an instance that is gone, if such a one has the record.
+        over: Option<Epoch>,
     },
     /// Answer with [`Event::RegisterAgain`] after a pause.
     RegisterLater,

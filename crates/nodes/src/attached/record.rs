@@ -2,12 +2,13 @@
 //! when it was lost.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bus::{Connected, Epoch, Slot, Version, Written};
 
-use super::{AttachedNode, Effect, Known, Registered};
+use super::{AttachedNode, Contest, Effect, Known, Registered, Registering, Rival};
 use crate::connection::CloseCode;
-use crate::limits::contested_max;
+use crate::limits::{ABSENT_AFTER_MS, contested_max};
 
 impl AttachedNode {
     /// Has the node's record taken over at the bus, unless that is under way.
@@ -21,20 +22,21 @@ impl AttachedNode {
         self.say(is_lent);
         let running = listed.unwrap_or_else(|| self.given_or_with_node());
         let report = record.report(&self.timeouts, is_lent);
-        self.out.push(Effect::Register { report, running, since: self.since });
+        let over = self.contest.and_then(|contest| contest.gone(self.moment.now));
+        self.out.push(Effect::Register { report, running, since: self.since, over });
     }
 
     pub(super) fn on_register_answer(
         &mut self,
-        known: bus::Result<Option<Known>>,
+        known: bus::Result<Registering>,
         is_lent: bool,
         provisional: Epoch,
     ) {
         self.is_registering = false;
-        self.answered(&known, matches!(known, Ok(Some(_))), is_lent);
+        self.answered(&known, matches!(known, Ok(Registering::Done(_))), is_lent);
         match known {
-            Ok(Some(known)) => self.on_registered(known),
-            Ok(None) => self.contest(),
+            Ok(Registering::Done(known)) => self.on_registered(known),
+            Ok(Registering::Contested(rival)) => self.contest(Some(rival)),
             Err(error) => {
                 tracing::debug!(%error, "a node could not be registered yet");
                 let is_away = error.is_retryable() && !error.may_have_run();
@@ -52,8 +54,8 @@ impl AttachedNode {
             return self.register_later();
         }
         self.is_registering = false;
-        match self.contested_since {
-            Some(contested) if self.heard <= contested => self.contest(),
+        match self.contest {
+            Some(Contest { since, absent: _ }) if self.heard <= since => self.contest(None),
             Some(_) | None => self.register(),
         }
     }
@@ -64,11 +66,16 @@ impl AttachedNode {
     }
 
     /// Another connection has the node's record. It may be one that the node has left, whose call reached the bus late
-    /// and so seemed young. A node that still speaks here registers again, unless the other connection hears of it too.
-    fn contest(&mut self) {
+    /// and so seemed young. A node that still speaks here registers again, unless the other connection hears of it too;
+    /// and nobody ends one whose instance is gone.
+    fn contest(&mut self, rival: Option<Rival>) {
         let now = self.moment.now;
-        let contested = *self.contested_since.get_or_insert(now);
-        if now.duration_since(contested) < contested_max(self.heartbeat_ms()) {
+        let contest = self.contest.get_or_insert(Contest { since: now, absent: None });
+        if let Some(rival) = rival {
+            contest.saw(rival, now);
+        }
+        let Contest { since, absent } = *contest;
+        if absent.is_some() || now.duration_since(since) < contested_max(self.heartbeat_ms()) {
             self.register_later();
         } else {
             self.end(CloseCode::Replaced, "a newer connection of this node took over".to_owned());
@@ -80,7 +87,7 @@ impl AttachedNode {
         let Known { connected: Connected { epoch, version, is_complete }, taken, unlisted } = known;
         let Some(hello) = &self.hello else { return };
         let (node, profile) = (hello.node.clone(), Arc::new(self.profile(hello)));
-        let is_contested = self.contested_since.take().is_some();
+        let is_contested = self.contest.take().is_some();
         match &self.registered {
             None => {
                 tracing::info!(%node, %epoch, "a node is connected");
@@ -168,7 +175,7 @@ impl AttachedNode {
         match written {
             Ok(Written::Done(version)) => self.record(version, true),
             Ok(Written::Lost) => self.register(),
-            Ok(Written::Replaced) => self.contest(),
+            Ok(Written::Replaced) => self.contest(None),
             Err(error) => {
                 tracing::debug!(%error, "a node's record could not be refreshed");
                 self.gone.extend(freed);
@@ -190,5 +197,18 @@ impl AttachedNode {
             unlisted.retain(|slot| !self.connection.has(*slot) && !self.sending.contains(slot));
             self.free(unlisted);
         }
+    }
+}
+
+impl Contest {
+    fn saw(&mut self, Rival { epoch, is_there }: Rival, now: Instant) {
+        let before = self.absent.filter(|(absent, _)| *absent == epoch);
+        self.absent = (!is_there).then(|| before.unwrap_or((epoch, now)));
+    }
+
+    /// The other connection, if its instance has been absent for so long that it is gone.
+    fn gone(&self, now: Instant) -> Option<Epoch> {
+        let (epoch, since) = self.absent?;
+        (now.duration_since(since) >= Duration::from_millis(ABSENT_AFTER_MS)).then_some(epoch)
     }
 }

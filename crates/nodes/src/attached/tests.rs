@@ -1,5 +1,6 @@
 //! Tables of what an attached node does at each event, and random sequences against a bus that answers as it likes.
 
+mod contest;
 mod lending;
 
 use std::collections::HashSet;
@@ -15,12 +16,11 @@ use rand::{RngExt, SeedableRng};
 use super::*;
 use crate::connection::{FromNode, ToNode};
 use crate::holder_slots::GivenBack;
-use crate::limits::{VOUCHED_MARGIN_MS, contested_max};
+use crate::limits::VOUCHED_MARGIN_MS;
 
 const CAPACITY: u32 = 3;
 /// Longer than this instance leaves slots to the bus after a call that may have been heard.
 const TIMEOUTS: NodeTimeouts = NodeTimeouts::DEFAULT;
-const CONTESTED_MAX: Duration = contested_max(TIMEOUTS.heartbeat.as_millis() as u64);
 const AUTHORITY: Duration = Duration::from_millis(TIMEOUTS.vouched.as_millis() as u64 + VOUCHED_MARGIN_MS);
 
 fn slot(n: u128) -> Slot {
@@ -95,7 +95,10 @@ fn name(effect: &Effect) -> String {
         Effect::Note(record) => format!("note used {}", record.status.used),
         Effect::CountFreed(count) => format!("count freed {count}"),
         Effect::TellOf => "tell of".to_owned(),
-        Effect::Register { running, .. } => format!("register {:?}", numbers(running)),
+        Effect::Register { running, over: None, .. } => format!("register {:?}", numbers(running)),
+        Effect::Register { running, over: Some(over), .. } => {
+            format!("register {:?} over {over}", numbers(running))
+        }
         Effect::RegisterLater => "register later".to_owned(),
         Effect::Refresh { report, freed, taken } => {
             let lent = if report.vouched.is_none() { "lent " } else { "" };
@@ -223,7 +226,7 @@ impl Rig {
 fn registered(taken: &[u128], unlisted: &[u128], is_complete: bool) -> Event {
     let connected = Connected { epoch: Epoch::new(7), version: Version::new(1), is_complete };
     let known = Known { connected, taken: slots(taken), unlisted: slots(unlisted) };
-    Event::Registered { known: Ok(Some(known)), is_lent: false, provisional: Epoch::new(1) }
+    Event::Registered { known: Ok(Registering::Done(known)), is_lent: false, provisional: Epoch::new(1) }
 }
 
 fn register_failed(error: Error) -> Event {
@@ -231,7 +234,12 @@ fn register_failed(error: Error) -> Event {
 }
 
 const fn contested() -> Event {
-    Event::Registered { known: Ok(None), is_lent: false, provisional: Epoch::new(1) }
+    contested_by(8, true)
+}
+
+const fn contested_by(epoch: u64, is_there: bool) -> Event {
+    let rival = Rival { epoch: Epoch::new(epoch), is_there };
+    Event::Registered { known: Ok(Registering::Contested(rival)), is_lent: false, provisional: Epoch::new(1) }
 }
 
 fn refreshed(version: u64) -> Event {
@@ -306,31 +314,6 @@ fn every_answer_to_registering_leads_somewhere() {
     assert_eq!(again.apply(register_failed(away())), ["register later"], "it is attached already");
     assert_eq!(again.apply(Event::RegisterAgain), ["register []"]);
     assert_eq!(again.apply(registered(&[], &[], true)), ["record 1 used 0", "refresh [] None"]);
-}
-
-#[test]
-fn a_contested_record_is_registered_again_as_long_as_the_node_speaks_here() {
-    let mut rig = Rig::registered(&[]);
-    assert_eq!(rig.apply(answered(Ok(Written::Replaced), None)), ["register later"]);
-    // Nothing was heard since: the node has left.
-    rig.after(Duration::from_secs(1));
-    assert_eq!(rig.apply(Event::RegisterAgain), ["register later"]);
-    rig.frames([heartbeat(&[])]);
-    assert_eq!(rig.apply(Event::RegisterAgain), ["register []"]);
-    assert_eq!(rig.apply(contested()), ["register later"]);
-    rig.after(CONTESTED_MAX);
-    rig.frames([heartbeat(&[])]);
-    assert_eq!(rig.apply(Event::RegisterAgain), ["register []"]);
-    assert_eq!(rig.apply(contested()), ["close 4409"]);
-    // And where it did speak in time, it has its record again.
-    let mut rig = Rig::registered(&[]);
-    rig.apply(answered(Ok(Written::Replaced), None));
-    rig.after(Duration::from_secs(1)).frames([heartbeat(&[])]);
-    rig.apply(Event::RegisterAgain);
-    assert_eq!(rig.apply(registered(&[], &[], true)), ["record 1 used 0", "refresh [] None"]);
-    rig.apply(refreshed(9));
-    rig.after(CONTESTED_MAX * 2);
-    assert_eq!(rig.apply(answered(Ok(Written::Replaced), None)), ["register later"], "the doubt begins anew");
 }
 
 #[test]
@@ -709,7 +692,12 @@ fn answer(way: &mut UnderWay, dice: &mut StdRng, effect: &Effect) {
             let connected =
                 Connected { epoch: Epoch::new(9), version: Version::new(1), is_complete: dice.random() };
             let known = Known { connected, taken: running.clone(), unlisted: vec![] };
-            let known = if fails { Err(error) } else { Ok(dice.random_bool(0.9).then_some(known)) };
+            let rival = Rival { epoch: Epoch::new(8), is_there: dice.random() };
+            let known = match dice.random_bool(0.9) {
+                _ if fails => Err(error),
+                true => Ok(Registering::Done(known)),
+                false => Ok(Registering::Contested(rival)),
+            };
             Event::Registered { known, is_lent: report.vouched.is_none(), provisional: Epoch::new(1) }
         }
         Effect::RegisterLater => {

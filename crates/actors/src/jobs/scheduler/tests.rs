@@ -2,7 +2,7 @@
 
 use bus::{Connected, NodeState, Report, Version};
 use domain::NodeTimeouts;
-use nodes::attached::{AttachedNode, Event, Known, Moment};
+use nodes::attached::{AttachedNode, Event, Known, Moment, Registering};
 use nodes::connection::{FromNode, Hello};
 
 use super::*;
@@ -30,7 +30,8 @@ async fn here() -> Here {
     let store = Arc::<ProgressStore>::default();
     let gateway = NodeGateway::new(ledger.handle.clone(), registry.clone(), sends, store);
     let scheduler = Arc::new(Scheduler::new(registry, bus.clone(), Arc::clone(&gateway)));
-    let connected = bus.connect_node(&node("n"), &instance("b"), &report(true), &[], Duration::ZERO).await;
+    let connected =
+        bus.connect_node(&node("n"), &instance("b"), &report(true), &[], Duration::ZERO, None).await;
     let epoch = connected.unwrap().unwrap().epoch;
     bus.complete_node(&node("n"), epoch, &[]).await.unwrap();
     Here { scheduler, gateway, bus, epoch, _ledger: ledger }
@@ -74,7 +75,7 @@ fn lent_here() -> AttachedNode {
     };
     attached.apply(Event::Frames(vec![FromNode::Hello(hello)]), moment);
     let connected = Connected { epoch: bus::Epoch::new(7), version: Version::new(7), is_complete: true };
-    let known = Ok(Some(Known { connected, taken: vec![], unlisted: vec![] }));
+    let known = Ok(Registering::Done(Known { connected, taken: vec![], unlisted: vec![] }));
     attached.apply(Event::Registered { known, is_lent: true, provisional: bus::Epoch::new(1) }, moment);
     attached
 }

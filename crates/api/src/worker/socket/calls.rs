@@ -1,12 +1,13 @@
 //! The calls that a node's state asks for: to the bus, the lanes and the ledger. Each ends as the event that answers it.
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Instant;
 
 use actors::jobs::{Answer, Dispatch as JobDispatch, Failure, NodeResult};
-use bus::{Connected, Epoch, Report, Slot};
+use bus::{Connected, Epoch, NodeRecord, Report, Slot};
 use domain::NodeId;
-use nodes::attached::{CommitTerms, Committed, Event, Known};
+use nodes::attached::{CommitTerms, Committed, Event, Known, Registering, Rival};
 use nodes::connection::{Dispatch, End};
 
 use crate::limits::NODE_REGISTER_AGAIN;
@@ -38,25 +39,46 @@ fn slots_of(dispatches: &[Dispatch]) -> Vec<Slot> {
 
 impl Calls {
     /// Takes the record over, and completes it with the ledger's unfinished attempts if the bus had none.
-    pub(super) async fn register(self, report: Report, running: Vec<Slot>, since: Instant) -> Event {
+    pub(super) async fn register(
+        self,
+        report: Report,
+        running: Vec<Slot>,
+        since: Instant,
+        over: Option<Epoch>,
+    ) -> Event {
         let Self { state, incarnation, node, .. } = &self;
         let (jobs, bus, is_lent) = (&incarnation.jobs, &state.bus, report.vouched.is_none());
         let register = async {
-            let connected = bus.connect_node(node, jobs.me(), &report, &running, since.elapsed()).await?;
-            let Some(connected) = connected else { return Ok(None) };
+            let connected =
+                bus.connect_node(node, jobs.me(), &report, &running, since.elapsed(), over).await?;
+            let Some(connected) = connected else { return self.rival().await.map(Registering::Contested) };
             // The lanes hear of attempts that the node does not list, whatever the bus knows.
             let unfinished = jobs.attempts_on(node, &running).await;
             let mut unfinished = match unfinished {
                 Ok(unfinished) if !connected.is_complete => unfinished,
-                Ok(_) | Err(_) => return Ok(Some(Known { connected, taken: running, unlisted: vec![] })),
+                Ok(_) | Err(_) => {
+                    return Ok(Registering::Done(Known { connected, taken: running, unlisted: vec![] }));
+                }
             };
             bus.complete_node(node, connected.epoch, &unfinished).await?;
             unfinished.retain(|slot| !running.contains(slot));
             let connected = Connected { is_complete: true, ..connected };
-            Ok(Some(Known { connected, taken: running, unlisted: unfinished }))
+            Ok(Registering::Done(Known { connected, taken: running, unlisted: unfinished }))
         };
         let known = state.call(register).await;
         Event::Registered { known, is_lent, provisional: incarnation.registry.next_epoch(node) }
+    }
+
+    /// The connection that has the node's record.
+    async fn rival(&self) -> bus::Result<Rival> {
+        let (bus, node) = (&self.state.bus, &self.node);
+        let record = bus.show_nodes(slice::from_ref(node)).await?.remove(node);
+        // A record that is gone is in nobody's way.
+        let Some(NodeRecord { holder, epoch, .. }) = record else {
+            return Ok(Rival { epoch: Epoch::new(0), is_there: true });
+        };
+        let is_there = bus.present(slice::from_ref(&holder)).await?.contains_key(&holder);
+        Ok(Rival { epoch, is_there })
     }
 
     /// Has the lanes told of attempts that the node does not list.
