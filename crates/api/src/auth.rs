@@ -1,9 +1,16 @@
-//! Bearer tokens and their scopes.
+//! Bearer tokens: whose they are, what their callers may do, and what they may see.
 //!
 //! Tokens are kept as SHA-256 digests only. A digest is compared with every entry in constant time, so the time that a
 //! refusal takes reveals nothing about any token.
 
+use std::sync::{Arc, LazyLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use actix_web::HttpMessage;
+use actix_web::HttpRequest;
 use actix_web::http::header::{AUTHORIZATION, HeaderMap};
+use arc_swap::ArcSwapOption;
+use domain::{Names, Timestamp};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use wire::Code;
@@ -13,7 +20,9 @@ use crate::refusal::Refusal;
 /// A scope of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// Use the API.
+    /// See what there is.
+    Read,
+    /// Make and change jobs, sessions, nonces, ids and plans. Includes [`Scope::Read`].
     Submit,
     /// Connect as a worker node.
     Node,
@@ -23,12 +32,13 @@ pub enum Scope {
 
 impl Scope {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Submit, Self::Node, Self::Admin];
+    pub const ALL: [Self; 4] = [Self::Read, Self::Submit, Self::Node, Self::Admin];
 
     /// The name in configuration and answers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Read => "read",
             Self::Submit => "submit",
             Self::Node => "node",
             Self::Admin => "admin",
@@ -40,9 +50,20 @@ impl Scope {
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scope| scope.as_str() == text)
     }
+
+    /// Whether a token with this scope may do what the other one allows.
+    const fn includes(self, other: Self) -> bool {
+        matches!(
+            (self, other),
+            (Self::Admin, _)
+                | (Self::Read | Self::Submit, Self::Read)
+                | (Self::Submit, Self::Submit)
+                | (Self::Node, Self::Node)
+        )
+    }
 }
 
-/// The access that a route requires.
+/// The access that a request requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// None: probes.
@@ -53,66 +74,176 @@ pub enum Access {
     Scope(Scope),
 }
 
-/// The callers that may use the API.
-#[derive(Clone)]
-pub struct Auth(Option<Vec<Entry>>);
+/// What a token sees of each kind of names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sees {
+    /// Tenants, with their jobs, sessions and plans.
+    pub tenants: Names,
+    /// Signers, with their nonces.
+    pub signers: Names,
+    /// Pools, with the jobs and sessions that ask for them.
+    pub pools: Names,
+    /// Nodes.
+    pub nodes: Names,
+}
 
+impl Sees {
+    /// Whether it is everything.
+    #[must_use]
+    pub const fn everything(&self) -> bool {
+        let Self { tenants, signers, pools, nodes } = self;
+        tenants.is_all() && signers.is_all() && pools.is_all() && nodes.is_all()
+    }
+}
+
+/// A configured token.
 #[derive(Clone)]
-struct Entry {
-    name: String,
-    digest: [u8; 32],
+pub struct Token {
+    /// The caller's name, for the log, the history, and what it owns.
+    pub name: String,
+    /// The SHA-256 digests of its secrets; each of them is good.
+    pub digests: Vec<[u8; 32]>,
+    /// What its caller may do.
+    pub scopes: Vec<Scope>,
+    /// What its caller may see.
+    pub sees: Sees,
+    /// From when on it is good no more.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// The digest of a secret, as a token keeps it.
+#[must_use]
+pub fn digest(secret: &[u8]) -> [u8; 32] {
+    Sha256::digest(secret).into()
+}
+
+/// Who sends a request.
+#[derive(Debug)]
+pub struct Principal {
+    name: Arc<str>,
     scopes: Vec<Scope>,
+    sees: Sees,
+}
+
+/// The caller of a daemon without tokens.
+static ANYBODY: LazyLock<Arc<Principal>> = LazyLock::new(|| {
+    Arc::new(Principal { name: Arc::from(""), scopes: vec![Scope::Admin], sees: Sees::default() })
+});
+
+impl Principal {
+    /// The caller of this request, whom the gate has let in.
+    pub(crate) fn of(request: &HttpRequest) -> Arc<Self> {
+        request.extensions().get::<Arc<Self>>().map_or_else(|| Arc::clone(&ANYBODY), Arc::clone)
+    }
+
+    /// The name of its token; empty without tokens. Idempotency keys of different callers never meet.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it may see.
+    pub(crate) const fn sees(&self) -> &Sees {
+        &self.sees
+    }
+
+    pub(crate) fn has(&self, scope: Scope) -> bool {
+        self.scopes.iter().any(|one| one.includes(scope))
+    }
+
+    /// Checks a scope.
+    ///
+    /// # Errors
+    /// `forbidden`.
+    pub(crate) fn require(&self, scope: Scope) -> Result<(), Refusal> {
+        if self.has(scope) {
+            return Ok(());
+        }
+        Err(Refusal::new(Code::Forbidden, format!("this needs a token with the scope {}", scope.as_str())))
+    }
+}
+
+/// The callers that may use the API. Clones share what [`Auth::replace`] changes.
+#[derive(Clone)]
+pub struct Auth(Arc<ArcSwapOption<Vec<Entry>>>);
+
+struct Entry {
+    digests: Vec<[u8; 32]>,
+    expires_at: Option<Timestamp>,
+    principal: Arc<Principal>,
 }
 
 impl Auth {
     /// Every caller may do everything. The daemon then listens on loopback only, and the gate refuses what web pages
     /// send.
     #[must_use]
-    pub const fn open() -> Self {
-        Self(None)
+    pub fn open() -> Self {
+        Self(Arc::new(ArcSwapOption::empty()))
     }
 
     /// Whether no tokens are configured.
-    pub(crate) const fn is_open(&self) -> bool {
-        self.0.is_none()
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.load().is_none()
     }
 
-    /// Only callers with one of these tokens: its name (for the log), the token, and its scopes.
+    /// Only callers with one of these tokens.
     #[must_use]
-    pub fn tokens(tokens: Vec<(String, String, Vec<Scope>)>) -> Self {
-        let entry = |(name, token, scopes): (String, String, Vec<Scope>)| Entry {
-            name,
-            digest: digest(token.as_bytes()),
-            scopes,
-        };
-        Self(Some(tokens.into_iter().map(entry).collect()))
+    pub fn tokens(tokens: Vec<Token>) -> Self {
+        Self(Arc::new(ArcSwapOption::from_pointee(entries(tokens))))
+    }
+
+    /// From now on only callers with one of these tokens. Sockets that are open ask by [`Self::knows`].
+    pub fn replace(&self, tokens: Vec<Token>) {
+        self.0.store(Some(Arc::new(entries(tokens))));
     }
 
     /// Checks a request's token against the access that its route requires.
     ///
     /// # Errors
     /// `unauthorized` without a known token, `forbidden` with one of another scope.
-    pub(crate) fn admit(&self, headers: &HeaderMap, access: Access) -> Result<(), Refusal> {
-        let (Some(entries), false) = (&self.0, access == Access::Open) else { return Ok(()) };
+    pub(crate) fn admit(&self, headers: &HeaderMap, access: Access) -> Result<Arc<Principal>, Refusal> {
+        let entries = self.0.load();
+        let (Some(entries), false) = (&*entries, access == Access::Open) else {
+            return Ok(Arc::clone(&ANYBODY));
+        };
         let token = bearer(headers).ok_or_else(|| {
             Refusal::new(Code::Unauthorized, "send the header Authorization: Bearer <token>, once")
         })?;
         let Some(entry) = find(entries, token) else {
             return Err(Refusal::new(Code::Unauthorized, "no such token is configured"));
         };
-        let Access::Scope(scope) = access else { return Ok(()) };
-        if entry.scopes.contains(&scope) || entry.scopes.contains(&Scope::Admin) {
-            return Ok(());
+        if !entry.is_good() {
+            return Err(Refusal::new(Code::Unauthorized, "the token has expired"));
         }
-        tracing::debug!(token = entry.name, scope = scope.as_str(), "the token lacks the scope");
-        Err(Refusal::new(Code::Forbidden, format!("this needs a token with the scope {}", scope.as_str())))
+        if let Access::Scope(scope) = access {
+            entry.principal.require(scope)?;
+        }
+        Ok(Arc::clone(&entry.principal))
     }
 
-    /// The caller, by the name of its token; empty without tokens. Idempotency keys of different callers never meet.
-    pub(crate) fn principal(&self, headers: &HeaderMap) -> &str {
-        let entry = self.0.as_ref().zip(bearer(headers)).and_then(|(entries, token)| find(entries, token));
-        entry.map_or("", |entry| entry.name.as_str())
+    /// Whether a caller that was let in would be let in again: its token is configured and has not expired.
+    pub(crate) fn knows(&self, principal: &Principal) -> bool {
+        let entries = self.0.load();
+        let is_its = |entry: &Entry| entry.principal.name == principal.name && entry.is_good();
+        entries.as_ref().is_none_or(|entries| entries.iter().any(is_its))
     }
+}
+
+impl Entry {
+    fn is_good(&self) -> bool {
+        self.expires_at.is_none_or(|end| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            u64::try_from(end.as_micros()).is_ok_and(|end| now.as_micros() < u128::from(end))
+        })
+    }
+}
+
+fn entries(tokens: Vec<Token>) -> Vec<Entry> {
+    let entry = |Token { name, digests, scopes, sees, expires_at }: Token| Entry {
+        digests,
+        expires_at,
+        principal: Arc::new(Principal { name: Arc::from(name), scopes, sees }),
+    };
+    tokens.into_iter().map(entry).collect()
 }
 
 /// The entry of a token.
@@ -120,9 +251,11 @@ fn find<'e>(entries: &'e [Entry], token: &[u8]) -> Option<&'e Entry> {
     let shown = digest(token);
     let mut found = None;
     for entry in entries {
-        // Every entry is compared, also after a match.
-        if bool::from(entry.digest.ct_eq(&shown)) {
-            found = Some(entry);
+        // Every digest is compared, also after a match.
+        for known in &entry.digests {
+            if bool::from(known.ct_eq(&shown)) {
+                found = Some(entry);
+            }
         }
     }
     found
@@ -139,10 +272,6 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     (scheme.eq_ignore_ascii_case(b"bearer ") && !token.is_empty()).then_some(token.trim_ascii())
 }
 
-fn digest(token: &[u8]) -> [u8; 32] {
-    Sha256::digest(token).into()
-}
-
 #[cfg(test)]
 mod tests {
     use actix_web::http::header::HeaderValue;
@@ -157,15 +286,34 @@ mod tests {
         auth.admit(&headers, access).err().map(|refusal| refusal.code().to_string())
     }
 
+    fn token(name: &str, scope: Scope) -> Token {
+        Token {
+            name: name.to_owned(),
+            digests: vec![digest(format!("secret-{name}").as_bytes())],
+            scopes: vec![scope],
+            sees: Sees::default(),
+            expires_at: None,
+        }
+    }
+
     #[test]
     fn a_token_opens_what_its_scopes_say_and_admin_opens_all() {
-        let token = |name: &str, scope| (name.to_owned(), format!("secret-{name}"), vec![scope]);
-        let auth =
-            Auth::tokens(vec![token("s", Scope::Submit), token("n", Scope::Node), token("a", Scope::Admin)]);
+        let auth = Auth::tokens(vec![
+            token("r", Scope::Read),
+            token("s", Scope::Submit),
+            token("n", Scope::Node),
+            token("a", Scope::Admin),
+        ]);
+        let read = Access::Scope(Scope::Read);
         let submit = Access::Scope(Scope::Submit);
         let admin = Access::Scope(Scope::Admin);
         for (header, access, expected) in [
             (None, Access::Open, None),
+            (Some("Bearer secret-r"), read, None),
+            (Some("Bearer secret-s"), read, None),
+            (Some("Bearer secret-n"), read, Some("forbidden")),
+            (Some("Bearer secret-a"), read, None),
+            (Some("Bearer secret-r"), submit, Some("forbidden")),
             (None, Access::Known, Some("unauthorized")),
             (None, submit, Some("unauthorized")),
             (Some("Bearer secret-s"), submit, None),
@@ -184,5 +332,37 @@ mod tests {
             assert_eq!(code(&auth, header, access).as_deref(), expected, "{header:?} {access:?}");
         }
         assert_eq!(code(&Auth::open(), None, admin), None);
+    }
+
+    #[test]
+    fn tokens_change_while_the_daemon_runs() {
+        let auth = Auth::tokens(vec![token("a", Scope::Read)]);
+        let shared = auth.clone();
+        let asks = |secret: &str| code(&shared, Some(&format!("Bearer {secret}")), Access::Known);
+        let admitted = |secret: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {secret}")).unwrap());
+            shared.admit(&headers, Access::Known).unwrap()
+        };
+        let before = admitted("secret-a");
+        // A new secret beside the old one, then alone.
+        let both = Token { digests: vec![digest(b"new"), digest(b"secret-a")], ..token("a", Scope::Read) };
+        auth.replace(vec![both]);
+        assert_eq!((asks("secret-a"), asks("new")), (None, None));
+        assert!(shared.knows(&before), "its name is configured");
+        auth.replace(vec![Token { digests: vec![digest(b"new")], ..token("a", Scope::Read) }]);
+        assert_eq!((asks("secret-a").as_deref(), asks("new")), (Some("unauthorized"), None));
+        auth.replace(vec![token("b", Scope::Read)]);
+        assert!(!shared.knows(&before), "its token was taken away");
+    }
+
+    #[test]
+    fn a_token_is_good_until_it_expires() {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64;
+        for (ends_in, expected) in [(3_600_000_000, None), (-1, Some("unauthorized"))] {
+            let expires_at = Some(Timestamp::from_micros(now + ends_in));
+            let auth = Auth::tokens(vec![Token { expires_at, ..token("a", Scope::Admin) }]);
+            assert_eq!(code(&auth, Some("Bearer secret-a"), Access::Known).as_deref(), expected);
+        }
     }
 }

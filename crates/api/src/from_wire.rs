@@ -6,7 +6,7 @@ use domain::job::{Outcome, Requirements, Route};
 use domain::limits::SESSION_IDLE_MS_DEFAULT;
 use domain::nonce::{self, OnExpiry, PolicyPatch, Resolution, Settlement};
 use domain::session::{self, Ordering};
-use domain::{HoldId, Invalid, Label, Language, Nonce, PoolName, TxHash};
+use domain::{HoldId, Invalid, Label, Language, Nonce, PoolName, TenantId, TxHash};
 use wire::{jobs, nodes, nonces, sessions};
 
 use crate::refusal::Refusal;
@@ -46,6 +46,7 @@ pub const fn outcome(outcome: jobs::Outcome) -> Outcome {
 /// A session to be opened.
 pub fn session(asked: &sessions::SessionRequest) -> Result<session::Spec, Refusal> {
     Ok(session::Spec {
+        tenant: asked.tenant.as_deref().map(TenantId::parse).transpose()?,
         needs: requirements(asked.pool.as_deref(), asked.route.as_ref(), &asked.requires)?,
         ordering: match asked.ordering.unwrap_or(sessions::Ordering::Strict) {
             sessions::Ordering::Strict => Ordering::Strict,

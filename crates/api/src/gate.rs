@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix_web::Error;
+use actix_web::HttpMessage;
 use actix_web::body::BoxBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{HeaderName, HeaderValue};
@@ -17,16 +18,18 @@ use actix_web::http::{ConnectionType, Method, StatusCode};
 use actix_web::middleware::Next;
 use futures_util::FutureExt;
 use metrics::{Counter, Histogram};
+use tracing::field::Empty;
 use tracing::{Instrument, Span};
 use wire::Code;
 
-use crate::auth::Access;
+use crate::auth::{Access, Principal};
 use crate::drain_body::Chunked;
 use crate::loopback;
 use crate::refusal::Refusal;
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::routes::{self, Route};
 use crate::state::State;
+use crate::visibility;
 
 /// Lets one request through, or refuses it.
 pub async fn pass(
@@ -39,7 +42,7 @@ pub async fn pass(
     let _in_flight = state.traffic.enter();
     // The path as the router will match it, percent-encoding undone.
     let route = routes::find(request.match_info().as_str());
-    let access = access_of(route);
+    let access = access_of(route, request.method());
     let pattern = route.map_or("other", |route| route.pattern);
     let method = method_label(request.method());
     let id = RequestId::of(request.headers());
@@ -51,7 +54,7 @@ pub async fn pass(
         // Probes log nothing, so that they are cheap.
         Span::none()
     } else {
-        tracing::info_span!("request", method, route = pattern, request_id = %id)
+        tracing::info_span!("request", method, route = pattern, request_id = %id, principal = Empty)
     };
     let quiet = span.is_none();
     let answer = async {
@@ -94,16 +97,31 @@ async fn serve(
     request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    if let Err(refusal) = identify(state, route, &request) {
-        return Ok(request.into_response(refusal.respond(id)));
+    let access = access_of(route, request.method());
+    let principal = match identify(state, access, &request) {
+        Ok(principal) => principal,
+        Err(refusal) => {
+            tracing::info!(%refusal, "access is refused");
+            return Ok(request.into_response(refusal.respond(id)));
+        }
+    };
+    if !principal.name().is_empty() {
+        Span::current().record("principal", principal.name());
     }
     // Probes are answered while the server starts.
-    if access_of(route) != Access::Open {
+    if access != Access::Open {
         state.until_started().await;
     }
-    if let Err(refusal) = admit(state, route) {
+    if let Err(refusal) = admit(state, route, access) {
         return Ok(request.into_response(refusal.respond(id)));
     }
+    if let Some(route) = route
+        && let Err(refusal) = visibility::admit(state, route, request.match_info().as_str(), &principal).await
+    {
+        tracing::info!(%refusal, "access is refused");
+        return Ok(request.into_response(refusal.respond(id)));
+    }
+    request.extensions_mut().insert(principal);
     // The request cannot be kept beside the call (the router wants it for itself), so after a panic
     // there is only an error to answer with.
     match AssertUnwindSafe(next.call(request)).catch_unwind().await {
@@ -122,16 +140,15 @@ async fn serve(
     }
 }
 
-fn identify(state: &State, route: Option<&Route>, request: &ServiceRequest) -> Result<(), Refusal> {
+fn identify(state: &State, access: Access, request: &ServiceRequest) -> Result<Arc<Principal>, Refusal> {
     if state.settings.auth.is_open() {
-        loopback::admit(&request.head().uri, request.headers())
-            .inspect_err(|refusal| tracing::info!(%refusal, "access is refused"))?;
+        loopback::admit(&request.head().uri, request.headers())?;
     }
-    state.settings.auth.admit(request.headers(), access_of(route))
+    state.settings.auth.admit(request.headers(), access)
 }
 
-fn admit(state: &State, route: Option<&Route>) -> Result<(), Refusal> {
-    let is_api = matches!(access_of(route), Access::Scope(_));
+fn admit(state: &State, route: Option<&Route>, access: Access) -> Result<(), Refusal> {
+    let is_api = matches!(access, Access::Scope(_));
     if is_api && state.traffic.is_draining() {
         let detail = "this instance is stopping; ask another instance, or this one after its restart";
         return Err(Refusal::new(Code::Draining, detail).closing());
@@ -145,8 +162,8 @@ fn admit(state: &State, route: Option<&Route>) -> Result<(), Refusal> {
 }
 
 /// A path that does not exist is refused to callers with a token.
-fn access_of(route: Option<&Route>) -> Access {
-    route.map_or(Access::Known, |route| route.access)
+fn access_of(route: Option<&Route>, method: &Method) -> Access {
+    route.map_or(Access::Known, |route| route.access(method))
 }
 
 /// What is answered when a handler panicked.

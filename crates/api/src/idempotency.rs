@@ -1,13 +1,10 @@
 //! Idempotency keys of jobs and sessions: what a key is remembered under, and the hash by which a repetition is
 //! recognised.
 
-use actix_web::HttpRequest;
 use domain::IdempotencyKey;
 use ledger::{JobKey, KeyScope};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-
-use crate::auth::Auth;
 
 /// How the OpenAPI document describes the header.
 pub const KEY: &str = "The caller's name for this request: 1 to 128 visible ASCII characters";
@@ -15,11 +12,6 @@ pub const KEY: &str = "The caller's name for this request: 1 to 128 visible ASCI
 /// A key and what it is for. Keys count per route and caller.
 pub fn job_key(principal: &str, route: &str, key: IdempotencyKey, body_hash: [u8; 32]) -> JobKey {
     JobKey { scope: KeyScope { scope: format!("{route} {principal}"), key }, body_hash }
-}
-
-/// The caller, by the name of its token.
-pub fn principal(request: &HttpRequest, auth: &Auth) -> String {
-    auth.principal(request.headers()).to_owned()
 }
 
 /// The hash of what was asked, in one form: the fields in their order, the payload as it was written.

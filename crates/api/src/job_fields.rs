@@ -13,16 +13,18 @@ use ledger::{JobKey, JobRecord};
 use wire::jobs as shape;
 use wire::worker;
 
+use crate::auth::Principal;
 use crate::from_wire;
 use crate::idempotency::{body_hash, job_key};
 use crate::refusal::Refusal;
 use crate::to_wire::{self, json, time};
+use crate::visibility;
 
 /// A job to be submitted. In a session its `ref` is its idempotency key, unless it has another.
 pub fn submission(
     asked: &shape::JobRequest,
     key: Option<JobKey>,
-    principal: &str,
+    principal: &Principal,
 ) -> Result<Submission, Refusal> {
     let session = asked.session.as_deref().map(SessionId::parse).transpose()?;
     let client_ref = asked.client_ref.as_deref().map(ClientRef::parse).transpose()?;
@@ -30,7 +32,7 @@ pub fn submission(
         (None, Some(_)) => return Err(Refusal::invalid("ref is for jobs of a session; name the session")),
         (Some(session), Some(client_ref)) if key.is_none() => {
             let key = IdempotencyKey::parse(client_ref.as_str())?;
-            Some(job_key(principal, &format!("session {session}"), key, body_hash(asked)))
+            Some(job_key(principal.name(), &format!("session {session}"), key, body_hash(asked)))
         }
         _ => key,
     };
@@ -40,7 +42,7 @@ pub fn submission(
         (None, Some(at)) => Due::At(time_of(at)?),
         (Some(_), Some(_)) => return Err(Refusal::invalid("delay_ms and run_at exclude each other")),
     };
-    let spec = Spec {
+    let mut spec = Spec {
         payload: Arc::from(asked.payload.as_str()),
         metadata: Metadata::new(asked.metadata.clone())?,
         session,
@@ -53,6 +55,7 @@ pub fn submission(
         on_recovery: OnRecovery::Run,
         stage: None,
     };
+    visibility::of_new_job(principal.sees(), &mut spec)?;
     Ok(Submission { spec, client_ref, due, key, retry: None })
 }
 

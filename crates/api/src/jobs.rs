@@ -10,18 +10,20 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use actors::jobs::{Accepted, Jobs, Submission};
 use domain::job::{Outcome, State as JobState};
 use domain::{JobId, PoolName, SessionId, TenantId};
-use ledger::JobFilter;
+use ledger::{JobFilter, JobRecord};
 use wire::Code;
 use wire::jobs as shape;
 
+use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
-use crate::idempotency::{KEY, body_hash, job_key, principal};
+use crate::idempotency::{KEY, body_hash, job_key};
 use crate::job_fields;
 use crate::limits::{JOB_WAIT_MS_MAX, WAIT_PIECE};
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::to_wire;
+use crate::visibility;
 
 pub use batch::{Part, submit_part};
 
@@ -45,9 +47,12 @@ pub async fn submit(request: HttpRequest, payload: web::Payload, forwarder: Forw
     let key = extract::idempotency_key(request.headers())?;
     let body = extract::bytes(&request, payload, state.job_limits()).await?;
     let asked: shape::JobRequest = extract::object(&request, &body)?;
-    let principal = principal(&request, &state.settings.auth);
-    let key = key.map(|key| job_key(&principal, "job", key, body_hash(&asked)));
+    let principal = Principal::of(&request);
+    let key = key.map(|key| job_key(principal.name(), "job", key, body_hash(&asked)));
     let submission = job_fields::submission(&asked, key, &principal)?;
+    if let Some(session) = &submission.spec.session {
+        visibility::of_new_in(state, principal.sees(), session).await?;
+    }
     match accept(&forwarder, submission, || ForwardedRequest::of(&request, body)).await? {
         Routed::Here(accepted) => Ok(accepted_answer(&accepted, None)),
         Routed::Elsewhere(answer) => Ok(answer),
@@ -103,6 +108,8 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let query =
         Query::read(&request, &["state", "outcome", "session", "tenant", "pool", "dead", "cursor", "limit"])?;
     let limit = query.limit()?;
+    let principal = Principal::of(&request);
+    let sees = principal.sees();
     let filter = JobFilter {
         state: query.get("state").map(JobState::parse).transpose()?,
         outcome: query.get("outcome").map(Outcome::parse).transpose()?,
@@ -115,7 +122,12 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         before: query.cursor("j", JobId::parse)?,
         limit: limit + 1,
     };
-    let records = state.read(state.ledger.jobs(&filter)).await?;
+    let read = async |before: Option<JobId>| {
+        let filter = JobFilter { before: before.or(filter.before), ..filter.clone() };
+        state.read(state.ledger.jobs(&filter)).await
+    };
+    let is_seen = async |record: &JobRecord| visibility::job(&state, sees, record).await;
+    let records = visibility::seen(&state, sees, limit, read, |record| record.id, is_seen).await?;
     let page = extract::page("j", records, limit, |record| record.id.to_string(), job_fields::listed_job);
     Ok(HttpResponse::Ok().json(page))
 }

@@ -2,13 +2,15 @@
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use domain::{InstanceId, Resource, ResourceKind};
-use ledger::LeaseFilter;
+use ledger::{Lease, LeaseFilter};
 use wire::Code;
 
+use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::to_wire;
+use crate::visibility;
 
 /// Lists leases
 ///
@@ -32,7 +34,14 @@ pub async fn list(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
         after: query.cursor("l", |text| Resource::parse(text).ok())?,
         limit: limit + 1,
     };
-    let leases = state.read(state.ledger.leases(&filter)).await?;
+    let principal = Principal::of(&request);
+    let sees = principal.sees();
+    let read = async |after: Option<Resource>| {
+        let after = after.or_else(|| filter.after.clone());
+        state.read(state.ledger.leases(&LeaseFilter { after, ..filter.clone() })).await
+    };
+    let is_seen = async |lease: &Lease| visibility::resource(&state, sees, &lease.resource).await;
+    let leases = visibility::seen(&state, sees, limit, read, |lease| lease.resource.clone(), is_seen).await?;
     let page = extract::page("l", leases, limit, |lease| lease.resource.to_string(), to_wire::lease);
     Ok(HttpResponse::Ok().json(page))
 }

@@ -49,10 +49,11 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod to_wire;
+mod visibility;
 mod websocket;
 mod worker;
 
-pub use auth::{Auth, Scope};
+pub use auth::{Auth, Scope, Sees, Token, digest};
 pub use openapi::document;
 pub use server::{Handle, Server};
 pub use services::{Early, Generators, Incarnation, Services};

@@ -117,6 +117,9 @@ pub const HINT_AGE_MAX: Duration = Duration::from_secs(1);
 /// Signers for which that is remembered. If there are more, all are forgotten.
 pub const HINTS_MAX: usize = 100_000;
 
+/// Tasks of a plan read at once to see whether a token sees them all.
+pub const SEEN_READ_MAX: u32 = 1_000;
+
 const _: () = assert!(JOB_STREAMS_MAX + ALL_STREAMS_MAX < actors::jobs::limits::WATCHED_TOPICS_MAX);
 const _: () = assert!(wire::limits::SIGNER_ID_CHARS_MAX == domain::limits::SIGNER_ID_CHARS_MAX);
 const _: () = assert!(wire::limits::CANARY_SIGNERS_MAX == domain::limits::CANARY_SIGNERS_MAX);

@@ -10,6 +10,7 @@ use tokio::sync::broadcast::error::RecvError;
 use wire::Code;
 use wire::nodes as shape;
 
+use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::forwarder::Forwarder;
 use crate::from_wire;
@@ -17,6 +18,7 @@ use crate::limits::DRAIN_SEEN_MAX;
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::to_wire;
+use crate::visibility;
 
 type Answer = Result<HttpResponse, Refusal>;
 type Shared = web::Data<State>;
@@ -37,7 +39,14 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(&request, &["cursor", "limit"])?;
     let (limit, after) = (query.limit()?, query.cursor("n", |text| NodeId::parse(text).ok())?);
     let incarnation = state.incarnation();
-    let records = incarnation.registry.list(after.as_ref(), limit as usize + 1);
+    let principal = Principal::of(&request);
+    let sees = principal.sees();
+    let read = async |last: Option<NodeId>| {
+        Ok(incarnation.registry.list(last.as_ref().or(after.as_ref()), limit as usize + 1))
+    };
+    let is_seen = async |record: &Record| Ok(sees.nodes.have(Some(record.profile.node.as_str())));
+    let records =
+        visibility::seen(&state, sees, limit, read, |record| record.profile.node.clone(), is_seen).await?;
     let pools = incarnation.registry.pools();
     let show = |record: &Record| to_wire::node(record, &pools);
     Ok(HttpResponse::Ok().json(extract::page("n", records, limit, |r| r.profile.node.to_string(), show)))

@@ -6,10 +6,11 @@ use utoipa::OpenApi;
 use wire::Code;
 use wire::problem::MEDIA_TYPE;
 
-use crate::auth::{Access, Scope};
+use crate::auth::Access;
 use crate::{
     events, ids, instances, jobs, leases, modes, nodes, ops, plans, routes, sessions, signers, stats, worker,
 };
+use actix_web::http::Method;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -167,9 +168,7 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
     if !matches!(path, "/healthz" | "/readyz") {
         operation["security"] = json!([{}, { "token": [] }]);
     }
-    if let Some(Access::Scope(scope @ (Scope::Node | Scope::Admin))) =
-        routes::find(path).map(|route| route.access)
-    {
+    if let Some(Access::Scope(scope)) = access(path, method) {
         let about = operation["description"].as_str().unwrap_or_default();
         let needs = format!("{about} This needs a token with the scope `{}`.", scope.as_str());
         operation["description"] = Value::from(needs.trim_start());
@@ -200,6 +199,12 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
             }),
         );
     }
+}
+
+/// The access that an operation requires.
+fn access(path: &str, method: &str) -> Option<Access> {
+    let method = if method == "get" { Method::GET } else { Method::POST };
+    routes::find(path).map(|route| route.access(&method))
 }
 
 /// Whether an operation changes a plan or a task and takes nothing but a reason.
@@ -241,7 +246,7 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
         return codes;
     }
     codes.push(Unauthorized);
-    if routes::find(path).is_none_or(|route| !matches!(route.access, Access::Scope(_))) {
+    if !matches!(access(path, method), Some(Access::Scope(_))) {
         if id == "page" {
             codes.push(LedgerUnavailable);
         }

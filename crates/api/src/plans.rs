@@ -18,13 +18,15 @@ use ledger::{Author, PlanFilter};
 use wire::Code;
 use wire::plans as shape;
 
+use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
-use crate::idempotency::{KEY, body_hash, job_key, principal};
+use crate::idempotency::{KEY, body_hash, job_key};
 use crate::plan_fields::{from_wire, to_wire};
 use crate::refusal::Refusal;
 use crate::request_id::RequestId;
 use crate::state::State;
+use crate::visibility;
 
 type Answer = Result<HttpResponse, Refusal>;
 type Shared = web::Data<State>;
@@ -45,11 +47,15 @@ pub async fn create(request: HttpRequest, payload: web::Payload, state: Shared) 
     Query::read(&request, &[])?;
     let key = extract::idempotency_key(request.headers())?;
     let asked: shape::PlanRequest = extract::body(&request, payload, state.plan_limits()).await?;
-    let key =
-        key.map(|key| job_key(&principal(&request, &state.settings.auth), "plan", key, body_hash(&asked)));
+    let principal = Principal::of(&request);
+    let key = key.map(|key| job_key(principal.name(), "plan", key, body_hash(&asked)));
+    for task in &asked.tasks {
+        visibility::of_new_tenant(principal.sees(), &task.tenant)?;
+        visibility::of_new_stages(principal.sees(), &task.stages)?;
+    }
     let (spec, tasks) = from_wire::plan(&asked)?;
     let plan = NewPlan { spec, tasks, is_started: asked.start.unwrap_or(false), key };
-    let id = state.call(state.incarnation().plans.create(plan, author(&request, &state, None))).await?;
+    let id = state.call(state.incarnation().plans.create(plan, author(&request, None))).await?;
     let location = (LOCATION, format!("/v1/plans/{id}"));
     Ok(HttpResponse::Created().insert_header(location).json(records::plan(&state, id).await?))
 }
@@ -74,7 +80,14 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         before: query.cursor("p", PlanId::parse)?,
         limit: limit + 1,
     };
-    let plans = state.read(state.ledger.plans(&filter)).await?;
+    let principal = Principal::of(&request);
+    let sees = principal.sees();
+    let read = async |before: Option<PlanId>| {
+        let filter = PlanFilter { before: before.or(filter.before), ..filter };
+        state.read(state.ledger.plans(&filter)).await
+    };
+    let is_seen = async |record: &ledger::PlanRecord| visibility::plan(&state, sees, record.plan.id).await;
+    let plans = visibility::seen(&state, sees, limit, read, |record| record.plan.id, is_seen).await?;
     let ids: Vec<_> = plans.iter().map(|record| record.plan.id).collect();
     let progress = records::progress(&state, &ids).await?;
     let shown = |record: &ledger::PlanRecord| {
@@ -205,7 +218,7 @@ async fn carry_out(
     command: Command,
     reason: Option<&str>,
 ) -> Result<Routed<()>, Refusal> {
-    let author = author(request, forwarder.state(), reason);
+    let author = author(request, reason);
     let serve =
         async |plans: &actors::plans::Plans| plans.carry_out(plan, command.clone(), author.clone()).await;
     forwarder.to_plan(&ForwardedRequest::of(request, body), plan, serve).await
@@ -223,10 +236,10 @@ async fn reason(
 }
 
 /// Who asks, for the history.
-fn author(request: &HttpRequest, state: &State, reason: Option<&str>) -> Author {
-    let principal = principal(request, &state.settings.auth);
+fn author(request: &HttpRequest, reason: Option<&str>) -> Author {
+    let principal = Principal::of(request);
     Author {
-        principal: Some(principal).filter(|name| !name.is_empty()).map(Arc::from),
+        principal: Some(principal.name()).filter(|name| !name.is_empty()).map(Arc::from),
         request_id: Some(Arc::from(RequestId::of(request.headers()).to_string())),
         reason: reason.map(Arc::from),
     }

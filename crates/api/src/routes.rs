@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use actix_web::http::Method;
+
 use crate::auth::{Access, Scope};
 
 /// One path of the API.
@@ -13,87 +15,97 @@ pub struct Route {
     pub pattern: &'static str,
     /// The methods it takes, as the header `Allow` lists them.
     pub allow: &'static str,
-    /// The access that it requires.
-    pub access: Access,
+    /// The access that seeing requires: GET and HEAD.
+    pub view: Access,
+    /// The access that every other method requires.
+    pub change: Access,
 }
 
+impl Route {
+    /// The access that a request with this method requires.
+    pub fn access(&self, method: &Method) -> Access {
+        if matches!(*method, Method::GET | Method::HEAD) { self.view } else { self.change }
+    }
+}
+
+const READ: Access = Access::Scope(Scope::Read);
 const SUBMIT: Access = Access::Scope(Scope::Submit);
 const ADMIN: Access = Access::Scope(Scope::Admin);
 
 macro_rules! routes {
-    ($($name:ident = $pattern:literal, $allow:literal, $access:expr;)+) => {
-        $(pub static $name: Route = Route { pattern: $pattern, allow: $allow, access: $access };)+
+    ($($name:ident = $pattern:literal, $allow:literal, $view:expr, $change:expr;)+) => {
+        $(pub static $name: Route = Route { pattern: $pattern, allow: $allow, view: $view, change: $change };)+
         /// Every path.
         pub static ALL: &[&Route] = &[$(&$name),+];
     };
 }
 
 routes! {
-    HEALTH = "/healthz", "GET, HEAD", Access::Open;
-    READY = "/readyz", "GET, HEAD", Access::Open;
-    NONCES = "/v1/signers/{signer}/nonces", "GET, HEAD, POST", SUBMIT;
-    SETTLEMENTS = "/v1/signers/{signer}/settlements", "POST", SUBMIT;
-    CONSUME = "/v1/signers/{signer}/nonces/{nonce}/consume", "POST", SUBMIT;
-    RELEASE = "/v1/signers/{signer}/nonces/{nonce}/release", "POST", SUBMIT;
-    RESOLVE = "/v1/signers/{signer}/nonces/{nonce}/resolve", "POST", ADMIN;
-    SIGNER = "/v1/signers/{signer}", "GET, HEAD", SUBMIT;
-    POLICY = "/v1/signers/{signer}/policy", "PUT", SUBMIT;
-    SIGNERS = "/v1/signers", "GET, HEAD", SUBMIT;
-    LEASES = "/v1/leases", "GET, HEAD", SUBMIT;
-    LEASE = "/v1/leases/{resource}", "GET, HEAD", SUBMIT;
-    CLUSTER = "/v1/cluster", "GET, HEAD", SUBMIT;
-    OWNER = "/v1/cluster/owner/{resource}", "GET, HEAD", SUBMIT;
-    MODE = "/v1/config/mode", "GET, HEAD, PUT", ADMIN;
-    JOBS_BATCH = "/v1/jobs/batch", "POST", SUBMIT;
-    JOBS_RETRY = "/v1/jobs/retry", "POST", SUBMIT;
-    JOBS = "/v1/jobs", "GET, HEAD, POST", SUBMIT;
-    JOB = "/v1/jobs/{id}", "GET, HEAD", SUBMIT;
-    JOB_CANCEL = "/v1/jobs/{id}/cancel", "POST", SUBMIT;
-    JOB_RETRY = "/v1/jobs/{id}/retry", "POST", SUBMIT;
-    SESSION_SOCKET = "/v1/sessions/{id}/ws", "GET", SUBMIT;
-    SESSION = "/v1/sessions/{id}", "DELETE, GET, HEAD", SUBMIT;
-    SESSIONS = "/v1/sessions", "POST", SUBMIT;
-    JOB_EVENTS = "/v1/jobs/{id}/events", "GET", SUBMIT;
-    EVENTS = "/v1/events", "GET", ADMIN;
-    PLAN_START = "/v1/plans/{plan}/start", "POST", SUBMIT;
-    PLAN_PAUSE = "/v1/plans/{plan}/pause", "POST", SUBMIT;
-    PLAN_RESUME = "/v1/plans/{plan}/resume", "POST", SUBMIT;
-    PLAN_CANCEL = "/v1/plans/{plan}/cancel", "POST", SUBMIT;
-    PLAN_TASKS = "/v1/plans/{plan}/tasks", "GET, HEAD", SUBMIT;
-    PLAN_EVENTS = "/v1/plans/{plan}/events", "GET", SUBMIT;
-    PLAN = "/v1/plans/{plan}", "GET, HEAD", SUBMIT;
-    PLANS = "/v1/plans", "GET, HEAD, POST", SUBMIT;
-    STAGE_RESOLVE = "/v1/tasks/{task}/stages/{stage}/resolve", "POST", ADMIN;
-    TASK_PAUSE = "/v1/tasks/{task}/pause", "POST", SUBMIT;
-    TASK_RESUME = "/v1/tasks/{task}/resume", "POST", SUBMIT;
-    TASK_CANCEL = "/v1/tasks/{task}/cancel", "POST", SUBMIT;
-    TASK_RETRY = "/v1/tasks/{task}/retry", "POST", SUBMIT;
-    TASK_CHECKPOINTS = "/v1/tasks/{task}/checkpoints", "GET, HEAD", SUBMIT;
-    TASK_EVENTS = "/v1/tasks/{task}/events", "GET", SUBMIT;
-    TASK = "/v1/tasks/{task}", "GET, HEAD", SUBMIT;
-    TENANT_RETRY = "/v1/tenants/{tenant}/retry", "POST", SUBMIT;
-    TENANT_UNLOCK = "/v1/tenants/{tenant}/unlock", "POST", ADMIN;
-    TENANT_TASKS = "/v1/tenants/{tenant}/tasks", "GET, HEAD", SUBMIT;
-    TENANT = "/v1/tenants/{tenant}", "GET, HEAD", SUBMIT;
-    NODE_SOCKET = "/v1/nodes/ws", "GET", Access::Scope(Scope::Node);
-    NODE_SELECT = "/v1/nodes/select", "POST", SUBMIT;
-    NODES = "/v1/nodes", "GET, HEAD", SUBMIT;
-    NODE = "/v1/nodes/{id}", "GET, HEAD", SUBMIT;
-    NODE_DRAIN = "/v1/nodes/{id}/drain", "POST", ADMIN;
-    NODE_UNDRAIN = "/v1/nodes/{id}/undrain", "POST", ADMIN;
-    POOLS = "/v1/config/pools", "GET, HEAD, PUT", ADMIN;
-    SNOWFLAKES = "/v1/ids/snowflake", "GET", SUBMIT;
-    SNOWFLAKE = "/v1/ids/snowflake/{id}", "GET, HEAD", SUBMIT;
-    SEGMENTS = "/v1/ids/segments", "GET, HEAD", SUBMIT;
-    SEGMENT = "/v1/ids/segments/{tag}", "GET, PUT", SUBMIT;
-    SEQUENCE = "/v1/ids/sequences/{name}", "GET, PUT", SUBMIT;
-    UUIDS = "/v1/ids/uuid", "GET", SUBMIT;
-    LEAF_SEGMENT = "/api/segment/get/{tag}", "GET", SUBMIT;
-    LEAF_SNOWFLAKE = "/api/snowflake/get/{key}", "GET", SUBMIT;
-    STATS = "/v1/stats", "GET, HEAD", SUBMIT;
-    METRICS = "/metrics", "GET, HEAD", Access::Known;
-    DOCUMENT = "/openapi.json", "GET, HEAD", Access::Known;
-    PAGE = "/", "GET, HEAD", Access::Known;
+    HEALTH = "/healthz", "GET, HEAD", Access::Open, Access::Open;
+    READY = "/readyz", "GET, HEAD", Access::Open, Access::Open;
+    NONCES = "/v1/signers/{signer}/nonces", "GET, HEAD, POST", READ, SUBMIT;
+    SETTLEMENTS = "/v1/signers/{signer}/settlements", "POST", SUBMIT, SUBMIT;
+    CONSUME = "/v1/signers/{signer}/nonces/{nonce}/consume", "POST", SUBMIT, SUBMIT;
+    RELEASE = "/v1/signers/{signer}/nonces/{nonce}/release", "POST", SUBMIT, SUBMIT;
+    RESOLVE = "/v1/signers/{signer}/nonces/{nonce}/resolve", "POST", ADMIN, ADMIN;
+    SIGNER = "/v1/signers/{signer}", "GET, HEAD", READ, SUBMIT;
+    POLICY = "/v1/signers/{signer}/policy", "PUT", ADMIN, ADMIN;
+    SIGNERS = "/v1/signers", "GET, HEAD", READ, SUBMIT;
+    LEASES = "/v1/leases", "GET, HEAD", READ, SUBMIT;
+    LEASE = "/v1/leases/{resource}", "GET, HEAD", READ, SUBMIT;
+    CLUSTER = "/v1/cluster", "GET, HEAD", READ, SUBMIT;
+    OWNER = "/v1/cluster/owner/{resource}", "GET, HEAD", READ, SUBMIT;
+    MODE = "/v1/config/mode", "GET, HEAD, PUT", ADMIN, ADMIN;
+    JOBS_BATCH = "/v1/jobs/batch", "POST", SUBMIT, SUBMIT;
+    JOBS_RETRY = "/v1/jobs/retry", "POST", SUBMIT, SUBMIT;
+    JOBS = "/v1/jobs", "GET, HEAD, POST", READ, SUBMIT;
+    JOB = "/v1/jobs/{id}", "GET, HEAD", READ, SUBMIT;
+    JOB_CANCEL = "/v1/jobs/{id}/cancel", "POST", SUBMIT, SUBMIT;
+    JOB_RETRY = "/v1/jobs/{id}/retry", "POST", SUBMIT, SUBMIT;
+    SESSION_SOCKET = "/v1/sessions/{id}/ws", "GET", READ, SUBMIT;
+    SESSION = "/v1/sessions/{id}", "DELETE, GET, HEAD", READ, SUBMIT;
+    SESSIONS = "/v1/sessions", "POST", SUBMIT, SUBMIT;
+    JOB_EVENTS = "/v1/jobs/{id}/events", "GET", READ, SUBMIT;
+    EVENTS = "/v1/events", "GET", ADMIN, ADMIN;
+    PLAN_START = "/v1/plans/{plan}/start", "POST", SUBMIT, SUBMIT;
+    PLAN_PAUSE = "/v1/plans/{plan}/pause", "POST", SUBMIT, SUBMIT;
+    PLAN_RESUME = "/v1/plans/{plan}/resume", "POST", SUBMIT, SUBMIT;
+    PLAN_CANCEL = "/v1/plans/{plan}/cancel", "POST", SUBMIT, SUBMIT;
+    PLAN_TASKS = "/v1/plans/{plan}/tasks", "GET, HEAD", READ, SUBMIT;
+    PLAN_EVENTS = "/v1/plans/{plan}/events", "GET", READ, SUBMIT;
+    PLAN = "/v1/plans/{plan}", "GET, HEAD", READ, SUBMIT;
+    PLANS = "/v1/plans", "GET, HEAD, POST", READ, SUBMIT;
+    STAGE_RESOLVE = "/v1/tasks/{task}/stages/{stage}/resolve", "POST", ADMIN, ADMIN;
+    TASK_PAUSE = "/v1/tasks/{task}/pause", "POST", SUBMIT, SUBMIT;
+    TASK_RESUME = "/v1/tasks/{task}/resume", "POST", SUBMIT, SUBMIT;
+    TASK_CANCEL = "/v1/tasks/{task}/cancel", "POST", SUBMIT, SUBMIT;
+    TASK_RETRY = "/v1/tasks/{task}/retry", "POST", SUBMIT, SUBMIT;
+    TASK_CHECKPOINTS = "/v1/tasks/{task}/checkpoints", "GET, HEAD", READ, SUBMIT;
+    TASK_EVENTS = "/v1/tasks/{task}/events", "GET", READ, SUBMIT;
+    TASK = "/v1/tasks/{task}", "GET, HEAD", READ, SUBMIT;
+    TENANT_RETRY = "/v1/tenants/{tenant}/retry", "POST", SUBMIT, SUBMIT;
+    TENANT_UNLOCK = "/v1/tenants/{tenant}/unlock", "POST", ADMIN, ADMIN;
+    TENANT_TASKS = "/v1/tenants/{tenant}/tasks", "GET, HEAD", READ, SUBMIT;
+    TENANT = "/v1/tenants/{tenant}", "GET, HEAD", READ, SUBMIT;
+    NODE_SOCKET = "/v1/nodes/ws", "GET", Access::Scope(Scope::Node), Access::Scope(Scope::Node);
+    NODE_SELECT = "/v1/nodes/select", "POST", READ, READ;
+    NODES = "/v1/nodes", "GET, HEAD", READ, SUBMIT;
+    NODE = "/v1/nodes/{id}", "GET, HEAD", READ, SUBMIT;
+    NODE_DRAIN = "/v1/nodes/{id}/drain", "POST", ADMIN, ADMIN;
+    NODE_UNDRAIN = "/v1/nodes/{id}/undrain", "POST", ADMIN, ADMIN;
+    POOLS = "/v1/config/pools", "GET, HEAD, PUT", READ, ADMIN;
+    SNOWFLAKES = "/v1/ids/snowflake", "GET", SUBMIT, SUBMIT;
+    SNOWFLAKE = "/v1/ids/snowflake/{id}", "GET, HEAD", SUBMIT, SUBMIT;
+    SEGMENTS = "/v1/ids/segments", "GET, HEAD", SUBMIT, SUBMIT;
+    SEGMENT = "/v1/ids/segments/{tag}", "GET, PUT", SUBMIT, ADMIN;
+    SEQUENCE = "/v1/ids/sequences/{name}", "GET, PUT", SUBMIT, ADMIN;
+    UUIDS = "/v1/ids/uuid", "GET", SUBMIT, SUBMIT;
+    LEAF_SEGMENT = "/api/segment/get/{tag}", "GET", SUBMIT, SUBMIT;
+    LEAF_SNOWFLAKE = "/api/snowflake/get/{key}", "GET", SUBMIT, SUBMIT;
+    STATS = "/v1/stats", "GET, HEAD", READ, SUBMIT;
+    METRICS = "/metrics", "GET, HEAD", Access::Known, Access::Known;
+    DOCUMENT = "/openapi.json", "GET, HEAD", Access::Known, Access::Known;
+    PAGE = "/", "GET, HEAD", Access::Known, Access::Known;
 }
 
 /// The paths that are served also before the ledger is reached.

@@ -13,6 +13,7 @@ use actix_web::middleware::from_fn;
 use actix_web::{App, Error, HttpServer, Resource, Scope, guard, web};
 use tokio::runtime;
 
+use crate::auth::Token;
 use crate::forwarder::Forwarder;
 use crate::gate::{self, Tally};
 use crate::limits::CLOSE_SECONDS_MAX;
@@ -119,6 +120,11 @@ impl Handle {
     /// From now on it serves as another incarnation.
     pub fn reincarnate(&self, incarnation: Incarnation) {
         self.state.reincarnate(incarnation);
+    }
+
+    /// From now on only callers with one of these tokens are served. Call it only where there were tokens before.
+    pub fn replace_tokens(&self, tokens: Vec<Token>) {
+        self.state.settings.auth.replace(tokens);
     }
 
     /// Resolves when no request is in flight.

@@ -10,13 +10,15 @@ use domain::{LaneId, Resource, SessionId};
 use wire::Code;
 use wire::sessions as shape;
 
+use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
 use crate::from_wire;
-use crate::idempotency::{KEY, body_hash, job_key, principal};
+use crate::idempotency::{KEY, body_hash, job_key};
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::to_wire;
+use crate::visibility;
 use crate::websocket;
 use socket::Socket;
 
@@ -39,10 +41,12 @@ pub async fn open(request: HttpRequest, payload: web::Payload, state: Shared) ->
     let key = extract::idempotency_key(request.headers())?;
     let body = extract::bytes(&request, payload, state.body_limits()).await?;
     let asked: shape::SessionRequest = extract::optional_object(&request, &body)?.unwrap_or_default();
-    let key =
-        key.map(|key| job_key(&principal(&request, &state.settings.auth), "session", key, body_hash(&asked)));
+    let principal = Principal::of(&request);
+    let key = key.map(|key| job_key(principal.name(), "session", key, body_hash(&asked)));
     let ordering = asked.ordering.unwrap_or(shape::Ordering::Strict);
-    let spec = from_wire::session(&asked)?;
+    let mut spec = from_wire::session(&asked)?;
+    (spec.tenant, spec.needs.pool) =
+        visibility::of_new(principal.sees(), spec.tenant.take(), spec.needs.pool.take())?;
     let incarnation = state.incarnation();
     let id = state.call(incarnation.jobs.open_session(&spec, key.as_ref())).await?;
     let owner = match incarnation.cluster_view.owner_of(&Resource::session(&id)) {
@@ -112,7 +116,7 @@ pub async fn connect(request: HttpRequest, payload: web::Payload, forwarder: For
     let caller = socket::Caller {
         // Later frames are served in this request's name.
         forwarded: ForwardedRequest::of(&request, Vec::new()),
-        principal: principal(&request, &state.settings.auth),
+        principal: Principal::of(&request),
     };
     let socket = Socket::new(forwarder.into_inner(), incarnation, record, caller, watch, session, after_seq);
     actix_web::rt::spawn(socket.run(messages));

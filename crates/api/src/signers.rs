@@ -5,17 +5,19 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use actors::signers::{GrantRequest, RequestKey, Signers};
 use domain::nonce::{Settlement, Status};
 use domain::{HoldId, Nonce, SignerId};
-use ledger::NonceFilter;
+use ledger::{NonceFilter, SignerRecord};
 use sha2::{Digest, Sha256};
 use wire::Code;
 use wire::nonces as shape;
 
+use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::forwarder::{Forwarder, Routed};
 use crate::from_wire;
 use crate::refusal::{self, Refusal};
 use crate::state::State;
 use crate::to_wire;
+use crate::visibility;
 
 type Answer = Result<HttpResponse, Refusal>;
 type Shared = web::Data<State>;
@@ -265,7 +267,14 @@ fn unknown_signer() -> Refusal {
 pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(&request, &["cursor", "limit"])?;
     let (limit, after) = (query.limit()?, query.cursor("s", |text| SignerId::parse(text).ok())?);
-    let records = state.read(state.ledger.signers(after.as_ref(), limit + 1)).await?;
+    let principal = Principal::of(&request);
+    let sees = principal.sees();
+    let read = async |last: Option<SignerId>| {
+        state.read(state.ledger.signers(last.as_ref().or(after.as_ref()), limit + 1)).await
+    };
+    let is_seen = async |record: &SignerRecord| Ok(sees.signers.have(Some(record.signer.as_str())));
+    let records =
+        visibility::seen(&state, sees, limit, read, |record| record.signer.clone(), is_seen).await?;
     let page = extract::page("s", records, limit, |record| record.signer.to_string(), to_wire::signer);
     Ok(HttpResponse::Ok().json(page))
 }

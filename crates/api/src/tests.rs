@@ -21,7 +21,7 @@ mod ids_over_http;
 mod plan_commands;
 mod plans_over_http;
 
-use crate::auth::{Auth, Scope};
+use crate::auth::{Auth, Scope, Sees, Token, digest};
 use crate::forwarder::Forwarder;
 use crate::server::{Server, app};
 use crate::services::{Early, Generators, Incarnation, Services};
@@ -132,8 +132,14 @@ fn open_server(listener: TcpListener, services: Services, settings: Settings) ->
     server
 }
 
-fn token(name: &str, scope: Scope) -> (String, String, Vec<Scope>) {
-    (name.to_owned(), name.to_owned(), vec![scope])
+fn token(name: &str, scope: Scope) -> Token {
+    Token {
+        name: name.to_owned(),
+        digests: vec![digest(name.as_bytes())],
+        scopes: vec![scope],
+        sees: Sees::default(),
+        expires_at: None,
+    }
 }
 
 #[actix_web::test]

@@ -98,6 +98,7 @@ pub fn session(session: &Session) -> wire::sessions::Session {
     wire::sessions::Session {
         id: record.id.to_string(),
         owner: owner.as_ref().map(ToString::to_string),
+        tenant: record.spec.tenant.as_ref().map(ToString::to_string),
         ordering: match record.spec.ordering {
             Ordering::Strict => wire::sessions::Ordering::Strict,
             Ordering::Results => wire::sessions::Ordering::Results,

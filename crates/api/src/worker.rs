@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 
+use crate::auth::Principal;
 use crate::extract::Query;
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -29,7 +30,7 @@ pub async fn connect(
     Query::read(&request, &[])?;
     let (response, session, messages) = websocket::open(&request, payload)?;
     let state: Arc<State> = state.into_inner();
-    let socket = Socket::new(Arc::clone(&state), state.incarnation(), session);
+    let socket = Socket::new(Arc::clone(&state), state.incarnation(), Principal::of(&request), session);
     actix_web::rt::spawn(socket.run(messages));
     Ok(response)
 }

@@ -54,6 +54,9 @@ pub enum Command {
     Tenant(plans::Tenant),
     /// Show jobs, plans and tasks by state, and how fast jobs come and go
     Stats(Statistics),
+    /// Make a token for the configuration
+    #[command(subcommand)]
+    Token(Token),
     /// Ask a daemon whether it is running
     Health(Health),
     /// Bring the ledger's tables up to this version and exit
@@ -301,6 +304,41 @@ pub enum Cluster {
 pub struct Statistics {
     #[command(flatten)]
     pub remote: Remote,
+}
+
+/// `fencepost token`
+#[derive(Debug, Subcommand)]
+pub enum Token {
+    /// Print a new secret, which is for the caller, and its entry for the configuration of the daemon
+    New {
+        /// The caller's name, for the log and the audit
+        name: String,
+        /// What the caller may do: read, submit, node or admin [default: submit]
+        #[arg(long = "scope", value_name = "SCOPE", value_parser = PossibleValuesParser::new(config::SCOPES))]
+        scopes: Vec<String>,
+        /// Tenants that the caller sees, with * for any characters [default: all]
+        #[arg(long = "tenant", value_name = "PATTERN", value_parser = pattern)]
+        tenants: Vec<String>,
+        /// Signers that the caller sees [default: all]
+        #[arg(long = "signer", value_name = "PATTERN", value_parser = pattern)]
+        signers: Vec<String>,
+        /// Pools that the caller sees [default: all]
+        #[arg(long = "pool", value_name = "PATTERN", value_parser = pattern)]
+        pools: Vec<String>,
+        /// Nodes that the caller sees, and may connect [default: all]
+        #[arg(long = "node", value_name = "PATTERN", value_parser = pattern)]
+        nodes: Vec<String>,
+        /// When it expires, such as 2027-01-31T00:00:00Z [default: never]
+        #[arg(long, value_name = "TIME")]
+        expires_at: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+fn pattern(text: &str) -> Result<String, domain::Invalid> {
+    domain::Pattern::parse(text).map(|_| text.to_owned())
 }
 
 /// `fencepost health`

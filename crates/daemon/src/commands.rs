@@ -16,6 +16,7 @@ pub mod stats;
 pub mod submit;
 mod tasks_shown;
 pub mod tenant;
+pub mod token;
 
 use std::time::Duration;
 

@@ -16,14 +16,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use domain::limits::{HOLD_MS_DEFAULT, ID_FIVE_BITS_MAX};
-use domain::{NodeTimeouts, WorkerNumber};
+use domain::{NodeTimeouts, Timestamp, WorkerNumber};
 use ids::limits::{CLOCK_SKEW_MS_DEFAULT, EPOCH_MS_DEFAULT, LEAD_MS_DEFAULT, WORKER_LEASE_MS_DEFAULT};
 use ids::snowflake::Choice;
 use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 pub use layers::{Options, Sources};
 use limits as l;
-pub use limits::NODE_NAME_CHARS_MAX;
+pub use limits::{NODE_NAME_CHARS_MAX, SCOPES};
 pub use problem::Refused;
 
 /// The whole configuration. Every key has a default and stands in `config/fencepost.toml`.
@@ -418,15 +420,80 @@ pub struct Auth {
 }
 
 /// One bearer token.
-#[derive(Clone, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthToken {
-    /// Its name in logs.
+    /// Its caller's name.
     pub name: String,
-    /// The secret.
+    /// The secret; or, better, `sha256`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub token: String,
+    /// The SHA-256 digest of the secret, or of several that are all good, in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_more")]
+    pub sha256: Vec<String>,
     /// Its scopes.
     pub scopes: Vec<String>,
+    /// Patterns of the names that it sees; without them, all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenants: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signers: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pools: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Vec<String>>,
+    /// From when on it is good no more: RFC 3339; empty for never.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub expires_at: String,
+}
+
+impl AuthToken {
+    /// What is said of each kind of names, with the key that says it.
+    pub fn patterns(&self) -> [(&'static str, &Option<Vec<String>>); 4] {
+        let Self { tenants, signers, pools, nodes, .. } = self;
+        [("tenants", tenants), ("signers", signers), ("pools", pools), ("nodes", nodes)]
+    }
+
+    /// The digests of its secrets. `None` if one cannot be read.
+    pub fn digests(&self) -> Option<Vec<[u8; 32]>> {
+        let plain = (!self.token.is_empty()).then(|| Some(api::digest(self.token.as_bytes())));
+        plain.into_iter().chain(self.sha256.iter().map(|text| of_hex(text))).collect()
+    }
+
+    /// When it expires, if it does. `Err` for a text that is no time.
+    pub fn expiry(&self) -> Result<Option<Timestamp>, time::error::Parse> {
+        if self.expires_at.is_empty() {
+            return Ok(None);
+        }
+        let at = OffsetDateTime::parse(&self.expires_at, &Rfc3339)?;
+        let micros = at.unix_timestamp_nanos().div_euclid(1_000);
+        Ok(Some(Timestamp::from_micros(i64::try_from(micros).expect("the years 0 to 9999 fit"))))
+    }
+}
+
+fn of_hex(text: &str) -> Option<[u8; 32]> {
+    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut digest = [0; 32];
+    for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
+    }
+    Some(digest)
+}
+
+/// One text, or a list of texts.
+fn one_or_more<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Given {
+        One(String),
+        More(Vec<String>),
+    }
+    Ok(match Given::deserialize(from)? {
+        Given::One(text) => vec![text],
+        Given::More(texts) => texts,
+    })
 }
 
 // By hand, so that no `{:?}` of a configuration can show a secret.
@@ -436,7 +503,7 @@ impl std::fmt::Debug for AuthToken {
             .field("name", &self.name)
             .field("token", &redact::HIDDEN)
             .field("scopes", &self.scopes)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

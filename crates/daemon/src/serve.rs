@@ -6,6 +6,7 @@
 mod endpoint;
 mod generators;
 mod incarnation;
+mod reload;
 mod serving;
 mod signals;
 
@@ -14,12 +15,13 @@ use std::pin::pin;
 use std::time::Duration;
 
 use actors::signers::{Limits, UpkeepSettings};
+use domain::{Names, Pattern};
 use ids::snowflake::Keeping;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::cli::Serve;
-use crate::config::{Config, Loaded, redact};
+use crate::config::{AuthToken, Config, Loaded, Sources, redact};
 use crate::exit::{Exit, Failure};
 use crate::logging;
 pub use endpoint::hostname;
@@ -49,7 +51,8 @@ const RUNTIME_END_MAX: Duration = Duration::from_millis(500);
 /// # Errors
 /// The reason why it could not start, or broke down.
 pub fn run(command: Serve) -> Result<(), Failure> {
-    let loaded = command.configured.sources().load()?;
+    let sources = command.configured.sources();
+    let loaded = sources.load()?;
     logging::start(&loaded.config.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(main_threads())
@@ -57,7 +60,7 @@ pub fn run(command: Serve) -> Result<(), Failure> {
         .thread_name("fencepost")
         .build()
         .map_err(|error| Failure::new(Exit::Software, format!("no runtime: {error}")))?;
-    let result = runtime.block_on(live(&loaded));
+    let result = runtime.block_on(live(sources, &loaded));
     runtime.shutdown_timeout(RUNTIME_END_MAX);
     result
 }
@@ -68,8 +71,9 @@ fn main_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }
 
-async fn live(loaded: &Loaded) -> Result<(), Failure> {
+async fn live(sources: Sources, loaded: &Loaded) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
+    let reloader = reload::Reloader::listen(sources, loaded)?;
     let drain_timeout = Duration::from_millis(loaded.config.server.drain_timeout_ms);
     let mut opened = None;
     let started = tokio::select! {
@@ -90,6 +94,7 @@ async fn live(loaded: &Loaded) -> Result<(), Failure> {
         }
     };
     daemon.announce();
+    let reloading = tokio::spawn(reloader.run(daemon.serving.api.clone()));
     let broken = loop {
         tokio::select! {
             signal = signals.next() => {
@@ -116,6 +121,7 @@ async fn live(loaded: &Loaded) -> Result<(), Failure> {
             }
         }
     };
+    reloading.abort();
     signals.second_ends_at_once();
     daemon.stop(drain_timeout).await;
     match broken {
@@ -382,11 +388,34 @@ fn auth(config: &Config) -> api::Auth {
     if config.auth.tokens.is_empty() {
         return api::Auth::open();
     }
-    let entry = |token: &crate::config::AuthToken| {
-        let scope = |text: &String| api::Scope::parse(text).expect("scopes are checked");
-        (token.name.clone(), token.token.clone(), token.scopes.iter().map(scope).collect())
+    api::Auth::tokens(tokens(config))
+}
+
+/// The configured tokens, which were checked.
+fn tokens(config: &Config) -> Vec<api::Token> {
+    let names = |patterns: &Option<Vec<String>>| match patterns {
+        None => Names::All,
+        Some(texts) => Names::Some(
+            texts.iter().map(|text| Pattern::parse(text).expect("patterns are checked")).collect(),
+        ),
     };
-    api::Auth::tokens(config.auth.tokens.iter().map(entry).collect())
+    let token = |entry: &AuthToken| api::Token {
+        name: entry.name.clone(),
+        digests: entry.digests().expect("digests are checked"),
+        scopes: entry
+            .scopes
+            .iter()
+            .map(|text| api::Scope::parse(text).expect("scopes are checked"))
+            .collect(),
+        sees: api::Sees {
+            tenants: names(&entry.tenants),
+            signers: names(&entry.signers),
+            pools: names(&entry.pools),
+            nodes: names(&entry.nodes),
+        },
+        expires_at: entry.expiry().expect("times are checked"),
+    };
+    config.auth.tokens.iter().map(token).collect()
 }
 
 /// A configured number as a size in memory. Its range, checked before, fits any machine.

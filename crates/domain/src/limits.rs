@@ -3,6 +3,8 @@
 
 /// Longest signer id, in characters.
 pub const SIGNER_ID_CHARS_MAX: usize = 128;
+/// Longest pattern of names, in characters.
+pub const PATTERN_CHARS_MAX: usize = 128;
 /// Longest instance id, in characters (node name, a dash, 32 hexadecimal digits).
 pub const INSTANCE_ID_CHARS_MAX: usize = 128;
 /// Longest idempotency key, in characters.

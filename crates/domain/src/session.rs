@@ -1,5 +1,6 @@
 //! Sessions: one client's conversation, whose jobs have places, and what was asked of it.
 
+use crate::TenantId;
 use crate::job::Requirements;
 use crate::named::named;
 
@@ -20,6 +21,8 @@ named!(
 /// What was asked of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
+    /// On whose behalf.
+    pub tenant: Option<TenantId>,
     /// Who may run its jobs.
     pub needs: Requirements,
     /// In which order.

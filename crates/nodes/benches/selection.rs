@@ -108,6 +108,7 @@ fn record(n: u64, free_in: u64) -> Record {
         pools: None,
         heartbeat_ms: 1_000,
         software: None,
+        principal: "".into(),
     };
     let used = if n.is_multiple_of(free_in) && free_in <= NODES { 0 } else { CAPACITY };
     Record {

@@ -355,6 +355,7 @@ impl AttachedNode {
             pools: hello.pools.clone(),
             heartbeat_ms: self.heartbeat_ms(),
             software: hello.software.clone(),
+            principal: Arc::clone(&hello.principal),
         }
     }
 }

@@ -46,6 +46,7 @@ pub(crate) fn record(name: &str) -> Record {
         pools: None,
         heartbeat_ms: 2_000,
         software: None,
+        principal: "".into(),
     };
     Record {
         stamp: stamp(1, 1),

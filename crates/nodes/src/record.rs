@@ -85,6 +85,8 @@ pub struct Profile {
     pub heartbeat_ms: u64,
     /// What it calls its software; at most [`SOFTWARE_CHARS_MAX`] characters of it are kept.
     pub software: Option<Arc<str>>,
+    /// Whose token connected it; empty where there are no tokens.
+    pub principal: Arc<str>,
 }
 
 impl Profile {
@@ -186,6 +188,7 @@ struct Document {
     pools: Option<Arc<[PoolName]>>,
     heartbeat_ms: u64,
     software: Option<Arc<str>>,
+    principal: Arc<str>,
     load: Load,
 }
 
@@ -199,6 +202,8 @@ struct Form {
     heartbeat_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     software: Option<String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    principal: String,
     #[serde(default)]
     load: Load,
 }
@@ -206,12 +211,13 @@ struct Form {
 impl Document {
     /// Of a node like this.
     fn of(profile: &Profile, load: Load) -> Self {
-        let Profile { node: _, holder: _, labels, pools, heartbeat_ms, software } = profile;
+        let Profile { node: _, holder: _, labels, pools, heartbeat_ms, software, principal } = profile;
         Self {
             labels: Arc::clone(labels),
             pools: pools.clone(),
             heartbeat_ms: *heartbeat_ms,
             software: software.clone(),
+            principal: Arc::clone(principal),
             load,
         }
     }
@@ -224,6 +230,7 @@ impl Document {
             pools: self.pools.as_ref().map(|pools| pools.iter().map(ToString::to_string).collect()),
             heartbeat_ms: self.heartbeat_ms,
             software: self.software.as_ref().map(|text| text.chars().take(SOFTWARE_CHARS_MAX).collect()),
+            principal: self.principal.to_string(),
             load: self.load,
         };
         serde_json::to_vec(&form).expect("texts and numbers can be written")
@@ -252,14 +259,15 @@ impl Document {
             pools,
             heartbeat_ms: form.heartbeat_ms.clamp(HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX),
             software: form.software.map(Arc::from),
+            principal: Arc::from(form.principal),
             load: form.load,
         })
     }
 
     /// The rest of what it says about this node.
     fn into_profile(self, node: NodeId, holder: InstanceId) -> (Profile, Load) {
-        let Self { labels, pools, heartbeat_ms, software, load } = self;
-        (Profile { node, holder, labels, pools, heartbeat_ms, software }, load)
+        let Self { labels, pools, heartbeat_ms, software, principal, load } = self;
+        (Profile { node, holder, labels, pools, heartbeat_ms, software, principal }, load)
     }
 }
 
@@ -341,6 +349,7 @@ mod tests {
             pools: Some(vec![PoolName::parse("zh-en").unwrap()].into()),
             heartbeat_ms: 2_000,
             software: Some("worker 1.2".into()),
+            principal: "ops".into(),
             load: Load { cpu: Some(0.25), gpu: None, memory: Some(1.0) },
         };
         let bytes = document.to_bytes();
@@ -363,6 +372,7 @@ mod tests {
             pools: Some(pools.into()),
             heartbeat_ms: HEARTBEAT_MS_MAX,
             software: Some("\u{1}".repeat(10_000).into()),
+            principal: "\u{1}".repeat(64).into(),
             load: Load { cpu: Some(f32::MAX), gpu: Some(f32::MIN), memory: Some(f32::MIN_POSITIVE) },
         };
         let bytes = document.to_bytes();

@@ -21,6 +21,12 @@ pub const SUBPROTOCOL: &str = "fencepost.v1";
 /// The header that names it.
 const SUBPROTOCOL_HEADER: &str = "sec-websocket-protocol";
 
+async fn stream_to(url: &str) -> Result<TcpStream> {
+    let stream = TcpStream::connect(url.strip_prefix("http://").context("a URL of HTTP")?).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
 /// A worker socket.
 #[derive(Debug)]
 pub struct Socket(WebSocketStream<TcpStream>);
@@ -31,10 +37,15 @@ impl Socket {
     /// # Errors
     /// Nobody listens there, or the instance does not agree to the protocol.
     pub async fn connect(url: &str) -> Result<Self> {
-        let address = url.strip_prefix("http://").context("a URL of HTTP")?;
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        Self::over(stream, url).await
+        Self::over(stream_to(url).await?, url).await
+    }
+
+    /// The same with a token.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub async fn connect_with(url: &str, token: &str) -> Result<Self> {
+        Self::agree(stream_to(url).await?, url, Some(token)).await
     }
 
     /// Connects over a stream that leads to the instance.
@@ -42,9 +53,16 @@ impl Socket {
     /// # Errors
     /// The instance does not agree to the protocol.
     pub async fn over(stream: TcpStream, url: &str) -> Result<Self> {
+        Self::agree(stream, url, None).await
+    }
+
+    async fn agree(stream: TcpStream, url: &str, token: Option<&str>) -> Result<Self> {
         let address = url.strip_prefix("http://").context("a URL of HTTP")?;
         let mut request = format!("ws://{address}/v1/nodes/ws").into_client_request()?;
         request.headers_mut().insert(SUBPROTOCOL_HEADER, SUBPROTOCOL.parse()?);
+        if let Some(token) = token {
+            request.headers_mut().insert("authorization", format!("Bearer {token}").parse()?);
+        }
         let (socket, answer) = tokio_tungstenite::client_async(request, stream).await?;
         let agreed = answer.headers().get(SUBPROTOCOL_HEADER);
         ensure!(agreed.is_some_and(|agreed| agreed == SUBPROTOCOL), "the subprotocol is {agreed:?}");

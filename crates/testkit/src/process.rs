@@ -25,6 +25,8 @@ pub enum Signal {
     Terminate,
     /// Asks for a graceful end, as Ctrl-C does.
     Interrupt,
+    /// Has the configuration read again.
+    Hangup,
 }
 
 impl Signal {
@@ -35,6 +37,7 @@ impl Signal {
             Self::Continue => "CONT",
             Self::Terminate => "TERM",
             Self::Interrupt => "INT",
+            Self::Hangup => "HUP",
         }
     }
 }

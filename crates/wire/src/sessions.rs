@@ -11,6 +11,7 @@ use crate::jobs::{JobRequest, Outcome, Route};
 use crate::json::Json;
 use crate::limits::{
     JOB_LABELS_MAX, LABEL_CHARS_MAX, POOL_NAME_CHARS_MAX, SESSION_IDLE_MS_MAX, SESSION_IDLE_MS_MIN,
+    TENANT_ID_CHARS_MAX,
 };
 use crate::strict::{self, words};
 
@@ -30,6 +31,14 @@ words! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SessionRequest {
+    /// On whose behalf. Tokens that see some tenants only see their sessions, with all jobs in them.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "strict::present_text::<TENANT_ID_CHARS_MAX, _>"
+    )]
+    #[schema(nullable = false, min_length = 1, max_length = 128)]
+    pub tenant: Option<String>,
     /// Jobs run only in pools that serve this route.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present_object")]
     #[schema(nullable = false)]
@@ -100,6 +109,9 @@ pub struct Session {
     /// The instance that holds the session's lease. `null` while the session has nothing to do.
     #[schema(required)]
     pub owner: Option<String>,
+    /// On whose behalf.
+    #[schema(required)]
+    pub tenant: Option<String>,
     /// The order of the session's jobs and results.
     pub ordering: Ordering,
     /// Jobs run only in pools that serve this route.

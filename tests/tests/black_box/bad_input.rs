@@ -559,7 +559,7 @@ async fn what_contradicts_the_ledger_is_refused_and_changes_no_nonce() {
     assert_eq!(settled["results"][3], json!({ "nonce": 1, "status": "CONSUMED" }));
 
     let policy = format!("/v1/signers/{SIGNER}/policy");
-    let moved = Request::new("PUT", &policy).token("user").json(r#"{"first_nonce":7}"#);
+    let moved = Request::new("PUT", &policy).token("admin").json(r#"{"first_nonce":7}"#);
     let (_, problem) = subject.refused(moved, 409, "conflict").await;
     assert_eq!(problem["first_nonce"], 0);
 

@@ -20,6 +20,7 @@ mod restart;
 mod shutdown;
 mod startup;
 mod stats;
+mod tokens;
 mod web_pages;
 
 use std::sync::Arc;

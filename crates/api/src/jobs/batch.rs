@@ -13,12 +13,14 @@ use wire::jobs as shape;
 use wire::{FORWARDED_BY, FORWARDED_PLACES};
 
 use super::{Answer, Forwarding};
+use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
-use crate::idempotency::{KEY, body_hash, job_key, principal};
+use crate::idempotency::{KEY, body_hash, job_key};
 use crate::job_fields;
 use crate::limits::BATCH_SESSIONS_AT_ONCE;
 use crate::refusal::Refusal;
+use crate::visibility;
 
 /// Submits many jobs
 ///
@@ -37,13 +39,13 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
     let body = extract::bytes(&request, payload, state.batch_limits()).await?;
     let asked: shape::JobsRequest = extract::object(&request, &body)?;
     let places = sent_places(&request, asked.jobs.len())?;
-    let principal = principal(&request, &state.settings.auth);
+    let principal = Principal::of(&request);
     let mut results: Vec<Option<shape::BatchResult>> = asked.jobs.iter().map(|_| None).collect();
     let (mut free, mut sessions) = (Vec::new(), BTreeMap::<SessionId, Vec<Part>>::new());
     for (at, job) in asked.jobs.into_iter().enumerate() {
         let place = places.get(at).copied().unwrap_or(at);
         let read = job.0.map_err(Refusal::invalid).and_then(|job| {
-            let known = |key| job_key(&principal, &format!("jobs {place}"), key, body_hash(&job));
+            let known = |key| job_key(principal.name(), &format!("jobs {place}"), key, body_hash(&job));
             let key = key.clone().map(known);
             Ok((job_fields::submission(&job, key, &principal)?, job))
         });
@@ -55,6 +57,17 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
                 }
             },
             Err(refusal) => results[at] = Some(refused(refusal)),
+        }
+    }
+    let mut refused_sessions = Vec::new();
+    for session in sessions.keys() {
+        if let Err(refusal) = visibility::of_new_in(state, principal.sees(), session).await {
+            refused_sessions.push((session.clone(), refusal));
+        }
+    }
+    for (session, refusal) in refused_sessions {
+        for part in sessions.remove(&session).unwrap_or_default() {
+            results[part.at] = Some(refused(refusal.clone()));
         }
     }
     let forwarded = ForwardedRequest::of(&request, Vec::new());
@@ -98,7 +111,7 @@ pub struct Part {
 
 impl Part {
     /// A job as it came in, under no key but its `ref`.
-    pub fn of_client(at: usize, job: shape::JobRequest, principal: &str) -> Result<Self, Refusal> {
+    pub fn of_client(at: usize, job: shape::JobRequest, principal: &Principal) -> Result<Self, Refusal> {
         let submission = job_fields::submission(&job, None, principal)?;
         Ok(Self { at, place: at, job, submission })
     }

@@ -1,6 +1,7 @@
 //! Retries by hand: one finished job, many by their ids, or many by a filter.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use actix_web::body::MessageBody;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -14,12 +15,14 @@ use wire::Code;
 use wire::jobs as shape;
 
 use super::{Answer, Forwarding, ID, accept, accepted_answer, job};
+use crate::auth::{Principal, Sees};
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
 use crate::from_wire;
-use crate::idempotency::{KEY, body_hash, job_key, principal};
+use crate::idempotency::{KEY, body_hash, job_key};
 use crate::refusal::Refusal;
 use crate::state::State;
+use crate::visibility;
 
 /// Retries a finished job
 ///
@@ -42,9 +45,9 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     let key = extract::idempotency_key(request.headers())?;
     let body = extract::bytes(&request, payload, state.body_limits()).await?;
     extract::no_fields(&request, &body)?;
-    let principal = principal(&request, &state.settings.auth);
+    let principal = Principal::of(&request);
     let retry = Retry { of: id, once };
-    let key = key.map(|key| job_key(&principal, "retry", key, retry_hash(retry)));
+    let key = key.map(|key| job_key(principal.name(), "retry", key, retry_hash(retry)));
     let record = state.call(state.incarnation().jobs.get(id)).await?;
     if record.state != JobState::Finished {
         return Err(actors::jobs::Refusal::NotFinished(record.state).into());
@@ -79,12 +82,11 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
     if !asked.ids.is_empty() && filters != shape::RetryRequest::default() {
         return Err(Refusal::invalid("name ids or a filter, not both"));
     }
-    let keys =
-        RetryKeys { key, principal: principal(&request, &state.settings.auth), body_hash: body_hash(&asked) };
+    let keys = RetryKeys { key, principal: Principal::of(&request), body_hash: body_hash(&asked) };
     let once = asked.ids.is_empty();
     let (mut ids, records) = match once {
         true => retried_and_not(state, &asked, &keys).await?,
-        false => (Vec::new(), named(state, &asked.ids).await?),
+        false => (Vec::new(), named(state, &asked.ids, keys.principal.sees()).await?),
     };
     // A stage runs again only with its task, under the lock of its tenant.
     let may_retry = |record: &JobRecord| record.state == JobState::Finished && record.spec.stage.is_none();
@@ -133,7 +135,7 @@ fn retry_hash(retry: Retry) -> [u8; 32] {
 /// The idempotency keys under which the jobs of one request are retried.
 struct RetryKeys {
     key: Option<IdempotencyKey>,
-    principal: String,
+    principal: Arc<Principal>,
     body_hash: [u8; 32],
 }
 
@@ -142,24 +144,33 @@ impl RetryKeys {
         let Some(key) = &self.key else { return Ok(None) };
         let id = record.id;
         if record.spec.session.is_none() {
-            return Ok(Some(job_key(&self.principal, &format!("retry {id}"), key.clone(), self.body_hash)));
+            return Ok(Some(job_key(
+                self.principal.name(),
+                &format!("retry {id}"),
+                key.clone(),
+                self.body_hash,
+            )));
         }
         // The session's owner may be another instance, which gets a request to retry this one job.
         let digest = Sha256::digest(format!("{key} {id}"));
         let key: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         let body_hash = retry_hash(Retry { of: id, once });
-        Ok(Some(job_key(&self.principal, "retry", IdempotencyKey::parse(&key)?, body_hash)))
+        Ok(Some(job_key(self.principal.name(), "retry", IdempotencyKey::parse(&key)?, body_hash)))
     }
 }
 
 /// The jobs with these ids; ids without a job are left out.
-async fn named(state: &State, ids: &[String]) -> Result<Vec<JobRecord>, Refusal> {
+async fn named(state: &State, ids: &[String], sees: &Sees) -> Result<Vec<JobRecord>, Refusal> {
     let read =
         |id: &String| JobId::parse(id).ok_or_else(|| Refusal::invalid(format!("ids: {id:?} is no job's id")));
     let ids = ids.iter().map(read).collect::<Result<BTreeSet<_>, _>>()?;
     let mut records = Vec::new();
     for id in ids {
-        records.extend(state.read(state.ledger.job(id)).await?);
+        if let Some(record) = state.read(state.ledger.job(id)).await?
+            && visibility::job(state, sees, &record).await?
+        {
+            records.push(record);
+        }
     }
     Ok(records)
 }
@@ -190,13 +201,14 @@ async fn retried_and_not(
         ));
     }
     // In this order: a job that is retried between the two reads is in both, not in none.
-    let mut records = state.read(state.ledger.jobs(&filter)).await?;
+    let sees = keys.principal.sees();
+    let mut records = seen(state, sees, &filter).await?;
     if keys.key.is_none() {
         return Ok((Vec::new(), records));
     }
     // A retried job is not dead any more.
     let retried = JobFilter { retried: Some(true), dead: None, ..filter };
-    let retried = state.read(state.ledger.jobs(&retried)).await?;
+    let retried = seen(state, sees, &retried).await?;
     let job_keys = retried.iter().map(|record| keys.of(record, true)).collect::<Result<Vec<_>, _>>()?;
     let job_keys: Vec<_> = job_keys.into_iter().flatten().collect();
     let scopes: Vec<_> = job_keys.iter().map(|key| key.scope.clone()).collect();
@@ -215,6 +227,17 @@ async fn retried_and_not(
         });
     }
     Ok((earlier.into_iter().map(|(_, kept)| kept.job.to_string()).collect(), records))
+}
+
+/// The newest jobs that match the filter and are seen.
+async fn seen(state: &State, sees: &Sees, filter: &JobFilter) -> Result<Vec<JobRecord>, Refusal> {
+    let read = async |before: Option<JobId>| {
+        state.read(state.ledger.jobs(&JobFilter { before, ..filter.clone() })).await
+    };
+    let is_seen = async |record: &JobRecord| visibility::job(state, sees, record).await;
+    let mut records = visibility::seen(state, sees, filter.limit, read, |record| record.id, is_seen).await?;
+    records.truncate(filter.limit as usize);
+    Ok(records)
 }
 
 /// Retries a job of a session at the end of the session's lane, on whichever instance owns it. `None` if the job was to be

@@ -6,11 +6,13 @@ use wire::plans as shape;
 
 use super::{Answer, Forwarding, author, records};
 use super::{tasks, tenants};
+use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Routed};
 use crate::plan_fields::from_wire;
 use crate::refusal::Refusal;
 use crate::state::State;
+use crate::visibility;
 
 /// Retries a task
 ///
@@ -72,6 +74,7 @@ async fn retry(
     asked: &shape::TaskRetryRequest,
 ) -> Answer {
     let state = forwarder.state();
+    visibility::of_new_stages(Principal::of(request).sees(), asked.stages.as_deref().unwrap_or_default())?;
     let wanted = from_wire::retry(asked)?;
     let (plan, task) = (record.plan, record.task.id);
     if asked.dry_run.unwrap_or(false) {
@@ -80,7 +83,7 @@ async fn retry(
         let record = TaskRecord { task: (*task).clone(), ..record };
         return Ok(HttpResponse::Ok().json(records::shown_task(state, &record).await?));
     }
-    let author = author(request, state, Some(&asked.reason));
+    let author = author(request, Some(&asked.reason));
     let serve =
         async |plans: &actors::plans::Plans| plans.retry(plan, task, wanted.clone(), author.clone()).await;
     match forwarder.to_plan(&ForwardedRequest::of(request, body), plan, serve).await? {

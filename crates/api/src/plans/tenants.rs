@@ -65,7 +65,7 @@ pub async fn unlock(request: HttpRequest, payload: web::Payload, state: Shared) 
     let asked: shape::UnlockRequest = extract::body(&request, payload, state.body_limits()).await?;
     let token = i64::try_from(asked.token).map_err(|_| Refusal::invalid("token is out of range"))?;
     records::newest_task(&state, &tenant).await?;
-    let author = author(&request, &state, Some(&asked.reason));
+    let author = author(&request, Some(&asked.reason));
     state.call(state.incarnation().plans.unlock(&tenant, Token::new(token), author)).await?;
     Ok(HttpResponse::Ok().json(records::tenant(&state, &tenant).await?))
 }

@@ -22,6 +22,7 @@ use wire::sessions::{ClientFrame, JobProblem, JobProgress, JobResult, JobTaken, 
 use wire::worker::close;
 
 use super::cursor::Cursor;
+use crate::auth::{Principal, Scope};
 use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::jobs::{Part, submit_part};
 use crate::limits::{
@@ -37,7 +38,7 @@ use crate::websocket;
 /// The client, as its request named it.
 pub struct Caller {
     pub forwarded: ForwardedRequest,
-    pub principal: String,
+    pub principal: Arc<Principal>,
 }
 
 /// One client's socket, from its opening to its end.
@@ -196,7 +197,7 @@ impl Socket {
             ClientFrame::Job(job) if job.session.as_ref().is_some_and(|named| named != self.id.as_str()) => {
                 Err(Refusal::invalid("this is another session's socket"))
             }
-            ClientFrame::Job(job) => Ok(*job),
+            ClientFrame::Job(job) => self.caller.principal.require(Scope::Submit).map(|()| *job),
         };
         match read.and_then(named) {
             Ok(job) => {
@@ -427,6 +428,10 @@ impl Socket {
     async fn on_tick(&mut self) {
         if self.state.incarnation().identity.id != self.incarnation.identity.id {
             return self.end(CloseCode::Away, "this instance continues under a new id; connect again");
+        }
+        if !self.state.settings.auth.knows(&self.caller.principal) {
+            let why = "the client's token was taken away, or has expired";
+            return self.end(CloseCode::Other(close::UNAUTHORIZED), why);
         }
         let now = Instant::now();
         if now.duration_since(self.heard) >= CLIENT_SILENT_MAX {

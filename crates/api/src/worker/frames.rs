@@ -11,13 +11,13 @@ use wire::worker::{
 
 use crate::job_fields;
 
-/// What a node has sent.
+/// What a node has sent, with this caller's token.
 ///
 /// # Errors
 /// In words fit for the node: what is wrong, and what would be right.
-pub fn from_wire(frame: NodeFrame) -> Result<FromNode, String> {
+pub fn from_wire(frame: NodeFrame, principal: &str) -> Result<FromNode, String> {
     Ok(match frame {
-        NodeFrame::Hello(hello) => FromNode::Hello(read_hello(hello)?),
+        NodeFrame::Hello(hello) => FromNode::Hello(read_hello(hello, principal)?),
         NodeFrame::Heartbeat(heartbeat) => FromNode::Heartbeat {
             load: heartbeat.load.map(load).unwrap_or_default(),
             running: slots(&heartbeat.running)?,
@@ -64,7 +64,7 @@ fn notice(slot: Slot) -> Notice {
     Notice { job: slot.job.to_string(), attempt: slot.attempt.get() }
 }
 
-fn read_hello(hello: WireHello) -> Result<Hello, String> {
+fn read_hello(hello: WireHello, principal: &str) -> Result<Hello, String> {
     let labels = |texts: &[String]| {
         texts.iter().map(|text| Label::parse(text)).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())
     };
@@ -89,6 +89,7 @@ fn read_hello(hello: WireHello) -> Result<Hello, String> {
         pools: (!pools.is_empty()).then(|| pools.into()),
         software: hello.version.as_deref().map(Into::into),
         running: slots(&hello.running)?,
+        principal: principal.into(),
     })
 }
 

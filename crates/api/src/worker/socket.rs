@@ -16,15 +16,17 @@ use futures_util::future::LocalBoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use nodes::attached::{AttachedNode, Effect, Event, FromLane, Moment};
-use nodes::connection::{CloseCode, TICK_MS, ToNode};
+use nodes::connection::{CloseCode, FromNode, TICK_MS, ToNode};
 use tokio::sync::watch;
 use wire::limits::{MESSAGE_BYTES_MAX, MESSAGE_FRAMES_MAX};
 use wire::worker::{Message, NodeFrame, SchedulerFrame, SocketProblem};
 
 use super::frames;
+use crate::auth::Principal;
 use crate::limits::{SOCKET_SEND_MAX, SOCKET_WISHES_MAX};
 use crate::services::Incarnation;
 use crate::state::State;
+use crate::visibility;
 use crate::websocket;
 use calls::{Calls, frame_of};
 
@@ -32,6 +34,7 @@ use calls::{Calls, frame_of};
 pub struct Socket {
     state: Arc<State>,
     incarnation: Arc<Incarnation>,
+    principal: Arc<Principal>,
     session: Session,
     /// The link to the bus.
     link: watch::Receiver<bus::Link>,
@@ -56,7 +59,12 @@ enum Closing {
 }
 
 impl Socket {
-    pub fn new(state: Arc<State>, incarnation: Arc<Incarnation>, session: Session) -> Self {
+    pub fn new(
+        state: Arc<State>,
+        incarnation: Arc<Incarnation>,
+        principal: Arc<Principal>,
+        session: Session,
+    ) -> Self {
         Self {
             node: AttachedNode::opened(
                 incarnation.identity.id.clone(),
@@ -66,6 +74,7 @@ impl Socket {
             link: state.bus.link(),
             state,
             incarnation,
+            principal,
             session,
             mailbox: None,
             out: VecDeque::new(),
@@ -101,6 +110,10 @@ impl Socket {
                 }
                 _ = tick.tick() => {
                     self.apply(Event::Tick);
+                    if !self.state.settings.auth.knows(&self.principal) {
+                        let why = "the node's token was taken away, or has expired".to_owned();
+                        self.apply(Event::Close { code: CloseCode::Unauthorized, why });
+                    }
                     if self.state.incarnation().identity.id != self.incarnation.identity.id {
                         self.go_away("this instance continues under a new id; connect again");
                     }
@@ -122,8 +135,12 @@ impl Socket {
     fn on_message(&mut self, message: AggregatedMessage) {
         match message {
             AggregatedMessage::Text(text) => {
-                let event = self.read(&text).map_or_else(Event::Unreadable, Event::Frames);
-                self.apply(event);
+                let read = self.read(&text).map(|frames| (self.refused(&frames), frames));
+                self.apply(match read {
+                    Ok((Some(why), _)) => Event::Close { code: CloseCode::Unauthorized, why },
+                    Ok((None, frames)) => Event::Frames(frames),
+                    Err(why) => Event::Unreadable(why),
+                });
             }
             AggregatedMessage::Binary(_) => {
                 self.apply(Event::Unreadable("messages must be JSON text".to_owned()));
@@ -146,12 +163,31 @@ impl Socket {
     }
 
     /// The frames of a message, or what is wrong with it, in words fit for the node.
-    fn read(&self, text: &str) -> Result<Vec<nodes::connection::FromNode>, String> {
+    fn read(&self, text: &str) -> Result<Vec<FromNode>, String> {
         if text.trim_start().starts_with('[') && !self.node.takes_batches() {
             return Err("arrays of frames are for nodes whose hello says \"batch\": true".to_owned());
         }
         let message = Message::<NodeFrame>::read(text).map_err(|error| error.to_string())?;
-        message.into_frames().into_iter().map(frames::from_wire).collect()
+        let whose = self.principal.name();
+        message.into_frames().into_iter().map(|frame| frames::from_wire(frame, whose)).collect()
+    }
+
+    /// Why the node may not connect under the name that it says.
+    fn refused(&self, frames: &[FromNode]) -> Option<String> {
+        let hello = frames.iter().find_map(|frame| match frame {
+            FromNode::Hello(hello) => Some(hello),
+            _ => None,
+        })?;
+        let why = match visibility::of_node(self.principal.sees(), &hello.node, hello.pools.as_deref()) {
+            Err(why) => Some(why),
+            Ok(()) => {
+                // As long as it lives, a node is whose token connected it.
+                let known = self.incarnation.registry.get(&hello.node);
+                let is_anothers = known.is_some_and(|known| known.profile.principal != hello.principal);
+                is_anothers.then(|| format!("the node {} is connected with another token", hello.node))
+            }
+        };
+        why.inspect(|why| tracing::info!(principal = self.principal.name(), why, "access is refused"))
     }
 
     /// What the lanes want of the node; nothing where a newer connection is attached instead.

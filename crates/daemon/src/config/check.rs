@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use domain::Pattern;
 use ids::Scramble;
 use tracing_subscriber::EnvFilter;
 use url::{Host, Url};
@@ -118,7 +119,7 @@ fn tokens(loaded: &Loaded, problems: &mut Vec<Problem>) {
     if tokens.len() > l::TOKENS_MAX {
         refuse(String::new(), &format!("has {} entries", tokens.len()));
     }
-    let mut seen = BTreeSet::new();
+    let (mut names, mut secrets) = (BTreeSet::new(), BTreeSet::new());
     for (at, entry) in tokens.iter().enumerate() {
         let place = |field: &str| format!("[{at}].{field}");
         let visible = |text: &str| text.chars().all(|c| c.is_ascii_graphic());
@@ -127,19 +128,42 @@ fn tokens(loaded: &Loaded, problems: &mut Vec<Problem>) {
             || entry.name.chars().any(char::is_control)
         {
             refuse(place("name"), "is empty, too long or not visible");
+        } else if !names.insert(entry.name.as_str()) {
+            refuse(place("name"), "repeats an earlier entry's name; one entry may have several sha256");
         }
-        if entry.token.is_empty() {
-            refuse(place("token"), "is empty");
+        if entry.token.is_empty() && entry.sha256.is_empty() {
+            refuse(place("token"), "is empty, and so is sha256");
         } else if entry.token.len() > l::TOKEN_CHARS_MAX || !visible(&entry.token) {
             refuse(place("token"), "is too long or has characters that a header cannot carry");
-        } else if !seen.insert(entry.token.as_str()) {
-            refuse(place("token"), "repeats an earlier entry's token");
+        }
+        if entry.sha256.len() > l::TOKEN_LIST_MAX {
+            refuse(place("sha256"), "has too many entries");
+        }
+        match entry.digests() {
+            None => refuse(place("sha256"), "has a text that is not 64 hexadecimal digits"),
+            Some(digests) => {
+                if !digests.into_iter().all(|digest| secrets.insert(digest)) {
+                    refuse(place("token"), "repeats an earlier secret");
+                }
+            }
         }
         if entry.scopes.is_empty() {
             refuse(place("scopes"), "is empty");
         }
         for scope in entry.scopes.iter().filter(|scope| !l::SCOPES.contains(&scope.as_str())) {
             refuse(place("scopes"), &format!("has the unknown scope {scope:?}"));
+        }
+        for (field, patterns) in entry.patterns() {
+            let Some(patterns) = patterns else { continue };
+            if patterns.is_empty() || patterns.len() > l::TOKEN_LIST_MAX {
+                refuse(place(field), "is empty or too long; leave it out for a token that sees all");
+            }
+            for pattern in patterns.iter().filter(|pattern| Pattern::parse(pattern).is_err()) {
+                refuse(place(field), &format!("has {pattern:?}, which is no pattern"));
+            }
+        }
+        if entry.expiry().is_err() {
+            refuse(place("expires_at"), "is no time such as 2027-01-31T00:00:00Z");
         }
     }
 }

@@ -29,12 +29,14 @@ pub const LOG_FORMAT_DEFAULT: &str = "auto";
 /// All formats.
 pub const LOG_FORMATS: [&str; 3] = ["auto", "pretty", "json"];
 /// The scopes that a token may have.
-pub const SCOPES: [&str; 3] = ["submit", "node", "admin"];
+pub const SCOPES: [&str; 4] = ["read", "submit", "node", "admin"];
 
 /// Longest bearer token, in characters.
 pub const TOKEN_CHARS_MAX: usize = 512;
 /// Longest name of a token, in characters.
 pub const TOKEN_NAME_CHARS_MAX: usize = 64;
+/// Most secrets of one token, and most patterns of one kind of names.
+pub const TOKEN_LIST_MAX: usize = 100;
 /// Most tokens.
 pub const TOKENS_MAX: usize = 1_000;
 

@@ -78,8 +78,10 @@ pub(super) fn allowed(key: &str) -> String {
         "bus.redis_url" => "redis://HOST[:PORT][,HOST…][/DATABASE] or rediss://…, or empty".to_owned(),
         "bus.key_prefix" => "at most 64 letters, digits and . _ : @ -".to_owned(),
         "auth.tokens" => format!(
-            "a list of at most {} {{ name, token, scopes }}: a name of 1 to {} visible characters, a token of 1 to {} \
-             visible ASCII characters without spaces that no other entry has, and at least one scope of {}",
+            "a list of at most {} {{ name, sha256 or token, scopes, tenants?, signers?, pools?, nodes?, expires_at? }}: \
+             a name of 1 to {} visible characters that no other entry has, a sha256 of 64 hexadecimal digits or a list \
+             of such (fencepost token new NAME makes one), or a token of 1 to {} visible ASCII characters without \
+             spaces, at least one scope of {}, and lists of names with * for any characters",
             l::TOKENS_MAX,
             l::TOKEN_NAME_CHARS_MAX,
             l::TOKEN_CHARS_MAX,

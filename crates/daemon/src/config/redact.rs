@@ -67,7 +67,10 @@ pub fn config(config: &Config) -> Config {
         shown.ids.scramble_key.0 = HIDDEN.to_owned();
     }
     for token in &mut shown.auth.tokens {
-        token.token = HIDDEN.to_owned();
+        if !token.token.is_empty() {
+            token.token = HIDDEN.to_owned();
+        }
+        token.sha256.iter_mut().for_each(|digest| *digest = HIDDEN.to_owned());
     }
     shown
 }

@@ -321,9 +321,17 @@ fn bad_tokens_are_refused_and_never_shown() {
         (r#"[{"name":"a","token":"hunter2","scopes":["root"]}]"#, "unknown scope \"root\""),
         (
             r#"[{"name":"a","token":"hunter2","scopes":["node"]},{"name":"b","token":"hunter2","scopes":["admin"]}]"#,
-            "[1].token repeats",
+            "[1].token repeats an earlier secret",
         ),
         (r#"[{"name":"a","token":"hunter2"}]"#, "scopes is missing"),
+        (r#"[{"name":"a","sha256":"hunter2","scopes":["read"]}]"#, "64 hexadecimal digits"),
+        (r#"[{"name":"a","token":"hunter2","scopes":["read"],"tenants":[]}]"#, "[0].tenants is empty"),
+        (r#"[{"name":"a","token":"hunter2","scopes":["read"],"signers":["a b"]}]"#, "no pattern"),
+        (r#"[{"name":"a","token":"hunter2","scopes":["read"],"expires_at":"soon"}]"#, "[0].expires_at"),
+        (
+            r#"[{"name":"a","token":"hunter2","scopes":["node"]},{"name":"a","token":"other","scopes":["admin"]}]"#,
+            "[1].name repeats",
+        ),
         (r#"[{"name":"a","token":"hunter2","scopes":["node"],"hunter":1}]"#, "unknown key hunter"),
         (r#"[{"name":"a","token":["hunter2"],"scopes":["node"]}]"#, "auth.tokens"),
         (r#"["hunter2"]"#, "auth.tokens"),

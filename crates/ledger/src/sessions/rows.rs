@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use domain::job::Outcome;
 use domain::session::{Ordering, Spec};
-use domain::{ClientRef, JobId, NodeId, SessionId};
+use domain::{ClientRef, JobId, NodeId, SessionId, TenantId};
 use serde::{Deserialize, Serialize};
 
 use super::{SessionCounts, SessionRecord, SessionResult, SessionResults};
@@ -16,6 +16,7 @@ use crate::{Error, Result};
 record! {
     pub(crate) struct SessionRow {
         session: String,
+        tenant: Option<String>,
         #[flatten]
         needs: NeedsRow,
         ordering: String,
@@ -33,6 +34,7 @@ impl TryFrom<SessionRow> for SessionRecord {
         Ok(Self {
             id: session(&row.session)?,
             spec: Spec {
+                tenant: row.tenant.as_deref().map(TenantId::parse).transpose().map_err(impossible)?,
                 needs: row.needs.needs()?,
                 ordering: Ordering::parse(&row.ordering).map_err(impossible)?,
                 idle_ms: number(row.idle_ms)?,

@@ -59,6 +59,7 @@ impl Store {
                     .bind(requires(&spec.needs))
                     .bind(spec.ordering.as_str())
                     .bind(spec.idle_ms as i64)
+                    .bind(spec.tenant.as_ref().map(|tenant| tenant.as_str()))
                     .at(transaction.at());
                 let made: Vec<(Moment,)> = transaction.all(create).await?;
                 let Some((at,)) = made.into_iter().next() else {

@@ -18,7 +18,7 @@ const IDLE_MS: u64 = 600_000;
 const AGE_MS: u64 = 3_600_000;
 
 pub fn spec() -> Spec {
-    Spec { needs: Requirements::default(), ordering: Ordering::Strict, idle_ms: IDLE_MS }
+    Spec { tenant: None, needs: Requirements::default(), ordering: Ordering::Strict, idle_ms: IDLE_MS }
 }
 
 fn key(name: &str) -> JobKey {
@@ -78,6 +78,7 @@ impl Bench {
 pub async fn a_session_keeps_all_that_was_asked_of_it(b: Bench) {
     let label = |text| Label::parse(text).unwrap();
     let full = Spec {
+        tenant: Some(domain::TenantId::parse("acme").unwrap()),
         needs: Requirements {
             pool: Some(PoolName::parse("p").unwrap()),
             route: Some(Route::parse("zh:en-GB").unwrap()),

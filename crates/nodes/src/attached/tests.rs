@@ -181,6 +181,7 @@ impl Rig {
             labels: Arc::from([]),
             pools: None,
             software: None,
+            principal: "".into(),
             running: slots(running),
         })
     }

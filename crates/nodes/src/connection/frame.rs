@@ -66,6 +66,8 @@ pub struct Hello {
     pub software: Option<Arc<str>>,
     /// What it runs, or has the unanswered result of.
     pub running: Vec<Slot>,
+    /// Whose token connects it; empty where there are no tokens.
+    pub principal: Arc<str>,
 }
 
 /// How far an attempt is.

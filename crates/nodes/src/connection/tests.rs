@@ -33,6 +33,7 @@ fn hello(running: &[u128]) -> FromNode {
         labels: [].into(),
         pools: None,
         software: None,
+        principal: "".into(),
         running: slots(running),
     })
 }

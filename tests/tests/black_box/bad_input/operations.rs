@@ -238,7 +238,7 @@ pub fn with_body(hold: &str) -> Vec<Operation> {
         operation(
             "PUT",
             "/policy",
-            "user",
+            "admin",
             vec![
                 field("first_nonce", false, "0", Kind::Number(0, nonce_max, false)),
                 hold_ms(),
@@ -262,7 +262,7 @@ pub fn paths() -> Vec<(String, &'static [&'static str], &'static str)> {
         (signer("/nonces/0/consume"), &["POST"], "user"),
         (signer("/nonces/0/release"), &["POST"], "user"),
         (signer("/nonces/2/resolve"), &["POST"], "admin"),
-        (signer("/policy"), &["PUT"], "user"),
+        (signer("/policy"), &["PUT"], "admin"),
         (signer(""), GET, "user"),
         ("/v1/signers".to_owned(), GET, "user"),
         ("/v1/leases".to_owned(), GET, "user"),

@@ -124,6 +124,7 @@ async fn an_attempt_goes_into_its_holders_inbox_if_that_instance_is_there() {
             pools: None,
             heartbeat_ms: 2_000,
             software: None,
+            principal: "".into(),
         }),
         status: nodes::Status { capacity: 1, used: 0, is_complete: true, state: bus::NodeState::Accepting },
         load: nodes::Load::default(),

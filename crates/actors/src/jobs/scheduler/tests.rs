@@ -71,6 +71,7 @@ fn lent_here() -> AttachedNode {
         labels: Arc::from([]),
         pools: None,
         software: None,
+        principal: "".into(),
         running: vec![],
     };
     attached.apply(Event::Frames(vec![FromNode::Hello(hello)]), moment);

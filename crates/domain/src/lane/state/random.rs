@@ -113,6 +113,7 @@ impl World {
             self.unfinished().filter(|row| row.live.placed.is_some()).map(|row| row.live.clone()).collect();
         let session = self.is_session.then(|| SessionSnapshot {
             spec: Spec {
+                tenant: None,
                 needs: crate::job::Requirements::default(),
                 ordering: if self.is_strict { Ordering::Strict } else { Ordering::Free },
                 idle_ms: 600_000_000,

@@ -459,7 +459,7 @@ fn of_two_retries_of_one_job_the_second_waits_for_the_commit_of_the_first() {
 fn session(ordering: Ordering, now: Instant) -> LaneState<Numbered> {
     let lane = LaneId::parse("session:s").unwrap();
     let mut state = LaneState::new(lane, Token::new(1), true, settings(2, 1), now);
-    let spec = Spec { needs: crate::job::Requirements::default(), ordering, idle_ms: 60_000 };
+    let spec = Spec { tenant: None, needs: crate::job::Requirements::default(), ordering, idle_ms: 60_000 };
     let session = SessionSnapshot {
         spec,
         is_closed: false,

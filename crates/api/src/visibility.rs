@@ -1,0 +1,361 @@
+//! What a token sees. A token whose patterns leave something out gets `not_found` for it, on every path and socket, and
+//! lists pass it over.
+//!
+//! The gate asks [`admit`] before a handler runs: a path names a signer, a tenant, a node or a resource, or a job, session,
+//! plan or task, which the ledger knows the tenant and pool of. Lists keep to what is seen with [`seen`]; what a request
+//! makes is checked with [`of_new_job`] and its siblings. A job of a session is seen by who sees the session.
+
+use std::time::Instant;
+
+use domain::{JobId, Names, NodeId, PlanId, PoolName, Resource, ResourceKind, SessionId, TaskId, TenantId};
+use ledger::JobRecord;
+use wire::Code;
+use wire::plans::StageRequest;
+
+use crate::auth::{Principal, Sees};
+use crate::limits::SEEN_READ_MAX;
+use crate::refusal::Refusal;
+use crate::routes::{self, Route};
+use crate::state::State;
+
+/// The paths that show or change what belongs to all.
+static FOR_ALL: [&Route; 5] =
+    [&routes::EVENTS, &routes::MODE, &routes::STATS, &routes::NODE_SELECT, &routes::METRICS];
+
+/// What a path names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subject {
+    Signer,
+    Tenant,
+    Node,
+    Job,
+    Session,
+    Plan,
+    Task,
+    Resource,
+}
+
+/// Checks that the caller sees what the path names.
+///
+/// # Errors
+/// `not_found`, whether it exists or not; `forbidden` for paths of what belongs to all.
+pub async fn admit(state: &State, route: &Route, path: &str, principal: &Principal) -> Result<(), Refusal> {
+    let sees = principal.sees();
+    if sees.everything() {
+        return Ok(());
+    }
+    if FOR_ALL.contains(&route) {
+        return Err(Refusal::new(
+            Code::Forbidden,
+            "this needs a token that sees everything: one without patterns",
+        ));
+    }
+    let Some((subject, name)) = subject(route.pattern, path) else { return Ok(()) };
+    let is_seen = match subject {
+        Subject::Signer => sees.signers.have(Some(name)),
+        Subject::Tenant => sees.tenants.have(Some(name)),
+        Subject::Node => sees.nodes.have(Some(name)),
+        Subject::Job => match JobId::parse(name) {
+            Some(id) => match state.read(state.ledger.job(id)).await? {
+                Some(record) => job(state, sees, &record).await?,
+                None => false,
+            },
+            None => false,
+        },
+        Subject::Session => match SessionId::parse(name) {
+            Ok(id) => session(state, sees, &id).await?,
+            Err(_) => false,
+        },
+        Subject::Plan => match PlanId::parse(name) {
+            Some(id) => plan(state, sees, id).await?,
+            None => false,
+        },
+        Subject::Task => match TaskId::parse(name) {
+            Some(id) => {
+                let record = state.read(state.ledger.plan_task(id)).await?;
+                record.is_some_and(|record| sees.tenants.have(Some(record.task.spec.tenant.as_str())))
+            }
+            None => false,
+        },
+        Subject::Resource => match Resource::parse(name) {
+            Ok(name) => resource(state, sees, &name).await?,
+            // The handler says what a resource's name is like.
+            Err(_) => true,
+        },
+    };
+    if is_seen { Ok(()) } else { Err(not_found("this does not exist, or this token does not see it")) }
+}
+
+/// What the path of a route names, by the part before its first variable one; and the name.
+fn subject<'p>(pattern: &str, path: &'p str) -> Option<(Subject, &'p str)> {
+    let (begin, _) = pattern.split_once("/{")?;
+    let subject = match begin.rsplit_once('/')?.1 {
+        "signers" => Subject::Signer,
+        "tenants" => Subject::Tenant,
+        "nodes" => Subject::Node,
+        "jobs" => Subject::Job,
+        "sessions" => Subject::Session,
+        "plans" => Subject::Plan,
+        "tasks" => Subject::Task,
+        "leases" | "owner" => Subject::Resource,
+        // Ids are for everybody.
+        _ => return None,
+    };
+    Some((subject, path.get(begin.len() + 1..)?.split('/').next()?))
+}
+
+/// Whether it is a job that is seen.
+pub async fn job(state: &State, sees: &Sees, record: &JobRecord) -> Result<bool, Refusal> {
+    match &record.spec.session {
+        _ if sees.everything() => Ok(true),
+        Some(id) => session(state, sees, id).await,
+        None => Ok(has(sees, record.spec.tenant.as_ref(), record.spec.needs.pool.as_ref())),
+    }
+}
+
+/// Whether it is a session that is seen.
+pub async fn session(state: &State, sees: &Sees, id: &SessionId) -> Result<bool, Refusal> {
+    if sees.everything() {
+        return Ok(true);
+    }
+    let record = state.read(state.ledger.session(id)).await?;
+    Ok(record.is_some_and(|it| has(sees, it.spec.tenant.as_ref(), it.spec.needs.pool.as_ref())))
+}
+
+/// Whether it is a plan that is seen: all of its tenants are.
+pub async fn plan(state: &State, sees: &Sees, id: PlanId) -> Result<bool, Refusal> {
+    if sees.tenants.is_all() {
+        return Ok(true);
+    }
+    let mut after = None;
+    loop {
+        let tasks = state.read(state.ledger.plan_tasks(id, after, SEEN_READ_MAX)).await?;
+        let Some(last) = tasks.last().map(|task| task.place) else { return Ok(after.is_some()) };
+        if !tasks.iter().all(|record| sees.tenants.have(Some(record.task.spec.tenant.as_str()))) {
+            return Ok(false);
+        }
+        after = Some(last);
+    }
+}
+
+/// Whether it is a resource that is seen.
+pub async fn resource(state: &State, sees: &Sees, resource: &Resource) -> Result<bool, Refusal> {
+    Ok(match resource.kind() {
+        ResourceKind::Signer => sees.signers.have(Some(resource.id())),
+        ResourceKind::Tenant => sees.tenants.have(Some(resource.id())),
+        ResourceKind::Session => match SessionId::parse(resource.id()) {
+            Ok(id) => session(state, sees, &id).await?,
+            Err(_) => false,
+        },
+        ResourceKind::Plan => match PlanId::parse(resource.id()) {
+            Some(id) => plan(state, sees, id).await?,
+            None => false,
+        },
+        ResourceKind::Instance | ResourceKind::IdWorker => true,
+    })
+}
+
+fn has(sees: &Sees, tenant: Option<&TenantId>, pool: Option<&PoolName>) -> bool {
+    sees.tenants.have(tenant.map(TenantId::as_str)) && sees.pools.have(pool.map(PoolName::as_str))
+}
+
+/// Reads a list page by page, and keeps what is seen: one more than `limit` if there are so many. `read` answers what is
+/// behind a key, and nothing at the end.
+///
+/// # Errors
+/// What `read` and `is_seen` say; `overloaded` where so much that is not seen lies between that it takes too long.
+pub async fn seen<R, K>(
+    state: &State,
+    sees: &Sees,
+    limit: u32,
+    read: impl AsyncFn(Option<K>) -> Result<Vec<R>, Refusal>,
+    key: impl Fn(&R) -> K,
+    is_seen: impl AsyncFn(&R) -> Result<bool, Refusal>,
+) -> Result<Vec<R>, Refusal> {
+    let give_up = Instant::now() + state.settings.request_timeout;
+    let mut found = Vec::new();
+    let mut records = read(None).await?;
+    if sees.everything() {
+        return Ok(records);
+    }
+    while let Some(last) = records.last().map(&key) {
+        for record in records {
+            if is_seen(&record).await? {
+                found.push(record);
+                if found.len() > limit as usize {
+                    return Ok(found);
+                }
+            }
+        }
+        if Instant::now() >= give_up {
+            let detail = "the token sees so little of this list that reading it takes too long; filter it";
+            return Err(Refusal::new(Code::Overloaded, detail));
+        }
+        records = read(Some(last)).await?;
+    }
+    Ok(found)
+}
+
+/// The tenant and the pool of something new. Where the token sees one name only, that one is meant.
+///
+/// # Errors
+/// `not_found` for names that the token does not see, `invalid` where it must name one.
+pub fn of_new(
+    sees: &Sees,
+    tenant: Option<TenantId>,
+    pool: Option<PoolName>,
+) -> Result<(Option<TenantId>, Option<PoolName>), Refusal> {
+    let tenant = named(&sees.tenants, "tenant", tenant, TenantId::parse)?;
+    let pool = named(&sees.pools, "pool", pool, PoolName::parse)?;
+    Ok((tenant, pool))
+}
+
+fn named<N: std::fmt::Display>(
+    names: &Names,
+    what: &str,
+    asked: Option<N>,
+    parse: impl FnOnce(&str) -> Result<N, domain::Invalid>,
+) -> Result<Option<N>, Refusal> {
+    match asked {
+        Some(name) if names.have(Some(&name.to_string())) => Ok(Some(name)),
+        Some(name) => Err(not_seen(what, &name.to_string())),
+        None if names.is_all() => Ok(None),
+        None => match names.only() {
+            Some(only) => Ok(Some(parse(only)?)),
+            None => Err(Refusal::invalid(format!("name a {what}: this token sees some {what}s only"))),
+        },
+    }
+}
+
+/// Checks and completes what a new job names. One of a session belongs to whom the session does.
+///
+/// # Errors
+/// As [`of_new`].
+pub fn of_new_job(sees: &Sees, spec: &mut domain::job::Spec) -> Result<(), Refusal> {
+    if sees.everything() {
+        return Ok(());
+    }
+    if spec.session.is_some() {
+        let tenant = spec.tenant.as_ref().is_none_or(|tenant| sees.tenants.have(Some(tenant.as_str())));
+        let pool = spec.needs.pool.as_ref().is_none_or(|pool| sees.pools.have(Some(pool.as_str())));
+        return match (tenant, pool) {
+            (true, true) => Ok(()),
+            (false, _) => Err(not_seen("tenant", spec.tenant.as_ref().map_or("", TenantId::as_str))),
+            (true, false) => Err(not_seen("pool", spec.needs.pool.as_ref().map_or("", PoolName::as_str))),
+        };
+    }
+    (spec.tenant, spec.needs.pool) = of_new(sees, spec.tenant.take(), spec.needs.pool.take())?;
+    Ok(())
+}
+
+/// Checks the tenants of a new plan.
+///
+/// # Errors
+/// `not_found` for one that the token does not see.
+pub fn of_new_tenant(sees: &Sees, tenant: &str) -> Result<(), Refusal> {
+    if sees.tenants.have(Some(tenant)) { Ok(()) } else { Err(not_seen("tenant", tenant)) }
+}
+
+/// Checks the pools of new stages.
+///
+/// # Errors
+/// As [`of_new`].
+pub fn of_new_stages(sees: &Sees, stages: &[StageRequest]) -> Result<(), Refusal> {
+    if sees.pools.is_all() {
+        return Ok(());
+    }
+    for stage in stages {
+        match &stage.pool {
+            Some(pool) if sees.pools.have(Some(pool)) => {}
+            Some(pool) => return Err(not_seen("pool", pool)),
+            None => {
+                return Err(Refusal::invalid("name the pool of each stage: this token sees some pools only"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a job may be put into a session.
+///
+/// # Errors
+/// `not_found` for one that the token does not see.
+pub async fn of_new_in(state: &State, sees: &Sees, id: &SessionId) -> Result<(), Refusal> {
+    if session(state, sees, id).await? { Ok(()) } else { Err(not_seen("session", id.as_str())) }
+}
+
+/// Checks that a node may connect under its name, to these pools.
+///
+/// # Errors
+/// Why not, in words fit for the node.
+pub fn of_node(sees: &Sees, node: &NodeId, pools: Option<&[PoolName]>) -> Result<(), String> {
+    if !sees.nodes.have(Some(node.as_str())) {
+        return Err(format!("this token may not connect the node {node}"));
+    }
+    let Some(pools) = pools else {
+        let needs = "name the node's pools: this token sees some pools only";
+        return if sees.pools.is_all() { Ok(()) } else { Err(needs.to_owned()) };
+    };
+    match pools.iter().find(|pool| !sees.pools.have(Some(pool.as_str()))) {
+        None => Ok(()),
+        Some(pool) => Err(format!("this token may not connect nodes of the pool {pool}")),
+    }
+}
+
+fn not_seen(what: &str, name: &str) -> Refusal {
+    not_found(&format!("this token sees no {what} {name:?}"))
+}
+
+fn not_found(detail: &str) -> Refusal {
+    Refusal::new(Code::NotFound, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_path_with_a_name_has_a_subject_or_is_about_ids() {
+        let mut without = Vec::new();
+        for route in routes::ALL.iter().filter(|route| route.pattern.contains('{')) {
+            let path = route.pattern.replace(['{', '}'], "");
+            match subject(route.pattern, &path) {
+                Some((_, name)) => {
+                    assert!(route.pattern.contains(&format!("{{{name}}}")), "{}", route.pattern)
+                }
+                None => without.push(route.pattern),
+            }
+        }
+        let expected = [
+            "/v1/ids/snowflake/{id}",
+            "/v1/ids/segments/{tag}",
+            "/v1/ids/sequences/{name}",
+            "/api/segment/get/{tag}",
+            "/api/snowflake/get/{key}",
+        ];
+        assert_eq!(without, expected);
+        assert_eq!(
+            subject("/v1/signers/{signer}/nonces", "/v1/signers/a:b/nonces"),
+            Some((Subject::Signer, "a:b"))
+        );
+        assert_eq!(
+            subject("/v1/cluster/owner/{resource}", "/v1/cluster/owner/x"),
+            Some((Subject::Resource, "x"))
+        );
+    }
+
+    #[test]
+    fn a_token_of_one_tenant_need_not_name_it() {
+        let some = |texts: &[&str]| {
+            Names::Some(texts.iter().map(|text| domain::Pattern::parse(text).unwrap()).collect())
+        };
+        let tenant = |text: &str| Some(TenantId::parse(text).unwrap());
+        let one = Sees { tenants: some(&["a"]), ..Sees::default() };
+        assert_eq!(of_new(&one, None, None).unwrap(), (tenant("a"), None));
+        assert_eq!(of_new(&one, tenant("b"), None).unwrap_err().code(), Code::NotFound);
+        let many = Sees { tenants: some(&["a-*"]), ..Sees::default() };
+        assert_eq!(of_new(&many, tenant("a-1"), None).unwrap(), (tenant("a-1"), None));
+        assert_eq!(of_new(&many, None, None).unwrap_err().code(), Code::Invalid);
+        assert_eq!(of_new(&Sees::default(), None, None).unwrap(), (None, None));
+    }
+}

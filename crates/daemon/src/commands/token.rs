@@ -1,0 +1,70 @@
+//! `fencepost token new`: a secret for a caller, and its entry for the daemon, which never sees the secret itself.
+
+use std::fmt::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rand::RngExt as _;
+use serde::Serialize;
+
+use super::shown;
+use crate::cli::Token;
+use crate::config::AuthToken;
+use crate::exit::{Exit, Failure};
+
+/// How many random bytes a secret has.
+const SECRET_BYTES: usize = 32;
+
+#[derive(Serialize)]
+struct NewToken {
+    /// For the caller; it is kept nowhere else.
+    token: String,
+    /// For `auth.tokens`.
+    entry: AuthToken,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// A time that cannot be read.
+pub fn run(command: Token) -> Result<(), Failure> {
+    let Token::New { name, scopes, tenants, signers, pools, nodes, expires_at, json } = command;
+    let secret: [u8; SECRET_BYTES] = rand::rng().random();
+    let token = format!("fp_{}", URL_SAFE_NO_PAD.encode(secret));
+    let digest = api::digest(token.as_bytes());
+    let some = |patterns: Vec<String>| (!patterns.is_empty()).then_some(patterns);
+    let entry = AuthToken {
+        name,
+        token: String::new(),
+        sha256: vec![digest.iter().map(|byte| format!("{byte:02x}")).collect()],
+        scopes: if scopes.is_empty() { vec!["submit".to_owned()] } else { scopes },
+        tenants: some(tenants),
+        signers: some(signers),
+        pools: some(pools),
+        nodes: some(nodes),
+        expires_at: expires_at.unwrap_or_default(),
+    };
+    if entry.expiry().is_err() {
+        let message = format!("--expires-at {:?} is no time such as 2027-01-31T00:00:00Z", entry.expires_at);
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    shown::answer(json, &NewToken { token, entry }, |new| {
+        format!(
+            "The secret, for the caller ({}); it is shown once:\n  {}\n\nThe entry, for the daemon's configuration file:\n{}",
+            new.entry.name,
+            new.token,
+            toml(&new.entry)
+        )
+    });
+    Ok(())
+}
+
+/// The entry as a table of a TOML file. What JSON escapes in a text TOML escapes alike.
+fn toml(entry: &AuthToken) -> String {
+    let fields = serde_json::to_value(entry).expect("an entry is plain data");
+    let mut text = "  [[auth.tokens]]\n".to_owned();
+    for (key, value) in fields.as_object().into_iter().flatten() {
+        let _ = writeln!(text, "  {key} = {value}");
+    }
+    text
+}
