@@ -46,7 +46,9 @@ pub async fn grant(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     let body = extract::bytes(&request, payload, forwarder.state().body_limits()).await?;
     let asked: shape::GrantRequest = extract::optional_object(&request, &body)?.unwrap_or_default();
     let count = asked.count.unwrap_or(1);
-    let key = key.map(|key| RequestKey { key, body_hash: grant_hash(count, asked.hold_ms) });
+    let principal = Principal::of(&request);
+    let body_hash = grant_hash(count, asked.hold_ms);
+    let key = key.map(|key| RequestKey { principal: principal.name().into(), key, body_hash });
     let wish = GrantRequest {
         count: usize::try_from(count).map_err(|_| Refusal::invalid("count is out of range"))?,
         hold_ms: asked.hold_ms,

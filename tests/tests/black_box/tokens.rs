@@ -291,6 +291,19 @@ async fn scopes_say_what_a_token_may_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_idempotency_key_is_its_callers_own() {
+    let token = |name: &str| json!({"name": name, "token": name, "scopes": ["submit"]});
+    let daemon = Guarded::start(&json!([token("one"), token("other")])).await;
+    let grant = async |token: &str| {
+        let client = patient().with_token(token);
+        let url = daemon.url("/v1/signers/s/nonces");
+        client.request("POST", &url, Some("1"), None).await.unwrap().body["grants"][0]["nonce"].clone()
+    };
+    let nonces = [grant("one").await, grant("other").await, grant("one").await, grant("other").await];
+    assert_eq!(nonces, [json!(0), json!(1), json!(0), json!(1)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn tokens_change_under_load_without_a_refusal() {
     let entry = |secrets: &[&str]| {
         let digests: Vec<_> = secrets.iter().map(|secret| digest_of(secret)).collect();

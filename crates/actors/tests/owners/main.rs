@@ -104,6 +104,7 @@ impl Shop {
 
     async fn grants(&self, count: usize, key: Option<&str>) -> Result<Grants, Refusal> {
         let key = key.map(|key| RequestKey {
+            principal: "".into(),
             key: IdempotencyKey::parse(key).unwrap(),
             body_hash: [u8::try_from(count).unwrap(); 32],
         });

@@ -1,5 +1,7 @@
 //! What can be asked of a signer's owner, and what it answers.
 
+use std::sync::Arc;
+
 use std::time::Instant;
 
 use crate::id::{HoldId, IdempotencyKey, InstanceId, Nonce, SignerId};
@@ -23,6 +25,8 @@ pub struct GrantRequest {
 /// An idempotency key and what was asked under it.
 #[derive(Clone, Debug)]
 pub struct RequestKey {
+    /// The caller's name; empty where callers have none.
+    pub principal: Arc<str>,
     /// The key.
     pub key: IdempotencyKey,
     /// SHA-256 of what was asked.
@@ -30,10 +34,12 @@ pub struct RequestKey {
 }
 
 impl RequestKey {
-    /// Keys count per route and signer.
+    /// Keys count per route, signer and caller.
     #[must_use]
     pub fn scope(&self, signer: &SignerId) -> KeyScope {
-        KeyScope { scope: format!("grant signer:{signer}"), key: self.key.clone() }
+        let Self { principal, key, .. } = self;
+        let space = if principal.is_empty() { "" } else { " " };
+        KeyScope { scope: format!("grant signer:{signer}{space}{principal}"), key: key.clone() }
     }
 }
 

@@ -610,7 +610,11 @@ pub fn grant(count: usize) -> Command {
 }
 
 pub fn keyed(count: usize, key: &str) -> Command {
-    let key = RequestKey { key: IdempotencyKey::parse(key).unwrap(), body_hash: [count as u8; 32] };
+    let key = RequestKey {
+        principal: "".into(),
+        key: IdempotencyKey::parse(key).unwrap(),
+        body_hash: [count as u8; 32],
+    };
     Command::Grant(GrantRequest { count, hold_ms: None, key: Some(key) })
 }
 
