@@ -153,6 +153,9 @@ fn admit(state: &State, route: Option<&Route>, access: Access) -> Result<(), Ref
         let detail = "this instance is stopping; ask another instance, or this one after its restart";
         return Err(Refusal::new(Code::Draining, detail).closing());
     }
+    if is_api && let Some(refusal) = state.went_back() {
+        return Err(refusal);
+    }
     if !state.is_open() && !route.is_none_or(Route::needs_no_ledger) {
         let detail =
             "this instance has not reached the ledger since it started; try again, or ask another instance";

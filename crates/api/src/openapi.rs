@@ -22,6 +22,7 @@ use actix_web::http::Method;
         signers::release,
         signers::resolve,
         signers::set_policy,
+        signers::confirm,
         signers::show,
         signers::nonces,
         signers::list,
@@ -233,15 +234,15 @@ fn without_null(schema: &mut Value) {
 fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
     use Code::{
         AlreadySettled, BusUnavailable, ClockBehind, Conflict, DefinitionChanged, Draining, Exhausted,
-        Fenced, Forbidden, Internal, Invalid, KeyReused, LeaseHeld, LedgerUnavailable, MethodNotAllowed,
-        NotFound, NotOwner, Overloaded, StageUnknown, StaleHold, StillRunning, TenantLocked, TooLarge,
-        Unauthorized, UnsupportedMediaType, WindowFull,
+        Fenced, Forbidden, Internal, Invalid, KeyReused, LeaseHeld, LedgerUnavailable, LedgerWentBack,
+        MethodNotAllowed, NotFound, NotOwner, Overloaded, Recovering, StageUnknown, StaleHold, StillRunning,
+        TenantLocked, TooLarge, Unauthorized, UnsupportedMediaType, WindowFull,
     };
     // Without tokens, of a request that names no host, or a foreign one.
     let mut codes = vec![Invalid, Forbidden, MethodNotAllowed, Internal];
     if matches!(path, "/healthz" | "/readyz") {
         if id == "readyz" {
-            codes.extend([LedgerUnavailable, Draining]);
+            codes.extend([LedgerUnavailable, LedgerWentBack, Draining]);
         }
         return codes;
     }
@@ -252,12 +253,13 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
         }
         return codes;
     }
-    codes.extend([LedgerUnavailable, Draining]);
+    codes.extend([LedgerUnavailable, LedgerWentBack, Draining]);
     if matches!(method, "post" | "put") {
         codes.extend([TooLarge, UnsupportedMediaType, LeaseHeld, NotOwner, Fenced, Overloaded]);
     }
     codes.extend_from_slice(match id {
-        "grant" => &[StaleHold, KeyReused, WindowFull, Exhausted],
+        "grant" => &[StaleHold, KeyReused, WindowFull, Exhausted, Recovering],
+        "confirm_signer" => &[NotFound, Conflict],
         "settle" | "show_signer" | "list_nonces" | "show_lease" => &[NotFound],
         "consume" | "release" => &[NotFound, StaleHold, AlreadySettled],
         "resolve" => &[NotFound, StaleHold, Conflict, AlreadySettled],

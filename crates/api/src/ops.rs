@@ -36,6 +36,9 @@ pub async fn healthz() -> HttpResponse {
     responses((status = 200, description = "The instance can serve", body = Ready)),
 )]
 pub async fn readyz(state: web::Data<State>) -> Result<HttpResponse, Refusal> {
+    if let Some(refusal) = state.went_back() {
+        return Err(refusal);
+    }
     if !state.is_open() {
         return Err(not_open_yet(&state));
     }

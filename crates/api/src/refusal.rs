@@ -133,6 +133,9 @@ impl From<ledger::Error> for Refusal {
             tracing::debug!(%error, "the ledger did not answer");
             return Self::new(Code::LedgerUnavailable, "the ledger did not answer in time; try again");
         }
+        if matches!(error, ledger::Error::WentBack) {
+            return Self::new(Code::LedgerWentBack, "the ledger is behind what this instance knew of it");
+        }
         tracing::error!(%error, "the ledger refused");
         Self::internal()
     }
@@ -280,6 +283,7 @@ impl From<actors::signers::Refusal> for Refusal {
                 })
             }
             Inside::Exhausted => Self::new(Code::Exhausted, detail),
+            Inside::Recovering => Self::new(Code::Recovering, detail),
             Inside::StaleReplay => Self::new(Code::StaleHold, detail),
             Inside::KeyReused => Self::new(Code::KeyReused, detail),
             Inside::Overloaded => Self::new(Code::Overloaded, detail),

@@ -50,6 +50,7 @@ routes! {
     RESOLVE = "/v1/signers/{signer}/nonces/{nonce}/resolve", "POST", ADMIN, ADMIN;
     SIGNER = "/v1/signers/{signer}", "GET, HEAD", READ, SUBMIT;
     POLICY = "/v1/signers/{signer}/policy", "PUT", ADMIN, ADMIN;
+    CONFIRM = "/v1/signers/{signer}/confirm", "POST", ADMIN, ADMIN;
     SIGNERS = "/v1/signers", "GET, HEAD", READ, SUBMIT;
     LEASES = "/v1/leases", "GET, HEAD", READ, SUBMIT;
     LEASE = "/v1/leases/{resource}", "GET, HEAD", READ, SUBMIT;

@@ -122,6 +122,11 @@ impl Handle {
         self.state.reincarnate(incarnation);
     }
 
+    /// From now on every request is refused as `ledger_went_back`, with these words; or not any more.
+    pub fn set_went_back(&self, why: Option<String>) {
+        self.state.set_went_back(why);
+    }
+
     /// From now on only callers with one of these tokens are served. Call it only where there were tokens before.
     pub fn replace_tokens(&self, tokens: Vec<Token>) {
         self.state.settings.auth.replace(tokens);
@@ -204,6 +209,7 @@ pub fn app(
                 .service(at(&routes::RESOLVE).route(web::post().to(signers::resolve)))
                 .service(at(&routes::SIGNER).route(get().to(signers::show)))
                 .service(at(&routes::POLICY).route(web::put().to(signers::set_policy)))
+                .service(at(&routes::CONFIRM).route(web::post().to(signers::confirm)))
                 .service(at(&routes::SIGNERS).route(get().to(signers::list)))
         }))
         .service(below("/v1/jobs", |scope, at| {

@@ -5,7 +5,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use actors::signers::{GrantRequest, RequestKey, Signers};
 use domain::nonce::{Settlement, Status};
 use domain::{HoldId, Nonce, SignerId};
-use ledger::{NonceFilter, SignerRecord};
+use ledger::{CONFIRMED_NONCES_MAX, Confirmation, NonceFilter, SignerRecord};
 use sha2::{Digest, Sha256};
 use wire::Code;
 use wire::nonces as shape;
@@ -233,6 +233,39 @@ pub async fn set_policy(request: HttpRequest, payload: web::Payload, forwarder: 
             .json(shape::PolicyAnswer { signer: signer.to_string(), policy: to_wire::policy(&policy) })),
         Routed::Elsewhere(answer) => Ok(answer),
     }
+}
+
+/// Confirms a signer's next nonce
+///
+/// After the ledger was recovered from an earlier state, a signer grants nothing (`recovering`) until an operator has named
+/// the nonce of the account's next transaction, pending ones counted. Nonces below it become CONSUMED, also those that the
+/// ledger has lost; open ones from it on become QUARANTINED. For a signer that is not recovering the answer is `conflict`.
+#[utoipa::path(
+    post, path = "/v1/signers/{signer}/confirm", tag = "nonces", operation_id = "confirm_signer",
+    params(("signer" = String, Path, min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9._:@-]+$", description = SIGNER)),
+    request_body = shape::ConfirmRequest,
+    responses((status = 200, description = "The signer as it stands now; it grants again", body = shape::Signer)),
+)]
+pub async fn confirm(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    let signer = extract::signer(&request)?;
+    Query::read(&request, &[])?;
+    let asked: shape::ConfirmRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let next = Nonce::new(asked.next_nonce)?;
+    match state.read(state.ledger.confirm_signer(&signer, next)).await? {
+        Confirmation::Done => {}
+        Confirmation::Unknown => return Err(unknown_signer()),
+        Confirmation::NotRecovering => {
+            return Err(Refusal::new(Code::Conflict, "the signer is not recovering; nothing was changed"));
+        }
+        Confirmation::TooFar(nonces) => {
+            return Err(Refusal::invalid(format!(
+                "next_nonce is {nonces} past the last nonce that the ledger knows; at most {CONFIRMED_NONCES_MAX} are \
+                 added at once"
+            )));
+        }
+    }
+    let record = state.read(state.ledger.signer(&signer)).await?.ok_or_else(unknown_signer)?;
+    Ok(HttpResponse::Ok().json(to_wire::signer(&record)))
 }
 
 /// Shows a signer

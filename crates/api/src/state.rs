@@ -33,6 +33,8 @@ pub struct State {
     pub generators: OnceOpen<Generators>,
     pub peers: OnceOpen<client::Peers>,
     incarnation: ArcSwapOption<Incarnation>,
+    /// Why the ledger counts as gone back in time, while it does.
+    went_back: ArcSwapOption<String>,
     /// What is served already. Open: the ledger was reached, and all of these are set.
     opening: watch::Sender<Opening>,
     is_open: AtomicBool,
@@ -71,6 +73,7 @@ impl State {
             generators: OnceOpen::default(),
             peers: OnceOpen::default(),
             incarnation: ArcSwapOption::empty(),
+            went_back: ArcSwapOption::empty(),
             opening: watch::Sender::new(Opening::Starting),
             is_open: AtomicBool::new(false),
             snowflakes,
@@ -98,6 +101,17 @@ impl State {
         // Last: a reader that sees it finds the rest.
         self.is_open.store(true, Ordering::Release);
         self.opening.send_replace(Opening::Open);
+    }
+
+    /// From now on everything is refused, for this reason; or nothing more.
+    pub fn set_went_back(&self, why: Option<String>) {
+        self.went_back.store(why.map(Arc::new));
+    }
+
+    /// The refusal of every request, while the ledger counts as gone back in time.
+    pub fn went_back(&self) -> Option<Refusal> {
+        let why = self.went_back.load();
+        why.as_ref().map(|why| Refusal::new(Code::LedgerWentBack, why.as_str()))
     }
 
     /// From now on, and until it is open, what needs no ledger is served, and everything else is refused.

@@ -247,6 +247,7 @@ pub fn signer(record: &SignerRecord) -> wire::nonces::Signer {
         consumed: record.consumed,
         quarantined: record.quarantined,
         oldest_hold_ms: record.oldest_hold_ms,
+        recovering: record.is_recovering,
         policy: policy(&record.policy),
     }
 }

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use wire::nonces::{
-    ConsumeRequest, Grant, GrantAnswer, GrantRequest, NonceAnswer, PolicyAnswer, PolicyRequest,
-    ReleaseRequest, ResolveRequest, Settlement, SettlementResult, SettlementsAnswer, SettlementsRequest,
+    ConfirmRequest, ConsumeRequest, Grant, GrantAnswer, GrantRequest, NonceAnswer, PolicyAnswer,
+    PolicyRequest, ReleaseRequest, ResolveRequest, Settlement, SettlementResult, SettlementsAnswer,
+    SettlementsRequest, Signer,
 };
 
 use crate::transport::{Call, key_or_new};
@@ -93,6 +94,16 @@ impl Client {
     pub async fn set_policy(&self, signer: &str, request: &PolicyRequest) -> Result<PolicyAnswer> {
         let path = ["v1", "signers", signer, "policy"];
         Ok(self.call(&Call::about(signer, Method::PUT, &path, request)).await?.body)
+    }
+
+    /// Confirms the next nonce of a signer that is recovering; needs the scope `admin`.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn confirm(&self, signer: &str, next_nonce: u64) -> Result<Signer> {
+        let path = ["v1", "signers", signer, "confirm"];
+        let request = ConfirmRequest { next_nonce };
+        Ok(self.call(&Call::about(signer, Method::POST, &path, &request)).await?.body)
     }
 
     async fn act<B: serde::Serialize>(

@@ -61,6 +61,8 @@ pub enum Command {
     Health(Health),
     /// Bring the ledger's tables up to this version and exit
     Migrate(Migrate),
+    /// Take a ledger that went back in time (a restored backup) past all that it may have granted since
+    Recover(Recover),
     /// Print the configuration that `serve` would use (secrets hidden), or its errors
     CheckConfig(CheckConfig),
 }
@@ -121,6 +123,23 @@ pub struct CheckConfig {
 /// `fencepost migrate`
 #[derive(Args, Debug)]
 pub struct Migrate {
+    /// Configuration file (TOML) [default: none] [env: FENCEPOST_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// sqlite:PATH or postgres://… [default: sqlite:./fencepost-data/ledger.db] [env: FENCEPOST_DATABASE_URL]
+    #[arg(long, value_name = "URL")]
+    pub database_url: Option<String>,
+}
+
+/// `fencepost recover`
+#[derive(Args, Debug)]
+pub struct Recover {
+    /// Do it: end all leases, skip numbers, and have each signer wait for its next nonce
+    #[arg(long, required_unless_present = "dry_run")]
+    pub confirm: bool,
+    /// Say what would be changed, and change nothing
+    #[arg(long, conflicts_with = "confirm")]
+    pub dry_run: bool,
     /// Configuration file (TOML) [default: none] [env: FENCEPOST_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -259,6 +278,16 @@ pub enum Nonce {
         /// The transaction that used it (with --outcome consumed)
         #[arg(long, value_name = "HASH")]
         tx_hash: Option<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Confirm a signer's next nonce after the ledger was recovered (scope admin)
+    Confirm {
+        /// The signer
+        signer: String,
+        /// The nonce of the account's next transaction, pending ones counted
+        #[arg(value_parser = nonce())]
+        next_nonce: u64,
         #[command(flatten)]
         remote: Remote,
     },

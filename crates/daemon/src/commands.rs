@@ -11,6 +11,7 @@ pub mod migrate;
 pub mod node;
 pub mod nonce;
 pub mod plan;
+pub mod recover;
 mod shown;
 pub mod stats;
 pub mod submit;

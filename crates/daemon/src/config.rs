@@ -139,6 +139,8 @@ pub struct Ledger {
     pub connections_max: u64,
     pub connect_timeout_ms: u64,
     pub call_timeout_ms: u64,
+    /// The file that remembers how far the ledger had got; empty for none.
+    pub witness_file: String,
 }
 
 impl Default for Ledger {
@@ -148,6 +150,7 @@ impl Default for Ledger {
             connections_max: l::LEDGER_CONNECTIONS_MAX_DEFAULT,
             connect_timeout_ms: l::CONNECT_TIMEOUT_MS_DEFAULT,
             call_timeout_ms: l::CALL_TIMEOUT_MS_DEFAULT,
+            witness_file: l::WITNESS_FILE_DEFAULT.to_owned(),
         }
     }
 }

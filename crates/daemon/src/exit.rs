@@ -74,7 +74,7 @@ impl From<ledger::Error> for Failure {
             | ledger::Error::InUse { .. }
             | ledger::Error::Address(_)
             | ledger::Error::File { .. } => Exit::Config,
-            ledger::Error::Impossible(_) => Exit::Software,
+            ledger::Error::Impossible(_) | ledger::Error::WentBack => Exit::Software,
         };
         Self::new(exit, error)
     }

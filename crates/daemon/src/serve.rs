@@ -9,6 +9,7 @@ mod incarnation;
 mod reload;
 mod serving;
 mod signals;
+mod witness;
 
 use std::io::Write;
 use std::pin::pin;
@@ -28,6 +29,7 @@ pub use endpoint::hostname;
 use incarnation::{Incarnation, Parts};
 use serving::Serving;
 pub use signals::Signals;
+use witness::Witness;
 
 /// Upper edges of the buckets of every histogram of seconds.
 const SECONDS_BUCKETS: [f64; 15] =
@@ -149,7 +151,9 @@ impl Daemon {
         let (snowflakes, mut keeping) = generators::snowflakes(config);
         let early = api::Early { snowflakes, metrics };
         let serving = opened.insert(Serving::start(config, early).await?);
+        let mut witness = Witness::remember(config)?;
         let ledger = reach_ledger(config, serving, keeping.proof().await).await?;
+        serving.refuse_without(witness.is_current(&ledger, &serving.api)).await?;
         let endpoint = &serving.endpoint;
         let bus = open_bus(config, serving).await?;
         let peers = client::Peers::new(endpoint.advertise.starts_with("https:"))
@@ -165,6 +169,7 @@ impl Daemon {
         };
         serving.api.open(services);
         let serving = opened.take().expect("it was started");
+        tokio::spawn(witness.run(ledger.clone(), serving.api.clone()));
         Ok(Self { ledger, bus, incarnation, keeping, serving })
     }
 

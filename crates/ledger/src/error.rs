@@ -57,6 +57,9 @@ pub enum Error {
         /// The other process, as it wrote itself down.
         pid: String,
     },
+    /// Final until an operator recovers the ledger: it is behind what this process knew of it. Nothing was written.
+    #[error("the ledger went back in time")]
+    WentBack,
     /// Final. The ledger's address is not one that can be used.
     #[error("{0}")]
     Address(String),
@@ -105,6 +108,7 @@ impl Error {
             | Self::Impossible(_)
             | Self::Migration(_)
             | Self::InUse { .. }
+            | Self::WentBack
             | Self::Address(_)
             | Self::File { .. } => false,
         }
@@ -120,6 +124,7 @@ impl Error {
             Self::Impossible(_)
             | Self::Migration(_)
             | Self::InUse { .. }
+            | Self::WentBack
             | Self::Address(_)
             | Self::File { .. } => None,
         }

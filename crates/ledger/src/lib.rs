@@ -14,6 +14,7 @@ mod batch_limits;
 mod changes;
 mod detached;
 mod error;
+mod identity;
 mod ids;
 mod instances;
 mod jobs;
@@ -23,6 +24,7 @@ mod migrations;
 mod nonces;
 mod plans;
 mod records;
+mod recover;
 mod sessions;
 mod settings;
 mod sql;
@@ -34,6 +36,7 @@ use std::sync::Arc;
 
 pub use batch_limits::BATCH_ROWS_MAX;
 pub use error::{Error, Result};
+pub use identity::{Identity, Witness};
 pub use ids::{
     Ids, Marked, Put, RangeTaken, SegmentChange, SegmentRecord, SequenceChange, SequenceGrant,
     SequenceRecord, WorkerClaim, WorkerHolder, WorkerRecord,
@@ -46,13 +49,14 @@ pub use jobs::{
 };
 pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal};
 pub use nonces::{
-    Batch, GrantAnswer, KeptKey, KeyScope, NewKey, NonceFilter, NonceRecord, Nonces, Read, SignerRecord,
-    Verdict,
+    Batch, CONFIRMED_NONCES_MAX, Confirmation, GrantAnswer, KeptKey, KeyScope, NewKey, NonceFilter,
+    NonceRecord, Nonces, Read, SignerRecord, Verdict,
 };
 pub use plans::{
     Author, CheckpointRecord, LockBreak, Locker, NewPlan, PlanBatch, PlanCount, PlanCreated, PlanFilter,
     PlanRecord, PlanVerdict, Plans, TaskRecord, TimedEvent,
 };
+pub use recover::{RECOVERED_MARK_MS, RECOVERED_NUMBERS, RECOVERED_TOKENS, Recovery, recover};
 pub use sessions::{Closed, Opened, SessionCounts, SessionRecord, SessionResult, SessionResults, Sessions};
 pub use settings::Settings;
 use tokio::runtime;
@@ -126,6 +130,13 @@ pub trait Ledger: Leases + Nonces + Jobs + Sessions + Plans + Ids + Instances + 
     /// # Errors
     /// [`Error::Unavailable`].
     async fn check(&self) -> Result<Health>;
+
+    /// Looks whether the ledger is the one that was known, and as far; and raises its position if so. From then on
+    /// nothing is granted by one that is behind it.
+    ///
+    /// # Errors
+    /// [`Error`]; repeating is harmless.
+    async fn witness(&self, known: Option<&Identity>) -> Result<Witness>;
 
     /// Connections in use now, for the metric.
     fn connections_in_use(&self) -> u32;

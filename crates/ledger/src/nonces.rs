@@ -53,9 +53,27 @@ pub struct SignerRecord {
     pub quarantined: u64,
     /// Age of the oldest hold that is HELD, in milliseconds.
     pub oldest_hold_ms: Option<u64>,
+    /// Whether it grants nothing until its next nonce is confirmed.
+    pub is_recovering: bool,
     /// Its policy.
     pub policy: Policy,
 }
+
+/// What became of the confirmation of a signer's next nonce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confirmation {
+    /// The signer grants again.
+    Done,
+    /// There is no such signer.
+    Unknown,
+    /// The signer grants already; nothing was changed.
+    NotRecovering,
+    /// So many nonces would have to be added; at most [`CONFIRMED_NONCES_MAX`] are. Nothing was changed.
+    TooFar(u64),
+}
+
+/// The most nonces that a confirmation adds.
+pub const CONFIRMED_NONCES_MAX: u64 = 1_000_000;
 
 /// Which nonces to list.
 #[derive(Clone, Debug)]
@@ -140,6 +158,13 @@ pub trait Nonces: Send + Sync {
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
     async fn open_counts(&self) -> Result<Vec<(Status, u64)>>;
+
+    /// Confirms the next nonce of a signer that is recovering: those below it are CONSUMED, also those that the ledger has
+    /// lost; open ones from it on are QUARANTINED. Ends the signer's lease, so that its owner begins anew.
+    ///
+    /// # Errors
+    /// [`crate::Error`]. After [`crate::Error::Unknown`] it may be confirmed or not.
+    async fn confirm_signer(&self, signer: &SignerId, next: Nonce) -> Result<Confirmation>;
 
     /// Deletes idempotency keys older than `age_ms`, `limit` at most; answers how many.
     ///

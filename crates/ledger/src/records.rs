@@ -84,6 +84,7 @@ record! {
         hold_ms: Option<i64>,
         on_expiry: Option<String>,
         max_in_flight: Option<i64>,
+        recovering: Option<bool>,
     }
 }
 
@@ -121,6 +122,7 @@ impl LoadRow {
             in_flight: count(self.in_flight)?,
             holes,
             holes_complete,
+            is_recovering: self.policy.recovering.unwrap_or(false),
         })
     }
 }
@@ -241,6 +243,7 @@ impl TryFrom<SignerRow> for SignerRecord {
             consumed,
             quarantined,
             oldest_hold_ms: row.oldest_hold_ms.map(count).transpose()?,
+            is_recovering: row.policy.recovering.unwrap_or(false),
             policy,
         })
     }

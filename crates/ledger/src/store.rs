@@ -14,6 +14,7 @@ mod nonces;
 mod partitions;
 mod plans;
 pub(crate) mod postgres;
+mod recover;
 mod result_reads;
 mod sessions;
 mod settings;
@@ -25,6 +26,7 @@ use futures_util::future::BoxFuture;
 use tokio::runtime;
 
 use crate::detached::{self, Effect};
+use crate::identity::{Identity, Remembered, Witness};
 use crate::ids::Grant;
 use crate::sql::{Answer, Ask, FromEither, Session, Statement, statement};
 use crate::train::Trains;
@@ -34,6 +36,8 @@ use failure::{read_failed, write_failed};
 use result_reads::ResultReads;
 
 const HEALTH: Statement = statement!("health");
+const RAISE: Statement = statement!("identity_raise");
+const IDENTITY: Statement = statement!(both "identity_show");
 const PROBE: Statement = statement!("write_probe");
 const PROBE_REMOVE: Statement = Statement::only(crate::sql::sql_file!("sqlite-only", "write_probe_remove"));
 
@@ -49,6 +53,7 @@ pub(crate) struct Store {
     sequences: Trains<Grant>,
     result_reads: ResultReads,
     watch: WriteWatch,
+    remembered: Remembered,
     call_timeout: Duration,
     /// Of a SQLite file. Given back when the ledger is dropped, and by the system when the process dies.
     _lock: Option<sqlite::FileLock>,
@@ -142,8 +147,11 @@ impl Store {
         let (pools, limit) = (self.pools.clone(), self.call_timeout);
         let answer = match pools {
             Pools::Postgres(pools) => {
-                detached::run(way.effect(), limit, async move { on_postgres(&pools, way, limit, call).await })
-                    .await
+                let position = self.remembered.position();
+                detached::run(way.effect(), limit, async move {
+                    on_postgres(&pools, way, position, limit, call).await
+                })
+                .await
             }
             Pools::Sqlite(pools) => {
                 detached::run(way.effect(), limit, async move { on_sqlite(&pools, way, call).await }).await
@@ -184,8 +192,23 @@ fn lent<D: sqlx::Database>(pool: &sqlx::Pool<D>) -> u32 {
 
 /// A session that does not answer in time is cut off: behind a dead host it would never answer, and giving it back
 /// would wait for it.
-async fn on_postgres<T>(pools: &postgres::Pools, way: Way, limit: Duration, call: impl Call<T>) -> Result<T> {
+async fn on_postgres<T>(
+    pools: &postgres::Pools,
+    way: Way,
+    position: i64,
+    limit: Duration,
+    call: impl Call<T>,
+) -> Result<T> {
     let mut session = pools.of(way).acquire().await.map_err(read_failed)?;
+    if way.effect() == Effect::Writes && position > 0 {
+        let note = committer::POSITION.on(Kind::Postgres).bind(position);
+        let told = tokio::time::timeout(limit, Session::Postgres(&mut session).touch(note)).await;
+        if !matches!(told, Ok(Ok(_))) {
+            session.close_on_drop();
+            let late = |_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
+            told.map_err(late).and_then(|told| told).map_err(read_failed)?;
+        }
+    }
     let failed = if way.effect() == Effect::Reads { read_failed } else { write_failed };
     let Ok(answer) =
         tokio::time::timeout(limit + CUT_OFF_MARGIN, call(Session::Postgres(&mut session))).await
@@ -227,6 +250,22 @@ impl Ledger for Store {
             Kind::Sqlite => sqlite::durability_warnings(self.one(Way::Writes, self.ask(&HEALTH)).await?),
         };
         Ok(Health { durability_warnings, unwritable: self.watch.reason() })
+    }
+
+    async fn witness(&self, known: Option<&Identity>) -> Result<Witness> {
+        let (cluster, position): (String, i64) = self.one(Way::VitalReads, self.ask(&IDENTITY)).await?;
+        let found = Identity { cluster, position };
+        let lowest = known.map_or(found.position, |known| known.position).max(self.remembered.position());
+        if known.is_some_and(|known| known.cluster != found.cluster) {
+            return Ok(Witness::WentBack(found));
+        }
+        let raise = self.ask(&RAISE).bind(found.cluster.as_str()).bind(lowest);
+        let raised: Option<(i64,)> = self.optional(Way::VitalWrites, raise).await?;
+        self.remembered.saw(raised.map_or(lowest, |(position,)| position));
+        Ok(match raised {
+            Some((position,)) => Witness::Current(Identity { position, ..found }),
+            None => Witness::WentBack(found),
+        })
     }
 
     fn connections_in_use(&self) -> u32 {

@@ -335,8 +335,20 @@ pub struct Signer {
     /// The age of the oldest hold of a HELD nonce, in milliseconds. `null` when no nonce is HELD.
     #[schema(required)]
     pub oldest_hold_ms: Option<u64>,
+    /// Whether the signer grants nothing until its next nonce is confirmed.
+    pub recovering: bool,
     /// The signer's policy.
     pub policy: Policy,
+}
+
+/// The confirmation of a signer's next nonce.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConfirmRequest {
+    /// The nonce of the account's next transaction, pending ones counted.
+    #[serde(deserialize_with = "strict::integer::<0, NONCE_MAX, _>")]
+    #[schema(minimum = 0, maximum = 9007199254740991u64)]
+    pub next_nonce: u64,
 }
 
 /// A nonce.

@@ -69,6 +69,11 @@ words! {
         /// This instance cannot make a snowflake without the risk of a duplicate: its clock is behind ids
         /// that may have been issued, or differs from the database's. Another instance may serve.
         ClockBehind = "clock_behind",
+        /// The ledger is behind what this instance knew of it, as after a restored backup: nothing is granted until an
+        /// operator runs `fencepost recover`.
+        LedgerWentBack = "ledger_went_back",
+        /// The ledger was recovered, and nobody has confirmed the signer's next nonce since.
+        Recovering = "recovering",
     }
 }
 
@@ -101,7 +106,9 @@ impl Code {
             | Self::Draining
             | Self::Fenced
             | Self::Exhausted
-            | Self::ClockBehind => 503,
+            | Self::ClockBehind
+            | Self::LedgerWentBack
+            | Self::Recovering => 503,
         }
     }
 
@@ -135,6 +142,8 @@ impl Code {
             Self::Fenced => "The lease was taken over",
             Self::Exhausted => "No numbers are left",
             Self::ClockBehind => "The clock does not allow a snowflake now",
+            Self::LedgerWentBack => "The ledger went back in time",
+            Self::Recovering => "The signer's next nonce is not confirmed",
         }
     }
 
@@ -168,7 +177,9 @@ impl Code {
             | Self::UnsupportedMediaType
             | Self::KeyReused
             | Self::Internal
-            | Self::Exhausted => false,
+            | Self::Exhausted
+            | Self::LedgerWentBack
+            | Self::Recovering => false,
         }
     }
 

@@ -16,6 +16,7 @@ mod ids;
 mod jobs;
 mod modes;
 mod plans;
+mod recovery;
 mod restart;
 mod shutdown;
 mod startup;

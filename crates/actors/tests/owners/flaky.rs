@@ -138,6 +138,9 @@ impl Nonces for Flaky {
     async fn open_counts(&self) -> Result<Vec<(Status, u64)>> {
         self.real.open_counts().await
     }
+    async fn confirm_signer(&self, signer: &SignerId, next: Nonce) -> Result<Confirmation> {
+        self.real.confirm_signer(signer, next).await
+    }
     async fn purge_keys(&self, age_ms: u64, limit: u32) -> Result<u64> {
         self.real.purge_keys(age_ms, limit).await
     }
@@ -404,6 +407,10 @@ impl Ledger for Flaky {
     async fn check(&self) -> Result<Health> {
         self.real.check().await
     }
+    async fn witness(&self, known: Option<&Identity>) -> Result<Witness> {
+        self.real.witness(known).await
+    }
+
     fn connections_in_use(&self) -> u32 {
         self.real.connections_in_use()
     }

@@ -77,6 +77,11 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
                 ])
             });
         }
+        Nonce::Confirm { signer, next_nonce, remote } => {
+            let answer = connect(&remote)?.confirm(&signer, next_nonce).await;
+            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
+            shown::answer(remote.json, &answer, signer_card);
+        }
         Nonce::Resolve { signer, nonce, outcome, hold, tx_hash, remote } => {
             let answer =
                 connect(&remote)?.resolve(&signer, nonce, &ResolveRequest { outcome, hold, tx_hash }).await;

@@ -95,6 +95,8 @@ pub const JOB_RETENTION_MS_DEFAULT: u64 = 7 * 24 * 3_600 * 1_000;
 /// How long plans are kept after their end, in milliseconds: seven days.
 pub const PLAN_RETENTION_MS_DEFAULT: u64 = 7 * 24 * 3_600 * 1_000;
 
+/// The file that remembers how far the ledger had got.
+pub const WITNESS_FILE_DEFAULT: &str = "./fencepost-data/witness";
 /// The local file of the worker number.
 pub const IDS_FILE_DEFAULT: &str = "./fencepost-data/worker-number";
 /// Latest epoch of snowflakes, in milliseconds since 1970: the end of the year 2099.

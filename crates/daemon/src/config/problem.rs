@@ -91,7 +91,7 @@ pub(super) fn allowed(key: &str) -> String {
         "ids.worker" => {
             "\"0\" to \"1023\", with ids.data_center \"0\" to \"31\", or empty for any".to_owned()
         }
-        "ids.file" => "a path, or empty for no file".to_owned(),
+        "ids.file" | "ledger.witness_file" => "a path, or empty for no file".to_owned(),
         "ids.scramble_key" => "64 hexadecimal digits, or empty for no key".to_owned(),
         "log.format" => l::LOG_FORMATS.join(", "),
         "log.filter" => {

@@ -14,6 +14,9 @@ use super::{CLOSE_STEP_MAX, settings};
 use crate::config::Config;
 use crate::exit::{Exit, Failure};
 
+/// What takes longer than this at the start takes long.
+const PROMPT: Duration = Duration::from_secs(1);
+
 /// A running server.
 pub struct Serving {
     pub endpoint: Endpoint,
@@ -51,6 +54,18 @@ impl Serving {
             url = self.endpoint.url,
             "the ledger was not reached yet; only snowflakes are served, by the local file"
         );
+    }
+
+    /// Waits for what the start depends on. Requests are refused meanwhile, rather than to wait, if that takes long.
+    pub async fn refuse_without<T>(&self, wanted: impl Future<Output = T>) -> T {
+        let mut wanted = std::pin::pin!(wanted);
+        match timeout(PROMPT, &mut wanted).await {
+            Ok(found) => found,
+            Err(_) => {
+                self.api.serve_without_ledger();
+                wanted.await
+            }
+        }
     }
 
     /// The start has come to nothing: what is under way ends in order.

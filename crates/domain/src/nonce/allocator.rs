@@ -30,6 +30,8 @@ pub struct Loaded {
     pub holes: Vec<Hole>,
     /// Whether these are all the holes there are.
     pub holes_complete: bool,
+    /// Whether its next nonce must be confirmed before any is granted.
+    pub is_recovering: bool,
 }
 
 /// Why a grant is refused. Nothing changes.
@@ -44,6 +46,8 @@ pub enum GrantRefusal {
     },
     /// Nonces beyond the highest there is.
     Exhausted,
+    /// The ledger was recovered, and the signer's next nonce is not confirmed yet.
+    Recovering,
 }
 
 /// Why a policy is refused: the first nonce is fixed once one was granted.
@@ -64,6 +68,7 @@ pub struct Allocator {
     in_flight: u64,
     holes: BTreeMap<Nonce, HoldId>,
     holes_complete: bool,
+    is_recovering: bool,
 }
 
 impl Allocator {
@@ -80,6 +85,7 @@ impl Allocator {
             in_flight: loaded.in_flight,
             holes: loaded.holes.into_iter().map(|hole| (hole.nonce, hole.hold)).collect(),
             holes_complete: loaded.holes_complete,
+            is_recovering: loaded.is_recovering,
             policy,
         }
     }
@@ -117,6 +123,9 @@ impl Allocator {
     /// [`GrantRefusal`]; nothing is granted then.
     pub fn grant(&mut self, holds: &[HoldId], hold_ms: u64) -> Result<Vec<Change>, GrantRefusal> {
         debug_assert!(!self.lacks_holes_for(holds.len()), "a grant before the holes were read");
+        if self.is_recovering {
+            return Err(GrantRefusal::Recovering);
+        }
         let count = holds.len() as u64;
         if let Some(max_in_flight) = self.policy.max_in_flight
             && self.in_flight.saturating_add(count) > max_in_flight
@@ -241,6 +250,7 @@ mod tests {
             in_flight: 0,
             holes: vec![hole(2), hole(5)],
             holes_complete: true,
+            is_recovering: false,
         });
         let changes = signer.grant(&holds(4), 1_000).unwrap();
         assert_eq!(granted(&changes), [2, 5, 10, 11]);
@@ -256,6 +266,7 @@ mod tests {
             in_flight: 0,
             holes: vec![hole(2), hole(5)],
             holes_complete: false,
+            is_recovering: false,
         });
         assert!(signer.lacks_holes_for(3));
         assert!(!signer.lacks_holes_for(2));

@@ -235,6 +235,7 @@ impl<R> BatchBuilder<R> {
                         Refusal::WindowFull { in_flight, max_in_flight }
                     }
                     GrantRefusal::Exhausted => Refusal::Exhausted,
+                    GrantRefusal::Recovering => Refusal::Recovering,
                 };
                 return Decision::Answered(queued.ticket.caller, Err(refusal));
             }

@@ -35,6 +35,8 @@ pub enum Refusal {
     },
     /// There are no nonces left.
     Exhausted,
+    /// The ledger was recovered, and the signer's next nonce is not confirmed yet.
+    Recovering,
     /// The grant under this idempotency key moved on: a hold was settled, ran out, or is another's.
     StaleReplay,
     /// The idempotency key was used for another request.
@@ -71,6 +73,10 @@ impl fmt::Display for Refusal {
                 write!(f, "{in_flight} nonces are held or quarantined, and at most {max_in_flight} may be")
             }
             Self::Exhausted => f.write_str("the signer's nonces are used up"),
+            Self::Recovering => f.write_str(
+                "the ledger was recovered from an earlier state; the signer grants again when an operator has confirmed \
+                 its next nonce",
+            ),
             Self::StaleReplay => {
                 f.write_str("a hold of this grant was settled or has expired; ask again under a new key")
             }

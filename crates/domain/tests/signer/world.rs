@@ -448,6 +448,7 @@ impl World {
             Call::Load(holes_max) => {
                 let (holes, holes_complete) = self.holes(holes_max);
                 let loaded = Loaded {
+                    is_recovering: false,
                     policy: self.policy.clone(),
                     last: self.rows.last_key_value().map(|(nonce, _)| *nonce),
                     in_flight: self.rows.values().filter(|row| row.status.is_in_flight()).count() as u64,

@@ -1,11 +1,11 @@
 -- The fence. Locks the lease row of every claim, at exactly its token, for as long as the
 -- transaction lasts: a takeover waits for it, a renewal does not. Rows that a takeover has locked are
--- passed over; fence_holds tells them from lost ones.
+-- passed over; fence_holds tells them from lost ones. In a ledger that went back in time nothing holds.
 -- $1 resources, $2 tokens, $3 owners
 SELECT l.resource, (extract(epoch FROM now()) * 1000000)::bigint AS at
 FROM lease l
 JOIN unnest($1::text[], $2::bigint[], $3::text[]) AS w (resource, fencing_token, owner)
   ON l.resource = w.resource AND l.fencing_token = w.fencing_token
-WHERE l.owner = w.owner
+WHERE l.owner = w.owner AND (SELECT ledger_is_current())
 ORDER BY l.resource
 FOR KEY SHARE OF l SKIP LOCKED

@@ -6,10 +6,15 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection, PgConnection, SqlitePool};
 
 use super::failure::{self, read_failed, write_failed};
-use crate::Error;
-use crate::sql::{Session, Transaction};
+use crate::identity::Remembered;
+use crate::sql::{Session, Statement, Transaction};
 use crate::train::{Arrival, CommitBatch, Engine, TrainError};
 use crate::unwritable::WriteWatch;
+use crate::{Error, Kind};
+
+/// Tells a session the position of the ledger.
+pub(super) const POSITION: Statement =
+    Statement::only(crate::sql::sql_file!("postgres-only", "position_note"));
 
 /// Commits one train after the other.
 pub(super) struct Committer {
@@ -22,6 +27,9 @@ enum By {
     Postgres {
         connect: Box<PgConnectOptions>,
         connection: Option<PgConnection>,
+        /// The position that its session was told.
+        told: i64,
+        remembered: Remembered,
         /// Longest time for one train. A connection on which one took longer is thrown away, whatever its statement
         /// may still do in the server: that is what fencing and a new acquire are for.
         limit: Duration,
@@ -58,8 +66,14 @@ pub(super) trait Write: CommitBatch + Sized {
 }
 
 impl Committer {
-    pub(super) fn postgres(connect: PgConnectOptions, limit: Duration, watch: WriteWatch) -> Self {
-        Self { by: By::Postgres { connect: Box::new(connect), connection: None, limit }, watch }
+    pub(super) fn postgres(
+        connect: PgConnectOptions,
+        limit: Duration,
+        watch: WriteWatch,
+        remembered: Remembered,
+    ) -> Self {
+        let by = By::Postgres { connect: Box::new(connect), connection: None, told: 0, remembered, limit };
+        Self { by, watch }
     }
 
     pub(super) const fn sqlite(writer: SqlitePool, watch: WriteWatch) -> Self {
@@ -71,8 +85,16 @@ impl Committer {
 impl<C: Write> Engine<C> for Committer {
     async fn commit(&mut self, batches: &[C]) -> Arrival<C> {
         let arrival = match &mut self.by {
-            By::Postgres { connect, connection, limit } => {
-                on_postgres(connect, connection, *limit, batches).await
+            By::Postgres { connect, connection, told, remembered, limit } => {
+                if connection.is_none() {
+                    *told = 0;
+                }
+                let news = Some(remembered.position()).filter(|position| position > told);
+                let arrival = on_postgres(connect, connection, news, *limit, batches).await;
+                if connection.is_some() {
+                    *told = news.unwrap_or(*told);
+                }
+                arrival
             }
             By::Sqlite(writer) => on_sqlite(writer, batches).await,
         };
@@ -86,6 +108,7 @@ impl<C: Write> Engine<C> for Committer {
 async fn on_postgres<C: Write>(
     connect: &PgConnectOptions,
     own: &mut Option<PgConnection>,
+    news: Option<i64>,
     limit: Duration,
     batches: &[C],
 ) -> Arrival<C> {
@@ -98,7 +121,13 @@ async fn on_postgres<C: Write>(
             .map_err(read_failed)?,
     };
     let mut session = Session::Postgres(&mut connection);
-    let arrival = tokio::time::timeout(limit, transact(&mut session, batches)).await.map_err(late)?;
+    let carry = async {
+        if let Some(position) = news {
+            session.touch(POSITION.on(Kind::Postgres).bind(position)).await.map_err(read_failed)?;
+        }
+        transact(&mut session, batches).await
+    };
+    let arrival = tokio::time::timeout(limit, carry).await.map_err(late)?;
     // Kept only if it is known to be in order.
     if !matches!(arrival, Err(TrainError::Failed(Error::Unknown { .. } | Error::Unavailable { .. }))) {
         *own = Some(connection);

@@ -6,14 +6,14 @@ use domain::{SegmentTag, SequenceName};
 use super::committer::{Write, Written};
 use super::failure::write_failed;
 use super::{Store, Way};
-use crate::Result;
 use crate::ids::{
     Grant, Ids, Marked, Put, RangeTaken, SegmentChange, SegmentRecord, SequenceChange, SequenceGrant,
     SequenceRecord, WorkerClaim, WorkerRecord, changed_too_quickly,
 };
 use crate::records::{self, GrantRow, MarkRow, RangeRow, SegmentRow, SequenceRow, WorkerRow};
-use crate::sql::{Ask, Statement, Transaction, statement};
+use crate::sql::{Ask, Session, Statement, Transaction, statement};
 use crate::train::TrainError;
+use crate::{Error, Kind, Result};
 
 const CLOCK: Statement = statement!("clock");
 const WORKERS: Statement = statement!("id_worker_list");
@@ -31,6 +31,8 @@ const SEQUENCE_SHOW: Statement = statement!(both "id_sequence_show");
 const SEQUENCE_CHANGE: Statement = statement!("id_sequence_change");
 const SEQUENCE_CREATE: Statement = statement!("id_sequence_create");
 
+const CURRENT: Statement = Statement::only(crate::sql::sql_file!("postgres-only", "identity_current"));
+
 /// Each round that comes to nothing is one in which somebody else changed the row.
 const CHANGE_ROUNDS_MAX: usize = 8;
 
@@ -41,6 +43,10 @@ impl Store {
             .bind(i32::from(claim.number.get()))
             .bind(claim.token.get())
             .bind(claim.owner.as_str())
+    }
+
+    async fn is_current(&self) -> Result<bool> {
+        self.with(Way::Writes, |mut session| Box::pin(async move { is_current(&mut session).await })).await
     }
 
     async fn marked(&self, way: Way, ask: Ask) -> Result<Option<Marked>> {
@@ -54,6 +60,14 @@ impl Store {
     async fn sequence_row(&self, way: Way, ask: Ask) -> Result<Option<SequenceRecord>> {
         self.optional::<SequenceRow>(way, ask).await?.map(SequenceRecord::try_from).transpose()
     }
+}
+
+/// Whether the ledger is as far as the session knows. On SQLite no statement compares the two.
+async fn is_current(session: &mut Session<'_>) -> sqlx::Result<bool> {
+    if session.kind() == Kind::Sqlite {
+        return Ok(true);
+    }
+    Ok(session.one::<(bool,)>(CURRENT.on(Kind::Postgres)).await?.0)
 }
 
 #[async_trait::async_trait]
@@ -90,6 +104,7 @@ impl Ids for Store {
         let ask = self.ask(&SEGMENT_TAKE).bind(tag.as_str()).bind(at_least as i64);
         match self.optional::<RangeRow>(Way::Writes, ask).await? {
             Some(row) => row.try_into(),
+            None if !self.is_current().await? => Err(Error::WentBack),
             None if self.segment(tag).await?.is_some() => Ok(RangeTaken::Exhausted),
             None => Ok(RangeTaken::Unknown),
         }
@@ -202,6 +217,9 @@ impl Write for Grant {
         let granted: Vec<GrantRow> = transaction.all(ask.at(transaction.at())).await.map_err(write_failed)?;
         let mut known: Vec<(String,)> = Vec::new();
         if granted.len() < requests.len() {
+            if !is_current(&mut transaction.session()).await.map_err(write_failed)? {
+                return Err(TrainError::Failed(Error::WentBack));
+            }
             let names = requests.iter().map(|request| request.sequence.as_str()).collect();
             let ask = SEQUENCE_KNOWN.on(transaction.kind()).array::<&str>(names);
             known = transaction.all(ask).await.map_err(write_failed)?;

@@ -3,15 +3,16 @@
 mod write;
 
 use domain::nonce::{Hole, Loaded, Row, Status};
-use domain::{HoldId, InstanceId, Nonce, SignerId, Timestamp};
+use domain::{HoldId, InstanceId, Nonce, Resource, SignerId, Timestamp};
 
 use super::{Store, Way};
 use crate::Result;
 use crate::nonces::{
-    Batch, KeptKey, KeyScope, NonceFilter, NonceRecord, Nonces, Read, SignerRecord, Verdict,
+    Batch, CONFIRMED_NONCES_MAX, Confirmation, KeptKey, KeyScope, NonceFilter, NonceRecord, Nonces, Read,
+    SignerRecord, Verdict,
 };
 use crate::records::{self, HoldRow, KeyRow, LoadRow, NonceRecordRow, NonceRow, SignerRow, StatusCountRow};
-use crate::sql::{Statement, statement};
+use crate::sql::{Hold, Statement, statement};
 
 const CLOCK: Statement = statement!("clock");
 const LOAD: Statement = statement!("signer_load");
@@ -24,6 +25,11 @@ const SIGNERS: Statement = statement!("signer_list");
 const OVERDUE_SIGNERS: Statement = statement!("signer_overdue");
 const KEYS: Statement = statement!("key_show");
 const KEY_PURGE: Statement = statement!("key_purge");
+const CONFIRM_LEASE: Statement = statement!("confirm_lease");
+const CONFIRM_SIGNER: Statement = statement!(both "confirm_signer");
+const CONFIRM_MISSING: Statement = statement!("confirm_missing");
+const CONFIRM_KNOWN: Statement = statement!("confirm_known");
+const CONFIRM_DONE: Statement = statement!("confirm_done");
 
 #[async_trait::async_trait]
 impl Nonces for Store {
@@ -93,6 +99,52 @@ impl Nonces for Store {
 
     async fn open_counts(&self) -> Result<Vec<(Status, u64)>> {
         records::all(self.all::<StatusCountRow>(Way::Reads, self.ask(&OPEN_COUNTS)).await?)
+    }
+
+    async fn confirm_signer(&self, signer: &SignerId, next: Nonce) -> Result<Confirmation> {
+        let (signer, next) = (signer.clone(), next.get() as i64);
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                let (kind, at) = (transaction.kind(), transaction.at());
+                let resource = Resource::signer(&signer);
+                let ended = transaction.all(CONFIRM_LEASE.on(kind).bind(resource.as_str())).await?;
+                let token = ended.first().map_or(1, |(token,): &(i64,)| *token);
+                let ask = CONFIRM_SIGNER.on(kind).bind(signer.as_str());
+                let found: Vec<(bool, i64, Option<i64>)> = transaction.all(ask).await?;
+                let (refused, first, last) = match found.first() {
+                    None => (Some(Confirmation::Unknown), 0, None),
+                    Some((false, first, last)) => (Some(Confirmation::NotRecovering), *first, *last),
+                    Some((true, first, last)) => (None, *first, *last),
+                };
+                let from = last.map_or(first.min(next), |last| last + 1);
+                let added = u64::try_from(next - from).unwrap_or(0);
+                let too_far = (added > CONFIRMED_NONCES_MAX).then_some(Confirmation::TooFar(added));
+                if let Some(refused) = refused.or(too_far.filter(|_| last.is_some())) {
+                    transaction.rollback().await?;
+                    return Ok(refused);
+                }
+                let mut first_nonce = first;
+                match last {
+                    // The signer's nonces begin where the chain is.
+                    None => first_nonce = next,
+                    Some(_) => {
+                        let known =
+                            CONFIRM_KNOWN.on(kind).bind(signer.as_str()).bind(next).bind(token).at(at);
+                        transaction.touch(known).await?;
+                        let missing = CONFIRM_MISSING.on(kind).bind(signer.as_str()).bind(from).bind(next);
+                        transaction
+                            .touch(missing.bind(Hold(HoldId::from_u128(0))).bind(token).at(at))
+                            .await?;
+                    }
+                }
+                let done = CONFIRM_DONE.on(kind).bind(signer.as_str()).bind(first_nonce).at(at);
+                transaction.touch(done).await?;
+                transaction.commit().await?;
+                Ok(Confirmation::Done)
+            })
+        })
+        .await
     }
 
     async fn purge_keys(&self, age_ms: u64, limit: u32) -> Result<u64> {

@@ -12,6 +12,7 @@ use tokio::runtime;
 use super::committer::Committer;
 use super::failure::read_failed;
 use super::{Store, Way, lent};
+use crate::identity::Remembered;
 use crate::train::Trains;
 use crate::unwritable::WriteWatch;
 use crate::{Error, Jobs as _, Options, Result, migrations};
@@ -97,8 +98,10 @@ pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) 
         })
     };
     let watch = WriteWatch::default();
-    let committer =
-        |connect: &PgConnectOptions| Committer::postgres(connect.clone(), call_timeout, watch.clone());
+    let remembered = Remembered::default();
+    let committer = |connect: &PgConnectOptions| {
+        Committer::postgres(connect.clone(), call_timeout, watch.clone(), remembered.clone())
+    };
     let trains = server_side(connect.clone(), "fencepost trains").options(BY_INDEXES).options(BY_KEYS);
     let sequences = server_side(connect.clone(), "fencepost sequences");
     let requests = server_side(connect.clone(), "fencepost").options(BY_INDEXES);
@@ -117,6 +120,7 @@ pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) 
         sequences: Trains::start(std::slice::from_ref(&here), || committer(&sequences)),
         result_reads: Default::default(),
         watch: watch.clone(),
+        remembered: remembered.clone(),
         call_timeout,
         _lock: None,
     };

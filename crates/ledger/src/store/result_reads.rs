@@ -104,7 +104,7 @@ impl Reader {
                         .column("jobs", |one| one.limit);
                 })
                 .bind(PAGE_BYTES_MAX as i64);
-            let read = on_postgres(&pools, Way::KeyReads, limit, move |mut session| {
+            let read = on_postgres(&pools, Way::KeyReads, 0, limit, move |mut session| {
                 Box::pin(async move { session.all::<ManyResultsRow>(ask).await })
             });
             answer(wanted, read.await);

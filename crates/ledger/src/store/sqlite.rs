@@ -89,6 +89,7 @@ pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) 
         sequences: Trains::start(here, committer),
         result_reads: Default::default(),
         watch: watch.clone(),
+        remembered: Default::default(),
         call_timeout,
         pools: super::Pools::Sqlite(Pools { writer: writer.clone(), readers }),
         _lock: Some(lock),

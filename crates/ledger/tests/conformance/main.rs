@@ -23,6 +23,7 @@ mod plan_steps;
 mod plans;
 mod poison;
 mod proxy;
+mod recovery;
 mod session_places;
 mod sessions;
 mod settings;
@@ -85,6 +86,11 @@ on_every_ledger! {
         overdue_signers_are_those_without_a_live_owner,
         a_thousand_nonces_fit_one_batch,
         odd_but_legal_texts_survive;
+    recovery:
+        a_ledger_that_is_behind_is_noticed_and_grants_nothing,
+        a_recovery_goes_past_all_that_was_granted,
+        a_confirmed_signer_goes_on_where_its_chain_is,
+        what_may_have_been_sent_after_the_backup_is_quarantined;
     keys:
         a_key_is_kept_with_its_batch_and_taken_afterwards,
         a_key_is_not_kept_with_a_batch_that_failed,

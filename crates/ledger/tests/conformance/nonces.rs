@@ -8,7 +8,7 @@ use crate::bench::{
     Bench, LONG_MS, batch, batch_with_policy, eventually, hold, new_grant, nonce, owner, signer,
 };
 
-fn moves(number: u64, from: Status, to: Status, tx: Option<&str>) -> Change {
+pub fn moves(number: u64, from: Status, to: Status, tx: Option<&str>) -> Change {
     let tx_hash = tx.map(|tx| TxHash::parse(tx).unwrap());
     Change::Move { nonce: nonce(number), hold: hold(u128::from(number)), from, to, tx_hash }
 }

@@ -1,0 +1,139 @@
+//! The witness of the ledger: remembers which ledger it was and how far it had got, in memory and in a file, and notices one
+//! that went back in time.
+//!
+//! While it counts as gone back, every request is refused. It ends when an operator has run `fencepost recover`, which takes
+//! the ledger past all that was seen of it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ledger::{Identity, Witness as Seen};
+
+use crate::config::Config;
+use crate::exit::{Exit, Failure};
+
+/// How often the ledger is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+/// How often the file is written. What a killed process does not remember is this much at most.
+const WRITE_EVERY: Duration = Duration::from_secs(1);
+
+/// Looks at the ledger, for as long as the process runs.
+pub struct Witness {
+    known: Option<Identity>,
+    file: Option<PathBuf>,
+    written: Option<Instant>,
+    /// The refusal is in force.
+    has_refused: bool,
+}
+
+impl Witness {
+    /// With what the file says.
+    ///
+    /// # Errors
+    /// [`Exit::Config`] for a file that cannot be read or understood: without it nobody would notice a ledger that went
+    /// back.
+    pub fn remember(config: &Config) -> Result<Self, Failure> {
+        let file = Some(&config.ledger.witness_file).filter(|file| !file.is_empty()).map(PathBuf::from);
+        let known = match &file {
+            None => None,
+            Some(path) => match std::fs::read(path) {
+                Ok(bytes) => Some(serde_json::from_slice(&bytes).map_err(|error| unusable(path, &error))?),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+                Err(error) => return Err(unusable(path, &error)),
+            },
+        };
+        Ok(Self { known, file, written: None, has_refused: false })
+    }
+
+    /// Waits until the ledger is the one that was known.
+    ///
+    /// # Errors
+    /// [`Exit::Config`] on SQLite, whose file this process must leave to `fencepost recover`.
+    pub async fn is_current(&mut self, ledger: &ledger::Handle, api: &api::Handle) -> Result<(), Failure> {
+        loop {
+            if self.look(ledger, api).await {
+                return Ok(());
+            }
+            if let (true, ledger::Kind::Sqlite) = (self.has_refused, ledger.kind()) {
+                return Err(Failure::new(Exit::Config, self.why()));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Looks again and again.
+    pub async fn run(mut self, ledger: ledger::Handle, api: api::Handle) {
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            looks.tick().await;
+            self.look(&ledger, &api).await;
+        }
+    }
+
+    /// Whether the ledger is current. One that does not answer changes nothing.
+    async fn look(&mut self, ledger: &ledger::Handle, api: &api::Handle) -> bool {
+        match ledger.witness(self.known.as_ref()).await {
+            Ok(Seen::Current(identity)) => {
+                if std::mem::take(&mut self.has_refused) {
+                    tracing::warn!(position = identity.position, "the ledger was recovered; serving again");
+                    api.set_went_back(None);
+                }
+                self.known = Some(identity);
+                self.write();
+                true
+            }
+            Ok(Seen::WentBack(found)) => {
+                if !std::mem::replace(&mut self.has_refused, true) {
+                    metrics::counter!("fencepost_ledger_went_back_total").increment(1);
+                    tracing::error!(known = ?self.known, ?found, "the ledger went back in time; nothing is served");
+                }
+                api.set_went_back(Some(self.why()));
+                false
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the ledger could not be looked at");
+                false
+            }
+        }
+    }
+
+    fn why(&self) -> String {
+        let file = self.file.as_deref().unwrap_or(Path::new("the witness file"));
+        format!(
+            "the ledger is behind what this instance knew of it, or another one, as after a restored backup or a failover \
+             that lost commits. What it would grant may have been granted before. Run `fencepost recover --confirm` (see \
+             docs/operations.md); or remove {} if this ledger is new on purpose, and start again",
+            file.display()
+        )
+    }
+
+    fn write(&mut self) {
+        let (Some(path), Some(known)) = (&self.file, &self.known) else { return };
+        if self.written.is_some_and(|at| at.elapsed() < WRITE_EVERY) {
+            return;
+        }
+        self.written = Some(Instant::now());
+        if let Err(error) = replace(path, &serde_json::to_vec(known).expect("it is plain data")) {
+            tracing::warn!(%error, file = %path.display(), "the ledger's position cannot be written down");
+        }
+    }
+}
+
+/// Writes the file anew, so that it is whole at any moment. Instances that share the file write the same ledger's positions.
+fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder)?;
+    }
+    let beside = path.with_extension(format!("{}.new", std::process::id()));
+    let mut file = std::fs::File::create(&beside)?;
+    file.write_all(bytes)?;
+    file.sync_data()?;
+    std::fs::rename(&beside, path)
+}
+
+fn unusable(path: &Path, error: &dyn std::fmt::Display) -> Failure {
+    let what = format!("ledger.witness_file {} cannot be used: {error}", path.display());
+    Failure::new(Exit::Config, what)
+}

@@ -1,0 +1,2 @@
+-- Which ledger this is, and how far it has got.
+SELECT cluster, position FROM ledger_identity

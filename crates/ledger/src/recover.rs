@@ -1,0 +1,38 @@
+//! Recovery of a ledger that went back in time: everything that may have been given since its state is skipped.
+
+use crate::store::Store;
+use crate::{Options, Result};
+
+/// By how much each fencing token is raised: more takeovers than a resource has while a backup is the newest one.
+pub const RECOVERED_TOKENS: i64 = 1_000_000;
+/// How many numbers of each sequence, and at least how many ids of each segment (but 100 steps of it), are skipped.
+pub const RECOVERED_NUMBERS: i64 = 1_000_000;
+/// How far past the clock the marks of snowflake workers are lifted, in milliseconds: further than any id is ahead of it.
+pub const RECOVERED_MARK_MS: i64 = 5_000;
+
+/// What a recovery has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Leases that ended, each with a raised token.
+    pub leases: u64,
+    /// Signers that grant nothing until their next nonce is confirmed.
+    pub signers: u64,
+    /// Segments that were raised.
+    pub segments: u64,
+    /// Sequences that were raised.
+    pub sequences: u64,
+    /// Snowflake workers whose marks were lifted.
+    pub workers: u64,
+}
+
+/// Recovers the ledger, in one transaction. With `is_trial` nothing is kept, and the answer says what would change. On SQLite
+/// no daemon may have the file.
+///
+/// # Errors
+/// As [`crate::open`].
+pub async fn recover(options: &Options, is_trial: bool) -> Result<Recovery> {
+    let store = Store::open(options, &[tokio::runtime::Handle::current()]).await?;
+    let recovery = store.recover(is_trial).await;
+    crate::Ledger::close(&store).await;
+    recovery
+}

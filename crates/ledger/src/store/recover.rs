@@ -1,0 +1,39 @@
+//! The statements of a recovery.
+
+use super::{Store, Way};
+use crate::Result;
+use crate::recover::{RECOVERED_MARK_MS, RECOVERED_NUMBERS, RECOVERED_TOKENS, Recovery};
+use crate::sql::{Statement, statement};
+
+const POSITION: Statement = statement!("recover_position");
+const LEASES: Statement = statement!("recover_leases");
+const SIGNERS: Statement = statement!(both "recover_signers");
+const SEGMENTS: Statement = statement!("recover_segments");
+const SEQUENCES: Statement = statement!("recover_sequences");
+const WORKERS: Statement = statement!("recover_workers");
+
+impl Store {
+    /// See [`crate::recover()`].
+    pub(crate) async fn recover(&self, is_trial: bool) -> Result<Recovery> {
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                let kind = transaction.kind();
+                transaction.touch(POSITION.on(kind)).await?;
+                let recovery = Recovery {
+                    leases: transaction.touch(LEASES.on(kind).bind(RECOVERED_TOKENS)).await?,
+                    signers: transaction.touch(SIGNERS.on(kind)).await?,
+                    segments: transaction.touch(SEGMENTS.on(kind).bind(RECOVERED_NUMBERS)).await?,
+                    sequences: transaction.touch(SEQUENCES.on(kind).bind(RECOVERED_NUMBERS)).await?,
+                    workers: transaction.touch(WORKERS.on(kind).bind(RECOVERED_MARK_MS)).await?,
+                };
+                match is_trial {
+                    true => transaction.rollback().await?,
+                    false => transaction.commit().await?,
+                }
+                Ok(recovery)
+            })
+        })
+        .await
+    }
+}

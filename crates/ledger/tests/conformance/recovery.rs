@@ -1,0 +1,154 @@
+//! A ledger that went back in time: it is noticed, grants nothing, and goes on past all that it may have granted.
+
+use domain::nonce::Status;
+use domain::{SegmentTag, SequenceName, SignerId};
+use ledger::{
+    Confirmation, Error, Identity, Kind, NonceFilter, Put, RECOVERED_NUMBERS, RECOVERED_TOKENS, RangeTaken,
+    SegmentChange, SequenceChange, SequenceGrant, Verdict, Witness,
+};
+
+use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, new_grant, nonce, owner, signer};
+use crate::nonces::moves;
+
+async fn current(b: &Bench, known: Option<&Identity>) -> Identity {
+    match b.ledger.witness(known).await.unwrap() {
+        Witness::Current(identity) => identity,
+        gone @ Witness::WentBack(_) => panic!("{gone:?}"),
+    }
+}
+
+fn tag() -> SegmentTag {
+    SegmentTag::parse("order").unwrap()
+}
+
+fn sequence() -> SequenceName {
+    SequenceName::parse("invoice").unwrap()
+}
+
+async fn with_numbers(b: &Bench) {
+    let made = b.ledger.put_segment(&tag(), &SegmentChange::default()).await.unwrap();
+    assert!(matches!(made, Put::Done(_)), "{made:?}");
+    let made = b.ledger.put_sequence(&sequence(), &SequenceChange::default()).await.unwrap();
+    assert!(matches!(made, Put::Done(_)), "{made:?}");
+}
+
+async fn first_of_range(b: &Bench) -> u64 {
+    match b.ledger.take_range(&tag(), 1).await.unwrap() {
+        RangeTaken::Taken { range, .. } => range.start,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn next_number(b: &Bench) -> u64 {
+    match b.ledger.grant_sequence(&sequence(), 1).await.unwrap() {
+        SequenceGrant::Granted { first, .. } => first,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub async fn a_ledger_that_is_behind_is_noticed_and_grants_nothing(b: Bench) {
+    let (me, s) = (owner("a"), signer("s"));
+    with_numbers(&b).await;
+    let token = b.acquired(&me, &s, LONG_MS).await;
+    b.commits(batch_with_policy(&s, &me, token, vec![new_grant(0, LONG_MS)])).await;
+    let first = current(&b, None).await;
+    let second = current(&b, Some(&first)).await;
+    assert!(second.position > first.position && second.cluster == first.cluster);
+    b.commits(batch(&s, &me, token, vec![new_grant(1, LONG_MS)])).await;
+    let other = Identity { cluster: "another".to_owned(), ..second.clone() };
+    assert!(matches!(b.ledger.witness(Some(&other)).await.unwrap(), Witness::WentBack(_)));
+    b.commits(batch(&s, &me, token, vec![new_grant(2, LONG_MS)])).await;
+    let ahead = Identity { position: second.position + 1_000, ..second.clone() };
+    assert!(matches!(b.ledger.witness(Some(&ahead)).await.unwrap(), Witness::WentBack(_)));
+    if b.ledger.kind() == Kind::Sqlite {
+        return;
+    }
+    // By one statement, and the general way.
+    for asked in [batch, batch_with_policy] {
+        let verdict = b.ledger.commit(asked(&s, &me, token, vec![new_grant(3, LONG_MS)])).await.unwrap();
+        assert_eq!(verdict, Verdict::Fenced);
+    }
+    assert!(matches!(b.ledger.take_range(&tag(), 1).await, Err(Error::WentBack)));
+    assert!(matches!(b.ledger.grant_sequence(&sequence(), 1).await, Err(Error::WentBack)));
+    assert_eq!(b.last(&s).await, Some(2));
+}
+
+/// Recovers as the command does: no other process has the ledger.
+async fn recovered(b: Bench, is_trial: bool) -> (Bench, ledger::Recovery) {
+    let Bench { ledger, options, database, _folder } = b;
+    ledger.close().await;
+    drop(ledger);
+    let recovery = ledger::recover(&options, is_trial).await.unwrap();
+    let ledger = ledger::open(&options).await.unwrap();
+    (Bench { ledger, options, database, _folder }, recovery)
+}
+
+pub async fn a_recovery_goes_past_all_that_was_granted(b: Bench) {
+    let (me, s) = (owner("a"), signer("s"));
+    with_numbers(&b).await;
+    let token = b.acquired(&me, &s, LONG_MS).await;
+    b.commits(batch_with_policy(&s, &me, token, vec![new_grant(0, LONG_MS)])).await;
+    let known = current(&b, None).await;
+    let (first, number) = (first_of_range(&b).await, next_number(&b).await);
+    let (b, trial) = recovered(b, true).await;
+    assert_eq!((trial.signers, trial.segments, trial.sequences), (1, 1, 1));
+    assert!(!b.ledger.load(&s, 1).await.unwrap().is_recovering, "a trial changes nothing");
+    assert_eq!(next_number(&b).await, number + 1);
+    let (b, recovery) = recovered(b, false).await;
+    assert_eq!(recovery, trial);
+    let ahead = Identity { position: known.position + 1_000_000, ..known };
+    current(&b, Some(&ahead)).await;
+    assert!(first_of_range(&b).await >= first + RECOVERED_NUMBERS as u64);
+    assert!(next_number(&b).await > number + RECOVERED_NUMBERS as u64);
+    assert!(b.ledger.load(&s, 1).await.unwrap().is_recovering);
+    let shown = b.ledger.signer(&s).await.unwrap().unwrap();
+    assert!(shown.is_recovering && shown.owner.is_none());
+    let next = b.acquired(&owner("b"), &s, LONG_MS).await;
+    assert!(next.get() > token.get() + RECOVERED_TOKENS);
+    let late = batch(&s, &me, token, vec![new_grant(1, LONG_MS)]);
+    assert_eq!(b.ledger.commit(late).await.unwrap(), Verdict::Fenced);
+}
+
+/// A signer with one nonce in each state, recovering: 0 HELD, 1 CONSUMED, 2 RELEASED, 3 QUARANTINED, 4 HELD.
+async fn with_all_states(b: Bench) -> (Bench, SignerId) {
+    let (me, s) = (owner("a"), signer("s"));
+    let token = b.acquired(&me, &s, LONG_MS).await;
+    let grants = (0..5).map(|number| new_grant(number, LONG_MS)).collect();
+    b.commits(batch_with_policy(&s, &me, token, grants)).await;
+    let settled = |number, to| moves(number, Status::Held, to, None);
+    let settled =
+        vec![settled(1, Status::Consumed), settled(2, Status::Released), settled(3, Status::Quarantined)];
+    b.commits(batch(&s, &me, token, settled)).await;
+    let (b, _) = recovered(b, false).await;
+    (b, s)
+}
+
+async fn states(b: &Bench, s: &SignerId) -> String {
+    let filter = NonceFilter { signer: s.clone(), status: None, after: None, limit: 100 };
+    let rows = b.ledger.nonces(&filter).await.unwrap();
+    rows.iter().map(|record| &record.row.status.as_str()[..1]).collect()
+}
+
+pub async fn a_confirmed_signer_goes_on_where_its_chain_is(b: Bench) {
+    let (b, s) = with_all_states(b).await;
+    assert_eq!(states(&b, &s).await, "HCRQH");
+    let me = owner("b");
+    let token = b.acquired(&me, &s, LONG_MS).await;
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(5_000_000)).await.unwrap(), Confirmation::TooFar(4_999_995));
+    assert_eq!(b.ledger.confirm_signer(&signer("x"), nonce(7)).await.unwrap(), Confirmation::Unknown);
+    assert_eq!(states(&b, &s).await, "HCRQH");
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(7)).await.unwrap(), Confirmation::Done);
+    assert_eq!(states(&b, &s).await, "CCCCCCC", "two of them the ledger had lost");
+    let loaded = b.ledger.load(&s, 10).await.unwrap();
+    assert!(!loaded.is_recovering && loaded.holes.is_empty() && loaded.last == Some(nonce(6)));
+    let late = batch(&s, &me, token, vec![new_grant(7, LONG_MS)]);
+    assert_eq!(b.ledger.commit(late).await.unwrap(), Verdict::Fenced, "its owner begins anew");
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(7)).await.unwrap(), Confirmation::NotRecovering);
+}
+
+pub async fn what_may_have_been_sent_after_the_backup_is_quarantined(b: Bench) {
+    let (b, s) = with_all_states(b).await;
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(2)).await.unwrap(), Confirmation::Done);
+    assert_eq!(states(&b, &s).await, "CCQQQ");
+    assert_eq!(b.last(&s).await, Some(4));
+}

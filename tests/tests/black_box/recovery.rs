@@ -1,0 +1,241 @@
+//! Drills: a backup is restored under running instances, and a file is put back. Nothing is granted until an operator
+//! has recovered the ledger, and nothing is granted twice afterwards.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use testkit::instance::{Instance, Setup};
+use testkit::process::Signal;
+use testkit::servers::Database;
+
+use crate::{patient, until};
+
+const SIGNERS: [&str; 3] = ["a", "b", "c"];
+
+/// What was granted, by its kind and owner: each once.
+#[derive(Default)]
+struct Granted {
+    seen: HashSet<(String, String)>,
+    /// The nonce that the signer's chain would name next.
+    next: [u64; 3],
+}
+
+impl Granted {
+    fn add(&mut self, kind: &str, number: &Value) {
+        let is_new = self.seen.insert((kind.to_owned(), number.to_string()));
+        assert!(is_new, "{kind} {number} was granted twice");
+    }
+}
+
+/// Asks for one of everything; says how many were granted. What is refused must be refused as `codes` allow.
+async fn ask_for_all(url: &str, granted: &mut Granted, codes: &[&str]) -> usize {
+    let (client, mut count) = (patient(), 0);
+    let check = |answer: &Value| {
+        let code = answer["code"].as_str().unwrap_or_default().to_owned();
+        assert!(codes.contains(&code.as_str()), "{url}: {answer}");
+    };
+    for (place, signer) in SIGNERS.iter().enumerate() {
+        let asked = format!("{url}/v1/signers/{signer}/nonces");
+        let answer = client.request("POST", &asked, None, Some(&json!({"count": 5}))).await.unwrap();
+        match answer.status {
+            201 => {
+                for grant in answer.body["grants"].as_array().unwrap() {
+                    granted.add(signer, &grant["nonce"]);
+                    granted.next[place] = granted.next[place].max(grant["nonce"].as_u64().unwrap() + 1);
+                }
+                count += 1;
+            }
+            _ => check(&answer.body),
+        }
+    }
+    for kind in ["snowflake", "segments/order", "sequences/invoice"] {
+        let answer =
+            client.request("GET", &format!("{url}/v1/ids/{kind}?count=5"), None, None).await.unwrap();
+        match answer.status {
+            200 => {
+                answer.body["ids"].as_array().unwrap().iter().for_each(|id| granted.add(kind, id));
+                count += 1;
+            }
+            _ => check(&answer.body),
+        }
+    }
+    count
+}
+
+async fn make_numbers(url: &str) {
+    for path in ["segments/order", "sequences/invoice"] {
+        let answer = patient().request("PUT", &format!("{url}/v1/ids/{path}"), None, Some(&json!({}))).await;
+        assert_eq!(answer.unwrap().status, 200);
+    }
+}
+
+async fn ready_code(url: &str) -> String {
+    let answer = patient().request("GET", &format!("{url}/readyz"), None, None).await.unwrap();
+    answer.body["code"].as_str().or(answer.body["status"].as_str()).unwrap_or_default().to_owned()
+}
+
+async fn recovered(database_url: &str, dir: &Path) {
+    for (option, says) in [("--dry-run", "would be recovered"), ("--confirm", "is recovered")] {
+        let recover = Setup::command("recover").arg(option).database(database_url).dir(dir);
+        let ended = recover.run_to_end(testkit::PATIENCE).await.unwrap();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.stdout.contains(says), "{ended:?}");
+    }
+}
+
+/// After the recovery: nothing of a signer until its next nonce is confirmed, and then nothing that was granted before.
+async fn confirm_all(url: &str, granted: &mut Granted) {
+    let client = patient();
+    for (place, signer) in SIGNERS.iter().enumerate() {
+        until("the signer is recovering", async || {
+            let asked = format!("{url}/v1/signers/{signer}/nonces");
+            let answer = client.request("POST", &asked, None, None).await.unwrap();
+            assert_ne!(answer.status, 201, "{}", answer.text);
+            answer.code() == "recovering"
+        })
+        .await;
+        let confirmed = json!({"next_nonce": granted.next[place]});
+        let path = format!("{url}/v1/signers/{signer}/confirm");
+        let answer = client.request("POST", &path, None, Some(&confirmed)).await.unwrap();
+        assert_eq!((answer.status, &answer.body["recovering"]), (200, &json!(false)), "{}", answer.text);
+        until("the signer grants", async || {
+            let asked = format!("{url}/v1/signers/{signer}/nonces");
+            let answer = client.request("POST", &asked, None, None).await.unwrap();
+            if answer.status == 201 {
+                granted.add(signer, &answer.body["grants"][0]["nonce"]);
+            }
+            answer.status == 201
+        })
+        .await;
+    }
+    until("everything is granted again", async || {
+        let codes = ["clock_behind", "not_owner", "lease_held", "fenced", "ledger_unavailable", "exhausted"];
+        ask_for_all(url, granted, &codes).await == 6
+    })
+    .await;
+}
+
+/// The programs of the PostgreSQL that the tests' server is of.
+fn tool(name: &str) -> PathBuf {
+    let newest = std::fs::read_dir("/usr/lib/postgresql").unwrap().flatten().map(|entry| entry.path()).max();
+    newest.unwrap().join("bin").join(name)
+}
+
+fn run(command: &mut Command) {
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_granted_twice_after_a_backup_was_restored_under_running_instances() {
+    let database = tokio::task::spawn_blocking(|| Database::fresh().unwrap()).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let start = async |name: &str| {
+        let dir = folder.path().join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        let setup = Setup::in_mode("worker-queue").unwrap().database(database.url()).dir(&dir);
+        setup.arg("--node-name").arg(name).start().await.unwrap()
+    };
+    let mut instances = [start("one").await, start("two").await];
+    let urls = instances.each_ref().map(|instance| instance.url().to_owned());
+    make_numbers(&urls[0]).await;
+    let mut granted = Granted::default();
+    let well = ["not_owner", "lease_held", "fenced", "clock_behind", "exhausted", "ledger_unavailable"];
+    for round in 0..20 {
+        ask_for_all(&urls[round % 2], &mut granted, &well).await;
+    }
+    let dump = folder.path().join("dump");
+    run(Command::new(tool("pg_dump")).arg("-f").arg(&dump).arg(database.url()));
+    for round in 0..60 {
+        ask_for_all(&urls[round % 2], &mut granted, &well).await;
+    }
+    // Long enough that the position has risen since.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let empty = "DROP SCHEMA public CASCADE; CREATE SCHEMA public";
+    let restore = ["--single-transaction", "-q", "-v", "ON_ERROR_STOP=1", "-c", empty, "-f"];
+    run(Command::new(tool("psql")).args(restore).arg(&dump).arg("-d").arg(database.url()));
+    // From now on nothing, from the first moment on.
+    let gone = [
+        "ledger_went_back",
+        "ledger_unavailable",
+        "fenced",
+        "not_owner",
+        "lease_held",
+        "clock_behind",
+        "internal",
+    ];
+    let until_noticed = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < until_noticed {
+        for url in &urls {
+            let count = ask_for_all(url, &mut granted, &gone).await;
+            assert_eq!(count, 0, "granted from a ledger that went back");
+        }
+    }
+    for url in &urls {
+        until("it is noticed", async || ready_code(url).await == "ledger_went_back").await;
+    }
+    // An instance that starts with what it remembers refuses as well.
+    instances[1].process().signal(Signal::Kill).unwrap();
+    let status = instances[1].ended(testkit::PATIENCE).await.unwrap();
+    assert!(!status.success());
+    let starting = instances[1].launch().unwrap();
+    until("the restarted one refuses", async || {
+        let asked = patient().request("GET", &format!("{}/readyz", urls[1]), None, None).await;
+        asked.is_ok_and(|answer| answer.code() == "ledger_went_back")
+    })
+    .await;
+    recovered(database.url(), folder.path()).await;
+    instances[1].becomes_ready(starting).await.unwrap();
+    for url in &urls {
+        until("it serves again", async || matches!(ready_code(url).await.as_str(), "ready" | "degraded"))
+            .await;
+    }
+    confirm_all(&urls[0], &mut granted).await;
+    confirm_nothing_more(&urls[1]).await;
+}
+
+/// A signer that grants again has nothing to confirm.
+async fn confirm_nothing_more(url: &str) {
+    let path = format!("{url}/v1/signers/a/confirm");
+    let answer = patient().request("POST", &path, None, Some(&json!({"next_nonce": 0}))).await.unwrap();
+    assert_eq!((answer.status, answer.code()), (409, "conflict"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_granted_twice_after_a_file_was_put_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = async || -> Instance {
+        Setup::in_mode("worker-queue").unwrap().dir(folder.path()).start().await.unwrap()
+    };
+    let stop = async |mut instance: Instance| {
+        assert_eq!(instance.end_by(Signal::Terminate, testkit::PATIENCE).await.unwrap().code(), Some(0));
+    };
+    let mut granted = Granted::default();
+    let well = ["not_owner", "lease_held", "fenced", "clock_behind", "exhausted", "ledger_unavailable"];
+    let first = start().await;
+    make_numbers(first.url()).await;
+    for _ in 0..5 {
+        ask_for_all(first.url(), &mut granted, &well).await;
+    }
+    stop(first).await;
+    let (file, copy) = (folder.path().join("fencepost-data/ledger.db"), folder.path().join("copy"));
+    std::fs::copy(&file, &copy).unwrap();
+    let second = start().await;
+    for _ in 0..20 {
+        ask_for_all(second.url(), &mut granted, &well).await;
+    }
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    stop(second).await;
+    std::fs::copy(&copy, &file).unwrap();
+    let refused = Setup::in_mode("worker-queue").unwrap().dir(folder.path());
+    let ended = refused.run_to_end(testkit::PATIENCE).await.unwrap();
+    assert_eq!(ended.code, Some(78), "{ended:?}");
+    assert!(ended.stderr.contains("fencepost recover --confirm"), "{ended:?}");
+    recovered("sqlite:./fencepost-data/ledger.db", folder.path()).await;
+    let third = start().await;
+    confirm_all(third.url(), &mut granted).await;
+    stop(third).await;
+}
