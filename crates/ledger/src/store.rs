@@ -36,7 +36,7 @@ use failure::{read_failed, write_failed};
 use result_reads::ResultReads;
 
 const HEALTH: Statement = statement!("health");
-const RAISE: Statement = statement!("identity_raise");
+const RAISE: Statement = statement!(both "identity_raise");
 const IDENTITY: Statement = statement!(both "identity_show");
 const PROBE: Statement = statement!("write_probe");
 const PROBE_REMOVE: Statement = Statement::only(crate::sql::sql_file!("sqlite-only", "write_probe_remove"));

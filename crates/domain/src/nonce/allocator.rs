@@ -96,6 +96,12 @@ impl Allocator {
         self.known
     }
 
+    /// Whether nothing is granted until the next nonce is confirmed.
+    #[must_use]
+    pub const fn is_recovering(&self) -> bool {
+        self.is_recovering
+    }
+
     /// The policy in force.
     #[must_use]
     pub const fn policy(&self) -> &Policy {

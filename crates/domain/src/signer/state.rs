@@ -519,7 +519,9 @@ impl<R: Caller> SignerState<R> {
     /// With nothing to do: whether the lease is kept for a while all the same.
     fn lingers(&mut self, moment: &Moment, effects: &mut Effects<R>) -> bool {
         let keeps = self.turn.as_ref().is_some_and(|turn| turn.mode == Mode::WorkerQueue);
-        if !keeps || moment.phase != Phase::Serving || !moment.may_idle {
+        // Whoever asks next learns whether the signer was confirmed meanwhile.
+        let is_recovering = self.lease.as_ref().is_some_and(|lease| lease.allocator.is_recovering());
+        if !keeps || is_recovering || moment.phase != Phase::Serving || !moment.may_idle {
             return false;
         }
         let idle = self.config.idle;
