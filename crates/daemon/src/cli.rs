@@ -61,6 +61,8 @@ pub enum Command {
     Health(Health),
     /// Bring the ledger's tables up to this version and exit
     Migrate(Migrate),
+    /// Copy the embedded ledger into a file, also while the daemon runs
+    Backup(Backup),
     /// Take a ledger that went back in time (a restored backup) past all that it may have granted since
     Recover(Recover),
     /// Print the configuration that `serve` would use (secrets hidden), or its errors
@@ -127,6 +129,19 @@ pub struct Migrate {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// sqlite:PATH or postgres://… [default: sqlite:./fencepost-data/ledger.db] [env: FENCEPOST_DATABASE_URL]
+    #[arg(long, value_name = "URL")]
+    pub database_url: Option<String>,
+}
+
+/// `fencepost backup`
+#[derive(Args, Debug)]
+pub struct Backup {
+    /// The file to make
+    pub file: PathBuf,
+    /// Configuration file (TOML) [default: none] [env: FENCEPOST_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// sqlite:PATH [default: sqlite:./fencepost-data/ledger.db] [env: FENCEPOST_DATABASE_URL]
     #[arg(long, value_name = "URL")]
     pub database_url: Option<String>,
 }

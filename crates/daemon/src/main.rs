@@ -47,6 +47,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Submit(command) => commands::run(commands::submit::run(command)),
         Command::Plan(command) => commands::run(commands::plan::run(command)),
         Command::Tenant(command) => commands::run(commands::tenant::run(command)),
+        Command::Backup(command) => commands::run(commands::backup::run(command)),
         Command::Recover(command) => commands::run(commands::recover::run(command)),
         Command::Token(command) => commands::token::run(command),
         Command::Health(command) => commands::run(commands::health::run(command)),

@@ -10,6 +10,7 @@
 //! Every call runs in a task of its own: a caller that is dropped half-way leaves no connection in the middle of a
 //! transaction.
 
+mod backup;
 mod batch_limits;
 mod changes;
 mod detached;
@@ -34,6 +35,7 @@ mod unwritable;
 
 use std::sync::Arc;
 
+pub use backup::backup;
 pub use batch_limits::BATCH_ROWS_MAX;
 pub use error::{Error, Result};
 pub use identity::{Identity, Witness};

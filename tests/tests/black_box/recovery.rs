@@ -2,6 +2,7 @@
 //! has recovered the ledger, and nothing is granted twice afterwards.
 
 use std::collections::HashSet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -220,9 +221,16 @@ async fn nothing_is_granted_twice_after_a_file_was_put_back() {
     for _ in 0..5 {
         ask_for_all(first.url(), &mut granted, &well).await;
     }
-    stop(first).await;
     let (file, copy) = (folder.path().join("fencepost-data/ledger.db"), folder.path().join("copy"));
-    std::fs::copy(&file, &copy).unwrap();
+    // While the daemon writes, which never delays the copy for ever.
+    let backup =
+        async || Setup::command("backup").arg("copy").dir(folder.path()).run_to_end(testkit::PATIENCE).await;
+    let (made, _) = tokio::join!(backup(), ask_for_all(first.url(), &mut granted, &well));
+    let made = made.unwrap();
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert_eq!(std::fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(backup().await.unwrap().code, Some(78), "a copy is never overwritten");
+    stop(first).await;
     let second = start().await;
     for _ in 0..20 {
         ask_for_all(second.url(), &mut granted, &well).await;

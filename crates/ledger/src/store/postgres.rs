@@ -131,8 +131,8 @@ pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) 
 }
 
 /// Settings of the server under which a 2xx may be lost.
-pub(super) fn durability_warnings(settings: &(String, String, String)) -> Vec<String> {
-    let (fsync, synchronous_commit, full_page_writes) = settings;
+pub(super) fn durability_warnings(settings: &(String, String, String, bool, bool)) -> Vec<String> {
+    let (fsync, synchronous_commit, full_page_writes, lags, is_standby) = settings;
     let mut warnings = Vec::new();
     if fsync != "on" {
         warnings.push(format!("fsync is {fsync}, should be on"));
@@ -142,6 +142,16 @@ pub(super) fn durability_warnings(settings: &(String, String, String)) -> Vec<St
     }
     if full_page_writes != "on" {
         warnings.push(format!("full_page_writes is {full_page_writes}, should be on"));
+    }
+    if *lags {
+        warnings.push(
+            "a standby replicates asynchronously: a failover to it loses the last commits; set \
+             synchronous_standby_names"
+                .to_owned(),
+        );
+    }
+    if *is_standby {
+        warnings.push("the server is a standby and takes no writes".to_owned());
     }
     warnings
 }

@@ -2,6 +2,7 @@
 
 mod lock;
 
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -94,6 +95,31 @@ pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) 
         pools: super::Pools::Sqlite(Pools { writer: writer.clone(), readers }),
         _lock: Some(lock),
     })
+}
+
+/// Copies the file into a new one, from one snapshot. The daemon's lock does not matter to a reader.
+pub(crate) async fn copy(options: &Options, copy: &Path) -> Result<()> {
+    let path = path(&options.url)?;
+    let text = copy.to_str().ok_or_else(|| file_error(copy, std::io::ErrorKind::InvalidFilename.into()))?;
+    // Made here, so that nobody else may read it.
+    let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(copy);
+    made.map_err(|source| file_error(copy, source))?;
+    let connect = SqliteConnectOptions::new()
+        .filename(&path)
+        .read_only(true)
+        .create_if_missing(false)
+        .disable_statement_logging();
+    let copied = async {
+        let mut source = SqliteConnection::connect_with(&connect).await?;
+        sqlx::query(sql::sql_file!("sqlite-only", "backup")).bind(text).execute(&mut source).await?;
+        source.close().await
+    };
+    if let Err(error) = copied.await {
+        // What was begun is no copy.
+        let _ = std::fs::remove_file(copy);
+        return Err(Error::refused(error));
+    }
+    Ok(())
 }
 
 /// Migrates without serving. Takes the file's lock as serving does: a running daemon has its tables.

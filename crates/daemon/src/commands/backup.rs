@@ -1,0 +1,27 @@
+//! `fencepost backup`: a copy of the embedded ledger.
+
+use std::io::Write;
+
+use crate::cli::Backup;
+use crate::config::{self, Options, Sources};
+use crate::exit::Failure;
+use crate::logging;
+
+/// Runs the command.
+///
+/// # Errors
+/// A configuration that is refused, a ledger of another kind, or a file that cannot be made.
+pub async fn run(command: Backup) -> Result<(), Failure> {
+    let options = Options { database_url: command.database_url, ..Options::default() };
+    let config = Sources::of_process(command.config, options).load_without_listening()?.config;
+    logging::start(&config.log)?;
+    let bytes = ledger::backup(&config.ledger.options(), &command.file).await?;
+    let url = config::redact::url(&config.ledger.url);
+    // A reader that closed the pipe has read enough.
+    let _ = writeln!(
+        std::io::stdout(),
+        "the ledger at {url} is copied to {} ({bytes} bytes)",
+        command.file.display()
+    );
+    Ok(())
+}

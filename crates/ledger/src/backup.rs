@@ -1,0 +1,27 @@
+//! A copy of the embedded ledger, made while a daemon serves from it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::{Error, Kind, Options, Result, store};
+
+/// Copies the SQLite file, as it is at one moment, into a new file. A daemon that has the file goes on; the copy ends also
+/// where it writes all the time. Answers the length of the copy in bytes.
+///
+/// # Errors
+/// [`Error::Address`] for another kind of ledger, [`Error::File`] where the new file exists already or cannot be made, and
+/// [`Error::Refused`] for what is no ledger.
+pub async fn backup(options: &Options, copy: &Path) -> Result<u64> {
+    let failed =
+        |source: std::io::Error| Error::File { path: copy.display().to_string(), source: Arc::new(source) };
+    if Kind::of(&options.url)? != Kind::Sqlite {
+        let tool =
+            "a PostgreSQL ledger is backed up by PostgreSQL's own tools, such as pg_dump or pg_basebackup";
+        return Err(Error::Address(tool.to_owned()));
+    }
+    if copy.exists() {
+        return Err(failed(std::io::ErrorKind::AlreadyExists.into()));
+    }
+    store::sqlite::copy(options, copy).await?;
+    Ok(std::fs::metadata(copy).map_err(failed)?.len())
+}
