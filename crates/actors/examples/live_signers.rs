@@ -90,7 +90,7 @@ async fn start(signers: &Signers, from: usize, count: usize) -> Result<(), Failu
 async fn messages(signers: &Signers, callers: usize) -> Result<Duration, Failure> {
     let busy = Arc::new(signer(0)?);
     let patch = PolicyPatch { max_in_flight: Some(Some(1)), ..PolicyPatch::default() };
-    signers.set_policy(&busy, patch).await?;
+    signers.set_policy(&busy, patch, domain::AuditEntry::new("", "set_policy", "signer:busy")).await?;
     let begun = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..callers {

@@ -20,7 +20,7 @@ use dashmap::DashMap;
 use domain::nonce::{Policy, PolicyPatch, Resolution, SettleRefusal, Settlement, Status};
 use domain::signer::{Answer, Command, Phase, ResolveRequest, SignerConfig, Sources, Ticket, still_live};
 pub use domain::signer::{Grant, GrantRequest, Grants, Refusal, RequestKey};
-use domain::{HoldId, InstanceId, Mode, Nonce, Resource, SignerId};
+use domain::{AuditEntry, HoldId, InstanceId, Mode, Nonce, Resource, SignerId};
 use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
 
@@ -241,11 +241,12 @@ impl Signers {
         nonce: Nonce,
         hold: Option<HoldId>,
         resolution: Resolution,
+        by: AuditEntry,
     ) -> Result<Status, Refusal> {
         let deadline = self.deadline();
         self.inner.check_known(signer, deadline).await?;
         let request = ResolveRequest { nonce, hold, resolution };
-        match self.ask(signer, deadline, Command::Resolve(request)).await? {
+        match self.ask_by(signer, deadline, Command::Resolve(request), Some(Box::new(by))).await? {
             Answer::Resolved(status) => Ok(status),
             other => Err(mismatched(&other)),
         }
@@ -255,8 +256,13 @@ impl Signers {
     ///
     /// # Errors
     /// [`Refusal`].
-    pub async fn set_policy(&self, signer: &SignerId, patch: PolicyPatch) -> Result<Policy, Refusal> {
-        match self.ask(signer, self.deadline(), Command::SetPolicy(patch)).await? {
+    pub async fn set_policy(
+        &self,
+        signer: &SignerId,
+        patch: PolicyPatch,
+        by: AuditEntry,
+    ) -> Result<Policy, Refusal> {
+        match self.ask_by(signer, self.deadline(), Command::SetPolicy(patch), Some(Box::new(by))).await? {
             Answer::PolicySet(policy) => Ok(policy),
             other => Err(mismatched(&other)),
         }
@@ -273,6 +279,16 @@ impl Signers {
     }
 
     async fn ask(&self, signer: &SignerId, deadline: Instant, command: Command) -> Result<Answer, Refusal> {
+        self.ask_by(signer, deadline, command, None).await
+    }
+
+    async fn ask_by(
+        &self,
+        signer: &SignerId,
+        deadline: Instant,
+        command: Command,
+        audit: Option<Box<AuditEntry>>,
+    ) -> Result<Answer, Refusal> {
         let inner = &self.inner;
         if inner.phase() == Phase::Over {
             return Err(Refusal::Fenced);
@@ -289,7 +305,7 @@ impl Signers {
             Mode::WorkerQueue => arrived,
         };
         let caller = WaitingCaller { answer: sender, _place: place };
-        inner.send(signer, Ask { command, ticket: Ticket { caller, arrived, patience, deadline } })?;
+        inner.send(signer, Ask { command, ticket: Ticket { caller, arrived, patience, deadline, audit } })?;
         match tokio::time::timeout_at((deadline + DEADLINE_SLACK).into(), answer).await {
             // An actor that dies drops its callers.
             Ok(answer) => answer.unwrap_or(Err(Refusal::Internal)),

@@ -13,6 +13,7 @@ use ledger::{Put, SegmentChange, SequenceChange};
 use wire::Code;
 use wire::ids as shape;
 
+use crate::audit;
 use crate::extract::{self, Query};
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -129,8 +130,10 @@ pub async fn change_segment(request: HttpRequest, payload: web::Payload, state: 
     let tag = tag(&request)?;
     let asked: shape::SegmentRequest = extract::body(&request, payload, state.body_limits()).await?;
     let shape::SegmentRequest { step, start, description } = asked;
+    let mut by = audit::entry(&request, "set_segment", format!("segment:{tag}"));
+    by.after = Some(format!("start={start:?} step={step:?}"));
     let change = SegmentChange { start, step, description };
-    let record = put(state.read(state.ledger.put_segment(&tag, &change)).await?, |record| record.next)?;
+    let record = put(state.read(state.ledger.put_segment(&tag, &change, &by)).await?, |record| record.next)?;
     // The start was moved on, and no range was taken from there yet: those in memory lie before it.
     if start == Some(record.next) {
         state.generators.segments.forget(&tag);
@@ -173,8 +176,11 @@ pub async fn change_sequence(request: HttpRequest, payload: web::Payload, state:
     Query::read(&request, &[])?;
     let name = sequence_name(&request)?;
     let asked: shape::SequenceRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let mut by = audit::entry(&request, "set_sequence", format!("sequence:{name}"));
+    by.after = Some(format!("start={:?} increment={:?}", asked.start, asked.increment));
     let change = SequenceChange { start: asked.start, increment: asked.increment };
-    let record = put(state.read(state.ledger.put_sequence(&name, &change)).await?, |record| record.next)?;
+    let record =
+        put(state.read(state.ledger.put_sequence(&name, &change, &by)).await?, |record| record.next)?;
     Ok(HttpResponse::Ok().json(to_wire::sequence(&record)))
 }
 

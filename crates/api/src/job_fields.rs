@@ -149,7 +149,7 @@ pub fn backoff(asked: shape::Backoff) -> Result<Backoff, Refusal> {
     Ok(Backoff { initial_ms, factor_percent, max_ms }.check()?)
 }
 
-fn time_of(text: &str) -> Result<Timestamp, Refusal> {
+pub fn time_of(text: &str) -> Result<Timestamp, Refusal> {
     let read = time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339);
     let micros = read.ok().and_then(|at| i64::try_from(at.unix_timestamp_nanos() / 1_000).ok());
     let at = micros.filter(|micros| (0..=RUN_AT_MICROS_MAX).contains(micros)).map(Timestamp::from_micros);

@@ -14,6 +14,7 @@ use ledger::{JobFilter, JobRecord};
 use wire::Code;
 use wire::jobs as shape;
 
+use crate::audit;
 use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
@@ -146,6 +147,7 @@ pub async fn cancel(request: HttpRequest, payload: web::Payload, forwarder: Forw
     Query::read(&request, &[])?;
     let body = extract::bytes(&request, payload, state.body_limits()).await?;
     extract::no_fields(&request, &body)?;
+    audit::note_operators(state, &request, "cancel_job", format!("job:{id}")).await?;
     match state.call(state.incarnation().jobs.cancel(id)).await {
         Ok(record) => Ok(HttpResponse::Ok().json(job_fields::job(&record, None)?)),
         Err(actors::jobs::Refusal::NotOwner { owner }) => forwarder.pass_on(&request, body, &owner).await,

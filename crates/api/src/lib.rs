@@ -11,6 +11,7 @@
 //! `plan_fields`. The modules use each other in one direction: `server` uses the handlers, they use
 //! `forwarder` and `state`, and those use the leaves (`services`, `settings`, `limits`, `refusal`).
 
+mod audit;
 mod auth;
 mod drain_body;
 mod events;

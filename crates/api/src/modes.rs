@@ -5,6 +5,7 @@ use domain::{Mode, Modes, Resource, ResourceKind};
 use wire::Code;
 use wire::cluster::{ModeRequest, ModeSetting};
 
+use crate::audit;
 use crate::extract::{self, Query};
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -48,7 +49,8 @@ pub async fn replace(
         },
         only: asked.only.map(|only| only.iter().map(|name| signer(name)).collect()).transpose()?,
     };
-    match state.read(state.ledger.replace_modes(&modes)).await? {
+    let by = audit::entry(&request, "set_mode", "config:mode");
+    match state.read(state.ledger.replace_modes(&modes, &by)).await? {
         Some(modes) => {
             state.incarnation().cluster_view.adopt_modes(modes.clone());
             state.call(cluster::tell(&state.bus)).await;

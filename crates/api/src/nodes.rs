@@ -10,6 +10,7 @@ use tokio::sync::broadcast::error::RecvError;
 use wire::Code;
 use wire::nodes as shape;
 
+use crate::audit;
 use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::forwarder::Forwarder;
@@ -106,6 +107,8 @@ async fn set_drained(
         return forwarder.pass_on(&request, body, &record.profile.holder).await;
     }
     let (registry, id) = (&incarnation.registry, &record.profile.node);
+    let action = if drained { "drain_node" } else { "undrain_node" };
+    audit::note(state, &audit::entry(&request, action, format!("node:{id}"))).await?;
     // Subscribed before the word is sent, so that its effect is not missed.
     let mut changes = registry.changes();
     if !incarnation.jobs.drain(id, drained) {
@@ -178,7 +181,8 @@ pub async fn replace_pools(request: HttpRequest, payload: web::Payload, state: S
     let asked: shape::PoolsRequest = extract::body(&request, payload, state.body_limits()).await?;
     let list = asked.pools.iter().map(from_wire::pool).collect::<Result<Vec<_>, _>>()?;
     let pools = Pools::new(asked.version + 1, list)?;
-    if !state.read(state.ledger.replace_pools(asked.version, pools.to_json())).await? {
+    let by = audit::entry(&request, "set_pools", "config:pools");
+    if !state.read(state.ledger.replace_pools(asked.version, pools.to_json(), &by)).await? {
         let detail = format!("version {} is not the newest; read the pools again", asked.version);
         return Err(Refusal::new(Code::Conflict, detail));
     }

@@ -8,7 +8,8 @@ use wire::problem::MEDIA_TYPE;
 
 use crate::auth::Access;
 use crate::{
-    events, ids, instances, jobs, leases, modes, nodes, ops, plans, routes, sessions, signers, stats, worker,
+    audit, events, ids, instances, jobs, leases, modes, nodes, ops, plans, routes, sessions, signers, stats,
+    worker,
 };
 use actix_web::http::Method;
 
@@ -23,6 +24,7 @@ use actix_web::http::Method;
         signers::resolve,
         signers::set_policy,
         signers::confirm,
+        audit::list,
         signers::show,
         signers::nonces,
         signers::list,

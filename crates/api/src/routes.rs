@@ -103,6 +103,7 @@ routes! {
     UUIDS = "/v1/ids/uuid", "GET", SUBMIT, SUBMIT;
     LEAF_SEGMENT = "/api/segment/get/{tag}", "GET", SUBMIT, SUBMIT;
     LEAF_SNOWFLAKE = "/api/snowflake/get/{key}", "GET", SUBMIT, SUBMIT;
+    AUDIT = "/v1/audit", "GET, HEAD", ADMIN, ADMIN;
     STATS = "/v1/stats", "GET, HEAD", READ, SUBMIT;
     METRICS = "/metrics", "GET, HEAD", Access::Known, Access::Known;
     DOCUMENT = "/openapi.json", "GET, HEAD", Access::Known, Access::Known;

@@ -23,7 +23,7 @@ use crate::services::{Early, Incarnation, Services};
 use crate::settings::Settings;
 use crate::state::State;
 use crate::{
-    events, ids, instances, jobs, leases, modes, nodes, ops, plans, sessions, signers, stats, worker,
+    audit, events, ids, instances, jobs, leases, modes, nodes, ops, plans, sessions, signers, stats, worker,
 };
 
 /// A server that is bound and not yet running. It handles no signals: its caller stops it.
@@ -289,6 +289,7 @@ pub fn app(
         .service(at(&routes::POOLS).route(get().to(nodes::pools)).route(web::put().to(nodes::replace_pools)))
         .service(at(&routes::EVENTS).route(web::get().to(events::of_all)))
         .service(at(&routes::STATS).route(get().to(stats::show)))
+        .service(at(&routes::AUDIT).route(get().to(audit::list)))
         .service(at(&routes::METRICS).route(get().to(ops::metrics)))
         .service(at(&routes::DOCUMENT).route(get().to(ops::document)))
         .service(at(&routes::PAGE).route(get().to(ops::page)))

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use wire::Code;
 use wire::nonces as shape;
 
+use crate::audit;
 use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::forwarder::{Forwarder, Routed};
@@ -204,7 +205,9 @@ pub async fn resolve(request: HttpRequest, payload: web::Payload, forwarder: For
         Some(None) => return Err(forwarder.state().refusal(actors::signers::Refusal::StaleHold).await),
         named => named.flatten(),
     };
-    let serve = async |owners: &Signers| owners.resolve(&signer, nonce, hold, resolution.clone()).await;
+    let by = audit::entry(&request, "resolve_nonce", format!("signer:{signer} nonce {nonce}"));
+    let serve =
+        async |owners: &Signers| owners.resolve(&signer, nonce, hold, resolution.clone(), by.clone()).await;
     match forwarder.to_signer(&request, body, &signer, serve).await? {
         Routed::Here(status) => Ok(nonce_answer(&signer, nonce, status)),
         Routed::Elsewhere(answer) => Ok(answer),
@@ -227,7 +230,8 @@ pub async fn set_policy(request: HttpRequest, payload: web::Payload, forwarder: 
     let body = extract::bytes(&request, payload, forwarder.state().body_limits()).await?;
     let asked: shape::PolicyRequest = extract::object(&request, &body)?;
     let patch = from_wire::policy(&asked)?;
-    let serve = async |owners: &Signers| owners.set_policy(&signer, patch.clone()).await;
+    let by = audit::entry(&request, "set_policy", format!("signer:{signer}"));
+    let serve = async |owners: &Signers| owners.set_policy(&signer, patch.clone(), by.clone()).await;
     match forwarder.to_signer(&request, body, &signer, serve).await? {
         Routed::Here(policy) => Ok(HttpResponse::Ok()
             .json(shape::PolicyAnswer { signer: signer.to_string(), policy: to_wire::policy(&policy) })),
@@ -251,7 +255,8 @@ pub async fn confirm(request: HttpRequest, payload: web::Payload, state: Shared)
     Query::read(&request, &[])?;
     let asked: shape::ConfirmRequest = extract::body(&request, payload, state.body_limits()).await?;
     let next = Nonce::new(asked.next_nonce)?;
-    match state.read(state.ledger.confirm_signer(&signer, next)).await? {
+    let by = audit::entry(&request, "confirm_signer", format!("signer:{signer}"));
+    match state.read(state.ledger.confirm_signer(&signer, next, &by)).await? {
         Confirmation::Done => {}
         Confirmation::Unknown => return Err(unknown_signer()),
         Confirmation::NotRecovering => {

@@ -19,8 +19,8 @@ use crate::routes::{self, Route};
 use crate::state::State;
 
 /// The paths that show or change what belongs to all.
-static FOR_ALL: [&Route; 5] =
-    [&routes::EVENTS, &routes::MODE, &routes::STATS, &routes::NODE_SELECT, &routes::METRICS];
+static FOR_ALL: [&Route; 6] =
+    [&routes::AUDIT, &routes::EVENTS, &routes::MODE, &routes::STATS, &routes::NODE_SELECT, &routes::METRICS];
 
 /// What a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -64,7 +64,7 @@ pub use events::{Event, Events, JobEvents, JobUpdate, PlanEvents};
 pub use ids::Ids;
 pub use jobs::{JobQuery, Jobs};
 pub use nonces::Granted;
-pub use observe::{LeaseQuery, NonceQuery, Page};
+pub use observe::{AuditQuery, LeaseQuery, NonceQuery, Page};
 pub use peer::{Passed, PassedBack, Peers};
 pub use plans::{PlanQuery, Plans, TaskQuery, Tasks, Tenants};
 pub use retry::Retry;

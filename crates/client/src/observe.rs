@@ -1,6 +1,7 @@
 //! Reads: signers, nonces, leases, the cluster, its statistics, and its health.
 
 use wire::List;
+use wire::audit::AuditRecord;
 use wire::cluster::Cluster;
 use wire::health::{Health, Ready};
 use wire::leases::Lease;
@@ -47,7 +48,34 @@ pub struct LeaseQuery {
     pub page: Page,
 }
 
+/// Which changes of operators to list.
+#[derive(Clone, Debug, Default)]
+pub struct AuditQuery {
+    /// Of this token's name only.
+    pub principal: Option<String>,
+    /// Of this action only.
+    pub action: Option<String>,
+    /// About this only.
+    pub subject: Option<String>,
+    /// From this time on, RFC 3339.
+    pub since: Option<String>,
+    /// Which part.
+    pub page: Page,
+}
+
 impl Client {
+    /// What operators changed, the newest first; needs the scope `admin`.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn audit(&self, wanted: &AuditQuery) -> Result<List<AuditRecord>> {
+        let AuditQuery { principal, action, subject, since, page } = wanted;
+        let mut query = page.query();
+        let named = [("principal", principal), ("action", action), ("subject", subject), ("since", since)];
+        query.extend(named.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
+        Ok(self.call(&Call::get(&["v1", "audit"], &query)).await?.body)
+    }
+
     /// One signer: counts, owner, policy.
     ///
     /// # Errors

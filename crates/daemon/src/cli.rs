@@ -54,6 +54,9 @@ pub enum Command {
     Tenant(plans::Tenant),
     /// Show jobs, plans and tasks by state, and how fast jobs come and go
     Stats(Statistics),
+    /// Show what operators changed (scope admin)
+    #[command(subcommand)]
+    Audit(Audit),
     /// Make a token for the configuration
     #[command(subcommand)]
     Token(Token),
@@ -348,6 +351,30 @@ pub enum Cluster {
 pub struct Statistics {
     #[command(flatten)]
     pub remote: Remote,
+}
+
+/// `fencepost audit`
+#[derive(Debug, Subcommand)]
+pub enum Audit {
+    /// List changes, the newest first
+    List {
+        /// Only by this token's name
+        #[arg(long, value_name = "NAME")]
+        principal: Option<String>,
+        /// Only this action, such as set_policy
+        #[arg(long)]
+        action: Option<String>,
+        /// Only about this, such as signer:eip155:1:0xab
+        #[arg(long)]
+        subject: Option<String>,
+        /// Only from this time on, such as 2026-11-24T00:00:00Z
+        #[arg(long, value_name = "TIME")]
+        since: Option<String>,
+        #[command(flatten)]
+        paged: Paged,
+        #[command(flatten)]
+        remote: Remote,
+    },
 }
 
 /// `fencepost token`

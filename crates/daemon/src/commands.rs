@@ -1,6 +1,7 @@
 //! The commands, one module each. `serve` is not here: it is the daemon itself.
 
 mod absence;
+pub mod audit;
 pub mod backup;
 pub mod check_config;
 pub mod cluster;

@@ -49,6 +49,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Tenant(command) => commands::run(commands::tenant::run(command)),
         Command::Backup(command) => commands::run(commands::backup::run(command)),
         Command::Recover(command) => commands::run(commands::recover::run(command)),
+        Command::Audit(command) => commands::run(commands::audit::run(command)),
         Command::Token(command) => commands::token::run(command),
         Command::Health(command) => commands::run(commands::health::run(command)),
         Command::Migrate(command) => commands::run(commands::migrate::run(command)),

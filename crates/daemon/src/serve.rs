@@ -96,7 +96,7 @@ async fn live(sources: Sources, loaded: &Loaded) -> Result<(), Failure> {
         }
     };
     daemon.announce();
-    let reloading = tokio::spawn(reloader.run(daemon.serving.api.clone()));
+    let reloading = tokio::spawn(reloader.run(daemon.serving.api.clone(), daemon.ledger.clone()));
     let broken = loop {
         tokio::select! {
             signal = signals.next() => {

@@ -4,6 +4,7 @@
 //! limits, and the pure decisions over them. What must never: I/O, async, a clock, serde. Time comes in as an
 //! argument, so every decision can be tested with a table.
 
+mod audit;
 pub mod id;
 pub mod job;
 pub mod key;
@@ -22,6 +23,7 @@ mod shard;
 pub mod signer;
 pub mod time;
 
+pub use audit::AuditEntry;
 pub use id::{
     ClientRef, HoldId, IdempotencyKey, InstanceId, Invalid, JobId, Label, Language, NodeId, Nonce, PlanId,
     PoolName, SegmentTag, SequenceName, SessionId, SignerId, TaskId, TenantId, TxHash, WorkerNumber,

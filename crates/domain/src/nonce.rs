@@ -193,6 +193,20 @@ pub struct Policy {
     pub max_in_flight: Option<u64>,
 }
 
+impl std::fmt::Display for Policy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { first_nonce, hold_ms, on_expiry, max_in_flight } = self;
+        let or_none =
+            |number: &Option<u64>| number.map_or_else(|| "none".to_owned(), |number| number.to_string());
+        let (hold_ms, max_in_flight) = (or_none(hold_ms), or_none(max_in_flight));
+        let on_expiry = on_expiry.as_str();
+        write!(
+            f,
+            "first_nonce={first_nonce} hold_ms={hold_ms} on_expiry={on_expiry} max_in_flight={max_in_flight}"
+        )
+    }
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self { first_nonce: Nonce::ZERO, hold_ms: None, on_expiry: OnExpiry::default(), max_in_flight: None }

@@ -139,7 +139,10 @@ impl Ranges for Noted {
 async fn tag(ledger: &ledger::Handle, name: &str) -> (SegmentTag, Noted) {
     let tag = SegmentTag::parse(name).expect("it is one");
     let change = SegmentChange { step: Some(1_000_000), ..SegmentChange::default() };
-    ledger.put_segment(&tag, &change).await.expect("the tag is made");
+    ledger
+        .put_segment(&tag, &change, &domain::AuditEntry::new("", "set_segment", "segment:bench"))
+        .await
+        .expect("the tag is made");
     (tag, Noted { ledger: Arc::clone(ledger), starts: Arc::default() })
 }
 

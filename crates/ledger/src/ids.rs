@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use domain::limits::{SEGMENT_STEP_DEFAULT, SEQUENCE_GRANT_MAX};
-use domain::{InstanceId, SegmentTag, SequenceName, Timestamp, Token, WorkerNumber, shard_of};
+use domain::{AuditEntry, InstanceId, SegmentTag, SequenceName, Timestamp, Token, WorkerNumber, shard_of};
 
 use crate::train::{CommitBatch, FenceClaim};
 use crate::{Error, Result};
@@ -205,7 +205,12 @@ pub trait Ids: Send + Sync {
     ///
     /// # Errors
     /// [`Error`]; repeating is harmless.
-    async fn put_segment(&self, tag: &SegmentTag, change: &SegmentChange) -> Result<Put<SegmentRecord>>;
+    async fn put_segment(
+        &self,
+        tag: &SegmentTag,
+        change: &SegmentChange,
+        by: &AuditEntry,
+    ) -> Result<Put<SegmentRecord>>;
 
     /// Reads a tag.
     ///
@@ -233,6 +238,7 @@ pub trait Ids: Send + Sync {
         &self,
         sequence: &SequenceName,
         change: &SequenceChange,
+        by: &AuditEntry,
     ) -> Result<Put<SequenceRecord>>;
 
     /// Reads a sequence.

@@ -10,6 +10,7 @@
 //! Every call runs in a task of its own: a caller that is dropped half-way leaves no connection in the middle of a
 //! transaction.
 
+mod audit;
 mod backup;
 mod batch_limits;
 mod changes;
@@ -35,6 +36,7 @@ mod unwritable;
 
 use std::sync::Arc;
 
+pub use audit::{AuditFilter, AuditRecord, Audits};
 pub use backup::backup;
 pub use batch_limits::BATCH_ROWS_MAX;
 pub use error::{Error, Result};
@@ -122,7 +124,7 @@ pub struct Health {
 
 /// The whole ledger.
 #[async_trait::async_trait]
-pub trait Ledger: Leases + Nonces + Jobs + Sessions + Plans + Ids + Instances + Settings {
+pub trait Ledger: Leases + Nonces + Jobs + Sessions + Plans + Ids + Instances + Settings + Audits {
     /// Which database it is.
     fn kind(&self) -> Kind;
 

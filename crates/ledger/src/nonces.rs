@@ -2,7 +2,7 @@
 
 pub use domain::nonce::{Batch, GrantAnswer, KeptKey, KeyScope, NewKey, Verdict};
 use domain::nonce::{Hole, Loaded, Policy, Row, Status};
-use domain::{HoldId, InstanceId, Nonce, SignerId, Timestamp, Token, TxHash};
+use domain::{AuditEntry, HoldId, InstanceId, Nonce, SignerId, Timestamp, Token, TxHash};
 
 use crate::Result;
 
@@ -164,7 +164,7 @@ pub trait Nonces: Send + Sync {
     ///
     /// # Errors
     /// [`crate::Error`]. After [`crate::Error::Unknown`] it may be confirmed or not.
-    async fn confirm_signer(&self, signer: &SignerId, next: Nonce) -> Result<Confirmation>;
+    async fn confirm_signer(&self, signer: &SignerId, next: Nonce, by: &AuditEntry) -> Result<Confirmation>;
 
     /// Deletes idempotency keys older than `age_ms`, `limit` at most; answers how many.
     ///

@@ -1,5 +1,7 @@
 //! Recovery of a ledger that went back in time: everything that may have been given since its state is skipped.
 
+use domain::AuditEntry;
+
 use crate::store::Store;
 use crate::{Options, Result};
 
@@ -30,9 +32,9 @@ pub struct Recovery {
 ///
 /// # Errors
 /// As [`crate::open`].
-pub async fn recover(options: &Options, is_trial: bool) -> Result<Recovery> {
+pub async fn recover(options: &Options, is_trial: bool, by: &AuditEntry) -> Result<Recovery> {
     let store = Store::open(options, &[tokio::runtime::Handle::current()]).await?;
-    let recovery = store.recover(is_trial).await;
+    let recovery = store.recover(is_trial, by).await;
     crate::Ledger::close(&store).await;
     recovery
 }

@@ -1,7 +1,7 @@
 //! Settings: what is decided for the whole cluster while it runs. Versioned: a change names the version that
 //! it replaces, so that of two changes made on the same knowledge one is refused.
 
-use domain::{Mode, Modes, Resource};
+use domain::{AuditEntry, Mode, Modes, Resource};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
@@ -34,7 +34,7 @@ pub trait Settings: Send + Sync {
     ///
     /// # Errors
     /// [`crate::Error`]. After [`crate::Error::Unknown`] they may be replaced or not.
-    async fn replace_modes(&self, modes: &Modes) -> Result<Option<Modes>>;
+    async fn replace_modes(&self, modes: &Modes, by: &AuditEntry) -> Result<Option<Modes>>;
 
     /// The pools of nodes, as JSON that others write and read, and their version; an empty list before anybody
     /// configured any.
@@ -47,7 +47,7 @@ pub trait Settings: Send + Sync {
     ///
     /// # Errors
     /// [`crate::Error`]. After [`crate::Error::Unknown`] they may be replaced or not.
-    async fn replace_pools(&self, version: u64, pools: String) -> Result<bool>;
+    async fn replace_pools(&self, version: u64, pools: String, by: &AuditEntry) -> Result<bool>;
 
     /// Sets the epoch of snowflakes unless one is set; returns the epoch then in force, in milliseconds since
     /// 1970. Ids of two epochs could meet, so it is decided once and for all.

@@ -3,6 +3,7 @@
 //! What lives here: lending a connection for a call. The modules below hold each concern's statements; [`postgres`] and
 //! [`sqlite`] open the databases. What must never: SQL text, which is in the files under `sql/`.
 
+mod audit;
 mod committer;
 mod failure;
 mod fence;

@@ -335,6 +335,7 @@ mod tests {
 
     fn batch(signer: &str) -> Batch {
         Batch {
+            audit: vec![],
             signer: SignerId::parse(signer).unwrap(),
             owner: InstanceId::parse("me").unwrap(),
             token: Token::new(1),

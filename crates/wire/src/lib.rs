@@ -8,6 +8,7 @@
 //! objects, and numbers that are not whole; each with a text that says what would be right. Answers
 //! may grow fields, so readers of answers ignore what they do not know.
 
+pub mod audit;
 pub mod cluster;
 pub mod events;
 mod frames;

@@ -400,6 +400,80 @@ async fn a_token_of_the_command_line_opens_what_its_entry_says() {
     assert_eq!(seen.iter().map(|one| &one["signer"]).collect::<Vec<_>>(), ["eip155:1:0xab"]);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_operator_changes_is_in_the_audit_with_its_request() {
+    let daemon =
+        Guarded::start(&json!([root(), {"name": "user", "token": "user", "scopes": ["submit"]}])).await;
+    let mut node = daemon.hello("root", "n-1", json!([])).await;
+    assert_eq!(first(&mut node).await, "welcome");
+    until("it is listed", async || daemon.ask("root", "GET", "/v1/nodes/n-1", None).await.0 == 200).await;
+    let job = daemon.done("user", "POST", "/v1/jobs", json!({"payload": 1, "delay_ms": 600_000})).await;
+    let other = daemon.done("user", "POST", "/v1/jobs", json!({"payload": 1, "delay_ms": 600_000})).await;
+    let grant = daemon.done("user", "POST", "/v1/signers/s/nonces", json!({})).await;
+    let release = json!({"hold": grant["grants"][0]["hold"], "outcome": "unknown"});
+    daemon.done("user", "POST", "/v1/signers/s/nonces/0/release", release).await;
+    let cancel = |job: &Value| format!("/v1/jobs/{}/cancel", job["id"].as_str().unwrap());
+    // A caller's own work is no operator's action.
+    daemon.done("user", "POST", &cancel(&other), json!({})).await;
+    for (method, path, body) in [
+        ("PUT", "/v1/signers/s/policy".to_owned(), json!({"max_in_flight": 9})),
+        ("POST", "/v1/signers/s/nonces/0/resolve".to_owned(), json!({"outcome": "never_sent"})),
+        ("PUT", "/v1/config/pools".to_owned(), json!({"version": 1, "pools": []})),
+        ("PUT", "/v1/ids/segments/order".to_owned(), json!({"step": 100})),
+        ("PUT", "/v1/ids/sequences/invoice".to_owned(), json!({})),
+        ("POST", "/v1/nodes/n-1/drain".to_owned(), json!({})),
+        ("POST", cancel(&job), json!({})),
+        ("POST", format!("/v1/jobs/{}/retry", job["id"].as_str().unwrap()), json!({})),
+        ("PUT", "/v1/config/mode".to_owned(), json!({"version": 1, "mode": "basic"})),
+    ] {
+        daemon.done("root", method, &path, body).await;
+    }
+    let (status, audit) = daemon.ask("root", "GET", "/v1/audit", None).await;
+    assert_eq!(status, 200, "{audit}");
+    let entries = audit["items"].as_array().unwrap();
+    let seen: Vec<_> = entries.iter().rev().map(|one| one["action"].as_str().unwrap()).collect();
+    let expected = [
+        "set_policy",
+        "resolve_nonce",
+        "set_pools",
+        "set_segment",
+        "set_sequence",
+        "drain_node",
+        "cancel_job",
+        "retry_job",
+        "set_mode",
+    ];
+    assert_eq!(seen, expected, "{audit}");
+    for entry in entries {
+        let is_whole =
+            entry["principal"] == "root" && entry["request_id"].as_str().is_some_and(|id| !id.is_empty());
+        assert!(is_whole, "{entry}");
+    }
+    let policy = entries.iter().find(|one| one["action"] == "set_policy").unwrap();
+    assert!(policy["before"].as_str().unwrap().contains("max_in_flight=none"), "{policy}");
+    assert!(policy["after"].as_str().unwrap().contains("max_in_flight=9"), "{policy}");
+    let resolved = entries.iter().find(|one| one["action"] == "resolve_nonce").unwrap();
+    assert_eq!(
+        (&resolved["before"], &resolved["after"]),
+        (&json!("QUARANTINED"), &json!("RELEASED")),
+        "{resolved}"
+    );
+    assert_eq!(daemon.ask("user", "GET", "/v1/audit", None).await.0, 403);
+    let (_, one) = daemon.ask("root", "GET", "/v1/audit?action=set_mode&subject=config:mode", None).await;
+    assert_eq!(one["items"].as_array().unwrap().len(), 1);
+    let shown = Setup::command("audit")
+        .arg("list")
+        .arg("--url")
+        .arg(daemon.instance.url())
+        .arg("--token")
+        .arg("root")
+        .arg("--json")
+        .run_to_end(testkit::PATIENCE)
+        .await
+        .unwrap();
+    assert_eq!((shown.code, shown.stdout.lines().count()), (Some(0), expected.len()), "{shown:?}");
+}
+
 fn client_of(secret: &str) -> Client {
     patient().with_token(secret)
 }

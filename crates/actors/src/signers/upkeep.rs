@@ -26,6 +26,8 @@ pub struct UpkeepSettings {
 
 /// Between two purges, before jitter.
 const PURGE_EVERY: Duration = Duration::from_secs(30);
+/// How long entries of the audit are kept, in milliseconds: 90 days.
+const AUDIT_KEPT_MS: u64 = 90 * 86_400_000;
 /// Rows deleted in one step of a purge.
 const PURGE_STEP_ROWS: u32 = 1_000;
 /// Between two refreshes of the gauges, before jitter.
@@ -119,6 +121,11 @@ async fn purge(signers: &Signers, settings: &UpkeepSettings) -> ledger::Result<(
     let ledger = &signers.inner.ledger;
     while ledger.purge_keys(settings.keep_keys.as_millis() as u64, PURGE_STEP_ROWS).await?
         >= u64::from(PURGE_STEP_ROWS)
+        && signers.is_serving()
+    {
+        tokio::task::yield_now().await;
+    }
+    while ledger.purge_audits(AUDIT_KEPT_MS, PURGE_STEP_ROWS).await? >= u64::from(PURGE_STEP_ROWS)
         && signers.is_serving()
     {
         tokio::task::yield_now().await;

@@ -138,8 +138,13 @@ impl Nonces for Flaky {
     async fn open_counts(&self) -> Result<Vec<(Status, u64)>> {
         self.real.open_counts().await
     }
-    async fn confirm_signer(&self, signer: &SignerId, next: Nonce) -> Result<Confirmation> {
-        self.real.confirm_signer(signer, next).await
+    async fn confirm_signer(
+        &self,
+        signer: &SignerId,
+        next: Nonce,
+        by: &domain::AuditEntry,
+    ) -> Result<Confirmation> {
+        self.real.confirm_signer(signer, next, by).await
     }
     async fn purge_keys(&self, age_ms: u64, limit: u32) -> Result<u64> {
         self.real.purge_keys(age_ms, limit).await
@@ -420,6 +425,19 @@ impl Ledger for Flaky {
 }
 
 #[async_trait]
+impl Audits for Flaky {
+    async fn audit(&self, entry: &domain::AuditEntry) -> Result<()> {
+        self.real.audit(entry).await
+    }
+    async fn audits(&self, filter: &AuditFilter) -> Result<Vec<AuditRecord>> {
+        self.real.audits(filter).await
+    }
+    async fn purge_audits(&self, age_ms: u64, limit: u32) -> Result<u64> {
+        self.real.purge_audits(age_ms, limit).await
+    }
+}
+
+#[async_trait]
 impl Settings for Flaky {
     async fn modes(&self) -> Result<Option<domain::Modes>> {
         self.real.modes().await
@@ -427,16 +445,20 @@ impl Settings for Flaky {
     async fn decide_mode(&self, mode: domain::Mode) -> Result<domain::Modes> {
         self.real.decide_mode(mode).await
     }
-    async fn replace_modes(&self, modes: &domain::Modes) -> Result<Option<domain::Modes>> {
-        self.real.replace_modes(modes).await
+    async fn replace_modes(
+        &self,
+        modes: &domain::Modes,
+        by: &domain::AuditEntry,
+    ) -> Result<Option<domain::Modes>> {
+        self.real.replace_modes(modes, by).await
     }
 
     async fn pools(&self) -> Result<(u64, String)> {
         self.real.pools().await
     }
 
-    async fn replace_pools(&self, version: u64, pools: String) -> Result<bool> {
-        self.real.replace_pools(version, pools).await
+    async fn replace_pools(&self, version: u64, pools: String, by: &domain::AuditEntry) -> Result<bool> {
+        self.real.replace_pools(version, pools, by).await
     }
     async fn decide_id_epoch(&self, epoch_ms: u64) -> Result<u64> {
         self.real.decide_id_epoch(epoch_ms).await
@@ -463,8 +485,13 @@ impl Ids for Flaky {
     async fn take_range(&self, tag: &SegmentTag, at_least: u64) -> Result<RangeTaken> {
         self.real.take_range(tag, at_least).await
     }
-    async fn put_segment(&self, tag: &SegmentTag, change: &SegmentChange) -> Result<Put<SegmentRecord>> {
-        self.real.put_segment(tag, change).await
+    async fn put_segment(
+        &self,
+        tag: &SegmentTag,
+        change: &SegmentChange,
+        by: &domain::AuditEntry,
+    ) -> Result<Put<SegmentRecord>> {
+        self.real.put_segment(tag, change, by).await
     }
     async fn segment(&self, tag: &SegmentTag) -> Result<Option<SegmentRecord>> {
         self.real.segment(tag).await
@@ -479,8 +506,9 @@ impl Ids for Flaky {
         &self,
         name: &SequenceName,
         change: &SequenceChange,
+        by: &domain::AuditEntry,
     ) -> Result<Put<SequenceRecord>> {
-        self.real.put_sequence(name, change).await
+        self.real.put_sequence(name, change, by).await
     }
     async fn sequence(&self, name: &SequenceName) -> Result<Option<SequenceRecord>> {
         self.real.sequence(name).await

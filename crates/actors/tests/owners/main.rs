@@ -262,7 +262,7 @@ async fn one_key_sprayed_at_once_is_one_grant(mode: Mode) {
 async fn a_full_window_still_answers_what_was_granted_before(mode: Mode) {
     let shop = Shop::open(mode).await;
     let patch = PolicyPatch { max_in_flight: Some(Some(2)), ..PolicyPatch::default() };
-    shop.signers.set_policy(&shop.signer, patch).await.unwrap();
+    shop.signers.set_policy(&shop.signer, patch, by()).await.unwrap();
     let first = shop.grants(2, Some("k")).await.unwrap();
     assert!(matches!(
         shop.grants(1, Some("other")).await,
@@ -279,18 +279,25 @@ async fn holds_that_ran_out_are_granted_again_or_kept_for_an_operator(mode: Mode
     assert_eq!(numbers(&shop.grants(1, None).await.unwrap()), [0], "released, and granted first");
     assert_eq!(shop.settle(0, late.hold, Outcome::Consumed(None)).await, Err(SettleRefusal::StaleHold));
     let patch = PolicyPatch { on_expiry: Some(OnExpiry::Quarantine), ..PolicyPatch::default() };
-    shop.signers.set_policy(&shop.signer, patch).await.unwrap();
+    shop.signers.set_policy(&shop.signer, patch, by()).await.unwrap();
     let quarantined = shop.signers.grant(&shop.signer, short(1)).await.unwrap().grants[0];
     tokio::time::sleep(Duration::from_millis(30)).await;
     assert_eq!(numbers(&shop.grants(1, None).await.unwrap()), [2], "1 is not granted again");
     let resolve = || {
-        shop.signers.resolve(&shop.signer, quarantined.nonce, Some(quarantined.hold), Resolution::NeverSent)
+        shop.signers.resolve(
+            &shop.signer,
+            quarantined.nonce,
+            Some(quarantined.hold),
+            Resolution::NeverSent,
+            by(),
+        )
     };
     assert_eq!(resolve().await.unwrap(), Status::Released);
     assert_eq!(resolve().await.unwrap(), Status::Released, "twice is once");
     assert_eq!(numbers(&shop.grants(1, None).await.unwrap()), [1]);
     assert!(matches!(resolve().await, Err(Refusal::StaleHold)), "the hold named is not the last any more");
-    let unnamed = shop.signers.resolve(&shop.signer, quarantined.nonce, None, Resolution::NeverSent).await;
+    let unnamed =
+        shop.signers.resolve(&shop.signer, quarantined.nonce, None, Resolution::NeverSent, by()).await;
     assert!(matches!(unnamed, Err(Refusal::NotQuarantined(_))));
 }
 
@@ -338,7 +345,7 @@ async fn a_late_word_on_a_hole_does_not_make_a_grant_beside_it_skip_unread_holes
     }
     // A new tenure, which reads the lowest holes.
     let patch = PolicyPatch { max_in_flight: Some(None), ..PolicyPatch::default() };
-    shop.signers.set_policy(&shop.signer, patch).await.unwrap();
+    shop.signers.set_policy(&shop.signer, patch, by()).await.unwrap();
     let left = HOLES_IN_MEMORY_MAX - 5;
     for granted in (0..left).step_by(1_000) {
         let request = GrantRequest { count: (left - granted).min(1_000), hold_ms: None, key: None };
@@ -474,7 +481,7 @@ async fn unheard_of_signers_are_not_made_by_asking(mode: Mode) {
     let shop = Shop::open(mode).await;
     let settlement = Settlement { nonce: Nonce::ZERO, hold: None, outcome: Outcome::NeverSent };
     assert!(matches!(shop.signers.settle(&shop.signer, vec![settlement]).await, Err(Refusal::UnknownSigner)));
-    let resolved = shop.signers.resolve(&shop.signer, Nonce::ZERO, None, Resolution::NeverSent).await;
+    let resolved = shop.signers.resolve(&shop.signer, Nonce::ZERO, None, Resolution::NeverSent, by()).await;
     assert!(matches!(resolved, Err(Refusal::UnknownSigner)));
     assert_eq!(shop.ledger.lease(&Resource::signer(&shop.signer)).await.unwrap(), None);
 }
@@ -593,4 +600,9 @@ async fn an_incarnation_that_ended_does_nothing_any_more() {
     assert!(matches!(shop.grants(1, None).await, Err(Refusal::Fenced)));
     assert!(!shop.is_leased().await, "it held its lease to the last and gives it back");
     assert_eq!(*shop.plan.commits.lock().unwrap(), commits);
+}
+
+/// Who changes something.
+fn by() -> domain::AuditEntry {
+    domain::AuditEntry::new("ops", "test", "signer:s")
 }

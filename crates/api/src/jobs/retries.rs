@@ -15,6 +15,7 @@ use wire::Code;
 use wire::jobs as shape;
 
 use super::{Answer, Forwarding, ID, accept, accepted_answer, job};
+use crate::audit;
 use crate::auth::{Principal, Sees};
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
@@ -55,6 +56,7 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     if record.spec.stage.is_some() {
         return Err(Refusal::new(Code::Conflict, "the job is a stage of a plan; retry the task of the plan"));
     }
+    audit::note_operators(state, &request, "retry_job", format!("job:{id}")).await?;
     match accept(&forwarder, again(record, retry, key), || ForwardedRequest::of(&request, body)).await? {
         Routed::Here(accepted) => Ok(accepted_answer(&accepted, Some(id))),
         Routed::Elsewhere(answer) => Ok(answer),
@@ -98,6 +100,8 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
         Ok::<_, Refusal>(again(record, retry, key))
     };
     let free = free.into_iter().map(submission).collect::<Result<Vec<_>, _>>()?;
+    let count = free.len() + of_sessions.len();
+    audit::note_operators(state, &request, "retry_jobs", format!("jobs:{count}")).await?;
     let answers = state.call(state.incarnation().jobs.submit(free)).await;
     let answers = answers.into_iter().map(|answer| match answer {
         Ok(accepted) => Ok(Some(accepted.id.to_string())),

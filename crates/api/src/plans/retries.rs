@@ -6,6 +6,7 @@ use wire::plans as shape;
 
 use super::{Answer, Forwarding, author, records};
 use super::{tasks, tenants};
+use crate::audit;
 use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Routed};
@@ -83,6 +84,9 @@ async fn retry(
         let record = TaskRecord { task: (*task).clone(), ..record };
         return Ok(HttpResponse::Ok().json(records::shown_task(state, &record).await?));
     }
+    let mut entry = audit::entry(request, "retry_task", format!("task:{task}"));
+    entry.reason = Some(asked.reason.as_str().into());
+    audit::note(state, &entry).await?;
     let author = author(request, Some(&asked.reason));
     let serve =
         async |plans: &actors::plans::Plans| plans.retry(plan, task, wanted.clone(), author.clone()).await;

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use domain::AuditEntry;
 use ledger::{RECOVERED_MARK_MS, RECOVERED_NUMBERS, RECOVERED_TOKENS, Recovery};
 
 use crate::cli::Recover;
@@ -17,8 +18,9 @@ pub async fn run(command: Recover) -> Result<(), Failure> {
     let options = Options { database_url: command.database_url, ..Options::default() };
     let config = Sources::of_process(command.config, options).load_without_listening()?.config;
     logging::start(&config.log)?;
+    let by = AuditEntry::new(&std::env::var("USER").unwrap_or_default(), "recover", "ledger");
     let Recovery { leases, signers, segments, sequences, workers } =
-        ledger::recover(&config.ledger.options(), command.dry_run).await?;
+        ledger::recover(&config.ledger.options(), command.dry_run, &by).await?;
     let done = if command.dry_run { "would be recovered" } else { "is recovered" };
     let url = config::redact::url(&config.ledger.url);
     let text = format!(

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use domain::AuditEntry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::tokens;
@@ -41,7 +42,7 @@ impl Reloader {
     }
 
     /// Reads the tokens again whenever there is a reason.
-    pub async fn run(mut self, api: api::Handle) {
+    pub async fn run(mut self, api: api::Handle, ledger: ledger::Handle) {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -56,7 +57,11 @@ impl Reloader {
                 }
             }
             self.seen = self.look();
-            let result = if self.reload(&api) { "ok" } else { "refused" };
+            let is_reloaded = self.reload(&api);
+            if is_reloaded && let Err(error) = ledger.audit(&entry(&self.config)).await {
+                tracing::warn!(%error, "the reload of the tokens is not in the audit");
+            }
+            let result = if is_reloaded { "ok" } else { "refused" };
             metrics::counter!("fencepost_token_reload_total", "result" => result).increment(1);
         }
     }
@@ -92,4 +97,11 @@ impl Reloader {
         self.config.auth = loaded.config.auth;
         true
     }
+}
+
+/// What is noted of a reload. Nobody asked for it over HTTP.
+fn entry(config: &Config) -> AuditEntry {
+    let names: Vec<_> = config.auth.tokens.iter().map(|token| token.name.as_str()).collect();
+    let after = Some(names.join(" "));
+    AuditEntry { after, ..AuditEntry::new("", "reload_tokens", "config:tokens") }
 }

@@ -1,6 +1,7 @@
 //! What an owner of nonces has a ledger commit, and what the ledger says became of it.
 
 use super::{Change, Policy};
+use crate::AuditEntry;
 use crate::id::{HoldId, InstanceId, Nonce, SignerId};
 pub use crate::key::KeyScope;
 use crate::lease::{Resource, Token};
@@ -21,6 +22,8 @@ pub struct Batch {
     pub policy: Option<Policy>,
     /// The nonces to write, each at most once.
     pub changes: Vec<Change>,
+    /// What operators change by it.
+    pub audit: Vec<AuditEntry>,
 }
 
 impl Batch {

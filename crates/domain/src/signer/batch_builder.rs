@@ -8,6 +8,7 @@ use super::command::{Answer, Command, Grant, GrantRequest, Grants, QueuedCommand
 use super::config::SignerConfig;
 use super::facts::{Facts, whole_ms};
 use super::refusal::Refusal;
+use crate::AuditEntry;
 use crate::id::{HoldId, IdempotencyKey, Nonce, SignerId};
 use crate::lease::Token;
 use crate::nonce::{
@@ -48,6 +49,7 @@ pub(super) struct BatchBuilder<R> {
     changes: BTreeMap<Nonce, Change>,
     keys: Vec<NewKey>,
     policy: Option<Policy>,
+    audit: Vec<AuditEntry>,
     /// A window was set: those in flight must be counted anew before the next grant.
     must_recount: bool,
     has_grants: bool,
@@ -74,6 +76,7 @@ impl<R> Default for BatchBuilder<R> {
             changes: BTreeMap::new(),
             keys: Vec::new(),
             policy: None,
+            audit: Vec::new(),
             must_recount: false,
             has_grants: false,
             withholds: false,
@@ -163,30 +166,43 @@ impl<R> BatchBuilder<R> {
                                 Some(Change::Move { to, .. }) => to,
                                 _ => row.status,
                             };
-                            (change, to)
+                            (change, row.status, to)
                         })
                         .map_err(Refusal::NotQuarantined),
                 };
                 match decided {
                     Err(refusal) => Decision::Answered(queued.ticket.caller, Err(refusal)),
-                    Ok((change, status)) => {
+                    Ok((change, before, status)) => {
+                        if let (Some(by), Some(_)) = (&queued.ticket.audit, &change) {
+                            let (before, after) = (before.as_str().to_owned(), status.as_str().to_owned());
+                            self.audit.push(by.changed(before, after));
+                        }
                         self.add_changes(grounds.allocator, change.into_iter().collect());
                         self.plan(queued, PlannedAnswer::Ready(Answer::Resolved(status)))
                     }
                 }
             }
-            Command::SetPolicy(patch) => match grounds.allocator.set_policy(patch) {
-                Err(_) if !may_refuse => Decision::Deferred(queued),
-                Err(refusal) => {
-                    let first_nonce = refusal.first_nonce;
-                    Decision::Answered(queued.ticket.caller, Err(Refusal::FirstNonceFixed { first_nonce }))
+            Command::SetPolicy(patch) => {
+                let before = grounds.allocator.policy().to_string();
+                match grounds.allocator.set_policy(patch) {
+                    Err(_) if !may_refuse => Decision::Deferred(queued),
+                    Err(refusal) => {
+                        let first_nonce = refusal.first_nonce;
+                        Decision::Answered(
+                            queued.ticket.caller,
+                            Err(Refusal::FirstNonceFixed { first_nonce }),
+                        )
+                    }
+                    Ok(policy) => {
+                        self.must_recount |= patch.max_in_flight.is_some();
+                        self.policy = Some(policy.clone());
+                        if let Some(by) = &queued.ticket.audit {
+                            self.audit.push(by.changed(before, policy.to_string()));
+                        }
+                        self.plan(queued, PlannedAnswer::Ready(Answer::PolicySet(policy)))
+                    }
                 }
-                Ok(policy) => {
-                    self.must_recount |= patch.max_in_flight.is_some();
-                    self.policy = Some(policy.clone());
-                    self.plan(queued, PlannedAnswer::Ready(Answer::PolicySet(policy)))
-                }
-            },
+            }
             // What was overdue was expired before the round was decided.
             Command::Sweep => {
                 queued.is_unsure = false;
@@ -282,6 +298,7 @@ impl<R> BatchBuilder<R> {
             keys: self.keys.clone(),
             policy: self.policy.clone(),
             changes: self.changes.values().cloned().collect(),
+            audit: self.audit.clone(),
         }
     }
 

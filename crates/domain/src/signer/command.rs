@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use std::time::Instant;
 
+use crate::AuditEntry;
 use crate::id::{HoldId, IdempotencyKey, InstanceId, Nonce, SignerId};
 use crate::lease::Token;
 use crate::nonce::{
@@ -141,6 +142,8 @@ pub struct Ticket<R> {
     pub patience: Instant,
     /// When a caller that waits for the ledger is refused.
     pub deadline: Instant,
+    /// What is noted of it, if an operator asks.
+    pub audit: Option<Box<AuditEntry>>,
 }
 
 /// A command that waits, is being decided, or is being committed.

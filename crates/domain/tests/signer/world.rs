@@ -179,6 +179,7 @@ impl World {
         let left = Rc::new(Cell::new(false));
         self.commands.push((command.clone(), Rc::clone(&left)));
         let ticket = Ticket {
+            audit: None,
             caller: Asker { number, left },
             arrived: self.now,
             patience: self.now + if self.mode == Mode::Basic { PATIENCE } else { Duration::ZERO },

@@ -1,17 +1,17 @@
 //! What ids are made of: marks of worker numbers, segments, sequences.
 
 use domain::limits::{SEGMENT_TAGS_MAX, SEQUENCES_MAX};
-use domain::{SegmentTag, SequenceName};
+use domain::{AuditEntry, SegmentTag, SequenceName};
 
 use super::committer::{Write, Written};
 use super::failure::write_failed;
-use super::{Store, Way};
+use super::{Store, Way, audit};
 use crate::ids::{
     Grant, Ids, Marked, Put, RangeTaken, SegmentChange, SegmentRecord, SequenceChange, SequenceGrant,
     SequenceRecord, WorkerClaim, WorkerRecord, changed_too_quickly,
 };
 use crate::records::{self, GrantRow, MarkRow, RangeRow, SegmentRow, SequenceRow, WorkerRow};
-use crate::sql::{Ask, Session, Statement, Transaction, statement};
+use crate::sql::{Ask, FromEither, Session, Statement, Transaction, statement};
 use crate::train::TrainError;
 use crate::{Error, Kind, Result};
 
@@ -51,6 +51,24 @@ impl Store {
 
     async fn marked(&self, way: Way, ask: Ask) -> Result<Option<Marked>> {
         self.optional::<MarkRow>(way, ask).await?.map(Marked::try_from).transpose()
+    }
+
+    /// Sends one statement that changes at most one row; an entry is written with it if it did.
+    async fn changed<T: FromEither + Send + 'static>(&self, ask: Ask, by: &AuditEntry) -> Result<Option<T>> {
+        let by = by.clone();
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                let Some(row) = transaction.all(ask).await?.into_iter().next() else {
+                    transaction.rollback().await?;
+                    return Ok(None);
+                };
+                audit::add(&mut transaction, &[&by]).await?;
+                transaction.commit().await?;
+                Ok(Some(row))
+            })
+        })
+        .await
     }
 
     async fn segment_row(&self, way: Way, ask: Ask) -> Result<Option<SegmentRecord>> {
@@ -111,7 +129,12 @@ impl Ids for Store {
     }
 
     /// Changes, else looks why not, else makes. Nothing is held between the steps; a race is won in one statement.
-    async fn put_segment(&self, tag: &SegmentTag, change: &SegmentChange) -> Result<Put<SegmentRecord>> {
+    async fn put_segment(
+        &self,
+        tag: &SegmentTag,
+        change: &SegmentChange,
+        by: &AuditEntry,
+    ) -> Result<Put<SegmentRecord>> {
         for _ in 0..CHANGE_ROUNDS_MAX {
             let ask = self
                 .ask(&SEGMENT_CHANGE)
@@ -119,8 +142,8 @@ impl Ids for Store {
                 .bind(change.start.map(|start| start as i64))
                 .bind(change.step.map(|step| step as i64))
                 .bind(change.description.as_deref());
-            if let Some(record) = self.segment_row(Way::Writes, ask).await? {
-                return Ok(Put::Done(record));
+            if let Some(row) = self.changed::<SegmentRow>(ask, by).await? {
+                return Ok(Put::Done(row.try_into()?));
             }
             match self.segment(tag).await? {
                 Some(record) if !change.is_admitted_by(&record) => return Ok(Put::StartTaken(record)),
@@ -136,8 +159,8 @@ impl Ids for Store {
                 .bind(step)
                 .bind(description)
                 .bind(SEGMENT_TAGS_MAX as i64);
-            if let Some(record) = self.segment_row(Way::Writes, ask).await? {
-                return Ok(Put::Done(record));
+            if let Some(row) = self.changed::<SegmentRow>(ask, by).await? {
+                return Ok(Put::Done(row.try_into()?));
             }
             if self.segment(tag).await?.is_none() {
                 return Ok(Put::Full);
@@ -165,6 +188,7 @@ impl Ids for Store {
         &self,
         sequence: &SequenceName,
         change: &SequenceChange,
+        by: &AuditEntry,
     ) -> Result<Put<SequenceRecord>> {
         for _ in 0..CHANGE_ROUNDS_MAX {
             let ask = self
@@ -172,8 +196,8 @@ impl Ids for Store {
                 .bind(sequence.as_str())
                 .bind(change.start.map(|start| start as i64))
                 .bind(change.increment.map(|increment| increment as i64));
-            if let Some(record) = self.sequence_row(Way::Writes, ask).await? {
-                return Ok(Put::Done(record));
+            if let Some(row) = self.changed::<SequenceRow>(ask, by).await? {
+                return Ok(Put::Done(row.try_into()?));
             }
             match self.sequence(sequence).await? {
                 Some(record) if !change.is_admitted_by(&record) => return Ok(Put::StartTaken(record)),
@@ -188,8 +212,8 @@ impl Ids for Store {
                 .bind(start)
                 .bind(increment)
                 .bind(SEQUENCES_MAX as i64);
-            if let Some(record) = self.sequence_row(Way::Writes, ask).await? {
-                return Ok(Put::Done(record));
+            if let Some(row) = self.changed::<SequenceRow>(ask, by).await? {
+                return Ok(Put::Done(row.try_into()?));
             }
             if self.sequence(sequence).await?.is_none() {
                 return Ok(Put::Full);

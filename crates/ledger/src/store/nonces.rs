@@ -3,9 +3,9 @@
 mod write;
 
 use domain::nonce::{Hole, Loaded, Row, Status};
-use domain::{HoldId, InstanceId, Nonce, Resource, SignerId, Timestamp};
+use domain::{AuditEntry, HoldId, InstanceId, Nonce, Resource, SignerId, Timestamp};
 
-use super::{Store, Way};
+use super::{Store, Way, audit};
 use crate::Result;
 use crate::nonces::{
     Batch, CONFIRMED_NONCES_MAX, Confirmation, KeptKey, KeyScope, NonceFilter, NonceRecord, Nonces, Read,
@@ -101,8 +101,8 @@ impl Nonces for Store {
         records::all(self.all::<StatusCountRow>(Way::Reads, self.ask(&OPEN_COUNTS)).await?)
     }
 
-    async fn confirm_signer(&self, signer: &SignerId, next: Nonce) -> Result<Confirmation> {
-        let (signer, next) = (signer.clone(), next.get() as i64);
+    async fn confirm_signer(&self, signer: &SignerId, next: Nonce, by: &AuditEntry) -> Result<Confirmation> {
+        let (signer, next, by) = (signer.clone(), next.get() as i64, by.clone());
         self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
                 let mut transaction = session.begin().await?;
@@ -140,6 +140,9 @@ impl Nonces for Store {
                 }
                 let done = CONFIRM_DONE.on(kind).bind(signer.as_str()).bind(first_nonce).at(at);
                 transaction.touch(done).await?;
+                let before = last.map(|last| format!("the ledger's last nonce: {last}"));
+                let by = by.changed(before, format!("next nonce: {next}"));
+                audit::add(&mut transaction, &[&by]).await?;
                 transaction.commit().await?;
                 Ok(Confirmation::Done)
             })

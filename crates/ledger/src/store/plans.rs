@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use domain::job::Attempt;
 use domain::plan::{EventKind, PlanEvent, PlanState, PlanStatus, StageSpec, TaskState, TaskStatus};
-use domain::{InstanceId, JobId, LaneId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
+use domain::{AuditEntry, InstanceId, JobId, LaneId, PlanId, Resource, TaskId, TenantId, Timestamp, Token};
 
 use super::fence::{fence, keep_keys};
-use super::{Store, Way};
+use super::{Store, Way, audit};
 use crate::jobs::columns;
 use crate::jobs::plan::New;
 use crate::jobs::rows::AttemptRow;
@@ -423,6 +423,16 @@ async fn break_lock(
             .column("owner", |(.., owner)| *owner);
     });
     transaction.touch(ask.at(at)).await?;
+    let entry = AuditEntry {
+        principal: author.principal.clone().unwrap_or_default(),
+        action: "break_lock",
+        subject: lock.as_str().to_owned(),
+        before: Some(format!("task {task}, token {held}")),
+        after: None,
+        reason: author.reason.clone(),
+        request_id: author.request_id.clone(),
+    };
+    audit::add(transaction, &[&entry]).await?;
     let plan = locker.plan.filter(|_| locker.task == Some(task));
     if let Some(plan) = plan {
         let event = PlanEvent {

@@ -1,6 +1,8 @@
 //! The statements of a recovery.
 
-use super::{Store, Way};
+use domain::AuditEntry;
+
+use super::{Store, Way, audit};
 use crate::Result;
 use crate::recover::{RECOVERED_MARK_MS, RECOVERED_NUMBERS, RECOVERED_TOKENS, Recovery};
 use crate::sql::{Statement, statement};
@@ -14,7 +16,8 @@ const WORKERS: Statement = statement!("recover_workers");
 
 impl Store {
     /// See [`crate::recover()`].
-    pub(crate) async fn recover(&self, is_trial: bool) -> Result<Recovery> {
+    pub(crate) async fn recover(&self, is_trial: bool, by: &AuditEntry) -> Result<Recovery> {
+        let by = by.clone();
         self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
                 let mut transaction = session.begin().await?;
@@ -27,6 +30,7 @@ impl Store {
                     sequences: transaction.touch(SEQUENCES.on(kind).bind(RECOVERED_NUMBERS)).await?,
                     workers: transaction.touch(WORKERS.on(kind).bind(RECOVERED_MARK_MS)).await?,
                 };
+                audit::add(&mut transaction, &[&by]).await?;
                 match is_trial {
                     true => transaction.rollback().await?,
                     false => transaction.commit().await?,

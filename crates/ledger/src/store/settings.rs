@@ -1,8 +1,8 @@
 //! Settings: named values with versions.
 
-use domain::{Mode, Modes};
+use domain::{AuditEntry, Mode, Modes};
 
-use super::{Store, Way};
+use super::{Store, Way, audit};
 use crate::records::impossible;
 use crate::settings::{self, ID_EPOCH, MODES, POOLS};
 use crate::sql::{Statement, statement};
@@ -26,11 +26,27 @@ impl Store {
     }
 
     /// Whether that version was there to be replaced.
-    async fn replaced(&self, name: &str, value: String, version: u64) -> Result<bool> {
+    async fn replaced(&self, name: &str, value: String, version: u64, by: &AuditEntry) -> Result<bool> {
         // No version ever gets further.
         let Ok(version) = i64::try_from(version) else { return Ok(false) };
-        let ask = self.ask(&REPLACE).bind(name).bind(value).bind(version);
-        Ok(self.touch(Way::Writes, ask).await? == 1)
+        let (name, by) = (name.to_owned(), by.clone());
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                let kind = transaction.kind();
+                let shown: Vec<(i64, String)> = transaction.all(SHOW.on(kind).bind(name.as_str())).await?;
+                let before = shown.into_iter().next().map(|(_, value)| value);
+                let replace = REPLACE.on(kind).bind(name.as_str()).bind(value.as_str()).bind(version);
+                if transaction.touch(replace).await? != 1 {
+                    transaction.rollback().await?;
+                    return Ok(false);
+                }
+                audit::add(&mut transaction, &[&by.changed(before, value)]).await?;
+                transaction.commit().await?;
+                Ok(true)
+            })
+        })
+        .await
     }
 }
 
@@ -45,8 +61,8 @@ impl Settings for Store {
         settings::read_modes(self.decided(MODES, settings::modes_text(&first)).await?)
     }
 
-    async fn replace_modes(&self, modes: &Modes) -> Result<Option<Modes>> {
-        let replaced = self.replaced(MODES, settings::modes_text(modes), modes.version).await?;
+    async fn replace_modes(&self, modes: &Modes, by: &AuditEntry) -> Result<Option<Modes>> {
+        let replaced = self.replaced(MODES, settings::modes_text(modes), modes.version, by).await?;
         Ok(replaced.then(|| Modes { version: modes.version + 1, ..modes.clone() }))
     }
 
@@ -58,8 +74,8 @@ impl Settings for Store {
         Ok((u64::try_from(version).map_err(impossible)?, pools))
     }
 
-    async fn replace_pools(&self, version: u64, pools: String) -> Result<bool> {
-        self.replaced(POOLS, pools, version).await
+    async fn replace_pools(&self, version: u64, pools: String, by: &AuditEntry) -> Result<bool> {
+        self.replaced(POOLS, pools, version, by).await
     }
 
     async fn decide_id_epoch(&self, epoch_ms: u64) -> Result<u64> {

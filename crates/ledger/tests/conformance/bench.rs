@@ -169,7 +169,15 @@ pub const fn hold(n: u128) -> HoldId {
 
 /// A batch that leaves the policy as it is. One of first grants and settlements alone takes PostgreSQL one statement.
 pub fn batch(signer: &SignerId, owner: &InstanceId, token: Token, changes: Vec<Change>) -> Batch {
-    Batch { signer: signer.clone(), owner: owner.clone(), token, keys: vec![], policy: None, changes }
+    Batch {
+        signer: signer.clone(),
+        owner: owner.clone(),
+        token,
+        keys: vec![],
+        policy: None,
+        changes,
+        audit: vec![],
+    }
 }
 
 /// The same with a policy, which is written the general way.
@@ -180,4 +188,9 @@ pub fn batch_with_policy(signer: &SignerId, owner: &InstanceId, token: Token, ch
 /// A nonce granted for the first time, its hold numbered as the nonce.
 pub fn new_grant(number: u64, hold_ms: u64) -> Change {
     Change::Grant { nonce: nonce(number), hold: hold(u128::from(number)), hold_ms, fills: None }
+}
+
+/// Who changes something.
+pub fn by() -> domain::AuditEntry {
+    domain::AuditEntry::new("ops", "test", "thing:x")
 }

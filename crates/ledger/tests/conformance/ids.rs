@@ -9,7 +9,7 @@ use ledger::{
     WorkerHolder,
 };
 
-use crate::bench::{Bench, LONG_MS, eventually, owner};
+use crate::bench::{Bench, LONG_MS, by, eventually, owner};
 
 const AHEAD_MS: u64 = 11_000;
 
@@ -128,17 +128,17 @@ async fn range(b: &Bench, name: &str, at_least: u64) -> std::ops::Range<u64> {
 pub async fn ranges_follow_each_other_and_are_as_long_as_step_and_wish(b: Bench) {
     assert_eq!(b.ledger.take_range(&tag("t"), 1).await.unwrap(), RangeTaken::Unknown);
     let change = SegmentChange { step: Some(100), ..SegmentChange::default() };
-    b.ledger.put_segment(&tag("t"), &change).await.unwrap();
+    b.ledger.put_segment(&tag("t"), &change, &by()).await.unwrap();
     assert_eq!(range(&b, "t", 1).await, 1..101);
     assert_eq!(range(&b, "t", 250).await, 101..351);
     let change = SegmentChange { step: Some(10), ..SegmentChange::default() };
-    b.ledger.put_segment(&tag("t"), &change).await.unwrap();
+    b.ledger.put_segment(&tag("t"), &change, &by()).await.unwrap();
     let taken = b.ledger.take_range(&tag("t"), 1).await.unwrap();
     assert_eq!(taken, RangeTaken::Taken { range: 351..361, step: 10 });
 }
 
 pub async fn many_takers_never_share_a_range(b: Bench) {
-    b.ledger.put_segment(&tag("t"), &SegmentChange::default()).await.unwrap();
+    b.ledger.put_segment(&tag("t"), &SegmentChange::default(), &by()).await.unwrap();
     let takers = (0..8).map(|_| {
         let ledger = b.ledger.clone();
         tokio::spawn(async move {
@@ -163,14 +163,14 @@ pub async fn many_takers_never_share_a_range(b: Bench) {
 pub async fn a_tag_ends_at_the_last_number_and_never_wraps(b: Bench) {
     let start = ID_NUMBER_MAX - 1_500;
     let change = SegmentChange { start: Some(start), ..SegmentChange::default() };
-    b.ledger.put_segment(&tag("t"), &change).await.unwrap();
+    b.ledger.put_segment(&tag("t"), &change, &by()).await.unwrap();
     assert_eq!(range(&b, "t", 1).await, start..start + 1_000);
     assert_eq!(b.ledger.take_range(&tag("t"), 1).await.unwrap(), RangeTaken::Exhausted);
 }
 
 pub async fn the_start_of_a_tag_only_rises(b: Bench) {
     let start = |start| SegmentChange { start: Some(start), ..SegmentChange::default() };
-    let put = async |change: &SegmentChange| b.ledger.put_segment(&tag("t"), change).await.unwrap();
+    let put = async |change: &SegmentChange| b.ledger.put_segment(&tag("t"), change, &by()).await.unwrap();
     let Put::Done(made) = put(&start(500)).await else { panic!("made") };
     assert_eq!((made.start, made.next, made.step), (500, 500, 1_000));
     assert_eq!(range(&b, "t", 1).await, 500..1_500);
@@ -192,7 +192,7 @@ pub async fn the_start_of_a_tag_only_rises(b: Bench) {
 
 pub async fn tags_are_listed_by_name_and_cursor(b: Bench) {
     for name in ["b", "a", "c"] {
-        b.ledger.put_segment(&tag(name), &SegmentChange::default()).await.unwrap();
+        b.ledger.put_segment(&tag(name), &SegmentChange::default(), &by()).await.unwrap();
     }
     let listed = async |after: Option<&str>, limit| {
         let after = after.map(tag);
@@ -211,16 +211,16 @@ async fn granted(b: &Bench, name: &str, count: u64) -> SequenceGrant {
 pub async fn a_sequence_rises_by_its_increment(b: Bench) {
     assert_eq!(granted(&b, "s", 1).await, SequenceGrant::Unknown);
     let change = SequenceChange { start: Some(3), increment: Some(10) };
-    let put = b.ledger.put_sequence(&sequence("s"), &change).await.unwrap();
+    let put = b.ledger.put_sequence(&sequence("s"), &change, &by()).await.unwrap();
     assert!(matches!(put, Put::Done(record) if (record.next, record.increment) == (3, 10)));
     assert_eq!(granted(&b, "s", 1).await, SequenceGrant::Granted { first: 3, increment: 10 });
     assert_eq!(granted(&b, "s", 5).await, SequenceGrant::Granted { first: 13, increment: 10 });
     assert_eq!(granted(&b, "s", 1).await, SequenceGrant::Granted { first: 63, increment: 10 });
     let lower = SequenceChange { start: Some(60), increment: None };
-    let refused = b.ledger.put_sequence(&sequence("s"), &lower).await.unwrap();
+    let refused = b.ledger.put_sequence(&sequence("s"), &lower, &by()).await.unwrap();
     assert!(matches!(refused, Put::StartTaken(record) if record.next == 73));
     let other = SequenceChange { start: None, increment: Some(1) };
-    b.ledger.put_sequence(&sequence("s"), &other).await.unwrap();
+    b.ledger.put_sequence(&sequence("s"), &other, &by()).await.unwrap();
     assert_eq!(granted(&b, "s", 1).await, SequenceGrant::Granted { first: 73, increment: 1 });
     assert_eq!(b.ledger.sequence(&sequence("s")).await.unwrap().unwrap().next, 74);
     assert!(b.ledger.grant_sequence(&sequence("s"), SEQUENCE_GRANT_MAX + 1).await.is_err());
@@ -228,7 +228,7 @@ pub async fn a_sequence_rises_by_its_increment(b: Bench) {
 
 pub async fn a_sequence_ends_at_the_last_number_and_never_wraps(b: Bench) {
     let change = SequenceChange { start: Some(ID_NUMBER_MAX - 4), increment: Some(2) };
-    b.ledger.put_sequence(&sequence("s"), &change).await.unwrap();
+    b.ledger.put_sequence(&sequence("s"), &change, &by()).await.unwrap();
     assert_eq!(granted(&b, "s", 3).await, SequenceGrant::Exhausted, "all or none");
     for first in [ID_NUMBER_MAX - 4, ID_NUMBER_MAX - 2] {
         assert_eq!(granted(&b, "s", 1).await, SequenceGrant::Granted { first, increment: 2 });
@@ -241,7 +241,7 @@ pub async fn a_sequence_ends_at_the_last_number_and_never_wraps(b: Bench) {
 pub async fn many_grants_of_many_sequences_share_trains_and_nothing_else(b: Bench) {
     let names: Vec<_> = (0..5).map(|n| format!("s{n}")).collect();
     for name in &names {
-        b.ledger.put_sequence(&sequence(name), &SequenceChange::default()).await.unwrap();
+        b.ledger.put_sequence(&sequence(name), &SequenceChange::default(), &by()).await.unwrap();
     }
     let instances = b.instances(2).await;
     let takers = (0..8).map(|n| {

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
+mod audit;
 mod bench;
 mod cuts;
 mod fence;
@@ -86,6 +87,9 @@ on_every_ledger! {
         overdue_signers_are_those_without_a_live_owner,
         a_thousand_nonces_fit_one_batch,
         odd_but_legal_texts_survive;
+    audit:
+        every_change_of_an_operator_has_one_entry,
+        nothing_is_changed_where_its_entry_cannot_be_written;
     recovery:
         a_ledger_that_is_behind_is_noticed_and_grants_nothing,
         a_recovery_goes_past_all_that_was_granted,

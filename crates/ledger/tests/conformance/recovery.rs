@@ -7,7 +7,7 @@ use ledger::{
     SegmentChange, SequenceChange, SequenceGrant, Verdict, Witness,
 };
 
-use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, new_grant, nonce, owner, signer};
+use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, by, new_grant, nonce, owner, signer};
 use crate::nonces::moves;
 
 async fn current(b: &Bench, known: Option<&Identity>) -> Identity {
@@ -26,9 +26,9 @@ fn sequence() -> SequenceName {
 }
 
 async fn with_numbers(b: &Bench) {
-    let made = b.ledger.put_segment(&tag(), &SegmentChange::default()).await.unwrap();
+    let made = b.ledger.put_segment(&tag(), &SegmentChange::default(), &by()).await.unwrap();
     assert!(matches!(made, Put::Done(_)), "{made:?}");
-    let made = b.ledger.put_sequence(&sequence(), &SequenceChange::default()).await.unwrap();
+    let made = b.ledger.put_sequence(&sequence(), &SequenceChange::default(), &by()).await.unwrap();
     assert!(matches!(made, Put::Done(_)), "{made:?}");
 }
 
@@ -78,7 +78,7 @@ async fn recovered(b: Bench, is_trial: bool) -> (Bench, ledger::Recovery) {
     let Bench { ledger, options, database, _folder } = b;
     ledger.close().await;
     drop(ledger);
-    let recovery = ledger::recover(&options, is_trial).await.unwrap();
+    let recovery = ledger::recover(&options, is_trial, &by()).await.unwrap();
     let ledger = ledger::open(&options).await.unwrap();
     (Bench { ledger, options, database, _folder }, recovery)
 }
@@ -134,21 +134,24 @@ pub async fn a_confirmed_signer_goes_on_where_its_chain_is(b: Bench) {
     assert_eq!(states(&b, &s).await, "HCRQH");
     let me = owner("b");
     let token = b.acquired(&me, &s, LONG_MS).await;
-    assert_eq!(b.ledger.confirm_signer(&s, nonce(5_000_000)).await.unwrap(), Confirmation::TooFar(4_999_995));
-    assert_eq!(b.ledger.confirm_signer(&signer("x"), nonce(7)).await.unwrap(), Confirmation::Unknown);
+    assert_eq!(
+        b.ledger.confirm_signer(&s, nonce(5_000_000), &by()).await.unwrap(),
+        Confirmation::TooFar(4_999_995)
+    );
+    assert_eq!(b.ledger.confirm_signer(&signer("x"), nonce(7), &by()).await.unwrap(), Confirmation::Unknown);
     assert_eq!(states(&b, &s).await, "HCRQH");
-    assert_eq!(b.ledger.confirm_signer(&s, nonce(7)).await.unwrap(), Confirmation::Done);
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(7), &by()).await.unwrap(), Confirmation::Done);
     assert_eq!(states(&b, &s).await, "CCCCCCC", "two of them the ledger had lost");
     let loaded = b.ledger.load(&s, 10).await.unwrap();
     assert!(!loaded.is_recovering && loaded.holes.is_empty() && loaded.last == Some(nonce(6)));
     let late = batch(&s, &me, token, vec![new_grant(7, LONG_MS)]);
     assert_eq!(b.ledger.commit(late).await.unwrap(), Verdict::Fenced, "its owner begins anew");
-    assert_eq!(b.ledger.confirm_signer(&s, nonce(7)).await.unwrap(), Confirmation::NotRecovering);
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(7), &by()).await.unwrap(), Confirmation::NotRecovering);
 }
 
 pub async fn what_may_have_been_sent_after_the_backup_is_quarantined(b: Bench) {
     let (b, s) = with_all_states(b).await;
-    assert_eq!(b.ledger.confirm_signer(&s, nonce(2)).await.unwrap(), Confirmation::Done);
+    assert_eq!(b.ledger.confirm_signer(&s, nonce(2), &by()).await.unwrap(), Confirmation::Done);
     assert_eq!(states(&b, &s).await, "CCQQQ");
     assert_eq!(b.last(&s).await, Some(4));
 }

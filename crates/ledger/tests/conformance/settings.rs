@@ -2,7 +2,7 @@
 
 use domain::{Mode, Modes, Resource};
 
-use crate::bench::{Bench, signer};
+use crate::bench::{Bench, by, signer};
 
 pub async fn the_first_to_decide_the_mode_decides(b: Bench) {
     assert_eq!(b.ledger.modes().await.unwrap(), None);
@@ -18,15 +18,16 @@ pub async fn a_change_of_the_modes_names_the_version_that_it_replaces(b: Bench) 
     let first = b.ledger.decide_mode(Mode::Basic).await.unwrap();
     let only = ["canary", "x:1"].map(|name| Resource::signer(&signer(name))).into();
     let canary = Modes { mode: Mode::WorkerQueue, only: Some(only), ..first.clone() };
-    let second = b.ledger.replace_modes(&canary).await.unwrap().unwrap();
+    let second = b.ledger.replace_modes(&canary, &by()).await.unwrap().unwrap();
     assert_eq!(second, Modes { version: 2, ..canary });
     assert_eq!(b.ledger.modes().await.unwrap(), Some(second.clone()));
     for stale in [0, 1, 3] {
         let change = Modes { version: stale, ..first.clone() };
-        assert_eq!(b.ledger.replace_modes(&change).await.unwrap(), None, "{stale}");
+        assert_eq!(b.ledger.replace_modes(&change, &by()).await.unwrap(), None, "{stale}");
     }
     assert_eq!(b.ledger.modes().await.unwrap(), Some(second.clone()), "nothing changed");
-    let changes = (0..8).map(|_| b.ledger.replace_modes(&second));
+    let who = by();
+    let changes = (0..8).map(|_| b.ledger.replace_modes(&second, &who));
     let won = futures_util::future::join_all(changes)
         .await
         .into_iter()

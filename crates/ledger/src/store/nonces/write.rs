@@ -5,6 +5,7 @@ use domain::{Timestamp, TxHash};
 use crate::changes::{Changes, Moved, New, Writer};
 use crate::keys::{Admitted, keeping};
 use crate::sql::{Ask, Hold, Rows, Session, Statement, Transaction, sql_file, statement};
+use crate::store::audit;
 use crate::store::committer::{Write, Written};
 use crate::store::failure::{is_contradicted, write_failed};
 use crate::store::fence::{claimed, fence, forget_keys, keep_keys, kept};
@@ -26,7 +27,9 @@ impl Write for Batch {
         session: &mut Session<'_>,
         batches: &[Self],
     ) -> Result<Option<Vec<Verdict>>, TrainError<Verdict>> {
-        if session.kind() == Kind::Sqlite || batches.iter().any(|batch| batch.policy.is_some()) {
+        if session.kind() == Kind::Sqlite
+            || batches.iter().any(|batch| batch.policy.is_some() || !batch.audit.is_empty())
+        {
             return Ok(None);
         }
         let changes = Changes::sorted(batches);
@@ -65,6 +68,8 @@ impl Write for Batch {
             let ask = set_policies(transaction, &policies);
             transaction.touch(ask).await.map_err(write_failed)?;
         }
+        let entries: Vec<_> = admitted.batches().flat_map(|batch| &batch.audit).collect();
+        audit::add(transaction, &entries).await.map_err(write_failed)?;
         let changes = Changes::sorted(admitted.batches());
         for (ask, rows) in asks(transaction, &changes) {
             if transaction.touch(ask).await.map_err(write_failed)? != rows as u64 {

@@ -33,7 +33,8 @@ async fn a_full_disk_is_retryable_and_reported_until_there_is_room() {
         (Resource::signer(&SignerId::parse("s").unwrap()), InstanceId::parse("a").unwrap());
     ledger.acquire(&resource, &owner, 60_000).await.unwrap();
     limit_pages(&ledger, true).await;
-    let refused = ledger.replace_pools(1, "x".repeat(100_000)).await.unwrap_err();
+    let by = domain::AuditEntry::new("", "set_pools", "config:pools");
+    let refused = ledger.replace_pools(1, "x".repeat(100_000), &by).await.unwrap_err();
     assert!(refused.is_retryable(), "{refused:?}");
     for _ in 0..2 {
         // A small write has room where a large one has none.
@@ -42,5 +43,5 @@ async fn a_full_disk_is_retryable_and_reported_until_there_is_room() {
     }
     limit_pages(&ledger, false).await;
     assert_eq!(ledger.check().await.unwrap().unwritable, None);
-    assert!(ledger.replace_pools(1, "x".repeat(100_000)).await.unwrap());
+    assert!(ledger.replace_pools(1, "x".repeat(100_000), &by).await.unwrap());
 }

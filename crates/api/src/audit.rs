@@ -1,0 +1,90 @@
+//! The audit over HTTP, and the entries that requests of operators write.
+//!
+//! What changes the ledger takes its entry into the same commit. What happens elsewhere (a node is drained, a job is
+//! cancelled) is noted first, and does not happen where that fails.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use domain::AuditEntry;
+use ledger::AuditFilter;
+use wire::audit::AuditRecord;
+
+use crate::auth::{Principal, Scope};
+use crate::extract::{self, Query};
+use crate::refusal::Refusal;
+use crate::request_id::RequestId;
+use crate::state::State;
+use crate::to_wire;
+
+/// What is noted of a request.
+pub fn entry(request: &HttpRequest, action: &'static str, subject: impl Into<String>) -> AuditEntry {
+    let request_id = Some(RequestId::of(request.headers()).to_string().into());
+    AuditEntry { request_id, ..AuditEntry::new(Principal::of(request).name(), action, subject) }
+}
+
+/// Notes what is about to be done.
+///
+/// # Errors
+/// What the ledger says; then it must not be done.
+pub async fn note(state: &State, entry: &AuditEntry) -> Result<(), Refusal> {
+    state.read(state.ledger.audit(entry)).await
+}
+
+/// Notes what is about to be done to a job or a task, if an operator does it: somebody with a token of the scope `admin`.
+///
+/// # Errors
+/// As [`note`].
+pub async fn note_operators(
+    state: &State,
+    request: &HttpRequest,
+    action: &'static str,
+    subject: String,
+) -> Result<(), Refusal> {
+    let principal = Principal::of(request);
+    if principal.name().is_empty() || !principal.has(Scope::Admin) {
+        return Ok(());
+    }
+    note(state, &entry(request, action, subject)).await
+}
+
+/// Lists what operators changed
+///
+/// The newest entry comes first. Entries are kept for 90 days.
+#[utoipa::path(
+    get, path = "/v1/audit", tag = "operations", operation_id = "list_audit",
+    params(
+        ("principal" = Option<String>, Query, description = "Only of this token's name"),
+        ("action" = Option<String>, Query, description = "Only this action, such as `set_policy`"),
+        ("subject" = Option<String>, Query, description = "Only about this, such as `signer:eip155:1:0xab`"),
+        ("since" = Option<String>, Query, format = DateTime, description = "Only from this time on"),
+        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
+    ),
+    responses((status = 200, description = "A page", body = wire::List<AuditRecord>)),
+)]
+pub async fn list(request: HttpRequest, state: web::Data<State>) -> Result<HttpResponse, Refusal> {
+    let query = Query::read(&request, &["principal", "action", "subject", "since", "cursor", "limit"])?;
+    let limit = query.limit()?;
+    let owned = |name: &str| query.get(name).map(ToOwned::to_owned);
+    let filter = AuditFilter {
+        principal: owned("principal"),
+        action: owned("action"),
+        subject: owned("subject"),
+        since: query.get("since").map(crate::job_fields::time_of).transpose()?,
+        before: query.cursor("a", |text| i64::try_from(extract::number(text)?).ok())?,
+        limit: limit + 1,
+    };
+    let records = state.read(state.ledger.audits(&filter)).await?;
+    let show = |record: &ledger::AuditRecord| AuditRecord {
+        id: record.id,
+        at: to_wire::time(record.at),
+        principal: record.principal.clone(),
+        action: record.action.clone(),
+        subject: record.subject.clone(),
+        before: record.before.clone(),
+        after: record.after.clone(),
+        reason: record.reason.clone(),
+        request_id: record.request_id.clone(),
+    };
+    let page = extract::page("a", records, limit, |record| record.id.to_string(), show);
+    Ok(HttpResponse::Ok().json(page))
+}
