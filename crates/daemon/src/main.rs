@@ -8,6 +8,7 @@ mod commands;
 mod config;
 mod exit;
 mod logging;
+mod process;
 mod serve;
 
 use std::process::ExitCode;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> Result<(), Failure> {
+    process::keep_files_private();
     match command {
         Command::Serve(command) => serve::run(command),
         Command::Nonce(command) => commands::run(commands::nonce::run(command)),

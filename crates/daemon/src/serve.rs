@@ -25,6 +25,7 @@ use crate::cli::Serve;
 use crate::config::{AuthToken, Config, Loaded, Sources, redact};
 use crate::exit::{Exit, Failure};
 use crate::logging;
+use crate::process;
 pub use endpoint::hostname;
 use incarnation::{Incarnation, Parts};
 use serving::Serving;
@@ -383,7 +384,7 @@ fn settings(config: &Config) -> api::Settings {
         .find(|on_misroute| on_misroute.as_str() == config.worker_queue.on_misroute)
         .expect("it is checked");
     settings.body_bytes_max = size(server.body_bytes_max);
-    settings.connections_max = size(server.connections_max);
+    settings.connections_max = size(process::connections(server.connections_max));
     settings.request_timeout = Duration::from_millis(server.request_timeout_ms);
     settings.node_grace = Duration::from_millis(config.jobs.node_grace_ms);
     settings

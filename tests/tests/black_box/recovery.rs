@@ -231,6 +231,9 @@ async fn nothing_is_granted_twice_after_a_file_was_put_back() {
         ask_for_all(first.url(), &mut granted, &well).await;
     }
     let (file, copy) = (folder.path().join("fencepost-data/ledger.db"), folder.path().join("copy"));
+    for (path, mode) in [(file.as_path(), 0o600), (file.parent().unwrap(), 0o700)] {
+        assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, mode, "{}", path.display());
+    }
     // While the daemon writes, which never delays the copy for ever.
     let backup =
         async || Setup::command("backup").arg("copy").dir(folder.path()).run_to_end(testkit::PATIENCE).await;

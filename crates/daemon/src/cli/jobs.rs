@@ -48,6 +48,10 @@ pub struct Node {
     /// A pool to join [default: every pool whose requirements the node meets]
     #[arg(long = "pool", value_name = "POOL")]
     pub pools: Vec<String>,
+    /// A variable of the node's environment that the command gets; repeat it for more [always: PATH, HOME, USER, LOGNAME,
+    /// SHELL, LANG, LC_ALL, TZ, TMPDIR]
+    #[arg(long, value_name = "NAME")]
+    pub env: Vec<String>,
     /// The command for each job, with its arguments; must be the last option
     #[arg(long, value_name = "CMD", num_args = 1.., required = true, allow_hyphen_values = true)]
     pub exec: Vec<String>,

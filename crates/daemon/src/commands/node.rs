@@ -27,8 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// # Errors
 /// The reason why it could not begin; [`Exit::Refused`] if another node with the same id took over.
 pub async fn run(node: Node) -> Result<(), Failure> {
-    let Node { url, token, node_id, capacity, labels, services, asr, tts, pools, exec } = node;
-    let command = Command::new(exec);
+    let Node { url, token, node_id, capacity, labels, services, asr, tts, pools, env, exec } = node;
+    let command = Command::new(exec, &env);
     if !can_run(command.program()) {
         return Err(Failure::new(
             Exit::Usage,

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
@@ -28,10 +29,16 @@ const KILL_AFTER: Duration = Duration::from_secs(2);
 /// too (EX_DATAERR).
 const EXIT_LASTING: i32 = 65;
 
+/// What every command gets of the node's environment: where programs and files are, and how texts and times are written.
+const KEPT_VARIABLES: [&str; 9] =
+    ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"];
+
 /// A command with its arguments.
 #[derive(Debug)]
 pub struct Command {
     words: Vec<String>,
+    /// What it gets of the node's environment.
+    environment: Vec<(OsString, OsString)>,
 }
 
 /// What a command printed.
@@ -41,9 +48,12 @@ struct Printed {
 }
 
 impl Command {
-    /// A command of at least one word.
-    pub const fn new(words: Vec<String>) -> Self {
-        Self { words }
+    /// A command of at least one word. Of the node's own environment, which holds its token and whatever else it was started
+    /// with, the command gets [`KEPT_VARIABLES`] and those that are named here.
+    pub fn new(words: Vec<String>, names: &[String]) -> Self {
+        let kept = KEPT_VARIABLES.iter().copied().chain(names.iter().map(String::as_str));
+        let environment = kept.filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
+        Self { words, environment: environment.collect() }
     }
 
     /// What is run.
@@ -82,21 +92,19 @@ impl Command {
         let mut command = tokio::process::Command::new(self.program());
         command
             .args(&self.words[1..])
+            .env_clear()
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .env("FENCEPOST_JOB", &job.id)
             .env("FENCEPOST_ATTEMPT", job.attempt.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        match &job.session {
-            Some(session) => command.env("FENCEPOST_SESSION", session),
-            None => command.env_remove("FENCEPOST_SESSION"),
-        };
-        match job.metadata.is_empty() {
-            false => command.env("FENCEPOST_METADATA", json(&job.metadata)),
-            true => command.env_remove("FENCEPOST_METADATA"),
-        };
-        // The node's own token is none of the command's business.
-        command.env_remove("FENCEPOST_TOKEN");
+        if let Some(session) = &job.session {
+            command.env("FENCEPOST_SESSION", session);
+        }
+        if !job.metadata.is_empty() {
+            command.env("FENCEPOST_METADATA", json(&job.metadata));
+        }
         command
     }
 }

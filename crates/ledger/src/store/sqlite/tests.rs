@@ -4,7 +4,7 @@ use domain::{InstanceId, Resource, SignerId};
 
 use super::super::Pools;
 use super::*;
-use crate::{Kind, Leases as _, Ledger as _, Settings as _, Unwritable};
+use crate::{Instances as _, Kind, Leases as _, Ledger as _, NewInstance, Unwritable};
 
 const CALL_TIMEOUT_MS: u64 = 10_000;
 
@@ -28,13 +28,19 @@ async fn limit_pages(ledger: &Store, is_full: bool) {
 async fn a_full_disk_is_retryable_and_reported_until_there_is_room() {
     let folder = tempfile::tempdir().unwrap();
     let ledger = opened(&folder).await;
-    ledger.pools().await.unwrap();
     let (resource, owner) =
         (Resource::signer(&SignerId::parse("s").unwrap()), InstanceId::parse("a").unwrap());
     ledger.acquire(&resource, &owner, 60_000).await.unwrap();
     limit_pages(&ledger, true).await;
-    let by = domain::AuditEntry::new("", "set_pools", "config:pools");
-    let refused = ledger.replace_pools(1, "x".repeat(100_000), &by).await.unwrap_err();
+    // One statement: after a transaction that SQLite has rolled back, the connection with the limit is replaced.
+    let large = NewInstance {
+        id: owner.clone(),
+        url: "http://127.0.0.1:1".to_owned(),
+        hostname: "x".repeat(100_000),
+        pid: 1,
+        version: "1".to_owned(),
+    };
+    let refused = ledger.register(&large).await.unwrap_err();
     assert!(refused.is_retryable(), "{refused:?}");
     for _ in 0..2 {
         // A small write has room where a large one has none.
@@ -43,5 +49,5 @@ async fn a_full_disk_is_retryable_and_reported_until_there_is_room() {
     }
     limit_pages(&ledger, false).await;
     assert_eq!(ledger.check().await.unwrap().unwritable, None);
-    assert!(ledger.replace_pools(1, "x".repeat(100_000), &by).await.unwrap());
+    ledger.register(&large).await.unwrap();
 }

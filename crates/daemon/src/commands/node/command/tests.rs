@@ -9,7 +9,7 @@ use super::*;
 const HOUR: Duration = Duration::from_secs(3_600);
 
 fn command(words: &[&str]) -> Command {
-    Command::new(words.iter().map(|word| (*word).to_owned()).collect())
+    Command::new(words.iter().map(|word| (*word).to_owned()).collect(), &["CARGO_PKG_NAME".to_owned()])
 }
 
 fn shell(script: &str) -> Command {
@@ -166,4 +166,14 @@ async fn a_run_that_is_dropped_leaves_nothing() {
     running.abort();
     assert!(running.await.unwrap_err().is_cancelled());
     until_gone(&pid).await;
+}
+
+#[tokio::test]
+async fn a_command_gets_a_clean_environment_and_what_is_named() {
+    // Cargo sets many variables for its tests.
+    assert!(std::env::vars().any(|(name, _)| name == "CARGO_MANIFEST_DIR"));
+    let printed = run(shell("env | cut -d= -f1 | sort | tr '\\n' ' '"), "null").await.unwrap();
+    assert!(printed.contains("CARGO_PKG_NAME") && printed.contains("FENCEPOST_JOB"), "{printed}");
+    assert!(printed.contains("PATH") && !printed.contains("CARGO_MANIFEST_DIR"), "{printed}");
+    assert!(!printed.contains("FENCEPOST_TOKEN") && !printed.contains("FENCEPOST_SESSION"), "{printed}");
 }
