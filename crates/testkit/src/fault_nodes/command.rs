@@ -81,7 +81,7 @@ impl CommandNode {
         for label in &self.labels {
             command.args(["--label", label]);
         }
-        command.args(["--exec", "sh", "-c", SCRIPT]);
+        command.args(["--env", "DIARY", "--env", "NAME", "--exec", "sh", "-c", SCRIPT]);
         command.env("DIARY", self.file()).env("NAME", &self.name);
         let (stdout, stderr) = (self.dir.path().join("stdout.log"), self.log());
         let (process, _) = Process::spawn(&Launch {
