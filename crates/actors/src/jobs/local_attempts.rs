@@ -84,9 +84,14 @@ impl LocalAttempts {
         self.released().extend(stopped);
     }
 
-    /// The node got `cancel` for the attempt.
-    pub(super) fn cancelled(&self, node: &NodeId, job: JobId, attempt: Attempt) {
-        self.cancelled.insert((job, attempt), node.clone());
+    /// The node is about to get `cancel` for the attempt; answers whether for the first time.
+    pub(super) fn cancelled(&self, node: &NodeId, job: JobId, attempt: Attempt) -> bool {
+        self.cancelled.insert((job, attempt), node.clone()).is_none()
+    }
+
+    /// The node did not get it.
+    pub(super) fn not_cancelled(&self, job: JobId, attempt: Attempt) {
+        self.cancelled.remove(&(job, attempt));
     }
 
     /// The attempt's slot is free.

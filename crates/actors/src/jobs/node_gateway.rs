@@ -206,9 +206,11 @@ impl NodeGateway {
     /// Has a node stop an attempt, if its socket is here. The attempt is not looked after any more.
     pub(super) fn cancel_at_node(&self, node: &NodeId, job: JobId, attempt: Attempt) {
         self.forget(job, attempt);
+        // Noted before it is sent: the node may answer at once, and that its slot is free must not come first.
+        let is_new = self.attempts.cancelled(node, job, attempt);
         // A node that misses this finds out by the answer to its result.
-        if self.send_to_node(node, ToNode::Cancel(job, attempt)) {
-            self.attempts.cancelled(node, job, attempt);
+        if !self.send_to_node(node, ToNode::Cancel(job, attempt)) && is_new {
+            self.attempts.not_cancelled(job, attempt);
         }
     }
 

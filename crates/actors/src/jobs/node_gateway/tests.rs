@@ -65,6 +65,30 @@ async fn an_attempt_goes_to_its_node_and_is_expected_until_it_is_cancelled() {
     assert_eq!(event_now(&mut here.owner).await, None, "it knows that");
 }
 
+/// A node that answers within the call that sends it something.
+struct Hasty(Arc<NodeGateway>);
+
+impl std::task::Wake for Hasty {
+    fn wake(self: Arc<Self>) {
+        self.0.attempts().slot_freed(job(1), FIRST);
+    }
+}
+
+#[tokio::test]
+async fn a_slot_that_is_free_as_soon_as_its_node_is_told_is_noted() {
+    let here = here().await;
+    let mut outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::default());
+    let waker = Arc::new(Hasty(Arc::clone(&here.gateway))).into();
+    let mut told = std::pin::pin!(outbox.next(1));
+    assert!(told.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
+    here.gateway.cancel_at_node(&node("n"), job(1), FIRST);
+    assert_eq!(here.gateway.attempts().take_released(), [job(1)]);
+    // A node that was not told has nothing to answer.
+    here.gateway.cancel_at_node(&node("m"), job(2), FIRST);
+    here.gateway.attempts().slot_freed(job(2), FIRST);
+    assert_eq!(here.gateway.attempts().take_released(), []);
+}
+
 #[tokio::test]
 async fn an_attempt_whose_node_is_not_here_is_undeliverable() {
     let mut here = here().await;
