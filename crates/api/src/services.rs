@@ -37,6 +37,8 @@ pub struct Generators {
 
 /// What the API serves from once the ledger is reached.
 pub struct Services {
+    /// By which this instance and the others know each other's messages.
+    pub cluster_secret: domain::ClusterSecret,
     /// The first incarnation.
     pub incarnation: Incarnation,
     /// The ledger, for reads.

@@ -92,7 +92,7 @@ impl State {
 
     /// From now on everything is served.
     pub fn open(&self, services: Services) {
-        let Services { incarnation, ledger, bus, generators, peers } = services;
+        let Services { incarnation, ledger, bus, generators, peers, cluster_secret: _ } = services;
         self.ledger.set(ledger);
         self.bus.set(bus);
         self.generators.set(generators);

@@ -105,7 +105,9 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
         scramble: None,
     };
     let incarnation = Incarnation { identity, cluster_view, signers, jobs, plans, registry };
-    Services { incarnation, ledger, bus, generators, peers: client::Peers::new(false).unwrap() }
+    let cluster_secret = domain::ClusterSecret::parse(&"s".repeat(32)).unwrap();
+    let peers = client::Peers::new(false).unwrap();
+    Services { cluster_secret, incarnation, ledger, bus, generators, peers }
 }
 
 /// With snowflakes for as long as the second part is kept.

@@ -36,6 +36,7 @@ pub struct Config {
     pub server: Server,
     pub ledger: Ledger,
     pub bus: Bus,
+    pub cluster: Cluster,
     pub lease: Lease,
     pub basic: Basic,
     pub worker_queue: WorkerQueue,
@@ -55,6 +56,7 @@ impl Default for Config {
             server: Server::default(),
             ledger: Ledger::default(),
             bus: Bus::default(),
+            cluster: Cluster::default(),
             lease: Lease::default(),
             basic: Basic::default(),
             worker_queue: WorkerQueue::default(),
@@ -165,6 +167,14 @@ impl Ledger {
             call_timeout_ms: self.call_timeout_ms,
         }
     }
+}
+
+/// What the instances of a cluster share among themselves.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Cluster {
+    /// By which instances know each other's messages; empty takes one that the ledger keeps.
+    pub secret: Secret,
 }
 
 /// The bus: Redis (single or Cluster), or, without it, a bus within the process.

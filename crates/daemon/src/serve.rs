@@ -16,9 +16,10 @@ use std::pin::pin;
 use std::time::Duration;
 
 use actors::signers::{Limits, UpkeepSettings};
-use domain::{Names, Pattern};
+use domain::{ClusterSecret, Names, Pattern};
 use ids::snowflake::Keeping;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use rand::RngExt as _;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::cli::Serve;
@@ -155,6 +156,7 @@ impl Daemon {
         let mut witness = Witness::remember(config)?;
         let ledger = reach_ledger(config, serving, keeping.proof().await).await?;
         serving.refuse_without(witness.is_current(&ledger, &serving.api)).await?;
+        let cluster_secret = cluster_secret(config, &ledger).await?;
         let endpoint = &serving.endpoint;
         let bus = open_bus(config, serving).await?;
         let peers = client::Peers::new(endpoint.advertise.starts_with("https:"))
@@ -162,6 +164,7 @@ impl Daemon {
         let incarnation = Incarnation::begin(&ledger, &bus, &serving.arbiters, config, endpoint).await?;
         keeping.serve(generators::numbers(config, &ledger, endpoint, &incarnation.identity.id));
         let services = api::Services {
+            cluster_secret,
             incarnation: incarnation.shown(),
             ledger: ledger.clone(),
             bus: bus.clone(),
@@ -301,6 +304,18 @@ async fn reach_ledger(
     }
     serving.go_on_without_ledger();
     opening.await
+}
+
+/// The secret that the instances share: the configured one, or the one that the ledger keeps.
+async fn cluster_secret(config: &Config, ledger: &ledger::Handle) -> Result<ClusterSecret, Failure> {
+    let configured = &config.cluster.secret.0;
+    if !configured.is_empty() {
+        return Ok(ClusterSecret::parse(configured).expect("the secret is checked"));
+    }
+    let random: [u8; 32] = rand::rng().random();
+    let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let proposed = ClusterSecret::parse(&text).expect("64 digits are a secret");
+    Ok(ledger.decide_cluster_secret(&proposed).await?)
 }
 
 /// Opens the bus on an arbiter, because the owners of jobs wait for its answers.

@@ -5,6 +5,7 @@
 //! argument, so every decision can be tested with a table.
 
 mod audit;
+mod cluster_secret;
 pub mod id;
 pub mod job;
 pub mod key;
@@ -24,6 +25,7 @@ pub mod signer;
 pub mod time;
 
 pub use audit::AuditEntry;
+pub use cluster_secret::ClusterSecret;
 pub use id::{
     ClientRef, HoldId, IdempotencyKey, InstanceId, Invalid, JobId, Label, Language, NodeId, Nonce, PlanId,
     PoolName, SegmentTag, SequenceName, SessionId, SignerId, TaskId, TenantId, TxHash, WorkerNumber,

@@ -12,6 +12,11 @@ pub const IDEMPOTENCY_KEY_CHARS_MAX: usize = 128;
 /// Longest transaction hash, in characters. Ethereum's has 66, Solana's 88.
 pub const TX_HASH_CHARS_MAX: usize = 128;
 
+/// Shortest secret of a cluster, in characters.
+pub const CLUSTER_SECRET_CHARS_MIN: usize = 32;
+/// Longest secret of a cluster, in characters.
+pub const CLUSTER_SECRET_CHARS_MAX: usize = 1_024;
+
 /// Longest node id, in characters.
 pub const NODE_ID_CHARS_MAX: usize = 128;
 /// Longest session id, in characters.

@@ -1,7 +1,7 @@
 //! Settings: what is decided for the whole cluster while it runs. Versioned: a change names the version that
 //! it replaces, so that of two changes made on the same knowledge one is refused.
 
-use domain::{AuditEntry, Mode, Modes, Resource};
+use domain::{AuditEntry, ClusterSecret, Mode, Modes, Resource};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
@@ -13,6 +13,8 @@ pub(crate) const MODES: &str = "mode";
 pub(crate) const POOLS: &str = "pools";
 /// The name under which the epoch of snowflakes is kept.
 pub(crate) const ID_EPOCH: &str = "id-epoch";
+/// The name under which the secret of the cluster is kept, where none is configured.
+pub(crate) const CLUSTER_SECRET: &str = "cluster-secret";
 
 /// What is decided for the whole cluster while it runs.
 #[async_trait::async_trait]
@@ -55,6 +57,13 @@ pub trait Settings: Send + Sync {
     /// # Errors
     /// [`crate::Error`]; repeating is harmless.
     async fn decide_id_epoch(&self, epoch_ms: u64) -> Result<u64>;
+
+    /// Sets the secret of the cluster unless one is set; returns the secret then in force. It is for clusters that
+    /// configure none: who reads the ledger may know it.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; repeating is harmless.
+    async fn decide_cluster_secret(&self, secret: &ClusterSecret) -> Result<ClusterSecret>;
 }
 
 /// The modes as they are kept: JSON text, written and read here alone.

@@ -9,8 +9,8 @@ use domain::job::Attempt;
 use domain::nonce::{Hole, Loaded, Row, Status};
 use domain::plan::{PlanState, TaskStatus};
 use domain::{
-    HoldId, InstanceId, JobId, LaneId, NodeId, Nonce, PlanId, Resource, SegmentTag, SequenceName, SessionId,
-    SignerId, TaskId, TenantId, Token,
+    ClusterSecret, HoldId, InstanceId, JobId, LaneId, NodeId, Nonce, PlanId, Resource, SegmentTag,
+    SequenceName, SessionId, SignerId, TaskId, TenantId, Token,
 };
 use ledger::*;
 
@@ -462,6 +462,10 @@ impl Settings for Flaky {
     }
     async fn decide_id_epoch(&self, epoch_ms: u64) -> Result<u64> {
         self.real.decide_id_epoch(epoch_ms).await
+    }
+
+    async fn decide_cluster_secret(&self, secret: &ClusterSecret) -> Result<ClusterSecret> {
+        self.real.decide_cluster_secret(secret).await
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use domain::Pattern;
+use domain::{ClusterSecret, Pattern};
 use ids::Scramble;
 use tracing_subscriber::EnvFilter;
 use url::{Host, Url};
@@ -55,6 +55,8 @@ pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
     text("ids.file", &ids.file, !ids.file.contains('\0'));
     let key = &ids.scramble_key.0;
     text("ids.scramble_key", key, key.is_empty() || Scramble::from_hex(key).is_ok());
+    let secret = &config.cluster.secret.0;
+    text("cluster.secret", secret, secret.is_empty() || ClusterSecret::parse(secret).is_ok());
     text("log.format", &config.log.format, l::LOG_FORMATS.contains(&config.log.format.as_str()));
     text("log.filter", &config.log.filter, is_filter(&config.log.filter));
     tokens(loaded, &mut problems);

@@ -93,6 +93,11 @@ pub(super) fn allowed(key: &str) -> String {
         }
         "ids.file" | "ledger.witness_file" => "a path, or empty for no file".to_owned(),
         "ids.scramble_key" => "64 hexadecimal digits, or empty for no key".to_owned(),
+        "cluster.secret" => {
+            "32 to 1024 visible ASCII characters without spaces, the same for all instances, or empty for a secret that the \
+             ledger keeps"
+                .to_owned()
+        }
         "log.format" => l::LOG_FORMATS.join(", "),
         "log.filter" => {
             "a level (error, warn, info, debug, trace, off) or directives such as info,ledger=debug"

@@ -63,8 +63,10 @@ pub fn config(config: &Config) -> Config {
     shown.ledger.url = url(&config.ledger.url);
     shown.bus.redis_url = url(&config.bus.redis_url);
     shown.server.advertise = url(&config.server.advertise);
-    if !shown.ids.scramble_key.0.is_empty() {
-        shown.ids.scramble_key.0 = HIDDEN.to_owned();
+    for secret in [&mut shown.ids.scramble_key, &mut shown.cluster.secret] {
+        if !secret.0.is_empty() {
+            secret.0 = HIDDEN.to_owned();
+        }
     }
     for token in &mut shown.auth.tokens {
         if !token.token.is_empty() {

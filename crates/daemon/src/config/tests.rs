@@ -375,6 +375,12 @@ fn no_message_and_no_rendering_shows_a_secret() {
     assert!(!shown.contains("hunter2") && shown.contains("postgres://u:***@h/d"), "{shown}");
     assert!(!format!("{:?}", loaded.config.auth).contains("hunter2"));
 
+    let loaded = sources(&[("FENCEPOST__CLUSTER__SECRET", &"hunter2".repeat(5))]).load().unwrap();
+    let shown = serde_json::to_string(&redact::config(&loaded.config)).unwrap();
+    assert!(!shown.contains("hunter2") && !format!("{:?}", loaded.config).contains("hunter2"), "{shown}");
+    let message = refusal(&sources(&[("FENCEPOST__CLUSTER__SECRET", "hunter2")]));
+    assert!(message.contains("cluster.secret") && !message.contains("hunter2"), "{message}");
+
     let key = "5a".repeat(32);
     for wrong in [key.clone() + "5", key.replace('5', "x")] {
         let message = refusal(&sources(&[("FENCEPOST__IDS__SCRAMBLE_KEY", &wrong)]));

@@ -1,10 +1,10 @@
 //! Settings: named values with versions.
 
-use domain::{AuditEntry, Mode, Modes};
+use domain::{AuditEntry, ClusterSecret, Mode, Modes};
 
 use super::{Store, Way, audit};
 use crate::records::impossible;
-use crate::settings::{self, ID_EPOCH, MODES, POOLS};
+use crate::settings::{self, CLUSTER_SECRET, ID_EPOCH, MODES, POOLS};
 use crate::sql::{Statement, statement};
 use crate::{Result, Settings};
 
@@ -84,5 +84,13 @@ impl Settings for Store {
             None => self.decided(ID_EPOCH, epoch_ms.to_string()).await?,
         };
         kept.parse().map_err(impossible)
+    }
+
+    async fn decide_cluster_secret(&self, secret: &ClusterSecret) -> Result<ClusterSecret> {
+        let (_, kept) = match self.setting(CLUSTER_SECRET).await? {
+            Some(kept) => kept,
+            None => self.decided(CLUSTER_SECRET, secret.expose().to_owned()).await?,
+        };
+        ClusterSecret::parse(&kept).map_err(impossible)
     }
 }

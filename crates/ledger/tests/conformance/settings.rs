@@ -1,6 +1,6 @@
 //! Settings: decided once, then replaced version by version.
 
-use domain::{Mode, Modes, Resource};
+use domain::{ClusterSecret, Mode, Modes, Resource};
 
 use crate::bench::{Bench, by, signer};
 
@@ -12,6 +12,15 @@ pub async fn the_first_to_decide_the_mode_decides(b: Bench) {
     assert_eq!(one, other);
     assert_eq!((one.version, &one.only), (1, &None));
     assert_eq!(b.ledger.modes().await.unwrap(), Some(one));
+}
+
+pub async fn the_first_to_decide_the_secret_of_the_cluster_decides(b: Bench) {
+    let [one, other, late] = ["a", "b", "c"].map(|text| ClusterSecret::parse(&text.repeat(40)).unwrap());
+    let (first, second) =
+        tokio::join!(b.ledger.decide_cluster_secret(&one), b.ledger.decide_cluster_secret(&other));
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert_eq!(first, second);
+    assert_eq!(b.ledger.decide_cluster_secret(&late).await.unwrap(), first);
 }
 
 pub async fn a_change_of_the_modes_names_the_version_that_it_replaces(b: Bench) {
