@@ -45,7 +45,7 @@ pub enum Event {
     /// The connection was lost and made again, and the channel is subscribed to: from here on nothing is
     /// missed, and anything may have been missed before. Load the data again that the messages are about.
     Resumed,
-    /// This subscriber was too slow, or a message could not be taken: some were lost, perhaps a `Resumed`
+    /// This subscriber was too slow: some were lost, perhaps a `Resumed`
     /// among them. Load again here too.
     Lagged {
         /// How many events.

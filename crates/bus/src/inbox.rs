@@ -190,7 +190,8 @@ mod tests {
         let largest = vec![0; INBOX_ENTRY_BYTES_MAX + 1];
         check_entries(&[&largest[1..]]).unwrap();
         assert!(matches!(check_entries(&[&largest]), Err(Error::TooLarge { what: "an entry", .. })));
-        let together = check_entries(&[&largest[1..]; 4]).unwrap_err();
+        let together =
+            check_entries(&[&largest[1..]; INBOX_SEND_BYTES_MAX / INBOX_ENTRY_BYTES_MAX + 1]).unwrap_err();
         assert!(matches!(together, Error::TooLarge { bytes_max: INBOX_SEND_BYTES_MAX, .. }));
         check_entries(&[&b""[..]; INBOX_SEND_ENTRIES_MAX]).unwrap();
         assert!(matches!(check_entries(&[&b""[..]; INBOX_SEND_ENTRIES_MAX + 1]), Err(Error::Invalid(_))));

@@ -14,7 +14,8 @@
 //!     connect_timeout_ms: 30_000,
 //!     command_timeout_ms: 1_000,
 //! };
-//! let bus = bus::open(&options).await?;
+//! let cluster = bus::Cluster { id: "the ledger's".to_owned(), secret: domain::ClusterSecret::parse(&"s".repeat(32))? };
+//! let bus = bus::open(&options, &cluster).await?;
 //! let mut notices = bus.subscribe(bus::Channel::Cluster);
 //! bus.publish(bus::Channel::Cluster, b"mode").await?;
 //! while let Some(event) = notices.next().await {
@@ -25,6 +26,9 @@
 //! }
 //! # Ok(()) }
 //! ```
+//!
+//! What an instance puts into an inbox or publishes over Redis is sealed with the cluster's secret; what carries no seal, or
+//! is a copy of what took effect, is dropped and counted (`fencepost_bus_rejected_total`).
 //!
 //! Rules that every key, script and channel here keeps, so that all of it works on a Cluster: a command or
 //! script touches one entity and one slot; ids and prefix contain no braces; nothing scans, and nothing is
@@ -45,7 +49,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::InstanceId;
+use domain::{ClusterSecret, InstanceId};
 use tokio::sync::watch;
 
 pub use channel::{Channel, Event, Subscription};
@@ -84,6 +88,15 @@ impl Options {
     pub fn check(&self) -> Result<()> {
         redis::check(self)
     }
+}
+
+/// Whose instances meet on the bus. Clusters that share a Redis never meet there.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// The id of their ledger: letters and digits. It is in the names of keys and channels.
+    pub id: String,
+    /// By which they know each other's entries and notices.
+    pub secret: ClusterSecret,
 }
 
 /// Which bus it is.
@@ -181,10 +194,10 @@ pub type Handle = Arc<dyn Bus>;
 /// # Errors
 /// [`Error::Unavailable`] when it could not be reached within `connect_timeout_ms`; anything that trying again
 /// would not mend, at once: [`Error::Address`], [`Error::Denied`], [`Error::Refused`], [`Error::Invalid`].
-pub async fn open(options: &Options) -> Result<Handle> {
+pub async fn open(options: &Options, cluster: &Cluster) -> Result<Handle> {
     options.check()?;
     match options.redis_url {
         None => Ok(Hub::default().join()),
-        Some(_) => Ok(Arc::new(redis::Redis::open(options).await?)),
+        Some(_) => Ok(Arc::new(redis::Redis::open(options, cluster).await?)),
     }
 }

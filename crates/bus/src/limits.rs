@@ -19,9 +19,8 @@ pub const PRESENCE_TTL_MS_MAX: u64 = 3_600_000;
 /// Reads of one [`crate::Bus::present`] that are under way at once.
 pub const PRESENCE_READS_MAX: usize = 128;
 
-/// Largest entry of an inbox, in bytes: a job's payload or result, of 1 MiB at most, escaped as JSON within
-/// JSON, and the fields beside it.
-pub const INBOX_ENTRY_BYTES_MAX: usize = (2 << 20) + (768 << 10);
+/// Largest entry of an inbox, in bytes. Entries name jobs; what a job carries is never among them.
+pub const INBOX_ENTRY_BYTES_MAX: usize = 1 << 20;
 /// Entries that one inbox holds. Further ones are refused to their senders.
 pub const INBOX_ENTRIES_MAX: usize = 10_000;
 /// Entries that one call sends.
@@ -29,7 +28,7 @@ pub const INBOX_SEND_ENTRIES_MAX: usize = 500;
 /// Bytes that one call sends, in all its entries together.
 pub const INBOX_SEND_BYTES_MAX: usize = 8 << 20;
 /// Entries that are read at once, by an owner or by a survivor.
-pub const INBOX_BATCH_ENTRIES_MAX: usize = 16;
+pub const INBOX_BATCH_ENTRIES_MAX: usize = 48;
 /// Entries that one call settles.
 pub const INBOX_SETTLE_ENTRIES_MAX: usize = 1_000;
 /// Advised time after which an entry that was delivered and not settled is delivered again, in milliseconds.
@@ -95,7 +94,6 @@ pub const CLUSTER_SERVERS_MAX: usize = 1_000;
 pub const CLUSTER_RETRIES: u32 = 4;
 
 const _: () = assert!(NOTICE_BYTES_MAX * SUBSCRIPTION_NOTICES_MAX <= 32 << 20, "32 MiB per channel at most");
-const _: () = assert!(INBOX_ENTRY_BYTES_MAX > 2 * domain::limits::PAYLOAD_BYTES_MAX);
 const _: () = assert!(INBOX_ENTRY_BYTES_MAX <= INBOX_SEND_BYTES_MAX, "whatever may be an entry can be sent");
 const _: () = assert!(INBOX_SEND_ENTRIES_MAX <= INBOX_ENTRIES_MAX, "an empty inbox takes a whole call");
 const _: () =

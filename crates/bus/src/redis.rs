@@ -9,12 +9,14 @@ mod commands;
 mod failure;
 mod health;
 mod inbox;
+mod inbox_seals;
 mod inbox_stream;
 mod listener;
 mod nodes;
 mod pause;
 mod reader;
 mod script;
+mod seal;
 mod sessions;
 
 use std::collections::HashMap;
@@ -31,34 +33,41 @@ use crate::channel::{Channels, check_payload};
 use crate::limits::{KEY_PREFIX_CHARS_MAX, PRESENCE_READS_MAX};
 use crate::link::Gauge;
 use crate::presence::check_ttl;
-use crate::{Bus, Channel, Error, Health, Kind, Link, Options, Presence, Result, Subscription};
+use crate::{Bus, Channel, Cluster, Error, Health, Kind, Link, Options, Presence, Result, Subscription};
 use address::Address;
 use commands::Commands;
 use failure::Effect;
+use inbox_seals::InboxSeals;
 use listener::Listener;
 use script::Script;
+use seal::{Place, Sealer};
 
 /// Checks what can be checked without a server.
 pub(crate) fn check(options: &Options) -> Result<()> {
-    Names::new(&options.key_prefix)?;
+    Names::new(&options.key_prefix, "")?;
     options.redis_url.as_deref().map_or(Ok(()), |url| Address::parse(url).map(|_| ()))
 }
+
+/// How often the log says that messages are rejected.
+const REJECTION_SAID_EVERY: Duration = Duration::from_secs(10);
 
 /// How everything of Fencepost is called in Redis.
 #[derive(Clone, Debug)]
 struct Names {
     prefix: String,
+    /// The ledger's id. Ids of nodes and sessions of two clusters may be the same; those of instances never are.
+    cluster: String,
 }
 
 impl Names {
-    fn new(prefix: &str) -> Result<Self> {
+    fn new(prefix: &str, cluster: &str) -> Result<Self> {
         let safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':' | '@' | '-');
         if prefix.len() > KEY_PREFIX_CHARS_MAX || !prefix.chars().all(safe) {
             let expected =
                 format!("at most {KEY_PREFIX_CHARS_MAX} characters of letters, digits and . _ : @ -");
             return Err(Invalid { what: "the key prefix", expected }.into());
         }
-        Ok(Self { prefix: prefix.to_owned() })
+        Ok(Self { prefix: prefix.to_owned(), cluster: cluster.to_owned() })
     }
 
     fn presence(&self, instance: &InstanceId) -> String {
@@ -79,12 +88,13 @@ impl Names {
 
     /// A node's record, its slots and their reservations.
     fn node(&self, node: &NodeId) -> [String; 3] {
-        ["record", "slots", "reserved"].map(|part| format!("{}{{node:{node}}}:{part}", self.prefix))
+        let Self { prefix, cluster } = self;
+        ["record", "slots", "reserved"].map(|part| format!("{prefix}{{node:{node}}}:{cluster}:{part}"))
     }
 
     /// Where a session is.
     fn session(&self, session: &SessionId) -> String {
-        format!("{}{{session:{session}}}:binding", self.prefix)
+        format!("{}{{session:{session}}}:{}:binding", self.prefix, self.cluster)
     }
 
     /// The list of the nodes that an instance holds.
@@ -93,7 +103,7 @@ impl Names {
     }
 
     fn channel(&self, channel: Channel) -> String {
-        format!("{}channel:{}", self.prefix, channel.as_str())
+        format!("{}channel:{}:{}", self.prefix, self.cluster, channel.as_str())
     }
 
     /// The channel on which one handle hears itself.
@@ -114,8 +124,29 @@ struct Shared {
     link: Gauge,
     commands: Commands,
     listener: Listener,
+    sealer: Sealer,
+    inbox_seals: InboxSeals,
+    /// When the log said last that a message was rejected.
+    rejection_said: Mutex<Option<Instant>>,
     node_clocks: nodes::Clocks,
     closed: watch::Sender<bool>,
+}
+
+impl Shared {
+    /// Counts a message that takes no effect, since no instance of this cluster sent it, or since it is a copy. The log says
+    /// so now and then.
+    fn rejected(&self, what: &'static str, why: &'static str) {
+        metrics::counter!("fencepost_bus_rejected_total", "what" => what, "why" => why).increment(1);
+        let mut said = self.rejection_said.lock().expect("no holder of this lock panics");
+        if said.is_none_or(|at| at.elapsed() >= REJECTION_SAID_EVERY) {
+            *said = Some(Instant::now());
+            tracing::warn!(
+                what,
+                why,
+                "a message in Redis is not from this cluster's instances, or is a copy, and is dropped"
+            );
+        }
+    }
 }
 
 /// A handle on Redis. Its connections end with it.
@@ -126,9 +157,9 @@ pub(crate) struct Redis {
 }
 
 impl Redis {
-    pub(crate) async fn open(options: &Options) -> Result<Self> {
+    pub(crate) async fn open(options: &Options, cluster: &Cluster) -> Result<Self> {
         let url = options.redis_url.as_deref().unwrap_or_default();
-        let names = Names::new(&options.key_prefix)?;
+        let names = Names::new(&options.key_prefix, &cluster.id)?;
         let give_up = tokio::time::Instant::now() + Duration::from_millis(options.connect_timeout_ms);
         let shared = Arc::new(Shared {
             address: Address::parse(url)?,
@@ -139,6 +170,9 @@ impl Redis {
             link: Gauge::new(),
             commands: Commands::default(),
             listener: Listener::default(),
+            sealer: Sealer::new(cluster),
+            inbox_seals: InboxSeals::default(),
+            rejection_said: Mutex::default(),
             node_clocks: nodes::Clocks::default(),
             closed: watch::Sender::new(false),
         });
@@ -252,7 +286,8 @@ impl Bus for Redis {
     async fn publish(&self, channel: Channel, payload: &[u8]) -> Result<()> {
         check_payload(payload)?;
         self.refuse_if_closed()?;
-        commands::publish(&self.shared, &self.shared.names.channel(channel), payload).await
+        let sealed = self.shared.sealer.seal(Place::Channel(channel), payload);
+        commands::publish(&self.shared, &self.shared.names.channel(channel), &sealed).await
     }
 
     fn subscribe(&self, channel: Channel) -> Subscription {

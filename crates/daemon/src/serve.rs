@@ -158,7 +158,8 @@ impl Daemon {
         serving.refuse_without(witness.is_current(&ledger, &serving.api)).await?;
         let cluster_secret = cluster_secret(config, &ledger).await?;
         let endpoint = &serving.endpoint;
-        let bus = open_bus(config, serving).await?;
+        let cluster = bus::Cluster { id: witness.cluster().to_owned(), secret: cluster_secret.clone() };
+        let bus = open_bus(config, serving, cluster).await?;
         let peers = client::Peers::new(endpoint.advertise.starts_with("https:"))
             .map_err(|error| Failure::new(Exit::Config, format!("server.advertise: {error}")))?;
         let incarnation = Incarnation::begin(&ledger, &bus, &serving.arbiters, config, endpoint).await?;
@@ -319,9 +320,9 @@ async fn cluster_secret(config: &Config, ledger: &ledger::Handle) -> Result<Clus
 }
 
 /// Opens the bus on an arbiter, because the owners of jobs wait for its answers.
-async fn open_bus(config: &Config, serving: &Serving) -> Result<bus::Handle, Failure> {
+async fn open_bus(config: &Config, serving: &Serving, cluster: bus::Cluster) -> Result<bus::Handle, Failure> {
     let options = config.bus.options();
-    let opening = serving.arbiters.common().spawn(async move { bus::open(&options).await });
+    let opening = serving.arbiters.common().spawn(async move { bus::open(&options, &cluster).await });
     let ended = |error| Failure::new(Exit::Software, format!("the bus was not opened: {error}"));
     Ok(opening.await.map_err(ended)??)
 }

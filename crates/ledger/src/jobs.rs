@@ -333,6 +333,12 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn attempts_on(&self, node: &NodeId) -> Result<Vec<(JobId, Attempt)>>;
 
+    /// Those of these jobs that are not finished, by id. Bound the number of jobs by what their payloads may be.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn live_jobs(&self, jobs: &[JobId]) -> Result<Vec<LiveJob>>;
+
     /// The attempts of these jobs that are under way, by id.
     ///
     /// # Errors

@@ -85,8 +85,8 @@ fn in_redis(fleet: &Fleet, alive: &[String]) -> Result<Vec<String>> {
     let redis = fleet.redis()?;
     let keys =
         |pattern: &str| anyhow::Ok(redis.command(&["KEYS", pattern])?.lines().map(str::to_owned).collect());
-    let mut left: Vec<String> = keys("*{node:*}:reserved")?;
-    for slots in keys("*{node:*}:slots")?.iter().filter(|key: &&String| !key.is_empty()) {
+    let mut left: Vec<String> = keys("*{node:*}:*:reserved")?;
+    for slots in keys("*{node:*}:*:slots")?.iter().filter(|key: &&String| !key.is_empty()) {
         let taken = redis.command(&["HGETALL", slots])?;
         left.push(format!("{slots}: {}", taken.split_whitespace().collect::<Vec<_>>().join(" ")));
     }

@@ -1,6 +1,6 @@
 //! The messages from the owner of a lane to the instance that holds a node's socket: an attempt, and its
-//! withdrawal. Between instances they are entries of an inbox (`instance_message`). Both may arrive twice
-//! without harm, because each slot is sent once.
+//! withdrawal. Between instances they are entries of an inbox (`instance_message`), which name the attempt; the holder reads
+//! the job from the ledger. Both may arrive twice without harm, because each slot is sent once.
 
 use domain::job::{Assignment, Attempt, Backoff, CurrentAttempt, NodeJob};
 use domain::{InstanceId, JobId, LaneId, PoolName};
@@ -28,11 +28,36 @@ pub(super) struct RetryPolicy {
     pub(super) lane: LaneId,
     /// The instance that owned the lane when it dispatched the attempt; `None` for this one.
     pub(super) owner: Option<InstanceId>,
-    /// The pool that the job names. Entries of older instances lack it.
+    /// The pool that the job names.
     pub(super) pool: Option<PoolName>,
     pub(super) charged_attempts: u32,
     pub(super) max_attempts: u32,
     pub(super) backoff: Backoff,
+}
+
+/// An attempt to be sent to its node, for the instance that holds the node's socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DispatchNotice {
+    pub(super) job: JobId,
+    pub(super) attempt: Attempt,
+    pub(super) placed: Assignment,
+    /// The lane that the job belongs to, which hears of an attempt that cannot be sent.
+    pub(super) lane: LaneId,
+    /// The instance that owned the lane when it dispatched the attempt; `None` for this one.
+    pub(super) owner: Option<InstanceId>,
+}
+
+impl DispatchNotice {
+    /// The attempt, where it is still the job's newest, on this node.
+    pub(super) fn dispatch(self, job: &LiveJob) -> Option<Dispatch> {
+        let Self { attempt, placed, owner, .. } = self;
+        let is_current = job.newest.attempt == attempt && job.placed.as_ref() == Some(&placed);
+        is_current.then(|| {
+            let mut dispatch = Dispatch::new(job, job.newest, placed);
+            dispatch.policy.owner = owner;
+            dispatch
+        })
+    }
 }
 
 /// An attempt that its node must stop.
@@ -48,6 +73,18 @@ impl Dispatch {
     #[must_use]
     pub const fn is_foreign(&self) -> bool {
         self.policy.owner.is_some()
+    }
+
+    /// What the instance that holds the node's socket is told of it.
+    pub(super) fn notice(&self) -> DispatchNotice {
+        let RetryPolicy { lane, owner, .. } = &self.policy;
+        DispatchNotice {
+            job: self.job,
+            attempt: self.attempt,
+            placed: self.placed.clone(),
+            lane: lane.clone(),
+            owner: owner.clone(),
+        }
     }
 
     pub(super) fn new(job: &LiveJob, newest: CurrentAttempt, placed: Assignment) -> Self {

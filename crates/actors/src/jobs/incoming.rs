@@ -50,10 +50,11 @@ impl Incoming {
     /// could not be settled are handled again, which has no further effect.
     pub(super) async fn take(&self, of: &InstanceId, entries: Vec<bus::Entry>) -> bus::Result<()> {
         let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
+        let mut notices = Vec::new();
         for entry in entries {
             match InstanceMessage::from_bytes(&entry.payload) {
                 // In a dead instance's inbox: the node may have connected here since; if not, the lane gets a report.
-                Some(InstanceMessage::Dispatch(dispatch)) => self.gateway.hand_to_node(*dispatch),
+                Some(InstanceMessage::Dispatch(notice)) => notices.push(notice),
                 Some(InstanceMessage::Withdrawal(withdrawal)) => {
                     let (node, job, attempt) = (&withdrawal.placed.node, withdrawal.job, withdrawal.attempt);
                     self.gateway.cancel_at_node(node, job, attempt);
@@ -65,6 +66,8 @@ impl Incoming {
                 None => tracing::warn!(inbox = %of, entry = %entry.id, "an unreadable entry is dropped"),
             }
         }
+        // Last: a withdrawal that came after its dispatch finds nothing to stop, and the ledger says that it was withdrawn.
+        self.gateway.hand_noticed(notices).await;
         for ids in ids.chunks(bus::limits::INBOX_SETTLE_ENTRIES_MAX) {
             self.bus.settle(of, ids).await?;
         }

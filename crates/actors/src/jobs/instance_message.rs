@@ -1,23 +1,21 @@
-//! The entries that one instance puts into the inbox of another, and their format.
+//! The entries that one instance puts into the inbox of another, and their format. They name jobs and attempts; what a job
+//! carries is in the ledger alone.
 //!
 //! An entry is handled at least once, so each of these may be handled twice: a slot is sent once, an attempt
 //! is cancelled once, and a report repeats what the ledger has already.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use domain::job::{Assignment, Attempt, Backoff, Metadata, NodeJob, Revoked};
-use domain::{InstanceId, JobId, LaneId, NodeId, PoolName, SessionId};
+use domain::job::{Assignment, Attempt, Revoked};
+use domain::{InstanceId, JobId, LaneId, NodeId};
 use serde::{Deserialize, Serialize};
 
-use super::delivery::{Dispatch, RetryPolicy, Withdrawal};
+use super::delivery::{DispatchNotice, Withdrawal};
 use super::messages::AttemptEvent;
 
 /// An entry of an instance's inbox.
 #[derive(Debug)]
 pub(super) enum InstanceMessage {
     /// An attempt for a node whose socket the instance holds.
-    Dispatch(Box<Dispatch>),
+    Dispatch(DispatchNotice),
     /// An attempt that its node must stop.
     Withdrawal(Withdrawal),
     /// Reports on attempts of lanes that the instance owns.
@@ -43,7 +41,7 @@ pub(super) struct AttemptReport {
 /// Reports in one entry.
 pub(super) const REPORTS_PER_ENTRY: usize = 256;
 /// Characters of a reason that a report carries; the rest is left out.
-const REASON_CHARS_MAX: usize = 1_000;
+const REASON_CHARS_MAX: usize = 500;
 
 // Names of at most 128 characters, and a reason of which each character is escaped.
 const _: () = assert!(REPORTS_PER_ENTRY * (600 + 6 * REASON_CHARS_MAX) <= bus::limits::INBOX_ENTRY_BYTES_MAX);
@@ -52,23 +50,14 @@ impl InstanceMessage {
     /// As it lies in the inbox. `me` is the instance that sends it.
     pub(super) fn to_bytes(&self, me: &InstanceId) -> Vec<u8> {
         let written = match self {
-            Self::Dispatch(dispatch) => {
-                let Dispatch { job, attempt, placed, node_job, policy } = &**dispatch;
-                let Backoff { initial_ms, factor_percent, max_ms } = policy.backoff;
-                Written::Dispatch {
-                    job: job.to_string(),
-                    attempt: attempt.get(),
-                    node: placed.node.to_string(),
-                    holder: placed.holder.to_string(),
-                    node_job: Box::new(WrittenNodeJob::of(node_job)),
-                    lane: policy.lane.to_string(),
-                    owner: Some(policy.owner.as_ref().unwrap_or(me).to_string()),
-                    pool: policy.pool.as_ref().map(ToString::to_string),
-                    counted: policy.charged_attempts,
-                    max_attempts: policy.max_attempts,
-                    backoff: (initial_ms, factor_percent, max_ms),
-                }
-            }
+            Self::Dispatch(DispatchNotice { job, attempt, placed, lane, owner }) => Written::Dispatch {
+                job: job.to_string(),
+                attempt: attempt.get(),
+                node: placed.node.to_string(),
+                holder: placed.holder.to_string(),
+                lane: lane.to_string(),
+                owner: owner.as_ref().unwrap_or(me).to_string(),
+            },
             Self::Withdrawal(Withdrawal { job, attempt, placed }) => Written::Withdrawal {
                 job: job.to_string(),
                 attempt: attempt.get(),
@@ -87,32 +76,15 @@ impl InstanceMessage {
     /// Reads what lies in the inbox; `None` for what no version of Fencepost wrote.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         match serde_json::from_slice(bytes).ok()? {
-            Written::Dispatch {
-                job,
-                attempt,
-                node,
-                holder,
-                node_job,
-                lane,
-                owner,
-                pool,
-                counted,
-                max_attempts,
-                backoff: (initial_ms, factor_percent, max_ms),
-            } => Some(Self::Dispatch(Box::new(Dispatch {
-                job: JobId::parse(&job)?,
-                attempt: Attempt::new(attempt),
-                placed: assignment(&node, &holder)?,
-                node_job: node_job.read()?,
-                policy: RetryPolicy {
+            Written::Dispatch { job, attempt, node, holder, lane, owner } => {
+                Some(Self::Dispatch(DispatchNotice {
+                    job: JobId::parse(&job)?,
+                    attempt: Attempt::new(attempt),
+                    placed: assignment(&node, &holder)?,
                     lane: LaneId::parse(&lane).ok()?,
-                    owner: owner.map(|owner| InstanceId::parse(&owner)).transpose().ok()?,
-                    pool: pool.map(|pool| PoolName::parse(&pool)).transpose().ok()?,
-                    charged_attempts: counted,
-                    max_attempts,
-                    backoff: Backoff { initial_ms, factor_percent, max_ms },
-                },
-            }))),
+                    owner: Some(InstanceId::parse(&owner).ok()?),
+                }))
+            }
             Written::Withdrawal { job, attempt, node, holder } => Some(Self::Withdrawal(Withdrawal {
                 job: JobId::parse(&job)?,
                 attempt: Attempt::new(attempt),
@@ -134,66 +106,10 @@ fn assignment(node: &str, holder: &str) -> Option<Assignment> {
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Written {
-    Dispatch {
-        job: String,
-        attempt: u32,
-        node: String,
-        holder: String,
-        #[serde(flatten)]
-        node_job: Box<WrittenNodeJob>,
-        lane: String,
-        #[serde(default)]
-        owner: Option<String>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pool: Option<String>,
-        counted: u32,
-        max_attempts: u32,
-        backoff: (u64, u32, u64),
-    },
-    Withdrawal {
-        job: String,
-        attempt: u32,
-        node: String,
-        holder: String,
-    },
-    Reports {
-        forwarded: bool,
-        reports: Vec<WrittenReport>,
-    },
-    Share {
-        node: String,
-    },
-}
-
-/// What a node is given. An entry of an older instance lacks the fields that came later, so these have defaults.
-#[derive(Serialize, Deserialize)]
-struct WrittenNodeJob {
-    payload: String,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    metadata: BTreeMap<String, String>,
-    session: Option<String>,
-    seq: Option<u64>,
-    timeout_ms: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    stage: Option<String>,
-}
-
-impl WrittenNodeJob {
-    fn of(job: &NodeJob) -> Self {
-        let NodeJob { payload, metadata, session, timeout_ms, stage } = job;
-        let (session, seq) = session.as_ref().map(|(session, seq)| (session.to_string(), *seq)).unzip();
-        let metadata = metadata.strings().cloned().unwrap_or_default();
-        let stage = stage.as_ref().map(ToString::to_string);
-        Self { payload: payload.to_string(), metadata, session, seq, timeout_ms: *timeout_ms, stage }
-    }
-
-    fn read(self) -> Option<NodeJob> {
-        let Self { payload, metadata, session, seq, timeout_ms, stage } = self;
-        let metadata = Metadata::new(metadata).ok()?;
-        let session = session.map(|session| SessionId::parse(&session)).transpose().ok()?;
-        let (payload, stage) = (Arc::from(payload), stage.map(Arc::from));
-        Some(NodeJob { payload, metadata, session: session.zip(seq), timeout_ms, stage })
-    }
+    Dispatch { job: String, attempt: u32, node: String, holder: String, lane: String, owner: String },
+    Withdrawal { job: String, attempt: u32, node: String, holder: String },
+    Reports { forwarded: bool, reports: Vec<WrittenReport> },
+    Share { node: String },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -254,11 +170,6 @@ impl WrittenReport {
 
 #[cfg(test)]
 mod tests {
-    use domain::limits::{
-        METADATA_ENTRIES_MAX, METADATA_KEY_BYTES_MAX, METADATA_VALUE_BYTES_MAX, PAYLOAD_BYTES_MAX,
-        STAGE_BYTES_MAX,
-    };
-
     use super::*;
 
     fn me() -> InstanceId {
@@ -269,68 +180,22 @@ mod tests {
         InstanceMessage::from_bytes(&message.to_bytes(&me())).unwrap()
     }
 
-    fn dispatch(metadata: &[(&str, &str)]) -> Dispatch {
-        let metadata = metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        Dispatch {
+    #[test]
+    fn a_dispatch_reads_back_with_the_instance_that_sent_it_as_its_owner() {
+        let notice = DispatchNotice {
             job: JobId::from_u128(7),
             attempt: Attempt::new(3),
             placed: assignment("n1", "i-1").unwrap(),
-            node_job: NodeJob {
-                payload: Arc::from(r#"{"text":"\u0000 ü","n":12345678901234567890}"#),
-                metadata: Metadata::new(metadata.collect()).unwrap(),
-                session: Some((SessionId::parse("s").unwrap(), 9)),
-                timeout_ms: 60_000,
-                stage: None,
-            },
-            policy: RetryPolicy {
-                lane: LaneId::parse("instance:i-1").unwrap(),
-                owner: None,
-                pool: None,
-                charged_attempts: 1,
-                max_attempts: 5,
-                backoff: Backoff::default(),
-            },
-        }
-    }
-
-    #[test]
-    fn a_dispatch_reads_back_with_the_instance_that_sent_it_as_its_owner() {
-        let mut staged = dispatch(&[]);
-        staged.node_job.stage = Some(r#"{"context":{"a":"\u0000"}}"#.into());
-        let mut pooled = dispatch(&[]);
-        pooled.policy.pool = Some(PoolName::parse("p").unwrap());
-        for dispatch in [dispatch(&[]), dispatch(&[("k", "\0 \"é\""), ("l", "")]), staged, pooled] {
-            let read = read_back(&InstanceMessage::Dispatch(Box::new(dispatch.clone())));
-            let policy = RetryPolicy { owner: Some(me()), ..dispatch.policy.clone() };
-            let sent = InstanceMessage::Dispatch(Box::new(Dispatch { policy, ..dispatch }));
-            assert_eq!(format!("{read:?}"), format!("{sent:?}"));
-            assert_eq!(format!("{:?}", read_back(&read)), format!("{sent:?}"), "passed on, its owner stays");
-        }
-    }
-
-    #[test]
-    fn an_entry_without_metadata_is_as_older_instances_write_and_read_it() {
-        let message = InstanceMessage::Dispatch(Box::new(dispatch(&[])));
-        let entry = r#"{"type":"dispatch","job":"00000000-0000-0000-0000-000000000007","attempt":3,"node":"n1","holder":"i-1","payload":"{\"text\":\"\\u0000 ü\",\"n\":12345678901234567890}","session":"s","seq":9,"timeout_ms":60000,"lane":"instance:i-1","owner":"i-9","counted":1,"max_attempts":5,"backoff":[1000,200,60000]}"#;
-        assert_eq!(String::from_utf8(message.to_bytes(&me())).unwrap(), entry);
-        let Some(InstanceMessage::Dispatch(read)) = InstanceMessage::from_bytes(entry.as_bytes()) else {
-            panic!("{entry}")
+            lane: LaneId::parse("instance:i-1").unwrap(),
+            owner: None,
         };
-        assert_eq!(read.node_job, dispatch(&[]).node_job);
-    }
-
-    #[test]
-    fn the_largest_dispatch_fits_an_entry() {
-        let key = |n: usize| format!("{n:02}{}", "\u{1}".repeat(METADATA_KEY_BYTES_MAX - 2));
-        let value = "\u{1}".repeat(METADATA_VALUE_BYTES_MAX);
-        let entries: Vec<_> = (0..METADATA_ENTRIES_MAX).map(|n| (key(n), value.clone())).collect();
-        let entries: Vec<_> = entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-        let mut largest = dispatch(&entries);
-        // JSON within JSON: each character of this is escaped.
-        largest.node_job.payload = format!("\"{}\"", r"\\".repeat(PAYLOAD_BYTES_MAX / 2 - 1)).into();
-        largest.node_job.stage = Some(format!("\"{}\"", r"\\".repeat(STAGE_BYTES_MAX / 2 - 1)).into());
-        let bytes = InstanceMessage::Dispatch(Box::new(largest)).to_bytes(&me()).len();
-        assert!(bytes <= bus::limits::INBOX_ENTRY_BYTES_MAX, "{bytes}");
+        let message = InstanceMessage::Dispatch(notice.clone());
+        let entry = r#"{"type":"dispatch","job":"00000000-0000-0000-0000-000000000007","attempt":3,"node":"n1","holder":"i-1","lane":"instance:i-1","owner":"i-9"}"#;
+        assert_eq!(String::from_utf8(message.to_bytes(&me())).unwrap(), entry);
+        let read = read_back(&message);
+        let sent = InstanceMessage::Dispatch(DispatchNotice { owner: Some(me()), ..notice });
+        assert_eq!(format!("{read:?}"), format!("{sent:?}"));
+        assert_eq!(format!("{:?}", read_back(&read)), format!("{sent:?}"), "passed on, its owner stays");
     }
 
     #[test]

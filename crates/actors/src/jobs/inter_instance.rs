@@ -145,7 +145,7 @@ impl InterInstance {
         let reason = format!("the dispatch could not be sent to {to}");
         let event = AttemptEvent::Revoked(Revoked::Undeliverable, reason);
         let (job, attempt) = (dispatch.job, dispatch.attempt);
-        self.report(AttemptReport { lane: dispatch.policy.lane.clone(), job, attempt, event }, None);
+        self.report(AttemptReport { lane: dispatch.lane.clone(), job, attempt, event }, None);
     }
 
     /// Sends reports to the owners of their lanes. Those whose owner has no inbox are sent once more, to whom the ledger

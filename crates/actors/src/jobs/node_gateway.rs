@@ -11,7 +11,7 @@ use domain::{InstanceId, JobId, LaneId, NodeId};
 use nodes::{GivenBack, HolderSlots, Registry};
 use tokio::sync::mpsc;
 
-use super::delivery::{Dispatch, RetryPolicy, Withdrawal};
+use super::delivery::{Dispatch, DispatchNotice, RetryPolicy, Withdrawal};
 use super::instance_message::{AttemptReport, InstanceMessage};
 use super::inter_instance::InterInstance;
 use super::limits::SOCKET_MESSAGES_MAX;
@@ -175,7 +175,7 @@ impl NodeGateway {
         if holder == self.inter_instance.me() {
             self.hand_to_node(dispatch);
         } else if self.registry.is_there(holder) {
-            self.inter_instance.post(holder.clone(), InstanceMessage::Dispatch(Box::new(dispatch)));
+            self.inter_instance.post(holder.clone(), InstanceMessage::Dispatch(dispatch.notice()));
         } else {
             let reason = format!("{holder}, which holds the node's socket, is not reachable");
             let event = AttemptEvent::Revoked(Revoked::Undeliverable, reason);
@@ -201,6 +201,42 @@ impl NodeGateway {
             let reason = "the node's socket is not on this instance, or its queue is full";
             self.came_to_nothing(job, attempt, Revoked::Undeliverable, reason);
         }
+    }
+
+    /// Gives attempts that other instances dispatched to the sockets of their nodes. The jobs are read from the ledger; an
+    /// attempt that is not its job's newest any more, or that the ledger places elsewhere, is dropped.
+    pub(super) async fn hand_noticed(&self, notices: Vec<DispatchNotice>) {
+        let (here, gone): (Vec<_>, Vec<_>) =
+            notices.into_iter().partition(|notice| self.is_attached(&notice.placed.node));
+        for notice in gone {
+            self.not_handed(notice, "the node's socket is not on this instance");
+        }
+        let jobs: Vec<_> = here.iter().map(|notice| notice.job).collect();
+        if jobs.is_empty() {
+            return;
+        }
+        let live = match self.ledger.live_jobs(&jobs).await {
+            Ok(live) => live,
+            Err(error) => {
+                tracing::debug!(%error, "the jobs of dispatches could not be read");
+                here.into_iter().for_each(|notice| self.not_handed(notice, "the job could not be read"));
+                return;
+            }
+        };
+        for notice in here {
+            let (job, attempt) = (notice.job, notice.attempt);
+            let found = live.iter().find(|live| live.id == job);
+            match found.and_then(|live| notice.dispatch(live)) {
+                Some(dispatch) => self.hand_to_node(dispatch),
+                None => tracing::debug!(%job, %attempt, "a dispatch of what is not under way is dropped"),
+            }
+        }
+    }
+
+    fn not_handed(&self, notice: DispatchNotice, reason: &str) {
+        let DispatchNotice { job, attempt, lane, owner, .. } = notice;
+        let event = AttemptEvent::Revoked(Revoked::Undeliverable, reason.to_owned());
+        self.inter_instance.report(AttemptReport { lane, job, attempt, event }, owner.as_ref());
     }
 
     /// Has a node stop an attempt, if its socket is here. The attempt is not looked after any more.

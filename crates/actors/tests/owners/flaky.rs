@@ -264,6 +264,9 @@ impl Jobs for Flaky {
     async fn attempts_on(&self, node: &NodeId) -> Result<Vec<(JobId, Attempt)>> {
         self.real.attempts_on(node).await
     }
+    async fn live_jobs(&self, jobs: &[JobId]) -> Result<Vec<LiveJob>> {
+        self.real.live_jobs(jobs).await
+    }
     async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>> {
         self.real.attempts_of(jobs).await
     }

@@ -7,15 +7,15 @@ use redis::cmd;
 
 use super::Redis;
 use super::failure::{self, Effect};
-use super::inbox_stream::{Found, GROUP, make, page};
+use super::inbox_stream::{Found, make, open_entries, page, remove};
 use super::reader::Reader;
 use super::script::{Script, script};
+use super::seal::Place;
 use crate::inbox::{check_entries, check_idle, check_settled};
 use crate::limits::{INBOX_BATCH_ENTRIES_MAX, INBOX_CLOSED_MS, INBOX_ENTRIES_MAX};
 use crate::{Delivery, Entry, EntryId, Inbox, Inboxes, Result};
 
 static APPEND: Script = script!("inbox_append");
-static SETTLE: Script = script!("inbox_settle");
 static CLOSE: Script = script!("inbox_close");
 
 #[async_trait::async_trait]
@@ -32,8 +32,10 @@ impl Inboxes for Redis {
     async fn send(&self, to: &InstanceId, entries: &[&[u8]]) -> Result<Vec<Delivery>> {
         check_entries(entries)?;
         let keys = [self.shared.names.inbox(to)];
+        let seal = |entry: &&[u8]| self.shared.sealer.seal(Place::Inbox(to), entry);
+        let sealed: Vec<_> = entries.iter().map(seal).collect();
         let fill = |call: &mut redis::Cmd| {
-            call.arg(INBOX_ENTRIES_MAX).arg(entries);
+            call.arg(INBOX_ENTRIES_MAX).arg(&sealed);
         };
         let sent: i64 = self.run(&APPEND, &keys, fill, Effect::Writes).await?;
         Ok(match usize::try_from(sent) {
@@ -50,14 +52,9 @@ impl Inboxes for Redis {
         if entries.is_empty() {
             return self.refuse_if_closed();
         }
-        let keys = [self.shared.names.inbox(of)];
-        let fill = |call: &mut redis::Cmd| {
-            call.arg(GROUP);
-            for entry in entries {
-                call.arg(entry.to_string());
-            }
-        };
-        self.run(&SETTLE, &keys, fill, Effect::Writes).await
+        self.shared.inbox_seals.settle(of, entries);
+        self.refuse_if_closed()?;
+        remove(&self.shared, of, entries).await
     }
 
     async fn read_inbox(&self, of: &InstanceId, after: Option<EntryId>) -> Result<Vec<Entry>> {
@@ -65,7 +62,8 @@ impl Inboxes for Redis {
         let mut range = cmd("XRANGE");
         range.arg(self.shared.names.inbox(of)).arg(from).arg("+").arg("COUNT").arg(INBOX_BATCH_ENTRIES_MAX);
         let page = page(self.ask(&range, Effect::Reads).await?).ok_or_else(failure::unreadable)?;
-        Ok(page.into_iter().filter_map(Found::entry).collect())
+        let found = page.into_iter().filter_map(Found::entry).collect();
+        Ok(open_entries(&self.shared, of, found).await)
     }
 
     async fn close_inbox(&self, of: &InstanceId) -> Result<bool> {

@@ -14,6 +14,7 @@ use crate::{Entry, EntryId, Result};
 pub(super) const GROUP: &str = "scheduler";
 
 static OPEN: Script = script!("inbox_open");
+static SETTLE: Script = script!("inbox_settle");
 
 /// Makes the stream and its group, unless they are there. Says whether the inbox is open: not if it was closed for
 /// good.
@@ -23,6 +24,39 @@ pub(super) async fn make(shared: &Shared, owner: &InstanceId) -> Result<bool> {
         call.arg(GROUP);
     };
     commands::run(shared, &OPEN, &keys, fill, Effect::Writes).await
+}
+
+/// Acknowledges and deletes entries, in one step.
+pub(super) async fn remove(shared: &Shared, of: &InstanceId, entries: &[EntryId]) -> Result<()> {
+    let keys = [shared.names.inbox(of)];
+    let fill = |call: &mut redis::Cmd| {
+        call.arg(GROUP);
+        for entry in entries {
+            call.arg(entry.to_string());
+        }
+    };
+    commands::run(shared, &SETTLE, &keys, fill, Effect::Writes).await
+}
+
+/// Opens the seals of entries. Those that are to take no effect are removed and counted.
+pub(super) async fn open_entries(shared: &Shared, of: &InstanceId, found: Vec<Entry>) -> Vec<Entry> {
+    let (mut entries, mut rejected) = (Vec::new(), Vec::new());
+    for entry in found {
+        match shared.inbox_seals.open(&shared.sealer, of, &entry) {
+            Ok(entry) => entries.push(entry),
+            Err(why) => {
+                shared.rejected("entry", why.as_str());
+                rejected.push(entry.id);
+            }
+        }
+    }
+    // What cannot be removed now is read again, and rejected again.
+    if !rejected.is_empty()
+        && let Err(error) = remove(shared, of, &rejected).await
+    {
+        tracing::debug!(%error, "rejected entries could not be removed");
+    }
+    entries
 }
 
 /// One place in a page of a stream.

@@ -1,7 +1,7 @@
 //! The connection that hears: subscribed to every channel, made again when it is lost, by one task.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
@@ -13,7 +13,8 @@ use tokio::sync::watch;
 use super::Shared;
 use super::failure::{self, Effect};
 use super::pause::Pause;
-use crate::limits::{CONNECT_MS, NOTICE_BYTES_MAX, RECONNECT_SETTLED_MS};
+use super::seal::{Origin, Place, Replays};
+use crate::limits::{CONNECT_MS, RECONNECT_SETTLED_MS};
 use crate::link::Part;
 use crate::{Channel, Event, Result};
 
@@ -26,6 +27,8 @@ pub(super) struct Listener {
     heard: AtomicU64,
     /// Connections up to this one are to be given up.
     condemned: watch::Sender<u64>,
+    /// The notices that were heard.
+    heard_notices: Mutex<Replays>,
 }
 
 impl Default for Listener {
@@ -36,6 +39,7 @@ impl Default for Listener {
             generation: counter(),
             heard: counter(),
             condemned: watch::Sender::new(0),
+            heard_notices: Mutex::default(),
         }
     }
 }
@@ -58,6 +62,11 @@ impl Listener {
     /// Has a connection given up, unless it is already.
     pub(super) fn condemn(&self, generation: u64) {
         self.condemned.send_replace(generation);
+    }
+
+    /// Notes a notice; whether it was not heard before.
+    fn is_new(&self, notice: Origin) -> bool {
+        self.heard_notices.lock().expect("no holder of this lock panics").is_new(notice)
     }
 
     fn hear_echo(&self, payload: &[u8]) {
@@ -143,17 +152,24 @@ async fn hear(shared: &Shared, connection: PubSub, generation: u64) {
         let name = message.get_channel_name();
         if name == shared.echo {
             shared.listener.hear_echo(message.get_payload_bytes());
-        } else if let Some((_, channel)) = names.iter().find(|(known, _)| known == name) {
-            shared.channels.tell(*channel, event(&message));
+        } else if let Some((_, channel)) = names.iter().find(|(known, _)| known == name)
+            && let Some(event) = event(shared, *channel, &message)
+        {
+            shared.channels.tell(*channel, event);
         }
     }
 }
 
-fn event(message: &Msg) -> Event {
-    let payload = message.get_payload_bytes();
-    if payload.len() > NOTICE_BYTES_MAX {
-        tracing::warn!(bytes = payload.len(), "a received notice is too large and is dropped");
-        return Event::Lagged { missed: 1 };
+/// `None` for what no instance of this cluster published, and for a copy.
+fn event(shared: &Shared, channel: Channel, message: &Msg) -> Option<Event> {
+    let sealed = message.get_payload_bytes();
+    let Some((origin, payload)) = shared.sealer.open(Place::Channel(channel), sealed) else {
+        shared.rejected("notice", "seal");
+        return None;
+    };
+    if !shared.listener.is_new(origin) {
+        shared.rejected("notice", "replay");
+        return None;
     }
-    Event::Message(Arc::from(payload))
+    Some(Event::Message(Arc::from(payload)))
 }

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::Shared;
 use super::commands::{self, Connection};
 use super::failure::{self, Effect};
-use super::inbox_stream::{Found, GROUP, list, make, page};
+use super::inbox_stream::{Found, GROUP, list, make, open_entries, page};
 use super::pause::Pause;
 use crate::limits::{INBOX_BATCH_ENTRIES_MAX, INBOX_BLOCK_MS, RECONNECT_SETTLED_MS};
 use crate::{Entry, EntryId, Result};
@@ -93,7 +93,8 @@ impl Reader {
                 Err(error) => return Err(failure::of(error, Effect::Reads)),
             };
             let (places, next) = read(look, found).ok_or_else(failure::unreadable)?;
-            let entries: Vec<_> = places.into_iter().filter_map(Found::entry).collect();
+            let found = places.into_iter().filter_map(Found::entry).collect();
+            let entries = open_entries(&self.shared, &self.owner, found).await;
             if !entries.is_empty() && self.batches.send(entries).await.is_err() {
                 return Ok(());
             }

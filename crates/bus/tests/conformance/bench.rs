@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use bus::{Channel, Event, Handle, Hub, Options, Presence, Subscription};
-use domain::{InstanceId, Timestamp};
+use bus::{Channel, Cluster, Event, Handle, Hub, Options, Presence, Subscription};
+use domain::{ClusterSecret, InstanceId, Timestamp};
 use testkit::servers::Keyspace;
 
 /// Long enough for any case.
@@ -35,9 +35,19 @@ impl Bench {
     pub async fn join(&self) -> Handle {
         match self {
             Self::Local(hub) => hub.join(),
-            Self::Redis(keys) => bus::open(&options(keys.url(), keys.prefix())).await.unwrap(),
+            Self::Redis(keys) => open(&options(keys.url(), keys.prefix())).await.unwrap(),
         }
     }
+}
+
+/// The cluster of all cases but those about others.
+pub fn cluster() -> Cluster {
+    Cluster { id: "c".to_owned(), secret: ClusterSecret::parse(&"s".repeat(32)).unwrap() }
+}
+
+/// As [`bus::open`], for that cluster.
+pub async fn open(options: &Options) -> bus::Result<Handle> {
+    bus::open(options, &cluster()).await
 }
 
 pub fn options(url: &str, prefix: &str) -> Options {

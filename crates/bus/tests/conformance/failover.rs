@@ -7,8 +7,8 @@ use bus::{Channel, Handle, Subscription};
 use testkit::servers::{Keyspace, Redis, RedisCluster};
 
 use crate::bench::{
-    LONG, PATIENCE, blocking, eventually, id, is_present, link_is, message, next, options, presence, resumed,
-    tell,
+    LONG, PATIENCE, blocking, eventually, id, is_present, link_is, message, next, open, options, presence,
+    resumed, tell,
 };
 
 struct Room {
@@ -21,7 +21,7 @@ impl Room {
     async fn open() -> Self {
         let cluster = blocking(|| Arc::new(RedisCluster::start().unwrap())).await;
         let options = options(&cluster.url(), "t:");
-        let (bus, other) = (bus::open(&options).await.unwrap(), bus::open(&options).await.unwrap());
+        let (bus, other) = (open(&options).await.unwrap(), open(&options).await.unwrap());
         Self { cluster, bus, other }
     }
 
@@ -92,7 +92,7 @@ async fn a_frozen_master_is_replaced_and_not_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_server_that_was_listened_to_is_left_for_another() {
     let cluster = blocking(|| Arc::new(RedisCluster::start().unwrap())).await;
-    let bus = bus::open(&options(&cluster.url(), "t:")).await.unwrap();
+    let bus = open(&options(&cluster.url(), "t:")).await.unwrap();
     let mut subscription = bus.subscribe(Channel::Cluster);
     let all = cluster.clone();
     blocking(move || {
@@ -114,7 +114,7 @@ async fn a_frozen_server_that_was_listened_to_is_left_for_another() {
 async fn one_host_of_a_cluster_is_enough_and_a_database_is_refused() {
     let keys = blocking(|| Keyspace::on_cluster().unwrap()).await;
     let first = keys.url().split(',').next().unwrap();
-    let bus = bus::open(&options(first, keys.prefix())).await.unwrap();
+    let bus = open(&options(first, keys.prefix())).await.unwrap();
     let mut subscription = bus.subscribe(Channel::Cluster);
     for n in 0..12 {
         let name = format!("a-{n}");
@@ -123,7 +123,7 @@ async fn one_host_of_a_cluster_is_enough_and_a_database_is_refused() {
     }
     tell(&bus, "heard").await;
     assert_eq!(next(&mut subscription).await, message("heard"));
-    let refused = bus::open(&options(&format!("{first}/1"), keys.prefix())).await.err().unwrap();
+    let refused = open(&options(&format!("{first}/1"), keys.prefix())).await.err().unwrap();
     assert!(
         matches!(refused, bus::Error::Refused { .. }) && refused.to_string().contains("SELECT"),
         "{refused}"

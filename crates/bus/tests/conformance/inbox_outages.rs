@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bus::{Delivery, Handle, Inbox};
 use testkit::servers::{Redis, RedisCluster};
 
-use crate::bench::{LONG, blocking, comes_back, eventually, id, link_is, options};
+use crate::bench::{LONG, blocking, comes_back, eventually, id, link_is, open, options};
 use crate::inboxes::{next_batch, number, send_numbers};
 use crate::outages::with_a_server;
 
@@ -103,7 +103,7 @@ async fn a_reader_that_is_cut_off_reads_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_inbox_moves_with_its_master() {
     let cluster = blocking(|| Arc::new(RedisCluster::start().unwrap())).await;
-    let bus = bus::open(&options(&cluster.url(), "t:")).await.unwrap();
+    let bus = open(&options(&cluster.url(), "t:")).await.unwrap();
     let mut inbox = bus.open_inbox(&id("a-1"), LONG).await.unwrap();
     send_numbers(&bus, "a-1", 0..5).await;
     all_are_seen(&bus, &mut inbox, 0..5).await;

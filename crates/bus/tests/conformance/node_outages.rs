@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bus::{Epoch, Error, Handle, ListChange, Report, Reserved, Version, Written};
 use testkit::servers::{Redis, RedisCluster};
 
-use crate::bench::{LONG, blocking, comes_back, eventually, id, link_is, options};
+use crate::bench::{LONG, blocking, comes_back, eventually, id, link_is, open, options};
 use crate::nodes::{claim, connect, held, node, ready, report, reserve, show, slot};
 use crate::outages::with_a_server;
 
@@ -86,13 +86,13 @@ async fn a_frozen_redis_costs_each_call_its_time_and_keeps_the_record() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_frozen_redis_carries_out_late_vouches_for_nothing() {
     let (server, holder) = with_a_server().await;
-    let lane = bus::open(&options(&server.url(), "t:")).await.unwrap();
+    let lane = open(&options(&server.url(), "t:")).await.unwrap();
     let vouched = Duration::from_secs(2);
     let epoch = ready(&holder, "n", 2).await;
     // What was vouched for before stays so; here that is to end.
     let after = connect(&holder, "n", &Report { vouched: Some(vouched), ..report(2) }, &[]).await.epoch;
     assert!(after > epoch);
-    server.command(&["HDEL", "t:{node:n}:record", "vouched"]).unwrap();
+    server.command(&["HDEL", "t:{node:n}:c:record", "vouched"]).unwrap();
     assert_eq!(reserve(&lane, "n", &[1]).await, [Reserved::NotReady]);
     let brief = Report { vouched: Some(vouched), ..report(2) };
     holder.refresh_node(&node("n"), after, &brief, &[]).await.unwrap();
@@ -120,7 +120,7 @@ async fn what_a_frozen_redis_carries_out_late_vouches_for_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_heartbeat_that_comes_after_a_newer_one_changes_nothing() {
     let (server, holder) = with_a_server().await;
-    let late = bus::open(&options(&server.url(), "t:")).await.unwrap();
+    let late = open(&options(&server.url(), "t:")).await.unwrap();
     let (n, epoch) = (node("n"), ready(&holder, "n", 2).await);
     let Written::Done(version) = holder.recount_node(&n, epoch, &report(2), &[slot(1)]).await.unwrap() else {
         panic!("it is the newest connection");
@@ -152,7 +152,7 @@ async fn a_clock_that_went_back_takes_no_version_back() {
     const AHEAD: &str = "4000000000000000";
     let (server, bus) = with_a_server().await;
     let old = ready(&bus, "n", 1).await;
-    server.command(&["HSET", "t:{node:n}:record", "version", AHEAD]).unwrap();
+    server.command(&["HSET", "t:{node:n}:c:record", "version", AHEAD]).unwrap();
     let ahead = show(&bus, "n").await.unwrap().version;
     assert_eq!(ahead.to_string(), AHEAD, "no digit is lost");
     let new = connect(&bus, "n", &report(1), &[]).await;
@@ -208,7 +208,7 @@ async fn a_record_of_another_hand_counts_as_none() {
     let (server, bus) = with_a_server().await;
     ready(&bus, "n", 1).await;
     ready(&bus, "m", 1).await;
-    server.command(&["HSET", "t:{node:n}:record", "state", "of a newer version"]).unwrap();
+    server.command(&["HSET", "t:{node:n}:c:record", "state", "of a newer version"]).unwrap();
     let shown = bus.show_nodes(&[node("n"), node("m")]).await.unwrap();
     assert_eq!(shown.into_keys().collect::<Vec<_>>(), [node("m")], "and hides no other");
     assert_eq!(reserve(&bus, "n", &[1]).await, [Reserved::NotReady]);
@@ -217,10 +217,10 @@ async fn a_record_of_another_hand_counts_as_none() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_moves_with_its_master() {
     let cluster = blocking(|| Arc::new(RedisCluster::start().unwrap())).await;
-    let bus = bus::open(&options(&cluster.url(), "t:")).await.unwrap();
+    let bus = open(&options(&cluster.url(), "t:")).await.unwrap();
     let before = ready(&bus, "n", 1).await;
     let all = cluster.clone();
-    blocking(move || Redis::kill(all.master_of("t:{node:n}:record").unwrap())).await;
+    blocking(move || Redis::kill(all.master_of("t:{node:n}:c:record").unwrap())).await;
     let n = node("n");
     let mut epoch = before;
     let holder = id("a-1");

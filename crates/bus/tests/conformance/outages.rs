@@ -6,13 +6,13 @@ use bus::{Channel, Handle, Options};
 use testkit::servers::Redis;
 
 use crate::bench::{
-    LONG, blocking, comes_back, eventually, id, is_present, link_is, message, next, options, presence,
+    LONG, blocking, comes_back, eventually, id, is_present, link_is, message, next, open, options, presence,
     resumed, tell,
 };
 
 pub async fn with_a_server() -> (Arc<Redis>, Handle) {
     let server = blocking(|| Arc::new(Redis::start().unwrap())).await;
-    let bus = bus::open(&options(&server.url(), "t:")).await.unwrap();
+    let bus = open(&options(&server.url(), "t:")).await.unwrap();
     (server, bus)
 }
 
@@ -78,7 +78,7 @@ async fn a_frozen_server_costs_each_call_its_time_until_the_link_is_known_to_be_
     bus.announce(&presence("a-1"), LONG).await.unwrap();
     // Longer than a test waits for all of its calls.
     let lasting = Options { command_timeout_ms: 60_000, ..options(&server.url(), "t:") };
-    let patient = bus::open(&lasting).await.unwrap();
+    let patient = open(&lasting).await.unwrap();
     server.freeze().unwrap();
     refuses(&bus).await;
     for bus in [&bus, &patient] {

@@ -134,7 +134,7 @@ async fn a_frozen_redis_refuses_and_a_binding_of_another_hand_counts_as_none() {
         bus.bind_session(&session("s"), &binding("a-1", 2), LONG).await.is_ok_and(|written| written)
     })
     .await;
-    server.command(&["HSET", "t:{session:s}:binding", "token", "of a newer version"]).unwrap();
+    server.command(&["HSET", "t:{session:s}:c:binding", "token", "of a newer version"]).unwrap();
     assert_eq!(bound(&bus, "s").await, None);
     assert!(bind(&bus, "s", &binding("a-1", 2)).await, "and is overwritten");
     assert_eq!(bound(&bus, "s").await, Some(binding("a-1", 2)));

@@ -8,7 +8,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use testkit::ports;
 use testkit::servers::Redis;
 
-use crate::bench::{LONG, blocking, comes_back, is_present, message, next, options, presence, tell};
+use crate::bench::{LONG, blocking, comes_back, is_present, message, next, open, options, presence, tell};
 
 /// Set in the process that is to trust the authority, to the URL of its Redis.
 const TRUSTING: &str = "FENCEPOST_TEST_TLS_REDIS_URL";
@@ -50,7 +50,7 @@ async fn a_certificate_that_is_not_trusted_is_refused_at_once() {
     let place = folder.path().to_owned();
     let (_redis, url) = blocking(move || start(&place)).await;
     let lasting = Options { connect_timeout_ms: 600_000, ..options(&url, "t:") };
-    let refused = comes_back(bus::open(&lasting)).await.err().unwrap();
+    let refused = comes_back(open(&lasting)).await.err().unwrap();
     assert!(matches!(refused, Error::Refused { .. }) && !refused.is_retryable(), "{refused:?}");
     assert!(refused.to_string().contains("certificate"), "{refused}");
 }
@@ -79,7 +79,7 @@ async fn a_certificate_that_the_system_trusts_is_taken() {
 }
 
 async fn works(url: &str) {
-    let bus = bus::open(&options(url, "t:")).await.unwrap();
+    let bus = open(&options(url, "t:")).await.unwrap();
     let mut subscription = bus.subscribe(Channel::Cluster);
     bus.announce(&presence("a-1"), LONG).await.unwrap();
     assert!(is_present(&bus, "a-1").await);

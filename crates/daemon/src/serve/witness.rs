@@ -62,6 +62,14 @@ impl Witness {
         }
     }
 
+    /// Which ledger it is.
+    ///
+    /// # Panics
+    /// Before [`Self::is_current`].
+    pub fn cluster(&self) -> &str {
+        &self.known.as_ref().expect("the ledger was looked at").cluster
+    }
+
     /// Looks again and again.
     pub async fn run(mut self, ledger: ledger::Handle, api: api::Handle) {
         let mut looks = tokio::time::interval(LOOK_EVERY);

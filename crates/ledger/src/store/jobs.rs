@@ -38,6 +38,7 @@ const COUNTS: Statement = statement!("job_counts");
 const FINISHED_COUNTS: Statement = statement!(both "job_finished_counts");
 const SEQ: Statement = statement!("job_seq");
 const ON_NODE: Statement = statement!(both "job_on_node");
+const LIVE: Statement = statement!("job_live");
 const CURRENT: Statement = statement!("job_current");
 
 /// Below the ids of all jobs.
@@ -201,6 +202,11 @@ impl Jobs for Store {
 
     async fn attempts_on(&self, node: &NodeId) -> Result<Vec<(JobId, Attempt)>> {
         records::all(self.all::<AttemptRow>(Way::KeyReads, self.ask(&ON_NODE).bind(node.as_str())).await?)
+    }
+
+    async fn live_jobs(&self, jobs: &[JobId]) -> Result<Vec<LiveJob>> {
+        let ask = self.ask(&LIVE).array(jobs.iter().copied().map(Id).collect());
+        records::all(self.all::<LiveRow>(Way::KeyReads, ask).await?)
     }
 
     async fn attempts_of(&self, jobs: &[JobId]) -> Result<Vec<(JobId, Attempt)>> {

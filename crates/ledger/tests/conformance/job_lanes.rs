@@ -177,6 +177,14 @@ pub async fn jobs_in_flight_are_paged_by_lane_and_listed_by_node(b: Bench) {
     let of = b.ledger.attempts_of(&[6, 2, 5, 99, 1].map(job)).await.unwrap();
     assert_eq!(of, [1, 6].map(|n| (job(n), Attempt::new(1))));
     assert!(b.ledger.attempts_of(&[]).await.unwrap().is_empty());
+    let live = b.ledger.live_jobs(&[6, 5, 99, 1].map(job)).await.unwrap();
+    assert_eq!(
+        live.iter().map(|live| live.id).collect::<Vec<_>>(),
+        [1, 5, 6].map(job),
+        "all that are not finished"
+    );
+    assert_eq!(live[0], *seen.iter().find(|live| live.id == job(1)).unwrap());
+    assert!(b.ledger.live_jobs(&[]).await.unwrap().is_empty());
 }
 
 fn group(pool: Option<&str>, tenant: Option<&str>) -> WaitingGroup {

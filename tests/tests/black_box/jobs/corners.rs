@@ -151,7 +151,7 @@ async fn a_node_whose_record_a_connection_that_it_left_took_late_gets_it_back() 
     let rig = Rig::with_own_redis(2).await;
     let node = rig.node(&[0], "n", |_| {}).await;
     let redis = rig.redis.as_ref().unwrap();
-    let keys = redis.command(&["KEYS", "*{node:n}:record"]).unwrap();
+    let keys = redis.command(&["KEYS", "*{node:n}:*:record"]).unwrap();
     let record = keys.trim();
     let read = |field: &str| redis.command(&["HGET", record, field]).unwrap().trim().parse::<u64>().unwrap();
     // The word of another connection, that looks as if it had just begun: nobody speaks there.

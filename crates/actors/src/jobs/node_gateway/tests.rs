@@ -217,3 +217,27 @@ async fn a_node_that_connects_gets_what_is_its_own_and_lanes_hear_of_the_rest() 
     assert_eq!(event_now(&mut here.owner).await, Some((job(3), AttemptEvent::NodeElsewhere)));
     assert_eq!(event_now(&mut here.owner).await, None);
 }
+
+#[tokio::test]
+async fn an_attempt_of_another_instance_is_what_the_ledger_has_of_it_or_nothing() {
+    let mut here = here().await;
+    here.ledger.dispatch_all("b", &[1, 2, 3], "n", "a").await;
+    let mut outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::default());
+    let notice = |number| {
+        let notice = dispatch(number, "n", "a").notice();
+        DispatchNotice { owner: Some(instance("b")), ..notice }
+    };
+    let later = DispatchNotice { attempt: FIRST.next(), ..notice(2) };
+    let elsewhere = Assignment { node: node("n"), holder: instance("b") };
+    let elsewhere = DispatchNotice { placed: elsewhere, ..notice(3) };
+    here.gateway.hand_noticed(vec![later, elsewhere, notice(4), notice(1)]).await;
+    let messages = outbox.next(10).await;
+    let [ToNode::Dispatch(sent)] = &messages[..] else { panic!("one is sent, not {messages:?}") };
+    assert_eq!((sent.job, sent.is_foreign()), (job(1), true));
+    assert_eq!(sent.node_job, crate::jobs::fixture::spec().node_job(None));
+    assert_eq!(event_now(&mut here.owner).await, None, "the others are nobody's");
+    // Of a node that is elsewhere the lane hears.
+    drop(outbox);
+    here.gateway.hand_noticed(vec![notice(2)]).await;
+    assert_eq!(here.revoked(2).await, Revoked::Undeliverable);
+}
