@@ -38,6 +38,20 @@ fn quoted(text: &str) -> Option<(&str, &str)> {
     text.trim_start().strip_prefix('"')?.split_once('"')
 }
 
+/// Where an argument ends: at a comma or a bracket that is not its own.
+fn end_of_argument(text: &str) -> usize {
+    let mut depth = 0_usize;
+    for (at, c) in text.char_indices() {
+        match c {
+            ',' | ')' if depth == 0 => return at,
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+    }
+    panic!("a call does not end: {text}")
+}
+
 /// What a file records. Calls whose name is no text are left out: they are of the recorder itself.
 fn recorded_in(place: &str, text: &str) -> Vec<Recorded> {
     let mut found = Vec::new();
@@ -50,11 +64,7 @@ fn recorded_in(place: &str, text: &str) -> Vec<Recorded> {
                 let value = after.trim_start().strip_prefix("=>").expect("a label has a value");
                 let literal = quoted(value).map(|(literal, _)| literal.to_owned());
                 labels.push((label.to_owned(), literal));
-                rest = &value[value.find([',', ')']).expect("a call ends")..];
-                // A value that is a call itself has brackets of its own.
-                while rest.starts_with(')') && rest[1..].trim_start().starts_with(',') {
-                    rest = rest[1..].trim_start();
-                }
+                rest = &value[end_of_argument(value)..];
             }
             found.push(Recorded { place: place.to_owned(), kind, name: name.to_owned(), labels });
         }
