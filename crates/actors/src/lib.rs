@@ -11,6 +11,7 @@ pub mod jobs;
 mod mailbox;
 mod pause;
 pub mod plans;
+mod queue_meter;
 mod releases;
 mod renewals;
 pub mod signers;

@@ -138,7 +138,7 @@ impl Renewals {
             match ledger.renew(owner, chunk).await {
                 Ok(renewed) => self.note(chunk, &renewed.into_iter().collect(), sent, lease),
                 Err(error) => {
-                    metrics::counter!("fencepost_lease_renew_total", "result" => "error").increment(1);
+                    chunk.iter().for_each(|renewal| count(&renewal.resource, "error"));
                     tracing::warn!(%error, leases = chunk.len(), "leases could not be renewed");
                 }
             }
@@ -161,14 +161,14 @@ impl Renewals {
             if renewed.contains(resource) {
                 kept.misses = 0;
                 kept.deadline.renewed(sent, lease);
-                metrics::counter!("fencepost_lease_renew_total", "result" => "renewed").increment(1);
+                count(resource, "renewed");
                 continue;
             }
             kept.misses += 1;
             if kept.misses >= MISSES_MAX {
                 kept.deadline.lost.store(true, Ordering::Release);
                 drop(kept);
-                metrics::counter!("fencepost_lease_renew_total", "result" => "lost").increment(1);
+                count(resource, "lost");
                 tracing::warn!(%resource, %token, "a lease was lost");
                 if let Some(on_lost) = self.on_lost.get() {
                     on_lost(resource);
@@ -176,4 +176,9 @@ impl Renewals {
             }
         }
     }
+}
+
+fn count(resource: &Resource, result: &'static str) {
+    let kind = resource.kind().as_str();
+    metrics::counter!("fencepost_lease_renew_total", "kind" => kind, "result" => result).increment(1);
 }

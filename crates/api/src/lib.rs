@@ -35,6 +35,7 @@ mod openapi;
 mod ops;
 mod plan_fields;
 mod plans;
+mod probe;
 mod recent;
 mod refusal;
 mod request_id;
@@ -56,6 +57,7 @@ mod worker;
 
 pub use auth::{Auth, Scope, Sees, Token, digest};
 pub use openapi::document;
+pub use probe::Probe;
 pub use server::{Handle, Server};
 pub use services::{Early, Generators, Incarnation, Services};
 pub use settings::{OnMisroute, Settings};

@@ -21,6 +21,12 @@ pub const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 pub const NODE_GRACE_DEFAULT: Duration = domain::NodeTimeouts::DEFAULT.offline;
 /// Most threads that serve HTTP when the configuration names no number.
 pub const WORKERS_MAX_DEFAULT: usize = 4;
+/// Connections open at once on the listener for probes.
+pub const PROBE_CONNECTIONS_MAX: usize = 64;
+/// How long that listener keeps an idle connection.
+pub const PROBE_KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// How long a client of that listener may take to send a request's head.
+pub const PROBE_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long closing waits for answers to leave, in seconds; no request is in flight by then.
 pub const CLOSE_SECONDS_MAX: u64 = 1;
 
@@ -30,6 +36,8 @@ pub const DETAIL_CHARS_MAX: usize = 400;
 pub const CURSOR_CHARS_MAX: usize = 200;
 /// How long the result of a check of the ledger's health is used.
 pub const HEALTH_AGE_MAX: Duration = Duration::from_secs(1);
+/// The metric of the tag whose ids run out first shows no more, in seconds.
+pub const SEGMENT_LEFT_SECONDS_MAX: f64 = 3_600.0;
 /// How long a check of the ledger's health may take.
 pub const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a refusal waits for the address of a lease's owner.

@@ -11,7 +11,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use wire::Code;
 use wire::health::{Check, CheckStatus, Readiness, Ready};
 
-use crate::limits::{HEALTH_AGE_MAX, HEALTH_TIMEOUT};
+use crate::limits::{HEALTH_AGE_MAX, HEALTH_TIMEOUT, SEGMENT_LEFT_SECONDS_MAX};
 use crate::recent::Recent;
 use crate::refusal::Refusal;
 use crate::routes;
@@ -150,6 +150,10 @@ fn warned(warnings: Vec<String>) -> Check {
 )]
 pub async fn metrics(state: web::Data<State>) -> HttpResponse {
     metrics::gauge!("fencepost_http_requests_in_flight").set(state.traffic.in_flight() as f64);
+    let generators = state.is_open().then(|| &*state.generators);
+    let left = generators.and_then(|generators| generators.segments.least_seconds_left());
+    let left = left.map_or(SEGMENT_LEFT_SECONDS_MAX, |left| left.min(SEGMENT_LEFT_SECONDS_MAX));
+    metrics::gauge!("fencepost_segment_left_seconds").set(left);
     HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(state.metrics.render())
 }
 

@@ -100,6 +100,11 @@ pub struct Handle {
 }
 
 impl Handle {
+    /// What all threads share.
+    pub(crate) const fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
     /// From now on, and until [`Self::open`], the paths that need no ledger are served, and the others are refused as
     /// `ledger_unavailable`.
     pub fn serve_without_ledger(&self) {
@@ -296,7 +301,8 @@ pub fn app(
         .default_service(web::to(ops::not_found))
 }
 
-fn at(route: &'static Route) -> Resource {
+/// The resource of a route; its other methods are refused.
+pub fn at(route: &'static Route) -> Resource {
     resource(route.pattern)
 }
 
@@ -313,6 +319,6 @@ fn resource(pattern: &str) -> Resource {
 }
 
 /// A route for GET and HEAD. The body of the answer to HEAD is dropped.
-fn get() -> actix_web::Route {
+pub fn get() -> actix_web::Route {
     web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
 }

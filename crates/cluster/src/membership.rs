@@ -231,11 +231,21 @@ impl Heart {
         let resource = Resource::instance(&self.id);
         let sent = Instant::now();
         self.unsure = true;
-        let acquired = self.ledger.acquire(&resource, &self.id, self.lease_ms()).await?;
+        let lease_ms = self.lease_ms();
+        let acquired = self.ledger.acquire(&resource, &self.id, lease_ms).await;
+        let result = match &acquired {
+            Ok(Acquisition::Acquired { .. }) => "acquired",
+            Ok(Acquisition::Held { .. }) => "held",
+            Err(_) => "error",
+        };
+        metrics::counter!("fencepost_lease_acquire_total", "kind" => "instance", "result" => result)
+            .increment(1);
+        let acquired = acquired?;
         self.unsure = false;
         match acquired {
-            Acquisition::Acquired { token, .. } => {
-                tracing::info!(%resource, owner = %self.id, %token, "lease acquired");
+            Acquisition::Acquired { token, expires_at } => {
+                let expires_at = expires_at.map(Timestamp::as_micros);
+                tracing::info!(%resource, owner = %self.id, %token, expires_at, lease_ms, "lease acquired");
                 self.token.send_replace(Some(token));
                 self.failure_detector.renewed(sent);
                 Ok(Some(token))
@@ -302,7 +312,8 @@ impl Heart {
                     "error"
                 }
             };
-            metrics::counter!("fencepost_lease_renew_total", "result" => result).increment(1);
+            metrics::counter!("fencepost_lease_renew_total", "kind" => "instance", "result" => result)
+                .increment(1);
         }
         self.failure_detector.ended();
         if let Some(token) = self.token() {

@@ -95,6 +95,8 @@ impl Loaded {
 pub struct Server {
     /// Address and port; port 0 takes any free one.
     pub listen: String,
+    /// Address and port of a listener for health and metrics alone; empty for none.
+    pub probe_listen: String,
     /// The URL at which others reach this instance; if empty, it is derived from `listen`.
     pub advertise: String,
     /// First part of the instance's id; empty takes the machine's name.
@@ -110,6 +112,7 @@ impl Default for Server {
     fn default() -> Self {
         Self {
             listen: l::LISTEN_DEFAULT.to_owned(),
+            probe_listen: String::new(),
             advertise: String::new(),
             node_name: String::new(),
             workers: l::WORKERS_DEFAULT,
@@ -122,13 +125,18 @@ impl Default for Server {
 }
 
 impl Server {
-    /// The address to listen on; `localhost` is 127.0.0.1. Other names are not resolved: what a name
-    /// stands for can change under a running daemon, and with it the loopback rule.
+    /// The address to listen on.
     pub fn listen_address(&self) -> Option<SocketAddr> {
-        match self.listen.strip_prefix("localhost:") {
-            Some(port) => format!("127.0.0.1:{port}").parse().ok(),
-            None => self.listen.parse().ok(),
-        }
+        address(&self.listen)
+    }
+}
+
+/// An address to listen on; `localhost` is 127.0.0.1. Other names are not resolved: what a name stands for can change under
+/// a running daemon, and with it the loopback rule.
+pub fn address(text: &str) -> Option<SocketAddr> {
+    match text.strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}").parse().ok(),
+        None => text.parse().ok(),
     }
 }
 

@@ -6,6 +6,7 @@
 mod endpoint;
 mod generators;
 mod incarnation;
+mod recorder;
 mod reload;
 mod serving;
 mod signals;
@@ -18,7 +19,6 @@ use std::time::Duration;
 use actors::signers::{Limits, UpkeepSettings};
 use domain::{ClusterSecret, Names, Pattern};
 use ids::snowflake::Keeping;
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use rand::RngExt as _;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -29,17 +29,10 @@ use crate::logging;
 use crate::process;
 pub use endpoint::hostname;
 use incarnation::{Incarnation, Parts};
-use serving::Serving;
+use serving::{Serving, close_probe};
 pub use signals::Signals;
 use witness::Witness;
 
-/// Upper edges of the buckets of every histogram of seconds.
-const SECONDS_BUCKETS: [f64; 15] =
-    [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
-/// Upper edges of the buckets of every histogram of sizes.
-const SIZE_BUCKETS: [f64; 10] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0];
-/// How often the metrics' histograms are tidied.
-const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// How long each of the last steps of a stop may take once the work is done: closing a ledger that does not
 /// answer must not delay the end.
 const CLOSE_STEP_MAX: Duration = Duration::from_secs(2);
@@ -149,7 +142,7 @@ impl Daemon {
     async fn start(loaded: &Loaded, opened: &mut Option<Serving>) -> Result<Self, Failure> {
         let config = &loaded.config;
         tell_configuration(loaded);
-        let metrics = start_metrics()?;
+        let metrics = recorder::start()?;
         let (snowflakes, mut keeping) = generators::snowflakes(config);
         let early = api::Early { snowflakes, metrics };
         let serving = opened.insert(Serving::start(config, early).await?);
@@ -175,6 +168,7 @@ impl Daemon {
         serving.api.open(services);
         let serving = opened.take().expect("it was started");
         tokio::spawn(witness.run(ledger.clone(), serving.api.clone()));
+        tokio::spawn(recorder::compare_clocks(ledger.clone()));
         Ok(Self { ledger, bus, incarnation, keeping, serving })
     }
 
@@ -220,7 +214,7 @@ impl Daemon {
     /// all of them write to, last. After the drain timeout, the remaining work is cut off: none of it was
     /// answered, and its leases expire by themselves.
     async fn stop(self, drain_timeout: Duration) {
-        let Self { ledger, bus, incarnation, keeping, serving: Serving { api, .. } } = self;
+        let Self { ledger, bus, incarnation, keeping, serving: Serving { api, probe, .. } } = self;
         let Parts { membership, signers, jobs, plans, follower, upkeep } = incarnation.into_parts();
         let deadline = Instant::now() + drain_timeout;
         api.drain();
@@ -247,6 +241,8 @@ impl Daemon {
             ("closing the sockets", timeout(CLOSE_STEP_MAX, api.stop()).await),
             ("closing the bus", timeout(CLOSE_STEP_MAX, bus.close()).await),
             ("closing the ledger", timeout(CLOSE_STEP_MAX, ledger.close()).await),
+            // Last, so that whoever watches the stop sees all of it.
+            ("closing the probes' listener", timeout(CLOSE_STEP_MAX, close_probe(probe)).await),
         ];
         for (step, _) in last_steps.iter().filter(|(_, done)| done.is_err()) {
             tracing::warn!(step, "a step of the stop took too long and was skipped");
@@ -267,26 +263,6 @@ fn tell_configuration(loaded: &Loaded) {
         tokens = config.auth.tokens.len(),
         "starting"
     );
-}
-
-/// The recorder behind `/metrics`; the API serves what it renders.
-fn start_metrics() -> Result<PrometheusHandle, Failure> {
-    let defect = |error| Failure::new(Exit::Software, format!("metrics cannot be recorded: {error}"));
-    let handle = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS_BUCKETS)
-        .and_then(|builder| {
-            builder.set_buckets_for_metric(Matcher::Suffix("_size".to_owned()), &SIZE_BUCKETS)
-        })
-        .and_then(PrometheusBuilder::install_recorder)
-        .map_err(defect)?;
-    let tidied = handle.clone();
-    tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(METRICS_UPKEEP).await;
-            tidied.run_upkeep();
-        }
-    });
-    Ok(handle)
 }
 
 /// Opens the ledger. If the ledger is away and the local file proves a worker number, this serves snowflakes

@@ -136,6 +136,15 @@ impl Segments {
         buffer.step().map(|step| Status { step, left, rate })
     }
 
+    /// How long the ids in memory last of the tag that runs out first, at the rate at which they are taken, in seconds;
+    /// `None` while none are asked for.
+    #[must_use]
+    pub fn least_seconds_left(&self) -> Option<f64> {
+        let tags: Vec<_> = self.inner.tags.iter().map(|tag| tag.key().clone()).collect();
+        let left = tags.iter().filter_map(|tag| self.status(tag)?.seconds_left());
+        left.min_by(f64::total_cmp)
+    }
+
     /// Forgets the ranges of a tag, so that its next id is of a new one: its start was raised.
     pub fn forget(&self, name: &SegmentTag) {
         self.inner.tags.remove(name);

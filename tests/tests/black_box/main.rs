@@ -14,6 +14,7 @@ mod faults;
 mod idempotency;
 mod ids;
 mod jobs;
+mod metrics;
 mod modes;
 mod plans;
 mod recovery;

@@ -54,7 +54,10 @@ impl LaneHost for InstanceHost {
                 count_accepted(&self.rates, pool.as_ref());
                 seen(job, Attempt::NONE, None, JobEventKind::Changed(State::Created, None));
             }
-            JobNotice::Dispatched(job, attempt, placed) => {
+            JobNotice::Dispatched(job, attempt, placed, waited) => {
+                if let Some(waited) = waited {
+                    metrics::histogram!("fencepost_job_seconds", "stage" => "waiting").record(waited);
+                }
                 count_change(State::Dispatched, "");
                 seen(job, attempt, Some(placed), JobEventKind::Changed(State::Dispatched, None));
             }

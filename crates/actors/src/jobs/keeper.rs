@@ -59,15 +59,7 @@ impl LaneKeeper {
     /// A share of a lane's lease, without serving the lane.
     pub(super) async fn share(&self, lane: &LaneId) -> ledger::Result<Adoption> {
         let _turn = self.taking[shard_of(lane.lease().as_str(), TAKING_ROWS)].lock().await;
-        let adopted = self.adopting.adopt(lane).await?;
-        self.count(lane, &adopted);
-        Ok(adopted)
-    }
-
-    fn count(&self, lane: &LaneId, adopted: &Adoption) {
-        let kind = lane.lease().kind().as_str();
-        let result = if matches!(adopted, Adoption::Taken(..)) { "acquired" } else { "held" };
-        metrics::counter!("fencepost_lease_acquire_total", "kind" => kind, "result" => result).increment(1);
+        self.adopting.adopt(lane).await
     }
 
     /// Serves a lane from now on, if it can be acquired; otherwise returns its owner, if that is known.
@@ -78,12 +70,9 @@ impl LaneKeeper {
             Found::Ending => return Ok(Err(Some(self.me().clone()))),
             Found::None => {}
         }
-        let adopted = self.adopting.adopt(lane).await?;
-        self.count(lane, &adopted);
-        match adopted {
+        match self.adopting.adopt(lane).await? {
             Adoption::Taken(lease, token) => {
-                let lease_ms = self.adopting.length().as_millis();
-                tracing::info!(resource = %lane, owner = %self.me(), %token, lease_ms, "a lane is acquired");
+                tracing::info!(resource = %lane, owner = %self.me(), %token, "a lane is opened");
                 self.open(lane.clone(), lease, token);
                 Ok(Ok(()))
             }

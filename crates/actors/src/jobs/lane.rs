@@ -37,6 +37,7 @@ use super::scheduler::Scheduler;
 use crate::arbiters::Arbiters;
 use crate::mailbox::Deliver;
 use crate::pause::jittered;
+use crate::queue_meter::QueueMeter;
 
 /// How often a commit is tried again while its lease row is locked, before the owner acquires the lease
 /// again.
@@ -159,6 +160,7 @@ struct Owner {
     is_draining: bool,
     wake: Option<(Instant, SpawnHandle)>,
     stage: OwnerStage,
+    queue: QueueMeter,
     obituary: Obituary,
 }
 
@@ -227,6 +229,7 @@ impl Owner {
             seed: rand::random(),
         };
         let state = LaneState::new(lane.clone(), token, lease.is_adopted(), settings, Instant::now());
+        let queue = QueueMeter::new(if lane.is_session() { "session" } else { "lane" });
         let obituary = Obituary {
             lane: lane.clone(),
             handle: handle.clone(),
@@ -245,6 +248,7 @@ impl Owner {
             is_draining: false,
             wake: None,
             stage: OwnerStage::Serving,
+            queue,
             obituary,
         }
     }
@@ -306,6 +310,7 @@ fn run<A: Shell>(actor: &mut A, effects: Vec<Effect<Waiting>>, context: &mut Con
         }
     }
     let owner = actor.owner();
+    owner.queue.set_depth(owner.state.waiting());
     if owner.is_draining || owner.outbox.is_empty() {
         return set_wake(actor, context);
     }
@@ -361,7 +366,8 @@ async fn write(
             Ok(JobsVerdict::Fenced) => {
                 metrics::counter!("fencepost_fence_reject_total", "op" => "jobs").increment(1);
                 tracing::warn!(
-                    resource = %lane.id, token = %lane.token, owner = %services.me, op = "jobs", "fenced"
+                    resource = %lane.id, operation = "jobs", token = %lane.token, instance = %services.me,
+                    "a stale owner was fenced"
                 );
                 return Err(CommitFailure::Fenced);
             }

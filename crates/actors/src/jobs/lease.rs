@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use cluster::{FailureDetector, InstanceLease};
-use domain::{InstanceId, LaneId, Resource, ResourceKind, Token};
+use domain::{InstanceId, LaneId, Resource, ResourceKind, Timestamp, Token};
 use ledger::Acquisition;
 use tokio::sync;
 
@@ -102,10 +102,6 @@ impl Adopting {
         &self.taker.me
     }
 
-    pub(super) fn length(&self) -> Duration {
-        self.taker.length
-    }
-
     /// Takes a lane, if its lease is free, its owner is dead, or this instance has it already. Call this for one lane of a
     /// lease at a time.
     pub(super) async fn adopt(&self, lane: &LaneId) -> ledger::Result<Adoption> {
@@ -157,9 +153,21 @@ impl Adopting {
 impl LeaseTaker {
     /// Acquires a lease, if it is free or this instance's. Answers until when it surely lasts, or else its owner.
     async fn acquire(&self, resource: &Resource) -> ledger::Result<Result<Arc<LeaseDeadline>, InstanceId>> {
-        let sent = Instant::now();
-        Ok(match self.ledger.acquire(resource, &self.me, self.length_ms()).await? {
-            Acquisition::Acquired { token, .. } => Ok(self.deadline(token, sent)),
+        let (sent, lease_ms) = (Instant::now(), self.length_ms());
+        let acquired = self.ledger.acquire(resource, &self.me, lease_ms).await;
+        let result = match &acquired {
+            Ok(Acquisition::Acquired { .. }) => "acquired",
+            Ok(Acquisition::Held { .. }) => "held",
+            Err(_) => "error",
+        };
+        let kind = resource.kind().as_str();
+        metrics::counter!("fencepost_lease_acquire_total", "kind" => kind, "result" => result).increment(1);
+        Ok(match acquired? {
+            Acquisition::Acquired { token, expires_at } => {
+                let expires_at = expires_at.map(Timestamp::as_micros);
+                tracing::info!(%resource, owner = %self.me, %token, expires_at, lease_ms, "lease acquired");
+                Ok(self.deadline(token, sent))
+            }
             Acquisition::Held { owner, .. } => Err(owner),
         })
     }
@@ -170,9 +178,15 @@ impl LeaseTaker {
         resource: &Resource,
         dead: &InstanceId,
     ) -> ledger::Result<Option<Arc<LeaseDeadline>>> {
-        let sent = Instant::now();
-        let token = self.ledger.take_over(resource, &self.me, dead, self.length_ms()).await?;
-        Ok(token.map(|token| self.deadline(token, sent)))
+        let (sent, lease_ms) = (Instant::now(), self.length_ms());
+        let Some(token) = self.ledger.take_over(resource, &self.me, dead, lease_ms).await? else {
+            return Ok(None);
+        };
+        let kind = resource.kind().as_str();
+        metrics::counter!("fencepost_lease_takeover_total", "kind" => kind, "reason" => "dead").increment(1);
+        let owner = &self.me;
+        tracing::info!(%resource, %owner, %token, lease_ms, %dead, "lease taken over from a dead instance");
+        Ok(Some(self.deadline(token, sent)))
     }
 
     fn deadline(&self, token: Token, sent: Instant) -> Arc<LeaseDeadline> {

@@ -60,6 +60,13 @@ impl LocalAttempts {
         self.policy(job, attempt).map(|policy| policy.lane)
     }
 
+    /// How long the attempt is known here, of one that was dispatched to this instance.
+    pub(super) fn age(&self, job: JobId, attempt: Attempt, now: Instant) -> Option<Duration> {
+        let known = self.attempts.get(&(job, attempt))?;
+        known.policy.as_ref()?;
+        known.since.map(|since| now.saturating_duration_since(since))
+    }
+
     /// The attempt is over.
     pub(super) fn forget(&self, job: JobId, attempt: Attempt) -> Option<RetryPolicy> {
         self.acknowledgements().remove(&(job, attempt));
@@ -182,6 +189,9 @@ mod tests {
         assert!(attempts.is_expected(job(1), FIRST) && !attempts.is_expected(job(1), FIRST.next()));
         assert_eq!(attempts.node_of(job(1), FIRST), Some(node("n")));
         assert_eq!(attempts.lane(job(1), FIRST), Some(lane("instance:b")));
+        let second = Duration::from_secs(1);
+        assert_eq!(attempts.age(job(1), FIRST, now + second), Some(second));
+        assert_eq!(attempts.age(job(2), FIRST, now + second), None);
         assert!(attempts.forget(job(1), FIRST).is_some());
         assert!(!attempts.is_expected(job(1), FIRST) && attempts.forget(job(1), FIRST).is_none());
     }

@@ -259,10 +259,28 @@ impl NodeGateway {
         }
     }
 
+    /// The instance.
+    pub(super) fn me(&self) -> &InstanceId {
+        self.inter_instance.me()
+    }
+
     /// The attempt is over, or nobody's: it is not looked after any more.
     pub(super) fn forget(&self, job: JobId, attempt: Attempt) -> Option<RetryPolicy> {
         self.progress.forget(job, attempt);
         self.attempts.forget(job, attempt)
+    }
+
+    /// The attempt's result is written: notes how long it took, and forgets the attempt.
+    pub(super) fn recorded(&self, job: JobId, attempt: Attempt) -> Option<RetryPolicy> {
+        self.note_age("running", job, attempt);
+        self.forget(job, attempt)
+    }
+
+    /// Notes how long ago the attempt was sent to its node, if that was from here.
+    fn note_age(&self, stage: &'static str, job: JobId, attempt: Attempt) {
+        if let Some(age) = self.attempts.age(job, attempt, Instant::now()) {
+            metrics::histogram!("fencepost_job_seconds", "stage" => stage).record(age);
+        }
     }
 
     /// The attempt never began.
@@ -275,6 +293,7 @@ impl NodeGateway {
     /// The node has the attempt.
     pub(super) fn acknowledged(&self, node: &NodeId, job: JobId, attempt: Attempt) {
         self.attempts.acknowledged(node, job, attempt, Instant::now());
+        self.note_age("starting", job, attempt);
         // The lane of what was dispatched to another instance reads it when it is written down.
         if let Some(policy) = self.attempts.policy(job, attempt) {
             self.report(&policy, job, attempt, AttemptEvent::Acknowledged);

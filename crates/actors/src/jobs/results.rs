@@ -251,7 +251,7 @@ impl ResultWriter {
         };
         for ((n, write), verdict) in written.into_iter().zip(&*batch.writes).zip(verdicts) {
             let NodeResult { job, attempt, .. } = results[n];
-            let policy = self.gateway.forget(job, attempt);
+            let policy = self.gateway.recorded(job, attempt);
             answers[n] = match verdict {
                 JobVerdict::Written => {
                     self.recorded(&write.change, node, attempt, policy).await;
@@ -290,7 +290,15 @@ impl ResultWriter {
     async fn answer_again(&self, node: &NodeId, result: &NodeResult) -> ledger::Result<Answer> {
         let found = self.ledger.job(result.job).await?;
         let was_written = found.is_some_and(|job| was_ended_by(&job, result.attempt, node));
-        Ok(if was_written { Answer::Committed } else { Answer::Stale })
+        if was_written {
+            return Ok(Answer::Committed);
+        }
+        metrics::counter!("fencepost_fence_reject_total", "op" => "result").increment(1);
+        tracing::info!(
+            resource = %result.job, operation = "result", token = %result.attempt, instance = %self.gateway.me(),
+            %node, "the result of an attempt that is over was fenced"
+        );
+        Ok(Answer::Stale)
     }
 
     /// After a result is written: wakes those who wait for its job, and reports to the owner of its lane.
@@ -322,7 +330,7 @@ impl ResultWriter {
         node: &NodeId,
         lane: &LaneId,
     ) {
-        self.gateway.forget(job, attempt);
+        self.gateway.recorded(job, attempt);
         self.tell_end(job, pool, attempt, node, Some(lane), Some(Outcome::Succeeded));
         self.gateway.finished(lane, job, attempt);
     }

@@ -46,6 +46,7 @@ impl Submissions {
         submissions: impl ExactSizeIterator<Item = (Submission, Option<WaitingSubmission>)>,
         deadline: Instant,
     ) -> Vec<Result<Accepted, Refusal>> {
+        let arrived = Instant::now();
         let mut pending = Vec::with_capacity(submissions.len());
         let mut answers = Vec::with_capacity(submissions.len());
         for (submission, waiting) in submissions {
@@ -56,7 +57,7 @@ impl Submissions {
             let (reply, answer) = oneshot::channel();
             let reply = SubmitReply { reply, _share: share };
             let id = JobId::from_u128(Uuid::now_v7().as_u128());
-            pending.push(PendingSubmission { id, submission, deadline, reply });
+            pending.push(PendingSubmission { id, submission, arrived, deadline, reply });
             answers.push(Ok(answer));
         }
         if !pending.is_empty()

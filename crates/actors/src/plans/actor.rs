@@ -28,6 +28,7 @@ use super::{Inner, MAILBOX_MESSAGES_MAX, Message, PlanHandle, Refusal, Request, 
 use crate::jobs::{Lost, PlanLane};
 use crate::mailbox::{Deliver, Handle};
 use crate::pause::jittered;
+use crate::queue_meter::QueueMeter;
 
 /// How often the tenants' locks are renewed, before jitter.
 const RENEW_LOCKS_EVERY: Duration = Duration::from_secs(1_800);
@@ -55,6 +56,8 @@ pub(super) struct Pending {
     reply: Option<oneshot::Sender<Result<(), Refusal>>>,
     /// When it came.
     pub(super) since: Instant,
+    /// Whether it was taken up before, so that its wait is noted.
+    was_taken_up: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +87,7 @@ pub(super) struct PlanActor {
     state: Arc<PlanState>,
     clock: Clock,
     queue: VecDeque<Pending>,
+    meter: QueueMeter,
     /// The token under which the state was read. What is decided on it counts under no other.
     token: Token,
     /// A state whose commit was not heard of.
@@ -118,7 +122,7 @@ impl Drop for Obituary {
 impl Pending {
     /// What the owner itself has to do.
     pub(super) fn own(command: Command) -> Self {
-        Self { command, author: Author::default(), reply: None, since: Instant::now() }
+        Self { command, author: Author::default(), reply: None, since: Instant::now(), was_taken_up: false }
     }
 
     /// Answers. The caller may be gone.
@@ -157,7 +161,8 @@ impl Handler<Deliver<Message>> for PlanActor {
         match message {
             Message::CarryOut(request) => {
                 let Request { command, author, reply } = *request;
-                let pending = Pending { command, author, reply: Some(reply), since: Instant::now() };
+                let (reply, since) = (Some(reply), Instant::now());
+                let pending = Pending { command, author, reply, since, was_taken_up: false };
                 match self.stage {
                     OwnerStage::Releasing | OwnerStage::Released => pending.answer(Err(Refusal::Fenced)),
                     _ if self.queue.len() >= QUEUE_MAX => pending.answer(Err(Refusal::Overloaded)),
@@ -167,6 +172,7 @@ impl Handler<Deliver<Message>> for PlanActor {
             Message::Stop => self.is_stopping = true,
         }
         self.advance(context);
+        self.meter.set_depth(self.queue.len());
         self.stop_if_all_is_handled(context);
     }
 }
@@ -266,6 +272,7 @@ impl PlanActor {
             state: Arc::new(made.unwrap_or_else(unread)),
             clock: Clock::new(domain::Timestamp::from_micros(0)),
             queue: VecDeque::new(),
+            meter: QueueMeter::new("plan"),
             token: Token::new(0),
             attempted: None,
             ends: HashSet::new(),
@@ -311,9 +318,13 @@ impl PlanActor {
             if self.is_stopping {
                 return self.end(None, &Refusal::Fenced, context);
             }
-            let Some(pending) = self.queue.pop_front() else {
+            let Some(mut pending) = self.queue.pop_front() else {
                 return self.rest(context);
             };
+            self.meter.set_depth(self.queue.len());
+            if !std::mem::replace(&mut pending.was_taken_up, true) {
+                self.meter.waited(pending.since.elapsed());
+            }
             self.idle_since = None;
             match self.state.apply(&pending.command, self.clock.now(), &mut super::new_job) {
                 Err(refused) => pending.answer(Err(Refusal::Refused(refused))),
@@ -565,6 +576,7 @@ impl PlanActor {
         self.obituary.is_expected = true;
         self.inner.late.remove(&self.plan);
         self.queue.drain(..).for_each(|pending| pending.answer(Err(refusal.clone())));
+        self.meter.set_depth(0);
         let lane = Arc::clone(&self.lane);
         let released = async move { lane.release().await };
         spawn(context, released, |(), actor, context| {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::plan::{PlanState, Writes};
-use domain::{Resource, Timestamp, Token};
+use domain::{PlanId, Resource, Timestamp, Token};
 use ledger::{Author, Locker, PlanBatch, PlanVerdict};
 
 use super::{Inner, LOCK_LENGTH, stage};
@@ -65,7 +65,10 @@ pub(super) async fn commit(
         }
         match inner.ledger.commit_plan(batch.clone()).await {
             Ok(PlanVerdict::Written { at, locks }) => return Outcome::Written { at, locks },
-            Ok(PlanVerdict::LockLost(tasks)) => return Outcome::LockLost(tasks),
+            Ok(PlanVerdict::LockLost(tasks)) => {
+                reject("tenant_lock", plan, token, inner);
+                return Outcome::LockLost(tasks);
+            }
             Ok(PlanVerdict::Locked(locker)) => return Outcome::Locked(locker),
             Ok(PlanVerdict::Diverged) => {
                 tracing::warn!(%plan, %token, "the plan's rows are not as its owner knows them");
@@ -74,8 +77,7 @@ pub(super) async fn commit(
             Ok(PlanVerdict::Fenced) => {
                 // The plan's lane may have acquired the lease anew, which is no loss.
                 if lane.token() == token {
-                    metrics::counter!("fencepost_fence_reject_total", "op" => "plan").increment(1);
-                    tracing::warn!(resource = %Resource::plan(plan), %token, owner = %inner.jobs.me(), op = "plan", "fenced");
+                    reject("plan", plan, token, inner);
                 }
                 return Outcome::NotWritten;
             }
@@ -88,6 +90,15 @@ pub(super) async fn commit(
         }
     }
     Outcome::NotWritten
+}
+
+/// Logs and counts a step that was fenced.
+fn reject(op: &'static str, plan: PlanId, token: Token, inner: &Inner) {
+    metrics::counter!("fencepost_fence_reject_total", "op" => op).increment(1);
+    tracing::warn!(
+        resource = %Resource::plan(plan), operation = op, %token, instance = %inner.jobs.me(),
+        "a stale owner was fenced"
+    );
 }
 
 /// Logs and counts locks that were taken.

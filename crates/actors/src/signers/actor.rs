@@ -26,6 +26,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::Inner;
 use super::lease::HeldLease;
+use crate::queue_meter::QueueMeter;
 
 /// A command for a signer's actor.
 pub(super) struct Ask {
@@ -78,8 +79,7 @@ pub(super) struct SignerActor {
     /// Commands taken from the mailbox.
     handled: u64,
     timer: Option<(Instant, SpawnHandle)>,
-    /// Waiting commands that the metric counts of this actor.
-    depth: usize,
+    queue: QueueMeter,
     /// It has said that the signer exists.
     is_known: bool,
     /// It has nothing left, and is out of the directory.
@@ -128,7 +128,7 @@ impl SignerActor {
             loaded: None,
             handled: 0,
             timer: None,
-            depth: 0,
+            queue: QueueMeter::new("signer"),
             is_known: false,
             has_ended: false,
         }
@@ -159,12 +159,7 @@ impl SignerActor {
         for effect in effects {
             self.run_one(effect, context);
         }
-        let depth = self.state.waiting();
-        if depth != self.depth {
-            metrics::gauge!("fencepost_actor_queue_depth", "kind" => "signer")
-                .increment(depth as f64 - self.depth as f64);
-            self.depth = depth;
-        }
+        self.queue.set_depth(self.state.waiting());
     }
 
     fn run_one(&mut self, effect: Effect<WaitingCaller>, context: &mut Context<Self>) {
@@ -180,7 +175,7 @@ impl SignerActor {
                 let (inner, resource, signer) =
                     (Arc::clone(&self.inner), self.resource.clone(), self.signer.clone());
                 let acquire = async move {
-                    let (acquired, sent) = inner.acquire(&resource).await?;
+                    let (acquired, sent) = inner.acquire(&resource, mode).await?;
                     // A turn of basic mode acquires and loads each time. One call does both, so that the arbiter is woken
                     // once; the load still begins after the acquire was answered.
                     let loaded = match (mode, &acquired) {
@@ -341,9 +336,7 @@ impl SignerActor {
                 self.is_known = true;
                 self.inner.remember(&self.signer);
             }
-            Note::Waited(length) => {
-                metrics::histogram!("fencepost_actor_queue_seconds", "kind" => "signer").record(length);
-            }
+            Note::Waited(length) => self.queue.waited(length),
             Note::Granted(nonces) => {
                 metrics::counter!("fencepost_nonce_grants_total").increment(nonces as u64);
             }
@@ -361,7 +354,6 @@ impl SignerActor {
 
 impl Drop for SignerActor {
     fn drop(&mut self) {
-        metrics::gauge!("fencepost_actor_queue_depth", "kind" => "signer").decrement(self.depth as f64);
         if self.has_ended {
             return;
         }

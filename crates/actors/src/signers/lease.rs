@@ -46,7 +46,12 @@ impl Drop for HeldLease {
 
 impl Inner {
     /// Acquires a signer's lease, from a dead instance too; answers with the own time before it was asked for.
-    pub(super) async fn acquire(&self, resource: &Resource) -> ledger::Result<(Acquired, Instant)> {
+    /// The log has it at `info`; a turn of basic mode, of which there may be one for each request, at `debug`.
+    pub(super) async fn acquire(
+        &self,
+        resource: &Resource,
+        mode: Mode,
+    ) -> ledger::Result<(Acquired, Instant)> {
         let lease_ms = self.limits.lease.as_millis() as u64;
         // The lease is counted from when it was asked for: the database cannot have begun earlier.
         let sent = Instant::now();
@@ -55,7 +60,8 @@ impl Inner {
             && self.failure_detector.is_dead(dead)
             && let Some(token) = self.ledger.take_over(resource, &self.config.owner, dead, lease_ms).await?
         {
-            tracing::info!(%resource, %dead, %token, "lease taken over from a dead instance");
+            let owner = &self.config.owner;
+            tracing::info!(%resource, %owner, %token, lease_ms, %dead, "lease taken over from a dead instance");
             metrics::counter!("fencepost_lease_takeover_total", "kind" => "signer", "reason" => "dead")
                 .increment(1);
             acquired = Ok(Acquisition::Acquired { token, expires_at: None });
@@ -70,7 +76,15 @@ impl Inner {
         let acquired = match acquired? {
             Acquisition::Acquired { token, expires_at } => {
                 let expires_at = expires_at.map(Timestamp::as_micros);
-                tracing::debug!(%resource, owner = %self.config.owner, %token, expires_at, "lease acquired");
+                let owner = &self.config.owner;
+                match mode {
+                    Mode::Basic => {
+                        tracing::debug!(%resource, %owner, %token, expires_at, lease_ms, "lease acquired");
+                    }
+                    Mode::WorkerQueue => {
+                        tracing::info!(%resource, %owner, %token, expires_at, lease_ms, "lease acquired");
+                    }
+                }
                 Acquired::Lease(token)
             }
             Acquisition::Held { owner, expires_in_ms } => Acquired::Held { owner, expires_in_ms },

@@ -10,7 +10,7 @@ use tracing_subscriber::EnvFilter;
 use url::{Host, Url};
 
 use super::problem::{Problem, allowed};
-use super::{Bus, Ids, Loaded, limits as l, redact};
+use super::{Bus, Ids, Loaded, address, limits as l, redact};
 
 /// Checks what ranges alone cannot: texts, tokens, and relations between values.
 pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
@@ -27,6 +27,8 @@ pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
     text("worker_queue.on_misroute", on_misroute, l::ON_MISROUTES.contains(&on_misroute.as_str()));
     text("mode", &config.mode, l::MODES.contains(&config.mode.as_str()));
     text("server.listen", &server.listen, server.listen_address().is_some());
+    let probe_listen = &server.probe_listen;
+    text("server.probe_listen", probe_listen, probe_listen.is_empty() || address(probe_listen).is_some());
     text(
         "server.advertise",
         &server.advertise,
@@ -173,15 +175,17 @@ fn tokens(loaded: &Loaded, problems: &mut Vec<Problem>) {
 /// Without tokens, every caller that reaches the port may do everything; so only this machine may reach it.
 fn loopback(loaded: &Loaded, problems: &mut Vec<Problem>) {
     let server = &loaded.config.server;
-    let open = server.listen_address().is_some_and(|address| !address.ip().to_canonical().is_loopback());
-    if open && loaded.config.auth.tokens.is_empty() {
-        problems.push(Problem::new(
-            "server.listen",
-            Some(format!("{:?}", server.listen)),
-            loaded.origin("server.listen"),
-            "a loopback address (127.0.0.1 or [::1]) as long as auth.tokens is empty; configure at least one token \
-             to listen elsewhere",
-        ));
+    for (key, listen) in [("server.listen", &server.listen), ("server.probe_listen", &server.probe_listen)] {
+        let open = address(listen).is_some_and(|address| !address.ip().to_canonical().is_loopback());
+        if open && loaded.config.auth.tokens.is_empty() {
+            problems.push(Problem::new(
+                key,
+                Some(format!("{listen:?}")),
+                loaded.origin(key),
+                "a loopback address (127.0.0.1 or [::1]) as long as auth.tokens is empty; configure at least one token \
+                 to listen elsewhere",
+            ));
+        }
     }
     if !advertises_loopback(&server.advertise) && loaded.config.auth.tokens.is_empty() {
         problems.push(Problem::new(

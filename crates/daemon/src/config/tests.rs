@@ -297,17 +297,24 @@ fn a_worker_number_is_chosen_by_none_one_or_both_of_its_halves() {
 
 #[test]
 fn only_loopback_is_listened_on_without_tokens() {
-    for listen in ["0.0.0.0:7070", "[::]:7070", "192.0.2.1:7070"] {
-        let message = refusal(&sources(&[("FENCEPOST_LISTEN", listen)]));
-        assert!(message.contains("server.listen") && message.contains("auth.tokens"), "{message}");
-        assert!(sources(&[("FENCEPOST_LISTEN", listen)]).load_without_listening().is_ok(), "{listen}");
-        let token = r#"[{"name":"ops","token":"t-1","scopes":["admin"]}]"#;
-        let loaded =
-            sources(&[("FENCEPOST_LISTEN", listen), ("FENCEPOST__AUTH__TOKENS", token)]).load().unwrap();
-        assert_eq!(loaded.config.auth.tokens[0].scopes, ["admin"]);
-    }
-    for listen in ["127.0.0.1:0", "127.3.2.1:7070", "[::1]:7070", "localhost:7070"] {
-        assert!(sources(&[("FENCEPOST_LISTEN", listen)]).load().is_ok(), "{listen}");
+    for (variable, key) in
+        [("FENCEPOST_LISTEN", "server.listen"), ("FENCEPOST__SERVER__PROBE_LISTEN", "server.probe_listen")]
+    {
+        for listen in ["0.0.0.0:7070", "[::]:7070", "192.0.2.1:7070"] {
+            let message = refusal(&sources(&[(variable, listen)]));
+            assert!(message.contains(key) && message.contains("auth.tokens"), "{message}");
+            assert!(sources(&[(variable, listen)]).load_without_listening().is_ok(), "{listen}");
+            let token = r#"[{"name":"ops","token":"t-1","scopes":["admin"]}]"#;
+            let loaded = sources(&[(variable, listen), ("FENCEPOST__AUTH__TOKENS", token)]).load().unwrap();
+            assert_eq!(loaded.config.auth.tokens[0].scopes, ["admin"]);
+        }
+        for listen in ["127.0.0.1:0", "127.3.2.1:7070", "[::1]:7070", "localhost:7070"] {
+            assert!(sources(&[(variable, listen)]).load().is_ok(), "{listen}");
+        }
+        for listen in ["7070", "example.org:7070", "127.0.0.1"] {
+            let message = refusal(&sources(&[(variable, listen)]));
+            assert!(message.contains(key) && message.contains("an IP address and a port"), "{message}");
+        }
     }
 }
 

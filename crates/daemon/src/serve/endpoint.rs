@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use crate::config::{Config, NODE_NAME_CHARS_MAX};
+use crate::config::{self, Config, NODE_NAME_CHARS_MAX};
 use crate::exit::{Exit, Failure};
 
 /// Where the kernel keeps the machine's name.
@@ -15,22 +15,19 @@ const HOSTNAME_UNKNOWN: &str = "localhost";
 /// The kernel cuts a connection off whose other side has read nothing for this long.
 const UNREAD_MAX: Duration = Duration::from_secs(30);
 
-/// Binds the configured address.
+/// Binds the address that this key of the configuration has.
 ///
 /// # Errors
 /// [`Exit::Unavailable`] when another process has the port, [`Exit::Config`] when this machine or user
 /// cannot have the address at all.
-pub fn listen(config: &Config) -> Result<TcpListener, Failure> {
-    let listen = &config.server.listen;
-    let address = config.server.listen_address().expect("the address is checked");
+pub fn listen(key: &str, listen: &str) -> Result<TcpListener, Failure> {
+    let address = config::address(listen).expect("the address is checked");
     let listener = TcpListener::bind(address).map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => Failure::new(
             Exit::Unavailable,
-            format!(
-                "server.listen = {listen:?}: another process listens there; choose another port or stop it"
-            ),
+            format!("{key} = {listen:?}: another process listens there; choose another port or stop it"),
         ),
-        _ => Failure::new(Exit::Config, format!("server.listen = {listen:?}: {error}")),
+        _ => Failure::new(Exit::Config, format!("{key} = {listen:?}: {error}")),
     })?;
     // Connections have it from their listener.
     let unread_ms = UNREAD_MAX.as_millis() as u32;
@@ -131,12 +128,12 @@ mod tests {
     #[test]
     fn a_port_in_use_is_told_as_a_service_in_the_way() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut config = Config::default();
-        config.server.listen = taken.local_addr().unwrap().to_string();
-        let failure = listen(&config).unwrap_err();
-        assert_eq!(failure.exit, Exit::Unavailable);
-        assert!(failure.message.contains(&config.server.listen), "{}", failure.message);
-        config.server.listen = "192.0.2.1:7070".to_owned();
-        assert_eq!(listen(&config).unwrap_err().exit, Exit::Config);
+        let address = taken.local_addr().unwrap().to_string();
+        for key in ["server.listen", "server.probe_listen"] {
+            let failure = listen(key, &address).unwrap_err();
+            assert_eq!(failure.exit, Exit::Unavailable);
+            assert!(failure.message.contains(&format!("{key} = {address:?}")), "{}", failure.message);
+        }
+        assert_eq!(listen("server.listen", "192.0.2.1:7070").unwrap_err().exit, Exit::Config);
     }
 }

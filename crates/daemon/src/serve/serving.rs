@@ -24,6 +24,8 @@ pub struct Serving {
     /// Its threads.
     pub arbiters: Arbiters,
     pub ended: JoinHandle<std::io::Result<()>>,
+    /// The server for health and metrics alone, where one is configured.
+    pub probe: Option<api::Probe>,
 }
 
 impl Serving {
@@ -32,19 +34,29 @@ impl Serving {
     /// # Errors
     /// As [`endpoint::listen`] and [`Endpoint::of`]; [`Exit::Software`] where no server can be started.
     pub async fn start(config: &Config, early: api::Early) -> Result<Self, Failure> {
-        let listener = endpoint::listen(config)?;
+        let listener = endpoint::listen("server.listen", &config.server.listen)?;
+        let probe_listen = &config.server.probe_listen;
+        let probe_listener = (!probe_listen.is_empty())
+            .then(|| endpoint::listen("server.probe_listen", probe_listen))
+            .transpose()?;
         let endpoint = Endpoint::of(config, &listener)?;
         let settings = settings(config);
         let threads = NonZeroUsize::new(settings.workers).unwrap_or(NonZeroUsize::MIN);
         let (recruiter, recruits) = Recruiter::new(threads);
+        let defect = |error| Failure::new(Exit::Software, format!("the HTTP server cannot start: {error}"));
         let server =
-            api::Server::bind(listener, early, settings, move || recruiter.join()).map_err(|error| {
-                Failure::new(Exit::Software, format!("the HTTP server cannot start: {error}"))
-            })?;
+            api::Server::bind(listener, early, settings, move || recruiter.join()).map_err(defect)?;
         let (api, ended) = (server.handle(), tokio::spawn(server.run()));
         let gone = || Failure::new(Exit::Software, "the HTTP server's threads ended at the start".to_owned());
         let arbiters = recruits.all().await.ok_or_else(gone)?;
-        Ok(Self { endpoint, api, arbiters, ended })
+        let probe = match probe_listener {
+            None => None,
+            Some(listener) => {
+                tracing::info!(listen = ?listener.local_addr().ok(), "health and metrics have a listener of their own");
+                Some(api::Probe::start(listener, &api).map_err(defect)?)
+            }
+        };
+        Ok(Self { endpoint, api, arbiters, ended, probe })
     }
 
     /// From now on what needs no ledger is served, and everything else is refused.
@@ -78,5 +90,13 @@ impl Serving {
             );
         }
         let _ = timeout(CLOSE_STEP_MAX, self.api.stop()).await;
+        let _ = timeout(CLOSE_STEP_MAX, close_probe(self.probe)).await;
+    }
+}
+
+/// Closes the server for health and metrics, if there is one.
+pub async fn close_probe(probe: Option<api::Probe>) {
+    if let Some(probe) = probe {
+        probe.stop().await;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::job::{
     Assignment, Attempt, CurrentAttempt, Due, JobKey, JobWrite, LiveJob, Outcome, Priority, Requirements,
@@ -43,6 +43,8 @@ pub struct PendingSubmission<C: Callers> {
     pub id: JobId,
     /// What is submitted.
     pub submission: Submission,
+    /// When it came.
+    pub arrived: Instant,
     /// After this moment the caller waits no more, and nothing is written.
     pub deadline: Instant,
     /// The caller.
@@ -276,8 +278,8 @@ pub struct KeyedAnswer<C: Callers> {
 pub enum JobNotice {
     /// It was accepted.
     Created(JobId, Option<PoolName>),
-    /// An attempt has begun.
-    Dispatched(JobId, Attempt, Assignment),
+    /// An attempt has begun, so long after the job was due; `None` where that is not known.
+    Dispatched(JobId, Attempt, Assignment, Option<Duration>),
     /// An attempt was taken back, and another one follows.
     Requeued(JobId, Attempt, Assignment, Revoked),
     /// It has ended without a result.
@@ -383,6 +385,8 @@ pub enum Effect<C: Callers> {
     DequeueAll,
     /// Tell those who watch.
     Notify(JobNotice),
+    /// Note how long the submissions of a round waited for it.
+    Waited(Vec<Duration>),
     /// Read.
     Read(Read),
     /// Acquire the lease anew, which raises its token, and read everything; answered by [`super::LaneState::reloaded`].

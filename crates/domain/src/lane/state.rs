@@ -68,6 +68,7 @@ pub struct LaneState<C: Callers> {
     /// Submissions that are not in a round yet.
     submissions: VecDeque<PendingSubmission<C>>,
     submissions_in_inbox: usize,
+    submit_commands_in_inbox: usize,
     /// Commands about jobs whose write is under way.
     deferred: Vec<Command<C>>,
     /// A round that waits for its slots.
@@ -116,6 +117,7 @@ impl<C: Callers> LaneState<C> {
             inbox: VecDeque::new(),
             submissions: VecDeque::new(),
             submissions_in_inbox: 0,
+            submit_commands_in_inbox: 0,
             deferred: Vec::new(),
             placing: None,
             to_commit: VecDeque::new(),
@@ -153,6 +155,13 @@ impl<C: Callers> LaneState<C> {
         self.session.as_ref()
     }
 
+    /// How many submissions and other commands are in no round yet.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        let others = self.inbox.len() - self.submit_commands_in_inbox + self.deferred.len();
+        self.submissions.len() + self.submissions_in_inbox + others
+    }
+
     /// When [`Self::flush`] is to be called at the latest; `None` while an answer is waited for.
     #[must_use]
     pub fn wake_at(&self) -> Option<Instant> {
@@ -188,6 +197,7 @@ impl<C: Callers> LaneState<C> {
                 }
                 self.submissions_in_inbox += new.len();
                 if !new.is_empty() {
+                    self.submit_commands_in_inbox += 1;
                     self.inbox.push_back(Command::Submit(new));
                 }
             }
@@ -277,6 +287,7 @@ impl<C: Callers> LaneState<C> {
         for command in self.deferred.drain(..).chain(self.inbox.drain(..)) {
             refuse(command, &mut effects);
         }
+        (self.submissions_in_inbox, self.submit_commands_in_inbox) = (0, 0);
         for submission in self.submissions.drain(..) {
             effects.push(Effect::Submitted(submission.reply, Err(Refused::Fenced)));
         }

@@ -68,6 +68,7 @@ pub(super) fn submission(
     PendingSubmission {
         id: job(number),
         submission,
+        arrived: now,
         deadline: now + Duration::from_secs(3_600),
         reply: number,
     }
@@ -84,7 +85,7 @@ pub(super) fn completion(number: u64, attempt: u32, at: &str) -> Command<Numbere
     })
 }
 
-/// What effects are, in one word each.
+/// What effects are, in one word each; without the lengths of waits, which every round with submissions has.
 pub(super) fn words(effects: &[Effect<Numbered>]) -> String {
     let word = |effect: &Effect<Numbered>| match effect {
         Effect::Flush => "flush".to_owned(),
@@ -111,13 +112,15 @@ pub(super) fn words(effects: &[Effect<Numbered>]) -> String {
         Effect::Dequeue(_) => "dequeue".to_owned(),
         Effect::DequeueAll => "dequeue_all".to_owned(),
         Effect::Notify(_) => "notify".to_owned(),
+        Effect::Waited(_) => unreachable!("it is left out"),
         Effect::Read(_) => "read".to_owned(),
         Effect::AcquireAnew => "anew".to_owned(),
         Effect::Bind(_) => "bind".to_owned(),
         Effect::CloseSession => "close".to_owned(),
         Effect::Stop => "stop".to_owned(),
     };
-    effects.iter().map(word).collect::<Vec<_>>().join(" ")
+    let told = effects.iter().filter(|effect| !matches!(effect, Effect::Waited(_)));
+    told.map(word).collect::<Vec<_>>().join(" ")
 }
 
 fn change(change: &Change) -> &'static str {

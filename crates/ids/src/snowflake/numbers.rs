@@ -142,6 +142,21 @@ impl LedgerNumbers {
     fn claim(&self, worker_lease: &WorkerLease) -> WorkerClaim {
         WorkerClaim { number: worker_lease.number, owner: self.owner.clone(), token: worker_lease.token }
     }
+
+    /// Logs and counts a write of the mark that was fenced.
+    fn unless_fenced(
+        &self,
+        marked: Option<Marked>,
+        operation: &'static str,
+        worker_lease: &WorkerLease,
+    ) -> Option<Marked> {
+        if marked.is_none() {
+            let (resource, token) = (Resource::id_worker(worker_lease.number), worker_lease.token);
+            metrics::counter!("fencepost_fence_reject_total", "op" => operation).increment(1);
+            tracing::warn!(%resource, operation, %token, instance = %self.owner, "a stale owner was fenced");
+        }
+        marked
+    }
 }
 
 #[async_trait::async_trait]
@@ -179,13 +194,14 @@ impl Numbers for LedgerNumbers {
                 .increment(1);
             tracing::info!(%resource, owner = %self.owner, %token, %dead, "lease taken over from a dead instance");
         } else if let Some(token) = token {
-            tracing::info!(%resource, owner = %self.owner, %token, "lease acquired");
+            tracing::info!(%resource, owner = %self.owner, %token, lease_ms = self.lease_ms, "lease acquired");
         }
         Ok(token.map(|token| WorkerLease { number: candidate.number, token }))
     }
 
     async fn open(&self, worker_lease: &WorkerLease) -> ledger::Result<Option<Marked>> {
-        self.ledger.open_id_worker(&self.claim(worker_lease), &self.node).await
+        let opened = self.ledger.open_id_worker(&self.claim(worker_lease), &self.node).await?;
+        Ok(self.unless_fenced(opened, "open_id_mark", worker_lease))
     }
 
     async fn mark(
@@ -194,7 +210,8 @@ impl Numbers for LedgerNumbers {
         mark_ms: u64,
         ahead_max_ms: u64,
     ) -> ledger::Result<Option<Marked>> {
-        self.ledger.mark_id_worker(&self.claim(worker_lease), mark_ms, ahead_max_ms).await
+        let marked = self.ledger.mark_id_worker(&self.claim(worker_lease), mark_ms, ahead_max_ms).await?;
+        Ok(self.unless_fenced(marked, "id_mark", worker_lease))
     }
 
     async fn renew(&self, worker_lease: &WorkerLease) -> ledger::Result<bool> {
@@ -203,7 +220,15 @@ impl Numbers for LedgerNumbers {
             token: worker_lease.token,
             lease_ms: self.lease_ms,
         };
-        Ok(!self.ledger.renew(&self.owner, &[renewal]).await?.is_empty())
+        let renewed = self.ledger.renew(&self.owner, &[renewal]).await.map(|renewed| !renewed.is_empty());
+        let result = match renewed {
+            Ok(true) => "renewed",
+            Ok(false) => "lost",
+            Err(_) => "error",
+        };
+        metrics::counter!("fencepost_lease_renew_total", "kind" => "id-worker", "result" => result)
+            .increment(1);
+        renewed
     }
 
     async fn give_back(&self, worker_lease: &WorkerLease, mark_ms: u64) -> ledger::Result<()> {

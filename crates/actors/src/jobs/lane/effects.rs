@@ -76,6 +76,7 @@ pub(super) fn carry_out<A: Shell>(actor: &mut A, effect: Effect<Waiting>, contex
         Effect::Dequeue(job) => services.scheduler.forget(job),
         Effect::DequeueAll => services.scheduler.forget_lane(&owner.lane),
         Effect::Notify(notice) => owner.host.notify(&owner.lane, notice),
+        Effect::Waited(lengths) => lengths.into_iter().for_each(|length| owner.queue.waited(length)),
         Effect::Read(read) => reads::start(actor, read, context),
         Effect::AcquireAnew => {
             let (loader, token) = (owner.loader(), owner.state.token());
@@ -182,7 +183,8 @@ async fn close(services: &LaneServices, lane: &ledger::Lane) -> Result<(), Commi
         Ok(Closed::Fenced) => {
             metrics::counter!("fencepost_fence_reject_total", "op" => "close_session").increment(1);
             tracing::warn!(
-                resource = %lane.id, token = %lane.token, owner = %lane.owner, op = "close_session", "fenced"
+                resource = %lane.id, operation = "close_session", token = %lane.token, instance = %lane.owner,
+                "a stale owner was fenced"
             );
             Err(CommitFailure::Fenced)
         }

@@ -60,8 +60,11 @@ impl Loader {
                     continue;
                 }
                 Ok(Holding::Fenced) => {
-                    metrics::counter!("fencepost_fence_reject_total", "op" => "jobs").increment(1);
-                    tracing::warn!(resource = %self.lane, %token, owner = %self.services.me, op = "jobs", "fenced");
+                    metrics::counter!("fencepost_fence_reject_total", "op" => "hold_jobs").increment(1);
+                    tracing::warn!(
+                        resource = %self.lane, operation = "hold_jobs", %token, instance = %self.services.me,
+                        "a stale owner was fenced"
+                    );
                 }
                 Err(error) => {
                     tracing::warn!(%error, lane = %self.lane, "the lane's jobs may not be held yet");

@@ -163,7 +163,7 @@ impl<C: Callers> LaneState<C> {
             }
             AfterCommit::Dispatched { job, current, placed, instead_of } => {
                 if is_written {
-                    let order = self.dispatched(job, current, placed, now, effects);
+                    let order = self.dispatched(job, current, placed, moment, effects);
                     send_on(order, instead_of, ends, effects);
                     return;
                 }
@@ -216,12 +216,14 @@ impl<C: Callers> LaneState<C> {
         &mut self,
         reply: C::Submit,
         due: Due,
-        job: Arc<LiveJob>,
+        mut job: Arc<LiveJob>,
         placed: Option<Assignment>,
         moment: Moment,
         effects: &mut Vec<Effect<C>>,
     ) -> Option<DispatchOrder> {
         let Moment { at, now } = moment;
+        // Nobody else has it yet, so nothing is copied.
+        Arc::make_mut(&mut job).created_at = at;
         let accepted = Accepted { id: job.id, lane: self.lane.clone(), seq: job.seq, created_at: at };
         effects.push(Effect::Submitted(reply, Ok(accepted)));
         effects.push(Effect::Notify(JobNotice::Created(job.id, job.spec.needs.pool.clone())));
@@ -232,7 +234,7 @@ impl<C: Callers> LaneState<C> {
                 }
                 let attempt = Attempt::NONE.next();
                 let current = CurrentAttempt { state: State::Dispatched, attempt, charged_attempts: 0 };
-                return Some(self.dispatched(job, current, placed, now, effects));
+                return Some(self.dispatched(job, current, placed, moment, effects));
             }
             (None, Due::Now | Due::InMs(0)) => self.set_out(job, None, now, effects),
             (None, Due::At(moment)) if moment <= at => self.set_out(job, None, now, effects),
@@ -270,13 +272,14 @@ impl<C: Callers> LaneState<C> {
         job: Arc<LiveJob>,
         current: CurrentAttempt,
         placed: Assignment,
-        now: Instant,
+        moment: Moment,
         effects: &mut Vec<Effect<C>>,
     ) -> DispatchOrder {
-        effects.push(Effect::Notify(JobNotice::Dispatched(job.id, current.attempt, placed.clone())));
+        let waited = waited(&job, moment.at);
+        effects.push(Effect::Notify(JobNotice::Dispatched(job.id, current.attempt, placed.clone(), waited)));
         // It may have been enqueued again while its slot was on its way.
         effects.push(Effect::Dequeue(job.id));
-        self.jobs.begin(Arc::clone(&job), current, placed.clone(), now);
+        self.jobs.begin(Arc::clone(&job), current, placed.clone(), moment.now);
         DispatchOrder { job, current, placed }
     }
 
@@ -298,6 +301,13 @@ impl<C: Callers> LaneState<C> {
         let (placed, token) = (placed.clone(), self.token);
         effects.push(Effect::Withdraw(WithdrawOrder { job, attempt, placed, token, is_awaited }));
     }
+}
+
+/// How long the job has been due, by the database's clock.
+fn waited(job: &LiveJob, at: Timestamp) -> Option<Duration> {
+    let due = job.due_at.unwrap_or(job.created_at);
+    let micros = at.as_micros().checked_sub(due.as_micros()).filter(|_| due.as_micros() > 0)?;
+    Some(Duration::from_micros(u64::try_from(micros).unwrap_or(0)))
 }
 
 /// To its node, or to the result that passes its slot on to it.

@@ -230,6 +230,7 @@ impl World {
             | Effect::ReleaseUnsent { .. }
             | Effect::SlotFreed(_)
             | Effect::Notify(_)
+            | Effect::Waited(_)
             | Effect::Bind(_)
             | Effect::Stop => {}
         }

@@ -87,7 +87,7 @@ impl<C: Callers> LaneState<C> {
                 self.prefers(&slot.placed.node, slot.pool, effects);
                 (placed, instead_of) = (Some(slot.placed), slot.instead_of);
             }
-            let PendingSubmission { id, submission, reply, deadline: _ } = pending;
+            let PendingSubmission { id, submission, reply, arrived: _, deadline: _ } = pending;
             let crate::lane::Submission { spec, client_ref, due, key, retry } = submission;
             let job = Arc::new(LiveJob {
                 id,
@@ -142,6 +142,7 @@ impl<C: Callers> LaneState<C> {
         match command {
             Command::Submit(new) => {
                 self.submissions_in_inbox -= new.len();
+                self.submit_commands_in_inbox -= 1;
                 self.submissions.extend(new);
             }
             Command::Stop => self.stopping = true,
@@ -469,6 +470,10 @@ impl<C: Callers> LaneState<C> {
         }
         if !by_key.is_empty() {
             effects.push(Effect::AnswerByKey(by_key));
+        }
+        if !accepted.is_empty() {
+            let waited = accepted.iter().map(|(_, pending)| now.saturating_duration_since(pending.arrived));
+            effects.push(Effect::Waited(waited.collect()));
         }
         accepted
     }

@@ -183,6 +183,57 @@ fn a_lane_that_has_ended_refuses_everything() {
 }
 
 #[test]
+fn what_is_in_no_round_yet_waits_and_its_wait_is_told_when_a_round_takes_it() {
+    let now = Instant::now();
+    let mut state = loaded(1, Snapshot::default(), now);
+    assert_eq!(state.waiting(), 0);
+    let submit = |numbers: [u64; 2]| {
+        Command::Submit(numbers.map(|number| submission(number, Due::Now, None, now)).into())
+    };
+    state.apply(submit([1, 2]), now);
+    state.apply(Command::Cancel(job(9), None, 9), now);
+    assert_eq!(state.waiting(), 3, "two submissions and a cancellation");
+    let later = now + Duration::from_millis(7);
+    let effects = state.flush(later);
+    let waited = effects.iter().find_map(|effect| match effect {
+        Effect::Waited(lengths) => Some(lengths.clone()),
+        _ => None,
+    });
+    assert_eq!(waited, Some(vec![Duration::from_millis(7); 2]));
+    assert_eq!(state.waiting(), 0);
+    // A round is under way: what comes now waits for the next.
+    state.apply(submit([3, 4]), later);
+    assert_eq!(state.waiting(), 2);
+    state.end();
+    assert_eq!(state.waiting(), 0, "everything was refused");
+}
+
+#[test]
+fn a_dispatch_tells_for_how_long_its_job_was_due_by_the_databases_clock() {
+    let now = Instant::now();
+    let waited = |effects: &Effects| {
+        effects.iter().find_map(|effect| match effect {
+            Effect::Notify(JobNotice::Dispatched(.., waited)) => Some(*waited),
+            _ => None,
+        })
+    };
+    let mut state = with_job("waiting", 1, now);
+    let reserved = Command::SlotReserved(job(1), Attempt::new(1), slot("n"));
+    let effects = give(&mut state, reserved, now);
+    let at = AT.plus_ms(1_500);
+    let effects = state.committed(batch(&effects), at, &[JobVerdict::Written], now);
+    assert_eq!(waited(&effects), Some(Some(Duration::from_millis(1_500))));
+    // With a slot at once it is dispatched by the commit that accepts it.
+    let mut state = loaded(1, Snapshot::default(), now);
+    let effects = give(&mut state, Command::Submit(vec![submission(2, Due::Now, None, now)]), now);
+    assert_eq!(words(&effects), "find(0,1)");
+    let reserved = HashMap::from([(job(2), slot("n"))]);
+    let effects = state.slots_found(SlotsFound { passed: Vec::new(), reserved }, now);
+    let effects = written(&mut state, batch(&effects), now);
+    assert_eq!(waited(&effects), Some(Some(Duration::ZERO)));
+}
+
+#[test]
 fn submissions_beyond_the_bound_are_refused_at_once() {
     let now = Instant::now();
     let mut state = with_job("written", 1, now);

@@ -1,0 +1,104 @@
+//! A server of its own for health and metrics, so that whoever takes all connections of the main one does not keep
+//! the probes out. It has its own port, its own thread and its own connections, and serves nothing else.
+
+use std::fmt;
+use std::io;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use actix_web::body::BoxBody;
+use actix_web::dev::{ServerHandle, ServiceFactory, ServiceRequest, ServiceResponse};
+use actix_web::http::KeepAlive;
+use actix_web::middleware::from_fn;
+use actix_web::{App, Error, HttpServer, web};
+use wire::Code;
+
+use crate::gate::{self, Tally};
+use crate::limits::{CLOSE_SECONDS_MAX, PROBE_CONNECTIONS_MAX, PROBE_KEEP_ALIVE, PROBE_REQUEST_TIMEOUT};
+use crate::ops;
+use crate::refusal::Refusal;
+use crate::request_id::RequestId;
+use crate::routes::{self, Route};
+use crate::server::{Handle, at, get};
+use crate::state::State;
+
+/// The only paths.
+static SERVED: [&Route; 3] = [&routes::HEALTH, &routes::READY, &routes::METRICS];
+
+/// A running server for health and metrics.
+pub struct Probe {
+    server: ServerHandle,
+}
+
+impl Probe {
+    /// Serves on the listener what the main server serves on the same paths, to the same callers, until it is stopped. Call
+    /// this within a Tokio runtime.
+    ///
+    /// # Errors
+    /// The listener cannot be used, or no thread can be started.
+    pub fn start(listener: TcpListener, api: &Handle) -> io::Result<Self> {
+        let state = Arc::clone(api.state());
+        let server = HttpServer::new(move || app(&state))
+            .workers(1)
+            .max_connections(PROBE_CONNECTIONS_MAX)
+            .keep_alive(KeepAlive::Timeout(PROBE_KEEP_ALIVE))
+            .client_request_timeout(PROBE_REQUEST_TIMEOUT)
+            .shutdown_timeout(CLOSE_SECONDS_MAX)
+            .disable_signals()
+            .listen(listener)?
+            .run();
+        let handle = server.handle();
+        tokio::spawn(async move {
+            if let Err(error) = server.await {
+                tracing::error!(%error, "the server for probes broke down; the main one serves them still");
+            }
+        });
+        Ok(Self { server: handle })
+    }
+
+    /// Stops accepting connections and closes them.
+    pub async fn stop(&self) {
+        self.server.stop(true).await;
+    }
+}
+
+impl fmt::Debug for Probe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Probe").finish_non_exhaustive()
+    }
+}
+
+fn app(
+    state: &Arc<State>,
+) -> App<
+    impl ServiceFactory<
+        ServiceRequest,
+        Config = (),
+        Response = ServiceResponse<BoxBody>,
+        Error = Error,
+        InitError = (),
+    > + use<>,
+> {
+    let tally = Rc::new(Tally::default());
+    let passing = Arc::clone(state);
+    App::new()
+        .app_data(web::Data::from(Arc::clone(state)))
+        .wrap(from_fn(move |request: ServiceRequest, next| {
+            let (state, tally) = (Arc::clone(&passing), Rc::clone(&tally));
+            async move {
+                let route = routes::find(request.match_info().as_str());
+                if !route.is_some_and(|route| SERVED.contains(&route)) {
+                    let what =
+                        "there is no such path here: this listener serves /healthz, /readyz and /metrics";
+                    let id = RequestId::of(request.headers());
+                    return Ok(request.into_response(Refusal::new(Code::NotFound, what).respond(&id)));
+                }
+                gate::pass(state, tally, request, next).await
+            }
+        }))
+        .service(at(&routes::HEALTH).route(get().to(ops::healthz)))
+        .service(at(&routes::READY).route(get().to(ops::readyz)))
+        .service(at(&routes::METRICS).route(get().to(ops::metrics)))
+        .default_service(web::to(ops::not_found))
+}

@@ -1,0 +1,407 @@
+//! What the daemon tells of itself: metrics with help and type, the alerts and the board that are made of them, a listener
+//! for probes that a flood does not reach, and log lines.
+
+mod promql;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+use testkit::PATIENCE;
+use testkit::instance::Setup;
+use testkit::ports;
+use tokio::net::TcpStream;
+
+use self::promql::{Selector, read};
+use crate::jobs::rig::{Rig, echo};
+use crate::{patient, until};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn file(path: &str) -> String {
+    let path = root().join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// What is exposed under one name.
+#[derive(Debug, Default)]
+struct Family {
+    kind: String,
+    help: String,
+    labels: BTreeSet<String>,
+    samples: usize,
+}
+
+/// The families in an answer of `/metrics`. A histogram has its three kinds of samples under its name.
+fn families(text: &str) -> BTreeMap<String, Family> {
+    let mut found = BTreeMap::<String, Family>::new();
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, help) = help.split_once(' ').unwrap();
+            found.entry(name.to_owned()).or_default().help = help.to_owned();
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').unwrap();
+            found.entry(name.to_owned()).or_default().kind = kind.to_owned();
+        } else if let Some((series, _)) = line.rsplit_once(' ') {
+            let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+            let of = |name: &str| {
+                let whole = ["_bucket", "_sum", "_count"].into_iter().find_map(|end| name.strip_suffix(end));
+                whole
+                    .filter(|whole| text.contains(&format!("# TYPE {whole} histogram")))
+                    .unwrap_or(name)
+                    .to_owned()
+            };
+            let family = found.entry(of(name)).or_default();
+            family.samples += 1;
+            // No value of ours has a quote or a comma in it.
+            let pairs = labels.trim_end_matches('}').split("\",").filter(|pair| !pair.is_empty());
+            family.labels.extend(pairs.map(|pair| pair.split_once('=').unwrap().0.to_owned()));
+        }
+    }
+    found
+}
+
+/// The names, with their labels, that docs/operations.md explains.
+fn explained() -> BTreeMap<String, BTreeSet<String>> {
+    let page = file("docs/operations.md");
+    let (_, watched) = page.split_once("## What to watch").unwrap();
+    let cells = watched.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+    let names = cells.flat_map(|cell| cell.split('`'));
+    let names = names.filter(|name| name.starts_with("fencepost_") || name.starts_with("process_"));
+    let labelled = names.map(|name| {
+        let (name, labels) = name.split_once('{').unwrap_or((name, ""));
+        let labels = labels.trim_end_matches('}').split(',').filter(|label| !label.is_empty());
+        (name.to_owned(), labels.map(str::to_owned).collect())
+    });
+    labelled.collect()
+}
+
+async fn scrape(url: &str) -> String {
+    let reply = patient().request("GET", &format!("{url}/metrics"), None, None).await.unwrap();
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    reply.text
+}
+
+/// An instance on PostgreSQL and Redis, once everything of it is exposed.
+async fn exposed() -> (Rig, BTreeMap<String, Family>) {
+    let rig = Rig::together(1).await;
+    rig.submit(0, echo(1)).await;
+    let mut found = BTreeMap::new();
+    until("the metrics that nobody knows the values of are there", async || {
+        found = families(&scrape(&rig.urls[0]).await);
+        let late =
+            ["fencepost_clock_offset_seconds", "fencepost_pool_in_use", "fencepost_redis_command_seconds"];
+        late.iter().all(|name| found.contains_key(*name))
+    })
+    .await;
+    (rig, found)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_metric_has_help_and_type_and_is_explained_on_the_page() {
+    let (_rig, found) = exposed().await;
+    let explained = explained();
+    for (name, family) in &found {
+        assert!(["counter", "gauge", "histogram"].contains(&family.kind.as_str()), "{name}: {family:?}");
+        assert!(family.help.len() > 5 && family.samples > 0, "{name}: {family:?}");
+        let labels = explained.get(name).unwrap_or_else(|| panic!("{name} is not on the page"));
+        let mut shown = family.labels.clone();
+        shown.remove("le");
+        assert_eq!(&shown, labels, "{name}");
+    }
+    let missing: Vec<_> = explained.keys().filter(|name| !found.contains_key(*name)).collect();
+    assert!(missing.is_empty(), "not exposed: {missing:?}");
+}
+
+/// Checks an expression's names and labels.
+fn check(place: &str, expression: &str, found: &BTreeMap<String, Family>) -> Result<usize, String> {
+    let read = read(expression).map_err(|why| format!("{place}: {why}: {expression}"))?;
+    // Prometheus adds these to every sample.
+    let mut known: BTreeSet<&str> = BTreeSet::from(["instance", "job"]);
+    for Selector { name, labels } in &read.selectors {
+        let (family, suffix) = match found.get(name.as_str()) {
+            Some(family) => (family, ""),
+            None => {
+                let suffix = ["_bucket", "_sum", "_count"].into_iter().find(|end| name.ends_with(end));
+                let suffix = suffix.ok_or_else(|| format!("{place}: {name} is not exposed"))?;
+                let whole = found.get(name.trim_end_matches(suffix));
+                (whole.ok_or_else(|| format!("{place}: {name} is not exposed"))?, suffix)
+            }
+        };
+        if (family.kind == "histogram") == suffix.is_empty() {
+            return Err(format!("{place}: {name} is a {}", family.kind));
+        }
+        let of_it =
+            |label: &String| family.labels.contains(label) || ["instance", "job"].contains(&label.as_str());
+        if let Some(unknown) = labels.iter().find(|label| !of_it(label)) {
+            return Err(format!("{place}: {name} has no label {unknown}"));
+        }
+        known.extend(family.labels.iter().map(String::as_str));
+    }
+    if let Some(unknown) = read.groupings.iter().find(|label| !known.contains(label.as_str())) {
+        return Err(format!("{place}: no metric here has the label {unknown}: {expression}"));
+    }
+    Ok(read.selectors.len())
+}
+
+/// An alert of the rules.
+#[derive(Debug, Default)]
+struct Alert {
+    name: String,
+    fields: BTreeMap<String, String>,
+}
+
+/// The alerts of the rules, each field on one line.
+fn alerts() -> Vec<Alert> {
+    let text = file("deploy/prometheus/fencepost.rules.yml");
+    let mut alerts = Vec::<Alert>::new();
+    for line in text.lines() {
+        let Some((key, value)) = line.trim().trim_start_matches("- ").split_once(": ") else { continue };
+        let quoted = value.strip_prefix('\'').and_then(|value| value.strip_suffix('\''));
+        let value = quoted.map_or_else(|| value.to_owned(), |quoted| quoted.replace("''", "'"));
+        match (key, alerts.last_mut()) {
+            ("alert", _) => alerts.push(Alert { name: value, ..Alert::default() }),
+            (_, Some(alert)) => drop(alert.fields.insert(key.to_owned(), value)),
+            (_, None) => {}
+        }
+    }
+    alerts
+}
+
+/// All texts under this key, wherever they are.
+fn texts<'v>(value: &'v Value, key: &str, found: &mut Vec<&'v str>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match value.as_str() {
+                    Some(text) if name == key => found.push(text),
+                    _ => texts(value, key, found),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| texts(item, key, found)),
+        _ => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn alerts_and_board_use_metrics_and_labels_that_are_exposed() {
+    let (_rig, found) = exposed().await;
+    let mut selectors = 0;
+    let mut all = |place: &str, expression: &str| {
+        selectors += check(place, expression, &found).unwrap_or_else(|why| panic!("{why}"));
+    };
+    for Alert { name, fields } in alerts() {
+        all(&name, &fields["expr"]);
+        // `$labels.x` in a text must be a label that the expression leaves.
+        let expression = read(&fields["expr"]).unwrap();
+        for used in fields.values().flat_map(|text| text.split("$labels.").skip(1)) {
+            let label: String = used.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            let is_left = expression.groupings.contains(&label)
+                || (expression.groupings.is_empty() && ["instance", "job"].contains(&label.as_str()))
+                || (expression.is_joined && ["instance", "job"].contains(&label.as_str()));
+            assert!(is_left, "{name} tells of {label}, which its expression does not have");
+        }
+    }
+    let board: Value = serde_json::from_str(&file("deploy/grafana/fencepost.json")).unwrap();
+    let (mut expressions, mut variables) = (Vec::new(), Vec::new());
+    texts(&board, "expr", &mut expressions);
+    texts(&board, "definition", &mut variables);
+    assert!(expressions.len() > 40 && !variables.is_empty(), "{}", expressions.len());
+    for expression in expressions {
+        all("the board", expression);
+    }
+    for variable in variables {
+        let (name, label) = variable
+            .strip_prefix("label_values(")
+            .and_then(|rest| rest.strip_suffix(')')?.split_once(", "))
+            .unwrap_or_else(|| panic!("{variable}"));
+        all("the board", &format!("count by ({label}) ({name})"));
+    }
+    assert!(selectors > 80, "{selectors}");
+}
+
+#[test]
+fn a_renamed_metric_or_label_is_found() {
+    let text = "# HELP a_total x\n# TYPE a_total counter\na_total{kind=\"x\"} 1\n# HELP fencepost_b_seconds x\n\
+                # TYPE fencepost_b_seconds histogram\nfencepost_b_seconds_bucket{of=\"y\",le=\"1\"} 0\n";
+    let text = text.replace("a_total", "fencepost_a_total");
+    let found = families(&text);
+    for good in [
+        "rate(fencepost_a_total{kind=\"z\"}[5m]) > 0",
+        "sum by (kind) (fencepost_a_total)",
+        "histogram_quantile(0.9, sum by (le, of) (rate(fencepost_b_seconds_bucket[1m])))",
+        "fencepost_a_total{kind=~\"a|b\",instance=~\"$instance\"} and on (job, instance) fencepost_a_total",
+    ] {
+        assert!(check("here", good, &found).is_ok(), "{good}: {:?}", check("here", good, &found));
+    }
+    for (bad, why) in [
+        ("rate(fencepost_c_total[5m])", "not exposed"),
+        ("rate(fencepost_a_total{sort=\"z\"}[5m])", "no label sort"),
+        ("sum by (of) (fencepost_a_total)", "the label of"),
+        ("rate(fencepost_b_seconds[5m])", "is a histogram"),
+        ("rate(fencepost_a_total_bucket[5m])", "is a counter"),
+        ("raet(fencepost_a_total[5m])", "unknown word raet"),
+        ("renamed_total > 0", "unknown word renamed_total"),
+        ("fencepost_a_total{kind=\"x\" > 0", "is not closed"),
+    ] {
+        let found = check("here", bad, &found).expect_err(bad);
+        assert!(found.contains(why), "{bad}: {found}");
+    }
+}
+
+#[test]
+fn each_alert_says_what_it_is_how_bad_it_is_and_where_to_read_on() {
+    let page = file("docs/operations.md");
+    let (_, section) = page.split_once("\n## Alerts\n").unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let headings: BTreeSet<_> = section.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    let alerts = alerts();
+    assert!(alerts.len() > 20, "{}", alerts.len());
+    let mut named = BTreeSet::new();
+    for Alert { name, fields } in &alerts {
+        assert!(named.insert(name.as_str()), "{name} is there twice");
+        for field in ["expr", "summary", "description"] {
+            assert!(fields.get(field).is_some_and(|text| text.len() > 10), "{name} has no {field}");
+        }
+        assert!(["warning", "critical"].contains(&fields["severity"].as_str()), "{name}");
+        assert_eq!(fields["runbook"], format!("docs/operations.md#{}", name.to_lowercase()));
+    }
+    assert_eq!(named, headings, "each alert has its section, and each section its alert");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_that_takes_all_connections_does_not_keep_the_probes_out() {
+    let [address, probes] = [(); 2].map(|()| format!("127.0.0.1:{}", ports::free().unwrap()));
+    let instance = Setup::bare()
+        .env("FENCEPOST_LISTEN", &address)
+        .env("FENCEPOST__SERVER__PROBE_LISTEN", &probes)
+        .env("FENCEPOST__SERVER__CONNECTIONS_MAX", "2")
+        .env("FENCEPOST__SERVER__WORKERS", "1")
+        .start()
+        .await
+        .unwrap();
+    let brief = testkit::http::Client::new(Duration::from_secs(1)).unwrap();
+    // The main listener answers no more: its connections are taken, by callers that send nothing.
+    let mut flood = Vec::new();
+    until("all connections are taken", async || {
+        for _ in 0..4 {
+            flood.push(TcpStream::connect(&address).await.unwrap());
+        }
+        brief.request("GET", &format!("{}/healthz", instance.url()), None, None).await.is_err()
+    })
+    .await;
+    let url = format!("http://{probes}");
+    let client = patient();
+    let health = client.get(&format!("{url}/healthz")).await.unwrap();
+    assert_eq!(health["status"], "ok");
+    let ready = client.get(&format!("{url}/readyz")).await.unwrap();
+    assert_eq!(ready["checks"]["ledger"]["status"], "ok", "{ready}");
+    assert!(scrape(&url).await.contains("fencepost_build_info{"));
+    // Nothing else is there.
+    for path in ["/", "/v1/stats", "/v1/signers/s/nonces", "/openapi.json", "/nowhere"] {
+        let reply = client.request("GET", &format!("{url}{path}"), None, None).await.unwrap();
+        assert_eq!((reply.status, reply.code()), (404, "not_found"), "{path}: {}", reply.text);
+    }
+    let reply = client.request("POST", &format!("{url}/metrics"), None, None).await.unwrap();
+    assert_eq!((reply.status, reply.code()), (405, "method_not_allowed"), "{}", reply.text);
+    assert!(brief.request("GET", &format!("{}/healthz", instance.url()), None, None).await.is_err());
+    drop(flood);
+    until("the main listener serves again", async || {
+        brief.request("GET", &format!("{}/metrics", instance.url()), None, None).await.is_ok()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_listener_for_probes_asks_for_tokens_as_the_main_one_does_and_keeps_to_loopback_without() {
+    let [address, probes] = [(); 2].map(|()| format!("127.0.0.1:{}", ports::free().unwrap()));
+    let setup = || Setup::bare().env("FENCEPOST_LISTEN", &address);
+    let token = r#"[{"name":"ops","token":"probe-test-token","scopes":["admin"]}]"#;
+    let guarded =
+        setup().env("FENCEPOST__SERVER__PROBE_LISTEN", &probes).env("FENCEPOST__AUTH__TOKENS", token);
+    let instance = guarded.start().await.unwrap();
+    let (url, client) = (format!("http://{probes}"), patient());
+    for path in ["/healthz", "/readyz"] {
+        client.get(&format!("{url}{path}")).await.unwrap();
+    }
+    let metrics = format!("{url}/metrics");
+    let reply = client.request("GET", &metrics, None, None).await.unwrap();
+    assert_eq!((reply.status, reply.code()), (401, "unauthorized"), "{}", reply.text);
+    let client = client.with_token("probe-test-token");
+    assert_eq!(client.request("GET", &metrics, None, None).await.unwrap().status, 200);
+    drop(instance);
+    let open =
+        setup().env("FENCEPOST__SERVER__PROBE_LISTEN", "0.0.0.0:0").run_to_end(PATIENCE).await.unwrap();
+    assert_eq!(open.code, Some(78), "{}", open.stderr);
+    assert!(
+        open.stderr.contains("server.probe_listen") && open.stderr.contains("auth.tokens"),
+        "{}",
+        open.stderr
+    );
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let busy = setup().env("FENCEPOST__SERVER__PROBE_LISTEN", &taken).run_to_end(PATIENCE).await.unwrap();
+    assert_eq!(busy.code, Some(69), "{}", busy.stderr);
+    assert!(busy.stderr.contains("server.probe_listen"), "{}", busy.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_is_logged_and_a_forward_keeps_the_requests_id_and_principal() {
+    let token = r#"[{"name":"relayer","token":"log-test-token","scopes":["admin"]}]"#;
+    let database = tokio::task::spawn_blocking(testkit::servers::Database::fresh).await.unwrap().unwrap();
+    let mut instances = Vec::new();
+    for _ in 0..2 {
+        let setup = Setup::in_mode("worker-queue").unwrap().database(database.url());
+        let setup =
+            setup.env("FENCEPOST__AUTH__TOKENS", token).env("FENCEPOST__LOG__FILTER", "info,api=debug");
+        instances.push(setup.env("FENCEPOST__LEASE__INSTANCE_MS", "10000").start().await.unwrap());
+    }
+    let client = patient().with_token("log-test-token");
+    until("both are on the ring", async || {
+        let mut on_ring = Vec::new();
+        for instance in &instances {
+            let cluster = client.get(&format!("{}/v1/cluster", instance.url())).await.unwrap();
+            let members = cluster["instances"].as_array().unwrap();
+            on_ring.push(members.iter().filter(|member| member["on_ring"] == true).count());
+        }
+        on_ring == [2, 2]
+    })
+    .await;
+    let placed = client.get(&format!("{}/v1/cluster/owner/signer:logged", instances[0].url())).await.unwrap();
+    let is_owner = |at: &usize| placed["url"] == instances[*at].url();
+    let owner = (0..2).find(is_owner).unwrap();
+    let (owner, other) = (&instances[owner], &instances[1 - owner]);
+    let http = testkit::http::plain_http(PATIENCE).unwrap();
+    let request =
+        http.post(format!("{}/v1/signers/logged/nonces", other.url())).bearer_auth("log-test-token");
+    let answer = request.header("x-request-id", "told-apart-7").send().await.unwrap();
+    assert_eq!(answer.status().as_u16(), 201);
+    let lines = |log: &str, words: &[&str]| -> Vec<Value> {
+        let lines = log.lines().filter(|line| words.iter().all(|word| line.contains(word)));
+        lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    for instance in [other, owner] {
+        until("the request is in the log", async || {
+            !lines(&instance.whole_log(), &["told-apart-7", "answered"]).is_empty()
+        })
+        .await;
+        let found = lines(&instance.whole_log(), &["told-apart-7", "answered"]);
+        for line in &found {
+            let span = &line["span"];
+            assert_eq!(
+                (&span["request_id"], &span["principal"]),
+                (&"told-apart-7".into(), &"relayer".into())
+            );
+        }
+    }
+    let acquired = lines(&owner.whole_log(), &["lease acquired", "signer:logged"]);
+    assert_eq!(acquired.len(), 1, "{}", owner.whole_log());
+    let line = &acquired[0];
+    assert_eq!((&line["level"], &line["owner"]), (&"INFO".into(), &owner.ready().instance.as_str().into()));
+    assert!(line["token"] == "1" && line["lease_ms"].as_u64().is_some(), "{line}");
+    assert!(line["expires_at"].as_i64().is_some(), "{line}");
+}
