@@ -15,6 +15,7 @@ use std::io::Write;
 use std::pin::pin;
 use std::time::Duration;
 
+use actors::database_clock::SharedClock;
 use actors::signers::{Limits, UpkeepSettings};
 use domain::{Names, Pattern};
 use ids::snowflake::Keeping;
@@ -140,6 +141,7 @@ struct Daemon {
     incarnation: Incarnation,
     keeping: Keeping,
     serving: Serving,
+    clock: SharedClock,
 }
 
 impl Daemon {
@@ -152,14 +154,16 @@ impl Daemon {
         let (snowflakes, mut keeping) = generators::snowflakes(config);
         let early = api::Early { snowflakes, metrics };
         let serving = opened.insert(Serving::start(config, early).await?);
-        let mut witness = Witness::remember(config)?;
+        let clock = SharedClock::new(Duration::from_millis(config.ids.clock_skew_max_ms));
+        let mut witness = Witness::remember(config, clock.clone())?;
         let ledger = reach_ledger(config, serving, keeping.proof().await).await?;
         serving.refuse_without(witness.is_current(&ledger, &serving.api)).await?;
         let endpoint = &serving.endpoint;
         let bus = open_bus(config, serving).await?;
         let peers = client::Peers::new(endpoint.advertise.starts_with("https:"))
             .map_err(|error| Failure::new(Exit::Config, format!("server.advertise: {error}")))?;
-        let incarnation = Incarnation::begin(&ledger, &bus, &serving.arbiters, config, endpoint).await?;
+        let incarnation =
+            Incarnation::begin(&ledger, &bus, &serving.arbiters, config, endpoint, &clock).await?;
         keeping.serve(generators::numbers(config, &ledger, endpoint, &incarnation.identity.id));
         let services = api::Services {
             incarnation: incarnation.shown(),
@@ -171,7 +175,7 @@ impl Daemon {
         serving.api.open(services);
         let serving = opened.take().expect("it was started");
         tokio::spawn(witness.run(ledger.clone(), serving.api.clone()));
-        Ok(Self { ledger, bus, incarnation, keeping, serving })
+        Ok(Self { ledger, bus, incarnation, keeping, serving, clock })
     }
 
     /// Continues as a new incarnation. Until it has joined, requests are refused as fenced.
@@ -179,7 +183,7 @@ impl Daemon {
         self.incarnation.signers.end_at_once();
         let Serving { endpoint, arbiters, .. } = &self.serving;
         let next = loop {
-            match Incarnation::begin(&self.ledger, &self.bus, arbiters, config, endpoint).await {
+            match Incarnation::begin(&self.ledger, &self.bus, arbiters, config, endpoint, &self.clock).await {
                 Ok(next) => break next,
                 // The ledger may be away for longer than a start would wait.
                 Err(failure) if failure.exit == Exit::Unavailable => {
@@ -216,7 +220,7 @@ impl Daemon {
     /// all of them write to, last. After the drain timeout, the remaining work is cut off: none of it was
     /// answered, and its leases expire by themselves.
     async fn stop(self, drain_timeout: Duration) {
-        let Self { ledger, bus, incarnation, keeping, serving: Serving { api, .. } } = self;
+        let Self { ledger, bus, incarnation, keeping, serving: Serving { api, .. }, .. } = self;
         let Parts { membership, signers, jobs, plans, follower, upkeep } = incarnation.into_parts();
         let deadline = Instant::now() + drain_timeout;
         api.drain();

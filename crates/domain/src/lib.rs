@@ -5,6 +5,7 @@
 //! argument, so every decision can be tested with a table.
 
 mod audit;
+pub mod database_clock;
 pub mod id;
 pub mod job;
 pub mod key;
@@ -24,6 +25,7 @@ pub mod signer;
 pub mod time;
 
 pub use audit::AuditEntry;
+pub use database_clock::DatabaseClock;
 pub use id::{
     ClientRef, HoldId, IdempotencyKey, InstanceId, Invalid, JobId, Label, Language, NodeId, Nonce, PlanId,
     PoolName, SegmentTag, SequenceName, SessionId, SignerId, TaskId, TenantId, TxHash, WorkerNumber,

@@ -53,8 +53,8 @@ pub use jobs::{
 };
 pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal};
 pub use nonces::{
-    Batch, CONFIRMED_NONCES_MAX, Confirmation, GrantAnswer, KeptKey, KeyScope, NewKey, NonceFilter,
-    NonceRecord, Nonces, Read, SignerRecord, Verdict,
+    Batch, CONFIRMED_NONCES_MAX, Confirmation, GrantAnswer, HeldNonce, KeptKey, KeyScope, NewKey,
+    NonceFilter, NonceRecord, Nonces, Read, SignerRecord, Verdict,
 };
 pub use plans::{
     Author, CheckpointRecord, LockBreak, Locker, NewPlan, PlanBatch, PlanCount, PlanCreated, PlanFilter,

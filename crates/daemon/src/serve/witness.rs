@@ -8,6 +8,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use actors::database_clock::SharedClock;
+use domain::Timestamp;
 use ledger::{Identity, Witness as Seen};
 
 use crate::config::Config;
@@ -23,6 +25,7 @@ pub struct Witness {
     known: Option<Identity>,
     file: Option<PathBuf>,
     written: Option<Instant>,
+    clock: SharedClock,
     /// The refusal is in force.
     has_refused: bool,
 }
@@ -33,7 +36,7 @@ impl Witness {
     /// # Errors
     /// [`Exit::Config`] for a file that cannot be read or understood: without it nobody would notice a ledger that went
     /// back.
-    pub fn remember(config: &Config) -> Result<Self, Failure> {
+    pub fn remember(config: &Config, clock: SharedClock) -> Result<Self, Failure> {
         let file = Some(&config.ledger.witness_file).filter(|file| !file.is_empty()).map(PathBuf::from);
         let known = match &file {
             None => None,
@@ -43,7 +46,7 @@ impl Witness {
                 Err(error) => return Err(unusable(path, &error)),
             },
         };
-        Ok(Self { known, file, written: None, has_refused: false })
+        Ok(Self { known, file, written: None, clock, has_refused: false })
     }
 
     /// Waits until the ledger is the one that was known.
@@ -72,8 +75,24 @@ impl Witness {
         }
     }
 
+    /// Reads the database's clock, so that a jump is noticed also while nothing is granted.
+    async fn look_at_the_clock(&self, ledger: &ledger::Handle) {
+        let sent = Instant::now();
+        if let Ok(ms) = ledger.clock_ms().await
+            && let Ok(ms) = i64::try_from(ms)
+        {
+            self.clock.saw(Timestamp::from_micros(ms * 1_000), sent, Instant::now());
+        }
+    }
+
     /// Whether the ledger is current. One that does not answer changes nothing.
     async fn look(&mut self, ledger: &ledger::Handle, api: &api::Handle) -> bool {
+        let is_current = self.look_at_the_ledger(ledger, api).await;
+        self.look_at_the_clock(ledger).await;
+        is_current
+    }
+
+    async fn look_at_the_ledger(&mut self, ledger: &ledger::Handle, api: &api::Handle) -> bool {
         match ledger.witness(self.known.as_ref()).await {
             Ok(Seen::Current(identity)) => {
                 if std::mem::take(&mut self.has_refused) {
