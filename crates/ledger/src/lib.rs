@@ -40,7 +40,7 @@ pub use audit::{AuditFilter, AuditRecord, Audits};
 pub use backup::backup;
 pub use batch_limits::BATCH_ROWS_MAX;
 pub use error::{Error, Result};
-pub use identity::{Identity, Witness};
+pub use identity::{Identity, Reason, Server, Witness};
 pub use ids::{
     Ids, Marked, Put, RangeTaken, SegmentChange, SegmentRecord, SequenceChange, SequenceGrant,
     SequenceRecord, WorkerClaim, WorkerHolder, WorkerRecord,

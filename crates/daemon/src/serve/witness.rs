@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use actors::database_clock::SharedClock;
 use domain::Timestamp;
-use ledger::{Identity, Witness as Seen};
+use ledger::{Identity, Reason, Witness as Seen};
 
 use crate::config::Config;
 use crate::exit::{Exit, Failure};
@@ -28,6 +28,8 @@ pub struct Witness {
     clock: SharedClock,
     /// The refusal is in force.
     has_refused: bool,
+    /// Why the ledger counts as gone back, as far as is known.
+    reason: Option<Reason>,
 }
 
 impl Witness {
@@ -46,7 +48,7 @@ impl Witness {
                 Err(error) => return Err(unusable(path, &error)),
             },
         };
-        Ok(Self { known, file, written: None, clock, has_refused: false })
+        Ok(Self { known, file, written: None, clock, has_refused: false, reason: None })
     }
 
     /// Waits until the ledger is the one that was known.
@@ -98,15 +100,20 @@ impl Witness {
                 if std::mem::take(&mut self.has_refused) {
                     tracing::warn!(position = identity.position, "the ledger was recovered; serving again");
                     api.set_went_back(None);
+                } else {
+                    self.note_failover(&identity);
                 }
                 self.known = Some(identity);
                 self.write();
                 true
             }
-            Ok(Seen::WentBack(found)) => {
+            Ok(Seen::WentBack(found, reason)) => {
+                self.reason = Some(reason);
                 if !std::mem::replace(&mut self.has_refused, true) {
                     metrics::counter!("fencepost_ledger_went_back_total").increment(1);
-                    tracing::error!(known = ?self.known, ?found, "the ledger went back in time; nothing is served");
+                    tracing::error!(
+                        known = ?self.known, ?found, %reason, "the ledger went back in time; nothing is served"
+                    );
                 }
                 api.set_went_back(Some(self.why()));
                 false
@@ -118,11 +125,29 @@ impl Witness {
         }
     }
 
+    /// Says so, and counts it, if another server took over and lost nothing that was answered.
+    fn note_failover(&self, found: &Identity) {
+        let (Some(before), Some(now)) =
+            (self.known.as_ref().and_then(|known| known.server.as_ref()), &found.server)
+        else {
+            return;
+        };
+        if before.timeline != now.timeline {
+            metrics::counter!("fencepost_ledger_failover_total").increment(1);
+            tracing::warn!(
+                before = before.timeline,
+                now = now.timeline,
+                "a standby became the ledger's primary; it has all that was answered"
+            );
+        }
+    }
+
     fn why(&self) -> String {
         let file = self.file.as_deref().unwrap_or(Path::new("the witness file"));
+        let reason = self.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
         format!(
-            "the ledger is behind what this instance knew of it, or another one, as after a restored backup or a failover \
-             that lost commits. What it would grant may have been granted before. Run `fencepost recover --confirm` (see \
+            "the ledger is behind what this instance knew of it, or another one{reason}; as after a restored backup or a \
+             failover that lost commits. What it would grant may have been granted before. Run `fencepost recover --confirm` (see \
              docs/operations.md); or remove {} if this ledger is new on purpose, and start again",
             file.display()
         )
