@@ -45,7 +45,9 @@ async fn main() -> Result<(), Failure> {
     let me = Identity { id: InstanceId::parse("me-1")?, url: "http://me".to_owned() };
     let cluster_view = ClusterView::alone(&me, Mode::WorkerQueue);
     let arbiters = Arbiters::one_per_core()?;
-    let signers = Signers::start(arbiters, ledger, me.id, FailureDetector::alone(), cluster_view, limits);
+    let clock = actors::database_clock::SharedClock::new(Duration::from_secs(1));
+    let signers =
+        Signers::start(arbiters, ledger, me.id, FailureDetector::alone(), cluster_view, clock, limits);
     // What the first ones cost once.
     start(&signers, 0, 1_000).await?;
     let (before, begun) = (resident_bytes()?, Instant::now());

@@ -6,6 +6,7 @@
 
 pub mod arbiters;
 mod counted;
+pub mod database_clock;
 mod directory;
 pub mod jobs;
 mod mailbox;

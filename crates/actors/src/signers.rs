@@ -29,6 +29,7 @@ use directory::Directory;
 pub use upkeep::{Upkeep, UpkeepSettings};
 
 use crate::arbiters::Arbiters;
+use crate::database_clock::SharedClock;
 use crate::pause::jittered;
 use crate::releases::Releases;
 use crate::renewals::Renewals;
@@ -91,6 +92,8 @@ struct Inner {
     directory: Directory,
     /// Bounds the requests under way, all signers together.
     under_way: Arc<Semaphore>,
+    /// The database's clock, by which holds run out.
+    clock: SharedClock,
     /// A signer that existed once exists for good.
     known: DashMap<SignerId, ()>,
     /// Signers that another instance is to own, and when this one gave their leases back.
@@ -107,6 +110,7 @@ impl Signers {
         owner: InstanceId,
         failure_detector: FailureDetector,
         cluster_view: ClusterView,
+        clock: SharedClock,
         limits: Limits,
     ) -> Self {
         let renewals = Arc::<Renewals>::default();
@@ -127,6 +131,7 @@ impl Signers {
             ledger,
             failure_detector,
             cluster_view,
+            clock,
             under_way: Arc::new(Semaphore::new(limits.in_flight_max)),
             limits,
             config: Arc::new(config),
@@ -371,6 +376,7 @@ impl Inner {
             self.ledger.rows(signer, &nonces).await.map(|read| (read, asked))
         })
         .await?;
-        still_live(&kept.answer, read.value, read.at, asked.elapsed()).map(Some).ok_or(Refusal::StaleReplay)
+        let rows = self.clock.with_left(read.value, read.at, asked);
+        still_live(&kept.answer, rows, asked.elapsed()).map(Some).ok_or(Refusal::StaleReplay)
     }
 }

@@ -97,6 +97,7 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
         id,
         failure_detector,
         cluster_view.clone(),
+        actors::database_clock::SharedClock::new(Duration::from_secs(1)),
         limits,
     );
     let generators = Generators {

@@ -16,6 +16,7 @@ use std::io::Write;
 use std::pin::pin;
 use std::time::Duration;
 
+use actors::database_clock::SharedClock;
 use actors::signers::{Limits, UpkeepSettings};
 use domain::{ClusterSecret, Names, Pattern};
 use ids::snowflake::Keeping;
@@ -134,6 +135,7 @@ struct Daemon {
     incarnation: Incarnation,
     keeping: Keeping,
     serving: Serving,
+    clock: SharedClock,
 }
 
 impl Daemon {
@@ -146,7 +148,8 @@ impl Daemon {
         let (snowflakes, mut keeping) = generators::snowflakes(config);
         let early = api::Early { snowflakes, metrics };
         let serving = opened.insert(Serving::start(config, early).await?);
-        let mut witness = Witness::remember(config)?;
+        let clock = SharedClock::new(Duration::from_millis(config.ids.clock_skew_max_ms));
+        let mut witness = Witness::remember(config, clock.clone())?;
         let ledger = reach_ledger(config, serving, keeping.proof().await).await?;
         serving.refuse_without(witness.is_current(&ledger, &serving.api)).await?;
         let cluster_secret = cluster_secret(config, &ledger).await?;
@@ -155,7 +158,8 @@ impl Daemon {
         let bus = open_bus(config, serving, cluster).await?;
         let peers = client::Peers::new(endpoint.advertise.starts_with("https:"))
             .map_err(|error| Failure::new(Exit::Config, format!("server.advertise: {error}")))?;
-        let incarnation = Incarnation::begin(&ledger, &bus, &serving.arbiters, config, endpoint).await?;
+        let incarnation =
+            Incarnation::begin(&ledger, &bus, &serving.arbiters, config, endpoint, &clock).await?;
         keeping.serve(generators::numbers(config, &ledger, endpoint, &incarnation.identity.id));
         let services = api::Services {
             cluster_secret,
@@ -169,7 +173,7 @@ impl Daemon {
         let serving = opened.take().expect("it was started");
         tokio::spawn(witness.run(ledger.clone(), serving.api.clone()));
         tokio::spawn(recorder::compare_clocks(ledger.clone()));
-        Ok(Self { ledger, bus, incarnation, keeping, serving })
+        Ok(Self { ledger, bus, incarnation, keeping, serving, clock })
     }
 
     /// Continues as a new incarnation. Until it has joined, requests are refused as fenced.
@@ -177,7 +181,7 @@ impl Daemon {
         self.incarnation.signers.end_at_once();
         let Serving { endpoint, arbiters, .. } = &self.serving;
         let next = loop {
-            match Incarnation::begin(&self.ledger, &self.bus, arbiters, config, endpoint).await {
+            match Incarnation::begin(&self.ledger, &self.bus, arbiters, config, endpoint, &self.clock).await {
                 Ok(next) => break next,
                 // The ledger may be away for longer than a start would wait.
                 Err(failure) if failure.exit == Exit::Unavailable => {
@@ -214,7 +218,7 @@ impl Daemon {
     /// all of them write to, last. After the drain timeout, the remaining work is cut off: none of it was
     /// answered, and its leases expire by themselves.
     async fn stop(self, drain_timeout: Duration) {
-        let Self { ledger, bus, incarnation, keeping, serving: Serving { api, probe, .. } } = self;
+        let Self { ledger, bus, incarnation, keeping, serving: Serving { api, probe, .. }, .. } = self;
         let Parts { membership, signers, jobs, plans, follower, upkeep } = incarnation.into_parts();
         let deadline = Instant::now() + drain_timeout;
         api.drain();

@@ -18,10 +18,10 @@ pub mod limits;
 mod messages;
 mod round;
 mod session;
-mod spread;
+pub(crate) mod spread;
 mod state;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use messages::{
     Accepted, Affinity, AttemptEvent, AttemptsAt, BatchId, Callers, Command, CommitFailure, Completed,

@@ -6,6 +6,7 @@
 
 mod audit;
 mod cluster_secret;
+pub mod database_clock;
 pub mod id;
 pub mod job;
 pub mod key;
@@ -26,6 +27,7 @@ pub mod time;
 
 pub use audit::AuditEntry;
 pub use cluster_secret::ClusterSecret;
+pub use database_clock::DatabaseClock;
 pub use id::{
     ClientRef, HoldId, IdempotencyKey, InstanceId, Invalid, JobId, Label, Language, NodeId, Nonce, PlanId,
     PoolName, SegmentTag, SequenceName, SessionId, SignerId, TaskId, TenantId, TxHash, WorkerNumber,

@@ -82,6 +82,8 @@ pub struct Row {
     pub status: Status,
     /// The hold it was granted under last.
     pub hold: HoldId,
+    /// When the row was written last: for a HELD one, when its hold began.
+    pub written_at: Timestamp,
     /// When that hold runs (or ran) out.
     pub held_until: Timestamp,
     /// The transaction that used it, if it was named.
@@ -123,6 +125,9 @@ pub enum Change {
         nonce: Nonce,
         /// The hold that ran out.
         hold: HoldId,
+        /// How far before its end by the database's clock it may be ended, in milliseconds; 0 unless that clock stepped
+        /// back.
+        early_ms: u64,
         /// RELEASED or QUARANTINED, as the policy says.
         to: Status,
     },

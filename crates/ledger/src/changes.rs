@@ -42,6 +42,7 @@ pub(crate) struct Expired<'a> {
     pub(crate) by: Writer<'a>,
     pub(crate) nonce: Nonce,
     pub(crate) hold: HoldId,
+    pub(crate) early_ms: u64,
     pub(crate) to: Status,
 }
 
@@ -81,7 +82,9 @@ impl<'a> Changes<'a> {
                 Change::Move { nonce, hold, from, to, ref tx_hash } => {
                     sorted.moved.push(Moved { by, nonce, hold, from, to, tx_hash: tx_hash.as_ref() });
                 }
-                Change::Expire { nonce, hold, to } => sorted.expired.push(Expired { by, nonce, hold, to }),
+                Change::Expire { nonce, hold, early_ms, to } => {
+                    sorted.expired.push(Expired { by, nonce, hold, early_ms, to });
+                }
             }
         }
         sorted

@@ -5,11 +5,21 @@
 //! highest that it saw, in memory and beside its data; a ledger with a lower one, or another ledger, went back. On PostgreSQL
 //! every statement that grants something compares the two as well (`ledger_is_current`), so nothing is granted between two
 //! looks. [`crate::recover`] raises the position past every one that can have been seen.
+//!
+//! The position alone would miss a failover that lost less than the time between two looks. So a process also remembers
+//! which PostgreSQL server it was: its system identifier, its timeline, and whether its commits waited for a standby. A
+//! standby that becomes the primary begins another timeline, and every connection to the old primary ends. Each new
+//! connection that writes asks which server it reached ([`Remembered::expects`]), and writes nothing to another one than the
+//! last look accepted. [`Reason::of`] says which other one a look accepts.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
+
+/// A rise of the position by more than this is a recovery: looks would take years for it.
+const RECOVERED_BY: i64 = 1 << 31;
 
 /// Which ledger it is, and how far it has got.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +28,22 @@ pub struct Identity {
     pub cluster: String,
     /// Rises with every look of an instance.
     pub position: i64,
+    /// The PostgreSQL server, if it tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<Server>,
+}
+
+/// Which PostgreSQL server it is, and how far it has got.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// Its system identifier: the same on all copies of its files.
+    pub system: String,
+    /// Rises when a standby becomes the primary.
+    pub timeline: i64,
+    /// Where its log had got before the position was raised: a byte's number.
+    pub written: i64,
+    /// Whether its commits wait for a standby.
+    pub is_synchronous: bool,
 }
 
 /// What a look at the ledger's identity has found.
@@ -25,22 +51,220 @@ pub struct Identity {
 pub enum Witness {
     /// The ledger is the one that was known, and as far at least. Its position was raised.
     Current(Identity),
-    /// It is behind what was known, or another one.
-    WentBack(Identity),
+    /// It is behind what was known, or may be, or is another one.
+    WentBack(Identity, Reason),
 }
 
-/// The highest position that this process has seen. All clones share it.
+/// Why a ledger counts as gone back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Its tables are another ledger's.
+    OtherLedger,
+    /// Its position is lower than the one known.
+    Position,
+    /// PostgreSQL's system identifier is another.
+    OtherServer,
+    /// The same server, and its log is shorter than it was.
+    ShorterLog,
+    /// A standby took over that no commit had waited for.
+    AsynchronousFailover,
+    /// A standby took over that had less of the log than was committed.
+    LostCommits,
+    /// The timeline is an earlier one.
+    EarlierTimeline,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OtherLedger => "it is another ledger",
+            Self::Position => "its position is lower",
+            Self::OtherServer => "PostgreSQL's system identifier is another",
+            Self::ShorterLog => "PostgreSQL's log is shorter",
+            Self::AsynchronousFailover => "a standby took over that no commit had waited for",
+            Self::LostCommits => "a standby took over that lacked commits",
+            Self::EarlierTimeline => "PostgreSQL's timeline is an earlier one",
+        })
+    }
+}
+
+impl Reason {
+    /// Why a ledger that is `found` counts as gone back for a process that knew another state of it; `None` if it does
+    /// not. `ended` is where the server stopped to replay when it became the primary, if it tells.
+    pub(crate) fn of(known: &Identity, found: &Identity, ended: Option<i64>) -> Option<Self> {
+        if known.cluster != found.cluster {
+            return Some(Self::OtherLedger);
+        }
+        if found.position < known.position {
+            return Some(Self::Position);
+        }
+        // An operator has recovered it, on whatever server.
+        if found.position - known.position > RECOVERED_BY {
+            return None;
+        }
+        let (Some(before), Some(now)) = (&known.server, &found.server) else { return None };
+        if before.system != now.system {
+            return Some(Self::OtherServer);
+        }
+        if now.timeline < before.timeline {
+            return Some(Self::EarlierTimeline);
+        }
+        if now.timeline == before.timeline {
+            return (now.written < before.written).then_some(Self::ShorterLog);
+        }
+        if !before.is_synchronous {
+            return Some(Self::AsynchronousFailover);
+        }
+        ended.is_some_and(|ended| ended < before.written).then_some(Self::LostCommits)
+    }
+}
+
+/// What this process has seen of the ledger. All clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Remembered(Arc<AtomicI64>);
+pub(crate) struct Remembered(Arc<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// The highest position.
+    position: AtomicI64,
+    /// The system identifier and timeline of the server that was accepted.
+    server: Mutex<Option<(String, i64)>>,
+    /// It was said that the server does not tell who it is.
+    is_told: AtomicBool,
+}
 
 impl Remembered {
     /// The position; 0 before the first look.
     pub(crate) fn position(&self) -> i64 {
-        self.0.load(Ordering::Acquire)
+        self.0.position.load(Ordering::Acquire)
     }
 
     /// Notes a position. A lower one changes nothing.
     pub(crate) fn saw(&self, position: i64) {
-        self.0.fetch_max(position, Ordering::AcqRel);
+        self.0.position.fetch_max(position, Ordering::AcqRel);
+    }
+
+    /// Notes the server that a look accepted, or that the look's process knew.
+    pub(crate) fn accepts(&self, server: Option<&Server>) {
+        if let Some(server) = server {
+            *self.0.server.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some((server.system.clone(), server.timeline));
+        }
+    }
+
+    /// Whether there is a server that a connection must reach to write.
+    pub(crate) fn expects(&self) -> bool {
+        self.0.server.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Whether this is that server.
+    pub(crate) fn is_accepted(&self, system: &str, timeline: Option<i64>) -> bool {
+        let server = self.0.server.lock().unwrap_or_else(PoisonError::into_inner);
+        server.as_ref().is_none_or(|(known, on)| known == system && Some(*on) == timeline)
+    }
+
+    /// Whether nobody was told yet that the server does not say who it is.
+    pub(crate) fn is_news(&self) -> bool {
+        !self.0.is_told.swap(true, Ordering::AcqRel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(timeline: i64, written: i64, is_synchronous: bool) -> Server {
+        Server { system: "7".to_owned(), timeline, written, is_synchronous }
+    }
+
+    fn identity(position: i64, server: Option<Server>) -> Identity {
+        Identity { cluster: "c".to_owned(), position, server }
+    }
+
+    #[test]
+    fn a_ledger_went_back_if_it_may_lack_what_was_answered() {
+        let known = |is_synchronous| identity(100, Some(server(1, 5_000, is_synchronous)));
+        let other = Server { system: "8".to_owned(), ..server(1, 5_000, true) };
+        let recovered =
+            identity(100 + (1 << 32), Some(Server { system: "8".to_owned(), ..server(1, 9, false) }));
+        let table = [
+            ("the same", known(false), identity(100, Some(server(1, 5_000, false))), None, None),
+            ("further", known(false), identity(140, Some(server(1, 6_000, false))), None, None),
+            ("restarted", known(false), identity(100, Some(server(1, 5_000, false))), Some(5_000), None),
+            ("a lower position", known(true), identity(99, None), None, Some(Reason::Position)),
+            ("another server", known(true), identity(100, Some(other)), None, Some(Reason::OtherServer)),
+            (
+                "a copy",
+                known(true),
+                identity(100, Some(server(1, 4_999, true))),
+                None,
+                Some(Reason::ShorterLog),
+            ),
+            (
+                "an asynchronous standby",
+                known(false),
+                identity(101, Some(server(2, 9_000, false))),
+                Some(9_000),
+                Some(Reason::AsynchronousFailover),
+            ),
+            (
+                "a synchronous standby",
+                known(true),
+                identity(100, Some(server(2, 5_200, false))),
+                Some(5_000),
+                None,
+            ),
+            (
+                "one that was restarted since",
+                known(true),
+                identity(100, Some(server(2, 5_200, true))),
+                None,
+                None,
+            ),
+            (
+                "another standby than the synchronous one",
+                known(true),
+                identity(100, Some(server(2, 5_200, true))),
+                Some(4_999),
+                Some(Reason::LostCommits),
+            ),
+            (
+                "the old primary",
+                identity(100, Some(server(2, 5_000, true))),
+                identity(100, Some(server(1, 5_000, true))),
+                None,
+                Some(Reason::EarlierTimeline),
+            ),
+            ("a recovered one", known(false), recovered, Some(0), None),
+            ("a server that tells nothing", known(true), identity(100, None), None, None),
+            ("one that told nothing", identity(100, None), known(true), None, None),
+        ];
+        for (what, known, found, ended, expected) in table {
+            assert_eq!(Reason::of(&known, &found, ended), expected, "{what}");
+        }
+        let elsewhere = Identity { cluster: "d".to_owned(), ..identity(200, None) };
+        assert_eq!(Reason::of(&known(true), &elsewhere, None), Some(Reason::OtherLedger));
+    }
+
+    #[test]
+    fn a_file_from_before_the_server_was_remembered_is_read() {
+        let old: Identity = serde_json::from_str(r#"{"cluster":"c","position":100}"#).unwrap();
+        assert_eq!(old, identity(100, None));
+        let new = identity(100, Some(server(3, 9, true)));
+        let text = serde_json::to_string(&new).unwrap();
+        assert_eq!(serde_json::from_str::<Identity>(&text).unwrap(), new);
+    }
+
+    #[test]
+    fn connections_reach_the_accepted_server_or_none() {
+        let remembered = Remembered::default();
+        assert!(!remembered.expects() && remembered.is_accepted("7", Some(1)));
+        remembered.accepts(Some(&server(1, 0, false)));
+        assert!(remembered.expects() && remembered.is_accepted("7", Some(1)));
+        for (system, timeline) in [("7", Some(2)), ("8", Some(1)), ("7", None)] {
+            assert!(!remembered.is_accepted(system, timeline), "{system} {timeline:?}");
+        }
+        remembered.accepts(Some(&server(2, 0, false)));
+        assert!(remembered.is_accepted("7", Some(2)));
     }
 }

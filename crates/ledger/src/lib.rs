@@ -40,7 +40,7 @@ pub use audit::{AuditFilter, AuditRecord, Audits};
 pub use backup::backup;
 pub use batch_limits::BATCH_ROWS_MAX;
 pub use error::{Error, Result};
-pub use identity::{Identity, Witness};
+pub use identity::{Identity, Reason, Server, Witness};
 pub use ids::{
     Ids, Marked, Put, RangeTaken, SegmentChange, SegmentRecord, SequenceChange, SequenceGrant,
     SequenceRecord, WorkerClaim, WorkerHolder, WorkerRecord,
@@ -53,8 +53,8 @@ pub use jobs::{
 };
 pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal};
 pub use nonces::{
-    Batch, CONFIRMED_NONCES_MAX, Confirmation, GrantAnswer, KeptKey, KeyScope, NewKey, NonceFilter,
-    NonceRecord, Nonces, Read, SignerRecord, Verdict,
+    Batch, CONFIRMED_NONCES_MAX, Confirmation, GrantAnswer, HeldNonce, KeptKey, KeyScope, NewKey,
+    NonceFilter, NonceRecord, Nonces, Read, SignerRecord, Verdict,
 };
 pub use plans::{
     Author, CheckpointRecord, LockBreak, Locker, NewPlan, PlanBatch, PlanCount, PlanCreated, PlanFilter,

@@ -1,8 +1,9 @@
 //! Nonces: the fenced write, what an owner loads, and what anybody may read.
 
+pub use domain::database_clock::HeldNonce;
 pub use domain::nonce::{Batch, GrantAnswer, KeptKey, KeyScope, NewKey, Verdict};
 use domain::nonce::{Hole, Loaded, Policy, Row, Status};
-use domain::{AuditEntry, HoldId, InstanceId, Nonce, SignerId, Timestamp, Token, TxHash};
+use domain::{AuditEntry, InstanceId, Nonce, SignerId, Timestamp, Token, TxHash};
 
 use crate::Result;
 
@@ -103,11 +104,12 @@ pub trait Nonces: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn holes(&self, signer: &SignerId, max: usize) -> Result<(Vec<Hole>, bool)>;
 
-    /// Holds of the signer that ran out and are still HELD, `max` at most, longest overdue first.
+    /// Holds of the signer that ran out, or will within `ahead_ms`, and are still HELD: `max` at most, longest overdue
+    /// first.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn overdue(&self, signer: &SignerId, max: usize) -> Result<Vec<(Nonce, HoldId)>>;
+    async fn overdue(&self, signer: &SignerId, ahead_ms: u64, max: usize) -> Result<Vec<HeldNonce>>;
 
     /// The named nonces as they stand; one never granted is missing from the answer.
     ///
@@ -146,11 +148,11 @@ pub trait Nonces: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects.
     async fn nonces(&self, filter: &NonceFilter) -> Result<Vec<NonceRecord>>;
 
-    /// Signers that have overdue holds and no live owner but `me`, longest overdue first.
+    /// Signers that have holds that ran out, or will within `ahead_ms`, and no live owner but `me`; longest overdue first.
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] and defects.
-    async fn overdue_signers(&self, me: &InstanceId, limit: u32) -> Result<Vec<SignerId>>;
+    async fn overdue_signers(&self, me: &InstanceId, ahead_ms: u64, limit: u32) -> Result<Vec<SignerId>>;
 
     /// How many nonces there are in each state that still needs care (all but CONSUMED), all signers
     /// together.

@@ -3,6 +3,7 @@
 
 mod ids;
 
+use domain::database_clock::HeldNonce;
 use domain::nonce::{Hole, Loaded, OnExpiry, Policy, Row, Status};
 use domain::{HoldId, IdempotencyKey, InstanceId, Nonce, Resource, SignerId, Timestamp, Token, TxHash};
 use serde::{Deserialize, Serialize};
@@ -134,11 +135,27 @@ record! {
     }
 }
 
-impl TryFrom<HoldRow> for (Nonce, HoldId) {
+record! {
+    pub(crate) struct HeldRow {
+        nonce: i64,
+        hold: Hold,
+        granted_at: Moment,
+        held_until: Moment,
+        read_at: Moment,
+    }
+}
+
+impl TryFrom<HeldRow> for HeldNonce {
     type Error = Error;
 
-    fn try_from(row: HoldRow) -> Result<Self> {
-        Ok((nonce(row.nonce)?, row.hold.0))
+    fn try_from(row: HeldRow) -> Result<Self> {
+        Ok(Self {
+            nonce: nonce(row.nonce)?,
+            hold: row.hold.0,
+            granted_at: row.granted_at.0,
+            held_until: row.held_until.0,
+            read_at: row.read_at.0,
+        })
     }
 }
 
@@ -146,10 +163,7 @@ impl TryFrom<HoldRow> for (Nonce, HoldId) {
 pub(crate) fn holes(mut rows: Vec<HoldRow>, max: usize) -> Result<(Vec<Hole>, bool)> {
     let complete = rows.len() <= max;
     rows.truncate(max);
-    let holes = rows.into_iter().map(|row| {
-        let (nonce, hold) = row.try_into()?;
-        Ok(Hole { nonce, hold })
-    });
+    let holes = rows.into_iter().map(|row| Ok(Hole { nonce: nonce(row.nonce)?, hold: row.hold.0 }));
     Ok((holes.collect::<Result<_>>()?, complete))
 }
 
@@ -158,6 +172,7 @@ record! {
         nonce: i64,
         status: String,
         hold: Hold,
+        updated_at: Moment,
         held_until: Moment,
         tx_hash: Option<String>,
     }
@@ -171,6 +186,7 @@ impl TryFrom<NonceRow> for Row {
             nonce: nonce(row.nonce)?,
             status: Status::parse(&row.status).map_err(impossible)?,
             hold: row.hold.0,
+            written_at: row.updated_at.0,
             held_until: row.held_until.0,
             tx_hash: row.tx_hash.as_deref().map(TxHash::parse).transpose().map_err(impossible)?,
         })

@@ -17,6 +17,7 @@ mod plans;
 pub(crate) mod postgres;
 mod recover;
 mod result_reads;
+mod server;
 mod sessions;
 mod settings;
 pub(crate) mod sqlite;
@@ -27,7 +28,7 @@ use futures_util::future::BoxFuture;
 use tokio::runtime;
 
 use crate::detached::{self, Effect};
-use crate::identity::{Identity, Remembered, Witness};
+use crate::identity::{Identity, Reason, Remembered, Witness};
 use crate::ids::Grant;
 use crate::sql::{Answer, Ask, FromEither, Session, Statement, statement};
 use crate::train::Trains;
@@ -254,18 +255,39 @@ impl Ledger for Store {
     }
 
     async fn witness(&self, known: Option<&Identity>) -> Result<Witness> {
-        let (cluster, position): (String, i64) = self.one(Way::VitalReads, self.ask(&IDENTITY)).await?;
-        let found = Identity { cluster, position };
-        let lowest = known.map_or(found.position, |known| known.position).max(self.remembered.position());
-        if known.is_some_and(|known| known.cluster != found.cluster) {
-            return Ok(Witness::WentBack(found));
+        let (kind, identity, remembered) = (self.database(), self.ask(&IDENTITY), self.remembered.clone());
+        let look = self.with(Way::VitalReads, move |mut session| {
+            Box::pin(async move {
+                let (server, ended) = match kind {
+                    Kind::Postgres => server::found(&mut session, &remembered).await?,
+                    Kind::Sqlite => (None, None),
+                };
+                let (cluster, position) = session.one(identity).await?;
+                Ok((Identity { cluster, position, server }, ended))
+            })
+        });
+        let (mut found, ended) = look.await?;
+        if let Some(known) = known {
+            if let Some(reason) = Reason::of(known, &found, ended) {
+                // From now on nothing is granted by a ledger that is behind.
+                self.remembered.accepts(known.server.as_ref());
+                if reason != Reason::OtherLedger {
+                    self.remembered.saw(known.position);
+                }
+                return Ok(Witness::WentBack(found, reason));
+            }
+            found.server = found.server.or_else(|| known.server.clone());
         }
+        let lowest = known.map_or(found.position, |known| known.position).max(self.remembered.position());
         let raise = self.ask(&RAISE).bind(found.cluster.as_str()).bind(lowest);
         let raised: Option<(i64,)> = self.optional(Way::VitalWrites, raise).await?;
         self.remembered.saw(raised.map_or(lowest, |(position,)| position));
         Ok(match raised {
-            Some((position,)) => Witness::Current(Identity { position, ..found }),
-            None => Witness::WentBack(found),
+            Some((position,)) => {
+                self.remembered.accepts(found.server.as_ref());
+                Witness::Current(Identity { position, ..found })
+            }
+            None => Witness::WentBack(found, Reason::Position),
         })
     }
 

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+pub mod fake_clock;
 pub mod fault_nodes;
 pub mod fleet;
 pub mod http;

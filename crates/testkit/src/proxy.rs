@@ -42,6 +42,7 @@ pub struct Replacement {
 pub struct Proxy {
     port: u16,
     way: watch::Sender<Way>,
+    target: watch::Sender<SocketAddr>,
     /// Whether somebody listens; follows `way` a moment later.
     listening: watch::Receiver<bool>,
     task: JoinHandle<()>,
@@ -83,8 +84,9 @@ impl Proxy {
         };
         let (way, watched) = watch::channel(Way::Healthy);
         let (listens, listening) = watch::channel(true);
-        let task = tokio::spawn(serve(port, (target, replacement), listener, watched, listens));
-        Ok(Self { port, way, listening, task })
+        let (target, targets) = watch::channel(target);
+        let task = tokio::spawn(serve(port, (targets, replacement), listener, watched, listens));
+        Ok(Self { port, way, target, listening, task })
     }
 
     /// Where it listens, also while it is cut.
@@ -101,6 +103,11 @@ impl Proxy {
         self.way.send_replace(Way::Cut);
         self.listening.clone().wait_for(|listens| !listens).await.context("the proxy has ended")?;
         Ok(())
+    }
+
+    /// From now on new connections go elsewhere. Those that there are stay as they are.
+    pub fn lead_to(&self, target: SocketAddr) {
+        self.target.send_replace(target);
     }
 
     /// Holds all bytes back, both ways, and keeps the connections.
@@ -132,7 +139,7 @@ async fn listen(port: u16) -> Result<TcpListener> {
 
 async fn serve(
     port: u16,
-    (target, replacement): (SocketAddr, Option<Replacement>),
+    (target, replacement): (watch::Receiver<SocketAddr>, Option<Replacement>),
     listener: TcpListener,
     mut way: watch::Receiver<Way>,
     listens: watch::Sender<bool>,
@@ -157,6 +164,7 @@ async fn serve(
             }
             accepted = accept(listener.as_ref()) => {
                 if let Ok((client, _)) = accepted {
+                    let target = *target.borrow();
                     connections.spawn(forward(client, target, replacement, way.clone()));
                 }
                 // Those that ended are forgotten.

@@ -8,9 +8,11 @@
 mod bad_input;
 mod bus;
 mod chain;
+mod clock_jumps;
 mod cluster;
 mod commands;
 mod faults;
+mod full_disk;
 mod idempotency;
 mod ids;
 mod jobs;

@@ -1,10 +1,13 @@
 //! Drills: a backup is restored under running instances, and a file is put back. Nothing is granted until an operator
 //! has recovered the ledger, and nothing is granted twice afterwards.
 
+mod failover;
+
 use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -16,28 +19,61 @@ use crate::{patient, until};
 
 const SIGNERS: [&str; 3] = ["a", "b", "c"];
 
+/// How many of each kind are asked for at once.
+const EACH: usize = 20;
+/// What a running cluster may answer instead of a number, for a moment.
+const WELL: [&str; 6] =
+    ["not_owner", "lease_held", "fenced", "clock_behind", "exhausted", "ledger_unavailable"];
+
 /// What was granted, by its kind and owner: each once.
 #[derive(Default)]
-struct Granted {
+struct Granted(Mutex<Numbers>);
+
+#[derive(Default)]
+struct Numbers {
     seen: HashSet<(String, String)>,
     /// The nonce that the signer's chain would name next.
     next: [u64; 3],
+    /// The highest fencing token of each signer.
+    tokens: [i64; 3],
 }
 
 impl Granted {
-    fn add(&mut self, kind: &str, number: &Value) {
-        let is_new = self.seen.insert((kind.to_owned(), number.to_string()));
+    fn add(&self, kind: &str, number: &Value) {
+        let is_new = self.0.lock().unwrap().seen.insert((kind.to_owned(), number.to_string()));
         assert!(is_new, "{kind} {number} was granted twice");
+    }
+
+    fn add_nonces(&self, place: usize, answer: &Value) {
+        for grant in answer["grants"].as_array().unwrap() {
+            self.add(SIGNERS[place], &grant["nonce"]);
+            let next = &mut self.0.lock().unwrap().next[place];
+            *next = (*next).max(grant["nonce"].as_u64().unwrap() + 1);
+        }
+        let token = &mut self.0.lock().unwrap().tokens[place];
+        *token = (*token).max(answer["fencing_token"].as_i64().unwrap());
+    }
+
+    fn next(&self, place: usize) -> u64 {
+        self.0.lock().unwrap().next[place]
+    }
+
+    fn token(&self, place: usize) -> i64 {
+        self.0.lock().unwrap().tokens[place]
+    }
+
+    fn count(&self, kind: &str) -> usize {
+        self.0.lock().unwrap().seen.iter().filter(|(of, _)| of == kind).count()
     }
 }
 
-/// Asks for one of everything; says how many were granted. What is refused must be refused as `codes` allow.
-async fn ask_for_all(url: &str, granted: &mut Granted, codes: &[&str]) -> usize {
+/// Asks for some of everything; says how many kinds were granted. What is refused must be refused as `codes` allow.
+async fn ask_for_all(url: &str, granted: &Granted, codes: &[&str]) -> usize {
     kinds_granted(url, granted, codes).await.len()
 }
 
 /// The same; says what was granted.
-async fn kinds_granted(url: &str, granted: &mut Granted, codes: &[&str]) -> Vec<String> {
+async fn kinds_granted(url: &str, granted: &Granted, codes: &[&str]) -> Vec<String> {
     let (client, mut kinds) = (patient(), Vec::new());
     let check = |answer: &Value| {
         let code = answer["code"].as_str().unwrap_or_default().to_owned();
@@ -45,21 +81,18 @@ async fn kinds_granted(url: &str, granted: &mut Granted, codes: &[&str]) -> Vec<
     };
     for (place, signer) in SIGNERS.iter().enumerate() {
         let asked = format!("{url}/v1/signers/{signer}/nonces");
-        let answer = client.request("POST", &asked, None, Some(&json!({"count": 5}))).await.unwrap();
+        let answer = client.request("POST", &asked, None, Some(&json!({"count": EACH}))).await.unwrap();
         match answer.status {
             201 => {
-                for grant in answer.body["grants"].as_array().unwrap() {
-                    granted.add(signer, &grant["nonce"]);
-                    granted.next[place] = granted.next[place].max(grant["nonce"].as_u64().unwrap() + 1);
-                }
+                granted.add_nonces(place, &answer.body);
                 kinds.push(signer.to_string());
             }
             _ => check(&answer.body),
         }
     }
     for kind in ["snowflake", "segments/order", "sequences/invoice"] {
-        let answer =
-            client.request("GET", &format!("{url}/v1/ids/{kind}?count=5"), None, None).await.unwrap();
+        let path = format!("{url}/v1/ids/{kind}?count={EACH}");
+        let answer = client.request("GET", &path, None, None).await.unwrap();
         match answer.status {
             200 => {
                 answer.body["ids"].as_array().unwrap().iter().for_each(|id| granted.add(kind, id));
@@ -93,7 +126,7 @@ async fn recovered(database_url: &str, dir: &Path) {
 }
 
 /// After the recovery: nothing of a signer until its next nonce is confirmed, and then nothing that was granted before.
-async fn confirm_all(url: &str, granted: &mut Granted) {
+async fn confirm_all(url: &str, granted: &Granted) {
     let client = patient();
     for (place, signer) in SIGNERS.iter().enumerate() {
         until("the signer is recovering", async || {
@@ -103,7 +136,7 @@ async fn confirm_all(url: &str, granted: &mut Granted) {
             answer.code() == "recovering"
         })
         .await;
-        let confirmed = json!({"next_nonce": granted.next[place]});
+        let confirmed = json!({"next_nonce": granted.next(place)});
         let path = format!("{url}/v1/signers/{signer}/confirm");
         let answer = client.request("POST", &path, None, Some(&confirmed)).await.unwrap();
         assert_eq!((answer.status, &answer.body["recovering"]), (200, &json!(false)), "{}", answer.text);
@@ -111,17 +144,15 @@ async fn confirm_all(url: &str, granted: &mut Granted) {
             let asked = format!("{url}/v1/signers/{signer}/nonces");
             let answer = client.request("POST", &asked, None, None).await.unwrap();
             if answer.status == 201 {
-                granted.add(signer, &answer.body["grants"][0]["nonce"]);
+                let token = granted.token(place);
+                assert!(answer.body["fencing_token"].as_i64().unwrap() > token, "{}: {token}", answer.text);
+                granted.add_nonces(place, &answer.body);
             }
             answer.status == 201
         })
         .await;
     }
-    until("everything is granted again", async || {
-        let codes = ["clock_behind", "not_owner", "lease_held", "fenced", "ledger_unavailable", "exhausted"];
-        ask_for_all(url, granted, &codes).await == 6
-    })
-    .await;
+    until("everything is granted again", async || ask_for_all(url, granted, &WELL).await == 6).await;
 }
 
 /// The programs of the PostgreSQL that the tests' server is of.
@@ -148,15 +179,17 @@ async fn nothing_is_granted_twice_after_a_backup_was_restored_under_running_inst
     let mut instances = [start("one").await, start("two").await];
     let urls = instances.each_ref().map(|instance| instance.url().to_owned());
     make_numbers(&urls[0]).await;
-    let mut granted = Granted::default();
-    let well = ["not_owner", "lease_held", "fenced", "clock_behind", "exhausted", "ledger_unavailable"];
+    let granted = Granted::default();
     for round in 0..20 {
-        ask_for_all(&urls[round % 2], &mut granted, &well).await;
+        ask_for_all(&urls[round % 2], &granted, &WELL).await;
     }
     let dump = folder.path().join("dump");
     run(Command::new(tool("pg_dump")).arg("-f").arg(&dump).arg(database.url()));
     for round in 0..60 {
-        ask_for_all(&urls[round % 2], &mut granted, &well).await;
+        ask_for_all(&urls[round % 2], &granted, &WELL).await;
+    }
+    for kind in [SIGNERS[0], "snowflake", "segments/order", "sequences/invoice"] {
+        assert!(granted.count(kind) >= 1_000, "{kind}: {}", granted.count(kind));
     }
     // Long enough that the position has risen since.
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -177,7 +210,7 @@ async fn nothing_is_granted_twice_after_a_backup_was_restored_under_running_inst
     let restored = Instant::now();
     while restored.elapsed() < Duration::from_secs(3) {
         for url in &urls {
-            let kinds = kinds_granted(url, &mut granted, &gone).await;
+            let kinds = kinds_granted(url, &granted, &gone).await;
             let is_known = restored.elapsed() > Duration::from_secs(1);
             let from_memory =
                 |kind: &String| !is_known && ["snowflake", "segments/order"].contains(&kind.as_str());
@@ -203,7 +236,7 @@ async fn nothing_is_granted_twice_after_a_backup_was_restored_under_running_inst
         until("it serves again", async || matches!(ready_code(url).await.as_str(), "ready" | "degraded"))
             .await;
     }
-    confirm_all(&urls[0], &mut granted).await;
+    confirm_all(&urls[0], &granted).await;
     confirm_nothing_more(&urls[1]).await;
 }
 
@@ -223,12 +256,11 @@ async fn nothing_is_granted_twice_after_a_file_was_put_back() {
     let stop = async |mut instance: Instance| {
         assert_eq!(instance.end_by(Signal::Terminate, testkit::PATIENCE).await.unwrap().code(), Some(0));
     };
-    let mut granted = Granted::default();
-    let well = ["not_owner", "lease_held", "fenced", "clock_behind", "exhausted", "ledger_unavailable"];
+    let granted = Granted::default();
     let first = start().await;
     make_numbers(first.url()).await;
     for _ in 0..5 {
-        ask_for_all(first.url(), &mut granted, &well).await;
+        ask_for_all(first.url(), &granted, &WELL).await;
     }
     let (file, copy) = (folder.path().join("fencepost-data/ledger.db"), folder.path().join("copy"));
     for (path, mode) in [(file.as_path(), 0o600), (file.parent().unwrap(), 0o700)] {
@@ -237,7 +269,7 @@ async fn nothing_is_granted_twice_after_a_file_was_put_back() {
     // While the daemon writes, which never delays the copy for ever.
     let backup =
         async || Setup::command("backup").arg("copy").dir(folder.path()).run_to_end(testkit::PATIENCE).await;
-    let (made, _) = tokio::join!(backup(), ask_for_all(first.url(), &mut granted, &well));
+    let (made, _) = tokio::join!(backup(), ask_for_all(first.url(), &granted, &WELL));
     let made = made.unwrap();
     assert_eq!(made.code, Some(0), "{made:?}");
     assert_eq!(std::fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
@@ -245,7 +277,7 @@ async fn nothing_is_granted_twice_after_a_file_was_put_back() {
     stop(first).await;
     let second = start().await;
     for _ in 0..20 {
-        ask_for_all(second.url(), &mut granted, &well).await;
+        ask_for_all(second.url(), &granted, &WELL).await;
     }
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     stop(second).await;
@@ -256,6 +288,6 @@ async fn nothing_is_granted_twice_after_a_file_was_put_back() {
     assert!(ended.stderr.contains("fencepost recover --confirm"), "{ended:?}");
     recovered("sqlite:./fencepost-data/ledger.db", folder.path()).await;
     let third = start().await;
-    confirm_all(third.url(), &mut granted).await;
+    confirm_all(third.url(), &granted).await;
     stop(third).await;
 }

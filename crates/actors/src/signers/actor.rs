@@ -15,12 +15,12 @@ use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, SpawnHandle, WrapFuture,
 };
 use domain::limits::HOLES_IN_MEMORY_MAX;
-use domain::nonce::{Batch, Loaded};
+use domain::nonce::{Batch, Loaded, Verdict};
 use domain::signer::{
     Acquired, Answer, BatchId, Caller, Command, Effect, Effects, FactsRead, LedgerFailure, Moment, Note,
     Refusal, SignerState, Ticket,
 };
-use domain::{Mode, Nonce, Resource, SignerId, Timestamp};
+use domain::{Mode, Nonce, Resource, SignerId};
 use ledger::KeyScope;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -218,7 +218,11 @@ impl SignerActor {
             }
             Effect::ReadOverdue { round, max } => {
                 let (inner, signer) = (Arc::clone(&self.inner), self.signer.clone());
-                let read = async move { inner.ledger.overdue(&signer, max).await };
+                let read = async move {
+                    let (ahead_ms, sent) = (inner.clock.behind_ms(), Instant::now());
+                    let holds = inner.ledger.overdue(&signer, ahead_ms, max).await?;
+                    Ok(inner.clock.overdue(&holds, max, sent))
+                };
                 self.call(context, read, move |actor, result, context| {
                     actor.tell(context, |state, moment| state.overdue_read(round, result, moment));
                 });
@@ -278,6 +282,12 @@ impl SignerActor {
         context.spawn(commit.map(move |result, actor, context| {
             if result.is_ok() {
                 metrics::histogram!("fencepost_commit_seconds", "op" => op).record(sent.elapsed());
+            }
+            // Only a commit that granted something names a time.
+            if let Ok(Verdict::Committed { at }) = &result
+                && at.as_micros() > 0
+            {
+                actor.inner.clock.saw(*at, sent, Instant::now());
             }
             let result = result.map_err(|error| failure(&error));
             actor.tell(context, |state, moment| state.committed(id, result, moment));
@@ -340,6 +350,12 @@ impl SignerActor {
             Note::Granted(nonces) => {
                 metrics::counter!("fencepost_nonce_grants_total").increment(nonces as u64);
             }
+            Note::Doubtful(holds) => {
+                tracing::warn!(
+                    signer = %self.signer, holds,
+                    "the database's clock jumped during holds that ran out; their nonces are quarantined"
+                );
+            }
             Note::FenceRejected { op, token } => {
                 let (resource, instance) = (&self.resource, &self.inner.config.owner);
                 metrics::counter!("fencepost_fence_reject_total", "op" => op).increment(1);
@@ -400,12 +416,13 @@ impl Inner {
             nonces.extend(kept.answer.grants.iter().map(|(nonce, _)| *nonce));
         }
         if nonces.is_empty() {
-            return Ok(FactsRead { kept, rows: Vec::new(), at: Timestamp::from_micros(0), holes });
+            return Ok(FactsRead { kept, rows: Vec::new(), holes });
         }
         nonces.sort_unstable();
         nonces.dedup();
+        let sent = Instant::now();
         let read = self.ledger.rows(signer, &nonces).await?;
-        Ok(FactsRead { kept, rows: read.value, at: read.at, holes })
+        Ok(FactsRead { kept, rows: self.clock.with_left(read.value, read.at, sent), holes })
     }
 }
 
@@ -421,6 +438,7 @@ mod tests {
     use super::super::{Limits, Signers};
     use super::*;
     use crate::arbiters::Arbiters;
+    use crate::database_clock::SharedClock;
 
     struct Defect;
 
@@ -457,7 +475,8 @@ mod tests {
         let me = Identity { id: InstanceId::parse("me-1").unwrap(), url: "http://me".to_owned() };
         let cluster_view = ClusterView::alone(&me, Mode::WorkerQueue);
         let arbiters = Arbiters::start(NonZeroUsize::MIN).unwrap();
-        Signers::start(arbiters, ledger, me.id, FailureDetector::alone(), cluster_view, limits)
+        let clock = SharedClock::new(Duration::from_secs(1));
+        Signers::start(arbiters, ledger, me.id, FailureDetector::alone(), cluster_view, clock, limits)
     }
 
     fn one() -> GrantRequest {

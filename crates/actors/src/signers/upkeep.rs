@@ -96,7 +96,11 @@ async fn sweep(signers: &Signers, settings: &UpkeepSettings) -> ledger::Result<(
     let mut overdue = signers
         .inner
         .ledger
-        .overdue_signers(&signers.inner.config.owner, u32::try_from(choice).unwrap_or(u32::MAX))
+        .overdue_signers(
+            &signers.inner.config.owner,
+            signers.inner.clock.behind_ms(),
+            u32::try_from(choice).unwrap_or(u32::MAX),
+        )
         .await?;
     // A sweep leaves the signer's lease here for a while, so the instance that the ring names sweeps it.
     overdue.retain(|signer| !signers.inner.belongs_elsewhere(signer));
@@ -119,18 +123,20 @@ async fn sweep(signers: &Signers, settings: &UpkeepSettings) -> ledger::Result<(
 
 async fn purge(signers: &Signers, settings: &UpkeepSettings) -> ledger::Result<()> {
     let ledger = &signers.inner.ledger;
-    while ledger.purge_keys(settings.keep_keys.as_millis() as u64, PURGE_STEP_ROWS).await?
-        >= u64::from(PURGE_STEP_ROWS)
+    // By as much the rows look older than they are.
+    let ahead_ms = signers.inner.clock.ahead_ms();
+    let old_ms = |kept: Duration| (kept.as_millis() as u64).saturating_add(ahead_ms);
+    while ledger.purge_keys(old_ms(settings.keep_keys), PURGE_STEP_ROWS).await? >= u64::from(PURGE_STEP_ROWS)
         && signers.is_serving()
     {
         tokio::task::yield_now().await;
     }
-    while ledger.purge_audits(AUDIT_KEPT_MS, PURGE_STEP_ROWS).await? >= u64::from(PURGE_STEP_ROWS)
+    while ledger.purge_audits(AUDIT_KEPT_MS + ahead_ms, PURGE_STEP_ROWS).await? >= u64::from(PURGE_STEP_ROWS)
         && signers.is_serving()
     {
         tokio::task::yield_now().await;
     }
-    ledger.purge_instances(settings.keep_instances.as_millis() as u64, PURGE_STEP_ROWS).await?;
+    ledger.purge_instances(old_ms(settings.keep_instances), PURGE_STEP_ROWS).await?;
     Ok(())
 }
 

@@ -9,8 +9,8 @@ use domain::job::Attempt;
 use domain::nonce::{Hole, Loaded, Row, Status};
 use domain::plan::{PlanState, TaskStatus};
 use domain::{
-    ClusterSecret, HoldId, InstanceId, JobId, LaneId, NodeId, Nonce, PlanId, Resource, SegmentTag,
-    SequenceName, SessionId, SignerId, TaskId, TenantId, Token,
+    ClusterSecret, InstanceId, JobId, LaneId, NodeId, Nonce, PlanId, Resource, SegmentTag, SequenceName,
+    SessionId, SignerId, TaskId, TenantId, Token,
 };
 use ledger::*;
 
@@ -114,8 +114,8 @@ impl Nonces for Flaky {
     async fn holes(&self, signer: &SignerId, max: usize) -> Result<(Vec<Hole>, bool)> {
         self.real.holes(signer, max).await
     }
-    async fn overdue(&self, signer: &SignerId, max: usize) -> Result<Vec<(Nonce, HoldId)>> {
-        self.real.overdue(signer, max).await
+    async fn overdue(&self, signer: &SignerId, ahead_ms: u64, max: usize) -> Result<Vec<HeldNonce>> {
+        self.real.overdue(signer, ahead_ms, max).await
     }
     async fn rows(&self, signer: &SignerId, nonces: &[Nonce]) -> Result<Read<Vec<Row>>> {
         self.real.rows(signer, nonces).await
@@ -132,8 +132,8 @@ impl Nonces for Flaky {
     async fn nonces(&self, filter: &NonceFilter) -> Result<Vec<NonceRecord>> {
         self.real.nonces(filter).await
     }
-    async fn overdue_signers(&self, me: &InstanceId, limit: u32) -> Result<Vec<SignerId>> {
-        self.real.overdue_signers(me, limit).await
+    async fn overdue_signers(&self, me: &InstanceId, ahead_ms: u64, limit: u32) -> Result<Vec<SignerId>> {
+        self.real.overdue_signers(me, ahead_ms, limit).await
     }
     async fn open_counts(&self) -> Result<Vec<(Status, u64)>> {
         self.real.open_counts().await

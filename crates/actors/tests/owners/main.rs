@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actors::arbiters::Arbiters;
+use actors::database_clock::SharedClock;
 use actors::signers::{GrantRequest, Grants, Limits, Refusal, RequestKey, Signers};
 use cluster::{ClusterView, FailureDetector, Identity};
 use domain::limits::HOLES_IN_MEMORY_MAX;
@@ -90,8 +91,8 @@ impl Shop {
         let me = Identity { id: InstanceId::parse("me-1").unwrap(), url: "http://me".to_owned() };
         let cluster_view = ClusterView::alone(&me, mode);
         let arbiters = Arbiters::start(std::num::NonZeroUsize::new(2).unwrap()).unwrap();
-        let signers =
-            Signers::start(arbiters, ledger, me.id, FailureDetector::alone(), cluster_view.clone(), limits);
+        let (clock, view) = (SharedClock::new(Duration::from_secs(1)), cluster_view.clone());
+        let signers = Signers::start(arbiters, ledger, me.id, FailureDetector::alone(), view, clock, limits);
         Self {
             signers,
             cluster_view,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actors::arbiters::Arbiters;
+use actors::database_clock::SharedClock;
 use actors::jobs::{self, Jobs};
 use actors::plans::{self, Plans};
 use actors::signers::{Signers, Upkeep};
@@ -50,6 +51,7 @@ impl Incarnation {
         arbiters: &Arbiters,
         config: &Config,
         endpoint: &Endpoint,
+        clock: &SharedClock,
     ) -> Result<Self, Failure> {
         let identity = Identity::new(&endpoint.node_name, endpoint.advertise.clone())
             .map_err(|invalid| Failure::new(Exit::Config, invalid))?;
@@ -100,6 +102,7 @@ impl Incarnation {
             id,
             failure_detector,
             cluster_view,
+            clock.clone(),
             limits(config),
         );
         let upkeep = Upkeep::start(signers.clone(), upkeep(config));

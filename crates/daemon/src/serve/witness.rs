@@ -8,7 +8,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ledger::{Identity, Witness as Seen};
+use actors::database_clock::SharedClock;
+use domain::Timestamp;
+use ledger::{Identity, Reason, Witness as Seen};
 
 use crate::config::Config;
 use crate::exit::{Exit, Failure};
@@ -23,8 +25,11 @@ pub struct Witness {
     known: Option<Identity>,
     file: Option<PathBuf>,
     written: Option<Instant>,
+    clock: SharedClock,
     /// The refusal is in force.
     has_refused: bool,
+    /// Why the ledger counts as gone back, as far as is known.
+    reason: Option<Reason>,
 }
 
 impl Witness {
@@ -33,7 +38,7 @@ impl Witness {
     /// # Errors
     /// [`Exit::Config`] for a file that cannot be read or understood: without it nobody would notice a ledger that went
     /// back.
-    pub fn remember(config: &Config) -> Result<Self, Failure> {
+    pub fn remember(config: &Config, clock: SharedClock) -> Result<Self, Failure> {
         let file = Some(&config.ledger.witness_file).filter(|file| !file.is_empty()).map(PathBuf::from);
         let known = match &file {
             None => None,
@@ -43,7 +48,7 @@ impl Witness {
                 Err(error) => return Err(unusable(path, &error)),
             },
         };
-        Ok(Self { known, file, written: None, has_refused: false })
+        Ok(Self { known, file, written: None, clock, has_refused: false, reason: None })
     }
 
     /// Waits until the ledger is the one that was known.
@@ -80,22 +85,43 @@ impl Witness {
         }
     }
 
+    /// Reads the database's clock, so that a jump is noticed also while nothing is granted.
+    async fn look_at_the_clock(&self, ledger: &ledger::Handle) {
+        let sent = Instant::now();
+        if let Ok(ms) = ledger.clock_ms().await
+            && let Ok(ms) = i64::try_from(ms)
+        {
+            self.clock.saw(Timestamp::from_micros(ms * 1_000), sent, Instant::now());
+        }
+    }
+
     /// Whether the ledger is current. One that does not answer changes nothing.
     async fn look(&mut self, ledger: &ledger::Handle, api: &api::Handle) -> bool {
+        let is_current = self.look_at_the_ledger(ledger, api).await;
+        self.look_at_the_clock(ledger).await;
+        is_current
+    }
+
+    async fn look_at_the_ledger(&mut self, ledger: &ledger::Handle, api: &api::Handle) -> bool {
         match ledger.witness(self.known.as_ref()).await {
             Ok(Seen::Current(identity)) => {
                 if std::mem::take(&mut self.has_refused) {
                     tracing::warn!(position = identity.position, "the ledger was recovered; serving again");
                     api.set_went_back(None);
+                } else {
+                    self.note_failover(&identity);
                 }
                 self.known = Some(identity);
                 self.write();
                 true
             }
-            Ok(Seen::WentBack(found)) => {
+            Ok(Seen::WentBack(found, reason)) => {
+                self.reason = Some(reason);
                 if !std::mem::replace(&mut self.has_refused, true) {
                     metrics::counter!("fencepost_ledger_went_back_total").increment(1);
-                    tracing::error!(known = ?self.known, ?found, "the ledger went back in time; nothing is served");
+                    tracing::error!(
+                        known = ?self.known, ?found, %reason, "the ledger went back in time; nothing is served"
+                    );
                 }
                 api.set_went_back(Some(self.why()));
                 false
@@ -107,11 +133,29 @@ impl Witness {
         }
     }
 
+    /// Says so, and counts it, if another server took over and lost nothing that was answered.
+    fn note_failover(&self, found: &Identity) {
+        let (Some(before), Some(now)) =
+            (self.known.as_ref().and_then(|known| known.server.as_ref()), &found.server)
+        else {
+            return;
+        };
+        if before.timeline != now.timeline {
+            metrics::counter!("fencepost_ledger_failover_total").increment(1);
+            tracing::warn!(
+                before = before.timeline,
+                now = now.timeline,
+                "a standby became the ledger's primary; it has all that was answered"
+            );
+        }
+    }
+
     fn why(&self) -> String {
         let file = self.file.as_deref().unwrap_or(Path::new("the witness file"));
+        let reason = self.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
         format!(
-            "the ledger is behind what this instance knew of it, or another one, as after a restored backup or a failover \
-             that lost commits. What it would grant may have been granted before. Run `fencepost recover --confirm` (see \
+            "the ledger is behind what this instance knew of it, or another one{reason}; as after a restored backup or a \
+             failover that lost commits. What it would grant may have been granted before. Run `fencepost recover --confirm` (see \
              docs/operations.md); or remove {} if this ledger is new on purpose, and start again",
             file.display()
         )

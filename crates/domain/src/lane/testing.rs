@@ -10,7 +10,7 @@ use crate::job::{Assignment, Attempt, Change, Due, JobKey, Spec};
 use crate::{IdempotencyKey, InstanceId, JobId, KeyScope, LaneId, NodeId, NodeTimeouts, PoolName, Token};
 
 /// The seed of a random test: from `FENCEPOST_SEED`, or drawn, and printed.
-pub(super) fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     let given = std::env::var("FENCEPOST_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = given.unwrap_or_else(|| RandomState::new().hash_one(0));

@@ -180,7 +180,7 @@ impl Allocator {
             match *change {
                 Change::Grant { .. } => unreachable!("grants are decided here"),
                 Change::Move { nonce, hold, from, to, .. } => self.moved(nonce, hold, from, to),
-                Change::Expire { nonce, hold, to } => self.moved(nonce, hold, Status::Held, to),
+                Change::Expire { nonce, hold, to, .. } => self.moved(nonce, hold, Status::Held, to),
             }
         }
     }
@@ -280,6 +280,7 @@ mod tests {
         let release = |number| Change::Expire {
             nonce: nonce(number),
             hold: HoldId::from_u128(0),
+            early_ms: 0,
             to: Status::Released,
         };
         signer.note(&[release(8)]);
@@ -309,7 +310,12 @@ mod tests {
         };
         signer.note(&[quarantine(&first[0])]);
         assert_eq!(signer.grant(&holds(2), 1), full);
-        signer.note(&[Change::Expire { nonce: nonce(1), hold: HoldId::from_u128(1), to: Status::Released }]);
+        signer.note(&[Change::Expire {
+            nonce: nonce(1),
+            hold: HoldId::from_u128(1),
+            early_ms: 0,
+            to: Status::Released,
+        }]);
         assert_eq!(granted(&signer.grant(&holds(2), 1).unwrap()), [1, 2]);
     }
 

@@ -145,6 +145,7 @@ mod tests {
             nonce: Nonce::new(7).unwrap(),
             status,
             hold: MINE,
+            written_at: Timestamp::from_micros(0),
             held_until: Timestamp::from_micros(0),
             tx_hash,
         }

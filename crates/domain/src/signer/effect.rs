@@ -74,6 +74,8 @@ pub enum Note {
     Waited(Duration),
     /// So many nonces were granted.
     Granted(usize),
+    /// So many holds ran out while the database's clock jumped, and their nonces are quarantined.
+    Doubtful(usize),
     /// A batch of this kind was fenced.
     FenceRejected {
         /// The kind.

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::command::{Grant, Grants};
+use crate::database_clock::ReadRow;
 use crate::id::{IdempotencyKey, Nonce};
 use crate::nonce::{GrantAnswer, Hole, KeptKey, Row, Status};
-use crate::time::Timestamp;
 
 /// Names one round of decisions. An answer for a round that was given up meanwhile is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,9 +18,7 @@ pub struct FactsRead {
     /// Requests that were answered before.
     pub kept: Vec<(IdempotencyKey, KeptKey)>,
     /// The rows asked for, and those that the kept answers speak of.
-    pub rows: Vec<Row>,
-    /// The database's time of reading the rows.
-    pub at: Timestamp,
+    pub rows: Vec<ReadRow>,
     /// The lowest holes, and whether these are all; as asked for.
     pub holes: Option<(Vec<Hole>, bool)>,
 }
@@ -34,22 +32,17 @@ pub(super) struct Facts {
 
 impl Facts {
     /// `asked` is the own time before they were read.
-    pub(super) fn new(
-        kept: Vec<(IdempotencyKey, KeptKey)>,
-        rows: Vec<Row>,
-        at: Timestamp,
-        asked: Instant,
-    ) -> Self {
-        Self { kept: kept.into_iter().collect(), rows: ReadRows::new(rows, at), asked }
+    pub(super) fn new(kept: Vec<(IdempotencyKey, KeptKey)>, rows: Vec<ReadRow>, asked: Instant) -> Self {
+        Self { kept: kept.into_iter().collect(), rows: ReadRows::new(rows), asked }
     }
 
     /// Of a round that needs to know nothing.
     pub(super) fn none(now: Instant) -> Self {
-        Self::new(Vec::new(), Vec::new(), Timestamp::from_micros(0), now)
+        Self::new(Vec::new(), Vec::new(), now)
     }
 
     pub(super) fn row(&self, nonce: Nonce) -> Option<&Row> {
-        self.rows.rows.get(&nonce)
+        self.rows.0.get(&nonce).map(|read| &read.row)
     }
 
     pub(super) fn still_live(&self, answer: &GrantAnswer, now: Instant) -> Option<Grants> {
@@ -57,22 +50,20 @@ impl Facts {
     }
 }
 
-struct ReadRows {
-    rows: HashMap<Nonce, Row>,
-    at: Timestamp,
-}
+struct ReadRows(HashMap<Nonce, ReadRow>);
 
 impl ReadRows {
-    fn new(rows: Vec<Row>, at: Timestamp) -> Self {
-        Self { rows: rows.into_iter().map(|row| (row.nonce, row)).collect(), at }
+    fn new(rows: Vec<ReadRow>) -> Self {
+        Self(rows.into_iter().map(|read| (read.row.nonce, read)).collect())
     }
 
     fn still_live(&self, answer: &GrantAnswer, since: Duration) -> Option<Grants> {
         let since = whole_ms(since);
         let grants = answer.grants.iter().map(|&(nonce, hold)| {
-            let row = self.rows.get(&nonce).filter(|row| row.hold == hold && row.status == Status::Held)?;
-            let held_for_ms = row.held_until.ms_since(self.at).saturating_sub(since);
-            (held_for_ms > 0).then_some(Grant { nonce, hold, held_until: row.held_until, held_for_ms })
+            let is_held = |read: &&ReadRow| read.row.hold == hold && read.row.status == Status::Held;
+            let read = self.0.get(&nonce).filter(is_held)?;
+            let held_for_ms = read.left_ms.saturating_sub(since);
+            (held_for_ms > 0).then_some(Grant { nonce, hold, held_until: read.row.held_until, held_for_ms })
         });
         let grants = grants.collect::<Option<Vec<_>>>()?;
         Some(Grants { token: answer.token, owner: answer.owner.clone(), grants })
@@ -80,11 +71,10 @@ impl ReadRows {
 }
 
 /// The grants of an earlier answer, if every hold of it is still live; `None` as soon as one was settled, ran out, or
-/// was never written. `rows` were read at `at` by the database's clock,
-/// in a call that began `since` ago.
+/// was never written. `rows` were read in a call that began `since` ago.
 #[must_use]
-pub fn still_live(answer: &GrantAnswer, rows: Vec<Row>, at: Timestamp, since: Duration) -> Option<Grants> {
-    ReadRows::new(rows, at).still_live(answer, since)
+pub fn still_live(answer: &GrantAnswer, rows: Vec<ReadRow>, since: Duration) -> Option<Grants> {
+    ReadRows::new(rows).still_live(answer, since)
 }
 
 /// Milliseconds, a begun one counted as a whole: no answer says that a hold lasts longer than it does.

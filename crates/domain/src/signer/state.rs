@@ -12,7 +12,8 @@ use super::config::SignerConfig;
 use super::effect::{Acquired, BatchId, Effect, Effects, LedgerFailure, Moment, Note, Phase};
 use super::facts::{Facts, FactsRead, Round};
 use super::refusal::Refusal;
-use crate::id::{HoldId, InstanceId, Nonce, SignerId};
+use crate::database_clock::Overdue;
+use crate::id::{InstanceId, SignerId};
 use crate::lease::Token;
 use crate::limits::{COMMIT_AGAIN_MAX, HOLES_IN_MEMORY_MAX};
 use crate::mode::Mode;
@@ -63,6 +64,8 @@ struct OwnedLease {
     trust: Trust,
     /// When to look for holds that ran out: when one may have, by this process's own clock.
     look_for_overdue: Instant,
+    /// Holds that ran out by the database's clock alone when it was looked last. They stand before those to be found.
+    kept_overdue: usize,
     allocator: Allocator,
 }
 
@@ -223,6 +226,7 @@ impl<R: Caller> SignerState<R> {
                     token,
                     trust: Trust::Reload,
                     look_for_overdue: moment.now,
+                    kept_overdue: 0,
                     allocator: Allocator::new(Loaded::default()),
                 });
                 self.stage = Stage::Loading;
@@ -273,7 +277,7 @@ impl<R: Caller> SignerState<R> {
     pub fn overdue_read(
         &mut self,
         round: Round,
-        result: Result<Vec<(Nonce, HoldId)>, LedgerFailure>,
+        result: Result<Overdue, LedgerFailure>,
         moment: &Moment,
     ) -> Effects<R> {
         let mut effects = Vec::new();
@@ -309,7 +313,7 @@ impl<R: Caller> SignerState<R> {
                     if let (Some(lease), Some((holes, is_complete))) = (&mut self.lease, read.holes) {
                         lease.allocator.refill(holes, is_complete);
                     }
-                    let facts = Facts::new(read.kept, read.rows, read.at, asked);
+                    let facts = Facts::new(read.kept, read.rows, asked);
                     self.decide(commands, &facts, moment, &mut effects);
                 }
             }

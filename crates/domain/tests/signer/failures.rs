@@ -7,7 +7,7 @@ use domain::limits::BASIC_ROUND_COMMANDS_MAX;
 use domain::nonce::{Outcome, Status};
 use domain::signer::{Answer, Command, Phase, Refusal};
 
-use crate::world::{Call, Fate, Owner, World, grant, keyed, settle, window};
+use crate::world::{Call, Fate, Owner, World, grant, keyed, nonce, settle, window};
 
 fn granted(world: &World, number: usize) -> Vec<u64> {
     match &world.outcomes[&number] {
@@ -327,6 +327,40 @@ fn a_sweep_expires_what_is_overdue() {
     world.settle_down();
     assert_eq!(world.outcomes[&sweep], Ok(Answer::Swept));
     assert!(world.rows.values().all(|row| row.status == Status::Released));
+}
+
+#[test]
+fn a_hold_that_has_not_run_out_by_the_own_clock_is_kept_and_looked_at_again_when_it_does() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    world.ask(grant(2));
+    world.serve();
+    // The database's clock jumps past the end of the holds.
+    world.kept = world.rows.keys().copied().collect();
+    world.micros += i64::try_from(crate::world::HOLD_MS * 1_000).unwrap();
+    world.pass(Duration::from_millis(1_000));
+    let beside = world.ask(grant(1));
+    world.serve();
+    assert_eq!(granted(&world, beside), [2], "a nonce was granted twice inside its length");
+    assert!(world.rows.values().all(|row| row.status == Status::Held));
+    world.kept.clear();
+    // Sooner than the next look in any case.
+    world.pass(Duration::from_millis(20));
+    let after = world.ask(grant(3));
+    world.serve();
+    assert_eq!(granted(&world, after), [0, 1, 3]);
+}
+
+#[test]
+fn a_hold_over_which_the_clock_jumped_is_quarantined_whatever_the_policy_says() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    world.ask(grant(2));
+    world.settle_down();
+    world.doubtful.insert(nonce(1));
+    world.pass(Duration::from_millis(crate::world::HOLD_MS));
+    world.ask(Command::Sweep);
+    world.settle_down();
+    let states: Vec<_> = world.rows.values().map(|row| row.status).collect();
+    assert_eq!(states, [Status::Released, Status::Quarantined]);
 }
 
 #[test]

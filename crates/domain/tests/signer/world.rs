@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use domain::database_clock::{DueHold, Overdue, ReadRow};
 use domain::nonce::{
     Batch, Change, Hole, KeptKey, KeyScope, Loaded, Outcome, Policy, PolicyPatch, Resolution, Row,
     Settlement, Status, Verdict,
@@ -111,6 +112,10 @@ pub struct World {
     locked: HashMap<BatchId, Batch>,
     must_reload: bool,
     commits_max: usize,
+    /// Nonces whose holds have not run out by the owner's own clock.
+    pub kept: HashSet<Nonce>,
+    /// Nonces over whose holds the database's clock jumped.
+    pub doubtful: HashSet<Nonce>,
 }
 
 impl World {
@@ -151,6 +156,8 @@ impl World {
             locked: HashMap::new(),
             must_reload: true,
             commits_max: commits_in_flight_max,
+            kept: HashSet::new(),
+            doubtful: HashSet::new(),
         }
     }
 
@@ -467,24 +474,30 @@ impl World {
                 for (_, kept) in &kept {
                     nonces.extend(kept.answer.grants.iter().map(|(nonce, _)| *nonce));
                 }
-                let rows = nonces.iter().filter_map(|nonce| self.rows.get(nonce).cloned()).collect();
-                let read = FactsRead {
-                    kept,
-                    rows,
-                    at: Timestamp::from_micros(self.micros),
-                    holes: holes_max.map(|max| self.holes(max)),
-                };
+                let at = Timestamp::from_micros(self.micros);
+                let read_row = |row: &Row| ReadRow { row: row.clone(), left_ms: row.held_until.ms_since(at) };
+                let rows = nonces.iter().filter_map(|nonce| self.rows.get(nonce).map(read_row)).collect();
+                let read = FactsRead { kept, rows, holes: holes_max.map(|max| self.holes(max)) };
                 self.state.facts_read(round, failure.map_or(Ok(read), Err), &self.moment())
             }
             Call::Overdue { round, max } => {
                 let at = Timestamp::from_micros(self.micros);
-                let overdue = self
+                let late: Vec<_> = self
                     .rows
                     .values()
                     .filter(|row| row.status == Status::Held && row.held_until <= at)
                     .take(max)
-                    .map(|row| (row.nonce, row.hold))
                     .collect();
+                let kept = late.iter().filter(|row| self.kept.contains(&row.nonce)).count();
+                let due = late.iter().filter(|row| !self.kept.contains(&row.nonce));
+                let due = due.map(|row| DueHold {
+                    nonce: row.nonce,
+                    hold: row.hold,
+                    early_ms: 0,
+                    is_doubtful: self.doubtful.contains(&row.nonce),
+                });
+                let next = (kept > 0).then_some(Duration::from_millis(10));
+                let overdue = Overdue { due: due.collect(), kept, next, has_more: late.len() >= max };
                 self.state.overdue_read(round, failure.map_or(Ok(overdue), Err), &self.moment())
             }
             Call::Commit { id, batch } => {
@@ -543,8 +556,14 @@ impl World {
                         return Verdict::Diverged;
                     }
                     let held_until = at.plus_ms(*hold_ms);
-                    let row =
-                        Row { nonce: *nonce, status: Status::Held, hold: *hold, held_until, tx_hash: None };
+                    let row = Row {
+                        nonce: *nonce,
+                        status: Status::Held,
+                        hold: *hold,
+                        written_at: at,
+                        held_until,
+                        tx_hash: None,
+                    };
                     rows.insert(*nonce, row);
                     granted.push((*nonce, *hold));
                 }
@@ -556,7 +575,7 @@ impl World {
                         }
                     };
                 }
-                Change::Expire { nonce, hold, to } => {
+                Change::Expire { nonce, hold, to, .. } => {
                     let is_due =
                         |row: &&Row| row.status == Status::Held && row.hold == *hold && row.held_until <= at;
                     match row.filter(is_due).cloned() {

@@ -1,11 +1,11 @@
--- Holds that ran out, if the database agrees that they did.
--- $1 signers, $2 nonces, $3 holds, $4 to, $5 tokens, $6 owners
+-- Holds that ran out, if the database agrees that they did, or would have so much later.
+-- $1 signers, $2 nonces, $3 holds, $4 how much later, in ms, $5 to, $6 tokens, $7 owners
 UPDATE signer_nonce_allocation a
 SET status        = w.to_status,
     fencing_token = w.fencing_token,
     owner         = w.owner,
     updated_at    = now()
-FROM unnest($1::text[], $2::bigint[], $3::uuid[], $4::text[], $5::bigint[], $6::text[])
-     AS w (signer, nonce, hold, to_status, fencing_token, owner)
+FROM unnest($1::text[], $2::bigint[], $3::uuid[], $4::bigint[], $5::text[], $6::bigint[], $7::text[])
+     AS w (signer, nonce, hold, early_ms, to_status, fencing_token, owner)
 WHERE a.signer = w.signer AND a.nonce = w.nonce AND a.status = 'HELD' AND a.hold = w.hold
-  AND a.held_until <= now()
+  AND a.held_until <= now() + w.early_ms * interval '1 millisecond'

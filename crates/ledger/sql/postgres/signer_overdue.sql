@@ -1,11 +1,11 @@
 -- Signers whose holds ran out and that nobody else owns. Looks at the longest overdue holds only, so that
 -- its cost has a bound.
--- $1 the instance that asks, $2 limit
+-- $1 the instance that asks, $2 limit, $3 how far ahead of the time to look, in ms
 SELECT o.signer
 FROM (
     SELECT signer, held_until
     FROM signer_nonce_allocation
-    WHERE status = 'HELD' AND held_until <= now()
+    WHERE status = 'HELD' AND held_until <= now() + $3 * interval '1 millisecond'
     ORDER BY held_until
     LIMIT 10000
 ) AS o

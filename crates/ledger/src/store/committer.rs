@@ -6,6 +6,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection, PgConnection, SqlitePool};
 
 use super::failure::{self, read_failed, write_failed};
+use super::server::reaches_accepted;
 use crate::identity::Remembered;
 use crate::sql::{Session, Statement, Transaction};
 use crate::train::{Arrival, CommitBatch, Engine, TrainError};
@@ -90,7 +91,8 @@ impl<C: Write> Engine<C> for Committer {
                     *told = 0;
                 }
                 let news = Some(remembered.position()).filter(|position| position > told);
-                let arrival = on_postgres(connect, connection, news, *limit, batches).await;
+                let arrival =
+                    on_postgres((&**connect, &*remembered), connection, news, *limit, batches).await;
                 if connection.is_some() {
                     *told = news.unwrap_or(*told);
                 }
@@ -106,7 +108,7 @@ impl<C: Write> Engine<C> for Committer {
 }
 
 async fn on_postgres<C: Write>(
-    connect: &PgConnectOptions,
+    (connect, remembered): (&PgConnectOptions, &Remembered),
     own: &mut Option<PgConnection>,
     news: Option<i64>,
     limit: Duration,
@@ -115,7 +117,7 @@ async fn on_postgres<C: Write>(
     let late = |_| Error::unknown(std::io::Error::from(std::io::ErrorKind::TimedOut));
     let mut connection = match own.take() {
         Some(connection) => connection,
-        None => tokio::time::timeout(limit, PgConnection::connect_with(connect))
+        None => tokio::time::timeout(limit, connected(connect, remembered))
             .await
             .map_err(|_| Error::unavailable(sqlx::Error::PoolTimedOut))?
             .map_err(read_failed)?,
@@ -133,6 +135,13 @@ async fn on_postgres<C: Write>(
         *own = Some(connection);
     }
     arrival
+}
+
+/// A new connection to the server that the last look at the ledger accepted.
+async fn connected(connect: &PgConnectOptions, remembered: &Remembered) -> sqlx::Result<PgConnection> {
+    let mut connection = PgConnection::connect_with(connect).await?;
+    reaches_accepted(&mut connection, remembered).await?;
+    Ok(connection)
 }
 
 /// A connection whose transaction did not end is closed by the pool.

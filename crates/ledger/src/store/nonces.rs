@@ -8,10 +8,12 @@ use domain::{AuditEntry, HoldId, InstanceId, Nonce, Resource, SignerId, Timestam
 use super::{Store, Way, audit};
 use crate::Result;
 use crate::nonces::{
-    Batch, CONFIRMED_NONCES_MAX, Confirmation, KeptKey, KeyScope, NonceFilter, NonceRecord, Nonces, Read,
-    SignerRecord, Verdict,
+    Batch, CONFIRMED_NONCES_MAX, Confirmation, HeldNonce, KeptKey, KeyScope, NonceFilter, NonceRecord,
+    Nonces, Read, SignerRecord, Verdict,
 };
-use crate::records::{self, HoldRow, KeyRow, LoadRow, NonceRecordRow, NonceRow, SignerRow, StatusCountRow};
+use crate::records::{
+    self, HeldRow, HoldRow, KeyRow, LoadRow, NonceRecordRow, NonceRow, SignerRow, StatusCountRow,
+};
 use crate::sql::{Hold, Statement, statement};
 
 const CLOCK: Statement = statement!("clock");
@@ -43,8 +45,9 @@ impl Nonces for Store {
         records::holes(self.holds(&HOLES, signer, max + 1).await?, max)
     }
 
-    async fn overdue(&self, signer: &SignerId, max: usize) -> Result<Vec<(Nonce, HoldId)>> {
-        records::all(self.holds(&OVERDUE, signer, max).await?)
+    async fn overdue(&self, signer: &SignerId, ahead_ms: u64, max: usize) -> Result<Vec<HeldNonce>> {
+        let ask = self.ask(&OVERDUE).bind(signer.as_str()).bind(max as i64).bind(ahead_ms as i64);
+        records::all(self.all::<HeldRow>(Way::KeyReads, ask).await?)
     }
 
     async fn rows(&self, signer: &SignerId, nonces: &[Nonce]) -> Result<Read<Vec<Row>>> {
@@ -92,8 +95,8 @@ impl Nonces for Store {
         records::all(self.all::<NonceRecordRow>(Way::Reads, ask).await?)
     }
 
-    async fn overdue_signers(&self, me: &InstanceId, limit: u32) -> Result<Vec<SignerId>> {
-        let ask = self.ask(&OVERDUE_SIGNERS).bind(me.as_str()).bind(i64::from(limit));
+    async fn overdue_signers(&self, me: &InstanceId, ahead_ms: u64, limit: u32) -> Result<Vec<SignerId>> {
+        let ask = self.ask(&OVERDUE_SIGNERS).bind(me.as_str()).bind(i64::from(limit)).bind(ahead_ms as i64);
         records::signers(self.all(Way::Reads, ask).await?)
     }
 

@@ -11,6 +11,7 @@ use tokio::runtime;
 
 use super::committer::Committer;
 use super::failure::read_failed;
+use super::server::reaches_accepted;
 use super::{Store, Way, lent};
 use crate::identity::Remembered;
 use crate::train::Trains;
@@ -85,6 +86,7 @@ pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) 
         ])
     };
     let call_timeout = Duration::from_millis(options.call_timeout_ms);
+    let remembered = Remembered::default();
     let pool = |max| {
         let pool = PgPoolOptions::new().max_connections(max).acquire_timeout(call_timeout);
         // After a restart of the server the dead ones are replaced instead of failing a request each.
@@ -98,7 +100,6 @@ pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) 
         })
     };
     let watch = WriteWatch::default();
-    let remembered = Remembered::default();
     let committer = |connect: &PgConnectOptions| {
         Committer::postgres(connect.clone(), call_timeout, watch.clone(), remembered.clone())
     };
@@ -107,7 +108,8 @@ pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) 
     let requests = server_side(connect.clone(), "fencepost").options(BY_INDEXES);
     let by_keys = (options.connections_max / 2).max(1);
     let pools = Pools {
-        requests: pool((options.connections_max - by_keys).max(1)).connect_lazy_with(requests.clone()),
+        requests: reaching(pool((options.connections_max - by_keys).max(1)), &remembered)
+            .connect_lazy_with(requests.clone()),
         by_keys: pool(by_keys).connect_lazy_with(requests.options(BY_KEYS)),
         vital: pool(VITAL_CONNECTIONS).connect_lazy_with(server_side(connect, "fencepost vital")),
     };
@@ -128,6 +130,15 @@ pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) 
         tracing::warn!(%error, "finished jobs have no partition of their own yet");
     }
     Ok(ledger)
+}
+
+/// Has a pool lend no connection to another server than the one that the last look accepted.
+fn reaching(pool: PgPoolOptions, remembered: &Remembered) -> PgPoolOptions {
+    let remembered = remembered.clone();
+    pool.after_connect(move |connection, _| {
+        let remembered = remembered.clone();
+        Box::pin(async move { reaches_accepted(connection, &remembered).await })
+    })
 }
 
 /// Settings of the server under which a 2xx may be lost.

@@ -31,7 +31,7 @@ pub async fn stale_owner_cannot_change_a_nonce(b: Bench) {
         to: Status::Consumed,
         tx_hash: None,
     };
-    let expire = Change::Expire { nonce: nonce(1), hold: hold(1), to: Status::Released };
+    let expire = Change::Expire { nonce: nonce(1), hold: hold(1), early_ms: 0, to: Status::Released };
     for change in [consume, expire] {
         assert_eq!(b.ledger.commit(batch(&s, &a, old, vec![change])).await.unwrap(), Verdict::Fenced);
     }

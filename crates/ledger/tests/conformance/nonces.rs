@@ -58,7 +58,10 @@ pub async fn a_batch_with_one_wrong_row_writes_nothing(b: Bench) {
                 tx_hash: None,
             },
         ),
-        ("a hold that still runs", Change::Expire { nonce: nonce(0), hold: hold(0), to: Status::Released }),
+        (
+            "a hold that still runs",
+            Change::Expire { nonce: nonce(0), hold: hold(0), early_ms: 0, to: Status::Released },
+        ),
     ];
     for (why, change) in wrong {
         let verdict = b.ledger.commit(batch(&s, &a, token, vec![new_grant(2, 1), change])).await.unwrap();
@@ -102,14 +105,26 @@ pub async fn a_hold_expires_only_when_the_database_says_so(b: Bench) {
     let (a, s) = (owner("a"), signer("s"));
     let token = b.acquired(&a, &s, LONG_MS).await;
     b.commits(batch(&s, &a, token, vec![new_grant(0, 30), new_grant(1, LONG_MS)])).await;
-    eventually("the hold runs out", async || !b.ledger.overdue(&s, 10).await.unwrap().is_empty()).await;
-    assert_eq!(b.ledger.overdue(&s, 10).await.unwrap(), [(nonce(0), hold(0))]);
-    let expire =
-        |n: u64| Change::Expire { nonce: nonce(n), hold: hold(u128::from(n)), to: Status::Quarantined };
+    eventually("the hold runs out", async || !b.ledger.overdue(&s, 0, 10).await.unwrap().is_empty()).await;
+    let found = b.ledger.overdue(&s, 0, 10).await.unwrap();
+    assert_eq!(found.iter().map(|held| (held.nonce, held.hold)).collect::<Vec<_>>(), [(nonce(0), hold(0))]);
+    assert_eq!(found[0].held_until.ms_since(found[0].granted_at), 30);
+    assert!(found[0].read_at >= found[0].held_until);
+    assert_eq!(
+        b.ledger.overdue(&s, LONG_MS + 1_000, 10).await.unwrap().len(),
+        2,
+        "looked for ahead of the time"
+    );
+    let expire = |n: u64| Change::Expire {
+        nonce: nonce(n),
+        hold: hold(u128::from(n)),
+        early_ms: 0,
+        to: Status::Quarantined,
+    };
     b.commits(batch(&s, &a, token, vec![expire(0)])).await;
     assert_eq!(b.ledger.commit(batch(&s, &a, token, vec![expire(1)])).await.unwrap(), Verdict::Diverged);
     assert_eq!(b.ledger.commit(batch(&s, &a, token, vec![expire(0)])).await.unwrap(), Verdict::Diverged);
-    assert!(b.ledger.overdue(&s, 10).await.unwrap().is_empty());
+    assert!(b.ledger.overdue(&s, 0, 10).await.unwrap().is_empty());
 }
 
 pub async fn holes_come_lowest_first_and_say_whether_there_are_more(b: Bench) {
@@ -214,10 +229,10 @@ pub async fn overdue_signers_are_those_without_a_live_owner(b: Bench) {
         }
     }
     eventually("the hold runs out", async || {
-        !b.ledger.overdue_signers(&owner("b"), 9).await.unwrap().is_empty()
+        !b.ledger.overdue_signers(&owner("b"), 0, 9).await.unwrap().is_empty()
     })
     .await;
-    assert_eq!(b.ledger.overdue_signers(&owner("b"), 9).await.unwrap(), [signer("free")]);
+    assert_eq!(b.ledger.overdue_signers(&owner("b"), 0, 9).await.unwrap(), [signer("free")]);
 }
 
 pub async fn a_thousand_nonces_fit_one_batch(b: Bench) {

@@ -71,7 +71,12 @@ fn wrong_rows() -> Vec<(&'static str, Outcome, Spoil)> {
         |number, of, from| move |b: &mut Batch| b.changes.push(move_to_consumed(number, of, from, None));
     let expires = |number, of| {
         move |b: &mut Batch| {
-            b.changes.push(Change::Expire { nonce: nonce(number), hold: hold(of), to: Status::Released });
+            b.changes.push(Change::Expire {
+                nonce: nonce(number),
+                hold: hold(of),
+                early_ms: 0,
+                to: Status::Released,
+            });
         }
     };
     vec![

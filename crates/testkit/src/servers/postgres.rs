@@ -33,6 +33,7 @@ pub struct Postgres {
     port: u16,
     tools: Tools,
     settings: &'static [&'static str],
+    variables: Vec<(String, String)>,
 }
 
 /// One database on a server.
@@ -68,13 +69,21 @@ impl Postgres {
         Self::start_with(&[STATEMENTS])
     }
 
+    /// The same, on a server with these variables in its environment.
+    ///
+    /// # Errors
+    /// As for [`Postgres::start`].
+    pub fn start_under(variables: Vec<(String, String)>) -> Result<Self> {
+        Self::make(&[], variables)
+    }
+
     fn start_with(settings: &'static [&'static str]) -> Result<Self> {
+        Self::make(settings, Vec::new())
+    }
+
+    fn make(settings: &'static [&'static str], variables: Vec<(String, String)>) -> Result<Self> {
         let tools = Tools::find()?;
-        let dir = TempDir::with_prefix("fencepost-postgres-")?;
-        if let Some((user, group)) = tools.run_as {
-            chown(dir.path(), Some(user), Some(group))?;
-        }
-        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700))?;
+        let dir = tools.folder()?;
         let data = dir.path().join("data");
         let made = tools
             .command("initdb")
@@ -84,9 +93,74 @@ impl Postgres {
             .current_dir(dir.path())
             .output()?;
         succeed("initdb", &made)?;
-        let server = Self { running: Mutex::new(None), dir, port: ports::free()?, tools, settings };
+        let running = Mutex::new(None);
+        let server = Self { running, dir, port: ports::free()?, tools, settings, variables };
         server.boot()?;
         Ok(server)
+    }
+
+    /// Makes a standby of this server, which streams from `primary` (this server, or a proxy before it) under a name.
+    ///
+    /// # Errors
+    /// The copy cannot be made, or the standby does not start.
+    pub fn standby(&self, primary: SocketAddr, name: &str) -> Result<Self> {
+        let dir = self.tools.folder()?;
+        let from =
+            format!("host={} port={} user=postgres application_name={name}", primary.ip(), primary.port());
+        let copied = self
+            .tools
+            .command("pg_basebackup")
+            .args(["--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast", "--no-sync"])
+            .arg("--dbname")
+            .arg(from)
+            .arg("--pgdata")
+            .arg(dir.path().join("data"))
+            .current_dir(dir.path())
+            .output()?;
+        succeed("pg_basebackup", &copied)?;
+        let (running, tools, settings) = (Mutex::new(None), self.tools.clone(), self.settings);
+        let standby = Self { running, dir, port: ports::free()?, tools, settings, variables: Vec::new() };
+        standby.boot()?;
+        Ok(standby)
+    }
+
+    /// Makes a standby a primary, and waits until it is one.
+    ///
+    /// # Errors
+    /// `pg_ctl` fails.
+    pub fn promote(&self) -> Result<()> {
+        let promoted = self
+            .tools
+            .command("pg_ctl")
+            .args(["promote", "-w", "-t", "30", "-D"])
+            .arg(self.data())
+            .current_dir(self.dir.path())
+            .output()?;
+        succeed("pg_ctl promote", &promoted)
+    }
+
+    /// Runs statements through `psql`, as [`Database::query`] does, in the server's own database.
+    ///
+    /// # Errors
+    /// The server cannot be reached or refuses a statement.
+    pub fn query(&self, sql: &str) -> Result<Vec<Vec<String>>> {
+        let text = run_psql(&self.tools.bin.join("psql"), &self.url("postgres"), sql)?;
+        Ok(rows(&text))
+    }
+
+    /// Makes an empty database on this server whose tables lie in a folder, which the server gets for its own.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub fn database_in(self: &Arc<Self>, folder: &Path) -> Result<Database> {
+        if let Some((user, group)) = self.tools.run_as {
+            chown(folder, Some(user), Some(group))?;
+        }
+        let place = format!("p{:016x}", rand::random::<u64>());
+        self.query(&format!("create tablespace {place} location '{}'", folder.display()))?;
+        let psql = self.tools.bin.join("psql");
+        let options = format!("tablespace {place}");
+        Database::create(&self.url("postgres"), psql, &options, Some(Arc::clone(self)))
     }
 
     /// The URL of a database on this server, for its superuser.
@@ -101,7 +175,7 @@ impl Postgres {
     /// The server refuses.
     pub fn database(self: &Arc<Self>) -> Result<Database> {
         let psql = self.tools.bin.join("psql");
-        Database::create(&self.url("postgres"), psql, Some(Arc::clone(self)))
+        Database::create(&self.url("postgres"), psql, "", Some(Arc::clone(self)))
     }
 
     /// Stops without a checkpoint, as a crash does (`pg_ctl stop -m immediate`): transactions in
@@ -170,8 +244,11 @@ impl Postgres {
         loop {
             // Backends of a killed predecessor may need a moment to end; the new server then says that
             // its files are in use and exits.
-            let mut postgres = Command::new(self.tools.bin.join("postgres"));
+            // The variables are the server's alone: what starts it may be another user.
+            let mut postgres = Command::new("env");
             postgres
+                .args(self.variables.iter().map(|(name, value)| format!("{name}={value}")))
+                .arg(self.tools.bin.join("postgres"))
                 .arg("-D")
                 .arg(self.data())
                 .arg("-p")
@@ -260,7 +337,7 @@ impl Database {
     pub fn fresh() -> Result<Self> {
         static SHARED: Mutex<Weak<Postgres>> = Mutex::new(Weak::new());
         if let Ok(url) = std::env::var(URL_VARIABLE) {
-            return Self::create(&url, Tools::find()?.bin.join("psql"), None);
+            return Self::create(&url, Tools::find()?.bin.join("psql"), "", None);
         }
         let server = {
             let mut shared =
@@ -277,9 +354,9 @@ impl Database {
         server.database()
     }
 
-    fn create(server_url: &str, psql: PathBuf, server: Option<Arc<Postgres>>) -> Result<Self> {
+    fn create(server_url: &str, psql: PathBuf, options: &str, server: Option<Arc<Postgres>>) -> Result<Self> {
         let name = format!("t{:016x}", rand::random::<u64>());
-        run_psql(&psql, server_url, &format!("create database {name} template template0"))?;
+        run_psql(&psql, server_url, &format!("create database {name} template template0 {options}"))?;
         let (base, _) = server_url.rsplit_once('/').context("a PostgreSQL URL names a database")?;
         Ok(Self { url: format!("{base}/{name}"), psql, _server: server })
     }
@@ -362,8 +439,7 @@ impl Database {
     /// # Errors
     /// The server cannot be reached or refuses a statement.
     pub fn query(&self, sql: &str) -> Result<Vec<Vec<String>>> {
-        let text = run_psql(&self.psql, &self.url, sql)?;
-        Ok(text.lines().map(|line| line.split('\u{1f}').map(str::to_owned).collect()).collect())
+        Ok(rows(&run_psql(&self.psql, &self.url, sql)?))
     }
 }
 
@@ -382,6 +458,11 @@ impl Statements {
     pub fn since(self, earlier: Self) -> Self {
         Self { count: self.count - earlier.count, seconds: self.seconds - earlier.seconds }
     }
+}
+
+/// Each line's columns.
+fn rows(text: &str) -> Vec<Vec<String>> {
+    text.lines().map(|line| line.split('\u{1f}').map(str::to_owned).collect()).collect()
 }
 
 fn run_psql(psql: &Path, url: &str, sql: &str) -> Result<String> {
@@ -426,6 +507,16 @@ impl Tools {
         }
         let user = id(&["-u", "postgres"]).context("as root, PostgreSQL runs as the user postgres")?;
         Ok(Some((user, id(&["-g", "postgres"])?)))
+    }
+
+    /// A new folder for a server's files.
+    fn folder(&self) -> Result<TempDir> {
+        let dir = TempDir::with_prefix("fencepost-postgres-")?;
+        if let Some((user, group)) = self.run_as {
+            chown(dir.path(), Some(user), Some(group))?;
+        }
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700))?;
+        Ok(dir)
     }
 
     fn command(&self, program: &str) -> Command {

@@ -160,6 +160,9 @@ pub const METRICS: &[Metric] = &[
     counter("fencepost_fence_reject_total", "Writes refused because their owner had lost its lease, by operation")
         .by(&["op"], &[&[FENCED_OPERATIONS]]),
     counter("fencepost_ledger_went_back_total", "Times that the ledger was found to have gone back in time"),
+    counter("fencepost_ledger_failover_total", "Failovers of PostgreSQL to a synchronous standby"),
+    counter("fencepost_database_clock_jump_total", "Times that the database's clock was stepped by more than 1 s")
+        .by(&["direction"], &[&[&["back", "forward"]]]),
     // Owners.
     gauge("fencepost_actor_queue_depth", "Commands that wait for their owner, by kind of owner")
         .by(&["kind"], &[&[OWNERS]]),

@@ -7,13 +7,14 @@ use super::{
     BatchId, OVERDUE_LOOK_EVERY, PendingBatch, Preparing, RETRY_PAUSE_MIN, SignerState, Step, Trust,
     unless_hopeless,
 };
-use crate::id::{HoldId, Nonce};
+use crate::database_clock::{DueHold, Overdue};
 use crate::lease::Token;
 use crate::limits::{
-    BASIC_ROUND_COMMANDS_MAX, EXPIRIES_MAX, HOLES_IN_MEMORY_MAX, ROUND_COMMANDS_MAX, ROUND_NONCES_MAX,
+    BASIC_ROUND_COMMANDS_MAX, EXPIRIES_MAX, HOLES_IN_MEMORY_MAX, OVERDUE_READ_MAX, ROUND_COMMANDS_MAX,
+    ROUND_NONCES_MAX,
 };
 use crate::mode::Mode;
-use crate::nonce::Change;
+use crate::nonce::{Change, Status};
 use crate::signer::batch_builder::{BatchBuilder, CommittedBatch, Decision, Grounds};
 use crate::signer::command::{Caller, Command, QueuedCommand};
 use crate::signer::effect::{Effect, Effects, Moment, Note};
@@ -77,30 +78,42 @@ impl<R: Caller> SignerState<R> {
     }
 
     fn read_overdue(&mut self, mut preparing: Preparing<R>, moment: &Moment, effects: &mut Effects<R>) {
+        let mut max = EXPIRIES_MAX;
         if let Some(lease) = &mut self.lease {
             lease.look_for_overdue = moment.now + OVERDUE_LOOK_EVERY;
+            max = (max + lease.kept_overdue).min(OVERDUE_READ_MAX);
         }
         preparing.step = Step::ReadingOverdue;
-        effects.push(Effect::ReadOverdue { round: preparing.round, max: EXPIRIES_MAX });
+        effects.push(Effect::ReadOverdue { round: preparing.round, max });
         self.preparing = Some(preparing);
     }
 
-    /// Applies the policy to holds that ran out.
-    pub(super) fn expire(&mut self, overdue: &[(Nonce, HoldId)], moment: &Moment, effects: &mut Effects<R>) {
-        let (Some(mut preparing), Some(lease)) = (self.preparing.take(), &self.lease) else { return };
-        let to = lease.allocator.policy().on_expiry.target();
+    /// Applies the policy to holds that ran out; one over which the database's clock jumped is quarantined in any case.
+    pub(super) fn expire(&mut self, overdue: &Overdue, moment: &Moment, effects: &mut Effects<R>) {
+        let (Some(mut preparing), Some(lease)) = (self.preparing.take(), &mut self.lease) else { return };
+        lease.kept_overdue = overdue.kept;
+        if let Some(next) = overdue.next {
+            lease.look_for_overdue = lease.look_for_overdue.min(moment.now + next);
+        }
+        let target = lease.allocator.policy().on_expiry.target();
         // What a batch on its way writes is looked at again later.
         let is_free = |nonce| !self.pending.iter().any(|batch| batch.builder.writes(nonce));
-        let changes: Vec<_> = overdue
-            .iter()
-            .filter(|(nonce, _)| is_free(*nonce))
-            .map(|&(nonce, hold)| Change::Expire { nonce, hold, to })
+        let due = overdue.due.iter().filter(|due| is_free(due.nonce));
+        let changes: Vec<_> = due
+            .map(|&DueHold { nonce, hold, early_ms, is_doubtful }| {
+                let to = if is_doubtful { Status::Quarantined } else { target };
+                Change::Expire { nonce, hold, early_ms, to }
+            })
             .collect();
         if changes.is_empty() {
             self.read_facts(preparing, moment, effects);
             return;
         }
-        let is_all = overdue.len() < EXPIRIES_MAX;
+        let doubtful = overdue.due.iter().filter(|due| due.is_doubtful).count();
+        if doubtful > 0 {
+            effects.push(Effect::Note(Note::Doubtful(doubtful)));
+        }
+        let is_all = !overdue.has_more;
         let batch = self.send(BatchBuilder::of_changes(changes), moment, effects);
         preparing.step = Step::Expiring { batch, is_all };
         self.preparing = Some(preparing);

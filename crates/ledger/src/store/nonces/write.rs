@@ -118,6 +118,7 @@ fn asks(transaction: &Transaction<'_>, changes: &Changes<'_>) -> Vec<(Ask, usize
             rows.column("signer", |expired| expired.by.signer)
                 .column("nonce", |expired| expired.nonce.get() as i64)
                 .column("hold", |expired| Hold(expired.hold))
+                .column("early", |expired| expired.early_ms as i64)
                 .column("to", |expired| expired.to.as_str());
             writers(rows, |expired| &expired.by);
         });

@@ -1,0 +1,295 @@
+use super::*;
+use crate::lane::spread::Spread;
+use crate::lane::testing::seed;
+
+const SKEW: Duration = Duration::from_secs(2);
+const TEN_MINUTES: i64 = 600_000;
+
+/// A database's clock that can be set, seen over a connection that takes `way_ms` in each direction.
+struct World {
+    begun: Instant,
+    now_ms: i64,
+    offset_ms: i64,
+    way_ms: i64,
+    clock: DatabaseClock,
+}
+
+impl World {
+    fn new() -> Self {
+        let offset_ms = 1_700_000_000_000;
+        Self { begun: Instant::now(), now_ms: 0, offset_ms, way_ms: 1, clock: DatabaseClock::new(SKEW) }
+    }
+
+    fn own(&self) -> Instant {
+        self.begun + Duration::from_millis(self.now_ms.unsigned_abs())
+    }
+
+    fn shows(&self) -> Timestamp {
+        Timestamp::from_micros((self.offset_ms + self.now_ms) * 1_000)
+    }
+
+    fn looks(&mut self) -> Option<Jump> {
+        let sent = self.own();
+        self.now_ms += self.way_ms;
+        let at = self.shows();
+        self.now_ms += self.way_ms;
+        let received = self.own();
+        self.clock.saw(at, sent, received)
+    }
+
+    /// Time passes, with a look every 300 ms.
+    fn pass(&mut self, length_ms: i64) -> Vec<Jump> {
+        let until = self.now_ms + length_ms;
+        let mut jumps = Vec::new();
+        while self.now_ms + 300 < until {
+            self.now_ms += 300 - 2 * self.way_ms;
+            jumps.extend(self.looks());
+        }
+        self.now_ms = until;
+        jumps
+    }
+
+    fn grant(&self, length_ms: u64) -> (Timestamp, Timestamp) {
+        (self.shows(), self.shows().plus_ms(length_ms))
+    }
+
+    /// What is found of one hold, if the database's clock or the search behind it finds it at all.
+    fn overdue(&self, (granted_at, held_until): (Timestamp, Timestamp)) -> Overdue {
+        let read_at = self.shows();
+        let behind = self.clock.behind_ms(self.own());
+        if held_until > read_at.plus_ms(behind) {
+            return Overdue::default();
+        }
+        let (nonce, hold) = (Nonce::new(0).unwrap(), HoldId::from_u128(1));
+        let held = HeldNonce { nonce, hold, granted_at, held_until, read_at };
+        self.clock.overdue(&[held], 10, 10, self.own())
+    }
+
+    fn left_ms(&self, (written_at, held_until): (Timestamp, Timestamp)) -> u64 {
+        let status = crate::nonce::Status::Held;
+        let (nonce, hold) = (Nonce::new(0).unwrap(), HoldId::from_u128(1));
+        let row = Row { nonce, status, hold, written_at, held_until, tx_hash: None };
+        self.clock.with_left(row, self.own()).left_ms
+    }
+}
+
+fn due(overdue: &Overdue) -> Option<(u64, bool)> {
+    overdue.due.first().map(|due| (due.early_ms, due.is_doubtful))
+}
+
+#[test]
+fn a_hold_ends_when_both_clocks_say_so() {
+    let mut world = World::new();
+    world.pass(1_000);
+    let hold = world.grant(60_000);
+    world.pass(59_000);
+    assert_eq!(world.overdue(hold), Overdue::default());
+    assert!((900..=1_000).contains(&world.left_ms(hold)), "{}", world.left_ms(hold));
+    world.pass(1_000);
+    assert_eq!(due(&world.overdue(hold)), Some((0, false)));
+    assert_eq!(world.left_ms(hold), 0);
+}
+
+#[test]
+fn a_jump_forward_holds_expiry_back_by_as_much_and_is_reported_once() {
+    for (jump_ms, is_reported, is_doubtful) in [
+        (500, false, false),
+        (1_500, true, false),
+        (TEN_MINUTES, true, true),
+        (100 * 365 * 86_400_000, true, true),
+    ] {
+        let mut world = World::new();
+        world.pass(1_000);
+        let hold = world.grant(60_000);
+        world.pass(30_000);
+        world.offset_ms += jump_ms;
+        let jumps = world.pass(29_000);
+        assert_eq!(jumps.len(), usize::from(is_reported), "{jumps:?}");
+        assert!(jumps.iter().all(|jump| (jump.by_ms - jump_ms).abs() <= 2), "{jumps:?}");
+        let found = world.overdue(hold);
+        assert!(found.due.is_empty(), "{jump_ms}: {found:?}");
+        if jump_ms > 1_000 {
+            let next = found.next.unwrap();
+            assert!(found.kept == 1 && next <= Duration::from_millis(1_010), "{found:?}");
+        }
+        assert!((900..=1_000).contains(&world.left_ms(hold)));
+        world.pass(1_010);
+        assert_eq!(due(&world.overdue(hold)), Some((0, is_doubtful)), "{jump_ms}");
+        // What is granted after the jump is not in doubt.
+        let later = world.grant(60_000);
+        world.pass(59_000);
+        assert!(world.overdue(later).due.is_empty());
+        world.pass(1_010);
+        assert_eq!(due(&world.overdue(later)), Some((0, false)));
+    }
+}
+
+#[test]
+fn a_jump_back_makes_no_hold_longer() {
+    for jump_ms in [1_500, TEN_MINUTES, 50 * 365 * 86_400_000] {
+        let mut world = World::new();
+        world.pass(1_000);
+        let hold = world.grant(60_000);
+        world.pass(30_000);
+        world.offset_ms -= jump_ms;
+        let jumps = world.pass(29_000);
+        assert_eq!(jumps.len(), 1, "{jumps:?}");
+        assert!(world.overdue(hold).due.is_empty());
+        assert!((900..=1_000).contains(&world.left_ms(hold)), "{}", world.left_ms(hold));
+        world.pass(1_010);
+        assert_eq!(world.left_ms(hold), 0);
+        if jump_ms > 30_000 {
+            let (early_ms, is_doubtful) = due(&world.overdue(hold)).unwrap();
+            assert!(early_ms.abs_diff(jump_ms as u64) < 100 && !is_doubtful, "{early_ms}");
+        }
+    }
+}
+
+#[test]
+fn the_search_ahead_ends_when_the_clock_is_where_it_was() {
+    let mut world = World::new();
+    world.pass(1_000);
+    world.offset_ms -= 10_000;
+    world.pass(1_000);
+    assert!((9_900..10_100).contains(&world.clock.behind_ms(world.own())));
+    world.pass(9_500);
+    assert_eq!(world.clock.behind_ms(world.own()), 0);
+}
+
+#[test]
+fn what_was_written_before_a_jump_forward_looks_older_by_as_much() {
+    let mut world = World::new();
+    world.pass(1_000);
+    assert_eq!(world.clock.ahead_ms(), 0);
+    world.offset_ms += TEN_MINUTES;
+    world.pass(1_000);
+    assert!(world.clock.ahead_ms().abs_diff(TEN_MINUTES as u64) < 5, "{}", world.clock.ahead_ms());
+    world.offset_ms -= TEN_MINUTES;
+    world.pass(1_000);
+    assert!(world.clock.ahead_ms() < 5, "{}", world.clock.ahead_ms());
+}
+
+#[test]
+fn a_process_that_has_just_started_counts_earlier_holds_from_its_start_or_as_an_hour_younger() {
+    // Of an hour that the clock may have jumped it knows nothing; a hold that is overdue by more has ended.
+    for (length_ms, passed_ms, waits_ms) in [
+        (60_000, 10_000, 60_000),
+        (60_000, 600_000, 60_000),
+        (60_000, 3_600_000 + 61_000, 0),
+        (7_200_000, 7_100_000, 100_000 + 3_600_000),
+    ] {
+        let mut world = World::new();
+        let hold = world.grant(length_ms);
+        world.now_ms += passed_ms;
+        world.looks();
+        if waits_ms > 0 {
+            world.pass(waits_ms - 1_000);
+            assert!(world.overdue(hold).due.is_empty(), "{length_ms} {passed_ms}");
+        }
+        world.pass(1_010);
+        assert_eq!(due(&world.overdue(hold)), Some((0, false)), "{length_ms} {passed_ms}");
+    }
+}
+
+#[test]
+fn a_process_that_has_seen_nothing_ends_nothing() {
+    let mut world = World::new();
+    let hold = world.grant(60_000);
+    world.now_ms += 120_000;
+    assert!(world.overdue(hold).due.is_empty());
+    assert_eq!((world.left_ms(hold), world.clock.behind_ms(world.own())), (0, 0));
+}
+
+#[test]
+fn a_late_answer_from_before_a_jump_is_no_second_jump() {
+    let mut world = World::new();
+    world.pass(1_000);
+    let (sent, before) = (world.own(), world.shows());
+    world.offset_ms += TEN_MINUTES;
+    world.now_ms += 10;
+    assert!(world.looks().is_some());
+    assert_eq!(world.clock.saw(before, sent, world.own()), None);
+    world.now_ms += 10;
+    assert_eq!(world.looks(), None);
+}
+
+#[test]
+fn a_slow_answer_shows_no_jump_and_a_clock_that_drifts_none_either() {
+    let mut world = World::new();
+    world.pass(1_000);
+    world.way_ms = 4_000;
+    assert_eq!(world.looks(), None);
+    world.way_ms = 1;
+    let hold = world.grant(86_400_000);
+    // Half a part in a thousand: 43 s a day.
+    for _ in 0..86_400 {
+        world.offset_ms += i64::from(world.now_ms % 2_000 < 1_000);
+        world.now_ms += 998;
+        assert_eq!(world.looks(), None);
+    }
+    let age = world.clock.age(hold.0, world.own());
+    assert!(age.at_most.unwrap() >= age.at_least);
+}
+
+#[test]
+fn no_more_frames_than_the_limit_are_kept() {
+    let mut world = World::new();
+    for number in 0..1_000 {
+        world.offset_ms += if number % 2 == 0 { 5_000 } else { -5_000 };
+        world.now_ms += 10;
+        world.looks();
+    }
+    assert_eq!(world.clock.frames.len(), FRAMES_MAX);
+}
+
+/// Clocks that jump at random: no hold ends inside its length, none is answered as longer than it is, and each ends.
+#[test]
+fn holds_keep_their_length_under_any_clock() {
+    let first = seed();
+    for case in 0..100 {
+        let seed = first.wrapping_add(case);
+        let mut random = Spread::new(seed);
+        let mut world = World::new();
+        world.way_ms = random.below(20) as i64;
+        world.pass(1_000);
+        let mut live: Vec<((Timestamp, Timestamp), i64, i64)> = Vec::new();
+        let mut ended = 0;
+        for _ in 0..200 {
+            match random.below(10) {
+                0 => {
+                    let size = [200, 1_200, 30_000, TEN_MINUTES][random.below(4) as usize];
+                    world.offset_ms += if random.below(2) == 0 { size } else { -size };
+                }
+                1..6 => {
+                    let length = 100 + random.below(100_000);
+                    live.push((world.grant(length), world.now_ms, length as i64));
+                }
+                _ => drop(world.pass(1 + random.below(20_000) as i64)),
+            }
+            // As an owner does: what it reads tells it the time.
+            world.looks();
+            live.retain(|(hold, since, length)| {
+                let passed = world.now_ms - since;
+                let left = world.left_ms(*hold) as i64;
+                assert!(
+                    left <= (length - passed).max(0) + 1,
+                    "seed {seed}: {left} of {length} after {passed}"
+                );
+                let is_due = !world.overdue(*hold).due.is_empty();
+                assert!(!is_due || passed >= length - 1, "seed {seed}: ended {passed} into {length}");
+                ended += usize::from(is_due);
+                !is_due
+            });
+        }
+        assert!(ended > 0 || live.len() < 50, "seed {seed}: nothing ends");
+        // The clock is left alone: each hold ends when it has come to where it was.
+        world.pass(12 * TEN_MINUTES);
+        let furthest = live.iter().map(|(hold, ..)| hold.1).max();
+        if let Some(furthest) = furthest {
+            world.pass(furthest.ms_since(world.shows()) as i64 + 100_000);
+        }
+        for (hold, ..) in live {
+            assert!(!world.overdue(hold).due.is_empty(), "seed {seed}: {hold:?} never ends");
+        }
+    }
+}

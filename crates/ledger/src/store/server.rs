@@ -1,0 +1,61 @@
+//! Which PostgreSQL server a connection has reached.
+
+use sqlx::PgConnection;
+
+use super::failure::is_lost;
+use crate::Kind;
+use crate::identity::{Remembered, Server};
+use crate::sql::{Session, Statement, sql_file};
+
+const SERVER: Statement = Statement::only(sql_file!("postgres-only", "server_show"));
+
+/// Asks a new connection which server it reached: a standby may have become the primary since the last look, and lack
+/// what this process was answered. Refuses any other server than the one that the look accepted.
+pub(super) async fn reaches_accepted(
+    connection: &mut PgConnection,
+    remembered: &Remembered,
+) -> sqlx::Result<()> {
+    if !remembered.expects() {
+        return Ok(());
+    }
+    match asked(&mut Session::Postgres(connection)).await {
+        Ok((system, timeline, ..)) if !remembered.is_accepted(&system, timeline) => {
+            Err(sqlx::Error::Protocol("the server is not the one that was looked at last".to_owned()))
+        }
+        Err(source) if is_lost(&source) => Err(source),
+        _ => Ok(()),
+    }
+}
+
+/// Which server it is, and where it stopped to replay when it became the primary. A server that does not tell, such as a
+/// managed one that does not let ordinary roles ask, is known by the ledger's position alone.
+pub(super) async fn found(
+    session: &mut Session<'_>,
+    remembered: &Remembered,
+) -> sqlx::Result<(Option<Server>, Option<i64>)> {
+    match asked(session).await {
+        Ok((system, Some(timeline), Some(written), ended, is_synchronous)) => {
+            Ok((Some(Server { system, timeline, written, is_synchronous }), ended))
+        }
+        // A standby. It takes no writes.
+        Ok(_) => Ok((None, None)),
+        Err(source) if is_lost(&source) => Err(source),
+        Err(source) => {
+            if remembered.is_news() {
+                tracing::warn!(
+                    error = %source,
+                    "the server does not tell its system identifier and timeline; a failover that loses less than the \
+                     last 300 ms is not noticed"
+                );
+            }
+            Ok((None, None))
+        }
+    }
+}
+
+/// System identifier, timeline, end of the log, where the replay ended, and whether commits wait for a standby.
+type ServerRow = (String, Option<i64>, Option<i64>, Option<i64>, bool);
+
+async fn asked(session: &mut Session<'_>) -> sqlx::Result<ServerRow> {
+    session.one(SERVER.on(Kind::Postgres)).await
+}
