@@ -23,8 +23,9 @@ use tokio::sync::mpsc;
 use super::finish_notices::{FinishNotice, FinishNotices};
 use super::instance_message::{AttemptReport, InstanceMessage, REPORTS_PER_ENTRY};
 use super::lane_owners::LaneOwnersHandle;
-use super::limits::REPORTS_MAX;
+use super::limits::{OUTGOING_BYTES_MAX, OUTGOING_MESSAGES_MAX, REPORTS_MAX};
 use super::messages::{AttemptEvent, Directory, LaneCommand};
+use super::outgoing_bytes::{OutgoingBytes, OutgoingShare};
 use super::report_queue::{PendingReport, ReportQueue};
 
 /// Messages, or reports, taken at once.
@@ -39,8 +40,16 @@ pub(super) struct InterInstance {
     lanes: Arc<Directory>,
     owners: LaneOwnersHandle,
     notices: FinishNotices,
-    messages: mpsc::UnboundedSender<(InstanceId, InstanceMessage)>,
+    messages: mpsc::Sender<Outgoing>,
+    outgoing_bytes: Arc<OutgoingBytes>,
     reports: mpsc::Sender<PendingReport>,
+}
+
+/// A message on its way to an instance, and its share of the bytes that may be.
+struct Outgoing {
+    to: InstanceId,
+    message: InstanceMessage,
+    _share: Option<OutgoingShare>,
 }
 
 impl InterInstance {
@@ -52,11 +61,12 @@ impl InterInstance {
         lanes: Arc<Directory>,
         owners: LaneOwnersHandle,
     ) -> Arc<Self> {
-        // Each message is about an attempt that has, or had, one of a node's slots: their number is bounded by those.
-        let (messages, sent) = mpsc::unbounded_channel();
+        let (messages, sent) = mpsc::channel(OUTGOING_MESSAGES_MAX);
+        let outgoing_bytes = OutgoingBytes::new(OUTGOING_BYTES_MAX);
         let (reports, reported) = mpsc::channel(REPORTS_MAX);
         let notices = FinishNotices::start(bus.clone());
-        let this = Arc::new(Self { me, bus, is_alone, lanes, owners, notices, messages, reports });
+        let this =
+            Arc::new(Self { me, bus, is_alone, lanes, owners, notices, messages, outgoing_bytes, reports });
         tokio::spawn(carry_messages(Arc::downgrade(&this), sent));
         tokio::spawn(carry_reports(Arc::downgrade(&this), reported));
         this
@@ -72,10 +82,25 @@ impl InterInstance {
         self.owners.has_others()
     }
 
-    /// Puts a message into the inbox of another instance, in the background.
+    /// The bytes of attempts that are on their way to nodes.
+    pub(super) const fn outgoing_bytes(&self) -> &Arc<OutgoingBytes> {
+        &self.outgoing_bytes
+    }
+
+    /// Puts a message into the inbox of another instance, in the background. Where too much waits, it is not delivered.
     pub(super) fn post(&self, to: InstanceId, message: InstanceMessage) {
+        let share = match &message {
+            InstanceMessage::Dispatch(dispatch) => match self.outgoing_bytes.take(dispatch) {
+                Some(share) => Some(share),
+                None => return self.not_delivered(&to, &message),
+            },
+            _ => None,
+        };
         // The receiver lives as long as this.
-        let _ = self.messages.send((to, message));
+        if let Err(unsent) = self.messages.try_send(Outgoing { to, message, _share: share }) {
+            let Outgoing { to, message, .. } = unsent.into_inner();
+            self.not_delivered(&to, &message);
+        }
     }
 
     /// Reports what became of an attempt to the owner of its lane: here, or by way of the owner's inbox. `owner` is the
@@ -276,16 +301,16 @@ fn calls(entries: &[Vec<u8>]) -> impl Iterator<Item = &[Vec<u8>]> {
     })
 }
 
-async fn carry_messages(
-    this: Weak<InterInstance>,
-    mut messages: mpsc::UnboundedReceiver<(InstanceId, InstanceMessage)>,
-) {
+async fn carry_messages(this: Weak<InterInstance>, mut messages: mpsc::Receiver<Outgoing>) {
     let mut gathered = Vec::new();
     while messages.recv_many(&mut gathered, TAKEN_AT_ONCE).await > 0 {
         let Some(this) = this.upgrade() else { return };
         let mut by_instance: HashMap<InstanceId, Vec<InstanceMessage>> = HashMap::new();
-        for (to, message) in gathered.drain(..) {
+        // Kept until all of them are sent.
+        let mut shares = Vec::new();
+        for Outgoing { to, message, _share: share } in gathered.drain(..) {
             by_instance.entry(to).or_default().push(message);
+            shares.extend(share);
         }
         for (to, messages) in by_instance {
             this.send_messages(&to, &messages).await;

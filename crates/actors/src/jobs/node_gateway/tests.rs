@@ -6,6 +6,7 @@ use super::*;
 use crate::jobs::fixture::{
     FIRST, KnownOwners, Ledger, ServedLane, dispatch, event_now, instance, job, node, serve, slot,
 };
+use crate::jobs::limits::{OUTGOING_BYTES_MAX, OUTGOING_MESSAGES_MAX};
 use crate::jobs::messages::Directory;
 
 /// Instance `a`, beside `b`, whose lane is served here too, so that a test sees what its owner gets.
@@ -216,4 +217,56 @@ async fn a_node_that_connects_gets_what_is_its_own_and_lanes_hear_of_the_rest() 
     assert_eq!(HashSet::from_iter(there), HashSet::from([slot(1), slot(2)]), "one may be on its way here");
     assert_eq!(event_now(&mut here.owner).await, Some((job(3), AttemptEvent::NodeElsewhere)));
     assert_eq!(event_now(&mut here.owner).await, None);
+}
+
+/// Attempts with a payload of 1 MiB each, which share it in memory.
+fn large(holder: &str) -> impl Fn(u128) -> Dispatch {
+    let payload: Arc<str> = "x".repeat(1 << 20).into();
+    let holder = holder.to_owned();
+    move |number| {
+        let mut dispatch = dispatch(number, "n", &holder);
+        dispatch.node_job.payload = Arc::clone(&payload);
+        dispatch
+    }
+}
+
+const FIT: u128 = (OUTGOING_BYTES_MAX >> 20) as u128;
+
+#[tokio::test]
+async fn attempts_that_wait_at_sockets_are_bounded_by_their_bytes_and_taken_few_at_once() {
+    let mut here = here().await;
+    let mut outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::default());
+    let large = large("a");
+    (0..FIT).for_each(|number| here.gateway.deliver(large(number)));
+    assert!(event_now(&mut here.owner).await.is_none(), "all of them wait");
+    here.gateway.deliver(large(FIT));
+    assert_eq!(here.revoked(FIT).await, Revoked::Undeliverable);
+    // What a socket has taken makes room.
+    assert_eq!(outbox.next(1_000).await.len(), SOCKET_BYTES_AT_ONCE >> 20);
+    here.gateway.deliver(large(FIT + 1));
+    assert!(event_now(&mut here.owner).await.is_none());
+    drop(outbox);
+    for number in 8..FIT {
+        assert_eq!(here.revoked(number).await, Revoked::Undeliverable);
+    }
+}
+
+#[tokio::test]
+async fn attempts_for_other_instances_are_bounded_by_their_bytes_and_their_number() {
+    let mut here = here().await;
+    let (large, other) = (large("b"), instance("b"));
+    let post = |dispatch| {
+        here.gateway.inter_instance.post(other.clone(), InstanceMessage::Dispatch(Box::new(dispatch)))
+    };
+    // Nothing is sent before this test waits.
+    (0..FIT).for_each(|number| post(large(number)));
+    post(large(FIT));
+    let small = OUTGOING_MESSAGES_MAX as u128 - FIT;
+    let mut shared = dispatch(0, "n", "b");
+    shared.node_job.payload = "".into();
+    for number in 0..=small {
+        post(Dispatch { job: job(1_000 + number), ..shared.clone() });
+    }
+    assert_eq!(here.revoked(FIT).await, Revoked::Undeliverable);
+    assert_eq!(here.revoked(1_000 + small).await, Revoked::Undeliverable);
 }
