@@ -222,3 +222,27 @@ async fn a_retry_of_many_says_of_each_job_why_it_was_not_retried() {
         (202, &serde_json::json!(0), &serde_json::json!("not_found"))
     );
 }
+
+#[actix_web::test]
+async fn a_retry_of_many_without_time_retries_nothing_and_says_so() {
+    let dir = TempDir::new().unwrap();
+    let (early, _) = early(Options::default());
+    let auth = Auth::tokens(vec![token("a", Scope::Submit)]);
+    let settings = Settings { request_timeout: Duration::ZERO, ..Settings::new(auth) };
+    let state = State::new(early, settings, runtime::Handle::current());
+    state.open(services(&dir).await);
+    let service = init_service(app(&forwarder(&Arc::new(state)))).await;
+    let ids = ["00000000-0000-7000-8000-000000000001", "00000000-0000-7000-8000-000000000002"];
+    let request = TestRequest::post()
+        .uri("/v1/jobs/retry")
+        .insert_header((AUTHORIZATION, "Bearer a"))
+        .set_json(serde_json::json!({ "ids": ids }));
+    let answer = call_service(&service, request.to_request()).await;
+    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(answer.headers().contains_key("retry-after"));
+    let problem: Value = read_body_json(answer).await;
+    assert!(
+        problem["code"] == "overloaded" && problem["detail"].as_str().unwrap().contains("no time"),
+        "{problem}"
+    );
+}

