@@ -33,6 +33,7 @@ mod local_attempts;
 mod messages;
 mod node_gateway;
 mod orphaned_attempts;
+mod outgoing_bytes;
 mod own_lanes;
 mod plan_lane;
 mod pools;

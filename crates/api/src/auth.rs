@@ -16,6 +16,7 @@ use subtle::ConstantTimeEq;
 use wire::Code;
 
 use crate::refusal::Refusal;
+use crate::shares::Used;
 
 /// A scope of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -123,11 +124,13 @@ pub struct Principal {
     name: Arc<str>,
     scopes: Vec<Scope>,
     sees: Sees,
+    /// What it has in use; `None` without tokens, where one caller may use everything.
+    used: Option<Arc<Used>>,
 }
 
 /// The caller of a daemon without tokens.
 static ANYBODY: LazyLock<Arc<Principal>> = LazyLock::new(|| {
-    Arc::new(Principal { name: Arc::from(""), scopes: vec![Scope::Admin], sees: Sees::default() })
+    Arc::new(Principal { name: Arc::from(""), scopes: vec![Scope::Admin], sees: Sees::default(), used: None })
 });
 
 impl Principal {
@@ -144,6 +147,11 @@ impl Principal {
     /// What it may see.
     pub(crate) const fn sees(&self) -> &Sees {
         &self.sees
+    }
+
+    /// What it has in use of what callers share.
+    pub(crate) const fn used(&self) -> Option<&Arc<Used>> {
+        self.used.as_ref()
     }
 
     pub(crate) fn has(&self, scope: Scope) -> bool {
@@ -188,12 +196,14 @@ impl Auth {
     /// Only callers with one of these tokens.
     #[must_use]
     pub fn tokens(tokens: Vec<Token>) -> Self {
-        Self(Arc::new(ArcSwapOption::from_pointee(entries(tokens))))
+        Self(Arc::new(ArcSwapOption::from_pointee(entries(tokens, &[]))))
     }
 
     /// From now on only callers with one of these tokens. Sockets that are open ask by [`Self::knows`].
     pub fn replace(&self, tokens: Vec<Token>) {
-        self.0.store(Some(Arc::new(entries(tokens))));
+        let before = self.0.load();
+        let before = before.as_ref().map_or(&[][..], |before| before.as_slice());
+        self.0.store(Some(Arc::new(entries(tokens, before))));
     }
 
     /// Checks a request's token against the access that its route requires.
@@ -237,11 +247,13 @@ impl Entry {
     }
 }
 
-fn entries(tokens: Vec<Token>) -> Vec<Entry> {
-    let entry = |Token { name, digests, scopes, sees, expires_at }: Token| Entry {
-        digests,
-        expires_at,
-        principal: Arc::new(Principal { name: Arc::from(name), scopes, sees }),
+/// What a token of the same name had in use before stays in use.
+fn entries(tokens: Vec<Token>, before: &[Entry]) -> Vec<Entry> {
+    let entry = |Token { name, digests, scopes, sees, expires_at }: Token| {
+        let known = before.iter().find(|known| *known.principal.name == *name);
+        let used = known.and_then(|known| known.principal.used.clone()).unwrap_or_default();
+        let principal = Principal { name: Arc::from(name), scopes, sees, used: Some(used) };
+        Entry { digests, expires_at, principal: Arc::new(principal) }
     };
     tokens.into_iter().map(entry).collect()
 }

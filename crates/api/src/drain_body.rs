@@ -42,8 +42,13 @@ impl Chunked {
         if self.0.borrow().ended {
             return answer;
         }
-        answer.map_body(|_, body| BoxBody::new(Answer { body, _unread: self }))
+        keep_with(answer, self)
     }
+}
+
+/// Keeps something until an answer has left, or is dropped.
+pub fn keep_with<T: 'static>(answer: ServiceResponse<BoxBody>, kept: T) -> ServiceResponse<BoxBody> {
+    answer.map_body(|_, body| BoxBody::new(Answer { body, _kept: kept }))
 }
 
 struct Reader(Rc<RefCell<Kept>>);
@@ -59,13 +64,16 @@ impl Stream for Reader {
     }
 }
 
-/// An answer's body, and the request's body that is dropped with it.
-struct Answer {
+/// An answer's body, and what is dropped with it.
+struct Answer<T> {
     body: BoxBody,
-    _unread: Chunked,
+    _kept: T,
 }
 
-impl MessageBody for Answer {
+// Nothing of it is pinned.
+impl<T> Unpin for Answer<T> {}
+
+impl<T> MessageBody for Answer<T> {
     type Error = Box<dyn std::error::Error>;
 
     fn size(&self) -> BodySize {

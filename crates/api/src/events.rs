@@ -15,11 +15,13 @@ use actors::jobs::{Following, Step, Topic};
 use domain::job::State as JobState;
 use wire::events::{END_ID, EventKind, ProgressEvent};
 
+use crate::auth::Principal;
 use crate::extract::Query;
 use crate::job_fields;
 use crate::jobs::job;
 use crate::refusal::Refusal;
 use crate::state::State;
+use crate::streams::Place;
 pub use plans::{PlanFollower, of_plan};
 use stream::{Ended, Line};
 use world::World;
@@ -51,7 +53,7 @@ pub async fn of_job(request: HttpRequest, state: Shared) -> Answer {
     let id = job(&request)?;
     Query::read(&request, &[])?;
     let state = state.into_inner();
-    let place = state.streams.of_job()?;
+    let place = Place::of_job(&state.shares, &Principal::of(&request))?;
     let incarnation = state.incarnation();
     let mut following = incarnation.jobs.follow(id)?;
     let first = state.call(following.next()).await?.ok_or_else(Refusal::internal)?;
@@ -84,7 +86,7 @@ pub async fn of_all(request: HttpRequest, state: Shared) -> Answer {
     let query = Query::read(&request, &["kinds"])?;
     let kinds = kinds(query.get("kinds"))?;
     let state = state.into_inner();
-    let place = state.streams.of_all()?;
+    let place = Place::of_all(&state.shares, &Principal::of(&request))?;
     let incarnation = state.incarnation();
     let jobs = kinds.iter().any(|kind| matches!(kind, EventKind::Job | EventKind::Progress));
     let watch = jobs.then(|| incarnation.jobs.watch(Topic::All)).transpose()?;

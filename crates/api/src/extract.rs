@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use actix_web::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
-use actix_web::{HttpRequest, web};
+use actix_web::{HttpMessage, HttpRequest, web};
 use domain::limits::NONCE_MAX;
 use domain::{IdempotencyKey, Nonce, SignerId};
 use futures_util::{FutureExt, StreamExt};
@@ -13,23 +13,27 @@ use serde::de::DeserializeOwned;
 use wire::Code;
 use wire::limits::{ID_BATCH_MAX, LIST_ITEMS_DEFAULT, LIST_ITEMS_MAX};
 
-use crate::limits::CURSOR_CHARS_MAX;
+use crate::auth::Principal;
+use crate::limits::{CURSOR_CHARS_MAX, DISCARD_MAX, READING_STEP_BYTES, UNCOUNTED_BYTES_MAX};
 use crate::refusal::Refusal;
+use crate::shares::{Kind, Share, Shares};
 
 /// How much body is read, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub struct BodyLimits {
+pub struct BodyLimits<'s> {
     /// Longest body, in bytes.
     pub bytes_max: usize,
     /// How long it may take to arrive.
     pub timeout: Duration,
+    /// What all bodies take their bytes from.
+    pub shares: &'s Shares,
 }
 
 /// The body of a request that is never forwarded.
 pub async fn body<T: DeserializeOwned>(
     request: &HttpRequest,
     payload: web::Payload,
-    limits: BodyLimits,
+    limits: BodyLimits<'_>,
 ) -> Result<T, Refusal> {
     object(request, &bytes(request, payload, limits).await?)
 }
@@ -55,11 +59,11 @@ pub fn optional_object<T: DeserializeOwned>(
     json(text).map(Some)
 }
 
-/// The body as it came, within its limits.
+/// The body as it came, within its limits. Its bytes count as being read until the request is answered, or given up.
 pub async fn bytes(
     request: &HttpRequest,
     mut payload: web::Payload,
-    limits: BodyLimits,
+    limits: BodyLimits<'_>,
 ) -> Result<Vec<u8>, Refusal> {
     let headers = request.headers();
     let too_large =
@@ -72,16 +76,27 @@ pub async fn bytes(
     {
         return Err(Refusal::new(Code::UnsupportedMediaType, "a body must come without Content-Encoding"));
     }
+    let declared = declared.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
+    let mut counted = match Counted::taken(request, limits.shares, declared) {
+        Ok(counted) => counted,
+        Err(refusal) => {
+            discard(&mut payload, declared).await;
+            return Err(refusal.closing());
+        }
+    };
     let read = async {
-        let mut bytes = Vec::new();
+        // Room for all of it: the system gives memory for what has arrived only.
+        let mut bytes = Vec::with_capacity(declared);
         while let Some(chunk) = payload.next().await {
             let chunk = chunk
                 .map_err(|error| Refusal::invalid(format!("the body was cut short: {error}")).closing())?;
             if bytes.len() + chunk.len() > limits.bytes_max {
                 return Err(too_large());
             }
+            counted.cover(bytes.len() + chunk.len()).map_err(Refusal::closing)?;
             bytes.extend_from_slice(&chunk);
         }
+        counted.keep_until_answered();
         Ok(bytes)
     };
     let mut read = pin!(read);
@@ -93,6 +108,65 @@ pub async fn bytes(
         let ms = limits.timeout.as_millis();
         Err(Refusal::invalid(format!("the body did not arrive within {ms} ms")).closing())
     })
+}
+
+/// The bytes of one body, as far as they are counted.
+struct Counted<'r> {
+    request: &'r HttpRequest,
+    shares: &'r Shares,
+    share: Option<Share>,
+}
+
+impl<'r> Counted<'r> {
+    /// Takes what the body is said to have.
+    fn taken(request: &'r HttpRequest, shares: &'r Shares, declared: usize) -> Result<Self, Refusal> {
+        let mut counted = Self { request, shares, share: None };
+        if declared > UNCOUNTED_BYTES_MAX {
+            counted.take(declared)?;
+        }
+        Ok(counted)
+    }
+
+    /// Takes more where a body that did not say its length has so many bytes by now.
+    fn cover(&mut self, bytes: usize) -> Result<(), Refusal> {
+        let covered = self.share.as_ref().map_or(UNCOUNTED_BYTES_MAX, Share::amount);
+        if bytes <= covered {
+            return Ok(());
+        }
+        let more = bytes.next_multiple_of(READING_STEP_BYTES);
+        match &mut self.share {
+            Some(share) => Ok(share.grow(more - covered)?),
+            None => self.take(more),
+        }
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<(), Refusal> {
+        let principal = Principal::of(self.request);
+        self.share = Some(self.shares.take(Kind::Reading, principal.used(), bytes)?);
+        Ok(())
+    }
+
+    fn keep_until_answered(self) {
+        if let Some(share) = self.share {
+            self.request.extensions_mut().insert(share);
+        }
+    }
+}
+
+/// Throws away the rest of a body, for a moment: whoever still sends it would not read the answer, and a connection that is
+/// closed with unread bytes loses its answer.
+async fn discard(payload: &mut web::Payload, declared: usize) {
+    let rest = async {
+        let mut left = declared;
+        while let Some(Ok(chunk)) = payload.next().await {
+            left = left.saturating_sub(chunk.len());
+            if left == 0 {
+                return;
+            }
+        }
+    };
+    // After that, the sender is too slow for it.
+    let _ = tokio::time::timeout(DISCARD_MAX, rest).await;
 }
 
 fn check_media_type(headers: &HeaderMap) -> Result<(), Refusal> {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use actix_web::Error;
 use actix_web::HttpMessage;
-use actix_web::body::BoxBody;
+use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::http::{ConnectionType, Method, StatusCode};
@@ -23,11 +23,13 @@ use tracing::{Instrument, Span};
 use wire::Code;
 
 use crate::auth::{Access, Principal};
-use crate::drain_body::Chunked;
+use crate::drain_body::{Chunked, keep_with};
+use crate::limits::UNCOUNTED_BYTES_MAX;
 use crate::loopback;
 use crate::refusal::Refusal;
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::routes::{self, Route};
+use crate::shares::Kind;
 use crate::state::State;
 use crate::visibility;
 
@@ -108,6 +110,14 @@ async fn serve(
     if !principal.name().is_empty() {
         Span::current().record("principal", principal.name());
     }
+    // Until there is an answer. Probes are answered whatever else goes on.
+    let _request = match access {
+        Access::Open => None,
+        _ => match state.shares.take(Kind::Requests, principal.used(), 1) {
+            Ok(share) => Some(share),
+            Err(reached) => return Ok(request.into_response(Refusal::from(reached).respond(id))),
+        },
+    };
     // Probes are answered while the server starts.
     if access != Access::Open {
         state.until_started().await;
@@ -121,7 +131,8 @@ async fn serve(
         tracing::info!(%refusal, "access is refused");
         return Ok(request.into_response(refusal.respond(id)));
     }
-    request.extensions_mut().insert(principal);
+    let method = request.method().clone();
+    request.extensions_mut().insert(Arc::clone(&principal));
     // The request cannot be kept beside the call (the router wants it for itself), so after a panic
     // there is only an error to answer with.
     match AssertUnwindSafe(next.call(request)).catch_unwind().await {
@@ -129,7 +140,7 @@ async fn serve(
             let refusal = answer.response().error().and_then(|error| error.as_error::<Refusal>()).cloned();
             Ok(match refusal {
                 Some(refusal) => answer.into_response(refusal.respond(id)),
-                None => answer,
+                None => count_unsent(state, id, &method, &principal, answer),
             })
         }
         Ok(Err(error)) => Err(error),
@@ -137,6 +148,27 @@ async fn serve(
             tracing::error!(panic = panic_text(&*panic), "a handler panicked");
             Err(Defect(id.clone()).into())
         }
+    }
+}
+
+/// Counts the bytes of a large answer until its receiver has taken it. Beyond the limit, a read is refused; whatever changed
+/// something is answered.
+fn count_unsent(
+    state: &State,
+    id: &RequestId,
+    method: &Method,
+    principal: &Principal,
+    answer: ServiceResponse<BoxBody>,
+) -> ServiceResponse<BoxBody> {
+    let BodySize::Sized(bytes) = answer.response().body().size() else { return answer };
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    if bytes <= UNCOUNTED_BYTES_MAX || *method == Method::HEAD {
+        return answer;
+    }
+    match state.shares.take(Kind::Sending, principal.used(), bytes) {
+        Ok(share) => keep_with(answer, share),
+        Err(reached) if *method == Method::GET => answer.into_response(Refusal::from(reached).respond(id)),
+        Err(_) => answer,
     }
 }
 

@@ -44,6 +44,7 @@ mod server;
 mod services;
 mod sessions;
 mod settings;
+mod shares;
 mod signers;
 mod state;
 mod stats;

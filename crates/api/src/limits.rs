@@ -3,6 +3,15 @@
 
 use std::time::Duration;
 
+/// How much of something may be in use at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// By all callers together.
+    pub in_all: usize,
+    /// By one token, over all its connections.
+    pub of_token: usize,
+}
+
 /// Longest request body when the configuration names none, in bytes: a job with the largest payload and every other
 /// field at its longest fits.
 pub const BODY_BYTES_MAX_DEFAULT: usize = (1 << 20) + (64 << 10);
@@ -15,6 +24,26 @@ pub const KEEP_ALIVE_DEFAULT: Duration = Duration::from_secs(75);
 /// keep an unused connection: otherwise the server could end such a connection with a bare 408, which looks
 /// like the answer to a request that is just being sent.
 pub const CLIENT_REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+/// Bytes of bodies and socket messages that are being read at once when the configuration names no number. What is made of
+/// them needs about twice as much again.
+pub const READING_BYTES_DEFAULT: Limit = Limit { in_all: 256 << 20, of_token: 128 << 20 };
+/// Bytes of answers and socket messages that wait for their readers when the configuration names no number.
+pub const SENDING_BYTES_DEFAULT: Limit = Limit { in_all: 256 << 20, of_token: 128 << 20 };
+/// Requests in flight when the configuration names no number.
+pub const REQUESTS_DEFAULT: Limit = Limit { in_all: 8_000, of_token: 4_000 };
+/// Open sockets when the configuration names no number.
+pub const SOCKETS_DEFAULT: Limit = Limit { in_all: 8_000, of_token: 4_000 };
+/// Open sessions of one token when the configuration names no number.
+pub const TOKEN_SESSIONS_DEFAULT: u32 = 10_000;
+/// Of ten connections so many may be sockets, so that requests find room.
+pub const SOCKETS_OF_TEN_CONNECTIONS: usize = 9;
+/// Bodies, answers, and parts of a socket's messages of so many bytes are not counted: the numbers of requests and sockets
+/// bound them.
+pub const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
+/// A body of unknown length takes its share in steps of so many bytes.
+pub const READING_STEP_BYTES: usize = 64 << 10;
+/// How long the rest of a body is read and thrown away whose share was refused, so that its sender can read the refusal.
+pub const DISCARD_MAX: Duration = Duration::from_secs(1);
 /// How long reading from the ledger may take when the configuration names nothing else.
 pub const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// How long a node whose socket was closed may take to connect anew when the configuration names nothing else.
@@ -49,6 +78,12 @@ pub const OWNER_URLS_MAX: usize = 1_024;
 pub const JOB_BYTES_MAX: usize = wire::limits::PAYLOAD_BYTES_MAX + (64 << 10);
 /// Largest body of a batch of jobs, in bytes. A caller with more sends two batches.
 pub const BATCH_BYTES_MAX: usize = 32 << 20;
+/// Jobs of a retry of many that are read, and then submitted, together.
+pub const RETRY_PART_JOBS: usize = 200;
+/// Bytes of their payloads, counted before the last job.
+pub const RETRY_PART_BYTES: usize = 8 << 20;
+/// Jobs that are read at once for such a retry.
+pub const RETRY_READS_AT_ONCE: usize = 4;
 /// Largest body of a plan, and of a retry with a corrected definition, in bytes. A plan with the most tasks has 16 KiB for
 /// each.
 pub const PLAN_BYTES_MAX: usize = 16 << 20;
@@ -66,10 +101,16 @@ pub const JOB_WAIT_MS_MAX: u64 = 60_000;
 pub const WAIT_PIECE: Duration = Duration::from_secs(1);
 /// Streams of one job each that one instance serves.
 pub const JOB_STREAMS_MAX: usize = 1_000;
+/// Of those, for one token.
+pub const JOB_STREAMS_TOKEN_MAX: usize = 500;
 /// Streams of all events that one instance serves.
 pub const ALL_STREAMS_MAX: usize = 16;
+/// Of those, for one token.
+pub const ALL_STREAMS_TOKEN_MAX: usize = 8;
 /// Streams of one plan each that one instance serves. Each reads the ledger on its own.
 pub const PLAN_STREAMS_MAX: usize = 100;
+/// Of those, for one token.
+pub const PLAN_STREAMS_TOKEN_MAX: usize = 50;
 /// How often such a stream reads the ledger, in milliseconds.
 pub const PLAN_EVENTS_EVERY_MS: u64 = 500;
 /// Events that such a stream reads at once.
@@ -78,6 +119,18 @@ pub const PLAN_EVENTS_AT_ONCE: u32 = 100;
 pub const EVENT_TAKEN_MAX: Duration = Duration::from_secs(10);
 /// A stream without events gets a comment line this often, so that its client knows that it is open.
 pub const STREAM_SIGN_EVERY: Duration = Duration::from_secs(15);
+/// Pings, pongs, and empty or small fragments that a socket's other side may send each second, on average.
+pub const SOCKET_TRIFLES_PER_SECOND: u32 = 50;
+/// The same at once.
+pub const SOCKET_TRIFLES_MAX: u32 = 500;
+/// A fragment of a message with fewer bytes is small.
+pub const SMALL_FRAGMENT_BYTES: u64 = 256;
+/// Bytes of messages that wait for the other side of one socket, before the last message.
+pub const SOCKET_UNREAD_BYTES_MAX: usize = 8 << 20;
+/// How often a socket looks whether there is room for its next message.
+pub const SOCKET_ROOM_EVERY: Duration = Duration::from_millis(100);
+/// The pause before a session's results are read again for which there was no room.
+pub const CLIENT_ROOM_PAUSE: Duration = Duration::from_millis(250);
 /// How long the other side of a socket may leave a frame unread before the socket is closed.
 pub const SOCKET_SEND_MAX: Duration = Duration::from_secs(10);
 /// How long a closed socket waits for the other side to read the close frame and the data before it. As long
@@ -128,6 +181,16 @@ pub const HINTS_MAX: usize = 100_000;
 /// Tasks of a plan read at once to see whether a token sees them all.
 pub const SEEN_READ_MAX: u32 = 1_000;
 
+const _: () = assert!(READING_BYTES_DEFAULT.of_token <= READING_BYTES_DEFAULT.in_all);
+const _: () = assert!(SENDING_BYTES_DEFAULT.of_token <= SENDING_BYTES_DEFAULT.in_all);
+const _: () = assert!(REQUESTS_DEFAULT.of_token <= REQUESTS_DEFAULT.in_all);
+const _: () = assert!(SOCKETS_DEFAULT.of_token <= SOCKETS_DEFAULT.in_all);
+const _: () = assert!(SOCKETS_DEFAULT.in_all <= CONNECTIONS_MAX_DEFAULT * SOCKETS_OF_TEN_CONNECTIONS / 10);
+const _: () = assert!(READING_BYTES_DEFAULT.of_token >= BATCH_BYTES_MAX, "the largest body can be read");
+const _: () =
+    assert!(SENDING_BYTES_DEFAULT.of_token >= 2 * SHOWN_PAGE_BYTES_MAX, "the largest page can be sent");
+const _: () = assert!(RETRY_PART_BYTES + JOB_BYTES_MAX < actors::jobs::limits::SUBMISSION_BYTES_MAX);
+const _: () = assert!(SOCKET_UNREAD_BYTES_MAX >= wire::limits::MESSAGE_BYTES_MAX);
 const _: () = assert!(JOB_STREAMS_MAX + ALL_STREAMS_MAX < actors::jobs::limits::WATCHED_TOPICS_MAX);
 const _: () = assert!(wire::limits::SIGNER_ID_CHARS_MAX == domain::limits::SIGNER_ID_CHARS_MAX);
 const _: () = assert!(wire::limits::CANARY_SIGNERS_MAX == domain::limits::CANARY_SIGNERS_MAX);

@@ -161,7 +161,7 @@ impl From<actors::jobs::Refusal> for Refusal {
             Inside::NotFinished(_) | Inside::AlreadyRetried | Inside::SessionClosed => {
                 Self::new(Code::Conflict, detail)
             }
-            Inside::SessionFull => Self::new(Code::Overloaded, detail),
+            Inside::SessionFull | Inside::TooManySessions => Self::new(Code::Overloaded, detail),
             Inside::StrictPriority => Self::invalid(detail),
             Inside::NoBus => Self::new(Code::BusUnavailable, detail),
             Inside::Internal => Self::internal(),

@@ -148,6 +148,11 @@ impl Handle {
         self.state.traffic.in_flight()
     }
 
+    #[cfg(test)]
+    pub(crate) fn in_use(&self, kind: crate::shares::Kind) -> usize {
+        self.state.shares.in_use(kind)
+    }
+
     /// Stops accepting connections and closes them. Answers under way get a second to leave.
     pub async fn stop(&self) {
         self.server.stop(true).await;

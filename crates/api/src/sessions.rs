@@ -7,6 +7,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use actors::jobs::Jobs;
 use cluster::KeyOwner;
 use domain::{LaneId, Resource, SessionId};
+use ledger::Opener;
 use wire::Code;
 use wire::sessions as shape;
 
@@ -19,7 +20,7 @@ use crate::refusal::Refusal;
 use crate::state::State;
 use crate::to_wire;
 use crate::visibility;
-use crate::websocket;
+use crate::websocket::{self, Opened};
 use socket::Socket;
 
 type Answer = Result<HttpResponse, Refusal>;
@@ -29,7 +30,8 @@ type Forwarding = web::Data<Forwarder>;
 /// Opens a session
 ///
 /// One instance owns a session and runs its jobs in the session's order. Repetitions of the same request under one
-/// `Idempotency-Key` get the same session for 24 hours.
+/// `Idempotency-Key` get the same session for 24 hours. A token that has as many open sessions as it may have gets
+/// `overloaded`.
 #[utoipa::path(
     post, path = "/v1/sessions", tag = "sessions", operation_id = "open_session",
     params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
@@ -48,7 +50,11 @@ pub async fn open(request: HttpRequest, payload: web::Payload, state: Shared) ->
     (spec.tenant, spec.needs.pool) =
         visibility::of_new(principal.sees(), spec.tenant.take(), spec.needs.pool.take())?;
     let incarnation = state.incarnation();
-    let id = state.call(incarnation.jobs.open_session(&spec, key.as_ref())).await?;
+    let opener = principal.used().map(|_| Opener {
+        principal: principal.name().to_owned(),
+        sessions_max: state.settings.token_sessions_max,
+    });
+    let id = state.call(incarnation.jobs.open_session(&spec, key.as_ref(), opener.as_ref())).await?;
     let owner = match incarnation.cluster_view.owner_of(&Resource::session(&id)) {
         KeyOwner::Here => incarnation.identity.id.clone(),
         KeyOwner::Elsewhere(member) => member.id,
@@ -112,14 +118,17 @@ pub async fn connect(request: HttpRequest, payload: web::Payload, forwarder: For
     let record = state.call(incarnation.jobs.session_record(&id)).await?;
     let watch = state.call(async { incarnation.jobs.watch(actors::jobs::Topic::Lane(LaneId::session(&id))) });
     let watch = watch.await?;
-    let (response, session, messages) = websocket::open(&request, payload)?;
+    let Opened { response, outlet, messages, place } = websocket::open(&request, payload, state)?;
     let caller = socket::Caller {
         // Later frames are served in this request's name.
         forwarded: ForwardedRequest::of(&request, Vec::new()),
         principal: Principal::of(&request),
     };
-    let socket = Socket::new(forwarder.into_inner(), incarnation, record, caller, watch, session, after_seq);
-    actix_web::rt::spawn(socket.run(messages));
+    let socket = Socket::new(forwarder.into_inner(), incarnation, record, caller, watch, outlet, after_seq);
+    actix_web::rt::spawn(async move {
+        socket.run(messages).await;
+        drop(place);
+    });
     Ok(response)
 }
 

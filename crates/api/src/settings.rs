@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use crate::auth::Auth;
 use crate::limits::{
-    BODY_BYTES_MAX_DEFAULT, CLIENT_REQUEST_TIMEOUT_DEFAULT, CONNECTIONS_MAX_DEFAULT, KEEP_ALIVE_DEFAULT,
-    NODE_GRACE_DEFAULT, REQUEST_TIMEOUT_DEFAULT, WORKERS_MAX_DEFAULT,
+    ALL_STREAMS_MAX, ALL_STREAMS_TOKEN_MAX, BODY_BYTES_MAX_DEFAULT, CLIENT_REQUEST_TIMEOUT_DEFAULT,
+    CONNECTIONS_MAX_DEFAULT, JOB_STREAMS_MAX, JOB_STREAMS_TOKEN_MAX, KEEP_ALIVE_DEFAULT, Limit,
+    NODE_GRACE_DEFAULT, PLAN_STREAMS_MAX, PLAN_STREAMS_TOKEN_MAX, READING_BYTES_DEFAULT,
+    REQUEST_TIMEOUT_DEFAULT, REQUESTS_DEFAULT, SENDING_BYTES_DEFAULT, SOCKETS_DEFAULT,
+    TOKEN_SESSIONS_DEFAULT, WORKERS_MAX_DEFAULT,
 };
+use crate::shares::{Kind, Shares};
 
 /// What an instance does with a request for a key that another instance owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +52,16 @@ pub struct Settings {
     pub keep_alive: Duration,
     /// How long a client may take to send a request's head, and again its body; 1 s at least.
     pub client_request_timeout: Duration,
+    /// Bytes of request bodies and of socket messages that are being read at once.
+    pub reading_bytes: Limit,
+    /// Bytes of answers and of socket messages that wait for their readers.
+    pub sending_bytes: Limit,
+    /// Requests in flight at once.
+    pub requests: Limit,
+    /// Sockets open at once.
+    pub sockets: Limit,
+    /// Open sessions that one token may have.
+    pub token_sessions_max: u32,
     /// How long reading from the ledger may take.
     pub request_timeout: Duration,
     /// How long a node may take to connect again after its socket was closed while it had work.
@@ -67,8 +81,26 @@ impl Settings {
             connections_max: CONNECTIONS_MAX_DEFAULT,
             keep_alive: KEEP_ALIVE_DEFAULT,
             client_request_timeout: CLIENT_REQUEST_TIMEOUT_DEFAULT,
+            reading_bytes: READING_BYTES_DEFAULT,
+            sending_bytes: SENDING_BYTES_DEFAULT,
+            requests: REQUESTS_DEFAULT,
+            sockets: SOCKETS_DEFAULT,
+            token_sessions_max: TOKEN_SESSIONS_DEFAULT,
             request_timeout: REQUEST_TIMEOUT_DEFAULT,
             node_grace: NODE_GRACE_DEFAULT,
         }
+    }
+
+    /// What callers share under these limits.
+    pub(crate) fn shares(&self) -> Shares {
+        Shares::new(|kind| match kind {
+            Kind::Reading => self.reading_bytes,
+            Kind::Sending => self.sending_bytes,
+            Kind::Requests => self.requests,
+            Kind::Sockets => self.sockets,
+            Kind::JobStreams => Limit { in_all: JOB_STREAMS_MAX, of_token: JOB_STREAMS_TOKEN_MAX },
+            Kind::PlanStreams => Limit { in_all: PLAN_STREAMS_MAX, of_token: PLAN_STREAMS_TOKEN_MAX },
+            Kind::AllStreams => Limit { in_all: ALL_STREAMS_MAX, of_token: ALL_STREAMS_TOKEN_MAX },
+        })
     }
 }

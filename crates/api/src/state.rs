@@ -24,7 +24,7 @@ use crate::recent::Recent;
 use crate::refusal::Refusal;
 use crate::services::{Early, Generators, Incarnation, Services};
 use crate::settings::Settings;
-use crate::streams::Streams;
+use crate::shares::Shares;
 
 /// Shared by all threads that serve HTTP.
 pub struct State {
@@ -44,7 +44,8 @@ pub struct State {
     pub metrics: metrics_exporter_prometheus::PrometheusHandle,
     pub settings: Settings,
     pub traffic: Traffic,
-    pub streams: Streams,
+    /// What callers may take at once.
+    pub shares: Arc<Shares>,
     pub ledger_check: Recent<Check>,
     pub bus_check: Recent<Check>,
     runtime: runtime::Handle,
@@ -79,9 +80,9 @@ impl State {
             snowflakes,
             id_counters: IdCounters::default(),
             metrics,
+            shares: Arc::new(settings.shares()),
             settings,
             traffic: Traffic::default(),
-            streams: Streams::default(),
             ledger_check: Recent::default(),
             bus_check: Recent::default(),
             runtime,
@@ -233,22 +234,26 @@ impl State {
     }
 
     /// For a request that carries a job.
-    pub fn job_limits(&self) -> BodyLimits {
+    pub fn job_limits(&self) -> BodyLimits<'_> {
         BodyLimits { bytes_max: self.settings.body_bytes_max.max(JOB_BYTES_MAX), ..self.body_limits() }
     }
 
     /// For a request that carries many jobs.
-    pub fn batch_limits(&self) -> BodyLimits {
+    pub fn batch_limits(&self) -> BodyLimits<'_> {
         BodyLimits { bytes_max: self.settings.body_bytes_max.max(BATCH_BYTES_MAX), ..self.body_limits() }
     }
 
     /// For a request that carries a plan, or the definition of a task.
-    pub fn plan_limits(&self) -> BodyLimits {
+    pub fn plan_limits(&self) -> BodyLimits<'_> {
         BodyLimits { bytes_max: self.settings.body_bytes_max.max(PLAN_BYTES_MAX), ..self.body_limits() }
     }
 
-    pub fn body_limits(&self) -> BodyLimits {
-        BodyLimits { bytes_max: self.settings.body_bytes_max, timeout: self.settings.client_request_timeout }
+    pub fn body_limits(&self) -> BodyLimits<'_> {
+        BodyLimits {
+            bytes_max: self.settings.body_bytes_max,
+            timeout: self.settings.client_request_timeout,
+            shares: &self.shares,
+        }
     }
 }
 

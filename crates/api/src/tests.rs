@@ -17,6 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime;
 
+mod bounds;
 mod ids_over_http;
 mod plan_commands;
 mod plans_over_http;

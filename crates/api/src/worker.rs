@@ -11,7 +11,7 @@ use crate::auth::Principal;
 use crate::extract::Query;
 use crate::refusal::Refusal;
 use crate::state::State;
-use crate::websocket;
+use crate::websocket::{self, Opened};
 use socket::Socket;
 
 /// Connects a node
@@ -28,9 +28,12 @@ pub async fn connect(
     state: web::Data<State>,
 ) -> Result<HttpResponse, Refusal> {
     Query::read(&request, &[])?;
-    let (response, session, messages) = websocket::open(&request, payload)?;
+    let Opened { response, outlet, messages, place } = websocket::open(&request, payload, &state)?;
     let state: Arc<State> = state.into_inner();
-    let socket = Socket::new(Arc::clone(&state), state.incarnation(), Principal::of(&request), session);
-    actix_web::rt::spawn(socket.run(messages));
+    let socket = Socket::new(Arc::clone(&state), state.incarnation(), Principal::of(&request), outlet);
+    actix_web::rt::spawn(async move {
+        socket.run(messages).await;
+        drop(place);
+    });
     Ok(response)
 }

@@ -104,6 +104,20 @@ pub struct Server {
     pub workers: u64,
     pub body_bytes_max: u64,
     pub connections_max: u64,
+    /// Bytes of bodies and socket messages that are being read at once; and of those, of one token.
+    pub reading_bytes_max: u64,
+    pub token_reading_bytes_max: u64,
+    /// Bytes of answers and socket messages that wait for their readers; and of those, of one token.
+    pub sending_bytes_max: u64,
+    pub token_sending_bytes_max: u64,
+    /// Requests in flight at once; and of those, of one token.
+    pub requests_max: u64,
+    pub token_requests_max: u64,
+    /// Open sockets; and of those, of one token.
+    pub sockets_max: u64,
+    pub token_sockets_max: u64,
+    /// How long a client may take to send a request's head, a body, or a socket's message.
+    pub receive_timeout_ms: u64,
     pub request_timeout_ms: u64,
     pub drain_timeout_ms: u64,
 }
@@ -118,6 +132,15 @@ impl Default for Server {
             workers: l::WORKERS_DEFAULT,
             body_bytes_max: l::BODY_BYTES_MAX_DEFAULT,
             connections_max: l::CONNECTIONS_MAX_DEFAULT,
+            reading_bytes_max: l::READING_BYTES_MAX_DEFAULT,
+            token_reading_bytes_max: l::TOKEN_READING_BYTES_MAX_DEFAULT,
+            sending_bytes_max: l::SENDING_BYTES_MAX_DEFAULT,
+            token_sending_bytes_max: l::TOKEN_SENDING_BYTES_MAX_DEFAULT,
+            requests_max: l::REQUESTS_MAX_DEFAULT,
+            token_requests_max: l::TOKEN_REQUESTS_MAX_DEFAULT,
+            sockets_max: l::SOCKETS_MAX_DEFAULT,
+            token_sockets_max: l::TOKEN_SOCKETS_MAX_DEFAULT,
+            receive_timeout_ms: l::RECEIVE_TIMEOUT_MS_DEFAULT,
             request_timeout_ms: l::REQUEST_TIMEOUT_MS_DEFAULT,
             drain_timeout_ms: l::DRAIN_TIMEOUT_MS_DEFAULT,
         }
@@ -300,11 +323,17 @@ pub struct Jobs {
     /// How long a node whose socket was closed may take to reconnect before its attempts go elsewhere.
     pub node_grace_ms: u64,
     pub retention_ms: u64,
+    /// Open sessions that one token may have.
+    pub token_sessions_max: u64,
 }
 
 impl Default for Jobs {
     fn default() -> Self {
-        Self { node_grace_ms: l::NODE_GRACE_MS_DEFAULT, retention_ms: l::JOB_RETENTION_MS_DEFAULT }
+        Self {
+            node_grace_ms: l::NODE_GRACE_MS_DEFAULT,
+            retention_ms: l::JOB_RETENTION_MS_DEFAULT,
+            token_sessions_max: l::TOKEN_SESSIONS_MAX_DEFAULT,
+        }
     }
 }
 

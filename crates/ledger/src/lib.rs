@@ -61,7 +61,9 @@ pub use plans::{
     PlanRecord, PlanVerdict, Plans, TaskRecord, TimedEvent,
 };
 pub use recover::{RECOVERED_MARK_MS, RECOVERED_NUMBERS, RECOVERED_TOKENS, Recovery, recover};
-pub use sessions::{Closed, Opened, SessionCounts, SessionRecord, SessionResult, SessionResults, Sessions};
+pub use sessions::{
+    Closed, Opened, Opener, SessionCounts, SessionRecord, SessionResult, SessionResults, Sessions,
+};
 pub use settings::Settings;
 use tokio::runtime;
 pub use unwritable::Unwritable;

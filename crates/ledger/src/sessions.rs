@@ -34,6 +34,15 @@ pub struct SessionRecord {
     pub idle_for_ms: u64,
 }
 
+/// The token that opens a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opener {
+    /// Its name.
+    pub principal: String,
+    /// Open sessions that it may have.
+    pub sessions_max: u32,
+}
+
 /// The answer to a request for a new session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opened {
@@ -49,6 +58,8 @@ pub enum Opened {
         /// The session that came of it.
         session: SessionId,
     },
+    /// Its token has as many open sessions as it may have; nothing was written.
+    TooMany,
 }
 
 /// The answer to a close.
@@ -110,11 +121,18 @@ pub struct SessionResults {
 #[async_trait::async_trait]
 pub trait Sessions: Send + Sync {
     /// Makes a session, and keeps its idempotency key with it, in one transaction. One that is there already, made from
-    /// the same words, is as good as made.
+    /// the same words, is as good as made. Of an opener's open sessions two transactions at once may make some more than
+    /// it may have.
     ///
     /// # Errors
     /// After [`crate::Error::Unknown`] it may have been, or may yet be, made: ask the same again.
-    async fn open_session(&self, id: &SessionId, spec: &Spec, key: Option<&JobKey>) -> Result<Opened>;
+    async fn open_session(
+        &self,
+        id: &SessionId,
+        spec: &Spec,
+        key: Option<&JobKey>,
+        opener: Option<&Opener>,
+    ) -> Result<Opened>;
 
     /// One session; `None` if it never was, or was purged.
     ///

@@ -66,6 +66,7 @@ pub struct Setup {
     args: Vec<String>,
     env: Vec<(String, String)>,
     dir: Option<PathBuf>,
+    descriptors: Option<u32>,
 }
 
 impl Setup {
@@ -78,7 +79,7 @@ impl Setup {
     /// Another command of `fencepost`, for [`Setup::run_to_end`].
     #[must_use]
     pub fn command(command: &'static str) -> Self {
-        Self { command, args: Vec::new(), env: Vec::new(), dir: None }
+        Self { command, args: Vec::new(), env: Vec::new(), dir: None, descriptors: None }
     }
 
     /// On a free port of 127.0.0.1, basic mode, everything else default.
@@ -125,6 +126,13 @@ impl Setup {
         self
     }
 
+    /// May have so many open files and connections, and cannot raise that.
+    #[must_use]
+    pub const fn descriptors(mut self, max: u32) -> Self {
+        self.descriptors = Some(max);
+        self
+    }
+
     /// Starts an instance and waits for its ready line.
     ///
     /// # Errors
@@ -154,6 +162,15 @@ impl Setup {
 
     fn spawn(&self, own_dir: &Path) -> Result<(Process, tokio::sync::oneshot::Receiver<String>)> {
         let mut command = fencepost()?;
+        if let Some(max) = self.descriptors {
+            // It becomes the daemon, with the same pid.
+            let mut limited = Command::new("prlimit");
+            limited.arg(format!("--nofile={max}:{max}")).arg("--").arg(command.get_program());
+            for (key, _) in command.get_envs() {
+                limited.env_remove(key);
+            }
+            command = limited;
+        }
         // Logs lie beside, not in, the working directory that the caller chose.
         command.current_dir(self.dir.as_deref().unwrap_or(own_dir)).arg(self.command).args(&self.args);
         for (key, value) in &self.env {

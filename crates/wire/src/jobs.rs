@@ -511,6 +511,20 @@ pub struct RetryAnswer {
     pub retried: u64,
     /// The ids of the new jobs.
     pub ids: Vec<String>,
+    /// The jobs that were not retried, each with the reason. Absent if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub results: Vec<NotRetried>,
+}
+
+/// A job that was not retried, among many.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NotRetried {
+    /// The job's id.
+    pub retry_of: String,
+    /// The stable code of the refusal.
+    pub code: Code,
+    /// The reason, in words.
+    pub detail: String,
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use super::finish_notices::{FinishNotice, FinishNotices};
 use super::instance_message::{AttemptReport, InstanceMessage, REPORTS_PER_ENTRY};
 use super::lane_owners::LaneOwnersHandle;
-use super::limits::REPORTS_MAX;
+use super::limits::{OUTGOING_MESSAGES_MAX, REPORTS_MAX};
 use super::messages::{AttemptEvent, Directory, LaneCommand};
 use super::report_queue::{PendingReport, ReportQueue};
 
@@ -39,7 +39,7 @@ pub(super) struct InterInstance {
     lanes: Arc<Directory>,
     owners: LaneOwnersHandle,
     notices: FinishNotices,
-    messages: mpsc::UnboundedSender<(InstanceId, InstanceMessage)>,
+    messages: mpsc::Sender<(InstanceId, InstanceMessage)>,
     reports: mpsc::Sender<PendingReport>,
 }
 
@@ -52,8 +52,7 @@ impl InterInstance {
         lanes: Arc<Directory>,
         owners: LaneOwnersHandle,
     ) -> Arc<Self> {
-        // Each message is about an attempt that has, or had, one of a node's slots: their number is bounded by those.
-        let (messages, sent) = mpsc::unbounded_channel();
+        let (messages, sent) = mpsc::channel(OUTGOING_MESSAGES_MAX);
         let (reports, reported) = mpsc::channel(REPORTS_MAX);
         let notices = FinishNotices::start(bus.clone());
         let this = Arc::new(Self { me, bus, is_alone, lanes, owners, notices, messages, reports });
@@ -72,10 +71,13 @@ impl InterInstance {
         self.owners.has_others()
     }
 
-    /// Puts a message into the inbox of another instance, in the background.
+    /// Puts a message into the inbox of another instance, in the background. Where too much waits, it is not delivered.
     pub(super) fn post(&self, to: InstanceId, message: InstanceMessage) {
         // The receiver lives as long as this.
-        let _ = self.messages.send((to, message));
+        if let Err(unsent) = self.messages.try_send((to, message)) {
+            let (to, message) = unsent.into_inner();
+            self.not_delivered(&to, &message);
+        }
     }
 
     /// Reports what became of an attempt to the owner of its lane: here, or by way of the owner's inbox. `owner` is the
@@ -278,7 +280,7 @@ fn calls(entries: &[Vec<u8>]) -> impl Iterator<Item = &[Vec<u8>]> {
 
 async fn carry_messages(
     this: Weak<InterInstance>,
-    mut messages: mpsc::UnboundedReceiver<(InstanceId, InstanceMessage)>,
+    mut messages: mpsc::Receiver<(InstanceId, InstanceMessage)>,
 ) {
     let mut gathered = Vec::new();
     while messages.recv_many(&mut gathered, TAKEN_AT_ONCE).await > 0 {

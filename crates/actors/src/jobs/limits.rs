@@ -28,6 +28,13 @@ pub const ATTEMPTS_PAGE: u32 = 5_000;
 pub const NODES_ASKED_MAX: usize = 64;
 /// What may wait for one node at its socket: dispatches for all its slots, and as many that call them off.
 pub const SOCKET_MESSAGES_MAX: usize = 2 * domain::limits::NODE_CAPACITY_MAX as usize;
+/// Bytes of attempts that a socket takes from there at once, counted before the last.
+pub const SOCKET_BYTES_AT_ONCE: usize = 8 << 20;
+/// Messages to other instances that wait to be sent; beyond that an attempt is undeliverable, and its node hears of a
+/// withdrawal by the answer to its result.
+pub const OUTGOING_MESSAGES_MAX: usize = 20_000;
+/// Bytes of attempts that are on their way to nodes at their sockets here; beyond that an attempt is undeliverable.
+pub const OUTGOING_BYTES_MAX: usize = 128 << 20;
 /// Plans whose lanes were left, remembered until their adoption looks at them; the oldest are found again at the next look.
 pub const LEFT_PLANS_MAX: usize = 1_024;
 /// Jobs that get a slot in one pass.
@@ -70,6 +77,10 @@ pub const PROGRESS_ASKED: Duration = Duration::from_millis(100);
 pub const FOLLOWER_LOOKS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
 
 const _: () = assert!(ROUND_JOBS_MAX + domain::limits::BATCH_JOBS_MAX <= ledger::BATCH_ROWS_MAX / 2);
+
+// What one lane has in memory may all be on its way at once.
+const _: () = assert!(OUTGOING_BYTES_MAX >= domain::lane::limits::JOBS_BYTES_MAX);
+const _: () = assert!(SUBMISSION_BYTES_MAX >= 2 * domain::lane::limits::ROUND_BYTES_MAX);
 
 /// The lengths of time over which rates of jobs are given.
 pub const RATE_WINDOWS: [Duration; 3] =

@@ -14,10 +14,11 @@ use tokio::sync::mpsc;
 use super::delivery::{Dispatch, DispatchNotice, RetryPolicy, Withdrawal};
 use super::instance_message::{AttemptReport, InstanceMessage};
 use super::inter_instance::InterInstance;
-use super::limits::SOCKET_MESSAGES_MAX;
+use super::limits::{OUTGOING_BYTES_MAX, SOCKET_BYTES_AT_ONCE, SOCKET_MESSAGES_MAX};
 use super::live_job::live_job;
 use super::local_attempts::LocalAttempts;
 use super::messages::AttemptEvent;
+use super::outgoing_bytes::{OutgoingBytes, OutgoingShare};
 use super::progress_store::ProgressStore;
 
 /// What is for a node.
@@ -40,15 +41,23 @@ pub(super) struct NodeGateway {
     inter_instance: Arc<InterInstance>,
     progress: Arc<ProgressStore>,
     sockets: DashMap<NodeId, Socket>,
+    /// The bytes of attempts that are on their way to sockets.
+    outgoing_bytes: Arc<OutgoingBytes>,
     attempts: LocalAttempts,
 }
 
 struct Socket {
     /// When its node said hello.
     since: Instant,
-    outbox: mpsc::Sender<ToNode>,
+    outbox: mpsc::Sender<Outgoing>,
     /// What the socket's holder gives of the node's slots.
     slots: Arc<HolderSlots>,
+}
+
+/// What is for a node, and its share of the bytes that may be on their way.
+struct Outgoing {
+    message: ToNode,
+    _share: Option<OutgoingShare>,
 }
 
 /// What is for one node comes out of it, at the node's socket. Dropping it disconnects the node from the gateway.
@@ -56,14 +65,24 @@ pub struct NodeOutbox {
     gateway: Arc<NodeGateway>,
     node: NodeId,
     since: Instant,
-    messages: mpsc::Receiver<ToNode>,
+    messages: mpsc::Receiver<Outgoing>,
 }
 
 impl NodeOutbox {
-    /// What comes next, as many as are there, at most `max`; empty when another connection of the node has taken over.
+    /// What comes next, as many as are there, at most `max`, and not too many bytes; empty when another connection of the
+    /// node has taken over.
     pub async fn next(&mut self, max: usize) -> Vec<ToNode> {
-        let mut messages = Vec::new();
-        self.messages.recv_many(&mut messages, max).await;
+        let (mut messages, mut bytes) = (Vec::new(), 0);
+        let mut next = self.messages.recv().await;
+        while let Some(Outgoing { message, .. }) = next.take() {
+            if let ToNode::Dispatch(dispatch) = &message {
+                bytes += dispatch.node_job.text_bytes();
+            }
+            messages.push(message);
+            if messages.len() < max && bytes < SOCKET_BYTES_AT_ONCE {
+                next = self.messages.try_recv().ok();
+            }
+        }
         messages
     }
 }
@@ -72,8 +91,8 @@ impl Drop for NodeOutbox {
     fn drop(&mut self) {
         self.gateway.sockets.remove_if(&self.node, |_, socket| socket.since == self.since);
         self.messages.close();
-        while let Ok(message) = self.messages.try_recv() {
-            if let ToNode::Dispatch(dispatch) = message {
+        while let Ok(outgoing) = self.messages.try_recv() {
+            if let ToNode::Dispatch(dispatch) = outgoing.message {
                 let reason = "the node's socket was closed before the attempt was sent";
                 self.gateway.came_to_nothing(dispatch.job, dispatch.attempt, Revoked::Undeliverable, reason);
             }
@@ -89,7 +108,8 @@ impl NodeGateway {
         progress: Arc<ProgressStore>,
     ) -> Arc<Self> {
         let (sockets, attempts) = (DashMap::new(), LocalAttempts::default());
-        Arc::new(Self { ledger, registry, inter_instance, progress, sockets, attempts })
+        let outgoing_bytes = OutgoingBytes::new(OUTGOING_BYTES_MAX);
+        Arc::new(Self { ledger, registry, inter_instance, progress, sockets, outgoing_bytes, attempts })
     }
 
     /// The attempts of the nodes that are connected here.
@@ -198,7 +218,7 @@ impl NodeGateway {
         let (job, attempt, node) = (dispatch.job, dispatch.attempt, dispatch.placed.node.clone());
         self.attempts.expect(&dispatch, Instant::now());
         if !self.send_to_node(&node, ToNode::Dispatch(Box::new(dispatch))) {
-            let reason = "the node's socket is not on this instance, or its queue is full";
+            let reason = "the node's socket is not on this instance, or too much waits for it or for others";
             self.came_to_nothing(job, attempt, Revoked::Undeliverable, reason);
         }
     }
@@ -355,7 +375,15 @@ impl NodeGateway {
     }
 
     fn send_to_node(&self, node: &NodeId, message: ToNode) -> bool {
-        self.sockets.get(node).is_some_and(|socket| socket.outbox.try_send(message).is_ok())
+        let share = match &message {
+            ToNode::Dispatch(dispatch) => match self.outgoing_bytes.take(dispatch) {
+                Some(share) => Some(share),
+                None => return false,
+            },
+            _ => None,
+        };
+        let outgoing = Outgoing { message, _share: share };
+        self.sockets.get(node).is_some_and(|socket| socket.outbox.try_send(outgoing).is_ok())
     }
 }
 

@@ -35,6 +35,9 @@ pub enum Refusal {
     /// There never was such a session, or it was purged.
     #[error("no such session")]
     UnknownSession,
+    /// The token has as many open sessions as it may have.
+    #[error("the token has as many open sessions as it may have; close those that are not needed")]
+    TooManySessions,
     /// The session takes no new jobs.
     #[error("the session is closed")]
     SessionClosed,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use domain::session::Spec;
 use domain::{InstanceId, LaneId, SessionId};
-use ledger::{JobKey, Opened, SessionCounts, SessionRecord, SessionResults};
+use ledger::{JobKey, Opened, Opener, SessionCounts, SessionRecord, SessionResults};
 use tokio::sync::oneshot;
 
 use super::callers::{Callers, OWNER_LOOK_EVERY};
@@ -31,18 +31,24 @@ impl Jobs {
     /// Makes a session; under a key that was used, the one that was made then.
     ///
     /// # Errors
-    /// [`Refusal::NoBus`], [`Refusal::KeyReused`], and what the ledger says.
-    pub async fn open_session(&self, spec: &Spec, key: Option<&JobKey>) -> Result<SessionId, Refusal> {
+    /// [`Refusal::NoBus`], [`Refusal::KeyReused`], [`Refusal::TooManySessions`], and what the ledger says.
+    pub async fn open_session(
+        &self,
+        spec: &Spec,
+        key: Option<&JobKey>,
+        opener: Option<&Opener>,
+    ) -> Result<SessionId, Refusal> {
         let callers = &self.callers;
         callers.has_sessions()?;
         let id = SessionId::parse(&uuid::Uuid::new_v4().to_string()).map_err(|_| Refusal::Internal)?;
-        let opened = callers.ledger.open_session(&id, spec, key).await;
+        let opened = callers.ledger.open_session(&id, spec, key, opener).await;
         match opened.map_err(|error| refusal::of_ledger(&error))? {
             Opened::Made { .. } => Ok(id),
             Opened::Kept { body_hash, session } if key.is_some_and(|key| key.body_hash == body_hash) => {
                 Ok(session)
             }
             Opened::Kept { .. } => Err(Refusal::KeyReused),
+            Opened::TooMany => Err(Refusal::TooManySessions),
         }
     }
 

@@ -291,8 +291,9 @@ impl Sessions for Flaky {
         id: &SessionId,
         spec: &domain::session::Spec,
         key: Option<&JobKey>,
+        opener: Option<&Opener>,
     ) -> Result<Opened> {
-        self.real.open_session(id, spec, key).await
+        self.real.open_session(id, spec, key, opener).await
     }
     async fn session(&self, id: &SessionId) -> Result<Option<SessionRecord>> {
         self.real.session(id).await

@@ -11,10 +11,12 @@ use rand::RngExt;
 use wire::events::PLAN_EVENT;
 
 use super::stream::{self, Ended, Line};
+use crate::auth::Principal;
 use crate::limits::{PLAN_EVENTS_AT_ONCE, PLAN_EVENTS_EVERY_MS};
 use crate::plan_fields::to_wire;
 use crate::refusal::Refusal;
 use crate::state::State;
+use crate::streams::Place;
 
 /// Follows the events of a plan.
 pub struct PlanFollower {
@@ -27,8 +29,12 @@ pub struct PlanFollower {
 }
 
 /// Streams the events of a plan, from the next one on.
-pub fn of_plan(state: Arc<State>, follower: PlanFollower) -> Result<HttpResponse, Refusal> {
-    let place = state.streams.of_plan()?;
+pub fn of_plan(
+    state: Arc<State>,
+    principal: &Principal,
+    follower: PlanFollower,
+) -> Result<HttpResponse, Refusal> {
+    let place = Place::of_plan(&state.shares, principal)?;
     let (line, answer) = stream::open(Arc::clone(&state), state.incarnation(), place);
     let following = follower.follow(Arc::clone(&state), line);
     state.spawn(following);

@@ -13,8 +13,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use wire::events::MEDIA_TYPE;
 
-use crate::limits::{EVENT_TAKEN_MAX, STREAM_SIGN_EVERY};
+use crate::limits::{EVENT_TAKEN_MAX, STREAM_SIGN_EVERY, UNCOUNTED_BYTES_MAX};
 use crate::services::Incarnation;
+use crate::shares::{Kind, Share};
 use crate::state::State;
 use crate::streams::Place;
 
@@ -29,14 +30,16 @@ pub struct Line {
     out: mpsc::Sender<Bytes>,
     /// When the next comment line is due.
     sign_at: Instant,
-    _place: Place,
+    /// Of the newest event, if it is large.
+    unsent: Option<Share>,
+    place: Place,
 }
 
 /// A stream, and the answer that carries it.
 pub fn open(state: Arc<State>, incarnation: Arc<Incarnation>, place: Place) -> (Line, HttpResponse) {
     let (out, mut written) = mpsc::channel::<Bytes>(1);
     let sign_at = Instant::now() + STREAM_SIGN_EVERY;
-    let line = Line { state, incarnation, out, sign_at, _place: place };
+    let line = Line { state, incarnation, out, sign_at, unsent: None, place };
     let body = futures_util::stream::poll_fn(move |context| written.poll_recv(context));
     let answer = HttpResponse::Ok()
         .insert_header((CONTENT_TYPE, MEDIA_TYPE))
@@ -80,6 +83,7 @@ impl Line {
     }
 
     async fn write(&mut self, text: String) -> Result<(), Ended> {
+        let unsent = self.count_unsent(text.len())?;
         tokio::select! {
             biased;
             () = self.over() => return Err(Ended),
@@ -93,8 +97,23 @@ impl Line {
                 }
             },
         }
+        // The one before has been taken.
+        self.unsent = unsent;
         self.sign_at = Instant::now() + STREAM_SIGN_EVERY;
         Ok(())
+    }
+
+    /// Counts the bytes of a large event. Without room for it the stream ends; its client asks again.
+    fn count_unsent(&self, bytes: usize) -> Result<Option<Share>, Ended> {
+        if bytes <= UNCOUNTED_BYTES_MAX {
+            return Ok(None);
+        }
+        let share = self.state.shares.take(Kind::Sending, self.place.used(), bytes);
+        share.map(Some).map_err(|reached| {
+            metrics::counter!("fencepost_event_streams_cut_off_total").increment(1);
+            tracing::debug!(%reached, "there is no room for a stream's next event");
+            Ended
+        })
     }
 
     /// Resolves when the stream has ended.

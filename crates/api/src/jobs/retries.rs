@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use actix_web::body::MessageBody;
 use actix_web::{HttpRequest, HttpResponse, web};
 use actors::jobs::Submission;
 use domain::job::{Due, Retry, State as JobState};
 use domain::limits::BATCH_JOBS_MAX;
-use domain::{IdempotencyKey, JobId, PoolName, SessionId, TenantId};
+use domain::{IdempotencyKey, JobId, PoolName, SessionId, TenantId, Timestamp};
+use futures_util::StreamExt;
 use ledger::{JobFilter, JobKey, JobRecord};
 use sha2::{Digest, Sha256};
 use wire::Code;
@@ -21,9 +23,13 @@ use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
 use crate::from_wire;
 use crate::idempotency::{KEY, body_hash, job_key};
+use crate::limits::{RETRY_PART_BYTES, RETRY_PART_JOBS, RETRY_READS_AT_ONCE};
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::visibility;
+
+/// Why the job of a plan's stage is not retried.
+const A_STAGE: &str = "the job is a stage of a plan; retry the task of the plan";
 
 /// Retries a finished job
 ///
@@ -54,7 +60,7 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
         return Err(actors::jobs::Refusal::NotFinished(record.state).into());
     }
     if record.spec.stage.is_some() {
-        return Err(Refusal::new(Code::Conflict, "the job is a stage of a plan; retry the task of the plan"));
+        return Err(Refusal::new(Code::Conflict, A_STAGE));
     }
     audit::note_operators(state, &request, "retry_job", format!("job:{id}")).await?;
     match accept(&forwarder, again(record, retry, key), || ForwardedRequest::of(&request, body)).await? {
@@ -66,9 +72,11 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 /// Retries many finished jobs
 ///
 /// The request names jobs by their ids or by a filter. A filter selects the newest 1,000 finished jobs that match, were
-/// not retried and are no stages of plans; the same filter again selects the next 1,000. If the request names ids, jobs
-/// that are not finished, no longer kept, or stages of plans are left out. Under one `Idempotency-Key` each job is
-/// retried once, and a repetition of the request gets the same new jobs.
+/// not retried and are no stages of plans; the same filter again selects the next 1,000. Jobs are read and retried in
+/// parts, all within the time of one request. `results` names the jobs that were not retried: those that are not finished
+/// or are stages of plans (`conflict`), that are not kept (`not_found`), or for which there was no room or no time
+/// (`overloaded`, `ledger_unavailable`; send the same request again). Under one `Idempotency-Key` each job is retried once,
+/// and a repetition of the request gets the same new jobs.
 #[utoipa::path(
     post, path = "/v1/jobs/retry", tag = "jobs", operation_id = "retry_jobs",
     params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
@@ -77,6 +85,7 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 )]
 pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: Forwarding) -> Answer {
     let state = forwarder.state();
+    let begun = Instant::now();
     Query::read(&request, &[])?;
     let key = extract::idempotency_key(request.headers())?;
     let asked: shape::RetryRequest = extract::body(&request, payload, state.body_limits()).await?;
@@ -86,42 +95,178 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
     }
     let keys = RetryKeys { key, principal: Principal::of(&request), body_hash: body_hash(&asked) };
     let once = asked.ids.is_empty();
-    let (mut ids, records) = match once {
-        true => retried_and_not(state, &asked, &keys).await?,
-        false => (Vec::new(), named(state, &asked.ids, keys.principal.sees()).await?),
+    let list_until = begun + state.settings.request_timeout / 2;
+    let (made, jobs) = match once {
+        true => retried_and_not(state, &asked, &keys, list_until).await?,
+        false => (Vec::new(), named(&asked.ids)?),
     };
-    // A stage runs again only with its task, under the lock of its tenant.
-    let may_retry = |record: &JobRecord| record.state == JobState::Finished && record.spec.stage.is_none();
-    let finished = records.into_iter().filter(may_retry);
-    let (of_sessions, free): (Vec<_>, Vec<_>) = finished.partition(|record| record.spec.session.is_some());
-    let submission = |record: JobRecord| {
-        let retry = Retry { of: record.id, once };
-        let key = keys.of(&record, once)?;
-        Ok::<_, Refusal>(again(record, retry, key))
+    audit::note_operators(state, &request, "retry_jobs", format!("jobs:{}", jobs.len())).await?;
+    let mut retries = Retries {
+        forwarder: &forwarder,
+        forwarded: ForwardedRequest::of(&request, Vec::new()),
+        keys,
+        once,
+        deadline: begun + state.settings.request_timeout,
+        made,
+        not_retried: Vec::new(),
+        failure: None,
     };
-    let free = free.into_iter().map(submission).collect::<Result<Vec<_>, _>>()?;
-    let count = free.len() + of_sessions.len();
-    audit::note_operators(state, &request, "retry_jobs", format!("jobs:{count}")).await?;
-    let answers = state.call(state.incarnation().jobs.submit(free)).await;
-    let answers = answers.into_iter().map(|answer| match answer {
-        Ok(accepted) => Ok(Some(accepted.id.to_string())),
-        Err(actors::jobs::Refusal::AlreadyRetried) => Ok(None),
-        Err(refusal) => Err(refusal.into()),
-    });
-    let mut answers: Vec<Result<Option<String>, Refusal>> = answers.collect();
-    let forwarded = ForwardedRequest::of(&request, Vec::new());
-    for record in of_sessions {
-        answers.push(retry_in_session(&forwarder, &forwarded, submission(record)?).await);
+    retries.run(&jobs).await;
+    let Retries { made, not_retried, failure, .. } = retries;
+    match failure {
+        Some(refusal) if made.is_empty() => Err(refusal),
+        // Some are durable: a repetition of the request answers these, and retries the others.
+        _ => Ok(HttpResponse::Accepted().json(shape::RetryAnswer {
+            retried: made.len() as u64,
+            ids: made,
+            results: not_retried,
+        })),
     }
-    for answer in answers {
-        match answer {
-            Ok(id) => ids.extend(id),
-            Err(refusal) if ids.is_empty() => return Err(refusal),
-            // Some are durable already: a repetition of the request answers these, and retries the others.
-            Err(refusal) => tracing::debug!(%refusal, "a job was not retried"),
+}
+
+/// The retries of one request, in parts that are small in memory.
+struct Retries<'f> {
+    forwarder: &'f Forwarder,
+    forwarded: ForwardedRequest,
+    keys: RetryKeys,
+    /// Whether a job that was retried before is left out.
+    once: bool,
+    /// When the answer is due, whatever is done by then.
+    deadline: Instant,
+    /// The new jobs.
+    made: Vec<String>,
+    not_retried: Vec<shape::NotRetried>,
+    /// The first refusal of a retry that was tried, or for which there was no time.
+    failure: Option<Refusal>,
+}
+
+impl Retries<'_> {
+    /// Reads the jobs and retries them, part by part.
+    async fn run(&mut self, jobs: &[JobId]) {
+        let forwarder = self.forwarder;
+        let state = forwarder.state();
+        let principal = Arc::clone(&self.keys.principal);
+        let read = |id: JobId| {
+            let sees = principal.sees();
+            async move { retriable(state, sees, id).await }
+        };
+        let mut records = std::pin::pin!(
+            futures_util::stream::iter(jobs.iter().copied()).map(read).buffered(RETRY_READS_AT_ONCE)
+        );
+        let mut done = 0;
+        while done < jobs.len() {
+            if Instant::now() >= self.deadline {
+                let detail = "there was no time left for this job; send the same request again";
+                for id in &jobs[done..] {
+                    self.failed(*id, Refusal::new(Code::Overloaded, detail));
+                }
+                return;
+            }
+            let (mut part, mut bytes) = (Vec::new(), 0);
+            while done < jobs.len() && part.len() < RETRY_PART_JOBS && bytes < RETRY_PART_BYTES {
+                let Some(record) = records.next().await else { return };
+                match record {
+                    Ok(record) => {
+                        bytes += record.spec.text_bytes();
+                        part.push(record);
+                    }
+                    Err(refusal) if refusal.code().is_retryable() => self.failed(jobs[done], refusal),
+                    Err(refusal) => self.leave_out(jobs[done], refusal),
+                }
+                done += 1;
+            }
+            self.retry(part).await;
         }
     }
-    Ok(HttpResponse::Accepted().json(shape::RetryAnswer { retried: ids.len() as u64, ids }))
+
+    /// Retries jobs that were read.
+    async fn retry(&mut self, part: Vec<JobRecord>) {
+        let (of_sessions, free): (Vec<_>, Vec<_>) =
+            part.into_iter().partition(|record| record.spec.session.is_some());
+        let state = self.forwarder.state();
+        let (mut ids, mut submissions) = (Vec::with_capacity(free.len()), Vec::with_capacity(free.len()));
+        for record in free {
+            let id = record.id;
+            match self.submission(record) {
+                Ok(submission) => {
+                    ids.push(id);
+                    submissions.push(submission);
+                }
+                Err(refusal) => self.failed(id, refusal),
+            }
+        }
+        if !ids.is_empty() {
+            let incarnation = state.incarnation();
+            let submit = tokio::time::timeout_at(self.deadline.into(), incarnation.jobs.submit(submissions));
+            match state.call(submit).await {
+                Ok(answers) => {
+                    for (id, answer) in ids.into_iter().zip(answers) {
+                        match answer {
+                            Ok(accepted) => self.made.push(accepted.id.to_string()),
+                            Err(actors::jobs::Refusal::AlreadyRetried) => {}
+                            Err(refusal) => self.failed(id, refusal.into()),
+                        }
+                    }
+                }
+                Err(_late) => {
+                    for id in ids {
+                        self.failed(id, actors::jobs::Refusal::LedgerUnavailable.into());
+                    }
+                }
+            }
+        }
+        for record in of_sessions {
+            let id = record.id;
+            let retried = match self.submission(record) {
+                Ok(submission) => {
+                    let retry = retry_in_session(self.forwarder, &self.forwarded, submission);
+                    let retried = tokio::time::timeout_at(self.deadline.into(), retry).await;
+                    retried.unwrap_or_else(|_late| Err(actors::jobs::Refusal::LedgerUnavailable.into()))
+                }
+                Err(refusal) => Err(refusal),
+            };
+            match retried {
+                Ok(id) => self.made.extend(id),
+                Err(refusal) => self.failed(id, refusal),
+            }
+        }
+    }
+
+    fn submission(&self, record: JobRecord) -> Result<Submission, Refusal> {
+        let retry = Retry { of: record.id, once: self.once };
+        let key = self.keys.of(record.id, record.spec.session.is_some(), self.once)?;
+        Ok(again(record, retry, key))
+    }
+
+    fn failed(&mut self, id: JobId, refusal: Refusal) {
+        tracing::debug!(%refusal, job = %id, "a job was not retried");
+        self.failure.get_or_insert_with(|| refusal.clone());
+        self.leave_out(id, refusal);
+    }
+
+    fn leave_out(&mut self, id: JobId, refusal: Refusal) {
+        let (code, detail) = refusal.code_and_detail();
+        self.not_retried.push(shape::NotRetried { retry_of: id.to_string(), code, detail });
+    }
+}
+
+/// A job that may be retried, without what came of it.
+async fn retriable(state: &State, sees: &Sees, id: JobId) -> Result<JobRecord, Refusal> {
+    let record = state.read(state.ledger.job(id)).await?;
+    let unknown = || Refusal::new(Code::NotFound, "no such job, or this token does not see it");
+    let mut record = record.ok_or_else(unknown)?;
+    if !visibility::job(state, sees, &record).await? {
+        return Err(unknown());
+    }
+    if record.state != JobState::Finished {
+        return Err(actors::jobs::Refusal::NotFinished(record.state).into());
+    }
+    // A stage runs again only with its task, under the lock of its tenant.
+    if record.spec.stage.is_some() {
+        return Err(Refusal::new(Code::Conflict, A_STAGE));
+    }
+    record.finished = None;
+    Ok(record)
 }
 
 /// The submission that repeats a finished job.
@@ -144,10 +289,9 @@ struct RetryKeys {
 }
 
 impl RetryKeys {
-    fn of(&self, record: &JobRecord, once: bool) -> Result<Option<JobKey>, Refusal> {
+    fn of(&self, id: JobId, is_in_session: bool, once: bool) -> Result<Option<JobKey>, Refusal> {
         let Some(key) = &self.key else { return Ok(None) };
-        let id = record.id;
-        if record.spec.session.is_none() {
+        if !is_in_session {
             return Ok(Some(job_key(
                 self.principal.name(),
                 &format!("retry {id}"),
@@ -163,29 +307,21 @@ impl RetryKeys {
     }
 }
 
-/// The jobs with these ids; ids without a job are left out.
-async fn named(state: &State, ids: &[String], sees: &Sees) -> Result<Vec<JobRecord>, Refusal> {
+/// The jobs with these ids, each once.
+fn named(ids: &[String]) -> Result<Vec<JobId>, Refusal> {
     let read =
         |id: &String| JobId::parse(id).ok_or_else(|| Refusal::invalid(format!("ids: {id:?} is no job's id")));
-    let ids = ids.iter().map(read).collect::<Result<BTreeSet<_>, _>>()?;
-    let mut records = Vec::new();
-    for id in ids {
-        if let Some(record) = state.read(state.ledger.job(id)).await?
-            && visibility::job(state, sees, &record).await?
-        {
-            records.push(record);
-        }
-    }
-    Ok(records)
+    Ok(ids.iter().map(read).collect::<Result<BTreeSet<_>, _>>()?.into_iter().collect())
 }
 
 /// For a request's filter: the new jobs that the same request has made before under its key, and the jobs that it still
-/// has to retry.
+/// has to retry; those that are found in time.
 async fn retried_and_not(
     state: &State,
     asked: &shape::RetryRequest,
     keys: &RetryKeys,
-) -> Result<(Vec<String>, Vec<JobRecord>), Refusal> {
+    until: Instant,
+) -> Result<(Vec<String>, Vec<JobId>), Refusal> {
     let filter = JobFilter {
         state: Some(JobState::Finished),
         outcome: asked.outcome.map(from_wire::outcome),
@@ -206,14 +342,16 @@ async fn retried_and_not(
     }
     // In this order: a job that is retried between the two reads is in both, not in none.
     let sees = keys.principal.sees();
-    let mut records = seen(state, sees, &filter).await?;
+    let mut found = seen(state, sees, &filter, until).await?;
+    let ids = |found: Vec<Found>| found.into_iter().map(|found| found.id).collect();
     if keys.key.is_none() {
-        return Ok((Vec::new(), records));
+        return Ok((Vec::new(), ids(found)));
     }
     // A retried job is not dead any more.
     let retried = JobFilter { retried: Some(true), dead: None, ..filter };
-    let retried = seen(state, sees, &retried).await?;
-    let job_keys = retried.iter().map(|record| keys.of(record, true)).collect::<Result<Vec<_>, _>>()?;
+    let retried = seen(state, sees, &retried, until + state.settings.request_timeout / 4).await?;
+    let key_of = |found: &Found| keys.of(found.id, found.is_in_session, true);
+    let job_keys = retried.iter().map(key_of).collect::<Result<Vec<_>, _>>()?;
     let job_keys: Vec<_> = job_keys.into_iter().flatten().collect();
     let scopes: Vec<_> = job_keys.iter().map(|key| key.scope.clone()).collect();
     let earlier = state.read(state.ledger.kept_job_keys(&scopes)).await?;
@@ -224,24 +362,46 @@ async fn retried_and_not(
     }
     if let Some(first) = earlier.iter().map(|(_, kept)| kept.created_at).min() {
         // This request was served before. It does not retry jobs that ended since, its own retries among them.
-        let made: HashSet<_> = retried.iter().map(|record| record.id).collect();
-        records.retain(|record| {
-            let finished_at = record.finished.as_ref().map(|finished| finished.finished_at);
-            finished_at.is_some_and(|at| at <= first) && !made.contains(&record.id)
-        });
+        let made: HashSet<_> = retried.iter().map(|found| found.id).collect();
+        found.retain(|found| found.finished_at.is_some_and(|at| at <= first) && !made.contains(&found.id));
     }
-    Ok((earlier.into_iter().map(|(_, kept)| kept.job.to_string()).collect(), records))
+    Ok((earlier.into_iter().map(|(_, kept)| kept.job.to_string()).collect(), ids(found)))
 }
 
-/// The newest jobs that match the filter and are seen.
-async fn seen(state: &State, sees: &Sees, filter: &JobFilter) -> Result<Vec<JobRecord>, Refusal> {
-    let read = async |before: Option<JobId>| {
-        state.read(state.ledger.jobs(&JobFilter { before, ..filter.clone() })).await
-    };
-    let is_seen = async |record: &JobRecord| visibility::job(state, sees, record).await;
-    let mut records = visibility::seen(state, sees, filter.limit, read, |record| record.id, is_seen).await?;
-    records.truncate(filter.limit as usize);
-    Ok(records)
+/// What is kept of a job while others are looked for.
+struct Found {
+    id: JobId,
+    is_in_session: bool,
+    finished_at: Option<Timestamp>,
+}
+
+/// The newest jobs that match the filter and are seen, as many as are found in time. Pages are bounded by bytes, and one is
+/// in memory at a time.
+async fn seen(state: &State, sees: &Sees, filter: &JobFilter, until: Instant) -> Result<Vec<Found>, Refusal> {
+    let (mut found, mut before) = (Vec::new(), None);
+    loop {
+        let limit = filter.limit - found.len() as u32;
+        let records = state.read(state.ledger.jobs(&JobFilter { before, limit, ..filter.clone() })).await?;
+        let Some(last) = records.last() else { return Ok(found) };
+        before = Some(last.id);
+        for record in records {
+            if visibility::job(state, sees, &record).await? {
+                let finished_at = record.finished.as_ref().map(|finished| finished.finished_at);
+                let is_in_session = record.spec.session.is_some();
+                found.push(Found { id: record.id, is_in_session, finished_at });
+            }
+        }
+        if found.len() >= filter.limit as usize {
+            return Ok(found);
+        }
+        if Instant::now() >= until {
+            if found.is_empty() {
+                let detail = "no job that matches was found in time; narrow the filter";
+                return Err(Refusal::new(Code::Overloaded, detail));
+            }
+            return Ok(found);
+        }
+    }
 }
 
 /// Retries a job of a session at the end of the session's lane, on whichever instance owns it. `None` if the job was to be

@@ -8,6 +8,7 @@ use wire::events::MEDIA_TYPE;
 use wire::plans as shape;
 
 use super::{Answer, Shared, pages, plan, records, tasks};
+use crate::auth::Principal;
 use crate::events::{self, PlanFollower};
 use crate::extract::{self, Query};
 use crate::plan_fields::to_wire;
@@ -38,7 +39,7 @@ pub async fn of_plan(request: HttpRequest, state: Shared) -> Answer {
     let id = plan(&request)?;
     let wanted = Wanted::read(&request)?;
     records::plan_record(&state, id).await?;
-    wanted.answer(state, id, None).await
+    wanted.answer(&request, state, id, None).await
 }
 
 /// Shows the events of a task
@@ -63,7 +64,7 @@ pub async fn of_task(request: HttpRequest, state: Shared) -> Answer {
     let id = tasks::task(&request)?;
     let wanted = Wanted::read(&request)?;
     let plan = records::task_record(&state, id).await?.plan;
-    wanted.answer(state, plan, Some(id)).await
+    wanted.answer(&request, state, plan, Some(id)).await
 }
 
 /// What the caller asks for.
@@ -89,7 +90,13 @@ impl Wanted {
         Ok(Self::Stream { after: seen.transpose()?.or(after).unwrap_or(0) })
     }
 
-    async fn answer(self, state: Shared, plan: PlanId, task: Option<TaskId>) -> Answer {
+    async fn answer(
+        self,
+        request: &HttpRequest,
+        state: Shared,
+        plan: PlanId,
+        task: Option<TaskId>,
+    ) -> Answer {
         match self {
             Self::Page { after, limit } => {
                 let read = async |after: Option<u64>, limit| {
@@ -98,7 +105,10 @@ impl Wanted {
                 let shown = |event: &TimedEvent| Ok((event.seq, to_wire::event(event)?, 0));
                 Ok(HttpResponse::Ok().json(pages::page("e", after, limit, read, shown).await?))
             }
-            Self::Stream { after } => events::of_plan(state.into_inner(), PlanFollower { plan, task, after }),
+            Self::Stream { after } => {
+                let follower = PlanFollower { plan, task, after };
+                events::of_plan(state.into_inner(), &Principal::of(request), follower)
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode, CloseReason, Session};
+use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode, CloseReason};
 use actors::jobs::{JobEvent, JobEventKind, Jobs, Notification, Watch};
 use domain::job::State as JobState;
 use domain::session::Ordering;
@@ -27,13 +27,15 @@ use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::jobs::{Part, submit_part};
 use crate::limits::{
     CLIENT_FRAMES_BYTES_MAX, CLIENT_FRAMES_MAX, CLIENT_JOBS_KNOWN_MAX, CLIENT_LOOKS, CLIENT_PING_EVERY,
-    CLIENT_RESULTS_AT_ONCE, CLIENT_SILENT_MAX, CLIENT_SUBMIT_FOR, CLIENT_SUBMIT_PAUSE, SOCKET_SEND_MAX,
+    CLIENT_RESULTS_AT_ONCE, CLIENT_ROOM_PAUSE, CLIENT_SILENT_MAX, CLIENT_SUBMIT_FOR, CLIENT_SUBMIT_PAUSE,
+    UNCOUNTED_BYTES_MAX,
 };
 use crate::refusal::Refusal;
 use crate::services::Incarnation;
+use crate::shares::{Kind, Share};
 use crate::state::State;
 use crate::to_wire;
-use crate::websocket;
+use crate::websocket::{self, Fault, Outlet, Unsent};
 
 /// The client, as its request named it.
 pub struct Caller {
@@ -50,7 +52,7 @@ pub struct Socket {
     is_ordered: bool,
     caller: Arc<Caller>,
     watch: Watch,
-    session: Session,
+    outlet: Outlet,
     after_seq: Option<u64>,
     /// `None` until it is known where to begin.
     cursor: Option<Cursor>,
@@ -66,6 +68,8 @@ pub struct Socket {
     /// Finished by what was told; looked at before the next look at everything. Only where results have no order.
     known: HashSet<JobId>,
     out: VecDeque<SessionFrame>,
+    /// The bytes of the results in there, if they are many.
+    unsent: Option<Share>,
     heard: Instant,
     pinged: Instant,
     closing: Option<Closing>,
@@ -100,7 +104,7 @@ impl Socket {
         record: SessionRecord,
         caller: Caller,
         watch: Watch,
-        session: Session,
+        outlet: Outlet,
         after_seq: Option<u64>,
     ) -> Self {
         let now = Instant::now();
@@ -112,7 +116,7 @@ impl Socket {
             is_ordered: record.spec.ordering != Ordering::Free,
             caller: Arc::new(caller),
             watch,
-            session,
+            outlet,
             after_seq,
             cursor: None,
             asked: VecDeque::new(),
@@ -123,6 +127,7 @@ impl Socket {
             is_held_back: false,
             known: HashSet::new(),
             out: VecDeque::new(),
+            unsent: None,
             heard: now,
             pinged: now,
             closing: None,
@@ -144,7 +149,10 @@ impl Socket {
             tokio::select! {
                 message = messages.recv(), if takes_more => match message {
                     Some(Ok(message)) => self.on_message(message).await,
-                    Some(Err(error)) => self.fault(websocket::why_unreadable(&error)),
+                    Some(Err(error)) => match websocket::fault(&error) {
+                        Fault::Protocol(why) => self.fault(why),
+                        Fault::Overloaded(why) => self.end(CloseCode::Again, &why),
+                    },
                     None => self.closing = Some(Closing::Gone),
                 },
                 answers = wait_for(&mut self.submitting) => self.on_submitted(answers),
@@ -157,7 +165,7 @@ impl Socket {
                 self.end(CloseCode::Other(close::SLOW_READER), "the client does not read what it is sent");
             }
         }
-        let Self { id, session, closing, .. } = self;
+        let Self { id, outlet, closing, .. } = self;
         let reason = match closing {
             Some(Closing::ByServer(code, why)) => {
                 tracing::debug!(session = %id, ?code, why, "a client's socket is closed");
@@ -166,7 +174,7 @@ impl Socket {
             Some(Closing::ByClient(reason)) => reason.map(|reason| reason.code.into()),
             Some(Closing::Gone) | None => return,
         };
-        websocket::close(session, Vec::new(), reason).await;
+        websocket::close(outlet.session(), Vec::new(), reason).await;
     }
 
     async fn on_message(&mut self, message: AggregatedMessage) {
@@ -174,15 +182,13 @@ impl Socket {
         match message {
             AggregatedMessage::Text(text) => self.on_text(&text),
             AggregatedMessage::Binary(_) => self.fault("messages must be JSON text".to_owned()),
-            AggregatedMessage::Ping(bytes) => {
-                match tokio::time::timeout(SOCKET_SEND_MAX, self.session.pong(&bytes)).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => self.closing = Some(Closing::Gone),
-                    Err(_) => {
-                        self.end(CloseCode::Other(close::SLOW_READER), "the client does not read its pongs")
-                    }
+            AggregatedMessage::Ping(bytes) => match self.outlet.pong(&bytes).await {
+                Ok(()) => {}
+                Err(Unsent::Closed) => self.closing = Some(Closing::Gone),
+                Err(Unsent::NotRead) => {
+                    self.end(CloseCode::Other(close::SLOW_READER), "the client does not read its pongs")
                 }
-            }
+            },
             AggregatedMessage::Pong(_) => {}
             AggregatedMessage::Close(reason) => self.closing = Some(Closing::ByClient(reason)),
         }
@@ -356,6 +362,11 @@ impl Socket {
                 return;
             }
         };
+        if !self.has_room_for(&look) {
+            // The same is read again.
+            self.look_at = Instant::now() + CLIENT_ROOM_PAUSE;
+            return;
+        }
         match look {
             Look::Begin(seq, before) => {
                 let mut cursor = Cursor::behind(seq, self.is_ordered);
@@ -391,6 +402,25 @@ impl Socket {
                 if self.submitting.is_none() && self.asked.is_empty() {
                     self.end(CloseCode::Normal, "the session is closed");
                 }
+            }
+        }
+    }
+
+    /// Counts the bytes of results that are about to be sent. `false` where there is no room for them now.
+    fn has_room_for(&mut self, look: &Look) -> bool {
+        let (Look::Ordered { results, .. } | Look::Free { results, .. }) = look else { return true };
+        let bytes: usize = results.iter().filter_map(|result| Some(result.result.as_ref()?.len())).sum();
+        if bytes <= UNCOUNTED_BYTES_MAX {
+            return true;
+        }
+        match self.state.shares.take(Kind::Sending, self.caller.principal.used(), bytes) {
+            Ok(share) => {
+                self.unsent = Some(share);
+                true
+            }
+            Err(reached) => {
+                tracing::debug!(%reached, session = %self.id, "a session's results wait");
+                false
             }
         }
     }
@@ -440,7 +470,7 @@ impl Socket {
         if now.duration_since(self.pinged) >= CLIENT_PING_EVERY {
             self.pinged = now;
             // A session that is closed is found by the next read.
-            let _ = tokio::time::timeout(SOCKET_SEND_MAX, self.session.ping(b"")).await;
+            let _ = self.outlet.ping().await;
         }
     }
 
@@ -448,13 +478,13 @@ impl Socket {
     async fn flush(&mut self) -> bool {
         while let Some(frame) = self.out.pop_front() {
             let text = serde_json::to_string(&frame).expect("frames have text keys only");
-            match tokio::time::timeout(SOCKET_SEND_MAX, self.session.text(text)).await {
-                Ok(Ok(())) => {}
-                // Closed: the next read says so.
-                Ok(Err(_)) => return true,
-                Err(_) => return false,
+            match self.outlet.text(text).await {
+                Ok(()) => {}
+                Err(Unsent::Closed) => return true,
+                Err(Unsent::NotRead) => return false,
             }
         }
+        self.unsent = None;
         true
     }
 }

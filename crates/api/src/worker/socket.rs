@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode as WsCode, CloseReason, Session};
+use actix_web::web::Bytes;
+use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode as WsCode, CloseReason};
 use actors::jobs::{NodeOutbox, ToNode as FromJobs};
 use bus::Slot;
 use futures_util::future::LocalBoxFuture;
@@ -23,11 +24,12 @@ use wire::worker::{Message, NodeFrame, SchedulerFrame, SocketProblem};
 
 use super::frames;
 use crate::auth::Principal;
-use crate::limits::{SOCKET_SEND_MAX, SOCKET_WISHES_MAX};
+use crate::limits::SOCKET_WISHES_MAX;
 use crate::services::Incarnation;
+use crate::shares::Kind;
 use crate::state::State;
 use crate::visibility;
-use crate::websocket;
+use crate::websocket::{self, Fault, Outlet, Unsent};
 use calls::{Calls, frame_of};
 
 /// One socket, from its opening to its end.
@@ -35,7 +37,7 @@ pub struct Socket {
     state: Arc<State>,
     incarnation: Arc<Incarnation>,
     principal: Arc<Principal>,
-    session: Session,
+    outlet: Outlet,
     /// The link to the bus.
     link: watch::Receiver<bus::Link>,
     node: AttachedNode,
@@ -43,6 +45,8 @@ pub struct Socket {
     mailbox: Option<NodeOutbox>,
     /// Frames on their way out.
     out: VecDeque<SchedulerFrame>,
+    /// The newest ping that is not answered.
+    ping: Option<Bytes>,
     /// Calls under way. Each ends as an event, or with nothing to say.
     calls: FuturesUnordered<LocalBoxFuture<'static, Option<Event>>>,
     closing: Option<Closing>,
@@ -63,7 +67,7 @@ impl Socket {
         state: Arc<State>,
         incarnation: Arc<Incarnation>,
         principal: Arc<Principal>,
-        session: Session,
+        outlet: Outlet,
     ) -> Self {
         Self {
             node: AttachedNode::opened(
@@ -75,9 +79,10 @@ impl Socket {
             state,
             incarnation,
             principal,
-            session,
+            outlet,
             mailbox: None,
             out: VecDeque::new(),
+            ping: None,
             calls: FuturesUnordered::new(),
             closing: None,
         }
@@ -99,7 +104,10 @@ impl Socket {
             tokio::select! {
                 message = messages.next() => match message {
                     Some(Ok(message)) => self.on_message(message),
-                    Some(Err(error)) => self.apply(Event::Unreadable(websocket::why_unreadable(&error))),
+                    Some(Err(error)) => match websocket::fault(&error) {
+                        Fault::Protocol(why) => self.apply(Event::Unreadable(why)),
+                        Fault::Overloaded(why) => self.apply(Event::Close { code: CloseCode::Overloaded, why }),
+                    },
                     None => self.closing = Some(Closing::Gone),
                 },
                 wishes = wishes => self.on_wishes(wishes),
@@ -147,12 +155,8 @@ impl Socket {
             }
             AggregatedMessage::Ping(bytes) => {
                 self.apply(Event::Heard);
-                let mut session = self.session.clone();
-                self.call(async move {
-                    // A session that is closed is found by the next read.
-                    let _ = session.pong(&bytes).await;
-                    None
-                });
+                // Of several pings the newest alone needs an answer (RFC 6455, section 5.5.3).
+                self.ping = Some(bytes);
             }
             AggregatedMessage::Pong(_) => self.apply(Event::Heard),
             AggregatedMessage::Close(reason) => {
@@ -251,9 +255,23 @@ impl Socket {
             }
             Effect::SlotFreed(Slot { job, attempt }) => jobs.slot_freed(job, attempt),
             Effect::Commit { results, terms } => {
+                let bytes: usize = results.iter().map(|(_, end)| end.text_bytes()).sum();
+                let share = match self.state.shares.take(Kind::Reading, self.principal.used(), bytes) {
+                    Ok(share) => Arc::new(share),
+                    Err(reached) => {
+                        // The node sends them again when it has connected again.
+                        self.closing = Some(Closing::ByInstance(CloseCode::Overloaded, reached.to_string()));
+                        return;
+                    }
+                };
                 // A result that the lane's owner writes and one that this instance writes do not wait for each other.
                 for results in calls().by_writer(results) {
-                    self.call(calls().commit(results, terms).map(Some));
+                    let share = Arc::clone(&share);
+                    let commit = calls().commit(results, terms);
+                    self.call(commit.map(move |event| {
+                        drop(share);
+                        Some(event)
+                    }));
                 }
             }
             Effect::LookUp { running } => self.call(calls().look_up(running)),
@@ -294,6 +312,11 @@ impl Socket {
 
     /// Sends all frames that wait. `false` if the node does not read them.
     async fn flush(&mut self) -> bool {
+        if let Some(ping) = self.ping.take()
+            && self.outlet.pong(&ping).await == Err(Unsent::NotRead)
+        {
+            return false;
+        }
         let is_batch = self.node.takes_batches();
         while !self.out.is_empty() {
             let count = if is_batch { self.out.len().min(MESSAGE_FRAMES_MAX) } else { 1 };
@@ -310,11 +333,11 @@ impl Socket {
             self.out.drain(..taken);
             let message =
                 if is_batch && texts.len() > 1 { format!("[{}]", texts.join(",")) } else { texts.concat() };
-            match tokio::time::timeout(SOCKET_SEND_MAX, self.session.text(message)).await {
-                Ok(Ok(())) => {}
+            match self.outlet.text(message).await {
+                Ok(()) => {}
                 // A socket that is closed is found by the next read.
-                Ok(Err(_)) => return true,
-                Err(_) => return false,
+                Err(Unsent::Closed) => return true,
+                Err(Unsent::NotRead) => return false,
             }
         }
         true
@@ -353,6 +376,7 @@ impl Socket {
                 }
                 let code = match code {
                     CloseCode::GoingAway => WsCode::Away,
+                    CloseCode::Overloaded => WsCode::Again,
                     other => WsCode::Other(other.number()),
                 };
                 Some(CloseReason { code, description: Some(why) })
@@ -360,6 +384,6 @@ impl Socket {
             Some(Closing::ByNode(reason)) => reason.map(|reason| reason.code.into()),
             Some(Closing::Gone) | None => return,
         };
-        actix_web::rt::spawn(websocket::close(self.session.clone(), last, reason));
+        actix_web::rt::spawn(websocket::close(self.outlet.session(), last, reason));
     }
 }

@@ -233,6 +233,16 @@ fn relations_between_values_hold() {
             "request_timeout_ms",
         ),
         (
+            [("FENCEPOST__SERVER__READING_BYTES_MAX", "50000000"), ("X", "")],
+            "server.token_reading_bytes_max",
+            "server.reading_bytes_max (50000000)",
+        ),
+        (
+            [("FENCEPOST__SERVER__SOCKETS_MAX", "5"), ("FENCEPOST__SERVER__TOKEN_SOCKETS_MAX", "6")],
+            "server.token_sockets_max",
+            "server.sockets_max (5)",
+        ),
+        (
             [("FENCEPOST__NONCE__IN_FLIGHT_MAX", "5"), ("FENCEPOST__NONCE__QUEUE_MAX", "6")],
             "nonce.queue_max",
             "in_flight_max (5)",

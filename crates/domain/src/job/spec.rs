@@ -59,6 +59,14 @@ pub struct NodeJob {
     pub stage: Option<Arc<str>>,
 }
 
+impl NodeJob {
+    /// The bytes of its long texts, by which queues are bounded.
+    #[must_use]
+    pub fn text_bytes(&self) -> usize {
+        self.payload.len() + self.metadata.bytes() + self.stage.as_ref().map_or(0, |stage| stage.len())
+    }
+}
+
 impl Spec {
     /// A job with this payload that asks for nothing else.
     #[must_use]

@@ -12,7 +12,7 @@ use crate::jobs::{JobKey, Lane, LiveJob, PAGE_BYTES_MAX};
 use crate::records;
 use crate::sessions::rows::{self, CountsRow, IdleRow, KeptSession, PlaceRow, ResultRow, SessionRow};
 use crate::sessions::{
-    Closed, Opened, SessionCounts, SessionRecord, SessionResults, Sessions, changed_meanwhile, check,
+    Closed, Opened, Opener, SessionCounts, SessionRecord, SessionResults, Sessions, changed_meanwhile, check,
     check_is_session, keeping,
 };
 use crate::sql::{Moment, Statement, statement};
@@ -38,8 +38,14 @@ enum Making {
 
 impl Store {
     /// `key_keep`, then `session_create`, together or not at all.
-    async fn make(&self, id: &SessionId, spec: &Spec, key: Option<&JobKey>) -> Result<Making> {
-        let (id, spec, key) = (id.clone(), spec.clone(), key.cloned());
+    async fn make(
+        &self,
+        id: &SessionId,
+        spec: &Spec,
+        key: Option<&JobKey>,
+        opener: Option<&Opener>,
+    ) -> Result<Making> {
+        let (id, spec, key, opener) = (id.clone(), spec.clone(), key.cloned(), opener.cloned());
         self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
                 let mut transaction = session.begin().await?;
@@ -60,6 +66,8 @@ impl Store {
                     .bind(spec.ordering.as_str())
                     .bind(spec.idle_ms as i64)
                     .bind(spec.tenant.as_ref().map(|tenant| tenant.as_str()))
+                    .bind(opener.as_ref().map(|opener| opener.principal.as_str()))
+                    .bind(opener.as_ref().map_or(0, |opener| i64::from(opener.sessions_max)))
                     .at(transaction.at());
                 let made: Vec<(Moment,)> = transaction.all(create).await?;
                 let Some((at,)) = made.into_iter().next() else {
@@ -77,10 +85,16 @@ impl Store {
 #[async_trait::async_trait]
 impl Sessions for Store {
     /// Makes, else looks why not. What is wrong in itself is refused before.
-    async fn open_session(&self, id: &SessionId, spec: &Spec, key: Option<&JobKey>) -> Result<Opened> {
+    async fn open_session(
+        &self,
+        id: &SessionId,
+        spec: &Spec,
+        key: Option<&JobKey>,
+        opener: Option<&Opener>,
+    ) -> Result<Opened> {
         check(spec)?;
         batch_limits::check_keys(key.iter().map(|key| &key.scope))?;
-        match (self.make(id, spec, key).await?, key) {
+        match (self.make(id, spec, key, opener).await?, key) {
             (Making::Made(created_at), _) => Ok(Opened::Made { created_at: created_at.0 }),
             (Making::KeyTaken, Some(key)) => {
                 match self.key_rows(std::slice::from_ref(&key.scope)).await?.first() {
@@ -100,6 +114,7 @@ impl Sessions for Store {
                     let what = format!("session {id} exists with another specification");
                     Err(Error::refused(sqlx::Error::InvalidArgument(what)))
                 }
+                None if opener.is_some() => Ok(Opened::TooMany),
                 None => Err(changed_meanwhile(id)),
             },
         }

@@ -227,7 +227,7 @@ async fn neither_trains_nor_loads_read_whole_tables() {
     b.does(of_lane(&lane, (4_000..4_100).map(|n| dispatch(job(n), 1)))).await;
     b.does(of_lane(&lane, (1..4_000).step_by(100).map(|n| complete(job(n), 1, "1")))).await;
     let id = session_id("s");
-    b.ledger.open_session(&id, &crate::sessions::spec(), None).await.unwrap();
+    b.ledger.open_session(&id, &crate::sessions::spec(), None, None).await.unwrap();
     // Often enough for the server to think about a plan for all arguments.
     for n in 0..10 {
         b.ledger.in_flight(&lane.id, Some(job(n)), 10).await.unwrap();

@@ -142,6 +142,7 @@ on_every_ledger! {
     sessions:
         a_session_keeps_all_that_was_asked_of_it,
         a_key_is_kept_with_its_session_and_answers_again,
+        a_token_has_so_many_open_sessions_and_a_closed_one_makes_room,
         an_opening_said_again_makes_nothing_new,
         of_many_openings_under_one_key_one_is_made,
         what_is_wrong_with_a_session_is_refused,

@@ -225,7 +225,7 @@ pub async fn an_answer_under_a_key_names_the_place(b: Bench) {
 
 pub async fn a_place_is_not_given_again_when_its_job_is_forgotten(b: Bench) {
     let spec = crate::sessions::spec();
-    b.ledger.open_session(&session_id("s"), &spec, None).await.unwrap();
+    b.ledger.open_session(&session_id("s"), &spec, None, None).await.unwrap();
     let lane = b.lane(session("s"), &owner("a")).await;
     let seq = async || b.ledger.lane_seq(&lane.id).await.unwrap();
     // Of days that have no partition.
@@ -252,7 +252,7 @@ async fn a_place_is_not_given_again_when_its_day_is_dropped() {
     crate::job_lists::made(&mut hand, old(0)).await;
     let spec = crate::sessions::spec();
     for name in ["s", "t"] {
-        b.ledger.open_session(&session_id(name), &spec, None).await.unwrap();
+        b.ledger.open_session(&session_id(name), &spec, None, None).await.unwrap();
     }
     // Only who was there on that day has jobs of it.
     sqlx::raw_sql("UPDATE session SET created_at = created_at - interval '4 days' WHERE session = 's'")

@@ -4,7 +4,7 @@
 use domain::job::{Requirements, Route};
 use domain::session::{Ordering, Spec};
 use domain::{IdempotencyKey, Label, PoolName, SessionId};
-use ledger::{Acquisition, Closed, Error, JobKey, KeyScope, Lane, Opened, SessionRecord};
+use ledger::{Acquisition, Closed, Error, JobKey, KeyScope, Lane, Opened, Opener, SessionRecord};
 use sqlx::{AssertSqlSafe, Connection};
 use tokio::task::JoinSet;
 
@@ -28,7 +28,7 @@ fn key(name: &str) -> JobKey {
 
 impl Bench {
     async fn opens(&self, name: &str) {
-        let opened = self.ledger.open_session(&id(name), &spec(), None).await.unwrap();
+        let opened = self.ledger.open_session(&id(name), &spec(), None, None).await.unwrap();
         assert!(matches!(opened, Opened::Made { .. }), "{opened:?}");
     }
 
@@ -88,7 +88,8 @@ pub async fn a_session_keeps_all_that_was_asked_of_it(b: Bench) {
         idle_ms: 12_345,
     };
     for (name, spec) in [("full", full), ("free", Spec { ordering: Ordering::Free, ..spec() })] {
-        let Opened::Made { created_at } = b.ledger.open_session(&id(name), &spec, None).await.unwrap() else {
+        let Opened::Made { created_at } = b.ledger.open_session(&id(name), &spec, None, None).await.unwrap()
+        else {
             panic!("{name} was kept without a key");
         };
         let record = b.shown(name).await;
@@ -106,32 +107,54 @@ pub async fn a_session_keeps_all_that_was_asked_of_it(b: Bench) {
 }
 
 pub async fn a_key_is_kept_with_its_session_and_answers_again(b: Bench) {
-    let made = b.ledger.open_session(&id("s"), &spec(), Some(&key("k"))).await.unwrap();
+    let made = b.ledger.open_session(&id("s"), &spec(), Some(&key("k")), None).await.unwrap();
     assert!(matches!(made, Opened::Made { .. }), "{made:?}");
     // Another id under the same key, and the same once more by who did not hear of it.
     let other = JobKey { body_hash: [4; 32], ..key("k") };
     for (name, key) in [("t", &key("k")), ("t", &other), ("s", &key("k"))] {
-        let kept = b.ledger.open_session(&id(name), &spec(), Some(key)).await.unwrap();
+        let kept = b.ledger.open_session(&id(name), &spec(), Some(key), None).await.unwrap();
         assert_eq!(kept, Opened::Kept { body_hash: [3; 32], session: id("s") });
     }
     assert_eq!(b.ledger.session(&id("t")).await.unwrap(), None, "nothing is made beside a taken key");
     let elsewhere =
         JobKey { scope: KeyScope { scope: "session other".to_owned(), ..key("k").scope }, ..other };
-    let made = b.ledger.open_session(&id("t"), &spec(), Some(&elsewhere)).await.unwrap();
+    let made = b.ledger.open_session(&id("t"), &spec(), Some(&elsewhere), None).await.unwrap();
     assert!(matches!(made, Opened::Made { .. }), "{made:?}");
 }
 
+pub async fn a_token_has_so_many_open_sessions_and_a_closed_one_makes_room(b: Bench) {
+    let a = Opener { principal: "a".to_owned(), sessions_max: 2 };
+    let open = async |name: &str, key: Option<&JobKey>, opener: Option<&Opener>| {
+        b.ledger.open_session(&id(name), &spec(), key, opener).await.unwrap()
+    };
+    let is_made = |opened: &Opened| matches!(opened, Opened::Made { .. });
+    assert!(is_made(&open("a1", None, Some(&a)).await) && is_made(&open("a2", None, Some(&a)).await));
+    assert_eq!(open("a3", Some(&key("k")), Some(&a)).await, Opened::TooMany);
+    assert_eq!(b.ledger.session(&id("a3")).await.unwrap(), None, "nothing was written");
+    // Others have their own, and callers without a token have no limit.
+    let other = Opener { principal: "b".to_owned(), ..a.clone() };
+    assert!(is_made(&open("b1", None, Some(&other)).await));
+    for name in ["n1", "n2", "n3"] {
+        assert!(is_made(&open(name, None, None).await));
+    }
+    b.closes("a1").await;
+    assert!(is_made(&open("a3", Some(&key("k")), Some(&a)).await), "the key was not kept by the refusal");
+    assert_eq!(open("a4", None, Some(&a)).await, Opened::TooMany);
+    let kept = open("a5", Some(&key("k")), Some(&a)).await;
+    assert_eq!(kept, Opened::Kept { body_hash: [3; 32], session: id("a3") }, "an answer is given again");
+}
+
 pub async fn an_opening_said_again_makes_nothing_new(b: Bench) {
-    let made = b.ledger.open_session(&id("s"), &spec(), None).await.unwrap();
-    assert_eq!(b.ledger.open_session(&id("s"), &spec(), None).await.unwrap(), made);
+    let made = b.ledger.open_session(&id("s"), &spec(), None, None).await.unwrap();
+    assert_eq!(b.ledger.open_session(&id("s"), &spec(), None, None).await.unwrap(), made);
     let other = Spec { ordering: Ordering::Free, ..spec() };
     for key in [None, Some(&key("k"))] {
-        let refused = b.ledger.open_session(&id("s"), &other, key).await;
+        let refused = b.ledger.open_session(&id("s"), &other, key, None).await;
         assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
     }
     assert_eq!(b.shown("s").await.spec, spec());
     // The key was not kept without its session.
-    let made = b.ledger.open_session(&id("t"), &other, Some(&key("k"))).await.unwrap();
+    let made = b.ledger.open_session(&id("t"), &other, Some(&key("k")), None).await.unwrap();
     assert!(matches!(made, Opened::Made { .. }), "{made:?}");
 }
 
@@ -142,7 +165,7 @@ pub async fn of_many_openings_under_one_key_one_is_made(b: Bench) {
         let ledger = handles[n % 2].clone();
         openings.spawn(async move {
             let id = id(&format!("s{n}"));
-            match ledger.open_session(&id, &spec(), Some(&key("k"))).await.unwrap() {
+            match ledger.open_session(&id, &spec(), Some(&key("k")), None).await.unwrap() {
                 Opened::Made { .. } => (true, id),
                 Opened::Kept { session, .. } => (false, session),
             }
@@ -172,7 +195,7 @@ pub async fn what_is_wrong_with_a_session_is_refused(b: Bench) {
         ("a NUL in a scope", spec(), JobKey { scope: odd, ..key("k") }),
     ];
     for (what, spec, key) in wrong {
-        let answer = b.ledger.open_session(&id("s"), &spec, Some(&key)).await;
+        let answer = b.ledger.open_session(&id("s"), &spec, Some(&key), None).await;
         assert!(matches!(answer, Err(Error::Refused { .. })), "{what}: {answer:?}");
     }
     let instance = b.lane(instance_lane(&owner("a")), &owner("a")).await;

@@ -70,6 +70,8 @@ pub enum CloseCode {
     Replaced,
     /// It reads too slowly.
     TooSlow,
+    /// There is no room for what it sends. It may connect again.
+    Overloaded,
 }
 
 impl CloseCode {
@@ -82,6 +84,7 @@ impl CloseCode {
             Self::Unauthorized => 4401,
             Self::Replaced => 4409,
             Self::TooSlow => 4429,
+            Self::Overloaded => 1013,
         }
     }
 }

@@ -96,6 +96,17 @@ pub enum End {
     },
 }
 
+impl End {
+    /// The bytes of its text.
+    #[must_use]
+    pub const fn text_bytes(&self) -> usize {
+        match self {
+            Self::Succeeded { output } => output.len(),
+            Self::Failed { message, .. } => message.len(),
+        }
+    }
+}
+
 /// What a node is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToNode {

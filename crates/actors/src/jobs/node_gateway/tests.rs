@@ -6,6 +6,7 @@ use super::*;
 use crate::jobs::fixture::{
     FIRST, KnownOwners, Ledger, ServedLane, dispatch, event_now, instance, job, node, serve, slot,
 };
+use crate::jobs::limits::{OUTGOING_BYTES_MAX, OUTGOING_MESSAGES_MAX};
 use crate::jobs::messages::Directory;
 
 /// Instance `a`, beside `b`, whose lane is served here too, so that a test sees what its owner gets.
@@ -240,4 +241,50 @@ async fn an_attempt_of_another_instance_is_what_the_ledger_has_of_it_or_nothing(
     drop(outbox);
     here.gateway.hand_noticed(vec![notice(2)]).await;
     assert_eq!(here.revoked(2).await, Revoked::Undeliverable);
+}
+
+/// Attempts with a payload of 1 MiB each, which share it in memory.
+fn large(holder: &str) -> impl Fn(u128) -> Dispatch {
+    let payload: Arc<str> = "x".repeat(1 << 20).into();
+    let holder = holder.to_owned();
+    move |number| {
+        let mut dispatch = dispatch(number, "n", &holder);
+        dispatch.node_job.payload = Arc::clone(&payload);
+        dispatch
+    }
+}
+
+const FIT: u128 = (OUTGOING_BYTES_MAX >> 20) as u128;
+
+#[tokio::test]
+async fn attempts_that_wait_at_sockets_are_bounded_by_their_bytes_and_taken_few_at_once() {
+    let mut here = here().await;
+    let mut outbox = here.gateway.attach(&node("n"), Instant::now(), Arc::default());
+    let large = large("a");
+    (0..FIT).for_each(|number| here.gateway.deliver(large(number)));
+    assert!(event_now(&mut here.owner).await.is_none(), "all of them wait");
+    here.gateway.deliver(large(FIT));
+    assert_eq!(here.revoked(FIT).await, Revoked::Undeliverable);
+    // What a socket has taken makes room.
+    assert_eq!(outbox.next(1_000).await.len(), SOCKET_BYTES_AT_ONCE >> 20);
+    here.gateway.deliver(large(FIT + 1));
+    assert!(event_now(&mut here.owner).await.is_none());
+    drop(outbox);
+    for number in 8..FIT {
+        assert_eq!(here.revoked(number).await, Revoked::Undeliverable);
+    }
+}
+
+#[tokio::test]
+async fn messages_for_other_instances_are_bounded_by_their_number() {
+    let mut here = here().await;
+    let other = instance("b");
+    let post = |number| {
+        let notice = dispatch(number, "n", "b").notice();
+        here.gateway.inter_instance.post(other.clone(), InstanceMessage::Dispatch(notice));
+    };
+    // Nothing is sent before this test waits.
+    let most = OUTGOING_MESSAGES_MAX as u128;
+    (0..=most).for_each(post);
+    assert_eq!(here.revoked(most).await, Revoked::Undeliverable);
 }

@@ -1,0 +1,248 @@
+//! What callers share: bodies, answers, requests. The limits are small here, so that a test reaches them exactly.
+
+use std::net::SocketAddr;
+
+use super::*;
+use crate::limits::{Limit, UNCOUNTED_BYTES_MAX};
+use crate::shares::Kind;
+
+/// A server with tokens `a` and `b`, and its state.
+struct Rig {
+    address: SocketAddr,
+    handle: crate::server::Handle,
+    _dir: TempDir,
+}
+
+impl Rig {
+    async fn start(set: impl FnOnce(&mut Settings)) -> Self {
+        let dir = TempDir::new().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let tokens = vec![token("a", Scope::Submit), token("b", Scope::Submit)];
+        let mut settings = Settings { workers: 1, ..Settings::new(Auth::tokens(tokens)) };
+        set(&mut settings);
+        let server = open_server(listener, services(&dir).await, settings);
+        let handle = server.handle();
+        tokio::spawn(server.run());
+        Self { address, handle, _dir: dir }
+    }
+
+    fn in_use(&self, kind: Kind) -> usize {
+        self.handle.in_use(kind)
+    }
+
+    /// Waits until so much is in use.
+    async fn uses(&self, kind: Kind, amount: usize) {
+        let waited = tokio::time::timeout(Duration::from_secs(20), async {
+            while self.in_use(kind) != amount {
+                tokio::task::yield_now().await;
+            }
+        });
+        waited.await.unwrap_or_else(|_| panic!("{kind:?}: {} are in use, not {amount}", self.in_use(kind)));
+    }
+
+    /// A request whose head has these lines, as far as it is sent.
+    async fn begun(&self, token: &str, lines: &str, body: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let head = format!(
+            "POST /v1/jobs/batch HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\
+             content-type: application/json\r\n{lines}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(body).await.unwrap();
+        stream
+    }
+}
+
+/// The head and the body of the next answer.
+async fn answer(stream: &mut TcpStream) -> (String, Value) {
+    let mut bytes = Vec::new();
+    let read = async {
+        loop {
+            let text = String::from_utf8_lossy(&bytes).to_lowercase();
+            if let Some((head, body)) = text.split_once("\r\n\r\n")
+                && let Some((_, length)) = head.split_once("content-length: ")
+                && body.len() >= length.lines().next().unwrap().parse::<usize>().unwrap()
+            {
+                return (head.to_owned(), serde_json::from_str(body).unwrap());
+            }
+            if stream.read_buf(&mut bytes).await.unwrap() == 0 {
+                panic!("no whole answer: {text}");
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), read).await.expect("an answer")
+}
+
+fn is_overloaded((head, problem): &(String, Value)) -> bool {
+    head.starts_with("http/1.1 429") && head.contains("retry-after: ") && problem["code"] == "overloaded"
+}
+
+#[tokio::test]
+async fn bodies_take_their_bytes_before_they_are_read_and_one_token_leaves_room_for_others() {
+    let limit = Limit { in_all: 100_000, of_token: 60_000 };
+    let rig = Rig::start(|settings| settings.reading_bytes = limit).await;
+    let first = rig.begun("a", "content-length: 50000", b"{").await;
+    rig.uses(Kind::Reading, 50_000).await;
+    let body = vec![b' '; 20_000];
+    let mut refused = rig.begun("a", "content-length: 20000", &body).await;
+    let problem = answer(&mut refused).await;
+    assert!(is_overloaded(&problem), "{problem:?}");
+    // The refused body was sent to its end, and the answer could be read; a small one is read on.
+    let mut small = rig.begun("a", "content-length: 2", b"{}").await;
+    assert!(answer(&mut small).await.0.starts_with("http/1.1 400"), "jobs are missing");
+    let mut other = rig.begun("b", "content-length: 50000", b"{").await;
+    rig.uses(Kind::Reading, 100_000).await;
+    let mut beyond = rig.begun("b", "content-length: 17000", &[b' '; 17_000]).await;
+    assert!(is_overloaded(&answer(&mut beyond).await), "all of it is in use");
+    // Whatever ends a request gives its bytes back: the connection's end, an answer, a refusal.
+    drop(first);
+    rig.uses(Kind::Reading, 50_000).await;
+    other.write_all(&[b' '; 49_999]).await.unwrap();
+    assert!(answer(&mut other).await.0.starts_with("http/1.1 400"));
+    rig.uses(Kind::Reading, 0).await;
+    rig.handle.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_say_its_length_takes_its_bytes_as_they_come() {
+    let rig =
+        Rig::start(|settings| settings.reading_bytes = Limit { in_all: 140_000, of_token: 140_000 }).await;
+    let chunk = |bytes: usize| format!("{bytes:x}\r\n{}\r\n", " ".repeat(bytes));
+    let chunked = "transfer-encoding: chunked";
+    let mut first = rig.begun("a", chunked, chunk(UNCOUNTED_BYTES_MAX).as_bytes()).await;
+    rig.uses(Kind::Requests, 1).await;
+    assert_eq!(rig.in_use(Kind::Reading), 0);
+    first.write_all(chunk(1).as_bytes()).await.unwrap();
+    rig.uses(Kind::Reading, 65_536).await;
+    first.write_all(chunk(60_000).as_bytes()).await.unwrap();
+    rig.uses(Kind::Reading, 131_072).await;
+    let mut second = rig.begun("b", chunked, chunk(20_000).as_bytes()).await;
+    assert!(is_overloaded(&answer(&mut second).await), "there is no room for a further step");
+    first.write_all(b"0\r\n\r\n").await.unwrap();
+    assert!(answer(&mut first).await.0.starts_with("http/1.1 400"));
+    rig.uses(Kind::Reading, 0).await;
+    rig.handle.stop().await;
+}
+
+#[tokio::test]
+async fn requests_in_flight_have_a_limit_and_probes_have_none() {
+    let rig = Rig::start(|settings| settings.requests = Limit { in_all: 3, of_token: 2 }).await;
+    let slow =
+        [rig.begun("a", "content-length: 9", b"{").await, rig.begun("a", "content-length: 9", b"{").await];
+    rig.uses(Kind::Requests, 2).await;
+    let refused = answer(&mut rig.begun("a", "content-length: 2", b"{}").await).await;
+    assert!(
+        is_overloaded(&refused) && refused.1["detail"].as_str().unwrap().contains("of one token"),
+        "{refused:?}"
+    );
+    let third = rig.begun("b", "content-length: 9", b"{").await;
+    rig.uses(Kind::Requests, 3).await;
+    let refused = answer(&mut rig.begun("b", "content-length: 2", b"{}").await).await;
+    assert!(
+        is_overloaded(&refused) && !refused.1["detail"].as_str().unwrap().contains("of one token"),
+        "{refused:?}"
+    );
+    let mut probe = TcpStream::connect(rig.address).await.unwrap();
+    probe.write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    assert!(answer(&mut probe).await.0.starts_with("http/1.1 200"));
+    drop((slow, third));
+    rig.uses(Kind::Requests, 0).await;
+    rig.handle.stop().await;
+}
+
+#[actix_web::test]
+async fn a_large_answer_counts_until_its_reader_has_taken_it() {
+    let dir = TempDir::new().unwrap();
+    let (early, _) = early(Options::default());
+    let sending_bytes = Limit { in_all: 50_000, of_token: 50_000 };
+    let settings = Settings { sending_bytes, ..Settings::new(Auth::open()) };
+    let state = State::new(early, settings, runtime::Handle::current());
+    state.open(services(&dir).await);
+    let state = Arc::new(state);
+    let service = init_service(app(&forwarder(&state))).await;
+    let submit = |payload: String| {
+        let body = serde_json::json!({ "payload": payload, "delay_ms": 3_600_000 });
+        TestRequest::post().insert_header(LOCAL).uri("/v1/jobs").set_json(body).to_request()
+    };
+    let job: Value = read_body_json(call_service(&service, submit("x".repeat(30_000))).await).await;
+    let path = format!("/v1/jobs/{}", job["id"].as_str().unwrap());
+    let get = || TestRequest::get().insert_header(LOCAL).uri(&path).to_request();
+    let unread = call_service(&service, get()).await;
+    assert_eq!(unread.status(), StatusCode::OK);
+    assert!((30_000..35_000).contains(&state.shares.in_use(Kind::Sending)));
+    let refused = call_service(&service, get()).await;
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    let problem: Value = read_body_json(refused).await;
+    assert_eq!(problem["code"], "overloaded");
+    let small =
+        call_service(&service, TestRequest::get().insert_header(LOCAL).uri("/v1/jobs").to_request()).await;
+    assert_eq!(small.status(), StatusCode::OK, "a small answer is not counted");
+    let read: Value = read_body_json(unread).await;
+    assert_eq!(read["payload"].as_str().unwrap().len(), 30_000);
+    assert_eq!(state.shares.in_use(Kind::Sending), 0);
+    assert_eq!(call_service(&service, get()).await.status(), StatusCode::OK);
+    drop(small);
+    assert_eq!(state.shares.in_use(Kind::Requests), 0);
+}
+
+#[actix_web::test]
+async fn a_retry_of_many_says_of_each_job_why_it_was_not_retried() {
+    let dir = TempDir::new().unwrap();
+    let state = state(&dir, Auth::open()).await;
+    let service = init_service(app(&forwarder(&state))).await;
+    let post = async |path: &str, body: Value| -> (u16, Value) {
+        let request = TestRequest::post().insert_header(LOCAL).uri(path).set_json(body).to_request();
+        let answer = call_service(&service, request).await;
+        (answer.status().as_u16(), read_body_json(answer).await)
+    };
+    let mut ids = Vec::new();
+    for n in 0..5 {
+        let (_, job) = post("/v1/jobs", serde_json::json!({ "payload": n, "delay_ms": 3_600_000 })).await;
+        ids.push(job["id"].as_str().unwrap().to_owned());
+    }
+    for id in &ids[..4] {
+        post(&format!("/v1/jobs/{id}/cancel"), serde_json::json!({})).await;
+    }
+    let nobody = "00000000-0000-7000-8000-000000000000";
+    let asked: Vec<_> = ids.iter().map(String::as_str).chain([nobody]).collect();
+    let (status, answer) = post("/v1/jobs/retry", serde_json::json!({ "ids": asked })).await;
+    assert_eq!((status, &answer["retried"]), (202, &serde_json::json!(4)), "{answer}");
+    let refused: Vec<_> = answer["results"].as_array().unwrap().iter().collect();
+    assert_eq!(refused.len(), 2, "{answer}");
+    for (id, code) in [(nobody, "not_found"), (ids[4].as_str(), "conflict")] {
+        let result = refused.iter().find(|result| result["retry_of"] == id).expect(id);
+        assert_eq!(result["code"], code);
+        assert!(!result["detail"].as_str().unwrap().is_empty());
+    }
+    // Nothing but what cannot be retried: no new job, and the reasons.
+    let (status, answer) = post("/v1/jobs/retry", serde_json::json!({ "ids": [nobody] })).await;
+    assert_eq!(
+        (status, &answer["retried"], &answer["results"][0]["code"]),
+        (202, &serde_json::json!(0), &serde_json::json!("not_found"))
+    );
+}
+
+#[actix_web::test]
+async fn a_retry_of_many_without_time_retries_nothing_and_says_so() {
+    let dir = TempDir::new().unwrap();
+    let (early, _) = early(Options::default());
+    let auth = Auth::tokens(vec![token("a", Scope::Submit)]);
+    let settings = Settings { request_timeout: Duration::ZERO, ..Settings::new(auth) };
+    let state = State::new(early, settings, runtime::Handle::current());
+    state.open(services(&dir).await);
+    let service = init_service(app(&forwarder(&Arc::new(state)))).await;
+    let ids = ["00000000-0000-7000-8000-000000000001", "00000000-0000-7000-8000-000000000002"];
+    let request = TestRequest::post()
+        .uri("/v1/jobs/retry")
+        .insert_header((AUTHORIZATION, "Bearer a"))
+        .set_json(serde_json::json!({ "ids": ids }));
+    let answer = call_service(&service, request.to_request()).await;
+    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(answer.headers().contains_key("retry-after"));
+    let problem: Value = read_body_json(answer).await;
+    assert!(
+        problem["code"] == "overloaded" && problem["detail"].as_str().unwrap().contains("no time"),
+        "{problem}"
+    );
+}

@@ -1,0 +1,193 @@
+//! Sockets that flood, that send without end, and that are too many.
+
+use std::time::Duration;
+
+use client::wire::worker::close;
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+use testkit::node::{Message, Socket};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Error;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+
+use super::{Bounded, MIB};
+use crate::until;
+
+/// What a flood begins with, and what is repeated then: frames as a client writes them, with a mask of zeros.
+const FLOODS: [(&str, &[u8], [u8; 6]); 3] = [
+    ("pings", &[], [0x89, 0x80, 0, 0, 0, 0]),
+    ("pongs", &[], [0x8A, 0x80, 0, 0, 0, 0]),
+    ("empty fragments", &[0x01, 0x81, 0, 0, 0, 0, b' '], [0x00, 0x80, 0, 0, 0, 0]),
+];
+
+async fn node(daemon: &Bounded, token: &str, name: &str) -> Socket {
+    let mut socket = Socket::connect_with(daemon.instance.url(), token).await.unwrap();
+    let hello = format!(r#"{{"type":"hello","node_id":"{name}","capacity":1,"running":[]}}"#);
+    socket.send(Message::text(hello)).await.unwrap();
+    assert_eq!(frame(&mut socket).await["type"], "welcome");
+    socket
+}
+
+async fn frame(socket: &mut Socket) -> Value {
+    loop {
+        match socket.next().await {
+            Some(Ok(Message::Text(text))) => return serde_json::from_str(&text).unwrap(),
+            Some(Ok(Message::Close(frame))) => panic!("closed: {frame:?}"),
+            Some(Ok(_)) => {}
+            ended => panic!("{ended:?}"),
+        }
+    }
+}
+
+/// The code with which it is closed; `None` for a connection that was just cut.
+async fn closed(socket: &mut Socket) -> Option<u16> {
+    loop {
+        match socket.next().await {
+            Some(Ok(Message::Close(Some(frame)))) => return Some(frame.code.into()),
+            Some(Ok(_)) => {}
+            Some(Err(_)) | None => return None,
+        }
+    }
+}
+
+async fn client(daemon: &Bounded, token: &str, session: &str) -> WebSocketStream<MaybeTlsStream<TcpStream>> {
+    connected(daemon, token, session).await.unwrap()
+}
+
+async fn connected(
+    daemon: &Bounded,
+    token: &str,
+    session: &str,
+) -> Result<WebSocketStream<MaybeTlsStream<TcpStream>>, Box<Error>> {
+    let url = format!("ws://{}/v1/sessions/{session}/ws", daemon.address());
+    let mut request = url.into_client_request().unwrap();
+    request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+    tokio_tungstenite::connect_async(request).await.map(|(socket, _)| socket).map_err(Box::new)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_frames_that_carry_nothing_closes_the_socket() {
+    let daemon = Bounded::start(&[]).await;
+    let session = daemon.done("greedy", "POST", "/v1/sessions", json!({})).await;
+    let session = session["id"].as_str().unwrap();
+    let before = daemon.memory();
+    for (what, begin, repeated) in FLOODS {
+        let flood = [begin, &repeated.repeat(100_000)].concat();
+        let mut socket = node(&daemon, "greedy", "n").await;
+        // The daemon stops reading before the end.
+        let _ = socket.stream_mut().write_all(&flood).await;
+        let code = tokio::time::timeout(testkit::PATIENCE, closed(&mut socket)).await.expect(what);
+        assert!(code.is_none_or(|code| code == close::PROTOCOL), "{what}: {code:?}");
+        let mut socket = client(&daemon, "greedy", session).await;
+        let MaybeTlsStream::Plain(stream) = socket.get_mut() else { panic!("it is plain") };
+        let _ = stream.write_all(&flood).await;
+        let ended = tokio::time::timeout(testkit::PATIENCE, async {
+            while let Some(Ok(message)) = socket.next().await {
+                if let Message::Close(Some(frame)) = message {
+                    assert_eq!(u16::from(frame.code), close::PROTOCOL, "{what}");
+                }
+            }
+        });
+        ended.await.expect(what);
+        daemon.serves_others().await;
+    }
+    assert!(daemon.memory().saturating_sub(before) < 64 * MIB);
+    // Now and then a ping is welcome.
+    let mut socket = node(&daemon, "greedy", "polite").await;
+    for _ in 0..100 {
+        socket.send(Message::Ping(vec![7].into())).await.unwrap();
+        loop {
+            match socket.next().await.unwrap().unwrap() {
+                Message::Pong(bytes) => break assert_eq!(bytes[..], [7]),
+                Message::Close(frame) => panic!("{frame:?}"),
+                _ => {}
+            }
+        }
+    }
+    daemon.is_sound();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_that_are_never_complete_take_a_bounded_memory_and_end_in_time() {
+    let daemon = Bounded::start(&[
+        ("SERVER__READING_BYTES_MAX", "33554432"),
+        ("SERVER__TOKEN_READING_BYTES_MAX", "33554432"),
+        ("SERVER__RECEIVE_TIMEOUT_MS", "8000"),
+    ])
+    .await;
+    let mut sockets = Vec::new();
+    for n in 0..12 {
+        let mut socket = node(&daemon, "greedy", &format!("n{n}")).await;
+        // The header of a text of 4 MiB, and little of it.
+        let mut begun = vec![0x81, 0xFF];
+        begun.extend((4 * MIB as u64).to_be_bytes());
+        begun.extend([0; 4]);
+        begun.resize(1_024, b' ');
+        let _ = socket.stream_mut().write_all(&begun).await;
+        sockets.push(socket);
+    }
+    let mut codes = Vec::new();
+    for mut socket in sockets {
+        codes.push(tokio::time::timeout(testkit::PATIENCE, closed(&mut socket)).await.expect("it is closed"));
+    }
+    // Eight fit; the others are told to come again, the eight that they are too late.
+    let count = |wanted: u16| codes.iter().filter(|code| code.is_some_and(|code| code == wanted)).count();
+    assert!(count(close::OVERLOADED) >= 1, "{codes:?}");
+    assert!(count(close::PROTOCOL) >= 1, "{codes:?}");
+    until("there is room again", async || {
+        let body = json!({"payload": "x".repeat(MIB / 2), "delay_ms": 600_000});
+        daemon.ask("greedy", "POST", "/v1/jobs", Some(&body)).await.status == 202
+    })
+    .await;
+    daemon.serves_others().await;
+    daemon.is_sound();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_token_does_not_take_all_sockets() {
+    let daemon = Bounded::start(&[("SERVER__SOCKETS_MAX", "60"), ("SERVER__TOKEN_SOCKETS_MAX", "40")]).await;
+    let session = daemon.done("greedy", "POST", "/v1/sessions", json!({})).await;
+    let session = session["id"].as_str().unwrap();
+    let mut sockets = Vec::new();
+    for n in 0..100 {
+        match connected(&daemon, "greedy", session).await {
+            Ok(socket) => sockets.push(socket),
+            Err(refused) => {
+                let Error::Http(answer) = *refused else { panic!("socket {n}: {refused:?}") };
+                assert_eq!(answer.status().as_u16(), 429);
+                assert!(answer.headers().contains_key("retry-after"));
+            }
+        }
+    }
+    assert_eq!(sockets.len(), 40);
+    // Its nodes are refused as well, and others' are not.
+    assert!(Socket::connect_with(daemon.instance.url(), "greedy").await.is_err());
+    let _node = node(&daemon, "other", "others").await;
+    daemon.serves_others().await;
+    // A place is free again when its socket has ended.
+    for socket in &mut sockets {
+        let _ = socket.close(None).await;
+    }
+    drop(sockets);
+    until("a socket is let in again", async || connected(&daemon, "greedy", session).await.is_ok()).await;
+    daemon.is_sound();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_dead_is_asked_and_its_socket_closed() {
+    let daemon = Bounded::start(&[
+        ("NODES__HEARTBEAT_MS", "1000"),
+        ("NODES__VOUCHED_MS", "3000"),
+        ("NODES__RESERVATION_MS", "4000"),
+        ("NODES__OFFLINE_MS", "5000"),
+        ("JOBS__NODE_GRACE_MS", "5000"),
+    ])
+    .await;
+    let mut silent = node(&daemon, "greedy", "silent").await;
+    let code =
+        tokio::time::timeout(Duration::from_secs(60), closed(&mut silent)).await.expect("it is closed");
+    assert_eq!(code, Some(close::PROTOCOL));
+    daemon.serves_others().await;
+}
