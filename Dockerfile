@@ -2,10 +2,15 @@
 #
 #   docker build -t fencepost .
 #   docker run -p 7070:7070 -v fencepost-data:/var/lib/fencepost --stop-timeout 40 \
-#     -e FENCEPOST__AUTH__TOKENS='[{"name":"me","token":"choose-one","scopes":["admin"]}]' fencepost
+#     -e FENCEPOST__AUTH__TOKENS='[{"name":"me","token":"choose-one","scopes":["admin"]}]' \
+#     -v /etc/fencepost/tls:/tls:ro \
+#     -e FENCEPOST__SERVER__TLS_CERTIFICATE=/tls/tls.crt -e FENCEPOST__SERVER__TLS_KEY=/tls/tls.key \
+#     -e FENCEPOST_URL=https://NAME:7070 -e FENCEPOST_CA=/tls/ca.crt --add-host NAME:127.0.0.1 fencepost
 #
-# A container listens on all of its addresses, so at least one token must be configured: without any the
-# daemon stops at once with exit status 78 and says so. Its ledger is a SQLite file in the volume unless
+# A container listens on all of its addresses, so at least one token must be configured, and a certificate: without
+# them the daemon stops at once with exit status 78 and says so. FENCEPOST__SERVER__INSECURE=true takes the place of the
+# certificate where a proxy in front of the container has one. FENCEPOST_URL and FENCEPOST_CA are for the health check,
+# which verifies the certificate: NAME is a name in it. The daemon's ledger is a SQLite file in the volume unless
 # FENCEPOST_DATABASE_URL names a PostgreSQL. --stop-timeout leaves it its 30 seconds to drain; the
 # engine's own 10 would cut them short.
 
@@ -42,7 +47,7 @@ VOLUME /var/lib/fencepost
 EXPOSE 7070
 STOPSIGNAL SIGTERM
 # Whether the process answers, not whether its ledger does: a restart would not mend the ledger. Where
-# another port is listened on, FENCEPOST_URL=http://127.0.0.1:PORT tells this check.
+# another port is listened on, or TLS is spoken, FENCEPOST_URL tells this check.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=40s --retries=3 CMD ["fencepost", "health"]
 ENTRYPOINT ["fencepost"]
 CMD ["serve"]

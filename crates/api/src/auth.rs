@@ -221,13 +221,23 @@ impl Auth {
         let Some(entry) = find(entries, token) else {
             return Err(Refusal::new(Code::Unauthorized, "no such token is configured"));
         };
-        if !entry.is_good() {
-            return Err(Refusal::new(Code::Unauthorized, "the token has expired"));
-        }
-        if let Access::Scope(scope) = access {
-            entry.principal.require(scope)?;
-        }
-        Ok(Arc::clone(&entry.principal))
+        entry.admit(access)
+    }
+
+    /// Checks the access of a caller whose token another instance has checked: the name must be that of a token here too.
+    ///
+    /// # Errors
+    /// `unauthorized` for a name that no good token has, `forbidden` for one of another scope.
+    pub(crate) fn admit_named(&self, name: &str, access: Access) -> Result<Arc<Principal>, Refusal> {
+        let entries = self.0.load();
+        let Some(entries) = &*entries else {
+            return match name {
+                "" => Ok(Arc::clone(&ANYBODY)),
+                name => Err(unknown_here(name)),
+            };
+        };
+        let entry = entries.iter().find(|entry| &*entry.principal.name == name);
+        entry.ok_or_else(|| unknown_here(name))?.admit(access)
     }
 
     /// Whether a caller that was let in would be let in again: its token is configured and has not expired.
@@ -238,7 +248,24 @@ impl Auth {
     }
 }
 
+fn unknown_here(name: &str) -> Refusal {
+    let detail = format!(
+        "another instance forwarded this request for the token {name:?}, which is not configured here"
+    );
+    Refusal::new(Code::Unauthorized, detail)
+}
+
 impl Entry {
+    fn admit(&self, access: Access) -> Result<Arc<Principal>, Refusal> {
+        if !self.is_good() {
+            return Err(Refusal::new(Code::Unauthorized, "the token has expired"));
+        }
+        if let Access::Scope(scope) = access {
+            self.principal.require(scope)?;
+        }
+        Ok(Arc::clone(&self.principal))
+    }
+
     fn is_good(&self) -> bool {
         self.expires_at.is_none_or(|end| {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -366,6 +393,28 @@ mod tests {
         assert_eq!((asks("secret-a").as_deref(), asks("new")), (Some("unauthorized"), None));
         auth.replace(vec![token("b", Scope::Read)]);
         assert!(!shared.knows(&before), "its token was taken away");
+    }
+
+    #[test]
+    fn a_name_that_another_instance_vouches_for_has_its_own_token_here() {
+        let ended = Token { expires_at: Some(Timestamp::from_micros(0)), ..token("ended", Scope::Admin) };
+        let auth = Auth::tokens(vec![token("r", Scope::Read), token("a", Scope::Admin), ended]);
+        let named = |auth: &Auth, name: &str, access| {
+            auth.admit_named(name, access).map(|it| it.name().to_owned()).map_err(|refusal| refusal.code())
+        };
+        let (read, submit) = (Access::Scope(Scope::Read), Access::Scope(Scope::Submit));
+        for (name, access, expected) in [
+            ("r", read, Ok("r".to_owned())),
+            ("r", submit, Err(Code::Forbidden)),
+            ("a", submit, Ok("a".to_owned())),
+            ("ended", read, Err(Code::Unauthorized)),
+            ("x", read, Err(Code::Unauthorized)),
+            ("", read, Err(Code::Unauthorized)),
+        ] {
+            assert_eq!(named(&auth, name, access), expected, "{name:?} {access:?}");
+        }
+        assert_eq!(named(&Auth::open(), "", submit), Ok(String::new()));
+        assert_eq!(named(&Auth::open(), "a", submit), Err(Code::Unauthorized), "the instances differ");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use wire::limits::{ID_BATCH_MAX, LIST_ITEMS_DEFAULT, LIST_ITEMS_MAX};
 
 use crate::auth::Principal;
 use crate::limits::{CURSOR_CHARS_MAX, DISCARD_MAX, READING_STEP_BYTES, UNCOUNTED_BYTES_MAX};
+use crate::peer_credential::BodyDigest;
 use crate::refusal::Refusal;
 use crate::shares::{Kind, Share, Shares};
 
@@ -59,8 +60,23 @@ pub fn optional_object<T: DeserializeOwned>(
     json(text).map(Some)
 }
 
-/// The body as it came, within its limits. Its bytes count as being read until the request is answered, or given up.
+/// The body as it came, within its limits. That of a forwarded request is the one that its credential is for. Its bytes count
+/// as being read until the request is answered, or given up.
 pub async fn bytes(
+    request: &HttpRequest,
+    payload: web::Payload,
+    limits: BodyLimits<'_>,
+) -> Result<Vec<u8>, Refusal> {
+    let body = within_limits(request, payload, limits).await?;
+    let expected = request.extensions().get::<BodyDigest>().copied();
+    if expected.is_some_and(|expected| !expected.fits(&body)) {
+        let detail = "the body is not the one that the forwarded request's credential is for";
+        return Err(Refusal::new(Code::Unauthorized, detail));
+    }
+    Ok(body)
+}
+
+async fn within_limits(
     request: &HttpRequest,
     mut payload: web::Payload,
     limits: BodyLimits<'_>,

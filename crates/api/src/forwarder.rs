@@ -19,9 +19,12 @@ use cluster::{KeyOwner, Member};
 use dashmap::DashMap;
 use domain::{IdempotencyKey, InstanceId, Mode, PlanId, Resource, SessionId, SignerId};
 use tokio::sync::Semaphore;
-use wire::{Code, FORWARDED_BY, FORWARDED_PLACES, FORWARDED_TO, Problem};
+use url::{Position, Url};
+use wire::{Code, FORWARDED_BY, FORWARDED_CREDENTIAL, FORWARDED_PLACES, FORWARDED_TO, Problem};
 
+use crate::auth::Principal;
 use crate::limits::{ACQUAINTANCE_MAX, FORWARD_SLACK, FORWARDS_MAX, HINT_AGE_MAX, HINTS_MAX};
+use crate::peer_credential::{PASSED_HEADERS, Subject};
 use crate::refusal::Refusal;
 use crate::request_id::X_REQUEST_ID_NAME;
 use crate::services::Incarnation;
@@ -39,32 +42,33 @@ pub struct Forwarder {
 /// A request for the owner of a key: one that came in, or one that this instance makes in its name.
 pub struct ForwardedRequest {
     passed: Passed,
+    /// Whose request it is.
+    principal: Arc<Principal>,
+    /// Whether another instance has forwarded it already. The gate has checked that it did.
     is_forwarded: bool,
-    forwarded_to: Option<Vec<u8>>,
 }
 
 impl ForwardedRequest {
     /// A request, as it came in.
     pub fn of(request: &HttpRequest, body: Vec<u8>) -> Self {
-        let header = |name| request.headers().get(name).map(|value| value.as_bytes().to_vec());
         let passed = Passed {
             method: request.method().to_string(),
-            path: request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned(),
+            path: as_sent(request.uri().path_and_query().map_or("/", |path| path.as_str())),
             headers: passed_headers(request.headers()),
             body,
         };
-        Self { passed, is_forwarded: header(FORWARDED_BY).is_some(), forwarded_to: header(FORWARDED_TO) }
+        let is_forwarded = request.headers().contains_key(FORWARDED_BY);
+        Self { passed, principal: Principal::of(request), is_forwarded }
     }
 
     /// Another request in this one's name.
     pub fn within(&self, method: &str, path: String, body: Vec<u8>, key: Option<&IdempotencyKey>) -> Self {
-        let asks = |name: &str| name == "authorization" || name == X_REQUEST_ID_NAME;
-        let kept = self.passed.headers.iter().filter(|(name, _)| asks(name)).cloned();
+        let kept = self.passed.headers.iter().filter(|(name, _)| *name == X_REQUEST_ID_NAME).cloned();
         let typed = [("content-type", b"application/json".to_vec())];
         let key = key.map(|key| ("idempotency-key", key.as_str().as_bytes().to_vec()));
         let headers = kept.chain(typed).chain(key).collect();
-        let passed = Passed { method: method.to_owned(), path, headers, body };
-        Self { passed, is_forwarded: self.is_forwarded, forwarded_to: self.forwarded_to.clone() }
+        let passed = Passed { method: method.to_owned(), path: as_sent(&path), headers, body };
+        Self { passed, principal: Arc::clone(&self.principal), is_forwarded: self.is_forwarded }
     }
 
     /// A part of a batch: the jobs at these places.
@@ -72,7 +76,7 @@ impl ForwardedRequest {
         let mut passed = Passed { body, ..self.passed.clone() };
         let places: Vec<_> = places.iter().map(ToString::to_string).collect();
         passed.headers.push((FORWARDED_PLACES, places.join(",").into_bytes()));
-        Self { passed, is_forwarded: self.is_forwarded, forwarded_to: self.forwarded_to.clone() }
+        Self { passed, principal: Arc::clone(&self.principal), is_forwarded: self.is_forwarded }
     }
 }
 
@@ -141,6 +145,8 @@ enum Asked {
     Away,
     /// It did nothing, and may be asked again.
     Again,
+    /// It did nothing, because it does not accept this instance's credential, or does not know the caller's token.
+    Distrusts,
     /// It is not known whether it did anything.
     Lost,
 }
@@ -221,17 +227,6 @@ impl Forwarder {
         let deadline = Instant::now() + self.state.settings.request_timeout + FORWARD_SLACK;
         let incarnation = self.state.incarnation();
         let cluster_view = &incarnation.cluster_view;
-        if forwarded
-            .forwarded_to
-            .as_deref()
-            .is_some_and(|to| to != incarnation.identity.id.as_str().as_bytes())
-        {
-            let detail = format!(
-                "this is {}, and the request was forwarded to another instance",
-                incarnation.identity.id
-            );
-            return Err(Refusal::new(Code::NotOwner, detail));
-        }
         let mut tries = 2;
         let mut place = if forwarded.is_forwarded {
             // A forwarded request is served or refused here.
@@ -288,7 +283,7 @@ impl Forwarder {
                             cluster_view.owner_of(key)
                         }
                         Asked::Again if tries > 0 => KeyOwner::Elsewhere(member),
-                        Asked::Again => return Err(redirect(&member)),
+                        Asked::Again | Asked::Distrusts => return Err(redirect(&member)),
                         Asked::Lost => return Err(lost(&member)),
                     }
                 }
@@ -316,7 +311,7 @@ impl Forwarder {
         }
         match self.ask_there(&incarnation, &forwarded, &member, deadline).await? {
             Asked::Answered(answer) | Asked::NotOwner(_, answer) => Ok(answer),
-            Asked::Away | Asked::Again => Err(redirect(&member)),
+            Asked::Away | Asked::Again | Asked::Distrusts => Err(redirect(&member)),
             Asked::Lost => Err(lost(&member)),
         }
     }
@@ -368,6 +363,8 @@ impl Forwarder {
         let mut passed = forwarded.passed.clone();
         let way = [(FORWARDED_BY, &incarnation.identity.id), (FORWARDED_TO, &member.id)];
         passed.headers.extend(way.map(|(name, id)| (name, id.as_str().as_bytes().to_vec())));
+        let credential = self.credential(incarnation, member, forwarded);
+        passed.headers.push((FORWARDED_CREDENTIAL, credential.into_bytes()));
         let timeout = deadline.saturating_duration_since(Instant::now());
         // Subscribed before the look, so that a change in between is not missed.
         let mut changes = incarnation.cluster_view.changes();
@@ -391,6 +388,16 @@ impl Forwarder {
             }
         });
         let (result, asked) = match answer.await {
+            Some(Ok(answer)) if answer.status == StatusCode::UNAUTHORIZED.as_u16() => {
+                // The caller's token was good here.
+                tracing::error!(
+                    owner = %member.id,
+                    said = problem_text(&answer),
+                    "an instance did not accept a forwarded request; the instances need the same cluster.secret, the same \
+                     tokens, and clocks that are at most 30 s apart"
+                );
+                ("distrusted", Asked::Distrusts)
+            }
             Some(Ok(answer)) => read(answer),
             Some(Err(Error::Unreachable { url, reason, .. })) => {
                 tracing::warn!(url, reason, "an owner could not be reached");
@@ -408,6 +415,26 @@ impl Forwarder {
         metrics::counter!("fencepost_forward_total", "result" => result).increment(1);
         Ok(asked)
     }
+
+    /// By which another instance knows that this one forwards the request, and for whom.
+    fn credential(&self, incarnation: &Incarnation, to: &Member, forwarded: &ForwardedRequest) -> String {
+        let Passed { method, path, headers, body } = &forwarded.passed;
+        let subject = Subject {
+            by: incarnation.identity.id.as_str().as_bytes(),
+            to: to.id.as_str().as_bytes(),
+            method,
+            path,
+            principal: forwarded.principal.name(),
+        };
+        self.state.credentials.make(subject, headers, body)
+    }
+}
+
+/// A path and its query as the HTTP library sends them: it escapes some characters that clients may send as they are.
+fn as_sent(path: &str) -> String {
+    let parsed = Url::parse("http://h").and_then(|base| base.join(path)).ok();
+    let parsed = parsed.filter(|url| url.host_str() == Some("h"));
+    parsed.map_or_else(|| path.to_owned(), |url| url[Position::BeforePath..Position::AfterQuery].to_owned())
 }
 
 fn same_scheme(mine: &str, theirs: &str) -> bool {
@@ -417,8 +444,10 @@ fn same_scheme(mine: &str, theirs: &str) -> bool {
 
 /// The headers that a forwarded request keeps.
 fn passed_headers(headers: &HeaderMap) -> Vec<(&'static str, Vec<u8>)> {
-    let names = ["authorization", "content-type", "idempotency-key", X_REQUEST_ID_NAME];
-    names.into_iter().filter_map(|name| Some((name, headers.get(name)?.as_bytes().to_vec()))).collect()
+    PASSED_HEADERS
+        .into_iter()
+        .filter_map(|name| Some((name, headers.get(name)?.as_bytes().to_vec())))
+        .collect()
 }
 
 fn read(answer: PassedBack) -> (&'static str, Asked) {
@@ -451,6 +480,12 @@ fn read(answer: PassedBack) -> (&'static str, Asked) {
     }
 }
 
+/// What a refusal says, for the log.
+fn problem_text(answer: &PassedBack) -> String {
+    let problem = serde_json::from_slice::<Problem>(&answer.body).ok();
+    problem.map(|problem| problem.detail).unwrap_or_default()
+}
+
 /// The problem in an answer, for the statuses that tell about routing.
 fn problem_of(answer: &PassedBack) -> Option<Problem> {
     if matches!(answer.status, 409 | 503) { serde_json::from_slice(&answer.body).ok() } else { None }
@@ -471,4 +506,22 @@ fn lost(member: &Member) -> Refusal {
         member.id
     );
     Refusal::new(Code::LedgerUnavailable, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_signed_as_it_is_sent() {
+        for (path, sent) in [
+            ("/v1/signers/eip155:1:0xab/nonces?limit=1", "/v1/signers/eip155:1:0xab/nonces?limit=1"),
+            ("/v1/jobs?state=a|b\"c", "/v1/jobs?state=a|b%22c"),
+            ("/v1/signers/a%2Fb/nonces", "/v1/signers/a%2Fb/nonces"),
+            ("//elsewhere/v1/jobs", "//elsewhere/v1/jobs"),
+        ] {
+            assert_eq!(as_sent(path), sent);
+            assert_eq!(as_sent(sent), sent, "once is enough");
+        }
+    }
 }

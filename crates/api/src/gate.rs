@@ -26,6 +26,7 @@ use crate::auth::{Access, Principal};
 use crate::drain_body::{Chunked, keep_with};
 use crate::limits::UNCOUNTED_BYTES_MAX;
 use crate::loopback;
+use crate::peer_credential::{self, Proven};
 use crate::refusal::Refusal;
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::routes::{self, Route};
@@ -96,11 +97,11 @@ async fn serve(
     state: &State,
     id: &RequestId,
     route: Option<&Route>,
-    request: ServiceRequest,
+    mut request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let access = access_of(route, request.method());
-    let principal = match identify(state, access, &request) {
+    let principal = match identify(state, access, &mut request).await {
         Ok(principal) => principal,
         Err(refusal) => {
             tracing::info!(%refusal, "access is refused");
@@ -172,11 +173,48 @@ fn count_unsent(
     }
 }
 
-fn identify(state: &State, access: Access, request: &ServiceRequest) -> Result<Arc<Principal>, Refusal> {
+async fn identify(
+    state: &State,
+    access: Access,
+    request: &mut ServiceRequest,
+) -> Result<Arc<Principal>, Refusal> {
     if state.settings.auth.is_open() {
         loopback::admit(&request.head().uri, request.headers())?;
     }
+    if access != Access::Open && peer_credential::is_claimed(request.headers()) {
+        // The cluster's secret is known once the server has started.
+        state.until_started().await;
+        if let Some(Proven { principal, body, .. }) = forwarded(state, request)? {
+            request.extensions_mut().insert(body);
+            return state.settings.auth.admit_named(&principal, access);
+        }
+    }
     state.settings.auth.admit(request.headers(), access)
+}
+
+/// What the credential of a forwarded request proves. Without a good one the request is the client's own, and loses the
+/// headers that only instances may send.
+fn forwarded(state: &State, request: &mut ServiceRequest) -> Result<Option<Proven>, Refusal> {
+    if !state.is_open() {
+        return Err(Refusal::new(Code::LedgerUnavailable, "this instance has not reached the ledger yet"));
+    }
+    match state.credentials.check(request.request()) {
+        Ok(proven) => {
+            let me = &state.incarnation().identity.id;
+            if proven.to != me.as_str().as_bytes() {
+                // Another process had this address before.
+                let detail = format!("this is {me}, and the request was forwarded to another instance");
+                return Err(Refusal::new(Code::NotOwner, detail));
+            }
+            Ok(Some(proven))
+        }
+        Err(unproven) => {
+            metrics::counter!("fencepost_forward_unproven_total").increment(1);
+            tracing::info!(%unproven, "a request says that an instance forwarded it, which does not count");
+            peer_credential::strip(request.headers_mut());
+            Ok(None)
+        }
+    }
 }
 
 fn admit(state: &State, route: Option<&Route>, access: Access) -> Result<(), Refusal> {

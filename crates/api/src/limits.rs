@@ -58,6 +58,8 @@ pub const PROBE_KEEP_ALIVE: Duration = Duration::from_secs(5);
 pub const PROBE_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long closing waits for answers to leave, in seconds; no request is in flight by then.
 pub const CLOSE_SECONDS_MAX: u64 = 1;
+/// How long a client may take for the handshake of TLS.
+pub const TLS_HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 
 /// Longest `detail` of a refusal, in characters, because it may repeat text of the caller's.
 pub const DETAIL_CHARS_MAX: usize = 400;
@@ -170,6 +172,8 @@ pub const FORWARD_SLACK: Duration = Duration::from_millis(500);
 pub const ACQUAINTANCE_MAX: Duration = Duration::from_secs(2);
 /// How old the numbers of leases in `/v1/cluster` may be.
 pub const LEASE_COUNTS_AGE_MAX: Duration = Duration::from_secs(2);
+/// How far the time of a forwarded request's credential may be from this instance's clock, either way.
+pub const CREDENTIAL_AGE_MAX: Duration = Duration::from_secs(30);
 /// Requests that are being forwarded at once. Much smaller than the number of connections that an instance
 /// accepts.
 pub const FORWARDS_MAX: usize = 2_000;

@@ -16,12 +16,13 @@ use tokio::runtime;
 use crate::auth::Token;
 use crate::forwarder::Forwarder;
 use crate::gate::{self, Tally};
-use crate::limits::CLOSE_SECONDS_MAX;
+use crate::limits::{CLOSE_SECONDS_MAX, TLS_HANDSHAKE_MAX};
 use crate::openapi;
 use crate::routes::{self, Route};
 use crate::services::{Early, Incarnation, Services};
 use crate::settings::Settings;
 use crate::state::State;
+use crate::tls::Tls;
 use crate::{
     audit, events, ids, instances, jobs, leases, modes, nodes, ops, plans, sessions, signers, stats, worker,
 };
@@ -49,6 +50,7 @@ impl Server {
         let per_worker = settings.connections_max.div_ceil(workers).max(1);
         let keep_alive = KeepAlive::Timeout(settings.keep_alive);
         let client_request_timeout = settings.client_request_timeout;
+        let tls = settings.tls.as_ref().map(Tls::config);
         let runtime = runtime::Handle::try_current().map_err(io::Error::other)?;
         let state = Arc::new(State::new(early, settings, runtime));
         let forwarder = Arc::new(Forwarder::new(Arc::clone(&state)));
@@ -64,9 +66,12 @@ impl Server {
             // A worker socket sends several small messages before the node answers.
             .tcp_nodelay(true)
             .shutdown_timeout(CLOSE_SECONDS_MAX)
-            .disable_signals()
-            .listen(listener)?
-            .run();
+            .disable_signals();
+        let server = match tls {
+            Some(tls) => server.tls_handshake_timeout(TLS_HANDSHAKE_MAX).listen_rustls_0_23(listener, tls)?,
+            None => server.listen(listener)?,
+        };
+        let server = server.run();
         let handle = Handle { state, server: server.handle() };
         Ok(Self { server, handle })
     }

@@ -11,6 +11,7 @@ use crate::limits::{
     TOKEN_SESSIONS_DEFAULT, WORKERS_MAX_DEFAULT,
 };
 use crate::shares::{Kind, Shares};
+use crate::tls::Tls;
 
 /// What an instance does with a request for a key that another instance owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,8 @@ impl OnMisroute {
 pub struct Settings {
     /// Who may use it.
     pub auth: Auth,
+    /// TLS of the listener; `None` for plain HTTP.
+    pub tls: Option<Tls>,
     /// What becomes of a request for a key that another instance owns.
     pub on_misroute: OnMisroute,
     /// Longest request body, in bytes.
@@ -75,6 +78,7 @@ impl Settings {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
             auth,
+            tls: None,
             on_misroute: OnMisroute::Forward,
             body_bytes_max: BODY_BYTES_MAX_DEFAULT,
             workers: cores.min(WORKERS_MAX_DEFAULT),

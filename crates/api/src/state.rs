@@ -20,6 +20,7 @@ use crate::limits::{
     BATCH_BYTES_MAX, JOB_BYTES_MAX, LEASE_COUNTS_AGE_MAX, OWNER_URL_TIMEOUT, OWNER_URLS_MAX, PLAN_BYTES_MAX,
 };
 use crate::once_open::OnceOpen;
+use crate::peer_credential::Credentials;
 use crate::recent::Recent;
 use crate::refusal::Refusal;
 use crate::services::{Early, Generators, Incarnation, Services};
@@ -32,6 +33,7 @@ pub struct State {
     pub bus: OnceOpen<bus::Handle>,
     pub generators: OnceOpen<Generators>,
     pub peers: OnceOpen<client::Peers>,
+    pub credentials: OnceOpen<Credentials>,
     incarnation: ArcSwapOption<Incarnation>,
     /// Why the ledger counts as gone back in time, while it does.
     went_back: ArcSwapOption<String>,
@@ -73,6 +75,7 @@ impl State {
             bus: OnceOpen::default(),
             generators: OnceOpen::default(),
             peers: OnceOpen::default(),
+            credentials: OnceOpen::default(),
             incarnation: ArcSwapOption::empty(),
             went_back: ArcSwapOption::empty(),
             opening: watch::Sender::new(Opening::Starting),
@@ -93,11 +96,12 @@ impl State {
 
     /// From now on everything is served.
     pub fn open(&self, services: Services) {
-        let Services { incarnation, ledger, bus, generators, peers, cluster_secret: _ } = services;
+        let Services { incarnation, ledger, bus, generators, peers, cluster_secret } = services;
         self.ledger.set(ledger);
         self.bus.set(bus);
         self.generators.set(generators);
         self.peers.set(peers);
+        self.credentials.set(Credentials::new(&cluster_secret));
         self.reincarnate(incarnation);
         // Last: a reader that sees it finds the rest.
         self.is_open.store(true, Ordering::Release);

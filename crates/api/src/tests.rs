@@ -108,7 +108,7 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
     };
     let incarnation = Incarnation { identity, cluster_view, signers, jobs, plans, registry };
     let cluster_secret = domain::ClusterSecret::parse(&"s".repeat(32)).unwrap();
-    let peers = client::Peers::new(false).unwrap();
+    let peers = client::Peers::new(false, &client::TlsOptions::default()).unwrap();
     Services { cluster_secret, incarnation, ledger, bus, generators, peers }
 }
 

@@ -13,6 +13,7 @@
 //!     key_prefix: "fencepost:".to_owned(),
 //!     connect_timeout_ms: 30_000,
 //!     command_timeout_ms: 1_000,
+//!     tls_ca_file: None,
 //! };
 //! let cluster = bus::Cluster { id: "the ledger's".to_owned(), secret: domain::ClusterSecret::parse(&"s".repeat(32))? };
 //! let bus = bus::open(&options, &cluster).await?;
@@ -46,6 +47,7 @@ mod redis;
 mod sessions;
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,6 +80,8 @@ pub struct Options {
     pub connect_timeout_ms: u64,
     /// How long one call may take, in milliseconds.
     pub command_timeout_ms: u64,
+    /// A PEM file of certificates: for `rediss://`, the only authorities to trust, instead of the system's.
+    pub tls_ca_file: Option<PathBuf>,
 }
 
 impl Options {
@@ -87,6 +91,15 @@ impl Options {
     /// [`Error::Address`] and [`Error::Invalid`], saying what is allowed; without the password.
     pub fn check(&self) -> Result<()> {
         redis::check(self)
+    }
+
+    /// Whether nobody on the way can read or change what is said on the bus: it is in this process, on this machine, or
+    /// behind TLS.
+    ///
+    /// # Errors
+    /// [`Error::Address`] for a URL that cannot be used.
+    pub fn is_private(&self) -> Result<bool> {
+        redis::is_private(self)
     }
 }
 

@@ -48,6 +48,14 @@ pub(crate) fn check(options: &Options) -> Result<()> {
     options.redis_url.as_deref().map_or(Ok(()), |url| Address::parse(url).map(|_| ()))
 }
 
+/// Whether all of it stays on this machine, or goes over TLS.
+pub(crate) fn is_private(options: &Options) -> Result<bool> {
+    options
+        .redis_url
+        .as_deref()
+        .map_or(Ok(true), |url| Address::parse(url).map(|address| address.is_private()))
+}
+
 /// How often the log says that messages are rejected.
 const REJECTION_SAID_EVERY: Duration = Duration::from_secs(10);
 
@@ -162,7 +170,7 @@ impl Redis {
         let names = Names::new(&options.key_prefix, &cluster.id)?;
         let give_up = tokio::time::Instant::now() + Duration::from_millis(options.connect_timeout_ms);
         let shared = Arc::new(Shared {
-            address: Address::parse(url)?,
+            address: Address::parse(url)?.trusting(options.tls_ca_file.as_deref())?,
             echo: names.echo(rand::random()),
             names,
             limit: Duration::from_millis(options.command_timeout_ms),

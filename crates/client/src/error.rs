@@ -78,10 +78,41 @@ impl Error {
 }
 
 /// The innermost cause: what the system said, without the layers around it.
-pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
+pub(crate) fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
-    while let Some(inner) = cause.source() {
+    loop {
+        if let Some(said) = of_tls(cause) {
+            return said;
+        }
+        let Some(inner) = cause.source() else { return cause.to_string() };
         cause = inner;
     }
-    cause.to_string()
+}
+
+/// What an error of TLS means to a person; `None` for any other error.
+fn of_tls(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    use rustls::{AlertDescription as Alert, CertificateError as Bad, Error as Tls};
+    // What an `io::Error` wraps is not among its sources; it may wrap another one.
+    let mut inner = error;
+    while let Some(wrapped) = inner.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+        inner = wrapped;
+    }
+    let said = inner.downcast_ref::<Tls>()?;
+    let meaning = match said {
+        Tls::InvalidCertificate(Bad::UnknownIssuer) => {
+            "the server's certificate is signed by no authority that is trusted here"
+        }
+        Tls::InvalidCertificate(Bad::NotValidForName | Bad::NotValidForNameContext { .. }) => {
+            "the server's certificate is for another name"
+        }
+        Tls::InvalidCertificate(Bad::Expired | Bad::ExpiredContext { .. }) => {
+            "the server's certificate has expired"
+        }
+        Tls::AlertReceived(Alert::CertificateRequired) => "the server demands a client certificate",
+        Tls::AlertReceived(Alert::UnknownCA | Alert::BadCertificate | Alert::DecryptError) => {
+            "the server does not accept the client certificate"
+        }
+        _ => return Some(said.to_string()),
+    };
+    Some(format!("{meaning} ({said})"))
 }

@@ -39,7 +39,8 @@
 //! library asks another one whether it is still in the cluster; if it is not, the request is repeated
 //! elsewhere.
 //!
-//! **TLS.** `https://` works with rustls (ring) and the system's certificates.
+//! **TLS.** `https://` works with rustls (ring) and the system's certificates, or with those of a file, and with a
+//! certificate of the client's own where the daemon demands one: see [`Client::with_tls`] and [`tls`].
 
 mod avoided;
 mod base_url;
@@ -56,7 +57,7 @@ mod retry;
 mod routes;
 pub mod sessions;
 mod socket;
-mod tls;
+pub mod tls;
 mod transport;
 
 pub use error::{Error, Result};
@@ -69,5 +70,6 @@ pub use peer::{Passed, PassedBack, Peers};
 pub use plans::{PlanQuery, Plans, TaskQuery, Tasks, Tenants};
 pub use retry::Retry;
 pub use sessions::Sessions;
+pub use tls::TlsOptions;
 pub use transport::Client;
 pub use wire;

@@ -45,7 +45,7 @@ use wire::worker::{Hello, Languages, Message, NodeFrame};
 
 use crate::socket::Dialer;
 use crate::transport::bearer;
-use crate::{Error, Result, base_url};
+use crate::{Error, Result, TlsOptions, base_url};
 use worker_loop::WorkerLoop;
 
 pub use job::{Failure, Job, ProgressSender, Stop, Stopper, Why};
@@ -71,6 +71,8 @@ pub struct WorkerOptions {
     pub version: Option<String>,
     /// The bearer token, with the scope `node`.
     pub token: Option<String>,
+    /// Whom it trusts for `https://`, and its own certificate.
+    pub tls: TlsOptions,
     /// Whether several frames may share a message.
     pub batch: bool,
     /// How long things may take.
@@ -91,6 +93,7 @@ impl WorkerOptions {
             pools: Vec::new(),
             version: None,
             token: None,
+            tls: TlsOptions::default(),
             batch: true,
             times: Times::default(),
         }
@@ -222,7 +225,7 @@ impl Worker {
             return Err(Error::Unusable("a worker needs at least one URL".to_owned()));
         }
         let token = options.token.as_deref().map(bearer).transpose()?;
-        let dialer = Dialer::for_bases(&bases, token)?;
+        let dialer = Dialer::for_bases(&bases, token, &options.tls)?;
         Ok(Self { hello, bases, dialer, times: options.times, observer: Arc::new(|_| {}) })
     }
 

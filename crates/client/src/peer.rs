@@ -3,14 +3,16 @@
 //! What must never live here: a second try. The caller knows which other instance to ask, and whether the
 //! request may have been carried out already.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Url};
 
 use crate::error::root_cause;
 use crate::transport::{self, ANSWER_BYTES_MAX};
-use crate::{Error, Result, base_url, tls};
+use crate::{Error, Result, TlsOptions, base_url, tls};
 
 /// How long an instance may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -20,7 +22,8 @@ const IDLE_MAX: Duration = Duration::from_secs(20);
 /// Connections to other instances. Cheap to clone; clones share them.
 #[derive(Clone, Debug)]
 pub struct Peers {
-    http: reqwest::Client,
+    http: Arc<ArcSwap<reqwest::Client>>,
+    is_secure: bool,
 }
 
 /// A request on its way to another instance.
@@ -50,21 +53,22 @@ pub struct PassedBack {
 }
 
 impl Peers {
-    /// Makes ready. `secure` says whether instances are reached by `https://`.
+    /// Makes ready. `is_secure` says whether instances are reached by `https://`.
     ///
     /// # Errors
-    /// [`Error::Unusable`] when TLS is wanted and cannot be set up.
-    pub fn new(secure: bool) -> Result<Self> {
-        let http = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls::settings(secure)?)
-            .redirect(reqwest::redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            .connect_timeout(CONNECT_TIMEOUT)
-            .pool_idle_timeout(IDLE_MAX)
-            .no_proxy()
-            .build()
-            .map_err(|error| Error::Unusable(root_cause(&error)))?;
-        Ok(Self { http })
+    /// [`Error::Unusable`] when TLS is wanted and cannot be set up, and for a file that cannot be used.
+    pub fn new(is_secure: bool, tls: &TlsOptions) -> Result<Self> {
+        let http = Arc::new(ArcSwap::from_pointee(connections(is_secure, tls)?));
+        Ok(Self { http, is_secure })
+    }
+
+    /// From now on new connections are made with these certificates. Requests under way go on over those they have.
+    ///
+    /// # Errors
+    /// As [`Self::new`]; then nothing has changed.
+    pub fn renew(&self, tls: &TlsOptions) -> Result<()> {
+        self.http.store(Arc::new(connections(self.is_secure, tls)?));
+        Ok(())
     }
 
     /// Passes a request on to the instance at `base`.
@@ -88,7 +92,7 @@ impl Peers {
             let value = HeaderValue::from_bytes(&value).map_err(|_| unusable(name))?;
             headers.append(HeaderName::from_static(name), value);
         }
-        let sent = self.http.request(method, url).headers(headers).body(request.body).timeout(timeout);
+        let sent = self.http.load().request(method, url).headers(headers).body(request.body).timeout(timeout);
         let mut response = sent.send().await.map_err(|error| transport::of_sending(&base, error))?;
         let status = response.status().as_u16();
         let header = |name: HeaderName| response.headers().get(name).map(|value| value.as_bytes().to_vec());
@@ -103,4 +107,16 @@ impl Peers {
         })?;
         Ok(PassedBack { status, content_type, retry_after, body })
     }
+}
+
+fn connections(is_secure: bool, tls: &TlsOptions) -> Result<reqwest::Client> {
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(tls::settings(is_secure, tls)?)
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .connect_timeout(CONNECT_TIMEOUT)
+        .pool_idle_timeout(IDLE_MAX)
+        .no_proxy()
+        .build()
+        .map_err(|error| Error::Unusable(root_cause(&error)))
 }

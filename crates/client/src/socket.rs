@@ -23,7 +23,7 @@ use wire::{Code, Problem};
 
 use crate::base_url::{shown, target};
 use crate::error::root_cause;
-use crate::{Error, Result, tls};
+use crate::{Error, Result, TlsOptions, tls};
 
 /// How long opening a connection may take, including the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -64,9 +64,9 @@ impl Dialer {
     }
 
     /// For these URLs.
-    pub(crate) fn for_bases(bases: &[Url], token: Option<HeaderValue>) -> Result<Self> {
+    pub(crate) fn for_bases(bases: &[Url], token: Option<HeaderValue>, tls: &TlsOptions) -> Result<Self> {
         let is_secure = bases.iter().any(|url| url.scheme() == "https");
-        Ok(Self { token, tls: Arc::new(tls::settings(is_secure)?) })
+        Ok(Self { token, tls: Arc::new(tls::settings(is_secure, tls)?) })
     }
 
     /// Connects to a path below this base.
@@ -244,7 +244,7 @@ mod tests {
     fn a_socket_is_asked_for_beside_the_base() {
         let base = crate::base_url::parse("https://h:1/fence").unwrap();
         let token = Some(HeaderValue::from_static("Bearer t"));
-        let dialer = Dialer { token, tls: Arc::new(tls::settings(false).unwrap()) };
+        let dialer = Dialer { token, tls: Arc::new(tls::settings(false, &TlsOptions::default()).unwrap()) };
         let request = dialer.request(&base, &["v1", "nodes", "ws"], &[]).unwrap();
         assert_eq!(request.uri().to_string(), "wss://h:1/fence/v1/nodes/ws");
         assert_eq!(request.headers()[SEC_WEBSOCKET_PROTOCOL], "fencepost.v1");

@@ -1,30 +1,168 @@
-//! TLS for `https://`: rustls on ring, trusting what the system trusts.
+//! TLS for `https://`: rustls on ring, trusting what the system trusts, or the authorities of one file.
 //!
 //! Made by hand rather than by the HTTP library, which would read the system's certificates, and fail
 //! without any, also for clients that only speak `http://`.
 
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::client::ResolvesClientCert;
 use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::{Error, Result};
 
-/// The settings for connections; `wanted` says whether any URL is `https://`.
-pub(crate) fn settings(wanted: bool) -> Result<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    if wanted {
-        let found = rustls_native_certs::load_native_certs();
-        roots.add_parsable_certificates(found.certs);
-        if roots.is_empty() {
-            return Err(Error::Unusable(
-                "https:// needs the system's certificates, and none were found (Debian: install ca-certificates)"
-                    .to_owned(),
-            ));
-        }
+/// Whom a client trusts for `https://`, and how it proves who it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// A PEM file of certificates. The client trusts servers whose certificate is signed by one of them, and no others;
+    /// without a file it trusts what the system trusts.
+    pub ca_file: Option<PathBuf>,
+    /// The client's own certificate and key, for servers that demand one.
+    pub pair: Option<Pair>,
+}
+
+/// The PEM files of a certificate and of its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The certificate, and after it those that lead to its authority.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// A file of a [`Pair`] or of an authority that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadFile {
+    /// What the file should hold.
+    pub part: Part,
+    /// The file.
+    pub file: PathBuf,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// What a PEM file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// One's own certificate.
+    Certificate,
+    /// Its private key.
+    Key,
+    /// Certificates of authorities.
+    Authorities,
+}
+
+impl fmt::Display for BadFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.file.display(), self.reason)
     }
+}
+
+impl std::error::Error for BadFile {}
+
+impl From<BadFile> for Error {
+    fn from(bad: BadFile) -> Self {
+        Self::Unusable(bad.to_string())
+    }
+}
+
+impl Pair {
+    /// Reads both files and checks that they belong together.
+    ///
+    /// # Errors
+    /// [`BadFile`], naming the file that is to be mended.
+    pub fn read(&self) -> std::result::Result<CertifiedKey, BadFile> {
+        let chain = certificates(&self.certificate, Part::Certificate)?;
+        let bad_key = |reason: String| BadFile { part: Part::Key, file: self.key.clone(), reason };
+        let key = PrivateKeyDer::from_pem_file(&self.key)
+            .map_err(|error| bad_key(of_pem(&error, "private key")))?;
+        CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => {
+                bad_key(format!("it is not the key of the certificate in {}", self.certificate.display()))
+            }
+            rustls::Error::InvalidCertificate(_) => BadFile {
+                part: Part::Certificate,
+                file: self.certificate.clone(),
+                reason: format!("it has no usable certificate: {error}"),
+            },
+            error => bad_key(format!("the key cannot be used: {error}")),
+        })
+    }
+}
+
+/// The certificates in a PEM file: at least one.
+fn certificates(file: &Path, part: Part) -> std::result::Result<Vec<CertificateDer<'static>>, BadFile> {
+    let bad = |reason: String| BadFile { part, file: file.to_owned(), reason };
+    let read =
+        CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
+    let found = read.map_err(|error| bad(of_pem(&error, "certificate")))?;
+    if found.is_empty() {
+        return Err(bad("it has no certificate in PEM (-----BEGIN CERTIFICATE-----)".to_owned()));
+    }
+    Ok(found)
+}
+
+/// The authorities in a PEM file.
+///
+/// # Errors
+/// [`BadFile`] if the file cannot be read, or one of its certificates cannot.
+pub fn authorities(file: &Path) -> std::result::Result<RootCertStore, BadFile> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(file, Part::Authorities)? {
+        roots.add(certificate).map_err(|error| BadFile {
+            part: Part::Authorities,
+            file: file.to_owned(),
+            reason: format!("it has a certificate that cannot be read: {error}"),
+        })?;
+    }
+    Ok(roots)
+}
+
+fn of_pem(error: &rustls::pki_types::pem::Error, what: &str) -> String {
+    use rustls::pki_types::pem::Error as Pem;
+    match error {
+        Pem::Io(error) => format!("it cannot be read: {error}"),
+        Pem::NoItemsFound => format!("it has no {what} in PEM"),
+        error => format!("it is no readable PEM file: {error:?}"),
+    }
+}
+
+/// The settings for connections; `wanted` says whether any URL is `https://`. Files that are named are read in any
+/// case, so that a wrong name is found at once.
+pub(crate) fn settings(wanted: bool, options: &TlsOptions) -> Result<ClientConfig> {
+    let roots = match &options.ca_file {
+        Some(file) => authorities(file)?,
+        None if wanted => of_the_system()?,
+        None => RootCertStore::empty(),
+    };
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| Error::Unusable(format!("TLS cannot be set up: {error}")))?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
+        .map_err(|error| Error::Unusable(format!("TLS cannot be set up: {error}")))?
+        .with_root_certificates(roots);
+    Ok(match &options.pair {
+        Some(pair) => {
+            let pair: Arc<dyn ResolvesClientCert> = Arc::new(SingleCertAndKey::from(pair.read()?));
+            config.with_client_cert_resolver(pair)
+        }
+        None => config.with_no_client_auth(),
+    })
+}
+
+fn of_the_system() -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        return Err(Error::Unusable(
+            "https:// needs the certificates of authorities: name a file of them, or install the system's (Debian: \
+             ca-certificates); none were found"
+                .to_owned(),
+        ));
+    }
+    Ok(roots)
 }

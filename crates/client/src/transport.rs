@@ -21,7 +21,7 @@ use crate::base_url::{self, shown, target};
 use crate::error::root_cause;
 use crate::routes::{Looking, Routes};
 use crate::socket::Dialer;
-use crate::{Error, Result, Retry};
+use crate::{Error, Result, Retry, TlsOptions};
 use failure::Failure;
 
 /// Largest answer that is read, in bytes. A page of 1,000 items stays far below it.
@@ -119,6 +119,18 @@ impl Client {
     /// [`Error::Unusable`] without any URL, for one that is no plain `http://` or `https://` URL, for a
     /// token that no header can carry, and when TLS is wanted and cannot be set up.
     pub fn new<U: AsRef<str>>(urls: impl IntoIterator<Item = U>, token: Option<&str>) -> Result<Self> {
+        Self::with_tls(urls, token, &TlsOptions::default())
+    }
+
+    /// The same with authorities of its own for `https://`, or with a certificate of the client's own.
+    ///
+    /// # Errors
+    /// As [`Self::new`]; and [`Error::Unusable`] for a file that cannot be used.
+    pub fn with_tls<U: AsRef<str>>(
+        urls: impl IntoIterator<Item = U>,
+        token: Option<&str>,
+        tls: &TlsOptions,
+    ) -> Result<Self> {
         let bases: Vec<Url> =
             urls.into_iter().map(|url| base_url::parse(url.as_ref())).collect::<Result<_>>()?;
         if bases.is_empty() {
@@ -126,7 +138,7 @@ impl Client {
         }
         let token = token.map(bearer).transpose()?;
         let headers: HeaderMap = token.iter().map(|token| (AUTHORIZATION, token.clone())).collect();
-        let dialer = Dialer::for_bases(&bases, token)?;
+        let dialer = Dialer::for_bases(&bases, token, tls)?;
         let http = reqwest::Client::builder()
             .tls_backend_preconfigured(dialer.tls().clone())
             .default_headers(headers)

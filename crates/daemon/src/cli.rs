@@ -184,9 +184,34 @@ pub struct Remote {
     /// Bearer token (prefer the environment: process lists show options)
     #[arg(long, value_name = "TOKEN", env = "FENCEPOST_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
+    #[command(flatten)]
+    pub tls: Tls,
     /// Print the answer as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// TLS for daemons at https://
+#[derive(Args, Clone, Debug, Default)]
+pub struct Tls {
+    /// PEM file of the authorities to trust for https:// [default: the system's]
+    #[arg(long, value_name = "FILE", env = "FENCEPOST_CA")]
+    pub ca: Option<PathBuf>,
+    /// PEM file of a certificate of one's own, where the daemon demands one
+    #[arg(long, value_name = "FILE", env = "FENCEPOST_CERT", requires = "cert_key")]
+    pub cert: Option<PathBuf>,
+    /// PEM file of the key of --cert
+    #[arg(long, value_name = "FILE", env = "FENCEPOST_CERT_KEY", requires = "cert")]
+    pub cert_key: Option<PathBuf>,
+}
+
+impl Tls {
+    /// The same for the client library.
+    pub fn options(self) -> client::TlsOptions {
+        let pair = self.cert.zip(self.cert_key);
+        let pair = pair.map(|(certificate, key)| client::tls::Pair { certificate, key });
+        client::TlsOptions { ca_file: self.ca, pair }
+    }
 }
 
 /// A page of a list.

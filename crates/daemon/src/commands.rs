@@ -40,7 +40,8 @@ const _: () = assert!(TOTAL.as_secs() >= 2 * FAILOVER_MAX.as_secs(), "a command 
 fn connect(remote: &Remote) -> Result<Client, Failure> {
     let retry = Retry { attempts_max: 5, total_max: TOTAL, ..Retry::default() };
     let token = remote.token.as_deref().filter(|token| !token.is_empty());
-    Ok(Client::new(remote.url.iter().map(String::as_str), token)?.with_retry(retry))
+    let urls = remote.url.iter().map(String::as_str);
+    Ok(Client::with_tls(urls, token, &remote.tls.clone().options())?.with_retry(retry))
 }
 
 /// The retry that is asked for, with the stages of its file; and whether it is a dry run.

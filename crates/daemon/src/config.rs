@@ -5,6 +5,7 @@
 //! its way out. Whatever is shown goes through `redact`.
 
 mod check;
+pub mod encryption;
 mod layers;
 mod limits;
 mod problem;
@@ -120,6 +121,13 @@ pub struct Server {
     pub receive_timeout_ms: u64,
     pub request_timeout_ms: u64,
     pub drain_timeout_ms: u64,
+    /// PEM files for TLS: both or neither.
+    pub tls_certificate: String,
+    pub tls_key: String,
+    /// PEM file of the authorities of clients' certificates; if it is set, a client must have one.
+    pub tls_client_ca: String,
+    /// Whether to serve other machines without TLS.
+    pub insecure: bool,
 }
 
 impl Default for Server {
@@ -143,6 +151,10 @@ impl Default for Server {
             receive_timeout_ms: l::RECEIVE_TIMEOUT_MS_DEFAULT,
             request_timeout_ms: l::REQUEST_TIMEOUT_MS_DEFAULT,
             drain_timeout_ms: l::DRAIN_TIMEOUT_MS_DEFAULT,
+            tls_certificate: String::new(),
+            tls_key: String::new(),
+            tls_client_ca: String::new(),
+            insecure: false,
         }
     }
 }
@@ -161,6 +173,12 @@ pub fn address(text: &str) -> Option<SocketAddr> {
         Some(port) => format!("127.0.0.1:{port}").parse().ok(),
         None => text.parse().ok(),
     }
+
+    /// The files of the listener's TLS, if it has any.
+    pub fn tls(&self) -> Option<api::TlsFiles> {
+        let pair = pair(&self.tls_certificate, &self.tls_key)?;
+        Some(api::TlsFiles { pair, client_ca: path(&self.tls_client_ca) })
+    }
 }
 
 /// The SQL database.
@@ -174,6 +192,8 @@ pub struct Ledger {
     pub call_timeout_ms: u64,
     /// The file that remembers how far the ledger had got; empty for none.
     pub witness_file: String,
+    /// Whether to reach PostgreSQL on another machine without `sslmode=verify-full`.
+    pub insecure: bool,
 }
 
 impl Default for Ledger {
@@ -184,6 +204,7 @@ impl Default for Ledger {
             connect_timeout_ms: l::CONNECT_TIMEOUT_MS_DEFAULT,
             call_timeout_ms: l::CALL_TIMEOUT_MS_DEFAULT,
             witness_file: l::WITNESS_FILE_DEFAULT.to_owned(),
+            insecure: false,
         }
     }
 }
@@ -206,6 +227,11 @@ impl Ledger {
 pub struct Cluster {
     /// By which instances know each other's messages; empty takes one that the ledger keeps.
     pub secret: Secret,
+    /// PEM file of the authorities of the other instances' certificates; empty for the system's.
+    pub ca_file: String,
+    /// PEM files of the certificate to show to other instances; empty for the listener's own.
+    pub certificate: String,
+    pub key: String,
 }
 
 /// The bus: Redis (single or Cluster), or, without it, a bus within the process.
@@ -218,6 +244,10 @@ pub struct Bus {
     pub key_prefix: String,
     pub connect_timeout_ms: u64,
     pub command_timeout_ms: u64,
+    /// PEM file of the authorities to trust; empty for the system's.
+    pub tls_ca_file: String,
+    /// Whether to reach Redis on another machine without TLS.
+    pub insecure: bool,
 }
 
 impl Default for Bus {
@@ -227,6 +257,8 @@ impl Default for Bus {
             key_prefix: String::new(),
             connect_timeout_ms: l::CONNECT_TIMEOUT_MS_DEFAULT,
             command_timeout_ms: l::BUS_COMMAND_TIMEOUT_MS_DEFAULT,
+            tls_ca_file: String::new(),
+            insecure: false,
         }
     }
 }
@@ -239,6 +271,7 @@ impl Bus {
             key_prefix: self.key_prefix.clone(),
             connect_timeout_ms: self.connect_timeout_ms,
             command_timeout_ms: self.command_timeout_ms,
+            tls_ca_file: path(&self.tls_ca_file),
         }
     }
 }
@@ -449,6 +482,27 @@ impl Ids {
             }
         })
     }
+}
+
+impl Cluster {
+    /// Whom to trust for other instances' `https://`, and the certificate to show.
+    pub fn tls(&self, server: &Server) -> client::TlsOptions {
+        client::TlsOptions {
+            ca_file: path(&self.ca_file),
+            pair: pair(&self.certificate, &self.key)
+                .or_else(|| pair(&server.tls_certificate, &server.tls_key)),
+        }
+    }
+}
+
+/// A path, unless it is empty.
+fn path(text: &str) -> Option<PathBuf> {
+    (!text.is_empty()).then(|| PathBuf::from(text))
+}
+
+/// The files of a certificate and its key, if both are named.
+fn pair(certificate: &str, key: &str) -> Option<client::tls::Pair> {
+    Some(client::tls::Pair { certificate: path(certificate)?, key: path(key)? })
 }
 
 /// A text that is never shown.

@@ -10,6 +10,8 @@ mod recorder;
 mod reload;
 mod serving;
 mod signals;
+mod tls;
+mod watched;
 mod witness;
 
 use std::io::Write;
@@ -25,7 +27,7 @@ use rand::RngExt as _;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::cli::Serve;
-use crate::config::{AuthToken, Config, Loaded, Sources, redact};
+use crate::config::{AuthToken, Config, Loaded, Sources, encryption, redact};
 use crate::exit::{Exit, Failure};
 use crate::logging;
 use crate::process;
@@ -93,7 +95,7 @@ async fn live(sources: Sources, loaded: &Loaded) -> Result<(), Failure> {
         }
     };
     daemon.announce();
-    let reloading = tokio::spawn(reloader.run(daemon.serving.api.clone(), daemon.ledger.clone()));
+    let reloading = tokio::spawn(reloader.run(daemon.reloadable()));
     let broken = loop {
         tokio::select! {
             signal = signals.next() => {
@@ -135,6 +137,7 @@ struct Daemon {
     bus: bus::Handle,
     incarnation: Incarnation,
     keeping: Keeping,
+    peers: client::Peers,
     serving: Serving,
     clock: SharedClock,
 }
@@ -157,8 +160,7 @@ impl Daemon {
         let endpoint = &serving.endpoint;
         let cluster = bus::Cluster { id: witness.cluster().to_owned(), secret: cluster_secret.clone() };
         let bus = open_bus(config, serving, cluster).await?;
-        let peers = client::Peers::new(endpoint.advertise.starts_with("https:"))
-            .map_err(|error| Failure::new(Exit::Config, format!("server.advertise: {error}")))?;
+        let peers = tls::peers(config, &endpoint.advertise)?;
         let incarnation =
             Incarnation::begin(&ledger, &bus, &serving.arbiters, config, endpoint, &clock).await?;
         keeping.serve(generators::numbers(config, &ledger, endpoint, &incarnation.identity.id));
@@ -168,13 +170,13 @@ impl Daemon {
             ledger: ledger.clone(),
             bus: bus.clone(),
             generators: generators::start(config, &ledger),
-            peers,
+            peers: peers.clone(),
         };
         serving.api.open(services);
         let serving = opened.take().expect("it was started");
         tokio::spawn(witness.run(ledger.clone(), serving.api.clone()));
         tokio::spawn(recorder::compare_clocks(ledger.clone()));
-        Ok(Self { ledger, bus, incarnation, keeping, serving, clock })
+        Ok(Self { ledger, bus, incarnation, keeping, peers, serving, clock })
     }
 
     /// Continues as a new incarnation. Until it has joined, requests are refused as fenced.
@@ -200,6 +202,13 @@ impl Daemon {
         self.serving.api.reincarnate(next.shown());
         std::mem::replace(&mut self.incarnation, next).abandon();
         Ok(())
+    }
+
+    /// What takes effect anew while the daemon runs.
+    fn reloadable(&self) -> reload::Targets {
+        let Serving { api, tls, .. } = &self.serving;
+        let (api, tls) = (api.clone(), tls.clone());
+        reload::Targets { api, ledger: self.ledger.clone(), tls, peers: self.peers.clone() }
     }
 
     /// The one line on stdout that says it can be used.
@@ -266,8 +275,12 @@ fn tell_configuration(loaded: &Loaded) {
         bus = redact::url(&config.bus.redis_url),
         listen = config.server.listen,
         tokens = config.auth.tokens.len(),
+        tls = config.server.tls().is_some(),
         "starting"
     );
+    for warning in encryption::warnings(config) {
+        tracing::warn!(warning, "a connection is not encrypted");
+    }
 }
 
 /// Opens the ledger. If the ledger is away and the local file proves a worker number, this serves snowflakes

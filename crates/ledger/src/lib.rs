@@ -115,6 +115,18 @@ impl Kind {
     }
 }
 
+/// Whether nobody on the way can read or change what is said to the database: it is on this machine, or TLS verifies
+/// that it is the server that the URL names.
+///
+/// # Errors
+/// [`Error::Address`] for a URL that cannot be used.
+pub fn is_private(url: &str) -> Result<bool> {
+    match Kind::of(url)? {
+        Kind::Sqlite => Ok(true),
+        Kind::Postgres => store::postgres::is_private(url),
+    }
+}
+
 /// What [`Ledger::check`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {

@@ -1,10 +1,16 @@
 //! A small HTTP client: each call is exactly one request to the instance that the caller names. No retry, no guess.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
+
+use crate::authority::Pair;
 
 /// An answer as it came.
 #[derive(Clone, Debug)]
@@ -44,6 +50,12 @@ impl Client {
     pub fn new(limit: Duration) -> Result<Self> {
         let http = plain_http(limit)?;
         Ok(Self { http, token: None })
+    }
+
+    /// A client over connections of the caller's own.
+    #[must_use]
+    pub const fn over(http: reqwest::Client) -> Self {
+        Self { http, token: None }
     }
 
     /// The same client, showing a bearer token.
@@ -128,11 +140,31 @@ impl Client {
 /// An HTTP client for private servers: no proxy, no redirect, and no TLS to speak of. It trusts no
 /// certificate, so that it works where the system has none.
 pub fn plain_http(limit: Duration) -> Result<reqwest::Client> {
+    trusting(limit, &[], None)
+}
+
+/// The same, trusting the authorities in these PEM files, and showing this certificate where a server asks for one.
+///
+/// # Errors
+/// A file cannot be used.
+pub fn trusting(limit: Duration, authorities: &[&Path], pair: Option<&Pair>) -> Result<reqwest::Client> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = rustls::ClientConfig::builder_with_provider(provider)
+    let mut roots = RootCertStore::empty();
+    for file in authorities {
+        for certificate in CertificateDer::pem_file_iter(file)? {
+            roots.add(certificate?)?;
+        }
+    }
+    let tls = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_root_certificates(rustls::RootCertStore::empty())
-        .with_no_client_auth();
+        .with_root_certificates(roots);
+    let tls = match pair {
+        None => tls.with_no_client_auth(),
+        Some(pair) => {
+            let chain = CertificateDer::pem_file_iter(&pair.certificate)?.collect::<Result<_, _>>()?;
+            tls.with_client_auth_cert(chain, PrivateKeyDer::from_pem_file(&pair.key)?)?
+        }
+    };
     let builder = reqwest::Client::builder().timeout(limit).redirect(reqwest::redirect::Policy::none());
     Ok(builder.no_proxy().tls_backend_preconfigured(tls).build()?)
 }

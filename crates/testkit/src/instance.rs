@@ -21,7 +21,7 @@ const OUTPUT_ENDS_MAX: Duration = Duration::from_secs(2);
 /// What the ready line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// `http://ADDR`.
+    /// `http://ADDR`, or `https://ADDR`.
     pub url: String,
     /// The name of this incarnation.
     pub instance: String,
@@ -47,7 +47,7 @@ impl Ready {
                 (!value.is_empty()).then(|| value.to_owned())
             };
             let ready = Self {
-                url: url.strip_prefix("http://").map(|_| url.to_owned())?,
+                url: url.strip_prefix("http://").or(url.strip_prefix("https://")).map(|_| url.to_owned())?,
                 instance: named("instance")?,
                 mode: named("mode")?,
                 ledger: named("ledger")?,
@@ -160,6 +160,16 @@ impl Setup {
         Ok(Ended { code: status.code(), stdout, stderr })
     }
 
+    /// Starts a command that runs until it is dropped, such as a node.
+    ///
+    /// # Errors
+    /// It could not be started.
+    pub fn start_command(self) -> Result<Running> {
+        let own_dir = TempDir::with_prefix("fencepost-instance-")?;
+        let (process, _) = self.spawn(own_dir.path())?;
+        Ok(Running { _process: process, own_dir })
+    }
+
     fn spawn(&self, own_dir: &Path) -> Result<(Process, tokio::sync::oneshot::Receiver<String>)> {
         let mut command = fencepost()?;
         if let Some(max) = self.descriptors {
@@ -196,6 +206,22 @@ pub struct Ended {
     pub stdout: String,
     /// What it logged.
     pub stderr: String,
+}
+
+/// A command that runs. Killed on drop.
+#[derive(Debug)]
+pub struct Running {
+    // Before `own_dir`: the process ends before its files go.
+    _process: Process,
+    own_dir: TempDir,
+}
+
+impl Running {
+    /// All of its log.
+    #[must_use]
+    pub fn log(&self) -> String {
+        tail(&self.own_dir.path().join("stderr.log"), usize::MAX)
+    }
 }
 
 /// A `fencepost serve` that was started and is not ready yet. Killed on drop.

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+pub mod authority;
 pub mod fake_clock;
 pub mod fault_nodes;
 pub mod fleet;

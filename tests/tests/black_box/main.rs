@@ -13,6 +13,7 @@ mod clock_jumps;
 mod cluster;
 mod commands;
 mod faults;
+mod forwards;
 mod full_disk;
 mod idempotency;
 mod ids;
@@ -25,6 +26,7 @@ mod restart;
 mod shutdown;
 mod startup;
 mod stats;
+mod tls;
 mod tokens;
 mod web_pages;
 

@@ -123,8 +123,8 @@ async fn without_tokens_only_loopback_is_served() {
     let file = dir.path().join("fencepost.toml");
     let tokens = "[[auth.tokens]]\nname = \"t\"\ntoken = \"s3cret\"\nscopes = [\"submit\"]\n";
     std::fs::write(&file, tokens).unwrap();
-    let listen = format!("0.0.0.0:{}", ports::free().unwrap());
-    let setup = Setup::bare().arg("--listen").arg(&listen).arg("--config").arg(file.to_str().unwrap());
+    let setup = Setup::basic().unwrap().arg("--config").arg(file.to_str().unwrap());
+    let setup = setup.arg("--advertise").arg("https://fencepost.example");
     let instance = setup.start().await.unwrap();
     assert!(!instance.whole_log().contains("s3cret"));
 }

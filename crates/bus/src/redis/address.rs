@@ -1,7 +1,10 @@
 //! The URL: one server, or several of a Cluster, with one user and password.
 
+use std::net::IpAddr;
+use std::path::Path;
+
 use redis::io::tcp::TcpSettings;
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 
 use crate::limits::HOSTS_MAX;
 use crate::{Error, Result};
@@ -9,11 +12,16 @@ use crate::{Error, Result};
 const EXPECTED: &str =
     "redis://[[USER]:PASSWORD@]HOST[:PORT][,HOST[:PORT]]…[/DATABASE], or rediss://… for TLS";
 
+/// How a certificate begins in PEM.
+const PEM_BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
+
 /// Where Redis is.
 #[derive(Clone)]
 pub(super) struct Address {
     /// At least one.
     pub(super) hosts: Vec<ConnectionInfo>,
+    /// The authorities to trust, in PEM; `None` for the system's.
+    pub(super) authorities: Option<Vec<u8>>,
 }
 
 impl Address {
@@ -39,7 +47,39 @@ impl Address {
             let server = server.map_err(|_| refused("a host, a port or the database cannot be read"))?;
             Ok(server.set_tcp_settings(at_once()))
         };
-        Ok(Self { hosts: hosts.split(',').map(one).collect::<Result<_>>()? })
+        Ok(Self { hosts: hosts.split(',').map(one).collect::<Result<_>>()?, authorities: None })
+    }
+
+    /// The same address, trusting the authorities of this file alone.
+    pub(super) fn trusting(self, file: Option<&Path>) -> Result<Self> {
+        let Some(file) = file else { return Ok(self) };
+        let unusable =
+            |why: String| Error::Address(format!("the authorities of Redis, {}: {why}", file.display()));
+        let pem =
+            std::fs::read(file).map_err(|error| unusable(format!("the file cannot be read: {error}")))?;
+        if !pem.windows(PEM_BEGIN.len()).any(|text| text == PEM_BEGIN) {
+            return Err(unusable("the file has no certificate in PEM".to_owned()));
+        }
+        let with = |host: ConnectionInfo| {
+            let certificates = TlsCertificates { client_tls: None, root_cert: Some(pem.clone()) };
+            let client = Client::build_with_tls(host, certificates);
+            let client = client.map_err(|error| unusable(format!("the file cannot be used: {error}")))?;
+            Ok(client.get_connection_info().clone())
+        };
+        let hosts = self.hosts.into_iter().map(with).collect::<Result<_>>()?;
+        Ok(Self { hosts, authorities: Some(pem) })
+    }
+
+    /// Whether all of it stays on this machine, or goes over TLS.
+    pub(super) fn is_private(&self) -> bool {
+        self.hosts.iter().all(|host| match host.addr() {
+            ConnectionAddr::TcpTls { insecure, .. } => !insecure,
+            ConnectionAddr::Tcp(host, _) => {
+                host.eq_ignore_ascii_case("localhost")
+                    || host.parse::<IpAddr>().is_ok_and(|at| at.to_canonical().is_loopback())
+            }
+            _ => true,
+        })
     }
 
     /// Whether connections are encrypted.
@@ -50,10 +90,11 @@ impl Address {
     /// Another server of the same Cluster, reached in the same way.
     pub(super) fn beside(&self, host: &str, port: u16) -> ConnectionInfo {
         let host = host.to_owned();
-        let address = if self.is_tls() {
-            ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
-        } else {
-            ConnectionAddr::Tcp(host, port)
+        let address = match self.hosts[0].addr() {
+            ConnectionAddr::TcpTls { tls_params, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: tls_params.clone() }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
         };
         self.hosts[0].clone().set_addr(address)
     }
@@ -92,6 +133,21 @@ mod tests {
         let beside = address.beside("other", 9);
         assert_eq!(beside.addr().to_string(), "other:9");
         assert_eq!(beside.redis_settings().password(), Some("a,b/@c"));
+    }
+
+    #[test]
+    fn only_loopback_and_tls_are_private() {
+        for (url, is_private) in [
+            ("redis://localhost", true),
+            ("redis://127.0.0.1:7,[::1]:8", true),
+            ("rediss://h,k", true),
+            ("redis://h", false),
+            ("redis://127.0.0.1,h", false),
+            ("redis://:p@10.0.0.1:6379/1", false),
+            ("redis://localhost.example", false),
+        ] {
+            assert_eq!(Address::parse(url).unwrap().is_private(), is_private, "{url}");
+        }
     }
 
     #[test]

@@ -9,7 +9,10 @@ use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRoutingInfo};
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, RedisResult, Value, cmd};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, RedisResult, TlsCertificates, Value,
+    cmd,
+};
 use tokio::sync::Notify;
 
 use super::Shared;
@@ -278,7 +281,11 @@ async fn to_cluster(shared: &Shared) -> Result<Connection> {
 
 async fn to_cluster_with(shared: &Shared, limit: Duration, retries: u32) -> Result<Connection> {
     let opened = |error| failure::of(error, Effect::Reads);
-    let client = ClusterClientBuilder::new(shared.commands.servers(shared))
+    let mut client = ClusterClientBuilder::new(shared.commands.servers(shared));
+    if let Some(authorities) = &shared.address.authorities {
+        client = client.certs(TlsCertificates { client_tls: None, root_cert: Some(authorities.clone()) });
+    }
+    let client = client
         .connection_timeout(CONNECT)
         .tcp_settings(at_once())
         .response_timeout(limit)

@@ -56,6 +56,7 @@ pub fn options(url: &str, prefix: &str) -> Options {
         key_prefix: prefix.to_owned(),
         connect_timeout_ms: 20_000,
         command_timeout_ms: COMMAND_MS,
+        tls_ca_file: None,
     }
 }
 

@@ -55,11 +55,40 @@ async fn a_certificate_that_is_not_trusted_is_refused_at_once() {
     assert!(refused.to_string().contains("certificate"), "{refused}");
 }
 
+#[tokio::test]
+async fn a_certificate_is_taken_whose_authority_the_file_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().to_owned();
+    let (_redis, url) = blocking(move || start(&place)).await;
+    let tls_ca_file = Some(folder.path().join("authority.pem"));
+    let trusting = Options { tls_ca_file, ..options(&url, "t:") };
+    works(&trusting).await;
+    for (name, text, words) in [
+        ("missing.pem", None, "cannot be read"),
+        ("text.pem", Some("text"), "no certificate"),
+        (
+            "broken.pem",
+            Some("-----BEGIN CERTIFICATE-----\nAA\n-----END CERTIFICATE-----\n"),
+            "cannot be used",
+        ),
+    ] {
+        let file = folder.path().join(name);
+        if let Some(text) = text {
+            std::fs::write(&file, text).unwrap();
+        }
+        let unusable = Options { tls_ca_file: Some(file), ..trusting.clone() };
+        let refused = comes_back(open(&unusable)).await.err().unwrap();
+        assert!(matches!(refused, Error::Address(_)), "{refused:?}");
+        let said = refused.to_string();
+        assert!(said.contains(name) && said.contains(words), "{said}");
+    }
+}
+
 /// What the system trusts is known to a process from its start, so this test starts itself once more.
 #[tokio::test]
 async fn a_certificate_that_the_system_trusts_is_taken() {
     if let Ok(url) = std::env::var(TRUSTING) {
-        return works(&url).await;
+        return works(&options(&url, "t:")).await;
     }
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().to_owned();
@@ -78,8 +107,8 @@ async fn a_certificate_that_the_system_trusts_is_taken() {
     assert!(again.status.success() && said.contains("1 passed"), "{said}");
 }
 
-async fn works(url: &str) {
-    let bus = open(&options(url, "t:")).await.unwrap();
+async fn works(options: &Options) {
+    let bus = open(options).await.unwrap();
     let mut subscription = bus.subscribe(Channel::Cluster);
     bus.announce(&presence("a-1"), LONG).await.unwrap();
     assert!(is_present(&bus, "a-1").await);

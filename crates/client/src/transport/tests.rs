@@ -165,7 +165,7 @@ fn urls_and_tokens_that_cannot_work_are_refused_before_anything_is_sent() {
 
 #[test]
 fn https_is_set_up_without_a_provider_being_chosen_elsewhere() {
-    assert!(crate::tls::settings(false).is_ok());
+    assert!(crate::tls::settings(false, &TlsOptions::default()).is_ok());
 }
 
 /// The version that [`ring_of`] is shown under, as a header line.

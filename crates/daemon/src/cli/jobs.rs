@@ -5,7 +5,7 @@ use wire::Json;
 use wire::jobs::{JobRequest, Route};
 use wire::limits::{NODE_CAPACITY_MAX, PRIORITY_MAX, PRIORITY_MIN};
 
-use super::{DEFAULT_URL, Remote};
+use super::{DEFAULT_URL, Remote, Tls};
 
 /// `fencepost node`
 #[derive(Args, Debug)]
@@ -27,6 +27,8 @@ pub struct Node {
     /// Bearer token (prefer the environment: process lists show options)
     #[arg(long, value_name = "TOKEN", env = "FENCEPOST_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
+    #[command(flatten)]
+    pub tls: Tls,
     /// The node's id; if two nodes use the same id, the later one stays [default: the machine's name and a random part]
     #[arg(long, value_name = "ID")]
     pub node_id: Option<String>,

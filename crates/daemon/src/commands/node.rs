@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// # Errors
 /// The reason why it could not begin; [`Exit::Refused`] if another node with the same id took over.
 pub async fn run(node: Node) -> Result<(), Failure> {
-    let Node { url, token, node_id, capacity, labels, services, asr, tts, pools, env, exec } = node;
+    let Node { url, token, tls, node_id, capacity, labels, services, asr, tts, pools, env, exec } = node;
     let command = Command::new(exec, &env);
     if !can_run(command.program()) {
         return Err(Failure::new(
@@ -46,6 +46,7 @@ pub async fn run(node: Node) -> Result<(), Failure> {
         pools,
         version: Some(concat!("fencepost/", env!("CARGO_PKG_VERSION")).to_owned()),
         token: token.filter(|token| !token.is_empty()),
+        tls: tls.options(),
         times: Times { patience: Some(PATIENCE), ..Times::default() },
         ..WorkerOptions::new(url, node_id.as_str())
     };

@@ -10,7 +10,7 @@ use tracing_subscriber::EnvFilter;
 use url::{Host, Url};
 
 use super::problem::{Problem, allowed};
-use super::{Bus, Ids, Loaded, address, limits as l, redact};
+use super::{Bus, Config, Ids, Loaded, address, encryption, limits as l, redact};
 
 /// Checks what ranges alone cannot: texts, tokens, and relations between values.
 pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
@@ -59,14 +59,32 @@ pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
     text("ids.scramble_key", key, key.is_empty() || Scramble::from_hex(key).is_ok());
     let secret = &config.cluster.secret.0;
     text("cluster.secret", secret, secret.is_empty() || ClusterSecret::parse(secret).is_ok());
+    files(config, &mut text);
     text("log.format", &config.log.format, l::LOG_FORMATS.contains(&config.log.format.as_str()));
     text("log.filter", &config.log.filter, is_filter(&config.log.filter));
     tokens(loaded, &mut problems);
     if listening {
         loopback(loaded, &mut problems);
     }
+    problems.extend(encryption::problems(loaded, listening));
     relations(loaded, &mut problems);
     problems
+}
+
+/// The files of TLS: those that belong together are named together, and none that would be ignored.
+fn files(config: &Config, text: &mut impl FnMut(&str, &str, bool)) {
+    let (server, cluster, bus) = (&config.server, &config.cluster, &config.bus);
+    for ((key, own), (beside, other)) in [
+        (("server.tls_certificate", &server.tls_certificate), ("server.tls_key", &server.tls_key)),
+        (("cluster.certificate", &cluster.certificate), ("cluster.key", &cluster.key)),
+    ] {
+        text(key, own, !own.is_empty() || other.is_empty());
+        text(beside, other, !other.is_empty() || own.is_empty());
+    }
+    let ca = &server.tls_client_ca;
+    text("server.tls_client_ca", ca, ca.is_empty() || !server.tls_certificate.is_empty());
+    let ca = &bus.tls_ca_file;
+    text("bus.tls_ca_file", ca, ca.is_empty() || bus.redis_url.starts_with("rediss://"));
 }
 
 fn is_base_url(text: &str) -> bool {

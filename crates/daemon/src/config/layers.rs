@@ -157,6 +157,7 @@ impl Stack {
             }),
             Value::String(_) => value.is_string(),
             Value::Array(_) => value.is_array(),
+            Value::Bool(_) => value.is_boolean(),
             _ => true,
         };
         if !fits {
@@ -199,6 +200,9 @@ impl Stack {
                     text.parse::<u64>().map_or_else(|_| Value::from(text.as_str()), Value::from)
                 }
                 Some(Value::Array(_)) => list(text),
+                Some(Value::Bool(_)) => {
+                    text.parse::<bool>().map_or_else(|_| Value::from(text.as_str()), Value::from)
+                }
                 _ => Value::from(text.as_str()),
             };
             self.set(&key, value, name, problems);

@@ -95,6 +95,12 @@ pub(super) fn allowed(key: &str) -> String {
             "\"0\" to \"1023\", with ids.data_center \"0\" to \"31\", or empty for any".to_owned()
         }
         "ids.file" | "ledger.witness_file" => "a path, or empty for no file".to_owned(),
+        "server.insecure" | "ledger.insecure" | "bus.insecure" => "true or false".to_owned(),
+        "server.tls_certificate" | "server.tls_key" | "cluster.certificate" | "cluster.key" => {
+            "a PEM file; certificate and key together, or both empty".to_owned()
+        }
+        "server.tls_client_ca" => "a PEM file of certificates, beside server.tls_certificate, or empty".to_owned(),
+        "bus.tls_ca_file" => "a PEM file of certificates, with a bus.redis_url of rediss://, or empty".to_owned(),
         "ids.scramble_key" => "64 hexadecimal digits, or empty for no key".to_owned(),
         "cluster.secret" => {
             "32 to 1024 visible ASCII characters without spaces, the same for all instances, or empty for a secret that the \

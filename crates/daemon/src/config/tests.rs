@@ -208,8 +208,13 @@ fn texts_are_checked_and_the_message_says_what_is_allowed() {
             assert!(message.contains(part), "{part:?} is not in: {message}");
         }
     }
-    for url in ["sqlite:a.db", "sqlite:///a.db", "sqlite://a.db", "postgres://h/d", "postgresql://u:p@h:1/d"]
-    {
+    for url in [
+        "sqlite:a.db",
+        "sqlite:///a.db",
+        "sqlite://a.db",
+        "postgres://localhost/d",
+        "postgresql://u:p@[::1]:1/d",
+    ] {
         assert_eq!(sources(&[("FENCEPOST_DATABASE_URL", url)]).load().unwrap().config.ledger.url, url);
     }
 }
@@ -315,7 +320,13 @@ fn only_loopback_is_listened_on_without_tokens() {
             assert!(message.contains(key) && message.contains("auth.tokens"), "{message}");
             assert!(sources(&[(variable, listen)]).load_without_listening().is_ok(), "{listen}");
             let token = r#"[{"name":"ops","token":"t-1","scopes":["admin"]}]"#;
-            let loaded = sources(&[(variable, listen), ("FENCEPOST__AUTH__TOKENS", token)]).load().unwrap();
+            let loaded = sources(&[
+                (variable, listen),
+                ("FENCEPOST__AUTH__TOKENS", token),
+                ("FENCEPOST__SERVER__INSECURE", "true"),
+            ])
+            .load()
+            .unwrap();
             assert_eq!(loaded.config.auth.tokens[0].scopes, ["admin"]);
         }
         for listen in ["127.0.0.1:0", "127.3.2.1:7070", "[::1]:7070", "localhost:7070"] {
@@ -326,6 +337,96 @@ fn only_loopback_is_listened_on_without_tokens() {
             assert!(message.contains(key) && message.contains("an IP address and a port"), "{message}");
         }
     }
+}
+
+const TOKEN: (&str, &str) =
+    ("FENCEPOST__AUTH__TOKENS", r#"[{"name":"ops","token":"t-1","scopes":["admin"]}]"#);
+
+#[test]
+fn what_leaves_this_machine_is_encrypted_unless_it_is_called_insecure() {
+    const LISTEN: &str = "FENCEPOST_LISTEN";
+    const LEDGER: &str = "FENCEPOST_DATABASE_URL";
+    const BUS: &str = "FENCEPOST_REDIS_URL";
+    for (variable, value, key, insecure) in [
+        (LISTEN, "0.0.0.0:7070", "server.listen", "server.insecure"),
+        (LISTEN, "[::]:7070", "server.listen", "server.insecure"),
+        (LISTEN, "192.0.2.1:7070", "server.listen", "server.insecure"),
+        (LEDGER, "postgres://u:hunter2@db/f", "ledger.url", "ledger.insecure"),
+        (LEDGER, "postgres://u:hunter2@192.0.2.1:5432/f?sslmode=require", "ledger.url", "ledger.insecure"),
+        (LEDGER, "postgres://u:hunter2@db/f?sslmode=verify-ca", "ledger.url", "ledger.insecure"),
+        (LEDGER, "postgres:///f?host=db&password=hunter2", "ledger.url", "ledger.insecure"),
+        (BUS, "redis://:hunter2@redis", "bus.redis_url", "bus.insecure"),
+        (BUS, "redis://127.0.0.1,192.0.2.1:6379", "bus.redis_url", "bus.insecure"),
+    ] {
+        let given = [TOKEN, (variable, value)];
+        let message = refusal(&sources(&given));
+        for part in [key, variable, insecure] {
+            assert!(message.contains(part), "{part:?} is not in: {message}");
+        }
+        assert!(!message.contains("hunter2"), "{message}");
+        let allowed = format!("FENCEPOST__{}", insecure.to_ascii_uppercase().replace('.', "__"));
+        let loaded = sources(&[given[0], given[1], (&allowed, "true")]).load().unwrap();
+        let warnings = encryption::warnings(&loaded.config);
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].contains(key) && !warnings[0].contains("hunter2"), "{warnings:?}");
+        assert!(refusal(&sources(&[given[0], given[1], (&allowed, "false")])).contains(key));
+        assert!(refusal(&sources(&[given[0], (&allowed, "yes")])).contains("true or false"));
+    }
+    for (variable, value) in [
+        (LISTEN, "127.0.0.1:1"),
+        (LISTEN, "[::1]:1"),
+        (LEDGER, "postgres://localhost/f"),
+        (LEDGER, "postgres://u@127.0.0.1/f?sslmode=disable"),
+        (LEDGER, "postgres://u@[::1]:1/f"),
+        (LEDGER, "postgres:///f?host=/run/postgresql"),
+        (LEDGER, "postgres://%2Frun%2Fpostgresql/f"),
+        (LEDGER, "postgres://u@db/f?sslmode=verify-full&sslrootcert=/ca.pem"),
+        (BUS, "redis://localhost"),
+        (BUS, "redis://[::1]:1,127.0.0.1:2"),
+        (BUS, "rediss://redis"),
+    ] {
+        let loaded = sources(&[TOKEN, (variable, value)]).load();
+        let loaded = loaded.unwrap_or_else(|refused| panic!("{value}: {refused}"));
+        assert_eq!(encryption::warnings(&loaded.config), Vec::<String>::new(), "{value}");
+    }
+}
+
+#[test]
+fn commands_that_do_not_listen_need_only_their_ledger_encrypted() {
+    let elsewhere = [("FENCEPOST_LISTEN", "0.0.0.0:7070"), ("FENCEPOST_REDIS_URL", "redis://redis")];
+    assert!(sources(&elsewhere).load_without_listening().is_ok());
+    let ledger = sources(&[("FENCEPOST_DATABASE_URL", "postgres://db/f")]).load_without_listening();
+    assert!(ledger.expect_err("it is open").to_string().contains("sslmode=verify-full"));
+}
+
+#[test]
+fn the_files_of_tls_are_named_together_and_none_is_ignored() {
+    let (certificate, key) =
+        (("FENCEPOST__SERVER__TLS_CERTIFICATE", "c"), ("FENCEPOST__SERVER__TLS_KEY", "k"));
+    let client_ca = ("FENCEPOST__SERVER__TLS_CLIENT_CA", "ca");
+    let (own, its_key) = (("FENCEPOST__CLUSTER__CERTIFICATE", "c"), ("FENCEPOST__CLUSTER__KEY", "k"));
+    let bus_ca = ("FENCEPOST__BUS__TLS_CA_FILE", "ca");
+    let advertise = ("FENCEPOST__SERVER__ADVERTISE", "http://localhost:1");
+    for (given, wrong) in [
+        (vec![certificate], "server.tls_key = \"\""),
+        (vec![key], "server.tls_certificate = \"\""),
+        (vec![client_ca], "server.tls_client_ca"),
+        (vec![own], "cluster.key = \"\""),
+        (vec![its_key], "cluster.certificate = \"\""),
+        (vec![bus_ca], "bus.tls_ca_file"),
+        (vec![bus_ca, ("FENCEPOST_REDIS_URL", "redis://localhost")], "rediss://"),
+        (vec![certificate, key, advertise], "server.advertise"),
+    ] {
+        let message = refusal(&sources(&given));
+        assert!(message.contains(wrong), "{wrong:?} is not in: {message}");
+    }
+    let loaded = sources(&[certificate, key, client_ca, TOKEN, ("FENCEPOST_LISTEN", "0.0.0.0:7070")]);
+    let Config { server, cluster, .. } = loaded.load().unwrap().config;
+    assert_eq!(server.tls().unwrap().client_ca, Some(PathBuf::from("ca")));
+    assert_eq!(cluster.tls(&server).pair, server.tls().map(|files| files.pair), "its own by default");
+    let loaded = sources(&[certificate, key, own, ("FENCEPOST__CLUSTER__KEY", "other")]).load().unwrap();
+    let shown = loaded.config.cluster.tls(&loaded.config.server).pair.unwrap();
+    assert_eq!(shown.key, PathBuf::from("other"));
 }
 
 #[test]
@@ -382,14 +483,14 @@ fn no_message_and_no_rendering_shows_a_secret() {
     assert!(!message.contains("hunter2"), "{message}");
 
     let loaded = sources(&[
-        ("FENCEPOST_DATABASE_URL", "postgres://u:hunter2@h/d"),
+        ("FENCEPOST_DATABASE_URL", "postgres://u:hunter2@h/d?sslmode=verify-full"),
         ("FENCEPOST_REDIS_URL", "rediss://:hunter2@r"),
         ("FENCEPOST__AUTH__TOKENS", r#"[{"name":"a","token":"hunter2","scopes":["admin"]}]"#),
     ])
     .load()
     .unwrap();
     let shown = serde_json::to_string(&redact::config(&loaded.config)).unwrap();
-    assert!(!shown.contains("hunter2") && shown.contains("postgres://u:***@h/d"), "{shown}");
+    assert!(!shown.contains("hunter2") && shown.contains("postgres://u:***@h/d?sslmode"), "{shown}");
     assert!(!format!("{:?}", loaded.config.auth).contains("hunter2"));
 
     let loaded = sources(&[("FENCEPOST__CLUSTER__SECRET", &"hunter2".repeat(5))]).load().unwrap();

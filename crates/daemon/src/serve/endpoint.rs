@@ -64,17 +64,18 @@ impl Endpoint {
 
     fn at(config: &Config, bound: SocketAddr, hostname: String) -> Self {
         let chosen = |text: &String| (!text.is_empty()).then(|| text.clone());
+        let scheme = if config.server.tls().is_some() { "https" } else { "http" };
         let advertise = chosen(&config.server.advertise)
             .map(|url| url.trim_end_matches('/').to_owned())
             .unwrap_or_else(|| {
                 if bound.ip().is_unspecified() {
-                    format!("http://{hostname}:{}", bound.port())
+                    format!("{scheme}://{hostname}:{}", bound.port())
                 } else {
-                    format!("http://{bound}")
+                    format!("{scheme}://{bound}")
                 }
             });
         let node_name = chosen(&config.server.node_name).unwrap_or_else(|| hostname.clone());
-        Self { url: format!("http://{bound}"), advertise, hostname, node_name }
+        Self { url: format!("{scheme}://{bound}"), advertise, hostname, node_name }
     }
 }
 
@@ -112,6 +113,11 @@ mod tests {
         assert_eq!(endpoint("", "", "0.0.0.0:81").advertise, "http://machine:81");
         assert_eq!(endpoint("", "", "[::]:81").advertise, "http://machine:81");
         assert_eq!(endpoint("", "", "[::1]:81").url, "http://[::1]:81");
+        let mut config = Config::default();
+        (config.server.tls_certificate, config.server.tls_key) = ("c".to_owned(), "k".to_owned());
+        let at = |bound: &str| Endpoint::at(&config, bound.parse().unwrap(), "machine".to_owned());
+        assert_eq!(at("0.0.0.0:81").advertise, "https://machine:81");
+        assert_eq!(at("127.0.0.1:81").url, "https://127.0.0.1:81");
         let named = endpoint("https://f.example/", "n", "0.0.0.0:81");
         assert_eq!((named.advertise.as_str(), named.node_name.as_str()), ("https://f.example", "n"));
     }

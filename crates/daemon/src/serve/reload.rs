@@ -1,29 +1,39 @@
-//! Tokens change while the daemon runs: when it gets SIGHUP, and when the configuration file changes.
+//! What changes while the daemon runs, when it gets SIGHUP and when a file changes: the tokens, by the configuration
+//! file, and the certificates, by the files that it names.
 //!
-//! The whole configuration is read and checked as at the start; only its tokens take effect. One that is refused
+//! The whole configuration is read and checked as at the start; only its tokens take effect. A file that is refused
 //! changes nothing.
 
-use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use domain::AuditEntry;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::tokens;
+use super::watched::Watched;
+use super::{tls, tokens};
 use crate::config::{Config, Loaded, Sources};
 use crate::exit::{Exit, Failure};
 
-/// How often the file is looked at.
+/// How often the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Waits for a reason to read the configuration again.
+/// Waits for a reason to read files again.
 pub struct Reloader {
     sources: Sources,
-    file: Option<PathBuf>,
     config: Config,
-    /// The file, as it was when it was read.
-    seen: Option<(SystemTime, u64)>,
+    configured: Watched,
+    certificates: Watched,
     hangup: Signal,
+}
+
+/// Where what was read takes effect.
+pub struct Targets {
+    pub api: api::Handle,
+    /// For the audit.
+    pub ledger: ledger::Handle,
+    /// The listener's TLS, if it has any.
+    pub tls: Option<api::Tls>,
+    pub peers: client::Peers,
 }
 
 impl Reloader {
@@ -35,40 +45,64 @@ impl Reloader {
         let hangup = signal(SignalKind::hangup()).map_err(|error| {
             Failure::new(Exit::Software, format!("SIGHUP cannot be listened for: {error}"))
         })?;
-        let (file, config) = (loaded.file.clone(), loaded.config.clone());
-        let mut reloader = Self { sources, file, config, seen: None, hangup };
-        reloader.seen = reloader.look();
-        Ok(reloader)
+        let config = loaded.config.clone();
+        let configured = Watched::new(loaded.file.iter().cloned().collect());
+        let certificates = Watched::new(tls::files(&config));
+        Ok(Self { sources, config, configured, certificates, hangup })
     }
 
-    /// Reads the tokens again whenever there is a reason.
-    pub async fn run(mut self, api: api::Handle, ledger: ledger::Handle) {
+    /// Reads tokens and certificates again whenever there is a reason.
+    pub async fn run(mut self, targets: Targets) {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            tokio::select! {
-                Some(()) = self.hangup.recv() => {}
-                _ = looks.tick() => {
-                    let found = self.look();
-                    // A file that is away for a moment is being replaced.
-                    if found.is_none() || found == self.seen {
-                        continue;
-                    }
-                }
+            let (configured, certificates) = tokio::select! {
+                Some(()) = self.hangup.recv() => (true, true),
+                _ = looks.tick() => (self.configured.is_changed(), self.certificates.is_changed()),
+            };
+            if configured {
+                self.configured.note();
+                self.reload_tokens(&targets).await;
             }
-            self.seen = self.look();
-            let is_reloaded = self.reload(&api);
-            if is_reloaded && let Err(error) = ledger.audit(&entry(&self.config)).await {
-                tracing::warn!(%error, "the reload of the tokens is not in the audit");
+            if certificates {
+                self.certificates.note();
+                self.reload_certificates(&targets);
             }
-            let result = if is_reloaded { "ok" } else { "refused" };
-            metrics::counter!("fencepost_token_reload_total", "result" => result).increment(1);
         }
     }
 
-    fn look(&self) -> Option<(SystemTime, u64)> {
-        let file = std::fs::metadata(self.file.as_ref()?).ok()?;
-        Some((file.modified().ok()?, file.len()))
+    async fn reload_tokens(&mut self, targets: &Targets) {
+        let is_reloaded = self.reload(&targets.api);
+        if is_reloaded && let Err(error) = targets.ledger.audit(&entry(&self.config)).await {
+            tracing::warn!(%error, "the reload of the tokens is not in the audit");
+        }
+        let result = if is_reloaded { "ok" } else { "refused" };
+        metrics::counter!("fencepost_token_reload_total", "result" => result).increment(1);
+    }
+
+    /// New connections get the new certificates; open ones stay.
+    fn reload_certificates(&self, targets: &Targets) {
+        let listener = targets.tls.as_ref().map(|tls| tls::reload(&self.config, tls));
+        let has_files = !tls::files(&self.config).is_empty();
+        let peers = has_files.then(|| tls::renew_peers(&self.config, &targets.peers));
+        for (of, outcome) in [("listener", listener), ("peers", peers)] {
+            let Some(outcome) = outcome else { continue };
+            let result = match outcome {
+                Ok(()) => {
+                    tracing::info!(of, "the certificates are reloaded");
+                    "ok"
+                }
+                Err(refused) => {
+                    tracing::error!(
+                        of,
+                        refused,
+                        "the certificates cannot be reloaded; they stay as they are"
+                    );
+                    "refused"
+                }
+            };
+            metrics::counter!("fencepost_tls_reload_total", "of" => of, "result" => result).increment(1);
+        }
     }
 
     fn reload(&mut self, api: &api::Handle) -> bool {

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::endpoint::{self, Endpoint};
-use super::{CLOSE_STEP_MAX, settings};
+use super::{CLOSE_STEP_MAX, settings, tls};
 use crate::config::Config;
 use crate::exit::{Exit, Failure};
 
@@ -21,6 +21,8 @@ const PROMPT: Duration = Duration::from_secs(1);
 pub struct Serving {
     pub endpoint: Endpoint,
     pub api: api::Handle,
+    /// The listener's TLS, if it has any.
+    pub tls: Option<api::Tls>,
     /// Its threads.
     pub arbiters: Arbiters,
     pub ended: JoinHandle<std::io::Result<()>>,
@@ -32,15 +34,16 @@ impl Serving {
     /// Binds the configured address, and starts the server's threads.
     ///
     /// # Errors
-    /// As [`endpoint::listen`] and [`Endpoint::of`]; [`Exit::Software`] where no server can be started.
+    /// As [`tls::listener`], [`endpoint::listen`] and [`Endpoint::of`]; [`Exit::Software`] where no server can be started.
     pub async fn start(config: &Config, early: api::Early) -> Result<Self, Failure> {
+        let tls = tls::listener(config)?;
         let listener = endpoint::listen("server.listen", &config.server.listen)?;
         let probe_listen = &config.server.probe_listen;
         let probe_listener = (!probe_listen.is_empty())
             .then(|| endpoint::listen("server.probe_listen", probe_listen))
             .transpose()?;
         let endpoint = Endpoint::of(config, &listener)?;
-        let settings = settings(config);
+        let settings = api::Settings { tls: tls.clone(), ..settings(config) };
         let threads = NonZeroUsize::new(settings.workers).unwrap_or(NonZeroUsize::MIN);
         let (recruiter, recruits) = Recruiter::new(threads);
         let defect = |error| Failure::new(Exit::Software, format!("the HTTP server cannot start: {error}"));
@@ -56,7 +59,7 @@ impl Serving {
                 Some(api::Probe::start(listener, &api).map_err(defect)?)
             }
         };
-        Ok(Self { endpoint, api, arbiters, ended, probe })
+        Ok(Self { endpoint, api, tls, arbiters, ended, probe })
     }
 
     /// From now on what needs no ledger is served, and everything else is refused.

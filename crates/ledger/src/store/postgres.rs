@@ -1,11 +1,12 @@
 //! The ledger on PostgreSQL: its connections, what each may wait for, and the migrations at the start.
 
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
 use rand::RngExt;
 use sqlx::migrate::MigrateError;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
 use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
 use tokio::runtime;
 
@@ -170,6 +171,18 @@ pub(super) fn durability_warnings(settings: &(String, String, String, bool, bool
 fn connect_options(url: &str) -> Result<PgConnectOptions> {
     let address = |e: sqlx::Error| Error::Address(format!("the database URL cannot be used: {e}"));
     Ok(PgConnectOptions::from_str(url).map_err(address)?.disable_statement_logging())
+}
+
+/// Whether a server is on this machine, or is reached by TLS that verifies it. What the URL leaves open, the environment
+/// of PostgreSQL's own clients decides (`PGHOST`, `PGSSLMODE`), as for the connection itself.
+pub(crate) fn is_private(url: &str) -> Result<bool> {
+    let options = connect_options(url)?;
+    let host = options.get_host();
+    let is_here = options.get_socket().is_some()
+        || host.starts_with('/')
+        || host.eq_ignore_ascii_case("localhost")
+        || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|at| at.to_canonical().is_loopback());
+    Ok(is_here || matches!(options.get_ssl_mode(), PgSslMode::VerifyFull))
 }
 
 /// Brings the tables up to date, waiting for the server for `timeout_ms` at most, also for one that goes

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
+use crate::authority::Pair;
 use crate::ports;
 use crate::process::{Launch, Process, tail};
 
@@ -58,7 +59,7 @@ impl Postgres {
     /// # Errors
     /// PostgreSQL is not installed, or does not start within a minute; its log is in the message.
     pub fn start() -> Result<Self> {
-        Self::start_with(&[])
+        Self::start_with(&[], &[])
     }
 
     /// The same, on a server that also counts and times every statement, for [`Database::statements`].
@@ -66,7 +67,7 @@ impl Postgres {
     /// # Errors
     /// As for [`Postgres::start`]; also when the module `pg_stat_statements` is not installed.
     pub fn start_counting() -> Result<Self> {
-        Self::start_with(&[STATEMENTS])
+        Self::start_with(&[STATEMENTS], &[])
     }
 
     /// The same, on a server with these variables in its environment.
@@ -74,14 +75,29 @@ impl Postgres {
     /// # Errors
     /// As for [`Postgres::start`].
     pub fn start_under(variables: Vec<(String, String)>) -> Result<Self> {
-        Self::make(&[], variables)
+        Self::make(&[], &[], variables)
     }
 
-    fn start_with(settings: &'static [&'static str]) -> Result<Self> {
-        Self::make(settings, Vec::new())
+    /// The same, on a server that also speaks TLS, with this certificate and key.
+    ///
+    /// # Errors
+    /// As for [`Postgres::start`]; also when a file cannot be read.
+    pub fn start_with_tls(pair: &Pair) -> Result<Self> {
+        // Where the server looks for them by itself.
+        let files = [("server.crt", &pair.certificate), ("server.key", &pair.key)];
+        Self::start_with(&["ssl=on"], &files)
     }
 
-    fn make(settings: &'static [&'static str], variables: Vec<(String, String)>) -> Result<Self> {
+    fn start_with(settings: &'static [&'static str], files: &[(&str, &PathBuf)]) -> Result<Self> {
+        Self::make(settings, files, Vec::new())
+    }
+
+    /// `files` are copied into the server's folder.
+    fn make(
+        settings: &'static [&'static str],
+        files: &[(&str, &PathBuf)],
+        variables: Vec<(String, String)>,
+    ) -> Result<Self> {
         let tools = Tools::find()?;
         let dir = tools.folder()?;
         let data = dir.path().join("data");
@@ -93,6 +109,14 @@ impl Postgres {
             .current_dir(dir.path())
             .output()?;
         succeed("initdb", &made)?;
+        for (name, from) in files {
+            let file = data.join(name);
+            std::fs::copy(from, &file)?;
+            std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600))?;
+            if let Some((user, group)) = tools.run_as {
+                chown(&file, Some(user), Some(group))?;
+            }
+        }
         let running = Mutex::new(None);
         let server = Self { running, dir, port: ports::free()?, tools, settings, variables };
         server.boot()?;

@@ -160,6 +160,9 @@ pub const METRICS: &[Metric] = &[
     counter("fencepost_fence_reject_total", "Writes refused because their owner had lost its lease, by operation")
         .by(&["op"], &[&[FENCED_OPERATIONS]]),
     counter("fencepost_ledger_went_back_total", "Times that the ledger was found to have gone back in time"),
+    counter("fencepost_tls_reload_total", "Times that certificates were read again, by their use and result")
+        .by(&["of", "result"], &[]),
+    counter("fencepost_forward_unproven_total", "Requests that claim to be forwarded, without a credential that proves it"),
     counter("fencepost_ledger_failover_total", "Failovers of PostgreSQL to a synchronous standby"),
     counter("fencepost_database_clock_jump_total", "Times that the database's clock was stepped by more than 1 s")
         .by(&["direction"], &[&[&["back", "forward"]]]),

@@ -1,0 +1,328 @@
+//! The credential of a request that an instance forwards to another one. The caller's own token does not travel: the
+//! first instance has checked it, and says whose request it is; the second looks that name up among its own tokens.
+//!
+//! The credential is an HMAC, under a key from the cluster's secret, of the time, both instances, the request with the
+//! headers that are passed on, the caller's name, and the digest of the body. So it is good for this request, at this
+//! instance, for [`CREDENTIAL_AGE_MAX`]; who repeats it within that time can repeat nothing else.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use actix_web::HttpRequest;
+use actix_web::http::header::{HeaderMap, HeaderName};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use domain::ClusterSecret;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::{Digest, Sha256};
+use wire::{FORWARDED_BY, FORWARDED_CREDENTIAL, FORWARDED_PLACES, FORWARDED_TO};
+
+use crate::limits::CREDENTIAL_AGE_MAX;
+use crate::request_id::X_REQUEST_ID_NAME;
+
+/// The headers of a caller's request that the request to the owner has too.
+pub const PASSED_HEADERS: [&str; 3] = ["content-type", "idempotency-key", X_REQUEST_ID_NAME];
+/// The headers that only instances may send.
+const INSTANCE_HEADERS: [&str; 4] = [FORWARDED_BY, FORWARDED_TO, FORWARDED_PLACES, FORWARDED_CREDENTIAL];
+/// What the key is for. Another version has another one.
+const PURPOSE: &[u8] = b"fencepost forwarded request v1";
+const VERSION: &str = "v1";
+
+type Sha256Mac = Hmac<Sha256>;
+
+/// Makes and checks credentials.
+#[derive(Clone)]
+pub struct Credentials(Sha256Mac);
+
+/// What a credential is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'r> {
+    /// The instance that forwards.
+    pub by: &'r [u8],
+    /// The instance that is asked.
+    pub to: &'r [u8],
+    pub method: &'r str,
+    /// Path and query, as they are sent.
+    pub path: &'r str,
+    /// The caller's name; empty where there are no tokens.
+    pub principal: &'r str,
+}
+
+/// What a good credential says.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Proven {
+    /// The name of the caller's token.
+    pub principal: String,
+    /// The instance that is meant to get the request.
+    pub to: Vec<u8>,
+    pub body: BodyDigest,
+}
+
+/// The digest of the body that belongs to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyDigest([u8; 32]);
+
+impl BodyDigest {
+    fn of(body: &[u8]) -> Self {
+        Self(Sha256::digest(body).into())
+    }
+
+    /// Whether this is the body.
+    pub fn fits(self, body: &[u8]) -> bool {
+        Self::of(body) == self
+    }
+}
+
+/// Why a credential does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unproven {
+    /// There is none.
+    #[error("it has no credential")]
+    Missing,
+    /// It cannot be read.
+    #[error("its credential cannot be read")]
+    Unreadable,
+    /// It is too old, or of the future.
+    #[error("its credential is {0} ms off this instance's clock")]
+    Untimely(i64),
+    /// It is for another request, or by another secret.
+    #[error("its credential is for another request, or made by another cluster.secret")]
+    Wrong,
+}
+
+impl Credentials {
+    /// Of the instances that share this secret.
+    pub fn new(secret: &ClusterSecret) -> Self {
+        let mut key = keyed(secret.expose().as_bytes());
+        key.update(PURPOSE);
+        Self(keyed(&key.finalize().into_bytes()))
+    }
+
+    /// The credential of a request with these headers and this body.
+    pub fn make(&self, subject: Subject<'_>, headers: &[(&'static str, Vec<u8>)], body: &[u8]) -> String {
+        self.made_at(now_ms(), subject, headers, body)
+    }
+
+    fn made_at(
+        &self,
+        at_ms: i64,
+        subject: Subject<'_>,
+        headers: &[(&'static str, Vec<u8>)],
+        body: &[u8],
+    ) -> String {
+        let body = BodyDigest::of(body);
+        let header = |wanted: &str| {
+            headers.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value.as_slice())
+        };
+        let mac = self.mac(at_ms, subject, header, body).finalize().into_bytes();
+        let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+        let (principal, body, mac) = (encode(subject.principal.as_bytes()), encode(&body.0), encode(&mac));
+        format!("{VERSION}.{at_ms}.{principal}.{body}.{mac}")
+    }
+
+    /// Checks the credential of a request. The body is checked when it has been read.
+    ///
+    /// # Errors
+    /// Why it does not count.
+    pub fn check(&self, request: &HttpRequest) -> Result<Proven, Unproven> {
+        let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+        self.checked_at(now_ms(), request.method().as_str(), path, request.headers())
+    }
+
+    fn checked_at(
+        &self,
+        now_ms: i64,
+        method: &str,
+        path: &str,
+        headers: &HeaderMap,
+    ) -> Result<Proven, Unproven> {
+        let header = |name: &str| headers.get(name).map(|value| value.as_bytes());
+        let text = header(FORWARDED_CREDENTIAL).ok_or(Unproven::Missing)?;
+        if INSTANCE_HEADERS.iter().any(|name| headers.get_all(*name).count() > 1) {
+            return Err(Unproven::Unreadable);
+        }
+        let (at_ms, principal, body, mac) = read(text).ok_or(Unproven::Unreadable)?;
+        let (Some(by), Some(to)) = (header(FORWARDED_BY), header(FORWARDED_TO)) else {
+            return Err(Unproven::Unreadable);
+        };
+        let subject = Subject { by, to, method, path, principal: &principal };
+        self.mac(at_ms, subject, header, body).verify_slice(&mac).map_err(|_| Unproven::Wrong)?;
+        let off_ms = now_ms.saturating_sub(at_ms);
+        if off_ms.unsigned_abs() > CREDENTIAL_AGE_MAX.as_millis() as u64 {
+            return Err(Unproven::Untimely(off_ms));
+        }
+        Ok(Proven { to: to.to_owned(), principal, body })
+    }
+
+    /// Every part has its length before it, so that no two requests read alike.
+    fn mac<'h>(
+        &self,
+        at_ms: i64,
+        subject: Subject<'_>,
+        header: impl Fn(&str) -> Option<&'h [u8]>,
+        body: BodyDigest,
+    ) -> Sha256Mac {
+        let mut mac = self.0.clone();
+        let mut add = |part: Option<&[u8]>| {
+            mac.update(&part.map_or(u64::MAX, |part| part.len() as u64).to_be_bytes());
+            mac.update(part.unwrap_or_default());
+        };
+        let Subject { by, to, method, path, principal } = subject;
+        add(Some(&at_ms.to_be_bytes()));
+        for part in [by, to, method.as_bytes(), path.as_bytes(), principal.as_bytes(), &body.0] {
+            add(Some(part));
+        }
+        for name in PASSED_HEADERS {
+            add(header(name));
+        }
+        add(header(FORWARDED_PLACES));
+        mac
+    }
+}
+
+/// Whether a request says that an instance forwarded it.
+pub fn is_claimed(headers: &HeaderMap) -> bool {
+    [FORWARDED_BY, FORWARDED_TO, FORWARDED_CREDENTIAL].iter().any(|name| headers.contains_key(*name))
+}
+
+/// Takes away what only instances may say.
+pub fn strip(headers: &mut HeaderMap) {
+    for name in INSTANCE_HEADERS {
+        headers.remove(HeaderName::from_static(name));
+    }
+}
+
+fn read(text: &[u8]) -> Option<(i64, String, BodyDigest, Vec<u8>)> {
+    let mut parts = std::str::from_utf8(text).ok()?.split('.');
+    let decoded = |parts: &mut std::str::Split<'_, char>| URL_SAFE_NO_PAD.decode(parts.next()?).ok();
+    (parts.next()? == VERSION).then_some(())?;
+    let at_ms = parts.next()?.parse().ok()?;
+    let principal = String::from_utf8(decoded(&mut parts)?).ok()?;
+    let body = BodyDigest(decoded(&mut parts)?.try_into().ok()?);
+    let mac = decoded(&mut parts)?;
+    parts.next().is_none().then_some((at_ms, principal, body, mac))
+}
+
+fn keyed(key: &[u8]) -> Sha256Mac {
+    Sha256Mac::new_from_slice(key).expect("HMAC takes keys of any length")
+}
+
+fn now_ms() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::http::header::{CONTENT_TYPE, HeaderValue};
+
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000_000;
+    const AGE: i64 = CREDENTIAL_AGE_MAX.as_millis() as i64;
+
+    fn credentials(secret: char) -> Credentials {
+        Credentials::new(&ClusterSecret::parse(&secret.to_string().repeat(32)).unwrap())
+    }
+
+    const SUBJECT: Subject<'static> = Subject {
+        by: b"a-1",
+        to: b"b-1",
+        method: "POST",
+        path: "/v1/signers/s/nonces?x=1",
+        principal: "Relayer ü",
+    };
+
+    /// The headers of a request as it arrives.
+    fn sent(credentials: &Credentials, subject: Subject<'_>, at_ms: i64) -> HeaderMap {
+        let passed = vec![
+            ("content-type", b"application/json".to_vec()),
+            ("idempotency-key", b"k-1".to_vec()),
+            (X_REQUEST_ID_NAME, b"r-1".to_vec()),
+            (FORWARDED_PLACES, b"0,2".to_vec()),
+        ];
+        let credential = credentials.made_at(at_ms, subject, &passed, b"{}");
+        let mut headers = HeaderMap::new();
+        let own = [(FORWARDED_BY, subject.by.to_vec()), (FORWARDED_TO, subject.to.to_vec())];
+        let credential = (FORWARDED_CREDENTIAL, credential.into_bytes());
+        for (name, value) in passed.into_iter().chain(own).chain([credential]) {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_bytes(&value).unwrap());
+        }
+        headers
+    }
+
+    fn checked(headers: &HeaderMap, at_ms: i64) -> Result<Proven, Unproven> {
+        credentials('s').checked_at(at_ms, SUBJECT.method, SUBJECT.path, headers)
+    }
+
+    #[test]
+    fn a_credential_proves_the_caller_the_receiver_and_the_body() {
+        let headers = sent(&credentials('s'), SUBJECT, NOW);
+        for at in [NOW, NOW - AGE, NOW + AGE] {
+            let proven = checked(&headers, at).unwrap();
+            assert_eq!((proven.principal.as_str(), proven.to.as_slice()), ("Relayer ü", SUBJECT.to));
+            assert!(proven.body.fits(b"{}") && !proven.body.fits(b"{ }") && !proven.body.fits(b""));
+        }
+        let nobody = Subject { principal: "", ..SUBJECT };
+        assert_eq!(checked(&sent(&credentials('s'), nobody, NOW), NOW).unwrap().principal, "");
+    }
+
+    #[test]
+    fn a_credential_is_good_for_half_a_minute_either_way() {
+        let headers = sent(&credentials('s'), SUBJECT, NOW);
+        for off in [AGE + 1, -AGE - 1] {
+            assert_eq!(checked(&headers, NOW + off), Err(Unproven::Untimely(off)));
+        }
+        let ancient = sent(&credentials('s'), SUBJECT, i64::MIN);
+        assert!(matches!(checked(&ancient, NOW), Err(Unproven::Untimely(_))));
+    }
+
+    #[test]
+    fn a_credential_is_good_for_its_own_request_alone() {
+        let good = sent(&credentials('s'), SUBJECT, NOW);
+        assert_eq!(checked(&sent(&credentials('t'), SUBJECT, NOW), NOW), Err(Unproven::Wrong));
+        let other = |method: &str, path: &str| credentials('s').checked_at(NOW, method, path, &good);
+        assert_eq!(other("DELETE", SUBJECT.path), Err(Unproven::Wrong));
+        assert_eq!(other("POST", "/v1/signers/t/nonces?x=1"), Err(Unproven::Wrong));
+        assert_eq!(other("POST", "/v1/signers/s/nonces"), Err(Unproven::Wrong));
+        for name in [FORWARDED_BY, FORWARDED_TO, FORWARDED_PLACES].into_iter().chain(PASSED_HEADERS) {
+            let mut changed = good.clone();
+            changed.insert(HeaderName::from_static(name), HeaderValue::from_static("other"));
+            assert_eq!(checked(&changed, NOW), Err(Unproven::Wrong), "{name}");
+            changed.remove(HeaderName::from_static(name));
+            assert!(checked(&changed, NOW).is_err(), "{name}");
+            let mut doubled = good.clone();
+            doubled.append(HeaderName::from_static(name), HeaderValue::from_static("other"));
+            // The reader of each of the others refuses it twice.
+            assert_eq!(checked(&doubled, NOW).is_err(), INSTANCE_HEADERS.contains(&name), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_change_of_a_credential_is_refused() {
+        let good = sent(&credentials('s'), SUBJECT, NOW);
+        let credential = good.get(FORWARDED_CREDENTIAL).unwrap().to_str().unwrap().to_owned();
+        let with = |text: &str| {
+            let mut headers = good.clone();
+            let value = HeaderValue::from_str(text).unwrap();
+            headers.insert(HeaderName::from_static(FORWARDED_CREDENTIAL), value);
+            checked(&headers, NOW)
+        };
+        for at in 0..credential.len() {
+            let mut changed = credential.clone().into_bytes();
+            changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
+            let changed = String::from_utf8(changed).unwrap();
+            assert!(matches!(with(&changed), Err(Unproven::Wrong | Unproven::Unreadable)), "{changed}");
+        }
+        for text in ["", "v1", "v1.1.a.b.c", &credential[..credential.len() - 4], &format!("{credential}.a")]
+        {
+            assert!(matches!(with(text), Err(Unproven::Unreadable | Unproven::Wrong)), "{text}");
+        }
+        let mut bare = good.clone();
+        bare.remove(FORWARDED_CREDENTIAL);
+        assert_eq!(checked(&bare, NOW), Err(Unproven::Missing));
+        assert!(is_claimed(&bare) && is_claimed(&good));
+        let mut stripped = good;
+        strip(&mut stripped);
+        assert!(!is_claimed(&stripped) && stripped.contains_key(CONTENT_TYPE));
+    }
+}

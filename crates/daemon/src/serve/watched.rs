@@ -1,0 +1,67 @@
+//! Files that are looked at now and then, to find out that they were changed.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+/// What a file looked like.
+type Look = (SystemTime, u64, u64);
+
+/// Some files, as they were when they were read.
+pub struct Watched {
+    files: Vec<PathBuf>,
+    seen: Vec<Option<Look>>,
+}
+
+impl Watched {
+    /// The files, as they are now.
+    pub fn new(files: Vec<PathBuf>) -> Self {
+        let mut watched = Self { files, seen: Vec::new() };
+        watched.note();
+        watched
+    }
+
+    /// The files are about to be read: changes are counted from now on.
+    pub fn note(&mut self) {
+        self.seen = self.look();
+    }
+
+    /// Whether all files are there and one was changed. A file that is away for a moment is being replaced.
+    pub fn is_changed(&self) -> bool {
+        let found = self.look();
+        found.iter().all(Option::is_some) && found != self.seen
+    }
+
+    fn look(&self) -> Vec<Option<Look>> {
+        let look = |file: &PathBuf| {
+            let file = std::fs::metadata(file).ok()?;
+            Some((file.modified().ok()?, file.len(), file.ino()))
+        };
+        self.files.iter().map(look).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_found_once_all_files_are_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = ["a", "b"].map(|name| folder.path().join(name));
+        for file in &files {
+            std::fs::write(file, "1").unwrap();
+        }
+        let mut watched = Watched::new(files.to_vec());
+        assert!(!watched.is_changed());
+        std::fs::write(&files[0], "22").unwrap();
+        assert!(watched.is_changed());
+        std::fs::remove_file(&files[1]).unwrap();
+        assert!(!watched.is_changed(), "one is being replaced");
+        std::fs::write(&files[1], "1").unwrap();
+        assert!(watched.is_changed());
+        watched.note();
+        assert!(!watched.is_changed());
+        assert!(!Watched::new(Vec::new()).is_changed());
+    }
+}

@@ -1,0 +1,83 @@
+//! A private authority, and certificates by it for servers and clients of this machine.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tempfile::TempDir;
+
+/// A private authority. Its files are removed on drop.
+#[derive(Debug)]
+pub struct Authority {
+    folder: TempDir,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// The PEM files of a certificate and of its key.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// The certificate.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+impl Pair {
+    /// Both paths, as texts.
+    #[must_use]
+    pub fn texts(&self) -> [&str; 2] {
+        [&self.certificate, &self.key].map(|path| path.to_str().expect("paths of tests are texts"))
+    }
+}
+
+impl Authority {
+    /// A new one. Authorities of different names sign nothing for each other.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn new(name: &str) -> Result<Self> {
+        let mut params = CertificateParams::new(vec![])?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        let folder = TempDir::with_prefix("fencepost-authority-")?;
+        std::fs::write(folder.path().join("authority.pem"), issuer.pem())?;
+        Ok(Self { folder, issuer })
+    }
+
+    /// The PEM file of its certificate.
+    #[must_use]
+    pub fn file(&self) -> PathBuf {
+        self.folder.path().join("authority.pem")
+    }
+
+    /// Issues a certificate for 127.0.0.1 and localhost, in files of this name.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn issue(&self, name: &str) -> Result<Pair> {
+        let path = |end: &str| self.folder.path().join(format!("{name}.{end}"));
+        let pair = Pair { certificate: path("crt"), key: path("key") };
+        self.issue_into(&pair)?;
+        Ok(pair)
+    }
+
+    /// Issues another certificate in place of what these files hold.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn issue_into(&self, pair: &Pair) -> Result<()> {
+        let key = KeyPair::generate()?;
+        let params = CertificateParams::new(["127.0.0.1", "localhost"].map(str::to_owned))?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        replace(&pair.key, &key.serialize_pem())?;
+        replace(&pair.certificate, &certificate.pem())
+    }
+}
+
+/// Puts a file in place of another at once, as orchestrators do it.
+fn replace(path: &Path, text: &str) -> Result<()> {
+    let beside = path.with_extension("new");
+    std::fs::write(&beside, text)?;
+    std::fs::rename(&beside, path).with_context(|| path.display().to_string())
+}

@@ -1,0 +1,375 @@
+//! TLS: instances, clients and nodes under a private authority, certificates that change, and what is refused.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use client::node::{Event, Times, Worker, WorkerOptions};
+use client::wire::Json;
+use client::wire::nonces::GrantRequest;
+use client::{Client as Library, Retry, TlsOptions};
+use testkit::PATIENCE;
+use testkit::authority::{Authority, Pair};
+use testkit::fleet::Fleet;
+use testkit::http::Client;
+use testkit::instance::{Ended, Instance, Setup};
+use testkit::process::Signal;
+use testkit::servers::{Database, Postgres};
+
+use crate::{patient, until};
+
+/// With the listener's certificate, and trusting this authority where other instances are asked.
+fn with_tls(setup: Setup, authority: &Authority, pair: &Pair) -> Setup {
+    let [certificate, key] = pair.texts();
+    setup
+        .env("FENCEPOST__SERVER__TLS_CERTIFICATE", certificate)
+        .env("FENCEPOST__SERVER__TLS_KEY", key)
+        .env("FENCEPOST__CLUSTER__CA_FILE", authority.file().to_str().unwrap())
+}
+
+async fn fleet(authority: &Authority, pair: &Pair, shape: impl Fn(Setup) -> Setup) -> Fleet {
+    let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
+    let shape = |setup| shape(with_tls(setup, authority, pair));
+    Fleet::on(database, "worker-queue", 2, shape).await.unwrap()
+}
+
+fn trusting(authority: &Authority, pair: Option<&Pair>) -> Client {
+    Client::over(testkit::http::trusting(PATIENCE, &[&authority.file()], pair).unwrap())
+}
+
+/// Options of the client library.
+fn options(authority: &Authority) -> TlsOptions {
+    TlsOptions { ca_file: Some(authority.file()), pair: None }
+}
+
+/// A client command against this instance.
+fn command(name: &'static str, words: &[&str], url: &str, authority: &Authority) -> Setup {
+    let setup = words.iter().fold(Setup::command(name), |setup, word| setup.arg(word));
+    setup.arg("--url").arg(url).env("FENCEPOST_CA", authority.file().to_str().unwrap())
+}
+
+async fn forwards(client: &Client, urls: &[String], result: &str) -> f64 {
+    let mut sum = 0.0;
+    for url in urls {
+        let reply = client.request("GET", &format!("{url}/metrics"), None, None).await.unwrap();
+        let name = format!("fencepost_forward_total{{result=\"{result}\"}} ");
+        let lines = reply.text.lines().filter_map(|line| line.strip_prefix(&name)?.parse::<f64>().ok());
+        sum += lines.sum::<f64>();
+    }
+    sum
+}
+
+/// Asks for nonces of many signers at every instance.
+async fn grants_everywhere(client: &Client, urls: &[String]) {
+    for number in 0..12 {
+        for url in urls {
+            let url = format!("{url}/v1/signers/signer-{number}/nonces");
+            let reply = client.request("POST", &url, None, None).await.unwrap();
+            assert_eq!(reply.status, 201, "{}", reply.text);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_clients_and_nodes_meet_over_tls_under_a_private_authority() {
+    let authority = Authority::new("ours").unwrap();
+    let pair = authority.issue("server").unwrap();
+    let fleet = fleet(&authority, &pair, |setup| setup).await;
+    let urls = fleet.urls();
+    assert!(urls.iter().all(|url| url.starts_with("https://127.0.0.1:")), "{urls:?}");
+    let client = trusting(&authority, None);
+    let cluster = client.get(&format!("{}/v1/cluster", urls[0])).await.unwrap();
+    let advertised = cluster["instances"].as_array().unwrap();
+    assert!(advertised.iter().all(|one| one["url"].as_str().unwrap().starts_with("https://")), "{cluster}");
+    grants_everywhere(&client, urls).await;
+    assert!(forwards(&client, urls, "answered").await > 0.0, "some went to another instance");
+    // The library asks the owners directly.
+    let library = Library::with_tls(urls, None, &options(&authority)).unwrap();
+    library.grant("signer-0", &GrantRequest::default(), None).await.unwrap();
+    // A node and a job by the command line.
+    let node = command("node", &[], &urls[0], &authority).arg("--exec").arg("cat").start_command().unwrap();
+    let submitted = command("submit", &["--wait", "{\"a\":1}"], &urls[0], &authority);
+    let ended = submitted.run_to_end(PATIENCE).await.unwrap();
+    assert_eq!(ended.code, Some(0), "{ended:?}\n{}", node.log());
+    assert!(ended.stdout.contains(r#"{"a":1}"#), "{}", ended.stdout);
+}
+
+fn refused(ended: &Ended, words: &[&str]) {
+    assert!(matches!(ended.code, Some(code) if code != 0), "{ended:?}");
+    for word in words {
+        assert!(ended.stderr.contains(word), "{word:?} is not in: {}", ended.stderr);
+    }
+}
+
+/// Connects a node of the library for a moment; what it fails with.
+async fn node_fails_with(url: &str, tls: TlsOptions) -> String {
+    let times = Times { patience: Some(Duration::from_millis(300)), ..Times::default() };
+    let worker = Worker::new(WorkerOptions { tls, times, ..WorkerOptions::new([url], "n") }).unwrap();
+    let handler = |_job| async { Ok::<_, client::node::Failure>(Json::of(&1).unwrap()) };
+    let ended = worker.run(handler, std::future::pending()).await;
+    ended.expect_err("nobody is trusted").to_string()
+}
+
+/// Asks once; what it fails with.
+async fn library_fails_with(url: &str, tls: &TlsOptions) -> String {
+    let once = Retry { attempts_max: 1, ..Retry::default() };
+    let client = Library::with_tls([url], None, tls).unwrap().with_retry(once);
+    client.health().await.expect_err("nobody is trusted").to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_of_another_authority_is_refused_in_words() {
+    let (authority, other) = (Authority::new("ours").unwrap(), Authority::new("another").unwrap());
+    let pair = authority.issue("server").unwrap();
+    let setup = with_tls(Setup::in_mode("worker-queue").unwrap(), &authority, &pair);
+    let instance = setup.start().await.unwrap();
+    let words = ["signed by no authority that is trusted here"];
+    let listed = command("lease", &["list"], instance.url(), &other).run_to_end(PATIENCE).await.unwrap();
+    refused(&listed, &words);
+    let said = node_fails_with(instance.url(), options(&other)).await;
+    assert!(said.contains(words[0]), "{said}");
+    // The name is checked too.
+    let named = instance.url().replace("127.0.0.1", "127.0.0.2");
+    let bound = command("lease", &["list"], &named, &authority).run_to_end(PATIENCE).await.unwrap();
+    assert!(matches!(bound.code, Some(code) if code != 0), "{bound:?}");
+    // A file that is none is refused before anything is sent.
+    let missing = Setup::command("lease").arg("list").arg("--url").arg(instance.url());
+    let missing = missing.arg("--ca").arg("no/such/file.pem").run_to_end(PATIENCE).await.unwrap();
+    refused(&missing, &["no/such/file.pem", "cannot be read"]);
+    // Without TLS there is no answer, and the listener goes on.
+    let plain = patient().request("GET", &instance.url().replace("https", "http"), None, None).await;
+    assert!(plain.is_err(), "{plain:?}");
+    trusting(&authority, None).get(&format!("{}/readyz", instance.url())).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_certificate_is_demanded_where_an_authority_for_clients_is_named() {
+    let (authority, other) = (Authority::new("ours").unwrap(), Authority::new("another").unwrap());
+    let (server, own) = (authority.issue("server").unwrap(), authority.issue("client").unwrap());
+    let demanding =
+        |setup: Setup| setup.env("FENCEPOST__SERVER__TLS_CLIENT_CA", authority.file().to_str().unwrap());
+    let fleet = fleet(&authority, &server, demanding).await;
+    let urls = fleet.urls();
+    let with_pair = |pair: &Pair| {
+        let [certificate, key] = pair.texts();
+        let listed = command("lease", &["list"], &urls[0], &authority);
+        listed.arg("--cert").arg(certificate).arg("--cert-key").arg(key).run_to_end(PATIENCE)
+    };
+    let said = library_fails_with(&urls[0], &options(&authority)).await;
+    assert!(said.contains("the server demands a client certificate"), "{said}");
+    let said = node_fails_with(&urls[0], options(&authority)).await;
+    assert!(said.contains("the server demands a client certificate"), "{said}");
+    let foreign = other.issue("client").unwrap();
+    let pair = Some(client::tls::Pair { certificate: foreign.certificate, key: foreign.key });
+    let said = library_fails_with(&urls[0], &TlsOptions { pair, ..options(&authority) }).await;
+    assert!(said.contains("the server does not accept the client certificate"), "{said}");
+    let listed = with_pair(&own).await.unwrap();
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    // The instances show each other their own.
+    let client = trusting(&authority, Some(&own));
+    grants_everywhere(&client, urls).await;
+    assert!(forwards(&client, urls, "answered").await > 0.0);
+}
+
+/// An instance, its certificate, and clients at work that trust every authority of the test.
+struct Reloaded {
+    instance: Instance,
+    pair: Pair,
+    served: Arc<AtomicUsize>,
+    lost: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+    work: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Reloaded {
+    async fn start(authority: &Authority, trusted: &[&Path]) -> Self {
+        let pair = authority.issue("server").unwrap();
+        let setup = with_tls(Setup::in_mode("worker-queue").unwrap(), authority, &pair);
+        let instance = setup.start().await.unwrap();
+        let (served, lost) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let mut it = Self { instance, pair, served, lost, stop: Arc::default(), work: Vec::new() };
+        for _ in 0..4 {
+            let client = Client::over(testkit::http::trusting(PATIENCE, trusted, None).unwrap());
+            let url = format!("{}/v1/signers/s/nonces", it.instance.url());
+            let (served, stop) = (Arc::clone(&it.served), Arc::clone(&it.stop));
+            it.work.push(tokio::spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    let reply = client.request("POST", &url, None, None).await.unwrap();
+                    assert_eq!(reply.status, 201, "{}", reply.text);
+                    served.fetch_add(1, Ordering::Relaxed);
+                }
+            }));
+        }
+        let (connected, is_connected) = tokio::sync::oneshot::channel();
+        let (connected, lost) = (std::sync::Mutex::new(Some(connected)), Arc::clone(&it.lost));
+        let options =
+            WorkerOptions { tls: options(authority), ..WorkerOptions::new([it.instance.url()], "n") };
+        let worker = Worker::new(options).unwrap().with_observer(move |event| match event {
+            Event::Connected { .. } => {
+                if let Some(connected) = connected.lock().unwrap().take() {
+                    connected.send(()).unwrap();
+                }
+            }
+            Event::Lost { .. } => {
+                lost.fetch_add(1, Ordering::Relaxed);
+            }
+            Event::Problem { .. } | Event::Draining { .. } => {}
+        });
+        let stop = Arc::clone(&it.stop);
+        let stopped = async move {
+            while !stop.load(Ordering::Relaxed) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let handler =
+            |job: client::node::Job| async move { Ok::<_, client::node::Failure>(job.payload.clone()) };
+        it.work.push(tokio::spawn(async move {
+            worker.run(handler, stopped).await.unwrap();
+        }));
+        is_connected.await.unwrap();
+        it
+    }
+
+    /// Waits until as many more requests were answered.
+    async fn served(&self, more: usize) {
+        let enough = self.served.load(Ordering::Relaxed) + more;
+        until("requests are answered", async || self.served.load(Ordering::Relaxed) >= enough).await;
+    }
+
+    /// Whether a new connection is served under this authority alone.
+    async fn is_of(&self, authority: &Authority) -> bool {
+        // A client of its own: connections that are open show nothing new.
+        let url = format!("{}/healthz", self.instance.url());
+        trusting(authority, None).request("GET", &url, None, None).await.is_ok()
+    }
+
+    async fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for work in self.work {
+            work.await.unwrap();
+        }
+        assert_eq!(self.lost.load(Ordering::Relaxed), 0, "the node's socket stayed open");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_change_under_load_and_no_connection_is_lost() {
+    let authorities = ["first", "second", "third"].map(|name| Authority::new(name).unwrap());
+    let [first, second, third] = &authorities;
+    let files = authorities.each_ref().map(Authority::file);
+    let trusted: Vec<&Path> = files.iter().map(|file| file.as_path()).collect();
+    let daemon = Reloaded::start(first, &trusted).await;
+    assert!(daemon.is_of(first).await && !daemon.is_of(second).await);
+    daemon.served(20).await;
+    // Found by looking at the files.
+    second.issue_into(&daemon.pair).unwrap();
+    until("the second certificate is shown", async || daemon.is_of(second).await).await;
+    assert!(!daemon.is_of(first).await, "new connections get the new one alone");
+    daemon.served(20).await;
+    // A pair that cannot be used changes nothing, also where it is asked for.
+    let key = std::fs::read_to_string(&daemon.pair.key).unwrap();
+    std::fs::write(&daemon.pair.key, "no key").unwrap();
+    daemon.instance.process().signal(Signal::Hangup).unwrap();
+    until("the refusal is logged", async || {
+        let log = daemon.instance.whole_log();
+        log.contains("the certificates cannot be reloaded") && log.contains("server.tls_key")
+    })
+    .await;
+    assert!(daemon.is_of(second).await);
+    let metrics = format!("{}/metrics", daemon.instance.url());
+    let metrics = trusting(second, None).request("GET", &metrics, None, None).await.unwrap().text;
+    let counted = r#"fencepost_tls_reload_total{of="listener",result="refused"}"#;
+    assert!(metrics.contains(counted), "{counted} is not in: {metrics}");
+    std::fs::write(&daemon.pair.key, key).unwrap();
+    // Asked for by a signal.
+    third.issue_into(&daemon.pair).unwrap();
+    daemon.instance.process().signal(Signal::Hangup).unwrap();
+    until("the third certificate is shown", async || daemon.is_of(third).await).await;
+    daemon.served(20).await;
+    daemon.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_cannot_be_used_stop_the_start_with_78() {
+    let authority = Authority::new("ours").unwrap();
+    let (pair, other) = (authority.issue("server").unwrap(), authority.issue("other").unwrap());
+    let start = || Setup::in_mode("basic").unwrap();
+    let tls = || with_tls(start(), &authority, &pair);
+    let [certificate, key] = pair.texts();
+    let [_, other_key] = other.texts();
+    let own = |key: &str| {
+        let setup = start().env("FENCEPOST__SERVER__TLS_CERTIFICATE", certificate);
+        setup.env("FENCEPOST__SERVER__TLS_KEY", key)
+    };
+    for (setup, words) in [
+        (own("missing.key"), ["server.tls_key", "missing.key", "cannot be read"]),
+        (own(other_key), ["server.tls_key", other_key, "not the key of the certificate"]),
+        (own(certificate), ["server.tls_key", certificate, "no private key"]),
+        (tls().env("FENCEPOST__SERVER__TLS_CLIENT_CA", key), ["server.tls_client_ca", key, "no certificate"]),
+        (tls().env("FENCEPOST__CLUSTER__CA_FILE", "missing.pem"), ["cluster.ca_file", "missing.pem", "read"]),
+        (
+            tls()
+                .env("FENCEPOST__CLUSTER__CERTIFICATE", certificate)
+                .env("FENCEPOST__CLUSTER__KEY", other_key),
+            ["cluster.key", other_key, "not the key of the certificate"],
+        ),
+        (
+            start()
+                .env("FENCEPOST_REDIS_URL", "rediss://127.0.0.1:1/")
+                .env("FENCEPOST__BUS__TLS_CA_FILE", "missing.pem"),
+            ["authorities of Redis", "missing.pem", "cannot be read"],
+        ),
+    ] {
+        let ended = setup.run_to_end(PATIENCE).await.unwrap();
+        assert_eq!(ended.code, Some(78), "{}", ended.stderr);
+        refused(&ended, &words);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_postgresql_is_verified_by_its_certificate() {
+    let (authority, other) = (Authority::new("ours").unwrap(), Authority::new("another").unwrap());
+    let pair = authority.issue("server").unwrap();
+    let start = || Arc::new(Postgres::start_with_tls(&pair).unwrap());
+    let server = tokio::task::block_in_place(start);
+    let database = server.database().unwrap();
+    let url = |authority: &Authority| {
+        format!("{}?sslmode=verify-full&sslrootcert={}", database.url(), authority.file().display())
+    };
+    let setup = || Setup::in_mode("basic").unwrap().env("FENCEPOST__LEDGER__CONNECT_TIMEOUT_MS", "20000");
+    let instance = setup().database(&url(&authority)).start().await.unwrap();
+    let granted = format!("{}/v1/signers/s/nonces", instance.url());
+    let granted = patient().request("POST", &granted, None, None).await.unwrap();
+    assert_eq!(granted.status, 201, "{}", granted.text);
+    let rows = database
+        .query("select count(*) > 0 from pg_stat_ssl s join pg_stat_activity a using (pid) where s.ssl and a.application_name <> 'psql'")
+        .unwrap();
+    assert_eq!(rows, [["t"]], "its connections are encrypted");
+    let refused_setup = setup().database(&url(&other)).env("FENCEPOST__LEDGER__CONNECT_TIMEOUT_MS", "300");
+    let ended = refused_setup.run_to_end(PATIENCE).await.unwrap();
+    refused(&ended, &["certificate"]);
+    assert!(!ended.stdout.contains("ready"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_is_reached_from_elsewhere_needs_encryption_or_the_word_insecure() {
+    let token = r#"[{"name":"t","token":"s3cret","scopes":["admin"]}]"#;
+    let check = |variables: &[(&str, &str)]| {
+        let setup = Setup::command("check-config").env("FENCEPOST__AUTH__TOKENS", token);
+        variables.iter().fold(setup, |setup, (name, value)| setup.env(name, value)).run_to_end(PATIENCE)
+    };
+    for (name, value, insecure) in [
+        ("FENCEPOST_LISTEN", "0.0.0.0:7070", "server.insecure"),
+        ("FENCEPOST_DATABASE_URL", "postgres://u:s3cret@db/f", "ledger.insecure"),
+        ("FENCEPOST_REDIS_URL", "redis://:s3cret@redis", "bus.insecure"),
+    ] {
+        let ended = check(&[(name, value)]).await.unwrap();
+        assert_eq!(ended.code, Some(78), "{}", ended.stderr);
+        refused(&ended, &[insecure, name]);
+        let variable = format!("FENCEPOST__{}", insecure.to_ascii_uppercase().replace('.', "__"));
+        let ended = check(&[(name, value), (&variable, "true")]).await.unwrap();
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        assert!(!ended.stdout.contains("s3cret") && !ended.stderr.contains("s3cret"), "{ended:?}");
+    }
+}
