@@ -10,6 +10,7 @@ use wire::audit::AuditRecord;
 
 use crate::auth::{Principal, Scope};
 use crate::extract::{self, Query};
+use crate::forwarder::ForwardedRequest;
 use crate::refusal::Refusal;
 use crate::request_id::RequestId;
 use crate::state::State;
@@ -25,7 +26,11 @@ pub fn entry(request: &HttpRequest, action: &'static str, subject: impl Into<Str
 ///
 /// # Errors
 /// What the ledger says; then it must not be done.
-pub async fn note(state: &State, entry: &AuditEntry) -> Result<(), Refusal> {
+pub async fn note(state: &State, request: &HttpRequest, entry: &AuditEntry) -> Result<(), Refusal> {
+    // The instance that passed it on has noted it.
+    if ForwardedRequest::is_forwarded(request) {
+        return state.read(state.ledger.audit_once(entry)).await;
+    }
     state.read(state.ledger.audit(entry)).await
 }
 
@@ -43,7 +48,7 @@ pub async fn note_operators(
     if principal.name().is_empty() || !principal.has(Scope::Admin) {
         return Ok(());
     }
-    note(state, &entry(request, action, subject)).await
+    note(state, request, &entry(request, action, subject)).await
 }
 
 /// Lists what operators changed

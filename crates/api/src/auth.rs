@@ -75,6 +75,19 @@ pub enum Access {
     Scope(Scope),
 }
 
+impl Access {
+    /// Checks that a caller has it.
+    ///
+    /// # Errors
+    /// `forbidden` for a token without the scope.
+    pub(crate) fn check(self, principal: &Principal) -> Result<(), Refusal> {
+        match self {
+            Self::Open | Self::Known => Ok(()),
+            Self::Scope(scope) => principal.require(scope),
+        }
+    }
+}
+
 /// What a token sees of each kind of names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sees {
@@ -126,11 +139,19 @@ pub struct Principal {
     sees: Sees,
     /// What it has in use; `None` without tokens, where one caller may use everything.
     used: Option<Arc<Used>>,
+    /// The digest of the secret that it showed; `None` without tokens.
+    digest: Option<[u8; 32]>,
 }
 
 /// The caller of a daemon without tokens.
 static ANYBODY: LazyLock<Arc<Principal>> = LazyLock::new(|| {
-    Arc::new(Principal { name: Arc::from(""), scopes: vec![Scope::Admin], sees: Sees::default(), used: None })
+    Arc::new(Principal {
+        name: Arc::from(""),
+        scopes: vec![Scope::Admin],
+        sees: Sees::default(),
+        used: None,
+        digest: None,
+    })
 });
 
 impl Principal {
@@ -158,6 +179,18 @@ impl Principal {
         self.scopes.iter().any(|one| one.includes(scope))
     }
 
+    /// Whether it is the same caller with the same secret, and may do and see all that the earlier one could.
+    fn covers(&self, earlier: &Self) -> bool {
+        let Sees { tenants, signers, pools, nodes } = &self.sees;
+        self.name == earlier.name
+            && self.digest == earlier.digest
+            && earlier.scopes.iter().all(|scope| self.has(*scope))
+            && tenants.include(&earlier.sees.tenants)
+            && signers.include(&earlier.sees.signers)
+            && pools.include(&earlier.sees.pools)
+            && nodes.include(&earlier.sees.nodes)
+    }
+
     /// Checks a scope.
     ///
     /// # Errors
@@ -175,9 +208,9 @@ impl Principal {
 pub struct Auth(Arc<ArcSwapOption<Vec<Entry>>>);
 
 struct Entry {
-    digests: Vec<[u8; 32]>,
     expires_at: Option<Timestamp>,
-    principal: Arc<Principal>,
+    /// For each secret, the principal of who shows it.
+    secrets: Vec<([u8; 32], Arc<Principal>)>,
 }
 
 impl Auth {
@@ -206,11 +239,11 @@ impl Auth {
         self.0.store(Some(Arc::new(entries(tokens, before))));
     }
 
-    /// Checks a request's token against the access that its route requires.
+    /// Finds out who sends a request. [`Access::check`] says what that caller may do.
     ///
     /// # Errors
-    /// `unauthorized` without a known token, `forbidden` with one of another scope.
-    pub(crate) fn admit(&self, headers: &HeaderMap, access: Access) -> Result<Arc<Principal>, Refusal> {
+    /// `unauthorized` without a known token.
+    pub(crate) fn identify(&self, headers: &HeaderMap, access: Access) -> Result<Arc<Principal>, Refusal> {
         let entries = self.0.load();
         let (Some(entries), false) = (&*entries, access == Access::Open) else {
             return Ok(Arc::clone(&ANYBODY));
@@ -218,17 +251,18 @@ impl Auth {
         let token = bearer(headers).ok_or_else(|| {
             Refusal::new(Code::Unauthorized, "send the header Authorization: Bearer <token>, once")
         })?;
-        let Some(entry) = find(entries, token) else {
+        let Some((entry, principal)) = find(entries, token) else {
             return Err(Refusal::new(Code::Unauthorized, "no such token is configured"));
         };
-        entry.admit(access)
+        entry.check_good()?;
+        Ok(Arc::clone(principal))
     }
 
-    /// Checks the access of a caller whose token another instance has checked: the name must be that of a token here too.
+    /// The caller whose token another instance has checked: the name must be that of a token here too.
     ///
     /// # Errors
-    /// `unauthorized` for a name that no good token has, `forbidden` for one of another scope.
-    pub(crate) fn admit_named(&self, name: &str, access: Access) -> Result<Arc<Principal>, Refusal> {
+    /// `unauthorized` for a name that no good token has.
+    pub(crate) fn named(&self, name: &str) -> Result<Arc<Principal>, Refusal> {
         let entries = self.0.load();
         let Some(entries) = &*entries else {
             return match name {
@@ -236,15 +270,19 @@ impl Auth {
                 name => Err(unknown_here(name)),
             };
         };
-        let entry = entries.iter().find(|entry| &*entry.principal.name == name);
-        entry.ok_or_else(|| unknown_here(name))?.admit(access)
+        let named = |entry: &&Entry| entry.secrets.first().is_some_and(|(_, it)| &*it.name == name);
+        let entry = entries.iter().find(named).ok_or_else(|| unknown_here(name))?;
+        entry.check_good()?;
+        // Which of its secrets the caller showed the other instance does not say; what they allow is the same.
+        Ok(Arc::clone(&entry.secrets[0].1))
     }
 
-    /// Whether a caller that was let in would be let in again: its token is configured and has not expired.
+    /// Whether a caller that was let in would be let in again, to as much: its secret is configured and has not expired,
+    /// and its token has all the scopes and patterns that it had.
     pub(crate) fn knows(&self, principal: &Principal) -> bool {
         let entries = self.0.load();
-        let is_its = |entry: &Entry| entry.principal.name == principal.name && entry.is_good();
-        entries.as_ref().is_none_or(|entries| entries.iter().any(is_its))
+        let has_it = |entry: &Entry| entry.secrets.iter().any(|(_, now)| now.covers(principal));
+        entries.as_ref().is_none_or(|entries| entries.iter().any(|entry| entry.is_good() && has_it(entry)))
     }
 }
 
@@ -256,14 +294,11 @@ fn unknown_here(name: &str) -> Refusal {
 }
 
 impl Entry {
-    fn admit(&self, access: Access) -> Result<Arc<Principal>, Refusal> {
-        if !self.is_good() {
-            return Err(Refusal::new(Code::Unauthorized, "the token has expired"));
+    fn check_good(&self) -> Result<(), Refusal> {
+        if self.is_good() {
+            return Ok(());
         }
-        if let Access::Scope(scope) = access {
-            self.principal.require(scope)?;
-        }
-        Ok(Arc::clone(&self.principal))
+        Err(Refusal::new(Code::Unauthorized, "the token has expired"))
     }
 
     fn is_good(&self) -> bool {
@@ -277,23 +312,32 @@ impl Entry {
 /// What a token of the same name had in use before stays in use.
 fn entries(tokens: Vec<Token>, before: &[Entry]) -> Vec<Entry> {
     let entry = |Token { name, digests, scopes, sees, expires_at }: Token| {
-        let known = before.iter().find(|known| *known.principal.name == *name);
-        let used = known.and_then(|known| known.principal.used.clone()).unwrap_or_default();
-        let principal = Principal { name: Arc::from(name), scopes, sees, used: Some(used) };
-        Entry { digests, expires_at, principal: Arc::new(principal) }
+        let name: Arc<str> = Arc::from(name);
+        let known = before.iter().flat_map(|entry| entry.secrets.first());
+        let known = known.map(|(_, principal)| principal).find(|principal| principal.name == name);
+        let used = known.and_then(|known| known.used.clone()).unwrap_or_default();
+        let principal = |digest| Principal {
+            name: Arc::clone(&name),
+            scopes: scopes.clone(),
+            sees: sees.clone(),
+            used: Some(Arc::clone(&used)),
+            digest: Some(digest),
+        };
+        let secrets = digests.into_iter().map(|digest| (digest, Arc::new(principal(digest)))).collect();
+        Entry { expires_at, secrets }
     };
     tokens.into_iter().map(entry).collect()
 }
 
-/// The entry of a token.
-fn find<'e>(entries: &'e [Entry], token: &[u8]) -> Option<&'e Entry> {
+/// The entry of a token, and who shows it.
+fn find<'e>(entries: &'e [Entry], token: &[u8]) -> Option<(&'e Entry, &'e Arc<Principal>)> {
     let shown = digest(token);
     let mut found = None;
     for entry in entries {
         // Every digest is compared, also after a match.
-        for known in &entry.digests {
+        for (known, principal) in &entry.secrets {
             if bool::from(known.ct_eq(&shown)) {
-                found = Some(entry);
+                found = Some((entry, principal));
             }
         }
     }
@@ -322,7 +366,8 @@ mod tests {
         if let Some(text) = header {
             headers.insert(AUTHORIZATION, HeaderValue::from_str(text).unwrap());
         }
-        auth.admit(&headers, access).err().map(|refusal| refusal.code().to_string())
+        let admitted = auth.identify(&headers, access).and_then(|principal| access.check(&principal));
+        admitted.err().map(|refusal| refusal.code().to_string())
     }
 
     fn token(name: &str, scope: Scope) -> Token {
@@ -381,26 +426,58 @@ mod tests {
         let admitted = |secret: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {secret}")).unwrap());
-            shared.admit(&headers, Access::Known).unwrap()
+            shared.identify(&headers, Access::Known).unwrap()
         };
         let before = admitted("secret-a");
         // A new secret beside the old one, then alone.
         let both = Token { digests: vec![digest(b"new"), digest(b"secret-a")], ..token("a", Scope::Read) };
         auth.replace(vec![both]);
         assert_eq!((asks("secret-a"), asks("new")), (None, None));
-        assert!(shared.knows(&before), "its name is configured");
+        assert!(shared.knows(&before), "its secret is configured");
+        let after = admitted("new");
         auth.replace(vec![Token { digests: vec![digest(b"new")], ..token("a", Scope::Read) }]);
         assert_eq!((asks("secret-a").as_deref(), asks("new")), (Some("unauthorized"), None));
+        assert!(!shared.knows(&before), "its secret was taken away");
+        assert!(shared.knows(&after), "its secret is still there");
         auth.replace(vec![token("b", Scope::Read)]);
-        assert!(!shared.knows(&before), "its token was taken away");
+        assert!(!shared.knows(&after), "its token was taken away");
+    }
+
+    #[test]
+    fn a_caller_is_known_as_long_as_its_token_allows_no_less() {
+        let sees = |patterns: &[&str]| {
+            let patterns = patterns.iter().map(|text| domain::Pattern::parse(text).unwrap());
+            Sees { nodes: Names::Some(patterns.collect()), ..Sees::default() }
+        };
+        let with = |scopes: &[Scope], sees: &Sees| {
+            vec![Token { scopes: scopes.to_vec(), sees: sees.clone(), ..token("a", Scope::Read) }]
+        };
+        let (a, both) = (sees(&["a"]), sees(&["a", "b-*"]));
+        let auth = Auth::tokens(with(&[Scope::Submit, Scope::Node], &both));
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, HeaderValue::from_static("Bearer secret-a"));
+        let caller = auth.identify(&headers, Access::Known).unwrap();
+        for (scopes, sees, expected) in [
+            (&[Scope::Submit, Scope::Node][..], &both, true),
+            (&[Scope::Node, Scope::Submit, Scope::Read], &both, true),
+            (&[Scope::Admin], &both, true),
+            (&[Scope::Submit, Scope::Node], &Sees::default(), true),
+            (&[Scope::Submit], &both, false),
+            (&[Scope::Read, Scope::Node], &both, false),
+            (&[Scope::Submit, Scope::Node], &a, false),
+        ] {
+            auth.replace(with(scopes, sees));
+            assert_eq!(auth.knows(&caller), expected, "{scopes:?} {sees:?}");
+        }
     }
 
     #[test]
     fn a_name_that_another_instance_vouches_for_has_its_own_token_here() {
         let ended = Token { expires_at: Some(Timestamp::from_micros(0)), ..token("ended", Scope::Admin) };
         let auth = Auth::tokens(vec![token("r", Scope::Read), token("a", Scope::Admin), ended]);
-        let named = |auth: &Auth, name: &str, access| {
-            auth.admit_named(name, access).map(|it| it.name().to_owned()).map_err(|refusal| refusal.code())
+        let named = |auth: &Auth, name: &str, access: Access| {
+            let found = auth.named(name).and_then(|it| access.check(&it).map(|()| it.name().to_owned()));
+            found.map_err(|refusal| refusal.code())
         };
         let (read, submit) = (Access::Scope(Scope::Read), Access::Scope(Scope::Submit));
         for (name, access, expected) in [

@@ -65,7 +65,8 @@ pub async fn of_job(request: HttpRequest, state: Shared) -> Answer {
     if has_heard_end && matches!(&first, Step::Job(record) if record.state == JobState::Finished) {
         return Ok(HttpResponse::NoContent().finish());
     }
-    let (line, answer) = stream::open(Arc::clone(&state), Arc::clone(&incarnation), place);
+    let (line, answer) =
+        stream::open(Arc::clone(&state), Arc::clone(&incarnation), Principal::of(&request), place);
     state.spawn(follow(following, first, line));
     Ok(answer)
 }
@@ -91,7 +92,7 @@ pub async fn of_all(request: HttpRequest, state: Shared) -> Answer {
     let jobs = kinds.iter().any(|kind| matches!(kind, EventKind::Job | EventKind::Progress));
     let watch = jobs.then(|| incarnation.jobs.watch(Topic::All)).transpose()?;
     let world = World::new(&incarnation, kinds, watch);
-    let (line, answer) = stream::open(Arc::clone(&state), incarnation, place);
+    let (line, answer) = stream::open(Arc::clone(&state), incarnation, Principal::of(&request), place);
     state.spawn(tell_all(world, line));
     Ok(answer)
 }

@@ -49,6 +49,11 @@ pub struct ForwardedRequest {
 }
 
 impl ForwardedRequest {
+    /// Whether another instance has passed the request on.
+    pub fn is_forwarded(request: &HttpRequest) -> bool {
+        request.headers().contains_key(FORWARDED_BY)
+    }
+
     /// A request, as it came in.
     pub fn of(request: &HttpRequest, body: Vec<u8>) -> Self {
         let passed = Passed {
@@ -57,8 +62,7 @@ impl ForwardedRequest {
             headers: passed_headers(request.headers()),
             body,
         };
-        let is_forwarded = request.headers().contains_key(FORWARDED_BY);
-        Self { passed, principal: Principal::of(request), is_forwarded }
+        Self { passed, principal: Principal::of(request), is_forwarded: Self::is_forwarded(request) }
     }
 
     /// Another request in this one's name.

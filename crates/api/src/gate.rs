@@ -57,7 +57,7 @@ pub async fn pass(
         // Probes log nothing, so that they are cheap.
         Span::none()
     } else {
-        tracing::info_span!("request", method, route = pattern, request_id = %id, principal = Empty)
+        request_span(method, pattern, &id)
     };
     let quiet = span.is_none();
     let answer = async {
@@ -104,12 +104,20 @@ async fn serve(
     let principal = match identify(state, access, &mut request).await {
         Ok(principal) => principal,
         Err(refusal) => {
-            tracing::info!(%refusal, "access is refused");
+            // A request without a span of its own: a probe that a web page sent.
+            let pattern = route.map_or("other", |route| route.pattern);
+            let span =
+                (access == Access::Open).then(|| request_span(method_label(request.method()), pattern, id));
+            span.unwrap_or_else(Span::current).in_scope(|| log_refused(&refusal));
             return Ok(request.into_response(refusal.respond(id)));
         }
     };
     if !principal.name().is_empty() {
         Span::current().record("principal", principal.name());
+    }
+    if let Err(refusal) = access.check(&principal) {
+        log_refused(&refusal);
+        return Ok(request.into_response(refusal.respond(id)));
     }
     // Until there is an answer. Probes are answered whatever else goes on.
     let _request = match access {
@@ -129,7 +137,9 @@ async fn serve(
     if let Some(route) = route
         && let Err(refusal) = visibility::admit(state, route, request.match_info().as_str(), &principal).await
     {
-        tracing::info!(%refusal, "access is refused");
+        if is_of_access(refusal.code()) {
+            log_refused(&refusal);
+        }
         return Ok(request.into_response(refusal.respond(id)));
     }
     let method = request.method().clone();
@@ -140,7 +150,12 @@ async fn serve(
         Ok(Ok(answer)) => {
             let refusal = answer.response().error().and_then(|error| error.as_error::<Refusal>()).cloned();
             Ok(match refusal {
-                Some(refusal) => answer.into_response(refusal.respond(id)),
+                Some(refusal) => {
+                    if refusal.code() == Code::Forbidden {
+                        log_refused(&refusal);
+                    }
+                    answer.into_response(refusal.respond(id))
+                }
                 None => count_unsent(state, id, &method, &principal, answer),
             })
         }
@@ -173,6 +188,20 @@ fn count_unsent(
     }
 }
 
+/// The span of a request, which all its log lines carry.
+fn request_span(method: &'static str, pattern: &'static str, id: &RequestId) -> Span {
+    tracing::info_span!("request", method, route = pattern, request_id = %id, principal = Empty)
+}
+
+/// Whether a refusal before the handler says that the caller may not do this, or may not see it.
+fn is_of_access(code: Code) -> bool {
+    matches!(code, Code::Forbidden | Code::Unauthorized | Code::NotFound)
+}
+
+fn log_refused(refusal: &Refusal) {
+    tracing::info!(%refusal, "access is refused");
+}
+
 async fn identify(
     state: &State,
     access: Access,
@@ -186,10 +215,10 @@ async fn identify(
         state.until_started().await;
         if let Some(Proven { principal, body, .. }) = forwarded(state, request)? {
             request.extensions_mut().insert(body);
-            return state.settings.auth.admit_named(&principal, access);
+            return state.settings.auth.named(&principal);
         }
     }
-    state.settings.auth.admit(request.headers(), access)
+    state.settings.auth.identify(request.headers(), access)
 }
 
 /// What the credential of a forwarded request proves. Without a good one the request is the client's own, and loses the

@@ -26,11 +26,11 @@ pub fn admit(uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
              or [::1], with any port"
         )));
     };
-    if headers.get_all(&SEC_FETCH_SITE).any(|site| site.as_bytes().eq_ignore_ascii_case(b"cross-site")) {
-        return Err(forbidden(
-            "a web page of another site sent this request (Sec-Fetch-Site: cross-site). Without tokens only \
+    if let Some(site) = headers.get_all(&SEC_FETCH_SITE).find(|site| !is_own_site(site.as_bytes())) {
+        return Err(forbidden(&format!(
+            "a web page of another origin sent this request (Sec-Fetch-Site: {site:?}). Without tokens only \
              programs and the daemon's own pages may send requests",
-        ));
+        )));
     }
     if let Some(foreign) = headers.get_all(ORIGIN).find(|origin| !is_of(origin.as_bytes(), named)) {
         return Err(forbidden(&format!(
@@ -57,6 +57,12 @@ fn host<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Result<&'r str, Refusal> {
         (None, Some(header), None) => Ok(header),
         _ => Err(Refusal::invalid("name the host once, in the header Host, such as Host: localhost:7070")),
     }
+}
+
+/// Whether a `Sec-Fetch-Site` is that of the daemon's own pages, or of a user who typed the address. A site has all ports
+/// of its host, so `same-site` is also said of a page that another program of this machine serves.
+fn is_own_site(site: &[u8]) -> bool {
+    [&b"same-origin"[..], b"none"].iter().any(|own| site.eq_ignore_ascii_case(own))
 }
 
 /// Whether an `Origin` is the host that was asked.
@@ -209,11 +215,15 @@ mod tests {
     }
 
     #[test]
-    fn what_a_browser_marks_as_cross_site_is_refused() {
+    fn what_a_browser_marks_as_sent_by_another_origin_is_refused() {
         for (site, expected) in [
             ("cross-site", Some(Code::Forbidden)),
             ("Cross-Site", Some(Code::Forbidden)),
+            ("same-site", Some(Code::Forbidden)),
+            ("", Some(Code::Forbidden)),
+            ("new-word", Some(Code::Forbidden)),
             ("same-origin", None),
+            ("Same-Origin", None),
             ("none", None),
         ] {
             assert_eq!(code("/", &[("host", "localhost"), ("sec-fetch-site", site)]), expected, "{site}");

@@ -108,7 +108,7 @@ async fn set_drained(
     }
     let (registry, id) = (&incarnation.registry, &record.profile.node);
     let action = if drained { "drain_node" } else { "undrain_node" };
-    audit::note(state, &audit::entry(&request, action, format!("node:{id}"))).await?;
+    audit::note(state, &request, &audit::entry(&request, action, format!("node:{id}"))).await?;
     // Subscribed before the word is sent, so that its effect is not missed.
     let mut changes = registry.changes();
     if !incarnation.jobs.drain(id, drained) {
@@ -152,7 +152,7 @@ pub async fn select(request: HttpRequest, payload: web::Payload, state: Shared) 
 /// Shows the pools
 ///
 /// The answer comes from the ledger, and every instance follows it within a second. Without configured pools all nodes
-/// are in the pool `default`.
+/// are in the pool `default`. A token with patterns for pools gets these pools alone.
 #[utoipa::path(
     get, path = "/v1/config/pools", tag = "nodes", operation_id = "show_pools",
     responses((status = 200, description = "The pools", body = shape::PoolsSetting)),
@@ -164,12 +164,15 @@ pub async fn pools(request: HttpRequest, state: Shared) -> Answer {
         tracing::error!(%error, "the ledger has pools that cannot be read");
         Refusal::internal()
     })?;
-    Ok(HttpResponse::Ok().json(to_wire::pools(&pools)))
+    let mut shown = to_wire::pools(&pools);
+    let principal = Principal::of(&request);
+    shown.pools.retain(|pool| principal.sees().pools.have(Some(pool.name.as_str())));
+    Ok(HttpResponse::Ok().json(shown))
 }
 
 /// Changes the pools
 ///
-/// The new pools replace all others. The request names the version that it replaces; if that is not the newest, the
+/// The new pools replace all others, so this is for tokens without patterns. The request names the version that it replaces; if that is not the newest, the
 /// answer is `conflict`.
 #[utoipa::path(
     put, path = "/v1/config/pools", tag = "nodes", operation_id = "change_pools",
@@ -177,6 +180,7 @@ pub async fn pools(request: HttpRequest, state: Shared) -> Answer {
     responses((status = 200, description = "The pools in force, with their new version", body = shape::PoolsSetting)),
 )]
 pub async fn replace_pools(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    visibility::of_all(Principal::of(&request).sees())?;
     Query::read(&request, &[])?;
     let asked: shape::PoolsRequest = extract::body(&request, payload, state.body_limits()).await?;
     let list = asked.pools.iter().map(from_wire::pool).collect::<Result<Vec<_>, _>>()?;

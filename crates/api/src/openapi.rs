@@ -110,12 +110,12 @@ const ABOUT: &str = "Nonces for blockchain accounts, from any number of instance
     Bodies are JSON in UTF-8. Times are RFC 3339 in UTC; lengths are whole milliseconds. Fields, query parameters \
     and JSON keys that are unknown or repeated are refused. Lists are paged: `limit` (1 to 1,000, default 100), and \
     `cursor`, the `next_cursor` of the page before.\n\n\
-    Where tokens are configured, every request but the probes must carry one (`Authorization: Bearer …`). A token of \
-    the scope `submit` may use all of `/v1` and `/api` except where an operation says otherwise; the scope `admin` \
-    includes every other. Where no tokens are configured, the daemon listens on loopback only and refuses requests \
+    Where tokens are configured, every request but the probes must carry one (`Authorization: Bearer …`), and `security` \
+    of an operation names the scope that it must have, if any. The scope `submit` includes `read`, and `admin` includes \
+    every other. Where no tokens are configured, the daemon listens on loopback only and refuses requests \
     from web pages of other sites, on every path and on every WebSocket: the `Host` must be a loopback name \
     (`localhost`, `127.0.0.0/8`, `[::1]`, with any port), an `Origin` must be absent or equal to that host, and \
-    `Sec-Fetch-Site` must not be `cross-site`; else the answer is 403 `forbidden`.\n\n\
+    `Sec-Fetch-Site` must be absent, `same-origin` or `none`; else the answer is 403 `forbidden`.\n\n\
     Every refusal is `application/problem+json` with a stable `code`. Those that may succeed later carry \
     `Retry-After` (seconds) and `retry_after_ms`.";
 
@@ -168,10 +168,15 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
         "schema": { "type": "string", "minLength": 1, "maxLength": 128 },
     }));
     operation["parameters"] = Value::from(parameters);
-    if !matches!(path, "/healthz" | "/readyz") {
-        operation["security"] = json!([{}, { "token": [] }]);
+    let access = access(path, method);
+    if access != Some(Access::Open) {
+        let scopes = match access {
+            Some(Access::Scope(scope)) => vec![scope.as_str()],
+            _ => Vec::new(),
+        };
+        operation["security"] = json!([{}, { "token": scopes }]);
     }
-    if let Some(Access::Scope(scope)) = access(path, method) {
+    if let Some(Access::Scope(scope)) = access {
         let about = operation["description"].as_str().unwrap_or_default();
         let needs = format!("{about} This needs a token with the scope `{}`.", scope.as_str());
         operation["description"] = Value::from(needs.trim_start());

@@ -45,10 +45,7 @@ pub async fn admit(state: &State, route: &Route, path: &str, principal: &Princip
         return Ok(());
     }
     if FOR_ALL.contains(&route) {
-        return Err(Refusal::new(
-            Code::Forbidden,
-            "this needs a token that sees everything: one without patterns",
-        ));
+        return of_all(sees);
     }
     let Some((subject, name)) = subject(route.pattern, path) else { return Ok(()) };
     let is_seen = match subject {
@@ -84,6 +81,17 @@ pub async fn admit(state: &State, route: &Route, path: &str, principal: &Princip
         },
     };
     if is_seen { Ok(()) } else { Err(not_found("this does not exist, or this token does not see it")) }
+}
+
+/// Checks that the caller may see or change what belongs to all.
+///
+/// # Errors
+/// `forbidden` for a token with patterns.
+pub fn of_all(sees: &Sees) -> Result<(), Refusal> {
+    if sees.everything() {
+        return Ok(());
+    }
+    Err(Refusal::new(Code::Forbidden, "this needs a token that sees everything: one without patterns"))
 }
 
 /// What the path of a route names, by the part before its first variable one; and the name.
@@ -303,7 +311,9 @@ pub fn of_node(sees: &Sees, node: &NodeId, pools: Option<&[PoolName]>) -> Result
 }
 
 fn not_seen(what: &str, name: &str) -> Refusal {
-    not_found(&format!("this token sees no {what} {name:?}"))
+    let refusal = not_found(&format!("this token sees no {what} {name:?}"));
+    tracing::info!(%refusal, "access is refused");
+    refusal
 }
 
 fn not_found(detail: &str) -> Refusal {

@@ -73,6 +73,16 @@ impl Names {
         }
     }
 
+    /// Whether these are at least all that the others are, as far as the patterns themselves say.
+    #[must_use]
+    pub fn include(&self, others: &Self) -> bool {
+        match (self, others) {
+            (Self::All, _) => true,
+            (Self::Some(_), Self::All) => false,
+            (Self::Some(these), Self::Some(others)) => others.iter().all(|one| these.contains(one)),
+        }
+    }
+
     /// The only name, if there is just one.
     #[must_use]
     pub fn only(&self) -> Option<&str> {

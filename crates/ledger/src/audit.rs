@@ -48,11 +48,18 @@ pub struct AuditFilter {
 /// What operators changed.
 #[async_trait::async_trait]
 pub trait Audits: Send + Sync {
-    /// Notes what is about to be done outside the ledger, once for a request, however many instances it passes.
+    /// Notes what is about to be done outside the ledger.
     ///
     /// # Errors
     /// [`crate::Error`]; then it must not be done.
     async fn audit(&self, entry: &AuditEntry) -> Result<()>;
+
+    /// The same, unless an equal request of this principal noted the same before: for a request that another instance has
+    /// passed on.
+    ///
+    /// # Errors
+    /// As [`Audits::audit`].
+    async fn audit_once(&self, entry: &AuditEntry) -> Result<()>;
 
     /// Lists entries.
     ///

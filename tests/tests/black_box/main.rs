@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "all of this is test code, its helper functions too")]
 
+mod access;
 mod bad_input;
 mod bounds;
 mod bus;

@@ -16,41 +16,46 @@ use testkit::process::Signal;
 
 use crate::{patient, until};
 
-const HEARTBEAT: &str = r#"{"type":"heartbeat","running":[]}"#;
+pub const HEARTBEAT: &str = r#"{"type":"heartbeat","running":[]}"#;
 
 /// A daemon whose tokens are in a file.
-struct Guarded {
-    instance: Instance,
-    file: PathBuf,
+pub struct Guarded {
+    pub instance: Instance,
+    pub file: PathBuf,
     _dir: TempDir,
 }
 
 impl Guarded {
-    async fn start(tokens: &Value) -> Self {
+    pub async fn start(tokens: &Value) -> Self {
+        Self::on(Setup::in_mode("worker-queue").unwrap(), tokens).await
+    }
+
+    /// One that is set up like this.
+    pub async fn on(setup: Setup, tokens: &Value) -> Self {
         let dir = TempDir::new().unwrap();
         let file = dir.path().join("fencepost.toml");
         write(&file, tokens);
-        let setup = Setup::in_mode("worker-queue").unwrap().arg("--config").arg(file.to_str().unwrap());
+        let setup = setup.arg("--config").arg(file.to_str().unwrap());
         Self { instance: setup.start().await.unwrap(), file, _dir: dir }
     }
 
-    fn url(&self, path: &str) -> String {
+    pub fn url(&self, path: &str) -> String {
         format!("{}{path}", self.instance.url())
     }
 
-    async fn ask(&self, token: &str, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+    pub async fn ask(&self, token: &str, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
         let reply = patient().with_token(token).request(method, &self.url(path), None, body).await.unwrap();
         (reply.status, reply.body)
     }
 
     /// What must succeed.
-    async fn done(&self, token: &str, method: &str, path: &str, body: Value) -> Value {
+    pub async fn done(&self, token: &str, method: &str, path: &str, body: Value) -> Value {
         let (status, answer) = self.ask(token, method, path, Some(&body)).await;
         assert!((200..300).contains(&status), "{method} {path} {body}: {status} {answer}");
         answer
     }
 
-    async fn hello(&self, token: &str, node: &str, pools: Value) -> Socket {
+    pub async fn hello(&self, token: &str, node: &str, pools: Value) -> Socket {
         let mut socket = Socket::connect_with(self.instance.url(), token).await.unwrap();
         let hello =
             format!(r#"{{"type":"hello","node_id":"{node}","capacity":1,"pools":{pools},"running":[]}}"#);
@@ -59,7 +64,8 @@ impl Guarded {
     }
 }
 
-fn write(file: &PathBuf, tokens: &Value) {
+/// Writes a configuration file with these tokens.
+pub fn write(file: &PathBuf, tokens: &Value) {
     let entries = tokens.as_array().unwrap().iter().map(|entry| {
         let fields = entry.as_object().unwrap().iter().map(|(key, value)| format!("{key} = {value}\n"));
         format!("[[auth.tokens]]\n{}\n", fields.collect::<String>())
@@ -71,7 +77,7 @@ fn write(file: &PathBuf, tokens: &Value) {
 }
 
 /// The close code of a socket, or the type of the first frame.
-async fn first(socket: &mut Socket) -> String {
+pub async fn first(socket: &mut Socket) -> String {
     loop {
         match socket.next().await {
             Some(Ok(Message::Text(text))) => {
@@ -88,14 +94,16 @@ async fn first(socket: &mut Socket) -> String {
     }
 }
 
-fn of_tenant(name: &str) -> Value {
+/// The token of a tenant that sees what bears its name.
+pub fn of_tenant(name: &str) -> Value {
     json!({
         "name": name, "token": name, "scopes": ["submit", "node"],
         "tenants": [name, format!("{name}-*")], "signers": [format!("{name}:*")], "pools": [name], "nodes": [format!("{name}-*")],
     })
 }
 
-fn root() -> Value {
+/// The token of an operator who sees everything.
+pub fn root() -> Value {
     json!({ "name": "root", "token": "root", "scopes": ["admin"] })
 }
 
@@ -479,7 +487,7 @@ fn client_of(secret: &str) -> Client {
 }
 
 /// SHA-256, as `sha256sum` prints it.
-fn digest_of(secret: &str) -> String {
+pub fn digest_of(secret: &str) -> String {
     use std::io::Write;
     use std::process::{Command, Stdio};
     let mut sum = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

@@ -5,11 +5,12 @@ use testkit::instance::Setup;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::access::operations::{self, Names};
 use crate::bad_input::socket::{Answer, converse};
 use crate::patient;
 
 /// The head of a request with these headers, and no others but what its kind needs.
-fn head(method: &str, target: &str, headers: &[(&str, &str)]) -> Vec<u8> {
+pub fn head(method: &str, target: &str, headers: &[(&str, &str)]) -> Vec<u8> {
     let mut head = format!("{method} {target} HTTP/1.1\r\n");
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
@@ -26,7 +27,7 @@ fn head(method: &str, target: &str, headers: &[(&str, &str)]) -> Vec<u8> {
 }
 
 /// The status of the answer, without waiting for the end of what follows it.
-async fn status(address: &str, request: &[u8]) -> String {
+pub async fn status(address: &str, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request).await.unwrap();
     let mut line = [0; 12];
@@ -41,23 +42,21 @@ async fn without_tokens_no_page_of_another_site_gets_anything() {
     let address = url.strip_prefix("http://").unwrap().to_owned();
     let opened = client.request("POST", &format!("{url}/v1/sessions"), None, None).await.unwrap();
     let socket = format!("/v1/sessions/{}/ws", opened.body["id"].as_str().unwrap());
-    let asked = [
-        ("GET", "/v1/signers"),
-        ("GET", "/v1/ids/uuid"),
-        ("GET", "/healthz"),
-        ("GET", "/metrics"),
-        ("GET", "/"),
-        ("GET", "/nowhere"),
-        ("POST", "/v1/signers/victim/nonces"),
-        ("POST", "/v1/jobs"),
-        ("GET", "/v1/nodes/ws"),
-        ("GET", &socket),
-    ];
+    let names = Names {
+        signer: "victim".to_owned(),
+        session: opened.body["id"].as_str().unwrap().to_owned(),
+        ..Names::of_nothing()
+    };
+    let document = client.get(&format!("{url}/openapi.json")).await.unwrap();
+    let mut asked: Vec<_> =
+        operations::all(&document).iter().map(|one| (one.method.clone(), one.path(&names))).collect();
+    asked.push(("GET".to_owned(), "/nowhere".to_owned()));
+    asked.push(("OPTIONS".to_owned(), "/v1/jobs".to_owned()));
     let (port, local) = (address.rsplit(':').next().unwrap(), address.as_str());
     let rebound = format!("evil.example:{port}");
     let other_port = "http://127.0.0.1:1".to_owned();
     let other_name = format!("http://localhost:{port}");
-    let foreign: [&[(&str, &str)]; 7] = [
+    let foreign: [&[(&str, &str)]; 8] = [
         &[("host", &rebound)],
         &[("host", &rebound), ("origin", &format!("http://{rebound}"))],
         &[("host", local), ("origin", "https://evil.example")],
@@ -65,8 +64,9 @@ async fn without_tokens_no_page_of_another_site_gets_anything() {
         &[("host", local), ("origin", &other_port)],
         &[("host", local), ("origin", &other_name)],
         &[("host", local), ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")],
+        &[("host", local), ("sec-fetch-site", "same-site"), ("sec-fetch-mode", "no-cors")],
     ];
-    for (method, target) in asked {
+    for (method, target) in &asked {
         for headers in foreign {
             let answer = converse(&address, &head(method, target, headers)).await;
             let answer = Answer::parse(&answer).unwrap();
@@ -96,6 +96,13 @@ async fn without_tokens_no_page_of_another_site_gets_anything() {
         ] {
             let answered = status(&address, &head(method, target, headers)).await;
             assert_eq!(answered, expected, "{method} {target} {headers:?}");
+        }
+        for (method, target) in &asked {
+            let answered = status(&address, &head(method, target, headers)).await;
+            assert!(
+                !answered.ends_with("401") && !answered.ends_with("403"),
+                "{method} {target} {headers:?}: {answered}"
+            );
         }
     }
 }

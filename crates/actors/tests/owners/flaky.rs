@@ -433,6 +433,9 @@ impl Audits for Flaky {
     async fn audit(&self, entry: &domain::AuditEntry) -> Result<()> {
         self.real.audit(entry).await
     }
+    async fn audit_once(&self, entry: &domain::AuditEntry) -> Result<()> {
+        self.real.audit_once(entry).await
+    }
     async fn audits(&self, filter: &AuditFilter) -> Result<Vec<AuditRecord>> {
         self.real.audits(filter).await
     }

@@ -31,11 +31,11 @@ pub struct PlanFollower {
 /// Streams the events of a plan, from the next one on.
 pub fn of_plan(
     state: Arc<State>,
-    principal: &Principal,
+    principal: Arc<Principal>,
     follower: PlanFollower,
 ) -> Result<HttpResponse, Refusal> {
-    let place = Place::of_plan(&state.shares, principal)?;
-    let (line, answer) = stream::open(Arc::clone(&state), state.incarnation(), place);
+    let place = Place::of_plan(&state.shares, &principal)?;
+    let (line, answer) = stream::open(Arc::clone(&state), state.incarnation(), principal, place);
     let following = follower.follow(Arc::clone(&state), line);
     state.spawn(following);
     Ok(answer)

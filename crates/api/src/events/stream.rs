@@ -13,13 +13,15 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use wire::events::MEDIA_TYPE;
 
-use crate::limits::{EVENT_TAKEN_MAX, STREAM_SIGN_EVERY, UNCOUNTED_BYTES_MAX};
+use crate::auth::Principal;
+use crate::limits::{EVENT_TAKEN_MAX, STREAM_SIGN_EVERY, STREAM_TOKEN_LOOK_EVERY, UNCOUNTED_BYTES_MAX};
 use crate::services::Incarnation;
 use crate::shares::{Kind, Share};
 use crate::state::State;
 use crate::streams::Place;
 
-/// The stream has ended: the client has left or does not read, or this instance stops or serves as a new incarnation.
+/// The stream has ended: the client has left or does not read, its token is good no more, or this
+/// instance stops or serves as a new incarnation.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ended;
 
@@ -27,6 +29,7 @@ pub struct Ended;
 pub struct Line {
     state: Arc<State>,
     incarnation: Arc<Incarnation>,
+    principal: Arc<Principal>,
     out: mpsc::Sender<Bytes>,
     /// When the next comment line is due.
     sign_at: Instant,
@@ -36,10 +39,15 @@ pub struct Line {
 }
 
 /// A stream, and the answer that carries it.
-pub fn open(state: Arc<State>, incarnation: Arc<Incarnation>, place: Place) -> (Line, HttpResponse) {
+pub fn open(
+    state: Arc<State>,
+    incarnation: Arc<Incarnation>,
+    principal: Arc<Principal>,
+    place: Place,
+) -> (Line, HttpResponse) {
     let (out, mut written) = mpsc::channel::<Bytes>(1);
     let sign_at = Instant::now() + STREAM_SIGN_EVERY;
-    let line = Line { state, incarnation, out, sign_at, unsent: None, place };
+    let line = Line { state, incarnation, principal, out, sign_at, unsent: None, place };
     let body = futures_util::stream::poll_fn(move |context| written.poll_recv(context));
     let answer = HttpResponse::Ok()
         .insert_header((CONTENT_TYPE, MEDIA_TYPE))
@@ -122,6 +130,14 @@ impl Line {
             () = self.state.traffic.until_draining() => {}
             () = self.incarnation.jobs.until_over() => {}
             () = self.out.closed() => {}
+            () = self.dismissed() => {}
+        }
+    }
+
+    /// Resolves when the client's token was taken away, or has expired.
+    async fn dismissed(&self) {
+        while self.state.settings.auth.knows(&self.principal) {
+            tokio::time::sleep(STREAM_TOKEN_LOOK_EVERY).await;
         }
     }
 }

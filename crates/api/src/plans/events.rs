@@ -107,7 +107,7 @@ impl Wanted {
             }
             Self::Stream { after } => {
                 let follower = PlanFollower { plan, task, after };
-                events::of_plan(state.into_inner(), &Principal::of(request), follower)
+                events::of_plan(state.into_inner(), Principal::of(request), follower)
             }
         }
     }

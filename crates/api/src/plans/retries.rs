@@ -86,7 +86,7 @@ async fn retry(
     }
     let mut entry = audit::entry(request, "retry_task", format!("task:{task}"));
     entry.reason = Some(asked.reason.as_str().into());
-    audit::note(state, &entry).await?;
+    audit::note(state, request, &entry).await?;
     let author = author(request, Some(&asked.reason));
     let serve =
         async |plans: &actors::plans::Plans| plans.retry(plan, task, wanted.clone(), author.clone()).await;

@@ -154,7 +154,7 @@ pub async fn resolve(request: HttpRequest, payload: web::Payload, forwarder: For
     let mut entry = audit::entry(&request, "resolve_stage", format!("task:{id} stage {}", stage + 1));
     entry.after = Some(format!("{:?}", asked.outcome).to_lowercase());
     entry.reason = Some(asked.reason.as_str().into());
-    audit::note(state, &entry).await?;
+    audit::note(state, &request, &entry).await?;
     let command = Command::Resolve { task: id, stage, resolution };
     decide(&request, body, &forwarder, record.plan, id, command, Some(&asked.reason)).await
 }

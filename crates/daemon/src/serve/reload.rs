@@ -55,29 +55,23 @@ impl Reloader {
     pub async fn run(mut self, targets: Targets) {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut waits = false;
         loop {
             let (configured, certificates) = tokio::select! {
                 Some(()) = self.hangup.recv() => (true, true),
-                _ = looks.tick() => (self.configured.is_changed(), self.certificates.is_changed()),
+                _ = looks.tick() => (waits || self.configured.is_changed(), self.certificates.is_changed()),
             };
             if configured {
                 self.configured.note();
-                self.reload_tokens(&targets).await;
+                let reload = self.reload(&targets, waits).await;
+                waits = reload == Reload::Waits;
+                metrics::counter!("fencepost_token_reload_total", "result" => reload.as_str()).increment(1);
             }
             if certificates {
                 self.certificates.note();
                 self.reload_certificates(&targets);
             }
         }
-    }
-
-    async fn reload_tokens(&mut self, targets: &Targets) {
-        let is_reloaded = self.reload(&targets.api);
-        if is_reloaded && let Err(error) = targets.ledger.audit(&entry(&self.config)).await {
-            tracing::warn!(%error, "the reload of the tokens is not in the audit");
-        }
-        let result = if is_reloaded { "ok" } else { "refused" };
-        metrics::counter!("fencepost_token_reload_total", "result" => result).increment(1);
     }
 
     /// New connections get the new certificates; open ones stay.
@@ -105,12 +99,13 @@ impl Reloader {
         }
     }
 
-    fn reload(&mut self, api: &api::Handle) -> bool {
+    /// Reads the tokens and, once the audit has its entry, puts them in force.
+    async fn reload(&mut self, targets: &Targets, has_waited: bool) -> Reload {
         let loaded = match self.sources.load() {
             Ok(loaded) => loaded,
             Err(refused) => {
                 tracing::error!(%refused, "the configuration cannot be reloaded; the tokens stay as they are");
-                return false;
+                return Reload::Refused;
             }
         };
         let (before, after) = (&self.config.auth.tokens, &loaded.config.auth.tokens);
@@ -118,18 +113,45 @@ impl Reloader {
             tracing::error!(
                 "whether there are tokens at all changes with a restart only; the tokens stay as they are"
             );
-            return false;
+            return Reload::Refused;
+        }
+        if let Err(error) = targets.ledger.audit(&entry(&loaded.config)).await {
+            if !has_waited {
+                tracing::warn!(%error, "the tokens stay as they are until the audit takes the entry of their reload");
+            }
+            return Reload::Waits;
         }
         let rest = |config: &Config| Config { auth: crate::config::Auth::default(), ..config.clone() };
         if rest(&self.config) != rest(&loaded.config) {
             tracing::warn!("only tokens are reloaded; other changes of the configuration wait for a restart");
         }
         if !after.is_empty() {
-            api.replace_tokens(tokens(&loaded.config));
+            targets.api.replace_tokens(tokens(&loaded.config));
         }
         tracing::info!(tokens = after.len(), changed = before != after, "the tokens are reloaded");
         self.config.auth = loaded.config.auth;
-        true
+        Reload::Done
+    }
+}
+
+/// What became of a reload.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reload {
+    Done,
+    /// The configuration was refused.
+    Refused,
+    /// The audit did not take the entry, so the reload is tried again.
+    Waits,
+}
+
+impl Reload {
+    /// The label in metrics.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "ok",
+            Self::Refused => "refused",
+            Self::Waits => "waits",
+        }
     }
 }
 

@@ -36,6 +36,18 @@ impl Audits for Store {
         self.with(Way::Writes, move |mut session| {
             Box::pin(async move {
                 let mut transaction = session.begin().await?;
+                add(&mut transaction, &[&entry]).await?;
+                transaction.commit().await
+            })
+        })
+        .await
+    }
+
+    async fn audit_once(&self, entry: &AuditEntry) -> Result<()> {
+        let entry = entry.clone();
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
                 let noted = NOTED.on(transaction.kind()).bind(entry.subject.as_str()).bind(entry.action);
                 let noted = noted.bind(&*entry.principal).bind(entry.request_id.as_deref());
                 if !transaction.all::<(i64,)>(noted).await?.is_empty() {

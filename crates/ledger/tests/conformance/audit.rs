@@ -64,14 +64,17 @@ pub async fn every_change_of_an_operator_has_one_entry(b: Bench) {
     // What was refused is not noted.
     let stale = domain::Modes { version: 77, mode: Mode::Basic, only: None };
     assert_eq!(b.ledger.replace_modes(&stale, &by()).await.unwrap(), None);
-    // A request that several instances note is noted once.
-    for _ in 0..2 {
-        b.ledger.audit(&about("node:n")).await.unwrap();
-    }
+    // A request that several instances note is noted once; two requests are not, whatever ids their caller gave them.
+    b.ledger.audit(&about("node:n")).await.unwrap();
+    b.ledger.audit_once(&about("node:n")).await.unwrap();
     assert_eq!(subjects(&b, AuditFilter::default()).await.len(), 6);
+    b.ledger.audit(&about("node:n")).await.unwrap();
+    b.ledger.audit_once(&about("node:other")).await.unwrap();
+    assert_eq!(subjects(&b, AuditFilter::default()).await.len(), 8);
     assert_eq!(b.ledger.purge_audits(60_000, 100).await.unwrap(), 0);
     tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     assert_eq!(b.ledger.purge_audits(1, 4).await.unwrap(), 4);
+    assert_eq!(subjects(&b, AuditFilter::default()).await.len(), 4);
 }
 
 pub async fn nothing_is_changed_where_its_entry_cannot_be_written(b: Bench) {

@@ -1,0 +1,358 @@
+//! What operators do is in the audit, and does not happen where the audit does not take its entry.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::instance::Setup;
+use testkit::node::Socket;
+use testkit::process::Signal;
+use testkit::servers::Database;
+
+use super::operations;
+use super::world::{self, Ground};
+use crate::bad_input::socket::{Answer, Request};
+use crate::tokens::{Guarded, root, write};
+use crate::until;
+
+/// One action of an operator: the operation, what the audit calls it, and its request.
+struct Action {
+    operation: &'static str,
+    name: &'static str,
+    subject: String,
+    method: &'static str,
+    path: String,
+    body: Value,
+}
+
+impl Action {
+    async fn ask(&self, daemon: &Guarded, id: &str) -> Answer {
+        let address = daemon.instance.url().strip_prefix("http://").unwrap();
+        let request = Request::new(self.method, &self.path).token("root").header("x-request-id", id);
+        request.json(self.body.to_string()).send(address).await
+    }
+}
+
+/// The node `n-1`, which says that it runs these.
+async fn node(daemon: &Guarded, running: &Value) -> Socket {
+    let mut socket = Socket::connect_with(daemon.instance.url(), "root").await.unwrap();
+    let hello = json!({"node_id": "n-1", "capacity": 8, "running": running});
+    socket.send(world::message("hello", &hello)).await.unwrap();
+    world::frame(&mut socket, "welcome").await;
+    until("the node is listed", async || daemon.ask("root", "GET", "/v1/nodes/n-1", None).await.0 == 200)
+        .await;
+    socket
+}
+
+/// The tasks of three tenants whose stages were running when the instance was killed: `t1`, whose stage is UNKNOWN, and `t2`
+/// and `t3`, whose stages may be run again.
+async fn interrupted(daemon: &mut Guarded) -> Vec<String> {
+    let mut socket = node(daemon, &json!([])).await;
+    let mut tasks = Vec::new();
+    for tenant in ["t1", "t2", "t3"] {
+        let on_unknown = if tenant == "t1" { "confirm" } else { "rerun" };
+        let stage = json!({"name": "s0", "payload": 1, "on_unknown": on_unknown});
+        let plan = json!({"tasks": [{"tenant": tenant, "stages": [stage]}]});
+        let plan = daemon.done("root", "POST", "/v1/plans", plan).await["id"].as_str().unwrap().to_owned();
+        let (_, listed) = daemon.ask("root", "GET", &format!("/v1/plans/{plan}/tasks"), None).await;
+        tasks.push(listed["items"][0]["id"].as_str().unwrap().to_owned());
+        let dispatch = world::frame(&mut socket, "dispatch").await;
+        let ack = json!({"job": dispatch["job"], "attempt": dispatch["attempt"]});
+        socket.send(world::message("ack", &ack)).await.unwrap();
+    }
+    for task in &tasks {
+        until("the stage runs", async || {
+            daemon.ask("root", "GET", &format!("/v1/tasks/{task}"), None).await.1["stages"][0]["status"]
+                == "RUNNING"
+        })
+        .await;
+    }
+    daemon.instance.end_by(Signal::Kill, testkit::PATIENCE).await.unwrap();
+    daemon.instance.start().await.unwrap();
+    for task in &tasks {
+        until("the task is interrupted", async || {
+            daemon.ask("root", "GET", &format!("/v1/tasks/{task}"), None).await.1["status"] == "INTERRUPTED"
+        })
+        .await;
+    }
+    tasks
+}
+
+/// Makes the audit refuse every entry, and take them again.
+fn refuse_entries(database: &Database, refuse: bool) {
+    let change =
+        if refuse { "ADD CONSTRAINT broken CHECK (false) NOT VALID" } else { "DROP CONSTRAINT broken" };
+    tokio::task::block_in_place(|| database.query(&format!("ALTER TABLE audit {change}"))).unwrap();
+}
+
+/// Everything that an operator may do, each on something of its own where it needs that; in an order in which all of it
+/// succeeds.
+async fn actions(daemon: &mut Guarded, database: &Database) -> Vec<Action> {
+    let tasks = interrupted(daemon).await;
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let grant = daemon.done("root", "POST", "/v1/signers/s/nonces", json!({"hold_ms": 600_000})).await;
+    let release = json!({"hold": grant["grants"][0]["hold"], "outcome": "unknown"});
+    daemon.done("root", "POST", "/v1/signers/s/nonces/0/release", release).await;
+    daemon.done("root", "POST", "/v1/signers/recovering/nonces", json!({"hold_ms": 600_000})).await;
+    let recovering = "UPDATE signer SET recovering = true WHERE signer = 'recovering'";
+    tokio::task::block_in_place(|| database.query(recovering)).unwrap();
+    let mut jobs = Vec::new();
+    for is_finished in [false, true, true] {
+        let job = daemon.done("user", "POST", "/v1/jobs", json!({"payload": 1, "delay_ms": 600_000})).await;
+        let job = text(&job["id"]);
+        if is_finished {
+            daemon.done("user", "POST", &format!("/v1/jobs/{job}/cancel"), json!({})).await;
+        }
+        jobs.push(job);
+    }
+    let (_, tenant) = daemon.ask("root", "GET", "/v1/tenants/t2", None).await;
+    let lock = tenant["lock"]["token"].clone();
+    assert!(lock.is_u64(), "{tenant}");
+    let action = |operation, name, subject: &str, method, path: String, body| Action {
+        operation,
+        name,
+        subject: subject.to_owned(),
+        method,
+        path,
+        body,
+    };
+    let (t1, job) = (format!("task:{}", tasks[0]), |at: usize| format!("job:{}", jobs[at]));
+    let reason = json!({"from": "start", "reason": "again"});
+    let drain = |what: &str| format!("/v1/nodes/n-1/{what}");
+    vec![
+        action(
+            "set_policy",
+            "set_policy",
+            "signer:s",
+            "PUT",
+            "/v1/signers/s/policy".to_owned(),
+            json!({"max_in_flight": 9}),
+        ),
+        action(
+            "resolve",
+            "resolve_nonce",
+            "signer:s nonce 0",
+            "POST",
+            "/v1/signers/s/nonces/0/resolve".to_owned(),
+            json!({"outcome": "never_sent"}),
+        ),
+        action(
+            "confirm_signer",
+            "confirm_signer",
+            "signer:recovering",
+            "POST",
+            "/v1/signers/recovering/confirm".to_owned(),
+            json!({"next_nonce": 1}),
+        ),
+        action(
+            "change_pools",
+            "set_pools",
+            "config:pools",
+            "PUT",
+            "/v1/config/pools".to_owned(),
+            json!({"version": 1, "pools": []}),
+        ),
+        action(
+            "change_segment",
+            "set_segment",
+            "segment:order",
+            "PUT",
+            "/v1/ids/segments/order".to_owned(),
+            json!({"step": 100}),
+        ),
+        action(
+            "change_sequence",
+            "set_sequence",
+            "sequence:invoice",
+            "PUT",
+            "/v1/ids/sequences/invoice".to_owned(),
+            json!({}),
+        ),
+        action("drain_node", "drain_node", "node:n-1", "POST", drain("drain"), json!({})),
+        action("undrain_node", "undrain_node", "node:n-1", "POST", drain("undrain"), json!({})),
+        action(
+            "unlock_tenant",
+            "break_lock",
+            "tenant:t2",
+            "POST",
+            "/v1/tenants/t2/unlock".to_owned(),
+            json!({"token": lock, "reason": "gone"}),
+        ),
+        action(
+            "resolve_stage",
+            "resolve_stage",
+            &format!("{t1} stage 1"),
+            "POST",
+            format!("/v1/tasks/{}/stages/1/resolve", tasks[0]),
+            json!({"outcome": "not_done", "reason": "looked"}),
+        ),
+        action(
+            "retry_task",
+            "retry_task",
+            &t1,
+            "POST",
+            format!("/v1/tasks/{}/retry", tasks[0]),
+            reason.clone(),
+        ),
+        action(
+            "retry_tenant",
+            "retry_task",
+            &format!("task:{}", tasks[2]),
+            "POST",
+            "/v1/tenants/t3/retry".to_owned(),
+            reason,
+        ),
+        action(
+            "cancel_job",
+            "cancel_job",
+            &job(0),
+            "POST",
+            format!("/v1/jobs/{}/cancel", jobs[0]),
+            json!({}),
+        ),
+        action("retry_job", "retry_job", &job(1), "POST", format!("/v1/jobs/{}/retry", jobs[1]), json!({})),
+        action(
+            "retry_jobs",
+            "retry_jobs",
+            "jobs:1",
+            "POST",
+            "/v1/jobs/retry".to_owned(),
+            json!({"ids": [jobs[2]]}),
+        ),
+        action(
+            "change_mode",
+            "set_mode",
+            "config:mode",
+            "PUT",
+            "/v1/config/mode".to_owned(),
+            json!({"version": 1, "mode": "worker-queue"}),
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_action_of_an_operator_happens_without_its_entry_and_each_has_one() {
+    let ground = Ground::fresh();
+    let user = json!({"name": "user", "token": "user", "scopes": ["submit"]});
+    let mut daemon = Guarded::on(ground.setup(), &json!([root(), user])).await;
+    let actions = actions(&mut daemon, &ground.database).await;
+    let _node = node(&daemon, &json!([])).await;
+
+    // Whatever an operator may change is tried here.
+    let (_, document) = daemon.ask("root", "GET", "/openapi.json", None).await;
+    let changes = operations::all(&document).into_iter();
+    let changes =
+        changes.filter(|one| one.scope.as_deref() == Some("admin") && one.method != "GET").map(|one| one.id);
+    let also = ["cancel_job", "retry_job", "retry_jobs", "retry_task", "retry_tenant"].map(str::to_owned);
+    let expected: BTreeSet<_> = changes.chain(also).collect();
+    assert_eq!(actions.iter().map(|one| one.operation.to_owned()).collect::<BTreeSet<_>>(), expected);
+
+    refuse_entries(&ground.database, true);
+    let before = world::dump(&ground.database);
+    for action in &actions {
+        let refused = action.ask(&daemon, "refused").await;
+        let code = refused.json()["code"].as_str().unwrap_or_default().to_owned();
+        let is_typed = matches!(
+            (refused.status, code.as_str()),
+            (500, "internal") | (503, "ledger_unavailable" | "fenced")
+        );
+        assert!(is_typed, "{}: {refused:?}", action.operation);
+        let after = world::dump(&ground.database);
+        for (table, rows) in &before {
+            assert_eq!(&after[table], rows, "{} changed {table}", action.operation);
+        }
+        let (_, shown) = daemon.ask("root", "GET", "/v1/nodes/n-1", None).await;
+        assert_eq!(shown["state"], "online", "{}: {shown}", action.operation);
+    }
+    // Callers' own work goes on, also at the signer that an operator cannot change.
+    for _ in 0..5 {
+        let grants = (0..8).map(|_| daemon.ask("user", "POST", "/v1/signers/s/nonces", None));
+        let granted = futures_util::future::join_all(grants);
+        let (granted, refused) = tokio::join!(granted, actions[0].ask(&daemon, "refused"));
+        assert!(matches!(refused.status, 500 | 503), "{refused:?}");
+        for (status, answer) in granted {
+            assert_eq!(status, 201, "{answer}");
+        }
+    }
+    let cancelled = daemon.done("user", "POST", "/v1/jobs", json!({"payload": 1, "delay_ms": 600_000})).await;
+    let cancel = format!("/v1/jobs/{}/cancel", cancelled["id"].as_str().unwrap());
+    daemon.done("user", "POST", &cancel, json!({})).await;
+
+    refuse_entries(&ground.database, false);
+    for action in &actions {
+        let id = format!("request-{}", action.operation);
+        let answer = action.ask(&daemon, &id).await;
+        assert!((200..300).contains(&answer.status), "{}: {answer:?}", action.operation);
+        let path = format!("/v1/audit?action={}&principal=root", action.name);
+        let (_, listed) = daemon.ask("root", "GET", &path, None).await;
+        let entries =
+            listed["items"].as_array().unwrap().iter().filter(|entry| entry["request_id"] == id.as_str());
+        let subjects: Vec<_> = entries.map(|entry| entry["subject"].as_str().unwrap()).collect();
+        assert_eq!(subjects, [action.subject.as_str()], "{}: {listed}", action.operation);
+    }
+    let (_, listed) = daemon.ask("root", "GET", "/v1/audit?limit=1000", None).await;
+    assert_eq!(
+        listed["items"].as_array().unwrap().len(),
+        actions.len(),
+        "one entry for each action: {listed}"
+    );
+
+    // An id that an operator gives twice hides nothing.
+    for what in ["drain", "undrain", "drain", "undrain"] {
+        let (method, path) = ("POST", format!("/v1/nodes/n-1/{what}"));
+        let (operation, name, subject) = ("", "", String::new());
+        let again = Action { operation, name, subject, method, path, body: json!({}) };
+        assert_eq!(again.ask(&daemon, "the-same").await.status, 200);
+    }
+    let (_, listed) = daemon.ask("root", "GET", "/v1/audit?action=drain_node", None).await;
+    assert_eq!(listed["items"].as_array().unwrap().len(), 3, "{listed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_are_not_reloaded_before_the_audit_has_the_entry() {
+    let ground = Ground::fresh();
+    let other = |token: &str| json!({"name": "other", "token": token, "scopes": ["read"]});
+    let daemon = Guarded::on(ground.setup(), &json!([root(), other("old")])).await;
+    let knows = async |token: &str| daemon.ask(token, "GET", "/v1/signers", None).await.0 == 200;
+    refuse_entries(&ground.database, true);
+    write(&daemon.file, &json!([root(), other("new")]));
+    daemon.instance.process().signal(Signal::Hangup).unwrap();
+    until("the reload waits", async || {
+        daemon.instance.whole_log().contains("until the audit takes the entry")
+    })
+    .await;
+    assert!(knows("old").await && !knows("new").await);
+    refuse_entries(&ground.database, false);
+    until("the tokens are reloaded", async || knows("new").await).await;
+    assert!(!knows("old").await);
+    let (_, listed) = daemon.ask("root", "GET", "/v1/audit?action=reload_tokens", None).await;
+    assert_eq!(listed["items"][0]["subject"], "config:tokens", "{listed}");
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1, "{listed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_is_not_recovered_without_an_entry() {
+    let ground = Ground::fresh();
+    let mut daemon = Guarded::on(ground.setup(), &json!([root()])).await;
+    daemon.done("root", "POST", "/v1/signers/s/nonces", json!({"hold_ms": 600_000})).await;
+    daemon.done("root", "PUT", "/v1/ids/sequences/invoice", json!({})).await;
+    daemon.instance.end_by(Signal::Terminate, testkit::PATIENCE).await.unwrap();
+    let before = world::dump(&ground.database);
+    let recover = async || {
+        let command = Setup::command("recover").arg("--confirm").database(ground.database.url());
+        command.run_to_end(Duration::from_secs(60)).await.unwrap()
+    };
+    refuse_entries(&ground.database, true);
+    let refused = recover().await;
+    assert!(refused.code.is_some_and(|code| code != 0), "{refused:?}");
+    assert_eq!(world::dump(&ground.database), before);
+    refuse_entries(&ground.database, false);
+    assert_eq!(recover().await.code, Some(0));
+    daemon.instance.start().await.unwrap();
+    let (_, signer) = daemon.ask("root", "POST", "/v1/signers/s/nonces", None).await;
+    assert_eq!(signer["code"], "recovering", "{signer}");
+    let (_, listed) = daemon.ask("root", "GET", "/v1/audit", None).await;
+    let entries = listed["items"].as_array().unwrap();
+    let actions: Vec<_> = entries.iter().map(|entry| &entry["action"]).collect();
+    assert_eq!(actions, ["recover", "set_sequence"], "{listed}");
+}

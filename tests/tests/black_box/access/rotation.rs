@@ -1,0 +1,262 @@
+//! Tokens that change under load: whoever should be let in is, and who should not be loses what is open.
+
+use std::collections::HashMap;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use client::wire::worker::close;
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+use testkit::http::plain_http;
+use testkit::node::{Message, Socket};
+use testkit::process::Signal;
+use tokio::sync::watch;
+
+use super::world;
+use crate::tokens::{Guarded, HEARTBEAT, digest_of, first, write};
+use crate::{patient, until};
+
+fn entry(name: &str, secrets: &[String], scopes: &[&str]) -> Value {
+    let digests: Vec<_> = secrets.iter().map(|secret| digest_of(secret)).collect();
+    json!({"name": name, "sha256": digests, "scopes": scopes})
+}
+
+/// Changes the tokens, by a signal or by the file alone, and waits until a secret is good, or is not.
+async fn change(daemon: &Guarded, tokens: &Value, by_signal: bool, (secret, is_good): (&str, bool)) {
+    write(&daemon.file, tokens);
+    if by_signal {
+        daemon.instance.process().signal(Signal::Hangup).unwrap();
+    }
+    until("the tokens are reloaded", async || {
+        let (status, answer) = daemon.ask(secret, "GET", "/v1/signers", None).await;
+        assert!(matches!(status, 200 | 401), "{status} {answer}");
+        (status == 200) == is_good
+    })
+    .await;
+}
+
+/// Keeps a node's socket busy until told to stop; ends with what the socket said last.
+fn beats(mut socket: Socket, stop: Arc<AtomicBool>) -> tokio::task::JoinHandle<String> {
+    tokio::spawn(async move {
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return "served".to_owned();
+            }
+            if socket.send(Message::text(HEARTBEAT)).await.is_err() {
+                return first(&mut socket).await;
+            }
+            let said = first(&mut socket).await;
+            if said != "heartbeat_ok" {
+                return said;
+            }
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_change_round_after_round_and_nobody_who_has_one_is_refused() {
+    const ROUNDS: usize = 6;
+    const CALLERS: usize = 4;
+    let secret = |round: usize| format!("secret-of-round-{round}");
+    let scopes = ["submit", "node"];
+    let steady = entry("steady", &["steady".to_owned()], &scopes);
+    let with = |secrets: &[String]| json!([entry("user", secrets, &scopes), steady]);
+    let daemon = Arc::new(Guarded::start(&with(&[secret(0)])).await);
+    let stop = Arc::new(AtomicBool::new(false));
+    let undisturbed = beats(world::node(&daemon, "steady", "steady-1", "p").await, Arc::clone(&stop));
+    let session = daemon.done("steady", "POST", "/v1/sessions", json!({})).await;
+    let session = session["id"].as_str().unwrap().to_owned();
+    let mut socket = world::session_socket(daemon.instance.url(), "steady", &session).await;
+
+    let (announce, current) = watch::channel(secret(0));
+    // How many requests were answered under each secret.
+    let answered: Arc<Mutex<HashMap<(usize, String), usize>>> = Arc::default();
+    let callers: Vec<_> = (0..CALLERS)
+        .map(|number| {
+            let (current, answered, stop) = (current.clone(), Arc::clone(&answered), Arc::clone(&stop));
+            let url = daemon.url("/v1/signers/s/nonces");
+            tokio::spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    let secret = current.borrow().clone();
+                    let reply =
+                        patient().with_token(&secret).request("POST", &url, None, None).await.unwrap();
+                    assert_eq!(reply.status, 201, "{secret}: {}", reply.text);
+                    *answered.lock().unwrap().entry((number, secret)).or_default() += 1;
+                }
+            })
+        })
+        .collect();
+    let all_use = async |secret: &str| {
+        until("all callers use the secret", async || {
+            let answered = answered.lock().unwrap();
+            (0..CALLERS)
+                .all(|number| answered.get(&(number, secret.to_owned())).is_some_and(|count| *count > 2))
+        })
+        .await;
+    };
+    all_use(&secret(0)).await;
+    for round in 1..=ROUNDS {
+        let (old, new) = (secret(round - 1), secret(round));
+        change(&daemon, &with(&[new.clone(), old.clone()]), round % 2 == 0, (&new, true)).await;
+        announce.send(new.clone()).unwrap();
+        all_use(&new).await;
+        let mut node = world::node(&daemon, &new, "user-1", "p").await;
+        change(&daemon, &with(std::slice::from_ref(&new)), round % 2 == 1, (&old, false)).await;
+        // A socket under the new secret stays open where the old one is gone.
+        node.send(Message::text(HEARTBEAT)).await.unwrap();
+        assert_eq!(first(&mut node).await, "heartbeat_ok");
+    }
+    stop.store(true, Ordering::Relaxed);
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    assert_eq!(undisturbed.await.unwrap(), "served");
+    let job = r#"{"type":"job","ref":"c1","payload":1}"#;
+    futures_util::SinkExt::send(&mut socket, Message::text(job)).await.unwrap();
+    loop {
+        if let Message::Text(text) = socket.next().await.unwrap().unwrap() {
+            assert!(text.contains("accepted"), "{text}");
+            break;
+        }
+    }
+}
+
+/// All that a caller may keep open.
+struct Open {
+    node: Socket,
+    session: tokio_tungstenite::WebSocketStream<tokio::net::TcpStream>,
+    streams: Vec<(&'static str, reqwest::Response)>,
+}
+
+impl Open {
+    /// Opens everything with a token that may do everything.
+    async fn with(daemon: &Guarded, secret: &str) -> Self {
+        let session = daemon.done(secret, "POST", "/v1/sessions", json!({})).await;
+        let session = session["id"].as_str().unwrap().to_owned();
+        let job = daemon.done(secret, "POST", "/v1/jobs", json!({"payload": 1, "delay_ms": 600_000})).await;
+        let stage = json!({"name": "s0", "payload": 1});
+        let plan = json!({"start": false, "tasks": [{"tenant": secret, "stages": [stage]}]});
+        let plan = daemon.done(secret, "POST", "/v1/plans", plan).await;
+        let http = plain_http(testkit::PATIENCE).unwrap();
+        let mut streams = Vec::new();
+        for (what, path) in [
+            ("a job's", format!("/v1/jobs/{}/events", job["id"].as_str().unwrap())),
+            ("a plan's", format!("/v1/plans/{}/events", plan["id"].as_str().unwrap())),
+            ("everybody's", "/v1/events".to_owned()),
+        ] {
+            let stream =
+                http.get(daemon.url(&path)).bearer_auth(secret).header("accept", "text/event-stream");
+            let mut stream = stream.send().await.unwrap().error_for_status().unwrap();
+            stream.chunk().await.unwrap().expect("a stream begins with a line");
+            streams.push((what, stream));
+        }
+        Self {
+            node: world::node(daemon, secret, &format!("node-of-{secret}"), "p").await,
+            session: world::session_socket(daemon.instance.url(), secret, &session).await,
+            streams,
+        }
+    }
+
+    /// Waits until all of it has ended, though the caller reads and asks on.
+    async fn ends(mut self, why: &str) {
+        let ended = async {
+            loop {
+                match self.node.next().await {
+                    Some(Ok(Message::Close(Some(frame)))) => {
+                        break assert_eq!(u16::from(frame.code), close::UNAUTHORIZED, "{why}");
+                    }
+                    Some(Ok(_)) => {}
+                    other => panic!("{why}: the node's socket ended with {other:?}"),
+                }
+            }
+            loop {
+                match self.session.next().await {
+                    Some(Ok(Message::Close(Some(frame)))) => {
+                        break assert_eq!(u16::from(frame.code), close::UNAUTHORIZED, "{why}");
+                    }
+                    Some(Ok(_)) => {}
+                    other => panic!("{why}: the session's socket ended with {other:?}"),
+                }
+            }
+            for (what, stream) in &mut self.streams {
+                while stream
+                    .chunk()
+                    .await
+                    .unwrap_or_else(|error| panic!("{why}: {what} stream: {error}"))
+                    .is_some()
+                {}
+            }
+        };
+        tokio::time::timeout(testkit::PATIENCE, ended)
+            .await
+            .unwrap_or_else(|_| panic!("{why}: something stays open"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_taken_away_expires_or_may_do_less_loses_what_is_open() {
+    let secrets = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let expiring = |end: Option<Duration>| {
+        let mut expiring = entry("expiring", &secrets(&["expiring"]), &["admin"]);
+        if let Some(end) = end {
+            expiring["expires_at"] = json!(date(SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + end));
+        }
+        expiring
+    };
+    let steady = entry("steady", &secrets(&["steady"]), &["admin"]);
+    let removed = entry("removed", &secrets(&["removed"]), &["admin"]);
+    let replaced = |names: &[&str]| entry("replaced", &secrets(names), &["admin"]);
+    let narrowed = |scopes: &[&str]| entry("narrowed", &secrets(&["narrowed"]), scopes);
+    let bounded = |is_bounded: bool| {
+        let mut bounded = entry("bounded", &secrets(&["bounded"]), &["admin"]);
+        if is_bounded {
+            bounded["tenants"] = json!(["acme"]);
+        }
+        bounded
+    };
+    let tokens = json!([
+        steady,
+        expiring(None),
+        removed,
+        replaced(&["new", "replaced"]),
+        narrowed(&["admin"]),
+        bounded(false)
+    ]);
+    let daemon = Guarded::start(&tokens).await;
+    let mut open = Vec::new();
+    for name in ["expiring", "removed", "replaced", "narrowed", "bounded"] {
+        open.push((name, Open::with(&daemon, name).await));
+    }
+    let mut steady_ones = Open::with(&daemon, "steady").await;
+    let tokens = json!([
+        steady,
+        expiring(Some(Duration::from_secs(3))),
+        replaced(&["new"]),
+        narrowed(&["submit"]),
+        bounded(true)
+    ]);
+    change(&daemon, &tokens, true, ("removed", false)).await;
+    for (name, open) in open {
+        open.ends(name).await;
+    }
+    // Who changed nothing keeps everything.
+    steady_ones.node.send(Message::text(HEARTBEAT)).await.unwrap();
+    assert_eq!(first(&mut steady_ones.node).await, "heartbeat_ok");
+    let (_, job) = daemon.ask("steady", "GET", "/v1/jobs?limit=1", None).await;
+    let cancel = format!("/v1/jobs/{}/cancel", job["items"][0]["id"].as_str().unwrap());
+    daemon.done("steady", "POST", &cancel, json!({})).await;
+    for (what, stream) in &mut steady_ones.streams {
+        if *what != "a plan's" {
+            stream.chunk().await.unwrap().unwrap_or_else(|| panic!("{what} stream has ended"));
+        }
+    }
+}
+
+/// A time since 1970 as RFC 3339 in UTC.
+fn date(at: Duration) -> String {
+    let seconds = format!("@{}", at.as_secs());
+    let said = Command::new("date").args(["-u", "-d", &seconds, "+%Y-%m-%dT%H:%M:%SZ"]).output().unwrap();
+    String::from_utf8(said.stdout).unwrap().trim().to_owned()
+}

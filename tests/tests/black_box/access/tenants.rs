@@ -1,0 +1,148 @@
+//! Tokens of two tenants on one daemon: what belongs to one is neither shown to the other nor changed by it, on any route
+//! or socket, by operators of one tenant neither.
+
+use std::collections::BTreeSet;
+
+use super::operations::{self, Names, Operation};
+use super::world::{self, Ground};
+use crate::bad_input::socket::{Answer, converse};
+use crate::tokens::{Guarded, first, of_tenant, root};
+use crate::web_pages::head;
+use crate::{patient, until};
+use serde_json::{Value, json};
+
+/// An operator who sees the tenant `evil` only.
+fn operator() -> Value {
+    let mut operator = of_tenant("evil");
+    operator["name"] = json!("operator");
+    operator["token"] = json!("operator");
+    operator["scopes"] = json!(["admin"]);
+    operator
+}
+
+fn texts(names: &Names) -> [&str; 6] {
+    let Names { signer, job, session, plan, task, node, .. } = names;
+    [signer, job, session, plan, task, node]
+}
+
+/// What another's token is answered for an operation about what it does not see: whether this is right.
+fn is_right(operation: &Operation, token: &str, status: u16, answer: &Value) -> bool {
+    let code = answer["code"].as_str().unwrap_or_default();
+    let lacks_scope = match operation.scope.as_deref() {
+        Some("admin") => token == "evil",
+        _ => false,
+    };
+    match operation.id.as_str() {
+        _ if lacks_scope => (status, code) == (403, "forbidden"),
+        _ if operation.names_something() => (status, code) == (404, "not_found"),
+        // Of many jobs each has its own answer.
+        "submit_jobs" => status == 202 && answer["results"][0]["code"] == "not_found",
+        "retry_jobs" => status == 202 && answer["retried"] == 0,
+        "submit_job" | "open_session" | "create_plan" => (status, code) == (404, "not_found"),
+        "select_node" | "change_mode" | "change_pools" => (status, code) == (403, "forbidden"),
+        other => panic!("say what {token} is answered for {other}: {status} {answer}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_a_tenant_is_shown_to_another_or_changed_by_it() {
+    let ground = Ground::fresh();
+    let tokens = json!([of_tenant("acme"), of_tenant("evil"), operator(), root()]);
+    let daemon = Guarded::on(ground.setup(), &tokens).await;
+    let pools = json!({"version": 1, "pools": [{"name": "acme"}, {"name": "evil"}]});
+    daemon.done("root", "PUT", "/v1/config/pools", pools).await;
+    let mut node = world::node(&daemon, "acme", "acme-1", "acme").await;
+    let acme = world::furnish(&daemon, "acme").await;
+    world::furnish(&daemon, "evil").await;
+    let running = json!({"payload": "secret", "tenant": "acme", "pool": "acme"});
+    let running = daemon.done("acme", "POST", "/v1/jobs", running).await["id"].as_str().unwrap().to_owned();
+    let dispatch = world::frame(&mut node, "dispatch").await;
+    assert_eq!(dispatch["job"], running.as_str());
+    let attempt = dispatch["attempt"].clone();
+    let beat = world::message("heartbeat", &json!({"running": [{"job": running, "attempt": attempt}]}));
+    node.send(world::message("ack", &json!({"job": running, "attempt": attempt}))).await.unwrap();
+    until("the job runs", async || {
+        daemon.ask("acme", "GET", &format!("/v1/jobs/{running}"), None).await.1["state"] == "RUNNING"
+    })
+    .await;
+    until("the node is listed", async || daemon.ask("root", "GET", "/v1/nodes/acme-1", None).await.0 == 200)
+        .await;
+
+    let (_, document) = daemon.ask("root", "GET", "/openapi.json", None).await;
+    let address = daemon.instance.url().strip_prefix("http://").unwrap();
+    let before = world::dump(&ground.database);
+    let mut asked = BTreeSet::new();
+    // Ids are for everybody.
+    for operation in operations::all(&document).iter().filter(|one| !one.is_about_ids()) {
+        let (path, body) = (operation.path(&acme), operation.body(&acme));
+        for token in ["evil", "operator"] {
+            let context = format!("{token}: {} {path}", operation.method);
+            if operation.is_socket() && operation.names_something() {
+                let bearer = format!("Bearer {token}");
+                let upgrade = head("GET", &path, &[("host", address), ("authorization", &bearer)]);
+                let answer = Answer::parse(&converse(address, &upgrade).await).unwrap();
+                assert_eq!((answer.status, &answer.json()["code"]), (404, &json!("not_found")), "{context}");
+            } else if operation.method != "GET" || operation.names_something() {
+                let (status, answer) = daemon.ask(token, &operation.method, &path, body.as_ref()).await;
+                assert!(is_right(operation, token, status, &answer), "{context}: {status} {answer}");
+                assert!(!answer.to_string().contains("secret"), "{context}: {answer}");
+            } else if !operation.is_socket() && operation.pattern != "/openapi.json" {
+                for filter in ["", "?limit=1000"] {
+                    let reply = patient().with_token(token);
+                    let reply = reply
+                        .request("GET", &daemon.url(&format!("{path}{filter}")), None, None)
+                        .await
+                        .unwrap();
+                    let shows = texts(&acme)
+                        .into_iter()
+                        .chain(["acme", "secret", &running])
+                        .find(|one| reply.text.contains(one));
+                    assert_eq!(shows, None, "{context}{filter}: {}", reply.text);
+                }
+            }
+            asked.insert(operation.id.clone());
+        }
+        node.send(beat.clone()).await.unwrap();
+    }
+    for filter in
+        ["tenant=acme", "pool=acme", "dead=true", "state=RUNNING", &format!("session={}", acme.session)]
+    {
+        let (status, listed) = daemon.ask("evil", "GET", &format!("/v1/jobs?{filter}"), None).await;
+        let is_empty = listed["items"].as_array().is_none_or(Vec::is_empty);
+        assert!(is_empty && matches!(status, 200 | 404), "{filter}: {listed}");
+    }
+    assert_eq!(asked.len(), operations::all(&document).iter().filter(|one| !one.is_about_ids()).count());
+
+    // A node under another's name is turned away; one under its own name that speaks of another's attempt is not believed.
+    let mut thief = daemon.hello("evil", "acme-1", json!(["evil"])).await;
+    assert_eq!(first(&mut thief).await, "4401");
+    let claim = json!({
+        "node_id": "evil-1", "capacity": 1, "pools": ["evil"],
+        "running": [{"job": running, "attempt": attempt}],
+    });
+    let mut liar = testkit::node::Socket::connect_with(daemon.instance.url(), "evil").await.unwrap();
+    liar.send(world::message("hello", &claim)).await.unwrap();
+    world::frame(&mut liar, "welcome").await;
+    for (kind, lie) in [
+        ("result", json!({"job": running, "attempt": attempt, "ok": true, "output": "forged"})),
+        ("progress", json!({"job": running, "attempt": attempt, "percent": 99, "note": "forged"})),
+        ("reject", json!({"job": running, "attempt": attempt, "reason": "forged"})),
+        ("ack", json!({"job": running, "attempt": attempt})),
+    ] {
+        liar.send(world::message(kind, &lie)).await.unwrap();
+    }
+    let stale = world::frame(&mut liar, "stale").await;
+    assert_eq!(stale["job"], running.as_str());
+    let after = world::dump(&ground.database);
+    for (table, rows) in &before {
+        assert_eq!(&after[table], rows, "{table}");
+    }
+
+    // The real one has worked on undisturbed.
+    node.send(beat).await.unwrap();
+    let result = json!({"job": running, "attempt": attempt, "ok": true, "output": "real"});
+    node.send(world::message("result", &result)).await.unwrap();
+    assert_eq!(world::frame(&mut node, "committed").await["job"], running.as_str());
+    let (_, job) = daemon.ask("acme", "GET", &format!("/v1/jobs/{running}"), None).await;
+    assert_eq!((&job["result"], &job["attempt"]), (&json!("real"), &json!(1)), "{job}");
+}
