@@ -67,7 +67,7 @@ impl Scope {
 /// The access that a request requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// None: probes.
+    /// None: probes, and the files of the dashboard.
     Open,
     /// Any known token.
     Known,

@@ -13,6 +13,7 @@
 
 mod audit;
 mod auth;
+mod dashboard;
 mod drain_body;
 mod events;
 mod extract;
@@ -56,6 +57,7 @@ mod tls;
 mod to_wire;
 mod visibility;
 mod websocket;
+mod whoami;
 mod worker;
 
 pub use auth::{Auth, Scope, Sees, Token, digest};

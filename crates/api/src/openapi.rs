@@ -8,8 +8,8 @@ use wire::problem::MEDIA_TYPE;
 
 use crate::auth::Access;
 use crate::{
-    audit, events, ids, instances, jobs, leases, modes, nodes, ops, plans, routes, sessions, signers, stats,
-    worker,
+    audit, dashboard, events, ids, instances, jobs, leases, modes, nodes, ops, plans, routes, sessions,
+    signers, stats, whoami, worker,
 };
 use actix_web::http::Method;
 
@@ -91,7 +91,9 @@ use actix_web::http::Method;
         ops::readyz,
         ops::metrics,
         ops::document,
-        ops::page,
+        whoami::show,
+        dashboard::page,
+        dashboard::asset,
     ),
     components(schemas(
         wire::Problem,
@@ -110,9 +112,10 @@ const ABOUT: &str = "Nonces for blockchain accounts, from any number of instance
     Bodies are JSON in UTF-8. Times are RFC 3339 in UTC; lengths are whole milliseconds. Fields, query parameters \
     and JSON keys that are unknown or repeated are refused. Lists are paged: `limit` (1 to 1,000, default 100), and \
     `cursor`, the `next_cursor` of the page before.\n\n\
-    Where tokens are configured, every request but the probes must carry one (`Authorization: Bearer …`), and `security` \
-    of an operation names the scope that it must have, if any. The scope `submit` includes `read`, and `admin` includes \
-    every other. Where no tokens are configured, the daemon listens on loopback only and refuses requests \
+    Where tokens are configured, every request but the probes and the dashboard's files must carry one \
+    (`Authorization: Bearer …`), and `security` of an operation names the scope that it must have, if any. The scope \
+    `submit` includes `read`, and `admin` includes every other. Where no tokens are configured, the daemon listens on \
+    loopback only and refuses requests \
     from web pages of other sites, on every path and on every WebSocket: the `Host` must be a loopback name \
     (`localhost`, `127.0.0.0/8`, `[::1]`, with any port), an `Origin` must be absent or equal to that host, and \
     `Sec-Fetch-Site` must be absent, `same-origin` or `none`; else the answer is 403 `forbidden`.\n\n\
@@ -247,17 +250,16 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
     };
     // Without tokens, of a request that names no host, or a foreign one.
     let mut codes = vec![Invalid, Forbidden, MethodNotAllowed, Internal];
-    if matches!(path, "/healthz" | "/readyz") {
-        if id == "readyz" {
-            codes.extend([LedgerUnavailable, LedgerWentBack, Draining]);
+    if access(path, method) == Some(Access::Open) {
+        match id {
+            "readyz" => codes.extend([LedgerUnavailable, LedgerWentBack, Draining]),
+            "page_asset" => codes.push(NotFound),
+            _ => {}
         }
         return codes;
     }
     codes.push(Unauthorized);
     if !matches!(access(path, method), Some(Access::Scope(_))) {
-        if id == "page" {
-            codes.push(LedgerUnavailable);
-        }
         return codes;
     }
     codes.extend([LedgerUnavailable, LedgerWentBack, Draining]);
@@ -380,7 +382,7 @@ mod tests {
         fn of<T: Copy>(all: &[T], word: fn(T) -> &'static str) -> Vec<&'static str> {
             all.iter().map(|one| word(*one)).collect()
         }
-        use wire::{cluster, events, health, jobs, nodes, nonces, plans, sessions};
+        use wire::{cluster, events, health, jobs, nodes, nonces, plans, sessions, whoami};
         let document: Value = serde_json::from_str(&document()).unwrap();
         let schemas = document["components"]["schemas"].as_object().unwrap();
         let known = [
@@ -404,6 +406,7 @@ mod tests {
             ("NodeState", of(nodes::NodeState::ALL, nodes::NodeState::as_str)),
             ("NodeHappening", of(events::NodeHappening::ALL, events::NodeHappening::as_str)),
             ("ClusterHappening", of(events::ClusterHappening::ALL, events::ClusterHappening::as_str)),
+            ("TokenScope", of(whoami::TokenScope::ALL, whoami::TokenScope::as_str)),
             ("Readiness", of(health::Readiness::ALL, health::Readiness::as_str)),
             ("CheckStatus", of(health::CheckStatus::ALL, health::CheckStatus::as_str)),
             ("Code", Code::ALL.iter().map(|code| code.as_str()).collect()),

@@ -1,11 +1,10 @@
-//! Probes, metrics, the OpenAPI document, the page. Probes come often, so they are cheap, and a scrape of the metrics never
+//! Probes, metrics, the OpenAPI document. Probes come often, so they are cheap, and a scrape of the metrics never
 //! asks the ledger.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::OnceLock;
 
-use actix_web::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, X_CONTENT_TYPE_OPTIONS};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, web};
 use wire::Code;
@@ -182,29 +181,6 @@ impl Document {
     }
 }
 
-/// Shows a page that names the API
-#[utoipa::path(
-    get, path = "/", tag = "operations", operation_id = "page",
-    responses((status = 200, description = "A page for people", body = String, content_type = "text/html")),
-)]
-pub async fn page(state: web::Data<State>) -> HttpResponse {
-    let incarnation = state.incarnation();
-    let mode = incarnation.cluster_view.view().modes().mode;
-    // Instance ids are made of characters that mean nothing in HTML.
-    let page = include_str!("page.html")
-        .replace("{{version}}", env!("CARGO_PKG_VERSION"))
-        .replace("{{instance}}", incarnation.identity.id.as_str())
-        .replace("{{url}}", &escaped(&incarnation.identity.url))
-        .replace("{{mode}}", mode.as_str())
-        .replace("{{ledger}}", state.ledger.kind().as_str());
-    HttpResponse::Ok()
-        .content_type("text/html; charset=utf-8")
-        .insert_header((CACHE_CONTROL, "no-store"))
-        .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))
-        .insert_header((CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'"))
-        .body(page)
-}
-
 /// A path that exists, with a method that it does not take.
 pub async fn method_not_allowed(request: HttpRequest) -> Result<HttpResponse, Refusal> {
     let allow = routes::find(request.match_info().as_str()).map_or("GET, HEAD", |route| route.allow);
@@ -214,9 +190,4 @@ pub async fn method_not_allowed(request: HttpRequest) -> Result<HttpResponse, Re
 /// A path that does not exist.
 pub async fn not_found() -> Result<HttpResponse, Refusal> {
     Err(Refusal::new(Code::NotFound, "there is no such path; see /openapi.json"))
-}
-
-/// Text as it may stand in a page.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

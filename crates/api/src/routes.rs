@@ -107,12 +107,25 @@ routes! {
     STATS = "/v1/stats", "GET, HEAD", READ, SUBMIT;
     METRICS = "/metrics", "GET, HEAD", Access::Known, Access::Known;
     DOCUMENT = "/openapi.json", "GET, HEAD", Access::Known, Access::Known;
-    PAGE = "/", "GET, HEAD", Access::Known, Access::Known;
+    WHOAMI = "/v1/whoami", "GET, HEAD", Access::Known, Access::Known;
+    PAGE = "/", "GET, HEAD", Access::Open, Access::Open;
+    ASSET = "/assets/{file}", "GET, HEAD", Access::Open, Access::Open;
 }
 
 /// The paths that are served also before the ledger is reached.
-static WITHOUT_LEDGER: [&Route; 8] =
-    [&HEALTH, &READY, &SNOWFLAKES, &SNOWFLAKE, &LEAF_SNOWFLAKE, &UUIDS, &METRICS, &DOCUMENT];
+static WITHOUT_LEDGER: [&Route; 11] = [
+    &HEALTH,
+    &READY,
+    &SNOWFLAKES,
+    &SNOWFLAKE,
+    &LEAF_SNOWFLAKE,
+    &UUIDS,
+    &METRICS,
+    &DOCUMENT,
+    &WHOAMI,
+    &PAGE,
+    &ASSET,
+];
 
 impl Route {
     /// Whether the path is served also before the ledger is reached.

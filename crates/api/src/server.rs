@@ -24,7 +24,8 @@ use crate::settings::Settings;
 use crate::state::State;
 use crate::tls::Tls;
 use crate::{
-    audit, events, ids, instances, jobs, leases, modes, nodes, ops, plans, sessions, signers, stats, worker,
+    audit, dashboard, events, ids, instances, jobs, leases, modes, nodes, ops, plans, sessions, signers,
+    stats, whoami, worker,
 };
 
 /// A server that is bound and not yet running. It handles no signals: its caller stops it.
@@ -307,7 +308,9 @@ pub fn app(
         .service(at(&routes::AUDIT).route(get().to(audit::list)))
         .service(at(&routes::METRICS).route(get().to(ops::metrics)))
         .service(at(&routes::DOCUMENT).route(get().to(ops::document)))
-        .service(at(&routes::PAGE).route(get().to(ops::page)))
+        .service(at(&routes::WHOAMI).route(get().to(whoami::show)))
+        .service(at(&routes::PAGE).route(get().to(dashboard::page)))
+        .service(at(&routes::ASSET).route(get().to(dashboard::asset)))
         .default_service(web::to(ops::not_found))
 }
 

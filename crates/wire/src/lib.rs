@@ -26,6 +26,7 @@ pub mod problem;
 pub mod sessions;
 pub mod stats;
 mod strict;
+pub mod whoami;
 pub mod worker;
 
 /// The header of a request that one instance forwards to another: the id of the instance that forwards it. Such a request

@@ -52,6 +52,7 @@ async fn without_tokens_no_page_of_another_site_gets_anything() {
         operations::all(&document).iter().map(|one| (one.method.clone(), one.path(&names))).collect();
     asked.push(("GET".to_owned(), "/nowhere".to_owned()));
     asked.push(("OPTIONS".to_owned(), "/v1/jobs".to_owned()));
+    asked.push(("GET".to_owned(), "/assets/app.js".to_owned()));
     let (port, local) = (address.rsplit(':').next().unwrap(), address.as_str());
     let rebound = format!("evil.example:{port}");
     let other_port = "http://127.0.0.1:1".to_owned();
@@ -118,5 +119,60 @@ async fn with_tokens_the_token_decides_whatever_the_host_is() {
         let answer = Answer::parse(&answer).unwrap();
         assert_eq!(answer.status, expected, "{answer:?}");
         assert_ne!(answer.json(), Value::Null);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_dashboards_files_need_no_token_and_what_they_show_does() {
+    let tokens = r#"[{"name":"viewer","token":"v","scopes":["read"]},{"name":"root","token":"r","scopes":["admin"]},
+        {"name":"acme","token":"a","scopes":["submit"],"tenants":["acme"]}]"#;
+    let instance = Setup::basic().unwrap().env("FENCEPOST__AUTH__TOKENS", tokens).start().await.unwrap();
+    let address = instance.url().strip_prefix("http://").unwrap().to_owned();
+    let ask = async |target: &str, token: Option<&str>| {
+        let bearer = token.map(|token| format!("Bearer {token}"));
+        let host = [("host", "fencepost.example")].into_iter();
+        let headers: Vec<_> = host.chain(bearer.as_deref().map(|value| ("authorization", value))).collect();
+        Answer::parse(&converse(&address, &head("GET", target, &headers)).await).unwrap()
+    };
+    for (target, content_type) in [
+        ("/", "text/html; charset=utf-8"),
+        ("/assets/app.js", "text/javascript; charset=utf-8"),
+        ("/assets/app.css", "text/css; charset=utf-8"),
+        ("/assets/icon.svg", "image/svg+xml"),
+    ] {
+        let answer = ask(target, None).await;
+        assert_eq!((answer.status, answer.header("content-type")), (200, content_type), "{target}");
+        assert_eq!(answer.header("x-content-type-options"), "nosniff", "{target}");
+        assert_eq!(answer.header("referrer-policy"), "no-referrer", "{target}");
+        let policy = answer.header("content-security-policy");
+        assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{target}: {policy}");
+        assert!(
+            policy.contains("frame-ancestors 'none'") && !policy.contains("unsafe"),
+            "{target}: {policy}"
+        );
+    }
+    for target in ["/assets/nothing.js", "/assets/..%2f..%2fCargo.toml", "/assets/index.html"] {
+        let answer = ask(target, None).await;
+        // A path that the table does not know is refused to strangers as any other.
+        assert!(matches!(answer.status, 404 | 401), "{target}: {answer:?}");
+    }
+    for target in ["/v1/whoami", "/v1/stats", "/v1/jobs", "/openapi.json"] {
+        assert_eq!(ask(target, None).await.status, 401, "{target}");
+    }
+    for (token, expected) in [
+        ("v", serde_json::json!({"name": "viewer", "scopes": ["read"], "sees_everything": true})),
+        (
+            "r",
+            serde_json::json!({"name": "root", "scopes": ["read", "submit", "node", "admin"], "sees_everything": true}),
+        ),
+        ("a", serde_json::json!({"name": "acme", "scopes": ["read", "submit"], "sees_everything": false})),
+    ] {
+        let answer = ask("/v1/whoami", Some(token)).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let answer = answer.json();
+        for (field, value) in expected.as_object().unwrap() {
+            assert_eq!(&answer[field], value, "{field} of {token}: {answer}");
+        }
+        assert!(answer["instance"].is_string() && answer["version"].is_string(), "{answer}");
     }
 }

@@ -300,7 +300,9 @@ pub fn paths() -> Vec<(String, &'static [&'static str], &'static str)> {
         ("/v1/tenants/acme/unlock".to_owned(), &["POST"], "admin"),
         ("/metrics".to_owned(), GET, "node"),
         ("/openapi.json".to_owned(), GET, "node"),
-        ("/".to_owned(), GET, "node"),
+        ("/v1/whoami".to_owned(), GET, "node"),
+        ("/".to_owned(), GET, ""),
+        ("/assets/app.js".to_owned(), GET, ""),
         ("/healthz".to_owned(), GET, ""),
         ("/readyz".to_owned(), GET, ""),
     ]

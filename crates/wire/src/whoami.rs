@@ -1,0 +1,37 @@
+//! Who the caller is, and what it may do.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::strict::words;
+
+words! {
+    /// A scope of a token.
+    pub enum TokenScope {
+        /// See what there is.
+        Read = "read",
+        /// Make and change jobs, sessions, nonces, ids and plans.
+        Submit = "submit",
+        /// Connect as a worker node.
+        Node = "node",
+        /// Decide as an operator.
+        Admin = "admin",
+    }
+}
+
+/// The caller, as the daemon knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Whoami {
+    /// The name of its token. `null` where no tokens are configured.
+    #[schema(required)]
+    pub name: Option<String>,
+    /// The scopes of its token, with those that they include.
+    pub scopes: Vec<TokenScope>,
+    /// Whether it sees everything: its token has no patterns.
+    pub sees_everything: bool,
+    /// The instance that answers. `null` before the instance has first reached its ledger.
+    #[schema(required)]
+    pub instance: Option<String>,
+    /// The version of the daemon.
+    pub version: String,
+}

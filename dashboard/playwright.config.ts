@@ -1,0 +1,25 @@
+// The dashboard's tests: Debian's Chromium against the real binary, a daemon on SQLite for each worker.
+
+import { defineConfig } from '@playwright/test';
+
+const isRoot = process.getuid?.() === 0;
+
+export default defineConfig({
+    testDir: 'tests',
+    outputDir: '../target/dashboard',
+    // The pictures are for the documents; `npm run pictures` makes them.
+    testIgnore: process.env.PICTURES ? [] : ['pictures.spec.ts'],
+    workers: 2,
+    retries: 0,
+    forbidOnly: true,
+    reporter: 'list',
+    timeout: 60_000,
+    expect: { timeout: 15_000 },
+    use: {
+        viewport: { width: 1280, height: 900 },
+        launchOptions: {
+            executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+            args: isRoot ? ['--no-sandbox'] : [],
+        },
+    },
+});

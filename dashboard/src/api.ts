@@ -1,0 +1,164 @@
+// Requests to the daemon. The token is in session storage and leaves in a header only; no other origin is asked.
+
+import { parse } from './json';
+
+const TOKEN = 'fencepost.token';
+const TIMEOUT_MS = 15_000;
+/** The daemon writes to a stream every 15 s at least; one that is silent for longer than this is lost. */
+const SILENCE_MS_MAX = 45_000;
+
+/** A refusal, as the daemon words it; or `unreachable` where no answer came. */
+export class Refusal extends Error {
+    constructor(
+        readonly status: number,
+        readonly code: string,
+        readonly detail: string,
+        readonly requestId?: string,
+    ) {
+        super(`${code}: ${detail}`);
+    }
+}
+
+export function token(): string {
+    return sessionStorage.getItem(TOKEN) ?? '';
+}
+
+export function setToken(text: string): void {
+    if (text === '') sessionStorage.removeItem(TOKEN);
+    else sessionStorage.setItem(TOKEN, text);
+}
+
+/** Told when the daemon knows the token no more. */
+let onUnauthorized: (() => void) | undefined;
+export function whenUnauthorized(listener: () => void): void {
+    onUnauthorized = listener;
+}
+
+export type Query = Record<string, string | number | boolean | undefined>;
+
+/** A path with each part encoded: `path('/v1/jobs', id)`. */
+export function path(base: string, ...parts: (string | number | { toString(): string })[]): string {
+    return [base, ...parts.map((part) => encodeURIComponent(String(part)))].join('/');
+}
+
+export function withQuery(target: string, query: Query = {}): string {
+    const params = new URLSearchParams();
+    for (const [name, value] of Object.entries(query)) {
+        if (value !== undefined && value !== '') params.set(name, String(value));
+    }
+    const text = params.toString();
+    return text === '' ? target : `${target}?${text}`;
+}
+
+function headers(extra: Record<string, string> = {}): Record<string, string> {
+    const known = token();
+    return known === '' ? extra : { ...extra, authorization: `Bearer ${known}` };
+}
+
+async function ask(method: string, target: string, init: RequestInit): Promise<Response> {
+    let response: Response;
+    try {
+        response = await fetch(target, { method, cache: 'no-store', credentials: 'omit', redirect: 'manual', ...init });
+    } catch (error) {
+        if (init.signal?.aborted && (init.signal.reason as Error | undefined)?.name !== 'TimeoutError') throw error;
+        const late = init.signal?.aborted === true;
+        throw new Refusal(0, 'unreachable', late ? `no answer within ${TIMEOUT_MS / 1000} s` : 'the daemon cannot be reached');
+    }
+    // The policy of the page forbids other origins, and a token is for one daemon.
+    if (response.type === 'opaqueredirect') {
+        throw new Refusal(307, 'redirected', 'another instance owns this, and this one redirects (worker_queue.on_misroute); open the other instance');
+    }
+    if (response.ok) return response;
+    const refusal = await refusalOf(response);
+    if (refusal.status === 401) onUnauthorized?.();
+    throw refusal;
+}
+
+async function refusalOf(response: Response): Promise<Refusal> {
+    const text = await response.text().catch(() => '');
+    try {
+        const problem = parse(text) as { code?: string; detail?: string; title?: string; request_id?: string };
+        const detail = problem.detail ?? problem.title ?? '';
+        return new Refusal(response.status, problem.code ?? 'unknown', detail, problem.request_id);
+    } catch {
+        return new Refusal(response.status, 'unknown', `the answer has the status ${response.status}`);
+    }
+}
+
+function limited(signal: AbortSignal | undefined): AbortSignal {
+    const late = AbortSignal.timeout(TIMEOUT_MS);
+    return signal === undefined ? late : AbortSignal.any([signal, late]);
+}
+
+export async function get<T>(target: string, query?: Query, signal?: AbortSignal): Promise<T> {
+    const response = await ask('GET', withQuery(target, query), { headers: headers(), signal: limited(signal) });
+    return parse(await response.text()) as T;
+}
+
+/** A request that changes something. `creates` sends an idempotency key. */
+export async function send<T>(method: 'POST' | 'PUT' | 'DELETE', target: string, body?: unknown, creates = false): Promise<T> {
+    const extra: Record<string, string> = {};
+    if (body !== undefined) extra['content-type'] = 'application/json';
+    if (creates) extra['idempotency-key'] = `dashboard-${random()}`;
+    const init: RequestInit = { headers: headers(extra), signal: limited(undefined) };
+    if (body !== undefined) init.body = JSON.stringify(body);
+    const response = await ask(method, target, init);
+    const text = await response.text();
+    return (text === '' ? undefined : parse(text)) as T;
+}
+
+function random(): string {
+    return Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, '0')).join('');
+}
+
+export type ServerEvent = { event: string; data: unknown };
+
+/** Reads server-sent events until the stream ends. Resolves then; rejects with a `Refusal` where it cannot be opened. */
+export async function stream(
+    target: string,
+    signal: AbortSignal,
+    onOpen: () => void,
+    onEvent: (event: ServerEvent) => void,
+): Promise<void> {
+    const silence = new AbortController();
+    let timer = setTimeout(() => silence.abort(), SILENCE_MS_MAX);
+    const both = AbortSignal.any([signal, silence.signal]);
+    try {
+        const response = await ask('GET', target, { headers: headers({ accept: 'text/event-stream' }), signal: both });
+        await read(response, () => {
+            clearTimeout(timer);
+            timer = setTimeout(() => silence.abort(), SILENCE_MS_MAX);
+        });
+    } finally {
+        clearTimeout(timer);
+    }
+
+    async function read(response: Response, onBytes: () => void): Promise<void> {
+        if (response.status === 204 || response.body === null) return;
+        onOpen();
+        const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+        let rest = '';
+        for (;;) {
+            const { done, value } = await reader.read();
+            if (done) return;
+            onBytes();
+            rest += value;
+            const blocks = rest.split('\n\n');
+            rest = blocks.pop() ?? '';
+            for (const block of blocks) {
+                const event = decode(block);
+                if (event !== undefined) onEvent(event);
+            }
+        }
+    }
+}
+
+function decode(block: string): ServerEvent | undefined {
+    let event = 'message';
+    const data: string[] = [];
+    for (const line of block.split('\n')) {
+        if (line.startsWith('event:')) event = line.slice(6).trim();
+        else if (line.startsWith('data:')) data.push(line.slice(5).replace(/^ /, ''));
+    }
+    return data.length === 0 ? undefined : { event, data: parse(data.join('\n')) };
+}

@@ -1,0 +1,51 @@
+// Numbers, times and names for people.
+
+const whole = new Intl.NumberFormat('en-US');
+
+export function count(value: unknown): string {
+    return typeof value === 'number' ? whole.format(value) : String(value);
+}
+
+export function rate(value: number): string {
+    if (value === 0) return '0';
+    if (value < 0.01) return '< 0.01';
+    return value < 10 ? value.toFixed(2) : value < 100 ? value.toFixed(1) : whole.format(Math.round(value));
+}
+
+/** A length of time in two units at most: `4.2 s`, `3 min 5 s`, `2 d 4 h`. */
+export function length(ms: number): string {
+    if (ms < 1_000) return `${Math.max(0, Math.round(ms))} ms`;
+    const seconds = ms / 1_000;
+    if (seconds < 10) return `${seconds.toFixed(1)} s`;
+    if (seconds < 60) return `${Math.round(seconds)} s`;
+    const units: [string, number][] = [['d', 86_400], ['h', 3_600], ['min', 60], ['s', 1]];
+    const at = units.findIndex(([, size]) => seconds >= size);
+    const [large, small] = [units[at]!, units[at + 1]!];
+    const first = Math.floor(seconds / large[1]);
+    const second = Math.floor((seconds % large[1]) / small[1]);
+    return second === 0 ? `${first} ${large[0]}` : `${first} ${large[0]} ${second} ${small[0]}`;
+}
+
+export function between(from: string, to: string): string {
+    return length(Date.parse(to) - Date.parse(from));
+}
+
+const time = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+const day = new Intl.DateTimeFormat('en-GB', { day: '2-digit', month: 'short' });
+
+export function moment(text: string): string {
+    const date = new Date(text);
+    if (Number.isNaN(date.getTime())) return text;
+    const isToday = date.toDateString() === new Date().toDateString();
+    return isToday ? time.format(date) : `${day.format(date)} ${time.format(date)}`;
+}
+
+/** The time of day of so many seconds since 1970. */
+export function clock(seconds: number): string {
+    return time.format(new Date(seconds * 1_000));
+}
+
+/** The part of an id that tells it from others at a glance: ids made in the same second begin alike. */
+export function short(id: string): string {
+    return /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(id) ? `…${id.slice(-12)}` : id;
+}

@@ -1,0 +1,219 @@
+// What keeps the pages current: polls that pause while the tab is hidden, event streams that reconnect, and lists whose
+// rows stay where they are.
+
+import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
+import { Refusal, stream, type ServerEvent } from './api';
+
+export const POLL_MS = 3_000;
+const RETRY_MS_MIN = 1_000;
+const RETRY_MS_MAX = 10_000;
+export type LinkState = 'live' | 'waiting' | 'lost' | 'paused';
+
+/** The state of the link, for the header. */
+let state: LinkState = 'waiting';
+let answeredAt = 0;
+const listeners = new Set<() => void>();
+
+function tell(next: LinkState): void {
+    if (next === 'live') answeredAt = Date.now();
+    // An answer may come after the tab was hidden.
+    const shown = document.hidden ? 'paused' : next;
+    if (shown === state) return;
+    state = shown;
+    for (const listener of listeners) listener();
+}
+
+export function useLink(): { state: LinkState; answeredAt: number } {
+    const [, set] = useState(0);
+    useEffect(() => {
+        const changed = () => set((count) => count + 1);
+        listeners.add(changed);
+        return () => void listeners.delete(changed);
+    }, []);
+    return { state, answeredAt };
+}
+
+document.addEventListener('visibilitychange', () => {
+    if (document.hidden) tell('paused');
+});
+
+export type Polled<T> = {
+    data: T | undefined;
+    error: Refusal | undefined;
+    refresh: () => void;
+};
+
+/**
+ * Asks now, every few seconds while the tab is visible, and when it becomes visible. The last answer stays while
+ * requests fail; another `key` begins anew. Without a key nothing is asked.
+ */
+export function usePoll<T>(key: string | undefined, ask: (signal: AbortSignal) => Promise<T>, everyMs = POLL_MS): Polled<T> {
+    const [found, set] = useState<{ key: string | undefined; data?: T; error?: Refusal }>({ key });
+    const latest = useRef(ask);
+    latest.current = ask;
+    const again = useRef<() => void>(() => undefined);
+
+    useEffect(() => {
+        if (key === undefined) return;
+        let timer: ReturnType<typeof setTimeout> | undefined;
+        let asking: AbortController | undefined;
+        let failures = 0;
+        let over = false;
+
+        const run = async () => {
+            clearTimeout(timer);
+            asking?.abort();
+            const mine = new AbortController();
+            asking = mine;
+            try {
+                const data = await latest.current(mine.signal);
+                if (over || mine.signal.aborted) return;
+                failures = 0;
+                tell('live');
+                set({ key, data });
+            } catch (error) {
+                if (over || mine.signal.aborted) return;
+                const refusal = error instanceof Refusal ? error : new Refusal(0, 'defect', String(error));
+                failures += 1;
+                tell(refusal.status === 0 ? 'lost' : 'live');
+                set((before) => ({ ...(before.key === key ? before : {}), key, error: refusal }));
+            }
+            asking = undefined;
+            if (!document.hidden) {
+                const pause = failures === 0 ? everyMs : Math.min(RETRY_MS_MAX, RETRY_MS_MIN * 2 ** (failures - 1));
+                timer = setTimeout(run, pause);
+            }
+        };
+        const visible = () => {
+            clearTimeout(timer);
+            if (!document.hidden) void run();
+        };
+        again.current = () => void run();
+        document.addEventListener('visibilitychange', visible);
+        void run();
+        return () => {
+            over = true;
+            clearTimeout(timer);
+            asking?.abort();
+            document.removeEventListener('visibilitychange', visible);
+            again.current = () => undefined;
+        };
+    }, [key, everyMs]);
+
+    const refresh = useCallback(() => again.current(), []);
+    const current = found.key === key ? found : { key };
+    return { data: current.data, error: current.error, refresh };
+}
+
+/**
+ * Follows an event stream while the tab is visible, and opens it again when it ends. `done` says that nothing more
+ * comes. Polls go on beside it, so a lost event costs seconds.
+ */
+export function useStream(target: string | undefined, onEvent: (event: ServerEvent) => void, done = false): boolean {
+    const latest = useRef(onEvent);
+    latest.current = onEvent;
+    const [isOpen, setOpen] = useState(false);
+    useEffect(() => {
+        if (target === undefined || done) return;
+        let controller: AbortController | undefined;
+        let timer: ReturnType<typeof setTimeout> | undefined;
+        let failures = 0;
+        const open = async () => {
+            clearTimeout(timer);
+            const mine = new AbortController();
+            controller = mine;
+            try {
+                await stream(
+                    target,
+                    mine.signal,
+                    () => {
+                        failures = 0;
+                        setOpen(true);
+                    },
+                    (event) => latest.current(event),
+                );
+            } catch {
+                // The polls beside it show what is wrong.
+            }
+            if (mine.signal.aborted) return;
+            setOpen(false);
+            failures += 1;
+            timer = setTimeout(open, Math.min(RETRY_MS_MAX, RETRY_MS_MIN * 2 ** (failures - 1)));
+        };
+        const close = () => {
+            clearTimeout(timer);
+            controller?.abort();
+            setOpen(false);
+        };
+        const visible = () => {
+            if (document.hidden) close();
+            else void open();
+        };
+        document.addEventListener('visibilitychange', visible);
+        if (!document.hidden) void open();
+        return () => {
+            document.removeEventListener('visibilitychange', visible);
+            close();
+        };
+    }, [target, done]);
+    return isOpen;
+}
+
+/** Calls `then` soon after the first of many calls, at most once a second. */
+export function useSoon(then: () => void): () => void {
+    const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
+    const latest = useRef(then);
+    latest.current = then;
+    useEffect(() => () => clearTimeout(timer.current), []);
+    return useCallback(() => {
+        timer.current ??= setTimeout(() => {
+            timer.current = undefined;
+            latest.current();
+        }, 300);
+    }, []);
+}
+
+/** The time, moved every second while the tab is visible. */
+export function useNow(): number {
+    const [now, set] = useState(Date.now());
+    useEffect(() => {
+        const timer = setInterval(() => document.hidden || set(Date.now()), 1_000);
+        return () => clearInterval(timer);
+    }, []);
+    return now;
+}
+
+export type Frozen<T> = {
+    rows: { item: T; left: boolean }[];
+    /** How many items are not shown yet. */
+    fresh: number;
+    /** Shows them. */
+    show: () => void;
+};
+
+/**
+ * Keeps the rows of a list whose newest items come first where they are: an item changes in its place, one that left
+ * the list stays and is marked, and new ones wait until somebody asks for them.
+ */
+export function useFrozen<T>(key: string, items: T[] | undefined, id: (item: T) => string, isWhole: boolean): Frozen<T> {
+    const shown = useRef<{ key: string; ids: string[]; items: Map<string, T> } | undefined>(undefined);
+    const [, redraw] = useState(0);
+    const current = new Map((items ?? []).map((item) => [id(item), item]));
+    if (items !== undefined && (shown.current === undefined || shown.current.key !== key)) {
+        shown.current = { key, ids: [...current.keys()], items: new Map(current) };
+    }
+    const held = shown.current?.key === key ? shown.current : undefined;
+    if (held === undefined) return { rows: [], fresh: 0, show: () => undefined };
+    // An empty list has nothing that could jump.
+    if (held.ids.length === 0) held.ids = [...current.keys()];
+    for (const name of held.ids) if (current.has(name)) held.items.set(name, current.get(name)!);
+    // Where the page is full, items leave it because newer ones came.
+    const rows = held.ids.map((name) => ({ item: held.items.get(name)!, left: isWhole && !current.has(name) }));
+    const known = new Set(held.ids);
+    const fresh = [...current.keys()].filter((name) => !known.has(name)).length;
+    const show = () => {
+        shown.current = { key, ids: [...current.keys()], items: new Map(current) };
+        redraw((count) => count + 1);
+    };
+    return { rows, fresh, show };
+}

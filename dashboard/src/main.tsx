@@ -1,0 +1,238 @@
+// The dashboard: who the caller is, the frame around the pages, and which page an address names.
+
+import 'uplot/dist/uPlot.min.css';
+import './style.css';
+import { render } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { get, Refusal, setToken, token, whenUnauthorized } from './api';
+import { Caller } from './caller';
+import { length } from './format';
+import { useLink, useNow } from './live';
+import { link, usePlace, type Place } from './router';
+import type { Whoami } from './shapes';
+import { choice, choose, type Choice } from './theme';
+import { Empty, Trouble } from './ui';
+import { AuditPage } from './pages/audit';
+import { ClusterPage, LeasePage } from './pages/cluster';
+import { Ids } from './pages/ids';
+import { JobPage } from './pages/job';
+import { Jobs } from './pages/jobs';
+import { NodePage, Nodes } from './pages/nodes';
+import { Overview } from './pages/overview';
+import { PlanPage, Plans } from './pages/plans';
+import { SessionPage, Sessions } from './pages/sessions';
+import { SignerPage, Signers } from './pages/signers';
+import { TaskPage, TenantPage } from './pages/tasks';
+
+/** Name in the address, name for people, key after `g`. */
+const PAGES: [string, string, string][] = [
+    ['', 'Overview', 'o'],
+    ['jobs', 'Jobs', 'j'],
+    ['sessions', 'Sessions', 's'],
+    ['nodes', 'Nodes and pools', 'n'],
+    ['plans', 'Plans and tenants', 'p'],
+    ['signers', 'Signers', 'i'],
+    ['ids', 'IDs', 'd'],
+    ['cluster', 'Cluster', 'c'],
+    ['audit', 'Audit', 'a'],
+];
+const BELONGS: Record<string, string> = { tasks: 'plans', tenants: 'plans', leases: 'cluster' };
+
+function Page({ place }: { place: Place }) {
+    const { parts, query } = place;
+    const [name = '', id] = parts;
+    switch (name) {
+        case '': return <Overview />;
+        case 'jobs': return id ? <JobPage key={id} id={id} /> : <Jobs query={query} />;
+        case 'sessions': return id ? <SessionPage key={id} id={id} /> : <Sessions />;
+        case 'nodes': return id ? <NodePage key={id} id={id} /> : <Nodes query={query} />;
+        case 'plans': return id ? <PlanPage key={id} id={id} query={query} /> : <Plans query={query} />;
+        case 'tasks': return id ? <TaskPage key={id} id={id} /> : <NoPage />;
+        case 'tenants': return id ? <TenantPage key={id} tenant={id} /> : <NoPage />;
+        case 'signers': return id ? <SignerPage key={id} signer={id} query={query} /> : <Signers query={query} />;
+        case 'ids': return <Ids query={query} />;
+        case 'cluster': return <ClusterPage query={query} />;
+        case 'leases': return id ? <LeasePage key={id} resource={id} /> : <NoPage />;
+        case 'audit': return <AuditPage query={query} />;
+        default: return <NoPage />;
+    }
+}
+
+function NoPage() {
+    return <><h1>No such page</h1><Empty>Nothing is at this address. <a href={link([])}>Go to the overview.</a></Empty></>;
+}
+
+type Known = { whoami?: Whoami; error?: Refusal; asks?: boolean };
+
+function App() {
+    const [known, set] = useState<Known>({});
+    const attempt = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
+    const enter = async () => {
+        clearTimeout(attempt.current);
+        try {
+            set({ whoami: await get<Whoami>('/v1/whoami') });
+        } catch (thrown) {
+            const error = thrown instanceof Refusal ? thrown : new Refusal(0, 'defect', String(thrown));
+            if (error.status === 401) {
+                const had = token() !== '';
+                setToken('');
+                set(had ? { asks: true, error } : { asks: true });
+                return;
+            }
+            set({ error });
+            attempt.current = setTimeout(enter, 2_000);
+        }
+    };
+    useEffect(() => {
+        // A token that was taken away ends the view. A wrong one at the door is shown there.
+        whenUnauthorized(() => set((before) => {
+            if (before.whoami === undefined) return before;
+            setToken('');
+            return { asks: true, error: new Refusal(401, 'unauthorized', 'the token is not known any more') };
+        }));
+        void enter();
+        return () => clearTimeout(attempt.current);
+    }, []);
+    const leave = () => {
+        setToken('');
+        set({ asks: true });
+    };
+    if (known.asks) return <Door error={known.error} enter={enter} />;
+    if (known.whoami === undefined) {
+        return <div class="door"><Brand /><Trouble error={known.error} />{known.error ? <p class="note">Trying again…</p> : <p class="loading">Loading…</p>}</div>;
+    }
+    return <Caller.Provider value={known.whoami}><Frame whoami={known.whoami} leave={leave} /></Caller.Provider>;
+}
+
+function Brand() {
+    return <span class="brand"><i aria-hidden="true">|-|-|</i> Fencepost</span>;
+}
+
+function Door({ error, enter }: { error: Refusal | undefined; enter: () => Promise<void> }) {
+    const [text, set] = useState('');
+    const submit = (event: Event) => {
+        event.preventDefault();
+        setToken(text.trim());
+        void enter();
+    };
+    return (
+        <main class="door">
+            <h1><Brand /></h1>
+            <form onSubmit={submit}>
+                <label class="field">
+                    <span>Token</span>
+                    <input type="password" value={text} autocomplete="off" required autofocus onInput={(event) => set(event.currentTarget.value)} />
+                    <small>It stays in this tab and is sent to this daemon only.</small>
+                </label>
+                <Trouble error={error} title="The daemon refuses the token" />
+                <button type="submit" class="primary">Enter</button>
+            </form>
+            <ThemeSwitch />
+        </main>
+    );
+}
+
+function Frame({ whoami, leave }: { whoami: Whoami; leave: () => void }) {
+    const place = usePlace();
+    const [isOpen, setOpen] = useState(false);
+    const main = useRef<HTMLElement>(null);
+    const here = BELONGS[place.parts[0] ?? ''] ?? place.parts[0] ?? '';
+    const name = PAGES.find(([page]) => page === here)?.[1] ?? 'Fencepost';
+    const address = place.parts.join('/');
+    const first = useRef(true);
+    useEffect(() => {
+        document.title = `${place.parts[1] ?? name} – Fencepost`;
+        setOpen(false);
+        // Whoever follows a link begins to read at the top of the new page.
+        if (!first.current) main.current?.focus();
+        first.current = false;
+        scrollTo(0, 0);
+    }, [address]);
+    useKeys();
+    const canSee = whoami.scopes.includes('read');
+    return (
+        <div class="frame">
+            <a class="skip" href="#content" onClick={(event) => { event.preventDefault(); main.current?.focus(); }}>Skip to the content</a>
+            <header class="top">
+                <a class="home" href={link([])}><Brand /></a>
+                <button type="button" class="menu" aria-expanded={isOpen} aria-controls="pages" onClick={() => setOpen(!isOpen)}>{name}</button>
+                <span class="space" />
+                <LinkSign />
+            </header>
+            <div class={`side ${isOpen ? 'open' : ''}`}>
+                <nav id="pages" aria-label="Pages">
+                    <ul>
+                        {PAGES.map(([page, title, key]) => (
+                            <li key={page}><a href={link([page])} aria-current={page === here ? 'page' : undefined}>{title}<kbd aria-hidden="true">g {key}</kbd></a></li>
+                        ))}
+                    </ul>
+                </nav>
+                <div class="foot">
+                    <ThemeSwitch />
+                    <p>{whoami.name === null ? 'no tokens are configured' : <>token <b>{whoami.name}</b></>}<br />scopes {whoami.scopes.join(', ') || 'none'}</p>
+                    <p>version {whoami.version}</p>
+                    {whoami.name === null ? null : <button type="button" onClick={leave}>Leave</button>}
+                </div>
+            </div>
+            <main ref={main} id="content" tabIndex={-1}>
+                {canSee ? <Page place={place} /> : <Empty>The token <b>{whoami.name}</b> has the scopes {whoami.scopes.join(', ')}. The dashboard needs <code>read</code>.</Empty>}
+            </main>
+        </div>
+    );
+}
+
+function LinkSign() {
+    const { state, answeredAt } = useLink();
+    const now = useNow();
+    const age = Math.max(0, now - answeredAt);
+    const words = {
+        live: age > 15_000 ? `last answer ${length(age)} ago` : 'live',
+        waiting: 'connecting',
+        lost: answeredAt === 0 ? 'reconnecting' : `reconnecting, last answer ${length(age)} ago`,
+        paused: 'paused',
+    }[state];
+    return <span class={`link-sign ${state}`} role="status"><i aria-hidden="true" />{words}</span>;
+}
+
+function ThemeSwitch() {
+    const [chosen, set] = useState(choice);
+    const pick = (next: Choice) => {
+        choose(next);
+        set(next);
+    };
+    return (
+        <div class="theme" role="group" aria-label="Colours">
+            {(['auto', 'light', 'dark'] as const).map((one) => (
+                <button type="button" key={one} aria-pressed={chosen === one} onClick={() => pick(one)}>{one}</button>
+            ))}
+        </div>
+    );
+}
+
+/** `g` and a letter goes to a page; `/` goes to the first filter. */
+function useKeys(): void {
+    useEffect(() => {
+        let after = 0;
+        const pressed = (event: KeyboardEvent) => {
+            const target = event.target as HTMLElement;
+            if (event.ctrlKey || event.metaKey || event.altKey || target.closest('input, select, textarea, dialog')) return;
+            if (event.key === '/') {
+                const filter = document.querySelector<HTMLElement>('main input, main select');
+                if (filter) {
+                    event.preventDefault();
+                    filter.focus();
+                }
+            } else if (event.key === 'g') {
+                after = event.timeStamp;
+            } else if (event.timeStamp - after < 1_500) {
+                const page = PAGES.find(([, , key]) => key === event.key);
+                after = 0;
+                if (page) location.hash = link([page[0]]);
+            }
+        };
+        addEventListener('keydown', pressed);
+        return () => removeEventListener('keydown', pressed);
+    }, []);
+}
+
+render(<App />, document.getElementById('app')!);

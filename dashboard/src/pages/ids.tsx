@@ -1,0 +1,101 @@
+// Distributed ids: how long segments last, and what a snowflake says.
+
+import { useState } from 'preact/hooks';
+import { get, path, type Refusal } from '../api';
+import { useCan } from '../caller';
+import { count, length, rate } from '../format';
+import { usePoll } from '../live';
+import type { List, Segment, Snowflake } from '../shapes';
+import { Ago, Card, Empty, Facts, Found, Maybe, Pager, Table, Trouble } from '../ui';
+
+const SOON_S = 600;
+
+export function Ids({ query }: { query: URLSearchParams }) {
+    if (!useCan('submit')) {
+        return <><h1>IDs</h1><Empty>IDs need a token with the scope <code>submit</code>.</Empty></>;
+    }
+    return <><h1>IDs</h1><Decode /><Segments query={query} /></>;
+}
+
+function Segments({ query }: { query: URLSearchParams }) {
+    const cursor = query.get('cursor') ?? undefined;
+    const polled = usePoll(`segments ${cursor}`, (signal) => get<List<Segment>>('/v1/ids/segments', { cursor, limit: 100 }, signal));
+    return (
+        <Card title="Segments">
+            <Found of={polled}>
+                {(page) =>
+                    page.items.length === 0 ? (
+                        <Empty>No segment yet. <code>fencepost id segment order --step 1000</code> or <code>PUT /v1/ids/segments/order</code> makes one.</Empty>
+                    ) : (
+                        <>
+                            <Table
+                                label="Segments"
+                                rows={page.items}
+                                id={(it) => it.tag}
+                                columns={[
+                                    { head: 'tag', cell: (it) => <b>{it.tag}</b> },
+                                    { head: 'max', class: 'num', cell: (it) => <Maybe>{it.max}</Maybe> },
+                                    { head: 'step', class: 'num', cell: (it) => count(it.step) },
+                                    { head: 'ids/s', class: 'num', cell: (it) => rate(it.rate) },
+                                    { head: 'left here', class: 'num wide', cell: (it) => count(it.left) },
+                                    {
+                                        head: 'lasts',
+                                        class: 'num',
+                                        cell: (it) => it.seconds_left === null ? <Maybe /> : <span class={it.seconds_left < SOON_S ? 'warn' : undefined}>{length(it.seconds_left * 1_000)}</span>,
+                                    },
+                                    { head: 'description', class: 'wide', cell: (it) => <Maybe>{it.description}</Maybe> },
+                                    { head: 'changed', class: 'num wide', cell: (it) => <Ago at={it.updated_at} /> },
+                                ]}
+                            />
+                            <Pager next={page.next_cursor} cursor={cursor ?? null} />
+                        </>
+                    )
+                }
+            </Found>
+        </Card>
+    );
+}
+
+function Decode() {
+    const [text, setText] = useState('');
+    const [found, setFound] = useState<Snowflake>();
+    const [error, setError] = useState<Refusal>();
+    const decode = async (id: string) => {
+        try {
+            setFound(await get<Snowflake>(path('/v1/ids/snowflake', id)));
+            setError(undefined);
+        } catch (thrown) {
+            setFound(undefined);
+            setError(thrown as Refusal);
+        }
+    };
+    const make = async () => {
+        try {
+            const made = await get<{ ids: string[] }>('/v1/ids/snowflake', { count: 1 });
+            setText(made.ids[0]!);
+            await decode(made.ids[0]!);
+        } catch (thrown) {
+            setError(thrown as Refusal);
+        }
+    };
+    return (
+        <Card title="Snowflake">
+            <form class="filters" onSubmit={(event) => { event.preventDefault(); if (text.trim() !== '') void decode(text.trim()); }}>
+                <label class="field"><span>Snowflake id</span><input value={text} inputMode="numeric" onInput={(event) => setText(event.currentTarget.value)} spellcheck={false} /></label>
+                <button type="submit">Decode</button>
+                <button type="button" onClick={() => void make()}>Make one</button>
+            </form>
+            <Trouble error={error} />
+            {found ? (
+                <Facts
+                    of={[
+                        ['time', found.timestamp],
+                        ['data center', String(found.data_center)],
+                        ['worker', String(found.worker)],
+                        ['sequence', String(found.sequence)],
+                    ]}
+                />
+            ) : null}
+        </Card>
+    );
+}

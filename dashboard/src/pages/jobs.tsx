@@ -1,0 +1,88 @@
+// The list of jobs. Its rows stay where they are; new jobs wait behind a button.
+
+import { get } from '../api';
+import { useCaller, useCan } from '../caller';
+import { length } from '../format';
+import { useFrozen, usePoll, useSoon, useStream } from '../live';
+import type { Job, List } from '../shapes';
+import { Ago, Badge, Empty, Filter, Found, Fresh, Id, Maybe, Pager, Table, type Column } from '../ui';
+
+const FILTERS = ['state', 'outcome', 'session', 'tenant', 'pool', 'dead', 'cursor'];
+const PAGE = 100;
+
+export function Jobs({ query }: { query: URLSearchParams }) {
+    const filters = Object.fromEntries(FILTERS.map((name) => [name, query.get(name) ?? undefined]));
+    return (
+        <>
+            <h1>Jobs</h1>
+            <div class="filters" role="search" aria-label="Filters of the list">
+                <Filter name="state" label="State" query={query} options={['CREATED', 'DISPATCHED', 'RUNNING', 'FINISHED']} />
+                <Filter name="outcome" label="Outcome" query={query} options={['succeeded', 'failed', 'cancelled', 'timed_out']} />
+                <Filter name="dead" label="Dead" query={query} options={['true', 'false']} />
+                <Filter name="pool" label="Pool" query={query} />
+                <Filter name="tenant" label="Tenant" query={query} />
+                <Filter name="session" label="Session" query={query} />
+            </div>
+            <JobList filters={filters} />
+        </>
+    );
+}
+
+/** Jobs by filter, the newest first. */
+export function JobList({ filters }: { filters: Record<string, string | undefined> }) {
+    const key = `jobs ${JSON.stringify(filters)}`;
+    const polled = usePoll(key, (signal) => get<List<Job>>('/v1/jobs', { ...filters, limit: PAGE }, signal));
+    const soon = useSoon(polled.refresh);
+    const { sees_everything } = useCaller();
+    const followsAll = useCan('admin') && sees_everything;
+    useStream(followsAll ? '/v1/events?kinds=job' : undefined, soon);
+    const isFull = polled.data?.next_cursor != null;
+    const frozen = useFrozen(key, polled.data?.items, (job) => job.id, !isFull);
+    return (
+        <Found of={polled}>
+            {(page) => (
+                <>
+                    <Fresh count={frozen.fresh} full={isFull && frozen.fresh >= PAGE} show={frozen.show} />
+                    {frozen.rows.length === 0 ? (
+                        <Empty>No job matches. Clear a filter, or submit one with <code>fencepost submit</code>.</Empty>
+                    ) : (
+                        <Table
+                            label="Jobs"
+                            rows={frozen.rows}
+                            id={({ item }) => item.id}
+                            rowClass={({ left }) => (left ? 'left' : undefined)}
+                            columns={COLUMNS}
+                        />
+                    )}
+                    <Pager next={page.next_cursor} cursor={filters.cursor ?? null} />
+                </>
+            )}
+        </Found>
+    );
+}
+
+type Row = { item: Job; left: boolean };
+const COLUMNS: Column<Row>[] = [
+    { head: 'job', cell: ({ item }) => <Id to={['jobs', item.id]} id={item.id} /> },
+    {
+        head: 'state',
+        cell: ({ item, left }) => (
+            <>
+                <Badge of={item.outcome ?? item.state} />
+                {left ? <small> left the list</small> : item.dead ? <small class="bad"> dead</small> : null}
+                {item.progress?.percent !== undefined && item.state === 'RUNNING' ? <small> {Math.round(item.progress.percent)} %</small> : null}
+            </>
+        ),
+    },
+    { head: 'pool', cell: ({ item }) => <Maybe>{item.pool}</Maybe> },
+    { head: 'tenant', class: 'wide', cell: ({ item }) => <Maybe>{item.tenant}</Maybe> },
+    { head: 'session', class: 'wide', cell: ({ item }) => <Id to={['sessions', item.session ?? '']} id={item.session} /> },
+    { head: 'node', class: 'wide', cell: ({ item }) => <Id to={['nodes', item.node ?? '']} id={item.node} /> },
+    { head: 'attempt', class: 'num', cell: ({ item }) => `${item.attempt}/${item.max_attempts}` },
+    { head: 'created', class: 'num', cell: ({ item }) => <Ago at={item.created_at} /> },
+    { head: 'took', class: 'num wide', cell: ({ item }) => <Maybe>{took(item)}</Maybe> },
+];
+
+function took(job: Job): string | null {
+    return job.finished_at === null ? null : length(Date.parse(job.finished_at) - Date.parse(job.created_at));
+}

@@ -1,0 +1,225 @@
+// How the cluster is: what waits longest first, then counts, rates, charts, and who runs.
+
+import type { ComponentChildren } from 'preact';
+import { get } from '../api';
+import { useCaller } from '../caller';
+import { Chart } from '../chart';
+import { count, length, rate } from '../format';
+import { usePoll } from '../live';
+import { link } from '../router';
+import { sample, series } from '../samples';
+import type { Cluster, Outcome, PoolStats, Ready, Stats } from '../shapes';
+import { Ago, Badge, Card, Empty, Facts, Found, Table, Trouble } from '../ui';
+
+const SLOW_MS = 60_000;
+const OUTCOMES: Outcome[] = ['succeeded', 'failed', 'timed_out', 'cancelled'];
+
+export function Overview() {
+    const { sees_everything } = useCaller();
+    const stats = usePoll(sees_everything ? 'stats' : undefined, async (signal) => {
+        const found = await get<Stats>('/v1/stats', {}, signal);
+        sample(found);
+        return found;
+    });
+    const cluster = usePoll('cluster', (signal) => get<Cluster>('/v1/cluster', {}, signal));
+    const ready = usePoll('readyz', (signal) => get<Ready>('/readyz', {}, signal), 5_000);
+    return (
+        <>
+            <h1>Overview</h1>
+            {sees_everything ? (
+                <Found of={stats}>{(found) => <Figures stats={found} />}</Found>
+            ) : (
+                <Empty>
+                    This token sees some names only, and statistics count everything. Look at <a href={link(['jobs'])}>jobs</a> or{' '}
+                    <a href={link(['plans'])}>plans</a> instead.
+                </Empty>
+            )}
+            <div class="columns">
+                <Card title="Instances" aside={cluster.data ? <span class="aside">mode {cluster.data.mode}</span> : null}>
+                    <Found of={cluster}>{(found) => <Instances of={found} />}</Found>
+                </Card>
+                <Card title="Health of this instance" aside={ready.data ? <Badge of={ready.data.status} /> : null}>
+                    <Trouble error={ready.error} title="Not ready" />
+                    {ready.data ? (
+                        <Facts
+                            of={Object.entries(ready.data.checks).map(([name, check]) => [
+                                name,
+                                <><Badge of={check.status} /> {check.detail}</>,
+                            ])}
+                        />
+                    ) : null}
+                </Card>
+            </div>
+        </>
+    );
+}
+
+function Figures({ stats }: { stats: Stats }) {
+    const { jobs, delayed, oldest_waiting_ms: oldest } = stats;
+    const isIdle = jobs.CREATED + jobs.DISPATCHED + jobs.RUNNING + jobs.FINISHED === 0;
+    return (
+        <>
+            <div class="figures">
+                <Figure name="Oldest waiting job" to={link(['jobs'], { state: 'CREATED' })} tone={oldest !== null && oldest > SLOW_MS ? 'warn' : undefined} lead>
+                    {oldest === null ? 'none waits' : length(oldest)}
+                </Figure>
+                <Figure name="Waiting" to={link(['jobs'], { state: 'CREATED' })}>{count(jobs.CREATED - delayed)}</Figure>
+                <Figure name="Delayed" to={link(['jobs'], { state: 'CREATED' })}>{count(delayed)}</Figure>
+                <Figure name="Dispatched" to={link(['jobs'], { state: 'DISPATCHED' })}>{count(jobs.DISPATCHED)}</Figure>
+                <Figure name="Running" to={link(['jobs'], { state: 'RUNNING' })}>{count(jobs.RUNNING)}</Figure>
+                <Figure name="Finished" to={link(['jobs'], { state: 'FINISHED' })}>{count(jobs.FINISHED)}</Figure>
+            </div>
+            {isIdle ? (
+                <Empty>
+                    <b>No jobs yet.</b> Start a worker with <code>fencepost node --exec cat</code>, then submit a job with{' '}
+                    <code>echo '{'{"hello":"world"}'}' | fencepost submit --wait -</code>.
+                </Empty>
+            ) : null}
+            <div class="charts">
+                <Chart
+                    title="Unfinished jobs"
+                    unit={(value) => count(Math.round(value))}
+                    axis={(value) => (Number.isInteger(value) ? count(value) : '')}
+                    times={series.times}
+                    length={series.times.at(-1) ?? 0}
+                    lines={[
+                        { label: 'waiting', color: '--wait', values: series.waiting },
+                        { label: 'dispatched', color: '--sent', values: series.dispatched },
+                        { label: 'running', color: '--run', values: series.running },
+                    ]}
+                />
+                <Chart
+                    title="Oldest waiting job"
+                    unit={(value) => (value === 0 ? '0' : length(value * 1_000))}
+                    axis={(value) => (value < 300 ? `${value} s` : value < 7_200 ? `${Math.round(value / 60)} min` : `${Math.round(value / 3_600)} h`)}
+                    times={series.times}
+                    length={series.times.at(-1) ?? 0}
+                    lines={[{ label: 'age', color: '--warn', values: series.oldest }]}
+                />
+                <Chart
+                    title="Jobs per second"
+                    unit={rate}
+                    times={series.times}
+                    length={series.times.at(-1) ?? 0}
+                    lines={[
+                        { label: 'accepted', color: '--sent', values: series.accepted },
+                        { label: 'succeeded', color: '--good', values: series.succeeded },
+                        { label: 'failed', color: '--bad', values: series.failed },
+                    ]}
+                />
+            </div>
+            <div class="columns">
+                <Card title="Jobs per second" aside={<span class="aside">of instance {stats.instance}</span>}>
+                    <Rates stats={stats} />
+                </Card>
+                <Card title="Plans and tasks">
+                    <Statuses name="Plans" of={stats.plans} to={(status) => link(['plans'], { status })} />
+                    <Statuses name="Tasks of plans that are not over" of={stats.tasks} />
+                    {stats.unknown_stages > 0 ? (
+                        <p class="note warn">{count(stats.unknown_stages)} stages are UNKNOWN: somebody must say whether they were done.</p>
+                    ) : null}
+                </Card>
+            </div>
+            <Card title="Pools" aside={<span class="aside">counted {length(stats.counted_ms_ago)} ago</span>}>
+                <Pools of={stats.pools} />
+            </Card>
+        </>
+    );
+}
+
+function Figure(props: { name: string; to: string; tone?: string | undefined; lead?: boolean; children: ComponentChildren }) {
+    return (
+        <a class={`figure ${props.lead ? 'lead' : ''} ${props.tone ?? ''}`} href={props.to}>
+            <span>{props.name}</span>
+            <b>{props.children}</b>
+        </a>
+    );
+}
+
+function Rates({ stats }: { stats: Stats }) {
+    const spans = ['1m', '5m', '15m'] as const;
+    const rows: [string, (span: (typeof spans)[number]) => number][] = [
+        ['accepted', (span) => stats.rates[span].accepted_per_second],
+        ...OUTCOMES.map((outcome): [string, (span: (typeof spans)[number]) => number] => [
+            outcome,
+            (span) => stats.rates[span].finished_per_second[outcome],
+        ]),
+    ];
+    return (
+        <Table
+            label="Jobs per second"
+            rows={rows}
+            id={([name]) => name}
+            columns={[
+                { head: 'jobs', cell: ([name]) => name.replace('_', ' ') },
+                ...spans.map((span) => ({
+                    head: `${span.slice(0, -1)} min`,
+                    class: 'num',
+                    cell: ([, of]: (typeof rows)[number]) => rate(of(span)),
+                })),
+            ]}
+        />
+    );
+}
+
+function Statuses({ name, of, to }: { name: string; of: Record<string, number>; to?: (status: string) => string }) {
+    return (
+        <div class="statuses">
+            <h3>{name}</h3>
+            <ul>
+                {Object.entries(of).map(([status, value]) => {
+                    const shown = <><Badge of={status} /> <b>{count(value)}</b></>;
+                    return <li key={status} class={value === 0 ? 'zero' : undefined}>{to ? <a href={to(status)}>{shown}</a> : shown}</li>;
+                })}
+            </ul>
+        </div>
+    );
+}
+
+export function Pools({ of }: { of: PoolStats[] }) {
+    const failing = (pool: PoolStats) => {
+        const minute = pool.rates['1m'].finished_per_second;
+        return minute.failed + minute.timed_out;
+    };
+    return (
+        <Table
+            label="Pools"
+            rows={of}
+            id={(pool) => pool.pool ?? ''}
+            columns={[
+                {
+                    head: 'pool',
+                    cell: (pool) => pool.pool === null ? <i>no pool named</i> : <a href={link(['jobs'], { pool: pool.pool })}>{pool.pool}</a>,
+                },
+                { head: 'oldest', class: 'num', cell: (pool) => (pool.oldest_waiting_ms === null ? '–' : length(pool.oldest_waiting_ms)) },
+                { head: 'waiting', class: 'num', cell: (pool) => count(pool.jobs.CREATED - pool.delayed) },
+                { head: 'delayed', class: 'num wide', cell: (pool) => count(pool.delayed) },
+                { head: 'dispatched', class: 'num wide', cell: (pool) => count(pool.jobs.DISPATCHED) },
+                { head: 'running', class: 'num', cell: (pool) => count(pool.jobs.RUNNING) },
+                { head: 'finished', class: 'num wide', cell: (pool) => count(pool.jobs.FINISHED) },
+                { head: 'accepted/s', class: 'num wide', cell: (pool) => rate(pool.rates['1m'].accepted_per_second) },
+                { head: 'failed/s', class: 'num', cell: (pool) => rate(failing(pool)) },
+            ]}
+        />
+    );
+}
+
+export function Instances({ of }: { of: Cluster }) {
+    return (
+        <Table
+            label="Instances"
+            rows={of.instances}
+            id={(instance) => instance.instance_id}
+            columns={[
+                {
+                    head: 'instance',
+                    cell: (it) => <span class="id">{it.instance_id}{it.instance_id === of.instance ? <em> (this one)</em> : null}</span>,
+                },
+                { head: 'resources', class: 'num', cell: (it) => count(it.resources) },
+                { head: 'version', cell: (it) => it.version },
+                { head: 'started', class: 'wide', cell: (it) => <Ago at={it.started_at} /> },
+                { head: 'state', cell: (it) => <Badge of={it.on_ring === false ? 'draining' : it.bus_up === false ? 'degraded' : 'live'} /> },
+            ]}
+        />
+    );
+}

@@ -1,0 +1,223 @@
+// Plans and what became of them: lists, one plan with its tasks and events.
+
+import { useRef } from 'preact/hooks';
+import { get, path, send } from '../api';
+import { useCan } from '../caller';
+import { count, length } from '../format';
+import { usePoll } from '../live';
+import { go, link } from '../router';
+import type { List, Plan, PlanEvent, Task } from '../shapes';
+import { Action, Ago, Badge, Card, Empty, Facts, Filter, Found, Id, LookUp, Maybe, Pager, Table, When } from '../ui';
+
+const PLAN_STATUSES = ['CREATED', 'RUNNING', 'PAUSED', 'ATTENTION', 'SUCCEEDED', 'CANCELLED'];
+const TASK_STATUSES = ['PENDING', 'RUNNING', 'SUCCEEDED', 'FAILED', 'PAUSED', 'INTERRUPTED', 'CANCELLED'];
+
+export function Plans({ query }: { query: URLSearchParams }) {
+    const [status, cursor] = [query.get('status') ?? undefined, query.get('cursor') ?? undefined];
+    const polled = usePoll(`plans ${status} ${cursor}`, (signal) => get<List<Plan>>('/v1/plans', { status, cursor, limit: 100 }, signal));
+    return (
+        <>
+            <h1>Plans and tenants</h1>
+            <div class="filters">
+                <Filter name="status" label="Status" query={query} options={PLAN_STATUSES} />
+                <LookUp label="Tenant" go={(tenant) => go(['tenants', tenant])} />
+            </div>
+            <Found of={polled}>
+                {(page) =>
+                    page.items.length === 0 ? (
+                        <Empty>No plan matches. <code>fencepost plan create -f plan.json</code> makes one.</Empty>
+                    ) : (
+                        <>
+                            <Table
+                                label="Plans"
+                                rows={page.items}
+                                id={(plan) => plan.id}
+                                columns={[
+                                    { head: 'plan', cell: (plan) => <a href={link(['plans', plan.id])}>{plan.name ?? <span class="id">{plan.id}</span>}</a> },
+                                    { head: 'status', cell: (plan) => <Badge of={plan.status} /> },
+                                    { head: 'tasks', cell: (plan) => <Progress of={plan} /> },
+                                    { head: 'failed', class: 'num', cell: (plan) => count((plan.progress.failed ?? 0) + (plan.progress.interrupted ?? 0)) },
+                                    { head: 'created', class: 'num wide', cell: (plan) => <Ago at={plan.created_at} /> },
+                                ]}
+                            />
+                            <Pager next={page.next_cursor} cursor={cursor ?? null} />
+                        </>
+                    )
+                }
+            </Found>
+        </>
+    );
+}
+
+function Progress({ of }: { of: Plan }) {
+    const { total, succeeded = 0 } = of.progress;
+    return (
+        <span class="meter">
+            <progress max={total} value={succeeded} aria-label="Tasks that succeeded" />
+            <span>{succeeded} of {total}</span>
+        </span>
+    );
+}
+
+export function PlanPage({ id, query }: { id: string; query: URLSearchParams }) {
+    const polled = usePoll(`plan ${id}`, (signal) => get<Plan>(path('/v1/plans', id), {}, signal));
+    return (
+        <>
+            <p class="crumbs"><a href={link(['plans'])}>Plans</a></p>
+            <Found of={polled}>{(plan) => <ShownPlan plan={plan} refresh={polled.refresh} />}</Found>
+            <Tasks plan={id} query={query} />
+            <Events of={path('/v1/plans', id)} />
+        </>
+    );
+}
+
+function ShownPlan({ plan, refresh }: { plan: Plan; refresh: () => void }) {
+    const at = path('/v1/plans', plan.id);
+    const mayChange = useCan('submit');
+    const isOver = plan.status === 'SUCCEEDED' || plan.status === 'CANCELLED';
+    const change = (title: string, verb: string, about: string, danger = false) => (
+        <Action
+            done={refresh}
+            ask={{
+                title,
+                about,
+                danger,
+                fields: [{ name: 'reason', label: 'Reason', hint: 'the events show it; may be empty' }],
+                run: ({ reason }) => send('POST', `${at}/${verb}`, reason ? { reason } : {}),
+            }}
+        />
+    );
+    return (
+        <>
+            <h1>{plan.name ?? <span class="id">{plan.id}</span>}</h1>
+            <div class="bar">
+                <Badge of={plan.status} />
+                {plan.intent !== 'run' ? <span class="aside">intent {plan.intent}</span> : null}
+                {plan.over_time ? <Badge of="over time" /> : null}
+                <Progress of={plan} />
+                <span class="space" />
+                {mayChange && plan.status === 'CREATED' ? change('Start plan', 'start', 'The tasks start in their order, as many at once as the plan allows.') : null}
+                {mayChange && !isOver && plan.intent === 'run' && plan.status !== 'CREATED' ? change('Pause plan', 'pause', 'No further stage begins until somebody resumes the plan. Stages under way finish.') : null}
+                {mayChange && !isOver && plan.status !== 'CREATED' && (plan.intent === 'pause' || plan.status === 'ATTENTION' || plan.status === 'PAUSED')
+                    ? change('Resume plan', 'resume', 'Paused and pending tasks go on. Failed tasks stay as they are.')
+                    : null}
+                {mayChange && !isOver ? change('Cancel plan', 'cancel', 'Every task that has not succeeded is cancelled, and the stages under way are told to stop.', true) : null}
+            </div>
+            {(plan.attention ?? []).length > 0 ? (
+                <Card title="Needs a person">
+                    <Table
+                        label="Tasks that need a person"
+                        rows={plan.attention ?? []}
+                        id={(it) => it.task}
+                        columns={[
+                            { head: 'tenant', cell: (it) => <Id to={['tasks', it.task]} id={it.tenant} /> },
+                            { head: 'status', cell: (it) => <Badge of={it.status} /> },
+                            { head: 'stage', cell: (it) => <Maybe>{it.stage_name}</Maybe> },
+                            { head: 'reason', cell: (it) => <Maybe>{it.reason}</Maybe> },
+                        ]}
+                    />
+                </Card>
+            ) : null}
+            <Card title="Plan">
+                <Facts
+                    of={[
+                        ['id', <span class="id">{plan.id}</span>],
+                        ['at once', count(plan.max_concurrency)],
+                        ['on failure', plan.on_failure],
+                        ['time limit', length(plan.timeout_ms)],
+                        ['created', <When at={plan.created_at} />],
+                        ['started', plan.started_at ? <When at={plan.started_at} /> : null],
+                        ['finished', plan.finished_at ? <When at={plan.finished_at} /> : null],
+                        ...Object.entries(plan.progress).filter(([name]) => name !== 'total').map(([name, value]): [string, string] => [name, count(value)]),
+                    ]}
+                />
+            </Card>
+        </>
+    );
+}
+
+function Tasks({ plan, query }: { plan: string; query: URLSearchParams }) {
+    const [status, cursor] = [query.get('status') ?? undefined, query.get('cursor') ?? undefined];
+    const polled = usePoll(`tasks ${plan} ${status} ${cursor}`, (signal) =>
+        get<List<Task>>(`${path('/v1/plans', plan)}/tasks`, { status, cursor, limit: 100 }, signal),
+    );
+    return (
+        <Card title="Tasks" aside={<Filter name="status" label="Status" query={query} options={TASK_STATUSES} />}>
+            <Found of={polled}>{(page) => <><TaskTable tasks={page.items} /><Pager next={page.next_cursor} cursor={cursor ?? null} /></>}</Found>
+        </Card>
+    );
+}
+
+export function TaskTable({ tasks }: { tasks: Task[] }) {
+    if (tasks.length === 0) return <Empty>No task matches.</Empty>;
+    return (
+        <Table
+            label="Tasks"
+            rows={tasks}
+            id={(task) => task.id}
+            columns={[
+                { head: 'task', cell: (task) => <a href={link(['tasks', task.id])}>{task.name ?? task.tenant}</a> },
+                { head: 'tenant', cell: (task) => <Id to={['tenants', task.tenant]} id={task.tenant} /> },
+                { head: 'status', cell: (task) => <Badge of={task.status} /> },
+                { head: 'run', class: 'num', cell: (task) => task.run },
+                { head: 'stage', cell: (task) => <Maybe>{task.stage === null ? null : `${task.stage} of ${task.stages.length}`}</Maybe> },
+                { head: 'reason', class: 'wide', cell: (task) => <Maybe>{task.reason}</Maybe> },
+                { head: 'changed', class: 'num wide', cell: (task) => <Ago at={task.updated_at} /> },
+            ]}
+        />
+    );
+}
+
+const EVENTS_MAX = 2_000;
+const EVENTS_SHOWN = 300;
+
+/** The events that were read, and the cursor of the last page, so that a poll reads only what is new. */
+type Kept = { of: string; events: PlanEvent[]; cursor: string | undefined };
+
+/** The events of a plan or a task, the newest first. The API lists them from the oldest on. */
+export function Events({ of }: { of: string }) {
+    const kept = useRef<Kept>({ of, events: [], cursor: undefined });
+    const polled = usePoll(`events ${of}`, async (signal) => {
+        const { events: before, cursor: last }: Kept = kept.current.of === of ? kept.current : { of, events: [], cursor: undefined };
+        const events = new Map(before.map((event) => [event.seq, event]));
+        let cursor = last;
+        for (;;) {
+            const page: List<PlanEvent> = await get(`${of}/events`, { limit: 1_000, cursor }, signal);
+            for (const event of page.items) events.set(event.seq, event);
+            if (page.next_cursor === null) break;
+            cursor = page.next_cursor;
+        }
+        kept.current = { of, events: [...events.values()].slice(-EVENTS_MAX), cursor };
+        const all = kept.current.events;
+        return { events: all.slice(-EVENTS_SHOWN).reverse(), isCut: all.length > EVENTS_SHOWN };
+    });
+    return (
+        <Card title="Events">
+            <Found of={polled}>
+                {({ events, isCut }) =>
+                    events.length === 0 ? (
+                        <Empty>Nothing has happened yet.</Empty>
+                    ) : (
+                        <>
+                            {isCut ? <p class="note">These are the newest {EVENTS_SHOWN} events; <code>fencepost plan events</code> lists all.</p> : null}
+                            <Table
+                                label="Events"
+                                rows={events}
+                                id={(event) => String(event.seq)}
+                                columns={[
+                                    { head: 'at', cell: (event) => <When at={event.at} /> },
+                                    { head: 'what', cell: (event) => <b>{event.kind.replaceAll('_', ' ')}</b> },
+                                    { head: 'change', cell: (event) => <Maybe>{event.before || event.after ? `${event.before ?? '–'} → ${event.after ?? '–'}` : null}</Maybe> },
+                                    { head: 'stage', class: 'num', cell: (event) => <Maybe>{event.stage}</Maybe> },
+                                    { head: 'run', class: 'num wide', cell: (event) => <Maybe>{event.run}</Maybe> },
+                                    { head: 'by', class: 'wide', cell: (event) => <Maybe>{event.principal}</Maybe> },
+                                    { head: 'reason', cell: (event) => <Maybe>{event.reason}</Maybe> },
+                                ]}
+                            />
+                        </>
+                    )
+                }
+            </Found>
+        </Card>
+    );
+}

@@ -1,0 +1,219 @@
+// Signers and their nonces: counts, holes, quarantine, policy.
+
+import { get, path, send } from '../api';
+import { useCan } from '../caller';
+import { count, length } from '../format';
+import { usePoll } from '../live';
+import { go, link } from '../router';
+import type { List, Nonce, Signer } from '../shapes';
+import { Action, Badge, Card, Empty, Facts, Filter, Found, Id, LookUp, Maybe, Pager, Table, When } from '../ui';
+
+export function Signers({ query }: { query: URLSearchParams }) {
+    const cursor = query.get('cursor') ?? undefined;
+    const polled = usePoll(`signers ${cursor}`, (signal) => get<List<Signer>>('/v1/signers', { cursor, limit: 100 }, signal));
+    return (
+        <>
+            <h1>Signers</h1>
+            <LookUp label="Signer" placeholder="eip155:1:0xab" go={(signer) => go(['signers', signer])} />
+            <Found of={polled}>
+                {(page) =>
+                    page.items.length === 0 ? (
+                        <Empty><b>No signer yet.</b> The first grant makes one: <code>fencepost nonce grant eip155:1:0xab</code>.</Empty>
+                    ) : (
+                        <>
+                            <Table
+                                label="Signers"
+                                rows={page.items}
+                                id={(it) => it.signer}
+                                columns={[
+                                    { head: 'signer', cell: (it) => <><Id to={['signers', it.signer]} id={it.signer} /> {it.recovering ? <Badge of="recovering" /> : null}</> },
+                                    { head: 'next', class: 'num', cell: (it) => count(it.next_nonce) },
+                                    { head: 'held', class: 'num', cell: (it) => count(it.held) },
+                                    { head: 'holes', class: 'num', cell: (it) => count(it.released) },
+                                    { head: 'quarantined', class: 'num', cell: (it) => it.quarantined > 0 ? <b class="warn">{count(it.quarantined)}</b> : 0 },
+                                    { head: 'consumed', class: 'num wide', cell: (it) => count(it.consumed) },
+                                    { head: 'oldest hold', class: 'num wide', cell: (it) => <Maybe>{it.oldest_hold_ms === null ? null : length(it.oldest_hold_ms)}</Maybe> },
+                                    { head: 'on expiry', class: 'wide', cell: (it) => it.policy.on_expiry },
+                                    { head: 'owner', class: 'wide', cell: (it) => <Maybe>{it.owner}</Maybe> },
+                                ]}
+                            />
+                            <Pager next={page.next_cursor} cursor={cursor ?? null} />
+                        </>
+                    )
+                }
+            </Found>
+        </>
+    );
+}
+
+export function SignerPage({ signer, query }: { signer: string; query: URLSearchParams }) {
+    const polled = usePoll(`signer ${signer}`, (signal) => get<Signer>(path('/v1/signers', signer), {}, signal));
+    const isAdmin = useCan('admin');
+    return (
+        <>
+            <p class="crumbs"><a href={link(['signers'])}>Signers</a></p>
+            <h1><span class="id">{signer}</span></h1>
+            <Found of={polled}>
+                {(it) => (
+                    <>
+                        <div class="bar">
+                            {it.recovering ? <Badge of="recovering" /> : null}
+                            <span class="space" />
+                            {isAdmin && it.recovering ? <Confirm signer={it} done={polled.refresh} /> : null}
+                            {isAdmin ? <Policy signer={it} done={polled.refresh} /> : null}
+                        </div>
+                        <div class="figures">
+                            <div class="figure"><span>Next nonce</span><b>{count(it.next_nonce)}</b></div>
+                            <a class="figure" href={link(['signers', signer], { status: 'HELD' })}><span>Held</span><b>{count(it.held)}</b></a>
+                            <a class="figure" href={link(['signers', signer], { status: 'RELEASED' })}><span>Holes</span><b>{count(it.released)}</b></a>
+                            <a class={`figure ${it.quarantined > 0 ? 'warn' : ''}`} href={link(['signers', signer], { status: 'QUARANTINED' })}><span>Quarantined</span><b>{count(it.quarantined)}</b></a>
+                            <a class="figure" href={link(['signers', signer], { status: 'CONSUMED' })}><span>Consumed</span><b>{count(it.consumed)}</b></a>
+                        </div>
+                        <div class="columns">
+                            <Card title="Lease">
+                                <Facts
+                                    of={[
+                                        ['owner', it.owner],
+                                        ['fencing token', it.fencing_token === null ? null : String(it.fencing_token)],
+                                        ['expires in', it.owner === null ? null : length(it.lease_expires_in_ms)],
+                                        ['oldest hold', it.oldest_hold_ms === null ? null : length(it.oldest_hold_ms)],
+                                    ]}
+                                />
+                            </Card>
+                            <Card title="Policy">
+                                <Facts
+                                    of={[
+                                        ['first nonce', count(it.policy.first_nonce)],
+                                        ['hold', it.policy.hold_ms === null ? 'as configured' : length(it.policy.hold_ms)],
+                                        ['on expiry', it.policy.on_expiry],
+                                        ['most in flight', it.policy.max_in_flight === null ? 'no limit' : count(it.policy.max_in_flight)],
+                                    ]}
+                                />
+                            </Card>
+                        </div>
+                    </>
+                )}
+            </Found>
+            <Nonces signer={signer} query={query} changed={polled.refresh} />
+        </>
+    );
+}
+
+function Nonces({ signer, query, changed }: { signer: string; query: URLSearchParams; changed: () => void }) {
+    const status = query.get('status') ?? 'QUARANTINED';
+    const cursor = query.get('cursor') ?? undefined;
+    const polled = usePoll(`nonces ${signer} ${status} ${cursor}`, (signal) =>
+        get<List<Nonce>>(`${path('/v1/signers', signer)}/nonces`, { status: status === 'all' ? undefined : status, cursor, limit: 100 }, signal),
+    );
+    const isAdmin = useCan('admin');
+    const done = () => {
+        polled.refresh();
+        changed();
+    };
+    const withDefault = new URLSearchParams(query);
+    withDefault.set('status', status);
+    return (
+        <Card
+            title="Nonces"
+            aside={<Filter name="status" label="Status" query={withDefault} options={['QUARANTINED', 'RELEASED', 'HELD', 'CONSUMED', 'all']} />}
+        >
+            <Found of={polled}>
+                {(page) =>
+                    page.items.length === 0 ? (
+                        <Empty>{status === 'QUARANTINED' ? 'No nonce is quarantined: nothing waits for a decision.' : 'No nonce has this status.'}</Empty>
+                    ) : (
+                        <>
+                            <Table
+                                label="Nonces"
+                                rows={page.items}
+                                id={(it) => String(it.nonce)}
+                                columns={[
+                                    { head: 'nonce', cell: (it) => String(it.nonce) },
+                                    { head: 'status', cell: (it) => <Badge of={it.status} /> },
+                                    { head: 'hold', class: 'wide', cell: (it) => <span class="id">{it.hold}</span> },
+                                    { head: 'held until', class: 'wide', cell: (it) => <When at={it.held_until} /> },
+                                    { head: 'tx hash', cell: (it) => <span class="id"><Maybe>{it.tx_hash}</Maybe></span> },
+                                    { head: 'changed', class: 'num', cell: (it) => <When at={it.updated_at} /> },
+                                    ...(isAdmin ? [{ head: 'action', cell: (it: Nonce) => it.status === 'QUARANTINED' ? <Resolve signer={signer} nonce={it} done={done} /> : null }] : []),
+                                ]}
+                            />
+                            <Pager next={page.next_cursor} cursor={cursor ?? null} />
+                        </>
+                    )
+                }
+            </Found>
+        </Card>
+    );
+}
+
+/** Decides about a quarantined nonce. The nonce must be typed: a wrong decision sends two transactions, or none. */
+function Resolve({ signer, nonce, done }: { signer: string; nonce: Nonce; done: () => void }) {
+    return (
+        <Action
+            done={done}
+            ask={{
+                title: 'Resolve',
+                about: (
+                    <>
+                        <p>Nobody knows whether a transaction used nonce <b>{String(nonce.nonce)}</b> of <b>{signer}</b>. Ask the chain first.</p>
+                        <p><b>consumed</b>: it was used; it is final. <b>never_sent</b>: nobody sent it and nobody will; the next grant takes it.</p>
+                    </>
+                ),
+                danger: true,
+                fields: [
+                    { name: 'outcome', label: 'Outcome', options: ['consumed', 'never_sent'] },
+                    { name: 'tx_hash', label: 'Transaction hash', hint: 'only with consumed; may be empty' },
+                ],
+                type: String(nonce.nonce),
+                confirm: 'Resolve the nonce',
+                run: ({ outcome, tx_hash }) => {
+                    const body: Record<string, unknown> = { outcome, hold: nonce.hold };
+                    if (tx_hash) body.tx_hash = tx_hash.trim();
+                    return send('POST', `${path('/v1/signers', signer)}/nonces/${encodeURIComponent(String(nonce.nonce))}/resolve`, body);
+                },
+            }}
+        />
+    );
+}
+
+function Policy({ signer, done }: { signer: Signer; done: () => void }) {
+    const { policy } = signer;
+    return (
+        <Action
+            done={done}
+            ask={{
+                title: 'Change policy',
+                about: 'Only fields that differ are sent. The holds that exist keep their time.',
+                fields: [
+                    { name: 'on_expiry', label: 'When a hold expires', options: policy.on_expiry === 'release' ? ['release', 'quarantine'] : ['quarantine', 'release'] },
+                    { name: 'hold_ms', label: 'Hold, in ms', value: policy.hold_ms === null ? '' : String(policy.hold_ms), hint: 'empty: no change' },
+                    { name: 'max_in_flight', label: 'Most nonces in flight', value: policy.max_in_flight === null ? '' : String(policy.max_in_flight), hint: 'empty: no limit' },
+                ],
+                run: ({ on_expiry, hold_ms, max_in_flight }) => {
+                    const body: Record<string, unknown> = {};
+                    if (on_expiry !== policy.on_expiry) body.on_expiry = on_expiry;
+                    if (hold_ms && Number(hold_ms) !== policy.hold_ms) body.hold_ms = Number(hold_ms);
+                    const most = max_in_flight ? Number(max_in_flight) : null;
+                    if (most !== policy.max_in_flight) body.max_in_flight = most;
+                    return send('PUT', `${path('/v1/signers', signer.signer)}/policy`, body);
+                },
+            }}
+        />
+    );
+}
+
+/** After the ledger went back in time, an operator says which nonce comes next. */
+function Confirm({ signer, done }: { signer: Signer; done: () => void }) {
+    return (
+        <Action
+            done={done}
+            ask={{
+                title: 'Confirm next nonce',
+                about: 'The ledger went back in time. Give the account\u2019s transaction count, pending transactions included.',
+                danger: true,
+                fields: [{ name: 'next_nonce', label: 'Next nonce', required: true }],
+                run: ({ next_nonce }) => send('POST', `${path('/v1/signers', signer.signer)}/confirm`, { next_nonce: Number(next_nonce) }),
+            }}
+        />
+    );
+}

@@ -1,0 +1,250 @@
+// One task of a plan, and one tenant: stages, checkpoints, the lock; pause, retry, decide, unlock.
+
+import { useState } from 'preact/hooks';
+import { get, path, Refusal, send } from '../api';
+import { useCan } from '../caller';
+import { length } from '../format';
+import { usePoll } from '../live';
+import { link } from '../router';
+import type { Checkpoint, List, Task, Tenant } from '../shapes';
+import { Action, Ago, Badge, Card, Empty, Facts, Found, Id, Json, Maybe, Table, Trouble, When } from '../ui';
+import { Events, TaskTable } from './plans';
+
+export function TaskPage({ id }: { id: string }) {
+    const at = path('/v1/tasks', id);
+    const polled = usePoll(`task ${id}`, (signal) => get<Task>(at, {}, signal));
+    return (
+        <>
+            <p class="crumbs"><a href={link(['plans'])}>Plans</a>{polled.data ? <> / <a href={link(['plans', polled.data.plan])}>the task’s plan</a></> : null}</p>
+            <Found of={polled}>{(task) => <ShownTask task={task} refresh={polled.refresh} />}</Found>
+            <Checkpoints of={at} />
+            <Events of={at} />
+        </>
+    );
+}
+
+function ShownTask({ task, refresh }: { task: Task; refresh: () => void }) {
+    const at = path('/v1/tasks', task.id);
+    const mayChange = useCan('submit');
+    const isOver = task.status === 'SUCCEEDED' || task.status === 'CANCELLED';
+    const change = (title: string, verb: string, about: string, danger = false) => (
+        <Action
+            done={refresh}
+            ask={{
+                title,
+                about,
+                danger,
+                fields: [{ name: 'reason', label: 'Reason', hint: 'the events show it; may be empty' }],
+                run: ({ reason }) => send('POST', `${at}/${verb}`, reason ? { reason } : {}),
+            }}
+        />
+    );
+    return (
+        <>
+            <h1>{task.name ?? task.tenant}</h1>
+            <div class="bar">
+                <Badge of={task.status} />
+                {task.intent !== 'run' ? <span class="aside">intent {task.intent}</span> : null}
+                <span class="space" />
+                {mayChange && !isOver && task.intent === 'run' ? change('Pause task', 'pause', 'The stage under way finishes; then the task waits.') : null}
+                {mayChange && !isOver && task.intent === 'pause' ? change('Resume task', 'resume', 'The task goes on with its next stage.') : null}
+                {mayChange && !isOver ? change('Cancel task', 'cancel', 'The task is cancelled, and the stage under way is told to stop.', true) : null}
+            </div>
+            {task.reason ? <div class="trouble"><b>Reason</b> {task.reason}</div> : null}
+            <div class="columns">
+                <Card title="Task">
+                    <Facts
+                        of={[
+                            ['id', <span class="id">{task.id}</span>],
+                            ['tenant', <Id to={['tenants', task.tenant]} id={task.tenant} />],
+                            ['place in the plan', task.place],
+                            ['run', task.run],
+                            ['waits for', task.waits_for],
+                            ['run began', task.run_at ? <When at={task.run_at} /> : null],
+                            ['changed', <Ago at={task.updated_at} />],
+                            ['lock', task.lock ? `token ${task.lock.token}, expires in ${length(task.lock.expires_in_ms)}` : null],
+                            ['checkpoint', task.has_checkpoint ? `version ${task.checkpoint_version}` : null],
+                        ]}
+                    />
+                </Card>
+                <Card title="Stages">
+                    <Table
+                        label="Stages"
+                        rows={task.stages.map((stage, index) => ({ stage, number: index + 1 }))}
+                        id={({ number }) => String(number)}
+                        columns={[
+                            { head: '#', cell: ({ number }) => number },
+                            { head: 'stage', cell: ({ stage }) => stage.name },
+                            { head: 'status', cell: ({ stage }) => <Badge of={stage.status} /> },
+                            { head: 'job', cell: ({ stage }) => stage.job ? <Id to={['jobs', stage.job]} id={stage.job} label="job" /> : <Maybe /> },
+                            { head: 'action', cell: ({ stage, number }) => stage.status === 'UNKNOWN' ? <Resolve at={at} name={stage.name} number={number} done={refresh} /> : null },
+                        ]}
+                    />
+                </Card>
+            </div>
+            {mayChange ? <Retry task={task} done={refresh} /> : null}
+            <div class="columns">
+                <Card title="Context"><Json of={task.context ?? {}} label="Context" /></Card>
+                <Card title="Configuration"><Json of={task.config ?? null} label="Configuration" /></Card>
+            </div>
+        </>
+    );
+}
+
+function Resolve({ at, name, number, done }: { at: string; name: string; number: number; done: () => void }) {
+    if (!useCan('admin')) return null;
+    return (
+        <Action
+            done={done}
+            ask={{
+                title: 'Resolve',
+                about: <>Nobody knows whether the stage <b>{name}</b> was done. Look at its effect, then say so.</>,
+                danger: true,
+                fields: [
+                    { name: 'outcome', label: 'Outcome', options: ['done', 'not_done'] },
+                    { name: 'reason', label: 'Reason', required: true },
+                ],
+                run: ({ outcome, reason }) => send('POST', `${at}/stages/${number}/resolve`, { outcome, reason }),
+            }}
+        />
+    );
+}
+
+/** Retries a task: first a dry run that shows what would happen, then the same with what was seen. */
+function Retry({ task, done }: { task: Task; done: () => void }) {
+    const [from, setFrom] = useState('checkpoint');
+    const [reason, setReason] = useState('');
+    const [trial, setTrial] = useState<Task>();
+    const [error, setError] = useState<Refusal>();
+    if (!['FAILED', 'INTERRUPTED', 'CANCELLED', 'PAUSED'].includes(task.status)) return null;
+    const body = (dry: boolean) => ({
+        from,
+        reason,
+        expect: { run: task.run, checkpoint_version: task.checkpoint_version },
+        ...(dry ? { dry_run: true } : {}),
+    });
+    const run = async (dry: boolean) => {
+        try {
+            const answer = await send<Task>('POST', `${path('/v1/tasks', task.id)}/retry`, body(dry));
+            setError(undefined);
+            setTrial(dry ? answer : undefined);
+            if (!dry) done();
+        } catch (thrown) {
+            setTrial(undefined);
+            setError(thrown instanceof Refusal ? thrown : new Refusal(0, 'defect', String(thrown)));
+        }
+    };
+    return (
+        <Card title="Retry">
+            <form class="filters" onSubmit={(event) => { event.preventDefault(); void run(trial === undefined); }}>
+                <label class="field">
+                    <span>From</span>
+                    <select value={from} onChange={(event) => { setFrom(event.currentTarget.value); setTrial(undefined); }}>
+                        <option value="checkpoint">the last checkpoint</option>
+                        <option value="start">the start</option>
+                    </select>
+                </label>
+                <label class="field grow">
+                    <span>Reason</span>
+                    <input value={reason} required onInput={(event) => setReason(event.currentTarget.value)} />
+                </label>
+                {trial === undefined ? <button type="submit">Try without effect</button> : <button type="submit" class="danger">Retry the task</button>}
+            </form>
+            <Trouble error={error} />
+            {trial ? (
+                <p class="note">
+                    The run <b>{trial.run}</b> would begin with{' '}
+                    {trial.stages.filter((stage) => stage.status === 'PENDING' || stage.status === 'RUNNING').map((stage) => stage.name).join(', ') || 'no stage'}
+                    {' '}and skip {trial.stages.filter((stage) => ['SUCCEEDED', 'SKIPPED'].includes(stage.status)).map((stage) => stage.name).join(', ') || 'none'}.
+                    Nothing has changed yet.
+                </p>
+            ) : null}
+        </Card>
+    );
+}
+
+function Checkpoints({ of }: { of: string }) {
+    const polled = usePoll(`checkpoints ${of}`, (signal) => get<List<Checkpoint>>(`${of}/checkpoints`, { limit: 100 }, signal), 5_000);
+    return (
+        <Card title="Checkpoints">
+            <Found of={polled}>
+                {(page) =>
+                    page.items.length === 0 ? (
+                        <Empty>No stage has completed, so there is no checkpoint.</Empty>
+                    ) : (
+                        <Table
+                            label="Checkpoints"
+                            rows={page.items}
+                            id={(it) => String(it.version)}
+                            columns={[
+                                { head: 'version', cell: (it) => it.version },
+                                { head: 'run', class: 'num', cell: (it) => it.run },
+                                { head: 'completed', cell: (it) => it.completed_stages.join(', ') },
+                                { head: 'saved', cell: (it) => <When at={it.saved_at} /> },
+                                { head: 'context', class: 'wide', cell: (it) => <code class="cut">{JSON.stringify(it.context)}</code> },
+                            ]}
+                        />
+                    )
+                }
+            </Found>
+        </Card>
+    );
+}
+
+export function TenantPage({ tenant }: { tenant: string }) {
+    const at = path('/v1/tenants', tenant);
+    const polled = usePoll(`tenant ${tenant}`, (signal) => get<Tenant>(at, {}, signal));
+    const history = usePoll(`history ${tenant}`, (signal) => get<List<Task>>(`${at}/tasks`, { limit: 100 }, signal), 5_000);
+    const isAdmin = useCan('admin');
+    return (
+        <>
+            <p class="crumbs"><a href={link(['plans'])}>Plans and tenants</a></p>
+            <h1>Tenant {tenant}</h1>
+            <Found of={polled}>
+                {(found) => (
+                    <>
+                        <div class="bar">
+                            <Badge of={found.task.status} />
+                            <a href={link(['tasks', found.task.id])}>newest task</a>
+                            <a href={link(['jobs'], { tenant })}>jobs</a>
+                        </div>
+                        <Card
+                            title="Lock"
+                            aside={isAdmin && found.lock ? <Unlock at={at} token={String(found.lock.token)} done={polled.refresh} /> : null}
+                        >
+                            {found.lock === null ? (
+                                <Empty>No task holds the tenant’s lock.</Empty>
+                            ) : (
+                                <Facts
+                                    of={[
+                                        ['token', String(found.lock.token)],
+                                        ['expires in', length(found.lock.expires_in_ms)],
+                                        ['task', <Id to={['tasks', found.lock.task]} id={found.lock.task} />],
+                                        ['plan', found.lock.plan ? <Id to={['plans', found.lock.plan]} id={found.lock.plan} /> : null],
+                                    ]}
+                                />
+                            )}
+                        </Card>
+                    </>
+                )}
+            </Found>
+            <Card title="Tasks of the tenant"><Found of={history}>{(page) => <TaskTable tasks={page.items} />}</Found></Card>
+        </>
+    );
+}
+
+function Unlock({ at, token, done }: { at: string; token: string; done: () => void }) {
+    return (
+        <Action
+            done={done}
+            ask={{
+                title: 'Break lock',
+                about: 'The task that holds the lock is interrupted, and other plans may take the tenant. A stage that is under way may still finish.',
+                danger: true,
+                fields: [{ name: 'reason', label: 'Reason', required: true }],
+                type: token,
+                run: ({ reason }) => send('POST', `${at}/unlock`, { token: Number(token), reason }),
+            }}
+        />
+    );
+}

@@ -1,0 +1,42 @@
+// Light or dark: as the system says, or as the switch does. The choice is kept in this browser.
+
+import { useEffect, useState } from 'preact/hooks';
+
+export type Choice = 'auto' | 'light' | 'dark';
+const KEY = 'fencepost.theme';
+const dark = matchMedia('(prefers-color-scheme: dark)');
+const listeners = new Set<() => void>();
+
+export function choice(): Choice {
+    const kept = localStorage.getItem(KEY);
+    return kept === 'light' || kept === 'dark' ? kept : 'auto';
+}
+
+function shown(): 'light' | 'dark' {
+    const chosen = choice();
+    return chosen === 'auto' ? (dark.matches ? 'dark' : 'light') : chosen;
+}
+
+function apply(): void {
+    document.documentElement.dataset.theme = shown();
+    for (const listener of listeners) listener();
+}
+
+dark.addEventListener('change', apply);
+apply();
+
+export function choose(next: Choice): void {
+    if (next === 'auto') localStorage.removeItem(KEY);
+    else localStorage.setItem(KEY, next);
+    apply();
+}
+
+export function useTheme(): 'light' | 'dark' {
+    const [theme, set] = useState(shown);
+    useEffect(() => {
+        const changed = () => set(shown());
+        listeners.add(changed);
+        return () => void listeners.delete(changed);
+    }, []);
+    return theme;
+}

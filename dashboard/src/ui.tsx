@@ -1,0 +1,283 @@
+// The parts that pages are made of. All text from the daemon goes through these as text, never as HTML.
+
+import type { ComponentChildren, TargetedEvent } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { Refusal } from './api';
+import { length, moment, short } from './format';
+import { pretty } from './json';
+import { useNow, type Polled } from './live';
+import { link, setFilters } from './router';
+
+const TONES: Record<string, string> = {
+    CREATED: 'wait', PENDING: 'wait', DISPATCHED: 'sent', HELD: 'sent', RUNNING: 'run', draining: 'warn', degraded: 'warn', warn: 'warn',
+    PAUSED: 'warn', UNKNOWN: 'warn', QUARANTINED: 'warn', INTERRUPTED: 'bad', ATTENTION: 'bad', FAILED: 'bad', failed: 'bad',
+    timed_out: 'bad', down: 'bad', offline: 'bad', unhealthy: 'bad', expired: 'bad', recovering: 'bad', succeeded: 'good',
+    SUCCEEDED: 'good', CONSUMED: 'good', online: 'good', ready: 'good', ok: 'good', live: 'good', dead: 'bad',
+};
+
+export function Badge({ of }: { of: string }) {
+    return <span class={`badge ${TONES[of] ?? 'plain'}`}>{of}</span>;
+}
+
+/** How long ago something was, with the exact time at hand. */
+export function Ago({ at }: { at: string | null | undefined }) {
+    const now = useNow();
+    if (!at) return <span class="none">–</span>;
+    return <time dateTime={at} title={at}>{length(Math.max(0, now - Date.parse(at)))} ago</time>;
+}
+
+export function When({ at }: { at: string | null | undefined }) {
+    return at ? <time dateTime={at} title={at}>{moment(at)}</time> : <span class="none">–</span>;
+}
+
+export function Maybe({ children }: { children?: ComponentChildren }) {
+    const isNone = children === null || children === undefined || children === '';
+    return isNone ? <span class="none">–</span> : <>{children}</>;
+}
+
+export function Id({ to, id, label }: { to: string[]; id: string | null | undefined; label?: string }) {
+    if (!id) return <span class="none">–</span>;
+    const brief = short(id);
+    if (label !== undefined || brief === id) return <a class="id" href={link(to)} title={id}>{label ?? id}</a>;
+    return <a class="id" href={link(to)} title={id} aria-label={id}><span class="full">{id}</span><span class="brief">{brief}</span></a>;
+}
+
+export function Facts({ of }: { of: [string, ComponentChildren][] }) {
+    return (
+        <dl class="facts">
+            {of.map(([name, value]) => (
+                <div key={name}>
+                    <dt>{name}</dt>
+                    <dd><Maybe>{value}</Maybe></dd>
+                </div>
+            ))}
+        </dl>
+    );
+}
+
+export function Card(props: { title: string; id?: string; aside?: ComponentChildren; children: ComponentChildren }) {
+    return (
+        <section class="card" id={props.id} aria-label={props.title}>
+            <header>
+                <h2>{props.title}</h2>
+                {props.aside}
+            </header>
+            {props.children}
+        </section>
+    );
+}
+
+export function Empty({ children }: { children: ComponentChildren }) {
+    return <div class="empty">{children}</div>;
+}
+
+export function Trouble({ error, title }: { error: Refusal | undefined; title?: string }) {
+    if (error === undefined) return null;
+    return (
+        <div class="trouble" role="alert">
+            <b>{title ?? (error.status === 0 ? 'No answer' : 'Refused')}</b> <code>{error.code}</code> {error.detail}
+            {error.requestId ? <small> request {error.requestId}</small> : null}
+        </div>
+    );
+}
+
+/** What a poll found: its trouble, and its data once there is some. */
+export function Found<T>({ of, children }: { of: Polled<T>; children: (data: T) => ComponentChildren }) {
+    return (
+        <>
+            <Trouble error={of.error} />
+            {of.data === undefined ? (of.error ? null : <p class="loading">Loading…</p>) : children(of.data)}
+        </>
+    );
+}
+
+export type Column<T> = {
+    head: string;
+    cell: (row: T) => ComponentChildren;
+    /** `num` aligns to the right; `wide` is left out on narrow screens. */
+    class?: string;
+};
+
+export function Table<T>(props: {
+    label: string;
+    columns: Column<T>[];
+    rows: T[];
+    id: (row: T) => string;
+    rowClass?: (row: T) => string | undefined;
+}) {
+    return (
+        <div class="scroll" tabIndex={0} role="region" aria-label={props.label}>
+            <table>
+                <thead>
+                    <tr>{props.columns.map((column) => <th key={column.head} class={column.class} scope="col">{column.head}</th>)}</tr>
+                </thead>
+                <tbody>
+                    {props.rows.map((row) => (
+                        <tr key={props.id(row)} class={props.rowClass?.(row)}>
+                            {props.columns.map((column) => <td key={column.head} class={column.class}>{column.cell(row)}</td>)}
+                        </tr>
+                    ))}
+                </tbody>
+            </table>
+        </div>
+    );
+}
+
+export function Json({ of, label }: { of: unknown; label: string }) {
+    return <pre class="json" tabIndex={0} role="region" aria-label={label}>{pretty(of)}</pre>;
+}
+
+export function Meter({ value, max, label }: { value: number; max: number; label: string }) {
+    return (
+        <span class="meter">
+            <meter min={0} max={max} value={value} high={max * 0.9} aria-label={label} />
+            <span>{label}</span>
+        </span>
+    );
+}
+
+/** A filter that lives in the address. */
+export function Filter(props: { name: string; label: string; query: URLSearchParams; options?: string[]; placeholder?: string }) {
+    const value = props.query.get(props.name) ?? '';
+    const id = `filter-${props.name}`;
+    const set = (event: TargetedEvent<HTMLInputElement | HTMLSelectElement>) =>
+        setFilters({ [props.name]: event.currentTarget.value.trim(), cursor: undefined });
+    return (
+        <label class="field" for={id}>
+            <span>{props.label}</span>
+            {props.options ? (
+                <select id={id} value={value} onChange={set}>
+                    <option value="">any</option>
+                    {props.options.map((option) => <option key={option} value={option}>{option}</option>)}
+                </select>
+            ) : (
+                <input id={id} type="text" value={value} placeholder={props.placeholder} onChange={set} spellcheck={false} autocomplete="off" />
+            )}
+        </label>
+    );
+}
+
+export function Pager({ next, cursor }: { next: string | null | undefined; cursor: string | null }) {
+    if (!next && !cursor) return null;
+    return (
+        <nav class="pager" aria-label="Pages of the list">
+            {cursor ? <button type="button" onClick={() => setFilters({ cursor: undefined })}>First page</button> : null}
+            {next ? <button type="button" onClick={() => setFilters({ cursor: next })}>Next page</button> : null}
+        </nav>
+    );
+}
+
+export function Fresh({ count, full, show }: { count: number; full: boolean; show: () => void }) {
+    if (count === 0) return null;
+    return <button type="button" class="fresh" onClick={show}>{count}{full ? '+' : ''} new – show</button>;
+}
+
+/** Something to look up by its name. */
+export function LookUp({ label, placeholder, go }: { label: string; placeholder?: string; go: (text: string) => void }) {
+    const [text, set] = useState('');
+    return (
+        <form class="lookup" onSubmit={(event) => { event.preventDefault(); if (text.trim() !== '') go(text.trim()); }}>
+            <label class="field">
+                <span>{label}</span>
+                <input value={text} placeholder={placeholder} onInput={(event) => set(event.currentTarget.value)} spellcheck={false} autocomplete="off" />
+            </label>
+            <button type="submit">Show</button>
+        </form>
+    );
+}
+
+export type Ask = {
+    /** The button's text, and the dialog's title. */
+    title: string;
+    about: ComponentChildren;
+    danger?: boolean;
+    fields?: { name: string; label: string; value?: string; options?: string[]; required?: boolean; long?: boolean; hint?: string }[];
+    /** What must be typed before the button can be pressed. */
+    type?: string;
+    /** The button within the dialog. */
+    confirm?: string;
+    /** Does it. A text that it returns is shown, and the dialog stays for a second step. */
+    run: (values: Record<string, string>) => Promise<unknown>;
+};
+
+/** A button that asks before it acts, and shows what the daemon says. */
+export function Action({ ask, done }: { ask: Ask; done?: () => void }) {
+    const [isOpen, setOpen] = useState(false);
+    return (
+        <>
+            <button type="button" class={ask.danger ? 'danger' : undefined} onClick={() => setOpen(true)}>{ask.title}</button>
+            {isOpen ? <Dialog ask={ask} close={() => setOpen(false)} done={done} /> : null}
+        </>
+    );
+}
+
+function Dialog({ ask, close, done }: { ask: Ask; close: () => void; done: (() => void) | undefined }) {
+    const dialog = useRef<HTMLDialogElement>(null);
+    const begin = Object.fromEntries((ask.fields ?? []).map((field) => [field.name, field.value ?? field.options?.[0] ?? '']));
+    const [values, setValues] = useState<Record<string, string>>(begin);
+    const [typed, setTyped] = useState('');
+    const [error, setError] = useState<Refusal>();
+    const [isBusy, setBusy] = useState(false);
+    useEffect(() => {
+        const element = dialog.current!;
+        const before = document.activeElement as HTMLElement | null;
+        element.showModal();
+        return () => {
+            element.close();
+            before?.focus();
+        };
+    }, []);
+    const isReady = !isBusy && (ask.type === undefined || typed === ask.type);
+    const submit = async (event: Event) => {
+        event.preventDefault();
+        if (!isReady) return;
+        setBusy(true);
+        setError(undefined);
+        try {
+            await ask.run(values);
+            done?.();
+            close();
+        } catch (thrown) {
+            setError(thrown instanceof Refusal ? thrown : new Refusal(0, 'defect', String(thrown)));
+            setBusy(false);
+        }
+    };
+    return (
+        <dialog ref={dialog} aria-label={ask.title} onCancel={(event) => { event.preventDefault(); close(); }}>
+            <form onSubmit={submit}>
+                <h2>{ask.title}</h2>
+                <div class="about">{ask.about}</div>
+                {(ask.fields ?? []).map((field) => (
+                    <label class="field" key={field.name}>
+                        <span>{field.label}</span>
+                        {field.options ? (
+                            <select value={values[field.name]} onChange={(event) => setValues({ ...values, [field.name]: event.currentTarget.value })}>
+                                {field.options.map((option) => <option key={option}>{option}</option>)}
+                            </select>
+                        ) : (
+                            <input
+                                value={values[field.name]}
+                                required={field.required}
+                                onInput={(event) => setValues({ ...values, [field.name]: event.currentTarget.value })}
+                                spellcheck={false}
+                                autocomplete="off"
+                            />
+                        )}
+                        {field.hint ? <small>{field.hint}</small> : null}
+                    </label>
+                ))}
+                {ask.type !== undefined ? (
+                    <label class="field">
+                        <span>Type <code>{ask.type}</code> to confirm</span>
+                        <input value={typed} onInput={(event) => setTyped(event.currentTarget.value)} spellcheck={false} autocomplete="off" />
+                    </label>
+                ) : null}
+                <Trouble error={error} />
+                <div class="buttons">
+                    <button type="button" onClick={close}>Back</button>
+                    <button type="submit" class={ask.danger ? 'danger' : 'primary'} disabled={!isReady}>{isBusy ? 'Working…' : (ask.confirm ?? ask.title)}</button>
+                </div>
+            </form>
+        </dialog>
+    );
+}

@@ -1,0 +1,182 @@
+// Every action: what the dialog asks, what the daemon did, and the entry in the audit where there is one.
+
+import { until } from './daemon';
+import { enter, expect, test, visit } from './world';
+import type { Page } from '@playwright/test';
+
+/** Presses a button that opens a dialog, fills it in, and confirms. */
+async function act(page: Page, button: string, values: Record<string, string> = {}, confirm = button): Promise<void> {
+    await page.locator('main').getByRole('button', { name: button, exact: true }).first().click();
+    const dialog = page.getByRole('dialog');
+    await expect(dialog).toBeVisible();
+    for (const [label, value] of Object.entries(values)) {
+        const field = dialog.getByLabel(label);
+        if ((await field.evaluate((element) => element.tagName)) === 'SELECT') await field.selectOption(value);
+        else await field.fill(value);
+    }
+    await dialog.getByRole('button', { name: confirm, exact: true }).click();
+    await expect(dialog).toBeHidden();
+}
+
+test('a job is cancelled and retried', async ({ page, world: { daemon }, world }) => {
+    const { id } = await daemon.submit({ payload: 'x', requires: ['quantum'] });
+    await enter(page, world, 'root', `#/jobs/${id}`);
+    await act(page, 'Cancel job');
+    await expect(page.locator('main .bar .badge').first()).toHaveText('cancelled');
+    expect((await daemon.ask('GET', `/v1/jobs/${id}`)).outcome).toBe('cancelled');
+    expect(await daemon.audited('cancel_job', `job:${id}`)).toBe(1);
+    await act(page, 'Retry job');
+    await expect(page.locator('main h1')).not.toHaveText(id);
+    const { retried_as: retry } = await daemon.ask('GET', `/v1/jobs/${id}`);
+    await expect(page.locator('main h1')).toHaveText(retry);
+    await expect(page.locator('main')).toContainText(id);
+    expect(await daemon.audited('retry_job', `job:${id}`)).toBe(1);
+    await daemon.ask('POST', `/v1/jobs/${retry}/cancel`);
+});
+
+test('a dialog that is left does nothing, and gives the focus back', async ({ page, world }) => {
+    await enter(page, world, 'root', `#/jobs/${world.running}`);
+    const button = page.getByRole('button', { name: 'Cancel job' });
+    await button.click();
+    await page.keyboard.press('Escape');
+    await expect(page.getByRole('dialog')).toBeHidden();
+    await expect(button).toBeFocused();
+    expect((await world.daemon.ask('GET', `/v1/jobs/${world.running}`)).state).toBe('RUNNING');
+});
+
+test('a session is closed', async ({ page, world: { daemon }, world }) => {
+    const { id } = await daemon.ask('POST', '/v1/sessions', {});
+    await enter(page, world, 'root', `#/sessions/${id}`);
+    await act(page, 'Close session');
+    await expect(page.locator('main .bar .badge')).toHaveText('closed');
+    expect((await daemon.ask('GET', `/v1/sessions/${id}`)).closed_at).not.toBeNull();
+});
+
+test('a node is drained and undrained', async ({ page, world: { daemon }, world }) => {
+    await enter(page, world, 'root', '#/nodes/alpha-1');
+    await act(page, 'Drain');
+    await expect(page.locator('main .bar .badge')).toHaveText('draining');
+    expect((await daemon.ask('GET', '/v1/nodes/alpha-1')).state).toBe('draining');
+    expect(await daemon.audited('drain_node', 'node:alpha-1')).toBe(1);
+    await act(page, 'Undrain');
+    await expect(page.locator('main .bar .badge')).toHaveText('online');
+    expect(await daemon.audited('undrain_node', 'node:alpha-1')).toBe(1);
+});
+
+test('the placement is explained', async ({ page, world }) => {
+    await enter(page, world, 'viewer', '#/nodes');
+    await page.getByLabel('Requires').fill('gpu, asr:zh');
+    await page.getByRole('button', { name: 'Explain' }).click();
+    await expect(page.locator('.explained')).toContainText('would go to alpha-1');
+    await page.getByLabel('Requires').fill('quantum');
+    await page.getByRole('button', { name: 'Explain' }).click();
+    await expect(page.locator('.explained')).toContainText('2 lack a label');
+});
+
+test('a quarantined nonce is resolved only by who types its number', async ({ page, world: { daemon }, world }) => {
+    const { signer } = world;
+    const listed = await daemon.ask('GET', `/v1/signers/${signer}/nonces?status=QUARANTINED`);
+    const [first, second] = listed.items.map((item: { nonce: number }) => String(item.nonce));
+    await enter(page, world, 'root', `#/signers/${signer}`);
+    const row = page.locator('main tbody tr').filter({ has: page.getByRole('cell', { name: first, exact: true }) });
+    await row.getByRole('button', { name: 'Resolve' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('Transaction hash').fill('0xfeed');
+    const confirm = dialog.getByRole('button', { name: 'Resolve the nonce' });
+    await expect(confirm).toBeDisabled();
+    await dialog.getByLabel(/^Type/).fill(second);
+    await expect(confirm).toBeDisabled();
+    await dialog.getByLabel(/^Type/).fill(first);
+    await confirm.click();
+    await expect(dialog).toBeHidden();
+    await expect(row).toHaveCount(0);
+    const { items } = await daemon.ask('GET', `/v1/signers/${signer}/nonces?status=CONSUMED`);
+    expect(items.find((item: { nonce: number }) => String(item.nonce) === first).tx_hash).toBe('0xfeed');
+    expect(await daemon.audited('resolve_nonce', `signer:${signer} nonce ${first}`)).toBe(1);
+});
+
+test('a refused decision keeps its dialog and says why', async ({ page, world, watch }) => {
+    watch.allowsFailures = true;
+    await enter(page, world, 'root', `#/signers/${world.signer}`);
+    await page.getByRole('button', { name: 'Change policy' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('Hold, in ms').fill('-1');
+    await dialog.getByRole('button', { name: 'Change policy' }).click();
+    await expect(dialog.getByRole('alert')).toContainText('invalid');
+    await dialog.getByRole('button', { name: 'Back' }).click();
+    await expect(dialog).toBeHidden();
+});
+
+test('a policy is changed', async ({ page, world: { daemon }, world }) => {
+    await enter(page, world, 'root', `#/signers/${world.signer}`);
+    await act(page, 'Change policy', { 'When a hold expires': 'quarantine', 'Hold, in ms': '90000', 'Most nonces in flight': '64' });
+    const { policy } = await daemon.ask('GET', `/v1/signers/${world.signer}`);
+    expect(policy).toMatchObject({ on_expiry: 'quarantine', hold_ms: 90_000, max_in_flight: 64 });
+    await expect(page.locator('main')).toContainText('64');
+    expect(await daemon.audited('set_policy', `signer:${world.signer}`)).toBe(1);
+});
+
+test('a snowflake is made and decoded', async ({ page, world }) => {
+    await enter(page, world, 'maker', '#/ids');
+    await page.getByRole('button', { name: 'Make one' }).click();
+    await expect(page.getByLabel('Snowflake id')).toHaveValue(/^\d+$/);
+    const id = await page.getByLabel('Snowflake id').inputValue();
+    const parts = await world.daemon.ask('GET', `/v1/ids/snowflake/${id}`);
+    await expect(page.locator('main')).toContainText(parts.timestamp);
+});
+
+test('a plan is started, paused, resumed and cancelled', async ({ page, world: { daemon }, world }) => {
+    const stages = [{ name: 'only', payload: 'slow', requires: ['quantum'] }];
+    const { id } = await daemon.ask('POST', '/v1/plans', { name: 'by hand', tasks: [{ tenant: 'hooli', stages }], start: false });
+    await enter(page, world, 'root', `#/plans/${id}`);
+    const plan = () => daemon.ask('GET', `/v1/plans/${id}`);
+    await act(page, 'Start plan');
+    await until('the plan runs', async () => (await plan()).status === 'RUNNING');
+    await act(page, 'Pause plan', { Reason: 'lunch' });
+    expect((await plan()).intent).toBe('pause');
+    await expect(page.locator('main')).toContainText('lunch');
+    await act(page, 'Resume plan');
+    expect((await plan()).intent).toBe('run');
+    await act(page, 'Cancel plan', { Reason: 'enough' });
+    await until('the plan is cancelled', async () => (await plan()).status === 'CANCELLED');
+    await expect(page.locator('main .bar .badge').first()).toHaveText('CANCELLED');
+});
+
+test('a task is paused and resumed', async ({ page, world: { daemon }, world }) => {
+    await enter(page, world, 'root', `#/tasks/${world.task}`);
+    await act(page, 'Pause task');
+    expect((await daemon.ask('GET', `/v1/tasks/${world.task}`)).intent).toBe('pause');
+    await act(page, 'Resume task');
+    expect((await daemon.ask('GET', `/v1/tasks/${world.task}`)).intent).toBe('run');
+});
+
+test('a failed task is retried after a dry run that changes nothing', async ({ page, world: { daemon }, world }) => {
+    await enter(page, world, 'root', `#/tasks/${world.failedTask}`);
+    await page.locator('main').getByLabel('Reason').fill('mended');
+    await page.getByRole('button', { name: 'Try without effect' }).click();
+    await expect(page.locator('main')).toContainText('The run 2 would begin with migrate and skip prepare');
+    expect((await daemon.ask('GET', `/v1/tasks/${world.failedTask}`)).run).toBe(1);
+    await page.getByRole('button', { name: 'Retry the task' }).click();
+    await until('the second run began', async () => (await daemon.ask('GET', `/v1/tasks/${world.failedTask}`)).run === 2);
+    expect(await daemon.audited('retry_task', `task:${world.failedTask}`)).toBe(1);
+});
+
+test('a tenant\u2019s lock is broken only by who types its token', async ({ page, world: { daemon }, world }) => {
+    const stages = [{ name: 'only', payload: 'slow', requires: ['deploy'] }];
+    await daemon.ask('POST', '/v1/plans', { tasks: [{ tenant: 'tyrell', stages }], start: true });
+    const tenant = () => daemon.ask('GET', '/v1/tenants/tyrell');
+    await until('the task runs', async () => (await tenant()).task.status === 'RUNNING');
+    const { lock } = await tenant();
+    await enter(page, world, 'root', '#/tenants/tyrell');
+    await page.getByRole('button', { name: 'Break lock' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('Reason').fill('its node is gone');
+    await expect(dialog.getByRole('button', { name: 'Break lock' })).toBeDisabled();
+    await dialog.getByLabel(/^Type/).fill(String(lock.token));
+    await dialog.getByRole('button', { name: 'Break lock' }).click();
+    await expect(dialog).toBeHidden();
+    await until('the lock is broken', async () => (await tenant()).lock?.token !== lock.token);
+    expect(await daemon.audited('break_lock', 'tenant:tyrell')).toBe(1);
+    await visit(page, '#/audit?action=break_lock');
+    await expect(page.locator('main')).toContainText('its node is gone');
+});

@@ -1,0 +1,142 @@
+// The real binary on a SQLite ledger in a folder of its own, and worker nodes beside it.
+
+import { spawn, type ChildProcess } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+
+const BINARY = resolve(process.env.FENCEPOST_BINARY ?? '../target/debug/fencepost');
+const READY_MS = 30_000;
+
+/** The tokens of the tests: a name each, which is also the secret. */
+export const TOKENS = { root: 'admin', viewer: 'read', maker: 'submit', worker: 'node' } as const;
+export type TokenName = keyof typeof TOKENS;
+
+/** What a node does with a payload. A payload with "fail" fails for good, one with "slow" takes long, one with "pause" a second. */
+const WORK =
+    'input=$(cat); case "$input" in *fail*) echo "<b id=evil>broken</b>" >&2; exit 65;; *slow*) sleep 120;; *pause*) sleep 1;; esac; printf %s "$input"';
+
+// eslint-disable-next-line @typescript-eslint/no-explicit-any
+export type Answer = any;
+
+export class Daemon {
+    private constructor(
+        private readonly dir: string,
+        private child: ChildProcess,
+        readonly url: string,
+        private readonly hasTokens: boolean,
+        private readonly nodes: ChildProcess[] = [],
+    ) {}
+
+    static async start(hasTokens = true): Promise<Daemon> {
+        const dir = mkdtempSync(join(tmpdir(), 'fencepost-dashboard-'));
+        const { child, url } = await launch(dir, '127.0.0.1:0', hasTokens);
+        return new Daemon(dir, child, url, hasTokens);
+    }
+
+    /** Kills the daemon as a crash does. */
+    async kill(): Promise<void> {
+        const over = ended(this.child);
+        this.child.kill('SIGKILL');
+        await over;
+    }
+
+    /** Starts it again at the same address. */
+    async revive(): Promise<void> {
+        ({ child: this.child } = await launch(this.dir, new URL(this.url).host, this.hasTokens));
+    }
+
+    async stop(): Promise<void> {
+        const all = [this.child, ...this.nodes].filter((child) => child.exitCode === null && child.signalCode === null);
+        const over = all.map(ended);
+        for (const child of all) child.kill('SIGKILL');
+        await Promise.all(over);
+        rmSync(this.dir, { recursive: true, force: true });
+    }
+
+    /** Starts a worker node, and waits until the daemon lists it. */
+    async node(id: string, ...options: string[]): Promise<void> {
+        const child = spawn(BINARY, ['node', '--url', this.url, '--node-id', id, ...options, '--exec', 'sh', '-c', WORK], {
+            stdio: ['ignore', 'ignore', 'inherit'],
+            env: { ...process.env, ...(this.hasTokens ? { FENCEPOST_TOKEN: 'worker' } : {}) },
+        });
+        this.nodes.push(child);
+        await until(`the node ${id} is online`, async () => (await this.status('GET', `/v1/nodes/${id}`)) === 200);
+    }
+
+    async ask(method: string, path: string, body?: unknown, token: TokenName = 'root'): Promise<Answer> {
+        const response = await this.fetch(method, path, body, token);
+        const text = await response.text();
+        if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
+        return text === '' ? undefined : JSON.parse(text);
+    }
+
+    private async status(method: string, path: string): Promise<number> {
+        return (await this.fetch(method, path, undefined, 'root')).status;
+    }
+
+    private fetch(method: string, path: string, body: unknown, token: TokenName): Promise<Response> {
+        const headers: Record<string, string> = { connection: 'close' };
+        if (this.hasTokens) headers.authorization = `Bearer ${token}`;
+        if (body !== undefined) headers['content-type'] = 'application/json';
+        return fetch(this.url + path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+    }
+
+    submit(job: Record<string, unknown>): Promise<{ id: string }> {
+        return this.ask('POST', '/v1/jobs', job);
+    }
+
+    /** Waits until a job is in a state. */
+    async reaches(id: string, state: string): Promise<Answer> {
+        let job: Answer;
+        await until(`the job ${id} is ${state}`, async () => {
+            job = await this.ask('GET', `/v1/jobs/${id}`);
+            return job.state === state;
+        });
+        return job;
+    }
+
+    async audited(action: string, subject: string): Promise<number> {
+        const query = new URLSearchParams({ action, subject });
+        return (await this.ask('GET', `/v1/audit?${query}`)).items.length;
+    }
+}
+
+async function launch(dir: string, listen: string, hasTokens: boolean): Promise<{ child: ChildProcess; url: string }> {
+    const tokens = Object.entries(TOKENS).map(([name, scope]) => ({ name, token: name, scopes: [scope] }));
+    const env: NodeJS.ProcessEnv = { PATH: process.env.PATH, HOME: dir };
+    if (hasTokens) env.FENCEPOST__AUTH__TOKENS = JSON.stringify(tokens);
+    const child = spawn(BINARY, ['serve', '--listen', listen, '--node-name', 'test'], { cwd: dir, env, stdio: ['ignore', 'pipe', 'pipe'] });
+    let log = '';
+    child.stderr!.on('data', (bytes: Buffer) => void (log = (log + bytes.toString()).slice(-4_000)));
+    const url = await new Promise<string>((found, failed) => {
+        let out = '';
+        const late = setTimeout(() => failed(new Error(`the daemon is not ready: ${log}`)), READY_MS);
+        child.stdout!.on('data', (bytes: Buffer) => {
+            out += bytes.toString();
+            const match = /ready on (\S+)/.exec(out);
+            if (match) {
+                clearTimeout(late);
+                found(match[1]!);
+            }
+        });
+        child.once('exit', (code) => {
+            clearTimeout(late);
+            failed(new Error(`the daemon ended with ${code}: ${log}`));
+        });
+    });
+    return { child, url };
+}
+
+function ended(child: ChildProcess): Promise<void> {
+    return new Promise((resolve) => child.once('exit', () => resolve()));
+}
+
+/** Asks again and again until it is so. */
+export async function until(what: string, is: () => Promise<boolean>): Promise<void> {
+    const giveUp = Date.now() + READY_MS;
+    while (!(await is())) {
+        if (Date.now() > giveUp) throw new Error(`it never happened: ${what}`);
+        await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+}

@@ -1,0 +1,98 @@
+// Tokens: how one is entered and kept, and what each may see and press.
+
+import { Daemon } from './daemon';
+import { enter, expect, test, visit } from './world';
+import { pages } from './pages';
+
+test('the page asks for a token, says when it is wrong, and keeps it out of the address', async ({ page, world, watch }) => {
+    watch.allowsFailures = true;
+    await page.goto(`${world.daemon.url}/`);
+    await page.getByLabel('Token').fill('nobody');
+    await page.getByRole('button', { name: 'Enter' }).click();
+    await expect(page.getByRole('alert')).toContainText('unauthorized');
+    await page.getByLabel('Token').fill('root');
+    await page.getByRole('button', { name: 'Enter' }).click();
+    await expect(page.locator('main h1')).toHaveText('Overview');
+    await expect(page).toHaveURL(/^[^?]*$/);
+    const kept = await page.evaluate(() => ({ session: sessionStorage.getItem('fencepost.token'), local: JSON.stringify(localStorage), cookie: document.cookie }));
+    expect(kept).toEqual({ session: 'root', local: '{}', cookie: '' });
+    await page.reload();
+    await expect(page.locator('main h1')).toHaveText('Overview');
+    await page.getByRole('button', { name: 'Leave' }).click();
+    await expect(page.getByLabel('Token')).toBeVisible();
+    expect(await page.evaluate(() => sessionStorage.getItem('fencepost.token'))).toBeNull();
+});
+
+const ACTS = /Cancel|Retry|Drain|Undrain|Resolve|Change|Pause|Resume|Start|Close|Break|Confirm|Try without/;
+
+test('a token of the scope read sees every page it may, and no button that changes anything', async ({ page, world }) => {
+    await enter(page, world, 'viewer');
+    for (const [name, address, texts] of pages(world)) {
+        await visit(page, address);
+        if (['ids', 'audit'].includes(name)) {
+            await expect(page.locator('main'), name).toContainText('need');
+        } else {
+            const shown = texts.filter((text) => !ACTS.test(text));
+            for (const text of shown) await expect(page.locator('main'), `${name} shows ${text}`).toContainText(text);
+        }
+        await expect(page.locator('main').getByRole('button', { name: ACTS }), name).toHaveCount(0);
+    }
+});
+
+test('a token of the scope submit changes jobs and plans, and nothing that is the operators\u2019', async ({ page, world }) => {
+    await enter(page, world, 'maker', `#/jobs/${world.failed}`);
+    await expect(page.getByRole('button', { name: 'Retry job' })).toBeVisible();
+    await visit(page, '#/nodes');
+    await expect(page.locator('main')).toContainText('alpha-1');
+    await expect(page.getByRole('button', { name: 'Drain' })).toHaveCount(0);
+    await visit(page, `#/signers/${world.signer}`);
+    await expect(page.locator('main')).toContainText('QUARANTINED');
+    await expect(page.getByRole('button', { name: /Resolve|Change/ })).toHaveCount(0);
+    await visit(page, '#/tenants/globex');
+    await expect(page.locator('main')).toContainText('token');
+    await expect(page.getByRole('button', { name: 'Break lock' })).toHaveCount(0);
+    await visit(page, '#/ids');
+    await expect(page.locator('main')).toContainText('order');
+});
+
+test('a token that may see nothing is told so', async ({ page, world, watch }) => {
+    watch.allowsFailures = true;
+    await page.goto(`${world.daemon.url}/`);
+    await page.getByLabel('Token').fill('worker');
+    await page.getByRole('button', { name: 'Enter' }).click();
+    await expect(page.locator('main')).toContainText('The dashboard needs read');
+});
+
+test('without tokens nobody is asked for one', async ({ page, world, watch }) => {
+    const daemon = await Daemon.start(false);
+    try {
+        watch.origin = daemon.url;
+        await page.goto(`${daemon.url}/`);
+        await expect(page.locator('main h1')).toHaveText('Overview');
+        await expect(page.locator('main')).toContainText('No jobs yet');
+        await expect(page.getByText('no tokens are configured')).toBeVisible();
+    } finally {
+        watch.origin = world.daemon.url;
+        watch.allowsFailures = true;
+        await page.goto(world.daemon.url);
+
+        await daemon.stop();
+    }
+});
+
+test('when the token is taken away, the page forgets it and asks anew', async ({ page, world, watch }) => {
+    watch.allowsFailures = true;
+    await enter(page, world, 'viewer', '#/cluster');
+    await expect(page.locator('main')).toContainText('this one');
+    const body = JSON.stringify({ code: 'unauthorized', detail: 'no such token is configured', status: 401 });
+    await page.route('**/v1/cluster', (route) => route.fulfill({ status: 401, contentType: 'application/problem+json', body }));
+    await expect(page.getByLabel('Token')).toBeVisible();
+    await expect(page.getByRole('alert')).toContainText('not known any more');
+    expect(await page.evaluate(() => sessionStorage.getItem('fencepost.token'))).toBeNull();
+});
+
+test('a redirect to another instance is not followed', async ({ page, world }) => {
+    await enter(page, world, 'viewer', '#/cluster');
+    await page.route('**/v1/cluster', (route) => route.fulfill({ status: 307, headers: { location: 'http://127.0.0.1:1/v1/cluster' } }));
+    await expect(page.locator('main').getByRole('alert')).toContainText('redirected');
+});

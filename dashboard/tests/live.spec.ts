@@ -1,0 +1,91 @@
+// What changes shows by itself; lists stay where they are; and the page comes back when the daemon does.
+
+import { enter, expect, test, visit } from './world';
+
+test('a job\u2019s page follows its events', async ({ page, world: { daemon }, world }) => {
+    const { id } = await daemon.submit({ payload: 'x', requires: ['quantum'] });
+    await enter(page, world, 'viewer', `#/jobs/${id}`);
+    await expect(page.getByText('events are streamed')).toBeVisible();
+    // Polls are held back, so what shows comes by the stream.
+    await page.route(`**/v1/jobs/${id}`, () => undefined);
+    await daemon.ask('POST', `/v1/jobs/${id}/cancel`);
+    await expect(page.locator('main .bar .badge').first()).toHaveText('cancelled');
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
+test('rows do not move: new jobs wait behind a button, and rows change in their place', async ({ page, world: { daemon }, world }) => {
+    const { id } = await daemon.submit({ payload: 'x', requires: ['quantum'] });
+    await enter(page, world, 'root', '#/jobs');
+    const rows = page.locator('main tbody tr');
+    await expect(rows.first()).toContainText(id);
+    const shown = await rows.count();
+    for (let count = 0; count < 3; count += 1) await daemon.submit({ payload: 'later', delay_ms: 3_600_000 });
+    const fresh = page.getByRole('button', { name: '3 new' });
+    await expect(fresh).toBeVisible();
+    await expect(rows.first()).toContainText(id);
+    expect(await rows.count()).toBe(shown);
+    await daemon.ask('POST', `/v1/jobs/${id}/cancel`);
+    await expect(rows.first()).toContainText('cancelled');
+    await fresh.click();
+    await expect(rows).toHaveCount(shown + 3);
+    await expect(rows.first()).not.toContainText(id);
+});
+
+test('a row whose job left the filter stays and says so', async ({ page, world: { daemon }, world }) => {
+    const { id } = await daemon.submit({ payload: 'x', requires: ['quantum'], tenant: 'leaves' });
+    await enter(page, world, 'root', '#/jobs?state=CREATED&tenant=leaves');
+    const row = page.locator('main tbody tr');
+    await expect(row).toContainText(id);
+    await daemon.ask('POST', `/v1/jobs/${id}/cancel`);
+    await expect(row).toContainText('left the list');
+});
+
+test('the charts draw what the page has collected', async ({ page, world }) => {
+    await enter(page, world, 'viewer');
+    await expect(page.locator('.chart canvas')).toHaveCount(3);
+    const isDrawn = () =>
+        page.locator('.chart canvas').first().evaluate((canvas: HTMLCanvasElement) => {
+            const { data } = canvas.getContext('2d')!.getImageData(0, 0, canvas.width, canvas.height);
+            return data.some((value) => value !== 0);
+        });
+    await expect.poll(isDrawn).toBe(true);
+});
+
+test('a hidden tab asks nothing, and asks at once when it is seen again', async ({ page, world }) => {
+    await enter(page, world, 'viewer');
+    const hide = (hidden: boolean) =>
+        page.evaluate((value) => {
+            Object.defineProperty(document, 'hidden', { configurable: true, value });
+            document.dispatchEvent(new Event('visibilitychange'));
+        }, hidden);
+    await page.waitForResponse('**/v1/stats');
+    await hide(true);
+    await expect(page.getByRole('status')).toHaveText('paused');
+    const asked: string[] = [];
+    page.on('request', (request) => asked.push(request.url()));
+    // Longer than a poll: nothing can be awaited that must not come.
+    await page.waitForTimeout(4_000);
+    expect(asked).toEqual([]);
+    const stats = page.waitForResponse('**/v1/stats');
+    await hide(false);
+    await stats;
+    await expect(page.getByRole('status')).toHaveText('live');
+});
+
+test('after a kill the page says so, keeps what it showed, and comes back by itself', async ({ page, world: { daemon }, world, watch }) => {
+    await enter(page, world, 'root', '#/jobs');
+    await expect(page.locator('main')).toContainText(world.failed);
+    watch.allowsFailures = true;
+    await daemon.kill();
+    await expect(page.getByRole('status')).toContainText('reconnecting');
+    await expect(page.locator('main').getByRole('alert')).toContainText('unreachable');
+    await expect(page.locator('main')).toContainText(world.failed);
+    await daemon.revive();
+    await expect(page.getByRole('status')).toHaveText('live', { timeout: 30_000 });
+    await expect(page.locator('main').getByRole('alert')).toHaveCount(0);
+    // Streams too: a new job shows as one, sooner than a filter could.
+    await daemon.submit({ payload: 'later', delay_ms: 3_600_000 });
+    await expect(page.getByRole('button', { name: /new/ })).toBeVisible();
+    await visit(page, '#/cluster');
+    await expect(page.locator('main')).toContainText('this one');
+});

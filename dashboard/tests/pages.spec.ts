@@ -1,0 +1,114 @@
+// Every page with data in it: what it shows, whether everybody can use it, and that nothing of the data is more than text.
+
+import axe from 'axe-core';
+import { pages } from './pages';
+import { enter, expect, test, visit } from './world';
+import type { Page } from '@playwright/test';
+
+/** What axe finds: by all of its rules, or by those about colours. */
+async function serious(page: Page, rules?: string[]): Promise<string[]> {
+    const found = await page.evaluate(
+        (values) => (window as unknown as { axe: typeof axe }).axe.run(values ? { runOnly: values } : {}),
+        rules,
+    );
+    return found.violations
+        .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+        .map(({ id, nodes }) => `${id}: ${nodes.map(({ target, failureSummary }) => `${target} ${failureSummary}`).join('; ')}`);
+}
+
+test('every page shows its data as text, in both themes, and axe finds nothing serious', async ({ page, world }) => {
+    test.setTimeout(120_000);
+    await enter(page, world, 'root');
+    await page.evaluate(axe.source);
+    for (const [name, address, texts] of pages(world)) {
+        await visit(page, address);
+        for (const text of texts) {
+            await expect(page.locator('main'), `${name} shows ${text}`).toContainText(text);
+        }
+        for (const theme of ['light', 'dark']) {
+            await page.getByRole('button', { name: theme, exact: true }).click();
+            await expect(page.locator('html')).toHaveAttribute('data-theme', theme);
+            // A theme changes colours only.
+            const rules = theme === 'light' ? undefined : ['color-contrast', 'link-in-text-block'];
+            expect(await serious(page, rules), `${name}, ${theme}`).toEqual([]);
+        }
+        await expect(page.locator('main').getByRole('alert'), name).toHaveCount(0);
+    }
+});
+
+test('no page is wider than a narrow screen, and the menu leads to every page', async ({ page, world }) => {
+    await page.setViewportSize({ width: 390, height: 800 });
+    await enter(page, world, 'root');
+    for (const [name, address, [text]] of pages(world)) {
+        await visit(page, address);
+        await expect(page.locator('main'), name).toContainText(text!);
+        const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+        expect(overflow, `${name} is too wide`).toBeLessThanOrEqual(0);
+    }
+    await page.locator('button.menu').click();
+    await page.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: 'Signers' }).click();
+    await expect(page.locator('main h1')).toHaveText('Signers');
+    await expect(page.getByRole('navigation', { name: 'Pages' })).toBeHidden();
+});
+
+test('the keyboard alone leads through the pages', async ({ page, world }) => {
+    await enter(page, world, 'root');
+    await page.keyboard.press('g');
+    await page.keyboard.press('j');
+    await expect(page.locator('main h1')).toHaveText('Jobs');
+    await page.keyboard.press('/');
+    await expect(page.locator('#filter-state')).toBeFocused();
+    await page.locator('main').focus();
+    await page.keyboard.press('g');
+    await page.keyboard.press('a');
+    await expect(page.locator('main h1')).toHaveText('Audit');
+    await page.reload();
+    await expect(page.locator('main h1')).toHaveText('Audit');
+    await page.keyboard.press('Tab');
+    await expect(page.getByRole('link', { name: 'Skip to the content' })).toBeFocused();
+    await page.keyboard.press('Enter');
+    await expect(page.locator('main')).toBeFocused();
+});
+
+test('filters are in the address and come back with it', async ({ page, world }) => {
+    await enter(page, world, 'root', '#/jobs');
+    await page.locator('#filter-state').selectOption('FINISHED');
+    await page.locator('#filter-pool').fill('batch');
+    await page.locator('#filter-pool').press('Enter');
+    await expect(page).toHaveURL(/#\/jobs\?state=FINISHED&pool=batch$/);
+    await expect(page.locator('main tbody tr')).toHaveCount(1);
+    await page.reload();
+    await expect(page.locator('#filter-pool')).toHaveValue('batch');
+    await expect(page.locator('main tbody tr')).toHaveCount(1);
+    await expect(page.locator('main')).toContainText(world.failed);
+});
+
+test('the theme follows the system until somebody chooses', async ({ page, world }) => {
+    await page.emulateMedia({ colorScheme: 'dark' });
+    await enter(page, world, 'root');
+    await expect(page.locator('html')).toHaveAttribute('data-theme', 'dark');
+    await page.emulateMedia({ colorScheme: 'light' });
+    await expect(page.locator('html')).toHaveAttribute('data-theme', 'light');
+    await page.getByRole('button', { name: 'dark', exact: true }).click();
+    await page.reload();
+    await expect(page.locator('html')).toHaveAttribute('data-theme', 'dark');
+});
+
+test('a refusal is shown with its code and what it says', async ({ page, world, watch }) => {
+    watch.allowsFailures = true;
+    await enter(page, world, 'root', '#/jobs/00000000-0000-7000-8000-000000000000');
+    await expect(page.locator('main').getByRole('alert').first()).toContainText('not_found');
+    await visit(page, '#/audit?since=yesterday');
+    await expect(page.locator('main').getByRole('alert').first()).toContainText('invalid');
+});
+
+test('a number that JavaScript cannot hold keeps its digits', async ({ page, world }) => {
+    const response = await fetch(`${world.daemon.url}/v1/jobs`, {
+        method: 'POST',
+        headers: { authorization: 'Bearer root', 'content-type': 'application/json' },
+        body: '{"payload":{"wei":123456789012345678901234567890,"small":1.50},"requires":["quantum"]}',
+    });
+    const { id } = (await response.json()) as { id: string };
+    await enter(page, world, 'root', `#/jobs/${id}`);
+    await expect(page.getByRole('region', { name: 'Payload' }).last()).toContainText('"wei": 123456789012345678901234567890');
+});
