@@ -1,7 +1,8 @@
 # One instance of Fencepost.
 #
 #   docker build -t fencepost .
-#   docker run -p 7070:7070 -v fencepost-data:/var/lib/fencepost --stop-timeout 40 \
+#   docker run -p 7070:7070 --read-only --cap-drop ALL --security-opt no-new-privileges \
+#     -v fencepost-data:/var/lib/fencepost --stop-timeout 40 \
 #     -e FENCEPOST__AUTH__TOKENS='[{"name":"me","token":"choose-one","scopes":["admin"]}]' \
 #     -v /etc/fencepost/tls:/tls:ro \
 #     -e FENCEPOST__SERVER__TLS_CERTIFICATE=/tls/tls.crt -e FENCEPOST__SERVER__TLS_KEY=/tls/tls.key \
@@ -12,11 +13,15 @@
 # certificate where a proxy in front of the container has one. FENCEPOST_URL and FENCEPOST_CA are for the health check,
 # which verifies the certificate: NAME is a name in it. The daemon's ledger is a SQLite file in the volume unless
 # FENCEPOST_DATABASE_URL names a PostgreSQL. --stop-timeout leaves it its 30 seconds to drain; the
-# engine's own 10 would cut them short.
+# engine's own 10 would cut them short. It writes to its volume alone: its root may be read-only.
+#
+# The base images are named by exact versions. To pin them by digest as well, give the digests that your registry
+# verified: --build-arg BUILD_IMAGE=rust:1.95.0-slim-bookworm@sha256:… --build-arg BASE_IMAGE=debian:12.12-slim@sha256:…
 
-ARG RUST_VERSION=1.95
+ARG BUILD_IMAGE=rust:1.95.0-slim-bookworm
+ARG BASE_IMAGE=debian:12.12-slim
 
-FROM rust:${RUST_VERSION}-slim-bookworm AS build
+FROM ${BUILD_IMAGE} AS build
 WORKDIR /src
 COPY . .
 # The binary is taken out, since a cache mount is no part of the image, and without its line tables, which
@@ -26,7 +31,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     cargo build --release --locked -p daemon \
     && strip --strip-debug -o /usr/local/bin/fencepost target/release/fencepost
 
-FROM debian:bookworm-slim
+FROM ${BASE_IMAGE}
 # The certificates are for PostgreSQL over TLS.
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates \

@@ -97,13 +97,19 @@ pub struct Configured {
     /// First part of the instance's id [default: the machine's name]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
+    /// If the ledger's tables are older than this version: auto brings them up to date, check refuses to start
+    /// [default: auto]
+    #[arg(long, value_name = "auto|check")]
+    pub migrate: Option<String>,
 }
 
 impl Configured {
     /// The sources of the configuration, with these options on top.
     pub fn sources(self) -> config::Sources {
-        let Self { config: file, listen, advertise, database_url, redis_url, mode, node_name } = self;
-        let options = config::Options { listen, advertise, database_url, redis_url, mode, node_name };
+        let Self { config: file, listen, advertise, database_url, redis_url, mode, node_name, migrate } =
+            self;
+        let options =
+            config::Options { listen, advertise, database_url, redis_url, mode, node_name, migrate };
         config::Sources::of_process(file, options)
     }
 }

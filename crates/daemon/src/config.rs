@@ -194,6 +194,8 @@ pub struct Ledger {
     pub witness_file: String,
     /// Whether to reach PostgreSQL on another machine without `sslmode=verify-full`.
     pub insecure: bool,
+    /// `auto` or `check`.
+    pub migrate: String,
 }
 
 impl Default for Ledger {
@@ -205,6 +207,7 @@ impl Default for Ledger {
             call_timeout_ms: l::CALL_TIMEOUT_MS_DEFAULT,
             witness_file: l::WITNESS_FILE_DEFAULT.to_owned(),
             insecure: false,
+            migrate: l::MIGRATE_DEFAULT.to_owned(),
         }
     }
 }
@@ -218,6 +221,11 @@ impl Ledger {
             connect_timeout_ms: self.connect_timeout_ms,
             call_timeout_ms: self.call_timeout_ms,
         }
+    }
+
+    /// What a start does if the tables are older than the binary.
+    pub fn migrate(&self) -> ledger::Migrate {
+        if self.migrate == "check" { ledger::Migrate::Check } else { ledger::Migrate::Auto }
     }
 }
 

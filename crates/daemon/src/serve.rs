@@ -329,7 +329,7 @@ async fn open_ledger(
     let give_up = Instant::now() + patience;
     let connect_timeout_ms = patience.as_millis() as u64;
     let options = ledger::Options { connect_timeout_ms, ..config.ledger.options() };
-    let ledger = ledger::open_on(&options, job_committers).await?;
+    let ledger = ledger::open_on(&options, job_committers, config.ledger.migrate()).await?;
     // It may have gone away again meanwhile.
     let health = loop {
         match ledger.check().await {

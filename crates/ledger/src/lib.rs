@@ -52,6 +52,7 @@ pub use jobs::{
     UnfinishedCount, WaitingGroup,
 };
 pub use leases::{Acquisition, Lease, LeaseFilter, Leases, Renewal};
+pub use migrations::Migrate;
 pub use nonces::{
     Batch, CONFIRMED_NONCES_MAX, Confirmation, GrantAnswer, HeldNonce, KeptKey, KeyScope, NewKey,
     NonceFilter, NonceRecord, Nonces, Read, SignerRecord, Verdict,
@@ -177,20 +178,25 @@ pub type Handle = Arc<dyn Ledger>;
 /// when trying again would not help.
 pub async fn open(options: &Options) -> Result<Handle> {
     let here = runtime::Handle::current();
-    open_on(options, &[here.clone(), here]).await
+    open_on(options, &[here.clone(), here], Migrate::Auto).await
 }
 
 /// As [`open`], with a committer of jobs on each of these runtimes, which must outlive the ledger: a batch of jobs is
 /// committed on the one that its lane [belongs to](domain::LaneId::shard). The SQLite file has one writer, and uses the
-/// first alone. Everything else runs where this is called.
+/// first alone. Everything else runs where this is called. With [`Migrate::Check`] nothing is created, and older tables are
+/// refused.
 ///
 /// # Errors
 /// As [`open`].
 ///
 /// # Panics
 /// If `job_committers` is empty.
-pub async fn open_on(options: &Options, job_committers: &[runtime::Handle]) -> Result<Handle> {
-    Ok(Arc::new(store::Store::open(options, job_committers).await?))
+pub async fn open_on(
+    options: &Options,
+    job_committers: &[runtime::Handle],
+    migrate: Migrate,
+) -> Result<Handle> {
+    Ok(Arc::new(store::Store::open(options, job_committers, migrate).await?))
 }
 
 /// Brings the tables up to date and leaves again.

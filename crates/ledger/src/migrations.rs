@@ -1,45 +1,266 @@
-//! The tables' history, compiled in. A database that has seen a migration which this binary does not
-//! know is newer than the binary, and is left alone.
+//! The tables' history, compiled in, and whether this binary may run on the tables that it finds.
+//!
+//! Releases N and N − 1 run on the same tables, so **a migration only adds**: tables, indexes, columns that have a default
+//! or may be NULL. 0.1.0 does not start if sqlx's own table names a migration that it does not know. So that table names
+//! the migrations of 0.1.0 and no others; all later ones are in [`LATER_TABLE`], which 0.1.0 does not read.
+//!
+//! A migration that takes something away waits until the releases that use it are gone. It also leaves two marks:
+//!
+//! - the setting `schema.readable_from`: the lowest schema version whose binaries can run on the tables from then on. An
+//!   older binary does not start.
+//! - a row of its version in `_sqlx_migrations`, for 0.1.0, which does not know the setting.
+//!
+//! What must never live here: SQL of a migration. It belongs to `migrations/`, the same file name for both databases.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use sqlx::SqlStr;
-use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
+use sqlx::migrate::{
+    AppliedMigration, Migrate as Migrating, MigrateError, Migration, MigrationType, Migrator,
+};
 
 use crate::Error;
+use crate::sql::{Session, Statement, statement};
 
 include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 
-pub(crate) static POSTGRES: LazyLock<Migrator> = LazyLock::new(|| migrator(POSTGRES_FILES));
-pub(crate) static SQLITE: LazyLock<Migrator> = LazyLock::new(|| migrator(SQLITE_FILES));
+/// The version of 0.1.0's tables.
+const FIRST_RELEASE: i64 = 13;
+/// sqlx's table, which names the migrations up to [`FIRST_RELEASE`].
+const FIRST_TABLE: &str = "_sqlx_migrations";
+/// The table that names all later ones.
+const LATER_TABLE: &str = "schema_migration";
+/// The setting that names the lowest schema version whose binaries can run on the tables.
+const READABLE_FROM: &str = "schema.readable_from";
 
-/// The migrations in these files, whose names are a version, `_` and a description.
-fn migrator(files: &[(&str, &'static str)]) -> Migrator {
-    let migration = |&(name, text): &(&str, &'static str)| {
-        let (version, description) = name.split_once('_').expect("a version and a description");
-        let version = version.parse().expect("a version is a number");
-        let description = description.replace('_', " ").into();
-        Migration::new(version, description, MigrationType::Simple, SqlStr::from_static(text), false)
-    };
-    Migrator::with_migrations(files.iter().map(migration).collect())
+const TABLES: Statement = statement!("schema_tables");
+const SETTING: Statement = statement!(both "setting_show");
+
+pub(crate) static POSTGRES: LazyLock<History> = LazyLock::new(|| History::of(POSTGRES_FILES));
+pub(crate) static SQLITE: LazyLock<History> = LazyLock::new(|| History::of(SQLITE_FILES));
+
+/// What a start does if the tables are older than the binary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Migrate {
+    /// It brings them up to date.
+    Auto,
+    /// It refuses, and changes nothing.
+    Check,
 }
 
-pub(crate) fn failed(error: MigrateError) -> Error {
-    match error {
-        MigrateError::VersionMissing(version) => Error::Migration(format!(
-            "the database is newer than this binary: it has migration {version}, which this binary does not \
-             know; start a newer Fencepost"
-        )),
-        MigrateError::VersionMismatch(version) => Error::Migration(format!(
-            "migration {version} was applied in another form than this binary has; the tables were changed by \
-             another hand"
-        )),
-        MigrateError::Dirty(version) => {
-            Error::Migration(format!("migration {version} was begun and never finished"))
+/// All migrations for one database.
+pub(crate) struct History {
+    first: Migrator,
+    later: Migrator,
+}
+
+/// What a database says of its tables.
+#[derive(Debug, Default)]
+struct Found {
+    first: Vec<AppliedMigration>,
+    later: Vec<AppliedMigration>,
+    readable_from: Option<i64>,
+}
+
+/// How tables that this binary can run on compare with it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Difference {
+    /// The migrations that they lack.
+    missing: Vec<i64>,
+    /// The newest migration that this binary does not know.
+    newer: Option<i64>,
+}
+
+impl History {
+    /// The migrations in these files, whose names are a version, `_` and a description.
+    fn of(files: &[(&str, &'static str)]) -> Self {
+        let migration = |&(name, text): &(&str, &'static str)| {
+            let (version, description) = name.split_once('_').expect("a version and a description");
+            let version = version.parse().expect("a version is a number");
+            let description = description.replace('_', " ").into();
+            Migration::new(version, description, MigrationType::Simple, SqlStr::from_static(text), false)
+        };
+        let (first, later): (Vec<_>, Vec<_>) =
+            files.iter().map(migration).partition(|migration| migration.version <= FIRST_RELEASE);
+        let migrator = |migrations, table: &'static str| {
+            let mut migrator = Migrator::with_migrations(migrations);
+            migrator.dangerous_set_table_name(table);
+            // `compare` decides about those that this binary does not know.
+            migrator.set_ignore_missing(true);
+            migrator
+        };
+        Self { first: migrator(first, FIRST_TABLE), later: migrator(later, LATER_TABLE) }
+    }
+
+    /// Brings PostgreSQL's tables up to date, or compares them with this binary.
+    pub(crate) async fn settle_postgres(
+        &self,
+        connection: &mut sqlx::PgConnection,
+        migrate: Migrate,
+    ) -> Result<(), MigrateFailure> {
+        let (tables, readable_from) = read_marks(&mut Session::Postgres(connection)).await?;
+        self.settle(connection, tables, readable_from, migrate).await
+    }
+
+    /// Brings SQLite's tables up to date, or compares them with this binary.
+    pub(crate) async fn settle_sqlite(
+        &self,
+        connection: &mut sqlx::SqliteConnection,
+        migrate: Migrate,
+    ) -> Result<(), MigrateFailure> {
+        let (tables, readable_from) = read_marks(&mut Session::Sqlite(connection)).await?;
+        self.settle(connection, tables, readable_from, migrate).await
+    }
+
+    async fn settle<C: Migrating>(
+        &self,
+        connection: &mut C,
+        tables: Tables,
+        readable_from: Option<i64>,
+        migrate: Migrate,
+    ) -> Result<(), MigrateFailure> {
+        let mut found = Found { readable_from, ..Found::default() };
+        for (is_there, table, applied) in [
+            (tables.has_first, FIRST_TABLE, &mut found.first),
+            (tables.has_later, LATER_TABLE, &mut found.later),
+        ] {
+            if is_there {
+                *applied = connection.list_applied_migrations(table).await?;
+            }
         }
-        MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) => {
-            Error::unavailable(source)
+        let difference = self.compare(&found)?;
+        if let Some(newer) = difference.newer {
+            tracing::warn!(
+                schema = newer,
+                binary = self.newest(),
+                "the tables are newer than this binary, which can run on them"
+            );
         }
-        other => Error::Migration(format!("the tables could not be brought up to date: {other}")),
+        match migrate {
+            Migrate::Check if difference.missing.is_empty() => Ok(()),
+            Migrate::Check => Err(MigrateFailure::Final(Error::Migration(format!(
+                "the tables are older than this binary: they lack {}; run `fencepost migrate`, or start with \
+                 --migrate auto",
+                named(&difference.missing)
+            )))),
+            Migrate::Auto => {
+                self.first.run_direct(None, connection, false).await?;
+                self.later.run_direct(None, connection, false).await?;
+                Ok(())
+            }
+        }
+    }
+
+    fn newest(&self) -> i64 {
+        self.versions().last().copied().unwrap_or_default()
+    }
+
+    fn versions(&self) -> BTreeSet<i64> {
+        self.first.iter().chain(self.later.iter()).map(|migration| migration.version).collect()
+    }
+
+    /// Compares the tables with this binary.
+    ///
+    /// # Errors
+    /// This binary cannot run on them.
+    fn compare(&self, found: &Found) -> Result<Difference, MigrateFailure> {
+        let own = self.versions();
+        let newest = self.newest();
+        let known = self.first.iter().chain(self.later.iter());
+        let mut missing = Vec::new();
+        for migration in known {
+            let mut applied = found.first.iter().chain(&found.later);
+            match applied.find(|applied| applied.version == migration.version) {
+                Some(applied) if applied.checksum != migration.checksum => {
+                    return Err(MigrateError::VersionMismatch(migration.version).into());
+                }
+                Some(_) => {}
+                None => missing.push(migration.version),
+            }
+        }
+        let unknown = |applied: &[AppliedMigration]| {
+            applied.iter().map(|applied| applied.version).filter(|version| !own.contains(version)).max()
+        };
+        let newer = unknown(&found.first).max(unknown(&found.later));
+        // Without the setting, a row in the first table is for all binaries that do not know its migration.
+        let refused = match found.readable_from {
+            Some(lowest) => (newest < lowest).then_some(newer.unwrap_or(lowest)),
+            None => unknown(&found.first),
+        };
+        match refused {
+            Some(version) => Err(MigrateError::VersionMissing(version).into()),
+            None => Ok(Difference { missing, newer }),
+        }
     }
 }
+
+/// Which tables of the history a database has.
+struct Tables {
+    has_first: bool,
+    has_later: bool,
+}
+
+async fn read_marks(session: &mut Session<'_>) -> Result<(Tables, Option<i64>), MigrateFailure> {
+    let kind = session.kind();
+    let (has_first, has_later, has_settings): (bool, bool, bool) = session.one(TABLES.on(kind)).await?;
+    let mut readable_from = None;
+    if has_settings {
+        let setting = session.all::<(i64, String)>(SETTING.on(kind).bind(READABLE_FROM)).await?;
+        if let Some((_, version)) = setting.into_iter().next() {
+            let unreadable = |_| {
+                Error::Impossible(format!("the setting {READABLE_FROM} is {version:?}, no version").into())
+            };
+            readable_from = Some(version.parse().map_err(unreadable).map_err(MigrateFailure::Final)?);
+        }
+    }
+    Ok((Tables { has_first, has_later }, readable_from))
+}
+
+fn named(versions: &[i64]) -> String {
+    match versions {
+        [only] => format!("migration {only}"),
+        _ => {
+            let list: Vec<_> = versions.iter().map(i64::to_string).collect();
+            format!("the migrations {}", list.join(", "))
+        }
+    }
+}
+
+/// Why the tables could not be brought up to date.
+#[derive(Debug)]
+pub(crate) enum MigrateFailure {
+    /// The driver failed: it may be worth another try.
+    Driver(sqlx::Error),
+    /// Another try fails too.
+    Final(Error),
+}
+
+impl From<sqlx::Error> for MigrateFailure {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Driver(error)
+    }
+}
+
+impl From<MigrateError> for MigrateFailure {
+    fn from(error: MigrateError) -> Self {
+        Self::Final(Error::Migration(match error {
+            MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) => {
+                return Self::Driver(source);
+            }
+            MigrateError::VersionMissing(version) => format!(
+                "the database is newer than this binary: it has migration {version}, after which this binary cannot \
+                 run on it; start a newer Fencepost"
+            ),
+            MigrateError::VersionMismatch(version) => format!(
+                "migration {version} was applied in another form than this binary has; the tables were changed by \
+                 another hand"
+            ),
+            MigrateError::Dirty(version) => format!("migration {version} was begun and never finished"),
+            other => format!("the tables could not be brought up to date: {other}"),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 use domain::AuditEntry;
 
 use crate::store::Store;
-use crate::{Options, Result};
+use crate::{Migrate, Options, Result};
 
 /// By how much each fencing token is raised: more takeovers than a resource has while a backup is the newest one.
 pub const RECOVERED_TOKENS: i64 = 1_000_000;
@@ -33,7 +33,7 @@ pub struct Recovery {
 /// # Errors
 /// As [`crate::open`].
 pub async fn recover(options: &Options, is_trial: bool, by: &AuditEntry) -> Result<Recovery> {
-    let store = Store::open(options, &[tokio::runtime::Handle::current()]).await?;
+    let store = Store::open(options, &[tokio::runtime::Handle::current()], Migrate::Auto).await?;
     let recovery = store.recover(is_trial, by).await;
     crate::Ledger::close(&store).await;
     recovery

@@ -33,7 +33,7 @@ use crate::ids::Grant;
 use crate::sql::{Answer, Ask, FromEither, Session, Statement, statement};
 use crate::train::Trains;
 use crate::unwritable::{PROBE_BYTES, PROBE_NAME, WriteWatch};
-use crate::{Batch, Health, JobBatch, Kind, Ledger, Options, Result};
+use crate::{Batch, Health, JobBatch, Kind, Ledger, Migrate, Options, Result};
 use failure::{read_failed, write_failed};
 use result_reads::ResultReads;
 
@@ -101,10 +101,14 @@ impl<T, F> Call<T> for F where
 
 impl Store {
     /// Reaches the database that the URL names.
-    pub(crate) async fn open(options: &Options, job_committers: &[runtime::Handle]) -> Result<Self> {
+    pub(crate) async fn open(
+        options: &Options,
+        job_committers: &[runtime::Handle],
+        migrate: Migrate,
+    ) -> Result<Self> {
         match Kind::of(&options.url)? {
-            Kind::Sqlite => sqlite::open(options, job_committers).await,
-            Kind::Postgres => postgres::open(options, job_committers).await,
+            Kind::Sqlite => sqlite::open(options, job_committers, migrate).await,
+            Kind::Postgres => postgres::open(options, job_committers, migrate).await,
         }
     }
 

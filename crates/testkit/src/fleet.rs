@@ -1,5 +1,6 @@
 //! Several instances on one PostgreSQL of their own, each on a fixed port, to be hurt and healed.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,13 +31,23 @@ pub struct Blueprint {
     pub counting: bool,
     /// Variables that each instance is started with.
     pub env: Vec<(String, String)>,
+    /// The binary that the instances run; `None` for the one that lies in the build directory.
+    pub binary: Option<PathBuf>,
 }
 
 impl Blueprint {
     /// So many instances in a mode, on PostgreSQL alone, with nothing between.
     #[must_use]
     pub fn new(mode: &str, instances: usize) -> Self {
-        Self { mode: mode.to_owned(), instances, redis: false, cuts: false, counting: false, env: Vec::new() }
+        Self {
+            mode: mode.to_owned(),
+            instances,
+            redis: false,
+            cuts: false,
+            counting: false,
+            env: Vec::new(),
+            binary: None,
+        }
     }
 
     /// The same, with a variable for each instance.
@@ -157,6 +168,9 @@ impl Fleet {
         for (key, value) in &self.blueprint.env {
             setup = setup.env(key, value);
         }
+        if let Some(binary) = &self.blueprint.binary {
+            setup = setup.binary(binary);
+        }
         if !self.blueprint.cuts {
             setup = setup.database(self.database.url());
             return Ok(match &self.redis {
@@ -249,6 +263,15 @@ impl Fleet {
         ensure!(status.success(), "instance {index} stopped with {status}:\n{}", instance.log());
         tokio::time::sleep(down).await;
         instance.start().await
+    }
+
+    /// Tells an instance to stop, and starts another binary in its place.
+    ///
+    /// # Errors
+    /// As for [`Self::stop_and_restart`].
+    pub async fn replace_binary(&self, index: usize, binary: &Path) -> Result<()> {
+        self.instance(index).await.replace_binary(binary);
+        self.stop_and_restart(index, Duration::ZERO).await
     }
 
     /// Freezes an instance for a while.

@@ -67,6 +67,7 @@ pub struct Setup {
     env: Vec<(String, String)>,
     dir: Option<PathBuf>,
     descriptors: Option<u32>,
+    binary: Option<PathBuf>,
 }
 
 impl Setup {
@@ -79,7 +80,7 @@ impl Setup {
     /// Another command of `fencepost`, for [`Setup::run_to_end`].
     #[must_use]
     pub fn command(command: &'static str) -> Self {
-        Self { command, args: Vec::new(), env: Vec::new(), dir: None, descriptors: None }
+        Self { command, args: Vec::new(), env: Vec::new(), dir: None, descriptors: None, binary: None }
     }
 
     /// On a free port of 127.0.0.1, basic mode, everything else default.
@@ -133,6 +134,13 @@ impl Setup {
         self
     }
 
+    /// Runs this binary instead of the one that lies in the build directory.
+    #[must_use]
+    pub fn binary(mut self, binary: &Path) -> Self {
+        self.binary = Some(binary.to_owned());
+        self
+    }
+
     /// Starts an instance and waits for its ready line.
     ///
     /// # Errors
@@ -171,7 +179,10 @@ impl Setup {
     }
 
     fn spawn(&self, own_dir: &Path) -> Result<(Process, tokio::sync::oneshot::Receiver<String>)> {
-        let mut command = fencepost()?;
+        let mut command = match &self.binary {
+            Some(binary) => command_of(binary),
+            None => fencepost()?,
+        };
         if let Some(max) = self.descriptors {
             // It becomes the daemon, with the same pid.
             let mut limited = Command::new("prlimit");
@@ -344,6 +355,11 @@ impl Instance {
         Ok(status)
     }
 
+    /// Its next start runs this binary.
+    pub fn replace_binary(&mut self, binary: &Path) {
+        self.setup.binary = Some(binary.to_owned());
+    }
+
     /// Its working directory.
     #[must_use]
     pub fn dir(&self) -> &Path {
@@ -397,14 +413,31 @@ pub fn cpu_seconds(pid: u32) -> Result<f64> {
 /// # Errors
 /// There is no binary.
 pub fn fencepost() -> Result<Command> {
-    let mut command = Command::new(binary()?);
+    Ok(command_of(&binary()?))
+}
+
+fn command_of(binary: &Path) -> Command {
+    let mut command = Command::new(binary);
     for (key, _) in std::env::vars_os() {
         if key.to_string_lossy().starts_with("FENCEPOST") {
             command.env_remove(key);
         }
     }
     command.env_remove("RUST_LOG");
-    Ok(command)
+    command
+}
+
+/// The binary of the last release, which `tests/last-release` builds.
+///
+/// # Errors
+/// It was not built.
+pub fn last_release() -> Result<PathBuf> {
+    let me = std::env::current_exe()?;
+    // target/debug/loadtest, or target/debug/deps/black_box-0123.
+    let mut nearby = me.ancestors().skip(2).take(2).map(|dir| dir.join("last-release/fencepost"));
+    nearby
+        .find(|file| file.is_file())
+        .context("no binary of the last release; `tests/last-release` builds it")
 }
 
 /// `FENCEPOST_BIN`, or the `fencepost` that lies in the same build directory as this program.

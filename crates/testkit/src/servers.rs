@@ -5,6 +5,7 @@
 
 mod anvil;
 mod keyspace;
+mod pgbouncer;
 mod postgres;
 mod redis;
 mod redis_cluster;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 
 pub use anvil::Anvil;
 pub use keyspace::{Keyspace, URL_VARIABLE as REDIS_URL_VARIABLE};
+pub use pgbouncer::{PgBouncer, PoolMode};
 pub use postgres::{Database, Postgres, Statements, URL_VARIABLE as POSTGRES_URL_VARIABLE};
 pub use redis::Redis;
 pub use redis_cluster::{

@@ -217,7 +217,7 @@ async fn heal(fleet: &Fleet, client: &Client, history: &History, signers: &[Stri
 }
 
 /// Waits until no overdue hold is left (nobody is forgotten) and reads the tables.
-async fn settle_down(fleet: &Fleet, client: &Client) -> Result<checker::Tables> {
+pub(super) async fn settle_down(fleet: &Fleet, client: &Client) -> Result<checker::Tables> {
     let give_up = Instant::now() + Duration::from_secs(20);
     loop {
         let overdue = tables::overdue(fleet.database())?;
@@ -230,7 +230,7 @@ async fn settle_down(fleet: &Fleet, client: &Client) -> Result<checker::Tables> 
     tables::read(fleet.database(), client, &fleet.urls()[0]).await
 }
 
-async fn watch_tokens(fleet: Arc<Fleet>, stop: Arc<AtomicBool>) -> Vec<TokenSeen> {
+pub(super) async fn watch_tokens(fleet: Arc<Fleet>, stop: Arc<AtomicBool>) -> Vec<TokenSeen> {
     let mut seen = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         let fleet = Arc::clone(&fleet);

@@ -6,6 +6,7 @@
 //! unfinished job, no slot that is taken, no inbox of the dead.
 
 mod clients;
+pub mod upgrade;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -20,13 +21,14 @@ use serde_json::Value;
 use testkit::fault_nodes::{Counts, FaultNodes};
 use testkit::fleet::{Blueprint, Fleet};
 use testkit::http::Client;
+use tokio::task::JoinHandle;
 
 use super::remains;
 use crate::faults::{Fault, Recipe};
 use crate::inject::Injector;
 use crate::job_checker::{self, Evidence};
 use crate::report;
-use clients::{Submitter, submit_again};
+use clients::{Findings, Submitter, submit_again};
 
 /// Within this time everything must be done, by itself, without a restart.
 const HEALED_WITHIN: Duration = Duration::from_secs(60);
@@ -156,31 +158,9 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     let faults = harmed?;
     let seconds = began.elapsed().as_secs_f64();
 
-    let (mut accepted, mut sent, mut violations) = (Vec::new(), Vec::new(), Vec::new());
-    for client in submitting {
-        let client = tokio::time::timeout(HEALED_WITHIN * 2, client).await.context("all is accepted")??;
-        accepted.extend(client.accepted);
-        sent.extend(client.sent);
-        violations.extend(client.surprises);
-    }
     let client = Client::new(Duration::from_secs(10))?;
-    violations.extend(remains::until_none(&fleet, &client, healing, HEALED_WITHIN).await?);
-    let healed_ms = healing.elapsed().as_millis() as u64;
-
-    let jobs: HashMap<_, _> = futures_util::stream::iter(&accepted)
-        .map(async |job| {
-            let url =
-                format!("{}/v1/jobs/{}", fleet.urls()[job.number as usize % fleet.urls().len()], job.id);
-            anyhow::Ok((job.id.clone(), client.get(&url).await?))
-        })
-        .buffer_unordered(READS_AT_ONCE)
-        .try_collect()
-        .await?;
-    violations.extend(submit_again(&fleet, &client, &sent).await?);
-    violations.extend(remains::rows(&fleet, accepted.len()).await?);
-    let evidence = Evidence { accepted, jobs, diaries: fault_nodes.diaries().await? };
-    violations.extend(job_checker::check(&evidence));
-    violations.extend(fleet.defects_logged().await);
+    let Judged { evidence, healed_ms, mut violations } =
+        judge(&fleet, &client, &fault_nodes, submitting, healing).await?;
     if !violations.is_empty() {
         explain(&fleet, plan, &evidence, &mut violations).await?;
     }
@@ -196,6 +176,48 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
         healed_ms,
         violations,
     })
+}
+
+/// What was found when all was over.
+struct Judged {
+    evidence: Evidence,
+    healed_ms: u64,
+    violations: Vec<String>,
+}
+
+/// Waits until all that was accepted is done and nothing is left, and verifies it.
+async fn judge(
+    fleet: &Arc<Fleet>,
+    client: &Client,
+    fault_nodes: &FaultNodes,
+    submitting: Vec<JoinHandle<Findings>>,
+    healing: Instant,
+) -> Result<Judged> {
+    let (mut accepted, mut sent, mut violations) = (Vec::new(), Vec::new(), Vec::new());
+    for client in submitting {
+        let client = tokio::time::timeout(HEALED_WITHIN * 2, client).await.context("all is accepted")??;
+        accepted.extend(client.accepted);
+        sent.extend(client.sent);
+        violations.extend(client.surprises);
+    }
+    violations.extend(remains::until_none(fleet, client, healing, HEALED_WITHIN).await?);
+    let healed_ms = healing.elapsed().as_millis() as u64;
+
+    let jobs: HashMap<_, _> = futures_util::stream::iter(&accepted)
+        .map(async |job| {
+            let url =
+                format!("{}/v1/jobs/{}", fleet.urls()[job.number as usize % fleet.urls().len()], job.id);
+            anyhow::Ok((job.id.clone(), client.get(&url).await?))
+        })
+        .buffer_unordered(READS_AT_ONCE)
+        .try_collect()
+        .await?;
+    violations.extend(submit_again(fleet, client, &sent).await?);
+    violations.extend(remains::rows(fleet, accepted.len()).await?);
+    let evidence = Evidence { accepted, jobs, diaries: fault_nodes.diaries().await? };
+    violations.extend(job_checker::check(&evidence));
+    violations.extend(fleet.defects_logged().await);
+    Ok(Judged { evidence, healed_ms, violations })
 }
 
 /// What is known of the jobs that the first broken promise names.

@@ -22,6 +22,7 @@ mod jobs;
 mod metrics;
 mod modes;
 mod plans;
+mod pooler;
 mod recovery;
 mod restart;
 mod shutdown;
@@ -29,6 +30,7 @@ mod startup;
 mod stats;
 mod tls;
 mod tokens;
+mod upgrade;
 mod web_pages;
 
 use std::sync::Arc;

@@ -39,6 +39,7 @@ pub struct Options {
     pub redis_url: Option<String>,
     pub mode: Option<String>,
     pub node_name: Option<String>,
+    pub migrate: Option<String>,
 }
 
 impl Options {
@@ -50,6 +51,7 @@ impl Options {
             ("--redis-url", "bus.redis_url", &self.redis_url),
             ("--mode", "mode", &self.mode),
             ("--node-name", "server.node_name", &self.node_name),
+            ("--migrate", "ledger.migrate", &self.migrate),
         ]
         .into_iter()
         .filter_map(|(option, key, value)| value.as_ref().map(|value| (option, key, value)))

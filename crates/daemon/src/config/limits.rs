@@ -18,6 +18,10 @@ pub const MODES: [&str; 2] = ["basic", "worker-queue"];
 pub const ON_MISROUTE_DEFAULT: &str = "forward";
 /// All values for that.
 pub const ON_MISROUTES: [&str; 2] = ["forward", "redirect"];
+/// The default for tables that are older than the binary.
+pub const MIGRATE_DEFAULT: &str = "auto";
+/// All values for that.
+pub const MIGRATES: [&str; 2] = ["auto", "check"];
 /// Where the daemon listens: this machine only.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7070";
 /// The embedded ledger.

@@ -77,6 +77,7 @@ pub(super) fn allowed(key: &str) -> String {
                 l::NODE_NAME_CHARS_MAX
             )
         }
+        "ledger.migrate" => l::MIGRATES.join(" or "),
         "ledger.url" => "sqlite:PATH, sqlite://PATH, postgres://… or postgresql://…".to_owned(),
         "bus.redis_url" => "redis://HOST[:PORT][,HOST…][/DATABASE] or rediss://…, or empty".to_owned(),
         "bus.key_prefix" => "at most 64 letters, digits and . _ : @ -".to_owned(),

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use sqlx::postgres::PgConnectOptions;
-use sqlx::{Connection, PgConnection, SqlitePool};
+use sqlx::{PgConnection, SqlitePool};
 
 use super::failure::{self, read_failed, write_failed};
-use super::server::reaches_accepted;
+use super::postgres::ServerSessions;
 use crate::identity::Remembered;
 use crate::sql::{Session, Statement, Transaction};
 use crate::train::{Arrival, CommitBatch, Engine, TrainError};
@@ -26,7 +25,7 @@ pub(super) struct Committer {
 enum By {
     /// A connection of its own. A lost one is replaced when the next train leaves.
     Postgres {
-        connect: Box<PgConnectOptions>,
+        sessions: Box<ServerSessions>,
         connection: Option<PgConnection>,
         /// The position that its session was told.
         told: i64,
@@ -68,12 +67,12 @@ pub(super) trait Write: CommitBatch + Sized {
 
 impl Committer {
     pub(super) fn postgres(
-        connect: PgConnectOptions,
+        sessions: ServerSessions,
         limit: Duration,
         watch: WriteWatch,
         remembered: Remembered,
     ) -> Self {
-        let by = By::Postgres { connect: Box::new(connect), connection: None, told: 0, remembered, limit };
+        let by = By::Postgres { sessions: Box::new(sessions), connection: None, told: 0, remembered, limit };
         Self { by, watch }
     }
 
@@ -86,13 +85,12 @@ impl Committer {
 impl<C: Write> Engine<C> for Committer {
     async fn commit(&mut self, batches: &[C]) -> Arrival<C> {
         let arrival = match &mut self.by {
-            By::Postgres { connect, connection, told, remembered, limit } => {
+            By::Postgres { sessions, connection, told, remembered, limit } => {
                 if connection.is_none() {
                     *told = 0;
                 }
                 let news = Some(remembered.position()).filter(|position| position > told);
-                let arrival =
-                    on_postgres((&**connect, &*remembered), connection, news, *limit, batches).await;
+                let arrival = on_postgres(sessions, connection, news, *limit, batches).await;
                 if connection.is_some() {
                     *told = news.unwrap_or(*told);
                 }
@@ -108,7 +106,7 @@ impl<C: Write> Engine<C> for Committer {
 }
 
 async fn on_postgres<C: Write>(
-    (connect, remembered): (&PgConnectOptions, &Remembered),
+    sessions: &ServerSessions,
     own: &mut Option<PgConnection>,
     news: Option<i64>,
     limit: Duration,
@@ -117,7 +115,7 @@ async fn on_postgres<C: Write>(
     let late = |_| Error::unknown(std::io::Error::from(std::io::ErrorKind::TimedOut));
     let mut connection = match own.take() {
         Some(connection) => connection,
-        None => tokio::time::timeout(limit, connected(connect, remembered))
+        None => tokio::time::timeout(limit, sessions.begin())
             .await
             .map_err(|_| Error::unavailable(sqlx::Error::PoolTimedOut))?
             .map_err(read_failed)?,
@@ -135,13 +133,6 @@ async fn on_postgres<C: Write>(
         *own = Some(connection);
     }
     arrival
-}
-
-/// A new connection to the server that the last look at the ledger accepted.
-async fn connected(connect: &PgConnectOptions, remembered: &Remembered) -> sqlx::Result<PgConnection> {
-    let mut connection = PgConnection::connect_with(connect).await?;
-    reaches_accepted(&mut connection, remembered).await?;
-    Ok(connection)
 }
 
 /// A connection whose transaction did not end is closed by the pool.

@@ -1,23 +1,25 @@
 //! The ledger on PostgreSQL: its connections, what each may wait for, and the migrations at the start.
 
+mod server_sessions;
+
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
 use rand::RngExt;
-use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
 use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
 use tokio::runtime;
 
 use super::committer::Committer;
 use super::failure::read_failed;
-use super::server::reaches_accepted;
 use super::{Store, Way, lent};
 use crate::identity::Remembered;
+use crate::migrations::{self, Migrate, MigrateFailure};
 use crate::train::Trains;
 use crate::unwritable::WriteWatch;
-use crate::{Error, Jobs as _, Options, Result, migrations};
+use crate::{Error, Jobs as _, Options, Result};
+pub(super) use server_sessions::ServerSessions;
 
 /// A transaction that its client left hanging is ended by the server after this. A takeover waits no
 /// longer than that for a paused owner's last transaction.
@@ -76,14 +78,18 @@ impl Pools {
     }
 }
 
-pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) -> Result<Store> {
+pub(super) async fn open(
+    options: &Options,
+    job_committers: &[runtime::Handle],
+    migrate: Migrate,
+) -> Result<Store> {
     let connect = connect_options(&options.url)?;
-    migrate(&connect, options.connect_timeout_ms).await?;
-    let server_side = |connect: PgConnectOptions, name: &str| {
-        connect.application_name(name).options([
-            ("idle_in_transaction_session_timeout", IDLE_IN_TRANSACTION_MS.to_string()),
-            ("lock_timeout", LOCK_WAIT_MS.to_string()),
-            ("statement_timeout", options.call_timeout_ms.to_string()),
+    settle(&connect, options.connect_timeout_ms, migrate).await?;
+    let sessions = |name: &str| {
+        ServerSessions::named(&connect, name).with([
+            ("idle_in_transaction_session_timeout", IDLE_IN_TRANSACTION_MS),
+            ("lock_timeout", LOCK_WAIT_MS),
+            ("statement_timeout", options.call_timeout_ms),
         ])
     };
     let call_timeout = Duration::from_millis(options.call_timeout_ms);
@@ -101,18 +107,20 @@ pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) 
         })
     };
     let watch = WriteWatch::default();
-    let committer = |connect: &PgConnectOptions| {
-        Committer::postgres(connect.clone(), call_timeout, watch.clone(), remembered.clone())
+    let committer = |sessions: &ServerSessions| {
+        Committer::postgres(sessions.clone(), call_timeout, watch.clone(), remembered.clone())
     };
-    let trains = server_side(connect.clone(), "fencepost trains").options(BY_INDEXES).options(BY_KEYS);
-    let sequences = server_side(connect.clone(), "fencepost sequences");
-    let requests = server_side(connect.clone(), "fencepost").options(BY_INDEXES);
+    let trains = sessions("fencepost trains").with(BY_INDEXES).with(BY_KEYS).reaching(&remembered);
+    let sequences = sessions("fencepost sequences").reaching(&remembered);
+    let requests = sessions("fencepost").with(BY_INDEXES);
     let by_keys = (options.connections_max / 2).max(1);
     let pools = Pools {
-        requests: reaching(pool((options.connections_max - by_keys).max(1)), &remembered)
-            .connect_lazy_with(requests.clone()),
-        by_keys: pool(by_keys).connect_lazy_with(requests.options(BY_KEYS)),
-        vital: pool(VITAL_CONNECTIONS).connect_lazy_with(server_side(connect, "fencepost vital")),
+        requests: requests
+            .clone()
+            .reaching(&remembered)
+            .pool(pool((options.connections_max - by_keys).max(1))),
+        by_keys: requests.with(BY_KEYS).pool(pool(by_keys)),
+        vital: sessions("fencepost vital").pool(pool(VITAL_CONNECTIONS)),
     };
     let here = runtime::Handle::current();
     let ledger = Store {
@@ -131,15 +139,6 @@ pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) 
         tracing::warn!(%error, "finished jobs have no partition of their own yet");
     }
     Ok(ledger)
-}
-
-/// Has a pool lend no connection to another server than the one that the last look accepted.
-fn reaching(pool: PgPoolOptions, remembered: &Remembered) -> PgPoolOptions {
-    let remembered = remembered.clone();
-    pool.after_connect(move |connection, _| {
-        let remembered = remembered.clone();
-        Box::pin(async move { reaches_accepted(connection, &remembered).await })
-    })
 }
 
 /// Settings of the server under which a 2xx may be lost.
@@ -170,7 +169,8 @@ pub(super) fn durability_warnings(settings: &(String, String, String, bool, bool
 
 fn connect_options(url: &str) -> Result<PgConnectOptions> {
     let address = |e: sqlx::Error| Error::Address(format!("the database URL cannot be used: {e}"));
-    Ok(PgConnectOptions::from_str(url).map_err(address)?.disable_statement_logging())
+    // Poolers refuse `extra_float_digits` unless they are told to ignore it; the default of the server is as good.
+    Ok(PgConnectOptions::from_str(url).map_err(address)?.extra_float_digits(None).disable_statement_logging())
 }
 
 /// Whether a server is on this machine, or is reached by TLS that verifies it. What the URL leaves open, the environment
@@ -185,18 +185,17 @@ pub(crate) fn is_private(url: &str) -> Result<bool> {
     Ok(is_here || matches!(options.get_ssl_mode(), PgSslMode::VerifyFull))
 }
 
-/// Brings the tables up to date, waiting for the server for `timeout_ms` at most, also for one that goes
-/// away half-way: each migration is one transaction, so a broken off attempt is begun anew. Several
-/// instances may do so at once: the migrator takes a lock of the whole database, and the last comers find
-/// it done.
-async fn migrate(connect: &PgConnectOptions, timeout_ms: u64) -> Result<()> {
+/// Brings the tables up to date, or compares them with this binary, waiting for the server for `timeout_ms` at most, also
+/// for one that goes away half-way: each migration is one transaction, so a broken off attempt is begun anew. Several
+/// instances may do so at once: the migrator takes a lock of the whole database, and the last comers find it done.
+async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -> Result<()> {
     let deadline = tokio::time::Instant::now() + Duration::from_millis(timeout_ms);
     let mut pause_ms = CONNECT_PAUSE_MS;
     let mut failed = Error::unavailable(sqlx::Error::PoolTimedOut);
     loop {
         // A server that does not even refuse, or another instance that is stopped in the middle of its
         // migration, is waited for no longer than that.
-        let attempt = tokio::time::timeout_at(deadline, migrate_once(connect)).await;
+        let attempt = tokio::time::timeout_at(deadline, settle_once(connect, migrate)).await;
         match attempt.unwrap_or_else(|_| Err(failed.clone())) {
             Err(error) if error.is_retryable() && tokio::time::Instant::now() < deadline => {
                 tracing::warn!(%error, "waiting for the ledger");
@@ -211,17 +210,20 @@ async fn migrate(connect: &PgConnectOptions, timeout_ms: u64) -> Result<()> {
 }
 
 /// One attempt, on a connection of its own without the limits on waiting that the others have.
-async fn migrate_once(connect: &PgConnectOptions) -> Result<()> {
+async fn settle_once(connect: &PgConnectOptions, migrate: Migrate) -> Result<()> {
     let mut connection = PgConnection::connect_with(connect).await.map_err(read_failed)?;
-    migrations::POSTGRES.run(&mut connection).await.map_err(|error| match error {
-        // A server that went away is worth a wait; one that refused is not.
-        MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) => read_failed(source),
-        other => migrations::failed(other),
-    })?;
+    server_sessions::refuse_shared(connect, &mut connection).await?;
+    migrations::POSTGRES.settle_postgres(&mut connection, migrate).await.map_err(
+        |failure| match failure {
+            // A server that went away is worth a wait; one that refused is not.
+            MigrateFailure::Driver(source) => read_failed(source),
+            MigrateFailure::Final(error) => error,
+        },
+    )?;
     connection.close().await.map_err(read_failed)
 }
 
 /// Migrates without serving.
 pub(crate) async fn migrate_only(options: &Options) -> Result<()> {
-    migrate(&connect_options(&options.url)?, options.connect_timeout_ms).await
+    settle(&connect_options(&options.url)?, options.connect_timeout_ms, Migrate::Auto).await
 }

@@ -15,9 +15,10 @@ use tokio::runtime;
 use super::committer::Committer;
 use super::failure::write_failed;
 use super::{Store, Way, lent};
+use crate::migrations::{self, Migrate, MigrateFailure};
 use crate::train::Trains;
 use crate::unwritable::WriteWatch;
-use crate::{Error, Options, Result, migrations, sql};
+use crate::{Error, Options, Result, sql};
 pub(super) use lock::FileLock;
 
 /// The connections to the file. Cheap to clone.
@@ -47,8 +48,18 @@ impl Pools {
 }
 
 /// Takes the file for this process alone, creates it if need be, and ends what earlier processes left leased.
-pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) -> Result<Store> {
+pub(super) async fn open(
+    options: &Options,
+    job_committers: &[runtime::Handle],
+    migrate: Migrate,
+) -> Result<Store> {
     let path = path(&options.url)?;
+    if migrate == Migrate::Check && !path.exists() {
+        return Err(Error::Migration(format!(
+            "there is no ledger at {}; run `fencepost migrate`, or start with --migrate auto",
+            path.display()
+        )));
+    }
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(|source| file_error(folder, source))?;
     }
@@ -70,7 +81,7 @@ pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) 
         .connect_with(connect.clone())
         .await
         .map_err(Error::refused)?;
-    migrations::SQLITE.run(&writer).await.map_err(migrations::failed)?;
+    settle(&writer, migrate).await?;
     // The lock proves that the processes that left these leases are dead.
     let end_all = sqlx::query(sql::sql_file!("sqlite-only", "lease_end_all"));
     end_all.execute(&writer).await.map_err(write_failed)?;
@@ -94,6 +105,14 @@ pub(super) async fn open(options: &Options, job_committers: &[runtime::Handle]) 
         call_timeout,
         pools: super::Pools::Sqlite(Pools { writer: writer.clone(), readers }),
         _lock: Some(lock),
+    })
+}
+
+async fn settle(writer: &SqlitePool, migrate: Migrate) -> Result<()> {
+    let mut connection = writer.acquire().await.map_err(Error::unavailable)?;
+    migrations::SQLITE.settle_sqlite(&mut connection, migrate).await.map_err(|failure| match failure {
+        MigrateFailure::Driver(source) => Error::unavailable(source),
+        MigrateFailure::Final(error) => error,
     })
 }
 
@@ -124,7 +143,7 @@ pub(crate) async fn copy(options: &Options, copy: &Path) -> Result<()> {
 
 /// Migrates without serving. Takes the file's lock as serving does: a running daemon has its tables.
 pub(crate) async fn migrate_only(options: &Options) -> Result<()> {
-    let ledger = open(options, &[runtime::Handle::current()]).await?;
+    let ledger = open(options, &[runtime::Handle::current()], Migrate::Auto).await?;
     crate::Ledger::close(&ledger).await;
     Ok(())
 }

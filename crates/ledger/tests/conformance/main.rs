@@ -226,5 +226,9 @@ on_every_ledger! {
         a_start_ends_no_lock_of_a_tenant,
         the_ledger_is_found_again_as_it_was_left,
         a_newer_database_is_refused,
+        newer_tables_that_older_binaries_can_read_are_served,
+        newer_tables_that_this_binary_cannot_read_are_refused,
+        a_check_changes_nothing_and_refuses_older_tables_by_the_command_that_mends_them,
+        a_check_creates_no_ledger,
         durable_settings_raise_no_warning;
 }

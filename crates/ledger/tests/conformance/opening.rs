@@ -1,6 +1,8 @@
 //! Opening a ledger: the tables are there, stay, and are left alone when they are newer.
 
-use ledger::{Error, Kind};
+use domain::Resource;
+use ledger::{Acquisition, Error, Kind, Migrate, Options};
+use tokio::runtime;
 
 use crate::bench::{Bench, LONG_MS, batch_with_policy, new_grant, owner, signer};
 
@@ -65,6 +67,82 @@ pub async fn a_newer_database_is_refused(b: Bench) {
     let Some(Error::Migration(why)) = refused else { panic!("{refused:?}") };
     assert!(why.contains("newer") && why.contains("9999"), "{why}");
     drop((database, _folder));
+}
+
+async fn opened_as_it_is(options: &Options) -> ledger::Result<ledger::Handle> {
+    ledger::open_on(options, &[runtime::Handle::current()], Migrate::Check).await
+}
+
+pub async fn newer_tables_that_older_binaries_can_read_are_served(b: Bench) {
+    let Bench { ledger, options, database, _folder } = b;
+    ledger.close().await;
+    drop(ledger);
+    let insert = "INSERT INTO schema_migration (version, description, success, checksum, execution_time) \
+                  VALUES (9999, 'from the future', TRUE, '', 0)";
+    sqlx_execute(&options.url, insert).await;
+    sqlx_execute(&options.url, "ALTER TABLE lease ADD COLUMN from_the_future text").await;
+    for (migrate, s) in [(Migrate::Auto, signer("auto")), (Migrate::Check, signer("check"))] {
+        let ledger = ledger::open_on(&options, &[runtime::Handle::current()], migrate).await.unwrap();
+        let acquired = ledger.acquire(&Resource::signer(&s), &owner("a"), LONG_MS).await.unwrap();
+        assert!(matches!(acquired, Acquisition::Acquired { .. }), "{acquired:?}");
+        ledger.close().await;
+    }
+    drop((database, _folder));
+}
+
+pub async fn newer_tables_that_this_binary_cannot_read_are_refused(b: Bench) {
+    let Bench { ledger, options, database, _folder } = b;
+    ledger.close().await;
+    let now = match ledger.kind() {
+        Kind::Sqlite => "1",
+        Kind::Postgres => "now()",
+    };
+    drop(ledger);
+    let insert = format!(
+        "INSERT INTO setting (name, version, value, updated_at) VALUES ('schema.readable_from', 1, '9998', {now})"
+    );
+    sqlx_execute(&options.url, &insert).await;
+    for refused in [ledger::open(&options).await.err(), opened_as_it_is(&options).await.err()] {
+        let Some(Error::Migration(why)) = refused else { panic!("{refused:?}") };
+        assert!(why.contains("newer") && why.contains("9998"), "{why}");
+    }
+    drop((database, _folder));
+}
+
+pub async fn a_check_changes_nothing_and_refuses_older_tables_by_the_command_that_mends_them(b: Bench) {
+    let Bench { ledger, options, database, _folder } = b;
+    ledger.close().await;
+    drop(ledger);
+    opened_as_it_is(&options).await.unwrap().close().await;
+    sqlx_execute(&options.url, "DELETE FROM _sqlx_migrations WHERE version = 13").await;
+    for _ in 0..2 {
+        let refused = opened_as_it_is(&options).await.err();
+        let Some(Error::Migration(why)) = refused else { panic!("{refused:?}") };
+        assert!(why.contains("fencepost migrate") && why.contains("13"), "{why}");
+    }
+    drop((database, _folder));
+}
+
+pub async fn a_check_creates_no_ledger(b: Bench) {
+    let Bench { ledger, options, database, _folder } = b;
+    let empty = match ledger.kind() {
+        Kind::Sqlite => None,
+        Kind::Postgres => Some(fresh().await),
+    };
+    let url = empty.as_ref().map_or_else(|| format!("{}.new", options.url), |empty| empty.url().to_owned());
+    let nowhere = Options { url, ..options };
+    for _ in 0..2 {
+        let refused = opened_as_it_is(&nowhere).await.err();
+        let Some(Error::Migration(why)) = refused else { panic!("{refused:?}") };
+        assert!(why.contains("fencepost migrate"), "{why}");
+    }
+    ledger::migrate(&nowhere).await.unwrap();
+    opened_as_it_is(&nowhere).await.unwrap().close().await;
+    drop((database, _folder));
+}
+
+async fn fresh() -> testkit::servers::Database {
+    tokio::task::spawn_blocking(|| testkit::servers::Database::fresh().unwrap()).await.unwrap()
 }
 
 async fn sqlx_execute(url: &str, statement: &str) -> u64 {

@@ -47,7 +47,7 @@ pub struct Database {
 }
 
 #[derive(Clone, Debug)]
-struct Tools {
+pub(super) struct Tools {
     bin: PathBuf,
     /// User and group ids to run as; `None` is "as we are".
     run_as: Option<(u32, u32)>,
@@ -525,7 +525,7 @@ impl Tools {
         Ok(initdb.parent().context("a file has a directory")?.to_owned())
     }
 
-    fn other_user() -> Result<Option<(u32, u32)>> {
+    pub(super) fn other_user() -> Result<Option<(u32, u32)>> {
         if id(&["-u"])? != 0 {
             return Ok(None);
         }

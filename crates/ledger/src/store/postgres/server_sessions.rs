@@ -1,0 +1,158 @@
+//! Sessions on PostgreSQL and their settings; and the refusal of poolers that give none.
+//!
+//! A session SETs its settings itself. They are no options of the connection, because poolers do not pass those on.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Row};
+
+use super::read_failed;
+use crate::identity::Remembered;
+use crate::sql::sql_file;
+use crate::store::server::reaches_accepted;
+use crate::{Error, Result};
+
+/// Simple statements, which no prepared statement stands for: a pooler could lose that between two messages.
+const PROCESS: &str = sql_file!("postgres-only", "session_process");
+const PROCESS_HELD: &str = sql_file!("postgres-only", "session_process_held");
+
+/// How often the start looks whether two sessions share a process of the server. A pooler gives the process that became
+/// free last, so that the first look finds it; the others are for a pooler that other instances keep busy.
+const LOOKS: usize = 3;
+
+/// How sessions of one kind are begun.
+#[derive(Clone, Debug)]
+pub(in crate::store) struct ServerSessions {
+    connect: PgConnectOptions,
+    /// The statements that set what such a session has.
+    settings: Arc<str>,
+    /// Of sessions that are for the server alone that the last look at the ledger accepted.
+    remembered: Option<Remembered>,
+}
+
+impl ServerSessions {
+    /// Sessions that the server shows under this name.
+    pub(super) fn named(connect: &PgConnectOptions, name: &str) -> Self {
+        Self { connect: connect.clone().application_name(name), settings: "".into(), remembered: None }
+    }
+
+    /// The same, with these settings too, none of which is anybody else's text.
+    pub(super) fn with<V: Display>(self, settings: impl IntoIterator<Item = (&'static str, V)>) -> Self {
+        let set = settings.into_iter().map(|(name, value)| format!("SET {name} = {value}; "));
+        let settings = set.fold(self.settings.to_string(), |all, one| all + &one);
+        Self { settings: settings.into(), ..self }
+    }
+
+    /// The same, on no other server than the one that the last look at the ledger accepted.
+    pub(super) fn reaching(self, remembered: &Remembered) -> Self {
+        Self { remembered: Some(remembered.clone()), ..self }
+    }
+
+    /// Begins one.
+    pub(in crate::store) async fn begin(&self) -> sqlx::Result<PgConnection> {
+        let mut session = PgConnection::connect_with(&self.connect).await?;
+        prepare(&mut session, Arc::clone(&self.settings), self.remembered.clone()).await?;
+        Ok(session)
+    }
+
+    /// A pool of such sessions, which begins each when it is needed.
+    pub(super) fn pool(self, options: PgPoolOptions) -> PgPool {
+        let Self { connect, settings, remembered } = self;
+        let options = options.after_connect(move |session, _| {
+            Box::pin(prepare(session, Arc::clone(&settings), remembered.clone()))
+        });
+        options.connect_lazy_with(connect)
+    }
+}
+
+/// Sets all in one message, and looks which server it is.
+async fn prepare(
+    session: &mut PgConnection,
+    settings: Arc<str>,
+    remembered: Option<Remembered>,
+) -> sqlx::Result<()> {
+    sqlx::raw_sql(AssertSqlSafe(settings)).execute(&mut *session).await?;
+    match remembered {
+        Some(remembered) => reaches_accepted(session, &remembered).await,
+        None => Ok(()),
+    }
+}
+
+/// Refuses a pooler that gives each transaction, or each statement, another process of the server: locks, settings,
+/// prepared statements and the position that a session was told would be another session's.
+pub(super) async fn refuse_shared(connect: &PgConnectOptions, session: &mut PgConnection) -> Result<()> {
+    let own = process(session, PROCESS).await?;
+    let mut second = PgConnection::connect_with(connect).await.map_err(read_failed)?;
+    for _ in 0..LOOKS {
+        let others = process(&mut second, PROCESS_HELD).await?;
+        let again = process(session, PROCESS).await?;
+        sqlx::raw_sql("ROLLBACK").execute(&mut second).await.map_err(read_failed)?;
+        if others == own || again != own {
+            return Err(shared());
+        }
+    }
+    second.close().await.map_err(read_failed)
+}
+
+async fn process(session: &mut PgConnection, sql: &'static str) -> Result<i32> {
+    let failed = |error: sqlx::Error| {
+        // PgBouncer's words where it gives each statement another process.
+        let is_pooler =
+            error.as_database_error().is_some_and(|error| error.message().contains("pooling mode"));
+        if is_pooler { shared() } else { read_failed(error) }
+    };
+    let row = sqlx::raw_sql(sql).fetch_one(session).await.map_err(failed)?;
+    row.try_get("process").map_err(read_failed)
+}
+
+fn shared() -> Error {
+    Error::Address(
+        "the database URL leads to a pooler that gives each transaction another process of the server (transaction \
+         pooling). Fencepost needs sessions of its own: set pool_mode = session in PgBouncer, or name PostgreSQL itself"
+            .to_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::str::FromStr;
+
+    use testkit::servers::{Database, PgBouncer, PoolMode};
+
+    use super::*;
+
+    fn sessions_at(url: &str) -> ServerSessions {
+        let connect = PgConnectOptions::from_str(url).unwrap().extra_float_digits(None);
+        ServerSessions::named(&connect, "some name").with([("lock_timeout", 1_234)]).with([("jit", "off")])
+    }
+
+    async fn shown(session: &mut PgConnection) -> [String; 3] {
+        let mut shown = Vec::new();
+        for setting in ["SHOW lock_timeout", "SHOW jit", "SHOW application_name"] {
+            shown.push(sqlx::query_scalar::<_, String>(setting).fetch_one(&mut *session).await.unwrap());
+        }
+        shown.try_into().unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn every_session_has_its_settings_also_behind_a_pooler() {
+        let started = tokio::task::spawn_blocking(|| {
+            let database = Database::fresh().unwrap();
+            let pooler = PgBouncer::start(&database, PoolMode::Session).unwrap();
+            (database, pooler)
+        });
+        let (database, pooler) = started.await.unwrap();
+        for url in [database.url(), pooler.url()] {
+            let sessions = sessions_at(url);
+            let wanted = ["1234ms", "off", "some name"];
+            assert_eq!(shown(&mut sessions.begin().await.unwrap()).await, wanted, "{url}");
+            let pool = sessions.pool(PgPoolOptions::new().max_connections(2));
+            let (mut first, mut second) = (pool.acquire().await.unwrap(), pool.acquire().await.unwrap());
+            for session in [&mut first, &mut second] {
+                assert_eq!(shown(session).await, wanted, "{url}");
+            }
+        }
+    }
+}

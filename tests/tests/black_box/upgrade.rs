@@ -1,0 +1,92 @@
+//! Two releases on one ledger: instances are replaced one by one, and put back; and what a start does with older and newer
+//! tables.
+
+use loadtest::report::Report as _;
+use loadtest::scenario::job_faults::upgrade::{Plan, run};
+use testkit::PATIENCE;
+use testkit::instance::{Setup, binary, last_release};
+use testkit::servers::Database;
+
+use crate::patient;
+
+async fn database() -> Database {
+    tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_promise_holds_while_the_last_release_is_replaced_by_this_one_and_put_back() {
+    let seed = std::env::var("FENCEPOST_SEED").ok().and_then(|seed| seed.parse().ok());
+    // Long enough that a busy machine finds no instance dead.
+    let plan = Plan {
+        seed: seed.unwrap_or_else(rand::random),
+        env: vec![("FENCEPOST__LEASE__INSTANCE_MS".to_owned(), "5000".to_owned())],
+        ..Plan::new(last_release().unwrap(), binary().unwrap())
+    };
+    eprintln!("FENCEPOST_SEED={}", plan.seed);
+    let report = run(&plan, |index, to| eprintln!("instance {index} becomes {to}")).await.unwrap();
+    eprintln!("{}", report.table());
+    assert_eq!(report.violations, Vec::<String>::new(), "FENCEPOST_SEED={}", plan.seed);
+    // Otherwise nothing was tried: one more new binary with each step, and one less.
+    let [first, .., last] = &report.versions[..] else { panic!("no steps") };
+    assert_eq!(first, last, "the instances run the last release again");
+    let new = |versions: &Vec<String>| versions.iter().filter(|version| **version != first[0]).count();
+    let counts: Vec<_> = report.versions.iter().map(new).collect();
+    assert_eq!(counts, [0, 1, 2, 3, 2, 1, 0], "{:?}", report.versions);
+    assert!(report.jobs["succeeded"] >= 20, "{:?}", report.jobs);
+    assert_eq!(report.ids.len(), 3, "{:?}", report.ids);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_may_not_migrate_is_refused_with_78_on_older_tables_and_serves_on_current_ones() {
+    let database = database().await;
+    let setup = || Setup::basic().unwrap().database(database.url()).arg("--migrate").arg("check");
+    let sqlite = || Setup::basic().unwrap().env("FENCEPOST__LEDGER__MIGRATE", "check");
+    for refused in [setup(), sqlite()] {
+        let ended = refused.run_to_end(PATIENCE).await.unwrap();
+        assert_eq!(ended.code, Some(78), "{}", ended.stderr);
+        assert!(ended.stderr.contains("`fencepost migrate`"), "{}", ended.stderr);
+    }
+    let tables = "select count(*) from pg_tables where schemaname = 'public'";
+    assert_eq!(database.query(tables).unwrap(), [["0"]]);
+    let migrated = Setup::command("migrate").database(database.url()).run_to_end(PATIENCE).await.unwrap();
+    assert_eq!(migrated.code, Some(0), "{}", migrated.stderr);
+    let instance = setup().start().await.unwrap();
+    patient().get(&format!("{}/readyz", instance.url())).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_word_that_says_neither_auto_nor_check_is_refused_with_78() {
+    let ended = Setup::basic().unwrap().arg("--migrate").arg("maybe").run_to_end(PATIENCE).await.unwrap();
+    assert_eq!(ended.code, Some(78), "{}", ended.stderr);
+    for word in ["ledger.migrate", "maybe", "--migrate", "auto or check"] {
+        assert!(ended.stderr.contains(word), "{word:?} is not in: {}", ended.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn this_release_and_the_last_one_serve_on_tables_that_a_newer_one_added_to() {
+    let database = database().await;
+    let migrated = Setup::command("migrate").database(database.url()).run_to_end(PATIENCE).await.unwrap();
+    assert_eq!(migrated.code, Some(0), "{}", migrated.stderr);
+    for addition in [
+        "alter table job add column from_the_future text",
+        "create table from_the_future (a bigint)",
+        "insert into schema_migration (version, description, success, checksum, execution_time) \
+         values (9999, 'from the future', true, '', 0)",
+    ] {
+        database.query(addition).unwrap();
+    }
+    let setup = || Setup::basic().unwrap().database(database.url());
+    let old = setup().binary(&last_release().unwrap()).start().await.unwrap();
+    let new = setup().start().await.unwrap();
+    for instance in [&old, &new] {
+        let url = format!("{}/v1/signers/s/nonces", instance.url());
+        let granted = patient().request("POST", &url, None, None).await.unwrap();
+        assert_eq!(granted.status, 201, "{}", granted.text);
+    }
+    assert!(new.log().contains("newer than this binary"), "{}", new.log());
+    database.query("insert into setting values ('schema.readable_from', 1, '9999', now())").unwrap();
+    let refused = setup().run_to_end(PATIENCE).await.unwrap();
+    assert_eq!(refused.code, Some(78), "{}", refused.stderr);
+    assert!(refused.stderr.contains("newer") && refused.stderr.contains("9999"), "{}", refused.stderr);
+}

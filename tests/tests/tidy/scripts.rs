@@ -1,0 +1,76 @@
+//! What the scripts promise whose work a release depends on.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use super::root;
+
+/// Runs the check of advisories with a cargo-deny that ends so.
+fn advisories(fetch: u8, check: u8, is_required: bool) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let deny = folder.path().join("cargo-deny");
+    let script =
+        format!("#!/bin/sh\ncase $1 in fetch) exit {fetch} ;; check) exit {check} ;; *) exit 99 ;; esac\n");
+    std::fs::write(&deny, script).unwrap();
+    std::fs::set_permissions(&deny, PermissionsExt::from_mode(0o755)).unwrap();
+    let mut command = Command::new(root().join("tests/advisories"));
+    command.env("CARGO_DENY", &deny).env_remove("FENCEPOST_REQUIRE_ADVISORIES");
+    if is_required {
+        command.env("FENCEPOST_REQUIRE_ADVISORIES", "1");
+    }
+    command.output().unwrap()
+}
+
+#[test]
+fn an_advisory_that_matches_fails_and_a_database_that_is_away_is_never_taken_for_good() {
+    for is_required in [false, true] {
+        assert_eq!(advisories(0, 0, is_required).status.code(), Some(0), "checked and good");
+        assert_eq!(advisories(0, 1, is_required).status.code(), Some(1), "checked and bad");
+    }
+    for (is_required, code) in [(false, 75), (true, 1)] {
+        let away = advisories(1, 0, is_required);
+        assert_eq!(away.status.code(), Some(code), "required: {is_required}");
+        assert!(String::from_utf8_lossy(&away.stderr).contains("NOT CHECKED"));
+    }
+}
+
+#[test]
+fn the_bill_of_materials_names_each_crate_of_the_binary_once_with_what_it_needs() {
+    let said = Command::new(root().join("deploy/sbom")).env("CARGO_NET_OFFLINE", "true").output().unwrap();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let bill: Value = serde_json::from_slice(&said.stdout).unwrap();
+    assert_eq!((&bill["bomFormat"], &bill["specVersion"]), (&"CycloneDX".into(), &"1.5".into()));
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let components = bill["components"].as_array().unwrap();
+    let all = || components.iter().chain([&bill["metadata"]["component"]]);
+    let refs: BTreeSet<_> = all().map(|one| text(&one["bom-ref"])).collect();
+    assert_eq!(refs.len(), components.len() + 1, "no reference stands for two");
+    for one in all() {
+        assert!(
+            !text(&one["version"]).is_empty() && !text(&one["licenses"][0]["expression"]).is_empty(),
+            "{one}"
+        );
+        let hash = one["hashes"][0]["content"].as_str().unwrap_or_default();
+        // Our own crates are in this repository, and have none.
+        assert_eq!(one["purl"].is_string(), hash.len() == 64, "{one}");
+    }
+    let of_others: BTreeSet<_> =
+        all().filter(|one| one["purl"].is_string()).map(|one| text(&one["name"])).collect();
+    for name in ["tokio", "sqlx-postgres", "libsqlite3-sys", "rustls"] {
+        assert!(of_others.contains(name), "{name} is compiled in");
+    }
+    for name in ["proptest", "stateright", "tempfile"] {
+        assert!(!of_others.contains(name), "{name} is for tests");
+    }
+    let edges = bill["dependencies"].as_array().unwrap();
+    let from: BTreeSet<_> = edges.iter().map(|edge| text(&edge["ref"])).collect();
+    assert_eq!(from, refs);
+    let to: BTreeSet<_> =
+        edges.iter().flat_map(|edge| edge["dependsOn"].as_array().unwrap()).map(text).collect();
+    assert!(to.is_subset(&refs));
+    let root_alone: Vec<_> = refs.difference(&to).collect();
+    assert_eq!(root_alone.len(), 1, "something needs each crate but the daemon: {root_alone:?}");
+}
