@@ -56,9 +56,18 @@ impl Authority {
     /// # Errors
     /// A file cannot be written.
     pub fn issue(&self, name: &str) -> Result<Pair> {
-        let path = |end: &str| self.folder.path().join(format!("{name}.{end}"));
-        let pair = Pair { certificate: path("crt"), key: path("key") };
+        let pair = self.pair(name);
         self.issue_into(&pair)?;
+        Ok(pair)
+    }
+
+    /// Issues a certificate for another machine, in files of its name.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn issue_for(&self, machine: &str) -> Result<Pair> {
+        let pair = self.pair(machine);
+        self.write(&pair, vec![machine.to_owned()])?;
         Ok(pair)
     }
 
@@ -67,8 +76,17 @@ impl Authority {
     /// # Errors
     /// A file cannot be written.
     pub fn issue_into(&self, pair: &Pair) -> Result<()> {
+        self.write(pair, vec!["127.0.0.1".to_owned(), "localhost".to_owned()])
+    }
+
+    fn pair(&self, name: &str) -> Pair {
+        let path = |end: &str| self.folder.path().join(format!("{name}.{end}"));
+        Pair { certificate: path("crt"), key: path("key") }
+    }
+
+    fn write(&self, pair: &Pair, names: Vec<String>) -> Result<()> {
         let key = KeyPair::generate()?;
-        let params = CertificateParams::new(["127.0.0.1", "localhost"].map(str::to_owned))?;
+        let params = CertificateParams::new(names)?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         replace(&pair.key, &key.serialize_pem())?;
         replace(&pair.certificate, &certificate.pem())
