@@ -151,8 +151,23 @@ fn each_metric_is_explained_and_named_by_its_unit() {
 fn no_label_is_an_id() {
     // Each has few values, which do not grow with what the daemon serves.
     let few = [
-        "kind", "result", "reason", "op", "of", "pool", "state", "outcome", "stage", "status", "command",
-        "route", "method", "version",
+        "kind",
+        "result",
+        "reason",
+        "op",
+        "of",
+        "pool",
+        "state",
+        "outcome",
+        "stage",
+        "status",
+        "command",
+        "route",
+        "method",
+        "version",
+        "direction",
+        "what",
+        "why",
     ];
     for metric in METRICS {
         for label in metric.labels {
