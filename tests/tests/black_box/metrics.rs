@@ -7,14 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use testkit::PATIENCE;
 use testkit::instance::Setup;
 use testkit::ports;
 use tokio::net::TcpStream;
 
 use self::promql::{Selector, read};
-use crate::jobs::rig::{Rig, echo};
+use crate::jobs::hand::{Hand, done, frame, heartbeat};
+use crate::jobs::rig::{Rig, echo, with};
 use crate::{patient, until};
 
 fn root() -> PathBuf {
@@ -222,6 +223,71 @@ async fn alerts_and_board_use_metrics_and_labels_that_are_exposed() {
         all("the board", &format!("count by ({label}) ({name})"));
     }
     assert!(selectors > 80, "{selectors}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn owners_of_every_kind_show_their_queues_jobs_their_stages_and_a_late_result_its_fence() {
+    let rig = Rig::alone().await;
+    let value = async |series: &str| -> f64 {
+        let text = scrape(&rig.urls[0]).await;
+        let found = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        found.unwrap_or_else(|| panic!("{series} is missing in\n{text}")).parse().unwrap()
+    };
+    let queue = |kind: &str| format!("fencepost_actor_queue_seconds_count{{kind=\"{kind}\"}}");
+    let stage = |stage: &str| format!("fencepost_job_seconds_count{{stage=\"{stage}\"}}");
+    for series in ["signer", "lane", "session", "plan"].map(queue).into_iter().chain([stage("running")]) {
+        assert_eq!(value(&series).await, 0.0, "{series} is there from the start");
+    }
+    let mut hand = Hand::greeted(&rig, 0, "h", json!([])).await;
+    rig.post(0, "/v1/signers/s/nonces", Some(&json!({})), 201).await;
+    assert_eq!(value(&queue("signer")).await, 1.0);
+    // A job that takes its time, in the lane of the instance.
+    rig.submit(0, echo(1)).await;
+    let of = hand.given().await;
+    hand.say(frame("ack", &of, json!({}))).await;
+    hand.say(done(&of, "good")).await;
+    hand.hear("committed").await;
+    assert_eq!(value(&queue("lane")).await, 1.0);
+    for name in ["waiting", "starting", "running"] {
+        assert_eq!(value(&stage(name)).await, 1.0, "{name}");
+    }
+    let session = rig.post(0, "/v1/sessions", Some(&json!({})), 201).await;
+    rig.submit(0, with(echo(2), json!({"session": session["id"]}))).await;
+    let of = hand.given().await;
+    hand.say(done(&of, "good")).await;
+    hand.hear("committed").await;
+    assert_eq!(value(&queue("session")).await, 1.0);
+    let task = json!({"tenant": "t", "stages": [{"name": "only", "payload": 3}]});
+    rig.post(0, "/v1/plans", Some(&json!({"name": "p", "start": true, "tasks": [task]})), 201).await;
+    let of = hand.given().await;
+    hand.say(done(&of, "good")).await;
+    hand.hear("committed").await;
+    assert!(value(&queue("plan")).await >= 1.0);
+    // The result of an attempt that was taken back.
+    rig.submit(0, with(echo(4), json!({"timeout_ms": 200, "backoff": {"initial_ms": 0}}))).await;
+    let of = hand.given().await;
+    hand.say(frame("ack", &of, json!({}))).await;
+    hand.say(heartbeat(json!([of]))).await;
+    hand.hear("cancel").await;
+    hand.say(done(&of, "late")).await;
+    hand.hear("stale").await;
+    assert_eq!(value("fencepost_fence_reject_total{op=\"result\"}").await, 1.0);
+    let log = rig.instance(0).await.whole_log();
+    let line = log.lines().find(|line| line.contains("an attempt that is over was fenced"));
+    let line: Value = serde_json::from_str(line.unwrap_or_else(|| panic!("{log}"))).unwrap();
+    let told =
+        ["resource", "operation", "token", "instance"].map(|field| line[field].as_str().map(str::to_owned));
+    let job = of["job"].as_str().map(str::to_owned);
+    let me = rig.instance(0).await.ready().instance.clone();
+    assert_eq!(told, [job, Some("result".to_owned()), Some("1".to_owned()), Some(me)], "{line}");
+    hand.say(heartbeat(json!([]))).await;
+    let second = hand.given().await;
+    hand.say(done(&second, "good")).await;
+    hand.hear("committed").await;
+    for kind in ["signer", "lane", "session", "plan"] {
+        let series = format!("fencepost_actor_queue_depth{{kind=\"{kind}\"}}");
+        until("nothing waits", async || value(&series).await == 0.0).await;
+    }
 }
 
 #[test]

@@ -335,6 +335,7 @@ impl PlanActor {
                 Ok(step) => self.commit(step, pending, context),
             }
         }
+        self.meter.set_depth(self.queue.len());
     }
 
     fn commit(&mut self, step: domain::plan::Step, pending: Pending, context: &mut Context<Self>) {

@@ -1,12 +1,12 @@
 //! The recorder behind `/metrics`: it knows every metric of the [table], and shows most of them from the start.
 
+mod process;
 mod table;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use metrics::Label;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
-use metrics_process::Collector;
 
 use self::table::{Kind, METRICS, Metric};
 use super::version;
@@ -25,10 +25,8 @@ pub fn start() -> Result<PrometheusHandle, Failure> {
     let defect = |error| Failure::new(Exit::Software, format!("metrics cannot be recorded: {error}"));
     let handle = with_buckets().and_then(PrometheusBuilder::install_recorder).map_err(defect)?;
     show_from_the_start();
-    let process = Collector::default();
-    process.describe();
-    process.collect();
-    tokio::spawn(keep_up(handle.clone(), process));
+    show_process();
+    tokio::spawn(keep_up(handle.clone()));
     Ok(handle)
 }
 
@@ -62,18 +60,24 @@ fn show_from_the_start() {
     metrics::gauge!("fencepost_build_info", "version" => version()).set(1.0);
 }
 
-async fn keep_up(handle: PrometheusHandle, process: Collector) {
+async fn keep_up(handle: PrometheusHandle) {
     loop {
         tokio::time::sleep(UPKEEP_EVERY).await;
-        let (handle, process) = (handle.clone(), process.clone());
+        let handle = handle.clone();
         // It reads files of the kernel's.
         let done = tokio::task::spawn_blocking(move || {
             handle.run_upkeep();
-            process.collect();
+            show_process();
         });
         if let Err(error) = done.await {
             tracing::error!(%error, "the upkeep of the metrics failed");
         }
+    }
+}
+
+fn show_process() {
+    if let Err(error) = process::show() {
+        tracing::debug!(%error, "the kernel does not tell about this process");
     }
 }
 

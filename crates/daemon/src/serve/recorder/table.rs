@@ -2,7 +2,7 @@
 //!
 //! The crates record under these names; a test compares the table with their source, with docs/operations.md, and with what
 //! is exposed. What must never live here: a label whose values are ids of signers, sessions, jobs, nodes, plans, tenants or
-//! instances. The metrics of the process (`process_…`) come from the crate `metrics-process`.
+//! instances.
 
 /// One metric.
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +118,14 @@ impl Metric {
 /// All of them.
 pub const METRICS: &[Metric] = &[
     // The process.
+    counter("process_cpu_seconds_total", "Processor time of the process, in whole seconds"),
+    gauge("process_start_time_seconds", "When the process started, in seconds since 1970"),
+    gauge("process_resident_memory_bytes", "Memory that the process occupies"),
+    gauge("process_virtual_memory_bytes", "Addresses that the process has mapped"),
+    gauge("process_virtual_memory_max_bytes", "The most addresses that the process may map"),
+    gauge("process_open_fds", "File descriptors that are open"),
+    gauge("process_max_fds", "The most file descriptors that may be open"),
+    gauge("process_threads", "Threads of the process"),
     gauge("fencepost_build_info", "Always 1; the version of the daemon is a label").by(&["version"], &[]),
     gauge(
         "fencepost_clock_offset_seconds",
@@ -245,17 +253,4 @@ pub const METRICS: &[Metric] = &[
         "How long the ids in memory last of the tag that runs out first; 3600 if longer, or if none are asked for",
     ),
     counter("fencepost_clock_rollback_total", "Times that the machine's clock was found to have gone back"),
-];
-
-/// The metrics of the process, as `metrics-process` names them on Linux.
-#[cfg(test)]
-pub const PROCESS: [&str; 8] = [
-    "process_cpu_seconds_total",
-    "process_max_fds",
-    "process_open_fds",
-    "process_resident_memory_bytes",
-    "process_start_time_seconds",
-    "process_threads",
-    "process_virtual_memory_bytes",
-    "process_virtual_memory_max_bytes",
 ];

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use domain::job::{Outcome, Revoked, State};
 use domain::plan::{StageStatus, TaskStatus};
 
-use super::table::{METRICS, PROCESS};
+use super::table::METRICS;
 use super::*;
 
 /// A place that records a metric: which kind, and its labels, each with its value where that is written there.
@@ -134,7 +134,7 @@ fn the_source_records_what_the_table_has_and_nothing_else() {
 fn each_metric_is_explained_and_named_by_its_unit() {
     for metric in METRICS {
         let Metric { name, kind, help, .. } = metric;
-        assert!(name.starts_with("fencepost_"), "{name}");
+        assert!(name.starts_with("fencepost_") || name.starts_with("process_"), "{name}");
         assert!(help.len() > 10 && !help.ends_with('.'), "{name}: {help}");
         assert_eq!(name.ends_with("_total"), *kind == Kind::Counter, "{name}");
         if let Kind::Histogram(buckets) = kind {
@@ -151,8 +151,23 @@ fn each_metric_is_explained_and_named_by_its_unit() {
 fn no_label_is_an_id() {
     // Each has few values, which do not grow with what the daemon serves.
     let few = [
-        "kind", "result", "reason", "op", "of", "pool", "state", "outcome", "stage", "status", "command",
-        "route", "method", "version",
+        "kind",
+        "result",
+        "reason",
+        "op",
+        "of",
+        "pool",
+        "state",
+        "outcome",
+        "stage",
+        "status",
+        "command",
+        "route",
+        "method",
+        "version",
+        "direction",
+        "what",
+        "why",
     ];
     for metric in METRICS {
         for label in metric.labels {
@@ -220,7 +235,7 @@ fn the_page_explains_every_metric_with_its_labels_and_no_other() {
         [] => metric.name.to_owned(),
         labels => format!("{}{{{}}}", metric.name, labels.join(",")),
     };
-    let expected: BTreeSet<_> = METRICS.iter().map(shown).chain(PROCESS.map(str::to_owned)).collect();
+    let expected: BTreeSet<_> = METRICS.iter().map(shown).collect();
     let (missing, unknown): (Vec<_>, Vec<_>) =
         (expected.difference(&explained).collect(), explained.difference(&expected).collect());
     assert!(missing.is_empty() && unknown.is_empty(), "missing: {missing:#?}\nunknown: {unknown:#?}");
@@ -238,6 +253,27 @@ fn the_offset_is_the_machines_clock_minus_the_databases() {
         let found = offset_seconds(at(asked), at(answered), database_ms);
         assert!((found - offset).abs() < 1e-9, "{asked} {answered} {database_ms}: {found}");
     }
+}
+
+#[test]
+fn the_kernel_tells_about_this_process() {
+    let recorder = with_buckets().unwrap().build_recorder();
+    metrics::with_local_recorder(&recorder, process::show).unwrap();
+    let text = recorder.handle().render();
+    let value = |name: &str| -> f64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{name} is missing in\n{text}")).parse().unwrap()
+    };
+    let since = UNIX_EPOCH.elapsed().unwrap().as_secs_f64() - value("process_start_time_seconds");
+    assert!((-2.0..86_400.0).contains(&since), "started {since} s ago");
+    assert!(
+        value("process_open_fds") >= 3.0 && value("process_open_fds") <= value("process_max_fds"),
+        "{text}"
+    );
+    assert!(value("process_resident_memory_bytes") > 1e6, "{text}");
+    assert!(value("process_virtual_memory_bytes") > value("process_resident_memory_bytes"), "{text}");
+    assert!(value("process_virtual_memory_max_bytes") >= value("process_virtual_memory_bytes"), "{text}");
+    assert!(value("process_threads") >= 1.0 && value("process_cpu_seconds_total") >= 0.0, "{text}");
 }
 
 #[test]
