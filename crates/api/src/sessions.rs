@@ -52,7 +52,7 @@ pub async fn open(request: HttpRequest, payload: web::Payload, state: Shared) ->
     let incarnation = state.incarnation();
     let opener = principal.used().map(|_| Opener {
         principal: principal.name().to_owned(),
-        sessions_max: state.settings.token_sessions_max,
+        sessions_max: state.settings.caller_sessions_max,
     });
     let id = state.call(incarnation.jobs.open_session(&spec, key.as_ref(), opener.as_ref())).await?;
     let owner = match incarnation.cluster_view.owner_of(&Resource::session(&id)) {

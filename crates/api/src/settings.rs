@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::auth::Auth;
 use crate::limits::{
-    ALL_STREAMS_MAX, ALL_STREAMS_TOKEN_MAX, BODY_BYTES_MAX_DEFAULT, CLIENT_REQUEST_TIMEOUT_DEFAULT,
-    CONNECTIONS_MAX_DEFAULT, JOB_STREAMS_MAX, JOB_STREAMS_TOKEN_MAX, KEEP_ALIVE_DEFAULT, Limit,
-    NODE_GRACE_DEFAULT, PLAN_STREAMS_MAX, PLAN_STREAMS_TOKEN_MAX, READING_BYTES_DEFAULT,
-    REQUEST_TIMEOUT_DEFAULT, REQUESTS_DEFAULT, SENDING_BYTES_DEFAULT, SOCKETS_DEFAULT,
-    TOKEN_SESSIONS_DEFAULT, WORKERS_MAX_DEFAULT,
+    ALL_STREAMS_MAX, ALL_STREAMS_TOKEN_MAX, BODY_BYTES_MAX_DEFAULT, CALLER_SESSIONS_DEFAULT,
+    CLIENT_REQUEST_TIMEOUT_DEFAULT, CONNECTIONS_MAX_DEFAULT, JOB_STREAMS_MAX, JOB_STREAMS_TOKEN_MAX,
+    KEEP_ALIVE_DEFAULT, Limit, NODE_GRACE_DEFAULT, PLAN_STREAMS_MAX, PLAN_STREAMS_TOKEN_MAX,
+    READING_BYTES_DEFAULT, REQUEST_TIMEOUT_DEFAULT, REQUESTS_DEFAULT, SENDING_BYTES_DEFAULT, SOCKETS_DEFAULT,
+    WORKERS_MAX_DEFAULT,
 };
 use crate::shares::{Kind, Shares};
 use crate::tls::Tls;
@@ -64,7 +64,7 @@ pub struct Settings {
     /// Sockets open at once.
     pub sockets: Limit,
     /// Open sessions that one token may have.
-    pub token_sessions_max: u32,
+    pub caller_sessions_max: u32,
     /// How long reading from the ledger may take.
     pub request_timeout: Duration,
     /// How long a node may take to connect again after its socket was closed while it had work.
@@ -89,7 +89,7 @@ impl Settings {
             sending_bytes: SENDING_BYTES_DEFAULT,
             requests: REQUESTS_DEFAULT,
             sockets: SOCKETS_DEFAULT,
-            token_sessions_max: TOKEN_SESSIONS_DEFAULT,
+            caller_sessions_max: CALLER_SESSIONS_DEFAULT,
             request_timeout: REQUEST_TIMEOUT_DEFAULT,
             node_grace: NODE_GRACE_DEFAULT,
         }

@@ -107,16 +107,16 @@ pub struct Server {
     pub connections_max: u64,
     /// Bytes of bodies and socket messages that are being read at once; and of those, of one token.
     pub reading_bytes_max: u64,
-    pub token_reading_bytes_max: u64,
+    pub caller_reading_bytes_max: u64,
     /// Bytes of answers and socket messages that wait for their readers; and of those, of one token.
     pub sending_bytes_max: u64,
-    pub token_sending_bytes_max: u64,
+    pub caller_sending_bytes_max: u64,
     /// Requests in flight at once; and of those, of one token.
     pub requests_max: u64,
-    pub token_requests_max: u64,
+    pub caller_requests_max: u64,
     /// Open sockets; and of those, of one token.
     pub sockets_max: u64,
-    pub token_sockets_max: u64,
+    pub caller_sockets_max: u64,
     /// How long a client may take to send a request's head, a body, or a socket's message.
     pub receive_timeout_ms: u64,
     pub request_timeout_ms: u64,
@@ -141,13 +141,13 @@ impl Default for Server {
             body_bytes_max: l::BODY_BYTES_MAX_DEFAULT,
             connections_max: l::CONNECTIONS_MAX_DEFAULT,
             reading_bytes_max: l::READING_BYTES_MAX_DEFAULT,
-            token_reading_bytes_max: l::TOKEN_READING_BYTES_MAX_DEFAULT,
+            caller_reading_bytes_max: l::CALLER_READING_BYTES_MAX_DEFAULT,
             sending_bytes_max: l::SENDING_BYTES_MAX_DEFAULT,
-            token_sending_bytes_max: l::TOKEN_SENDING_BYTES_MAX_DEFAULT,
+            caller_sending_bytes_max: l::CALLER_SENDING_BYTES_MAX_DEFAULT,
             requests_max: l::REQUESTS_MAX_DEFAULT,
-            token_requests_max: l::TOKEN_REQUESTS_MAX_DEFAULT,
+            caller_requests_max: l::CALLER_REQUESTS_MAX_DEFAULT,
             sockets_max: l::SOCKETS_MAX_DEFAULT,
-            token_sockets_max: l::TOKEN_SOCKETS_MAX_DEFAULT,
+            caller_sockets_max: l::CALLER_SOCKETS_MAX_DEFAULT,
             receive_timeout_ms: l::RECEIVE_TIMEOUT_MS_DEFAULT,
             request_timeout_ms: l::REQUEST_TIMEOUT_MS_DEFAULT,
             drain_timeout_ms: l::DRAIN_TIMEOUT_MS_DEFAULT,
@@ -365,7 +365,7 @@ pub struct Jobs {
     pub node_grace_ms: u64,
     pub retention_ms: u64,
     /// Open sessions that one token may have.
-    pub token_sessions_max: u64,
+    pub caller_sessions_max: u64,
 }
 
 impl Default for Jobs {
@@ -373,7 +373,7 @@ impl Default for Jobs {
         Self {
             node_grace_ms: l::NODE_GRACE_MS_DEFAULT,
             retention_ms: l::JOB_RETENTION_MS_DEFAULT,
-            token_sessions_max: l::TOKEN_SESSIONS_MAX_DEFAULT,
+            caller_sessions_max: l::CALLER_SESSIONS_MAX_DEFAULT,
         }
     }
 }

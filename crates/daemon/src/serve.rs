@@ -396,15 +396,15 @@ fn settings(config: &Config) -> api::Settings {
     settings.body_bytes_max = size(server.body_bytes_max);
     settings.connections_max = size(process::connections(server.connections_max));
     let limit = |in_all: u64, of_token: u64| Limit { in_all: size(in_all), of_token: size(of_token) };
-    settings.reading_bytes = limit(server.reading_bytes_max, server.token_reading_bytes_max);
-    settings.sending_bytes = limit(server.sending_bytes_max, server.token_sending_bytes_max);
-    settings.requests = limit(server.requests_max, server.token_requests_max);
+    settings.reading_bytes = limit(server.reading_bytes_max, server.caller_reading_bytes_max);
+    settings.sending_bytes = limit(server.sending_bytes_max, server.caller_sending_bytes_max);
+    settings.requests = limit(server.requests_max, server.caller_requests_max);
     let sockets = size(server.sockets_max).min(most_sockets(settings.connections_max));
-    settings.sockets = Limit { in_all: sockets, of_token: size(server.token_sockets_max).min(sockets) };
+    settings.sockets = Limit { in_all: sockets, of_token: size(server.caller_sockets_max).min(sockets) };
     settings.client_request_timeout = Duration::from_millis(server.receive_timeout_ms);
     settings.request_timeout = Duration::from_millis(server.request_timeout_ms);
-    settings.token_sessions_max =
-        u32::try_from(config.jobs.token_sessions_max).expect("its range is checked");
+    settings.caller_sessions_max =
+        u32::try_from(config.jobs.caller_sessions_max).expect("its range is checked");
     settings.node_grace = Duration::from_millis(config.jobs.node_grace_ms);
     settings
 }

@@ -238,19 +238,19 @@ fn relations(loaded: &Loaded, problems: &mut Vec<Problem>) {
     let server = &config.server;
     let shared = [
         (
-            "server.token_reading_bytes_max",
-            server.token_reading_bytes_max,
+            "server.caller_reading_bytes_max",
+            server.caller_reading_bytes_max,
             "reading_bytes_max",
             server.reading_bytes_max,
         ),
         (
-            "server.token_sending_bytes_max",
-            server.token_sending_bytes_max,
+            "server.caller_sending_bytes_max",
+            server.caller_sending_bytes_max,
             "sending_bytes_max",
             server.sending_bytes_max,
         ),
-        ("server.token_requests_max", server.token_requests_max, "requests_max", server.requests_max),
-        ("server.token_sockets_max", server.token_sockets_max, "sockets_max", server.sockets_max),
+        ("server.caller_requests_max", server.caller_requests_max, "requests_max", server.requests_max),
+        ("server.caller_sockets_max", server.caller_sockets_max, "sockets_max", server.sockets_max),
     ];
     for (key, of_token, name, in_all) in shared {
         hold(key, of_token, of_token <= in_all, format!("at most server.{name} ({in_all})"));

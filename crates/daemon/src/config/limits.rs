@@ -54,11 +54,11 @@ pub const CONNECTIONS_MAX_DEFAULT: u64 = 10_000;
 /// Bytes of bodies and socket messages that are being read at once.
 pub const READING_BYTES_MAX_DEFAULT: u64 = served::READING_BYTES_DEFAULT.in_all as u64;
 /// Of those, of one token.
-pub const TOKEN_READING_BYTES_MAX_DEFAULT: u64 = served::READING_BYTES_DEFAULT.of_token as u64;
+pub const CALLER_READING_BYTES_MAX_DEFAULT: u64 = served::READING_BYTES_DEFAULT.of_token as u64;
 /// Bytes of answers and socket messages that wait for their readers.
 pub const SENDING_BYTES_MAX_DEFAULT: u64 = served::SENDING_BYTES_DEFAULT.in_all as u64;
 /// Of those, of one token.
-pub const TOKEN_SENDING_BYTES_MAX_DEFAULT: u64 = served::SENDING_BYTES_DEFAULT.of_token as u64;
+pub const CALLER_SENDING_BYTES_MAX_DEFAULT: u64 = served::SENDING_BYTES_DEFAULT.of_token as u64;
 /// Fewest such bytes that may be configured: the largest batch of jobs, and the largest page.
 pub const SHARED_BYTES_MIN: u64 = served::BATCH_BYTES_MAX as u64;
 /// Most such bytes that may be configured: 64 GiB.
@@ -66,11 +66,11 @@ pub const SHARED_BYTES_MAX: u64 = 64 << 30;
 /// Requests in flight at once.
 pub const REQUESTS_MAX_DEFAULT: u64 = served::REQUESTS_DEFAULT.in_all as u64;
 /// Of those, of one token.
-pub const TOKEN_REQUESTS_MAX_DEFAULT: u64 = served::REQUESTS_DEFAULT.of_token as u64;
+pub const CALLER_REQUESTS_MAX_DEFAULT: u64 = served::REQUESTS_DEFAULT.of_token as u64;
 /// Open sockets.
 pub const SOCKETS_MAX_DEFAULT: u64 = served::SOCKETS_DEFAULT.in_all as u64;
 /// Of those, of one token.
-pub const TOKEN_SOCKETS_MAX_DEFAULT: u64 = served::SOCKETS_DEFAULT.of_token as u64;
+pub const CALLER_SOCKETS_MAX_DEFAULT: u64 = served::SOCKETS_DEFAULT.of_token as u64;
 /// How long a client may take to send a request's head, a body, or a socket's message, in milliseconds.
 pub const RECEIVE_TIMEOUT_MS_DEFAULT: u64 = served::CLIENT_REQUEST_TIMEOUT_DEFAULT.as_millis() as u64;
 /// Longest time for one request, in milliseconds.
@@ -120,7 +120,7 @@ pub const NODE_GRACE_MS_DEFAULT: u64 = 30_000;
 /// How long finished jobs are kept, in milliseconds: seven days.
 pub const JOB_RETENTION_MS_DEFAULT: u64 = 7 * 24 * 3_600 * 1_000;
 /// Open sessions that one token may have.
-pub const TOKEN_SESSIONS_MAX_DEFAULT: u64 = served::TOKEN_SESSIONS_DEFAULT as u64;
+pub const CALLER_SESSIONS_MAX_DEFAULT: u64 = served::CALLER_SESSIONS_DEFAULT as u64;
 /// How long plans are kept after their end, in milliseconds: seven days.
 pub const PLAN_RETENTION_MS_DEFAULT: u64 = 7 * 24 * 3_600 * 1_000;
 
@@ -158,13 +158,13 @@ pub const RANGES: [Range; 46] = [
     range("server.body_bytes_max", 1_024, 16 * 1024 * 1024, "bytes"),
     range("server.connections_max", 1, 1_000_000, "connections"),
     range("server.reading_bytes_max", SHARED_BYTES_MIN, SHARED_BYTES_MAX, "bytes"),
-    range("server.token_reading_bytes_max", SHARED_BYTES_MIN, SHARED_BYTES_MAX, "bytes"),
+    range("server.caller_reading_bytes_max", SHARED_BYTES_MIN, SHARED_BYTES_MAX, "bytes"),
     range("server.sending_bytes_max", SHARED_BYTES_MIN, SHARED_BYTES_MAX, "bytes"),
-    range("server.token_sending_bytes_max", SHARED_BYTES_MIN, SHARED_BYTES_MAX, "bytes"),
+    range("server.caller_sending_bytes_max", SHARED_BYTES_MIN, SHARED_BYTES_MAX, "bytes"),
     range("server.requests_max", 1, 1_000_000, "requests"),
-    range("server.token_requests_max", 1, 1_000_000, "requests"),
+    range("server.caller_requests_max", 1, 1_000_000, "requests"),
     range("server.sockets_max", 1, 1_000_000, "sockets"),
-    range("server.token_sockets_max", 1, 1_000_000, "sockets"),
+    range("server.caller_sockets_max", 1, 1_000_000, "sockets"),
     range("server.receive_timeout_ms", 1_000, 300_000, "milliseconds"),
     range("server.request_timeout_ms", 100, 300_000, "milliseconds"),
     range("server.drain_timeout_ms", 0, 30_000, "milliseconds"),
@@ -187,7 +187,7 @@ pub const RANGES: [Range; 46] = [
     range("nonce.key_retention_ms", 1_000, 30 * 24 * 3_600 * 1_000, "milliseconds"),
     range("jobs.node_grace_ms", 1_000, NODE_GRACE_MS_DEFAULT, "milliseconds"),
     range("jobs.retention_ms", 60_000, 365 * 24 * 3_600 * 1_000, "milliseconds"),
-    range("jobs.token_sessions_max", 1, 1_000_000, "sessions"),
+    range("jobs.caller_sessions_max", 1, 1_000_000, "sessions"),
     range("nodes.heartbeat_ms", HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX, "milliseconds"),
     range("nodes.offline_ms", OFFLINE_MS_MIN, 300_000, "milliseconds"),
     range("nodes.vouched_ms", 2_600, 60_000, "milliseconds"),
@@ -213,8 +213,8 @@ const _: () = assert!(
     "a lease is given back before its renewal"
 );
 const _: () = assert!(SHARED_BYTES_MIN >= 2 * served::SHOWN_PAGE_BYTES_MAX as u64);
-const _: () = assert!(TOKEN_READING_BYTES_MAX_DEFAULT >= SHARED_BYTES_MIN);
-const _: () = assert!(TOKEN_SENDING_BYTES_MAX_DEFAULT >= SHARED_BYTES_MIN);
+const _: () = assert!(CALLER_READING_BYTES_MAX_DEFAULT >= SHARED_BYTES_MIN);
+const _: () = assert!(CALLER_SENDING_BYTES_MAX_DEFAULT >= SHARED_BYTES_MIN);
 const _: () = assert!(LEASE_WAIT_MS_DEFAULT < REQUEST_TIMEOUT_MS_DEFAULT);
 const _: () = assert!(CALL_TIMEOUT_MS_DEFAULT <= REQUEST_TIMEOUT_MS_DEFAULT);
 const _: () = assert!(QUEUE_MAX_DEFAULT <= IN_FLIGHT_MAX_DEFAULT);

@@ -239,12 +239,12 @@ fn relations_between_values_hold() {
         ),
         (
             [("FENCEPOST__SERVER__READING_BYTES_MAX", "50000000"), ("X", "")],
-            "server.token_reading_bytes_max",
+            "server.caller_reading_bytes_max",
             "server.reading_bytes_max (50000000)",
         ),
         (
-            [("FENCEPOST__SERVER__SOCKETS_MAX", "5"), ("FENCEPOST__SERVER__TOKEN_SOCKETS_MAX", "6")],
-            "server.token_sockets_max",
+            [("FENCEPOST__SERVER__SOCKETS_MAX", "5"), ("FENCEPOST__SERVER__CALLER_SOCKETS_MAX", "6")],
+            "server.caller_sockets_max",
             "server.sockets_max (5)",
         ),
         (

@@ -43,7 +43,7 @@ async fn two_hundred_slow_batches_of_32_mib_do_not_fill_the_memory() {
     const READING: usize = 96 * MIB;
     let daemon = Bounded::start(&[
         ("SERVER__READING_BYTES_MAX", &READING.to_string()),
-        ("SERVER__TOKEN_READING_BYTES_MAX", &(2 * BATCH).to_string()),
+        ("SERVER__CALLER_READING_BYTES_MAX", &(2 * BATCH).to_string()),
     ])
     .await;
     let before = daemon.memory();

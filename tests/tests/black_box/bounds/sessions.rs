@@ -8,7 +8,7 @@ use super::{Bounded, MIB};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_opens_so_many_sessions_and_others_are_served() {
     const MOST: usize = 300;
-    let daemon = Bounded::start(&[("JOBS__TOKEN_SESSIONS_MAX", &MOST.to_string())]).await;
+    let daemon = Bounded::start(&[("JOBS__CALLER_SESSIONS_MAX", &MOST.to_string())]).await;
     let before = daemon.memory();
     let open = async |_: usize| daemon.ask("greedy", "POST", "/v1/sessions", Some(&json!({}))).await;
     let replies: Vec<_> =

@@ -113,7 +113,7 @@ async fn a_flood_of_frames_that_carry_nothing_closes_the_socket() {
 async fn messages_that_are_never_complete_take_a_bounded_memory_and_end_in_time() {
     let daemon = Bounded::start(&[
         ("SERVER__READING_BYTES_MAX", "33554432"),
-        ("SERVER__TOKEN_READING_BYTES_MAX", "33554432"),
+        ("SERVER__CALLER_READING_BYTES_MAX", "33554432"),
         ("SERVER__RECEIVE_TIMEOUT_MS", "8000"),
     ])
     .await;
@@ -147,7 +147,7 @@ async fn messages_that_are_never_complete_take_a_bounded_memory_and_end_in_time(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_token_does_not_take_all_sockets() {
-    let daemon = Bounded::start(&[("SERVER__SOCKETS_MAX", "60"), ("SERVER__TOKEN_SOCKETS_MAX", "40")]).await;
+    let daemon = Bounded::start(&[("SERVER__SOCKETS_MAX", "60"), ("SERVER__CALLER_SOCKETS_MAX", "40")]).await;
     let session = daemon.done("greedy", "POST", "/v1/sessions", json!({})).await;
     let session = session["id"].as_str().unwrap();
     let mut sockets = Vec::new();
