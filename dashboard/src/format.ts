@@ -26,6 +26,11 @@ export function length(ms: number): string {
     return second === 0 ? `${first} ${large[0]}` : `${first} ${large[0]} ${second} ${small[0]}`;
 }
 
+/** A length of time in one unit, for what grows while one reads: `3 min`. */
+export function age(ms: number): string {
+    return ms < 1_000 ? '0 s' : ms < 10_000 ? `${Math.round(ms / 1_000)} s` : length(ms).split(' ').slice(0, 2).join(' ');
+}
+
 export function between(from: string, to: string): string {
     return length(Date.parse(to) - Date.parse(from));
 }

@@ -3,7 +3,7 @@
 import type { ComponentChildren, TargetedEvent } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { Refusal } from './api';
-import { length, moment, short } from './format';
+import { age, moment, short } from './format';
 import { pretty } from './json';
 import { useNow, type Polled } from './live';
 import { link, setFilters } from './router';
@@ -23,7 +23,7 @@ export function Badge({ of }: { of: string }) {
 export function Ago({ at }: { at: string | null | undefined }) {
     const now = useNow();
     if (!at) return <span class="none">–</span>;
-    return <time dateTime={at} title={at}>{length(Math.max(0, now - Date.parse(at)))} ago</time>;
+    return <time dateTime={at} title={at}>{age(now - Date.parse(at))} ago</time>;
 }
 
 export function When({ at }: { at: string | null | undefined }) {

@@ -183,7 +183,7 @@ mod tests {
             (Some("identity;q=1, gzip;q=0.5"), false),
             (Some("*"), false),
             (Some("gzip, identity;q=0"), true),
-            (Some("\u{fffd};;=,"), false),
+            (Some(";;=,"), false),
         ] {
             let given: Vec<_> = accepted.map(|value| ("accept-encoding", value)).into_iter().collect();
             for file in all() {
@@ -204,7 +204,7 @@ mod tests {
             let tag = first.headers().get(ETAG).unwrap().to_str().unwrap().to_owned();
             let weak = format!("W/{tag}, \"x\"");
             for (known, status) in
-                [(tag.as_str(), 304), ("*", 304), (&weak, 304), ("\"other\"", 200), ("", 200)]
+                [(tag.as_str(), 304), ("*", 304), (weak.as_str(), 304), ("\"other\"", 200), ("", 200)]
             {
                 let again = answer(&PAGE, &[("accept-encoding", encoding), ("if-none-match", known)]);
                 assert_eq!(again.status().as_u16(), status, "{known}");

@@ -8,6 +8,7 @@ use actors::jobs::Jobs;
 use cluster::KeyOwner;
 use domain::{LaneId, Resource, SessionId};
 use ledger::Opener;
+use tracing::Instrument;
 use wire::Code;
 use wire::sessions as shape;
 
@@ -125,10 +126,12 @@ pub async fn connect(request: HttpRequest, payload: web::Payload, forwarder: For
         principal: Principal::of(&request),
     };
     let socket = Socket::new(forwarder.into_inner(), incarnation, record, caller, watch, outlet, after_seq);
-    actix_web::rt::spawn(async move {
+    let run = async move {
         socket.run(messages).await;
         drop(place);
-    });
+    };
+    // What it logs has the request's id.
+    actix_web::rt::spawn(run.in_current_span());
     Ok(response)
 }
 

@@ -6,6 +6,7 @@ mod socket;
 use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, web};
+use tracing::Instrument;
 
 use crate::auth::Principal;
 use crate::extract::Query;
@@ -31,9 +32,11 @@ pub async fn connect(
     let Opened { response, outlet, messages, place } = websocket::open(&request, payload, &state)?;
     let state: Arc<State> = state.into_inner();
     let socket = Socket::new(Arc::clone(&state), state.incarnation(), Principal::of(&request), outlet);
-    actix_web::rt::spawn(async move {
+    let run = async move {
         socket.run(messages).await;
         drop(place);
-    });
+    };
+    // What it logs has the request's id.
+    actix_web::rt::spawn(run.in_current_span());
     Ok(response)
 }

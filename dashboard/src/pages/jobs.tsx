@@ -78,7 +78,7 @@ const COLUMNS: Column<Row>[] = [
     { head: 'tenant', class: 'wide', cell: ({ item }) => <Maybe>{item.tenant}</Maybe> },
     { head: 'session', class: 'wide', cell: ({ item }) => <Id to={['sessions', item.session ?? '']} id={item.session} /> },
     { head: 'node', class: 'wide', cell: ({ item }) => <Id to={['nodes', item.node ?? '']} id={item.node} /> },
-    { head: 'attempt', class: 'num', cell: ({ item }) => `${item.attempt}/${item.max_attempts}` },
+    { head: 'attempt', class: 'num wide', cell: ({ item }) => `${item.attempt}/${item.max_attempts}` },
     { head: 'created', class: 'num', cell: ({ item }) => <Ago at={item.created_at} /> },
     { head: 'took', class: 'num wide', cell: ({ item }) => <Maybe>{took(item)}</Maybe> },
 ];

@@ -40,7 +40,7 @@ export function Nodes({ query }: { query: URLSearchParams }) {
                                     { head: 'pools', class: 'wide', cell: (node) => <Maybe>{node.pools.join(', ')}</Maybe> },
                                     { head: 'labels', class: 'wide', cell: (node) => <Maybe>{node.labels.join(', ')}</Maybe> },
                                     { head: 'version', class: 'wide', cell: (node) => <Maybe>{node.version}</Maybe> },
-                                    { head: 'changed', class: 'num', cell: (node) => <Ago at={node.seen_at} /> },
+                                    { head: 'changed', class: 'num wide', cell: (node) => <Ago at={node.seen_at} /> },
                                     ...(isAdmin ? [{ head: 'action', cell: (node: Node) => <Drain node={node} done={polled.refresh} /> }] : []),
                                 ]}
                             />

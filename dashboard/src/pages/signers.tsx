@@ -133,7 +133,7 @@ function Nonces({ signer, query, changed }: { signer: string; query: URLSearchPa
                                     { head: 'hold', class: 'wide', cell: (it) => <span class="id">{it.hold}</span> },
                                     { head: 'held until', class: 'wide', cell: (it) => <When at={it.held_until} /> },
                                     { head: 'tx hash', cell: (it) => <span class="id"><Maybe>{it.tx_hash}</Maybe></span> },
-                                    { head: 'changed', class: 'num', cell: (it) => <When at={it.updated_at} /> },
+                                    { head: 'changed', class: 'num wide', cell: (it) => <When at={it.updated_at} /> },
                                     ...(isAdmin ? [{ head: 'action', cell: (it: Nonce) => it.status === 'QUARANTINED' ? <Resolve signer={signer} nonce={it} done={done} /> : null }] : []),
                                 ]}
                             />

@@ -46,7 +46,7 @@ function ShownTask({ task, refresh }: { task: Task; refresh: () => void }) {
                 <Badge of={task.status} />
                 {task.intent !== 'run' ? <span class="aside">intent {task.intent}</span> : null}
                 <span class="space" />
-                {mayChange && !isOver && task.intent === 'run' ? change('Pause task', 'pause', 'The stage under way finishes; then the task waits.') : null}
+                {mayChange && ['PENDING', 'RUNNING'].includes(task.status) && task.intent === 'run' ? change('Pause task', 'pause', 'The stage under way finishes; then the task waits.') : null}
                 {mayChange && !isOver && task.intent === 'pause' ? change('Resume task', 'resume', 'The task goes on with its next stage.') : null}
                 {mayChange && !isOver ? change('Cancel task', 'cancel', 'The task is cancelled, and the stage under way is told to stop.', true) : null}
             </div>

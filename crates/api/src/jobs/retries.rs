@@ -100,7 +100,9 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
         true => retried_and_not(state, &asked, &keys, list_until).await?,
         false => (Vec::new(), named(&asked.ids)?),
     };
-    audit::note_operators(state, &request, "retry_jobs", format!("jobs:{}", jobs.len())).await?;
+    if !jobs.is_empty() {
+        audit::note_operators(state, &request, "retry_jobs", format!("jobs:{}", jobs.len())).await?;
+    }
     let mut retries = Retries {
         forwarder: &forwarder,
         forwarded: ForwardedRequest::of(&request, Vec::new()),

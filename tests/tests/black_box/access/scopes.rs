@@ -5,7 +5,7 @@ use serde_json::json;
 use super::operations::{self, Names, Operation};
 use crate::bad_input::socket::{Answer, converse};
 use crate::patient;
-use crate::tokens::Guarded;
+use crate::tokens::{Guarded, first};
 use crate::web_pages::{head, status};
 
 /// What a request needs.
@@ -116,7 +116,9 @@ async fn refused_access_is_logged_with_who_what_and_the_request_and_without_a_se
     let entry = |name: &str, scopes: &[&str]| json!({"name": name, "token": format!("secret-{name}"), "scopes": scopes});
     let mut bounded = entry("bounded", &["submit"]);
     bounded["tenants"] = json!(["acme"]);
-    let daemon = Guarded::start(&json!([entry("reader", &["read"]), bounded])).await;
+    let mut node = entry("node", &["node"]);
+    node["nodes"] = json!(["n-*"]);
+    let daemon = Guarded::start(&json!([entry("reader", &["read"]), bounded, node])).await;
     let cases: [(&str, &str, &str, &str, &str, u16); 6] = [
         ("r-unknown", "secret-nobody", "GET", "/v1/signers", "", 401),
         ("r-scope", "secret-reader", "POST", "/v1/signers/s/nonces", "reader", 403),
@@ -136,7 +138,13 @@ async fn refused_access_is_logged_with_who_what_and_the_request_and_without_a_se
         let answer = Answer::parse(&converse(address, request.as_bytes()).await).unwrap();
         assert_eq!(answer.status, expected, "{id}: {answer:?}");
     }
+    let mut node = daemon.hello("secret-node", "other", json!([])).await;
+    assert_eq!(first(&mut node).await, "4401");
     let log = daemon.instance.whole_log();
+    let turned_away = log.lines().find(|line| line.contains("may not connect the node other")).unwrap();
+    for known in [r#""route":"/v1/nodes/ws""#, r#""principal":"node""#, r#""request_id":""#] {
+        assert!(turned_away.contains(known), "{known}: {turned_away}");
+    }
     for (id, _, method, path, principal, _) in cases {
         let lines: Vec<_> = log
             .lines()

@@ -1,12 +1,14 @@
 //! A ledger that can be looked into, what one tenant has in a daemon, and sockets with tokens.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::instance::Setup;
 use testkit::node::{Message, Socket};
 use testkit::servers::{Database, Keyspace};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
@@ -65,6 +67,18 @@ pub fn dump(database: &Database) -> BTreeMap<String, Vec<String>> {
     })
 }
 
+/// The same, once nothing changes any more.
+pub fn quiet_dump(database: &Database) -> BTreeMap<String, Vec<String>> {
+    let mut last = dump(database);
+    loop {
+        let now = dump(database);
+        if now == last {
+            return now;
+        }
+        last = now;
+    }
+}
+
 /// Makes some of everything for a tenant, with the token of its name, which [`crate::tokens::of_tenant`] describes.
 pub async fn furnish(daemon: &Guarded, name: &str) -> Names {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -105,6 +119,24 @@ pub fn message(kind: &str, fields: &Value) -> Message {
     let rest = fields.strip_prefix('{').unwrap();
     let comma = if rest == "}" { "" } else { "," };
     Message::text(format!(r#"{{"type":"{kind}"{comma}{rest}"#))
+}
+
+/// Keeps a node connected that says that it runs these, whatever it is sent.
+pub fn keep(mut socket: Socket, running: Value) -> JoinHandle<()> {
+    let heartbeat = message("heartbeat", &json!({ "running": running }));
+    tokio::spawn(async move {
+        let mut beats = tokio::time::interval(Duration::from_millis(500));
+        loop {
+            tokio::select! {
+                _ = beats.tick() => if socket.send(heartbeat.clone()).await.is_err() {
+                    return;
+                },
+                said = socket.next() => if !matches!(said, Some(Ok(_))) {
+                    return;
+                },
+            }
+        }
+    })
 }
 
 /// The next frame of a type.

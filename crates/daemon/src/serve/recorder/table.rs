@@ -169,7 +169,7 @@ pub const METRICS: &[Metric] = &[
         .by(&["op"], &[&[FENCED_OPERATIONS]]),
     counter("fencepost_ledger_went_back_total", "Times that the ledger was found to have gone back in time"),
     counter("fencepost_tls_reload_total", "Times that certificates were read again, by their use and result")
-        .by(&["of", "result"], &[]),
+        .by(&["of", "result"], &[&[&["listener", "peers"], &["ok", "refused"]]]),
     counter("fencepost_forward_unproven_total", "Requests that claim to be forwarded, without a credential that proves it"),
     counter("fencepost_ledger_failover_total", "Failovers of PostgreSQL to a synchronous standby"),
     counter("fencepost_database_clock_jump_total", "Times that the database's clock was stepped by more than 1 s")
