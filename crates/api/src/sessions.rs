@@ -119,7 +119,7 @@ pub async fn connect(request: HttpRequest, payload: web::Payload, forwarder: For
     let record = state.call(incarnation.jobs.session_record(&id)).await?;
     let watch = state.call(async { incarnation.jobs.watch(actors::jobs::Topic::Lane(LaneId::session(&id))) });
     let watch = watch.await?;
-    let Opened { response, outlet, messages, place } = websocket::open(&request, payload, state)?;
+    let Opened { response, outlet, messages, pauses, place } = websocket::open(&request, payload, state)?;
     let caller = socket::Caller {
         // Later frames are served in this request's name.
         forwarded: ForwardedRequest::of(&request, Vec::new()),
@@ -127,7 +127,7 @@ pub async fn connect(request: HttpRequest, payload: web::Payload, forwarder: For
     };
     let socket = Socket::new(forwarder.into_inner(), incarnation, record, caller, watch, outlet, after_seq);
     let run = async move {
-        socket.run(messages).await;
+        socket.run(messages, pauses).await;
         drop(place);
     };
     // What it logs has the request's id.

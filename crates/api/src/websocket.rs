@@ -23,6 +23,7 @@ use crate::refusal::Refusal;
 use crate::shares::{Kind, Share};
 use crate::state::State;
 use guard::Guard;
+pub use guard::Pauses;
 pub use outlet::{Outlet, Unsent};
 
 /// A socket that is open.
@@ -33,6 +34,8 @@ pub struct Opened {
     pub outlet: Outlet,
     /// Where messages come in.
     pub messages: AggregatedMessageStream,
+    /// For a socket that does not read all the time.
+    pub pauses: Pauses,
     /// Its place among the sockets of this instance; free again when it is dropped.
     pub place: Share,
 }
@@ -53,10 +56,12 @@ pub enum Fault {
 pub fn open(request: &HttpRequest, payload: web::Payload, state: &State) -> Result<Opened, Refusal> {
     let principal = Principal::of(request);
     let place = state.shares.take(Kind::Sockets, principal.used(), 1)?;
+    let pauses = Pauses::default();
     let guard = Guard::new(
         payload.into_inner(),
         MESSAGE_BYTES_MAX as u64,
         state.settings.client_request_timeout,
+        pauses.clone(),
         (&state.shares, principal.used()),
     );
     let payload = guarded(request, guard);
@@ -67,7 +72,7 @@ pub fn open(request: &HttpRequest, payload: web::Payload, state: &State) -> Resu
         .aggregate_continuations()
         .max_continuation_size(MESSAGE_BYTES_MAX);
     let (outlet, response) = Outlet::new(session, response, (&state.shares, principal.used()));
-    Ok(Opened { response, outlet, messages, place })
+    Ok(Opened { response, outlet, messages, pauses, place })
 }
 
 /// What is wrong with a message that cannot be read.

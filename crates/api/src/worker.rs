@@ -29,7 +29,7 @@ pub async fn connect(
     state: web::Data<State>,
 ) -> Result<HttpResponse, Refusal> {
     Query::read(&request, &[])?;
-    let Opened { response, outlet, messages, place } = websocket::open(&request, payload, &state)?;
+    let Opened { response, outlet, messages, place, .. } = websocket::open(&request, payload, &state)?;
     let state: Arc<State> = state.into_inner();
     let socket = Socket::new(Arc::clone(&state), state.incarnation(), Principal::of(&request), outlet);
     let run = async move {

@@ -35,7 +35,7 @@ use crate::services::Incarnation;
 use crate::shares::{Kind, Share};
 use crate::state::State;
 use crate::to_wire;
-use crate::websocket::{self, Fault, Outlet, Unsent};
+use crate::websocket::{self, Fault, Outlet, Pauses, Unsent};
 
 /// The client, as its request named it.
 pub struct Caller {
@@ -135,7 +135,7 @@ impl Socket {
     }
 
     /// Serves until either side ends it.
-    pub async fn run(mut self, mut messages: AggregatedMessageStream) {
+    pub async fn run(mut self, mut messages: AggregatedMessageStream, pauses: Pauses) {
         let state = Arc::clone(&self.state);
         let mut draining = std::pin::pin!(state.traffic.until_draining());
         while self.closing.is_none() {
@@ -160,6 +160,9 @@ impl Socket {
                 notification = self.watch.next() => self.on_notification(notification),
                 () = tokio::time::sleep_until(wake_at.into()) => self.on_tick().await,
                 () = &mut draining => self.end(CloseCode::Away, "this instance is stopping; connect to another"),
+            }
+            if !takes_more {
+                pauses.end();
             }
             if !self.flush().await {
                 self.end(CloseCode::Other(close::SLOW_READER), "the client does not read what it is sent");

@@ -3,8 +3,10 @@
 //!
 //! The decoder behind it compares a frame with its limit only when the whole frame is in memory.
 
+use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -18,12 +20,24 @@ use super::frames::{Broken as BrokenAt, Frames};
 use crate::limits::UNCOUNTED_BYTES_MAX;
 use crate::shares::{Kind, Reached, Share, Shares, Used};
 
+/// When the socket last began to read again after a pause. What came before does not count against the other side.
+#[derive(Clone, Default)]
+pub struct Pauses(Rc<Cell<Option<Instant>>>);
+
+impl Pauses {
+    /// A pause has ended.
+    pub fn end(&self) {
+        self.0.set(Some(Instant::now()));
+    }
+}
+
 /// Lets bytes pass until something about them is not allowed.
 pub struct Guard {
     payload: Payload,
     frames: Frames,
     /// How long one message may take to arrive.
     message_timeout: Duration,
+    pauses: Pauses,
     shares: Arc<Shares>,
     used: Option<Arc<Used>>,
     /// The bytes of the message that is arriving, if it is large.
@@ -43,12 +57,14 @@ impl Guard {
         payload: Payload,
         bytes_max: u64,
         message_timeout: Duration,
+        pauses: Pauses,
         (shares, used): (&Arc<Shares>, Option<&Arc<Used>>),
     ) -> Self {
         Self {
             payload,
             frames: Frames::new(bytes_max),
             message_timeout,
+            pauses,
             shares: Arc::clone(shares),
             used: used.map(Arc::clone),
             share: None,
@@ -72,7 +88,11 @@ impl Guard {
     }
 
     fn is_late(&self) -> bool {
-        self.frames.begun().is_some_and(|begun| begun.elapsed() > self.message_timeout)
+        let pause = self.pauses.0.get();
+        // Of the two the later one; a pause that never was is before everything.
+        self.frames.begun().is_some_and(|begun| {
+            Some(begun).max(pause).is_some_and(|from| from.elapsed() > self.message_timeout)
+        })
     }
 }
 

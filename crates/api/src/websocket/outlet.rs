@@ -205,7 +205,7 @@ mod tests {
         assert!(unread.took_room(10_000));
         drop(others);
         assert!(unread.took_room(20_000));
-        unread.gave(60_000);
+        unread.gave(70_000);
         assert_eq!(unread.shares.in_use(Kind::Sending), 0);
         assert!(unread.took_room(UNCOUNTED_BYTES_MAX));
         assert_eq!(unread.shares.in_use(Kind::Sending), 0);

@@ -176,7 +176,7 @@ async fn one_token_does_not_take_all_sockets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_dead_is_asked_and_its_socket_closed() {
+async fn the_socket_of_a_silent_node_is_closed() {
     let daemon = Bounded::start(&[
         ("NODES__HEARTBEAT_MS", "1000"),
         ("NODES__VOUCHED_MS", "3000"),
