@@ -164,6 +164,12 @@ impl Server {
     pub fn listen_address(&self) -> Option<SocketAddr> {
         address(&self.listen)
     }
+
+    /// The files of the listener's TLS, if it has any.
+    pub fn tls(&self) -> Option<api::TlsFiles> {
+        let pair = pair(&self.tls_certificate, &self.tls_key)?;
+        Some(api::TlsFiles { pair, client_ca: path(&self.tls_client_ca) })
+    }
 }
 
 /// An address to listen on; `localhost` is 127.0.0.1. Other names are not resolved: what a name stands for can change under
@@ -172,12 +178,6 @@ pub fn address(text: &str) -> Option<SocketAddr> {
     match text.strip_prefix("localhost:") {
         Some(port) => format!("127.0.0.1:{port}").parse().ok(),
         None => text.parse().ok(),
-    }
-
-    /// The files of the listener's TLS, if it has any.
-    pub fn tls(&self) -> Option<api::TlsFiles> {
-        let pair = pair(&self.tls_certificate, &self.tls_key)?;
-        Some(api::TlsFiles { pair, client_ca: path(&self.tls_client_ca) })
     }
 }
 
