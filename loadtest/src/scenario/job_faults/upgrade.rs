@@ -29,7 +29,7 @@ use crate::scenario::faults::{settle_down, watch_tokens};
 
 const SIGNERS: usize = 6;
 /// Requests about nonces, and numbers that callers got, after each step at least.
-const WORK_BETWEEN: usize = 100;
+const WORK_BETWEEN: usize = 40;
 /// How long one step and the work after it may take.
 const STEP_LIMIT: Duration = Duration::from_secs(90);
 const SEGMENT: &str = "/v1/ids/segments/rolling";
