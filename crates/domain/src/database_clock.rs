@@ -226,7 +226,8 @@ impl DatabaseClock {
 
     fn age(&self, at: Timestamp, now: Instant) -> Age {
         let (at, now) = (at.as_micros(), self.micros(now));
-        let (mut latest, mut earliest, mut oldest_frame) = (None::<i64>, None::<i64>, None);
+        let (mut latest, mut earliest) = (None::<i64>, None::<i64>);
+        let (mut oldest_frame, mut newest_frame) = (None::<usize>, None::<usize>);
         for (number, frame) in self.frames.iter().enumerate() {
             let end = self.frames.get(number + 1).map_or(now, |next| next.surely);
             let (from, to) = (at.saturating_sub(frame.high), at.saturating_sub(frame.low));
@@ -237,20 +238,23 @@ impl DatabaseClock {
             if number == 0 {
                 to = to.max(to.saturating_add(UNSEEN).min(frame.surely));
             }
-            oldest_frame.get_or_insert(number);
+            oldest_frame = oldest_frame.or(Some(number));
+            newest_frame = Some(number);
             latest = Some(latest.map_or(to, |latest| latest.max(to)));
             let from = from.max(frame.begin);
             earliest = Some(earliest.map_or(from, |earliest| earliest.min(from)));
         }
         // No frame has shown that time: it was before the first one, or between the last two.
         let latest = latest.or_else(|| self.frames.back().map(|current| current.surely)).unwrap_or(now);
-        let mut since = self.frames.iter().skip(oldest_frame.unwrap_or(0) + 1).peekable();
+        let after = |frame: Option<usize>| self.frames.iter().skip(frame.unwrap_or(0) + 1);
         let step_max = i64::try_from(self.skew_max.as_micros()).unwrap_or(i64::MAX);
         Age {
             at_least: now.saturating_sub(latest).max(0),
             at_most: earliest.map(|earliest| now.saturating_sub(earliest).max(0)),
-            has_stepped: since.peek().is_some(),
-            is_doubtful: since.any(|frame| frame.step > step_max),
+            has_stepped: after(oldest_frame).next().is_some(),
+            // Its length is counted from the latest moment that it can be. Doubt beyond that would quarantine whatever is
+            // granted while the clock repeats a time.
+            is_doubtful: after(newest_frame).any(|frame| frame.step > step_max),
         }
     }
 

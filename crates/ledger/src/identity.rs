@@ -95,14 +95,18 @@ impl Reason {
         if known.cluster != found.cluster {
             return Some(Self::OtherLedger);
         }
-        if found.position < known.position {
-            return Some(Self::Position);
-        }
         // An operator has recovered it, on whatever server.
-        if found.position - known.position > RECOVERED_BY {
+        if found.position.saturating_sub(known.position) > RECOVERED_BY {
             return None;
         }
-        let (Some(before), Some(now)) = (&known.server, &found.server) else { return None };
+        let of_server = match (&known.server, &found.server) {
+            (Some(before), Some(now)) => Self::of_server(before, now, ended),
+            _ => None,
+        };
+        of_server.or_else(|| (found.position < known.position).then_some(Self::Position))
+    }
+
+    fn of_server(before: &Server, now: &Server, ended: Option<i64>) -> Option<Self> {
         if before.system != now.system {
             return Some(Self::OtherServer);
         }

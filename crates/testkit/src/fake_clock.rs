@@ -38,8 +38,21 @@ impl FakeClock {
     pub fn set(&self, offset_ms: i64) -> Result<()> {
         let sign = if offset_ms < 0 { '-' } else { '+' };
         let (seconds, rest) = (offset_ms.unsigned_abs() / 1_000, offset_ms.unsigned_abs() % 1_000);
+        self.write(&format!("{sign}{seconds}.{rest:03}\n"))
+    }
+
+    /// From now on it stands still at this time, in milliseconds since 1970.
+    ///
+    /// # Errors
+    /// Its file cannot be written.
+    pub fn stand(&self, at_ms: u64) -> Result<()> {
+        // In the middle of the millisecond, whatever is lost in reading it.
+        self.write(&format!("{}.{:03}5\n", at_ms / 1_000, at_ms % 1_000))
+    }
+
+    fn write(&self, text: &str) -> Result<()> {
         let new = self.dir.path().join("new");
-        std::fs::write(&new, format!("{sign}{seconds}.{rest:03}\n"))?;
+        std::fs::write(&new, text)?;
         std::fs::set_permissions(&new, PermissionsExt::from_mode(0o644))?;
         // Read whole at any moment.
         std::fs::rename(new, self.file()).context("the clock's file")
@@ -53,6 +66,7 @@ impl FakeClock {
             set("LD_PRELOAD", &self.library.to_string_lossy()),
             set("FAKETIME_TIMESTAMP_FILE", &self.file().to_string_lossy()),
             set("FAKETIME_NO_CACHE", "1"),
+            set("FAKETIME_FMT", "%s"),
             set("FAKETIME_DONT_RESET", "1"),
             set("DONT_FAKE_MONOTONIC", "1"),
             set("FAKETIME_DONT_FAKE_MONOTONIC", "1"),

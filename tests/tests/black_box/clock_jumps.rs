@@ -166,9 +166,7 @@ async fn no_nonce_is_granted_twice_within_its_time_when_the_clock_of_the_server_
 async fn no_nonce_is_granted_twice_within_its_time_when_the_clock_of_the_machine_jumps() {
     let clock = FakeClock::new().unwrap();
     let mut setup = Setup::in_mode("worker-queue").unwrap().env("FENCEPOST__NONCE__SWEEP_INTERVAL_MS", "500");
-    for (name, value) in clock.variables() {
-        setup = setup.env(&name, &value);
-    }
+    setup = clock.variables().iter().fold(setup, |setup, (name, value)| setup.env(name, value));
     let instance = setup.start().await.unwrap();
     holds_outlast_jumps(&clock, std::slice::from_ref(&instance)).await;
 }
@@ -177,9 +175,7 @@ async fn no_nonce_is_granted_twice_within_its_time_when_the_clock_of_the_machine
 async fn a_repeated_request_gets_the_time_that_is_left_when_the_clock_goes_back() {
     let clock = FakeClock::new().unwrap();
     let mut setup = Setup::basic().unwrap();
-    for (name, value) in clock.variables() {
-        setup = setup.env(&name, &value);
-    }
+    setup = clock.variables().iter().fold(setup, |setup, (name, value)| setup.env(name, value));
     let instance = setup.start().await.unwrap();
     let (client, path) = (patient(), format!("{}/v1/signers/a/nonces", instance.url()));
     let asked = json!({"hold_ms": 60_000});

@@ -19,6 +19,8 @@ use crate::{patient, until};
 
 const SIGNERS: [&str; 3] = ["a", "b", "c"];
 
+/// No hold ends during a drill, however slow the machine is.
+const HOLD_MS: u64 = 86_400_000;
 /// How many of each kind are asked for at once.
 const EACH: usize = 20;
 /// What a running cluster may answer instead of a number, for a moment.
@@ -81,7 +83,10 @@ async fn kinds_granted(url: &str, granted: &Granted, codes: &[&str]) -> Vec<Stri
     };
     for (place, signer) in SIGNERS.iter().enumerate() {
         let asked = format!("{url}/v1/signers/{signer}/nonces");
-        let answer = client.request("POST", &asked, None, Some(&json!({"count": EACH}))).await.unwrap();
+        let answer = client
+            .request("POST", &asked, None, Some(&json!({"count": EACH, "hold_ms": HOLD_MS})))
+            .await
+            .unwrap();
         match answer.status {
             201 => {
                 granted.add_nonces(place, &answer.body);
@@ -142,7 +147,8 @@ async fn confirm_all(url: &str, granted: &Granted) {
         assert_eq!((answer.status, &answer.body["recovering"]), (200, &json!(false)), "{}", answer.text);
         until("the signer grants", async || {
             let asked = format!("{url}/v1/signers/{signer}/nonces");
-            let answer = client.request("POST", &asked, None, None).await.unwrap();
+            let answer =
+                client.request("POST", &asked, None, Some(&json!({"hold_ms": HOLD_MS}))).await.unwrap();
             if answer.status == 201 {
                 let token = granted.token(place);
                 assert!(answer.body["fencing_token"].as_i64().unwrap() > token, "{}: {token}", answer.text);

@@ -1,3 +1,5 @@
+//! Tables of steps and holds, and clocks that jump at random.
+
 use super::*;
 use crate::lane::spread::Spread;
 use crate::lane::testing::seed;
@@ -142,6 +144,21 @@ fn a_jump_back_makes_no_hold_longer() {
             let (early_ms, is_doubtful) = due(&world.overdue(hold)).unwrap();
             assert!(early_ms.abs_diff(jump_ms as u64) < 100 && !is_doubtful, "{early_ms}");
         }
+    }
+}
+
+#[test]
+fn what_is_granted_after_the_last_jump_is_not_in_doubt() {
+    let mut world = World::new();
+    world.pass(1_000);
+    for step_ms in [TEN_MINUTES, -TEN_MINUTES, -TEN_MINUTES] {
+        world.offset_ms += step_ms;
+        assert_eq!(world.pass(1_000).len(), 1);
+        let hold = world.grant(5_000);
+        world.pass(4_000);
+        assert!(world.overdue(hold).due.is_empty(), "{step_ms}");
+        world.pass(1_010);
+        assert_eq!(due(&world.overdue(hold)), Some((0, false)), "{step_ms}");
     }
 }
 

@@ -1,19 +1,11 @@
 //! The real binary under clocks that are wrong (libfaketime). The clock of the wall alone is: lengths of waits, and the
 //! database, go by the right time.
 
-use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tempfile::TempDir;
+use testkit::fake_clock::FakeClock;
 
 use super::*;
-
-/// The library, as Debian lays it; `tests/install` sees to it.
-fn library() -> PathBuf {
-    let folders = std::fs::read_dir("/usr/lib").unwrap().map(|entry| entry.unwrap().path());
-    let mut files = folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1"));
-    files.find(|file| file.is_file()).expect("libfaketime is installed: see tests/install")
-}
 
 /// Now, in milliseconds since 1970.
 fn now_ms() -> u64 {
@@ -23,7 +15,7 @@ fn now_ms() -> u64 {
 /// An instance on PostgreSQL whose clock can be set.
 struct Faked {
     instance: Instance,
-    clock: TempDir,
+    clock: FakeClock,
     client: Client,
     url: String,
     given: HashSet<String>,
@@ -34,22 +26,14 @@ impl Faked {
     /// With a clock that is so far off, in milliseconds.
     async fn start(offset_ms: i64) -> Self {
         let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
-        let clock = tempfile::tempdir().unwrap();
-        write(&clock, &relative(offset_ms));
-        let file = clock.path().join("clock");
+        let clock = FakeClock::new().unwrap();
+        clock.set(offset_ms).unwrap();
         let setup = Setup::basic().unwrap().database(database.url());
         let setup = setup.env("FENCEPOST__IDS__WORKER", "7").env("FENCEPOST__IDS__LEAD_MS", "6000");
         // Shorter than what a restart waits for.
         let setup = setup.env("FENCEPOST__SERVER__REQUEST_TIMEOUT_MS", "1500");
         let setup = setup.env("FENCEPOST__LEDGER__CALL_TIMEOUT_MS", "1500");
-        let setup = setup
-            .env("LD_PRELOAD", library().to_str().unwrap())
-            .env("FAKETIME_TIMESTAMP_FILE", file.to_str().unwrap())
-            .env("FAKETIME_NO_CACHE", "1")
-            .env("FAKETIME_FMT", "%s")
-            .env("FAKETIME_DONT_RESET", "1")
-            .env("DONT_FAKE_MONOTONIC", "1")
-            .env("TZ", "UTC");
+        let setup = clock.variables().iter().fold(setup, |setup, (name, value)| setup.env(name, value));
         let instance = setup.start().await.unwrap();
         let url = instance.url().to_owned();
         prepare(&url).await;
@@ -58,13 +42,12 @@ impl Faked {
 
     /// The clock runs, so far off.
     fn runs(&self, offset_ms: i64) {
-        write(&self.clock, &relative(offset_ms));
+        self.clock.set(offset_ms).unwrap();
     }
 
     /// The clock stands still at this time.
     fn stands(&self, at_ms: u64) {
-        // In the middle of the millisecond, whatever is lost in reading it.
-        write(&self.clock, &format!("{}.{:03}5\n", at_ms / 1_000, at_ms % 1_000));
+        self.clock.stand(at_ms).unwrap();
     }
 
     async fn asks(&mut self, count: usize) -> Reply {
@@ -124,18 +107,6 @@ impl Faked {
     async fn check(&self) -> Value {
         self.client.get(&format!("{}/readyz", self.url)).await.unwrap()["checks"]["snowflakes"].clone()
     }
-}
-
-fn relative(offset_ms: i64) -> String {
-    let sign = if offset_ms < 0 { '-' } else { '+' };
-    format!("{sign}{}.{:03}\n", offset_ms.abs() / 1_000, offset_ms.abs() % 1_000)
-}
-
-/// In one step, as the clock is read all the time.
-fn write(folder: &TempDir, text: &str) {
-    let new = folder.path().join("new");
-    std::fs::write(&new, text).unwrap();
-    std::fs::rename(new, folder.path().join("clock")).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -146,14 +146,15 @@ async fn an_asynchronous_standby_that_becomes_the_primary_grants_nothing_until_t
     ];
     let asking = drill.asking(gone);
     drill.grants(2_000).await;
-    // The standby gets no more of the log, and what it has it no longer replays.
-    drill.standby.query("select pg_wal_replay_pause()").unwrap();
+    // The standby gets no more of the log, and what it has it no longer replays. (While it does not replay it would not
+    // hear that it is to get no more.)
     drill.standby.query("alter system set primary_conninfo = ''").unwrap();
     drill.standby.query("select pg_reload_conf()").unwrap();
     until("the standby is cut off", async || {
         drill.primary.query("select 1 from pg_stat_replication").unwrap().is_empty()
     })
     .await;
+    drill.standby.query("select pg_wal_replay_pause()").unwrap();
     // What is granted now is lost, and it is little: less than the time between two looks at the ledger would show.
     drill.grants(100).await;
     drill.fails_over().await;
