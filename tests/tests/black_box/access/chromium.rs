@@ -44,7 +44,6 @@ impl Chromium {
                 "--no-first-run",
             ])
             .args(["--disable-background-networking", "--disable-component-update", "--disable-extensions"])
-            .args(["--disable-crashpad-for-testing", "--disable-breakpad"])
             .args(["--no-proxy-server", "--remote-debugging-port=0"])
             .arg("--disable-features=LocalNetworkAccessChecks,HttpsUpgrades,HttpsFirstBalancedModeAutoEnable")
             .arg(format!("--host-resolver-rules={host_rules}"))
