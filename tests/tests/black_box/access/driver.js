@@ -1,6 +1,6 @@
 // Tries all that a browser lets a page send to `base`: each operation as pages can ask for it. Answers with what came of each
 // attempt: "refused"; "sent", where the page cannot know; "status 403", where it can; and anything else is a find.
-async (base, operations, framed) => {
+async (base, operations) => {
   const LIMIT_MS = 30000;
   const once = (start) => new Promise((resolve) => {
     setTimeout(() => resolve("silent"), LIMIT_MS);
@@ -95,9 +95,10 @@ async (base, operations, framed) => {
     const tried = Object.entries(of(method, base + path, JSON.stringify(body ?? {})));
     await Promise.all(tried.map(async ([how, send]) => outcomes.push([`${how}: ${method} ${path}`, await send()])));
   };
-  for (const operation of operations) await tryAll(operation, attempts);
-  // Each frame is a process, or a part of one: these take their time.
-  for (const operation of framed) await tryAll(operation, frames);
+  for (const operation of operations) {
+    await tryAll(operation, attempts);
+    await tryAll(operation, frames);
+  }
   // A browser makes a page wait between sockets that are refused.
   for (const { path } of operations.filter(({ path }) => path.endsWith("/ws"))) {
     outcomes.push([`socket: ${path}`, await socket(base + path)]);
