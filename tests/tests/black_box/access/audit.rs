@@ -52,7 +52,7 @@ async fn interrupted(daemon: &mut Guarded) -> Vec<String> {
     for tenant in ["t1", "t2", "t3"] {
         let on_unknown = if tenant == "t1" { "confirm" } else { "rerun" };
         let stage = json!({"name": "s0", "payload": 1, "on_unknown": on_unknown});
-        let plan = json!({"tasks": [{"tenant": tenant, "stages": [stage]}]});
+        let plan = json!({"start": true, "tasks": [{"tenant": tenant, "stages": [stage]}]});
         let plan = daemon.done("root", "POST", "/v1/plans", plan).await["id"].as_str().unwrap().to_owned();
         let (_, listed) = daemon.ask("root", "GET", &format!("/v1/plans/{plan}/tasks"), None).await;
         tasks.push(listed["items"][0]["id"].as_str().unwrap().to_owned());
