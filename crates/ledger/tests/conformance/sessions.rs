@@ -168,6 +168,7 @@ pub async fn of_many_openings_under_one_key_one_is_made(b: Bench) {
             match ledger.open_session(&id, &spec(), Some(&key("k")), None).await.unwrap() {
                 Opened::Made { .. } => (true, id),
                 Opened::Kept { session, .. } => (false, session),
+                Opened::TooMany => panic!("nobody bounds the sessions"),
             }
         });
     }
