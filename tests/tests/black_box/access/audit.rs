@@ -61,10 +61,10 @@ async fn interrupted(daemon: &mut Guarded) -> Vec<String> {
         socket.send(world::message("ack", &ack)).await.unwrap();
         running.push(ack);
     }
-    for task in &tasks {
+    for attempt in &running {
+        let path = format!("/v1/jobs/{}", attempt["job"].as_str().unwrap());
         until("the stage runs", async || {
-            daemon.ask("root", "GET", &format!("/v1/tasks/{task}"), None).await.1["stages"][0]["status"]
-                == "RUNNING"
+            daemon.ask("root", "GET", &path, None).await.1["state"] == "RUNNING"
         })
         .await;
     }
