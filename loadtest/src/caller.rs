@@ -11,6 +11,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use testkit::http::Client;
 
+use crate::access::Access;
 use crate::history::{Answer, Asked, History, Outcome, Settlement, Verdict};
 use crate::nonce_calls;
 
@@ -50,6 +51,7 @@ impl Caller {
         urls: &[String],
         signers: &Arc<[String]>,
         history: Arc<History>,
+        access: &Access,
     ) -> Result<Self> {
         // Half of the clients give up sooner than a pause lasts, so that what a frozen instance has yet to
         // carry out is retried elsewhere meanwhile; the others are still there when it wakes.
@@ -60,7 +62,7 @@ impl Caller {
             urls: urls.to_vec(),
             signers: Arc::clone(signers),
             history,
-            http: Client::new(patience)?,
+            http: access.client(patience)?,
             held: Vec::new(),
             past: VecDeque::new(),
             keys: 0,
@@ -72,8 +74,8 @@ impl Caller {
     ///
     /// # Errors
     /// The HTTP library cannot be set up.
-    pub fn waiting(self, patience: Duration) -> Result<Self> {
-        Ok(Self { http: Client::new(patience)?, ..self })
+    pub fn waiting(self, patience: Duration, access: &Access) -> Result<Self> {
+        Ok(Self { http: access.client(patience)?, ..self })
     }
 
     /// Works until told to stop. A request that is under way then is given up unanswered at most once.

@@ -293,6 +293,9 @@ pub struct Faults {
     /// Run without Redis, and without its faults.
     #[arg(long)]
     no_redis: bool,
+    /// TLS between clients and instances and among instances, and a token.
+    #[arg(long)]
+    secured: bool,
 }
 
 impl Faults {
@@ -306,6 +309,7 @@ impl Faults {
             signers: self.signers.max(1),
             mean_gap: Duration::from_secs_f64(self.seconds_between),
             redis: !self.no_redis,
+            secured: self.secured,
             ..faults::Plan::default()
         }
     }

@@ -5,6 +5,7 @@
 //! one mistake cannot hide in both. The one exception is the client library, which is what `failover`
 //! puts to the test: its callers are its users.
 
+pub mod access;
 pub mod caller;
 pub mod checker;
 pub mod costs;

@@ -342,6 +342,7 @@ mod tests {
             "/v1/ids/sequences/{name}",
             "/api/segment/get/{tag}",
             "/api/snowflake/get/{key}",
+            "/assets/{file}",
         ];
         assert_eq!(without, expected);
         assert_eq!(

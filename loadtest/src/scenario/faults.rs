@@ -16,6 +16,7 @@ use testkit::fault_nodes::Counts;
 use testkit::fleet::{Blueprint, Fleet};
 use testkit::http::Client;
 
+use crate::access::Access;
 use crate::caller::Caller;
 use crate::checker::{self, Violation};
 use crate::faults::{Fault, Recipe};
@@ -50,6 +51,8 @@ pub struct Plan {
     pub freeze: Duration,
     /// With a Redis, and what can happen to it.
     pub redis: bool,
+    /// Over TLS, and with a token.
+    pub secured: bool,
 }
 
 impl Default for Plan {
@@ -65,6 +68,7 @@ impl Default for Plan {
             lease: Duration::from_millis(1_000),
             freeze: Duration::from_secs(10),
             redis: true,
+            secured: false,
         }
     }
 }
@@ -126,7 +130,8 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
         ..Blueprint::new(plan.mode, plan.instances)
             .env("FENCEPOST__LEASE__SIGNER_MS", &plan.lease.as_millis().to_string())
     };
-    let fleet = Arc::new(Fleet::build(blueprint).await?);
+    let access = if plan.secured { Access::secured()? } else { Access::open() };
+    let fleet = Arc::new(Fleet::build(access.demanded_by(blueprint)).await?);
     let history = Arc::new(History::default());
     let stop = Arc::new(AtomicBool::new(false));
     let signers: Arc<[String]> =
@@ -135,13 +140,13 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     let watching = tokio::spawn(watch_tokens(Arc::clone(&fleet), Arc::clone(&stop)));
     let mut clients = Vec::new();
     for number in 0..plan.clients {
-        let caller = Caller::new(number, plan.seed, fleet.urls(), &signers, Arc::clone(&history))?;
+        let caller = Caller::new(number, plan.seed, fleet.urls(), &signers, Arc::clone(&history), &access)?;
         clients.push(tokio::spawn(caller.run(Arc::clone(&stop))));
     }
     let began = Instant::now();
     let outcome = hurt(plan, &fleet, step).await;
     let healing = Instant::now();
-    let client = Client::new(Duration::from_secs(10))?;
+    let client = access.client(Duration::from_secs(10))?;
     let healed = match &outcome {
         Ok(_) => heal(&fleet, &client, &history, &signers).await,
         Err(_) => Ok(()),

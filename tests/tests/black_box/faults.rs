@@ -24,6 +24,8 @@ async fn hurt(mode: &'static str) {
         faults: 10,
         mean_gap: Duration::from_millis(1_500),
         freeze: Duration::from_secs(4),
+        // Once with everything that keeps strangers out.
+        secured: mode == "worker-queue",
         ..Plan::default()
     };
     eprintln!("{mode}, seed {}", plan.seed);

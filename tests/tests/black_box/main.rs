@@ -37,6 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use loadtest::access::Access;
 use loadtest::caller::Caller;
 use loadtest::history::History;
 use testkit::http::Client;
@@ -87,11 +88,13 @@ impl Load {
     ) -> Self {
         let signers: Arc<[String]> =
             (0..4).map(|signer| format!("{name}-{signer}")).collect::<Vec<_>>().into();
+        let access = Access::open();
         let mut load = Self { history, signers, stop: Arc::default(), callers: Vec::new() };
         for number in first..first + clients {
-            let caller = Caller::new(number, 0, urls, &load.signers, Arc::clone(&load.history)).unwrap();
+            let caller =
+                Caller::new(number, 0, urls, &load.signers, Arc::clone(&load.history), &access).unwrap();
             let caller = match patience {
-                Some(patience) => caller.waiting(patience).unwrap(),
+                Some(patience) => caller.waiting(patience, &access).unwrap(),
                 None => caller,
             };
             load.callers.push(tokio::spawn(caller.run(Arc::clone(&load.stop))));

@@ -100,11 +100,10 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
         true => retried_and_not(state, &asked, &keys, list_until).await?,
         false => (Vec::new(), named(&asked.ids)?),
     };
-    if !jobs.is_empty() {
-        audit::note_operators(state, &request, "retry_jobs", format!("jobs:{}", jobs.len())).await?;
-    }
     let mut retries = Retries {
         forwarder: &forwarder,
+        request: &request,
+        is_noted: false,
         forwarded: ForwardedRequest::of(&request, Vec::new()),
         keys,
         once,
@@ -113,7 +112,7 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
         not_retried: Vec::new(),
         failure: None,
     };
-    retries.run(&jobs).await;
+    retries.run(&jobs).await?;
     let Retries { made, not_retried, failure, .. } = retries;
     match failure {
         Some(refusal) if made.is_empty() => Err(refusal),
@@ -129,6 +128,9 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
 /// The retries of one request, in parts that are small in memory.
 struct Retries<'f> {
     forwarder: &'f Forwarder,
+    request: &'f HttpRequest,
+    /// Whether the audit has the entry of the request.
+    is_noted: bool,
     forwarded: ForwardedRequest,
     keys: RetryKeys,
     /// Whether a job that was retried before is left out.
@@ -143,8 +145,9 @@ struct Retries<'f> {
 }
 
 impl Retries<'_> {
-    /// Reads the jobs and retries them, part by part.
-    async fn run(&mut self, jobs: &[JobId]) {
+    /// Reads the jobs and retries them, part by part. The audit has its entry before the first one is retried; without it
+    /// none is.
+    async fn run(&mut self, jobs: &[JobId]) -> Result<(), Refusal> {
         let forwarder = self.forwarder;
         let state = forwarder.state();
         let principal = Arc::clone(&self.keys.principal);
@@ -162,11 +165,11 @@ impl Retries<'_> {
                 for id in &jobs[done..] {
                     self.failed(*id, Refusal::new(Code::Overloaded, detail));
                 }
-                return;
+                return Ok(());
             }
             let (mut part, mut bytes) = (Vec::new(), 0);
             while done < jobs.len() && part.len() < RETRY_PART_JOBS && bytes < RETRY_PART_BYTES {
-                let Some(record) = records.next().await else { return };
+                let Some(record) = records.next().await else { return Ok(()) };
                 match record {
                     Ok(record) => {
                         bytes += record.spec.text_bytes();
@@ -177,8 +180,13 @@ impl Retries<'_> {
                 }
                 done += 1;
             }
+            if !part.is_empty() && !std::mem::replace(&mut self.is_noted, true) {
+                let subject = format!("jobs:{}", jobs.len());
+                audit::note_operators(state, self.request, "retry_jobs", subject).await?;
+            }
             self.retry(part).await;
         }
+        Ok(())
     }
 
     /// Retries jobs that were read.

@@ -75,6 +75,8 @@ impl Settings for Store {
     }
 
     async fn replace_pools(&self, version: u64, pools: String, by: &AuditEntry) -> Result<bool> {
+        // Before anybody configured pools, the empty list is the version to replace, also for who never read it.
+        self.pools().await?;
         self.replaced(POOLS, pools, version, by).await
     }
 

@@ -219,6 +219,7 @@ on_every_ledger! {
     settings:
         the_first_to_decide_the_mode_decides,
         the_first_to_decide_the_secret_of_the_cluster_decides,
+        the_first_change_of_the_pools_replaces_version_1,
         a_change_of_the_modes_names_the_version_that_it_replaces;
     writability:
         a_transaction_that_the_database_undid_by_itself_breaks_no_later_one;

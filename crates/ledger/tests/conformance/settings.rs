@@ -23,6 +23,12 @@ pub async fn the_first_to_decide_the_secret_of_the_cluster_decides(b: Bench) {
     assert_eq!(b.ledger.decide_cluster_secret(&late).await.unwrap(), first);
 }
 
+pub async fn the_first_change_of_the_pools_replaces_version_1(b: Bench) {
+    assert!(!b.ledger.replace_pools(2, "[2]".to_owned(), &by()).await.unwrap());
+    assert!(b.ledger.replace_pools(1, "[1]".to_owned(), &by()).await.unwrap(), "nobody has read them");
+    assert_eq!(b.ledger.pools().await.unwrap(), (2, "[1]".to_owned()));
+}
+
 pub async fn a_change_of_the_modes_names_the_version_that_it_replaces(b: Bench) {
     let first = b.ledger.decide_mode(Mode::Basic).await.unwrap();
     let only = ["canary", "x:1"].map(|name| Resource::signer(&signer(name))).into();

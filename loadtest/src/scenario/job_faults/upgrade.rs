@@ -21,6 +21,7 @@ use testkit::http::Client;
 
 use super::clients::Submitter;
 use super::{Judged, count, judge};
+use crate::access::Access;
 use crate::caller::Caller;
 use crate::checker::{self, Violation};
 use crate::history::History;
@@ -149,7 +150,7 @@ pub async fn run(plan: &Plan, step: impl Fn(usize, &str)) -> Result<Report> {
         let urls = fleet.urls();
         let submitter = Submitter::new(number, plan.clients, plan.seed, urls, plan.pause)?;
         submitting.push(tokio::spawn(submitter.run(Arc::clone(&stop))));
-        let caller = Caller::new(number, plan.seed, urls, &signers, Arc::clone(&history))?;
+        let caller = Caller::new(number, plan.seed, urls, &signers, Arc::clone(&history), &Access::open())?;
         calling.push(tokio::spawn(caller.run(Arc::clone(&stop))));
         let taker = IdTaker::new(number, plan.seed, urls, Arc::clone(&taken))?;
         taking.push(tokio::spawn(taker.run(Arc::clone(&stop))));

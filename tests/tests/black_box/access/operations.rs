@@ -75,7 +75,7 @@ pub fn all(document: &Value) -> Vec<Operation> {
 impl Operation {
     /// Whether the path names something that belongs to a tenant, a signer or a node.
     pub fn names_something(&self) -> bool {
-        self.pattern.contains('{') && !self.is_about_ids()
+        self.pattern.contains('{') && !self.is_about_ids() && !self.is_open
     }
 
     /// Ids belong to nobody.
@@ -109,6 +109,7 @@ impl Operation {
                     "segments" => "order",
                     "sequences" => "invoice",
                     "get" => "order",
+                    "assets" => "app.js",
                     other => panic!("{}: give a name for what follows {other:?}", self.pattern),
                 });
             } else {

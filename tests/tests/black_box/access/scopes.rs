@@ -36,8 +36,8 @@ fn contract(operation: &Operation) -> Needs {
     ];
     let (method, pattern) = (operation.method.as_str(), operation.pattern.as_str());
     match pattern {
-        "/healthz" | "/readyz" => Needs::Nothing,
-        "/" | "/metrics" | "/openapi.json" => Needs::AnyToken,
+        "/healthz" | "/readyz" | "/" | "/assets/{file}" => Needs::Nothing,
+        "/metrics" | "/openapi.json" | "/v1/whoami" => Needs::AnyToken,
         "/v1/nodes/ws" => Needs::Scope("node"),
         _ if ADMIN.contains(&(method, pattern)) => Needs::Scope("admin"),
         // It changes nothing.
