@@ -8,6 +8,7 @@ mod events;
 mod faults;
 mod fuzz;
 pub mod hand;
+mod hostile;
 mod lanes;
 mod library;
 mod lists;

@@ -1,6 +1,6 @@
 //! Seals: what shows that an entry or a notice comes from an instance of this cluster, and was not seen before.
 //!
-//! Whoever can write to Redis could otherwise have attempts revoked, or sent to nodes. Each message carries its sender, the
+//! A stranger who can write to Redis could otherwise revoke attempts, or send them to nodes. Each message carries its sender, the
 //! sender's number for it, and an HMAC-SHA256 (RFC 2104, cut to 128 bits) over these, the place that the message is for,
 //! and its text. The key is derived from the cluster's secret and the ledger's id, so no message of one cluster is taken in
 //! another, no entry of one inbox in another, and no notice on another channel. [`Replays`] remembers the numbers.
