@@ -48,6 +48,7 @@ mod sessions;
 mod settings;
 mod shares;
 mod signers;
+mod signers_seen;
 mod state;
 mod stats;
 mod streams;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use crate::auth::Auth;
 use crate::limits::{
     ALL_STREAMS_MAX, ALL_STREAMS_TOKEN_MAX, BODY_BYTES_MAX_DEFAULT, CALLER_SESSIONS_DEFAULT,
-    CLIENT_REQUEST_TIMEOUT_DEFAULT, CONNECTIONS_MAX_DEFAULT, JOB_STREAMS_MAX, JOB_STREAMS_TOKEN_MAX,
-    KEEP_ALIVE_DEFAULT, Limit, NODE_GRACE_DEFAULT, PLAN_STREAMS_MAX, PLAN_STREAMS_TOKEN_MAX,
-    READING_BYTES_DEFAULT, REQUEST_TIMEOUT_DEFAULT, REQUESTS_DEFAULT, SENDING_BYTES_DEFAULT, SOCKETS_DEFAULT,
-    WORKERS_MAX_DEFAULT,
+    CALLER_SIGNERS_DEFAULT, CLIENT_REQUEST_TIMEOUT_DEFAULT, CONNECTIONS_MAX_DEFAULT, JOB_STREAMS_MAX,
+    JOB_STREAMS_TOKEN_MAX, KEEP_ALIVE_DEFAULT, Limit, NODE_GRACE_DEFAULT, PLAN_STREAMS_MAX,
+    PLAN_STREAMS_TOKEN_MAX, READING_BYTES_DEFAULT, REQUEST_TIMEOUT_DEFAULT, REQUESTS_DEFAULT,
+    SENDING_BYTES_DEFAULT, SOCKETS_DEFAULT, WORKERS_MAX_DEFAULT,
 };
 use crate::shares::{Kind, Shares};
 use crate::tls::Tls;
@@ -65,6 +65,8 @@ pub struct Settings {
     pub sockets: Limit,
     /// Open sessions that one token may have.
     pub caller_sessions_max: u32,
+    /// Different signers that one token may use in an hour on this instance.
+    pub caller_signers_max: usize,
     /// How long reading from the ledger may take.
     pub request_timeout: Duration,
     /// How long a node may take to connect again after its socket was closed while it had work.
@@ -90,6 +92,7 @@ impl Settings {
             requests: REQUESTS_DEFAULT,
             sockets: SOCKETS_DEFAULT,
             caller_sessions_max: CALLER_SESSIONS_DEFAULT,
+            caller_signers_max: CALLER_SIGNERS_DEFAULT,
             request_timeout: REQUEST_TIMEOUT_DEFAULT,
             node_grace: NODE_GRACE_DEFAULT,
         }

@@ -11,6 +11,7 @@ use wire::Code;
 
 use crate::limits::Limit;
 use crate::refusal::Refusal;
+use crate::signers_seen::SignersSeen;
 
 /// What is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,21 +36,25 @@ const KINDS: usize = 7;
 
 /// How much of each kind is in use: by all callers, or by one token.
 #[derive(Debug, Default)]
-pub struct Used([AtomicUsize; KINDS]);
+pub struct Used {
+    amounts: [AtomicUsize; KINDS],
+    /// The signers that the token uses.
+    pub signers: SignersSeen,
+}
 
 impl Used {
     fn take(&self, kind: Kind, amount: usize, max: usize) -> bool {
         let fits = |used: usize| used.checked_add(amount).filter(|sum| *sum <= max);
-        self.0[kind as usize].fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+        self.amounts[kind as usize].fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
     fn give_back(&self, kind: Kind, amount: usize) {
-        self.0[kind as usize].fetch_sub(amount, Ordering::Relaxed);
+        self.amounts[kind as usize].fetch_sub(amount, Ordering::Relaxed);
     }
 
     #[cfg(test)]
     fn of(&self, kind: Kind) -> usize {
-        self.0[kind as usize].load(Ordering::Relaxed)
+        self.amounts[kind as usize].load(Ordering::Relaxed)
     }
 }
 

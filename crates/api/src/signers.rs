@@ -1,6 +1,8 @@
 //! Nonces over HTTP: each handler reads the request, asks the signer's owner (or, for a read, the ledger), and shows the
 //! answer.
 
+use std::time::Instant;
+
 use actix_web::{HttpRequest, HttpResponse, web};
 use actors::signers::{GrantRequest, RequestKey, Signers};
 use domain::nonce::{Settlement, Status};
@@ -49,6 +51,7 @@ pub async fn grant(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     let count = asked.count.unwrap_or(1);
     let principal = Principal::of(&request);
     let body_hash = grant_hash(count, asked.hold_ms);
+    admit(forwarder.state(), &principal, &signer)?;
     let key = key.map(|key| RequestKey { principal: principal.name().into(), key, body_hash });
     let wish = GrantRequest {
         count: usize::try_from(count).map_err(|_| Refusal::invalid("count is out of range"))?,
@@ -60,6 +63,20 @@ pub async fn grant(request: HttpRequest, payload: web::Payload, forwarder: Forwa
         Routed::Here(granted) => Ok(HttpResponse::Created().json(to_wire::grants(&signer, &granted))),
         Routed::Elsewhere(answer) => Ok(answer),
     }
+}
+
+/// Refuses a token that has used as many signers in this hour as it may.
+fn admit(state: &State, principal: &Principal, signer: &SignerId) -> Result<(), Refusal> {
+    let max = state.settings.caller_signers_max;
+    let is_admitted = principal.used().is_none_or(|used| used.signers.admits(signer, max, Instant::now()));
+    if is_admitted {
+        return Ok(());
+    }
+    let detail = format!(
+        "one token may use {max} different signers in an hour on one instance, and this one has; signers that it has used \
+         are served"
+    );
+    Err(Refusal::new(Code::Overloaded, detail))
 }
 
 /// The hash of the request in one canonical form: with the defaults filled in, independent of its spelling.

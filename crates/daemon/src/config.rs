@@ -342,6 +342,8 @@ pub struct Nonce {
     pub sweep_interval_ms: u64,
     pub sweep_signers_max: u64,
     pub key_retention_ms: u64,
+    /// Different signers that one token may use in an hour on one instance.
+    pub caller_signers_max: u64,
 }
 
 impl Default for Nonce {
@@ -353,6 +355,7 @@ impl Default for Nonce {
             sweep_interval_ms: l::SWEEP_INTERVAL_MS_DEFAULT,
             sweep_signers_max: l::SWEEP_SIGNERS_MAX_DEFAULT,
             key_retention_ms: l::KEY_RETENTION_MS_DEFAULT,
+            caller_signers_max: l::CALLER_SIGNERS_MAX_DEFAULT,
         }
     }
 }

@@ -405,6 +405,8 @@ fn settings(config: &Config) -> api::Settings {
     settings.request_timeout = Duration::from_millis(server.request_timeout_ms);
     settings.caller_sessions_max =
         u32::try_from(config.jobs.caller_sessions_max).expect("its range is checked");
+    settings.caller_signers_max =
+        usize::try_from(config.nonce.caller_signers_max).expect("its range is checked");
     settings.node_grace = Duration::from_millis(config.jobs.node_grace_ms);
     settings
 }

@@ -121,6 +121,8 @@ pub const NODE_GRACE_MS_DEFAULT: u64 = 30_000;
 pub const JOB_RETENTION_MS_DEFAULT: u64 = 7 * 24 * 3_600 * 1_000;
 /// Open sessions that one token may have.
 pub const CALLER_SESSIONS_MAX_DEFAULT: u64 = served::CALLER_SESSIONS_DEFAULT as u64;
+/// Different signers that one token may use in an hour on one instance.
+pub const CALLER_SIGNERS_MAX_DEFAULT: u64 = served::CALLER_SIGNERS_DEFAULT as u64;
 /// How long plans are kept after their end, in milliseconds: seven days.
 pub const PLAN_RETENTION_MS_DEFAULT: u64 = 7 * 24 * 3_600 * 1_000;
 
@@ -153,7 +155,7 @@ const fn range(key: &'static str, min: u64, max: u64, unit: &'static str) -> Ran
 }
 
 /// Every number of the configuration. A test holds this table against [`super::Config`].
-pub const RANGES: [Range; 46] = [
+pub const RANGES: [Range; 47] = [
     range("server.workers", 0, 256, "threads (0: one for each core, 4 at most)"),
     range("server.body_bytes_max", 1_024, 16 * 1024 * 1024, "bytes"),
     range("server.connections_max", 1, 1_000_000, "connections"),
@@ -185,6 +187,7 @@ pub const RANGES: [Range; 46] = [
     range("nonce.sweep_interval_ms", 50, 3_600_000, "milliseconds"),
     range("nonce.sweep_signers_max", 1, 1_000, "signers"),
     range("nonce.key_retention_ms", 1_000, 30 * 24 * 3_600 * 1_000, "milliseconds"),
+    range("nonce.caller_signers_max", 1, 10_000_000, "signers"),
     range("jobs.node_grace_ms", 1_000, NODE_GRACE_MS_DEFAULT, "milliseconds"),
     range("jobs.retention_ms", 60_000, 365 * 24 * 3_600 * 1_000, "milliseconds"),
     range("jobs.caller_sessions_max", 1, 1_000_000, "sessions"),

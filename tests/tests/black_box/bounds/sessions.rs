@@ -33,3 +33,23 @@ async fn a_token_opens_so_many_sessions_and_others_are_served() {
     assert_eq!(open(0).await.status, 429);
     daemon.is_sound();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_tokens_many_signers_are_refused_and_those_it_has_used_and_those_of_others_are_served() {
+    let daemon = Bounded::start(&[("NONCE__CALLER_SIGNERS_MAX", "20")]).await;
+    let grant = async |token: &str, number: usize| {
+        daemon.ask(token, "POST", &format!("/v1/signers/s-{number}/nonces"), None).await
+    };
+    for number in 0..20 {
+        assert_eq!(grant("greedy", number).await.status, 201);
+    }
+    for number in 20..30 {
+        let refused = grant("greedy", number).await;
+        assert_eq!((refused.status, refused.code()), (429, "overloaded"), "{}", refused.text);
+        assert!(refused.retry_after.is_some());
+    }
+    assert_eq!(grant("greedy", 0).await.status, 201, "it has used this one");
+    assert_eq!(grant("other", 20).await.status, 201);
+    daemon.serves_others().await;
+    daemon.is_sound();
+}
