@@ -107,10 +107,11 @@ pub const WAIT_PIECE: Duration = Duration::from_secs(1);
 pub const JOB_STREAMS_MAX: usize = 1_000;
 /// Of those, for one token.
 pub const JOB_STREAMS_TOKEN_MAX: usize = 500;
-/// Streams of all events that one instance serves.
-pub const ALL_STREAMS_MAX: usize = 16;
+/// Streams of all events that one instance serves: each open dashboard of an operator has one, and one that was left stays
+/// until something is written to it.
+pub const ALL_STREAMS_MAX: usize = 128;
 /// Of those, for one token.
-pub const ALL_STREAMS_TOKEN_MAX: usize = 8;
+pub const ALL_STREAMS_TOKEN_MAX: usize = 64;
 /// Streams of one plan each that one instance serves. Each reads the ledger on its own.
 pub const PLAN_STREAMS_MAX: usize = 100;
 /// Of those, for one token.

@@ -320,7 +320,7 @@ async fn what_happens_anywhere_is_told() {
 async fn streams_are_bounded_and_places_are_free_again() {
     let rig = Rig::alone().await;
     let mut open = Vec::new();
-    for _ in 0..16 {
+    for _ in 0..128 {
         open.push(all(&rig, 0, &[EventKind::Job]).await);
     }
     let refused = rig.ask(0, "GET", "/v1/events", None).await;
