@@ -28,7 +28,7 @@ use uuid::Uuid;
 use crate::arbiters::Arbiters;
 use crate::counted::Counted;
 use crate::directory::{Directory, Found};
-use crate::jobs::{Jobs, PlanLane};
+use crate::jobs::Jobs;
 use crate::mailbox::Handle;
 use crate::pause::jittered;
 use actor::{Opening, PlanActor};
@@ -381,13 +381,14 @@ impl Inner {
             Err(_) => return Err(Refusal::NoOwner),
         };
         // Under a higher token somebody else has owned it since it was made.
-        let made = made.filter(|_| lane.token() == Token::new(1));
-        self.start_actor(plan, lane, made);
+        let is_first = lane.token() == Token::new(1);
+        let made = made.filter(|_| is_first);
+        self.start_actor(Opening { plan, lane, made, is_first });
         Ok(())
     }
 
-    fn start_actor(self: &Arc<Self>, plan: PlanId, lane: PlanLane, made: Option<PlanState>) {
-        let opening = Opening { plan, lane, made };
+    fn start_actor(self: &Arc<Self>, opening: Opening) {
+        let plan = opening.plan;
         let handle = PlanActor::start(self, opening);
         self.directory.insert(plan, handle.clone());
         // One that was opened while this incarnation came to its end has not been told so.

@@ -47,6 +47,8 @@ pub(super) struct Opening {
     pub(super) lane: PlanLane,
     /// The plan, where it was made a moment ago, so that nobody can have owned it before.
     pub(super) made: Option<PlanState>,
+    /// Whether nobody has owned the plan before, so that nothing of it was begun.
+    pub(super) is_first: bool,
 }
 
 /// A command that waits for its commit.
@@ -92,6 +94,8 @@ pub(super) struct PlanActor {
     token: Token,
     /// A state whose commit was not heard of.
     attempted: Option<Arc<PlanState>>,
+    /// Whether nobody has owned the plan before.
+    is_first: bool,
     /// Jobs of stages whose end is, or was, waited for.
     ends: HashSet<JobId>,
     /// Jobs that were called off, of which the last is waited for.
@@ -146,7 +150,8 @@ impl Actor for PlanActor {
                 // Nobody knows when the owner before has renewed them.
                 actor.renew_at = Instant::now();
             }
-            let first = if is_new { Command::Advance } else { Command::TakenOver };
+            // The instance that made the plan may be slower than one that looks for plans without an owner.
+            let first = if is_new || actor.is_first { Command::Advance } else { Command::TakenOver };
             actor.queue.push_front(Pending::own(first));
             actor.loaded(loaded, context);
         });
@@ -257,7 +262,7 @@ impl PlanActor {
     }
 
     fn new(inner: Arc<Inner>, opening: Opening, handle: PlanHandle) -> Self {
-        let Opening { plan, lane, made } = opening;
+        let Opening { plan, lane, made, is_first } = opening;
         let unread = || PlanState::new(plan, Arc::default(), Vec::new());
         let obituary =
             Obituary { plan, handle: handle.clone(), deaths: inner.deaths.clone(), is_expected: false };
@@ -270,6 +275,7 @@ impl PlanActor {
             stage: OwnerStage::Loading,
             is_stopping: false,
             state: Arc::new(made.unwrap_or_else(unread)),
+            is_first,
             clock: Clock::new(domain::Timestamp::from_micros(0)),
             queue: VecDeque::new(),
             meter: QueueMeter::new("plan"),
