@@ -3,7 +3,7 @@
 import 'uplot/dist/uPlot.min.css';
 import './style.css';
 import { render } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { get, Refusal, setToken, token, whenUnauthorized } from './api';
 import { Caller } from './caller';
 import { length } from './format';
@@ -140,10 +140,11 @@ function Frame({ whoami, leave }: { whoami: Whoami; leave: () => void }) {
     const name = PAGES.find(([page]) => page === here)?.[1] ?? 'Fencepost';
     const address = place.parts.join('/');
     const first = useRef(true);
-    useEffect(() => {
+    // Before the new page is painted: later, the focus would be taken from what a fast reader has chosen by then.
+    useLayoutEffect(() => {
         document.title = `${place.parts[1] ?? name} – Fencepost`;
         setOpen(false);
-        // Whoever follows a link begins to read at the top of the new page.
+        // A new page is read from its top.
         if (!first.current) main.current?.focus();
         first.current = false;
         scrollTo(0, 0);

@@ -4,6 +4,10 @@
 //! or may be NULL. 0.1.0 does not start if sqlx's own table names a migration that it does not know. So that table names
 //! the migrations of 0.1.0 and no others; all later ones are in [`LATER_TABLE`], which 0.1.0 does not read.
 //!
+//! Statements that read all columns of a table (`SELECT *`) cannot go on, on the connections that have prepared them, when a
+//! column is added. So such a migration for PostgreSQL also ends the connections of the instances that run; they connect
+//! anew, as after a restart of the server.
+//!
 //! A migration that takes something away waits until the releases that use it are gone. It also leaves two marks:
 //!
 //! - the setting `schema.readable_from`: the lowest schema version whose binaries can run on the tables from then on. An

@@ -48,6 +48,17 @@ fn every_migration_since_the_first_release_only_adds_or_says_from_when_on_binari
 }
 
 #[test]
+fn a_migration_that_adds_a_column_ends_the_connections_whose_statements_read_all_columns() {
+    for (name, text) in POSTGRES_FILES {
+        let version: i64 = name.split('_').next().unwrap().parse().unwrap();
+        let adds = text.to_uppercase().contains("ADD COLUMN");
+        if version > FIRST_RELEASE && adds {
+            assert!(text.contains("pg_terminate_backend"), "{name}");
+        }
+    }
+}
+
+#[test]
 fn a_migration_that_does_more_than_add_is_found() {
     for bad in [
         "ALTER TABLE job DROP COLUMN metadata;",
