@@ -233,6 +233,7 @@ export type Instance = {
     resources: number;
     on_ring?: boolean;
     bus_up?: boolean | null;
+    bus?: string | null;
 };
 export type Cluster = { instance: string; mode: string; only?: string[] | null; ring_version: number; instances: Instance[] };
 export type Mode = { mode: string; only?: string[] | null; version: number };

@@ -102,7 +102,9 @@ async fn look_at_ledger(state: &State) -> Check {
 async fn look_at_bus(state: &State) -> Check {
     let is_up = state.bus.link().borrow().is_up();
     match tokio::time::timeout(HEALTH_TIMEOUT, state.call(state.bus.check())).await {
-        Ok(Ok(health)) if is_up => warned(health.warnings),
+        Ok(Ok(health)) if is_up => {
+            warned(health.warnings.into_iter().chain(state.incarnation().other_buses.found()).collect())
+        }
         Ok(Err(error)) => {
             tracing::debug!(%error, "the bus is not healthy");
             Check { status: CheckStatus::Down, detail: Some("the bus does not answer".to_owned()) }

@@ -6,6 +6,8 @@ pub struct Incarnation {
     pub identity: cluster::Identity,
     /// The live instances, and which of them owns a key.
     pub cluster_view: cluster::ClusterView,
+    /// The instances that use another bus.
+    pub other_buses: cluster::OtherBuses,
     /// The owners of signers.
     pub signers: actors::signers::Signers,
     /// The lanes of jobs, and the nodes that are attached to this instance.

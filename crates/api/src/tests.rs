@@ -106,7 +106,15 @@ fn services_of(ledger: ledger::Handle, identity: cluster::Identity, mode: domain
         sequences: Sequences::new(Arc::clone(&ledger)),
         scramble: None,
     };
-    let incarnation = Incarnation { identity, cluster_view, signers, jobs, plans, registry };
+    let incarnation = Incarnation {
+        identity,
+        cluster_view,
+        other_buses: cluster::OtherBuses::none(),
+        signers,
+        jobs,
+        plans,
+        registry,
+    };
     let cluster_secret = domain::ClusterSecret::parse(&"s".repeat(32)).unwrap();
     let peers = client::Peers::new(false, &client::TlsOptions::default()).unwrap();
     Services { cluster_secret, incarnation, ledger, bus, generators, peers }

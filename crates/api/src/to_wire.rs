@@ -308,6 +308,7 @@ pub fn instance(instance: &Instance, resources: u64, on_ring: bool) -> wire::clu
         pid: instance.about.pid,
         version: instance.about.version.clone(),
         bus_up: instance.bus_up,
+        bus: instance.bus.clone(),
         resources,
         on_ring,
     }

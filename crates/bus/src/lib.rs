@@ -189,6 +189,13 @@ pub trait Bus: Inboxes + Nodes + Sessions + Send + Sync {
     /// Whether commands are answered, also while nothing that is published is heard and the link is therefore down.
     fn answers(&self) -> watch::Receiver<bool>;
 
+    /// A name for what this bus reaches: the same for two handles of one cluster exactly if they share it. Redis keeps it;
+    /// after a flush the next handle that asks puts it back.
+    ///
+    /// # Errors
+    /// What the server says; repeating is harmless.
+    async fn identity(&self) -> Result<String>;
+
     /// Asks whether the servers answer, and whether they are set to keep what they are given.
     ///
     /// # Errors

@@ -23,6 +23,7 @@ use crate::{Bus, Channel, Error, Event, Handle, Health, Kind, Link, Presence, Re
 pub struct Hub(Arc<Shared>);
 
 struct Shared {
+    identity: String,
     /// Each with the end of its time. Those that ended go at the next announcement.
     presences: Mutex<HashMap<InstanceId, (Presence, Instant)>>,
     inboxes: Mutex<inbox::All>,
@@ -34,6 +35,7 @@ struct Shared {
 impl Default for Hub {
     fn default() -> Self {
         Self(Arc::new(Shared {
+            identity: format!("{}:{:016x}", Kind::Local.as_str(), rand::random::<u64>()),
             presences: Mutex::default(),
             inboxes: Mutex::default(),
             nodes: Mutex::default(),
@@ -88,6 +90,10 @@ impl Shared {
 impl Bus for Local {
     fn kind(&self) -> Kind {
         Kind::Local
+    }
+
+    async fn identity(&self) -> Result<String> {
+        Ok(self.open()?.identity.clone())
     }
 
     async fn announce(&self, presence: &Presence, ttl: Duration) -> Result<()> {

@@ -20,7 +20,7 @@ mod seal;
 mod sessions;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use ::redis::{Cmd, FromRedisValue, cmd};
@@ -114,6 +114,11 @@ impl Names {
         format!("{}channel:{}:{}", self.prefix, self.cluster, channel.as_str())
     }
 
+    /// What tells this Redis from others that the cluster's instances may use by mistake.
+    fn identity(&self) -> String {
+        format!("{}schedulers:identity:{}", self.prefix, self.cluster)
+    }
+
     /// The channel on which one handle hears itself.
     fn echo(&self, handle: u128) -> String {
         format!("{}echo:{handle:032x}", self.prefix)
@@ -136,11 +141,17 @@ struct Shared {
     inbox_seals: InboxSeals,
     /// When the log said last that a message was rejected.
     rejection_said: Mutex<Option<Instant>>,
+    /// What the servers said last, or what they are told where they know none.
+    identity: Mutex<String>,
     node_clocks: nodes::Clocks,
     closed: watch::Sender<bool>,
 }
 
 impl Shared {
+    fn identity(&self) -> MutexGuard<'_, String> {
+        self.identity.lock().expect("no holder of this lock panics")
+    }
+
     /// Counts a message that takes no effect, since no instance of this cluster sent it, or since it is a copy. The log says
     /// so now and then.
     fn rejected(&self, what: &'static str, why: &'static str) {
@@ -181,6 +192,7 @@ impl Redis {
             sealer: Sealer::new(cluster),
             inbox_seals: InboxSeals::default(),
             rejection_said: Mutex::default(),
+            identity: Mutex::new(format!("{}:{:016x}", Kind::Redis.as_str(), rand::random::<u64>())),
             node_clocks: nodes::Clocks::default(),
             closed: watch::Sender::new(false),
         });
@@ -255,6 +267,21 @@ impl Drop for Redis {
 impl Bus for Redis {
     fn kind(&self) -> Kind {
         Kind::Redis
+    }
+
+    async fn identity(&self) -> Result<String> {
+        let key = self.shared.names.identity();
+        let known = self.shared.identity().clone();
+        let (mut set, mut get) = (cmd("SET"), cmd("GET"));
+        set.arg(&key).arg(known).arg("NX");
+        get.arg(&key);
+        // Repeating it is harmless: the first one to be stored stays.
+        self.ask::<Option<String>>(&set, Effect::Reads).await?;
+        let stored: Option<String> = self.ask(&get, Effect::Reads).await?;
+        let mut identity = self.shared.identity();
+        // Nothing is there if the servers were emptied between the two.
+        stored.into_iter().for_each(|stored| *identity = stored);
+        Ok(identity.clone())
     }
 
     async fn announce(&self, presence: &Presence, ttl: Duration) -> Result<()> {

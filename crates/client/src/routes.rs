@@ -179,6 +179,7 @@ mod tests {
             pid: 1,
             version: String::new(),
             bus_up: None,
+            bus: None,
             resources: 0,
             on_ring: *name != "newcomer",
         };

@@ -8,10 +8,12 @@ mod cluster_view;
 mod failure_detector;
 mod identity;
 mod membership;
+mod other_buses;
 mod presence_publisher;
 
 pub use cluster_view::{ClusterView, KeyOwner, Member, RING_AGE, View};
 pub use failure_detector::FailureDetector;
 pub use identity::{Identity, NODE_NAME_CHARS_MAX};
 pub use membership::{InstanceLease, JoinOptions, Membership, Process, RENEWALS_PER_LEASE};
+pub use other_buses::OtherBuses;
 pub use presence_publisher::tell;

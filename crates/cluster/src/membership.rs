@@ -14,6 +14,7 @@ use rand::RngExt;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
+use crate::other_buses::OtherBuses;
 use crate::presence_publisher::{PresencePublisher, PublishingTask, tell};
 use crate::{ClusterView, FailureDetector, Identity};
 
@@ -93,6 +94,7 @@ pub struct Membership {
     stop: oneshot::Sender<()>,
     heart: JoinHandle<()>,
     publishing: PublishingTask,
+    other_buses: OtherBuses,
 }
 
 impl Membership {
@@ -141,12 +143,23 @@ impl Membership {
             let pause = rand::rng().random_range(JOIN_PAUSE_MS / 2..JOIN_PAUSE_MS * 3 / 2);
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
+        let (found, other_buses) = OtherBuses::new();
+        let failures = failure_detector.clone();
         let publishing =
-            PresencePublisher { bus, ledger, presence, failure_detector: failure_detector.clone(), look }
+            PresencePublisher { bus, ledger, presence, failure_detector: failures, look, found, noted: None }
                 .start();
         let (stop, stopped) = oneshot::channel();
         let heart = tokio::spawn(heart.beat(stopped, asked_anew));
-        Ok(Self { failure_detector, cluster_view, instance_lease, lost, stop, heart, publishing })
+        Ok(Self {
+            failure_detector,
+            cluster_view,
+            instance_lease,
+            lost,
+            stop,
+            heart,
+            publishing,
+            other_buses,
+        })
     }
 
     /// This incarnation's own lease.
@@ -165,6 +178,12 @@ impl Membership {
     #[must_use]
     pub fn cluster_view(&self) -> ClusterView {
         self.cluster_view.clone()
+    }
+
+    /// The instances that use another bus.
+    #[must_use]
+    pub fn other_buses(&self) -> OtherBuses {
+        self.other_buses.clone()
     }
 
     /// Returns when this incarnation has ended: another instance declared it dead and took its lease. It

@@ -28,6 +28,8 @@ pub struct Instance {
     pub about: NewInstance,
     /// Whether its bus worked when it last said so; `None` for one that needs no other process.
     pub bus_up: Option<bool>,
+    /// The bus that it uses; `None` until it says so.
+    pub bus: Option<String>,
     /// When it started.
     pub started_at: Timestamp,
 }
@@ -62,11 +64,12 @@ pub trait Instances: Send + Sync {
     /// [`crate::Error`]; repeating is harmless.
     async fn register(&self, instance: &NewInstance) -> Result<()>;
 
-    /// Notes whether an incarnation's bus works.
+    /// Notes whether an incarnation's bus works, `None` if it needs no other process, and which it is; `None` keeps what
+    /// was noted.
     ///
     /// # Errors
     /// [`crate::Error`]; repeating is harmless.
-    async fn note_bus(&self, id: &InstanceId, up: bool) -> Result<()>;
+    async fn note_bus(&self, id: &InstanceId, up: Option<bool>, bus: Option<&str>) -> Result<()>;
 
     /// Those that live, in the order of their ids.
     ///

@@ -288,6 +288,7 @@ record! {
         pid: i64,
         version: String,
         bus_up: Option<bool>,
+        bus: Option<String>,
         started_at: Moment,
     }
 }
@@ -305,6 +306,7 @@ impl TryFrom<InstanceRow> for Instance {
                 version: row.version,
             },
             bus_up: row.bus_up,
+            bus: row.bus,
             started_at: row.started_at.0,
         })
     }

@@ -52,6 +52,10 @@ pub struct Instance {
     /// Whether the instance reached its bus when it last reported. Absent for a bus within the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus_up: Option<bool>,
+    /// The bus that the instance uses: its kind, `:`, and an id that it keeps. Instances with different ones cannot give each
+    /// other jobs, and call themselves `degraded`. Absent until the instance has said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bus: Option<String>,
     /// The number of live leases that the instance holds, without its own `instance:` lease.
     pub resources: u64,
     /// Whether the instance is on the ring, as the instance that answers sees it. A newcomer joins after three seconds.

@@ -9,7 +9,7 @@ import { usePoll } from '../live';
 import { link } from '../router';
 import { sample, series } from '../samples';
 import type { Cluster, Outcome, PoolStats, Ready, Stats } from '../shapes';
-import { Ago, Badge, Card, Empty, Facts, Found, Table, Trouble } from '../ui';
+import { Ago, Badge, Card, Empty, Facts, Found, Maybe, Table, Trouble } from '../ui';
 
 const SLOW_MS = 60_000;
 const OUTCOMES: Outcome[] = ['succeeded', 'failed', 'timed_out', 'cancelled'];
@@ -217,6 +217,7 @@ export function Instances({ of }: { of: Cluster }) {
                 },
                 { head: 'resources', class: 'num', cell: (it) => count(it.resources) },
                 { head: 'version', cell: (it) => it.version },
+                { head: 'bus', class: 'wide', cell: (it) => <Maybe>{it.bus}</Maybe> },
                 { head: 'started', class: 'wide', cell: (it) => <Ago at={it.started_at} /> },
                 { head: 'state', cell: (it) => <Badge of={it.on_ring === false ? 'draining' : it.bus_up === false ? 'degraded' : 'live'} /> },
             ]}

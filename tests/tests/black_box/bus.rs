@@ -90,6 +90,45 @@ async fn without_redis_nonces_go_on_and_it_comes_back_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn instances_on_different_buses_say_so_until_all_use_the_same() {
+    let (right, wrong) = (private_redis().await, private_redis().await);
+    let database = tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap();
+    let start = async |redis: Option<&Redis>| {
+        let setup = Setup::in_mode("worker-queue").unwrap().database(database.url());
+        let setup = redis.into_iter().fold(setup, |setup, redis| setup.arg("--redis-url").arg(&redis.url()));
+        setup.start().await.unwrap()
+    };
+    let mut instances =
+        [start(Some(&right)).await, start(Some(&right)).await, start(Some(&wrong)).await, start(None).await];
+    let client = patient();
+    let ids = instances.each_ref().map(|instance| instance.ready().instance.clone());
+    let named = async |url: &str| {
+        let ready = client.get(&format!("{url}/readyz")).await.unwrap();
+        let detail = ready["checks"]["bus"]["detail"].as_str().unwrap_or_default().to_owned();
+        let named: Vec<_> = (0..4).filter(|n| detail.contains(&format!("{} at ", ids[*n]))).collect();
+        (ready["status"].as_str().unwrap().to_owned(), named)
+    };
+    let others: [&[usize]; 4] = [&[2, 3], &[2, 3], &[0, 1, 3], &[0, 1, 2]];
+    for (instance, others) in instances.iter().zip(others) {
+        let wanted = ("degraded".to_owned(), others.to_vec());
+        until("it names the others", async || named(instance.url()).await == wanted).await;
+        assert!(instance.log().contains("no job passes between them"), "{}", instance.log());
+    }
+    let cluster = client.get(&format!("{}/v1/cluster", instances[0].url())).await.unwrap();
+    let mut buses: Vec<_> = (0..4).map(|n| cluster["instances"][n]["bus"].as_str().unwrap()).collect();
+    buses.sort_unstable();
+    buses.dedup();
+    assert_eq!(buses.len(), 3, "{cluster}");
+    for instance in &mut instances[2..] {
+        instance.end_by(Signal::Terminate, PATIENCE).await.unwrap();
+    }
+    for instance in &instances[..2] {
+        until("all is well", async || named(instance.url()).await == ("ready".to_owned(), vec![])).await;
+        assert!(instance.log().contains("all instances use the same bus"), "{}", instance.log());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_cannot_be_used_stops_the_start() {
     let run = async |args: &[&str], variables: &[(&str, &str)]| {
         let setup = args.iter().fold(Setup::in_mode("basic").unwrap(), |setup, arg| setup.arg(arg));

@@ -190,8 +190,8 @@ impl Instances for Flaky {
     async fn lease_counts(&self) -> Result<std::collections::HashMap<InstanceId, u64>> {
         self.real.lease_counts().await
     }
-    async fn note_bus(&self, id: &InstanceId, up: bool) -> Result<()> {
-        self.real.note_bus(id, up).await
+    async fn note_bus(&self, id: &InstanceId, up: Option<bool>, bus: Option<&str>) -> Result<()> {
+        self.real.note_bus(id, up, bus).await
     }
     async fn peers(&self, since_ms: u64, limit: u32) -> Result<Vec<Peer>> {
         self.real.peers(since_ms, limit).await

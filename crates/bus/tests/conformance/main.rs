@@ -48,6 +48,7 @@ macro_rules! on_every_bus {
 
 on_every_bus! {
     presence:
+        handles_that_share_a_bus_name_it_alike_and_others_otherwise,
         an_announced_instance_is_seen_by_another_as_it_said,
         who_never_announced_is_not_present,
         an_announcement_takes_the_place_of_the_one_before,

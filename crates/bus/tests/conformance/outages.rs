@@ -111,3 +111,16 @@ async fn a_connection_that_is_cut_is_made_again_and_said_to_be_new() {
         while next(&mut subscription).await != message(kind) {}
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_was_emptied_gets_its_name_back_and_another_server_has_another() {
+    let (server, bus) = with_a_server().await;
+    let name = bus.identity().await.unwrap();
+    let emptied = server.clone();
+    blocking(move || emptied.flush().unwrap()).await;
+    assert_eq!(bus.identity().await.unwrap(), name);
+    let newcomer = open(&options(&server.url(), "t:")).await.unwrap();
+    assert_eq!(newcomer.identity().await.unwrap(), name);
+    let (_another, elsewhere) = with_a_server().await;
+    assert_ne!(elsewhere.identity().await.unwrap(), name);
+}

@@ -81,3 +81,10 @@ pub async fn what_is_too_large_or_too_long_is_refused(b: Bench) {
     }
     assert!(!is_present(&bus, "a-1").await, "a refusal changes nothing");
 }
+
+pub async fn handles_that_share_a_bus_name_it_alike_and_others_otherwise(b: Bench) {
+    let (one, other) = (b.join().await, b.join().await);
+    let name = one.identity().await.unwrap();
+    assert_eq!(other.identity().await.unwrap(), name);
+    assert_ne!(Bench::local().join().await.identity().await.unwrap(), name);
+}

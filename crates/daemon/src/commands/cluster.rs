@@ -21,11 +21,12 @@ pub async fn run(command: Cluster) -> Result<(), Failure> {
                 instance.hostname.clone(),
                 instance.pid.to_string(),
                 instance.version.clone(),
+                instance.bus.clone().unwrap_or_default(),
                 instance.resources.to_string(),
                 instance.started_at.clone(),
             ]
         });
-        let headings = ["", "INSTANCE", "URL", "HOST", "PID", "VERSION", "LEASES", "STARTED"];
+        let headings = ["", "INSTANCE", "URL", "HOST", "PID", "VERSION", "BUS", "LEASES", "STARTED"];
         format!("mode {}; ring {}; * answered\n", cluster.mode, cluster.ring_version)
             + &shown::table(headings, rows)
     });

@@ -114,6 +114,7 @@ impl Incarnation {
         api::Incarnation {
             identity: self.identity.clone(),
             cluster_view: self.membership.cluster_view(),
+            other_buses: self.membership.other_buses(),
             signers: self.signers.clone(),
             jobs: self.jobs.clone(),
             plans: self.plans.clone(),

@@ -32,8 +32,9 @@ impl Instances for Store {
         self.touch(Way::Writes, ask).await.map(drop)
     }
 
-    async fn note_bus(&self, id: &InstanceId, up: bool) -> Result<()> {
-        self.touch(Way::Writes, self.ask(&NOTE_BUS).bind(id.as_str()).bind(up)).await.map(drop)
+    async fn note_bus(&self, id: &InstanceId, up: Option<bool>, bus: Option<&str>) -> Result<()> {
+        let ask = self.ask(&NOTE_BUS).bind(id.as_str()).bind(up).bind(bus);
+        self.touch(Way::Writes, ask).await.map(drop)
     }
 
     async fn live_instances(&self) -> Result<Vec<Instance>> {

@@ -28,9 +28,14 @@ pub async fn an_instance_lives_while_its_lease_does(b: Bench) {
     let live = b.ledger.live_instances().await.unwrap();
     assert_eq!((live[0].about.id.clone(), live[0].bus_up), (a.clone(), None));
     assert_eq!(b.ledger.lease_counts().await.unwrap(), [(a.clone(), 1)].into(), "its own is left out");
-    for up in [true, false] {
-        b.ledger.note_bus(&a, up).await.unwrap();
-        assert_eq!(b.ledger.live_instances().await.unwrap()[0].bus_up, Some(up));
+    for (up, bus, noted) in [
+        (Some(true), Some("redis:1"), "redis:1"),
+        (Some(false), None, "redis:1"),
+        (None, Some("local:2"), "local:2"),
+    ] {
+        b.ledger.note_bus(&a, up, bus).await.unwrap();
+        let live = &b.ledger.live_instances().await.unwrap()[0];
+        assert_eq!((live.bus_up, live.bus.as_deref()), (up, Some(noted)));
     }
     assert_eq!(b.ledger.instance_url(&gone).await.unwrap().as_deref(), Some("http://gone-1:7070"));
     assert_eq!(b.ledger.instance_url(&owner("never")).await.unwrap(), None);
