@@ -1,19 +1,48 @@
-//! How the clients of a run reach its instances: plainly, or over TLS by a private authority and with a token.
+//! How the clients of a run reach its instances: plainly, or with tokens, or over TLS by a private authority too.
 
 use std::time::Duration;
 
 use anyhow::Result;
 use testkit::authority::{Authority, Pair};
+use testkit::credentials::Credentials;
 use testkit::fleet::Blueprint;
-use testkit::http::{self, Client};
+use testkit::http::Client;
 
-/// The token of all clients of a secured run.
-const TOKEN: &str = "the-token-of-all-clients";
+/// By it the instances of a secured run know each other.
+const CLUSTER_SECRET: &str = "the-secret-of-all-instances-of-a-secured-run";
+/// The tokens of each role's name, as the instances are told.
+const TOKENS: &str = r#"[
+    {"name":"caller","token":"the-token-of-callers","scopes":["submit"]},
+    {"name":"node","token":"the-token-of-nodes","scopes":["node"],"nodes":["p-*","c-*"]},
+    {"name":"operator","token":"the-token-of-operators","scopes":["admin"]}
+]"#;
+
+/// What a client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Works with jobs, sessions, nonces and IDs.
+    Caller,
+    /// Runs jobs: one of [`testkit::fault_nodes`].
+    Node,
+    /// May do everything.
+    Operator,
+}
+
+impl Role {
+    const fn token(self) -> &'static str {
+        match self {
+            Self::Caller => "the-token-of-callers",
+            Self::Node => "the-token-of-nodes",
+            Self::Operator => "the-token-of-operators",
+        }
+    }
+}
 
 /// What instances demand of their clients, and clients show them.
 #[derive(Debug, Default)]
 pub struct Access {
-    secured: Option<(Authority, Pair)>,
+    tokens: bool,
+    tls: Option<(Authority, Pair)>,
 }
 
 impl Access {
@@ -23,40 +52,65 @@ impl Access {
         Self::default()
     }
 
-    /// TLS between all, and a token of the scope admin.
+    /// A token for each role, and no TLS.
+    #[must_use]
+    pub fn with_tokens() -> Self {
+        Self { tokens: true, tls: None }
+    }
+
+    /// A token for each role, TLS between all, and a secret of the instances.
     ///
     /// # Errors
     /// The certificates cannot be made.
     pub fn secured() -> Result<Self> {
         let authority = Authority::new("loadtest")?;
         let pair = authority.issue("instance")?;
-        Ok(Self { secured: Some((authority, pair)) })
+        Ok(Self { tokens: true, tls: Some((authority, pair)) })
+    }
+
+    /// Open, or secured.
+    ///
+    /// # Errors
+    /// As [`Self::secured`].
+    pub fn new(is_secured: bool) -> Result<Self> {
+        if is_secured { Self::secured() } else { Ok(Self::open()) }
     }
 
     /// Instances that demand it.
     #[must_use]
-    pub fn demanded_by(&self, blueprint: Blueprint) -> Blueprint {
-        let Some((authority, pair)) = &self.secured else { return blueprint };
+    pub fn demanded_by(&self, mut blueprint: Blueprint) -> Blueprint {
+        if self.tokens {
+            blueprint = blueprint.env("FENCEPOST__AUTH__TOKENS", TOKENS);
+        }
+        let Some((authority, pair)) = &self.tls else { return blueprint };
         let [certificate, key] = pair.texts();
-        let authority = authority.file();
-        let tokens = format!(r#"[{{"name":"all","token":"{TOKEN}","scopes":["admin"]}}]"#);
         blueprint
             .env("FENCEPOST__SERVER__TLS_CERTIFICATE", certificate)
             .env("FENCEPOST__SERVER__TLS_KEY", key)
-            .env("FENCEPOST__CLUSTER__CA_FILE", &authority.to_string_lossy())
-            .env("FENCEPOST__AUTH__TOKENS", &tokens)
+            .env("FENCEPOST__CLUSTER__CA_FILE", &authority.file().to_string_lossy())
+            .env("FENCEPOST__CLUSTER__SECRET", CLUSTER_SECRET)
     }
 
-    /// A client that shows it, and gives up on an answer after `limit`.
+    /// What a client of this role shows and trusts.
+    ///
+    /// # Errors
+    /// The authority's certificate cannot be read.
+    pub fn credentials(&self, role: Role) -> Result<Credentials> {
+        let mut credentials = Credentials::default();
+        if self.tokens {
+            credentials = credentials.with_token(role.token());
+        }
+        match &self.tls {
+            None => Ok(credentials),
+            Some((authority, _)) => credentials.trusting(&authority.file()),
+        }
+    }
+
+    /// A client of this role that gives up on an answer after `limit`.
     ///
     /// # Errors
     /// The HTTP library cannot be set up.
-    pub fn client(&self, limit: Duration) -> Result<Client> {
-        match &self.secured {
-            None => Client::new(limit),
-            Some((authority, _)) => {
-                Ok(Client::over(http::trusting(limit, &[&authority.file()], None)?).with_token(TOKEN))
-            }
-        }
+    pub fn client(&self, role: Role, limit: Duration) -> Result<Client> {
+        self.credentials(role)?.client(limit)
     }
 }

@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use testkit::http::Client;
 
-use crate::access::Access;
+use crate::access::{Access, Role};
 use crate::history::{Answer, Asked, History, Outcome, Settlement, Verdict};
 use crate::nonce_calls;
 
@@ -62,7 +62,7 @@ impl Caller {
             urls: urls.to_vec(),
             signers: Arc::clone(signers),
             history,
-            http: access.client(patience)?,
+            http: access.client(Role::Caller, patience)?,
             held: Vec::new(),
             past: VecDeque::new(),
             keys: 0,
@@ -75,7 +75,7 @@ impl Caller {
     /// # Errors
     /// The HTTP library cannot be set up.
     pub fn waiting(self, patience: Duration, access: &Access) -> Result<Self> {
-        Ok(Self { http: access.client(patience)?, ..self })
+        Ok(Self { http: access.client(Role::Caller, patience)?, ..self })
     }
 
     /// Works until told to stop. A request that is under way then is given up unanswered at most once.

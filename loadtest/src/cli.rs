@@ -293,7 +293,7 @@ pub struct Faults {
     /// Run without Redis, and without its faults.
     #[arg(long)]
     no_redis: bool,
-    /// TLS between clients and instances and among instances, and a token.
+    /// TLS between clients and instances and among instances, tokens, and a secret of the instances.
     #[arg(long)]
     secured: bool,
 }
@@ -335,6 +335,9 @@ pub struct JobFaults {
     /// How many clients, each of which submits some five times a second.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     clients: u16,
+    /// TLS between clients, nodes and instances, tokens for all of them, and a secret of the instances.
+    #[arg(long)]
+    secured: bool,
     /// Where to keep the logs of the instances and the diaries of the nodes, if a promise was broken.
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
@@ -349,6 +352,7 @@ impl JobFaults {
             nodes: Counts { plain: usize::from(self.nodes), commands: usize::from(self.commands) },
             clients: usize::from(self.clients),
             mean_gap: Duration::from_secs_f64(self.seconds_between),
+            secured: self.secured,
             logs: self.logs.clone(),
             ..job_faults::Plan::default()
         }

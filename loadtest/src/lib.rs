@@ -20,6 +20,7 @@ pub mod memory;
 pub mod metrics;
 pub mod moments;
 pub mod nonce_calls;
+pub mod owner;
 pub mod plan_checker;
 pub mod plot;
 pub mod progress;

@@ -5,19 +5,14 @@ use serde_json::{Value, json};
 use testkit::http::{Client, Reply};
 
 use crate::history::{Answer, Asked, Granted, History, Outcome, Record, Settlement, Verdict};
+use crate::owner::Request;
 
 /// Sends a request to the instance at `base`, or to the owner that it names instead of itself, and records what came of
 /// it.
 pub async fn ask(http: &Client, history: &History, client: usize, base: &str, asked: &Asked) -> Answer {
-    let (url, key, body) = request_of(base, asked);
+    let (path, key, body) = request_of(asked);
     let sent_us = history.now_us();
-    let mut answer = http.request("POST", &url, key, Some(&body)).await;
-    if let Some(owner) = answer.as_ref().ok().and_then(|reply| reply.body["owner_url"].as_str())
-        && answer.as_ref().is_ok_and(|reply| reply.code() == "not_owner")
-    {
-        let (url, ..) = request_of(owner, asked);
-        answer = http.request("POST", &url, key, Some(&body)).await;
-    }
+    let answer = Request { method: "POST", path: &path, key, body: Some(&body) }.ask(http, base).await;
     let ended_us = history.now_us();
     let answer = match &answer {
         Err(error) => Answer::Unknown { error: format!("{error:#}") },
@@ -27,17 +22,17 @@ pub async fn ask(http: &Client, history: &History, client: usize, base: &str, as
     answer
 }
 
-fn request_of<'a>(base: &str, asked: &'a Asked) -> (String, Option<&'a str>, Value) {
+fn request_of(asked: &Asked) -> (String, Option<&str>, Value) {
     match asked {
         Asked::Grant { signer, count, hold_ms, key } => (
-            format!("{base}/v1/signers/{signer}/nonces"),
+            format!("/v1/signers/{signer}/nonces"),
             key.as_deref(),
             json!({"count": count, "hold_ms": hold_ms}),
         ),
         Asked::Settle { signer, settlements } => {
             // A single line goes through the single calls, so that the checker sees these too.
             if let [one] = settlements.as_slice() {
-                let base = format!("{base}/v1/signers/{signer}/nonces/{}", one.nonce);
+                let base = format!("/v1/signers/{signer}/nonces/{}", one.nonce);
                 return match one.outcome {
                     Outcome::Consumed => (
                         format!("{base}/consume"),
@@ -51,7 +46,7 @@ fn request_of<'a>(base: &str, asked: &'a Asked) -> (String, Option<&'a str>, Val
             }
             let lines: Vec<Value> =
                 settlements.iter().map(|one: &Settlement| without_null(json!(one))).collect();
-            (format!("{base}/v1/signers/{signer}/settlements"), None, json!({"settlements": lines}))
+            (format!("/v1/signers/{signer}/settlements"), None, json!({"settlements": lines}))
         }
     }
 }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 pub use diary::{Diary, Line, Run, Said, Stage, Wrote};
 
+use crate::credentials::Credentials;
 use command::CommandNode;
 use plain::{Order, PlainNode};
 
@@ -86,13 +87,14 @@ pub struct FaultNodes {
 }
 
 impl FaultNodes {
-    /// So many nodes, each of which connects to any of the instances.
+    /// So many nodes, each of which connects to any of the instances with these credentials.
     ///
     /// # Errors
     /// A process does not start.
-    pub fn start(nodes: Counts, urls: &[String], seed: u64) -> Result<Self> {
-        let plain = (0..nodes.plain).map(|number| PlainNode::start(number, urls, seed)).collect();
-        let commands = (0..nodes.commands).map(|number| CommandNode::start(number, urls));
+    pub fn start(nodes: Counts, urls: &[String], credentials: &Credentials, seed: u64) -> Result<Self> {
+        let plain =
+            (0..nodes.plain).map(|number| PlainNode::start(number, urls, credentials, seed)).collect();
+        let commands = (0..nodes.commands).map(|number| CommandNode::start(number, urls, credentials));
         let commands: Result<Vec<_>> = commands.map(|node| Ok(tokio::sync::Mutex::new(node?))).collect();
         Ok(Self { plain, commands: commands? })
     }

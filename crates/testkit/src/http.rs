@@ -148,6 +148,13 @@ pub fn plain_http(limit: Duration) -> Result<reqwest::Client> {
 /// # Errors
 /// A file cannot be used.
 pub fn trusting(limit: Duration, authorities: &[&Path], pair: Option<&Pair>) -> Result<reqwest::Client> {
+    let tls = tls(authorities, pair)?;
+    let builder = reqwest::Client::builder().timeout(limit).redirect(reqwest::redirect::Policy::none());
+    Ok(builder.no_proxy().tls_backend_preconfigured(tls).build()?)
+}
+
+/// TLS that trusts the authorities in these PEM files alone.
+pub(crate) fn tls(authorities: &[&Path], pair: Option<&Pair>) -> Result<ClientConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
     for file in authorities {
@@ -158,13 +165,11 @@ pub fn trusting(limit: Duration, authorities: &[&Path], pair: Option<&Pair>) -> 
     let tls = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots);
-    let tls = match pair {
+    Ok(match pair {
         None => tls.with_no_client_auth(),
         Some(pair) => {
             let chain = CertificateDer::pem_file_iter(&pair.certificate)?.collect::<Result<_, _>>()?;
             tls.with_client_auth_cert(chain, PrivateKeyDer::from_pem_file(&pair.key)?)?
         }
-    };
-    let builder = reqwest::Client::builder().timeout(limit).redirect(reqwest::redirect::Policy::none());
-    Ok(builder.no_proxy().tls_backend_preconfigured(tls).build()?)
+    })
 }

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 pub mod authority;
+pub mod credentials;
 pub mod fake_clock;
 pub mod fault_nodes;
 pub mod fleet;

@@ -10,10 +10,11 @@ pub mod frames;
 use anyhow::{Context as _, Result, ensure};
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::net::TcpStream;
-use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 pub use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream, client_async_tls_with_config};
 
+use crate::credentials::Credentials;
 use frames::Messages;
 
 /// The subprotocol that both sides name.
@@ -21,15 +22,9 @@ pub const SUBPROTOCOL: &str = "fencepost.v1";
 /// The header that names it.
 const SUBPROTOCOL_HEADER: &str = "sec-websocket-protocol";
 
-async fn stream_to(url: &str) -> Result<TcpStream> {
-    let stream = TcpStream::connect(url.strip_prefix("http://").context("a URL of HTTP")?).await?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
-}
-
 /// A worker socket.
 #[derive(Debug)]
-pub struct Socket(WebSocketStream<TcpStream>);
+pub struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
 impl Socket {
     /// Connects to an instance at `http://HOST:PORT`.
@@ -37,7 +32,7 @@ impl Socket {
     /// # Errors
     /// Nobody listens there, or the instance does not agree to the protocol.
     pub async fn connect(url: &str) -> Result<Self> {
-        Self::over(stream_to(url).await?, url).await
+        Self::connect_by(url, &Credentials::default()).await
     }
 
     /// The same with a token.
@@ -45,25 +40,29 @@ impl Socket {
     /// # Errors
     /// As [`Self::connect`].
     pub async fn connect_with(url: &str, token: &str) -> Result<Self> {
-        Self::agree(stream_to(url).await?, url, Some(token)).await
+        Self::connect_by(url, &Credentials::default().with_token(token)).await
     }
 
-    /// Connects over a stream that leads to the instance.
+    /// The same with these credentials, to an instance at `http://HOST:PORT` or `https://HOST:PORT`.
     ///
     /// # Errors
-    /// The instance does not agree to the protocol.
-    pub async fn over(stream: TcpStream, url: &str) -> Result<Self> {
-        Self::agree(stream, url, None).await
-    }
-
-    async fn agree(stream: TcpStream, url: &str, token: Option<&str>) -> Result<Self> {
-        let address = url.strip_prefix("http://").context("a URL of HTTP")?;
-        let mut request = format!("ws://{address}/v1/nodes/ws").into_client_request()?;
+    /// As [`Self::connect`]; also, no authority that is trusted knows the instance.
+    pub async fn connect_by(url: &str, credentials: &Credentials) -> Result<Self> {
+        let (scheme, address, connector) = match url.strip_prefix("https://") {
+            None => ("ws", url.strip_prefix("http://").context("a URL of HTTP")?, Connector::Plain),
+            Some(address) => {
+                let tls = credentials.tls().context("https:// needs an authority that is trusted")?;
+                ("wss", address, Connector::Rustls(tls))
+            }
+        };
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let mut request = format!("{scheme}://{address}/v1/nodes/ws").into_client_request()?;
         request.headers_mut().insert(SUBPROTOCOL_HEADER, SUBPROTOCOL.parse()?);
-        if let Some(token) = token {
+        if let Some(token) = credentials.token() {
             request.headers_mut().insert("authorization", format!("Bearer {token}").parse()?);
         }
-        let (socket, answer) = tokio_tungstenite::client_async(request, stream).await?;
+        let (socket, answer) = client_async_tls_with_config(request, stream, None, Some(connector)).await?;
         let agreed = answer.headers().get(SUBPROTOCOL_HEADER);
         ensure!(agreed.is_some_and(|agreed| agreed == SUBPROTOCOL), "the subprotocol is {agreed:?}");
         Ok(Self(socket))
@@ -93,8 +92,8 @@ impl Socket {
         self.0.next().await
     }
 
-    /// What the socket is over.
-    pub fn stream_mut(&mut self) -> &mut TcpStream {
+    /// What the socket is over: what is written here is encrypted where the socket is.
+    pub fn stream_mut(&mut self) -> &mut MaybeTlsStream<TcpStream> {
         self.0.get_mut()
     }
 }

@@ -102,6 +102,9 @@ pub struct PlanFaults {
     /// Stages of each task.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=100))]
     stages: u16,
+    /// TLS between operators, nodes and instances, tokens for all of them, and a secret of the instances.
+    #[arg(long)]
+    secured: bool,
     /// Where to keep the logs of the instances, the diaries of the nodes and the plans, if a promise was broken.
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
@@ -119,6 +122,7 @@ impl PlanFaults {
             tasks: usize::from(self.tasks),
             stages: usize::from(self.stages),
             mean_gap: Duration::from_secs_f64(self.seconds_between),
+            secured: self.secured,
             logs: self.logs.clone(),
             ..plan_faults::Plan::default()
         }

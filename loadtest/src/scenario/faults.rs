@@ -16,7 +16,7 @@ use testkit::fault_nodes::Counts;
 use testkit::fleet::{Blueprint, Fleet};
 use testkit::http::Client;
 
-use crate::access::Access;
+use crate::access::{Access, Role};
 use crate::caller::Caller;
 use crate::checker::{self, Violation};
 use crate::faults::{Fault, Recipe};
@@ -51,7 +51,7 @@ pub struct Plan {
     pub freeze: Duration,
     /// With a Redis, and what can happen to it.
     pub redis: bool,
-    /// Over TLS, and with a token.
+    /// Over TLS, and with tokens.
     pub secured: bool,
 }
 
@@ -130,7 +130,7 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
         ..Blueprint::new(plan.mode, plan.instances)
             .env("FENCEPOST__LEASE__SIGNER_MS", &plan.lease.as_millis().to_string())
     };
-    let access = if plan.secured { Access::secured()? } else { Access::open() };
+    let access = Access::new(plan.secured)?;
     let fleet = Arc::new(Fleet::build(access.demanded_by(blueprint)).await?);
     let history = Arc::new(History::default());
     let stop = Arc::new(AtomicBool::new(false));
@@ -146,7 +146,7 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     let began = Instant::now();
     let outcome = hurt(plan, &fleet, step).await;
     let healing = Instant::now();
-    let client = access.client(Duration::from_secs(10))?;
+    let client = access.client(Role::Operator, Duration::from_secs(10))?;
     let healed = match &outcome {
         Ok(_) => heal(&fleet, &client, &history, &signers).await,
         Err(_) => Ok(()),

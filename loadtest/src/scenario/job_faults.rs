@@ -20,10 +20,10 @@ use serde::Serialize;
 use serde_json::Value;
 use testkit::fault_nodes::{Counts, FaultNodes};
 use testkit::fleet::{Blueprint, Fleet};
-use testkit::http::Client;
 use tokio::task::JoinHandle;
 
 use super::remains;
+use crate::access::{Access, Role};
 use crate::faults::{Fault, Recipe};
 use crate::inject::Injector;
 use crate::job_checker::{self, Evidence};
@@ -58,6 +58,8 @@ pub struct Plan {
     pub node_grace: Duration,
     /// How long PostgreSQL is frozen when it is.
     pub freeze: Duration,
+    /// Over TLS, and with tokens.
+    pub secured: bool,
     /// Where the logs of the instances and the diaries of the nodes are kept, if a promise was broken.
     pub logs: Option<PathBuf>,
 }
@@ -75,6 +77,7 @@ impl Default for Plan {
             lease: Duration::from_millis(2_000),
             node_grace: Duration::from_millis(2_000),
             freeze: Duration::from_secs(3),
+            secured: false,
             logs: None,
         }
     }
@@ -131,11 +134,13 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
         .env("FENCEPOST__LEASE__INSTANCE_MS", &plan.lease.as_millis().to_string())
         .env("FENCEPOST__JOBS__NODE_GRACE_MS", &plan.node_grace.as_millis().to_string())
         .env("RUST_LOG", "info,actors=debug,api=debug");
-    let fleet = Arc::new(Fleet::build(blueprint).await?);
-    let fault_nodes = Arc::new(FaultNodes::start(plan.nodes, fleet.urls(), plan.seed)?);
+    let access = Access::new(plan.secured)?;
+    let fleet = Arc::new(Fleet::build(access.demanded_by(blueprint)).await?);
+    let of_nodes = access.credentials(Role::Node)?;
+    let fault_nodes = Arc::new(FaultNodes::start(plan.nodes, fleet.urls(), &of_nodes, plan.seed)?);
     let stop = Arc::new(AtomicBool::new(false));
     let submitting = (0..plan.clients).map(|number| {
-        let submitter = Submitter::new(number, plan.clients, plan.seed, fleet.urls(), plan.pause)?;
+        let submitter = Submitter::new(number, plan.clients, plan.seed, fleet.urls(), plan.pause, &access)?;
         Ok(tokio::spawn(submitter.run(Arc::clone(&stop))))
     });
     let submitting = submitting.collect::<Result<Vec<_>>>()?;
@@ -158,9 +163,8 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     let faults = harmed?;
     let seconds = began.elapsed().as_secs_f64();
 
-    let client = Client::new(Duration::from_secs(10))?;
     let Judged { evidence, healed_ms, mut violations } =
-        judge(&fleet, &client, &fault_nodes, submitting, healing).await?;
+        judge(&fleet, &access, &fault_nodes, submitting, healing).await?;
     if !violations.is_empty() {
         explain(&fleet, plan, &evidence, &mut violations).await?;
     }
@@ -188,11 +192,14 @@ struct Judged {
 /// Waits until all that was accepted is done and nothing is left, and verifies it.
 async fn judge(
     fleet: &Arc<Fleet>,
-    client: &Client,
+    access: &Access,
     fault_nodes: &FaultNodes,
     submitting: Vec<JoinHandle<Findings>>,
     healing: Instant,
 ) -> Result<Judged> {
+    let operator = access.client(Role::Operator, Duration::from_secs(10))?;
+    // Keys count per token.
+    let caller = access.client(Role::Caller, Duration::from_secs(10))?;
     let (mut accepted, mut sent, mut violations) = (Vec::new(), Vec::new(), Vec::new());
     for client in submitting {
         let client = tokio::time::timeout(HEALED_WITHIN * 2, client).await.context("all is accepted")??;
@@ -200,19 +207,19 @@ async fn judge(
         sent.extend(client.sent);
         violations.extend(client.surprises);
     }
-    violations.extend(remains::until_none(fleet, client, healing, HEALED_WITHIN).await?);
+    violations.extend(remains::until_none(fleet, &operator, healing, HEALED_WITHIN).await?);
     let healed_ms = healing.elapsed().as_millis() as u64;
 
     let jobs: HashMap<_, _> = futures_util::stream::iter(&accepted)
         .map(async |job| {
             let url =
                 format!("{}/v1/jobs/{}", fleet.urls()[job.number as usize % fleet.urls().len()], job.id);
-            anyhow::Ok((job.id.clone(), client.get(&url).await?))
+            anyhow::Ok((job.id.clone(), operator.get(&url).await?))
         })
         .buffer_unordered(READS_AT_ONCE)
         .try_collect()
         .await?;
-    violations.extend(submit_again(fleet, client, &sent).await?);
+    violations.extend(submit_again(fleet, &caller, &sent).await?);
     violations.extend(remains::rows(fleet, accepted.len()).await?);
     let evidence = Evidence { accepted, jobs, diaries: fault_nodes.diaries().await? };
     violations.extend(job_checker::check(&evidence));

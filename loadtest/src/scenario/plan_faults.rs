@@ -21,9 +21,9 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use serde::Serialize;
 use testkit::fault_nodes::{Counts, FaultNodes, Wrote};
 use testkit::fleet::{Blueprint, Fleet};
-use testkit::http::Client;
 
 use super::remains;
+use crate::access::{Access, Role};
 use crate::faults::{Fault, Recipe};
 use crate::inject::Injector;
 use crate::plan_checker::{self, Evidence, Findings};
@@ -69,6 +69,8 @@ pub struct Plan {
     pub node_grace: Duration,
     /// How long PostgreSQL is frozen when it is.
     pub freeze: Duration,
+    /// Over TLS, and with tokens.
+    pub secured: bool,
     /// Where the logs of the instances and the diaries of the nodes are kept, if a promise was broken.
     pub logs: Option<PathBuf>,
 }
@@ -89,6 +91,7 @@ impl Default for Plan {
             lease: Duration::from_millis(2_000),
             node_grace: Duration::from_millis(2_000),
             freeze: Duration::from_secs(3),
+            secured: false,
             logs: None,
         }
     }
@@ -148,10 +151,12 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
         .env("FENCEPOST__LEASE__INSTANCE_MS", &plan.lease.as_millis().to_string())
         .env("FENCEPOST__JOBS__NODE_GRACE_MS", &plan.node_grace.as_millis().to_string())
         .env("RUST_LOG", "info,actors=debug,api=debug");
-    let fleet = Arc::new(Fleet::build(blueprint).await?);
+    let access = Access::new(plan.secured)?;
+    let fleet = Arc::new(Fleet::build(access.demanded_by(blueprint)).await?);
     let nodes = Counts { plain: plan.nodes, commands: 0 };
-    let fault_nodes = Arc::new(FaultNodes::start(nodes, fleet.urls(), plan.seed)?);
-    let shared = Arc::new(OperatorState::new(fleet.urls(), Arc::clone(&fault_nodes))?);
+    let of_nodes = access.credentials(Role::Node)?;
+    let fault_nodes = Arc::new(FaultNodes::start(nodes, fleet.urls(), &of_nodes, plan.seed)?);
+    let shared = Arc::new(OperatorState::new(fleet.urls(), Arc::clone(&fault_nodes), &access)?);
     let habits = Habits { at_once: plan.plans, tasks: plan.tasks, stages: plan.stages, pause: plan.pause };
     let operator = |number: usize| Operator::new(&shared, plan.seed.rotate_left(23) ^ number as u64, habits);
     let stop = Arc::new(AtomicBool::new(false));
@@ -181,7 +186,7 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     }
     let mut violations = bring_to_end(&shared, operator).await?;
     let ended_ms = healing.elapsed().as_millis() as u64;
-    let client = Client::new(Duration::from_secs(10))?;
+    let client = access.client(Role::Operator, Duration::from_secs(10))?;
     violations.extend(remains::until_none(&fleet, &client, Instant::now(), NOTHING_LEFT_WITHIN).await?);
     violations.append(&mut shared.memory().surprises);
 

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use super::diary::now_us;
 use super::{Diary, Line, RARE_LABEL, Run, Said, Wrote, is_ours_to_bear};
+use crate::credentials::Credentials;
 use crate::instance::fencepost;
 use crate::process::{Launch, Process, Signal, tail};
 
@@ -45,6 +46,7 @@ pub(super) struct CommandNode {
     running: Option<Process>,
     name: String,
     urls: Vec<String>,
+    credentials: Credentials,
     labels: Vec<&'static str>,
     dir: TempDir,
     deaths: Vec<u64>,
@@ -53,7 +55,7 @@ pub(super) struct CommandNode {
 }
 
 impl CommandNode {
-    pub(super) fn start(number: usize, urls: &[String]) -> Result<Self> {
+    pub(super) fn start(number: usize, urls: &[String], credentials: &Credentials) -> Result<Self> {
         let mut urls = urls.to_vec();
         let turn = number % urls.len();
         urls.rotate_left(turn);
@@ -63,6 +65,7 @@ impl CommandNode {
             running: None,
             name: format!("c-{number}"),
             urls,
+            credentials: credentials.clone(),
             labels,
             dir,
             deaths: vec![],
@@ -78,6 +81,7 @@ impl CommandNode {
         for url in &self.urls {
             command.args(["--url", url]);
         }
+        self.credentials.pass_to(&mut command);
         for label in &self.labels {
             command.args(["--label", label]);
         }

@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{Diary, Line as DiaryLine, RARE_LABEL, Wrote, is_ours_to_bear};
+use crate::credentials::Credentials;
 use crate::node::frames::{self, Hello, Messages};
 use crate::node::{Message, Socket};
 use life::Life;
@@ -50,7 +51,7 @@ pub(super) struct PlainNode {
 }
 
 impl PlainNode {
-    pub(super) fn start(number: usize, urls: &[String], seed: u64) -> Self {
+    pub(super) fn start(number: usize, urls: &[String], credentials: &Credentials, seed: u64) -> Self {
         let mut dice = StdRng::seed_from_u64(seed ^ (number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let (orders, ordered) = mpsc::unbounded_channel();
         let capacity = dice.random_range(1..=4);
@@ -64,6 +65,7 @@ impl PlainNode {
                 labels: if number.is_multiple_of(3) { vec![RARE_LABEL] } else { vec![] },
             },
             urls: urls.to_vec(),
+            credentials: credentials.clone(),
             life: Life::new(node, Arc::clone(&diary), StdRng::from_rng(&mut dice)),
             dice,
             diary: Arc::clone(&diary),
@@ -108,6 +110,7 @@ struct Line {
 struct Task {
     hello: Hello,
     urls: Vec<String>,
+    credentials: Credentials,
     life: Life,
     dice: StdRng,
     diary: Arc<Mutex<Diary>>,
@@ -131,7 +134,7 @@ impl Task {
     async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
         loop {
             if self.line.is_none() && self.connecting.is_none() && Instant::now() >= self.pause_until {
-                self.connecting = Some(connect(self.any_url()));
+                self.connecting = Some(connect(self.any_url(), self.credentials.clone()));
             }
             let line_at = match &self.line {
                 Some(line) => Some(line.beat_at),
@@ -187,7 +190,12 @@ impl Task {
             Order::EndWithinFrame => {
                 if let Some(mut line) = self.part() {
                     // Whoever is gone already needs no half frame.
-                    let _ = timeout(WRITE_LIMIT, line.socket.stream_mut().write_all(HALF_A_FRAME)).await;
+                    let stream = line.socket.stream_mut();
+                    let writing = async {
+                        stream.write_all(HALF_A_FRAME).await?;
+                        stream.flush().await
+                    };
+                    let _ = timeout(WRITE_LIMIT, writing).await;
                 }
             }
             Order::ConnectAgain => {
@@ -325,9 +333,9 @@ impl Task {
     }
 }
 
-fn connect(url: String) -> BoxFuture<'static, Result<Socket>> {
+fn connect(url: String, credentials: Credentials) -> BoxFuture<'static, Result<Socket>> {
     async move {
-        match timeout(CONNECT_LIMIT, Socket::connect(&url)).await {
+        match timeout(CONNECT_LIMIT, Socket::connect_by(&url, &credentials)).await {
             Ok(connected) => connected,
             Err(_) => bail!("not within {CONNECT_LIMIT:?}"),
         }

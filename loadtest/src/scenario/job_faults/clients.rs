@@ -14,7 +14,9 @@ use testkit::fleet::Fleet;
 use testkit::http::Client;
 use tokio::task::JoinHandle;
 
+use crate::access::{Access, Role};
 use crate::job_checker::{Accepted, Hope};
+use crate::owner::Request;
 
 /// How long one request may take before it is sent anew.
 const REQUEST_LIMIT: Duration = Duration::from_secs(5);
@@ -68,9 +70,16 @@ struct Wish {
 }
 
 impl Submitter {
-    pub(super) fn new(number: usize, of: usize, seed: u64, urls: &[String], pause: Duration) -> Result<Self> {
+    pub(super) fn new(
+        number: usize,
+        of: usize,
+        seed: u64,
+        urls: &[String],
+        pause: Duration,
+        access: &Access,
+    ) -> Result<Self> {
         Ok(Self {
-            client: Client::new(REQUEST_LIMIT)?,
+            client: access.client(Role::Caller, REQUEST_LIMIT)?,
             urls: urls.to_vec(),
             dice: StdRng::seed_from_u64(seed.rotate_left(17) ^ number as u64),
             number: number as u64,
@@ -172,8 +181,9 @@ impl Submitter {
     /// Asks any instance, until one has accepted it.
     async fn until_answered(&mut self, path: &str, key: &str, body: &Value) -> Value {
         loop {
-            let url = format!("{}{path}", self.urls[self.dice.random_range(0..self.urls.len())]);
-            match self.client.request("POST", &url, Some(key), Some(body)).await {
+            let base = &self.urls[self.dice.random_range(0..self.urls.len())];
+            let request = Request { method: "POST", path, key: Some(key), body: Some(body) };
+            match request.ask(&self.client, base).await {
                 Ok(reply) if matches!(reply.status, 201 | 202) => return reply.body,
                 Ok(reply) if matches!(reply.status, 429 | 503) || reply.code() == "not_owner" => {}
                 Ok(reply) => {
@@ -241,8 +251,9 @@ async fn cancel(
 ) -> Result<String, String> {
     tokio::time::sleep(wait).await;
     for turn in 0.. {
-        let url = format!("{}/v1/jobs/{id}/cancel", urls[first.wrapping_add(turn) % urls.len()]);
-        match client.request("POST", &url, None, None).await {
+        let base = &urls[first.wrapping_add(turn) % urls.len()];
+        let path = format!("/v1/jobs/{id}/cancel");
+        match (Request { method: "POST", path: &path, key: None, body: None }).ask(&client, base).await {
             Ok(reply) if reply.status == 200 => {
                 let outcome = reply.body["outcome"].as_str();
                 return outcome
@@ -250,7 +261,7 @@ async fn cancel(
                     .ok_or_else(|| format!("{id} is cancelled so: {}", reply.text));
             }
             Ok(reply) if matches!(reply.status, 409 | 429 | 503) => {}
-            Ok(reply) => return Err(format!("POST {url}: {} {}", reply.status, reply.text)),
+            Ok(reply) => return Err(format!("POST {base}{path}: {} {}", reply.status, reply.text)),
             Err(_) => {}
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -264,10 +275,11 @@ pub(super) async fn submit_again(fleet: &Fleet, client: &Client, sent: &[Sent]) 
     let mut wrong = Vec::new();
     for (turn, sent) in sent.iter().step_by(sent.len() / REPEATED + 1).enumerate() {
         let Sent { path, key, body, ids } = sent;
-        let url = format!("{}{path}", fleet.urls()[turn % fleet.urls().len()]);
+        let base = &fleet.urls()[turn % fleet.urls().len()];
+        let request = Request { method: "POST", path, key: Some(key), body: Some(body) };
         let begun = Instant::now();
         let (reply, again) = loop {
-            let reply = client.request("POST", &url, Some(key), Some(body)).await?;
+            let reply = request.ask(client, base).await?;
             let again: Vec<_> = match reply.body["results"].as_array() {
                 Some(results) => results.iter().map(|result| result["id"].clone()).collect(),
                 None => vec![reply.body["id"].clone()],

@@ -21,10 +21,11 @@ use testkit::http::Client;
 
 use super::clients::Submitter;
 use super::{Judged, count, judge};
-use crate::access::Access;
+use crate::access::{Access, Role};
 use crate::caller::Caller;
 use crate::checker::{self, Violation};
 use crate::history::History;
+use crate::owner::Request;
 use crate::report;
 use crate::scenario::faults::{settle_down, watch_tokens};
 
@@ -59,6 +60,9 @@ pub struct Plan {
     pub clients: usize,
     /// Mean pause of a client between two submissions of jobs.
     pub pause: Duration,
+    /// With a token for each role. Instances of two releases then forward nothing to each other: clients follow the owner's
+    /// address.
+    pub tokens: bool,
     /// Variables that each instance is started with.
     pub env: Vec<(String, String)>,
 }
@@ -75,6 +79,7 @@ impl Plan {
             nodes: Counts { plain: 5, commands: 1 },
             clients: 2,
             pause: Duration::from_millis(100),
+            tokens: false,
             env: Vec::new(),
         }
     }
@@ -131,14 +136,16 @@ pub async fn run(plan: &Plan, step: impl Fn(usize, &str)) -> Result<Report> {
         ..Blueprint::new("worker-queue", plan.instances)
     };
     blueprint.env.clone_from(&plan.env);
-    let fleet = Arc::new(Fleet::build(blueprint).await?);
-    let client = Client::new(Duration::from_secs(10))?;
+    let access = if plan.tokens { Access::with_tokens() } else { Access::open() };
+    let fleet = Arc::new(Fleet::build(access.demanded_by(blueprint)).await?);
+    let client = access.client(Role::Operator, Duration::from_secs(10))?;
     for (path, body) in [(SEGMENT, json!({ "step": 1_000 })), (SEQUENCE, json!({}))] {
-        let url = format!("{}{path}", fleet.urls()[0]);
-        let made = client.request("PUT", &url, None, Some(&body)).await?;
+        let request = Request { method: "PUT", path, key: None, body: Some(&body) };
+        let made = request.ask(&client, &fleet.urls()[0]).await?;
         ensure!(made.status == 200, "PUT {path}: {}", made.text);
     }
-    let nodes = Arc::new(FaultNodes::start(plan.nodes, fleet.urls(), plan.seed)?);
+    let nodes =
+        Arc::new(FaultNodes::start(plan.nodes, fleet.urls(), &access.credentials(Role::Node)?, plan.seed)?);
     let stop = Arc::new(AtomicBool::new(false));
     let watching = tokio::spawn(watch_tokens(Arc::clone(&fleet), Arc::clone(&stop)));
     let history = Arc::new(History::default());
@@ -148,11 +155,11 @@ pub async fn run(plan: &Plan, step: impl Fn(usize, &str)) -> Result<Report> {
     let (mut submitting, mut calling, mut taking) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..plan.clients {
         let urls = fleet.urls();
-        let submitter = Submitter::new(number, plan.clients, plan.seed, urls, plan.pause)?;
+        let submitter = Submitter::new(number, plan.clients, plan.seed, urls, plan.pause, &access)?;
         submitting.push(tokio::spawn(submitter.run(Arc::clone(&stop))));
-        let caller = Caller::new(number, plan.seed, urls, &signers, Arc::clone(&history), &Access::open())?;
+        let caller = Caller::new(number, plan.seed, urls, &signers, Arc::clone(&history), &access)?;
         calling.push(tokio::spawn(caller.run(Arc::clone(&stop))));
-        let taker = IdTaker::new(number, plan.seed, urls, Arc::clone(&taken))?;
+        let taker = IdTaker::new(number, plan.seed, urls, Arc::clone(&taken), &access)?;
         taking.push(tokio::spawn(taker.run(Arc::clone(&stop))));
     }
     let work =
@@ -173,7 +180,7 @@ pub async fn run(plan: &Plan, step: impl Fn(usize, &str)) -> Result<Report> {
     let tokens = watching.await?;
     let versions = rolled?;
 
-    let Judged { evidence, mut violations, .. } = judge(&fleet, &client, &nodes, submitting, healing).await?;
+    let Judged { evidence, mut violations, .. } = judge(&fleet, &access, &nodes, submitting, healing).await?;
     let tables = settle_down(&fleet, &client).await?;
     let records = history.records();
     violations.extend(checker::check(&records, &tokens, &tables).iter().map(Violation::to_string));
@@ -292,17 +299,24 @@ impl Taken {
 }
 
 impl IdTaker {
-    fn new(number: usize, seed: u64, urls: &[String], taken: Arc<AtomicUsize>) -> Result<Self> {
+    fn new(
+        number: usize,
+        seed: u64,
+        urls: &[String],
+        taken: Arc<AtomicUsize>,
+        access: &Access,
+    ) -> Result<Self> {
         let dice = StdRng::seed_from_u64(seed.rotate_left(31) ^ number as u64);
-        Ok(Self { client: Client::new(Duration::from_secs(10))?, urls: urls.to_vec(), dice, taken })
+        let client = access.client(Role::Caller, Duration::from_secs(10))?;
+        Ok(Self { client, urls: urls.to_vec(), dice, taken })
     }
 
     async fn run(mut self, stop: Arc<AtomicBool>) -> Taken {
         let mut all = Taken::default();
         while !stop.load(Ordering::Relaxed) {
             let (kind, path) = IDS[self.dice.random_range(0..IDS.len())];
-            let url = format!("{}{path}", self.urls[self.dice.random_range(0..self.urls.len())]);
-            match self.client.request("GET", &url, None, None).await {
+            let base = &self.urls[self.dice.random_range(0..self.urls.len())];
+            match (Request { method: "GET", path, key: None, body: None }).ask(&self.client, base).await {
                 Ok(reply) if reply.status == 200 => {
                     let ids: Vec<_> = reply.body["ids"].as_array().into_iter().flatten().map(text).collect();
                     if ids.is_empty() {

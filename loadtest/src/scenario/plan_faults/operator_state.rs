@@ -14,6 +14,8 @@ use testkit::fault_nodes::FaultNodes;
 use testkit::http::{Client, Reply};
 
 use super::asked::Made;
+use crate::access::{Access, Role};
+use crate::owner::Request;
 use crate::plan_checker::reported::Decision;
 
 /// How long one request may take.
@@ -47,9 +49,10 @@ pub(super) struct Memory {
 }
 
 impl OperatorState {
-    pub(super) fn new(urls: &[String], nodes: Arc<FaultNodes>) -> Result<Self> {
+    pub(super) fn new(urls: &[String], nodes: Arc<FaultNodes>, access: &Access) -> Result<Self> {
         let (memory, numbers) = Default::default();
-        Ok(Self { client: Client::new(REQUEST_LIMIT)?, urls: urls.to_vec(), nodes, memory, numbers })
+        let client = access.client(Role::Operator, REQUEST_LIMIT)?;
+        Ok(Self { client, urls: urls.to_vec(), nodes, memory, numbers })
     }
 
     pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -61,9 +64,9 @@ impl OperatorState {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    fn url(&self, dice: &mut StdRng, path: &str) -> String {
-        let url = self.urls.choose(dice).map_or("", String::as_str);
-        format!("{url}{path}")
+    /// The address of any instance.
+    fn base(&self, dice: &mut StdRng) -> &str {
+        self.urls.choose(dice).map_or("", String::as_str)
     }
 
     /// One `POST` to any instance. The answer if the request was carried out, or was refused for what the plan is; nothing
@@ -76,8 +79,8 @@ impl OperatorState {
         body: &Value,
         key: Option<&str>,
     ) -> Option<Reply> {
-        let url = self.url(dice, path);
-        let reply = self.client.request("POST", &url, key, Some(body)).await;
+        let request = Request { method: "POST", path, key, body: Some(body) };
+        let reply = request.ask(&self.client, self.base(dice)).await;
         let answer = match &reply {
             Ok(reply) if reply.status < 300 => "done".to_owned(),
             Ok(reply) => format!("{} {}", reply.status, reply.code()),
@@ -101,7 +104,9 @@ impl OperatorState {
     pub(super) async fn show<T: DeserializeOwned>(&self, dice: &mut StdRng, path: &str) -> Result<T> {
         let begun = Instant::now();
         loop {
-            let reply = self.client.request("GET", &self.url(dice, path), None, None).await;
+            let reply = Request { method: "GET", path, key: None, body: None }
+                .ask(&self.client, self.base(dice))
+                .await;
             if let Ok(reply) = &reply
                 && reply.status == 200
             {
@@ -117,7 +122,7 @@ impl OperatorState {
     pub(super) async fn list<T: DeserializeOwned>(&self, dice: &mut StdRng, path: &str) -> Result<Vec<T>> {
         let begun = Instant::now();
         loop {
-            match self.client.list(&self.url(dice, path)).await {
+            match self.client.list(&format!("{}{path}", self.base(dice))).await {
                 Ok(items) => {
                     let read = |item: Value| {
                         let text = item.to_string();
