@@ -375,14 +375,28 @@ impl<R: Caller> SignerState<R> {
                 self.away(moment, &mut effects);
             }
             Err(LedgerFailure::Defect) => {
-                let prepared = self.preparing.take().map(|round| round.commands).unwrap_or_default();
-                for queued in batch.builder.undecided(false).chain(prepared) {
-                    refuse(queued, Refusal::Internal, &mut effects);
-                }
+                self.refuse_defective(batch.builder, &mut effects);
                 self.lose_trust(Trust::Reload);
             }
         }
         self.advance(moment, effects)
+    }
+
+    /// The ledger does not take a batch. If entries of the audit were part of it, they may be why: what they are about is
+    /// refused, and the rest is decided again, without them. Otherwise nobody knows which command is at fault.
+    fn refuse_defective(&mut self, batch: BatchBuilder<R>, effects: &mut Effects<R>) {
+        let is_audited = |queued: &QueuedCommand<R>| queued.ticket.audit.is_some();
+        let (audited, mut rest): (Vec<_>, Vec<_>) = batch.undecided(false).partition(is_audited);
+        let refused = if audited.is_empty() {
+            rest.extend(self.preparing.take().map(|round| round.commands).unwrap_or_default());
+            rest
+        } else {
+            self.requeue(rest);
+            audited
+        };
+        for queued in refused {
+            refuse(queued, Refusal::Internal, effects);
+        }
     }
 
     /// The answer to an awaited [`Effect::Release`], whatever the ledger said: the lease runs out by itself. After a

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use domain::Mode;
 use domain::limits::BASIC_ROUND_COMMANDS_MAX;
 use domain::nonce::{Outcome, Status};
 use domain::signer::{Answer, Command, Phase, Refusal};
+use domain::{AuditEntry, Mode};
 
 use crate::world::{Call, Fate, Owner, World, grant, keyed, nonce, settle, window};
 
@@ -186,6 +186,30 @@ fn a_defect_of_the_ledger_is_an_internal_error_and_ends_trust() {
     assert!(world.calls.iter().all(|call| !matches!(call, Call::Commit { .. })));
     world.settle_down();
     assert_eq!(granted(&world, next), [0]);
+}
+
+#[test]
+fn a_batch_that_the_ledger_refuses_with_entries_of_the_audit_is_decided_again_without_them() {
+    let mut world = World::new(Mode::WorkerQueue, 1);
+    let before = world.apply(grant(1));
+    let entry = Box::new(AuditEntry::new("ops", "set_policy", "signer:s"));
+    let change = world.apply_audited(window(Some(9)), Some(entry));
+    let after = world.apply(keyed(1, "k"));
+    world.proceed();
+    until_commit(&mut world);
+    let Some(Call::Commit { batch, .. }) = world.calls.first() else { panic!("{:?}", world.calls) };
+    assert_eq!((batch.audit.len(), batch.changes.len()), (1, 1), "both are in one batch");
+    world.complete(0, Fate::Defect);
+    assert_eq!(world.outcomes[&change], Err(Refusal::Internal));
+    assert!(!world.outcomes.contains_key(&before), "it is decided again");
+    world.settle_down();
+    assert_eq!((granted(&world, before), granted(&world, after)), (vec![0], vec![1]));
+    assert_eq!(world.policy.as_ref().and_then(|policy| policy.max_in_flight), None);
+    // Without entries there is nothing to leave out: it would end the same way again.
+    let next = world.ask(grant(1));
+    until_commit(&mut world);
+    world.complete(0, Fate::Defect);
+    assert_eq!(world.outcomes[&next], Err(Refusal::Internal));
 }
 
 #[test]

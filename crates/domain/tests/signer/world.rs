@@ -16,7 +16,7 @@ use domain::signer::{
     Moment, Note, Phase, Refusal, RequestKey, ResolveRequest, Round, SignerConfig, SignerState, Sources,
     Ticket,
 };
-use domain::{HoldId, IdempotencyKey, InstanceId, Mode, Nonce, SignerId, Timestamp, Token};
+use domain::{AuditEntry, HoldId, IdempotencyKey, InstanceId, Mode, Nonce, SignerId, Timestamp, Token};
 
 pub const LEASE: Duration = Duration::from_millis(15_000);
 pub const REQUEST: Duration = Duration::from_millis(5_000);
@@ -181,12 +181,17 @@ impl World {
 
     /// Asks without letting the state go on.
     pub fn apply(&mut self, command: Command) -> usize {
+        self.apply_audited(command, None)
+    }
+
+    /// The same with an entry of the audit, as what an operator asks for.
+    pub fn apply_audited(&mut self, command: Command, audit: Option<Box<AuditEntry>>) -> usize {
         self.stopped = false;
         let number = self.commands.len();
         let left = Rc::new(Cell::new(false));
         self.commands.push((command.clone(), Rc::clone(&left)));
         let ticket = Ticket {
-            audit: None,
+            audit,
             caller: Asker { number, left },
             arrived: self.now,
             patience: self.now + if self.mode == Mode::Basic { PATIENCE } else { Duration::ZERO },

@@ -267,11 +267,19 @@ async fn no_action_of_an_operator_happens_without_its_entry_and_each_has_one() {
         let (_, shown) = daemon.ask("root", "GET", "/v1/nodes/n-1", None).await;
         assert_eq!(shown["state"], "online", "{}: {shown}", action.operation);
     }
-    // Callers' own work goes on. Only requests that share a commit with what an operator asks of the same signer share its end.
+    // Callers' own work goes on, also that which shares a commit with what an operator asks of the same signer.
+    let policy = Action {
+        operation: "set_policy",
+        name: "set_policy",
+        subject: "signer:other".to_owned(),
+        method: "PUT",
+        path: "/v1/signers/other/policy".to_owned(),
+        body: json!({"max_in_flight": 9}),
+    };
     for _ in 0..5 {
         let grants = (0..8).map(|_| daemon.ask("user", "POST", "/v1/signers/other/nonces", None));
         let granted = futures_util::future::join_all(grants);
-        let (granted, refused) = tokio::join!(granted, actions[0].ask(&daemon, "refused"));
+        let (granted, refused) = tokio::join!(granted, policy.ask(&daemon, "refused"));
         assert!(matches!(refused.status, 500 | 503), "{refused:?}");
         for (status, answer) in granted {
             assert_eq!(status, 201, "{answer}");
