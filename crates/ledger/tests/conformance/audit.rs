@@ -1,10 +1,12 @@
 //! The audit: one entry for each change, in its commit; and no change without one.
 
-use domain::{AuditEntry, Mode, SegmentTag, SequenceName};
-use ledger::{AuditFilter, Error, SegmentChange, SequenceChange, Verdict};
+use domain::{AuditEntry, Mode, SegmentTag, SequenceName, TenantId};
+use ledger::{AuditFilter, Author, Confirmation, Error, LockBreak, SegmentChange, SequenceChange, Verdict};
 use sqlx::Connection;
 
-use crate::bench::{Bench, LONG_MS, batch_with_policy, by, new_grant, owner, signer};
+use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, by, new_grant, nonce, owner, signer};
+use crate::plan_steps::{PlanOwner, plan, plan_id, task_id};
+use crate::recovery::{states, with_all_states};
 
 async fn subjects(b: &Bench, filter: AuditFilter) -> Vec<String> {
     let found = b.ledger.audits(&AuditFilter { limit: 100, ..filter }).await.unwrap();
@@ -90,17 +92,55 @@ pub async fn nothing_is_changed_where_its_entry_cannot_be_written(b: Bench) {
         (modes.unwrap_or(1), version, segment, sequence, b.last(&signer("s")).await)
     };
     let before = shown(&b).await;
-    let rename = "ALTER TABLE audit RENAME TO elsewhere";
-    if b.database.is_some() {
-        let mut hand = sqlx::PgConnection::connect(&b.options.url).await.unwrap();
-        sqlx::query(rename).execute(&mut hand).await.unwrap();
-    } else {
-        let mut hand = sqlx::SqliteConnection::connect(&b.options.url).await.unwrap();
-        sqlx::query(rename).execute(&mut hand).await.unwrap();
-    }
+    by_hand(&b, "ALTER TABLE audit RENAME TO elsewhere").await;
     for changed in change_all(&b).await {
         assert!(changed.is_err(), "{changed:?}");
     }
     assert!(b.ledger.audit(&by()).await.is_err());
     assert_eq!(shown(&b).await, before);
+}
+
+/// Another hand changes the tables.
+async fn by_hand(b: &Bench, statement: &'static str) {
+    if b.database.is_some() {
+        let mut hand = sqlx::PgConnection::connect(&b.options.url).await.unwrap();
+        sqlx::query(statement).execute(&mut hand).await.unwrap();
+    } else {
+        let mut hand = sqlx::SqliteConnection::connect(&b.options.url).await.unwrap();
+        sqlx::query(statement).execute(&mut hand).await.unwrap();
+    }
+}
+
+pub async fn no_lock_is_broken_no_signer_confirmed_and_nothing_recovered_without_an_entry(b: Bench) {
+    let (b, recovering) = with_all_states(b).await;
+    let (me, sound, tenant) = (owner("a"), signer("sound"), TenantId::parse("x").unwrap());
+    let token = b.acquired(&me, &sound, LONG_MS).await;
+    b.commits(batch_with_policy(&sound, &me, token, vec![new_grant(0, LONG_MS)])).await;
+    let locker = PlanOwner::started(&b, plan(1, &["x"])).await;
+    let held = locker.state.tasks[0].lock.unwrap();
+    let before = states(&b, &recovering).await;
+
+    by_hand(&b, "ALTER TABLE audit RENAME TO elsewhere").await;
+    let confirmed = b.ledger.confirm_signer(&recovering, nonce(7), &by()).await;
+    assert!(confirmed.is_err(), "{confirmed:?}");
+    let broken = b.ledger.break_lock(&tenant, held, &Author::default()).await;
+    assert!(broken.is_err(), "{broken:?}");
+    // As the command does it: no other process has the ledger.
+    let Bench { ledger, options, database, _folder } = b;
+    ledger.close().await;
+    drop(ledger);
+    let recovery = ledger::recover(&options, false, &by()).await;
+    assert!(recovery.is_err(), "{recovery:?}");
+    let b = Bench { ledger: ledger::open(&options).await.unwrap(), options, database, _folder };
+    by_hand(&b, "ALTER TABLE elsewhere RENAME TO audit").await;
+
+    assert_eq!(states(&b, &recovering).await, before);
+    assert!(b.ledger.load(&recovering, 1).await.unwrap().is_recovering);
+    assert!(!b.ledger.load(&sound, 1).await.unwrap().is_recovering, "nothing was recovered");
+    b.commits(batch(&sound, &me, token, vec![new_grant(1, LONG_MS)])).await;
+    // Each of them is still to be done.
+    let lock = b.ledger.break_lock(&tenant, held, &Author::default()).await.unwrap();
+    assert_eq!(lock, LockBreak::Broken { task: task_id(1, 0), plan: Some(plan_id(1)) });
+    let confirmed = b.ledger.confirm_signer(&recovering, nonce(7), &by()).await.unwrap();
+    assert_eq!(confirmed, Confirmation::Done);
 }

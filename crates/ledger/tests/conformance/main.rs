@@ -89,7 +89,8 @@ on_every_ledger! {
         odd_but_legal_texts_survive;
     audit:
         every_change_of_an_operator_has_one_entry,
-        nothing_is_changed_where_its_entry_cannot_be_written;
+        nothing_is_changed_where_its_entry_cannot_be_written,
+        no_lock_is_broken_no_signer_confirmed_and_nothing_recovered_without_an_entry;
     recovery:
         a_ledger_that_is_behind_is_noticed_and_grants_nothing,
         a_recovery_goes_past_all_that_was_granted,

@@ -18,16 +18,16 @@ use crate::shop::{complete, dispatch, job_made, of_lane, said, session, submit_p
 
 const HOUR_MS: u64 = 3_600_000;
 
-fn plan_id(n: u128) -> PlanId {
+pub fn plan_id(n: u128) -> PlanId {
     PlanId::from_u128(n)
 }
 
-fn task_id(plan: u128, at: u128) -> TaskId {
+pub fn task_id(plan: u128, at: u128) -> TaskId {
     TaskId::from_u128(plan * 1_000 + at)
 }
 
 /// A plan for these tenants, with two stages each.
-fn plan(n: u128, tenants: &[&str]) -> PlanState {
+pub fn plan(n: u128, tenants: &[&str]) -> PlanState {
     let stages = [StageSpec::new("first", "{\"run\":1}"), StageSpec::new("second", "[2]")];
     let task = |(at, tenant): (usize, &&str)| {
         let spec = TaskSpec {
@@ -62,11 +62,11 @@ fn new_started(plan: &PlanState) -> NewPlan {
 }
 
 /// The owner of a plan, as its actor would be.
-struct PlanOwner<'b> {
+pub struct PlanOwner<'b> {
     bench: &'b Bench,
     me: InstanceId,
     token: Token,
-    state: PlanState,
+    pub state: PlanState,
     jobs: u64,
     /// How long ago the jobs of its stages were made, by their ids.
     days_ago: u64,
@@ -131,7 +131,7 @@ impl<'b> PlanOwner<'b> {
     }
 
     /// Started, with the first stages of all tasks under way.
-    async fn started(bench: &'b Bench, plan: PlanState) -> Self {
+    pub async fn started(bench: &'b Bench, plan: PlanState) -> Self {
         let mut owner = Self::of(bench, plan).await;
         owner.step(&Command::Start).await;
         owner.step(&Command::Advance).await;

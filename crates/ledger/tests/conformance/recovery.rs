@@ -111,7 +111,7 @@ pub async fn a_recovery_goes_past_all_that_was_granted(b: Bench) {
 }
 
 /// A signer with one nonce in each state, recovering: 0 HELD, 1 CONSUMED, 2 RELEASED, 3 QUARANTINED, 4 HELD.
-async fn with_all_states(b: Bench) -> (Bench, SignerId) {
+pub async fn with_all_states(b: Bench) -> (Bench, SignerId) {
     let (me, s) = (owner("a"), signer("s"));
     let token = b.acquired(&me, &s, LONG_MS).await;
     let grants = (0..5).map(|number| new_grant(number, LONG_MS)).collect();
@@ -124,7 +124,7 @@ async fn with_all_states(b: Bench) -> (Bench, SignerId) {
     (b, s)
 }
 
-async fn states(b: &Bench, s: &SignerId) -> String {
+pub async fn states(b: &Bench, s: &SignerId) -> String {
     let filter = NonceFilter { signer: s.clone(), status: None, after: None, limit: 100 };
     let rows = b.ledger.nonces(&filter).await.unwrap();
     rows.iter().map(|record| &record.row.status.as_str()[..1]).collect()
