@@ -25,6 +25,7 @@ impl Inboxes for Redis {
         self.refuse_if_closed()?;
         // If it was closed for good, the reader finds that out too and ends.
         make(&self.shared, owner).await?;
+        self.shared.inbox_seals.opened(owner);
         let (shared, owner) = (self.shared.clone(), owner.clone());
         Ok(Inbox::fed_by(&self.shared.closed, |batches| Reader { shared, owner, idle_ms, batches }.feed()))
     }
@@ -71,7 +72,11 @@ impl Inboxes for Redis {
         let fill = |call: &mut redis::Cmd| {
             call.arg(INBOX_CLOSED_MS);
         };
-        self.run(&CLOSE, &keys, fill, Effect::Writes).await
+        let is_closed = self.run(&CLOSE, &keys, fill, Effect::Writes).await?;
+        if is_closed {
+            self.shared.inbox_seals.closed(of);
+        }
+        Ok(is_closed)
     }
 
     async fn inbox_len(&self, of: &InstanceId) -> Result<u64> {

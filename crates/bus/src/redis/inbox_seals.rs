@@ -10,17 +10,28 @@ use super::seal::{Origin, Place, Replays, Sealer};
 use crate::limits::INBOX_ENTRIES_MAX;
 use crate::{Entry, EntryId};
 
-/// Inboxes whose entries are remembered: this instance's own, and those of dead instances that it empties.
+/// Inboxes whose entries are remembered: this instance's own, and those of dead instances that it empties. Beyond that the
+/// dead one that was read longest ago is forgotten.
 const INBOXES_MAX: usize = 64;
 /// Entries of one inbox that were given out and not settled. Beyond that all are forgotten, and may be given out again.
 const GIVEN_MAX: usize = 4 * INBOX_ENTRIES_MAX;
 
 /// What is known of the inboxes that this handle reads.
 #[derive(Default)]
-pub(super) struct InboxSeals(Mutex<HashMap<InstanceId, Known>>);
+pub(super) struct InboxSeals(Mutex<Remembered>);
+
+#[derive(Default)]
+struct Remembered {
+    inboxes: HashMap<InstanceId, Known>,
+    reads: u64,
+}
 
 #[derive(Default)]
 struct Known {
+    /// Whether this handle opened the inbox, as its owner.
+    is_own: bool,
+    /// When it was last read, as [`Remembered::reads`] counts.
+    read_at: u64,
     settled: Replays,
     given: HashMap<EntryId, Origin>,
     given_as: HashMap<Origin, EntryId>,
@@ -44,17 +55,43 @@ impl Rejected {
     }
 }
 
+impl Remembered {
+    fn of(&mut self, of: &InstanceId) -> &mut Known {
+        self.reads += 1;
+        if self.inboxes.len() >= INBOXES_MAX && !self.inboxes.contains_key(of) {
+            // Of its own only the newest is read: an instance that begins anew has another name.
+            let longest_ago = self.inboxes.iter().min_by_key(|(_, known)| (known.is_own, known.read_at));
+            let longest_ago = longest_ago.map(|(of, _)| of.clone());
+            longest_ago.map(|of| self.inboxes.remove(&of));
+        }
+        let known = self.inboxes.entry(of.clone()).or_default();
+        known.read_at = self.reads;
+        known
+    }
+}
+
 impl InboxSeals {
+    /// This handle is the owner of the inbox.
+    pub(super) fn opened(&self, of: &InstanceId) {
+        self.0.lock().expect("no holder of this lock panics").of(of).is_own = true;
+    }
+
+    /// The inbox is closed for good: nothing of it is read any more.
+    pub(super) fn closed(&self, of: &InstanceId) {
+        self.0.lock().expect("no holder of this lock panics").inboxes.remove(of);
+    }
+
     /// The entry with its text, if it is to take effect.
     pub(super) fn open(&self, sealer: &Sealer, of: &InstanceId, sealed: &Entry) -> Result<Entry, Rejected> {
         let (origin, text) = sealer.open(Place::Inbox(of), &sealed.payload).ok_or(Rejected::Seal)?;
-        let mut inboxes = self.0.lock().expect("no holder of this lock panics");
-        if inboxes.len() >= INBOXES_MAX && !inboxes.contains_key(of) {
-            inboxes.clear();
-        }
-        let known = inboxes.entry(of.clone()).or_default();
-        let is_copy = known.given_as.get(&origin).is_some_and(|id| *id != sealed.id);
-        if is_copy || known.settled.has(origin) {
+        let mut remembered = self.0.lock().expect("no holder of this lock panics");
+        let known = remembered.of(of);
+        let is_replay = match known.given_as.get(&origin) {
+            // Whatever was settled since: this entry was given out, and not settled.
+            Some(given_as) => *given_as != sealed.id,
+            None => known.settled.has(origin),
+        };
+        if is_replay {
             return Err(Rejected::Replay);
         }
         if known.given.len() >= GIVEN_MAX {
@@ -68,8 +105,8 @@ impl InboxSeals {
 
     /// The effect of these entries is durable: they never take effect again.
     pub(super) fn settle(&self, of: &InstanceId, entries: &[EntryId]) {
-        let mut inboxes = self.0.lock().expect("no holder of this lock panics");
-        let Some(known) = inboxes.get_mut(of) else { return };
+        let mut remembered = self.0.lock().expect("no holder of this lock panics");
+        let Some(known) = remembered.inboxes.get_mut(of) else { return };
         for id in entries {
             if let Some(origin) = known.given.remove(id) {
                 known.given_as.remove(&origin);
@@ -86,13 +123,68 @@ mod tests {
     use super::*;
     use crate::Cluster;
 
+    fn sealer() -> Sealer {
+        let secret = ClusterSecret::parse(&"s".repeat(32)).unwrap();
+        Sealer::new(&Cluster { id: "c".to_owned(), secret })
+    }
+
+    fn entry(sequence: u64, sealed: &[u8]) -> Entry {
+        Entry { id: EntryId { ms: 1, sequence }, payload: sealed.into() }
+    }
+
+    #[test]
+    fn an_entry_that_was_not_settled_is_given_again_however_many_were_settled_since() {
+        let (sealer, seals, me) = (sealer(), InboxSeals::default(), InstanceId::parse("i-1").unwrap());
+        let first = entry(0, &sealer.seal(Place::Inbox(&me), b"text"));
+        assert!(seals.open(&sealer, &me, &first).is_ok());
+        for sequence in 1..10_000 {
+            let next = entry(sequence, &sealer.seal(Place::Inbox(&me), b"text"));
+            assert!(seals.open(&sealer, &me, &next).is_ok());
+            seals.settle(&me, &[next.id]);
+        }
+        assert!(seals.open(&sealer, &me, &first).is_ok());
+        seals.settle(&me, &[first.id]);
+        assert_eq!(seals.open(&sealer, &me, &first), Err(Rejected::Replay));
+    }
+
+    #[test]
+    fn inboxes_of_the_dead_are_forgotten_before_this_instances_own() {
+        let (sealer, seals) = (sealer(), InboxSeals::default());
+        let [me, before] = ["me", "before"].map(|id| InstanceId::parse(id).unwrap());
+        let settled = |of: &InstanceId| {
+            let first = entry(1, &sealer.seal(Place::Inbox(of), b"text"));
+            seals.open(&sealer, of, &first).unwrap();
+            seals.settle(of, &[first.id]);
+            first
+        };
+        let is_known = |of, entry: &Entry| seals.open(&sealer, of, entry) == Err(Rejected::Replay);
+        seals.opened(&before);
+        let of_before = settled(&before);
+        seals.opened(&me);
+        let mine = settled(&me);
+        let dead: Vec<_> = (0..2 * INBOXES_MAX)
+            .map(|number| InstanceId::parse(&format!("dead-{number}")).unwrap())
+            .map(|id| (settled(&id), id))
+            .collect();
+        let known = seals.0.lock().unwrap().inboxes.len();
+        assert_eq!(known, INBOXES_MAX);
+        assert!(is_known(&me, &mine) && is_known(&before, &of_before));
+        let (last, id) = dead.last().unwrap();
+        assert!(is_known(id, last));
+        let (first, id) = &dead[0];
+        assert!(!is_known(id, first), "it was read longest ago");
+        seals.closed(id);
+        assert!(!seals.0.lock().unwrap().inboxes.contains_key(id));
+        // An instance that began anew that often has nothing left to read under its first names.
+        for number in 0..INBOXES_MAX {
+            seals.opened(&InstanceId::parse(&format!("anew-{number}")).unwrap());
+        }
+        assert_eq!(seals.0.lock().unwrap().inboxes.len(), INBOXES_MAX);
+    }
+
     #[test]
     fn an_entry_that_was_not_settled_is_given_again_and_no_copy_of_it() {
-        let secret = ClusterSecret::parse(&"s".repeat(32)).unwrap();
-        let sealer = Sealer::new(&Cluster { id: "c".to_owned(), secret });
-        let (seals, me) = (InboxSeals::default(), InstanceId::parse("i-1").unwrap());
-        let entry =
-            |sequence, sealed: &[u8]| Entry { id: EntryId { ms: 1, sequence }, payload: sealed.into() };
+        let (sealer, seals, me) = (sealer(), InboxSeals::default(), InstanceId::parse("i-1").unwrap());
         let sealed = sealer.seal(Place::Inbox(&me), b"text");
         let first = entry(1, &sealed);
         let opened = seals.open(&sealer, &me, &first).unwrap();

@@ -3,7 +3,8 @@
 //! A stranger who can write to Redis could otherwise revoke attempts, or send them to nodes. Each message carries its sender, the
 //! sender's number for it, and an HMAC-SHA256 (RFC 2104, cut to 128 bits) over these, the place that the message is for,
 //! and its text. The key is derived from the cluster's secret and the ledger's id, so no message of one cluster is taken in
-//! another, no entry of one inbox in another, and no notice on another channel. [`Replays`] remembers the numbers.
+//! another, no entry of one inbox in another, and no notice on another channel. [`Replays`] remembers the numbers; entries
+//! and notices have their own.
 //!
 //! What a sealed message looks like: version (1 byte), sender (16), number (8, big-endian), seal (16), text.
 
@@ -42,6 +43,14 @@ impl Place<'_> {
         }
     }
 
+    /// Where messages for it are numbered: see [`Sealer::next`].
+    const fn numbering(&self) -> usize {
+        match self {
+            Self::Inbox(_) => 0,
+            Self::Channel(_) => 1,
+        }
+    }
+
     /// The longest text of a message for it.
     const fn text_bytes_max(&self) -> usize {
         match self {
@@ -62,7 +71,9 @@ pub(super) struct Origin {
 pub(super) struct Sealer {
     keyed: Hmac<Sha256>,
     sender: u128,
-    next: AtomicU64,
+    /// The next numbers of an entry and of a notice. Each kind counts for itself, so that many notices move no window of
+    /// entries on.
+    next: [AtomicU64; 2],
 }
 
 impl Sealer {
@@ -72,11 +83,11 @@ impl Sealer {
         derive.update(b"fencepost bus 1\0");
         derive.update(cluster.id.as_bytes());
         let key = derive.finalize().into_bytes();
-        Self { keyed: keyed(&key), sender: rand::random(), next: AtomicU64::new(1) }
+        Self { keyed: keyed(&key), sender: rand::random(), next: [AtomicU64::new(1), AtomicU64::new(1)] }
     }
 
     pub(super) fn seal(&self, place: Place<'_>, text: &[u8]) -> Vec<u8> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let number = self.next[place.numbering()].fetch_add(1, Ordering::Relaxed);
         let mut sealed = Vec::with_capacity(SEAL_BYTES + text.len());
         sealed.push(VERSION);
         sealed.extend(self.sender.to_be_bytes());
@@ -221,6 +232,14 @@ mod tests {
         assert_eq!(sealed.len(), SEAL_BYTES + 4);
         let (origin, text) = there.open(Place::Inbox(&one), &sealed).unwrap();
         assert_eq!((origin.number, text), (1, &b"text"[..]));
+        for number in 1..=3 {
+            let notice = here.seal(Place::Channel(Channel::Jobs), b"text");
+            let (origin, _) = there.open(Place::Channel(Channel::Jobs), &notice).unwrap();
+            assert_eq!(origin.number, number);
+        }
+        let second = here.seal(Place::Inbox(&two), b"text");
+        let (origin, _) = there.open(Place::Inbox(&two), &second).unwrap();
+        assert_eq!(origin.number, 2, "notices count for themselves");
         assert!(there.open(Place::Inbox(&two), &sealed).is_none());
         let notice = here.seal(Place::Channel(Channel::Jobs), b"text");
         assert!(there.open(Place::Channel(Channel::Jobs), &notice).is_some());
