@@ -2,6 +2,8 @@
 
 use actix_web::http::Method;
 use actix_web::test::read_body;
+use domain::plan::{Command, PlanSpec, PlanState, StageSpec, TaskSpec, TaskState};
+use domain::{JobId, PlanId, TaskId, Timestamp};
 use serde_json::json;
 
 use super::*;
@@ -116,6 +118,53 @@ async fn a_plan_is_made_once_under_its_key_and_started_later() {
     let started = events.iter().find(|event| event["after"] == "RUNNING" && event["task"].is_null()).unwrap();
     let whose = [&started["principal"], &started["request_id"], &started["reason"]];
     assert_eq!(whose, [&json!("ops"), &json!("r-1"), &json!("now")]);
+}
+
+/// What an instance leaves behind that makes a plan, starts it in the same commit, and is slower to own it than others are to
+/// find it: the plan, its locks, and no owner ever.
+#[actix_web::test]
+async fn a_plan_that_nobody_has_owned_is_begun_by_whoever_takes_it_up() {
+    let dir = TempDir::new().unwrap();
+    let services = services(&dir).await;
+    let ledger = Arc::clone(&services.ledger);
+    let state = State::new(
+        early(Options::default()).0,
+        Settings::new(Auth::tokens(vec![token("ops", Scope::Admin)])),
+        runtime::Handle::current(),
+    );
+    state.open(services);
+    let subject = Subject { state: Arc::new(state), _dir: dir };
+
+    let new_id = || u128::from_be_bytes(*uuid::Uuid::now_v7().as_bytes());
+    let stages = [StageSpec::new("prepare", "1"), StageSpec::new("finish", "2")];
+    let tenant = domain::TenantId::parse("x").unwrap();
+    let task_id = TaskId::from_u128(new_id());
+    let task = TaskState::new(task_id, Arc::new(TaskSpec::new(tenant, stages)));
+    let plan = PlanState::new(PlanId::from_u128(new_id()), Arc::new(PlanSpec::default()), vec![task]);
+    let now = Timestamp::from_micros(ledger.clock_ms().await.unwrap() as i64 * 1_000);
+    let started = plan.apply(&Command::Start, now, &mut || JobId::from_u128(new_id())).unwrap();
+    let rows = ledger::NewPlan {
+        plan: Arc::new(PlanState { version: plan.version, ..started.next }),
+        take: started.writes.take,
+        lock_ms: 60_000,
+        events: started.writes.events,
+        key: None,
+        author: ledger::Author::default(),
+    };
+    let made = ledger.create_plan(rows).await.unwrap();
+    assert!(matches!(made, ledger::PlanCreated::Made { .. }), "{made:?}");
+
+    let path = format!("/v1/tasks/{task_id}");
+    let until = tokio::time::Instant::now() + Duration::from_secs(10);
+    let shown = loop {
+        let shown = subject.get(&path).await;
+        if shown["stages"][0]["job"].is_string() || shown["status"] == "INTERRUPTED" {
+            break shown;
+        }
+        assert!(tokio::time::Instant::now() < until, "nobody takes it up: {shown}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!((&shown["status"], &shown["stages"][0]["status"]), (&json!("RUNNING"), &json!("RUNNING")));
 }
 
 #[actix_web::test]
