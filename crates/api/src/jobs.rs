@@ -18,7 +18,7 @@ use crate::audit;
 use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
-use crate::idempotency::{KEY, body_hash, job_key};
+use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::job_fields;
 use crate::limits::{JOB_WAIT_MS_MAX, WAIT_PIECE};
 use crate::refusal::Refusal;
@@ -51,6 +51,7 @@ pub async fn submit(request: HttpRequest, payload: web::Payload, forwarder: Forw
     let principal = Principal::of(&request);
     let key = key.map(|key| job_key(principal.name(), "job", key, body_hash(&asked)));
     let submission = job_fields::submission(&asked, key, &principal)?;
+    admit(state, &principal, submission.key.as_ref())?;
     if let Some(session) = &submission.spec.session {
         visibility::of_new_in(state, principal.sees(), session).await?;
     }

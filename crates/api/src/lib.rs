@@ -26,6 +26,7 @@ mod ids;
 mod instances;
 mod job_fields;
 mod jobs;
+mod keys_seen;
 mod leases;
 pub mod limits;
 mod loopback;

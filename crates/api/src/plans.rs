@@ -21,7 +21,7 @@ use wire::plans as shape;
 use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
-use crate::idempotency::{KEY, body_hash, job_key};
+use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::plan_fields::{from_wire, to_wire};
 use crate::refusal::Refusal;
 use crate::request_id::RequestId;
@@ -49,6 +49,7 @@ pub async fn create(request: HttpRequest, payload: web::Payload, state: Shared) 
     let asked: shape::PlanRequest = extract::body(&request, payload, state.plan_limits()).await?;
     let principal = Principal::of(&request);
     let key = key.map(|key| job_key(principal.name(), "plan", key, body_hash(&asked)));
+    admit(&state, &principal, key.as_ref())?;
     for task in &asked.tasks {
         visibility::of_new_tenant(principal.sees(), &task.tenant)?;
         visibility::of_new_stages(principal.sees(), &task.stages)?;

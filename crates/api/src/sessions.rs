@@ -16,7 +16,7 @@ use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
 use crate::from_wire;
-use crate::idempotency::{KEY, body_hash, job_key};
+use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::to_wire;
@@ -46,6 +46,7 @@ pub async fn open(request: HttpRequest, payload: web::Payload, state: Shared) ->
     let asked: shape::SessionRequest = extract::optional_object(&request, &body)?.unwrap_or_default();
     let principal = Principal::of(&request);
     let key = key.map(|key| job_key(principal.name(), "session", key, body_hash(&asked)));
+    admit(&state, &principal, key.as_ref())?;
     let ordering = asked.ordering.unwrap_or(shape::Ordering::Strict);
     let mut spec = from_wire::session(&asked)?;
     (spec.tenant, spec.needs.pool) =

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::auth::Auth;
 use crate::limits::{
-    ALL_STREAMS_MAX, ALL_STREAMS_TOKEN_MAX, BODY_BYTES_MAX_DEFAULT, CALLER_SESSIONS_DEFAULT,
-    CALLER_SIGNERS_DEFAULT, CLIENT_REQUEST_TIMEOUT_DEFAULT, CONNECTIONS_MAX_DEFAULT, JOB_STREAMS_MAX,
-    JOB_STREAMS_TOKEN_MAX, KEEP_ALIVE_DEFAULT, Limit, NODE_GRACE_DEFAULT, PLAN_STREAMS_MAX,
+    ALL_STREAMS_MAX, ALL_STREAMS_TOKEN_MAX, BODY_BYTES_MAX_DEFAULT, CALLER_KEYS_DEFAULT,
+    CALLER_SESSIONS_DEFAULT, CALLER_SIGNERS_DEFAULT, CLIENT_REQUEST_TIMEOUT_DEFAULT, CONNECTIONS_MAX_DEFAULT,
+    JOB_STREAMS_MAX, JOB_STREAMS_TOKEN_MAX, KEEP_ALIVE_DEFAULT, Limit, NODE_GRACE_DEFAULT, PLAN_STREAMS_MAX,
     PLAN_STREAMS_TOKEN_MAX, READING_BYTES_DEFAULT, REQUEST_TIMEOUT_DEFAULT, REQUESTS_DEFAULT,
     SENDING_BYTES_DEFAULT, SOCKETS_DEFAULT, WORKERS_MAX_DEFAULT,
 };
@@ -67,6 +67,8 @@ pub struct Settings {
     pub caller_sessions_max: u32,
     /// Different signers that one token may use in an hour on this instance.
     pub caller_signers_max: usize,
+    /// New idempotency keys that one token may use in an hour on this instance.
+    pub caller_keys_max: u64,
     /// How long reading from the ledger may take.
     pub request_timeout: Duration,
     /// How long a node may take to connect again after its socket was closed while it had work.
@@ -93,6 +95,7 @@ impl Settings {
             sockets: SOCKETS_DEFAULT,
             caller_sessions_max: CALLER_SESSIONS_DEFAULT,
             caller_signers_max: CALLER_SIGNERS_DEFAULT,
+            caller_keys_max: CALLER_KEYS_DEFAULT,
             request_timeout: REQUEST_TIMEOUT_DEFAULT,
             node_grace: NODE_GRACE_DEFAULT,
         }

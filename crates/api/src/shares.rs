@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use wire::Code;
 
+use crate::keys_seen::KeysSeen;
 use crate::limits::Limit;
 use crate::refusal::Refusal;
 use crate::signers_seen::SignersSeen;
@@ -40,6 +41,8 @@ pub struct Used {
     amounts: [AtomicUsize; KINDS],
     /// The signers that the token uses.
     pub signers: SignersSeen,
+    /// The idempotency keys that the token uses.
+    pub keys: KeysSeen,
 }
 
 impl Used {

@@ -17,6 +17,7 @@ use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::forwarder::{Forwarder, Routed};
 use crate::from_wire;
+use crate::idempotency;
 use crate::refusal::{self, Refusal};
 use crate::state::State;
 use crate::to_wire;
@@ -52,6 +53,9 @@ pub async fn grant(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     let principal = Principal::of(&request);
     let body_hash = grant_hash(count, asked.hold_ms);
     admit(forwarder.state(), &principal, &signer)?;
+    if let Some(key) = &key {
+        idempotency::admit_key(forwarder.state(), &principal, signer.as_str(), key)?;
+    }
     let key = key.map(|key| RequestKey { principal: principal.name().into(), key, body_hash });
     let wish = GrantRequest {
         count: usize::try_from(count).map_err(|_| Refusal::invalid("count is out of range"))?,

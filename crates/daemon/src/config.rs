@@ -117,6 +117,8 @@ pub struct Server {
     /// Open sockets; and of those, of one token.
     pub sockets_max: u64,
     pub caller_sockets_max: u64,
+    /// New idempotency keys that one token may use in an hour on one instance.
+    pub caller_keys_max: u64,
     /// How long a client may take to send a request's head, a body, or a socket's message.
     pub receive_timeout_ms: u64,
     pub request_timeout_ms: u64,
@@ -148,6 +150,7 @@ impl Default for Server {
             caller_requests_max: l::CALLER_REQUESTS_MAX_DEFAULT,
             sockets_max: l::SOCKETS_MAX_DEFAULT,
             caller_sockets_max: l::CALLER_SOCKETS_MAX_DEFAULT,
+            caller_keys_max: l::CALLER_KEYS_MAX_DEFAULT,
             receive_timeout_ms: l::RECEIVE_TIMEOUT_MS_DEFAULT,
             request_timeout_ms: l::REQUEST_TIMEOUT_MS_DEFAULT,
             drain_timeout_ms: l::DRAIN_TIMEOUT_MS_DEFAULT,

@@ -407,6 +407,7 @@ fn settings(config: &Config) -> api::Settings {
         u32::try_from(config.jobs.caller_sessions_max).expect("its range is checked");
     settings.caller_signers_max =
         usize::try_from(config.nonce.caller_signers_max).expect("its range is checked");
+    settings.caller_keys_max = server.caller_keys_max;
     settings.node_grace = Duration::from_millis(config.jobs.node_grace_ms);
     settings
 }

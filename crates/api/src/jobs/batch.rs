@@ -9,6 +9,7 @@ use domain::SessionId;
 use domain::limits::BATCH_JOBS_MAX;
 use futures_util::StreamExt;
 use futures_util::future::join;
+use ledger::JobKey;
 use wire::jobs as shape;
 use wire::{FORWARDED_BY, FORWARDED_PLACES};
 
@@ -16,7 +17,7 @@ use super::{Answer, Forwarding};
 use crate::auth::Principal;
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
-use crate::idempotency::{KEY, body_hash, job_key};
+use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::job_fields;
 use crate::limits::BATCH_SESSIONS_AT_ONCE;
 use crate::refusal::Refusal;
@@ -47,7 +48,9 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
         let read = job.0.map_err(Refusal::invalid).and_then(|job| {
             let known = |key| job_key(principal.name(), &format!("jobs {place}"), key, body_hash(&job));
             let key = key.clone().map(known);
-            Ok((job_fields::submission(&job, key, &principal)?, job))
+            let submission = job_fields::submission(&job, key, &principal)?;
+            admit(state, &principal, submission.key.as_ref())?;
+            Ok((submission, job))
         });
         match read {
             Ok((submission, job)) => match submission.spec.session.clone() {
@@ -114,6 +117,11 @@ impl Part {
     pub fn of_client(at: usize, job: shape::JobRequest, principal: &Principal) -> Result<Self, Refusal> {
         let submission = job_fields::submission(&job, None, principal)?;
         Ok(Self { at, place: at, job, submission })
+    }
+
+    /// The key under which it is remembered.
+    pub const fn key(&self) -> Option<&JobKey> {
+        self.submission.key.as_ref()
     }
 }
 

@@ -22,7 +22,7 @@ use crate::auth::{Principal, Sees};
 use crate::extract::{self, Query};
 use crate::forwarder::{ForwardedRequest, Forwarder, Routed};
 use crate::from_wire;
-use crate::idempotency::{KEY, body_hash, job_key};
+use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::limits::{RETRY_PART_BYTES, RETRY_PART_JOBS, RETRY_READS_AT_ONCE};
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -55,6 +55,7 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
     let principal = Principal::of(&request);
     let retry = Retry { of: id, once };
     let key = key.map(|key| job_key(principal.name(), "retry", key, retry_hash(retry)));
+    admit(state, &principal, key.as_ref())?;
     let record = state.call(state.incarnation().jobs.get(id)).await?;
     if record.state != JobState::Finished {
         return Err(actors::jobs::Refusal::NotFinished(record.state).into());
@@ -245,6 +246,7 @@ impl Retries<'_> {
     fn submission(&self, record: JobRecord) -> Result<Submission, Refusal> {
         let retry = Retry { of: record.id, once: self.once };
         let key = self.keys.of(record.id, record.spec.session.is_some(), self.once)?;
+        admit(self.forwarder.state(), &self.keys.principal, key.as_ref())?;
         Ok(again(record, retry, key))
     }
 

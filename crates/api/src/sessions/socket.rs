@@ -24,6 +24,7 @@ use wire::worker::close;
 use super::cursor::Cursor;
 use crate::auth::{Principal, Scope};
 use crate::forwarder::{ForwardedRequest, Forwarder};
+use crate::idempotency::admit;
 use crate::jobs::{Part, submit_part};
 use crate::limits::{
     CLIENT_FRAMES_BYTES_MAX, CLIENT_FRAMES_MAX, CLIENT_JOBS_KNOWN_MAX, CLIENT_LOOKS, CLIENT_PING_EVERY,
@@ -243,7 +244,11 @@ impl Socket {
         let (mut jobs, mut parts) = (Vec::new(), Vec::new());
         // At most one more than fit was read.
         for job in std::mem::take(&mut self.asked) {
-            match Part::of_client(parts.len(), job.clone(), &self.caller.principal) {
+            let part = Part::of_client(parts.len(), job.clone(), &self.caller.principal).and_then(|part| {
+                admit(self.forwarder.state(), &self.caller.principal, part.key())?;
+                Ok(part)
+            });
+            match part {
                 Ok(part) => {
                     self.submitted.extend(job.client_ref.clone());
                     parts.push(part);

@@ -123,6 +123,8 @@ pub const JOB_RETENTION_MS_DEFAULT: u64 = 7 * 24 * 3_600 * 1_000;
 pub const CALLER_SESSIONS_MAX_DEFAULT: u64 = served::CALLER_SESSIONS_DEFAULT as u64;
 /// Different signers that one token may use in an hour on one instance.
 pub const CALLER_SIGNERS_MAX_DEFAULT: u64 = served::CALLER_SIGNERS_DEFAULT as u64;
+/// New idempotency keys that one token may use in an hour on one instance.
+pub const CALLER_KEYS_MAX_DEFAULT: u64 = served::CALLER_KEYS_DEFAULT;
 /// How long plans are kept after their end, in milliseconds: seven days.
 pub const PLAN_RETENTION_MS_DEFAULT: u64 = 7 * 24 * 3_600 * 1_000;
 
@@ -155,7 +157,7 @@ const fn range(key: &'static str, min: u64, max: u64, unit: &'static str) -> Ran
 }
 
 /// Every number of the configuration. A test holds this table against [`super::Config`].
-pub const RANGES: [Range; 47] = [
+pub const RANGES: [Range; 48] = [
     range("server.workers", 0, 256, "threads (0: one for each core, 4 at most)"),
     range("server.body_bytes_max", 1_024, 16 * 1024 * 1024, "bytes"),
     range("server.connections_max", 1, 1_000_000, "connections"),
@@ -167,6 +169,7 @@ pub const RANGES: [Range; 47] = [
     range("server.caller_requests_max", 1, 1_000_000, "requests"),
     range("server.sockets_max", 1, 1_000_000, "sockets"),
     range("server.caller_sockets_max", 1, 1_000_000, "sockets"),
+    range("server.caller_keys_max", 1, 1_000_000_000, "keys"),
     range("server.receive_timeout_ms", 1_000, 300_000, "milliseconds"),
     range("server.request_timeout_ms", 100, 300_000, "milliseconds"),
     range("server.drain_timeout_ms", 0, 30_000, "milliseconds"),

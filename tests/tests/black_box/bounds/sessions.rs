@@ -1,9 +1,11 @@
 //! Many sessions of one token.
 
 use futures_util::StreamExt;
-use serde_json::json;
+use serde_json::{Value, json};
+use testkit::http::Reply;
 
 use super::{Bounded, MIB};
+use crate::patient;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_opens_so_many_sessions_and_others_are_served() {
@@ -31,6 +33,63 @@ async fn a_token_opens_so_many_sessions_and_others_are_served() {
     }
     assert_eq!(open(0).await.status, 201);
     assert_eq!(open(0).await.status, 429);
+    daemon.is_sound();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_tokens_many_new_keys_are_refused_and_those_it_has_used_and_those_of_others_are_served() {
+    let daemon = Bounded::start(&[("SERVER__CALLER_KEYS_MAX", "20")]).await;
+    let client = patient();
+    let post = async |token: &str, path: &str, key: Option<&str>, body: Value| {
+        let client = client.clone().with_token(token);
+        client.request("POST", &daemon.url(path), key, Some(&body)).await.unwrap()
+    };
+    let job = || json!({"payload": 1, "delay_ms": 600_000});
+    let is_refused = |reply: &Reply| {
+        assert_eq!((reply.status, reply.code()), (429, "overloaded"), "{}", reply.text);
+        let seconds: u64 = reply.retry_after.as_ref().unwrap().parse().unwrap();
+        assert!(
+            (1..=3_600).contains(&seconds) && reply.text.contains("20 new idempotency keys"),
+            "{}",
+            reply.text
+        );
+    };
+    // Every route that takes keys, and the refs of a session.
+    let signer = "/v1/signers/s/nonces";
+    let granted = post("greedy", signer, Some("k"), json!({})).await;
+    assert_eq!(granted.status, 201, "{}", granted.text);
+    let session = post("greedy", "/v1/sessions", Some("k"), json!({})).await;
+    assert_eq!(session.status, 201, "{}", session.text);
+    let first = post("greedy", "/v1/jobs", Some("k"), job()).await;
+    assert_eq!(first.status, 202, "{}", first.text);
+    let plan = json!({"tasks": [{"tenant": "t", "stages": [{"name": "s", "payload": 1}]}]});
+    assert_eq!(post("greedy", "/v1/plans", Some("k"), plan.clone()).await.status, 201);
+    let of_session = json!({"payload": 1, "session": session.body["id"], "ref": "r"});
+    let with_ref = post("greedy", "/v1/jobs", None, of_session.clone()).await;
+    assert_eq!(with_ref.status, 202, "{}", with_ref.text);
+    let many = json!({"jobs": vec![job(); 17]});
+    let batch = post("greedy", "/v1/jobs/batch", Some("k"), many).await;
+    let results = batch.body["results"].as_array().unwrap();
+    let (accepted, refused) = results.split_at(15);
+    assert!(accepted.iter().all(|result| result["id"].is_string()), "{}", batch.text);
+    assert!(refused.iter().all(|result| result["code"] == "overloaded"), "{}", batch.text);
+    // Twenty keys were used.
+    for path in [signer, "/v1/sessions", "/v1/jobs"] {
+        let body = if path == "/v1/jobs" { job() } else { json!({}) };
+        is_refused(&post("greedy", path, Some("another"), body).await);
+    }
+    is_refused(&post("greedy", "/v1/plans", Some("another"), plan).await);
+    is_refused(
+        &post("greedy", "/v1/jobs", None, json!({"payload": 1, "session": session.body["id"], "ref": "r2"}))
+            .await,
+    );
+    // What was accepted is found again, and work without keys goes on.
+    assert_eq!(post("greedy", signer, Some("k"), json!({})).await.body["grants"], granted.body["grants"]);
+    assert_eq!(post("greedy", "/v1/jobs", Some("k"), job()).await.body["id"], first.body["id"]);
+    assert_eq!(post("greedy", "/v1/jobs", None, of_session).await.body["id"], with_ref.body["id"]);
+    assert_eq!(post("greedy", "/v1/jobs", None, job()).await.status, 202);
+    assert_eq!(post("other", "/v1/jobs", Some("another"), job()).await.status, 202);
+    daemon.serves_others().await;
     daemon.is_sound();
 }
 
