@@ -13,7 +13,7 @@ const CLUSTER_SECRET: &str = "the-secret-of-all-instances-of-a-secured-run";
 /// The tokens of each role's name, as the instances are told.
 const TOKENS: &str = r#"[
     {"name":"caller","token":"the-token-of-callers","scopes":["submit"]},
-    {"name":"node","token":"the-token-of-nodes","scopes":["node"],"nodes":["p-*","c-*"]},
+    {"name":"node","token":"the-token-of-nodes","scopes":["node"],"nodes":["p-*","c-*","stages-p-*"]},
     {"name":"operator","token":"the-token-of-operators","scopes":["admin"]}
 ]"#;
 

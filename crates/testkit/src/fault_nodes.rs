@@ -87,14 +87,21 @@ pub struct FaultNodes {
 }
 
 impl FaultNodes {
-    /// So many nodes, each of which connects to any of the instances with these credentials.
+    /// So many nodes, each of which connects to any of the instances with these credentials. With a label, all of
+    /// them have it, and it stands in front of their names.
     ///
     /// # Errors
     /// A process does not start.
-    pub fn start(nodes: Counts, urls: &[String], credentials: &Credentials, seed: u64) -> Result<Self> {
+    pub fn start(
+        nodes: Counts,
+        label: Option<&'static str>,
+        urls: &[String],
+        credentials: &Credentials,
+        seed: u64,
+    ) -> Result<Self> {
         let plain =
-            (0..nodes.plain).map(|number| PlainNode::start(number, urls, credentials, seed)).collect();
-        let commands = (0..nodes.commands).map(|number| CommandNode::start(number, urls, credentials));
+            (0..nodes.plain).map(|number| PlainNode::start(number, label, urls, credentials, seed)).collect();
+        let commands = (0..nodes.commands).map(|number| CommandNode::start(number, label, urls, credentials));
         let commands: Result<Vec<_>> = commands.map(|node| Ok(tokio::sync::Mutex::new(node?))).collect();
         Ok(Self { plain, commands: commands? })
     }
@@ -170,6 +177,17 @@ impl FaultNodes {
     fn command(&self, node: usize) -> Result<&tokio::sync::Mutex<CommandNode>> {
         self.commands.get(node - self.plain.len()).context("there is no such node")
     }
+}
+
+/// The name of a node: the label of all, its kind and its number.
+fn name_of(label: Option<&str>, kind: char, number: usize) -> String {
+    label.map_or_else(|| format!("{kind}-{number}"), |label| format!("{label}-{kind}-{number}"))
+}
+
+/// The labels of a node: the label of all, and every third has the rare one.
+fn labels_of(label: Option<&'static str>, number: usize) -> Vec<&'static str> {
+    let rare = number.is_multiple_of(3).then_some(RARE_LABEL);
+    label.into_iter().chain(rare).collect()
 }
 
 /// Whether a close with 4400 is what an honest node has earned by having stood still.

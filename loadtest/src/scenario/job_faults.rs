@@ -137,7 +137,7 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     let access = Access::new(plan.secured)?;
     let fleet = Arc::new(Fleet::build(access.demanded_by(blueprint)).await?);
     let of_nodes = access.credentials(Role::Node)?;
-    let fault_nodes = Arc::new(FaultNodes::start(plan.nodes, fleet.urls(), &of_nodes, plan.seed)?);
+    let fault_nodes = Arc::new(FaultNodes::start(plan.nodes, None, fleet.urls(), &of_nodes, plan.seed)?);
     let stop = Arc::new(AtomicBool::new(false));
     let submitting = (0..plan.clients).map(|number| {
         let submitter = Submitter::new(number, plan.clients, plan.seed, fleet.urls(), plan.pause, &access)?;
@@ -164,7 +164,7 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     let seconds = began.elapsed().as_secs_f64();
 
     let Judged { evidence, healed_ms, mut violations } =
-        judge(&fleet, &access, &fault_nodes, submitting, healing).await?;
+        judge(&fleet, &access, &[&fault_nodes], submitting, healing).await?;
     if !violations.is_empty() {
         explain(&fleet, plan, &evidence, &mut violations).await?;
     }
@@ -193,7 +193,7 @@ struct Judged {
 async fn judge(
     fleet: &Arc<Fleet>,
     access: &Access,
-    fault_nodes: &FaultNodes,
+    fault_nodes: &[&FaultNodes],
     submitting: Vec<JoinHandle<Findings>>,
     healing: Instant,
 ) -> Result<Judged> {
@@ -221,7 +221,11 @@ async fn judge(
         .await?;
     violations.extend(submit_again(fleet, &caller, &sent).await?);
     violations.extend(remains::rows(fleet, accepted.len()).await?);
-    let evidence = Evidence { accepted, jobs, diaries: fault_nodes.diaries().await? };
+    let mut diaries = Vec::new();
+    for nodes in fault_nodes {
+        diaries.extend(nodes.diaries().await?.iter().map(|diary| diary.only(false)));
+    }
+    let evidence = Evidence { accepted, jobs, diaries };
     violations.extend(job_checker::check(&evidence));
     violations.extend(fleet.defects_logged().await);
     Ok(Judged { evidence, healed_ms, violations })

@@ -21,6 +21,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use serde::Serialize;
 use testkit::fault_nodes::{Counts, FaultNodes, Wrote};
 use testkit::fleet::{Blueprint, Fleet};
+use tokio::task::JoinHandle;
 
 use super::remains;
 use crate::access::{Access, Role};
@@ -29,7 +30,8 @@ use crate::inject::Injector;
 use crate::plan_checker::{self, Evidence, Findings};
 use crate::report;
 use operator_state::OperatorState;
-use operators::{Habits, Operator};
+pub(super) use operators::Habits;
+use operators::Operator;
 
 /// Within this time the operators bring every plan to its end.
 const ENDED_WITHIN: Duration = Duration::from_secs(120);
@@ -154,14 +156,15 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     let access = Access::new(plan.secured)?;
     let fleet = Arc::new(Fleet::build(access.demanded_by(blueprint)).await?);
     let nodes = Counts { plain: plan.nodes, commands: 0 };
-    let of_nodes = access.credentials(Role::Node)?;
-    let fault_nodes = Arc::new(FaultNodes::start(nodes, fleet.urls(), &of_nodes, plan.seed)?);
-    let shared = Arc::new(OperatorState::new(fleet.urls(), Arc::clone(&fault_nodes), &access)?);
-    let habits = Habits { at_once: plan.plans, tasks: plan.tasks, stages: plan.stages, pause: plan.pause };
-    let operator = |number: usize| Operator::new(&shared, plan.seed.rotate_left(23) ^ number as u64, habits);
+    let habits = Habits {
+        at_once: plan.plans,
+        tasks: plan.tasks,
+        stages: plan.stages,
+        pause: plan.pause,
+        label: None,
+    };
     let stop = Arc::new(AtomicBool::new(false));
-    let working: Vec<_> =
-        (0..plan.operators).map(|number| tokio::spawn(operator(number).run(Arc::clone(&stop)))).collect();
+    let mut load = PlanLoad::start(nodes, plan.operators, habits, fleet.urls(), &access, plan.seed, &stop)?;
 
     let recipe = Recipe {
         seed: plan.seed,
@@ -174,32 +177,25 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
         nodes,
     };
     let began = Instant::now();
-    let injector = Arc::new(Injector::new(Arc::clone(&fleet), Some(Arc::clone(&fault_nodes))));
+    let injector = Arc::new(Injector::new(Arc::clone(&fleet), Some(load.nodes())));
     let harmed = injector.carry_out(recipe.schedule(), step).await;
     stop.store(true, Ordering::Relaxed);
     let healing = Instant::now();
     let faults = harmed?;
     let seconds = began.elapsed().as_secs_f64();
 
-    for operator in working {
-        tokio::time::timeout(STOPPED_WITHIN, operator).await.context("operators finish")???;
-    }
-    let mut violations = bring_to_end(&shared, operator).await?;
+    let mut violations = load.end().await?;
     let ended_ms = healing.elapsed().as_millis() as u64;
     let client = access.client(Role::Operator, Duration::from_secs(10))?;
     violations.extend(remains::until_none(&fleet, &client, Instant::now(), NOTHING_LEFT_WITHIN).await?);
-    violations.append(&mut shared.memory().surprises);
-
-    let evidence =
-        reading::evidence(&shared, fault_nodes.diaries().await?, plan.node_grace, plan.seed).await?;
-    let Findings { broken, counts } = plan_checker::check(&evidence);
+    let (evidence, Findings { broken, counts }) = load.judge(plan.node_grace).await?;
     violations.extend(broken);
     violations.extend(fleet.defects_logged().await);
     if !violations.is_empty() {
         explain(&fleet, plan, &evidence, &mut violations).await?;
     }
     let tasks = || evidence.plans.iter().flat_map(|story| &story.tasks);
-    let answers = shared.memory().answers.clone();
+    let answers = load.answers();
     Ok(Report {
         seed: plan.seed,
         seconds,
@@ -213,26 +209,89 @@ pub async fn run(plan: &Plan, step: impl Fn(&Fault)) -> Result<Report> {
     })
 }
 
-/// Brings every plan to its end; those that do not end.
-async fn bring_to_end(
-    shared: &Arc<OperatorState>,
-    operator: impl Fn(usize) -> Operator,
-) -> Result<Vec<String>> {
-    let made = shared.memory().made.clone();
-    // Once more: what an operator asked for and was not answered may be carried out later.
-    let mut left = Vec::new();
-    for _ in 0..2 {
-        left = futures_util::stream::iter(made.iter().enumerate())
-            .map(|(number, made)| {
-                let mut operator = operator(usize::MAX - number);
-                async move { anyhow::Ok((made, operator.bring_to_end(made, ENDED_WITHIN).await?)) }
-            })
-            .buffer_unordered(ENDED_AT_ONCE)
-            .try_collect::<Vec<_>>()
-            .await?;
+/// Operators at work on plans, and the nodes that run the stages.
+pub(super) struct PlanLoad {
+    nodes: Arc<FaultNodes>,
+    shared: Arc<OperatorState>,
+    working: Vec<JoinHandle<Result<()>>>,
+    habits: Habits,
+    seed: u64,
+}
+
+impl PlanLoad {
+    /// Starts so many nodes and operators, who work until they are told to stop.
+    ///
+    /// # Errors
+    /// A client cannot be set up.
+    pub(super) fn start(
+        nodes: Counts,
+        operators: usize,
+        habits: Habits,
+        urls: &[String],
+        access: &Access,
+        seed: u64,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Self> {
+        let of_nodes = access.credentials(Role::Node)?;
+        let nodes = Arc::new(FaultNodes::start(nodes, habits.label, urls, &of_nodes, seed)?);
+        let shared = Arc::new(OperatorState::new(urls, Arc::clone(&nodes), access)?);
+        let mut load = Self { nodes, shared, working: Vec::new(), habits, seed };
+        let working = (0..operators).map(|number| tokio::spawn(load.operator(number).run(Arc::clone(stop))));
+        load.working = working.collect();
+        Ok(load)
     }
-    let left = left.into_iter().filter(|(_, has_ended)| !has_ended);
-    Ok(left.map(|(made, _)| format!("plan {}: it does not end within {ENDED_WITHIN:?}", made.id)).collect())
+
+    /// The nodes, which run other jobs too where there are any.
+    pub(super) fn nodes(&self) -> Arc<FaultNodes> {
+        Arc::clone(&self.nodes)
+    }
+
+    fn operator(&self, number: usize) -> Operator {
+        Operator::new(&self.shared, self.seed.rotate_left(23) ^ number as u64, self.habits)
+    }
+
+    fn answers(&self) -> BTreeMap<String, u64> {
+        self.shared.memory().answers.clone()
+    }
+
+    /// Waits for the operators, who were told to stop, and brings every plan to its end; those that do not end.
+    ///
+    /// # Errors
+    /// No instance answers.
+    pub(super) async fn end(&mut self) -> Result<Vec<String>> {
+        for operator in self.working.drain(..) {
+            tokio::time::timeout(STOPPED_WITHIN, operator).await.context("operators finish")???;
+        }
+        let made = self.shared.memory().made.clone();
+        // Once more: what an operator asked for and was not answered may be carried out later.
+        let mut left = Vec::new();
+        for _ in 0..2 {
+            left = futures_util::stream::iter(made.iter().enumerate())
+                .map(|(number, made)| {
+                    let mut operator = self.operator(usize::MAX - number);
+                    async move { anyhow::Ok((made, operator.bring_to_end(made, ENDED_WITHIN).await?)) }
+                })
+                .buffer_unordered(ENDED_AT_ONCE)
+                .try_collect::<Vec<_>>()
+                .await?;
+        }
+        let left = left.into_iter().filter(|(_, has_ended)| !has_ended);
+        Ok(left
+            .map(|(made, _)| format!("plan {}: it does not end within {ENDED_WITHIN:?}", made.id))
+            .collect())
+    }
+
+    /// What the instances and the nodes tell, and the promises that it breaks. `grace` is how long a node may be away.
+    ///
+    /// # Errors
+    /// No instance answers.
+    pub(super) async fn judge(&self, grace: Duration) -> Result<(Evidence, Findings)> {
+        let diaries = self.nodes.diaries().await?.iter().map(|diary| diary.only(true)).collect();
+        let evidence = reading::evidence(&self.shared, diaries, grace, self.seed).await?;
+        let mut findings = plan_checker::check(&evidence);
+        findings.broken.append(&mut self.shared.memory().surprises);
+        Ok((evidence, findings))
+    }
 }
 
 /// What is known of the first plan with a broken promise.
@@ -272,7 +331,7 @@ fn job_of<'w>(wrote: &'w Wrote, plan: &str) -> Option<&'w str> {
     }
 }
 
-fn count<'v>(values: impl Iterator<Item = &'v String>) -> BTreeMap<String, u64> {
+pub(super) fn count<'v>(values: impl Iterator<Item = &'v String>) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for value in values {
         *counts.entry(value.clone()).or_default() += 1;

@@ -104,12 +104,12 @@ fn in_redis(fleet: &Fleet, alive: &[String]) -> Result<Vec<String>> {
     Ok(left)
 }
 
-/// Whether the ledger has each accepted job once, and nothing else.
+/// Whether the ledger has each accepted job once, and nothing else but stages of plans.
 pub(super) async fn rows(fleet: &Arc<Fleet>, accepted: usize) -> Result<Option<String>> {
     let fleet = Arc::clone(fleet);
     tokio::task::spawn_blocking(move || {
         let rows =
-            fleet.database().query("select (select count(*) from job) + count(*) from job_finished")?;
+            fleet.database().query("select (select count(*) from job where stage is null) + count(*) from job_finished where stage is null")?;
         let count: usize = rows[0][0].parse()?;
         Ok((count != accepted).then(|| format!("{accepted} jobs were accepted, and the ledger has {count}")))
     })

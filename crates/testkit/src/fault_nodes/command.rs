@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::diary::now_us;
-use super::{Diary, Line, RARE_LABEL, Run, Said, Wrote, is_ours_to_bear};
+use super::{Diary, Line, Run, Said, Wrote, is_ours_to_bear, labels_of, name_of};
 use crate::credentials::Credentials;
 use crate::instance::fencepost;
 use crate::process::{Launch, Process, Signal, tail};
@@ -55,18 +55,22 @@ pub(super) struct CommandNode {
 }
 
 impl CommandNode {
-    pub(super) fn start(number: usize, urls: &[String], credentials: &Credentials) -> Result<Self> {
+    pub(super) fn start(
+        number: usize,
+        label: Option<&'static str>,
+        urls: &[String],
+        credentials: &Credentials,
+    ) -> Result<Self> {
         let mut urls = urls.to_vec();
         let turn = number % urls.len();
         urls.rotate_left(turn);
-        let labels = if number.is_multiple_of(3) { vec![RARE_LABEL] } else { vec![] };
         let dir = TempDir::with_prefix("fencepost-node-")?;
         let mut node = Self {
             running: None,
-            name: format!("c-{number}"),
+            name: name_of(label, 'c', number),
             urls,
             credentials: credentials.clone(),
-            labels,
+            labels: labels_of(label, number),
             dir,
             deaths: vec![],
             ends: vec![],

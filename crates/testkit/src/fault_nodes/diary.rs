@@ -1,5 +1,6 @@
 //! What a node writes down of itself.
 
+use std::collections::HashSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
@@ -52,6 +53,22 @@ pub struct Diary {
     pub closes: std::collections::BTreeMap<u16, u64>,
 }
 
+impl Diary {
+    /// What it tells of the stages of plans, or of all other jobs. Only nodes in this process know a stage.
+    #[must_use]
+    pub fn only(&self, stages: bool) -> Self {
+        let of_stages: HashSet<&Run> =
+            self.lines.iter().filter_map(|line| line.wrote.began_stage()).collect();
+        let is_kept = |line: &&Line| match &line.wrote {
+            Wrote::Began { run, .. } | Wrote::Ended { run, .. } | Wrote::Settled(run) => {
+                of_stages.contains(run) == stages
+            }
+            _ => true,
+        };
+        Self { lines: self.lines.iter().filter(is_kept).cloned().collect(), ..self.clone() }
+    }
+}
+
 /// A line of a diary.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
@@ -95,6 +112,13 @@ pub enum Wrote {
 }
 
 impl Wrote {
+    fn began_stage(&self) -> Option<&Run> {
+        match self {
+            Self::Began { run, stage: Some(_), .. } => Some(run),
+            _ => None,
+        }
+    }
+
     /// Whether it is about this job.
     #[must_use]
     pub fn is_of(&self, job: &str) -> bool {
@@ -119,4 +143,37 @@ pub enum Said {
 /// Now, in microseconds since 1970.
 pub(super) fn now_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_diary_tells_of_stages_or_of_all_else_and_always_of_the_node() {
+        let run = |job: &str| Run { job: job.to_owned(), attempt: 1 };
+        let stage = Stage {
+            plan: "p".to_owned(),
+            task: "t".to_owned(),
+            tenant: "x".to_owned(),
+            run: 1,
+            name: "s".to_owned(),
+            number: 1,
+            context: Value::Null,
+            config: Value::Null,
+            tenant_token: 1,
+        };
+        let wrote = [
+            Wrote::Joined,
+            Wrote::Began { run: run("stage"), place: None, stage: Some(Box::new(stage)) },
+            Wrote::Began { run: run("job"), place: None, stage: None },
+            Wrote::Ended { run: run("stage"), said: Said::Failure },
+            Wrote::Settled(run("job")),
+            Wrote::Parted,
+        ];
+        let lines = wrote.iter().zip(0..).map(|(wrote, at_us)| Line { at_us, wrote: wrote.clone() });
+        let diary = Diary { lines: lines.collect(), ..Diary::default() };
+        let at = |stages| diary.only(stages).lines.iter().map(|line| line.at_us).collect::<Vec<_>>();
+        assert_eq!((at(true), at(false)), (vec![0, 1, 3, 5], vec![0, 2, 4, 5]));
+    }
 }

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::{Diary, Line as DiaryLine, RARE_LABEL, Wrote, is_ours_to_bear};
+use super::{Diary, Line as DiaryLine, Wrote, is_ours_to_bear, labels_of, name_of};
 use crate::credentials::Credentials;
 use crate::node::frames::{self, Hello, Messages};
 use crate::node::{Message, Socket};
@@ -51,18 +51,24 @@ pub(super) struct PlainNode {
 }
 
 impl PlainNode {
-    pub(super) fn start(number: usize, urls: &[String], credentials: &Credentials, seed: u64) -> Self {
+    pub(super) fn start(
+        number: usize,
+        label: Option<&'static str>,
+        urls: &[String],
+        credentials: &Credentials,
+        seed: u64,
+    ) -> Self {
         let mut dice = StdRng::seed_from_u64(seed ^ (number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let (orders, ordered) = mpsc::unbounded_channel();
         let capacity = dice.random_range(1..=4);
-        let node = format!("p-{number}");
+        let node = name_of(label, 'p', number);
         let diary = Arc::new(Mutex::new(Diary { node: node.clone(), capacity, ..Diary::default() }));
         let task = Task {
             hello: Hello {
                 node_id: node.clone(),
                 capacity,
                 batch: number.is_multiple_of(2),
-                labels: if number.is_multiple_of(3) { vec![RARE_LABEL] } else { vec![] },
+                labels: labels_of(label, number),
             },
             urls: urls.to_vec(),
             credentials: credentials.clone(),

@@ -1,8 +1,8 @@
 //! Does every promise hold while the instances of one release are replaced one by one by those of the next, and then by
 //! those of the first again?
 //!
-//! Clients submit jobs (in sessions and without), grant and settle nonces, and take ids of each kind, all at random
-//! instances. A step follows when all instances see the same ring, and work went on after the step before. In the end the checkers of the fault runs judge.
+//! Clients submit jobs (in sessions and without), grant and settle nonces, and take ids of each kind, and operators make and
+//! steer plans, all at random instances. A step follows when all instances see the same ring, and work went on after the step before. In the end the checkers of the fault runs judge.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -26,8 +26,10 @@ use crate::caller::Caller;
 use crate::checker::{self, Violation};
 use crate::history::History;
 use crate::owner::Request;
+use crate::plan_checker::Findings;
 use crate::report;
 use crate::scenario::faults::{settle_down, watch_tokens};
+use crate::scenario::plan_faults::{Habits, PlanLoad, count as count_texts};
 
 const SIGNERS: usize = 6;
 /// Requests about nonces, and numbers that callers got, after each step at least.
@@ -42,6 +44,14 @@ const IDS: [(&str, &str); 3] = [
     ("segment", "/v1/ids/segments/rolling?count=7"),
     ("sequence", "/v1/ids/sequences/rolling?count=3"),
 ];
+
+/// Nodes with the label of stages, which alone run these. They run other jobs too.
+const PLAN_NODES: Counts = Counts { plain: 4, commands: 0 };
+/// What plans are like, and how many there are.
+const HABITS: Habits =
+    Habits { at_once: 6, tasks: 2, stages: 3, pause: Duration::from_millis(300), label: Some("stages") };
+/// How long an instance waits for a node that is away, unless it is told otherwise.
+const NODE_GRACE: Duration = Duration::from_secs(30);
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -96,6 +106,8 @@ pub struct Report {
     pub versions: Vec<Vec<String>>,
     /// Jobs by outcome.
     pub jobs: BTreeMap<String, u64>,
+    /// Plans by status.
+    pub plans: BTreeMap<String, u64>,
     /// Requests about nonces that were answered 2xx.
     pub nonce_requests: usize,
     /// Ids of each kind.
@@ -114,6 +126,7 @@ impl report::Report for Report {
             lines.push((format!("versions after step {step}"), versions.join(", ")));
         }
         lines.extend(self.jobs.iter().map(|(outcome, n)| (format!("jobs: {outcome}"), n.to_string())));
+        lines.extend(self.plans.iter().map(|(status, n)| (format!("plans: {status}"), n.to_string())));
         lines.push(("nonce requests answered".to_owned(), self.nonce_requests.to_string()));
         lines.extend(self.ids.iter().map(|(kind, n)| (format!("ids: {kind}"), n.to_string())));
         lines.push(("broken promises".to_owned(), self.violations.len().to_string()));
@@ -144,9 +157,17 @@ pub async fn run(plan: &Plan, step: impl Fn(usize, &str)) -> Result<Report> {
         let made = request.ask(&client, &fleet.urls()[0]).await?;
         ensure!(made.status == 200, "PUT {path}: {}", made.text);
     }
-    let nodes =
-        Arc::new(FaultNodes::start(plan.nodes, fleet.urls(), &access.credentials(Role::Node)?, plan.seed)?);
+    let nodes = Arc::new(FaultNodes::start(
+        plan.nodes,
+        None,
+        fleet.urls(),
+        &access.credentials(Role::Node)?,
+        plan.seed,
+    )?);
     let stop = Arc::new(AtomicBool::new(false));
+    let operators = plan.clients;
+    let urls = fleet.urls();
+    let mut plans = PlanLoad::start(PLAN_NODES, operators, HABITS, urls, &access, plan.seed, &stop)?;
     let watching = tokio::spawn(watch_tokens(Arc::clone(&fleet), Arc::clone(&stop)));
     let history = Arc::new(History::default());
     let signers: Arc<[String]> =
@@ -154,7 +175,6 @@ pub async fn run(plan: &Plan, step: impl Fn(usize, &str)) -> Result<Report> {
     let taken = Arc::new(AtomicUsize::new(0));
     let (mut submitting, mut calling, mut taking) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..plan.clients {
-        let urls = fleet.urls();
         let submitter = Submitter::new(number, plan.clients, plan.seed, urls, plan.pause, &access)?;
         submitting.push(tokio::spawn(submitter.run(Arc::clone(&stop))));
         let caller = Caller::new(number, plan.seed, urls, &signers, Arc::clone(&history), &access)?;
@@ -180,17 +200,23 @@ pub async fn run(plan: &Plan, step: impl Fn(usize, &str)) -> Result<Report> {
     let tokens = watching.await?;
     let versions = rolled?;
 
-    let Judged { evidence, mut violations, .. } = judge(&fleet, &access, &nodes, submitting, healing).await?;
+    let unended = plans.end().await?;
+    let Judged { evidence, mut violations, .. } =
+        judge(&fleet, &access, &[&nodes, &plans.nodes()], submitting, healing).await?;
     let tables = settle_down(&fleet, &client).await?;
     let records = history.records();
     violations.extend(checker::check(&records, &tokens, &tables).iter().map(Violation::to_string));
     violations.extend(ids.twice());
     violations.extend(ids.surprises);
+    violations.extend(unended);
+    let (of_plans, Findings { broken, .. }) = plans.judge(NODE_GRACE).await?;
+    violations.extend(broken);
     Ok(Report {
         seed: plan.seed,
         seconds,
         versions,
         jobs: count(evidence.jobs.values().map(|job| &job["outcome"])),
+        plans: count_texts(of_plans.plans.iter().map(|story| &story.plan.status)),
         nonce_requests: records.iter().filter(|record| record.answer.is_success()).count(),
         ids: ids.numbers.iter().map(|(kind, numbers)| (*kind, numbers.len())).collect(),
         violations,

@@ -49,10 +49,10 @@ pub(super) struct Asked {
 
 impl Asked {
     /// A plan that a seed decides.
-    pub(super) fn draw(seed: u64, tasks: usize, stages: usize) -> Self {
+    pub(super) fn draw(seed: u64, tasks: usize, stages: usize, label: Option<&str>) -> Self {
         let mut dice = StdRng::seed_from_u64(seed);
         let tenants = index::sample(&mut dice, TENANTS, tasks);
-        let drawn: Vec<_> = tenants.iter().map(|tenant| task(&mut dice, tenant, stages)).collect();
+        let drawn: Vec<_> = tenants.iter().map(|tenant| task(&mut dice, tenant, stages, label)).collect();
         let on_failure = ["stop_new", "continue", "pause"][dice.random_range(0..3)];
         let body = json!({
             "max_concurrency": dice.random_range(1..=tasks),
@@ -64,9 +64,14 @@ impl Asked {
     }
 }
 
-fn task(dice: &mut StdRng, tenant: usize, stages: usize) -> (Value, AskedTask, Option<Value>) {
+fn task(
+    dice: &mut StdRng,
+    tenant: usize,
+    stages: usize,
+    label: Option<&str>,
+) -> (Value, AskedTask, Option<Value>) {
     let (tenant, config) = (format!("tenant-{tenant}"), json!({ "size": dice.random_range(0..1_000) }));
-    let drawn: Vec<_> = (0..stages).map(|number| stage(dice, number)).collect();
+    let drawn: Vec<_> = (0..stages).map(|number| stage(dice, number, label)).collect();
     let reruns = drawn.iter().map(|(_, mended)| mended["on_unknown"] == "rerun").collect();
     let is_faulty = drawn.iter().any(|(stage, mended)| stage != mended);
     let (stages, mended): (Vec<_>, Vec<_>) = drawn.into_iter().unzip();
@@ -78,7 +83,7 @@ fn task(dice: &mut StdRng, tenant: usize, stages: usize) -> (Value, AskedTask, O
 }
 
 /// A stage, and the same one without its faults.
-fn stage(dice: &mut StdRng, number: usize) -> (Value, Value) {
+fn stage(dice: &mut StdRng, number: usize, label: Option<&str>) -> (Value, Value) {
     let good = Chore {
         number: number as u64,
         take_ms: dice.random_range(TAKES_MS),
@@ -89,9 +94,8 @@ fn stage(dice: &mut StdRng, number: usize) -> (Value, Value) {
     if dice.random_ratio(1, 3) {
         mended["on_unknown"] = json!("rerun");
     }
-    if dice.random_ratio(1, 10) {
-        mended["requires"] = json!([RARE_LABEL]);
-    }
+    let rare = dice.random_ratio(1, 10).then_some(RARE_LABEL);
+    mended["requires"] = label.into_iter().chain(rare).collect();
     let mut stage = mended.clone();
     match dice.random_range(0..40) {
         0 | 1 => stage["payload"] = Chore { is_broken: true, ..good }.payload(),
@@ -110,12 +114,12 @@ mod tests {
 
     #[test]
     fn a_seed_decides_a_plan_and_only_stages_with_faults_are_mended() {
-        let one = Asked::draw(7, 4, 3);
-        assert_eq!(one.body, Asked::draw(7, 4, 3).body);
-        assert_ne!(one.body, Asked::draw(8, 4, 3).body);
+        let one = Asked::draw(7, 4, 3, None);
+        assert_eq!(one.body, Asked::draw(7, 4, 3, None).body);
+        assert_ne!(one.body, Asked::draw(8, 4, 3, Some("x")).body);
         let mut faulty = 0;
         for seed in 0..50 {
-            let plan = Asked::draw(seed, 4, 3);
+            let plan = Asked::draw(seed, 4, 3, None);
             for (task, (asked, mended)) in plan.body["tasks"].as_array().unwrap().iter().zip(&plan.tasks) {
                 assert_eq!((task["tenant"].as_str(), asked.reruns.len()), (Some(asked.tenant.as_str()), 3));
                 if let Some(mended) = mended {

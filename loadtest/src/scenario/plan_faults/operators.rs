@@ -27,15 +27,17 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// What plans are like, and how many there are.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Habits {
+pub(in crate::scenario) struct Habits {
     /// Plans that may be open at once.
-    pub(super) at_once: usize,
+    pub(in crate::scenario) at_once: usize,
     /// Tasks of a plan.
-    pub(super) tasks: usize,
+    pub(in crate::scenario) tasks: usize,
     /// Stages of a task.
-    pub(super) stages: usize,
+    pub(in crate::scenario) stages: usize,
     /// Mean pause between two deeds of an operator.
-    pub(super) pause: Duration,
+    pub(in crate::scenario) pause: Duration,
+    /// A label of the nodes that run the stages, if not all nodes do.
+    pub(in crate::scenario) label: Option<&'static str>,
 }
 
 /// One operator.
@@ -69,7 +71,8 @@ impl Operator {
 
     /// Makes a plan, once, however often it must be asked for.
     async fn make(&mut self) -> Result<()> {
-        let asked = Asked::draw(self.dice.next_u64(), self.habits.tasks, self.habits.stages);
+        let Habits { tasks, stages, label, .. } = self.habits;
+        let asked = Asked::draw(self.dice.next_u64(), tasks, stages, label);
         let key = format!("plan-{}", self.shared.next_number());
         let begun = Instant::now();
         let reply = loop {
