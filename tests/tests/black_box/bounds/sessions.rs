@@ -84,7 +84,8 @@ async fn one_tokens_many_new_keys_are_refused_and_those_it_has_used_and_those_of
             .await,
     );
     // What was accepted is found again, and work without keys goes on.
-    assert_eq!(post("greedy", signer, Some("k"), json!({})).await.body["grants"], granted.body["grants"]);
+    let again = post("greedy", signer, Some("k"), json!({})).await;
+    assert_eq!(again.body["grants"][0]["hold"], granted.body["grants"][0]["hold"], "{}", again.text);
     assert_eq!(post("greedy", "/v1/jobs", Some("k"), job()).await.body["id"], first.body["id"]);
     assert_eq!(post("greedy", "/v1/jobs", None, of_session).await.body["id"], with_ref.body["id"]);
     assert_eq!(post("greedy", "/v1/jobs", None, job()).await.status, 202);
