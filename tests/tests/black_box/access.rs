@@ -9,4 +9,4 @@ pub mod operations;
 mod rotation;
 mod scopes;
 mod tenants;
-mod world;
+pub mod world;

@@ -1,10 +1,12 @@
 //! Many sessions of one token.
 
-use futures_util::StreamExt;
+use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use testkit::http::Reply;
+use testkit::node::Message;
 
 use super::{Bounded, MIB};
+use crate::access::world;
 use crate::patient;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,6 +85,17 @@ async fn one_tokens_many_new_keys_are_refused_and_those_it_has_used_and_those_of
         &post("greedy", "/v1/jobs", None, json!({"payload": 1, "session": session.body["id"], "ref": "r2"}))
             .await,
     );
+    let id = session.body["id"].as_str().unwrap();
+    let mut socket = world::session_socket(daemon.instance.url(), "greedy", id).await;
+    socket.send(world::message("job", &json!({"ref": "r3", "payload": 1}))).await.unwrap();
+    let problem = loop {
+        match socket.next().await.unwrap().unwrap() {
+            Message::Text(text) => break serde_json::from_str::<Value>(&text).unwrap(),
+            other => assert!(other.is_ping(), "{other:?}"),
+        }
+    };
+    let expected = [&json!("problem"), &json!("overloaded"), &json!("r3")];
+    assert_eq!([&problem["type"], &problem["code"], &problem["ref"]], expected, "{problem}");
     // What was accepted is found again, and work without keys goes on.
     let again = post("greedy", signer, Some("k"), json!({})).await;
     assert_eq!(again.body["grants"][0]["hold"], granted.body["grants"][0]["hold"], "{}", again.text);
