@@ -17,7 +17,7 @@ use actors::signers::{self, Signers};
 use client::{Error, Passed, PassedBack};
 use cluster::{KeyOwner, Member};
 use dashmap::DashMap;
-use domain::{IdempotencyKey, InstanceId, Mode, PlanId, Resource, SessionId, SignerId};
+use domain::{IdempotencyKey, InstanceId, Mode, PlanId, Resource, SessionId, SignerId, TraceParent};
 use tokio::sync::Semaphore;
 use url::{Position, Url};
 use wire::{Code, FORWARDED_BY, FORWARDED_CREDENTIAL, FORWARDED_PLACES, FORWARDED_TO, Problem};
@@ -30,6 +30,7 @@ use crate::request_id::X_REQUEST_ID_NAME;
 use crate::services::Incarnation;
 use crate::settings::OnMisroute;
 use crate::state::State;
+use crate::traces::{self, TRACEPARENT_NAME};
 
 /// Brings requests to the owners of keys.
 pub struct Forwarder {
@@ -65,9 +66,16 @@ impl ForwardedRequest {
         Self { passed, principal: Principal::of(request), is_forwarded: Self::is_forwarded(request) }
     }
 
+    /// The span that it continues.
+    pub fn continues(&self) -> Option<TraceParent> {
+        let (_, value) = self.passed.headers.iter().find(|(name, _)| *name == TRACEPARENT_NAME)?;
+        std::str::from_utf8(value).ok().and_then(TraceParent::parse)
+    }
+
     /// Another request in this one's name.
     pub fn within(&self, method: &str, path: String, body: Vec<u8>, key: Option<&IdempotencyKey>) -> Self {
-        let kept = self.passed.headers.iter().filter(|(name, _)| *name == X_REQUEST_ID_NAME).cloned();
+        let is_kept = |name: &str| matches!(name, X_REQUEST_ID_NAME | TRACEPARENT_NAME);
+        let kept = self.passed.headers.iter().filter(|(name, _)| is_kept(name)).cloned();
         let typed = [("content-type", b"application/json".to_vec())];
         let key = key.map(|key| ("idempotency-key", key.as_str().as_bytes().to_vec()));
         let headers = kept.chain(typed).chain(key).collect();
@@ -448,10 +456,11 @@ fn same_scheme(mine: &str, theirs: &str) -> bool {
 
 /// The headers that a forwarded request keeps.
 fn passed_headers(headers: &HeaderMap) -> Vec<(&'static str, Vec<u8>)> {
-    PASSED_HEADERS
-        .into_iter()
-        .filter_map(|name| Some((name, headers.get(name)?.as_bytes().to_vec())))
-        .collect()
+    let passed =
+        PASSED_HEADERS.into_iter().filter_map(|name| Some((name, headers.get(name)?.as_bytes().to_vec())));
+    // The credential does not cover it: an instance of the last release would refuse it.
+    let continues = traces::of_request(headers);
+    passed.chain(continues.map(|parent| (TRACEPARENT_NAME, parent.to_string().into_bytes()))).collect()
 }
 
 fn read(answer: PassedBack) -> (&'static str, Asked) {

@@ -32,6 +32,7 @@ use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::routes::{self, Route};
 use crate::shares::Kind;
 use crate::state::State;
+use crate::traces;
 use crate::visibility;
 
 /// Lets one request through, or refuses it.
@@ -60,6 +61,11 @@ pub async fn pass(
         request_span(method, pattern, &id)
     };
     let quiet = span.is_none();
+    let traced =
+        if quiet { None } else { traces::request(method, pattern, &id.to_string(), request.headers_mut()) };
+    if let Some(traced) = &traced {
+        span.record("trace_id", traced.trace_id());
+    }
     let answer = async {
         let mut answer = serve(&state, &id, route, request, next).await?;
         if let Some(chunked) = chunked {
@@ -84,6 +90,10 @@ pub async fn pass(
         answer.as_ref().map_or_else(|error| error.as_response_error().status_code(), ServiceResponse::status);
     let took = started.elapsed();
     tally.count(pattern, method, status, took);
+    if let Some(traced) = traced {
+        let principal = answer.as_ref().ok().map(|answer| Principal::of(answer.request()));
+        traces::answered(traced, status, principal.as_ref().map(|principal| principal.name()));
+    }
     if status == StatusCode::INTERNAL_SERVER_ERROR {
         metrics::counter!("fencepost_internal_errors_total").increment(1);
         span.in_scope(|| tracing::error!(status = status.as_u16(), "a request failed because of a defect"));
@@ -190,7 +200,7 @@ fn count_unsent(
 
 /// The span of a request, which all its log lines carry.
 fn request_span(method: &'static str, pattern: &'static str, id: &RequestId) -> Span {
-    tracing::info_span!("request", method, route = pattern, request_id = %id, principal = Empty)
+    tracing::info_span!("request", method, route = pattern, request_id = %id, principal = Empty, trace_id = Empty)
 }
 
 /// Whether a refusal before the handler says that the caller may not do this, or may not see it.

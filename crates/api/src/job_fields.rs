@@ -54,6 +54,7 @@ pub fn submission(
         backoff: backoff(asked.backoff.clone().unwrap_or_default())?,
         on_recovery: OnRecovery::Run,
         stage: None,
+        traceparent: None,
     };
     visibility::of_new_job(principal.sees(), &mut spec)?;
     Ok(Submission { spec, client_ref, due, key, retry: None })
@@ -101,6 +102,7 @@ pub fn listed_job(record: &JobRecord) -> shape::Job {
         max_attempts: spec.max_attempts,
         node: record.placed.as_ref().map(|placed| placed.node.to_string()),
         metadata: strings(&spec.metadata),
+        traceparent: spec.traceparent.map(|parent| parent.to_string()),
         payload: None,
         result: None,
         error: finished.map_or_else(last_error, |finished| finished.error.clone()),
@@ -120,7 +122,8 @@ pub fn listed_job(record: &JobRecord) -> shape::Job {
 
 /// An attempt for its node; `None` for a payload that is not JSON, which the ledger never has.
 pub fn dispatch(dispatch: Dispatch) -> Option<worker::Dispatch> {
-    let Dispatch { slot, node_job: NodeJob { payload, metadata, session, timeout_ms, stage } } = dispatch;
+    let Dispatch { slot, node_job } = dispatch;
+    let NodeJob { payload, metadata, session, timeout_ms, stage, traceparent } = node_job;
     let (session, seq) = session.map(|(session, seq)| (session.to_string(), seq)).unzip();
     Some(worker::Dispatch {
         job: slot.job.to_string(),
@@ -131,6 +134,7 @@ pub fn dispatch(dispatch: Dispatch) -> Option<worker::Dispatch> {
         seq,
         timeout_ms,
         stage: stage.map(|stage| wire::Json::parse(&stage)).transpose().ok()?,
+        traceparent: traceparent.map(|parent| parent.to_string()),
     })
 }
 

@@ -9,7 +9,7 @@ use actix_web::http::header::LOCATION;
 use actix_web::{HttpRequest, HttpResponse, web};
 use actors::jobs::{Accepted, Jobs, Submission};
 use domain::job::{Outcome, State as JobState};
-use domain::{JobId, PoolName, SessionId, TenantId};
+use domain::{JobId, PoolName, SessionId, TenantId, TraceParent};
 use ledger::{JobFilter, JobRecord};
 use wire::Code;
 use wire::jobs as shape;
@@ -24,6 +24,7 @@ use crate::limits::{JOB_WAIT_MS_MAX, WAIT_PIECE};
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::to_wire;
+use crate::traces;
 use crate::visibility;
 
 pub use batch::{Part, submit_part};
@@ -55,7 +56,8 @@ pub async fn submit(request: HttpRequest, payload: web::Payload, forwarder: Forw
     if let Some(session) = &submission.spec.session {
         visibility::of_new_in(state, principal.sees(), session).await?;
     }
-    match accept(&forwarder, submission, || ForwardedRequest::of(&request, body)).await? {
+    let continues = traces::of_request(request.headers());
+    match accept(&forwarder, continues, submission, || ForwardedRequest::of(&request, body)).await? {
         Routed::Here(accepted) => Ok(accepted_answer(&accepted, None)),
         Routed::Elsewhere(answer) => Ok(answer),
     }
@@ -156,17 +158,31 @@ pub async fn cancel(request: HttpRequest, payload: web::Payload, forwarder: Forw
     }
 }
 
-/// Accepts one job on this instance, or, if the job belongs to a session, on the session's owner.
+/// Accepts one job on this instance, or, if the job belongs to a session, on the session's owner. Its attempts continue the
+/// span that the request continues.
 async fn accept(
     forwarder: &Forwarder,
+    continues: Option<TraceParent>,
     submission: Submission,
     forwarded: impl FnOnce() -> ForwardedRequest,
 ) -> Result<Routed<Accepted>, Refusal> {
     let state = forwarder.state();
     let mut answers = match submission.spec.session.clone() {
-        None => state.call(state.incarnation().jobs.submit(vec![submission])).await,
+        None => {
+            let mut submissions = vec![submission];
+            let span = traces::submit(continues, &mut submissions);
+            let answers = state.call(state.incarnation().jobs.submit(submissions)).await;
+            traces::submitted(span, &answers);
+            answers
+        }
         Some(session) => {
-            let serve = async |jobs: &Jobs| jobs.submit_in(&session, vec![submission.clone()]).await;
+            let serve = async |jobs: &Jobs| {
+                let mut submissions = vec![submission.clone()];
+                let span = traces::submit(continues, &mut submissions);
+                let answers = jobs.submit_in(&session, submissions).await;
+                traces::submitted(span, answers.as_deref().unwrap_or_default());
+                answers
+            };
             match forwarder.to_session(&forwarded(), &session, serve).await? {
                 Routed::Here(answers) => answers,
                 Routed::Elsewhere(answer) => return Ok(Routed::Elsewhere(answer)),

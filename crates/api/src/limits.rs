@@ -33,6 +33,8 @@ pub const SENDING_BYTES_DEFAULT: Limit = Limit { in_all: 256 << 20, of_token: 12
 pub const REQUESTS_DEFAULT: Limit = Limit { in_all: 8_000, of_token: 4_000 };
 /// Open sockets when the configuration names no number.
 pub const SOCKETS_DEFAULT: Limit = Limit { in_all: 8_000, of_token: 4_000 };
+/// Attempts of one node whose traces an instance remembers: as many as a node may have slots.
+pub const ATTEMPT_TRACES_MAX: usize = domain::limits::NODE_CAPACITY_MAX as usize;
 /// Open sessions of one token when the configuration names no number.
 pub const CALLER_SESSIONS_DEFAULT: u32 = 10_000;
 /// Different signers that one token may use in an hour on one instance, unless settings say otherwise.

@@ -66,7 +66,7 @@ pub use ids::Ids;
 pub use jobs::{JobQuery, Jobs};
 pub use nonces::Granted;
 pub use observe::{AuditQuery, LeaseQuery, NonceQuery, Page};
-pub use peer::{Passed, PassedBack, Peers};
+pub use peer::{Passed, PassedBack, Peers, connections};
 pub use plans::{PlanQuery, Plans, TaskQuery, Tasks, Tenants};
 pub use retry::Retry;
 pub use sessions::Sessions;

@@ -109,7 +109,12 @@ impl Peers {
     }
 }
 
-fn connections(is_secure: bool, tls: &TlsOptions) -> Result<reqwest::Client> {
+/// The HTTP client that goes to others from here: without a proxy, redirects and repetitions. `is_secure` says whether it goes
+/// to any URL of `https://`.
+///
+/// # Errors
+/// [`Error::Unusable`] for a file that cannot be used, or where nobody could be trusted.
+pub fn connections(is_secure: bool, tls: &TlsOptions) -> Result<reqwest::Client> {
     reqwest::Client::builder()
         .tls_backend_preconfigured(tls::settings(is_secure, tls)?)
         .redirect(reqwest::redirect::Policy::none())

@@ -23,6 +23,7 @@ use ids::snowflake::Choice;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use url::{Host, Url};
 
 pub use layers::{Options, Sources};
 use limits as l;
@@ -48,6 +49,7 @@ pub struct Config {
     pub ids: Ids,
     pub auth: Auth,
     pub log: Log,
+    pub traces: Traces,
 }
 
 impl Default for Config {
@@ -68,6 +70,7 @@ impl Default for Config {
             ids: Ids::default(),
             auth: Auth::default(),
             log: Log::default(),
+            traces: Traces::default(),
         }
     }
 }
@@ -636,6 +639,49 @@ pub struct Log {
 impl Default for Log {
     fn default() -> Self {
         Self { format: l::LOG_FORMAT_DEFAULT.to_owned(), filter: l::LOG_FILTER_DEFAULT.to_owned() }
+    }
+}
+
+/// Traces, to a collector.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Traces {
+    /// The collector; empty for none.
+    pub otlp_url: String,
+    /// Of the traces that begin here.
+    pub sampled_percent: u64,
+    /// Whether to send traces to another machine without TLS.
+    pub insecure: bool,
+}
+
+impl Default for Traces {
+    fn default() -> Self {
+        Self { otlp_url: String::new(), sampled_percent: l::TRACES_SAMPLED_PERCENT_DEFAULT, insecure: false }
+    }
+}
+
+impl Traces {
+    /// Where the collector takes traces, if there is one and its URL can be used.
+    pub fn collector(&self) -> Option<Url> {
+        let mut url = Url::parse(&self.otlp_url).ok()?;
+        let is_plain = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !is_plain {
+            return None;
+        }
+        if url.path() == "/" {
+            url.set_path(l::TRACES_PATH_DEFAULT);
+        }
+        Some(url)
+    }
+}
+
+/// Whether a URL leads to this machine, or nowhere.
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.to_canonical().is_loopback(),
+        None => true,
     }
 }
 

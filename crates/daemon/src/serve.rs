@@ -11,6 +11,7 @@ mod reload;
 mod serving;
 mod signals;
 mod tls;
+mod traces;
 mod watched;
 mod witness;
 
@@ -35,6 +36,7 @@ pub use endpoint::hostname;
 use incarnation::{Incarnation, Parts};
 use serving::{Serving, close_probe};
 pub use signals::Signals;
+use traces::Traces;
 use witness::Witness;
 
 /// How long each of the last steps of a stop may take once the work is done: closing a ledger that does not
@@ -61,7 +63,11 @@ pub fn run(command: Serve) -> Result<(), Failure> {
         .thread_name("fencepost")
         .build()
         .map_err(|error| Failure::new(Exit::Software, format!("no runtime: {error}")))?;
+    let traces = Traces::start(&loaded.config.traces, runtime.handle())?;
     let result = runtime.block_on(live(sources, &loaded));
+    if let Some(traces) = traces {
+        traces.stop();
+    }
     runtime.shutdown_timeout(RUNTIME_END_MAX);
     result
 }
@@ -276,6 +282,7 @@ fn tell_configuration(loaded: &Loaded) {
         listen = config.server.listen,
         tokens = config.auth.tokens.len(),
         tls = config.server.tls().is_some(),
+        traces = redact::url(&config.traces.otlp_url),
         "starting"
     );
     for warning in encryption::warnings(config) {

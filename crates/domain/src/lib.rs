@@ -24,6 +24,7 @@ pub mod session;
 mod shard;
 pub mod signer;
 pub mod time;
+mod trace_parent;
 
 pub use audit::AuditEntry;
 pub use cluster_secret::ClusterSecret;
@@ -40,3 +41,4 @@ pub use node_timeouts::NodeTimeouts;
 pub use pattern::{Names, Pattern};
 pub use shard::shard_of;
 pub use time::Timestamp;
+pub use trace_parent::TraceParent;

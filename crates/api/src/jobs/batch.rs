@@ -21,6 +21,7 @@ use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::job_fields;
 use crate::limits::BATCH_SESSIONS_AT_ONCE;
 use crate::refusal::Refusal;
+use crate::traces;
 use crate::visibility;
 
 /// Submits many jobs
@@ -90,9 +91,11 @@ pub async fn submit_batch(request: HttpRequest, payload: web::Payload, forwarder
         ats.into_iter().zip(answers.unwrap_or_else(|refusal| vec![refused(refusal); ats_count]))
     }));
     let in_sessions = in_sessions.buffer_unordered(BATCH_SESSIONS_AT_ONCE).collect::<Vec<_>>();
-    let (ats, free): (Vec<_>, Vec<_>) = free.into_iter().unzip();
+    let (ats, mut free): (Vec<_>, Vec<_>) = free.into_iter().unzip();
+    let span = traces::submit(traces::of_request(request.headers()), &mut free);
     let incarnation = state.incarnation();
     let (in_sessions, answers) = join(in_sessions, state.call(incarnation.jobs.submit(free))).await;
+    traces::submitted(span, &answers);
     for (at, answer) in ats.into_iter().zip(answers) {
         results[at] = Some(result(answer));
     }
@@ -140,7 +143,13 @@ pub async fn submit_part(
     let (jobs, submissions): (Vec<_>, Vec<_>) =
         parts.into_iter().map(|part| (shape::BatchJob(Ok(part.job)), part.submission)).unzip();
     let body = serde_json::to_vec(&shape::JobsRequest { jobs }).expect("what was read can be written");
-    let serve = async |jobs: &Jobs| jobs.submit_in(session, submissions.clone()).await;
+    let serve = async |jobs: &Jobs| {
+        let mut submissions = submissions.clone();
+        let span = traces::submit(forwarded.continues(), &mut submissions);
+        let answers = jobs.submit_in(session, submissions).await;
+        traces::submitted(span, answers.as_deref().unwrap_or_default());
+        answers
+    };
     let answers = match forwarder.to_session(&forwarded.part(&places, body), session, serve).await? {
         Routed::Here(answers) => answers.into_iter().map(result).collect(),
         Routed::Elsewhere(answer) => answers_of(answer)?,

@@ -26,6 +26,7 @@ use crate::idempotency::{KEY, admit, body_hash, job_key};
 use crate::limits::{RETRY_PART_BYTES, RETRY_PART_JOBS, RETRY_READS_AT_ONCE};
 use crate::refusal::Refusal;
 use crate::state::State;
+use crate::traces;
 use crate::visibility;
 
 /// Why the job of a plan's stage is not retried.
@@ -64,7 +65,10 @@ pub async fn retry(request: HttpRequest, payload: web::Payload, forwarder: Forwa
         return Err(Refusal::new(Code::Conflict, A_STAGE));
     }
     audit::note_operators(state, &request, "retry_job", format!("job:{id}")).await?;
-    match accept(&forwarder, again(record, retry, key), || ForwardedRequest::of(&request, body)).await? {
+    let continues = traces::of_request(request.headers());
+    match accept(&forwarder, continues, again(record, retry, key), || ForwardedRequest::of(&request, body))
+        .await?
+    {
         Routed::Here(accepted) => Ok(accepted_answer(&accepted, Some(id))),
         Routed::Elsewhere(answer) => Ok(answer),
     }
@@ -429,7 +433,7 @@ async fn retry_in_session(
     let query = if retry.once { "?once=true" } else { "" };
     let passed = || forwarded.within("POST", format!("/v1/jobs/{id}/retry{query}"), Vec::new(), key.as_ref());
     let state = forwarder.state();
-    match accept(forwarder, again, passed).await {
+    match accept(forwarder, forwarded.continues(), again, passed).await {
         Ok(Routed::Here(accepted)) => Ok(Some(accepted.id.to_string())),
         Ok(Routed::Elsewhere(answer)) => {
             let body = answer.into_body().try_into_bytes().map_err(|_| Refusal::internal())?;

@@ -2,7 +2,7 @@
 
 use bus::Slot;
 use domain::job::Attempt;
-use domain::{JobId, Label, Language, NodeId, PoolName};
+use domain::{JobId, Label, Language, NodeId, PoolName, TraceParent};
 use nodes::connection::{End, FromNode, Hello, Progress, ToNode};
 use nodes::{Abilities, Load};
 use wire::worker::{
@@ -42,6 +42,14 @@ pub fn from_wire(frame: NodeFrame, principal: &str) -> Result<FromNode, String> 
             },
         },
     })
+}
+
+/// The node's own span that a result names.
+pub fn trace_of(frame: &NodeFrame) -> Option<TraceParent> {
+    match frame {
+        NodeFrame::Result(result) => result.traceparent.as_deref().and_then(TraceParent::parse),
+        _ => None,
+    }
 }
 
 /// What a node is to be sent; `None` for a payload that is not JSON, which the ledger never has.

@@ -17,7 +17,7 @@ use futures_util::future::LocalBoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use nodes::attached::{AttachedNode, Effect, Event, FromLane, Moment};
-use nodes::connection::{CloseCode, FromNode, TICK_MS, ToNode};
+use nodes::connection::{CloseCode, End, FromNode, TICK_MS, ToNode};
 use tokio::sync::watch;
 use wire::limits::{MESSAGE_BYTES_MAX, MESSAGE_FRAMES_MAX};
 use wire::worker::{Message, NodeFrame, SchedulerFrame, SocketProblem};
@@ -28,6 +28,7 @@ use crate::limits::SOCKET_WISHES_MAX;
 use crate::services::Incarnation;
 use crate::shares::Kind;
 use crate::state::State;
+use crate::traces::AttemptTraces;
 use crate::visibility;
 use crate::websocket::{self, Fault, Outlet, Unsent};
 use calls::{Calls, frame_of};
@@ -45,6 +46,7 @@ pub struct Socket {
     mailbox: Option<NodeOutbox>,
     /// Frames on their way out.
     out: VecDeque<SchedulerFrame>,
+    traces: AttemptTraces,
     /// The newest ping that is not answered.
     ping: Option<Bytes>,
     /// Calls under way. Each ends as an event, or with nothing to say.
@@ -82,6 +84,7 @@ impl Socket {
             outlet,
             mailbox: None,
             out: VecDeque::new(),
+            traces: AttemptTraces::default(),
             ping: None,
             calls: FuturesUnordered::new(),
             closing: None,
@@ -167,13 +170,23 @@ impl Socket {
     }
 
     /// The frames of a message, or what is wrong with it, in words fit for the node.
-    fn read(&self, text: &str) -> Result<Vec<FromNode>, String> {
+    fn read(&mut self, text: &str) -> Result<Vec<FromNode>, String> {
         if text.trim_start().starts_with('[') && !self.node.takes_batches() {
             return Err("arrays of frames are for nodes whose hello says \"batch\": true".to_owned());
         }
         let message = Message::<NodeFrame>::read(text).map_err(|error| error.to_string())?;
         let whose = self.principal.name();
-        message.into_frames().into_iter().map(|frame| frames::from_wire(frame, whose)).collect()
+        let frames = message.into_frames().into_iter();
+        let (traces, node) = (&mut self.traces, self.node.node());
+        let read = frames.map(|frame| {
+            let nodes_own = frames::trace_of(&frame);
+            let frame = frames::from_wire(frame, whose)?;
+            if let FromNode::Result { slot, end } = &frame {
+                traces.arrived(*slot, nodes_own, matches!(end, End::Succeeded { .. }), node);
+            }
+            Ok(frame)
+        });
+        read.collect()
     }
 
     /// Why the node may not connect under the name that it says.
@@ -253,7 +266,10 @@ impl Socket {
             Effect::CameToNothing { slot: Slot { job, attempt }, kind, why } => {
                 jobs.came_to_nothing(job, attempt, kind, &why);
             }
-            Effect::SlotFreed(Slot { job, attempt }) => jobs.slot_freed(job, attempt),
+            Effect::SlotFreed(slot) => {
+                jobs.slot_freed(slot.job, slot.attempt);
+                self.traces.freed(slot);
+            }
             Effect::Commit { results, terms } => {
                 let bytes: usize = results.iter().map(|(_, end)| end.text_bytes()).sum();
                 let share = match self.state.shares.take(Kind::Reading, self.principal.used(), bytes) {
@@ -303,7 +319,8 @@ impl Socket {
         }
     }
 
-    fn send(&mut self, frame: ToNode) {
+    fn send(&mut self, mut frame: ToNode) {
+        self.traces.sent(&mut frame, self.node.node());
         match frames::to_wire(frame) {
             Some(frame) => self.out.push_back(frame),
             None => tracing::error!("a payload in the ledger is not JSON and cannot be sent"),

@@ -29,6 +29,8 @@ pub struct Job {
     /// Of a plan's stage: an object with `plan`, `task`, `tenant`, `run`, `name`, `number`, `context`, `config` and
     /// `tenant_token`.
     pub stage: Option<Json>,
+    /// The span that the handler's own spans continue, as the header `traceparent` of W3C Trace Context.
+    pub traceparent: Option<String>,
     /// Tells the handler to stop. A handler that ignores it is dropped after [`super::Times::stop_grace`].
     pub stop: Stop,
     /// Reports how far the attempt has come.
@@ -48,9 +50,10 @@ impl Job {
 
     /// What the scheduler sent, for the handler.
     pub(super) fn of(dispatch: Dispatch, stop: Stop, progress: ProgressSender) -> Self {
-        let Dispatch { job: id, attempt, payload, metadata, session, seq, timeout_ms, stage } = dispatch;
+        let Dispatch { job: id, attempt, payload, metadata, session, seq, timeout_ms, stage, traceparent } =
+            dispatch;
         let timeout = Duration::from_millis(timeout_ms);
-        Self { id, attempt, payload, metadata, session, seq, timeout, stage, stop, progress }
+        Self { id, attempt, payload, metadata, session, seq, timeout, stage, traceparent, stop, progress }
     }
 }
 

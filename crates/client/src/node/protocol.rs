@@ -199,7 +199,8 @@ fn reject(attempt: AttemptRef, reason: &str) -> Effect {
 
 fn result(attempt: &AttemptRef, outcome: &AttemptOutcome) -> NodeFrame {
     let AttemptRef { job, attempt } = attempt.clone();
-    NodeFrame::Result(AttemptResult { job, attempt, outcome: outcome.clone() })
+    // The scheduler knows the span that it dispatched. One of the last release would refuse the field.
+    NodeFrame::Result(AttemptResult { job, attempt, outcome: outcome.clone(), traceparent: None })
 }
 
 #[cfg(test)]

@@ -103,7 +103,7 @@ impl Peer {
         match self.hear().await {
             Some(NodeFrame::Ack(it)) => format!("ack {}{}", it.job, it.attempt),
             Some(NodeFrame::Reject(it)) => format!("reject {}{}: {}", it.job, it.attempt, it.reason),
-            Some(NodeFrame::Result(AttemptResult { job, attempt, outcome })) => match outcome {
+            Some(NodeFrame::Result(AttemptResult { job, attempt, outcome, .. })) => match outcome {
                 AttemptOutcome::Done(output) => format!("done {job}{attempt}: {output}"),
                 AttemptOutcome::Failed(failure) => format!("failed {job}{attempt}: {}", failure.message),
             },

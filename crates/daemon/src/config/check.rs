@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use domain::{ClusterSecret, Pattern};
 use ids::Scramble;
 use tracing_subscriber::EnvFilter;
-use url::{Host, Url};
+use url::Url;
 
 use super::problem::{Problem, allowed};
-use super::{Bus, Config, Ids, Loaded, address, encryption, limits as l, redact};
+use super::{Bus, Config, Ids, Loaded, address, encryption, is_loopback, limits as l, redact};
 
 /// Checks what ranges alone cannot: texts, tokens, and relations between values.
 pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
@@ -64,6 +64,8 @@ pub(super) fn check(loaded: &Loaded, listening: bool) -> Vec<Problem> {
     files(config, &mut text);
     text("log.format", &config.log.format, l::LOG_FORMATS.contains(&config.log.format.as_str()));
     text("log.filter", &config.log.filter, is_filter(&config.log.filter));
+    let traces = &config.traces;
+    text("traces.otlp_url", &traces.otlp_url, traces.otlp_url.is_empty() || traces.collector().is_some());
     tokens(loaded, &mut problems);
     if listening {
         loopback(loaded, &mut problems);
@@ -220,12 +222,7 @@ fn loopback(loaded: &Loaded, problems: &mut Vec<Problem>) {
 
 /// Whether the advertised address is one of this machine only. Another check refuses an unreadable one.
 fn advertises_loopback(advertise: &str) -> bool {
-    Url::parse(advertise).ok().is_none_or(|url| match url.host() {
-        Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.to_canonical().is_loopback(),
-        None => true,
-    })
+    Url::parse(advertise).ok().is_none_or(|url| is_loopback(&url))
 }
 
 fn relations(loaded: &Loaded, problems: &mut Vec<Problem>) {

@@ -1,8 +1,8 @@
-//! What must be encrypted: the listener, PostgreSQL and Redis, each as soon as it is reached from, or on, another machine.
-//! `server.insecure`, `ledger.insecure` and `bus.insecure` lift that, with a warning at every start.
+//! What must be encrypted: the listener, PostgreSQL, Redis and the collector of traces, each as soon as it is reached from, or
+//! on, another machine. `server.insecure`, `ledger.insecure`, `bus.insecure` and `traces.insecure` lift that, with a warning at every start.
 
 use super::problem::Problem;
-use super::{Config, Loaded, address, redact};
+use super::{Config, Loaded, address, is_loopback, redact};
 
 /// One way that must be encrypted.
 struct Way {
@@ -40,8 +40,8 @@ pub fn warnings(config: &Config) -> Vec<String> {
     .collect()
 }
 
-fn ways(config: &Config) -> [Way; 4] {
-    let Config { server, ledger, bus, .. } = config;
+fn ways(config: &Config) -> [Way; 5] {
+    let Config { server, ledger, bus, traces, .. } = config;
     // Another check refuses addresses that cannot be read.
     let is_elsewhere = |listen: &str| address(listen).is_some_and(|at| !at.ip().to_canonical().is_loopback());
     [
@@ -74,6 +74,13 @@ fn ways(config: &Config) -> [Way; 4] {
             insecure: ("bus.insecure", bus.insecure),
             allowed: "a Redis on this machine, or a URL of rediss:// (and bus.tls_ca_file for an authority that the \
                       system does not trust)",
+        },
+        Way {
+            key: "traces.otlp_url",
+            shown: format!("{:?}", redact::url(&traces.otlp_url)),
+            is_open: traces.collector().is_some_and(|url| url.scheme() == "http" && !is_loopback(&url)),
+            insecure: ("traces.insecure", traces.insecure),
+            allowed: "a collector on this machine, or a URL of https://",
         },
     ]
 }

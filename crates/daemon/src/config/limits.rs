@@ -33,6 +33,10 @@ pub const LOG_FILTER_DEFAULT: &str = "info,actix_server=warn,sqlx=warn";
 pub const LOG_FORMAT_DEFAULT: &str = "auto";
 /// All formats.
 pub const LOG_FORMATS: [&str; 3] = ["auto", "pretty", "json"];
+/// How many of the traces that begin here are recorded, in percent.
+pub const TRACES_SAMPLED_PERCENT_DEFAULT: u64 = 100;
+/// Where a collector takes traces, if its URL has no path.
+pub const TRACES_PATH_DEFAULT: &str = "/v1/traces";
 /// The scopes that a token may have.
 pub const SCOPES: [&str; 4] = ["read", "submit", "node", "admin"];
 
@@ -206,6 +210,7 @@ pub const RANGES: [Range; 48] = [
     range("ids.lease_ms", LEAD_MS_MIN, WORKER_LEASE_MS_MAX, "milliseconds"),
     range("ids.lead_ms", LEAD_MS_MIN, LEAD_MS_MAX, "milliseconds"),
     range("ids.clock_skew_max_ms", 1, CLOCK_SKEW_MS_MAX, "milliseconds"),
+    range("traces.sampled_percent", 0, 100, "percent"),
 ];
 
 /// The range of a number's key.

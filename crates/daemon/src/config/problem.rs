@@ -96,7 +96,7 @@ pub(super) fn allowed(key: &str) -> String {
             "\"0\" to \"1023\", with ids.data_center \"0\" to \"31\", or empty for any".to_owned()
         }
         "ids.file" | "ledger.witness_file" => "a path, or empty for no file".to_owned(),
-        "server.insecure" | "ledger.insecure" | "bus.insecure" => "true or false".to_owned(),
+        "server.insecure" | "ledger.insecure" | "bus.insecure" | "traces.insecure" => "true or false".to_owned(),
         "server.tls_certificate" | "server.tls_key" | "cluster.certificate" | "cluster.key" => {
             "a PEM file; certificate and key together, or both empty".to_owned()
         }
@@ -107,6 +107,9 @@ pub(super) fn allowed(key: &str) -> String {
             "32 to 1024 visible ASCII characters without spaces, the same for all instances, or empty for a secret that the \
              ledger keeps"
                 .to_owned()
+        }
+        "traces.otlp_url" => {
+            "an http:// or https:// URL with a host and without a name, a password and a #, or empty for no traces".to_owned()
         }
         "log.format" => l::LOG_FORMATS.join(", "),
         "log.filter" => {

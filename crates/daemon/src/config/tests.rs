@@ -202,6 +202,16 @@ fn texts_are_checked_and_the_message_says_what_is_allowed() {
         ("FENCEPOST__IDS__SCRAMBLE_KEY", "5a", "ids.scramble_key", "64 hexadecimal digits"),
         ("FENCEPOST__LOG__FORMAT", "xml", "log.format", "auto, pretty, json"),
         ("RUST_LOG", "info,=,", "log.filter", "info,ledger=debug"),
+        ("FENCEPOST__TRACES__SAMPLED_PERCENT", "101", "traces.sampled_percent", "0 to 100 percent"),
+        ("FENCEPOST__TRACES__OTLP_URL", "localhost:4318", "traces.otlp_url", "an http:// or https:// URL"),
+        ("FENCEPOST__TRACES__OTLP_URL", "grpc://localhost", "traces.otlp_url", "an http:// or https:// URL"),
+        (
+            "FENCEPOST__TRACES__OTLP_URL",
+            "http://u:p@localhost",
+            "traces.otlp_url",
+            "without a name, a password",
+        ),
+        ("FENCEPOST__TRACES__OTLP_URL", "http://192.0.2.1:4318", "traces.otlp_url", "traces.insecure = true"),
     ] {
         let message = refusal(&sources(&[(variable, value)]));
         for part in [key, variable, expected] {

@@ -14,6 +14,7 @@ use crate::limits::{
     PRIORITY_MAX, PRIORITY_MIN,
 };
 use crate::time::Timestamp;
+use crate::trace_parent::TraceParent;
 
 /// What was submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub struct Spec {
     /// Of a job that is a plan's stage: what its node is told of the plan, JSON text of at most
     /// [`crate::limits::STAGE_BYTES_MAX`] bytes. No client gives it.
     pub stage: Option<Arc<str>>,
+    /// The span that submitted it, which its attempts continue.
+    pub traceparent: Option<TraceParent>,
 }
 
 /// What the node of a job is given. It passes unchanged from the job's lane to the node's socket, within an instance and
@@ -57,6 +60,8 @@ pub struct NodeJob {
     pub timeout_ms: u64,
     /// See [`Spec::stage`].
     pub stage: Option<Arc<str>>,
+    /// The span that the node's work continues.
+    pub traceparent: Option<TraceParent>,
 }
 
 impl NodeJob {
@@ -83,6 +88,7 @@ impl Spec {
             backoff: Backoff::default(),
             on_recovery: OnRecovery::default(),
             stage: None,
+            traceparent: None,
         }
     }
 
@@ -95,6 +101,7 @@ impl Spec {
             session: self.session.clone().zip(seq),
             timeout_ms: self.timeout_ms,
             stage: self.stage.clone(),
+            traceparent: self.traceparent,
         }
     }
 
@@ -380,10 +387,14 @@ mod tests {
         let metadata = Metadata::new(BTreeMap::from([("key".to_owned(), "value".to_owned())])).unwrap();
         let spec = Spec { metadata, ..Spec::new("{}") };
         assert_eq!((spec.text_bytes(), Spec::new("{}").text_bytes()), (10, 2));
-        let spec = Spec { stage: Some("[1]".into()), ..spec };
+        let traceparent = TraceParent::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+        let spec = Spec { stage: Some("[1]".into()), traceparent, ..spec };
         assert_eq!(spec.text_bytes(), 13);
         let given = spec.node_job(None);
-        assert_eq!((given.metadata, given.stage), (spec.metadata, spec.stage));
+        assert_eq!(
+            (given.metadata, given.stage, given.traceparent),
+            (spec.metadata, spec.stage, traceparent)
+        );
     }
 
     #[test]

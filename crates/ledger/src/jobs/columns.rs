@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use domain::job::{Backoff, Metadata, OnRecovery, Priority, Requirements, Route, Spec};
-use domain::{Invalid, Label, Language, PoolName, SessionId, TenantId};
+use domain::{Invalid, Label, Language, PoolName, SessionId, TenantId, TraceParent};
 
 use super::plan::{New, requires};
 use crate::Result;
@@ -46,6 +46,7 @@ given! {
     payload: "text" = |new| &*new.job.spec.payload;
     metadata: "text" = |new| new.job.spec.metadata.strings().map(json);
     stage: "text" = |new| new.job.spec.stage.as_deref();
+    traceparent: "text" = |new| new.job.spec.traceparent.map(|parent| parent.to_string());
     retry_of: "uuid" = |new| new.job.retry.map(|retry| Id(retry.of));
     due_at: "timestamptz" = |new| new.due_at;
     node: "text" = |new| new.job.placed.as_ref().map(|placed| placed.node.as_str());
@@ -69,6 +70,7 @@ record! {
         payload: String,
         metadata: Option<String>,
         stage: Option<String>,
+        traceparent: Option<String>,
     }
 }
 
@@ -90,6 +92,8 @@ impl SpecRow {
             },
             on_recovery: OnRecovery::parse(&self.on_recovery).map_err(impossible)?,
             stage: self.stage.as_deref().map(Into::into),
+            // No job fails because of its trace.
+            traceparent: self.traceparent.as_deref().and_then(TraceParent::parse),
         })
     }
 

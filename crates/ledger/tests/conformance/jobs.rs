@@ -5,7 +5,7 @@ use domain::job::{
     Outcome, Priority, Requirements, Retry, Revoked, Route, Spec, State, Step, decide,
 };
 use domain::limits::{PAST_ATTEMPTS_MAX, REASON_BYTES_MAX};
-use domain::{ClientRef, IdempotencyKey, JobId, Label, Language, PoolName, SessionId, TenantId};
+use domain::{ClientRef, IdempotencyKey, JobId, Label, Language, PoolName, SessionId, TenantId, TraceParent};
 use ledger::{JobBatch, JobKey, JobRecord, JobVerdict, JobWrite, JobsVerdict, KeyScope};
 use tokio::task::JoinSet;
 
@@ -205,6 +205,7 @@ fn full() -> NewJob {
             max_attempts: 9,
             backoff: Backoff { initial_ms: 1, factor_percent: 150, max_ms: 99 },
             on_recovery: OnRecovery::Hold,
+            traceparent: TraceParent::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
         },
         seq: Some(3),
         client_ref: Some(ClientRef::parse("c1/+'\"{}").unwrap()),

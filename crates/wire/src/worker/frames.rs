@@ -235,6 +235,9 @@ pub struct AttemptResult {
     pub attempt: u32,
     /// How it ended.
     pub outcome: AttemptOutcome,
+    /// The node's own span, as the header `traceparent` of W3C Trace Context. Without one, and in place of one that cannot be
+    /// read, the span of the dispatch counts.
+    pub traceparent: Option<String>,
 }
 
 /// How an attempt ended, as the node reports it.
@@ -279,31 +282,33 @@ struct ResultFields {
     output: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present_object")]
     error: Option<AttemptFailure>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    traceparent: Option<String>,
 }
 
 impl TryFrom<ResultFields> for AttemptResult {
     type Error = &'static str;
 
     fn try_from(fields: ResultFields) -> Result<Self, Self::Error> {
-        let ResultFields { job, attempt, ok, output, error } = fields;
+        let ResultFields { job, attempt, ok, output, error, traceparent } = fields;
         let outcome = match (ok, output, error) {
             (true, Some(output), None) => AttemptOutcome::Done(output),
             (false, None, Some(error)) => AttemptOutcome::Failed(error),
             (true, _, _) => return Err("a result with \"ok\": true has an output and no error"),
             (false, _, _) => return Err("a result with \"ok\": false has an error and no output"),
         };
-        Ok(Self { job, attempt, outcome })
+        Ok(Self { job, attempt, outcome, traceparent })
     }
 }
 
 impl From<AttemptResult> for ResultFields {
     fn from(result: AttemptResult) -> Self {
-        let AttemptResult { job, attempt, outcome } = result;
+        let AttemptResult { job, attempt, outcome, traceparent } = result;
         let (output, error) = match outcome {
             AttemptOutcome::Done(output) => (Some(output), None),
             AttemptOutcome::Failed(error) => (None, Some(error)),
         };
-        Self { job, attempt, ok: output.is_some(), output, error }
+        Self { job, attempt, ok: output.is_some(), output, error, traceparent }
     }
 }
 
@@ -349,6 +354,10 @@ pub struct Dispatch {
     /// fencing token of the tenant's lock. Absent for any other job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<Json>,
+    /// The span that the attempt continues, as the header `traceparent` of W3C Trace Context. Absent for a job without a
+    /// trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
 }
 
 impl Dispatch {
@@ -357,7 +366,8 @@ impl Dispatch {
     pub fn new(job: &str, attempt: u32, payload: Json, timeout_ms: u64) -> Self {
         let metadata = BTreeMap::new();
         let job = job.to_owned();
-        Self { job, attempt, payload, metadata, session: None, seq: None, timeout_ms, stage: None }
+        let (session, seq, stage, traceparent) = (None, None, None, None);
+        Self { job, attempt, payload, metadata, session, seq, timeout_ms, stage, traceparent }
     }
 }
 

@@ -29,6 +29,7 @@ fn every_frame_of_a_node_is_written_as_it_is_read() {
         r#"{"type":"progress","job":"j","attempt":1}"#,
         r#"{"type":"result","job":"j","attempt":1,"ok":true,"output":{ "a" : 1.50 }}"#,
         r#"{"type":"result","job":"j","attempt":1,"ok":true,"output":null}"#,
+        r#"{"type":"result","job":"j","attempt":1,"ok":true,"output":1,"traceparent":"any text"}"#,
         r#"{"type":"result","job":"j","attempt":1,"ok":false,"error":{"message":"m","retryable":false}}"#,
         r#"[{"type":"drain"},{"type":"ack","job":"j","attempt":1}]"#,
     ] {
@@ -44,6 +45,7 @@ fn every_frame_of_the_scheduler_is_written_as_it_is_read() {
         r#"{"type":"dispatch","job":"j","attempt":1,"payload":[1, 2],"timeout_ms":5}"#,
         r#"{"type":"dispatch","job":"j","attempt":1,"payload":null,"session":"s","seq":7,"timeout_ms":5}"#,
         r#"{"type":"dispatch","job":"j","attempt":1,"payload":1,"metadata":{"":"\n","k":"v"},"timeout_ms":5}"#,
+        r#"{"type":"dispatch","job":"j","attempt":1,"payload":1,"timeout_ms":5,"traceparent":"00-1-2-01"}"#,
         r#"{"type":"cancel","job":"j","attempt":1}"#,
         r#"{"type":"committed","job":"j","attempt":1}"#,
         r#"{"type":"stale","job":"j","attempt":1}"#,
@@ -144,9 +146,9 @@ proptest! {
     #[test]
     fn results_of_any_words_come_back_as_they_were(job in "[!-~]{1,128}", message in ".{1,100}", retryable: bool) {
         let outcome = AttemptOutcome::Failed(AttemptFailure { message, retryable });
-        let failed = NodeFrame::Result(AttemptResult { job: job.clone(), attempt: 1, outcome });
+        let failed = NodeFrame::Result(AttemptResult { job: job.clone(), attempt: 1, outcome, traceparent: None });
         let done = AttemptOutcome::Done(Json::of(&job).unwrap());
-        let done = NodeFrame::Result(AttemptResult { job, attempt: 2, outcome: done });
+        let done = NodeFrame::Result(AttemptResult { job, attempt: 2, outcome: done, traceparent: None });
         let message = Message::Batch(vec![failed, done]);
         prop_assert_eq!(node(&message.to_text()).unwrap(), message);
     }

@@ -105,6 +105,10 @@ impl Command {
         if !job.metadata.is_empty() {
             command.env("FENCEPOST_METADATA", json(&job.metadata));
         }
+        if let Some(parent) = &job.traceparent {
+            // The second is what tracing tools read.
+            command.env("FENCEPOST_TRACEPARENT", parent).env("TRACEPARENT", parent);
+        }
         command
     }
 }

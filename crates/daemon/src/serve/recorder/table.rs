@@ -141,6 +141,8 @@ pub const METRICS: &[Metric] = &[
     histogram("fencepost_http_request_seconds", REQUEST_SECONDS, "The time from a request's head to its answer")
         .by(&["route"], &[]),
     gauge("fencepost_http_requests_in_flight", "Requests that are being answered, event streams included"),
+    counter("fencepost_trace_spans_total", "Spans for the collector of traces, by what came of them")
+        .by(&["result"], &[&[&["sent", "dropped"]]]),
     counter("fencepost_forward_total", "Requests for keys of other instances, by what came of them").by(
         &["result"],
         &[&[&[

@@ -88,6 +88,15 @@ async fn the_command_gets_the_metadata_as_an_object() {
 }
 
 #[tokio::test]
+async fn the_command_gets_the_span_to_continue_under_both_names() {
+    let script = r#"printf '%s %s' "${FENCEPOST_TRACEPARENT-none}" "${TRACEPARENT-none}""#;
+    let (mut job, _stopper) = job("null");
+    job.traceparent = Some("00-a-b-01".to_owned());
+    assert_eq!(shell(script).run(job).await.unwrap().as_str(), r#""00-a-b-01 00-a-b-01""#);
+    assert_eq!(run(shell(script), "null").await.unwrap(), r#""none none""#);
+}
+
+#[tokio::test]
 async fn the_command_of_a_stage_reads_what_its_node_is_told_of_the_plan() {
     let (mut job, _stopper) = job("[1.0]");
     job.stage = Some(Json::parse(r#"{"number": 2}"#).unwrap());
