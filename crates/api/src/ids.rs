@@ -7,7 +7,7 @@ use std::fmt::Display;
 use ::ids::unique::{Version, uuids as new_uuids};
 use actix_web::http::header::CACHE_CONTROL;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, web};
-use domain::limits::ID_NUMBER_MAX;
+use domain::limits::{ID_NUMBER_MAX, SEGMENT_STEP_DEFAULT};
 use domain::{SegmentTag, SequenceName, Timestamp};
 use ledger::{Put, SegmentChange, SequenceChange};
 use wire::Code;
@@ -130,6 +130,14 @@ pub async fn change_segment(request: HttpRequest, payload: web::Payload, state: 
     let tag = tag(&request)?;
     let asked: shape::SegmentRequest = extract::body(&request, payload, state.body_limits()).await?;
     let shape::SegmentRequest { step, start, description } = asked;
+    if let Some(start) = start {
+        let known = state.read(state.ledger.segment(&tag)).await?;
+        let is_new = known.as_ref().is_none_or(|known| known.start != start);
+        let step = step.or_else(|| known.map(|known| known.step)).unwrap_or(SEGMENT_STEP_DEFAULT);
+        if is_new {
+            leaves_some(start, step, "step")?;
+        }
+    }
     let mut by = audit::entry(&request, "set_segment", format!("segment:{tag}"));
     by.after = Some(format!("start={start:?} step={step:?}"));
     let change = SegmentChange { start, step, description };
@@ -176,6 +184,14 @@ pub async fn change_sequence(request: HttpRequest, payload: web::Payload, state:
     Query::read(&request, &[])?;
     let name = sequence_name(&request)?;
     let asked: shape::SequenceRequest = extract::body(&request, payload, state.body_limits()).await?;
+    if let Some(start) = asked.start {
+        let known = state.read(state.ledger.sequence(&name)).await?;
+        let is_new = known.as_ref().is_none_or(|known| known.start != start);
+        let increment = asked.increment.or_else(|| known.map(|known| known.increment)).unwrap_or(1);
+        if is_new {
+            leaves_some(start, increment, "increment")?;
+        }
+    }
     let mut by = audit::entry(&request, "set_sequence", format!("sequence:{name}"));
     by.after = Some(format!("start={:?} increment={:?}", asked.start, asked.increment));
     let change = SequenceChange { start: asked.start, increment: asked.increment };
@@ -259,6 +275,17 @@ fn put<Record>(outcome: Put<Record>, next: impl FnOnce(&Record) -> u64) -> Resul
         }
         Put::Full => Err(Refusal::new(Code::Conflict, "there are as many of these as there may be")),
     }
+}
+
+/// Refuses a start after which not even the first ids could be taken.
+fn leaves_some(start: u64, length: u64, of: &str) -> Result<(), Refusal> {
+    let highest = ID_NUMBER_MAX.saturating_sub(length);
+    if start <= highest {
+        return Ok(());
+    }
+    let detail =
+        format!("start must be at most {highest}: with a {of} of {length} a higher one leaves no id");
+    Err(Refusal::invalid(detail))
 }
 
 fn tag(request: &HttpRequest) -> Result<SegmentTag, Refusal> {

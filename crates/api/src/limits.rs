@@ -126,6 +126,8 @@ pub const PLAN_EVENTS_EVERY_MS: u64 = 500;
 pub const PLAN_EVENTS_AT_ONCE: u32 = 100;
 /// How long a client may leave an event unread before its stream ends.
 pub const EVENT_TAKEN_MAX: Duration = Duration::from_secs(10);
+/// How long a client of a stream that has ended waits before it asks again.
+pub const STREAM_RETRY: Duration = Duration::from_secs(2);
 /// A stream without events gets a comment line this often, so that its client knows that it is open.
 pub const STREAM_SIGN_EVERY: Duration = Duration::from_secs(15);
 /// Pings, pongs, and empty or small fragments that a socket's other side may send each second, on average.

@@ -1,5 +1,7 @@
 //! The OpenAPI document. It is built from the annotations of handlers and shapes, and from the table of
-//! codes.
+//! codes. [`refine`] adds what annotations cannot say.
+
+mod refine;
 
 use serde_json::{Value, json};
 use utoipa::OpenApi;
@@ -113,7 +115,7 @@ const ABOUT: &str = "Nonces for blockchain accounts, from any number of instance
     and JSON keys that are unknown or repeated are refused. Lists are paged: `limit` (1 to 1,000, default 100), and \
     `cursor`, the `next_cursor` of the page before.\n\n\
     Where tokens are configured, every request but the probes and the dashboard's files must carry one \
-    (`Authorization: Bearer …`), and `security` of an operation names the scope that it must have, if any. The scope \
+    (`Authorization: Bearer …`), and `x-required-scope` of an operation names the scope that it must have, if any. The scope \
     `submit` includes `read`, and `admin` includes every other. Where no tokens are configured, the daemon listens on \
     loopback only and refuses requests \
     from web pages of other sites, on every path and on every WebSocket: the `Host` must be a loopback name \
@@ -138,6 +140,7 @@ pub fn document() -> String {
             complete(path, method, operation);
         }
     }
+    refine::refine(&mut document);
     document.to_string()
 }
 
@@ -172,14 +175,13 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
     }));
     operation["parameters"] = Value::from(parameters);
     let access = access(path, method);
-    if access != Some(Access::Open) {
-        let scopes = match access {
-            Some(Access::Scope(scope)) => vec![scope.as_str()],
-            _ => Vec::new(),
-        };
-        operation["security"] = json!([{}, { "token": scopes }]);
-    }
+    operation["security"] = match access {
+        Some(Access::Open) => json!([]),
+        // Without tokens none is needed.
+        _ => json!([{}, { "token": [] }]),
+    };
     if let Some(Access::Scope(scope)) = access {
+        operation["x-required-scope"] = Value::from(scope.as_str());
         let about = operation["description"].as_str().unwrap_or_default();
         let needs = format!("{about} This needs a token with the scope `{}`.", scope.as_str());
         operation["description"] = Value::from(needs.trim_start());

@@ -10,6 +10,7 @@ use std::pin::Pin;
 
 use actix_web::dev::Payload;
 use actix_web::error::PayloadError;
+use actix_web::http::header::{HeaderMap, SEC_WEBSOCKET_PROTOCOL};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
 use actix_ws::{AggregatedMessageStream, CloseReason, ProtocolError, Session};
 use futures_util::{FutureExt, Stream};
@@ -54,6 +55,7 @@ pub enum Fault {
 /// # Errors
 /// `invalid` for a request that does not ask for a WebSocket, `overloaded` where there are as many as there may be.
 pub fn open(request: &HttpRequest, payload: web::Payload, state: &State) -> Result<Opened, Refusal> {
+    offered(request.headers())?;
     let principal = Principal::of(request);
     let place = state.shares.take(Kind::Sockets, principal.used(), 1)?;
     let pauses = Pauses::default();
@@ -73,6 +75,19 @@ pub fn open(request: &HttpRequest, payload: web::Payload, state: &State) -> Resu
         .max_continuation_size(MESSAGE_BYTES_MAX);
     let (outlet, response) = Outlet::new(session, response, (&state.shares, principal.used()));
     Ok(Opened { response, outlet, messages, pauses, place })
+}
+
+/// Refuses a client that speaks other subprotocols only. One that names none speaks the only one there is.
+fn offered(headers: &HeaderMap) -> Result<(), Refusal> {
+    let mut lists = headers.get_all(SEC_WEBSOCKET_PROTOCOL).peekable();
+    let is_named = lists.peek().is_some();
+    let is_known = lists
+        .filter_map(|list| list.to_str().ok())
+        .any(|list| list.split(',').any(|name| name.trim() == SUBPROTOCOL));
+    if is_known || !is_named {
+        return Ok(());
+    }
+    Err(Refusal::invalid(format!("Sec-WebSocket-Protocol must name {SUBPROTOCOL}, or be left out")))
 }
 
 /// What is wrong with a message that cannot be read.

@@ -166,6 +166,47 @@ fn rises<'t>(what: &str, taken: impl Iterator<Item = &'t Taken>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_leaves_no_id_is_refused() {
+    let instance = Setup::basic().unwrap().start().await.unwrap();
+    let client = patient();
+    let last = u64::MAX / 2;
+    for (kind, of, default) in [("segments", "step", 1_000), ("sequences", "increment", 1)] {
+        for (n, (length, start, status)) in [
+            (None, last - default, 200),
+            (None, last - default + 1, 400),
+            (Some(7), last - 7, 200),
+            (Some(7), last - 6, 400),
+            (Some(7), last, 400),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let path = format!("/v1/ids/{kind}/n{n}");
+            let mut body = json!({ "start": start.to_string() });
+            if let Some(length) = length {
+                body[of] = json!(length);
+            }
+            let reply = put(&client, instance.url(), &path, body).await;
+            assert_eq!(reply.status, status, "{path}: {}", reply.text);
+            let taken =
+                client.request("GET", &format!("{}{path}", instance.url()), None, None).await.unwrap();
+            if status == 200 {
+                assert_eq!(taken.body["ids"][0], start.to_string(), "{}", taken.text);
+            } else {
+                assert!(reply.body["detail"].as_str().unwrap().contains(of), "{}", reply.text);
+                assert_eq!(taken.status, 404, "nothing was made: {}", taken.text);
+            }
+        }
+        // One that exists has a length already, and its own start may be named again.
+        let path = format!("/v1/ids/{kind}/n2");
+        for (start, status) in [(last - 6, 400), (last - 7, 200)] {
+            let reply = put(&client, instance.url(), &path, json!({ "start": start.to_string() })).await;
+            assert_eq!(reply.status, status, "{path}: {}", reply.text);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn three_instances_never_give_an_id_twice_whatever_happens_to_them() {
     // Leases and leads so short that a pause outlasts them.
     let shape = |setup: Setup| {

@@ -19,4 +19,5 @@ mod pubsub;
 pub mod rig;
 mod sessions;
 mod socket;
+mod traces;
 mod ways;

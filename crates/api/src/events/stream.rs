@@ -14,7 +14,9 @@ use tokio::time::Instant;
 use wire::events::MEDIA_TYPE;
 
 use crate::auth::Principal;
-use crate::limits::{EVENT_TAKEN_MAX, STREAM_SIGN_EVERY, STREAM_TOKEN_LOOK_EVERY, UNCOUNTED_BYTES_MAX};
+use crate::limits::{
+    EVENT_TAKEN_MAX, STREAM_RETRY, STREAM_SIGN_EVERY, STREAM_TOKEN_LOOK_EVERY, UNCOUNTED_BYTES_MAX,
+};
 use crate::services::Incarnation;
 use crate::shares::{Kind, Share};
 use crate::state::State;
@@ -48,6 +50,8 @@ pub fn open(
     let (out, mut written) = mpsc::channel::<Bytes>(1);
     let sign_at = Instant::now() + STREAM_SIGN_EVERY;
     let line = Line { state, incarnation, principal, out, sign_at, unsent: None, place };
+    let first = format!("retry: {}\n\n", STREAM_RETRY.as_millis());
+    line.out.try_send(Bytes::from(first)).expect("the channel is new and has room for one");
     let body = futures_util::stream::poll_fn(move |context| written.poll_recv(context));
     let answer = HttpResponse::Ok()
         .insert_header((CONTENT_TYPE, MEDIA_TYPE))

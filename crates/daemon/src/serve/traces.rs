@@ -153,7 +153,8 @@ impl HttpClient for Sender {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let request = reqwest::Request::try_from(request)?;
         let sending = send(self.http.clone(), request);
-        self.runtime.spawn(timeout(EXPORT_MAX, sending)).await??
+        // The time limit needs the runtime's clock.
+        self.runtime.spawn(async move { timeout(EXPORT_MAX, sending).await }).await??
     }
 }
 

@@ -6,12 +6,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use domain::WorkerNumber;
+use rand::RngExt as _;
 
 use super::layout::{self, Layout, PER_MS, SEQUENCE_BITS, TIME_END};
 use crate::Clock;
 
 /// Set in the state once and for all when the generator is closed. Time and sequence leave the bit free.
 const CLOSED: u64 = 1 << 63;
+
+/// A millisecond begins below this sequence, so three quarters of its ids are left to single callers in any case.
+const BEGIN_END: u32 = PER_MS / 4;
 
 const _: () = assert!(TIME_END << SEQUENCE_BITS < CLOSED);
 
@@ -27,6 +31,14 @@ pub struct Generator {
     last: AtomicU64,
     /// No id has this time or a later one. Only rises.
     limit: AtomicU64,
+    /// Gives the sequence with which a millisecond begins if its first caller wants a single id.
+    begin: fn() -> u32,
+}
+
+/// Below [`BEGIN_END`], at random: with few ids a second each begins its millisecond, and would otherwise be the same
+/// modulo any power of two.
+fn random_begin() -> u32 {
+    rand::rng().random_range(0..BEGIN_END)
 }
 
 /// Ids in a row: `first`, `first + 1`, and so on.
@@ -71,7 +83,7 @@ impl Generator {
         // The millisecond before counts as used up.
         let start = start_ms.saturating_sub(layout.epoch_ms()).clamp(1, TIME_END);
         let last = AtomicU64::new((start << SEQUENCE_BITS) - 1);
-        Self { layout, worker, last, limit: AtomicU64::new(0) }
+        Self { layout, worker, last, limit: AtomicU64::new(0), begin: random_begin }
     }
 
     /// The worker number in its ids.
@@ -108,7 +120,12 @@ impl Generator {
             if now >= self.limit.load(Ordering::Acquire) {
                 return Err(Stop::AtLimit);
             }
-            let used = if now == time { (last & u64::from(PER_MS - 1)) as u32 + 1 } else { 0 };
+            let used = match count {
+                _ if now == time => (last & u64::from(PER_MS - 1)) as u32 + 1,
+                0 | 1 => (self.begin)(),
+                // Callers that want many get all of a millisecond.
+                _ => 0,
+            };
             if used == PER_MS {
                 return Err(Stop::Full);
             }

@@ -7,9 +7,10 @@ use utoipa::ToSchema;
 
 use crate::json::Json;
 use crate::limits::{
-    ERROR_MESSAGE_CHARS_MAX, JOB_ID_CHARS_MAX, LABEL_CHARS_MAX, LANGUAGE_CHARS_MAX, NODE_CAPACITY_MAX,
-    NODE_ID_CHARS_MAX, NODE_LABELS_MAX, NODE_LOAD_MAX, NODE_POOLS_MAX, NODE_VERSION_CHARS_MAX,
-    PAYLOAD_BYTES_MAX, POOL_NAME_CHARS_MAX, PROGRESS_NOTE_CHARS_MAX, REJECT_REASON_CHARS_MAX,
+    ERROR_MESSAGE_CHARS_MAX, JOB_ID_CHARS_MAX, LABEL_CHARS_MAX, LANGUAGE_CHARS_MAX, MESSAGE_BYTES_MAX,
+    NODE_CAPACITY_MAX, NODE_ID_CHARS_MAX, NODE_LABELS_MAX, NODE_LOAD_MAX, NODE_POOLS_MAX,
+    NODE_VERSION_CHARS_MAX, PAYLOAD_BYTES_MAX, POOL_NAME_CHARS_MAX, PROGRESS_NOTE_CHARS_MAX,
+    REJECT_REASON_CHARS_MAX,
 };
 use crate::strict;
 
@@ -277,7 +278,7 @@ struct ResultFields {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "strict::present_json::<PAYLOAD_BYTES_MAX, _>"
+        deserialize_with = "strict::present_json::<MESSAGE_BYTES_MAX, _>"
     )]
     output: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present_object")]
@@ -292,6 +293,13 @@ impl TryFrom<ResultFields> for AttemptResult {
     fn try_from(fields: ResultFields) -> Result<Self, Self::Error> {
         let ResultFields { job, attempt, ok, output, error, traceparent } = fields;
         let outcome = match (ok, output, error) {
+            // A node that is refused would send it again for ever.
+            (true, Some(output), None) if output.as_str().len() > PAYLOAD_BYTES_MAX => {
+                let bytes = output.as_str().len();
+                let message =
+                    format!("the output has {bytes} bytes of JSON text; the limit is {PAYLOAD_BYTES_MAX}");
+                AttemptOutcome::Failed(AttemptFailure { message, retryable: false })
+            }
             (true, Some(output), None) => AttemptOutcome::Done(output),
             (false, None, Some(error)) => AttemptOutcome::Failed(error),
             (true, _, _) => return Err("a result with \"ok\": true has an output and no error"),

@@ -59,7 +59,6 @@ fn every_frame_of_the_scheduler_is_written_as_it_is_read() {
 #[test]
 fn what_is_wrong_with_a_frame_is_said() {
     let many = vec![r#"{"type":"ready"}"#; MESSAGE_FRAMES_MAX + 1].join(",");
-    let long = "x".repeat(PAYLOAD_BYTES_MAX);
     for (text, says) in [
         ("", "EOF"),
         ("7", "a frame, or a list of 1 to 1000 frames"),
@@ -94,10 +93,6 @@ fn what_is_wrong_with_a_frame_is_said() {
             r#"{"type":"result","job":"j","attempt":1,"ok":true,"output":1,"error":{"message":"m"}}"#,
             "has an output and no error",
         ),
-        (
-            &format!(r#"{{"type":"result","job":"j","attempt":1,"ok":true,"output":"{long}"}}"#),
-            "at most 1048576 bytes",
-        ),
         (&format!("[{many}]"), "a list of 1 to 1000 frames"),
     ] {
         let message = node(text).expect_err(text);
@@ -124,6 +119,25 @@ fn a_failure_is_retryable_unless_it_says_otherwise() {
     let Ok(Message::One(NodeFrame::Result(result))) = node(text) else { panic!("{text}") };
     let failure = AttemptFailure { message: "m".to_owned(), retryable: true };
     assert_eq!(result.outcome, AttemptOutcome::Failed(failure));
+}
+
+#[test]
+fn an_output_over_the_limit_is_a_failure_that_another_attempt_would_have_again() {
+    for (chars, is_good) in [(PAYLOAD_BYTES_MAX - 2, true), (PAYLOAD_BYTES_MAX - 1, false)] {
+        let output = "x".repeat(chars);
+        let text = format!(r#"{{"type":"result","job":"j","attempt":1,"ok":true,"output":"{output}"}}"#);
+        let Message::One(NodeFrame::Result(result)) = node(&text).unwrap() else { panic!("it is a result") };
+        match result.outcome {
+            AttemptOutcome::Done(_) => assert!(is_good),
+            AttemptOutcome::Failed(failure) => {
+                assert!(!is_good && !failure.retryable);
+                assert!(
+                    failure.message.contains("1048577 bytes of JSON text; the limit is 1048576"),
+                    "{failure:?}"
+                );
+            }
+        }
+    }
 }
 
 #[test]

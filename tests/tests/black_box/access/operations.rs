@@ -56,14 +56,13 @@ pub fn all(document: &Value) -> Vec<Operation> {
     let mut found = Vec::new();
     for (pattern, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
-            let security = operation["security"].as_array();
-            let scope = security.and_then(|all| all.iter().find_map(|one| one["token"][0].as_str()));
+            let scope = operation["x-required-scope"].as_str();
             found.push(Operation {
                 id: operation["operationId"].as_str().unwrap().to_owned(),
                 method: method.to_uppercase(),
                 pattern: pattern.clone(),
                 scope: scope.map(ToOwned::to_owned),
-                is_open: security.is_none(),
+                is_open: operation["security"] == serde_json::json!([]),
                 needs_body: operation["requestBody"]["required"] == true,
             });
         }

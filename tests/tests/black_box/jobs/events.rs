@@ -53,6 +53,22 @@ async fn awaited<T>(events: &mut Events, what: &str, of: impl Fn(Event) -> Optio
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stream_begins_with_the_pause_before_its_client_asks_again() {
+    let rig = Rig::alone().await;
+    let job = rig.submit(0, echo(1)).await;
+    for path in ["/v1/events".to_owned(), format!("/v1/jobs/{job}/events")] {
+        let request = testkit::http::plain_http(PATIENCE).unwrap().get(format!("{}{path}", rig.urls[0]));
+        let mut answer = request.send().await.unwrap();
+        let mut text = String::new();
+        while !text.contains("\n\n") {
+            let chunk = tokio::time::timeout(PATIENCE, answer.chunk()).await.unwrap().unwrap().unwrap();
+            text.push_str(std::str::from_utf8(&chunk).unwrap());
+        }
+        assert!(text.starts_with("retry: 2000\n\n"), "{path}: {text:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_job_is_followed_to_its_end_wherever_node_lane_and_stream_are() {
     let rig = Rig::together(3).await;
     let id = rig.submit(2, with(json!({ "payload": {"steps": 3} }), json!({ "tenant": "t" }))).await;

@@ -102,6 +102,11 @@ impl Rig {
         Self::start(vec![Setup::in_mode("worker-queue").unwrap()], Servers::default()).await
     }
 
+    /// The same, shaped so.
+    pub async fn alone_and(shape: impl Fn(Setup) -> Setup) -> Self {
+        Self::start(vec![shape(Setup::in_mode("worker-queue").unwrap())], Servers::default()).await
+    }
+
     /// One instance without servers, which waits for a node that connects again as long as instances do by default. With the
     /// rigs' own grace, shorter than a heartbeat's interval, a node whose socket is closed may be gone at once.
     pub async fn alone_and_patient() -> Self {
@@ -178,7 +183,8 @@ impl Rig {
         (Self::start(setups, servers).await, ways)
     }
 
-    async fn shaped(count: usize, has_own_redis: bool, shape: impl Fn(Setup) -> Setup) -> Self {
+    /// So many instances on one PostgreSQL and one Redis, of its own or not, shaped so.
+    pub async fn shaped(count: usize, has_own_redis: bool, shape: impl Fn(Setup) -> Setup) -> Self {
         let servers = Servers::start(has_own_redis).await;
         let setup = |_| shape(servers.setup(servers.database_url(), &servers.redis_url()));
         let setups = (0..count).map(setup).collect();
@@ -362,6 +368,8 @@ pub struct Run {
     pub metadata: Value,
     /// What it was told of a plan.
     pub stage: Value,
+    /// The span that it continues.
+    pub traceparent: Option<String>,
     /// Why it was stopped, if it was.
     pub stopped: Option<Why>,
 }
@@ -436,11 +444,12 @@ impl Runs {
     /// text}` for good, and `{"deadly": true}` takes the node with it.
     async fn run(self: Arc<Self>, node: String, job: Job, death: Arc<tokio::sync::Notify>) -> Given {
         let payload: Value = job.payload.read().unwrap();
-        let Job { id, attempt, metadata, stage, stop, progress, .. } = job;
+        let Job { id, attempt, metadata, stage, traceparent, stop, progress, .. } = job;
         let _busy = self.begin(&node);
         let (job, metadata) = (id.clone(), json!(metadata));
         let stage = stage.map_or(Value::Null, |stage| stage.read().unwrap());
-        let run = Run { node, job, attempt, payload: payload.clone(), metadata, stage, stopped: None };
+        let run =
+            Run { node, job, attempt, payload: payload.clone(), metadata, stage, traceparent, stopped: None };
         self.runs.send_modify(|runs| runs.push(run));
         if payload["hold"] != Value::Null {
             progress.send(Some(50.0), Some("held"));

@@ -5,8 +5,62 @@ use serde_json::{Value, json};
 use testkit::node::Message;
 
 use super::hand::{Hand, closing, done, frame, heartbeat, written};
-use super::rig::{Rig, echo, hold, past, with};
+use super::rig::{PATIENCE, Rig, echo, hold, past, with};
 use crate::until;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_output_over_the_limit_fails_its_attempt_and_the_node_stays() {
+    let rig = Rig::alone().await;
+    let id = rig.submit(0, echo(1)).await;
+    let mut hand = Hand::greeted(&rig, 0, "n", json!([])).await;
+    let given = hand.given().await;
+    hand.say(frame("ack", &given, json!({}))).await;
+    hand.say(done(&given, "x".repeat(1 << 20))).await;
+    hand.hear("committed").await;
+    let job = rig.finished(0, &id).await;
+    assert_eq!((&job["outcome"], &job["attempt"]), (&json!("failed"), &json!(1)), "{job}");
+    assert!(job["error"].as_str().unwrap().contains("the limit is 1048576"), "{job}");
+    let next = rig.submit(0, echo(2)).await;
+    let given = hand.given().await;
+    assert_eq!(given["job"], next);
+    hand.say(frame("ack", &given, json!({}))).await;
+    hand.say(done(&given, 2)).await;
+    assert_eq!(rig.finished(0, &next).await["result"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_another_subprotocol_is_refused_and_one_without_any_is_not() {
+    let rig = Rig::alone().await;
+    let session = rig.post(0, "/v1/sessions", Some(&json!({})), 201).await;
+    let session = format!("/v1/sessions/{}/ws", session["id"].as_str().unwrap());
+    for path in ["/v1/nodes/ws", &session] {
+        for (offered, status) in [
+            (None, 101),
+            (Some("fencepost.v1"), 101),
+            (Some("fencepost.v2, fencepost.v1"), 101),
+            (Some("fencepost.v2"), 400),
+            (Some("fencepost.v1x,graphql-ws"), 400),
+            (Some(""), 400),
+        ] {
+            let request = testkit::http::plain_http(PATIENCE).unwrap().get(format!("{}{path}", rig.urls[0]));
+            let mut request = request
+                .header("connection", "upgrade")
+                .header("upgrade", "websocket")
+                .header("sec-websocket-version", "13")
+                .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
+            if let Some(offered) = offered {
+                request = request.header("sec-websocket-protocol", offered);
+            }
+            let answer = request.send().await.unwrap();
+            assert_eq!(answer.status(), status, "{path}: {offered:?}");
+            if status == 400 {
+                let problem: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+                assert_eq!(problem["code"], "invalid", "{problem}");
+                assert!(problem["detail"].as_str().unwrap().contains("fencepost.v1"), "{problem}");
+            }
+        }
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_result_sent_twice_is_one_result_and_committed_both_times() {

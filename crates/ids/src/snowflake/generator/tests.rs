@@ -30,7 +30,8 @@ impl Dial {
 }
 
 fn generator(start: u64, limit: u64) -> Generator {
-    let generator = Generator::new(Layout::default(), WorkerNumber::new(7).unwrap(), EPOCH + start);
+    let mut generator = Generator::new(Layout::default(), WorkerNumber::new(7).unwrap(), EPOCH + start);
+    generator.begin = || 0;
     generator.raise_limit(EPOCH.saturating_add(limit));
     generator
 }
@@ -52,6 +53,34 @@ fn ids_of_a_millisecond_follow_each_other_and_the_next_begins_anew() {
     assert_eq!(take(1), Err(Stop::Full));
     clock.set(101);
     assert_eq!(take(0), Ok(((101, 0), 1)), "one at least");
+}
+
+#[test]
+fn single_ids_at_a_low_rate_are_spread_over_the_remainders_of_small_numbers() {
+    let clock = Dial::at(0);
+    let generator = Generator::new(Layout::default(), WorkerNumber::new(7).unwrap(), EPOCH);
+    generator.raise_limit(u64::MAX);
+    let ids: Vec<_> = (0..20_000)
+        .map(|ms| {
+            clock.set(10 + ms);
+            generator.take(&clock, 1).unwrap().first
+        })
+        .collect();
+    assert!(ids.is_sorted());
+    for modulus in [2, 3, 8, 10, 64] {
+        let mut counts = vec![0_u64; modulus as usize];
+        ids.iter().for_each(|id| counts[(id % modulus) as usize] += 1);
+        let mean = ids.len() as u64 / modulus;
+        // Ten standard deviations at least: 20,000 draws of one in 64.
+        let is_even = counts.iter().all(|count| count.abs_diff(mean) <= mean * 6 / 10);
+        assert!(is_even, "modulo {modulus}: {counts:?}");
+    }
+    // All of a millisecond is there for one that wants many, and three quarters for those that want one.
+    clock.set(30_000);
+    assert_eq!(generator.take(&clock, u32::MAX).unwrap().count, PER_MS);
+    clock.set(30_001);
+    let singles = std::iter::from_fn(|| generator.take(&clock, 1).ok()).count();
+    assert!((3 * PER_MS / 4..=PER_MS).contains(&(singles as u32)), "{singles}");
 }
 
 #[test]

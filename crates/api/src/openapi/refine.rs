@@ -1,0 +1,247 @@
+//! What the annotations of the OpenAPI document cannot say, or say in a form that generators of clients read badly: names for
+//! the members of unions and for the events of streams, lists that refer to the schema of their items, bounds of names and
+//! numbers, the header `Location`, the tags and the server.
+
+use domain::limits as l;
+use serde_json::{Map, Value, json};
+
+use crate::limits::CURSOR_CHARS_MAX;
+
+/// The tags, in the order in which the document shows them.
+const TAGS: [(&str, &str); 9] = [
+    ("jobs", "Work for nodes: submit it, follow it, cancel it, retry it"),
+    ("sessions", "Jobs of one client in an order"),
+    ("nonces", "Nonces of blockchain accounts: grant them, settle them, resolve what is unknown"),
+    ("ids", "Distributed ids: snowflakes, segments, sequences and UUIDs"),
+    ("plans", "The same stages for many tenants"),
+    ("nodes", "The workers, their pools, and which of them a job would go to"),
+    ("leases and cluster", "Who owns what, and how the instances work together"),
+    ("cluster", "Events of all kinds"),
+    ("operations", "Health, metrics, history, and the dashboard"),
+];
+
+/// Letters, digits and what needs no escape in a path.
+const SAFE: &str = "^[A-Za-z0-9._:@-]+$";
+const UUID: &str = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
+/// The largest number of 64 bits that the ledger keeps.
+const INTEGER_MAX: u64 = i64::MAX as u64;
+
+/// The members of unions, in their order there.
+const UNIONS: [(&str, [&str; 2]); 2] = [
+    ("BatchResult", ["BatchResult_Accepted", "BatchResult_Refused"]),
+    ("SettlementResult", ["SettlementResult_Accepted", "SettlementResult_Refused"]),
+];
+
+/// Words in answers, to which a newer daemon may add.
+const OPEN_ENUMS: [&str; 15] = [
+    "CheckStatus",
+    "ClusterHappening",
+    "Code",
+    "Intent",
+    "JobState",
+    "Mode",
+    "NodeHappening",
+    "NodeState",
+    "Outcome",
+    "PlanStatus",
+    "Readiness",
+    "StageStatus",
+    "Status",
+    "TaskStatus",
+    "TokenScope",
+];
+
+/// The events of each stream: the operation, and the name and the data of each event.
+const STREAMS: [(&str, &[(&str, &str)]); 4] = [
+    ("job_events", &[("job", "Job"), ("progress", "ProgressEvent")]),
+    (
+        "events",
+        &[
+            ("job", "JobEvent"),
+            ("progress", "ProgressEvent"),
+            ("node", "NodeEvent"),
+            ("cluster", "ClusterEvent"),
+        ],
+    ),
+    ("plan_events", &[("plan", "PlanEvent")]),
+    ("task_events", &[("plan", "PlanEvent")]),
+];
+
+/// Completes the document.
+pub fn refine(document: &mut Value) {
+    document["servers"] =
+        json!([{ "url": "http://127.0.0.1:7070", "description": "An instance with the default settings" }]);
+    document["info"]["contact"] = json!({ "name": "The operators of this instance" });
+    let tag = |(name, about)| json!({ "name": name, "description": about });
+    document["tags"] = TAGS.into_iter().map(tag).collect();
+    let schemas = document["components"]["schemas"].as_object_mut().expect("there are schemas");
+    name_members(schemas);
+    refer_to_items(schemas);
+    for name in OPEN_ENUMS {
+        let about =
+            schemas[name]["description"].as_str().unwrap_or_default().trim_end_matches('.').to_owned();
+        let open = format!("{about}. Answers of newer versions may have further words.");
+        schemas[name]["description"] = Value::from(open);
+    }
+    name_events(schemas);
+    schemas.values_mut().for_each(bound);
+    let operations = document["paths"].as_object_mut().expect("there are paths").values_mut();
+    for operation in operations.flat_map(|path| path.as_object_mut().expect("it has operations").values_mut())
+    {
+        refine_operation(operation);
+    }
+}
+
+/// Gives the members of unions names of their own, by which generators call them.
+fn name_members(schemas: &mut Map<String, Value>) {
+    for (union, names) in UNIONS {
+        let members = schemas[union]["oneOf"].as_array_mut().expect("it is a union");
+        let mut named = Vec::new();
+        for (member, name) in members.iter_mut().zip(names) {
+            named.push((name, member.take()));
+            *member = reference(name);
+        }
+        schemas.extend(named.into_iter().map(|(name, member)| (name.to_owned(), member)));
+    }
+}
+
+/// The annotations repeat the schema of the items in each list.
+fn refer_to_items(schemas: &mut Map<String, Value>) {
+    let lists: Vec<_> = schemas.keys().filter(|name| name.starts_with("List_")).cloned().collect();
+    for list in lists {
+        let item = list.trim_start_matches("List_");
+        assert!(schemas.contains_key(item), "the items of {list} have a schema");
+        schemas[&list]["properties"]["items"]["items"] = reference(item);
+        schemas[&list]["properties"]["items"]["maxItems"] = Value::from(1_000);
+    }
+}
+
+/// The events of streams, as schemas: what stands in each of their fields.
+fn name_events(schemas: &mut Map<String, Value>) {
+    for (_, events) in STREAMS {
+        for (event, data) in events {
+            let about = format!("An event of the name `{event}` in a stream. `data` is its JSON text, read.");
+            let message = json!({
+                "description": about,
+                "type": "object",
+                "required": ["event", "data"],
+                "properties": {
+                    "event": { "description": "The event's name.", "type": "string", "const": event },
+                    "id": { "description": "What to send as `Last-Event-ID`.", "type": "string" },
+                    "data": reference(data),
+                },
+            });
+            schemas.insert(message_name(data), message);
+        }
+    }
+}
+
+fn message_name(data: &str) -> String {
+    format!("{data}_Message")
+}
+
+fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
+}
+
+/// Bounds every whole number that has no bound: those of 32 bits, and those of 64.
+fn bound(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            let kinds = match fields.get("type") {
+                Some(Value::Array(kinds)) => kinds.as_slice(),
+                Some(kind) => std::slice::from_ref(kind),
+                None => &[],
+            };
+            if kinds.iter().any(|kind| kind == "integer") && !fields.contains_key("maximum") {
+                let is_short = fields.get("format").is_some_and(|format| format == "int32");
+                let most = if is_short { u64::from(u32::MAX) } else { INTEGER_MAX };
+                fields.insert("maximum".to_owned(), Value::from(most));
+                // A number of 32 bits without a sign does not fit the format that has one.
+                fields.insert("format".to_owned(), Value::from("int64"));
+            }
+            fields.values_mut().for_each(bound);
+        }
+        Value::Array(items) => items.iter_mut().for_each(bound),
+        _ => {}
+    }
+}
+
+fn refine_operation(operation: &mut Value) {
+    let id = operation["operationId"].as_str().unwrap_or_default().to_owned();
+    for parameter in operation["parameters"].as_array_mut().into_iter().flatten() {
+        let (name, place) = (parameter["name"].clone(), parameter["in"].clone());
+        if let (Some(name), Some(place)) = (name.as_str(), place.as_str()) {
+            refine_parameter(&id, name, place, parameter);
+        }
+    }
+    if operation["description"].as_str().is_none_or(str::is_empty) {
+        let summary = operation["summary"].as_str().unwrap_or_default();
+        operation["description"] = Value::from(format!("{summary}."));
+    }
+    if let Some((status, leads_to)) = location(&id) {
+        operation["responses"][status]["headers"]["Location"] = json!({
+            "description": format!("The path of {leads_to}"),
+            "schema": { "type": "string", "format": "uri-reference" },
+        });
+    }
+    if let Some((_, events)) = STREAMS.iter().find(|(stream, _)| *stream == id) {
+        let messages: Vec<_> = events.iter().map(|(_, data)| reference(&message_name(data))).collect();
+        let shape =
+            if let [only] = messages.as_slice() { only.clone() } else { json!({ "oneOf": messages }) };
+        let stream = json!({
+            "type": "string",
+            "description": "Server-sent events. Each has the fields of one of these messages.",
+            "contentMediaType": "text/event-stream",
+            "contentSchema": shape,
+        });
+        operation["responses"]["200"]["content"]["text/event-stream"]["schema"] = stream;
+    }
+    bound(operation);
+}
+
+/// The status of the answer with the header `Location`, and what that leads to.
+fn location(id: &str) -> Option<(&'static str, &'static str)> {
+    match id {
+        "submit_job" | "retry_job" => Some(("202", "the new job")),
+        "open_session" => Some(("201", "the session")),
+        "create_plan" => Some(("201", "the plan")),
+        _ => None,
+    }
+}
+
+/// What a name in a path or a query is made of.
+fn refine_parameter(operation: &str, name: &str, place: &str, parameter: &mut Value) {
+    let text = |chars: usize| Some(json!({ "type": "string", "minLength": 1, "maxLength": chars }));
+    let safe =
+        |chars: usize| Some(json!({ "type": "string", "minLength": 1, "maxLength": chars, "pattern": SAFE }));
+    let uuid = || Some(json!({ "type": "string", "format": "uuid", "pattern": UUID }));
+    let is_node = operation.ends_with("_node");
+    let is_session = operation.ends_with("_session") || operation == "connect_client";
+    let schema = match (place, name) {
+        ("query", "cursor") => text(CURSOR_CHARS_MAX),
+        ("query", "session") => safe(l::SESSION_ID_CHARS_MAX),
+        ("path", "id") if is_session => safe(l::SESSION_ID_CHARS_MAX),
+        ("path", "id") if is_node => safe(l::NODE_ID_CHARS_MAX),
+        ("path", "id") if operation == "decode_snowflake" => {
+            Some(json!({ "type": "string", "minLength": 1, "maxLength": 19, "pattern": "^(0|[1-9][0-9]*)$" }))
+        }
+        ("path", "id" | "plan" | "task") => uuid(),
+        ("query", "tenant") => safe(l::TENANT_ID_CHARS_MAX),
+        ("query", "pool") => safe(l::POOL_NAME_CHARS_MAX),
+        ("query", "owner") => safe(l::INSTANCE_ID_CHARS_MAX),
+        ("path", "tag") => safe(l::SEGMENT_TAG_CHARS_MAX),
+        ("path", "name") => safe(l::SEQUENCE_NAME_CHARS_MAX),
+        ("query", "version") => Some(json!({ "type": "integer", "enum": [4, 7], "default": 7 })),
+        ("query", "kinds") => {
+            parameter["style"] = Value::from("form");
+            parameter["explode"] = Value::from(false);
+            let words = ["job", "progress", "node", "cluster"];
+            Some(json!({ "type": "array", "minItems": 1, "items": { "type": "string", "enum": words } }))
+        }
+        _ => None,
+    };
+    if let Some(schema) = schema {
+        parameter["schema"] = schema;
+    }
+}
