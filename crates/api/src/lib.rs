@@ -35,6 +35,7 @@ mod nodes;
 mod once_open;
 mod openapi;
 mod ops;
+mod parser_refusals;
 mod peer_credential;
 mod plan_fields;
 mod plans;

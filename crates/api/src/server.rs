@@ -1,23 +1,30 @@
 //! The server: the routes with their handlers, and the handle that drains and stops it.
 
 use std::fmt;
+use std::future::ready;
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use actix_http::HttpService;
+use actix_rt::net::TcpStream;
+use actix_server::ServerBuilder;
+use actix_service::{IntoServiceFactory as _, ServiceFactoryExt as _, fn_service, map_config};
+use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
 use actix_web::body::BoxBody;
-use actix_web::dev::{ServerHandle, ServiceFactory, ServiceRequest, ServiceResponse};
+use actix_web::dev::{AppConfig, ServerHandle, ServiceFactory, ServiceRequest, ServiceResponse};
 use actix_web::http::KeepAlive;
 use actix_web::middleware::from_fn;
-use actix_web::{App, Error, HttpServer, Resource, Scope, guard, web};
+use actix_web::{App, Error, Resource, Scope, guard, web};
 use tokio::runtime;
 
 use crate::auth::Token;
 use crate::forwarder::Forwarder;
 use crate::gate::{self, Tally};
-use crate::limits::{CLOSE_SECONDS_MAX, TLS_HANDSHAKE_MAX};
+use crate::limits::{CLIENT_DISCONNECT_MAX, CLOSE_SECONDS_MAX, TLS_HANDSHAKE_MAX};
 use crate::openapi;
+use crate::parser_refusals::with_problems;
 use crate::routes::{self, Route};
 use crate::services::{Early, Incarnation, Services};
 use crate::settings::Settings;
@@ -55,24 +62,51 @@ impl Server {
         let runtime = runtime::Handle::try_current().map_err(io::Error::other)?;
         let state = Arc::new(State::new(early, settings, runtime));
         let forwarder = Arc::new(Forwarder::new(Arc::clone(&state)));
-        let start = move || {
-            on_thread();
-            app(&forwarder)
-        };
-        let server = HttpServer::new(start)
+        let address = listener.local_addr()?;
+        let builder = ServerBuilder::new()
             .workers(workers)
-            .max_connections(per_worker)
-            .keep_alive(keep_alive)
-            .client_request_timeout(client_request_timeout)
-            // A worker socket sends several small messages before the node answers.
-            .tcp_nodelay(true)
+            .max_concurrent_connections(per_worker)
             .shutdown_timeout(CLOSE_SECONDS_MAX)
             .disable_signals();
-        let server = match tls {
-            Some(tls) => server.tls_handshake_timeout(TLS_HANDSHAKE_MAX).listen_rustls_0_23(listener, tls)?,
-            None => server.listen(listener)?,
+        let stopping = builder.graceful_shutdown_signal();
+        // As `actix_web::HttpServer` does it, but for the connections: they turn the parser's refusals into problems.
+        let start = move || {
+            on_thread();
+            let stopping = stopping.clone();
+            let app = app(&forwarder).into_factory().map_err(|error: Error| error.error_response());
+            HttpService::build()
+                .graceful_shutdown_signal(move || {
+                    let stopping = stopping.clone();
+                    async move { stopping.notified().await }
+                })
+                .keep_alive(keep_alive)
+                .client_request_timeout(client_request_timeout)
+                .client_disconnect_timeout(CLIENT_DISCONNECT_MAX)
+                .local_addr(address)
+                .h1(map_config(app, |()| AppConfig::default()))
+                .map_err(drop)
+                .map_init_err(drop)
         };
-        let server = server.run();
+        let builder = match tls {
+            None => builder.listen("http", listener, move || {
+                let accept = fn_service(|connection: TcpStream| {
+                    let peer = prepare(&connection);
+                    ready(Ok::<_, ()>((with_problems(connection), peer)))
+                });
+                accept.and_then(start())
+            })?,
+            Some(tls) => builder.listen("https", listener, move || {
+                let mut acceptor = Acceptor::new(tls.clone());
+                acceptor.set_handshake_timeout(TLS_HANDSHAKE_MAX);
+                let accept =
+                    acceptor.map_err(drop).map_init_err(drop).map(|connection: TlsStream<TcpStream>| {
+                        let peer = prepare(connection.get_ref().0);
+                        (with_problems(connection), peer)
+                    });
+                accept.and_then(start())
+            })?,
+        };
+        let server = builder.run();
         let handle = Handle { state, server: server.handle() };
         Ok(Self { server, handle })
     }
@@ -169,6 +203,13 @@ impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle").field("in_flight", &self.in_flight()).finish_non_exhaustive()
     }
+}
+
+/// Prepares a new connection; whose it is.
+fn prepare(connection: &TcpStream) -> Option<SocketAddr> {
+    // A worker socket sends several small messages before the node answers.
+    let _ = connection.set_nodelay(true);
+    connection.peer_addr().ok()
 }
 
 /// The routes with their handlers, as one thread serves them.

@@ -2,6 +2,7 @@
 //! random. All of it is refused with the right code, and nothing changes.
 
 mod operations;
+mod parser;
 mod plans;
 mod random;
 pub mod socket;

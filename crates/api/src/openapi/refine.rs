@@ -245,3 +245,105 @@ fn refine_parameter(operation: &str, name: &str, place: &str, parameter: &mut Va
         parameter["schema"] = schema;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document() -> Value {
+        serde_json::from_str(&super::super::document()).unwrap()
+    }
+
+    /// Everything in the document, with its place.
+    fn all(document: &Value) -> Vec<(String, &Value)> {
+        let (mut found, mut open) = (Vec::new(), vec![(String::new(), document)]);
+        while let Some((place, value)) = open.pop() {
+            match value {
+                Value::Object(fields) => {
+                    open.extend(fields.iter().map(|(name, value)| (format!("{place}/{name}"), value)));
+                }
+                Value::Array(items) => {
+                    open.extend(items.iter().enumerate().map(|(n, value)| (format!("{place}/{n}"), value)));
+                }
+                _ => {}
+            }
+            found.push((place, value));
+        }
+        found
+    }
+
+    #[test]
+    fn lists_and_unions_refer_to_schemas_by_name() {
+        let document = document();
+        let schemas = document["components"]["schemas"].as_object().unwrap();
+        let lists: Vec<_> = schemas.iter().filter(|(name, _)| name.starts_with("List_")).collect();
+        assert!(lists.len() > 8);
+        for (name, list) in lists {
+            let item = reference(name.trim_start_matches("List_"));
+            assert_eq!(list["properties"]["items"]["items"], item, "{name}");
+        }
+        for (place, value) in all(&document) {
+            for member in value["oneOf"].as_array().into_iter().flatten() {
+                assert!(member["$ref"].is_string() || member["type"] == "null", "{place}: {member}");
+            }
+        }
+    }
+
+    #[test]
+    fn whole_numbers_and_names_in_paths_and_queries_have_bounds() {
+        let document = document();
+        for (place, value) in all(&document) {
+            let is_whole = value["type"] == "integer"
+                || value["type"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "integer"));
+            assert!(!is_whole || value["maximum"].is_u64() || value["enum"].is_array(), "{place}: {value}");
+            if place.contains("/parameters/") && value["in"].is_string() {
+                let (name, schema) = (&value["name"], &value["schema"]);
+                let is_free = schema["type"] == "string"
+                    && ["maxLength", "format", "enum", "pattern"].iter().all(|key| schema[key].is_null());
+                // Words whose list is in the description, and what a client does not choose.
+                const FREE: [&str; 8] =
+                    ["action", "file", "key", "kind", "Last-Event-ID", "principal", "resource", "subject"];
+                assert!(
+                    !is_free || FREE.contains(&name.as_str().unwrap()) || name == "stage",
+                    "{place}: {value}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn streams_name_their_events_and_answers_that_lead_somewhere_say_so() {
+        let document = document();
+        let (mut streams, mut locations) = (Vec::new(), Vec::new());
+        for (place, value) in all(&document) {
+            if place.ends_with("/content/text~1event-stream") || place.ends_with("/content/text/event-stream")
+            {
+                let schema = &value["schema"]["contentSchema"];
+                assert!(schema["$ref"].is_string() || schema["oneOf"].is_array(), "{place}: {value}");
+                streams.push(place.clone());
+            }
+            if place.ends_with("/headers/Location") {
+                locations.push(place);
+            }
+        }
+        assert_eq!(streams.len(), STREAMS.len(), "{streams:?}");
+        locations.sort();
+        for (path, location) in
+            ["jobs/post/responses/202", "jobs/{id}/retry/post", "plans/post/responses/201", "sessions/post"]
+                .iter()
+                .zip(&locations)
+        {
+            assert!(location.contains(&format!("/v1/{path}")), "{location}");
+        }
+        assert_eq!(locations.len(), 4);
+        let tags: Vec<_> = TAGS.iter().map(|(name, _)| *name).collect();
+        let mut used: Vec<_> = all(&document)
+            .into_iter()
+            .filter(|(place, _)| place.starts_with("/paths/") && place.ends_with("/tags/0"))
+            .filter_map(|(_, tag)| tag.as_str())
+            .collect();
+        used.sort_unstable();
+        used.dedup();
+        assert!(used.iter().all(|tag| tags.contains(tag)) && used.len() == tags.len(), "{used:?}");
+    }
+}

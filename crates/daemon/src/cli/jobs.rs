@@ -17,7 +17,8 @@ The node runs the command once for each job, in a process group of its own:
   standard error    its last 4 KiB are the reason when it fails
   exit status       0: succeeded; 65: failed, do not retry; any other, or a signal: failed, retry
   environment       FENCEPOST_JOB, FENCEPOST_ATTEMPT, FENCEPOST_SESSION (if there is one),
-                    FENCEPOST_METADATA (a JSON object, if there is any)
+                    FENCEPOST_METADATA (a JSON object, if there is any),
+                    FENCEPOST_TRACEPARENT and TRACEPARENT (if the job has a trace)
 When a job is cancelled or times out, its process group gets SIGTERM, and SIGKILL two seconds later.
 When the command ends, the node kills what it left running.")]
 pub struct Node {

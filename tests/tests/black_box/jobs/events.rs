@@ -57,7 +57,7 @@ async fn a_stream_begins_with_the_pause_before_its_client_asks_again() {
     let rig = Rig::alone().await;
     let job = rig.submit(0, echo(1)).await;
     for path in ["/v1/events".to_owned(), format!("/v1/jobs/{job}/events")] {
-        let request = testkit::http::plain_http(PATIENCE).unwrap().get(format!("{}{path}", rig.urls[0]));
+        let request = plain_http(PATIENCE).unwrap().get(format!("{}{path}", rig.urls[0]));
         let mut answer = request.send().await.unwrap();
         let mut text = String::new();
         while !text.contains("\n\n") {

@@ -1,0 +1,166 @@
+//! Refusals of the HTTP parser, as problems.
+//!
+//! A request that the parser cannot read, or whose head does not come in time, never reaches `gate`. The HTTP library then
+//! writes a bare status line and closes the connection, with no place to hook in. So this stands between the library and the
+//! connection, and writes a problem with a request id in place of such an answer. Every other answer passes as it is: those
+//! of `gate` have a request id already.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use actix_web::http::header::HeaderMap;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use wire::problem::MEDIA_TYPE;
+use wire::{Code, Problem};
+
+use crate::request_id::{RequestId, X_REQUEST_ID_NAME};
+
+/// No bare answer is longer than this, in bytes.
+const BARE_BYTES_MAX: usize = 256;
+
+/// A connection on which refusals of the parser are problems.
+pub struct WithProblems<IO> {
+    connection: IO,
+    /// What is still to be written in place of a bare answer, and how much of that the library believes to write.
+    instead: Option<(Vec<u8>, usize)>,
+}
+
+/// A connection of any kind.
+pub trait Connection: AsyncRead + AsyncWrite + Unpin {}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin> Connection for IO {}
+
+/// The connection, with problems in place of bare refusals.
+pub fn with_problems(connection: impl Connection + 'static) -> WithProblems<Box<dyn Connection>> {
+    WithProblems { connection: Box::new(connection), instead: None }
+}
+
+impl<IO: AsyncRead + Unpin> AsyncRead for WithProblems<IO> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.connection).poll_read(context, into)
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> AsyncWrite for WithProblems<IO> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        if this.instead.is_none() {
+            let Some(status) = bare_status(bytes) else {
+                return Pin::new(&mut this.connection).poll_write(context, bytes);
+            };
+            this.instead = Some((problem(status), bytes.len()));
+        }
+        while let Some((left, stands_for)) = &mut this.instead {
+            if left.is_empty() {
+                let written = *stands_for;
+                this.instead = None;
+                return Poll::Ready(Ok(written));
+            }
+            let written = ready!(Pin::new(&mut this.connection).poll_write(context, left))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            left.drain(..written);
+        }
+        Poll::Pending
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.connection).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.connection).poll_shutdown(context)
+    }
+}
+
+/// The status of an answer that the library has written by itself: a refusal without a body and without a request id.
+fn bare_status(bytes: &[u8]) -> Option<u16> {
+    let rest = bytes.strip_prefix(b"HTTP/1.1 4").filter(|_| bytes.len() <= BARE_BYTES_MAX)?;
+    let text = std::str::from_utf8(rest).ok()?.to_ascii_lowercase();
+    let is_bare = text.ends_with("\r\n\r\n")
+        && text.contains("\r\ncontent-length: 0\r\n")
+        && !text.contains(X_REQUEST_ID_NAME);
+    let status = 400 + text.get(..2).filter(|_| is_bare)?.parse::<u16>().ok()?;
+    matches!(status, 400 | 408 | 414 | 431).then_some(status)
+}
+
+/// The whole answer, after which the connection is closed.
+fn problem(status: u16) -> Vec<u8> {
+    let (code, reason, detail) = match status {
+        408 => (Code::Invalid, "Request Timeout", "the request's head did not come in time"),
+        414 => (Code::TooLarge, "URI Too Long", "the request's path and query are too long"),
+        431 => (Code::TooLarge, "Request Header Fields Too Large", "the request's head is too long"),
+        _ => (Code::Invalid, "Bad Request", "this is no HTTP/1.1 request that can be read"),
+    };
+    let id = RequestId::of(&HeaderMap::new()).to_string();
+    tracing::debug!(request_id = id, status, detail, "the HTTP parser refused a request");
+    let title = format!("The HTTP parser refused the request: {reason}");
+    let problem = Problem { title, status, request_id: id.clone(), ..Problem::new(code, detail) };
+    let body = serde_json::to_string(&problem).expect("a problem has text keys only");
+    let length = body.len();
+    let answer = format!(
+        "HTTP/1.1 {status} {reason}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {length}\r\nconnection: close\r\n\
+         {X_REQUEST_ID_NAME}: {id}\r\n\r\n{body}"
+    );
+    answer.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    const BARE: &str = "HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\ndate: x\r\n\r\n";
+
+    /// What arrives of this on a connection that takes a few bytes at a time.
+    async fn written(texts: &[&str]) -> String {
+        let (near, mut far) = tokio::io::duplex(7);
+        let mut near = with_problems(near);
+        let reading = tokio::spawn(async move {
+            let mut text = String::new();
+            far.read_to_string(&mut text).await.unwrap();
+            text
+        });
+        for text in texts {
+            near.write_all(text.as_bytes()).await.unwrap();
+        }
+        near.shutdown().await.unwrap();
+        drop(near);
+        reading.await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_bare_refusal_becomes_a_problem() {
+        let text = written(&[BARE]).await;
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\n"), "{head}");
+        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");
+        let problem: Problem = serde_json::from_str(body).unwrap();
+        assert_eq!((problem.code.as_str(), problem.status), ("too_large", 431));
+        assert!(head.ends_with(&format!("x-request-id: {}", problem.request_id)), "{head}");
+    }
+
+    #[tokio::test]
+    async fn every_other_answer_passes_as_it_is() {
+        let ok = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+        let ours = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nx-request-id: i\r\n\r\n";
+        let gone = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
+        let part = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n";
+        for texts in [&[ok][..], &[ours], &[gone], &[part], &["x", "HTTP/1.1 2"], &[""]] {
+            assert_eq!(written(texts).await, texts.concat());
+        }
+        let after = written(&[ok, BARE]).await;
+        assert!(after.starts_with(ok) && after.contains("\"code\":\"too_large\""), "{after}");
+    }
+}
