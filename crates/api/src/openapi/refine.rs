@@ -128,7 +128,10 @@ fn name_events(schemas: &mut Map<String, Value>) {
                 "properties": {
                     "event": { "description": "The event's name.", "type": "string", "const": event },
                     "id": { "description": "What to send as `Last-Event-ID`.", "type": "string" },
-                    "data": reference(data),
+                    "data": {
+                        "$ref": format!("#/components/schemas/{data}"),
+                        "description": "What happened.",
+                    },
                 },
             });
             schemas.insert(message_name(data), message);

@@ -3,18 +3,20 @@
 //! A span that ends goes into a bounded queue, which drops what does not fit. So a collector that is slow or away delays
 //! nothing, and takes no memory beyond the queue.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use client::TlsOptions;
-use opentelemetry::{KeyValue, global};
+use opentelemetry::{Context, KeyValue, global};
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{
-    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider, SpanData, SpanExporter,
+    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider, Span, SpanData, SpanExporter,
+    SpanProcessor,
 };
 use tokio::runtime::Handle;
 use tokio::time::timeout;
@@ -58,14 +60,17 @@ impl Traces {
             .build()
             .map_err(|error| unusable(error.to_string()))?;
         let queue = BatchConfigBuilder::default()
-            .with_max_queue_size(QUEUE_SPANS_MAX)
+            // One more than is ever there: what does not fit is counted here.
+            .with_max_queue_size(QUEUE_SPANS_MAX + 1)
             .with_max_export_batch_size(BATCH_SPANS_MAX)
             .with_scheduled_delay(BATCH_WAIT)
             .build();
-        let exporter = Watched { exporter, is_away: AtomicBool::new(false) };
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let exporter = Watched { exporter, is_away: AtomicBool::new(false), waiting: Arc::clone(&waiting) };
+        let batches = BatchSpanProcessor::builder(exporter).with_batch_config(queue).build();
         let sampled = Sampler::TraceIdRatioBased(config.sampled_percent as f64 / 100.0);
         let provider = SdkTracerProvider::builder()
-            .with_span_processor(BatchSpanProcessor::builder(exporter).with_batch_config(queue).build())
+            .with_span_processor(Bounded { batches, waiting })
             .with_sampler(Sampler::ParentBased(Box::new(sampled)))
             .with_resource(resource())
             .build();
@@ -102,17 +107,56 @@ fn resource() -> Resource {
     resource.build()
 }
 
+/// The queue, in which a full one is counted.
+#[derive(Debug)]
+struct Bounded {
+    batches: BatchSpanProcessor,
+    /// Spans that ended and were neither sent nor dropped.
+    waiting: Arc<AtomicUsize>,
+}
+
+impl SpanProcessor for Bounded {
+    fn on_start(&self, span: &mut Span, context: &Context) {
+        self.batches.on_start(span, context);
+    }
+
+    fn on_end(&self, span: SpanData) {
+        let more = |waiting: usize| (waiting < QUEUE_SPANS_MAX).then_some(waiting + 1);
+        match self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => self.batches.on_end(span),
+            Err(_) => {
+                metrics::counter!("fencepost_trace_spans_total", "result" => "dropped").increment(1);
+            }
+        }
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.batches.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.batches.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.batches.set_resource(resource);
+    }
+}
+
 /// The exporter, whose failures are counted, and logged once for each outage of the collector.
 #[derive(Debug)]
 struct Watched {
     exporter: opentelemetry_otlp::SpanExporter,
     is_away: AtomicBool,
+    /// See [`Bounded`].
+    waiting: Arc<AtomicUsize>,
 }
 
 impl SpanExporter for Watched {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len() as u64;
         let exported = self.exporter.export(batch).await;
+        self.waiting.fetch_sub(spans as usize, Ordering::Relaxed);
         let was_away = self.is_away.swap(exported.is_err(), Ordering::Relaxed);
         let result = match &exported {
             Ok(()) => {

@@ -142,6 +142,7 @@ async fn what_is_finished_is_told_once_and_what_is_not_there_is_not_found() {
     assert_eq!(answer.headers()["cache-control"], "no-store");
     let text = answer.text().await.unwrap();
     let mut lines = text.lines();
+    assert_eq!((lines.next(), lines.next()), (Some("retry: 2000"), Some("")), "{text}");
     assert_eq!((lines.next(), lines.next()), (Some("event: job"), Some("id: 1.FINISHED")), "{text}");
     let data = lines.next().and_then(|line| line.strip_prefix("data: ")).unwrap();
     let mut shown = rig.job(0, &id).await;
