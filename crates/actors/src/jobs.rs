@@ -22,6 +22,7 @@ mod incoming;
 mod instance_message;
 mod inter_instance;
 mod keeper;
+mod kinds;
 mod lane;
 mod lane_owners;
 mod late_results;
@@ -52,6 +53,7 @@ mod submission_limits;
 mod submissions;
 mod upkeep;
 mod waiters;
+mod waiting;
 mod watches;
 
 use std::sync::Arc;
@@ -98,6 +100,7 @@ pub use statistics::{JobStatistics, PoolStatistics};
 use submissions::Submissions;
 use upkeep::Upkeep;
 use waiters::Waiters;
+pub use waiting::{WaitingFor, WaitingReason};
 use watches::Watches;
 pub use watches::{JobEvent, JobEventKind, Notification, Topic, Watch};
 

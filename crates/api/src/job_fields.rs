@@ -8,7 +8,7 @@ use ::nodes::connection::{Dispatch, Progress};
 use actors::jobs::Submission;
 use domain::job::{Backoff, Due, Metadata, NodeJob, OnRecovery, PastAttempt, Priority, Spec};
 use domain::limits::{JOB_TIMEOUT_MS_DEFAULT, MAX_ATTEMPTS_DEFAULT};
-use domain::{ClientRef, IdempotencyKey, SessionId, TenantId, Timestamp};
+use domain::{ClientRef, IdempotencyKey, JobKind, SessionId, TenantId, Timestamp};
 use ledger::{JobKey, JobRecord};
 use wire::jobs as shape;
 use wire::worker;
@@ -44,6 +44,7 @@ pub fn submission(
     };
     let mut spec = Spec {
         payload: Arc::from(asked.payload.as_str()),
+        kind: asked.kind.as_deref().map(JobKind::parse).transpose()?,
         metadata: Metadata::new(asked.metadata.clone())?,
         session,
         tenant: asked.tenant.as_deref().map(TenantId::parse).transpose()?,
@@ -64,6 +65,15 @@ pub fn submission(
 pub fn job(record: &JobRecord, progress: Option<Progress>) -> Result<shape::Job, Refusal> {
     let payload = Some(json(&record.spec.payload)?);
     Ok(shape::Job { payload, ..job_without_payload(record, progress)? })
+}
+
+/// Why a job waits.
+pub fn waiting_for(waits: &actors::jobs::WaitingFor) -> shape::WaitingFor {
+    shape::WaitingFor {
+        reason: waits.reason.as_str().to_owned(),
+        detail: waits.detail.clone(),
+        until: waits.until.map(time),
+    }
 }
 
 /// A job with all but what it is given.
@@ -101,12 +111,14 @@ pub fn listed_job(record: &JobRecord) -> shape::Job {
         attempt: record.attempt.get(),
         max_attempts: spec.max_attempts,
         node: record.placed.as_ref().map(|placed| placed.node.to_string()),
+        kind: spec.kind.as_ref().map(ToString::to_string),
         metadata: strings(&spec.metadata),
         traceparent: spec.traceparent.map(|parent| parent.to_string()),
         payload: None,
         result: None,
         error: finished.map_or_else(last_error, |finished| finished.error.clone()),
         dead: record.is_dead(),
+        waiting_for: None,
         progress: None,
         created_at: time(record.created_at),
         run_at: record.due_at.map(time),
@@ -116,6 +128,7 @@ pub fn listed_job(record: &JobRecord) -> shape::Job {
         released_at: finished.and_then(|finished| finished.released_at).map(time),
         retry_of: record.retry_of.map(|id| id.to_string()),
         retried_as: finished.and_then(|finished| finished.retried_as).map(|id| id.to_string()),
+        dismissed_at: finished.and_then(|finished| finished.dismissed_at).map(time),
         attempts: None,
     }
 }
@@ -123,12 +136,13 @@ pub fn listed_job(record: &JobRecord) -> shape::Job {
 /// An attempt for its node; `None` for a payload that is not JSON, which the ledger never has.
 pub fn dispatch(dispatch: Dispatch) -> Option<worker::Dispatch> {
     let Dispatch { slot, node_job } = dispatch;
-    let NodeJob { payload, metadata, session, timeout_ms, stage, traceparent } = node_job;
+    let NodeJob { payload, kind, metadata, session, timeout_ms, stage, traceparent } = node_job;
     let (session, seq) = session.map(|(session, seq)| (session.to_string(), seq)).unzip();
     Some(worker::Dispatch {
         job: slot.job.to_string(),
         attempt: slot.attempt.get(),
         payload: wire::Json::parse(&payload).ok()?,
+        kind: kind.map(|kind| kind.to_string()),
         metadata: strings(&metadata),
         session,
         seq,

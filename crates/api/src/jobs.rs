@@ -9,7 +9,7 @@ use actix_web::http::header::LOCATION;
 use actix_web::{HttpRequest, HttpResponse, web};
 use actors::jobs::{Accepted, Jobs, Submission};
 use domain::job::{Outcome, State as JobState};
-use domain::{JobId, PoolName, SessionId, TenantId, TraceParent};
+use domain::{JobId, JobKind, PoolName, SessionId, TenantId, TraceParent};
 use ledger::{JobFilter, JobRecord};
 use wire::Code;
 use wire::jobs as shape;
@@ -65,7 +65,7 @@ pub async fn submit(request: HttpRequest, payload: web::Payload, forwarder: Forw
 
 /// Shows a job
 ///
-/// With `wait_ms` the answer waits until the job is FINISHED, for at most that time.
+/// `waiting_for` says why a job waits. With `wait_ms` the answer waits until the job is FINISHED, for at most that time.
 #[utoipa::path(
     get, path = "/v1/jobs/{id}", tag = "jobs", operation_id = "show_job",
     params(
@@ -86,8 +86,12 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
             break waited;
         }
     };
-    let progress = state.call(state.incarnation().jobs.progress(&record)).await;
-    Ok(HttpResponse::Ok().json(job_fields::job(&record, progress)?))
+    let jobs = &state.incarnation().jobs;
+    let progress = state.call(jobs.progress(&record)).await;
+    let waits = state.call(jobs.waiting_for(&record)).await;
+    let shown = job_fields::job(&record, progress)?;
+    Ok(HttpResponse::Ok()
+        .json(shape::Job { waiting_for: waits.as_ref().map(job_fields::waiting_for), ..shown }))
 }
 
 /// Lists jobs
@@ -102,15 +106,18 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
         ("session" = Option<String>, Query, description = "Jobs of this session"),
         ("tenant" = Option<String>, Query, description = "Jobs of this tenant"),
         ("pool" = Option<String>, Query, description = "Jobs that asked for this pool"),
-        ("dead" = Option<bool>, Query, description = "`true`: dead jobs, which failed or timed out and were not retried. `false`: all others"),
+        ("kind" = Option<String>, Query, max_length = 64, description = "Jobs of this kind"),
+        ("dead" = Option<bool>, Query, description = "`true`: dead jobs, which failed or timed out and were neither retried nor dismissed. `false`: all others"),
         ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
     ),
     responses((status = 200, description = "A page", body = wire::List<shape::Job>)),
 )]
 pub async fn list(request: HttpRequest, state: Shared) -> Answer {
-    let query =
-        Query::read(&request, &["state", "outcome", "session", "tenant", "pool", "dead", "cursor", "limit"])?;
+    let query = Query::read(
+        &request,
+        &["state", "outcome", "session", "tenant", "pool", "kind", "dead", "cursor", "limit"],
+    )?;
     let limit = query.limit()?;
     let principal = Principal::of(&request);
     let sees = principal.sees();
@@ -120,6 +127,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
         session: query.get("session").map(SessionId::parse).transpose()?,
         tenant: query.get("tenant").map(TenantId::parse).transpose()?,
         pool: query.get("pool").map(PoolName::parse).transpose()?,
+        kind: query.get("kind").map(JobKind::parse).transpose()?,
         dead: query.flag("dead")?,
         retried: None,
         without_stages: false,
@@ -156,6 +164,64 @@ pub async fn cancel(request: HttpRequest, payload: web::Payload, forwarder: Forw
         Err(actors::jobs::Refusal::NotOwner { owner }) => forwarder.pass_on(&request, body, &owner).await,
         Err(refusal) => Err(refusal.into()),
     }
+}
+
+/// Dismisses a dead job
+///
+/// The job failed or timed out, and need not be retried: from now on it is not dead. It can still be retried. The dismissal
+/// of a dismissed job changes nothing. Other jobs are not dismissed (`conflict`).
+#[utoipa::path(
+    post, path = "/v1/jobs/{id}/dismiss", tag = "jobs", operation_id = "dismiss_job",
+    params(("id" = String, Path, description = ID)),
+    responses((status = 200, description = "The job as it stands now", body = shape::Job)),
+)]
+pub async fn dismiss(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    let id = job(&request)?;
+    Query::read(&request, &[])?;
+    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    extract::no_fields(&request, &body)?;
+    let jobs = &state.incarnation().jobs;
+    let mut record = state.call(jobs.get(id)).await?;
+    if record.is_dead() {
+        audit::note_operators(&state, &request, "dismiss_job", format!("job:{id}")).await?;
+        state.read(state.ledger.dismiss_jobs(&[id])).await?;
+        record = state.call(jobs.get(id)).await?;
+    }
+    let Some(finished) = &record.finished else {
+        return Err(actors::jobs::Refusal::NotFinished(record.state).into());
+    };
+    if finished.dismissed_at.is_none() {
+        let detail = "only a job that failed or timed out, and that no other job has retried, is dismissed";
+        return Err(Refusal::new(Code::Conflict, detail));
+    }
+    Ok(HttpResponse::Ok().json(job_fields::job(&record, None)?))
+}
+
+/// Deletes a finished job
+///
+/// The job is forgotten, with its payload, its result and its attempts, before its retention is over. A job that is not
+/// finished is refused (`conflict`), and so is the job of a stage whose plan still waits for its result.
+#[utoipa::path(
+    delete, path = "/v1/jobs/{id}", tag = "jobs", operation_id = "delete_job",
+    params(("id" = String, Path, description = ID)),
+    responses((status = 204, description = "The job is forgotten")),
+)]
+pub async fn delete(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    let id = job(&request)?;
+    Query::read(&request, &[])?;
+    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    extract::no_fields(&request, &body)?;
+    let record = state.call(state.incarnation().jobs.get(id)).await?;
+    if record.state != JobState::Finished {
+        return Err(actors::jobs::Refusal::NotFinished(record.state).into());
+    }
+    audit::note_operators(&state, &request, "delete_job", format!("job:{id}")).await?;
+    if state.read(state.ledger.delete_jobs(&[id])).await?.is_empty() {
+        // Either another request was quicker, or it stays.
+        state.call(state.incarnation().jobs.get(id)).await?;
+        return Err(Refusal::new(Code::Conflict, "the job is a stage whose plan still waits for its result"));
+    }
+    Ok(HttpResponse::NoContent().finish())
 }
 
 /// Accepts one job on this instance, or, if the job belongs to a session, on the session's owner. Its attempts continue the

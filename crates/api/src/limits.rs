@@ -228,6 +228,7 @@ const _: () = assert!(wire::limits::SESSION_ID_CHARS_MAX == domain::limits::SESS
 const _: () = assert!(wire::limits::TENANT_ID_CHARS_MAX == domain::limits::TENANT_ID_CHARS_MAX);
 const _: () = assert!(wire::limits::NODE_ID_CHARS_MAX == domain::limits::NODE_ID_CHARS_MAX);
 const _: () = assert!(wire::limits::POOL_NAME_CHARS_MAX == domain::limits::POOL_NAME_CHARS_MAX);
+const _: () = assert!(wire::limits::JOB_KIND_CHARS_MAX == domain::limits::JOB_KIND_CHARS_MAX);
 const _: () = assert!(wire::limits::LABEL_CHARS_MAX == domain::limits::LABEL_CHARS_MAX);
 const _: () = assert!(wire::limits::LANGUAGE_CHARS_MAX == domain::limits::LANGUAGE_CHARS_MAX);
 const _: () = assert!(wire::limits::SEGMENT_TAG_CHARS_MAX == domain::limits::SEGMENT_TAG_CHARS_MAX);

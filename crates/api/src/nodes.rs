@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use ::nodes::{Pools, Record, Wanted};
+use ::nodes::{DEFAULT_POOL, Pools, Record, Wanted};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bus::NodeState;
-use domain::NodeId;
+use domain::{AuditEntry, NodeId, PoolName};
 use tokio::sync::broadcast::error::RecvError;
 use wire::Code;
 use wire::nodes as shape;
@@ -164,9 +164,12 @@ pub async fn pools(request: HttpRequest, state: Shared) -> Answer {
         tracing::error!(%error, "the ledger has pools that cannot be read");
         Refusal::internal()
     })?;
-    let mut shown = to_wire::pools(&pools);
+    let pauses = state.read(state.ledger.pool_pauses()).await?;
+    let mut shown = to_wire::pools(&pools, &pauses);
     let principal = Principal::of(&request);
-    shown.pools.retain(|pool| principal.sees().pools.have(Some(pool.name.as_str())));
+    let sees = principal.sees();
+    shown.pools.retain(|pool| sees.pools.have(Some(pool.name.as_str())));
+    shown.paused.retain(|pause| sees.pools.have(Some(pause.pool.as_str())));
     Ok(HttpResponse::Ok().json(shown))
 }
 
@@ -192,7 +195,81 @@ pub async fn replace_pools(request: HttpRequest, payload: web::Payload, state: S
     }
     state.incarnation().registry.adopt_pools(pools.clone());
     state.call(cluster::tell(&state.bus)).await;
-    Ok(HttpResponse::Ok().json(to_wire::pools(&pools)))
+    Ok(HttpResponse::Ok().json(to_wire::pools(&pools, &state.incarnation().registry.pauses())))
+}
+
+/// Pauses a pool
+///
+/// From the answer on this instance dispatches no job to nodes in this pool, and within a second no other instance does.
+/// Jobs wait; those that are dispatched already run on. A node that is in another pool too gets the jobs of that one. The
+/// pause outlasts restarts. It ends when somebody resumes the pool, or after `for_ms`. The pause of a paused pool replaces
+/// the earlier one.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/pause", tag = "nodes", operation_id = "pause_pool",
+    params(("pool" = String, Path, description = "The pool's name")),
+    request_body = shape::PauseRequest,
+    responses((status = 200, description = "The pause", body = shape::PoolPause)),
+)]
+pub async fn pause_pool(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    Query::read(&request, &[])?;
+    let asked: shape::PauseRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let pool = PoolName::parse(extract::segment(&request, "pool"))?;
+    if !is_pool(&state, &pool).await? {
+        return Err(unknown_pool());
+    }
+    let entry = audit::entry(&request, "pause_pool", format!("pool:{pool}"));
+    let by = AuditEntry { reason: Some(asked.reason.as_str().into()), ..entry };
+    let pause = state.read(state.ledger.pause_pool(&pool, &asked.reason, asked.for_ms, &by)).await?;
+    pauses_changed(&state).await?;
+    Ok(HttpResponse::Ok().json(to_wire::pool_pause(&pause)))
+}
+
+/// Resumes a pool
+///
+/// Jobs are dispatched to the pool again. A pool that is not paused stays as it is.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/resume", tag = "nodes", operation_id = "resume_pool",
+    params(("pool" = String, Path, description = "The pool's name")),
+    responses((status = 200, description = "The pools, and those that are still paused", body = shape::PoolsSetting)),
+)]
+pub async fn resume_pool(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    Query::read(&request, &[])?;
+    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    extract::no_fields(&request, &body)?;
+    let pool = PoolName::parse(extract::segment(&request, "pool"))?;
+    let is_paused = state.read(state.ledger.pool_pauses()).await?.iter().any(|pause| pause.pool == pool);
+    // The pause of a pool that is configured no more can be ended too.
+    if !is_paused && !is_pool(&state, &pool).await? {
+        return Err(unknown_pool());
+    }
+    let by = audit::entry(&request, "resume_pool", format!("pool:{pool}"));
+    state.read(state.ledger.resume_pool(&pool, &by)).await?;
+    pauses_changed(&state).await?;
+    pools(request, state).await
+}
+
+/// Follows the pauses at once, here and on the other instances.
+async fn pauses_changed(state: &State) -> Result<(), Refusal> {
+    let pauses = state.read(state.ledger.pool_pauses()).await?;
+    state.incarnation().registry.adopt_pauses(pauses);
+    state.call(cluster::tell(&state.bus)).await;
+    Ok(())
+}
+
+/// Whether nodes can be in a pool of this name.
+async fn is_pool(state: &State, pool: &PoolName) -> Result<bool, Refusal> {
+    let (version, value) = state.read(state.ledger.pools()).await?;
+    let pools = Pools::from_json(version, &value).map_err(|error| {
+        tracing::error!(%error, "the ledger has pools that cannot be read");
+        Refusal::internal()
+    })?;
+    let configured = pools.configured();
+    Ok(configured.iter().any(|known| known.name == *pool)
+        || configured.is_empty() && pool.as_str() == DEFAULT_POOL)
+}
+
+fn unknown_pool() -> Refusal {
+    Refusal::new(Code::NotFound, "no pool of this name is configured")
 }
 
 fn node(request: &HttpRequest, state: &State) -> Result<Record, Refusal> {

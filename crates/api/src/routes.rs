@@ -60,9 +60,10 @@ routes! {
     JOBS_BATCH = "/v1/jobs/batch", "POST", SUBMIT, SUBMIT;
     JOBS_RETRY = "/v1/jobs/retry", "POST", SUBMIT, SUBMIT;
     JOBS = "/v1/jobs", "GET, HEAD, POST", READ, SUBMIT;
-    JOB = "/v1/jobs/{id}", "GET, HEAD", READ, SUBMIT;
+    JOB = "/v1/jobs/{id}", "DELETE, GET, HEAD", READ, SUBMIT;
     JOB_CANCEL = "/v1/jobs/{id}/cancel", "POST", SUBMIT, SUBMIT;
     JOB_RETRY = "/v1/jobs/{id}/retry", "POST", SUBMIT, SUBMIT;
+    JOB_DISMISS = "/v1/jobs/{id}/dismiss", "POST", SUBMIT, SUBMIT;
     SESSION_SOCKET = "/v1/sessions/{id}/ws", "GET", READ, SUBMIT;
     SESSION = "/v1/sessions/{id}", "DELETE, GET, HEAD", READ, SUBMIT;
     SESSIONS = "/v1/sessions", "POST", SUBMIT, SUBMIT;
@@ -95,6 +96,8 @@ routes! {
     NODE_DRAIN = "/v1/nodes/{id}/drain", "POST", ADMIN, ADMIN;
     NODE_UNDRAIN = "/v1/nodes/{id}/undrain", "POST", ADMIN, ADMIN;
     POOLS = "/v1/config/pools", "GET, HEAD, PUT", READ, ADMIN;
+    POOL_PAUSE = "/v1/pools/{pool}/pause", "POST", ADMIN, ADMIN;
+    POOL_RESUME = "/v1/pools/{pool}/resume", "POST", ADMIN, ADMIN;
     SNOWFLAKES = "/v1/ids/snowflake", "GET", SUBMIT, SUBMIT;
     SNOWFLAKE = "/v1/ids/snowflake/{id}", "GET, HEAD", SUBMIT, SUBMIT;
     SEGMENTS = "/v1/ids/segments", "GET, HEAD", SUBMIT, SUBMIT;

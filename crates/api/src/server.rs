@@ -274,8 +274,9 @@ pub fn app(
                 .service(at(&routes::JOBS_BATCH).route(web::post().to(jobs::batch::submit_batch)))
                 .service(at(&routes::JOBS_RETRY).route(web::post().to(jobs::retries::retry_many)))
                 .service(at(&routes::JOBS).route(web::post().to(jobs::submit)).route(get().to(jobs::list)))
-                .service(at(&routes::JOB).route(get().to(jobs::show)))
+                .service(at(&routes::JOB).route(get().to(jobs::show)).route(web::delete().to(jobs::delete)))
                 .service(at(&routes::JOB_CANCEL).route(web::post().to(jobs::cancel)))
+                .service(at(&routes::JOB_DISMISS).route(web::post().to(jobs::dismiss)))
                 .service(at(&routes::JOB_RETRY).route(web::post().to(jobs::retries::retry)))
                 .service(at(&routes::JOB_EVENTS).route(web::get().to(events::of_job)))
         }))
@@ -326,6 +327,11 @@ pub fn app(
                 .service(at(&routes::NODE).route(get().to(nodes::show)))
                 .service(at(&routes::NODE_DRAIN).route(web::post().to(nodes::drain)))
                 .service(at(&routes::NODE_UNDRAIN).route(web::post().to(nodes::undrain)))
+        }))
+        .service(below("/v1/pools", |scope, at| {
+            scope
+                .service(at(&routes::POOL_PAUSE).route(web::post().to(nodes::pause_pool)))
+                .service(at(&routes::POOL_RESUME).route(web::post().to(nodes::resume_pool)))
         }))
         .service(below("/v1/leases", |scope, at| {
             scope

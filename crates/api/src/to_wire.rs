@@ -9,7 +9,7 @@ use bus::NodeState;
 use domain::job::{Outcome, Route, State};
 use domain::nonce::{OnExpiry, Policy, Status};
 use domain::session::Ordering;
-use domain::{Mode, Modes, SignerId, Timestamp};
+use domain::{Mode, Modes, PoolPause, SignerId, Timestamp};
 use ledger::{Instance, Lease, NonceRecord, SegmentRecord, SequenceRecord, SignerRecord};
 
 use crate::refusal::Refusal;
@@ -181,7 +181,7 @@ pub fn selection(explanation: &Explanation, took: std::time::Duration) -> wire::
 }
 
 /// The pools as they are configured.
-pub fn pools(pools: &Pools) -> wire::nodes::PoolsSetting {
+pub fn pools(pools: &Pools, pauses: &[PoolPause]) -> wire::nodes::PoolsSetting {
     let pool = |pool: &::nodes::Pool| wire::nodes::Pool {
         name: pool.name.to_string(),
         routes: pool.routes.iter().map(ToString::to_string).collect(),
@@ -191,6 +191,17 @@ pub fn pools(pools: &Pools) -> wire::nodes::PoolsSetting {
     wire::nodes::PoolsSetting {
         version: pools.version(),
         pools: pools.configured().iter().map(pool).collect(),
+        paused: pauses.iter().map(pool_pause).collect(),
+    }
+}
+
+pub fn pool_pause(pause: &PoolPause) -> wire::nodes::PoolPause {
+    wire::nodes::PoolPause {
+        pool: pause.pool.to_string(),
+        reason: pause.reason.to_string(),
+        by: pause.principal.to_string(),
+        since: time(pause.since),
+        until: pause.until.map(time),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a token sees. A token whose patterns leave something out gets `not_found` for it, on every path and socket, and
 //! lists pass it over.
 //!
-//! The gate asks [`admit`] before a handler runs: a path names a signer, a tenant, a node or a resource, or a job, session,
+//! The gate asks [`admit`] before a handler runs: a path names a signer, a tenant, a node, a pool or a resource, or a job, session,
 //! plan or task, which the ledger knows the tenant and pool of. Lists keep to what is seen with [`seen`]; what a request
 //! makes is checked with [`of_new_job`] and its siblings. A job of a session is seen by who sees the session.
 
@@ -28,6 +28,7 @@ enum Subject {
     Signer,
     Tenant,
     Node,
+    Pool,
     Job,
     Session,
     Plan,
@@ -52,6 +53,7 @@ pub async fn admit(state: &State, route: &Route, path: &str, principal: &Princip
         Subject::Signer => sees.signers.have(Some(name)),
         Subject::Tenant => sees.tenants.have(Some(name)),
         Subject::Node => sees.nodes.have(Some(name)),
+        Subject::Pool => sees.pools.have(Some(name)),
         Subject::Job => match JobId::parse(name) {
             Some(id) => match state.read(state.ledger.job(id)).await? {
                 Some(record) => job(state, sees, &record).await?,
@@ -101,6 +103,7 @@ fn subject<'p>(pattern: &str, path: &'p str) -> Option<(Subject, &'p str)> {
         "signers" => Subject::Signer,
         "tenants" => Subject::Tenant,
         "nodes" => Subject::Node,
+        "pools" => Subject::Pool,
         "jobs" => Subject::Job,
         "sessions" => Subject::Session,
         "plans" => Subject::Plan,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::limits::{
     CLIENT_REF_CHARS_MAX, ID_FIVE_BITS_MAX, ID_WORKER_MAX, IDEMPOTENCY_KEY_CHARS_MAX, INSTANCE_ID_CHARS_MAX,
-    LABEL_CHARS_MAX, LANGUAGE_CHARS_MAX, NODE_ID_CHARS_MAX, NONCE_MAX, POOL_NAME_CHARS_MAX,
-    SEGMENT_TAG_CHARS_MAX, SEQUENCE_NAME_CHARS_MAX, SESSION_ID_CHARS_MAX, SIGNER_ID_CHARS_MAX,
-    TENANT_ID_CHARS_MAX, TX_HASH_CHARS_MAX,
+    JOB_KIND_CHARS_MAX, LABEL_CHARS_MAX, LANGUAGE_CHARS_MAX, NODE_ID_CHARS_MAX, NONCE_MAX,
+    POOL_NAME_CHARS_MAX, SEGMENT_TAG_CHARS_MAX, SEQUENCE_NAME_CHARS_MAX, SESSION_ID_CHARS_MAX,
+    SIGNER_ID_CHARS_MAX, TENANT_ID_CHARS_MAX, TX_HASH_CHARS_MAX,
 };
 
 /// Why a text or number is no such id: what was expected, fit to be shown to the caller.
@@ -126,6 +126,10 @@ text_id!(
 text_id!(
     /// Something that a node can do and a job may require, such as `gpu` or `asr:zh`.
     Label, "label", safe_text, LABEL_CHARS_MAX
+);
+text_id!(
+    /// What a job does, such as `send_email`: for people, lists and metrics. It decides nothing.
+    JobKind, "kind", printable, JOB_KIND_CHARS_MAX
 );
 text_id!(
     /// A language as a route names it, such as `zh` or `en-GB`. Compared byte by byte.

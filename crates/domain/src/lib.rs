@@ -20,6 +20,7 @@ mod node_timeouts;
 pub mod nonce;
 mod pattern;
 pub mod plan;
+mod pool_pause;
 pub mod session;
 mod shard;
 pub mod signer;
@@ -30,8 +31,8 @@ pub use audit::AuditEntry;
 pub use cluster_secret::ClusterSecret;
 pub use database_clock::DatabaseClock;
 pub use id::{
-    ClientRef, HoldId, IdempotencyKey, InstanceId, Invalid, JobId, Label, Language, NodeId, Nonce, PlanId,
-    PoolName, SegmentTag, SequenceName, SessionId, SignerId, TaskId, TenantId, TxHash, WorkerNumber,
+    ClientRef, HoldId, IdempotencyKey, InstanceId, Invalid, JobId, JobKind, Label, Language, NodeId, Nonce,
+    PlanId, PoolName, SegmentTag, SequenceName, SessionId, SignerId, TaskId, TenantId, TxHash, WorkerNumber,
 };
 pub use key::KeyScope;
 pub use lane_id::LaneId;
@@ -39,6 +40,7 @@ pub use lease::{Resource, ResourceKind, Token};
 pub use mode::{Mode, Modes};
 pub use node_timeouts::NodeTimeouts;
 pub use pattern::{Names, Pattern};
+pub use pool_pause::PoolPause;
 pub use shard::shard_of;
 pub use time::Timestamp;
 pub use trace_parent::TraceParent;

@@ -130,6 +130,8 @@ pub const REASON_BYTES_MAX: usize = 2_048;
 pub const BATCH_JOBS_MAX: usize = 1_000;
 /// Labels that one job may require.
 pub const JOB_LABELS_MAX: usize = 16;
+/// Longest kind of a job, in characters.
+pub const JOB_KIND_CHARS_MAX: usize = 64;
 /// Strings in the metadata of one job.
 pub const METADATA_ENTRIES_MAX: usize = 16;
 /// Longest key of metadata, in bytes.

@@ -12,7 +12,9 @@ pub(crate) mod rows;
 use std::sync::Arc;
 
 use domain::job::{Assignment, Attempt, Outcome, PastAttempt, Spec, State};
-use domain::{ClientRef, InstanceId, JobId, LaneId, NodeId, PoolName, SessionId, TenantId, Timestamp, Token};
+use domain::{
+    ClientRef, InstanceId, JobId, JobKind, LaneId, NodeId, PoolName, SessionId, TenantId, Timestamp, Token,
+};
 
 pub use domain::job::{JobKey, JobVerdict, JobWrite, LiveJob, UnderWay, WaitingGroup};
 
@@ -130,11 +132,12 @@ pub struct JobRecord {
 }
 
 impl JobRecord {
-    /// Whether the job failed or timed out, and no other job has retried it.
+    /// Whether the job failed or timed out, no other job has retried it, and nobody has dismissed it.
     #[must_use]
     pub fn is_dead(&self) -> bool {
         self.finished.as_ref().is_some_and(|finished| {
-            matches!(finished.outcome, Outcome::Failed | Outcome::TimedOut) && finished.retried_as.is_none()
+            let is_failed = matches!(finished.outcome, Outcome::Failed | Outcome::TimedOut);
+            is_failed && finished.retried_as.is_none() && finished.dismissed_at.is_none()
         })
     }
 }
@@ -156,6 +159,8 @@ pub struct Finished {
     pub released_at: Option<Timestamp>,
     /// The newest job that retries it.
     pub retried_as: Option<JobId>,
+    /// When somebody said that it need not be retried.
+    pub dismissed_at: Option<Timestamp>,
 }
 
 /// A lane that has something due, and no live owner but perhaps the caller.
@@ -207,6 +212,8 @@ pub struct JobFilter {
     pub tenant: Option<TenantId>,
     /// That asked for this pool.
     pub pool: Option<PoolName>,
+    /// Of this kind.
+    pub kind: Option<JobKind>,
     /// Only those that are [dead](JobRecord::is_dead) (`true`), or only the others (`false`).
     pub dead: Option<bool>,
     /// Only those that another job has retried (`true`), or only the others (`false`).
@@ -365,6 +372,19 @@ pub trait Jobs: Send + Sync {
     /// [`crate::Error::Unavailable`] and defects; [`crate::Error::Aborted`] where it would have kept others waiting.
     async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64>;
 
+    /// Dismisses those of these jobs that are [dead](JobRecord::is_dead), a few thousand at most; answers them.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; repeating is harmless.
+    async fn dismiss_jobs(&self, jobs: &[JobId]) -> Result<Vec<JobId>>;
+
+    /// Deletes those of these jobs that are finished, a few thousand at most, with payload and result; answers them. The
+    /// jobs of stages whose results their plans still wait for stay. Their places in their sessions are not given again.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; repeating is harmless.
+    async fn delete_jobs(&self, jobs: &[JobId]) -> Result<Vec<JobId>>;
+
     /// Makes the partitions for the finished jobs of the next [`PARTITION_DAYS_AHEAD`] days, on PostgreSQL. Without
     /// them nothing fails, but forgetting the jobs takes longer.
     ///
@@ -393,6 +413,7 @@ impl JobFilter {
             "session" => self.session.is_some(),
             "tenant" => self.tenant.is_some(),
             "pool" => self.pool.is_some(),
+            "kind" => self.kind.is_some(),
             "state" => self.state.is_some(),
             "outcome" => self.outcome.is_some(),
             "unsuccessful" => self.outcome.is_some_and(|outcome| outcome != Outcome::Succeeded),

@@ -1,11 +1,12 @@
 //! Settings: what is decided for the whole cluster while it runs. Versioned: a change names the version that
 //! it replaces, so that of two changes made on the same knowledge one is refused.
 
-use domain::{AuditEntry, ClusterSecret, Mode, Modes, Resource};
+use domain::{AuditEntry, ClusterSecret, Mode, Modes, PoolName, PoolPause, Resource};
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
 use crate::records::impossible;
+use crate::sql::{Moment, record};
+use crate::{Error, Result};
 
 /// The name under which the modes are kept.
 pub(crate) const MODES: &str = "mode";
@@ -51,6 +52,31 @@ pub trait Settings: Send + Sync {
     /// [`crate::Error`]. After [`crate::Error::Unknown`] they may be replaced or not.
     async fn replace_pools(&self, version: u64, pools: String, by: &AuditEntry) -> Result<bool>;
 
+    /// The pools that are paused now, by name.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] and defects.
+    async fn pool_pauses(&self) -> Result<Vec<PoolPause>>;
+
+    /// Pauses a pool from now on, for so many milliseconds or until somebody resumes it. A pool that is paused already is
+    /// paused anew.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; repeating is harmless.
+    async fn pause_pool(
+        &self,
+        pool: &PoolName,
+        reason: &str,
+        for_ms: Option<u64>,
+        by: &AuditEntry,
+    ) -> Result<PoolPause>;
+
+    /// Ends the pause of a pool, if it is paused.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; repeating is harmless.
+    async fn resume_pool(&self, pool: &PoolName, by: &AuditEntry) -> Result<()>;
+
     /// Sets the epoch of snowflakes unless one is set; returns the epoch then in force, in milliseconds since
     /// 1970. Ids of two epochs could meet, so it is decided once and for all.
     ///
@@ -64,6 +90,30 @@ pub trait Settings: Send + Sync {
     /// # Errors
     /// [`crate::Error`]; repeating is harmless.
     async fn decide_cluster_secret(&self, secret: &ClusterSecret) -> Result<ClusterSecret>;
+}
+
+record! {
+    pub(crate) struct PauseRow {
+        pool: String,
+        reason: String,
+        principal: String,
+        since: Moment,
+        until: Option<Moment>,
+    }
+}
+
+impl TryFrom<PauseRow> for PoolPause {
+    type Error = Error;
+
+    fn try_from(row: PauseRow) -> Result<Self> {
+        Ok(Self {
+            pool: PoolName::parse(&row.pool).map_err(impossible)?,
+            reason: row.reason.into(),
+            principal: row.principal.into(),
+            since: row.since.0,
+            until: row.until.map(|at| at.0),
+        })
+    }
 }
 
 /// The modes as they are kept: JSON text, written and read here alone.

@@ -27,6 +27,8 @@ pub struct Explanation {
 pub enum Reason {
     /// It is in no pool that serves the job.
     Pool,
+    /// It is in no pool that serves the job but in paused ones.
+    Paused,
     /// It lacks a label or a language.
     Labels,
     /// It was named as not to be chosen.
@@ -45,8 +47,9 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Pool,
+        Self::Paused,
         Self::Labels,
         Self::Excluded,
         Self::Unreachable,
@@ -61,6 +64,7 @@ impl Reason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pool => "pool",
+            Self::Paused => "paused",
             Self::Labels => "labels",
             Self::Excluded => "excluded",
             Self::Unreachable => "unreachable",
@@ -101,8 +105,16 @@ fn rejected(
 ) -> Option<Reason> {
     let Some(pools) = Pools::serving(index, wanted.needs) else { return Some(Reason::Pool) };
     let mut entries = (0..pools.len()).map(|place| pools.at(place));
-    let mut entries_here = entries.by_ref().filter(|entry| index.pools[entry.pool].nodes.contains(position));
-    let Some(first) = entries_here.next() else { return Some(Reason::Pool) };
+    let mut is_in_paused = false;
+    let mut entries_here = entries.by_ref().filter(|entry| {
+        let pool = &index.pools[entry.pool];
+        let is_in = pool.nodes.contains(position);
+        is_in_paused |= is_in && pool.is_paused();
+        is_in && !pool.is_paused()
+    });
+    let Some(first) = entries_here.next() else {
+        return Some(if is_in_paused { Reason::Paused } else { Reason::Pool });
+    };
     let is_fluent = |by_language: bool| match (&wanted.needs.route, by_language) {
         (Some(route), true) => {
             index.fluent(route).is_some_and(|sets| sets.iter().all(|set| set.contains(position)))

@@ -8,7 +8,7 @@ mod set;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use domain::job::Route;
 use domain::{InstanceId, Label, Language, NodeId, PoolName};
@@ -51,6 +51,14 @@ pub(crate) struct Members {
     pub(crate) nodes: Set,
     /// Notified when a slot may have come free.
     pub(crate) openings: watch::Sender<()>,
+    /// Nothing is dispatched to it.
+    is_paused: AtomicBool,
+}
+
+impl Members {
+    pub(crate) fn is_paused(&self) -> bool {
+        self.is_paused.load(SeqCst)
+    }
 }
 
 /// Pools that serve the same, with their weights.
@@ -135,6 +143,7 @@ impl Index {
             openings: before
                 .and_then(|before| before.pool(&pool.name))
                 .map_or_else(|| watch::Sender::new(()), |at| before_openings(before, at)),
+            is_paused: AtomicBool::new(false),
         });
         let mut by_route: HashMap<&Route, Vec<(usize, &Pool)>> = HashMap::new();
         for (at, pool) in configured.iter().enumerate() {
@@ -221,6 +230,13 @@ impl Index {
     pub(crate) fn refresh_entry(&self, entry: &Arc<Entry>) -> Option<usize> {
         let position = self.position(&entry.profile.node)?;
         (Arc::ptr_eq(&self.nodes[position], entry) && self.refresh(position)).then_some(position)
+    }
+
+    /// Notes which pools are paused, and no others.
+    pub(crate) fn pause(&self, is_paused: impl Fn(&PoolName) -> bool) {
+        for pool in &self.pools {
+            pool.is_paused.store(is_paused(&pool.name), SeqCst);
+        }
     }
 
     pub(crate) fn refresh_all(&self) {

@@ -16,7 +16,7 @@ use arc_swap::ArcSwap;
 use bus::{Epoch, Version};
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry as Slot;
-use domain::{InstanceId, NodeId, NodeTimeouts, PoolName};
+use domain::{InstanceId, NodeId, NodeTimeouts, PoolName, PoolPause};
 use tokio::sync::{Notify, broadcast, watch};
 
 use crate::entry::Entry;
@@ -44,6 +44,8 @@ pub(crate) struct Inner {
     /// Holders of nodes that did not show themselves when that was looked at last.
     missing: Mutex<HashMap<InstanceId, Missing>>,
     pools: Mutex<Arc<Pools>>,
+    /// The pools to which nothing is dispatched.
+    pauses: Mutex<Arc<Vec<PoolPause>>>,
     /// One index is built at a time.
     building: Mutex<()>,
     index_is_old: Notify,
@@ -109,6 +111,7 @@ impl Registry {
             is_alone: AtomicBool::new(false),
             missing: Mutex::default(),
             pools: Mutex::new(Arc::new(Pools::unconfigured())),
+            pauses: Mutex::default(),
             building: Mutex::default(),
             index_is_old: Notify::new(),
             openings: watch::Sender::new(()),
@@ -407,6 +410,26 @@ impl Registry {
         Arc::clone(&self.inner.pools())
     }
 
+    /// These pools are paused, and no others. No selection that begins after this chooses a node in one of them.
+    pub fn adopt_pauses(&self, pauses: Vec<PoolPause>) {
+        let inner = &*self.inner;
+        let mut known = inner.pauses();
+        if **known == pauses {
+            return;
+        }
+        *known = Arc::new(pauses);
+        inner.pause(&known);
+        drop(known);
+        // Nodes of a pool that is not paused any more may have free slots.
+        inner.tell_openings();
+    }
+
+    /// The pools that are paused.
+    #[must_use]
+    pub fn pauses(&self) -> Arc<Vec<PoolPause>> {
+        Arc::clone(&self.inner.pauses())
+    }
+
     /// Puts all nodes and pools that are known now into the index. A few milliseconds for ten thousand nodes: not
     /// for a thread that others wait for.
     pub fn reindex(&self) {
@@ -415,7 +438,11 @@ impl Registry {
         let entries = self.entries();
         let before = inner.index.load();
         let index = Arc::new(Index::build(entries, &self.pools(), Some(&inner.me), Some(&before)));
+        // With the pauses that are known now, also where others became known while it was built.
+        let pauses = inner.pauses();
         inner.index.store(Arc::clone(&index));
+        inner.pause(&pauses);
+        drop(pauses);
         // Who changed a node before this index was there noted it in the last one.
         index.refresh_all();
         inner.tell_openings();
@@ -525,6 +552,14 @@ impl Inner {
         self.openings.send_replace(());
     }
 
+    fn pause(&self, pauses: &[PoolPause]) {
+        self.index.load().pause(|pool| pauses.iter().any(|pause| pause.pool == *pool));
+    }
+
+    fn pauses(&self) -> MutexGuard<'_, Arc<Vec<PoolPause>>> {
+        self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn missing(&self) -> MutexGuard<'_, HashMap<InstanceId, Missing>> {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -546,6 +581,7 @@ impl Registry {
         let entries = self.entries();
         let _update: Vec<_> = entries.iter().map(|entry| entry.last_update()).collect();
         let (_pools, _outbox, _missing) = (inner.pools(), inner.outbox(), inner.missing());
+        let _pauses = inner.pauses();
         let _building = inner.building.lock().unwrap();
         // A guard for writing in every shard that holds a node; a shard that is locked has one already.
         let shards = entries.iter().map(|entry| inner.nodes.try_get_mut(&entry.profile.node));

@@ -268,9 +268,13 @@ struct Sieve<'a> {
 const SETS_MAX: usize = 4 + JOB_LABELS_MAX;
 
 impl<'a> Sieve<'a> {
-    /// `None` when no node has one of the labels or languages, or when more is required than a job may require.
+    /// `None` when the pool is paused, when no node has one of the labels or languages, or when more is required than a job
+    /// may require.
     fn new(index: &'a Index, wanted: &Wanted<'a>, entry: PoolEntry, only_own: bool) -> Option<Self> {
         let Requirements { route, requires, .. } = wanted.needs;
+        if index.pools[entry.pool].is_paused() {
+            return None;
+        }
         let nodes = &index.pools[entry.pool].nodes;
         let mut sieve = Self { index, sets: [nodes; SETS_MAX], count: 1, excluded: wanted.excluded };
         if requires.len() > JOB_LABELS_MAX {

@@ -10,8 +10,8 @@ use utoipa::ToSchema;
 use crate::json::Json;
 use crate::limits::{
     BACKOFF_FACTOR_MAX, BACKOFF_MS_MAX, BATCH_JOBS_MAX, CLIENT_REF_CHARS_MAX, DELAY_MS_MAX, JOB_ID_CHARS_MAX,
-    JOB_LABELS_MAX, JOB_TIMEOUT_MS_MAX, JOB_TIMEOUT_MS_MIN, LABEL_CHARS_MAX, LANGUAGE_CHARS_MAX,
-    MAX_ATTEMPTS_MAX, PAYLOAD_BYTES_MAX, POOL_NAME_CHARS_MAX, PRIORITY_MAX, PRIORITY_MIN,
+    JOB_KIND_CHARS_MAX, JOB_LABELS_MAX, JOB_TIMEOUT_MS_MAX, JOB_TIMEOUT_MS_MIN, LABEL_CHARS_MAX,
+    LANGUAGE_CHARS_MAX, MAX_ATTEMPTS_MAX, PAYLOAD_BYTES_MAX, POOL_NAME_CHARS_MAX, PRIORITY_MAX, PRIORITY_MIN,
     SESSION_ID_CHARS_MAX, TENANT_ID_CHARS_MAX, TIME_CHARS_MAX,
 };
 use crate::problem::Code;
@@ -97,6 +97,15 @@ pub struct JobRequest {
     #[serde(deserialize_with = "strict::json::<PAYLOAD_BYTES_MAX, _>")]
     #[schema(value_type = serde_json::Value)]
     pub payload: Json,
+    /// What the job does, such as `send_email`: 1 to 64 visible ASCII characters without spaces. Answers show it, lists
+    /// filter by it, metrics count by it, and the node gets it. It does not affect how the job is handled.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "strict::present_text::<JOB_KIND_CHARS_MAX, _>"
+    )]
+    #[schema(nullable = false, min_length = 1, max_length = 64)]
+    pub kind: Option<String>,
     /// Strings under keys of the client's choice: 16 at most, keys of 1 to 64 bytes, values of at most 256
     /// bytes. Answers show them and the node gets them. They do not affect how the job is handled.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "strings")]
@@ -200,6 +209,7 @@ impl JobRequest {
     pub const fn new(payload: Json) -> Self {
         Self {
             payload,
+            kind: None,
             metadata: BTreeMap::new(),
             session: None,
             client_ref: None,
@@ -354,6 +364,20 @@ pub struct PastAttempt {
     pub at: String,
 }
 
+/// Why a job waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WaitingFor {
+    /// The reason: `held`, `not_due`, `session_order`, `no_owner`, `owner_elsewhere`, `pool_paused`, `no_node`, `labels`,
+    /// `no_free_slot`, `draining`, `not_ready` or `queued`. Newer daemons may add reasons.
+    pub reason: String,
+    /// The reason in words, with names and numbers.
+    pub detail: String,
+    /// When the wait for this reason ends by itself, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, format = DateTime)]
+    pub until: Option<String>,
+}
+
 /// A job. Lists leave out `payload`, `result` and `attempts`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Job {
@@ -399,6 +423,10 @@ pub struct Job {
     /// The node of the newest attempt.
     #[schema(required)]
     pub node: Option<String>,
+    /// What the job does, as its client called it. `null` without a kind.
+    #[serde(default)]
+    #[schema(required)]
+    pub kind: Option<String>,
     /// The strings that the client gave the job.
     #[serde(default)]
     #[schema(required)]
@@ -425,8 +453,13 @@ pub struct Job {
     /// Why the job, or its last attempt, did not succeed. `null` when nothing went wrong.
     #[schema(required)]
     pub error: Option<String>,
-    /// Whether the job failed or timed out, and no other job has retried it.
+    /// Whether the job failed or timed out, no other job has retried it, and nobody has dismissed it.
     pub dead: bool,
+    /// Why the job waits, as far as the instance that answers knows now. Only in the answer to `GET /v1/jobs/{id}`, and absent
+    /// for a job that does not wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub waiting_for: Option<WaitingFor>,
     /// The progress of the newest attempt, as far as the instance that answers knows. Progress may be lost.
     #[schema(required)]
     pub progress: Option<Progress>,
@@ -455,6 +488,10 @@ pub struct Job {
     /// The newest job that retries this one.
     #[schema(required)]
     pub retried_as: Option<String>,
+    /// When somebody dismissed the job, so that it is not dead any more.
+    #[serde(default)]
+    #[schema(required, format = DateTime)]
+    pub dismissed_at: Option<String>,
     /// The attempts that have ended, oldest first; the newest 100 are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -501,7 +538,15 @@ pub struct RetryRequest {
     )]
     #[schema(nullable = false, min_length = 1, max_length = 64)]
     pub pool: Option<String>,
-    /// `true`: only dead jobs, which failed or timed out and were not retried. `false`: only all others.
+    /// Only jobs of this kind.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "strict::present_text::<JOB_KIND_CHARS_MAX, _>"
+    )]
+    #[schema(nullable = false, min_length = 1, max_length = 64)]
+    pub kind: Option<String>,
+    /// `true`: only dead jobs, which failed or timed out and were neither retried nor dismissed. `false`: only all others.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
     #[schema(nullable = false)]
     pub dead: Option<bool>,
@@ -542,7 +587,7 @@ mod tests {
     fn a_job_is_written_as_it_is_read() {
         for text in [
             r#"{"payload":null}"#,
-            r#"{"payload":{ "a": 1.50 },"metadata":{"":"","k":"v"},"session":"s","tenant":"t","pool":"p","route":{"source":"zh","target":"en"},"requires":["asr:zh"],"priority":-10,"delay_ms":5,"timeout_ms":1,"max_attempts":100,"backoff":{"initial_ms":1,"factor":1.5,"max_ms":2}}"#,
+            r#"{"payload":{ "a": 1.50 },"kind":"render/video","metadata":{"":"","k":"v"},"session":"s","tenant":"t","pool":"p","route":{"source":"zh","target":"en"},"requires":["asr:zh"],"priority":-10,"delay_ms":5,"timeout_ms":1,"max_attempts":100,"backoff":{"initial_ms":1,"factor":1.5,"max_ms":2}}"#,
             r#"{"payload":[],"run_at":"2026-01-01T00:00:00Z"}"#,
         ] {
             let job: JobRequest = serde_json::from_str(text).unwrap();
@@ -573,6 +618,9 @@ mod tests {
             (r#"{"payload":1,"route":{"source":"zh"}}"#.to_owned(), "missing field `target`"),
             (r#"{"payload":1,"requires":"gpu"}"#.to_owned(), "a list of at most 16 texts"),
             (r#"{"payload":1,"requires":[""]}"#.to_owned(), "1 to 64 characters"),
+            (r#"{"payload":1,"kind":null}"#.to_owned(), "1 to 64 characters"),
+            (r#"{"payload":1,"kind":7}"#.to_owned(), "1 to 64 characters"),
+            (format!(r#"{{"payload":1,"kind":"{}"}}"#, "k".repeat(65)), "1 to 64 characters"),
             (r#"{"payload":1,"metadata":null}"#.to_owned(), "an object of strings"),
             (r#"{"payload":1,"metadata":[["k","v"]]}"#.to_owned(), "an object of strings"),
             (r#"{"payload":1,"metadata":{"k":7}}"#.to_owned(), "expected a string"),
@@ -602,7 +650,7 @@ mod tests {
 
     #[test]
     fn the_answer_shows_a_null_result_and_lists_show_none() {
-        let text = r#"{"id":"i","state":"FINISHED","outcome":"succeeded","lane":"l","session":null,"seq":null,"tenant":null,"pool":null,"route":null,"requires":[],"priority":0,"timeout_ms":1,"attempt":1,"max_attempts":3,"node":"n","metadata":{},"payload":{"a":1},"result":null,"error":null,"dead":false,"progress":{"percent":50.0},"created_at":"t","run_at":null,"dispatched_at":null,"running_at":null,"finished_at":null,"released_at":null,"retry_of":null,"retried_as":null,"attempts":[]}"#;
+        let text = r#"{"id":"i","state":"FINISHED","outcome":"succeeded","lane":"l","session":null,"seq":null,"tenant":null,"pool":null,"route":null,"requires":[],"priority":0,"timeout_ms":1,"attempt":1,"max_attempts":3,"node":"n","kind":"k","metadata":{},"payload":{"a":1},"result":null,"error":null,"dead":false,"progress":{"percent":50.0},"created_at":"t","run_at":null,"dispatched_at":null,"running_at":null,"finished_at":null,"released_at":null,"retry_of":null,"retried_as":null,"dismissed_at":null,"attempts":[]}"#;
         let mut job: Job = serde_json::from_str(text).unwrap();
         assert_eq!(job.result, Some(Json::null()));
         assert_eq!(serde_json::to_string(&job).unwrap(), text);
@@ -612,8 +660,9 @@ mod tests {
         assert!(listed.contains(r#""metadata":{"k":"v"}"#));
         assert!(["\"payload", "\"result", "\"attempts"].iter().all(|field| !listed.contains(field)));
         assert_eq!(serde_json::from_str::<Job>(&listed).unwrap(), job);
-        let older = listed.replace(r#""metadata":{"k":"v"},"#, "");
-        assert!(serde_json::from_str::<Job>(&older).unwrap().metadata.is_empty());
+        let older = listed.replace(r#""kind":"k","metadata":{"k":"v"},"#, "");
+        let older = serde_json::from_str::<Job>(&older).unwrap();
+        assert!(older.metadata.is_empty() && older.kind.is_none());
     }
 
     #[test]

@@ -46,6 +46,10 @@ pub const TENANT_ID_CHARS_MAX: usize = 128;
 pub const NODE_ID_CHARS_MAX: usize = 128;
 /// Longest pool name, in characters.
 pub const POOL_NAME_CHARS_MAX: usize = 64;
+/// Longest kind of a job, in characters.
+pub const JOB_KIND_CHARS_MAX: usize = 64;
+/// Longest pause of a pool that ends by itself: 30 days, in milliseconds.
+pub const PAUSE_MS_MAX: u64 = 2_592_000_000;
 /// Longest label, in characters; a service's name is a label too.
 pub const LABEL_CHARS_MAX: usize = 64;
 /// Longest language, in characters.

@@ -7,8 +7,8 @@ use utoipa::ToSchema;
 
 use crate::jobs::Route;
 use crate::limits::{
-    JOB_LABELS_MAX, LABEL_CHARS_MAX, LANGUAGE_CHARS_MAX, NUMBER_MAX, POOL_LABELS_MAX, POOL_NAME_CHARS_MAX,
-    POOL_ROUTES_MAX, POOL_WEIGHT_MAX, POOLS_MAX,
+    JOB_LABELS_MAX, LABEL_CHARS_MAX, LANGUAGE_CHARS_MAX, NUMBER_MAX, PAUSE_MS_MAX, POOL_LABELS_MAX,
+    POOL_NAME_CHARS_MAX, POOL_ROUTES_MAX, POOL_WEIGHT_MAX, POOLS_MAX, REASON_CHARS_MAX,
 };
 use crate::strict::{self, words};
 use crate::worker::Load;
@@ -66,6 +66,45 @@ pub struct PoolsSetting {
     pub version: u64,
     /// The pools. Without any, all nodes are in the pool `default`.
     pub pools: Vec<Pool>,
+    /// The pools that are paused now, `default` included.
+    #[serde(default)]
+    #[schema(required)]
+    pub paused: Vec<PoolPause>,
+}
+
+/// A pool to which nothing is dispatched. Its jobs wait; those that are dispatched already run on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PoolPause {
+    /// The pool.
+    pub pool: String,
+    /// The reason that the operator gave.
+    pub reason: String,
+    /// The name of the operator's token. Empty without tokens.
+    pub by: String,
+    /// When the pool was paused.
+    #[schema(format = DateTime)]
+    pub since: String,
+    /// When the pause ends by itself. `null` if it lasts until somebody resumes the pool.
+    #[schema(required, format = DateTime)]
+    pub until: Option<String>,
+}
+
+/// The pause of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PauseRequest {
+    /// Why, for the audit and for people who wonder why jobs wait.
+    #[serde(deserialize_with = "strict::text::<REASON_CHARS_MAX, _>")]
+    #[schema(min_length = 1, max_length = 1024)]
+    pub reason: String,
+    /// For how long, in milliseconds. Without it, the pause lasts until somebody resumes the pool.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "strict::present_integer::<1, PAUSE_MS_MAX, _>"
+    )]
+    #[schema(nullable = false, minimum = 1, maximum = 2592000000u64)]
+    pub for_ms: Option<u64>,
 }
 
 /// The new pools, which replace all others.

@@ -128,6 +128,7 @@ async fn furnish(daemon: &Guarded, name: &str) -> Vec<(&'static str, String)> {
         ("tasks", task),
         ("tenants", tenant),
         ("nodes", format!("{name}-1")),
+        ("pools", name.to_owned()),
         ("leases", format!("signer:{signer}")),
         ("owner", format!("signer:{signer}")),
     ]

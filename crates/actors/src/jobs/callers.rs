@@ -101,7 +101,7 @@ impl Jobs {
                 return Ok(job);
             }
             let (reply, answer) = oneshot::channel();
-            let command = LaneCommand::Cancel(id, job.spec.needs.pool.clone(), reply);
+            let command = LaneCommand::Cancel(id, job.spec.class(), reply);
             let sent = keeper.directory.try_send(&job.lane, command);
             if let Err(undelivered) = sent {
                 if undelivered.is_full {

@@ -2,8 +2,8 @@
 //! withdrawal. Between instances they are entries of an inbox (`instance_message`), which name the attempt; the holder reads
 //! the job from the ledger. Both may arrive twice without harm, because each slot is sent once.
 
-use domain::job::{Assignment, Attempt, Backoff, CurrentAttempt, NodeJob};
-use domain::{InstanceId, JobId, LaneId, PoolName};
+use domain::job::{Assignment, Attempt, Backoff, Class, CurrentAttempt, NodeJob};
+use domain::{InstanceId, JobId, LaneId};
 use ledger::LiveJob;
 
 /// An attempt to be sent to its node.
@@ -28,8 +28,8 @@ pub(super) struct RetryPolicy {
     pub(super) lane: LaneId,
     /// The instance that owned the lane when it dispatched the attempt; `None` for this one.
     pub(super) owner: Option<InstanceId>,
-    /// The pool that the job names.
-    pub(super) pool: Option<PoolName>,
+    /// What the job is counted by.
+    pub(super) class: Class,
     pub(super) charged_attempts: u32,
     pub(super) max_attempts: u32,
     pub(super) backoff: Backoff,
@@ -97,7 +97,7 @@ impl Dispatch {
             policy: RetryPolicy {
                 lane: job.lane.clone(),
                 owner: None,
-                pool: spec.needs.pool.clone(),
+                class: spec.class(),
                 charged_attempts: newest.charged_attempts,
                 max_attempts: spec.max_attempts,
                 backoff: spec.backoff,

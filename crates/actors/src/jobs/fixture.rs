@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use actix::{Actor, Context, Handler};
 use bus::Slot;
-use domain::job::{Assignment, Attempt, Backoff, Change, Due, NewJob, Spec};
+use domain::job::{Assignment, Attempt, Backoff, Change, Class, Due, NewJob, Spec};
 use domain::{InstanceId, JobId, LaneId, NodeId, NodeTimeouts};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -51,7 +51,7 @@ pub(super) fn policy(of: &str) -> RetryPolicy {
     RetryPolicy {
         lane: lane(of),
         owner: None,
-        pool: None,
+        class: Class::default(),
         charged_attempts: 0,
         max_attempts: 2,
         backoff: Backoff::default(),

@@ -50,8 +50,8 @@ impl LaneHost for InstanceHost {
             self.watches.tell(|| JobEvent { job, attempt, lane: Some(lane.clone()), node, kind });
         };
         match notice {
-            JobNotice::Created(job, pool) => {
-                count_accepted(&self.rates, pool.as_ref());
+            JobNotice::Created(job, class) => {
+                count_accepted(&self.rates, class.pool.as_ref());
                 seen(job, Attempt::NONE, None, JobEventKind::Changed(State::Created, None));
             }
             JobNotice::Dispatched(job, attempt, placed, waited) => {
@@ -65,15 +65,15 @@ impl LaneHost for InstanceHost {
                 metrics::counter!("fencepost_dispatch_revoked_total", "reason" => why.as_str()).increment(1);
                 seen(job, attempt, Some(placed), JobEventKind::Changed(State::Created, None));
             }
-            JobNotice::Ended(job, pool, attempt, placed, outcome) => {
+            JobNotice::Ended(job, class, attempt, placed, outcome) => {
                 count_change(State::Finished, outcome.as_str());
-                self.rates.finished(pool.as_ref(), outcome);
+                self.rates.finished(&class, outcome);
                 self.inter_instance.finished(lane, job, attempt);
                 self.waiters.finished(job);
                 seen(job, attempt, placed, JobEventKind::Changed(State::Finished, Some(outcome)));
             }
-            JobNotice::Completed(job, pool, attempt, node) => {
-                self.results.written_by_owner(job, pool.as_ref(), attempt, &node, lane);
+            JobNotice::Completed(job, class, attempt, node) => {
+                self.results.written_by_owner(job, &class, attempt, &node, lane);
             }
         }
     }

@@ -87,5 +87,7 @@ pub const RATE_WINDOWS: [Duration; 3] =
     [Duration::from_secs(60), Duration::from_secs(300), Duration::from_secs(900)];
 /// Pools whose rates are counted. The jobs of further pools count among all jobs alone.
 pub const POOLS_COUNTED_MAX: usize = domain::limits::POOLS_MAX;
+/// Kinds of jobs that the metrics of one process count by name.
+pub const KINDS_COUNTED_MAX: usize = 100;
 /// Pools that statistics list: the configured ones first, then those with the most jobs.
 pub const POOLS_SHOWN_MAX: usize = domain::limits::POOLS_MAX;

@@ -1,4 +1,4 @@
-//! Follows the pools of nodes as they are configured: read every half second, and as soon as a notice says that something was
+//! Follows the pools of nodes as they are configured, and which of them are paused: read every half second, and as soon as a notice says that something was
 //! decided.
 
 use std::time::Duration;
@@ -31,6 +31,11 @@ pub(super) async fn follow(
             }
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "the pools could not be read"),
+        }
+        match ledger.pool_pauses().await {
+            Ok(pauses) => registry.adopt_pauses(pauses),
+            // Those that are known stay: what was paused is not dispatched because the ledger is away.
+            Err(error) => tracing::debug!(%error, "the pauses of pools could not be read"),
         }
         tokio::select! {
             Some(_) = notices.next() => {}

@@ -7,8 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use domain::PoolName;
-use domain::job::Outcome;
+use domain::job::{Class, Outcome};
 
+use super::kinds::KINDS;
 use super::limits::{POOLS_COUNTED_MAX, RATE_WINDOWS};
 
 /// The length of one bucket.
@@ -48,8 +49,9 @@ impl RateCounter {
     }
 
     /// A job has ended.
-    pub(super) fn finished(&self, pool: Option<&PoolName>, outcome: Outcome) {
-        self.lock().count(pool, Instant::now(), |jobs| jobs.finished(outcome));
+    pub(super) fn finished(&self, class: &Class, outcome: Outcome) {
+        self.lock().count(class.pool.as_ref(), Instant::now(), |jobs| jobs.finished(outcome));
+        KINDS.count(class.kind.as_ref(), outcome);
     }
 
     pub(super) fn read(&self) -> Rates {

@@ -10,8 +10,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::job::{Attempt, Change, CurrentAttempt, Ended, Event, Outcome, Revoked, State, Step, decide};
-use domain::{JobId, LaneId, NodeId, PoolName};
+use domain::job::{
+    Attempt, Change, Class, CurrentAttempt, Ended, Event, Outcome, Revoked, State, Step, decide,
+};
+use domain::{JobId, LaneId, NodeId};
 use ledger::{JobBatch, JobRecord, JobVerdict, JobWrite, JobsVerdict};
 use rand::RngExt;
 use tokio::sync::oneshot;
@@ -275,7 +277,7 @@ impl ResultWriter {
                 Some(live) => Some(RetryPolicy {
                     lane: live.lane.clone(),
                     owner: None,
-                    pool: live.spec.needs.pool.clone(),
+                    class: live.spec.class(),
                     charged_attempts: live.newest.charged_attempts,
                     max_attempts: live.spec.max_attempts,
                     backoff: live.spec.backoff,
@@ -305,15 +307,15 @@ impl ResultWriter {
     async fn recorded(&self, change: &Change, node: &NodeId, attempt: Attempt, policy: Option<RetryPolicy>) {
         let job = change.job();
         let Some(Consequence { event, outcome }) = consequence(change) else { return };
-        let (lane, pool) = match &policy {
-            Some(policy) => (Some(policy.lane.clone()), policy.pool.clone()),
+        let (lane, class) = match &policy {
+            Some(policy) => (Some(policy.lane.clone()), policy.class.clone()),
             // It was dispatched to another instance. If it is not found, the lane's owner reads it by itself.
             None => match self.ledger.job(job).await.ok().flatten() {
-                Some(job) => (Some(job.lane), job.spec.needs.pool),
-                None => (None, None),
+                Some(job) => (Some(job.lane), job.spec.class()),
+                None => (None, Class::default()),
             },
         };
-        self.tell_end(job, pool.as_ref(), attempt, node, lane.as_ref(), outcome);
+        self.tell_end(job, &class, attempt, node, lane.as_ref(), outcome);
         match (policy, lane) {
             (Some(policy), _) => self.gateway.report(&policy, job, attempt, event),
             (None, Some(lane)) => self.gateway.report_to_lane(lane, job, attempt, event),
@@ -325,13 +327,13 @@ impl ResultWriter {
     pub(super) fn written_by_owner(
         &self,
         job: JobId,
-        pool: Option<&PoolName>,
+        class: &Class,
         attempt: Attempt,
         node: &NodeId,
         lane: &LaneId,
     ) {
         self.gateway.recorded(job, attempt);
-        self.tell_end(job, pool, attempt, node, Some(lane), Some(Outcome::Succeeded));
+        self.tell_end(job, class, attempt, node, Some(lane), Some(Outcome::Succeeded));
         self.gateway.finished(lane, job, attempt);
     }
 
@@ -340,7 +342,7 @@ impl ResultWriter {
     fn tell_end(
         &self,
         job: JobId,
-        pool: Option<&PoolName>,
+        class: &Class,
         attempt: Attempt,
         node: &NodeId,
         lane: Option<&LaneId>,
@@ -349,7 +351,7 @@ impl ResultWriter {
         if let Some(outcome) = outcome {
             metrics::counter!("fencepost_jobs_total", "state" => "FINISHED", "outcome" => outcome.as_str())
                 .increment(1);
-            self.rates.finished(pool, outcome);
+            self.rates.finished(class, outcome);
             self.waiters.finished(job);
         }
         let state = if outcome.is_some() { State::Finished } else { State::Created };

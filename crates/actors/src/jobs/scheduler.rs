@@ -66,6 +66,11 @@ impl Scheduler {
         Self { registry, bus, gateway, queue: Mutex::default(), queued: Notify::new() }
     }
 
+    /// Whether the nodes that are connected to other instances are known here and can be reached.
+    pub(super) fn knows_all_nodes(&self) -> bool {
+        self.bus.kind() != bus::Kind::Local && *self.bus.answers().borrow()
+    }
+
     /// How many jobs wait.
     pub(super) fn waiting(&self) -> usize {
         self.queue().len()

@@ -27,7 +27,7 @@ const FINISHED_EVERY: (Duration, u32) = (Duration::from_secs(5), 100);
 /// What the statistics of one instance come from: the newest counts of the ledger, and its own rates.
 pub(super) struct Statistics {
     ledger: ledger::Handle,
-    registry: Registry,
+    pub(super) registry: Registry,
     pub(super) rates: Arc<RateCounter>,
     lifetime: Lifetime,
     unfinished: Counted<Vec<UnfinishedCount>>,

@@ -279,6 +279,12 @@ impl Jobs for Flaky {
     async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {
         self.real.purge_jobs(age_ms, limit).await
     }
+    async fn dismiss_jobs(&self, jobs: &[JobId]) -> Result<Vec<JobId>> {
+        self.real.dismiss_jobs(jobs).await
+    }
+    async fn delete_jobs(&self, jobs: &[JobId]) -> Result<Vec<JobId>> {
+        self.real.delete_jobs(jobs).await
+    }
     async fn make_job_partitions(&self) -> Result<()> {
         self.real.make_job_partitions().await
     }
@@ -466,6 +472,21 @@ impl Settings for Flaky {
 
     async fn replace_pools(&self, version: u64, pools: String, by: &domain::AuditEntry) -> Result<bool> {
         self.real.replace_pools(version, pools, by).await
+    }
+    async fn pool_pauses(&self) -> Result<Vec<domain::PoolPause>> {
+        self.real.pool_pauses().await
+    }
+    async fn pause_pool(
+        &self,
+        pool: &domain::PoolName,
+        reason: &str,
+        for_ms: Option<u64>,
+        by: &domain::AuditEntry,
+    ) -> Result<domain::PoolPause> {
+        self.real.pause_pool(pool, reason, for_ms, by).await
+    }
+    async fn resume_pool(&self, pool: &domain::PoolName, by: &domain::AuditEntry) -> Result<()> {
+        self.real.resume_pool(pool, by).await
     }
     async fn decide_id_epoch(&self, epoch_ms: u64) -> Result<u64> {
         self.real.decide_id_epoch(epoch_ms).await

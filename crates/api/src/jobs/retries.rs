@@ -9,7 +9,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use actors::jobs::Submission;
 use domain::job::{Due, Retry, State as JobState};
 use domain::limits::BATCH_JOBS_MAX;
-use domain::{IdempotencyKey, JobId, PoolName, SessionId, TenantId, Timestamp};
+use domain::{IdempotencyKey, JobId, JobKind, PoolName, SessionId, TenantId, Timestamp};
 use futures_util::StreamExt;
 use ledger::{JobFilter, JobKey, JobRecord};
 use sha2::{Digest, Sha256};
@@ -344,6 +344,7 @@ async fn retried_and_not(
         session: asked.session.as_deref().map(SessionId::parse).transpose()?,
         tenant: asked.tenant.as_deref().map(TenantId::parse).transpose()?,
         pool: asked.pool.as_deref().map(PoolName::parse).transpose()?,
+        kind: asked.kind.as_deref().map(JobKind::parse).transpose()?,
         dead: asked.dead,
         retried: Some(false),
         // A stage runs again only with its task, under the lock of its tenant.

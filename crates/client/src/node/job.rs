@@ -18,6 +18,8 @@ pub struct Job {
     pub attempt: u32,
     /// The payload, byte for byte as it was submitted.
     pub payload: Json,
+    /// What the job does, as its client called it.
+    pub kind: Option<String>,
     /// The strings that the job's client noted on it.
     pub metadata: BTreeMap<String, String>,
     /// The session it belongs to.
@@ -50,10 +52,33 @@ impl Job {
 
     /// What the scheduler sent, for the handler.
     pub(super) fn of(dispatch: Dispatch, stop: Stop, progress: ProgressSender) -> Self {
-        let Dispatch { job: id, attempt, payload, metadata, session, seq, timeout_ms, stage, traceparent } =
-            dispatch;
+        let Dispatch {
+            job: id,
+            attempt,
+            payload,
+            kind,
+            metadata,
+            session,
+            seq,
+            timeout_ms,
+            stage,
+            traceparent,
+        } = dispatch;
         let timeout = Duration::from_millis(timeout_ms);
-        Self { id, attempt, payload, metadata, session, seq, timeout, stage, traceparent, stop, progress }
+        Self {
+            id,
+            attempt,
+            payload,
+            kind,
+            metadata,
+            session,
+            seq,
+            timeout,
+            stage,
+            traceparent,
+            stop,
+            progress,
+        }
     }
 }
 

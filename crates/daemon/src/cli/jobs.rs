@@ -17,7 +17,7 @@ The node runs the command once for each job, in a process group of its own:
   standard error    its last 4 KiB are the reason when it fails
   exit status       0: succeeded; 65: failed, do not retry; any other, or a signal: failed, retry
   environment       FENCEPOST_JOB, FENCEPOST_ATTEMPT, FENCEPOST_SESSION (if there is one),
-                    FENCEPOST_METADATA (a JSON object, if there is any),
+                    FENCEPOST_KIND (if the job has one), FENCEPOST_METADATA (a JSON object, if there is any),
                     FENCEPOST_TRACEPARENT and TRACEPARENT (if the job has a trace)
 When a job is cancelled or times out, its process group gets SIGTERM, and SIGKILL two seconds later.
 When the command ends, the node kills what it left running.")]
@@ -99,6 +99,9 @@ pub struct JobOptions {
     /// Priority among waiting jobs; higher goes first
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(i64).range(PRIORITY_MIN..=PRIORITY_MAX))]
     priority: Option<i64>,
+    /// What the job does, such as send_email; lists filter by it, metrics count by it
+    #[arg(long, value_name = "KIND")]
+    kind: Option<String>,
     /// A string of the job's metadata, as KEY=VALUE; repeat it for more. The last value of a key counts
     #[arg(long, value_name = "KEY=VALUE", value_parser = entry)]
     metadata: Vec<(String, String)>,
@@ -107,9 +110,19 @@ pub struct JobOptions {
 impl JobOptions {
     /// The job to submit.
     pub fn request(self, payload: Json) -> JobRequest {
-        let Self { session, tenant, pool, requires, route, priority, metadata } = self;
+        let Self { session, tenant, pool, requires, route, priority, kind, metadata } = self;
         let metadata = metadata.into_iter().collect();
-        JobRequest { metadata, session, tenant, pool, requires, route, priority, ..JobRequest::new(payload) }
+        JobRequest {
+            kind,
+            metadata,
+            session,
+            tenant,
+            pool,
+            requires,
+            route,
+            priority,
+            ..JobRequest::new(payload)
+        }
     }
 }
 
@@ -142,9 +155,9 @@ mod tests {
     #[test]
     fn every_option_is_a_field_of_the_job() {
         let line = "x --session s --tenant t --pool p --require gpu --require cpu --route zh:en --priority -3 \
-                    --metadata k=a=b --metadata l= --metadata l=c";
+                    --kind k --metadata k=a=b --metadata l= --metadata l=c";
         let job = Line::parse_from(line.split_ascii_whitespace()).job.request(Json::null());
-        let fields = r#"{"payload":null,"metadata":{"k":"a=b","l":"c"},"session":"s","tenant":"t","pool":"p","route":{"source":"zh","target":"en"},"requires":["gpu","cpu"],"priority":-3}"#;
+        let fields = r#"{"payload":null,"kind":"k","metadata":{"k":"a=b","l":"c"},"session":"s","tenant":"t","pool":"p","route":{"source":"zh","target":"en"},"requires":["gpu","cpu"],"priority":-3}"#;
         assert_eq!(Json::of(&job).unwrap().as_str(), fields);
         let none = Line::parse_from(["x"]).job.request(Json::null());
         assert_eq!(none, JobRequest::new(Json::null()));

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::id::{Invalid, Label, Language, PoolName, SessionId, TenantId};
+use crate::id::{Invalid, JobKind, Label, Language, PoolName, SessionId, TenantId};
 use crate::limits::{
     BACKOFF_FACTOR_PERCENT_MAX, BACKOFF_FACTOR_PERCENT_MIN, BACKOFF_MS_MAX, JOB_TIMEOUT_MS_DEFAULT,
     MAX_ATTEMPTS_DEFAULT, METADATA_ENTRIES_MAX, METADATA_KEY_BYTES_MAX, METADATA_VALUE_BYTES_MAX,
@@ -21,6 +21,8 @@ use crate::trace_parent::TraceParent;
 pub struct Spec {
     /// The input that the node gets: JSON text, at most [`crate::limits::PAYLOAD_BYTES_MAX`] bytes.
     pub payload: Arc<str>,
+    /// What it does. It decides nothing.
+    pub kind: Option<JobKind>,
     /// The client's own strings. They do not affect how the job is handled.
     pub metadata: Metadata,
     /// The session it belongs to.
@@ -52,6 +54,8 @@ pub struct Spec {
 pub struct NodeJob {
     /// See [`Spec::payload`].
     pub payload: Arc<str>,
+    /// See [`Spec::kind`].
+    pub kind: Option<JobKind>,
     /// See [`Spec::metadata`].
     pub metadata: Metadata,
     /// The session that the job belongs to, and its place there.
@@ -78,6 +82,7 @@ impl Spec {
     pub fn new(payload: impl Into<Arc<str>>) -> Self {
         Self {
             payload: payload.into(),
+            kind: None,
             metadata: Metadata::default(),
             session: None,
             tenant: None,
@@ -97,6 +102,7 @@ impl Spec {
     pub fn node_job(&self, seq: Option<u64>) -> NodeJob {
         NodeJob {
             payload: Arc::clone(&self.payload),
+            kind: self.kind.clone(),
             metadata: self.metadata.clone(),
             session: self.session.clone().zip(seq),
             timeout_ms: self.timeout_ms,
@@ -105,11 +111,26 @@ impl Spec {
         }
     }
 
+    /// What the job is counted by.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        Class { pool: self.needs.pool.clone(), kind: self.kind.clone() }
+    }
+
     /// The bytes of its long texts, by which queues and batches are bounded.
     #[must_use]
     pub fn text_bytes(&self) -> usize {
         self.payload.len() + self.metadata.bytes() + self.stage.as_ref().map_or(0, |stage| stage.len())
     }
+}
+
+/// What jobs are counted by, for people. Cheap to clone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Class {
+    /// The pool that the job names.
+    pub pool: Option<PoolName>,
+    /// See [`Spec::kind`].
+    pub kind: Option<JobKind>,
 }
 
 /// Strings of a client under keys of its choice: at most [`METADATA_ENTRIES_MAX`]. Cheap to clone.
@@ -390,10 +411,11 @@ mod tests {
         let traceparent = TraceParent::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
         let spec = Spec { stage: Some("[1]".into()), traceparent, ..spec };
         assert_eq!(spec.text_bytes(), 13);
+        let spec = Spec { kind: Some(JobKind::parse("render").unwrap()), ..spec };
         let given = spec.node_job(None);
         assert_eq!(
-            (given.metadata, given.stage, given.traceparent),
-            (spec.metadata, spec.stage, traceparent)
+            (given.kind, given.metadata, given.stage, given.traceparent),
+            (spec.kind, spec.metadata, spec.stage, traceparent)
         );
     }
 

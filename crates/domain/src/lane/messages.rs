@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::job::{
-    Assignment, Attempt, CurrentAttempt, Due, JobKey, JobWrite, LiveJob, Outcome, Priority, Requirements,
-    Retry, Revoked, Spec, State, WaitingGroup,
+    Assignment, Attempt, Class, CurrentAttempt, Due, JobKey, JobWrite, LiveJob, Outcome, Priority,
+    Requirements, Retry, Revoked, Spec, State, WaitingGroup,
 };
 use crate::{ClientRef, JobId, LaneId, NodeId, PoolName, Timestamp, Token, session};
 
@@ -136,8 +136,8 @@ pub struct ReservedSlot {
 pub enum Command<C: Callers> {
     /// Accept jobs.
     Submit(Vec<PendingSubmission<C>>),
-    /// Cancel a job, which names this pool. A job that has ended already counts as cancelled.
-    Cancel(JobId, Option<PoolName>, C::Cancel),
+    /// Cancel a job, which is counted by this. A job that has ended already counts as cancelled.
+    Cancel(JobId, Class, C::Cancel),
     /// A waiting job has a slot for its next attempt.
     SlotReserved(JobId, Attempt, ReservedSlot),
     /// The scheduler took a waiting job out of its queue for a slot that it did not get.
@@ -277,15 +277,15 @@ pub struct KeyedAnswer<C: Callers> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobNotice {
     /// It was accepted.
-    Created(JobId, Option<PoolName>),
+    Created(JobId, Class),
     /// An attempt has begun, so long after the job was due; `None` where that is not known.
     Dispatched(JobId, Attempt, Assignment, Option<Duration>),
     /// An attempt was taken back, and another one follows.
     Requeued(JobId, Attempt, Assignment, Revoked),
     /// It has ended without a result.
-    Ended(JobId, Option<PoolName>, Attempt, Option<Assignment>, Outcome),
+    Ended(JobId, Class, Attempt, Option<Assignment>, Outcome),
     /// It has its result, which this lane wrote.
-    Completed(JobId, Option<PoolName>, Attempt, NodeId),
+    Completed(JobId, Class, Attempt, NodeId),
 }
 
 /// A node and attempts that it has, by the lane's knowledge; each with the time since when the lane knows so.

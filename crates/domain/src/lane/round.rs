@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::messages::{BatchId, Callers, PendingSubmission};
 use crate::job::{
-    Assignment, Attempt, Change, CurrentAttempt, Due, JobKey, JobWrite, LiveJob, Outcome, Revoked,
+    Assignment, Attempt, Change, Class, CurrentAttempt, Due, JobKey, JobWrite, LiveJob, Outcome, Revoked,
 };
-use crate::{JobId, KeyScope, NodeId, PoolName, Timestamp};
+use crate::{JobId, KeyScope, NodeId, Timestamp};
 
 /// One write of a round, and what follows from it.
 pub(super) struct Item<C: Callers> {
@@ -33,7 +33,7 @@ pub(super) enum AfterCommit<C: Callers> {
         instead_of: Option<JobId>,
     },
     Completed {
-        pool: Option<PoolName>,
+        class: Class,
         node: NodeId,
         attempt: Attempt,
         may_pass: bool,
@@ -47,7 +47,7 @@ pub(super) enum AfterCommit<C: Callers> {
         why: Revoked,
     },
     Ended {
-        pool: Option<PoolName>,
+        class: Class,
         outcome: Outcome,
         placed: Option<Assignment>,
         attempt: Attempt,

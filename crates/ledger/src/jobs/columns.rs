@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use domain::job::{Backoff, Metadata, OnRecovery, Priority, Requirements, Route, Spec};
-use domain::{Invalid, Label, Language, PoolName, SessionId, TenantId, TraceParent};
+use domain::{Invalid, JobKind, Label, Language, PoolName, SessionId, TenantId, TraceParent};
 
 use super::plan::{New, requires};
 use crate::Result;
@@ -44,6 +44,7 @@ given! {
     backoff_max_ms: "bigint" = |new| new.job.spec.backoff.max_ms as i64;
     on_recovery: "text" = |new| new.job.spec.on_recovery.as_str();
     payload: "text" = |new| &*new.job.spec.payload;
+    kind: "text" = |new| new.job.spec.kind.as_ref().map(|kind| kind.as_str());
     metadata: "text" = |new| new.job.spec.metadata.strings().map(json);
     stage: "text" = |new| new.job.spec.stage.as_deref();
     traceparent: "text" = |new| new.job.spec.traceparent.map(|parent| parent.to_string());
@@ -68,6 +69,7 @@ record! {
         backoff_max_ms: i64,
         on_recovery: String,
         payload: String,
+        kind: Option<String>,
         metadata: Option<String>,
         stage: Option<String>,
         traceparent: Option<String>,
@@ -78,6 +80,7 @@ impl SpecRow {
     pub(crate) fn spec(&self) -> Result<Spec> {
         Ok(Spec {
             payload: self.payload.as_str().into(),
+            kind: self.kind.as_deref().map(JobKind::parse).transpose().map_err(impossible)?,
             metadata: self.metadata()?,
             session: self.session.as_deref().map(SessionId::parse).transpose().map_err(impossible)?,
             tenant: name(&self.tenant, TenantId::parse)?,

@@ -112,6 +112,7 @@ record! {
         finished_at: Moment,
         released_at: Option<Moment>,
         retried_as: Option<Id>,
+        dismissed_at: Option<Moment>,
     }
 }
 
@@ -151,6 +152,7 @@ impl TryFrom<FinishedRow> for JobRecord {
                 finished_at: at,
                 released_at: row.released_at.map(|at| at.0),
                 retried_as: row.retried_as.map(|id| id.0),
+                dismissed_at: row.dismissed_at.map(|at| at.0),
             }),
         })
     }

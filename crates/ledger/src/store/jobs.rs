@@ -1,9 +1,10 @@
 //! Jobs: what the owner of a lane loads, and what anybody may read. Writes leave by train.
 
+pub(super) mod removal;
 mod write;
 
 use domain::job::{Attempt, Outcome, State};
-use domain::{InstanceId, JobId, LaneId, NodeId, PoolName, SessionId, TenantId, Timestamp};
+use domain::{InstanceId, JobId, JobKind, LaneId, NodeId, PoolName, SessionId, TenantId, Timestamp};
 
 use super::fence::fence;
 use super::{Store, Way};
@@ -98,6 +99,7 @@ impl Jobs for Store {
                 .bind(filter.session.as_ref().map(SessionId::as_str))
                 .bind(filter.tenant.as_ref().map(TenantId::as_str))
                 .bind(filter.pool.as_ref().map(PoolName::as_str))
+                .bind(filter.kind.as_ref().map(JobKind::as_str))
         };
         let unfinished =
             filter.allows_unfinished().then(|| list(&LIST).bind(filter.state.map(State::as_str)));
@@ -224,6 +226,32 @@ impl Jobs for Store {
 
     async fn purge_jobs(&self, age_ms: u64, limit: u32) -> Result<u64> {
         self.forget_finished_jobs(age_ms, limit).await
+    }
+
+    async fn dismiss_jobs(&self, jobs: &[JobId]) -> Result<Vec<JobId>> {
+        let jobs = jobs.to_vec();
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                let dismissed = removal::dismiss(&mut transaction, &jobs).await?;
+                transaction.commit().await?;
+                Ok(dismissed)
+            })
+        })
+        .await
+    }
+
+    async fn delete_jobs(&self, jobs: &[JobId]) -> Result<Vec<JobId>> {
+        let jobs = jobs.to_vec();
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                let deleted = removal::delete(&mut transaction, &jobs).await?;
+                transaction.commit().await?;
+                Ok(deleted)
+            })
+        })
+        .await
     }
 
     async fn make_job_partitions(&self) -> Result<()> {

@@ -6,7 +6,7 @@
 //! Making and dropping a partition both lock the table for a moment, and every statement that comes meanwhile queues
 //! behind them. So they wait for the lock only briefly; the upkeep calls them again and again.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use domain::JobId;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
@@ -64,7 +64,7 @@ impl Store {
                     let mut transaction = session.begin().await?;
                     let purge = PURGE.on(Kind::Sqlite).bind(age_ms as i64).bind(i64::from(limit));
                     let deleted = transaction.all(purge).await?;
-                    return note_places(transaction, deleted).await;
+                    return commit_deleted(transaction, deleted).await;
                 }
                 let (days, now_ms) = partitions(&mut session).await?;
                 let first_kept_day = now_ms.saturating_sub(age_ms) / DAY_MS;
@@ -89,23 +89,31 @@ impl Store {
                     .bind(age_ms as i64)
                     .bind(i64::from(limit).saturating_sub_unsigned(deleted.len() as u64));
                 deleted.extend(transaction.all::<PurgedRow>(purge_rest).await?);
-                note_places(transaction, deleted).await
+                commit_deleted(transaction, deleted).await
             })
         })
         .await
     }
 }
 
-/// Commits with the highest place that was deleted in each session, so that no place is given again.
-async fn note_places(mut transaction: Transaction<'_>, deleted: Vec<PurgedRow>) -> sqlx::Result<u64> {
+/// Commits with the highest place that was deleted in each session.
+async fn commit_deleted(mut transaction: Transaction<'_>, deleted: Vec<PurgedRow>) -> sqlx::Result<u64> {
     let count = deleted.len() as u64;
-    let places: Vec<_> = highest_places(deleted).into_iter().collect();
+    note_places(&mut transaction, highest_places(deleted)).await?;
+    transaction.commit().await?;
+    Ok(count)
+}
+
+/// Notes the highest place that was deleted in each session, so that no place is given again.
+pub(super) async fn note_places(
+    transaction: &mut Transaction<'_>,
+    places: BTreeMap<String, i64>,
+) -> sqlx::Result<()> {
+    let places: Vec<_> = places.into_iter().collect();
     let note = PURGED_SEQ.on(transaction.kind()).rows(&places, |places| {
         places.column("session", |(session, _)| session.as_str()).column("seq", |(_, seq)| *seq);
     });
-    transaction.touch(note).await?;
-    transaction.commit().await?;
-    Ok(count)
+    transaction.touch(note).await.map(drop)
 }
 
 /// The days that have a partition, and the time.

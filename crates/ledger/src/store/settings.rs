@@ -1,15 +1,18 @@
 //! Settings: named values with versions.
 
-use domain::{AuditEntry, ClusterSecret, Mode, Modes};
+use domain::{AuditEntry, ClusterSecret, Mode, Modes, PoolName, PoolPause};
 
 use super::{Store, Way, audit};
-use crate::records::impossible;
-use crate::settings::{self, CLUSTER_SECRET, ID_EPOCH, MODES, POOLS};
+use crate::records::{self, impossible};
+use crate::settings::{self, CLUSTER_SECRET, ID_EPOCH, MODES, POOLS, PauseRow};
 use crate::sql::{Statement, statement};
 use crate::{Result, Settings};
 
 const SHOW: Statement = statement!(both "setting_show");
 const CREATE: Statement = statement!("setting_create");
+const PAUSES: Statement = statement!("pool_pauses");
+const PAUSE: Statement = statement!("pool_pause");
+const RESUME: Statement = statement!(both "pool_resume");
 const REPLACE: Statement = statement!("setting_replace");
 
 impl Store {
@@ -78,6 +81,53 @@ impl Settings for Store {
         // Before anybody configured pools, the empty list is the version to replace, also for who never read it.
         self.pools().await?;
         self.replaced(POOLS, pools, version, by).await
+    }
+
+    async fn pool_pauses(&self) -> Result<Vec<PoolPause>> {
+        records::all(self.all::<PauseRow>(Way::VitalReads, self.ask(&PAUSES)).await?)
+    }
+
+    async fn pause_pool(
+        &self,
+        pool: &PoolName,
+        reason: &str,
+        for_ms: Option<u64>,
+        by: &AuditEntry,
+    ) -> Result<PoolPause> {
+        let (pool, reason, by) = (pool.clone(), reason.to_owned(), by.clone());
+        let for_ms = for_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
+        let row: PauseRow = self
+            .with(Way::Writes, move |mut session| {
+                Box::pin(async move {
+                    let mut transaction = session.begin().await?;
+                    let pause = PAUSE
+                        .on(transaction.kind())
+                        .bind(pool.as_str())
+                        .bind(reason.as_str())
+                        .bind(&*by.principal)
+                        .bind(for_ms)
+                        .at(transaction.at());
+                    let paused = transaction.all(pause).await?;
+                    audit::add(&mut transaction, &[&by]).await?;
+                    transaction.commit().await?;
+                    paused.into_iter().next().ok_or(sqlx::Error::RowNotFound)
+                })
+            })
+            .await?;
+        row.try_into()
+    }
+
+    async fn resume_pool(&self, pool: &PoolName, by: &AuditEntry) -> Result<()> {
+        let (pool, by) = (pool.clone(), by.clone());
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                transaction.touch(RESUME.on(transaction.kind()).bind(pool.as_str())).await?;
+                audit::add(&mut transaction, &[&by]).await?;
+                transaction.commit().await
+            })
+        })
+        .await
     }
 
     async fn decide_id_epoch(&self, epoch_ms: u64) -> Result<u64> {

@@ -1,7 +1,7 @@
 //! Lists of jobs, and forgetting the finished ones.
 
 use domain::job::{Attempt, Change, Due, NewJob, OnRecovery, Outcome, State};
-use domain::{JobId, PoolName, SessionId, TenantId};
+use domain::{JobId, JobKind, PoolName, SessionId, TenantId};
 use ledger::{FinishedCounts, JobFilter, PARTITION_DAYS_AHEAD, UnfinishedCount};
 use sqlx::{Connection, PgConnection};
 
@@ -19,6 +19,7 @@ async fn stock(b: &Bench) {
         new.spec.tenant = (n % 3 > 0).then(|| TenantId::parse(&format!("t{}", n % 3)).unwrap());
         new.spec.needs.pool = (n % 2 > 0).then(|| PoolName::parse("p").unwrap());
         new.spec.session = (n % 4 > 0).then(|| SessionId::parse(&format!("s{}", n % 4)).unwrap());
+        new.spec.kind = (n % 5 > 0).then(|| JobKind::parse(&format!("k{}", n % 5)).unwrap());
         submit(new)
     });
     b.does(of_lane(&lane, jobs)).await;
@@ -83,6 +84,9 @@ pub async fn jobs_are_listed_by_every_filter_newest_first(b: Bench) {
     assert_eq!(listed(JobFilter { pool: pool.clone(), ..any() }).await, newest_first(&[1, 3, 5, 7, 9, 11]));
     let session = Some(SessionId::parse("s3").unwrap());
     assert_eq!(listed(JobFilter { session: session.clone(), ..any() }).await, newest_first(&[3, 7, 11]));
+    let kind = Some(JobKind::parse("k1").unwrap());
+    assert_eq!(listed(JobFilter { kind: kind.clone(), ..any() }).await, newest_first(&[1, 6, 11]));
+    assert_eq!(listed(JobFilter { kind, state: Some(State::Created), ..any() }).await, newest_first(&[1]));
     let together = JobFilter { tenant, pool, session, state: Some(State::Finished), ..any() };
     assert_eq!(listed(together.clone()).await, newest_first(&[7]));
     let failed = JobFilter { outcome: Some(Outcome::Failed), ..together };

@@ -100,10 +100,11 @@ const IN_A_PARTITION: [(&str, &str); 2] = [
 ];
 
 /// A list of finished jobs with one mark, and the index of a partition that must serve it.
-const LISTS: [(&str, &str); 6] = [
+const LISTS: [(&str, &str); 7] = [
     ("session", "session_id_idx"),
     ("tenant", "tenant_id_idx"),
     ("pool", "pool_id_idx"),
+    ("kind", "kind_id_idx"),
     ("unsuccessful", "outcome_id_idx"),
     ("dead", "_id_idx"),
     ("retried", "_id_idx1"),
@@ -158,10 +159,10 @@ async fn postgres_finds_jobs_by_their_indexes_also_under_generic_plans() {
          FROM generate_series(1, 40000) n;
          INSERT INTO job_finished (id, lane, seq, session, tenant, pool, requires, priority, timeout_ms, max_attempts,
                                    backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload,
-                                   created_at, attempt, counted, past_attempts, outcome, dead, finished_at)
+                                   created_at, attempt, counted, past_attempts, outcome, dead, finished_at, kind)
          SELECT gen_random_uuid(), 'session:l' || n % 500, n, 'l' || n % 500, 't' || n % 300, 'p' || n % 200, '', 0, 1,
                 1, 1, 1, 1, 'run', '{}', now(), 1, 0, '', CASE n % 300 WHEN 0 THEN 'failed' ELSE 'succeeded' END,
-                n % 600 = 0, now()
+                n % 600 = 0, now(), 'k' || n % 200
          FROM generate_series(1, 60000) n;
          INSERT INTO session (session, pool, requires, ordering, idle_ms, purged_seq, created_at, closed_at)
          SELECT 'l' || n, '', '', 'strict', 1, 0, now(), CASE WHEN n % 10 > 0 THEN now() END
@@ -191,8 +192,8 @@ async fn postgres_finds_jobs_by_their_indexes_also_under_generic_plans() {
             line.split_once("--? ").is_none_or(|(_, of)| of == mark || outcome && of == "outcome")
         };
         let list = list.lines().filter(stays).collect::<Vec<_>>().join("\n");
-        let types = "uuid, bigint, bigint, text, text, text, text";
-        let values = "'ffffffff-ffff-ffff-ffff-ffffffffffff', 10, 1000, 'l7', 't7', 'p7', 'failed'";
+        let types = "uuid, bigint, bigint, text, text, text, text, text";
+        let values = "'ffffffff-ffff-ffff-ffff-ffffffffffff', 10, 1000, 'l7', 't7', 'p7', 'k7', 'failed'";
         let plan = explained(&mut session, &format!("list_{mark}"), &list, types, values).await;
         assert!(
             plan.contains(&format!("job_finished_rest_{}", index.trim_start_matches('_'))),

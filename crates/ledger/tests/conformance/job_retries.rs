@@ -7,7 +7,8 @@ use tokio::task::JoinSet;
 
 use crate::bench::{Bench, owner};
 use crate::shop::{
-    cancel, complete, job, job_made, of_lane, plain, said, session, submit, submit_placed, with_key, write,
+    cancel, complete, job, job_made, of_lane, plain, said, session, session_id, submit, submit_placed,
+    with_key, write,
 };
 
 fn retry(n: u64, of: JobId, once: bool) -> Change {
@@ -141,6 +142,56 @@ pub async fn of_many_retries_of_one_job_one_is_written(b: Bench) {
     }
     drop(handles);
     assert_eq!(b.deadlocks_at_last().await, 0);
+}
+
+pub async fn only_dead_jobs_are_dismissed_and_then_they_are_not_dead(b: Bench) {
+    let lane = dead_jobs(&b, (0..4).map(job)).await;
+    b.does(of_lane(&lane, [submit_placed(job(4)), submit(plain(job(5))), retry(6, job(1), true)])).await;
+    b.does(said([complete(job(4), 1, "1")])).await;
+    let asked: Vec<_> = [3, 0, 1, 4, 5, 99].map(job).into();
+    let mut dismissed = b.ledger.dismiss_jobs(&asked).await.unwrap();
+    dismissed.sort_unstable();
+    assert_eq!(dismissed, [job(0), job(3)]);
+    assert_eq!(b.ledger.dismiss_jobs(&asked).await.unwrap(), []);
+    assert_eq!(b.ledger.dismiss_jobs(&[]).await.unwrap(), []);
+    let at = async |n: u64| b.found(job(n)).await.finished.unwrap().dismissed_at;
+    assert!(at(0).await.is_some() && at(3).await.is_some() && at(1).await.is_none() && at(2).await.is_none());
+    assert!(!b.found(job(0)).await.is_dead());
+    let listed = async |dead: bool| {
+        let filter = JobFilter { dead: Some(dead), limit: 100, ..JobFilter::default() };
+        b.ledger.jobs(&filter).await.unwrap().iter().rev().map(|record| record.id).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(true).await, [job(2)]);
+    assert_eq!(listed(false).await, [0, 1, 3, 4, 5, 6].map(job));
+    // It can still be retried by its id.
+    assert_eq!(b.verdicts(of_lane(&lane, [retry(7, job(0), true)])).await, [JobVerdict::Written]);
+}
+
+pub async fn finished_jobs_are_deleted_and_their_places_are_not_given_again(b: Bench) {
+    let lane = b.lane(session("s"), &owner("a")).await;
+    b.ledger.open_session(&session_id("s"), &crate::sessions::spec(), None, None).await.unwrap();
+    let in_session = |n: u64| {
+        let mut new = plain(job(n));
+        (new.seq, new.spec.session) = (Some(n), Some(session_id("s")));
+        new
+    };
+    b.does(of_lane(&lane, (1..4).map(|n| submit(in_session(n))))).await;
+    b.does(of_lane(&lane, (2..4).map(|n| cancel(job(n))))).await;
+    let (today, long_ago) = (job(5), job_made(6, 40));
+    b.does(of_lane(&lane, [submit(plain(today)), submit(plain(long_ago))])).await;
+    b.does(of_lane(&lane, [cancel(today), cancel(long_ago)])).await;
+    let mut deleted = b.ledger.delete_jobs(&[job(3), long_ago, job(1), today, job(99)]).await.unwrap();
+    deleted.sort_unstable();
+    let mut expected = vec![job(3), today, long_ago];
+    expected.sort_unstable();
+    assert_eq!(deleted, expected, "an unfinished one stays");
+    for gone in expected {
+        assert_eq!(b.ledger.job(gone).await.unwrap(), None);
+    }
+    assert_eq!(b.ledger.delete_jobs(&[today]).await.unwrap(), []);
+    assert_eq!(b.ledger.delete_jobs(&[]).await.unwrap(), []);
+    assert_eq!((b.found(job(1)).await.seq, b.found(job(2)).await.seq), (Some(1), Some(2)));
+    assert_eq!(b.ledger.lane_seq(&lane.id).await.unwrap(), 3);
 }
 
 pub async fn lists_tell_dead_and_retried_jobs_from_others(b: Bench) {

@@ -5,7 +5,9 @@ use domain::job::{
     Outcome, Priority, Requirements, Retry, Revoked, Route, Spec, State, Step, decide,
 };
 use domain::limits::{PAST_ATTEMPTS_MAX, REASON_BYTES_MAX};
-use domain::{ClientRef, IdempotencyKey, JobId, Label, Language, PoolName, SessionId, TenantId, TraceParent};
+use domain::{
+    ClientRef, IdempotencyKey, JobId, JobKind, Label, Language, PoolName, SessionId, TenantId, TraceParent,
+};
 use ledger::{JobBatch, JobKey, JobRecord, JobVerdict, JobWrite, JobsVerdict, KeyScope};
 use tokio::task::JoinSet;
 
@@ -181,6 +183,10 @@ fn metadata() -> Metadata {
     Metadata::new(entries.map(|(key, value)| (key.to_owned(), value.to_owned())).into()).unwrap()
 }
 
+fn kind() -> JobKind {
+    JobKind::parse("render/'\"{}").unwrap()
+}
+
 /// All that a job can be told.
 fn full() -> NewJob {
     let label = |text| Label::parse(text).unwrap();
@@ -188,6 +194,7 @@ fn full() -> NewJob {
         id: job(7),
         spec: Spec {
             payload: "{\"odd\":\"\\u0000 é\u{10ffff} '\\\"\\n\"}".into(),
+            kind: Some(kind()),
             metadata: metadata(),
             stage: Some("{\"context\":{\"a\":\"\\u0000 é\"}}".into()),
             session: Some(SessionId::parse("s").unwrap()),
@@ -251,9 +258,12 @@ pub async fn a_job_keeps_all_that_it_was_told_to_its_end(b: Bench) {
     assert_eq!(b.ledger.job(job(8)).await.unwrap(), None);
 }
 
-pub async fn metadata_is_kept_whichever_way_a_job_takes(b: Bench) {
+pub async fn kind_and_metadata_are_kept_whichever_way_a_job_takes(b: Bench) {
     let lane = b.lane(session("s"), &owner("a")).await;
-    let with = |n: u64| NewJob { spec: Spec { metadata: metadata(), ..spec("{}") }, ..plain(job(n)) };
+    let with = |n: u64| NewJob {
+        spec: Spec { kind: Some(kind()), metadata: metadata(), ..spec("{}") },
+        ..plain(job(n))
+    };
     // Due at once, delayed, with an attempt at once, and one without metadata.
     b.does(of_lane(&lane, [submit(with(1))])).await;
     b.does(of_lane(&lane, [submit(NewJob { due: Due::InMs(60_000), ..with(2) })])).await;
@@ -263,6 +273,7 @@ pub async fn metadata_is_kept_whichever_way_a_job_takes(b: Bench) {
     let kept = async |n: u64, state: State| {
         let record = b.found(job(n)).await;
         assert_eq!((record.state, record.spec.metadata), (state, metadata()), "job {n}");
+        assert_eq!(record.spec.kind, Some(kind()), "job {n}");
     };
     kept(1, State::Dispatched).await;
     kept(2, State::Created).await;
@@ -277,7 +288,8 @@ pub async fn metadata_is_kept_whichever_way_a_job_takes(b: Bench) {
     let (spec, retry) = (b.found(job(1)).await.spec, Some(Retry { of: job(1), once: true }));
     b.does(of_lane(&lane, [submit(NewJob { spec, retry, ..plain(job(5)) })])).await;
     kept(5, State::Created).await;
-    assert_eq!(b.found(job(4)).await.spec.metadata, Metadata::default());
+    let without = b.found(job(4)).await.spec;
+    assert_eq!((without.metadata, without.kind), (Metadata::default(), None));
 }
 
 pub async fn a_result_is_written_once(b: Bench) {

@@ -113,7 +113,7 @@ on_every_ledger! {
         only_the_node_that_has_the_attempt_may_speak_of_it,
         a_lane_writes_new_jobs_attempts_and_good_ends_in_one_batch,
         a_job_keeps_all_that_it_was_told_to_its_end,
-        metadata_is_kept_whichever_way_a_job_takes,
+        kind_and_metadata_are_kept_whichever_way_a_job_takes,
         a_result_is_written_once,
         of_racing_results_one_is_written,
         the_result_of_a_revoked_attempt_is_stale,
@@ -173,6 +173,8 @@ on_every_ledger! {
         a_retry_whose_key_is_taken_is_named_nowhere,
         a_stale_owner_retries_nothing,
         of_many_retries_of_one_job_one_is_written,
+        only_dead_jobs_are_dismissed_and_then_they_are_not_dead,
+        finished_jobs_are_deleted_and_their_places_are_not_given_again,
         lists_tell_dead_and_retried_jobs_from_others;
     job_random:
         random_events_come_to_what_the_domain_says,
@@ -221,6 +223,7 @@ on_every_ledger! {
         the_first_to_decide_the_mode_decides,
         the_first_to_decide_the_secret_of_the_cluster_decides,
         the_first_change_of_the_pools_replaces_version_1,
+        a_paused_pool_is_paused_until_its_time_or_its_resumption,
         a_change_of_the_modes_names_the_version_that_it_replaces;
     writability:
         a_transaction_that_the_database_undid_by_itself_breaks_no_later_one;

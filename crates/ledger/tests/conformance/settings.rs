@@ -1,8 +1,9 @@
 //! Settings: decided once, then replaced version by version.
 
-use domain::{ClusterSecret, Mode, Modes, Resource};
+use domain::{ClusterSecret, Mode, Modes, PoolName, Resource};
+use ledger::AuditFilter;
 
-use crate::bench::{Bench, by, signer};
+use crate::bench::{Bench, LONG_MS, by, eventually, signer};
 
 pub async fn the_first_to_decide_the_mode_decides(b: Bench) {
     assert_eq!(b.ledger.modes().await.unwrap(), None);
@@ -27,6 +28,27 @@ pub async fn the_first_change_of_the_pools_replaces_version_1(b: Bench) {
     assert!(!b.ledger.replace_pools(2, "[2]".to_owned(), &by()).await.unwrap());
     assert!(b.ledger.replace_pools(1, "[1]".to_owned(), &by()).await.unwrap(), "nobody has read them");
     assert_eq!(b.ledger.pools().await.unwrap(), (2, "[1]".to_owned()));
+}
+
+pub async fn a_paused_pool_is_paused_until_its_time_or_its_resumption(b: Bench) {
+    assert_eq!(b.ledger.pool_pauses().await.unwrap(), []);
+    let pool = |name: &str| PoolName::parse(name).unwrap();
+    let lasting = b.ledger.pause_pool(&pool("b"), "repair '\"", None, &by()).await.unwrap();
+    assert_eq!((&lasting.pool, &*lasting.reason, lasting.until), (&pool("b"), "repair '\"", None));
+    assert_eq!(lasting.principal, by().principal);
+    let long = b.ledger.pause_pool(&pool("a"), "later", Some(LONG_MS), &by()).await.unwrap();
+    assert_eq!(long.until, Some(long.since.plus_ms(LONG_MS)));
+    assert_eq!(b.ledger.pool_pauses().await.unwrap(), [long, lasting.clone()]);
+    // A pause replaces the one before, and ends by itself.
+    let short = b.ledger.pause_pool(&pool("a"), "a moment", Some(1), &by()).await.unwrap();
+    assert_eq!(&*short.reason, "a moment");
+    eventually("it ends", async || b.ledger.pool_pauses().await.unwrap() == [lasting.clone()]).await;
+    b.ledger.resume_pool(&pool("b"), &by()).await.unwrap();
+    b.ledger.resume_pool(&pool("never"), &by()).await.unwrap();
+    assert_eq!(b.ledger.pool_pauses().await.unwrap(), []);
+    // Each has its entry in the audit, also where nothing was to be ended.
+    let filter = AuditFilter { limit: 100, ..AuditFilter::default() };
+    assert_eq!(b.ledger.audits(&filter).await.unwrap().len(), 5);
 }
 
 pub async fn a_change_of_the_modes_names_the_version_that_it_replaces(b: Bench) {

@@ -7,8 +7,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use bus::NodeState;
-use domain::Label;
 use domain::job::Route;
+use domain::{Label, PoolPause, Timestamp};
 use rand::rngs::StdRng;
 
 use super::*;
@@ -59,8 +59,55 @@ fn nobody_is_chosen_who_may_not_work_and_the_explanation_says_why() {
     ];
     assert_eq!(explanation.rejected, reasons);
     let names: Vec<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
-    let all = ["pool", "labels", "excluded", "unreachable", "not_ready", "draining", "unhealthy", "full"];
+    let all =
+        ["pool", "paused", "labels", "excluded", "unreachable", "not_ready", "draining", "unhealthy", "full"];
     assert_eq!(names, all);
+}
+
+#[test]
+fn no_selection_finds_a_node_in_a_paused_pool() {
+    let in_both = record("both");
+    let only = |name: &str| {
+        let name = name.to_owned();
+        move |profile: &mut Profile| profile.pools = Some([pool_name(&name)].into())
+    };
+    let registry =
+        registry([in_both, record("a-only").profile(only("a")), record("b-only").profile(only("b"))]);
+    adopt(&registry, 1, vec![pool("a", &[], &[]), pool("b", &[], &[])]);
+    let pause = |name: &str| PoolPause {
+        pool: pool_name(name),
+        reason: "repair".into(),
+        principal: "".into(),
+        since: Timestamp::from_micros(1),
+        until: None,
+    };
+    let mut rng = seeded();
+    let mut chosen = |pool: Option<&str>| {
+        let needs = needs(pool, None, &[]);
+        let wanted = Wanted::new(&needs);
+        let choices = (0..20).filter_map(|_| registry.select(&wanted, &mut rng));
+        let nodes: std::collections::BTreeSet<_> =
+            choices.map(|choice| (choice.node().to_string(), choice.pool().to_string())).collect();
+        nodes.into_iter().map(|(node, pool)| format!("{node} in {pool}")).collect::<Vec<_>>()
+    };
+    let serves =
+        |node: &str| registry.serves(&self::node(node), &needs(None, None, &[])).map(|pool| pool.to_string());
+    assert_eq!(chosen(Some("a")), ["a-only in a", "both in a"]);
+    registry.adopt_pauses(vec![pause("a")]);
+    assert!(chosen(Some("a")).is_empty());
+    assert_eq!(chosen(None), ["b-only in b", "both in b"], "a node in another pool is chosen there");
+    assert_eq!((serves("a-only"), serves("both")), (None, Some("b".to_owned())), "nor is a slot passed on");
+    let (in_a, anywhere) = (needs(Some("a"), None, &[]), needs(None, None, &[]));
+    let explained = |needs| registry.explain(&Wanted::new(needs), &mut seeded()).rejected;
+    assert_eq!(explained(&in_a), [(Reason::Pool, 1), (Reason::Paused, 2)]);
+    assert_eq!(explained(&anywhere), [(Reason::Paused, 1)]);
+    // The pause outlasts a new index, and so does its end.
+    registry.reindex();
+    assert!(chosen(Some("a")).is_empty());
+    let openings = registry.openings(Some(&pool_name("a")));
+    registry.adopt_pauses(vec![]);
+    assert!(openings.has_changed().unwrap(), "who waits for the pool looks again");
+    assert_eq!(chosen(Some("a")), ["a-only in a", "both in a"]);
 }
 
 #[test]

@@ -347,6 +347,9 @@ pub struct Dispatch {
     /// The job's input, as it was submitted.
     #[serde(deserialize_with = "strict::json::<PAYLOAD_BYTES_MAX, _>")]
     pub payload: Json,
+    /// What the job does, as its client called it. Absent without a kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
     /// The strings that the client gave the job. Absent without any.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
@@ -374,8 +377,8 @@ impl Dispatch {
     pub fn new(job: &str, attempt: u32, payload: Json, timeout_ms: u64) -> Self {
         let metadata = BTreeMap::new();
         let job = job.to_owned();
-        let (session, seq, stage, traceparent) = (None, None, None, None);
-        Self { job, attempt, payload, metadata, session, seq, timeout_ms, stage, traceparent }
+        let (kind, session, seq, stage, traceparent) = (None, None, None, None, None);
+        Self { job, attempt, payload, kind, metadata, session, seq, timeout_ms, stage, traceparent }
     }
 }
 

@@ -101,7 +101,7 @@ async fn actions(daemon: &mut Guarded, database: &Database) -> Vec<Action> {
     let recovering = "UPDATE signer SET recovering = true WHERE signer = 'recovering'";
     tokio::task::block_in_place(|| database.query(recovering)).unwrap();
     let mut jobs = Vec::new();
-    for is_finished in [false, true, true] {
+    for is_finished in [false, true, true, true] {
         let job = daemon.done("user", "POST", "/v1/jobs", json!({"payload": 1, "delay_ms": 600_000})).await;
         let job = text(&job["id"]);
         if is_finished {
@@ -109,6 +109,12 @@ async fn actions(daemon: &mut Guarded, database: &Database) -> Vec<Action> {
         }
         jobs.push(job);
     }
+    jobs.push(text(
+        &daemon.done("user", "POST", "/v1/jobs", json!({"payload": 1, "delay_ms": 600_000})).await["id"],
+    ));
+    daemon.done("user", "POST", &format!("/v1/jobs/{}/cancel", jobs[4]), json!({})).await;
+    let died = format!("UPDATE job_finished SET outcome = 'failed' WHERE id = '{}'", jobs[4]);
+    tokio::task::block_in_place(|| database.query(&died)).unwrap();
     let (_, tenant) = daemon.ask("root", "GET", "/v1/tenants/t2", None).await;
     let lock = tenant["lock"]["token"].clone();
     assert!(lock.is_u64(), "{tenant}");
@@ -172,6 +178,22 @@ async fn actions(daemon: &mut Guarded, database: &Database) -> Vec<Action> {
             "/v1/ids/sequences/invoice".to_owned(),
             json!({}),
         ),
+        action(
+            "pause_pool",
+            "pause_pool",
+            "pool:default",
+            "POST",
+            "/v1/pools/default/pause".to_owned(),
+            json!({"reason": "repair"}),
+        ),
+        action(
+            "resume_pool",
+            "resume_pool",
+            "pool:default",
+            "POST",
+            "/v1/pools/default/resume".to_owned(),
+            json!({}),
+        ),
         action("drain_node", "drain_node", "node:n-1", "POST", drain("drain"), json!({})),
         action("undrain_node", "undrain_node", "node:n-1", "POST", drain("undrain"), json!({})),
         action(
@@ -224,6 +246,15 @@ async fn actions(daemon: &mut Guarded, database: &Database) -> Vec<Action> {
             json!({"ids": [jobs[2]]}),
         ),
         action(
+            "dismiss_job",
+            "dismiss_job",
+            &job(4),
+            "POST",
+            format!("/v1/jobs/{}/dismiss", jobs[4]),
+            json!({}),
+        ),
+        action("delete_job", "delete_job", &job(3), "DELETE", format!("/v1/jobs/{}", jobs[3]), json!({})),
+        action(
             "change_mode",
             "set_mode",
             "config:mode",
@@ -246,7 +277,9 @@ async fn no_action_of_an_operator_happens_without_its_entry_and_each_has_one() {
     let changes = operations::all(&document).into_iter();
     let changes =
         changes.filter(|one| one.scope.as_deref() == Some("admin") && one.method != "GET").map(|one| one.id);
-    let also = ["cancel_job", "retry_job", "retry_jobs", "retry_task", "retry_tenant"].map(str::to_owned);
+    let also =
+        ["cancel_job", "delete_job", "dismiss_job", "retry_job", "retry_jobs", "retry_task", "retry_tenant"]
+            .map(str::to_owned);
     let expected: BTreeSet<_> = changes.chain(also).collect();
     assert_eq!(actions.iter().map(|one| one.operation.to_owned()).collect::<BTreeSet<_>>(), expected);
 

@@ -103,6 +103,7 @@ impl Operation {
                     "stages" => "1",
                     "tenants" => &names.tenant,
                     "nodes" => &names.node,
+                    "pools" => &names.pool,
                     "leases" | "owner" => &signer,
                     "snowflake" => "1",
                     "segments" => "order",
@@ -139,6 +140,7 @@ impl Operation {
             "submit_jobs" => {
                 json!({"jobs": [{"payload": 1, "tenant": tenant, "pool": pool, "delay_ms": 600_000}]})
             }
+            "pause_pool" => json!({"reason": "repair"}),
             "retry_jobs" => json!({ "ids": [job] }),
             "open_session" => json!({"tenant": tenant, "pool": pool}),
             "create_plan" => {

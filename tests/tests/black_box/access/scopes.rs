@@ -18,7 +18,7 @@ enum Needs {
 
 /// What the contract says.
 fn contract(operation: &Operation) -> Needs {
-    const ADMIN: [(&str, &str); 14] = [
+    const ADMIN: [(&str, &str); 16] = [
         ("PUT", "/v1/signers/{signer}/policy"),
         ("POST", "/v1/signers/{signer}/nonces/{nonce}/resolve"),
         ("POST", "/v1/signers/{signer}/confirm"),
@@ -30,6 +30,8 @@ fn contract(operation: &Operation) -> Needs {
         ("POST", "/v1/tenants/{tenant}/unlock"),
         ("POST", "/v1/nodes/{id}/drain"),
         ("POST", "/v1/nodes/{id}/undrain"),
+        ("POST", "/v1/pools/{pool}/pause"),
+        ("POST", "/v1/pools/{pool}/resume"),
         ("PUT", "/v1/ids/segments/{tag}"),
         ("PUT", "/v1/ids/sequences/{name}"),
         ("GET", "/v1/audit"),

@@ -365,6 +365,7 @@ pub struct Run {
     pub job: String,
     pub attempt: u32,
     pub payload: Value,
+    pub kind: Value,
     pub metadata: Value,
     /// What it was told of a plan.
     pub stage: Value,
@@ -444,12 +445,22 @@ impl Runs {
     /// text}` for good, and `{"deadly": true}` takes the node with it.
     async fn run(self: Arc<Self>, node: String, job: Job, death: Arc<tokio::sync::Notify>) -> Given {
         let payload: Value = job.payload.read().unwrap();
-        let Job { id, attempt, metadata, stage, traceparent, stop, progress, .. } = job;
+        let Job { id, attempt, kind, metadata, stage, traceparent, stop, progress, .. } = job;
         let _busy = self.begin(&node);
-        let (job, metadata) = (id.clone(), json!(metadata));
+        let (job, kind, metadata) = (id.clone(), json!(kind), json!(metadata));
         let stage = stage.map_or(Value::Null, |stage| stage.read().unwrap());
-        let run =
-            Run { node, job, attempt, payload: payload.clone(), metadata, stage, traceparent, stopped: None };
+        let payload_given = payload.clone();
+        let run = Run {
+            node,
+            job,
+            attempt,
+            payload: payload_given,
+            kind,
+            metadata,
+            stage,
+            traceparent,
+            stopped: None,
+        };
         self.runs.send_modify(|runs| runs.push(run));
         if payload["hold"] != Value::Null {
             progress.send(Some(50.0), Some("held"));

@@ -102,6 +102,9 @@ impl Command {
         if let Some(session) = &job.session {
             command.env("FENCEPOST_SESSION", session);
         }
+        if let Some(kind) = &job.kind {
+            command.env("FENCEPOST_KIND", kind);
+        }
         if !job.metadata.is_empty() {
             command.env("FENCEPOST_METADATA", json(&job.metadata));
         }

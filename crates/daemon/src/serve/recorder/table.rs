@@ -195,6 +195,11 @@ pub const METRICS: &[Metric] = &[
     // Jobs and sessions.
     counter("fencepost_jobs_total", "Changes of jobs' states that this instance wrote")
         .by(&["state", "outcome"], &[&[&["CREATED", "DISPATCHED", "RUNNING"], &[""]], &[&["FINISHED"], OUTCOMES]]),
+    counter(
+        "fencepost_job_kinds_total",
+        "Jobs whose end this instance wrote, by their kind and outcome: the first 100 kinds, then `other`; empty without one",
+    )
+    .by(&["kind", "outcome"], &[&[&["", "other"], OUTCOMES]]),
     histogram(
         "fencepost_job_seconds",
         WAITING_SECONDS,

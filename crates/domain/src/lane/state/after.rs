@@ -174,11 +174,11 @@ impl<C: Callers> LaneState<C> {
                 }
                 self.lookups.push_back(id);
             }
-            AfterCommit::Completed { pool, node, attempt, reply, may_pass: _ } => {
+            AfterCommit::Completed { class, node, attempt, reply, may_pass: _ } => {
                 ends.over.push((id, is_written, reply));
                 if is_written {
                     self.over(id, now, effects);
-                    effects.push(Effect::Notify(JobNotice::Completed(id, pool, attempt, node)));
+                    effects.push(Effect::Notify(JobNotice::Completed(id, class, attempt, node)));
                 } else {
                     self.lookups.push_back(id);
                 }
@@ -196,13 +196,13 @@ impl<C: Callers> LaneState<C> {
                 let again = LiveJob { newest: current, placed: None, due_at, ..LiveJob::clone(&job) };
                 self.delay(Arc::new(again), due_in_ms, now, Some(placed.node));
             }
-            AfterCommit::Ended { pool, outcome, placed, attempt, replies } => {
+            AfterCommit::Ended { class, outcome, placed, attempt, replies } => {
                 if is_written {
                     self.over(id, now, effects);
                     if let Some(placed) = &placed {
                         self.withdraw(id, attempt, placed, now, effects);
                     }
-                    effects.push(Effect::Notify(JobNotice::Ended(id, pool, attempt, placed, outcome)));
+                    effects.push(Effect::Notify(JobNotice::Ended(id, class, attempt, placed, outcome)));
                 } else {
                     self.lookups.push_back(id);
                 }
@@ -226,7 +226,7 @@ impl<C: Callers> LaneState<C> {
         Arc::make_mut(&mut job).created_at = at;
         let accepted = Accepted { id: job.id, lane: self.lane.clone(), seq: job.seq, created_at: at };
         effects.push(Effect::Submitted(reply, Ok(accepted)));
-        effects.push(Effect::Notify(JobNotice::Created(job.id, job.spec.needs.pool.clone())));
+        effects.push(Effect::Notify(JobNotice::Created(job.id, job.spec.class())));
         match (placed, due) {
             (Some(placed), _) => {
                 if let Some(fifo) = self.fifo_mut() {

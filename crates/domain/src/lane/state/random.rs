@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::Timestamp;
 use crate::job::{
-    Attempt, Change, CurrentAttempt, Due, JobVerdict, JobWrite, Revoked, State, UnderWay, WaitingGroup,
+    Attempt, Change, Class, CurrentAttempt, Due, JobVerdict, JobWrite, Revoked, State, UnderWay, WaitingGroup,
 };
 use crate::lane::messages::SessionSnapshot;
 use crate::lane::messages::{AttemptEvent, Completed, SlotsFound, WrittenBatch};
@@ -531,7 +531,7 @@ impl World {
                 let of = 1 + self.rng.below(self.next - 1);
                 self.next += 1;
                 self.cancelling.insert(self.next);
-                self.give(Command::Cancel(job(of), None, self.next));
+                self.give(Command::Cancel(job(of), Class::default(), self.next));
             }
             4 | 5 => self.flush(),
             6 => self.write_next(true),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::job::{
-    Assignment, Attempt, Change, CurrentAttempt, Due as DueAt, Event, LiveJob, NewJob, Outcome, Revoked,
-    State, Step, decide,
+    Assignment, Attempt, Change, Class, CurrentAttempt, Due as DueAt, Event, LiveJob, NewJob, Outcome,
+    Revoked, State, Step, decide,
 };
 use crate::lane::jobs::{Due, Phase};
 use crate::lane::limits::{DELAY_KEPT, ROUND_BYTES_MAX, ROUND_JOBS_MAX};
@@ -146,7 +146,7 @@ impl<C: Callers> LaneState<C> {
                 self.submissions.extend(new);
             }
             Command::Stop => self.stopping = true,
-            Command::Cancel(job, pool, reply) => self.cancel(job, pool, reply, round, effects),
+            Command::Cancel(job, class, reply) => self.cancel(job, class, reply, round, effects),
             Command::SlotReserved(job, attempt, slot) => {
                 self.slot_reserved(job, attempt, slot, round, now, effects);
             }
@@ -195,7 +195,7 @@ impl<C: Callers> LaneState<C> {
     fn cancel(
         &mut self,
         job: JobId,
-        pool: Option<PoolName>,
+        class: Class,
         reply: C::Cancel,
         round: &mut PendingBatch<C>,
         effects: &mut Vec<Effect<C>>,
@@ -215,7 +215,7 @@ impl<C: Callers> LaneState<C> {
             reason: "cancelled".to_owned(),
         };
         let (outcome, replies) = (Outcome::Cancelled, vec![reply]);
-        let then = AfterCommit::Ended { pool, outcome, placed, attempt, replies };
+        let then = AfterCommit::Ended { class, outcome, placed, attempt, replies };
         self.add(round, job, change, then);
     }
 
@@ -227,9 +227,9 @@ impl<C: Callers> LaneState<C> {
             is_there && entry.newest.attempt == attempt
         });
         if let Some(entry) = known {
-            let pool = entry.job.spec.needs.pool.clone();
+            let class = entry.job.spec.class();
             let change = Change::Complete { job, attempt, node: node.clone(), output };
-            self.add(round, job, change, AfterCommit::Completed { pool, node, attempt, may_pass, reply });
+            self.add(round, job, change, AfterCommit::Completed { class, node, attempt, may_pass, reply });
         }
     }
 
@@ -394,8 +394,8 @@ impl<C: Callers> LaneState<C> {
             }
             Ok(Step::Finish { outcome, dead }) => {
                 let change = Change::End { job, outcome, dead, attempt: Some((attempt, why)), reason };
-                let (pool, placed) = (live.spec.needs.pool.clone(), Some(placed));
-                let then = AfterCommit::Ended { pool, outcome, placed, attempt, replies: vec![] };
+                let (class, placed) = (live.spec.class(), Some(placed));
+                let then = AfterCommit::Ended { class, outcome, placed, attempt, replies: vec![] };
                 self.add(round, job, change, then);
             }
             Ok(Step::Dispatch(_) | Step::Run) | Err(_) => {}

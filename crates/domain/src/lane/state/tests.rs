@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::job::{Attempt, CurrentAttempt, Due, JobVerdict, OnRecovery, Retry, Revoked, State};
+use crate::job::{Attempt, Class, CurrentAttempt, Due, JobVerdict, OnRecovery, Retry, Revoked, State};
 use crate::lane::messages::{AttemptEvent, SlotsFound};
 use crate::lane::messages::{JobNotice, SessionSnapshot};
 use crate::lane::testing::{
@@ -74,7 +74,7 @@ fn with_job(phase: &str, commits_max: usize, now: Instant) -> LaneState<Numbered
             assert_eq!(words(&give(&mut state, acknowledged, now)), "");
         }
         "written" => {
-            let effects = give(&mut state, Command::Cancel(job(1), None, 7), now);
+            let effects = give(&mut state, Command::Cancel(job(1), Class::default(), 7), now);
             assert_eq!(words(&effects), "dequeue commit(end)");
         }
         _ => {}
@@ -86,7 +86,7 @@ fn command(name: &str, now: Instant) -> Command<Numbered> {
     let event = |event| Command::Attempt(job(1), Attempt::new(1), event);
     match name {
         "submit" => Command::Submit(vec![submission(2, Due::Now, None, now)]),
-        "cancel" => Command::Cancel(job(1), None, 9),
+        "cancel" => Command::Cancel(job(1), Class::default(), 9),
         "slot" => Command::SlotReserved(job(1), Attempt::new(1), slot("n")),
         "no slot" => Command::SlotUnavailable(job(1)),
         "departed" => Command::NodeDeparted(node("n")),
@@ -191,7 +191,7 @@ fn what_is_in_no_round_yet_waits_and_its_wait_is_told_when_a_round_takes_it() {
         Command::Submit(numbers.map(|number| submission(number, Due::Now, None, now)).into())
     };
     state.apply(submit([1, 2]), now);
-    state.apply(Command::Cancel(job(9), None, 9), now);
+    state.apply(Command::Cancel(job(9), Class::default(), 9), now);
     assert_eq!(state.waiting(), 3, "two submissions and a cancellation");
     let later = now + Duration::from_millis(7);
     let effects = state.flush(later);
@@ -259,7 +259,7 @@ fn two_cancellations_of_one_round_are_one_write() {
     let now = Instant::now();
     let mut state = with_job("waiting", 1, now);
     state.apply(command("cancel", now), now);
-    state.apply(Command::Cancel(job(1), None, 10), now);
+    state.apply(Command::Cancel(job(1), Class::default(), 10), now);
     let effects = state.flush(now);
     assert_eq!(words(&effects), "dequeue commit(end)");
     let effects = written(&mut state, batch(&effects), now);
@@ -269,12 +269,12 @@ fn two_cancellations_of_one_round_are_one_write() {
 /// The pools that notices of a kind name.
 fn pools(effects: &Effects) -> Vec<(&'static str, Option<&str>)> {
     let notices = effects.iter().filter_map(|effect| match effect {
-        Effect::Notify(JobNotice::Created(_, pool)) => Some(("created", pool)),
-        Effect::Notify(JobNotice::Completed(_, pool, ..)) => Some(("completed", pool)),
-        Effect::Notify(JobNotice::Ended(_, pool, ..)) => Some(("ended", pool)),
+        Effect::Notify(JobNotice::Created(_, class)) => Some(("created", class)),
+        Effect::Notify(JobNotice::Completed(_, class, ..)) => Some(("completed", class)),
+        Effect::Notify(JobNotice::Ended(_, class, ..)) => Some(("ended", class)),
         _ => None,
     });
-    notices.map(|(kind, pool)| (kind, pool.as_ref().map(PoolName::as_str))).collect()
+    notices.map(|(kind, class)| (kind, class.pool.as_ref().map(PoolName::as_str))).collect()
 }
 
 #[test]
@@ -298,8 +298,11 @@ fn notices_of_new_and_ended_jobs_name_their_pool() {
     let timed_out = AttemptEvent::Revoked(Revoked::TimedOut, String::new());
     state.apply(Command::Attempt(job(2), Attempt::new(1), timed_out), now);
     // What only the ledger has is known by what the command says.
-    state.apply(Command::Cancel(job(9), Some(PoolName::parse("q").unwrap()), 9), now);
-    state.apply(Command::Cancel(job(3), None, 3), now);
+    state.apply(
+        Command::Cancel(job(9), Class { pool: Some(PoolName::parse("q").unwrap()), kind: None }, 9),
+        now,
+    );
+    state.apply(Command::Cancel(job(3), Class::default(), 3), now);
     let mut effects = state.flush(now);
     if let Some(Effect::FindSlots(_)) = effects.last() {
         effects = state.slots_found(SlotsFound { passed: Vec::new(), reserved: HashMap::new() }, now);
@@ -315,8 +318,8 @@ fn the_next_commit_begins_before_anybody_is_told_of_the_last() {
     let mut state = with_job("dispatched", 1, now);
     let effects = give(&mut state, command("finished", now), now);
     assert_eq!(words(&effects), "freed dequeue");
-    let first = give(&mut state, Command::Cancel(job(8), None, 8), now);
-    assert_eq!(words(&give(&mut state, Command::Cancel(job(9), None, 9), now)), "");
+    let first = give(&mut state, Command::Cancel(job(8), Class::default(), 8), now);
+    assert_eq!(words(&give(&mut state, Command::Cancel(job(9), Class::default(), 9), now)), "");
     let effects = written(&mut state, batch(&first), now);
     assert_eq!(words(&effects), "dequeue commit(end) dequeue notify cancelled");
 }
@@ -346,7 +349,7 @@ fn after_an_unknown_outcome_everything_is_read_again_under_a_new_token() {
     let now = Instant::now();
     let mut state = with_job("waiting", 2, now);
     let first = give(&mut state, command("cancel", now), now);
-    let second = give(&mut state, Command::Cancel(job(5), None, 5), now);
+    let second = give(&mut state, Command::Cancel(job(5), Class::default(), 5), now);
     let effects = state.commit_failed(batch(&first), CommitFailure::Unknown, now);
     assert_eq!(
         words(&effects),

@@ -97,6 +97,15 @@ async fn the_command_gets_the_span_to_continue_under_both_names() {
 }
 
 #[tokio::test]
+async fn the_command_gets_the_kind() {
+    let script = r#"printf '%s' "${FENCEPOST_KIND-null}""#;
+    let (mut job, _stopper) = job("null");
+    job.kind = Some("send_email".to_owned());
+    assert_eq!(shell(script).run(job).await.unwrap().as_str(), r#""send_email""#);
+    assert_eq!(run(shell(script), "null").await.unwrap(), "null");
+}
+
+#[tokio::test]
 async fn the_command_of_a_stage_reads_what_its_node_is_told_of_the_plan() {
     let (mut job, _stopper) = job("[1.0]");
     job.stage = Some(Json::parse(r#"{"number": 2}"#).unwrap());

@@ -1,0 +1,19 @@
+-- Deletes finished jobs; answers them, each with its session and its place there. The job of a stage whose plan still waits
+-- for its result stays. Their rows are locked in one order.
+-- $1 ids, $2 the lowest and $3 the highest of them, by which partitions are left out
+WITH locked AS MATERIALIZED (
+    SELECT id
+    FROM job_finished f
+    WHERE id = ANY ($1::uuid[]) AND id BETWEEN $2 AND $3
+      AND NOT EXISTS (
+          SELECT FROM plan_stage_run r
+          JOIN plan_task t ON t.id = r.task AND t.run = r.run
+          WHERE r.job = f.id AND r.status IN ('RUNNING', 'UNKNOWN')
+      )
+    ORDER BY id
+    FOR UPDATE
+)
+DELETE FROM job_finished AS f
+USING locked
+WHERE f.id = locked.id AND f.id BETWEEN $2 AND $3
+RETURNING f.id, f.session, f.seq

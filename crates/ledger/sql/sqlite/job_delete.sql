@@ -1,0 +1,11 @@
+-- Deletes finished jobs; answers them, each with its session and its place there. The job of a stage whose plan still waits
+-- for its result stays.
+-- ?1 JSON array of ids
+DELETE FROM job_finished
+WHERE id IN (SELECT value FROM json_each(?1))
+  AND NOT EXISTS (
+      SELECT 1 FROM plan_stage_run r
+      JOIN plan_task t ON t.id = r.task AND t.run = r.run
+      WHERE r.job = job_finished.id AND r.status IN ('RUNNING', 'UNKNOWN')
+  )
+RETURNING id, session, seq

@@ -1,0 +1,49 @@
+//! Finished jobs that people are done with: dismissed, so that they are not dead any more, or deleted.
+
+use domain::JobId;
+
+use super::write::between;
+use crate::sessions::rows::{PurgedRow, highest_places};
+use crate::sql::{Id, Statement, Transaction, record, statement};
+use crate::store::partitions::note_places;
+
+const DISMISS: Statement = statement!("job_dismiss");
+const DELETE: Statement = statement!("job_delete");
+
+record! {
+    struct DeletedRow {
+        id: Id,
+        #[flatten]
+        place: PurgedRow,
+    }
+}
+
+/// Dismisses those of these jobs that are dead; answers them.
+pub(in crate::store) async fn dismiss(
+    transaction: &mut Transaction<'_>,
+    jobs: &[JobId],
+) -> sqlx::Result<Vec<JobId>> {
+    let kind = transaction.kind();
+    let ask = DISMISS.on(kind).array(jobs.iter().copied().map(Id).collect()).at(transaction.at());
+    let ask = between(ask, kind, jobs.iter().min(), jobs.iter().max());
+    let dismissed: Vec<(Id,)> = transaction.all(ask).await?;
+    Ok(dismissed.into_iter().map(|(id,)| id.0).collect())
+}
+
+/// Deletes those of these jobs that are finished and that no plan waits for; answers them. Their places in their sessions are
+/// not given again.
+pub(in crate::store) async fn delete(
+    transaction: &mut Transaction<'_>,
+    jobs: &[JobId],
+) -> sqlx::Result<Vec<JobId>> {
+    let kind = transaction.kind();
+    let ask = DELETE.on(kind).array(jobs.iter().copied().map(Id).collect());
+    let ask = between(ask, kind, jobs.iter().min(), jobs.iter().max());
+    let deleted: Vec<DeletedRow> = transaction.all(ask).await?;
+    let ids = deleted.iter().map(|row| row.id.0).collect();
+    let places = highest_places(deleted.into_iter().map(|row| row.place).collect());
+    if !places.is_empty() {
+        note_places(transaction, places).await?;
+    }
+    Ok(ids)
+}

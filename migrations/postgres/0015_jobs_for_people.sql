@@ -1,0 +1,28 @@
+-- What a job does, such as send_email. NULL for none.
+ALTER TABLE job ADD COLUMN kind text COLLATE "C";
+ALTER TABLE job_finished ADD COLUMN kind text COLLATE "C";
+CREATE INDEX job_finished_kind ON job_finished (kind, id) WHERE kind IS NOT NULL;
+
+-- When somebody said that a failed job need not be retried; NULL while nobody has. A dead job failed or timed out, no job
+-- retries it, and nobody has dismissed it.
+ALTER TABLE job_finished ADD COLUMN dismissed_at timestamptz;
+DROP INDEX job_finished_dead;
+CREATE INDEX job_finished_dead ON job_finished (id)
+    WHERE outcome IN ('failed', 'timed_out') AND retried_as IS NULL AND dismissed_at IS NULL;
+
+-- Pools to which nothing is dispatched.
+CREATE TABLE pool_pause (
+    pool      text COLLATE "C" NOT NULL PRIMARY KEY,
+    reason    text NOT NULL,
+    principal text COLLATE "C" NOT NULL,    -- the name of the token; '' without tokens
+    since     timestamptz NOT NULL,
+    until     timestamptz             -- NULL until somebody resumes it
+);
+
+-- Instances of the last release run on. Their connections have prepared statements that read all columns of a job, which
+-- PostgreSQL refuses for good from now on (0A000, `cached plan must not change result type`). New connections prepare them
+-- anew. Until this transaction ends, its locks on the tables keep such statements waiting, so none of them is refused.
+SELECT pg_terminate_backend(pid)
+FROM pg_stat_activity
+WHERE datname = current_database() AND application_name LIKE 'fencepost%' AND pid <> pg_backend_pid()
+  AND pg_has_role(usesysid, 'MEMBER') AND EXISTS (SELECT FROM lease);
