@@ -44,11 +44,17 @@ pub async fn note_operators(
     action: &'static str,
     subject: String,
 ) -> Result<(), Refusal> {
-    let principal = Principal::of(request);
-    if principal.name().is_empty() || !principal.has(Scope::Admin) {
-        return Ok(());
+    match operators_entry(request, action, subject) {
+        Some(entry) => note(state, request, &entry).await,
+        None => Ok(()),
     }
-    note(state, request, &entry(request, action, subject)).await
+}
+
+/// What is noted of what an operator does; `None` for a caller that is none, which is noted nowhere.
+pub fn operators_entry(request: &HttpRequest, action: &'static str, subject: String) -> Option<AuditEntry> {
+    let principal = Principal::of(request);
+    let is_operator = !principal.name().is_empty() && principal.has(Scope::Admin);
+    is_operator.then(|| entry(request, action, subject))
 }
 
 /// Lists what operators changed

@@ -47,6 +47,8 @@ pub struct ForwardedRequest {
     principal: Arc<Principal>,
     /// Whether another instance has forwarded it already. The gate has checked that it did.
     is_forwarded: bool,
+    /// Whether no client waits for it, who could be sent to the owner.
+    is_own: bool,
 }
 
 impl ForwardedRequest {
@@ -63,7 +65,15 @@ impl ForwardedRequest {
             headers: passed_headers(request.headers()),
             body,
         };
-        Self { passed, principal: Principal::of(request), is_forwarded: Self::is_forwarded(request) }
+        let (principal, is_forwarded) = (Principal::of(request), Self::is_forwarded(request));
+        Self { passed, principal, is_forwarded, is_own: false }
+    }
+
+    /// What this instance does by itself in the name of a caller, for [`Self::within`].
+    pub fn own(principal: &Arc<Principal>, request_id: &str) -> Self {
+        let headers = vec![(X_REQUEST_ID_NAME, request_id.as_bytes().to_vec())];
+        let passed = Passed { method: "POST".to_owned(), path: "/".to_owned(), headers, body: Vec::new() };
+        Self { passed, principal: Arc::clone(principal), is_forwarded: false, is_own: true }
     }
 
     /// The span that it continues.
@@ -80,7 +90,8 @@ impl ForwardedRequest {
         let key = key.map(|key| ("idempotency-key", key.as_str().as_bytes().to_vec()));
         let headers = kept.chain(typed).chain(key).collect();
         let passed = Passed { method: method.to_owned(), path: as_sent(&path), headers, body };
-        Self { passed, principal: Arc::clone(&self.principal), is_forwarded: self.is_forwarded }
+        let (is_forwarded, is_own) = (self.is_forwarded, self.is_own);
+        Self { passed, principal: Arc::clone(&self.principal), is_forwarded, is_own }
     }
 
     /// A part of a batch: the jobs at these places.
@@ -88,7 +99,8 @@ impl ForwardedRequest {
         let mut passed = Passed { body, ..self.passed.clone() };
         let places: Vec<_> = places.iter().map(ToString::to_string).collect();
         passed.headers.push((FORWARDED_PLACES, places.join(",").into_bytes()));
-        Self { passed, principal: Arc::clone(&self.principal), is_forwarded: self.is_forwarded }
+        let (is_forwarded, is_own) = (self.is_forwarded, self.is_own);
+        Self { passed, principal: Arc::clone(&self.principal), is_forwarded, is_own }
     }
 }
 
@@ -266,7 +278,7 @@ impl Forwarder {
                         }
                     }
                 },
-                KeyOwner::Elsewhere(member) if self.state.settings.on_misroute == OnMisroute::Redirect => {
+                KeyOwner::Elsewhere(member) if self.redirects(forwarded) => {
                     metrics::counter!("fencepost_forward_total", "result" => "redirected").increment(1);
                     return Err(redirect(&member));
                 }
@@ -310,22 +322,35 @@ impl Forwarder {
         body: Vec<u8>,
         to: &InstanceId,
     ) -> Result<HttpResponse, Refusal> {
+        self.pass_to(&ForwardedRequest::of(request, body), to).await
+    }
+
+    /// As [`Self::pass_on`], for a request that is there already.
+    pub async fn pass_to(
+        &self,
+        forwarded: &ForwardedRequest,
+        to: &InstanceId,
+    ) -> Result<HttpResponse, Refusal> {
         let deadline = Instant::now() + self.state.settings.request_timeout + FORWARD_SLACK;
         let incarnation = self.state.incarnation();
-        let forwarded = ForwardedRequest::of(request, body);
         let member = if forwarded.is_forwarded { None } else { self.acquainted(&incarnation, to).await };
         let Some(member) = member else {
             let refusal = Refusal::new(Code::NotOwner, format!("{to} owns the key; ask it"));
             return Err(refusal.with(|problem| problem.owner = Some(to.to_string())));
         };
-        if self.state.settings.on_misroute == OnMisroute::Redirect {
+        if self.redirects(forwarded) {
             return Err(redirect(&member));
         }
-        match self.ask_there(&incarnation, &forwarded, &member, deadline).await? {
+        match self.ask_there(&incarnation, forwarded, &member, deadline).await? {
             Asked::Answered(answer) | Asked::NotOwner(_, answer) => Ok(answer),
             Asked::Away | Asked::Again | Asked::Distrusts => Err(redirect(&member)),
             Asked::Lost => Err(lost(&member)),
         }
+    }
+
+    /// Whether the caller is sent to the owner of a key, who is not here.
+    fn redirects(&self, forwarded: &ForwardedRequest) -> bool {
+        !forwarded.is_own && self.state.settings.on_misroute == OnMisroute::Redirect
     }
 
     /// Another instance, as soon as this one knows it: one of the two may have joined a moment ago.

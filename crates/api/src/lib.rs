@@ -13,6 +13,7 @@
 
 mod audit;
 mod auth;
+mod bulk;
 mod dashboard;
 mod drain_body;
 mod events;

@@ -94,6 +94,28 @@ pub const RETRY_PART_JOBS: usize = 200;
 pub const RETRY_PART_BYTES: usize = 8 << 20;
 /// Jobs that are read at once for such a retry.
 pub const RETRY_READS_AT_ONCE: usize = 4;
+/// Jobs per second of a bulk operation that names no rate.
+pub const BULK_RATE_DEFAULT: u32 = 200;
+/// Jobs that are counted at most when a bulk operation begins.
+pub const BULK_MATCHED_MAX: u64 = 100_000_000;
+/// Jobs that are read at once to find those that a token with patterns sees.
+pub const BULK_SEEN_PAGE: u32 = 200;
+/// Bulk operations that one instance works on at once. Further ones wait for it or for another instance.
+pub const BULKS_AT_ONCE: usize = 4;
+/// Jobs that a bulk operation works on between two notes of its progress.
+pub const BULK_PAGE_JOBS: u32 = 100;
+/// Jobs of a bulk operation that are cancelled at once.
+pub const BULK_CANCELS_AT_ONCE: usize = 8;
+/// Tries for the jobs of a page whose owners or ledger do not answer. Those left then count as failed.
+pub const BULK_ROUNDS_MAX: u32 = 30;
+/// The pause between two of them; 20 times as long at most while the ledger is away.
+pub const BULK_ROUND_PAUSE: Duration = Duration::from_millis(250);
+/// Between two looks for operations whose owner is dead, before jitter.
+pub const BULK_LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Between two purges of operations that were over long ago.
+pub const BULK_PURGE_EVERY: Duration = Duration::from_secs(3_600);
+/// How long operations that are over are kept: 30 days, in milliseconds.
+pub const BULK_KEPT_MS: u64 = 30 * 86_400_000;
 /// Largest body of a plan, and of a retry with a corrected definition, in bytes. A plan with the most tasks has 16 KiB for
 /// each.
 pub const PLAN_BYTES_MAX: usize = 16 << 20;

@@ -10,7 +10,7 @@ use wire::problem::MEDIA_TYPE;
 
 use crate::auth::Access;
 use crate::{
-    audit, dashboard, events, ids, instances, jobs, leases, modes, nodes, ops, plans, routes, sessions,
+    audit, bulk, dashboard, events, ids, instances, jobs, leases, modes, nodes, ops, plans, routes, sessions,
     signers, stats, whoami, worker,
 };
 use actix_web::http::Method;
@@ -45,6 +45,10 @@ use actix_web::http::Method;
         jobs::delete,
         jobs::retries::retry,
         jobs::retries::retry_many,
+        bulk::begin,
+        bulk::list,
+        bulk::show,
+        bulk::cancel,
         events::of_job,
         events::of_all,
         nodes::list,

@@ -64,6 +64,9 @@ routes! {
     JOB_CANCEL = "/v1/jobs/{id}/cancel", "POST", SUBMIT, SUBMIT;
     JOB_RETRY = "/v1/jobs/{id}/retry", "POST", SUBMIT, SUBMIT;
     JOB_DISMISS = "/v1/jobs/{id}/dismiss", "POST", SUBMIT, SUBMIT;
+    BULK_CANCEL = "/v1/bulk/{id}/cancel", "POST", SUBMIT, SUBMIT;
+    BULK = "/v1/bulk/{id}", "GET, HEAD", READ, SUBMIT;
+    BULKS = "/v1/bulk", "GET, HEAD, POST", READ, SUBMIT;
     SESSION_SOCKET = "/v1/sessions/{id}/ws", "GET", READ, SUBMIT;
     SESSION = "/v1/sessions/{id}", "DELETE, GET, HEAD", READ, SUBMIT;
     SESSIONS = "/v1/sessions", "POST", SUBMIT, SUBMIT;

@@ -31,8 +31,8 @@ use crate::settings::Settings;
 use crate::state::State;
 use crate::tls::Tls;
 use crate::{
-    audit, dashboard, events, ids, instances, jobs, leases, modes, nodes, ops, plans, sessions, signers,
-    stats, whoami, worker,
+    audit, bulk, dashboard, events, ids, instances, jobs, leases, modes, nodes, ops, plans, sessions,
+    signers, stats, whoami, worker,
 };
 
 /// A server that is bound and not yet running. It handles no signals: its caller stops it.
@@ -72,6 +72,7 @@ impl Server {
         // As `actix_web::HttpServer` does it, but for the connections: they turn the parser's refusals into problems.
         let start = move || {
             on_thread();
+            bulk::start(&forwarder);
             let stopping = stopping.clone();
             let app = app(&forwarder).into_factory().map_err(|error: Error| error.error_response());
             HttpService::build()
@@ -279,6 +280,12 @@ pub fn app(
                 .service(at(&routes::JOB_DISMISS).route(web::post().to(jobs::dismiss)))
                 .service(at(&routes::JOB_RETRY).route(web::post().to(jobs::retries::retry)))
                 .service(at(&routes::JOB_EVENTS).route(web::get().to(events::of_job)))
+        }))
+        .service(below("/v1/bulk", |scope, at| {
+            scope
+                .service(at(&routes::BULK_CANCEL).route(web::post().to(bulk::cancel)))
+                .service(at(&routes::BULK).route(get().to(bulk::show)))
+                .service(at(&routes::BULKS).route(web::post().to(bulk::begin)).route(get().to(bulk::list)))
         }))
         .service(below("/v1/sessions", |scope, at| {
             scope

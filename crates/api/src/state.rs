@@ -50,6 +50,10 @@ pub struct State {
     pub shares: Arc<Shares>,
     pub ledger_check: Recent<Check>,
     pub bus_check: Recent<Check>,
+    /// A bulk operation was made or is to end.
+    pub bulk_woken: Notify,
+    /// A thread works on bulk operations.
+    pub bulk_started: AtomicBool,
     runtime: runtime::Handle,
     owner_urls: Mutex<HashMap<InstanceId, String>>,
     lease_counts: Recent<LeaseCounts>,
@@ -88,6 +92,8 @@ impl State {
             traffic: Traffic::default(),
             ledger_check: Recent::default(),
             bus_check: Recent::default(),
+            bulk_woken: Notify::new(),
+            bulk_started: AtomicBool::new(false),
             runtime,
             owner_urls: Mutex::default(),
             lease_counts: Recent::default(),

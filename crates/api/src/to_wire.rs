@@ -10,7 +10,10 @@ use domain::job::{Outcome, Route, State};
 use domain::nonce::{OnExpiry, Policy, Status};
 use domain::session::Ordering;
 use domain::{Mode, Modes, PoolPause, SignerId, Timestamp};
-use ledger::{Instance, Lease, NonceRecord, SegmentRecord, SequenceRecord, SignerRecord};
+use ledger::{
+    BulkAction, BulkRecord, BulkStatus, Instance, Lease, NonceRecord, SegmentRecord, SequenceRecord,
+    SignerRecord,
+};
 
 use crate::refusal::Refusal;
 
@@ -192,6 +195,46 @@ pub fn pools(pools: &Pools, pauses: &[PoolPause]) -> wire::nodes::PoolsSetting {
         version: pools.version(),
         pools: pools.configured().iter().map(pool).collect(),
         paused: pauses.iter().map(pool_pause).collect(),
+    }
+}
+
+pub fn bulk(record: &BulkRecord) -> wire::bulk::Bulk {
+    let filter = &record.filter;
+    wire::bulk::Bulk {
+        id: record.id.to_string(),
+        action: match record.action {
+            BulkAction::Retry => wire::bulk::BulkAction::Retry,
+            BulkAction::Cancel => wire::bulk::BulkAction::Cancel,
+            BulkAction::Delete => wire::bulk::BulkAction::Delete,
+            BulkAction::Dismiss => wire::bulk::BulkAction::Dismiss,
+        },
+        filter: wire::bulk::BulkFilter {
+            state: filter.state.map(job_state),
+            outcome: filter.outcome.map(outcome),
+            session: filter.session.as_ref().map(ToString::to_string),
+            tenant: filter.tenant.as_ref().map(ToString::to_string),
+            pool: filter.pool.as_ref().map(ToString::to_string),
+            kind: filter.kind.as_ref().map(ToString::to_string),
+            dead: filter.dead,
+        },
+        before: time(record.before),
+        rate: record.rate,
+        status: match record.status {
+            BulkStatus::Running => wire::bulk::BulkStatus::Running,
+            BulkStatus::Cancelling => wire::bulk::BulkStatus::Cancelling,
+            BulkStatus::Done => wire::bulk::BulkStatus::Done,
+            BulkStatus::Cancelled => wire::bulk::BulkStatus::Cancelled,
+            BulkStatus::Failed => wire::bulk::BulkStatus::Failed,
+        },
+        matched: record.matched,
+        done: record.done,
+        skipped: record.skipped,
+        failed: record.failed,
+        error: record.error.clone(),
+        by: record.principal.clone(),
+        instance: record.owner.to_string(),
+        created_at: time(record.created_at),
+        finished_at: record.finished_at.map(time),
     }
 }
 

@@ -317,6 +317,10 @@ bits_id!(
     JobId
 );
 bits_id!(
+    /// One bulk operation: a UUID of version 7, as a job's.
+    BulkId
+);
+bits_id!(
     /// One plan: a UUID of version 7, as a job's.
     PlanId
 );

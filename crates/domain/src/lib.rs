@@ -31,8 +31,9 @@ pub use audit::AuditEntry;
 pub use cluster_secret::ClusterSecret;
 pub use database_clock::DatabaseClock;
 pub use id::{
-    ClientRef, HoldId, IdempotencyKey, InstanceId, Invalid, JobId, JobKind, Label, Language, NodeId, Nonce,
-    PlanId, PoolName, SegmentTag, SequenceName, SessionId, SignerId, TaskId, TenantId, TxHash, WorkerNumber,
+    BulkId, ClientRef, HoldId, IdempotencyKey, InstanceId, Invalid, JobId, JobKind, Label, Language, NodeId,
+    Nonce, PlanId, PoolName, SegmentTag, SequenceName, SessionId, SignerId, TaskId, TenantId, TxHash,
+    WorkerNumber,
 };
 pub use key::KeyScope;
 pub use lane_id::LaneId;

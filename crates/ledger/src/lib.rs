@@ -13,6 +13,7 @@
 mod audit;
 mod backup;
 mod batch_limits;
+mod bulk;
 mod changes;
 mod detached;
 mod error;
@@ -39,6 +40,9 @@ use std::sync::Arc;
 pub use audit::{AuditFilter, AuditRecord, Audits};
 pub use backup::backup;
 pub use batch_limits::BATCH_ROWS_MAX;
+pub use bulk::{
+    BULKS_OPEN_MAX, BulkAction, BulkMade, BulkRecord, BulkStatus, BulkStep, Bulks, NewBulk, OpenBulk,
+};
 pub use error::{Error, Result};
 pub use identity::{Identity, Reason, Server, Witness};
 pub use ids::{
@@ -139,7 +143,9 @@ pub struct Health {
 
 /// The whole ledger.
 #[async_trait::async_trait]
-pub trait Ledger: Leases + Nonces + Jobs + Sessions + Plans + Ids + Instances + Settings + Audits {
+pub trait Ledger:
+    Leases + Nonces + Jobs + Sessions + Plans + Ids + Instances + Settings + Audits + Bulks
+{
     /// Which database it is.
     fn kind(&self) -> Kind;
 

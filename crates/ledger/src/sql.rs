@@ -14,7 +14,7 @@ use sqlx::sqlite::SqliteArguments;
 use sqlx::{Arguments as _, AssertSqlSafe, Encode, Postgres, SqlSafeStr as _, SqlStr, Sqlite, Type};
 
 use crate::Kind;
-pub(crate) use cell::{Cell, Hold, Id, Moment, PlanKey, TaskKey};
+pub(crate) use cell::{BulkKey, Cell, Hold, Id, Moment, PlanKey, TaskKey};
 pub(crate) use record::record;
 pub(crate) use session::{Answer, FromEither, Session, Transaction};
 

@@ -4,6 +4,7 @@
 //! [`sqlite`] open the databases. What must never: SQL text, which is in the files under `sql/`.
 
 mod audit;
+mod bulk;
 mod committer;
 mod failure;
 mod fence;

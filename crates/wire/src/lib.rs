@@ -9,6 +9,7 @@
 //! may grow fields, so readers of answers ignore what they do not know.
 
 pub mod audit;
+pub mod bulk;
 pub mod cluster;
 pub mod events;
 mod frames;

@@ -48,6 +48,8 @@ pub const NODE_ID_CHARS_MAX: usize = 128;
 pub const POOL_NAME_CHARS_MAX: usize = 64;
 /// Longest kind of a job, in characters.
 pub const JOB_KIND_CHARS_MAX: usize = 64;
+/// Most jobs per second of a bulk operation.
+pub const BULK_RATE_MAX: u64 = 10_000;
 /// Longest pause of a pool that ends by itself: 30 days, in milliseconds.
 pub const PAUSE_MS_MAX: u64 = 2_592_000_000;
 /// Longest label, in characters; a service's name is a label too.

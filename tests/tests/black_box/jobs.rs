@@ -2,6 +2,7 @@
 
 mod away;
 mod bad_input;
+mod bulk;
 mod corners;
 mod ends;
 mod events;

@@ -451,6 +451,85 @@ impl Audits for Flaky {
 }
 
 #[async_trait]
+impl Bulks for Flaky {
+    async fn bulk_now(&self) -> Result<domain::Timestamp> {
+        self.real.bulk_now().await
+    }
+    async fn count_bulk(
+        &self,
+        action: BulkAction,
+        filter: &JobFilter,
+        before: domain::Timestamp,
+        at_most: u64,
+    ) -> Result<u64> {
+        self.real.count_bulk(action, filter, before, at_most).await
+    }
+    async fn create_bulk(&self, new: &NewBulk, by: Option<&domain::AuditEntry>) -> Result<BulkMade> {
+        self.real.create_bulk(new, by).await
+    }
+    async fn bulk(&self, id: domain::BulkId) -> Result<Option<BulkRecord>> {
+        self.real.bulk(id).await
+    }
+    async fn bulks(
+        &self,
+        before: Option<domain::BulkId>,
+        limit: u32,
+        principal: Option<&str>,
+    ) -> Result<Vec<BulkRecord>> {
+        self.real.bulks(before, limit, principal).await
+    }
+    async fn open_bulks(&self) -> Result<Vec<OpenBulk>> {
+        self.real.open_bulks().await
+    }
+    async fn take_bulk(&self, open: &OpenBulk, me: &InstanceId) -> Result<Option<BulkRecord>> {
+        self.real.take_bulk(open, me).await
+    }
+    async fn next_of_bulk(
+        &self,
+        action: BulkAction,
+        filter: &JobFilter,
+        before: domain::Timestamp,
+        behind: Option<JobId>,
+        limit: u32,
+    ) -> Result<Vec<JobId>> {
+        self.real.next_of_bulk(action, filter, before, behind, limit).await
+    }
+    async fn begin_page(&self, bulk: &BulkRecord, page: &[JobId]) -> Result<Option<BulkRecord>> {
+        self.real.begin_page(bulk, page).await
+    }
+    async fn remove_page(
+        &self,
+        bulk: &BulkRecord,
+        jobs: &[JobId],
+        behind: JobId,
+    ) -> Result<Option<BulkRecord>> {
+        self.real.remove_page(bulk, jobs, behind).await
+    }
+    async fn note_progress(
+        &self,
+        bulk: &BulkRecord,
+        behind: JobId,
+        step: &BulkStep,
+    ) -> Result<Option<BulkRecord>> {
+        self.real.note_progress(bulk, behind, step).await
+    }
+    async fn finish_bulk(
+        &self,
+        bulk: &BulkRecord,
+        status: BulkStatus,
+        error: Option<&str>,
+    ) -> Result<Option<BulkRecord>> {
+        self.real.finish_bulk(bulk, status, error).await
+    }
+    async fn cancel_bulk(&self, id: domain::BulkId, by: Option<&domain::AuditEntry>) -> Result<()> {
+        self.real.cancel_bulk(id, by).await
+    }
+    async fn purge_bulks(&self, age_ms: u64) -> Result<u64> {
+        self.real.purge_bulks(age_ms).await
+    }
+}
+
+#[async_trait]
 impl Settings for Flaky {
     async fn modes(&self) -> Result<Option<domain::Modes>> {
         self.real.modes().await

@@ -11,7 +11,7 @@ use domain::job::{Due, Retry, State as JobState};
 use domain::limits::BATCH_JOBS_MAX;
 use domain::{IdempotencyKey, JobId, JobKind, PoolName, SessionId, TenantId, Timestamp};
 use futures_util::StreamExt;
-use ledger::{JobFilter, JobKey, JobRecord};
+use ledger::{JobFilter, JobKey, JobRecord, KeyScope};
 use sha2::{Digest, Sha256};
 use wire::Code;
 use wire::jobs as shape;
@@ -107,8 +107,7 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
     };
     let mut retries = Retries {
         forwarder: &forwarder,
-        request: &request,
-        is_noted: false,
+        to_note: Some(&request),
         forwarded: ForwardedRequest::of(&request, Vec::new()),
         keys,
         once,
@@ -130,12 +129,11 @@ pub async fn retry_many(request: HttpRequest, payload: web::Payload, forwarder: 
     }
 }
 
-/// The retries of one request, in parts that are small in memory.
-struct Retries<'f> {
+/// Retries of one request or bulk operation, in parts that are small in memory.
+pub struct Retries<'f> {
     forwarder: &'f Forwarder,
-    request: &'f HttpRequest,
-    /// Whether the audit has the entry of the request.
-    is_noted: bool,
+    /// The request, until the audit has its entry.
+    to_note: Option<&'f HttpRequest>,
     forwarded: ForwardedRequest,
     keys: RetryKeys,
     /// Whether a job that was retried before is left out.
@@ -149,10 +147,38 @@ struct Retries<'f> {
     failure: Option<Refusal>,
 }
 
-impl Retries<'_> {
+impl<'f> Retries<'f> {
+    /// Retries of a bulk operation, which the audit has noted: each job once.
+    pub fn in_background(
+        forwarder: &'f Forwarder,
+        forwarded: ForwardedRequest,
+        keys: RetryKeys,
+        deadline: Instant,
+    ) -> Self {
+        Self {
+            forwarder,
+            to_note: None,
+            forwarded,
+            keys,
+            once: true,
+            deadline,
+            made: Vec::new(),
+            not_retried: Vec::new(),
+            failure: None,
+        }
+    }
+
+    /// How many new jobs there are, and which jobs were not retried. Jobs that another request has retried are in neither.
+    pub fn into_outcome(self) -> (u64, Vec<shape::NotRetried>) {
+        (self.made.len() as u64, self.not_retried)
+    }
+
     /// Reads the jobs and retries them, part by part. The audit has its entry before the first one is retried; without it
     /// none is.
-    async fn run(&mut self, jobs: &[JobId]) -> Result<(), Refusal> {
+    ///
+    /// # Errors
+    /// The audit takes no entry.
+    pub async fn run(&mut self, jobs: &[JobId]) -> Result<(), Refusal> {
         let forwarder = self.forwarder;
         let state = forwarder.state();
         let principal = Arc::clone(&self.keys.principal);
@@ -185,9 +211,11 @@ impl Retries<'_> {
                 }
                 done += 1;
             }
-            if !part.is_empty() && !std::mem::replace(&mut self.is_noted, true) {
+            if !part.is_empty()
+                && let Some(request) = self.to_note.take()
+            {
                 let subject = format!("jobs:{}", jobs.len());
-                audit::note_operators(state, self.request, "retry_jobs", subject).await?;
+                audit::note_operators(state, request, "retry_jobs", subject).await?;
             }
             self.retry(part).await;
         }
@@ -297,14 +325,36 @@ fn retry_hash(retry: Retry) -> [u8; 32] {
     Sha256::digest(format!("{}{once}", retry.of)).into()
 }
 
-/// The idempotency keys under which the jobs of one request are retried.
-struct RetryKeys {
+/// The idempotency keys under which the jobs of one request or bulk operation are retried.
+pub struct RetryKeys {
     key: Option<IdempotencyKey>,
     principal: Arc<Principal>,
     body_hash: [u8; 32],
 }
 
 impl RetryKeys {
+    pub const fn new(key: Option<IdempotencyKey>, principal: Arc<Principal>, body_hash: [u8; 32]) -> Self {
+        Self { key, principal, body_hash }
+    }
+
+    /// Those of these jobs that were retried under these keys.
+    pub async fn made(&self, state: &State, jobs: &[JobId]) -> Result<HashSet<JobId>, Refusal> {
+        let mut of_scopes = HashMap::new();
+        for id in jobs {
+            for is_in_session in [false, true] {
+                if let Some(key) = self.of(*id, is_in_session, true)? {
+                    of_scopes.insert((key.scope.scope, key.scope.key), *id);
+                }
+            }
+        }
+        let scopes: Vec<_> = of_scopes
+            .keys()
+            .map(|(scope, key)| KeyScope { scope: scope.clone(), key: key.clone() })
+            .collect();
+        let kept = state.read(state.ledger.kept_job_keys(&scopes)).await?;
+        Ok(kept.into_iter().filter_map(|(at, _)| of_scopes.get(&(at.scope, at.key)).copied()).collect())
+    }
+
     fn of(&self, id: JobId, is_in_session: bool, once: bool) -> Result<Option<JobKey>, Refusal> {
         let Some(key) = &self.key else { return Ok(None) };
         if !is_in_session {

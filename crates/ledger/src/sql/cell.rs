@@ -1,6 +1,6 @@
 //! Values of columns whose types differ between the databases, and the way of every value into a list of rows.
 
-use domain::{HoldId, JobId, PlanId, TaskId, Timestamp};
+use domain::{BulkId, HoldId, JobId, PlanId, TaskId, Timestamp};
 use serde_json::Value;
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
@@ -111,6 +111,7 @@ macro_rules! uuid_column {
 
 uuid_column!(Id(JobId), "a job's id");
 uuid_column!(Hold(HoldId), "a hold");
+uuid_column!(BulkKey(BulkId), "a bulk operation's id");
 uuid_column!(PlanKey(PlanId), "a plan's id");
 uuid_column!(TaskKey(TaskId), "a task's id");
 
@@ -142,6 +143,12 @@ impl Encode<'_, Postgres> for Moment {
         let since_2000 = self.0.as_micros() - TO_2000_MICROS;
         buffer.extend_from_slice(&since_2000.to_be_bytes());
         Ok(IsNull::No)
+    }
+}
+
+impl Encode<'_, Sqlite> for Moment {
+    fn encode_by_ref(&self, buffer: &mut SqliteArgumentsBuffer) -> Outcome<IsNull> {
+        <i64 as Encode<Sqlite>>::encode(self.0.as_micros(), buffer)
     }
 }
 

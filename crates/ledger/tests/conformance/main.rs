@@ -5,6 +5,7 @@
 
 mod audit;
 mod bench;
+mod bulks;
 mod cuts;
 mod fence;
 mod ids;
@@ -176,6 +177,14 @@ on_every_ledger! {
         only_dead_jobs_are_dismissed_and_then_they_are_not_dead,
         finished_jobs_are_deleted_and_their_places_are_not_given_again,
         lists_tell_dead_and_retried_jobs_from_others;
+    bulks:
+        a_bulk_operation_is_kept_as_it_was_asked_for,
+        a_key_makes_one_bulk_operation,
+        only_so_many_bulk_operations_are_under_way,
+        a_bulk_operation_is_about_the_jobs_of_its_filter_and_time,
+        an_owner_that_was_replaced_writes_nothing,
+        a_bulk_operation_of_a_live_owner_is_left_to_it,
+        a_cancelled_bulk_operation_begins_no_page;
     job_random:
         random_events_come_to_what_the_domain_says,
         whatever_everybody_says_at_once_every_job_has_one_result,

@@ -104,6 +104,7 @@ impl Operation {
                     "tenants" => &names.tenant,
                     "nodes" => &names.node,
                     "pools" => &names.pool,
+                    "bulk" => &names.job,
                     "leases" | "owner" => &signer,
                     "snowflake" => "1",
                     "segments" => "order",
@@ -140,6 +141,7 @@ impl Operation {
             "submit_jobs" => {
                 json!({"jobs": [{"payload": 1, "tenant": tenant, "pool": pool, "delay_ms": 600_000}]})
             }
+            "begin_bulk" => json!({"action": "cancel", "filter": {"tenant": tenant}, "dry_run": true}),
             "pause_pool" => json!({"reason": "repair"}),
             "retry_jobs" => json!({ "ids": [job] }),
             "open_session" => json!({"tenant": tenant, "pool": pool}),

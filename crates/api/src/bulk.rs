@@ -1,0 +1,320 @@
+//! Bulk operations over HTTP: begun, shown and cancelled here. What is done to the jobs is done in the background, by the
+//! [`runner`] of the instance that owns the operation.
+
+pub mod runner;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use actix_web::http::header::LOCATION;
+use actix_web::{HttpRequest, HttpResponse, web};
+use domain::job::{Outcome, State as JobState};
+use domain::{BulkId, IdempotencyKey, JobKind, PoolName, SessionId, TenantId, Timestamp};
+use ledger::{BulkAction, BulkMade, BulkRecord, JobFilter, NewBulk};
+use sha2::{Digest, Sha256};
+use wire::Code;
+use wire::bulk as shape;
+
+use crate::audit;
+use crate::auth::{Principal, Sees};
+use crate::extract::{self, Query};
+use crate::from_wire;
+use crate::idempotency::{KEY, body_hash};
+use crate::job_fields;
+use crate::limits::{BULK_MATCHED_MAX, BULK_RATE_DEFAULT, BULK_SEEN_PAGE};
+use crate::refusal::Refusal;
+use crate::state::State;
+use crate::to_wire;
+use crate::visibility;
+
+type Answer = Result<HttpResponse, Refusal>;
+type Shared = web::Data<State>;
+
+const ID: &str = "The id of the bulk operation";
+
+/// Begins a bulk operation
+///
+/// One action is done to all jobs that match a filter, in the background, `rate` jobs per second at most. The operation is in
+/// the ledger: if its instance dies, another one goes on, and does to no job twice what cannot be done twice. Only jobs that
+/// finished before the request, or before `before`, are among them (for `cancel`: that were submitted before it), so that it
+/// ends, and a retry never retries its own retries. `retry` needs an `outcome` or `"dead": true`, and leaves out jobs that
+/// were retried; `dismiss` is about dead jobs alone; `cancel` takes no `outcome` and no `dead`. A dry run counts the jobs
+/// and does nothing. 100 operations may be under way (`overloaded`).
+#[utoipa::path(
+    post, path = "/v1/bulk", tag = "jobs", operation_id = "begin_bulk",
+    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
+    request_body = shape::BulkRequest,
+    responses(
+        (status = 200, description = "How many jobs a dry run matches", body = shape::BulkAccepted),
+        (status = 202, description = "The operation is durable and under way", body = shape::BulkAccepted),
+    ),
+)]
+pub async fn begin(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    Query::read(&request, &[])?;
+    let key = extract::idempotency_key(request.headers())?;
+    let asked: shape::BulkRequest = extract::body(&request, payload, state.body_limits()).await?;
+    let action = action_of(asked.action);
+    let filter = filter_of(action, &asked.filter)?;
+    let principal = Principal::of(&request);
+    let now = state.read(state.ledger.bulk_now()).await?;
+    let before = match asked.before.as_deref() {
+        Some(text) => time_of(text)?.min(now),
+        None => now,
+    };
+    let matched = matched(&state, principal.sees(), action, &filter, before).await?;
+    if asked.dry_run == Some(true) {
+        return Ok(HttpResponse::Ok().json(shape::BulkAccepted { id: None, matched }));
+    }
+    let hex = |digest: [u8; 32]| digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let of_caller = |key: &IdempotencyKey| Sha256::digest(format!("{}\0{key}", principal.name())).into();
+    let new = NewBulk {
+        id: BulkId::from_u128(uuid::Uuid::now_v7().as_u128()),
+        principal: principal.name().to_owned(),
+        action,
+        filter,
+        before,
+        rate: asked.rate.unwrap_or(BULK_RATE_DEFAULT),
+        matched,
+        owner: state.incarnation().identity.id.clone(),
+        key_hash: key.map(|key| hex(of_caller(&key))),
+        body_hash: hex(body_hash(&asked)),
+    };
+    let by = audit::operators_entry(&request, audit_action(action), format!("bulk:{}", new.id));
+    let what = serde_json::to_string(&asked).map_err(|_| Refusal::internal())?;
+    let by = by.map(|entry| entry.changed(None::<String>, what));
+    let made = match state.read(state.ledger.create_bulk(&new, by.as_ref())).await? {
+        BulkMade::Made(made) => made,
+        BulkMade::Kept(kept) if kept.body_hash == new.body_hash => kept,
+        BulkMade::Kept(_) => return Err(actors::jobs::Refusal::KeyReused.into()),
+        BulkMade::TooMany => {
+            return Err(Refusal::new(Code::Overloaded, "as many bulk operations are under way as may be"));
+        }
+    };
+    state.bulk_woken.notify_one();
+    let location = (LOCATION, format!("/v1/bulk/{}", made.id));
+    let accepted = shape::BulkAccepted { id: Some(made.id.to_string()), matched: made.matched };
+    Ok(HttpResponse::Accepted().insert_header(location).json(accepted))
+}
+
+/// Lists bulk operations
+///
+/// The newest come first; they are kept for 30 days. A token that does not see everything gets its own.
+#[utoipa::path(
+    get, path = "/v1/bulk", tag = "jobs", operation_id = "list_bulk",
+    params(
+        ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),
+    ),
+    responses((status = 200, description = "A page", body = wire::List<shape::Bulk>)),
+)]
+pub async fn list(request: HttpRequest, state: Shared) -> Answer {
+    let query = Query::read(&request, &["cursor", "limit"])?;
+    let limit = query.limit()?;
+    let before = query.cursor("b", BulkId::parse)?;
+    let principal = Principal::of(&request);
+    let own = (!principal.sees().everything()).then(|| principal.name());
+    let found = state.read(state.ledger.bulks(before, limit + 1, own)).await?;
+    let page = extract::page("b", found, limit, |record| record.id.to_string(), to_wire::bulk);
+    Ok(HttpResponse::Ok().json(page))
+}
+
+/// Shows a bulk operation
+#[utoipa::path(
+    get, path = "/v1/bulk/{id}", tag = "jobs", operation_id = "show_bulk",
+    params(("id" = String, Path, description = ID)),
+    responses((status = 200, description = "The operation, and how far it has come", body = shape::Bulk)),
+)]
+pub async fn show(request: HttpRequest, state: Shared) -> Answer {
+    Query::read(&request, &[])?;
+    Ok(HttpResponse::Ok().json(to_wire::bulk(&found(&request, &state).await?)))
+}
+
+/// Cancels a bulk operation
+///
+/// It ends after the jobs that are being worked on. What was done stays done. One that is over stays as it is.
+#[utoipa::path(
+    post, path = "/v1/bulk/{id}/cancel", tag = "jobs", operation_id = "cancel_bulk",
+    params(("id" = String, Path, description = ID)),
+    responses((status = 200, description = "The operation as it stands now", body = shape::Bulk)),
+)]
+pub async fn cancel(request: HttpRequest, payload: web::Payload, state: Shared) -> Answer {
+    Query::read(&request, &[])?;
+    let body = extract::bytes(&request, payload, state.body_limits()).await?;
+    extract::no_fields(&request, &body)?;
+    let id = found(&request, &state).await?.id;
+    let by = audit::operators_entry(&request, "cancel_bulk", format!("bulk:{id}"));
+    state.read(state.ledger.cancel_bulk(id, by.as_ref())).await?;
+    state.bulk_woken.notify_one();
+    Ok(HttpResponse::Ok().json(to_wire::bulk(&found(&request, &state).await?)))
+}
+
+/// The operation in the path, if this token sees it: its own, or one that sees everything.
+async fn found(request: &HttpRequest, state: &State) -> Result<BulkRecord, Refusal> {
+    let unknown = || Refusal::new(Code::NotFound, "no such bulk operation, or this token does not see it");
+    let id = BulkId::parse(extract::segment(request, "id")).ok_or_else(unknown)?;
+    let record = state.read(state.ledger.bulk(id)).await?.ok_or_else(unknown)?;
+    let principal = Principal::of(request);
+    if !principal.sees().everything() && record.principal != principal.name() {
+        return Err(unknown());
+    }
+    Ok(record)
+}
+
+/// How many jobs match that the caller sees.
+async fn matched(
+    state: &State,
+    sees: &Sees,
+    action: BulkAction,
+    filter: &JobFilter,
+    before: Timestamp,
+) -> Result<u64, Refusal> {
+    if sees.everything() {
+        return state.read(state.ledger.count_bulk(action, filter, before, BULK_MATCHED_MAX)).await;
+    }
+    let give_up = Instant::now() + state.settings.request_timeout / 2;
+    let (mut matched, mut behind) = (0, None);
+    loop {
+        let page =
+            state.read(state.ledger.next_of_bulk(action, filter, before, behind, BULK_SEEN_PAGE)).await?;
+        let Some(last) = page.last() else { return Ok(matched) };
+        behind = Some(*last);
+        for id in page {
+            let record = state.read(state.ledger.job(id)).await?;
+            if let Some(record) = record
+                && visibility::job(state, sees, &record).await?
+            {
+                matched += 1;
+            }
+        }
+        if Instant::now() >= give_up {
+            let detail = "so many jobs match that those that this token sees cannot be counted in time; narrow the filter";
+            return Err(Refusal::new(Code::Overloaded, detail));
+        }
+    }
+}
+
+const fn action_of(action: shape::BulkAction) -> BulkAction {
+    match action {
+        shape::BulkAction::Retry => BulkAction::Retry,
+        shape::BulkAction::Cancel => BulkAction::Cancel,
+        shape::BulkAction::Delete => BulkAction::Delete,
+        shape::BulkAction::Dismiss => BulkAction::Dismiss,
+    }
+}
+
+const fn audit_action(action: BulkAction) -> &'static str {
+    match action {
+        BulkAction::Retry => "bulk_retry",
+        BulkAction::Cancel => "bulk_cancel",
+        BulkAction::Delete => "bulk_delete",
+        BulkAction::Dismiss => "bulk_dismiss",
+    }
+}
+
+/// The jobs that an action with this filter is about.
+fn filter_of(action: BulkAction, asked: &shape::BulkFilter) -> Result<JobFilter, Refusal> {
+    let shape::BulkFilter { state, outcome, session, tenant, pool, kind, dead } = asked;
+    if *asked == shape::BulkFilter::default() && action != BulkAction::Dismiss {
+        return Err(Refusal::invalid(
+            "name one condition at least; a filter that matches all jobs is refused",
+        ));
+    }
+    let state = state.map(|state| JobState::parse(state.as_str())).transpose()?;
+    let mut filter = JobFilter {
+        state,
+        outcome: outcome.map(from_wire::outcome),
+        session: session.as_deref().map(SessionId::parse).transpose()?,
+        tenant: tenant.as_deref().map(TenantId::parse).transpose()?,
+        pool: pool.as_deref().map(PoolName::parse).transpose()?,
+        kind: kind.as_deref().map(JobKind::parse).transpose()?,
+        dead: *dead,
+        retried: None,
+        // A stage belongs to its plan: it is retried, cancelled and forgotten with that.
+        without_stages: true,
+        before: None,
+        limit: 0,
+    };
+    let is_about_finished = action != BulkAction::Cancel;
+    match state {
+        Some(JobState::Finished) if !is_about_finished => {
+            return Err(Refusal::invalid("a finished job is not cancelled; name no state, or another one"));
+        }
+        Some(JobState::Created | JobState::Dispatched | JobState::Running) if is_about_finished => {
+            let detail = format!("{} is about finished jobs; name no state, or FINISHED", action.as_str());
+            return Err(Refusal::invalid(detail));
+        }
+        _ => {}
+    }
+    match action {
+        BulkAction::Cancel if outcome.is_some() || dead.is_some() => {
+            return Err(Refusal::invalid(
+                "outcome and dead are about finished jobs, and those are not cancelled",
+            ));
+        }
+        BulkAction::Retry if outcome.is_none() && *dead != Some(true) => {
+            return Err(Refusal::invalid("name an outcome, or \"dead\": true"));
+        }
+        BulkAction::Retry => filter.retried = Some(false),
+        BulkAction::Dismiss if *dead == Some(false) || outcome.is_some_and(is_never_dead) => {
+            return Err(Refusal::invalid("only dead jobs, which failed or timed out, are dismissed"));
+        }
+        BulkAction::Dismiss => filter.dead = Some(true),
+        BulkAction::Cancel | BulkAction::Delete => {}
+    }
+    Ok(filter)
+}
+
+const fn is_never_dead(outcome: wire::jobs::Outcome) -> bool {
+    matches!(from_wire::outcome(outcome), Outcome::Succeeded | Outcome::Cancelled)
+}
+
+fn time_of(text: &str) -> Result<Timestamp, Refusal> {
+    job_fields::time_of(text)
+        .map_err(|_| Refusal::invalid("before must be a time as in 2026-01-31T08:00:00Z, from 1970 to 2255"))
+}
+
+/// Works on bulk operations on the thread that calls this, as long as that serves. The first thread that calls it does.
+pub fn start(forwarder: &Arc<crate::forwarder::Forwarder>) {
+    if !forwarder.state().bulk_started.swap(true, std::sync::atomic::Ordering::SeqCst) {
+        actix_web::rt::spawn(runner::run(Arc::clone(forwarder)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_action_takes_the_filters_that_mean_something_for_it() {
+        let filter = |text: &str| serde_json::from_str::<shape::BulkFilter>(text).unwrap();
+        for (action, text, is_good) in [
+            (BulkAction::Retry, "{}", false),
+            (BulkAction::Retry, r#"{"pool":"p"}"#, false),
+            (BulkAction::Retry, r#"{"dead":true}"#, true),
+            (BulkAction::Retry, r#"{"outcome":"cancelled","kind":"k"}"#, true),
+            (BulkAction::Retry, r#"{"dead":true,"state":"RUNNING"}"#, false),
+            (BulkAction::Cancel, "{}", false),
+            (BulkAction::Cancel, r#"{"pool":"p"}"#, true),
+            (BulkAction::Cancel, r#"{"state":"CREATED"}"#, true),
+            (BulkAction::Cancel, r#"{"state":"FINISHED"}"#, false),
+            (BulkAction::Cancel, r#"{"pool":"p","outcome":"failed"}"#, false),
+            (BulkAction::Cancel, r#"{"pool":"p","dead":false}"#, false),
+            (BulkAction::Delete, "{}", false),
+            (BulkAction::Delete, r#"{"state":"FINISHED"}"#, true),
+            (BulkAction::Delete, r#"{"state":"CREATED"}"#, false),
+            (BulkAction::Dismiss, "{}", true),
+            (BulkAction::Dismiss, r#"{"outcome":"timed_out"}"#, true),
+            (BulkAction::Dismiss, r#"{"outcome":"succeeded"}"#, false),
+            (BulkAction::Dismiss, r#"{"dead":false}"#, false),
+            (BulkAction::Delete, r#"{"kind":"a b"}"#, false),
+        ] {
+            let found = filter_of(action, &filter(text));
+            assert_eq!(found.is_ok(), is_good, "{action:?} {text}: {found:?}");
+            if let Ok(found) = found {
+                assert!(found.without_stages, "{action:?} {text}");
+                assert_eq!(found.retried, (action == BulkAction::Retry).then_some(false));
+                assert!(action != BulkAction::Dismiss || found.dead == Some(true));
+            }
+        }
+    }
+}

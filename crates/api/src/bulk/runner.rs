@@ -1,0 +1,382 @@
+//! The background work of bulk operations: one task for each that this instance owns, page by page.
+//!
+//! What is written in which order, and what a crash leaves: the page's jobs are noted on the operation's row, then the action is
+//! done to each, then the row says how far it has come. The next owner begins with the jobs of the page. A retry is made
+//! under an idempotency key of the operation and the job, and only of a job that no other has retried; a cancelled job stays
+//! cancelled. Jobs are dismissed and deleted in the transaction that notes the progress. Each write names the row's token: an
+//! owner that was replaced writes nothing.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix_web::body::MessageBody;
+use domain::job::Outcome;
+use domain::{BulkId, IdempotencyKey, JobId};
+use futures_util::StreamExt;
+use ledger::{BulkAction, BulkRecord, BulkStatus, BulkStep, JobRecord};
+use rand::RngExt;
+use sha2::{Digest, Sha256};
+use wire::Code;
+
+use crate::auth::{Principal, Scope};
+use crate::forwarder::{ForwardedRequest, Forwarder};
+use crate::jobs::retries::{Retries, RetryKeys};
+use crate::limits::{
+    BULK_CANCELS_AT_ONCE, BULK_KEPT_MS, BULK_LOOK_EVERY, BULK_PAGE_JOBS, BULK_PURGE_EVERY, BULK_ROUND_PAUSE,
+    BULK_ROUNDS_MAX, BULKS_AT_ONCE,
+};
+use crate::refusal::Refusal;
+use crate::state::State;
+use crate::visibility;
+
+/// The operations that this instance works on.
+type Running = Rc<RefCell<HashSet<BulkId>>>;
+
+/// Takes what has no owner, and works on it, until the instance drains.
+pub async fn run(forwarder: Arc<Forwarder>) {
+    let state = Arc::clone(forwarder.state());
+    let running = Running::default();
+    let mut purge_at = Instant::now() + BULK_PURGE_EVERY;
+    while !state.traffic.is_draining() {
+        if state.is_open() && state.went_back().is_none() {
+            if let Err(refusal) = take(&forwarder, &running).await {
+                tracing::debug!(%refusal, "the bulk operations could not be looked up");
+            }
+            if Instant::now() >= purge_at {
+                purge_at = Instant::now() + BULK_PURGE_EVERY;
+                if let Err(refusal) = state.read(state.ledger.purge_bulks(BULK_KEPT_MS)).await {
+                    tracing::debug!(%refusal, "old bulk operations could not be purged");
+                }
+            }
+        }
+        let pause = BULK_LOOK_EVERY.mul_f64(rand::rng().random_range(0.75..1.25));
+        tokio::select! {
+            () = state.bulk_woken.notified() => {}
+            () = state.traffic.until_draining() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// Begins to work on operations of this instance, and on those whose owner is dead.
+async fn take(forwarder: &Arc<Forwarder>, running: &Running) -> Result<(), Refusal> {
+    let state = forwarder.state();
+    let me = state.incarnation().identity.id.clone();
+    for open in state.read(state.ledger.open_bulks()).await? {
+        if running.borrow().len() >= BULKS_AT_ONCE {
+            return Ok(());
+        }
+        if running.borrow().contains(&open.id) || open.is_owned && open.owner != me {
+            continue;
+        }
+        let Some(bulk) = state.read(state.ledger.take_bulk(&open, &me)).await? else { continue };
+        if open.owner != me {
+            tracing::info!(bulk = %bulk.id, owner = %open.owner, "a bulk operation of a dead instance is taken over");
+        }
+        running.borrow_mut().insert(bulk.id);
+        let worker = Worker { forwarder: Arc::clone(forwarder), running: Rc::clone(running), id: bulk.id };
+        actix_web::rt::spawn(async move { worker.work(bulk).await });
+    }
+    Ok(())
+}
+
+/// Why an owner stops before the operation is over.
+enum Stop {
+    /// Another instance owns it, or it was ended.
+    Lost,
+    /// The ledger or another instance did not answer; the row says how far it has come.
+    Away(Refusal),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Away(refusal)
+    }
+}
+
+/// Works on one operation.
+struct Worker {
+    forwarder: Arc<Forwarder>,
+    running: Running,
+    id: BulkId,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.running.borrow_mut().remove(&self.id);
+    }
+}
+
+impl Worker {
+    fn state(&self) -> &State {
+        self.forwarder.state()
+    }
+
+    async fn work(&self, mut bulk: BulkRecord) {
+        let (mut pause, mut is_stale) = (BULK_ROUND_PAUSE, false);
+        while !self.state().traffic.is_draining() && bulk.owner == self.state().incarnation().identity.id {
+            let stepped =
+                if is_stale { self.look_again(&mut bulk).await } else { self.step(&mut bulk).await };
+            match stepped {
+                Ok(true) => return,
+                Ok(false) => (pause, is_stale) = (BULK_ROUND_PAUSE, false),
+                Err(Stop::Lost) => {
+                    tracing::debug!(bulk = %self.id, "the bulk operation is another instance's, or over");
+                    return;
+                }
+                Err(Stop::Away(refusal)) => {
+                    tracing::debug!(bulk = %self.id, %refusal, "a bulk operation waits");
+                    // Whether the last write was done is not known before the row is read again.
+                    is_stale = true;
+                    self.sleep(pause).await;
+                    pause = (pause * 2).min(BULK_ROUND_PAUSE * 20);
+                }
+            }
+        }
+    }
+
+    /// One page. `true` when the operation is over.
+    async fn step(&self, bulk: &mut BulkRecord) -> Result<bool, Stop> {
+        let state = self.state();
+        if bulk.status == BulkStatus::Cancelling {
+            return self.finish(bulk, BulkStatus::Cancelled, None).await;
+        }
+        let principal = match state.settings.auth.named(&bulk.principal) {
+            Ok(principal) if principal.has(Scope::Submit) => principal,
+            Ok(_) => {
+                return self.finish(bulk, BulkStatus::Failed, Some("its token lost the scope submit")).await;
+            }
+            Err(_) => {
+                let why = "its token is not configured any more, or has expired";
+                return self.finish(bulk, BulkStatus::Failed, Some(why)).await;
+            }
+        };
+        let begun = Instant::now();
+        let is_resumed = !bulk.page.is_empty();
+        let page = match is_resumed {
+            true => bulk.page.clone(),
+            false => {
+                let limit = BULK_PAGE_JOBS.min(bulk.rate);
+                let BulkRecord { action, filter, before, behind, .. } = &*bulk;
+                let next = state.ledger.next_of_bulk(*action, filter, *before, *behind, limit);
+                state.read(next).await?
+            }
+        };
+        let Some(behind) = page.last().copied() else {
+            return self.finish(bulk, BulkStatus::Done, None).await;
+        };
+        let jobs = page.len() as u32;
+        let noted = match bulk.action {
+            BulkAction::Delete | BulkAction::Dismiss => {
+                let seen = self.seen(&principal, page).await?;
+                state.read(state.ledger.remove_page(bulk, &seen, behind)).await?
+            }
+            BulkAction::Retry | BulkAction::Cancel => {
+                if !is_resumed {
+                    match state.read(state.ledger.begin_page(bulk, &page)).await? {
+                        Some(noted) => *bulk = noted,
+                        // It is to end, or it is another instance's.
+                        None => return self.look_again(bulk).await,
+                    }
+                }
+                let step = match bulk.action {
+                    BulkAction::Retry => self.retry(bulk, &principal, page, is_resumed).await?,
+                    _ => self.cancel(bulk, &principal, page, is_resumed).await?,
+                };
+                state.read(state.ledger.note_progress(bulk, behind, &step)).await?
+            }
+        };
+        *bulk = noted.ok_or(Stop::Lost)?;
+        let due = Duration::from_secs_f64(f64::from(jobs) / f64::from(bulk.rate.max(1)));
+        self.sleep(due.saturating_sub(begun.elapsed())).await;
+        Ok(false)
+    }
+
+    /// Reads the row again, as it is now.
+    async fn look_again(&self, bulk: &mut BulkRecord) -> Result<bool, Stop> {
+        match self.state().read(self.state().ledger.bulk(self.id)).await? {
+            Some(now) if now.token == bulk.token && !now.status.is_over() => {
+                *bulk = now;
+                Ok(false)
+            }
+            _ => Err(Stop::Lost),
+        }
+    }
+
+    async fn finish(&self, bulk: &BulkRecord, status: BulkStatus, why: Option<&str>) -> Result<bool, Stop> {
+        let ended = self.state().read(self.state().ledger.finish_bulk(bulk, status, why)).await?;
+        let ended = ended.ok_or(Stop::Lost)?;
+        tracing::info!(
+            bulk = %ended.id, action = ended.action.as_str(), status = status.as_str(), done = ended.done,
+            skipped = ended.skipped, failed = ended.failed, "a bulk operation is over"
+        );
+        Ok(true)
+    }
+
+    /// Retries jobs, each once.
+    async fn retry(
+        &self,
+        bulk: &BulkRecord,
+        principal: &Arc<Principal>,
+        page: Vec<JobId>,
+        is_resumed: bool,
+    ) -> Result<BulkStep, Stop> {
+        let (state, mut step, mut left) = (self.state(), BulkStep::default(), page);
+        let key = IdempotencyKey::parse(&bulk.id.to_string()).map_err(Refusal::from)?;
+        let body_hash = Sha256::digest(bulk.id.to_string()).into();
+        let keys = || RetryKeys::new(Some(key.clone()), Arc::clone(principal), body_hash);
+        for round in 0.. {
+            if is_resumed || round > 0 {
+                // Those that were retried under the operation's own keys, by an owner before or in vain by its knowledge.
+                let made = keys().made(state, &left).await?;
+                step.done += made.len() as u64;
+                left.retain(|id| !made.contains(id));
+            }
+            let tried = left.len() as u64;
+            let forwarded = ForwardedRequest::own(principal, &format!("bulk-{}", bulk.id));
+            let deadline = Instant::now() + state.settings.request_timeout;
+            let mut retries = Retries::in_background(&self.forwarder, forwarded, keys(), deadline);
+            retries.run(&left).await?;
+            let (made, not_retried) = retries.into_outcome();
+            step.done += made;
+            let again: Vec<_> = not_retried.into_iter().filter(|one| one.code.is_retryable()).collect();
+            // Some do not allow it; those without a word were retried by somebody else.
+            step.skipped += tried - made - again.len() as u64;
+            if let Some(last) = again.last() {
+                step.error = Some(last.detail.clone());
+            }
+            left = again.iter().filter_map(|one| JobId::parse(&one.retry_of)).collect();
+            if left.is_empty() {
+                break;
+            }
+            if round + 1 >= BULK_ROUNDS_MAX || state.traffic.is_draining() {
+                return self.give_up(step, left.len());
+            }
+            self.sleep(BULK_ROUND_PAUSE).await;
+        }
+        if step.failed == 0 {
+            step.error = None;
+        }
+        Ok(step)
+    }
+
+    /// Cancels jobs, on whichever instance owns their lanes.
+    async fn cancel(
+        &self,
+        bulk: &BulkRecord,
+        principal: &Arc<Principal>,
+        page: Vec<JobId>,
+        is_resumed: bool,
+    ) -> Result<BulkStep, Stop> {
+        let (mut step, mut left) = (BulkStep::default(), page);
+        for round in 0.. {
+            let may_be_done = is_resumed || round > 0;
+            let one =
+                |id: JobId| async move { (id, self.cancel_one(bulk, principal, id, may_be_done).await) };
+            let ends: Vec<_> = futures_util::stream::iter(left)
+                .map(one)
+                .buffer_unordered(BULK_CANCELS_AT_ONCE)
+                .collect()
+                .await;
+            left = Vec::new();
+            for (id, end) in ends {
+                match end {
+                    Ok(true) => step.done += 1,
+                    Ok(false) => step.skipped += 1,
+                    Err(refusal) if refusal.code().is_retryable() => {
+                        step.error = Some(refusal.code_and_detail().1);
+                        left.push(id);
+                    }
+                    Err(refusal) => {
+                        step.failed += 1;
+                        step.error = Some(refusal.code_and_detail().1);
+                    }
+                }
+            }
+            if left.is_empty() {
+                break;
+            }
+            if round + 1 >= BULK_ROUNDS_MAX || self.state().traffic.is_draining() {
+                return self.give_up(step, left.len());
+            }
+            self.sleep(BULK_ROUND_PAUSE).await;
+        }
+        if step.failed == 0 {
+            step.error = None;
+        }
+        Ok(step)
+    }
+
+    /// Whether this cancelled the job, now or before.
+    async fn cancel_one(
+        &self,
+        bulk: &BulkRecord,
+        principal: &Arc<Principal>,
+        id: JobId,
+        may_be_done: bool,
+    ) -> Result<bool, Refusal> {
+        let state = self.state();
+        let Some(record) = state.read(state.ledger.job(id)).await? else { return Ok(false) };
+        if !visibility::job(state, principal.sees(), &record).await? {
+            return Ok(false);
+        }
+        let is_cancelled = |record: &JobRecord| {
+            let ended = record.finished.as_ref();
+            ended.is_some_and(|end| end.outcome == Outcome::Cancelled && end.finished_at >= bulk.created_at)
+        };
+        if record.finished.is_some() {
+            return Ok(may_be_done && is_cancelled(&record));
+        }
+        match state.call(state.incarnation().jobs.cancel(id)).await {
+            Ok(record) => Ok(is_cancelled(&record)),
+            Err(actors::jobs::Refusal::UnknownJob) => Ok(false),
+            Err(actors::jobs::Refusal::NotOwner { owner }) => {
+                let own = ForwardedRequest::own(principal, &format!("bulk-{}", bulk.id));
+                let passed = own.within("POST", format!("/v1/jobs/{id}/cancel"), Vec::new(), None);
+                let answer = self.forwarder.pass_to(&passed, &owner).await?;
+                let is_done = answer.status().is_success();
+                let body = answer.into_body().try_into_bytes().unwrap_or_default();
+                match serde_json::from_slice::<wire::jobs::Job>(&body) {
+                    Ok(job) if is_done => Ok(job.outcome == Some(wire::jobs::Outcome::Cancelled)),
+                    _ => Err(Refusal::new(Code::NotOwner, format!("{owner} did not cancel job {id}"))),
+                }
+            }
+            Err(refusal) => Err(refusal.into()),
+        }
+    }
+
+    /// Too many tries failed. An instance that drains leaves the page to the next owner.
+    fn give_up(&self, step: BulkStep, left: usize) -> Result<BulkStep, Stop> {
+        if self.state().traffic.is_draining() {
+            return Err(Stop::Lost);
+        }
+        Ok(BulkStep { failed: step.failed + left as u64, ..step })
+    }
+
+    /// The jobs that the operation's caller sees.
+    async fn seen(&self, principal: &Principal, page: Vec<JobId>) -> Result<Vec<JobId>, Refusal> {
+        if principal.sees().everything() {
+            return Ok(page);
+        }
+        let (state, mut seen) = (self.state(), Vec::with_capacity(page.len()));
+        for id in page {
+            let record = state.read(state.ledger.job(id)).await?;
+            if let Some(record) = record
+                && visibility::job(state, principal.sees(), &record).await?
+            {
+                seen.push(id);
+            }
+        }
+        Ok(seen)
+    }
+
+    async fn sleep(&self, pause: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = self.state().traffic.until_draining() => {}
+        }
+    }
+}

@@ -1,0 +1,15 @@
+-- How many unfinished jobs a bulk operation is about. A line with a mark is there only if the filter asks for it.
+-- $1 behind this id, $2 before this time, $3 at most, $4 session, $5 tenant, $6 pool, $7 kind, $8 state
+SELECT count(*) AS jobs
+FROM (
+    SELECT id
+    FROM job
+    WHERE id > $1 AND created_at < $2
+      AND session = $4 --? session
+      AND tenant = $5 --? tenant
+      AND pool = $6 --? pool
+      AND kind = $7 --? kind
+      AND state = $8 --? state
+      AND stage IS NULL --? no_stage
+    LIMIT $3
+) AS found

@@ -1,0 +1,6 @@
+-- The owner is about to work on these jobs. Nothing is written where it is the owner no more or the work is to end.
+-- $1 id, $2 token, $3 JSON array of ids
+UPDATE bulk
+SET page = $3
+WHERE id = $1 AND token = $2 AND status = 'RUNNING'
+RETURNING id, principal, action, filter, before, rate, status, matched, done, skipped, failed, error, created_at, finished_at, owner, token, page, body_hash, behind

@@ -1,0 +1,268 @@
+//! The statements of bulk operations.
+
+use domain::job::{Outcome, State};
+use domain::{AuditEntry, BulkId, InstanceId, JobId, JobKind, PoolName, SessionId, TenantId, Timestamp};
+
+use super::jobs::removal;
+use super::{Store, Way, audit};
+use crate::bulk::{
+    BULKS_OPEN_MAX, BulkAction, BulkMade, BulkRecord, BulkRow, BulkStatus, BulkStep, Bulks, NewBulk,
+    OpenBulk, OpenRow, filter_text, page_text,
+};
+use crate::jobs::JobFilter;
+use crate::sql::{Ask, BulkKey, Id, Moment, Statement, statement};
+use crate::{Kind, Result, records};
+
+const CLOCK: Statement = statement!("clock");
+const CREATE: Statement = statement!("bulk_create");
+const SHOW: Statement = statement!(both "bulk_show");
+const KEPT: Statement = statement!(both "bulk_kept");
+const LIST: Statement = statement!(both "bulk_list");
+const OPEN: Statement = statement!("bulk_open");
+const TAKE: Statement = statement!("bulk_take");
+const PAGE: Statement = statement!(both "bulk_page");
+const PROGRESS: Statement = statement!(both "bulk_progress");
+const FINISH: Statement = statement!("bulk_finish");
+const CANCEL: Statement = statement!(both "bulk_cancel");
+const PURGE: Statement = statement!("bulk_purge");
+const NEXT_FINISHED: Statement = statement!(both "bulk_next_finished");
+const NEXT_UNFINISHED: Statement = statement!(both "bulk_next_unfinished");
+const COUNT_FINISHED: Statement = statement!(both "bulk_count_finished");
+const COUNT_UNFINISHED: Statement = statement!(both "bulk_count_unfinished");
+
+/// Below the ids of all jobs, and above those of all bulk operations.
+const LOWEST: Id = Id(JobId::from_u128(0));
+const HIGHEST: BulkKey = BulkKey(BulkId::from_u128(u128::MAX));
+
+impl Store {
+    /// An ask about the jobs of a bulk operation.
+    fn of_bulk(
+        &self,
+        [finished, unfinished]: [&Statement; 2],
+        action: BulkAction,
+        filter: &JobFilter,
+        (behind, before, limit): (Option<JobId>, Timestamp, i64),
+    ) -> Ask {
+        let is_unfinished = action == BulkAction::Cancel;
+        let ask = self
+            .ask(if is_unfinished { unfinished } else { finished })
+            .reworded(|text| filter.narrowed(text))
+            .bind(behind.map_or(LOWEST, Id))
+            .bind(Moment(before))
+            .bind(limit)
+            .bind(filter.session.as_ref().map(SessionId::as_str))
+            .bind(filter.tenant.as_ref().map(TenantId::as_str))
+            .bind(filter.pool.as_ref().map(PoolName::as_str))
+            .bind(filter.kind.as_ref().map(JobKind::as_str));
+        match is_unfinished {
+            true => ask.bind(filter.state.map(State::as_str)),
+            false => ask.bind(filter.outcome.map(Outcome::as_str)),
+        }
+    }
+
+    async fn changed_bulk(&self, ask: Ask) -> Result<Option<BulkRecord>> {
+        let row: Option<BulkRow> = self.optional(Way::Writes, ask).await?;
+        row.map(BulkRecord::try_from).transpose()
+    }
+
+    fn owned(&self, statement: &Statement, bulk: &BulkRecord) -> Ask {
+        self.ask(statement).bind(BulkKey(bulk.id)).bind(token(bulk.token))
+    }
+}
+
+fn token(token: u64) -> i64 {
+    i64::try_from(token).unwrap_or(i64::MAX)
+}
+
+#[async_trait::async_trait]
+impl Bulks for Store {
+    async fn bulk_now(&self) -> Result<Timestamp> {
+        let (micros,): (i64,) = self.one(Way::KeyReads, self.ask(&CLOCK)).await?;
+        let now = Timestamp::from_micros(micros);
+        // Times in SQLite are whole milliseconds: what was written a moment ago may have this one.
+        Ok(if self.database() == Kind::Sqlite { now.plus_ms(1) } else { now })
+    }
+
+    async fn count_bulk(
+        &self,
+        action: BulkAction,
+        filter: &JobFilter,
+        before: Timestamp,
+        at_most: u64,
+    ) -> Result<u64> {
+        let at_most = i64::try_from(at_most).unwrap_or(i64::MAX);
+        let ask = self.of_bulk([&COUNT_FINISHED, &COUNT_UNFINISHED], action, filter, (None, before, at_most));
+        let (jobs,): (i64,) = self.one(Way::Reads, ask).await?;
+        records::count(jobs)
+    }
+
+    async fn create_bulk(&self, new: &NewBulk, by: Option<&AuditEntry>) -> Result<BulkMade> {
+        let (wanted, by) = (new.clone(), by.cloned());
+        let made: Option<BulkRow> = self
+            .with(Way::Writes, move |mut session| {
+                Box::pin(async move {
+                    let mut transaction = session.begin().await?;
+                    let create = CREATE
+                        .on(transaction.kind())
+                        .bind(BulkKey(wanted.id))
+                        .bind(wanted.principal.as_str())
+                        .bind(wanted.action.as_str())
+                        .bind(filter_text(&wanted.filter))
+                        .bind(Moment(wanted.before))
+                        .bind(i64::from(wanted.rate))
+                        .bind(i64::try_from(wanted.matched).unwrap_or(i64::MAX))
+                        .bind(wanted.owner.as_str())
+                        .bind(wanted.key_hash.as_deref())
+                        .bind(wanted.body_hash.as_str())
+                        .bind(i64::from(BULKS_OPEN_MAX))
+                        .at(transaction.at());
+                    let made = transaction.all(create).await?.into_iter().next();
+                    if made.is_none() {
+                        transaction.rollback().await?;
+                        return Ok(None);
+                    }
+                    audit::add(&mut transaction, &by.iter().collect::<Vec<_>>()).await?;
+                    transaction.commit().await?;
+                    Ok(made)
+                })
+            })
+            .await?;
+        if let Some(row) = made {
+            return Ok(BulkMade::Made(Box::new(row.try_into()?)));
+        }
+        let kept: Option<BulkRow> = match &new.key_hash {
+            Some(hash) => self.optional(Way::KeyReads, self.ask(&KEPT).bind(hash.as_str())).await?,
+            None => None,
+        };
+        Ok(match kept {
+            Some(row) => BulkMade::Kept(Box::new(row.try_into()?)),
+            None => BulkMade::TooMany,
+        })
+    }
+
+    async fn bulk(&self, id: BulkId) -> Result<Option<BulkRecord>> {
+        let row: Option<BulkRow> = self.optional(Way::KeyReads, self.ask(&SHOW).bind(BulkKey(id))).await?;
+        row.map(BulkRecord::try_from).transpose()
+    }
+
+    async fn bulks(
+        &self,
+        before: Option<BulkId>,
+        limit: u32,
+        principal: Option<&str>,
+    ) -> Result<Vec<BulkRecord>> {
+        let ask =
+            self.ask(&LIST).bind(before.map_or(HIGHEST, BulkKey)).bind(i64::from(limit)).bind(principal);
+        records::all(self.all::<BulkRow>(Way::Reads, ask).await?)
+    }
+
+    async fn open_bulks(&self) -> Result<Vec<OpenBulk>> {
+        let ask = self.ask(&OPEN).bind(i64::from(BULKS_OPEN_MAX));
+        records::all(self.all::<OpenRow>(Way::KeyReads, ask).await?)
+    }
+
+    async fn take_bulk(&self, open: &OpenBulk, me: &InstanceId) -> Result<Option<BulkRecord>> {
+        let ask = self.ask(&TAKE).bind(BulkKey(open.id)).bind(token(open.token)).bind(me.as_str());
+        self.changed_bulk(ask).await
+    }
+
+    async fn next_of_bulk(
+        &self,
+        action: BulkAction,
+        filter: &JobFilter,
+        before: Timestamp,
+        behind: Option<JobId>,
+        limit: u32,
+    ) -> Result<Vec<JobId>> {
+        let range = (behind, before, i64::from(limit));
+        let ask = self.of_bulk([&NEXT_FINISHED, &NEXT_UNFINISHED], action, filter, range);
+        let rows: Vec<(Id,)> = self.all(Way::Reads, ask).await?;
+        Ok(rows.into_iter().map(|(id,)| id.0).collect())
+    }
+
+    async fn begin_page(&self, bulk: &BulkRecord, page: &[JobId]) -> Result<Option<BulkRecord>> {
+        self.changed_bulk(self.owned(&PAGE, bulk).bind(page_text(page))).await
+    }
+
+    async fn remove_page(
+        &self,
+        bulk: &BulkRecord,
+        jobs: &[JobId],
+        behind: JobId,
+    ) -> Result<Option<BulkRecord>> {
+        let (bulk, page) = (bulk.clone(), jobs.to_vec());
+        let row: Option<BulkRow> = self
+            .with(Way::Writes, move |mut session| {
+                Box::pin(async move {
+                    let mut transaction = session.begin().await?;
+                    let removed = match bulk.action {
+                        BulkAction::Delete => removal::delete(&mut transaction, &page).await?,
+                        _ => removal::dismiss(&mut transaction, &page).await?,
+                    };
+                    let done = removed.len() as i64;
+                    let progress = PROGRESS
+                        .on(transaction.kind())
+                        .bind(BulkKey(bulk.id))
+                        .bind(token(bulk.token))
+                        .bind(Id(behind))
+                        .bind(done)
+                        .bind(page.len() as i64 - done)
+                        .bind(0_i64)
+                        .bind(None::<&str>);
+                    let noted = transaction.all(progress).await?.into_iter().next();
+                    if noted.is_none() {
+                        transaction.rollback().await?;
+                        return Ok(None);
+                    }
+                    transaction.commit().await?;
+                    Ok(noted)
+                })
+            })
+            .await?;
+        row.map(BulkRecord::try_from).transpose()
+    }
+
+    async fn note_progress(
+        &self,
+        bulk: &BulkRecord,
+        behind: JobId,
+        step: &BulkStep,
+    ) -> Result<Option<BulkRecord>> {
+        let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let ask = self
+            .owned(&PROGRESS, bulk)
+            .bind(Id(behind))
+            .bind(count(step.done))
+            .bind(count(step.skipped))
+            .bind(count(step.failed))
+            .bind(step.error.as_deref());
+        self.changed_bulk(ask).await
+    }
+
+    async fn finish_bulk(
+        &self,
+        bulk: &BulkRecord,
+        status: BulkStatus,
+        error: Option<&str>,
+    ) -> Result<Option<BulkRecord>> {
+        self.changed_bulk(self.owned(&FINISH, bulk).bind(status.as_str()).bind(error)).await
+    }
+
+    async fn cancel_bulk(&self, id: BulkId, by: Option<&AuditEntry>) -> Result<()> {
+        let by = by.cloned();
+        self.with(Way::Writes, move |mut session| {
+            Box::pin(async move {
+                let mut transaction = session.begin().await?;
+                transaction.touch(CANCEL.on(transaction.kind()).bind(BulkKey(id))).await?;
+                audit::add(&mut transaction, &by.iter().collect::<Vec<_>>()).await?;
+                transaction.commit().await
+            })
+        })
+        .await
+    }
+
+    async fn purge_bulks(&self, age_ms: u64) -> Result<u64> {
+        let ask = self.ask(&PURGE).bind(i64::try_from(age_ms).unwrap_or(i64::MAX / 2));
+        self.touch(Way::Writes, ask).await
+    }
+}

@@ -1,0 +1,193 @@
+//! Bulk operations: one owner at a time, whose writes count only while it is the owner.
+
+use domain::job::{Attempt, Change, Outcome, Revoked};
+use domain::{AuditEntry, BulkId, InstanceId, JobKind, Timestamp};
+use ledger::{
+    AuditFilter, BULKS_OPEN_MAX, BulkAction, BulkMade, BulkRecord, BulkStatus, BulkStep, JobFilter, NewBulk,
+};
+
+use crate::bench::{Bench, LONG_MS, by, eventually, owner};
+use crate::shop::{cancel, job, of_lane, plain, session, submit, submit_placed};
+
+async fn new(b: &Bench, n: u128, action: BulkAction, filter: JobFilter) -> NewBulk {
+    NewBulk {
+        id: BulkId::from_u128(n),
+        principal: "me".to_owned(),
+        action,
+        filter,
+        before: b.ledger.bulk_now().await.unwrap(),
+        rate: 7,
+        matched: 3,
+        owner: owner("a"),
+        key_hash: None,
+        body_hash: "h".to_owned(),
+    }
+}
+
+async fn made(b: &Bench, new: &NewBulk) -> BulkRecord {
+    match b.ledger.create_bulk(new, None).await.unwrap() {
+        BulkMade::Made(made) => *made,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn failed() -> JobFilter {
+    JobFilter { outcome: Some(Outcome::Failed), without_stages: true, ..JobFilter::default() }
+}
+
+/// The jobs 0 to 5: three failed, one was cancelled, two wait.
+async fn stock(b: &Bench) {
+    let lane = b.lane(session("s"), &owner("lanes")).await;
+    let kinds = |n: u64| {
+        let mut new = plain(job(n));
+        new.spec.kind = (!n.is_multiple_of(2)).then(|| JobKind::parse("odd").unwrap());
+        submit(new)
+    };
+    b.does(of_lane(&lane, (0..3).map(|n| submit_placed(job(n))))).await;
+    b.does(of_lane(&lane, (3..6).map(kinds))).await;
+    let fail = |n: u64| Change::End {
+        job: job(n),
+        outcome: Outcome::Failed,
+        dead: true,
+        attempt: Some((Attempt::new(1), Revoked::NodeLost)),
+        reason: String::new(),
+    };
+    b.does(of_lane(&lane, (0..3).map(fail).chain([cancel(job(3))]))).await;
+}
+
+pub async fn a_bulk_operation_is_kept_as_it_was_asked_for(b: Bench) {
+    let filter = JobFilter { kind: Some(JobKind::parse("k").unwrap()), dead: Some(true), ..failed() };
+    let asked = new(&b, 1, BulkAction::Retry, filter).await;
+    let entry = AuditEntry::new("me", "bulk_retry", "bulk:1");
+    let BulkMade::Made(first) = b.ledger.create_bulk(&asked, Some(&entry)).await.unwrap() else { panic!() };
+    assert_eq!(
+        (first.id, &first.filter, first.before, first.rate),
+        (asked.id, &asked.filter, asked.before, 7)
+    );
+    assert_eq!((first.action, first.status, first.matched), (BulkAction::Retry, BulkStatus::Running, 3));
+    assert_eq!((&first.principal, &first.owner, first.token), (&asked.principal, &asked.owner, 1));
+    assert_eq!((first.done, first.skipped, first.failed, &first.error), (0, 0, 0, &None));
+    assert_eq!(b.ledger.bulk(asked.id).await.unwrap().as_ref(), Some(&*first));
+    assert_eq!(b.ledger.bulk(BulkId::from_u128(9)).await.unwrap(), None);
+    let second = new(&b, 2, BulkAction::Cancel, JobFilter::default()).await;
+    let second = made(&b, &NewBulk { principal: "other".to_owned(), ..second }).await;
+    let ids = async |before, principal| {
+        let found = b.ledger.bulks(before, 10, principal).await.unwrap();
+        found.iter().map(|record| record.id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(None, None).await, [second.id, first.id]);
+    assert_eq!(ids(Some(second.id), None).await, [first.id]);
+    assert_eq!(ids(None, Some("me")).await, [first.id]);
+    let audited = b.ledger.audits(&AuditFilter { limit: 10, ..AuditFilter::default() }).await.unwrap();
+    assert_eq!((audited.len(), audited[0].action.as_str()), (1, "bulk_retry"));
+}
+
+pub async fn a_key_makes_one_bulk_operation(b: Bench) {
+    let asked = NewBulk { key_hash: Some("k".to_owned()), ..new(&b, 1, BulkAction::Retry, failed()).await };
+    let first = made(&b, &asked).await;
+    let again = NewBulk { id: BulkId::from_u128(2), body_hash: "other".to_owned(), ..asked };
+    let kept = b.ledger.create_bulk(&again, Some(&by())).await.unwrap();
+    assert_eq!(kept, BulkMade::Kept(Box::new(first)));
+    assert!(b.ledger.audits(&AuditFilter { limit: 10, ..AuditFilter::default() }).await.unwrap().is_empty());
+}
+
+pub async fn only_so_many_bulk_operations_are_under_way(b: Bench) {
+    for n in 0..BULKS_OPEN_MAX {
+        let asked = new(&b, u128::from(n) + 1, BulkAction::Retry, failed()).await;
+        made(&b, &asked).await;
+    }
+    let more = new(&b, 1_000, BulkAction::Retry, failed()).await;
+    assert_eq!(b.ledger.create_bulk(&more, None).await.unwrap(), BulkMade::TooMany);
+    let first = b.ledger.bulk(BulkId::from_u128(1)).await.unwrap().unwrap();
+    let ended = b.ledger.finish_bulk(&first, BulkStatus::Done, None).await.unwrap().unwrap();
+    assert!(ended.finished_at.is_some() && ended.status == BulkStatus::Done);
+    made(&b, &more).await;
+}
+
+pub async fn a_bulk_operation_is_about_the_jobs_of_its_filter_and_time(b: Bench) {
+    let early = b.ledger.bulk_now().await.unwrap();
+    stock(&b).await;
+    let late = b.ledger.bulk_now().await.unwrap().plus_ms(1);
+    let found = async |action, filter: &JobFilter, before: Timestamp, behind: Option<u64>| {
+        let next = b.ledger.next_of_bulk(action, filter, before, behind.map(job), 10).await.unwrap();
+        if behind.is_none() {
+            assert_eq!(b.ledger.count_bulk(action, filter, before, 10).await.unwrap(), next.len() as u64);
+        }
+        next
+    };
+    let jobs = |numbers: &[u64]| numbers.iter().map(|n| job(*n)).collect::<Vec<_>>();
+    assert_eq!(found(BulkAction::Retry, &failed(), late, None).await, jobs(&[0, 1, 2]));
+    assert_eq!(found(BulkAction::Retry, &failed(), late, Some(0)).await, jobs(&[1, 2]));
+    assert_eq!(found(BulkAction::Retry, &failed(), early, None).await, []);
+    assert_eq!(found(BulkAction::Delete, &JobFilter::default(), late, None).await, jobs(&[0, 1, 2, 3]));
+    assert_eq!(found(BulkAction::Cancel, &JobFilter::default(), late, None).await, jobs(&[4, 5]));
+    assert_eq!(found(BulkAction::Cancel, &JobFilter::default(), early, None).await, []);
+    let odd = JobFilter { kind: Some(JobKind::parse("odd").unwrap()), ..JobFilter::default() };
+    assert_eq!(found(BulkAction::Cancel, &odd, late, None).await, jobs(&[5]));
+    assert_eq!(found(BulkAction::Delete, &odd, late, None).await, jobs(&[3]));
+    assert_eq!(b.ledger.count_bulk(BulkAction::Delete, &JobFilter::default(), late, 2).await.unwrap(), 2);
+}
+
+pub async fn an_owner_that_was_replaced_writes_nothing(b: Bench) {
+    stock(&b).await;
+    let (dead, heir) = (owner("dead"), owner("heir"));
+    b.lane(domain::LaneId::instance(&heir, 0), &heir).await;
+    let asked = NewBulk { owner: dead.clone(), ..new(&b, 1, BulkAction::Delete, failed()).await };
+    let first = made(&b, &asked).await;
+    let noted = b.ledger.begin_page(&first, &[job(0), job(1)]).await.unwrap().unwrap();
+    assert_eq!(noted.page, [job(0), job(1)]);
+    let open = b.ledger.open_bulks().await.unwrap();
+    assert_eq!((open.len(), &open[0].owner, open[0].is_owned), (1, &dead, false));
+    let taken = b.ledger.take_bulk(&open[0], &heir).await.unwrap().unwrap();
+    assert_eq!((&taken.owner, taken.token, &taken.page), (&heir, 2, &noted.page), "it begins with the page");
+    assert_eq!(b.ledger.take_bulk(&open[0], &owner("slow")).await.unwrap(), None, "somebody was quicker");
+    // The earlier owner writes nothing, and deletes nothing.
+    let step = BulkStep { done: 1, ..BulkStep::default() };
+    assert_eq!(b.ledger.begin_page(&noted, &[job(2)]).await.unwrap(), None);
+    assert_eq!(b.ledger.remove_page(&noted, &[job(0), job(1)], job(1)).await.unwrap(), None);
+    assert_eq!(b.ledger.note_progress(&noted, job(1), &step).await.unwrap(), None);
+    assert_eq!(b.ledger.finish_bulk(&noted, BulkStatus::Done, None).await.unwrap(), None);
+    assert!(b.ledger.job(job(0)).await.unwrap().is_some(), "its transaction was undone");
+    let removed = b.ledger.remove_page(&taken, &[job(0), job(1), job(99)], job(1)).await.unwrap().unwrap();
+    assert_eq!((removed.done, removed.skipped, removed.behind, removed.page.len()), (2, 1, Some(job(1)), 0));
+    assert_eq!(b.ledger.job(job(0)).await.unwrap(), None);
+    let step = BulkStep { done: 4, skipped: 5, failed: 6, error: Some("no".to_owned()) };
+    let noted = b.ledger.note_progress(&taken, job(2), &step).await.unwrap().unwrap();
+    assert_eq!((noted.done, noted.skipped, noted.failed), (6, 6, 6));
+    assert_eq!((noted.error.as_deref(), noted.behind), (Some("no"), Some(job(2))));
+}
+
+pub async fn a_bulk_operation_of_a_live_owner_is_left_to_it(b: Bench) {
+    let live = owner("live");
+    b.lane(domain::LaneId::instance(&live, 0), &live).await;
+    let asked = NewBulk { owner: live.clone(), ..new(&b, 1, BulkAction::Dismiss, failed()).await };
+    made(&b, &asked).await;
+    let open = b.ledger.open_bulks().await.unwrap();
+    assert!(open[0].is_owned);
+    let other: InstanceId = owner("other");
+    assert_eq!(b.ledger.take_bulk(&open[0], &other).await.unwrap(), None);
+    let own = b.ledger.take_bulk(&open[0], &live).await.unwrap().unwrap();
+    assert_eq!((own.owner, own.token), (live, 2), "itself it may begin anew");
+}
+
+pub async fn a_cancelled_bulk_operation_begins_no_page(b: Bench) {
+    stock(&b).await;
+    let asked = new(&b, 1, BulkAction::Dismiss, failed()).await;
+    let first = made(&b, &asked).await;
+    let dismissed = b.ledger.remove_page(&first, &[job(0), job(3)], job(3)).await.unwrap().unwrap();
+    assert_eq!((dismissed.done, dismissed.skipped), (1, 1));
+    assert!(!b.found(job(0)).await.is_dead() && b.found(job(1)).await.is_dead());
+    b.ledger.cancel_bulk(first.id, Some(&by())).await.unwrap();
+    assert_eq!(b.ledger.bulk(first.id).await.unwrap().unwrap().status, BulkStatus::Cancelling);
+    assert_eq!(b.ledger.begin_page(&first, &[job(1)]).await.unwrap(), None);
+    // What was begun is still noted.
+    let noted = b.ledger.note_progress(&first, job(4), &BulkStep::default()).await.unwrap().unwrap();
+    assert_eq!(noted.status, BulkStatus::Cancelling);
+    let ended = b.ledger.finish_bulk(&noted, BulkStatus::Cancelled, Some("why")).await.unwrap().unwrap();
+    assert_eq!((ended.status, ended.error.as_deref()), (BulkStatus::Cancelled, Some("why")));
+    b.ledger.cancel_bulk(first.id, None).await.unwrap();
+    assert_eq!(b.ledger.bulk(first.id).await.unwrap(), Some(ended), "it stays as it ended");
+    assert!(b.ledger.open_bulks().await.unwrap().is_empty());
+    assert_eq!(b.ledger.purge_bulks(LONG_MS).await.unwrap(), 0);
+    eventually("it is old", async || b.ledger.purge_bulks(0).await.unwrap() == 1).await;
+}
