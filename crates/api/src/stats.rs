@@ -6,8 +6,10 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use actors::jobs::{JobStatistics, PoolStatistics};
 use actors::plans::PlanStatistics;
 use domain::plan::{PlanStatus, StageStatus, TaskStatus};
-use domain::{InstanceId, PoolName};
-use wire::stats::{JobRate, JobRates, JobStates, OutcomeRates, PlanStatuses, PoolStats, Stats, TaskStatuses};
+use domain::{InstanceId, PoolName, PoolPause};
+use wire::stats::{
+    JobRate, JobRates, JobStates, OutcomeRates, PlanStatuses, PoolStats, SlotStats, Stats, TaskStatuses,
+};
 
 use crate::extract::Query;
 use crate::refusal::Refusal;
@@ -30,10 +32,11 @@ pub async fn show(request: HttpRequest, state: web::Data<State>) -> Result<HttpR
     let (jobs, plans) = state
         .read(async { Ok(tokio::join!(incarnation.jobs.statistics(), incarnation.plans.statistics())) })
         .await?;
-    Ok(HttpResponse::Ok().json(stats(&incarnation.identity.id, &jobs, &plans)))
+    let pauses = incarnation.registry.pauses();
+    Ok(HttpResponse::Ok().json(stats(&incarnation.identity.id, &jobs, &plans, &pauses)))
 }
 
-fn stats(instance: &InstanceId, jobs: &JobStatistics, plans: &PlanStatistics) -> Stats {
+fn stats(instance: &InstanceId, jobs: &JobStatistics, plans: &PlanStatistics, pauses: &[PoolPause]) -> Stats {
     let all = &jobs.all;
     let plan = |status| plans.plans.iter().find(|(of, _)| *of == status).map_or(0, |(_, count)| *count);
     let of =
@@ -45,7 +48,8 @@ fn stats(instance: &InstanceId, jobs: &JobStatistics, plans: &PlanStatistics) ->
         delayed: all.delayed,
         oldest_waiting_ms: all.oldest_ms,
         rates: rates(&all.rates),
-        pools: jobs.pools.iter().map(|(name, pool)| of_pool(name.as_ref(), pool)).collect(),
+        pools: jobs.pools.iter().map(|(name, pool)| of_pool(name.as_ref(), pool, pauses)).collect(),
+        slots: SlotStats { used: jobs.slots.0, all: jobs.slots.1 },
         plans: PlanStatuses {
             created: plan(PlanStatus::Created),
             running: plan(PlanStatus::Running),
@@ -70,13 +74,14 @@ fn stats(instance: &InstanceId, jobs: &JobStatistics, plans: &PlanStatistics) ->
     }
 }
 
-fn of_pool(name: Option<&PoolName>, pool: &PoolStatistics) -> PoolStats {
+fn of_pool(name: Option<&PoolName>, pool: &PoolStatistics, pauses: &[PoolPause]) -> PoolStats {
     PoolStats {
         pool: name.map(ToString::to_string),
         jobs: states(pool),
         delayed: pool.delayed,
         oldest_waiting_ms: pool.oldest_ms,
         rates: rates(&pool.rates),
+        paused: pauses.iter().any(|pause| Some(&pause.pool) == name),
     }
 }
 

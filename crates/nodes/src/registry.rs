@@ -485,6 +485,16 @@ impl Registry {
         index.nodes[first..].iter().filter(|e| !e.is_ended()).take(limit).map(|e| e.record()).collect()
     }
 
+    /// How many slots of all nodes that are known are taken, and how many there are.
+    #[must_use]
+    pub fn slots(&self) -> (u64, u64) {
+        let index = self.inner.index.load();
+        let here = index.nodes.iter().filter(|entry| !entry.is_ended()).map(|entry| entry.status());
+        here.fold((0, 0), |(used, all), status| {
+            (used + u64::from(status.used.min(status.capacity)), all + u64::from(status.capacity))
+        })
+    }
+
     /// How many nodes are known.
     #[must_use]
     pub fn count(&self) -> usize {

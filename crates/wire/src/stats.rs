@@ -22,6 +22,10 @@ pub struct Stats {
     /// or that a job names, in the order of their names. There are at most 1,000: the configured pools are included
     /// first, then those with the most jobs.
     pub pools: Vec<PoolStats>,
+    /// The slots of all connected nodes, as the instance that answers knows them now.
+    #[serde(default)]
+    #[schema(required)]
+    pub slots: SlotStats,
     /// All plans that are kept, by status.
     pub plans: PlanStatuses,
     /// The tasks of plans that are not over, by status.
@@ -53,6 +57,19 @@ pub struct PoolStats {
     pub oldest_waiting_ms: Option<u64>,
     /// How fast this instance accepts and finishes them.
     pub rates: JobRates,
+    /// Whether the pool is paused.
+    #[serde(default)]
+    #[schema(required)]
+    pub paused: bool,
+}
+
+/// Slots of nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SlotStats {
+    /// Slots that are taken, reserved ones included.
+    pub used: u64,
+    /// All slots.
+    pub all: u64,
 }
 
 /// Numbers of jobs, by state.

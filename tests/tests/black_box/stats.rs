@@ -11,6 +11,7 @@ use crate::until;
 on_both_ledgers! {
     jobs_are_shown_by_state_and_pool_on_every_instance_and_rates_where_they_arise,
     plans_and_tasks_are_shown_by_status,
+    metrics_show_depth_age_and_slots,
     a_request_counts_nothing,
     the_command_prints_tables_or_the_answer_as_json,
 }
@@ -84,7 +85,10 @@ async fn jobs_are_shown_by_state_and_pool_on_every_instance_and_rates_where_they
     rig.submit(0, nowhere()).await;
     rig.submit(0, with(echo(1), json!({"delay_ms": 600_000}))).await;
     for index in 0..rig.urls.len() {
-        let is_counted = |stats: &Value| stats["jobs"] == states(2, 0, 1, 5) && stats["delayed"] == 1;
+        let slots = json!({"used": 1, "all": 4});
+        let is_counted = |stats: &Value| {
+            stats["jobs"] == states(2, 0, 1, 5) && stats["delayed"] == 1 && stats["slots"] == slots
+        };
         let stats = once(&rig, index, "all jobs are counted", is_counted).await;
         let (none, p) = (of_pool(&stats, &Value::Null), of_pool(&stats, &json!("p")));
         assert_eq!((&none["jobs"], &none["delayed"]), (&states(1, 0, 0, 1), &json!(1)), "{stats:#}");
@@ -193,4 +197,40 @@ async fn a_job_of_another_instance_is_finished_where_its_node_is_and_counts_in_i
     assert!(rate(&here, "accepted_per_second") && !rate(&there, "accepted_per_second"));
     let what = "finished_per_second/succeeded";
     assert!(rate(&there, what) && !rate(&here, what), "{here:#}\n{there:#}");
+}
+
+async fn metrics_show_depth_age_and_slots(rig: Rig) {
+    let pools = json!({"version": 1, "pools": [{"name": "p"}, {"name": "idle"}]});
+    let reply = rig.ask(0, "PUT", "/v1/config/pools", Some(&pools)).await;
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    let _node = rig.node(&[0], "n", |options| options.capacity = 4).await;
+    rig.post(0, "/v1/pools/p/pause", Some(&json!({"reason": "repair"})), 200).await;
+    for pool in ["p", "made-up"] {
+        rig.submit(0, with(echo(1), json!({"pool": pool}))).await;
+    }
+    rig.submit(0, with(echo(1), json!({"pool": "p", "delay_ms": 600_000}))).await;
+    for index in 0..rig.urls.len() {
+        until("the metrics show the pools", async || {
+            let url = format!("{}/metrics", rig.urls[index]);
+            let text = rig.http.request("GET", &url, None, None).await.unwrap().text;
+            let value = |series: &str| {
+                text.lines()
+                    .find_map(|line| line.strip_prefix(series)?.trim().parse::<f64>().ok())
+                    .unwrap_or(-1.0)
+            };
+            let waiting = ["p", "idle", "other", ""]
+                .map(|pool| value(&format!("fencepost_pool_waiting{{pool=\"{pool}\"}}")));
+            let oldest = |pool: &str| value(&format!("fencepost_pool_oldest_seconds{{pool=\"{pool}\"}}"));
+            let slots = ["used", "all"].map(|state| value(&format!("fencepost_slots{{state=\"{state}\"}}")));
+            waiting == [1.0, 0.0, 1.0, 0.0]
+                && oldest("p") > 0.0
+                && oldest("idle").abs() < 1e-9
+                && slots == [0.0, 4.0]
+                && !text.contains("made-up")
+        })
+        .await;
+        let stats = rig.get(index, "/v1/stats").await;
+        assert_eq!(of_pool(&stats, &json!("p"))["paused"], true, "{stats:#}");
+        assert_eq!(of_pool(&stats, &json!("idle"))["paused"], false, "{stats:#}");
+    }
 }

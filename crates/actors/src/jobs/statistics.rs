@@ -24,6 +24,9 @@ const UNFINISHED_EVERY: (Duration, u32) = (Duration::from_secs(3), 30);
 /// Between two counts of the finished jobs.
 const FINISHED_EVERY: (Duration, u32) = (Duration::from_secs(5), 100);
 
+/// The label of the pools that jobs name and nobody has configured.
+const OTHER_POOLS: &str = "other";
+
 /// What the statistics of one instance come from: the newest counts of the ledger, and its own rates.
 pub(super) struct Statistics {
     ledger: ledger::Handle,
@@ -60,6 +63,8 @@ pub struct JobStatistics {
     pub all: PoolStatistics,
     /// The jobs that name each pool, by its name; those that name none first.
     pub pools: Vec<(Option<PoolName>, PoolStatistics)>,
+    /// How many slots of the nodes that this instance knows are taken, and how many there are.
+    pub slots: (u64, u64),
     /// How long ago the unfinished jobs were counted.
     pub counted_ago: Duration,
     /// How long ago the finished jobs were counted.
@@ -75,7 +80,7 @@ impl Jobs {
         let configured = pools.configured().iter().map(|pool| &pool.name).collect();
         let (all, pools) = by_pool(&unfinished.found, &finished.found, rates.read(), &configured);
         let (counted_ago, finished_counted_ago) = (unfinished.age(), finished.age());
-        JobStatistics { all, pools, counted_ago, finished_counted_ago }
+        JobStatistics { all, pools, slots: registry.slots(), counted_ago, finished_counted_ago }
     }
 }
 
@@ -97,11 +102,19 @@ impl Statistics {
         });
         let counting = Arc::clone(&this);
         tokio::spawn(async move {
+            let mut gauges = PoolGauges::default();
             while counting.lifetime.is_serving() {
                 let (took, counted) = counting.unfinished.renew(counting.ledger.unfinished_counts()).await;
                 if let Err(error) = counted {
                     tracing::debug!(%error, "the unfinished jobs could not be counted");
+                } else {
+                    let pools = counting.registry.pools();
+                    let configured = pools.configured().iter().map(|pool| &pool.name).collect();
+                    gauges.show(&counting.unfinished.newest().await.found, &configured);
                 }
+                let (used, all) = counting.registry.slots();
+                metrics::gauge!("fencepost_slots", "state" => "used").set(used as f64);
+                metrics::gauge!("fencepost_slots", "state" => "all").set(all as f64);
                 tokio::time::sleep(pause(UNFINISHED_EVERY, took)).await;
             }
         });
@@ -117,6 +130,45 @@ impl Statistics {
         });
         this
     }
+}
+
+/// The gauges of the pools that are shown.
+#[derive(Default)]
+struct PoolGauges(HashSet<String>);
+
+impl PoolGauges {
+    /// Shows the configured pools, the jobs that name none under an empty label, and all other pools together as `other`:
+    /// their names are what clients make up.
+    fn show(&mut self, counts: &[UnfinishedCount], configured: &HashSet<&PoolName>) {
+        let mut shown: BTreeMap<&str, (u64, u64)> = BTreeMap::from([("", (0, 0)), (OTHER_POOLS, (0, 0))]);
+        shown.extend(configured.iter().map(|pool| (pool.as_str(), (0, 0))));
+        for UnfinishedCount { pool, created, delayed, oldest_ms, .. } in counts {
+            let label = match pool {
+                None => "",
+                Some(pool) if configured.contains(pool) => pool.as_str(),
+                Some(_) => OTHER_POOLS,
+            };
+            let (waiting, oldest) = shown.entry(label).or_default();
+            *waiting += created.saturating_sub(*delayed);
+            *oldest = (*oldest).max(oldest_ms.unwrap_or(0));
+        }
+        // A pool that is configured no more stays in the metrics of the process, as empty.
+        let gone: Vec<_> =
+            self.0.iter().filter(|label| !shown.contains_key(label.as_str())).cloned().collect();
+        for label in &gone {
+            set(label, 0, 0);
+        }
+        for (label, (waiting, oldest_ms)) in &shown {
+            set(label, *waiting, *oldest_ms);
+        }
+        self.0.extend(shown.into_keys().map(str::to_owned));
+    }
+}
+
+fn set(pool: &str, waiting: u64, oldest_ms: u64) {
+    metrics::gauge!("fencepost_pool_waiting", "pool" => pool.to_owned()).set(waiting as f64);
+    let oldest = Duration::from_millis(oldest_ms).as_secs_f64();
+    metrics::gauge!("fencepost_pool_oldest_seconds", "pool" => pool.to_owned()).set(oldest);
 }
 
 fn pause((at_least, multiple): (Duration, u32), took: Duration) -> Duration {

@@ -99,7 +99,7 @@ fn statuses(stats: &Stats) -> String {
 
 #[cfg(test)]
 mod tests {
-    use client::wire::stats::{OutcomeRates, PlanStatuses, PoolStats, TaskStatuses};
+    use client::wire::stats::{OutcomeRates, PlanStatuses, PoolStats, SlotStats, TaskStatuses};
 
     use super::*;
 
@@ -121,6 +121,7 @@ mod tests {
             delayed: 2,
             oldest_waiting_ms: None,
             rates,
+            paused: false,
         };
         let stats = Stats {
             instance: "a-1".to_owned(),
@@ -128,6 +129,7 @@ mod tests {
             delayed: 2,
             oldest_waiting_ms: Some(61_000),
             rates,
+            slots: SlotStats::default(),
             pools: vec![of_pool(None, JobRates::default()), of_pool(Some("zh-en"), rates)],
             plans: PlanStatuses { attention: 1, ..PlanStatuses::default() },
             tasks: TaskStatuses { interrupted: 7, ..TaskStatuses::default() },

@@ -207,6 +207,16 @@ pub const METRICS: &[Metric] = &[
          node's acknowledgement, running from the dispatch to the recorded result",
     )
     .by(&["stage"], &[&[&["waiting", "starting", "running"]]]),
+    gauge(
+        "fencepost_pool_waiting",
+        "Jobs of the whole cluster that are due and wait, by the pool that they name, counted every few seconds: the \
+         configured pools, all others as `other`; empty for none",
+    )
+    .by(&["pool"], &[&[&["", "other"]]]),
+    gauge("fencepost_pool_oldest_seconds", "For how long the job that waits longest has been due, by pool as above")
+        .by(&["pool"], &[&[&["", "other"]]]),
+    gauge("fencepost_slots", "Slots of the nodes that this instance knows: those that are taken, and all")
+        .by(&["state"], &[&[&["used", "all"]]]),
     gauge("fencepost_jobs_waiting", "Jobs that wait for a slot in this instance's memory"),
     counter("fencepost_dispatch_revoked_total", "Attempts that were taken back, by reason").by(
         &["reason"],
