@@ -305,6 +305,9 @@ fn codes(path: &str, method: &str, id: &str) -> Vec<Code> {
         id if takes_reason(id) => &[NotFound, Conflict],
         "show_plan" | "list_plan_tasks" | "show_task" | "list_checkpoints" | "show_tenant"
         | "list_tenant_tasks" => &[NotFound],
+        "dismiss_job" | "delete_job" => &[NotFound, Conflict],
+        "begin_bulk" => &[Overloaded, KeyReused],
+        "pause_pool" | "resume_pool" | "show_bulk" | "cancel_bulk" => &[NotFound],
         "show_job" | "cancel_job" | "show_owner" | "show_node" | "drain_node" | "undrain_node" => &[NotFound],
         _ => &[],
     });
@@ -392,7 +395,7 @@ mod tests {
         fn of<T: Copy>(all: &[T], word: fn(T) -> &'static str) -> Vec<&'static str> {
             all.iter().map(|one| word(*one)).collect()
         }
-        use wire::{cluster, events, health, jobs, nodes, nonces, plans, sessions, whoami};
+        use wire::{bulk, cluster, events, health, jobs, nodes, nonces, plans, sessions, whoami};
         let document: Value = serde_json::from_str(&document()).unwrap();
         let schemas = document["components"]["schemas"].as_object().unwrap();
         let known = [
@@ -401,6 +404,8 @@ mod tests {
             ("ReleaseOutcome", of(nonces::ReleaseOutcome::ALL, nonces::ReleaseOutcome::as_str)),
             ("Resolution", of(nonces::Resolution::ALL, nonces::Resolution::as_str)),
             ("OnExpiry", of(nonces::OnExpiry::ALL, nonces::OnExpiry::as_str)),
+            ("BulkAction", of(bulk::BulkAction::ALL, bulk::BulkAction::as_str)),
+            ("BulkStatus", of(bulk::BulkStatus::ALL, bulk::BulkStatus::as_str)),
             ("JobState", of(jobs::JobState::ALL, jobs::JobState::as_str)),
             ("Outcome", of(jobs::Outcome::ALL, jobs::Outcome::as_str)),
             ("Ordering", of(sessions::Ordering::ALL, sessions::Ordering::as_str)),

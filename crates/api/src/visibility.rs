@@ -1,13 +1,15 @@
 //! What a token sees. A token whose patterns leave something out gets `not_found` for it, on every path and socket, and
 //! lists pass it over.
 //!
-//! The gate asks [`admit`] before a handler runs: a path names a signer, a tenant, a node, a pool or a resource, or a job, session,
+//! The gate asks [`admit`] before a handler runs: a path names a signer, a tenant, a node, a pool or a resource, a bulk operation, or a job, session,
 //! plan or task, which the ledger knows the tenant and pool of. Lists keep to what is seen with [`seen`]; what a request
 //! makes is checked with [`of_new_job`] and its siblings. A job of a session is seen by who sees the session.
 
 use std::time::Instant;
 
-use domain::{JobId, Names, NodeId, PlanId, PoolName, Resource, ResourceKind, SessionId, TaskId, TenantId};
+use domain::{
+    BulkId, JobId, Names, NodeId, PlanId, PoolName, Resource, ResourceKind, SessionId, TaskId, TenantId,
+};
 use ledger::JobRecord;
 use wire::Code;
 use wire::plans::StageRequest;
@@ -29,6 +31,7 @@ enum Subject {
     Tenant,
     Node,
     Pool,
+    Bulk,
     Job,
     Session,
     Plan,
@@ -54,6 +57,14 @@ pub async fn admit(state: &State, route: &Route, path: &str, principal: &Princip
         Subject::Tenant => sees.tenants.have(Some(name)),
         Subject::Node => sees.nodes.have(Some(name)),
         Subject::Pool => sees.pools.have(Some(name)),
+        Subject::Bulk => match BulkId::parse(name) {
+            // Its own, whatever it sees by now: it says how far the work has come, and names no job.
+            Some(id) => {
+                let record = state.read(state.ledger.bulk(id)).await?;
+                record.is_some_and(|record| record.principal == principal.name())
+            }
+            None => false,
+        },
         Subject::Job => match JobId::parse(name) {
             Some(id) => match state.read(state.ledger.job(id)).await? {
                 Some(record) => job(state, sees, &record).await?,
@@ -104,6 +115,7 @@ fn subject<'p>(pattern: &str, path: &'p str) -> Option<(Subject, &'p str)> {
         "tenants" => Subject::Tenant,
         "nodes" => Subject::Node,
         "pools" => Subject::Pool,
+        "bulk" => Subject::Bulk,
         "jobs" => Subject::Job,
         "sessions" => Subject::Session,
         "plans" => Subject::Plan,

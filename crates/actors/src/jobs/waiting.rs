@@ -102,10 +102,13 @@ impl Jobs {
         if let (Some(id), Some(seq)) = (&job.spec.session, job.seq) {
             let session = ledger.session(id).await?;
             let is_strict = session.is_some_and(|session| session.spec.ordering == Ordering::Strict);
-            let line = if is_strict { ledger.line(&job.lane, 0, 1).await? } else { Vec::new() };
-            if let Some((first, place)) = line.first().filter(|(_, place)| *place < seq) {
-                let detail =
-                    format!("job {} is unfinished, number {place} of the session, before {seq}", first.id);
+            // No result lies behind the highest place.
+            let first = match is_strict {
+                true => ledger.session_results(id, i64::MAX.unsigned_abs(), 1).await?.first_unfinished,
+                false => None,
+            };
+            if let Some(first) = first.filter(|first| *first < seq) {
+                let detail = format!("job {first} of the session comes before job {seq} and is unfinished");
                 return Ok(Some(WaitingFor { reason: WaitingReason::SessionOrder, detail, until: None }));
             }
         }
