@@ -91,7 +91,11 @@ async fn try_all(ledger: &ledger::Handle, owner: &InstanceId, mut boarding: Vec<
         }
         Err(error) => {
             let leases = boarding.len();
-            tracing::warn!(%error, leases, "leases were not released yet; else they expire by themselves");
+            ledger::log_failure!(
+                error,
+                leases,
+                "leases were not released yet; else they expire by themselves"
+            );
         }
     }
     let now = Instant::now();

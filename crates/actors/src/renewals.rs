@@ -139,7 +139,7 @@ impl Renewals {
                 Ok(renewed) => self.note(chunk, &renewed.into_iter().collect(), sent, lease),
                 Err(error) => {
                     chunk.iter().for_each(|renewal| count(&renewal.resource, "error"));
-                    tracing::warn!(%error, leases = chunk.len(), "leases could not be renewed");
+                    ledger::log_failure!(error, leases = chunk.len(), "leases could not be renewed");
                 }
             }
         }

@@ -213,7 +213,7 @@ fn json<T: DeserializeOwned>(text: &str) -> Result<T, Refusal> {
         let path = error.path().to_string();
         let inner = error.inner();
         let place = if path == "." { String::new() } else { format!("{path}: ") };
-        Refusal::invalid(format!("the body is refused: {place}{inner}"))
+        Refusal::unreadable(format!("the body is refused: {place}{inner}"))
     })?;
     reader.end().map_err(|error| Refusal::invalid(format!("after the body's JSON object: {error}")))?;
     Ok(value)

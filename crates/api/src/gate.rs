@@ -13,9 +13,10 @@ use actix_web::Error;
 use actix_web::HttpMessage;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::header::{HeaderName, HeaderValue};
+use actix_web::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use actix_web::http::{ConnectionType, Method, StatusCode};
 use actix_web::middleware::Next;
+use actix_web::web::BytesMut;
 use futures_util::FutureExt;
 use metrics::{Counter, Histogram};
 use tracing::field::Empty;
@@ -166,7 +167,7 @@ async fn serve(
                     }
                     answer.into_response(refusal.respond(id))
                 }
-                None => count_unsent(state, id, &method, &principal, answer),
+                None => count_unsent(state, id, &method, &principal, end_line(answer)),
             })
         }
         Ok(Err(error)) => Err(error),
@@ -175,6 +176,24 @@ async fn serve(
             Err(Defect(id.clone()).into())
         }
     }
+}
+
+/// Ends a JSON answer with a newline, as files and terminals have it.
+fn end_line(answer: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
+    let kind = answer.headers().get(CONTENT_TYPE);
+    if kind.is_none_or(|kind| kind.as_bytes() != b"application/json") {
+        return answer;
+    }
+    answer.map_body(|_, body| match body.try_into_bytes() {
+        Ok(bytes) if bytes.is_empty() || bytes.ends_with(b"\n") => BoxBody::new(bytes),
+        Ok(bytes) => {
+            // The writer has left room, and nobody shares the bytes: they stay where they are.
+            let mut bytes = bytes.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+            bytes.extend_from_slice(b"\n");
+            BoxBody::new(bytes.freeze())
+        }
+        Err(stream) => stream,
+    })
 }
 
 /// Counts the bytes of a large answer until its receiver has taken it. Beyond the limit, a read is refused; whatever changed

@@ -18,7 +18,7 @@ use crate::visibility;
 #[utoipa::path(
     get, path = "/v1/leases", tag = "leases and cluster", operation_id = "list_leases",
     params(
-        ("kind" = Option<String>, Query, description = "Only leases of this kind, such as `signer` or `instance`"),
+        ("kind" = Option<String>, Query, description = "Only leases of this kind: `id-worker`, `instance`, `plan`, `session`, `signer` or `tenant`"),
         ("owner" = Option<String>, Query, description = "Only leases of this instance"),
         ("cursor" = Option<String>, Query, description = "A next_cursor of this list, unchanged"),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "The most items on the page; 100 by default"),

@@ -89,7 +89,7 @@ async fn look_at_ledger(state: &State) -> Check {
         },
         Some(Ok(health)) => warned(health.durability_warnings),
         Some(Err(error)) => {
-            tracing::warn!(%error, "the ledger is not healthy");
+            ledger::log_failure!(error, "the ledger is not healthy");
             Check { status: CheckStatus::Down, detail: Some("the ledger does not answer".to_owned()) }
         }
         None => {

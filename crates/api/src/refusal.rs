@@ -39,6 +39,13 @@ impl Refusal {
         Self::new(Code::Invalid, detail)
     }
 
+    /// What cannot be read: `too_large` if that is why, else `invalid`.
+    pub fn unreadable(detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        let code = if wire::is_too_large(&detail) { Code::TooLarge } else { Code::Invalid };
+        Self::new(code, detail)
+    }
+
     /// `method_not_allowed`, with the methods that the path takes.
     pub fn method_not_allowed(allow: &'static str) -> Self {
         let mut refusal = Self::new(Code::MethodNotAllowed, format!("this path takes {allow}"));
@@ -101,7 +108,9 @@ impl Refusal {
         if self.close {
             response.force_close();
         }
-        response.body(serde_json::to_vec(&self.problem).expect("a problem has text keys only"))
+        let mut body = serde_json::to_vec(&self.problem).expect("a problem has text keys only");
+        body.push(b'\n');
+        response.body(body)
     }
 }
 
@@ -329,7 +338,7 @@ fn retry_after_ms(code: Code) -> Option<u64> {
         Code::Fenced => 50..=150,
         Code::Overloaded => 100..=500,
         Code::WindowFull => 250..=1_000,
-        Code::LedgerUnavailable | Code::BusUnavailable | Code::Draining | Code::ClockBehind => 500..=1_500,
+        Code::LedgerUnavailable | Code::Draining | Code::ClockBehind => 500..=1_500,
         other => {
             debug_assert!(!other.is_retryable(), "a retryable code needs a time");
             return None;

@@ -139,7 +139,7 @@ impl Membership {
             if !error.is_retryable() || tokio::time::Instant::now() >= give_up {
                 return Err(error);
             }
-            tracing::warn!(%error, "waiting for the ledger");
+            ledger::log_failure!(error, "waiting for the ledger");
             let pause = rand::rng().random_range(JOIN_PAUSE_MS / 2..JOIN_PAUSE_MS * 3 / 2);
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
@@ -327,7 +327,7 @@ impl Heart {
                 Ok(true) => "renewed",
                 Ok(false) => "lost",
                 Err(error) => {
-                    tracing::warn!(%error, "the instance's lease could not be renewed");
+                    ledger::log_failure!(error, "the instance's lease could not be renewed");
                     "error"
                 }
             };

@@ -137,7 +137,11 @@ impl PresencePublisher {
     async fn tell_link(&self, link: Link) {
         match link {
             Link::Up { .. } => tracing::info!("the bus is up"),
-            Link::Down { .. } => tracing::warn!("the bus is down; operations that need it wait"),
+            Link::Down { .. } => {
+                // What another call comes to says why.
+                let error = self.bus.check().await.err().map(|error| error.to_string()).unwrap_or_default();
+                tracing::warn!(error, "the bus is down; operations that need it wait");
+            }
         }
         if self.bus.kind() == bus::Kind::Local {
             return;

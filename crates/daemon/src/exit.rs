@@ -71,6 +71,7 @@ impl From<ledger::Error> for Failure {
             | ledger::Error::Aborted { .. } => Exit::Unavailable,
             ledger::Error::Refused { .. }
             | ledger::Error::Migration(_)
+            | ledger::Error::Unprepared(_)
             | ledger::Error::InUse { .. }
             | ledger::Error::Address(_)
             | ledger::Error::File { .. } => Exit::Config,

@@ -28,7 +28,7 @@ use rand::RngExt as _;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::cli::Serve;
-use crate::config::{AuthToken, Config, Loaded, Sources, encryption, redact};
+use crate::config::{AuthToken, Config, Loaded, encryption, redact};
 use crate::exit::{Exit, Failure};
 use crate::logging;
 use crate::process;
@@ -54,17 +54,22 @@ const RUNTIME_END_MAX: Duration = Duration::from_millis(500);
 /// # Errors
 /// The reason why it could not start, or broke down.
 pub fn run(command: Serve) -> Result<(), Failure> {
-    let sources = command.configured.sources();
-    let loaded = sources.load()?;
-    logging::start(&loaded.config.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(main_threads())
         .enable_all()
         .thread_name("fencepost")
         .build()
         .map_err(|error| Failure::new(Exit::Software, format!("no runtime: {error}")))?;
-    let traces = Traces::start(&loaded.config.traces, runtime.handle())?;
-    let result = runtime.block_on(live(sources, &loaded));
+    let mut traces = None;
+    let result = runtime.block_on(async {
+        // Before anything that takes time: from here on, SIGHUP ends nothing.
+        let (signals, hangups) = (Signals::listen()?, reload::hangups()?);
+        let sources = command.configured.sources();
+        let loaded = sources.load()?;
+        logging::start(&loaded.config.log)?;
+        traces = Traces::start(&loaded.config.traces, runtime.handle())?;
+        live(signals, reload::Reloader::new(hangups, sources, &loaded), &loaded).await
+    });
     if let Some(traces) = traces {
         traces.stop();
     }
@@ -78,9 +83,7 @@ fn main_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }
 
-async fn live(sources: Sources, loaded: &Loaded) -> Result<(), Failure> {
-    let mut signals = Signals::listen()?;
-    let reloader = reload::Reloader::listen(sources, loaded)?;
+async fn live(mut signals: Signals, reloader: reload::Reloader, loaded: &Loaded) -> Result<(), Failure> {
     let drain_timeout = Duration::from_millis(loaded.config.server.drain_timeout_ms);
     let mut opened = None;
     let started = tokio::select! {
@@ -194,7 +197,7 @@ impl Daemon {
                 Ok(next) => break next,
                 // The ledger may be away for longer than a start would wait.
                 Err(failure) if failure.exit == Exit::Unavailable => {
-                    tracing::warn!(failure = failure.message, "the new incarnation waits for the ledger");
+                    tracing::debug!(failure = failure.message, "the new incarnation waits for the ledger");
                     tokio::time::sleep(TRY_AGAIN_PAUSE).await;
                 }
                 Err(failure) => return Err(failure),
@@ -341,7 +344,8 @@ async fn open_ledger(
     let health = loop {
         match ledger.check().await {
             Err(error) if error.is_retryable() && Instant::now() < give_up => {
-                tracing::warn!(%error, "waiting for the ledger");
+                // The ledger logs that it is away, once.
+                tracing::debug!(%error, "waiting for the ledger");
                 tokio::time::sleep(TRY_AGAIN_PAUSE).await;
             }
             found => break found?,

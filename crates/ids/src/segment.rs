@@ -208,7 +208,7 @@ async fn load_range(inner: Arc<Inner>, tag: Arc<Tag>, at_least: u64) {
         Ok(RangeTaken::Unknown) => Err(Refusal::Unknown),
         Ok(RangeTaken::Exhausted) => Err(Refusal::Exhausted),
         Err(error) => {
-            tracing::warn!(%error, tag = %tag.name, "a range could not be loaded; the next request tries again");
+            ledger::log_failure!(error, tag = %tag.name, "a range could not be loaded; the next request tries again");
             Err(Refusal::Ledger(error))
         }
     };

@@ -49,6 +49,9 @@ pub enum Error {
     /// Final. A newer Fencepost made the tables, or somebody changed them by hand.
     #[error("{0}")]
     Migration(String),
+    /// Final. The server lacks the role, the database or the rights; the text has the SQL that mends it.
+    #[error("{0}")]
+    Unprepared(String),
     /// Final until that process ends. Another process has the SQLite file.
     #[error("the ledger {path} is in use by the process with pid {pid}")]
     InUse {
@@ -107,6 +110,7 @@ impl Error {
             Self::Refused { .. }
             | Self::Impossible(_)
             | Self::Migration(_)
+            | Self::Unprepared(_)
             | Self::InUse { .. }
             | Self::WentBack
             | Self::Address(_)
@@ -123,6 +127,7 @@ impl Error {
             | Self::Refused { source } => Some(source),
             Self::Impossible(_)
             | Self::Migration(_)
+            | Self::Unprepared(_)
             | Self::InUse { .. }
             | Self::WentBack
             | Self::Address(_)

@@ -25,6 +25,7 @@ mod keys;
 mod leases;
 mod migrations;
 mod nonces;
+mod outage;
 mod plans;
 mod records;
 mod recover;
@@ -205,13 +206,13 @@ pub async fn open_on(
     Ok(Arc::new(store::Store::open(options, job_committers, migrate).await?))
 }
 
-/// Brings the tables up to date and leaves again.
+/// Brings the tables up to date and leaves again. With [`Migrate::Check`] nothing is changed, and older tables are refused.
 ///
 /// # Errors
 /// As [`open`].
-pub async fn migrate(options: &Options) -> Result<()> {
+pub async fn migrate(options: &Options, migrate: Migrate) -> Result<()> {
     match Kind::of(&options.url)? {
-        Kind::Sqlite => store::sqlite::migrate_only(options).await,
-        Kind::Postgres => store::postgres::migrate_only(options).await,
+        Kind::Sqlite => store::sqlite::migrate_only(options, migrate).await,
+        Kind::Postgres => store::postgres::migrate_only(options, migrate).await,
     }
 }

@@ -31,6 +31,7 @@ use tokio::runtime;
 use crate::detached::{self, Effect};
 use crate::identity::{Identity, Reason, Remembered, Witness};
 use crate::ids::Grant;
+use crate::outage::OutageWatch;
 use crate::sql::{Answer, Ask, FromEither, Session, Statement, statement};
 use crate::train::Trains;
 use crate::unwritable::{PROBE_BYTES, PROBE_NAME, WriteWatch};
@@ -56,6 +57,7 @@ pub(crate) struct Store {
     sequences: Trains<Grant>,
     result_reads: ResultReads,
     watch: WriteWatch,
+    outage: OutageWatch,
     remembered: Remembered,
     call_timeout: Duration,
     /// Of a SQLite file. Given back when the ledger is dropped, and by the system when the process dies.
@@ -164,6 +166,7 @@ impl Store {
                 detached::run(way.effect(), limit, async move { on_sqlite(&pools, way, call).await }).await
             }
         };
+        self.outage.saw(&answer);
         if way.effect() == Effect::Writes { self.watch.saw(answer) } else { answer }
     }
 

@@ -35,7 +35,7 @@ impl fmt::Display for Unwritable {
 
 impl Unwritable {
     /// What a failure of the driver says. `None` where it says something else.
-    fn of(error: &sqlx::Error) -> Option<Self> {
+    pub(crate) fn of(error: &sqlx::Error) -> Option<Self> {
         let database = error.as_database_error()?;
         let code = database.code()?;
         if database.try_downcast_ref::<PgDatabaseError>().is_some() {

@@ -175,7 +175,7 @@ impl Setup {
     pub fn start_command(self) -> Result<Running> {
         let own_dir = TempDir::with_prefix("fencepost-instance-")?;
         let (process, _) = self.spawn(own_dir.path())?;
-        Ok(Running { _process: process, own_dir })
+        Ok(Running { process, own_dir })
     }
 
     fn spawn(&self, own_dir: &Path) -> Result<(Process, tokio::sync::oneshot::Receiver<String>)> {
@@ -223,11 +223,23 @@ pub struct Ended {
 #[derive(Debug)]
 pub struct Running {
     // Before `own_dir`: the process ends before its files go.
-    _process: Process,
+    process: Process,
     own_dir: TempDir,
 }
 
 impl Running {
+    /// Its process.
+    #[must_use]
+    pub const fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// All that it has printed.
+    #[must_use]
+    pub fn stdout(&self) -> String {
+        tail(&self.own_dir.path().join("stdout.log"), usize::MAX)
+    }
+
     /// All of its log.
     #[must_use]
     pub fn log(&self) -> String {

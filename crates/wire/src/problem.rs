@@ -58,7 +58,7 @@ words! {
         /// The ledger did not answer in time. It is not known whether anything was written; sending the request again (a
         /// grant under the same idempotency key) is safe.
         LedgerUnavailable = "ledger_unavailable",
-        /// The request needs the bus (Redis), and this instance has none, or cannot reach it.
+        /// The request needs the bus (Redis), and this instance is configured without one. (One that is away refuses nothing.)
         BusUnavailable = "bus_unavailable",
         /// This instance is stopping.
         Draining = "draining",
@@ -137,7 +137,7 @@ impl Code {
             Self::Internal => "A defect of the daemon",
             Self::LeaseHeld => "Another instance holds the lease",
             Self::LedgerUnavailable => "The ledger did not answer in time",
-            Self::BusUnavailable => "The bus is not available",
+            Self::BusUnavailable => "There is no bus",
             Self::Draining => "This instance is stopping",
             Self::Fenced => "The lease was taken over",
             Self::Exhausted => "No numbers are left",
@@ -157,7 +157,6 @@ impl Code {
             | Self::Overloaded
             | Self::LeaseHeld
             | Self::LedgerUnavailable
-            | Self::BusUnavailable
             | Self::Draining
             | Self::Fenced
             | Self::ClockBehind => true,
@@ -177,6 +176,7 @@ impl Code {
             | Self::UnsupportedMediaType
             | Self::KeyReused
             | Self::Internal
+            | Self::BusUnavailable
             | Self::Exhausted
             | Self::LedgerWentBack
             | Self::Recovering => false,

@@ -299,12 +299,21 @@ pub fn present_object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     object(from).map(Some)
 }
 
+/// What a limit in bytes of JSON text counts, as messages of [`json`] say it.
+const BYTES_OF_TEXT: &str = "bytes of JSON text";
+
+/// Whether a message of a reader here says that a JSON value is too long, and not that it is wrong.
+#[must_use]
+pub fn is_too_large(message: &str) -> bool {
+    message.contains(BYTES_OF_TEXT)
+}
+
 /// Any JSON value of at most `BYTES` bytes of text.
 pub fn json<'de, const BYTES: usize, D: Deserializer<'de>>(from: D) -> Result<Json, D::Error> {
     let json = Json::deserialize(from)?;
     let bytes = json.as_str().len();
     if bytes > BYTES {
-        let expected = format!("a value of at most {BYTES} bytes of JSON text");
+        let expected = format!("a value of at most {BYTES} {BYTES_OF_TEXT}");
         return Err(D::Error::invalid_value(
             Unexpected::Other(&format!("one of {bytes} bytes")),
             &expected.as_str(),

@@ -9,7 +9,7 @@ use testkit::ports;
 use testkit::process::Signal;
 use testkit::servers::Database;
 
-use crate::patient;
+use crate::{patient, until};
 
 async fn database() -> Database {
     tokio::task::spawn_blocking(Database::fresh).await.unwrap().unwrap()
@@ -180,4 +180,123 @@ async fn a_database_newer_than_the_binary_is_refused() {
         assert!(matches!(ended.code, Some(code) if code != 0), "{ended:?}");
         assert!(ended.stderr.contains("newer") && ended.stderr.contains("999999"), "{}", ended.stderr);
     }
+}
+
+/// The SQL that a refused start names.
+fn sql_of(ended: &Ended) -> String {
+    let lines =
+        ended.stderr.lines().skip_while(|line| !line.contains("As a superuser of the server:")).skip(1);
+    lines.map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_role_or_database_and_a_schema_without_rights_end_the_start_with_the_sql_that_mends_them() {
+    let database = database().await;
+    let role = format!("starter_{}", std::process::id());
+    let (head, name) = database.url().rsplit_once('/').unwrap();
+    let (scheme, rest) = head.split_once("://").unwrap();
+    let host = rest.rsplit('@').next().unwrap();
+    let missing = format!("{name}_missing");
+    let url = |name: &str| format!("{scheme}://{role}@{host}/{name}");
+    let serve = |name: &str| Setup::basic().unwrap().database(&url(name));
+    let refused = async |name: &str, words: &[&str]| {
+        let migrated = Setup::command("migrate").database(&url(name)).run_to_end(PATIENCE).await.unwrap();
+        assert_refused(&migrated, 78, words);
+        let served = serve(name).run_to_end(PATIENCE).await.unwrap();
+        assert_refused(&served, 78, words);
+        served
+    };
+    let ended = refused(name, &["does not exist", "CREATE ROLE", "LOGIN", &role]).await;
+    database.query(&sql_of(&ended).replace('…', "secret")).unwrap();
+    let ended = refused(&missing, &["does not exist", "CREATE DATABASE", &missing, &role]).await;
+    database.query(&sql_of(&ended)).unwrap();
+    // Older servers let everybody create tables.
+    database.query("REVOKE ALL ON SCHEMA public FROM PUBLIC").unwrap();
+    let ended = refused(name, &["GRANT USAGE, CREATE ON SCHEMA", &role]).await;
+    let sql = sql_of(&ended);
+    database.query(&sql).unwrap();
+    let instance = serve(name).start().await.unwrap();
+    assert_eq!(instance.ready().ledger, "postgres");
+    drop(instance);
+    // The database that the second SQL made is one to start on.
+    serve(&missing).start().await.unwrap();
+    for statement in [
+        format!("DROP DATABASE \"{missing}\" WITH (FORCE)"),
+        format!("REASSIGN OWNED BY \"{role}\" TO CURRENT_USER"),
+        format!("DROP OWNED BY \"{role}\""),
+        format!("DROP ROLE \"{role}\""),
+    ] {
+        database.query(&statement).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_of_the_tables_changes_nothing_and_says_what_is_missing() {
+    let database = database().await;
+    let check = async || {
+        let setup = Setup::command("migrate").database(database.url()).arg("--check");
+        setup.run_to_end(PATIENCE).await.unwrap()
+    };
+    assert_refused(&check().await, 78, &["older than this binary", "`fencepost migrate`"]);
+    let tables = "select count(*) from pg_tables where schemaname = 'public'";
+    assert_eq!(database.query(tables).unwrap(), [["0"]]);
+    let migrated = Setup::command("migrate").database(database.url()).run_to_end(PATIENCE).await.unwrap();
+    assert_eq!(migrated.code, Some(0), "{}", migrated.stderr);
+    assert_eq!(check().await.code, Some(0));
+
+    let dir = tempfile::tempdir().unwrap();
+    let check = Setup::command("migrate").dir(dir.path()).arg("--check").run_to_end(PATIENCE).await.unwrap();
+    assert_refused(&check, 78, &["there is no ledger"]);
+    assert!(!dir.path().join("fencepost-data").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sighup_ends_nothing_not_even_a_start_that_waits_for_its_ledger() {
+    let nobody = format!("postgres://127.0.0.1:{}/x", ports::free().unwrap());
+    let setup = Setup::basic().unwrap().database(&nobody);
+    let waiting = setup.env("FENCEPOST__LEDGER__CONNECT_TIMEOUT_MS", "60000").start_command().unwrap();
+    until("it waits", async || waiting.log().contains("waiting for the ledger")).await;
+    for _ in 0..3 {
+        waiting.process().signal(Signal::Hangup).unwrap();
+    }
+    waiting.process().signal(Signal::Terminate).unwrap();
+    let status = waiting.process().wait(PATIENCE).await.unwrap();
+    assert_eq!(status.code(), Some(0), "{}", waiting.log());
+    let told = waiting.log().matches("waiting for the ledger").count();
+    assert_eq!(told, 1, "one line for one outage: {}", waiting.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_variable_of_fenceposts_stops_the_start_and_those_of_orchestrators_do_not() {
+    let setup = Setup::basic().unwrap().env("FENCEPOST_LISTN", "127.0.0.1:7070");
+    assert_refused(&setup.run_to_end(PATIENCE).await.unwrap(), 78, &["FENCEPOST_LISTN", "FENCEPOST_LISTEN"]);
+    let setup = Setup::basic().unwrap().env("FENCEPOST_SERVICE_HOST", "10.0.0.1");
+    let instance = setup.env("FENCEPOST_PORT_7070_TCP", "tcp://10.0.0.1:7070").start().await.unwrap();
+    for path in ["/healthz", "/v1/cluster", "/v1/nodes/none", "/v1/none", "/openapi.json", "/v1/jobs"] {
+        let reply = patient().request("GET", &format!("{}{path}", instance.url()), None, None).await.unwrap();
+        assert!(reply.text.ends_with("}\n") && !reply.text.ends_with("\n\n"), "{path}: {:?}", reply.text);
+    }
+    // Clients of Leaf read a number and nothing else.
+    let url = format!("{}/api/snowflake/get/key", instance.url());
+    let leaf = patient().request("GET", &url, None, None).await.unwrap();
+    assert!(leaf.status != 200 || leaf.text.bytes().all(|byte| byte.is_ascii_digit()), "{:?}", leaf.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payload_that_is_too_large_is_413_alone_and_in_a_batch() {
+    let instance = Setup::basic().unwrap().start().await.unwrap();
+    let large = "x".repeat(1 << 20);
+    let post = async |path: &str, body: serde_json::Value| {
+        patient().request("POST", &format!("{}{path}", instance.url()), None, Some(&body)).await.unwrap()
+    };
+    let one = post("/v1/jobs", serde_json::json!({"payload": large})).await;
+    assert_eq!((one.status, one.code()), (413, "too_large"), "{:.300}", one.text);
+    assert!(one.text.contains("1048576 bytes"), "{:.300}", one.text);
+    let batch = post("/v1/jobs/batch", serde_json::json!({"jobs": [{"payload": large}]})).await;
+    assert_eq!(
+        (batch.status, &batch.body["results"][0]["code"]),
+        (202, &"too_large".into()),
+        "{:.300}",
+        batch.text
+    );
 }

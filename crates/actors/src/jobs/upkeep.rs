@@ -61,7 +61,7 @@ impl Upkeep {
             if now >= partitions_at {
                 partitions_at = now + jittered(PARTITIONS_EVERY);
                 if let Err(error) = self.ledger.make_job_partitions().await {
-                    tracing::warn!(%error, "the partitions of the coming days could not be created yet");
+                    ledger::log_failure!(error, "the partitions of the coming days could not be created yet");
                 }
             }
         }

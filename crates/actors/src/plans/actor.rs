@@ -203,7 +203,7 @@ async fn load(
         let token = lane.token();
         match read(inner, plan, token, known.clone()).await {
             Ok(loaded) => return Ok(loaded),
-            Err(error) => tracing::warn!(%error, %plan, "the plan could not be read; trying again"),
+            Err(error) => ledger::log_failure!(error, %plan, "the plan could not be read; trying again"),
         }
         tokio::time::sleep(jittered(RELOAD_EVERY)).await;
         if !lane.is_current() {

@@ -104,7 +104,7 @@ impl Inner {
             }
         };
         if let Err(error) = ended.await {
-            tracing::warn!(%resource, %error, "an unused lease could not be released; it expires by itself");
+            ledger::log_failure!(error, %resource, "an unused lease could not be released; it expires by itself");
         }
     }
 }

@@ -349,7 +349,8 @@ impl Keeper {
             }
             Err(error) => {
                 if shared.link.is_up(Part::Commands) {
-                    tracing::warn!(%error, "the link to Redis is down");
+                    // Whoever watches the link logs it.
+                    tracing::debug!(%error, "the link to Redis is down");
                 }
                 shared.link.down(Part::Commands);
                 if !shared.commands.is_cluster() {

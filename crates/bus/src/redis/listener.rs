@@ -112,7 +112,7 @@ pub(super) async fn keep(shared: Arc<Shared>, first: PubSub) {
                 Ok(again) => {
                     // Subscribed first, told then: whoever loads anew now misses nothing.
                     shared.channels.tell_all(&Event::Resumed);
-                    tracing::info!("listening to Redis again");
+                    tracing::debug!("listening to Redis again");
                     again
                 }
                 Err(error) => {
@@ -128,7 +128,7 @@ pub(super) async fn keep(shared: Arc<Shared>, first: PubSub) {
         hear(&shared, made, generation).await;
         // What took this connection may have taken the other.
         shared.link.doubt();
-        tracing::warn!("the listener's connection to Redis is lost");
+        tracing::debug!("the listener's connection to Redis is lost");
         shared.commands.suspect();
         if began.elapsed() >= Duration::from_millis(RECONNECT_SETTLED_MS) {
             pause = Pause::default();

@@ -2,7 +2,9 @@
 
 use std::io::Write;
 
-use crate::cli::Migrate;
+use ledger::Migrate;
+
+use crate::cli;
 use crate::config::{self, Options, Sources};
 use crate::exit::Failure;
 use crate::logging;
@@ -11,11 +13,12 @@ use crate::logging;
 ///
 /// # Errors
 /// A configuration that is refused, or a ledger that cannot be brought up to date.
-pub async fn run(command: Migrate) -> Result<(), Failure> {
+pub async fn run(command: cli::Migrate) -> Result<(), Failure> {
     let options = Options { database_url: command.database_url, ..Options::default() };
     let config = Sources::of_process(command.config, options).load_without_listening()?.config;
     logging::start(&config.log)?;
-    ledger::migrate(&config.ledger.options()).await?;
+    let migrate = if command.check { Migrate::Check } else { Migrate::Auto };
+    ledger::migrate(&config.ledger.options(), migrate).await?;
     // A reader that closed the pipe has read enough.
     let _ = writeln!(
         std::io::stdout(),

@@ -5,7 +5,7 @@
 //! other, in `check`.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use figment::providers::{Format, Serialized, Toml};
@@ -24,9 +24,22 @@ const SHORT_VARIABLES: [(&str, &str); 3] = [
 ];
 /// Names the file where `--config` does not.
 const FILE_VARIABLE: &str = "FENCEPOST_CONFIG";
-/// The rest: `FENCEPOST__SECTION__KEY`. One underscore is left to others: orchestrators put variables
-/// such as `FENCEPOST_PORT` into the environment of every container beside a service of this name.
+/// The rest: `FENCEPOST__SECTION__KEY`.
 const LONG_PREFIX: &str = "FENCEPOST__";
+/// What all names of ours begin with.
+const PREFIX: &str = "FENCEPOST_";
+/// Variables of the client commands, and those that `fencepost node` gives to its commands.
+const OTHER_VARIABLES: [&str; 9] = [
+    "FENCEPOST_URL",
+    "FENCEPOST_TOKEN",
+    "FENCEPOST_CA",
+    "FENCEPOST_CERT",
+    "FENCEPOST_CERT_KEY",
+    "FENCEPOST_JOB",
+    "FENCEPOST_ATTEMPT",
+    "FENCEPOST_SESSION",
+    "FENCEPOST_METADATA",
+];
 /// The customary name for a filter of logs; `FENCEPOST__LOG__FILTER` beats it.
 const RUST_LOG: &str = "RUST_LOG";
 
@@ -121,6 +134,10 @@ impl Sources {
         let mut variables = Vec::new();
         for (name, value) in &self.environment {
             let Some(name) = name.to_str() else { continue };
+            if is_unknown(name, value) && !value.is_empty() {
+                problems.push(Problem::new(name, None, None, known_variables()));
+                continue;
+            }
             let ours = name.starts_with(LONG_PREFIX)
                 || name == FILE_VARIABLE
                 || name == RUST_LOG
@@ -136,6 +153,34 @@ impl Sources {
         variables.sort();
         variables
     }
+}
+
+/// Whether a variable has a name of ours that nothing reads: a slip of the pen, which would pass unnoticed.
+fn is_unknown(name: &str, value: &OsStr) -> bool {
+    let Some(rest) = name.strip_prefix(PREFIX) else { return false };
+    let is_known = name.starts_with(LONG_PREFIX)
+        || name == FILE_VARIABLE
+        || OTHER_VARIABLES.contains(&name)
+        || SHORT_VARIABLES.iter().any(|(short, _)| *short == name);
+    !is_known && !is_of_orchestrator(rest, value)
+}
+
+/// Whether an orchestrator has put the variable into the environment of every container beside a service that is called
+/// `fencepost`, or `fencepost-…`: `FENCEPOST_SERVICE_HOST`, `FENCEPOST_PORT=tcp://…`, `FENCEPOST_PORT_7070_TCP_ADDR`.
+fn is_of_orchestrator(rest: &str, value: &OsStr) -> bool {
+    let rest = format!("_{rest}");
+    let is_port_number =
+        |(_, behind): (&str, &str)| behind.split('_').next().is_some_and(|port| port.parse::<u16>().is_ok());
+    rest.ends_with("_SERVICE_HOST")
+        || rest.contains("_SERVICE_PORT")
+        || rest.split_once("_PORT_").is_some_and(is_port_number)
+        || rest.ends_with("_PORT") && value.to_str().is_some_and(|value| value.contains("://"))
+}
+
+/// The names that the daemon reads.
+fn known_variables() -> String {
+    let short: Vec<_> = SHORT_VARIABLES.iter().map(|(name, _)| *name).collect();
+    format!("{FILE_VARIABLE}, {}, and {LONG_PREFIX}SECTION__KEY for every key of the file", short.join(", "))
 }
 
 /// Layers laid over each other.

@@ -113,13 +113,40 @@ fn variables_of_others_and_empty_ones_are_left_alone() {
     let loaded = sources(&[
         ("FENCEPOST_PORT", "tcp://10.0.0.1:7070"),
         ("FENCEPOST_SERVICE_HOST", "10.0.0.1"),
+        ("FENCEPOST_SERVICE_PORT", "7070"),
+        ("FENCEPOST_SERVICE_PORT_HTTP", "7070"),
+        ("FENCEPOST_PORT_7070_TCP_ADDR", "10.0.0.1"),
+        ("FENCEPOST_EU_SERVICE_HOST", "10.0.0.1"),
+        ("FENCEPOST_EU_PORT", "tcp://10.0.0.1:7070"),
+        ("FENCEPOST_EU_PORT_7070_TCP", "tcp://10.0.0.1:7070"),
         ("FENCEPOST_URL", "http://127.0.0.1:7070"),
+        ("FENCEPOST_TOKEN", "t"),
+        ("FENCEPOST_JOB", "j"),
+        ("FENCEPOST_LISTN", ""),
+        ("FENCEPOSTER_LISTN", "x"),
         ("FENCEPOST_LISTEN", ""),
         ("FENCEPOST__LEASE__SIGNER_MS", ""),
     ])
     .load()
     .unwrap();
     assert_eq!(loaded.config, Config::default());
+}
+
+#[test]
+fn a_variable_of_ours_that_nothing_reads_is_refused() {
+    for (name, value) in [
+        ("FENCEPOST_LISTN", "127.0.0.1:1"),
+        ("FENCEPOST_DATABASE", "postgres://u:secret@h/d"),
+        ("FENCEPOST_PORT", "7070"),
+        ("FENCEPOST_PORT_X", "7070"),
+        ("FENCEPOST_LEASE_SIGNER_MS", "1000"),
+    ] {
+        let refused = refusal(&sources(&[(name, value)]));
+        for word in [name, "FENCEPOST_LISTEN", "FENCEPOST_DATABASE_URL", "FENCEPOST__SECTION__KEY"] {
+            assert!(refused.contains(word), "{word}: {refused}");
+        }
+        assert!(!refused.contains("secret"), "{refused}");
+    }
 }
 
 #[test]

@@ -26,6 +26,15 @@ pub struct Reloader {
     hangup: Signal,
 }
 
+/// Takes SIGHUP over from the system's default, which would end the process.
+///
+/// # Errors
+/// [`Exit::Software`] when the system refuses.
+pub fn hangups() -> Result<Signal, Failure> {
+    signal(SignalKind::hangup())
+        .map_err(|error| Failure::new(Exit::Software, format!("SIGHUP cannot be listened for: {error}")))
+}
+
 /// Where what was read takes effect.
 pub struct Targets {
     pub api: api::Handle,
@@ -37,18 +46,12 @@ pub struct Targets {
 }
 
 impl Reloader {
-    /// Takes SIGHUP over from the system's default, which would end the process.
-    ///
-    /// # Errors
-    /// [`Exit::Software`] when the system refuses.
-    pub fn listen(sources: Sources, loaded: &Loaded) -> Result<Self, Failure> {
-        let hangup = signal(SignalKind::hangup()).map_err(|error| {
-            Failure::new(Exit::Software, format!("SIGHUP cannot be listened for: {error}"))
-        })?;
+    /// Waits for `hangup`, and for changes of the files that this configuration names.
+    pub fn new(hangup: Signal, sources: Sources, loaded: &Loaded) -> Self {
         let config = loaded.config.clone();
         let configured = Watched::new(loaded.file.iter().cloned().collect());
         let certificates = Watched::new(tls::files(&config));
-        Ok(Self { sources, config, configured, certificates, hangup })
+        Self { sources, config, configured, certificates, hangup }
     }
 
     /// Reads tokens and certificates again whenever there is a reason.

@@ -142,7 +142,12 @@ impl Keeper {
         match sought {
             Ok(held) => Some(held),
             Err(refusal) => {
-                tracing::warn!(%refusal, "no worker number for snowflakes; trying again");
+                match &refusal {
+                    Refusal::Ledger(error) => {
+                        ledger::log_failure!(error, "no worker number for snowflakes; trying again");
+                    }
+                    _ => tracing::warn!(%refusal, "no worker number for snowflakes; trying again"),
+                }
                 self.context.tell(Phase::Refusing(refusal));
                 let pause = rand::rng().random_range(SEEK_AGAIN_MS / 2..SEEK_AGAIN_MS * 3 / 2);
                 self.rest(tokio::time::sleep(Duration::from_millis(pause))).await;
@@ -224,7 +229,7 @@ impl Held {
             Ok(Some(marked)) => marked,
             Ok(None) => return Err(Lost),
             Err(error) => {
-                tracing::warn!(%error, "the time mark of the worker number could not be renewed");
+                ledger::log_failure!(error, "the time mark of the worker number could not be renewed");
                 return Ok(Some(Refusal::Ledger(error)));
             }
         };

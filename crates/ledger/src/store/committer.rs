@@ -7,6 +7,7 @@ use sqlx::{PgConnection, SqlitePool};
 use super::failure::{self, read_failed, write_failed};
 use super::postgres::ServerSessions;
 use crate::identity::Remembered;
+use crate::outage::OutageWatch;
 use crate::sql::{Session, Statement, Transaction};
 use crate::train::{Arrival, CommitBatch, Engine, TrainError};
 use crate::unwritable::WriteWatch;
@@ -20,6 +21,7 @@ pub(super) const POSITION: Statement =
 pub(super) struct Committer {
     by: By,
     watch: WriteWatch,
+    outage: OutageWatch,
 }
 
 enum By {
@@ -69,15 +71,15 @@ impl Committer {
     pub(super) fn postgres(
         sessions: ServerSessions,
         limit: Duration,
-        watch: WriteWatch,
+        (watch, outage): (WriteWatch, OutageWatch),
         remembered: Remembered,
     ) -> Self {
         let by = By::Postgres { sessions: Box::new(sessions), connection: None, told: 0, remembered, limit };
-        Self { by, watch }
+        Self { by, watch, outage }
     }
 
-    pub(super) const fn sqlite(writer: SqlitePool, watch: WriteWatch) -> Self {
-        Self { by: By::Sqlite(writer), watch }
+    pub(super) fn sqlite(writer: SqlitePool, (watch, outage): (WriteWatch, OutageWatch)) -> Self {
+        Self { by: By::Sqlite(writer), watch, outage }
     }
 }
 
@@ -98,8 +100,12 @@ impl<C: Write> Engine<C> for Committer {
             }
             By::Sqlite(writer) => on_sqlite(writer, batches).await,
         };
-        if let Err(TrainError::Failed(error)) = &arrival {
-            self.watch.failed(error);
+        match &arrival {
+            Err(TrainError::Failed(error)) => {
+                self.outage.failed(error);
+                self.watch.failed(error);
+            }
+            Ok(_) | Err(TrainError::Spoiled(_)) => self.outage.answered(),
         }
         arrival
     }

@@ -1,6 +1,7 @@
 //! The ledger on PostgreSQL: its connections, what each may wait for, and the migrations at the start.
 
 mod server_sessions;
+mod unprepared;
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -16,6 +17,7 @@ use super::failure::read_failed;
 use super::{Store, Way, lent};
 use crate::identity::Remembered;
 use crate::migrations::{self, Migrate, MigrateFailure};
+use crate::outage::OutageWatch;
 use crate::train::Trains;
 use crate::unwritable::WriteWatch;
 use crate::{Error, Jobs as _, Options, Result};
@@ -107,8 +109,14 @@ pub(super) async fn open(
         })
     };
     let watch = WriteWatch::default();
+    let outage = OutageWatch::default();
     let committer = |sessions: &ServerSessions| {
-        Committer::postgres(sessions.clone(), call_timeout, watch.clone(), remembered.clone())
+        Committer::postgres(
+            sessions.clone(),
+            call_timeout,
+            (watch.clone(), outage.clone()),
+            remembered.clone(),
+        )
     };
     let trains = sessions("fencepost trains").with(BY_INDEXES).with(BY_KEYS).reaching(&remembered);
     let sequences = sessions("fencepost sequences").reaching(&remembered);
@@ -131,6 +139,7 @@ pub(super) async fn open(
         sequences: Trains::start(std::slice::from_ref(&here), || committer(&sequences)),
         result_reads: Default::default(),
         watch: watch.clone(),
+        outage: outage.clone(),
         remembered: remembered.clone(),
         call_timeout,
         _lock: None,
@@ -192,13 +201,22 @@ async fn settle(connect: &PgConnectOptions, timeout_ms: u64, migrate: Migrate) -
     let deadline = tokio::time::Instant::now() + Duration::from_millis(timeout_ms);
     let mut pause_ms = CONNECT_PAUSE_MS;
     let mut failed = Error::unavailable(sqlx::Error::PoolTimedOut);
+    let mut is_told = false;
     loop {
         // A server that does not even refuse, or another instance that is stopped in the middle of its
         // migration, is waited for no longer than that.
         let attempt = tokio::time::timeout_at(deadline, settle_once(connect, migrate)).await;
-        match attempt.unwrap_or_else(|_| Err(failed.clone())) {
+        match attempt
+            .unwrap_or_else(|_| Err(failed.clone()))
+            .map_err(|error| unprepared::explained(error, connect))
+        {
             Err(error) if error.is_retryable() && tokio::time::Instant::now() < deadline => {
-                tracing::warn!(%error, "waiting for the ledger");
+                if is_told {
+                    tracing::debug!(%error, "still waiting for the ledger");
+                } else {
+                    tracing::warn!(%error, timeout_ms, "waiting for the ledger");
+                    is_told = true;
+                }
                 let jittered = rand::rng().random_range(pause_ms / 2..pause_ms * 3 / 2);
                 tokio::time::sleep(Duration::from_millis(jittered)).await;
                 pause_ms = (pause_ms * 2).min(CONNECT_PAUSE_MS_MAX);
@@ -224,6 +242,6 @@ async fn settle_once(connect: &PgConnectOptions, migrate: Migrate) -> Result<()>
 }
 
 /// Migrates without serving.
-pub(crate) async fn migrate_only(options: &Options) -> Result<()> {
-    settle(&connect_options(&options.url)?, options.connect_timeout_ms, Migrate::Auto).await
+pub(crate) async fn migrate_only(options: &Options, migrate: Migrate) -> Result<()> {
+    settle(&connect_options(&options.url)?, options.connect_timeout_ms, migrate).await
 }

@@ -16,6 +16,7 @@ use super::committer::Committer;
 use super::failure::write_failed;
 use super::{Store, Way, lent};
 use crate::migrations::{self, Migrate, MigrateFailure};
+use crate::outage::OutageWatch;
 use crate::train::Trains;
 use crate::unwritable::WriteWatch;
 use crate::{Error, Options, Result, sql};
@@ -91,7 +92,8 @@ pub(super) async fn open(
         .test_before_acquire(false)
         .connect_lazy_with(connect.read_only(true).create_if_missing(false));
     let watch = WriteWatch::default();
-    let committer = || Committer::sqlite(writer.clone(), watch.clone());
+    let outage = OutageWatch::default();
+    let committer = || Committer::sqlite(writer.clone(), (watch.clone(), outage.clone()));
     let here = &[runtime::Handle::current()];
     // Committers for the one writer: each kind of work has its own, and all take turns. Between two commits acquires
     // and renewals have theirs, since the pool serves in the order of asking.
@@ -101,6 +103,7 @@ pub(super) async fn open(
         sequences: Trains::start(here, committer),
         result_reads: Default::default(),
         watch: watch.clone(),
+        outage: outage.clone(),
         remembered: Default::default(),
         call_timeout,
         pools: super::Pools::Sqlite(Pools { writer: writer.clone(), readers }),
@@ -142,8 +145,8 @@ pub(crate) async fn copy(options: &Options, copy: &Path) -> Result<()> {
 }
 
 /// Migrates without serving. Takes the file's lock as serving does: a running daemon has its tables.
-pub(crate) async fn migrate_only(options: &Options) -> Result<()> {
-    let ledger = open(options, &[runtime::Handle::current()], Migrate::Auto).await?;
+pub(crate) async fn migrate_only(options: &Options, migrate: Migrate) -> Result<()> {
+    let ledger = open(options, &[runtime::Handle::current()], migrate).await?;
     crate::Ledger::close(&ledger).await;
     Ok(())
 }

@@ -19,7 +19,7 @@ pub async fn the_ledger_is_found_again_as_it_was_left(b: Bench) {
         assert!(matches!(&second, Some(Error::InUse { pid: holder, .. }) if *holder == pid), "{second:?}");
     }
     drop(ledger);
-    ledger::migrate(&options).await.unwrap();
+    ledger::migrate(&options, Migrate::Auto).await.unwrap();
     let ledger = ledger::open(&options).await.unwrap();
     let record = ledger.signer(&s).await.unwrap().unwrap();
     assert_eq!((record.next_nonce, record.held), (1, 1));
@@ -136,7 +136,7 @@ pub async fn a_check_creates_no_ledger(b: Bench) {
         let Some(Error::Migration(why)) = refused else { panic!("{refused:?}") };
         assert!(why.contains("fencepost migrate"), "{why}");
     }
-    ledger::migrate(&nowhere).await.unwrap();
+    ledger::migrate(&nowhere, Migrate::Auto).await.unwrap();
     opened_as_it_is(&nowhere).await.unwrap().close().await;
     drop((database, _folder));
 }

@@ -67,7 +67,7 @@ impl Loader {
                     );
                 }
                 Err(error) => {
-                    tracing::warn!(%error, lane = %self.lane, "the lane's jobs may not be held yet");
+                    ledger::log_failure!(error, lane = %self.lane, "the lane's jobs may not be held yet");
                 }
             }
             // What was sent may yet be written, under the token before.
@@ -100,7 +100,7 @@ impl Loader {
             match self.read_all().await {
                 Ok(snapshot) => return Ok((token, snapshot)),
                 Err(error) => {
-                    tracing::warn!(%error, lane = %self.lane, "the lane's jobs could not be read; trying again");
+                    ledger::log_failure!(error, lane = %self.lane, "the lane's jobs could not be read; trying again");
                     tokio::time::sleep(jittered(RELOAD_EVERY)).await;
                     if !self.lease.is_current()
                         && let Some(anew) = self.lease.acquire_anew(token).await?

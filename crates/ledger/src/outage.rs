@@ -1,0 +1,139 @@
+//! Whether the ledger answers: one line of the log for each outage, and one for its end, whoever asks how often meanwhile.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::unwritable::Unwritable;
+use crate::{Error, Result};
+
+/// Failures for this long, with no answer between them, are an outage. A single call that is cut off is none.
+const OUTAGE_AFTER: Duration = Duration::from_secs(1);
+
+/// What the calls to a ledger have come to. All clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct OutageWatch(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    /// Whether the last call failed.
+    is_failing: AtomicBool,
+    failures: Mutex<Failures>,
+}
+
+/// The failures since the last answer.
+#[derive(Default)]
+struct Failures {
+    since: Option<Instant>,
+    is_told: bool,
+}
+
+impl OutageWatch {
+    /// Notes what a call came to.
+    pub(crate) fn saw<T>(&self, answer: &Result<T>) {
+        match answer {
+            Err(error) => self.failed(error),
+            Ok(_) => self.answered(),
+        }
+    }
+
+    /// Notes why a call failed. A refusal is an answer too.
+    pub(crate) fn failed(&self, error: &Error) {
+        if is_away(error) { self.failed_at(error, Instant::now()) } else { self.answered() }
+    }
+
+    /// Notes an answer.
+    pub(crate) fn answered(&self) {
+        // Read without a lock for each answer.
+        if self.0.is_failing.load(Ordering::Acquire) {
+            self.answered_at(Instant::now());
+        }
+    }
+
+    fn failed_at(&self, error: &Error, now: Instant) {
+        let mut failures = self.failures();
+        let since = *failures.since.get_or_insert(now);
+        self.0.is_failing.store(true, Ordering::Release);
+        if !failures.is_told && now.duration_since(since) >= OUTAGE_AFTER {
+            failures.is_told = true;
+            tracing::warn!(%error, "the ledger is away; what needs it waits or is refused");
+        }
+    }
+
+    fn answered_at(&self, now: Instant) {
+        let mut failures = self.failures();
+        self.0.is_failing.store(false, Ordering::Release);
+        if let Failures { since: Some(since), is_told: true } = std::mem::take(&mut *failures) {
+            let away_ms = now.duration_since(since).as_millis() as u64;
+            tracing::info!(away_ms, "the ledger is back");
+        }
+    }
+
+    fn failures(&self) -> std::sync::MutexGuard<'_, Failures> {
+        // Nothing under it panics half-way through a change.
+        self.0.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    fn is_told(&self) -> bool {
+        self.failures().is_told
+    }
+}
+
+/// Whether the database was not reached, or did not answer. One whose disk is full answers; that has a line of its own.
+fn is_away(error: &Error) -> bool {
+    matches!(error, Error::Unavailable { .. } | Error::Unknown { .. })
+        && error.driver().and_then(Unwritable::of).is_none()
+}
+
+/// Logs what came of a failure of the ledger, at WARN; at DEBUG if it may end by itself, since the ledger itself logs the
+/// beginning and the end of an outage, once.
+#[macro_export]
+macro_rules! log_failure {
+    ($error:expr, $($line:tt)+) => {
+        if $error.is_retryable() {
+            ::tracing::debug!(error = %$error, $($line)+);
+        } else {
+            ::tracing::warn!(error = %$error, $($line)+);
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lost() -> Error {
+        Error::unavailable(std::io::Error::from(std::io::ErrorKind::ConnectionRefused))
+    }
+
+    #[test]
+    fn an_outage_is_told_once_and_so_is_its_end() {
+        let watch = OutageWatch::default();
+        let begun = Instant::now();
+        let after = |ms| begun + Duration::from_millis(ms);
+        watch.failed_at(&lost(), begun);
+        watch.failed_at(&lost(), after(999));
+        assert!(!watch.is_told(), "it may be one slow call");
+        watch.answered_at(after(1_000));
+        watch.failed_at(&lost(), after(1_500));
+        assert!(!watch.is_told(), "an answer begins anew");
+        watch.failed_at(&lost(), after(2_500));
+        assert!(watch.is_told());
+        watch.failed_at(&lost(), after(3_000));
+        assert!(watch.is_told());
+        watch.answered_at(after(4_000));
+        assert!(!watch.is_told() && !watch.0.is_failing.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn a_refusal_is_an_answer() {
+        assert!(is_away(&lost()) && is_away(&Error::unknown(sqlx::Error::PoolTimedOut)));
+        let others = [
+            Error::WentBack,
+            Error::refused(sqlx::Error::RowNotFound),
+            Error::aborted(sqlx::Error::RowNotFound),
+        ];
+        assert!(others.iter().all(|error| !is_away(error)));
+    }
+}

@@ -1,0 +1,115 @@
+//! What a person has to do on the server before an instance can start: a role, a database or rights that are missing, with
+//! the SQL that makes them.
+
+use sqlx::postgres::PgConnectOptions;
+
+use crate::Error;
+
+/// What stands for a password that nobody knows here.
+const PASSWORD: &str = "'…'";
+
+/// The same failure; if the server lacks what only a person can give it, [`Error::Unprepared`], which says how.
+pub(super) fn explained(error: Error, connect: &PgConnectOptions) -> Error {
+    let Some(database) = error.driver().and_then(sqlx::Error::as_database_error) else { return error };
+    let code = database.code().unwrap_or_default().into_owned();
+    match repair(&code, database.message(), connect) {
+        Some(sql) => Error::Unprepared(format!(
+            "the database server refuses: {}\n  As a superuser of the server:\n    {}",
+            database.message(),
+            sql.join("\n    ")
+        )),
+        None => error,
+    }
+}
+
+/// The SQL that mends what the server refuses; `None` where it is something else.
+fn repair(code: &str, message: &str, connect: &PgConnectOptions) -> Option<Vec<String>> {
+    let role = identifier(connect.get_username());
+    let database = identifier(connect.get_database().unwrap_or(connect.get_username()));
+    Some(match code {
+        // invalid_catalog_name
+        "3D000" => vec![format!("CREATE DATABASE {database} OWNER {role};")],
+        // invalid_authorization_specification
+        "28000" if message.contains("does not exist") => {
+            vec![format!("CREATE ROLE {role} LOGIN PASSWORD {PASSWORD};")]
+        }
+        "28000" if message.contains("not permitted to log in") => vec![format!("ALTER ROLE {role} LOGIN;")],
+        "28000" => vec![
+            format!("-- A line of pg_hba.conf must let the role {role} into the database {database}; then:"),
+            "SELECT pg_reload_conf();".to_owned(),
+        ],
+        // invalid_password; the server says the same where there is no such role
+        "28P01" => vec![
+            format!("CREATE ROLE {role} LOGIN PASSWORD {PASSWORD};"),
+            "-- or, if there is the role, and the URL has another password than it:".to_owned(),
+            format!("ALTER ROLE {role} PASSWORD {PASSWORD};"),
+        ],
+        // insufficient_privilege
+        "42501" if message.contains("permission denied for database") => {
+            vec![format!("GRANT CONNECT, CREATE, TEMPORARY ON DATABASE {database} TO {role};")]
+        }
+        "42501" if message.contains("permission denied for schema") => {
+            let schema = message.rsplit(' ').next().unwrap_or("public");
+            vec![
+                format!("-- in the database {database}:"),
+                format!("GRANT USAGE, CREATE ON SCHEMA {} TO {role};", identifier(schema)),
+            ]
+        }
+        "42501" => vec![
+            format!(
+                "-- in the database {database}, with the role that owns the tables now in place of OWNER:"
+            ),
+            format!("REASSIGN OWNED BY OWNER TO {role};"),
+        ],
+        // invalid_schema_name: none of the search path is there, or may be used
+        "3F000" => vec![
+            format!("-- in the database {database}:"),
+            format!("CREATE SCHEMA {role} AUTHORIZATION {role};"),
+        ],
+        _ => return None,
+    })
+}
+
+/// A name as SQL writes it.
+fn identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::str::FromStr;
+
+    use super::*;
+
+    fn sql(code: &str, message: &str) -> String {
+        let connect = PgConnectOptions::from_str("postgres://f%22p:secret@h/led").unwrap();
+        let sql = repair(code, message, &connect).map_or_else(String::new, |lines| lines.join("\n"));
+        assert!(!sql.contains("secret"));
+        sql
+    }
+
+    #[test]
+    fn what_is_missing_is_made_by_the_sql_with_names_quoted() {
+        assert_eq!(
+            sql("3D000", "database \"led\" does not exist"),
+            "CREATE DATABASE \"led\" OWNER \"f\"\"p\";"
+        );
+        let role = sql("28000", "role \"f\"p\" does not exist");
+        assert_eq!(role, "CREATE ROLE \"f\"\"p\" LOGIN PASSWORD '…';");
+        assert!(sql("28000", "role \"x\" is not permitted to log in").ends_with("LOGIN;"));
+        assert!(sql("28000", "no pg_hba.conf entry for host").contains("pg_hba.conf"));
+        assert!(sql("28P01", "password authentication failed").contains("ALTER ROLE"));
+        let schema = sql("42501", "permission denied for schema my");
+        assert!(schema.ends_with("GRANT USAGE, CREATE ON SCHEMA \"my\" TO \"f\"\"p\";"), "{schema}");
+        assert!(sql("42501", "permission denied for database led").starts_with("GRANT CONNECT"));
+        assert!(sql("42501", "must be owner of table lease").contains("REASSIGN OWNED"));
+        assert!(sql("3F000", "no schema has been selected to create in").contains("CREATE SCHEMA"));
+    }
+
+    #[test]
+    fn what_ends_by_itself_needs_no_sql() {
+        for code in ["57P03", "53300", "40001", "08006", ""] {
+            assert_eq!(sql(code, "the database system is starting up"), "");
+        }
+    }
+}

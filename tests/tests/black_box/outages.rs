@@ -1,0 +1,81 @@
+//! What an operator reads in the log while something is away: one line when it goes, one when it is back.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::jobs::rig::{Rig, echo};
+use crate::until;
+
+/// How long the outages last: longer than several tries of everything that tries again.
+const AWAY: Duration = Duration::from_secs(5);
+
+/// The lines of an instance's log after so many bytes of it, and how bad each is.
+async fn lines(rig: &Rig, from: usize) -> Vec<(String, String)> {
+    let log = rig.instance(0).await.whole_log();
+    let read = |line: &str| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+        (text("level"), text("message"))
+    };
+    log[from..].lines().map(read).collect()
+}
+
+/// Waits until the instance is ready again.
+async fn ready(rig: &Rig) {
+    until("the instance is ready again", async || {
+        let reply = rig.ask(0, "GET", "/readyz", None).await;
+        reply.body["status"] == "ready"
+    })
+    .await;
+}
+
+/// The messages of an outage that needs a person, or has ended.
+fn told<'l>(lines: &'l [(String, String)], end: &str) -> Vec<&'l str> {
+    let is_told =
+        |(level, message): &&(String, String)| level == "WARN" || level == "ERROR" || message == end;
+    lines.iter().filter(is_told).map(|(_, message)| message.as_str()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_of_the_ledger_is_one_line_and_its_end_another() {
+    let (rig, ways) = Rig::with_ways_to_the_ledger(1).await;
+    let _node = rig.node(&[0], "n", |_| {}).await;
+    let id = rig.submit(0, echo(1)).await;
+    rig.finished(0, &id).await;
+    let from = rig.instance(0).await.whole_log().len();
+    ways[0].cut().await.unwrap();
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < AWAY {
+        let reply = rig.ask(0, "POST", "/v1/jobs", Some(&json!({"payload": 1}))).await;
+        assert_eq!(reply.status, 503, "{}", reply.text);
+        rig.ask(0, "GET", "/readyz", None).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    ways[0].heal().await.unwrap();
+    let end = "the ledger is back";
+    until("its end is told", async || lines(&rig, from).await.iter().any(|(_, message)| message == end))
+        .await;
+    ready(&rig).await;
+    let seen = lines(&rig, from).await;
+    let told = told(&seen, end);
+    assert_eq!(told, ["the ledger is away; what needs it waits or is refused", end], "{seen:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_of_redis_is_one_line_and_its_end_another() {
+    let (rig, ways) = Rig::with_ways(1).await;
+    let _node = rig.node(&[0], "n", |_| {}).await;
+    let from = rig.instance(0).await.whole_log().len();
+    ways[0].cut().await.unwrap();
+    tokio::time::sleep(AWAY).await;
+    ways[0].heal().await.unwrap();
+    let end = "the bus is up";
+    until("its end is told", async || lines(&rig, from).await.iter().any(|(_, message)| message == end))
+        .await;
+    ready(&rig).await;
+    let seen = lines(&rig, from).await;
+    let told: Vec<_> =
+        told(&seen, end).into_iter().filter(|message| *message != "the bus may lose data").collect();
+    assert_eq!(told, ["the bus is down; operations that need it wait", end], "{seen:#?}");
+}
