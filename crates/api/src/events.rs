@@ -123,7 +123,7 @@ async fn follow(mut following: Following, first: Step, mut line: Line) {
             }
             Some(Step::Progress(attempt, progress)) => {
                 let (id, attempt) = (following.job().to_string(), attempt.get());
-                let percent = progress.percent.map(f64::from);
+                let percent = progress.percent.map(::nodes::connection::Percent::get);
                 let event = ProgressEvent { id, attempt, percent, note: progress.note };
                 line.event(EventKind::Progress.as_str(), None, &event).await
             }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ::nodes::connection::{Dispatch, Progress};
+use ::nodes::connection::{Dispatch, Percent, Progress};
 use actors::jobs::Submission;
 use domain::job::{Backoff, Due, Metadata, NodeJob, OnRecovery, PastAttempt, Priority, Spec};
 use domain::limits::{JOB_TIMEOUT_MS_DEFAULT, MAX_ATTEMPTS_DEFAULT};
@@ -79,8 +79,8 @@ pub fn waiting_for(waits: &actors::jobs::WaitingFor) -> shape::WaitingFor {
 /// A job with all but what it is given.
 pub fn job_without_payload(record: &JobRecord, progress: Option<Progress>) -> Result<shape::Job, Refusal> {
     let result = record.finished.as_ref().and_then(|finished| finished.result.as_deref());
-    let progress =
-        progress.map(|Progress { percent, note }| shape::Progress { percent: percent.map(f64::from), note });
+    let progress = progress
+        .map(|Progress { percent, note }| shape::Progress { percent: percent.map(Percent::get), note });
     Ok(shape::Job {
         result: Some(result.map_or_else(|| Ok(wire::Json::null()), json)?),
         attempts: Some(record.attempts.iter().map(past_attempt).collect()),

@@ -178,8 +178,11 @@ pub const SOCKET_WISHES_MAX: usize = 1_000;
 /// The delay between two tries to register a node while the bus is away.
 pub const NODE_REGISTER_AGAIN: Duration = Duration::from_millis(500);
 
-/// How long an answer to `drain` waits for the node's socket to apply it.
+/// How long an answer to `drain` waits for the node's socket to apply it, and for the other instances to show it.
 pub const DRAIN_SEEN_MAX: Duration = Duration::from_secs(1);
+/// The delay before another instance is asked again whether it shows a change yet: half of the time for which news of nodes
+/// are gathered.
+pub const SHOWN_PAUSE: Duration = Duration::from_millis(5);
 /// Frames of a session's client that are read before the jobs in them are on their way.
 pub const CLIENT_FRAMES_MAX: usize = 256;
 /// Bytes of payloads in those frames, counted before the last frame.

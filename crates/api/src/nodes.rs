@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ::nodes::{DEFAULT_POOL, Pools, Record, Wanted};
+use ::nodes::{DEFAULT_POOL, Pools, Record, Registry, Wanted};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bus::NodeState;
 use domain::{AuditEntry, NodeId, PoolName};
@@ -49,7 +49,7 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
     let records =
         visibility::seen(&state, sees, limit, read, |record| record.profile.node.clone(), is_seen).await?;
     let pools = incarnation.registry.pools();
-    let show = |record: &Record| to_wire::node(record, &pools);
+    let show = |record: &Record| shown(record, &pools, &incarnation.registry);
     Ok(HttpResponse::Ok().json(extract::page("n", records, limit, |r| r.profile.node.to_string(), show)))
 }
 
@@ -62,14 +62,14 @@ pub async fn list(request: HttpRequest, state: Shared) -> Answer {
 pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     Query::read(&request, &[])?;
     let record = node(&request, &state)?;
-    let pools = state.incarnation().registry.pools();
-    Ok(HttpResponse::Ok().json(to_wire::node(&record, &pools)))
+    let registry = &state.incarnation().registry;
+    Ok(HttpResponse::Ok().json(shown(&record, &registry.pools(), registry)))
 }
 
 /// Drains a node
 ///
 /// The node gets no more jobs and finishes those that it has. The drain lasts until `undrain`, or until the node connects
-/// again.
+/// again. After the answer, every instance that can be reached shows it, and the node has been told.
 #[utoipa::path(
     post, path = "/v1/nodes/{id}/drain", tag = "nodes", operation_id = "drain_node",
     params(("id" = String, Path, description = "The node's id")),
@@ -106,7 +106,7 @@ async fn set_drained(
     if record.profile.holder != incarnation.identity.id {
         return forwarder.pass_on(&request, body, &record.profile.holder).await;
     }
-    let (registry, id) = (&incarnation.registry, &record.profile.node);
+    let (registry, id) = (&incarnation.registry, &record.profile.node.clone());
     let action = if drained { "drain_node" } else { "undrain_node" };
     audit::note(state, &request, &audit::entry(&request, action, format!("node:{id}"))).await?;
     // Subscribed before the word is sent, so that its effect is not missed.
@@ -115,16 +115,26 @@ async fn set_drained(
         return Err(unknown_node());
     }
     // The socket acts in a moment. A node that has itself asked for no jobs stays as it is.
+    let is_so = |record: &Record| (record.status.state == NodeState::Draining) == drained;
     let taken_up = async {
-        let is_so = |record: &Record| (record.status.state == NodeState::Draining) == drained;
         while registry.get(id).is_some_and(|record| !is_so(&record))
             && !matches!(changes.recv().await, Err(RecvError::Closed))
         {}
     };
     // The answer shows the node as it is by then.
+    let begun = Instant::now();
     let _ = tokio::time::timeout(DRAIN_SEEN_MAX, taken_up).await;
-    let shown = registry.get(id).unwrap_or(record);
-    Ok(HttpResponse::Ok().json(to_wire::node(&shown, &registry.pools())))
+    let record = registry.get(id).unwrap_or(record);
+    if is_so(&record) {
+        // Whoever looks at another instance after this answer sees the same.
+        let path = format!("/v1/nodes/{id}");
+        let shows = |body: &[u8]| {
+            let shown = serde_json::from_slice::<shape::Node>(body);
+            shown.is_ok_and(|node| (node.state == shape::NodeState::Draining) == drained)
+        };
+        forwarder.until_all_show(&request, &path, shows, begun + DRAIN_SEEN_MAX).await;
+    }
+    Ok(HttpResponse::Ok().json(shown(&record, &registry.pools(), registry)))
 }
 
 /// Explains which node would be chosen
@@ -275,6 +285,11 @@ fn unknown_pool() -> Refusal {
 fn node(request: &HttpRequest, state: &State) -> Result<Record, Refusal> {
     let id = NodeId::parse(extract::segment(request, "id"))?;
     state.incarnation().registry.get(&id).ok_or_else(unknown_node)
+}
+
+fn shown(record: &Record, pools: &Pools, registry: &Registry) -> shape::Node {
+    let heard_at = registry.heard_at(&record.profile.node);
+    to_wire::node(record, pools, heard_at.map(|heard_at| heard_at.elapsed()))
 }
 
 fn unknown_node() -> Refusal {

@@ -102,7 +102,7 @@ pub async fn close(request: HttpRequest, payload: web::Payload, forwarder: Forwa
 
 /// Connects a session's client
 ///
-/// A WebSocket with JSON text frames whose first field is `type`. The client sends `job`. The daemon sends
+/// A WebSocket with JSON text frames, each with its `type`. The client sends `job`. The daemon sends
 /// `accepted`, `progress`, `result` and `problem`. With `after_seq` it first sends the results after that number.
 #[utoipa::path(
     get, path = "/v1/sessions/{id}/ws", tag = "sessions", operation_id = "connect_client",

@@ -1,6 +1,7 @@
 //! From the domain's types to the wire's shapes, for answers. The fields of a job are in [`crate::job_fields`].
 
 use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::ids::Segments;
 use ::nodes::{Explanation, Pools, Record};
@@ -16,6 +17,9 @@ use ledger::{
 };
 
 use crate::refusal::Refusal;
+
+/// The times of the bus are past this one (2001), in microseconds since 1970; what an instance numbers itself begins at 1.
+const FIRST_BUS_TIME_US: u64 = 1_000_000_000_000_000;
 
 /// RFC 3339, UTC, with microseconds: always of one length, so that texts sort as times do.
 pub fn time(at: Timestamp) -> String {
@@ -139,8 +143,8 @@ pub const fn node_state(state: NodeState) -> wire::nodes::NodeState {
     }
 }
 
-/// A node as this instance knows it.
-pub fn node(record: &Record, pools: &Pools) -> wire::nodes::Node {
+/// A node as this instance knows it, and for how long it has not been heard of.
+pub fn node(record: &Record, pools: &Pools, quiet_for: Option<Duration>) -> wire::nodes::Node {
     let joined: Vec<_> = match pools.configured() {
         [] => vec![::nodes::DEFAULT_POOL.to_owned()],
         configured => {
@@ -164,12 +168,25 @@ pub fn node(record: &Record, pools: &Pools) -> wire::nodes::Node {
         }),
         version: record.profile.software.as_ref().map(ToString::to_string),
         // Versions are the bus's time.
+        services: record.profile.services.iter().map(ToString::to_string).collect(),
+        registered_at: bus_time(record.stamp.epoch.get()),
+        heartbeat_at: quiet_for.and_then(|quiet_for| {
+            let heard = SystemTime::now().checked_sub(quiet_for)?.duration_since(UNIX_EPOCH).ok()?;
+            Some(time(Timestamp::from_micros(i64::try_from(heard.as_micros()).ok()?)))
+        }),
+        record_version: record.stamp.version.get(),
         seen_at: time(Timestamp::from_micros(i64::try_from(record.stamp.version.get()).unwrap_or(i64::MAX))),
     }
 }
 
+/// A number of the bus as the time that it is. `None` for one that an instance made itself while the bus was away.
+fn bus_time(micros: u64) -> Option<String> {
+    (micros >= FIRST_BUS_TIME_US)
+        .then(|| time(Timestamp::from_micros(i64::try_from(micros).unwrap_or(i64::MAX))))
+}
+
 /// What a selection would choose.
-pub fn selection(explanation: &Explanation, took: std::time::Duration) -> wire::nodes::SelectAnswer {
+pub fn selection(explanation: &Explanation, took: Duration) -> wire::nodes::SelectAnswer {
     let (node, pool) = explanation.chosen.clone().unzip();
     let rejected = explanation.rejected.iter();
     wire::nodes::SelectAnswer {

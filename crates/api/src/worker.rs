@@ -17,7 +17,7 @@ use socket::Socket;
 
 /// Connects a node
 ///
-/// A WebSocket with the subprotocol `fencepost.v1`. It carries JSON text frames whose first field is `type`. The node's
+/// A WebSocket with the subprotocol `fencepost.v1`. It carries JSON text frames, each with its `type`. The node's
 /// first frame is `hello`.
 #[utoipa::path(
     get, path = "/v1/nodes/ws", tag = "nodes", operation_id = "connect_node",

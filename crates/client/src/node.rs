@@ -172,11 +172,47 @@ pub enum Event {
         /// What.
         detail: String,
     },
+    /// An attempt begins.
+    Started {
+        /// The job's id.
+        job: String,
+        /// The attempt's number.
+        attempt: u32,
+    },
+    /// The handler of an attempt has returned. The result is not durable yet.
+    Finished {
+        /// The job's id.
+        job: String,
+        /// The attempt's number.
+        attempt: u32,
+        /// How long it ran.
+        took: Duration,
+        /// What came of it.
+        end: AttemptEnd,
+    },
+    /// An operator drains the node (`true`), which gets no more jobs, or has ended the drain.
+    Drained(bool),
     /// The worker was told to stop, and has this many attempts to finish.
     Draining {
         /// How many.
         held: usize,
     },
+}
+
+/// What came of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttemptEnd {
+    /// It gave its output.
+    Succeeded,
+    /// It failed.
+    Failed {
+        /// Why.
+        message: String,
+        /// Whether another attempt may succeed.
+        retryable: bool,
+    },
+    /// The scheduler had called it off; nothing of it is reported.
+    CalledOff,
 }
 
 /// The observer.

@@ -105,6 +105,7 @@ fn record(n: u64, free_in: u64) -> Record {
         node: NodeId::parse(&format!("node-{n}")).expect("it is one"),
         holder: InstanceId::parse("bench").expect("it is one"),
         labels: abilities.into_labels().expect("they are few"),
+        services: [].into(),
         pools: None,
         heartbeat_ms: 1_000,
         software: None,

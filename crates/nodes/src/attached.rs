@@ -352,6 +352,7 @@ impl AttachedNode {
             node: hello.node.clone(),
             holder: self.me.clone(),
             labels: Arc::clone(&hello.labels),
+            services: Arc::clone(&hello.services),
             pools: hello.pools.clone(),
             heartbeat_ms: self.heartbeat_ms(),
             software: hello.software.clone(),

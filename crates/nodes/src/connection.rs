@@ -27,7 +27,7 @@ use bus::{NodeState, Slot};
 use domain::{InstanceId, NodeId, NodeTimeouts};
 
 pub use effect::{CloseCode, Effect, Refused};
-pub use frame::{Dispatch, End, FromNode, Hello, Progress, ToNode};
+pub use frame::{Dispatch, End, FromNode, Hello, Percent, Progress, ToNode};
 
 use crate::limits::HELLO_MS;
 use live::Live;

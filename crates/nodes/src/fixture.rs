@@ -43,6 +43,7 @@ pub(crate) fn record(name: &str) -> Record {
         node: node(name),
         holder: instance("a"),
         labels: [].into(),
+        services: [].into(),
         pools: None,
         heartbeat_ms: 2_000,
         software: None,

@@ -97,7 +97,7 @@ const _: () = assert!(DOCUMENT_BYTES_MAX <= bus::limits::NODE_DOCUMENT_BYTES_MAX
 const _: () = assert!(LISTING_MS * 2 < OFFLINE_MS_MIN, "a listing is renewed before it ends");
 const _: () = assert!(PRESENCE_LOOK_MS * 2 < ABSENT_AFTER_MS, "one look is no evidence");
 const _: () = assert!(
-    NODE_LABELS_MAX * (LABEL_CHARS_MAX + 3) + NODE_POOLS_MAX * (POOL_NAME_CHARS_MAX + 3) + 2_048
+    NODE_LABELS_MAX * (LABEL_CHARS_MAX + 3 + 4) + NODE_POOLS_MAX * (POOL_NAME_CHARS_MAX + 3) + 2_048
         <= DOCUMENT_BYTES_MAX,
     "every node that is allowed has a document that is allowed"
 );

@@ -79,6 +79,8 @@ pub struct Profile {
     pub holder: InstanceId,
     /// What it can do: sorted, each once.
     pub labels: Arc<[Label]>,
+    /// Those of its labels that are services, as it said: sorted, each once.
+    pub services: Arc<[Label]>,
     /// The only pools that it joins; `None` for all whose requirements it meets.
     pub pools: Option<Arc<[PoolName]>>,
     /// How often it is to send a heartbeat, in milliseconds.
@@ -185,6 +187,7 @@ impl Record {
 #[derive(Clone, Debug, PartialEq)]
 struct Document {
     labels: Arc<[Label]>,
+    services: Arc<[Label]>,
     pools: Option<Arc<[PoolName]>>,
     heartbeat_ms: u64,
     software: Option<Arc<str>>,
@@ -197,6 +200,9 @@ struct Document {
 struct Form {
     form: u32,
     labels: Vec<String>,
+    /// Which of the labels are services, by their places in the list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    services: Vec<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pools: Option<Vec<String>>,
     heartbeat_ms: u64,
@@ -211,9 +217,11 @@ struct Form {
 impl Document {
     /// Of a node like this.
     fn of(profile: &Profile, load: Load) -> Self {
-        let Profile { node: _, holder: _, labels, pools, heartbeat_ms, software, principal } = profile;
+        let Profile { node: _, holder: _, labels, services, pools, heartbeat_ms, software, principal } =
+            profile;
         Self {
             labels: Arc::clone(labels),
+            services: Arc::clone(services),
             pools: pools.clone(),
             heartbeat_ms: *heartbeat_ms,
             software: software.clone(),
@@ -227,6 +235,7 @@ impl Document {
         let form = Form {
             form: DOCUMENT_FORM,
             labels: self.labels.iter().map(ToString::to_string).collect(),
+            services: self.services.iter().filter_map(|one| self.labels.binary_search(one).ok()).collect(),
             pools: self.pools.as_ref().map(|pools| pools.iter().map(ToString::to_string).collect()),
             heartbeat_ms: self.heartbeat_ms,
             software: self.software.as_ref().map(|text| text.chars().take(SOFTWARE_CHARS_MAX).collect()),
@@ -244,6 +253,10 @@ impl Document {
         let form: Form = serde_json::from_slice(bytes).ok()?;
         let mut labels =
             form.labels.iter().map(|text| Label::parse(text)).collect::<Result<Vec<_>, _>>().ok()?;
+        // Places are those of the list as it was written.
+        let mut services: Vec<_> = form.services.iter().filter_map(|at| labels.get(*at)).cloned().collect();
+        services.sort_unstable();
+        services.dedup();
         labels.sort_unstable();
         labels.dedup();
         let pools = match form.pools {
@@ -256,6 +269,7 @@ impl Document {
         let few = labels.len() <= NODE_LABELS_MAX && pools.as_ref().is_none_or(|p| p.len() <= NODE_POOLS_MAX);
         few.then_some(Self {
             labels: labels.into(),
+            services: services.into(),
             pools,
             heartbeat_ms: form.heartbeat_ms.clamp(HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX),
             software: form.software.map(Arc::from),
@@ -266,8 +280,8 @@ impl Document {
 
     /// The rest of what it says about this node.
     fn into_profile(self, node: NodeId, holder: InstanceId) -> (Profile, Load) {
-        let Self { labels, pools, heartbeat_ms, software, principal, load } = self;
-        (Profile { node, holder, labels, pools, heartbeat_ms, software, principal }, load)
+        let Self { labels, services, pools, heartbeat_ms, software, principal, load } = self;
+        (Profile { node, holder, labels, services, pools, heartbeat_ms, software, principal }, load)
     }
 }
 
@@ -345,7 +359,8 @@ mod tests {
     #[test]
     fn documents_read_back_and_newer_fields_are_passed_over() {
         let document = Document {
-            labels: vec![label("asr:zh"), label("gpu")].into(),
+            labels: vec![label("asr:zh"), label("gpu"), label("ocr")].into(),
+            services: vec![label("ocr")].into(),
             pools: Some(vec![PoolName::parse("zh-en").unwrap()].into()),
             heartbeat_ms: 2_000,
             software: Some("worker 1.2".into()),
@@ -355,7 +370,16 @@ mod tests {
         let bytes = document.to_bytes();
         assert_eq!(Document::from_bytes(&bytes), Some(document.clone()));
         let newer = String::from_utf8(bytes).unwrap().replacen('{', r#"{"colour":"blue","#, 1);
-        assert_eq!(Document::from_bytes(newer.as_bytes()), Some(document));
+        assert_eq!(Document::from_bytes(newer.as_bytes()), Some(document.clone()));
+        let older = newer.replace(r#""services":[2],"#, "");
+        let read = Document::from_bytes(older.as_bytes()).expect("what an older release wrote");
+        assert!(older.len() < newer.len() && read.services.is_empty());
+        let wrong = newer.replace(r#""services":[2],"#, r#""services":[2,7,2],"#);
+        assert_eq!(
+            Document::from_bytes(wrong.as_bytes()),
+            Some(document),
+            "a place that does not exist is passed over"
+        );
         for bad in ["", "{}", "null", r#"{"form":1,"labels":["a b"],"heartbeat_ms":1}"#] {
             assert_eq!(Document::from_bytes(bad.as_bytes()), None, "{bad}");
         }
@@ -368,6 +392,7 @@ mod tests {
         let pools: Vec<_> =
             (0..NODE_POOLS_MAX).map(|n| PoolName::parse(&format!("{n:0>64}")).unwrap()).collect();
         let document = Document {
+            services: labels.clone().into(),
             labels: labels.into(),
             pools: Some(pools.into()),
             heartbeat_ms: HEARTBEAT_MS_MAX,

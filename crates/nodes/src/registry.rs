@@ -477,6 +477,15 @@ impl Registry {
         }
     }
 
+    /// When the last news of a node came, be it a heartbeat that reported nothing new; `None` for one that is not known.
+    #[must_use]
+    pub fn heard_at(&self, node: &NodeId) -> Option<Instant> {
+        match self.inner.nodes.get(node).as_deref() {
+            Some(Known::Here(entry)) => Some(entry.last_update().heard),
+            Some(Known::Left { .. }) | None => None,
+        }
+    }
+
     /// The nodes after this one, sorted by id, at most so many. Those that came in the last moment may be missing.
     #[must_use]
     pub fn list(&self, after: Option<&NodeId>, limit: usize) -> Vec<Record> {

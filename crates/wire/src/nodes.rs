@@ -53,6 +53,23 @@ pub struct Node {
     /// The version of the node's software, as the node reported it.
     #[schema(required)]
     pub version: Option<String>,
+    /// The services among its labels, as the node named them.
+    #[serde(default)]
+    #[schema(required)]
+    pub services: Vec<String>,
+    /// When the node registered: with its present connection, or again after the bus had lost its record. `null` while only
+    /// its instance knows of it because the bus is away.
+    #[serde(default)]
+    #[schema(required, format = DateTime)]
+    pub registered_at: Option<String>,
+    /// When the instance that answers last heard of the node, by a heartbeat or another change, by that instance's clock.
+    #[serde(default)]
+    #[schema(required, format = DateTime)]
+    pub heartbeat_at: Option<String>,
+    /// The version of the node's record. It rises with each change, and never goes back.
+    #[serde(default)]
+    #[schema(required, maximum = 9007199254740991u64)]
+    pub record_version: u64,
     /// When the node's record last changed. Heartbeats that report nothing new do not change it.
     #[schema(format = DateTime)]
     pub seen_at: String,

@@ -1,7 +1,7 @@
 //! Sessions: how a session is opened and shown, and the frames of its client's socket,
 //! `GET /v1/sessions/{id}/ws`.
 //!
-//! A message of the socket is one frame, a JSON text whose first field is `type`. Unknown fields of a client's frame are refused.
+//! A message of the socket is one frame, a JSON object with a field `type`. Unknown fields of a client's frame are refused.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

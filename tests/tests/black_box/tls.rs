@@ -231,7 +231,7 @@ impl Reloaded {
             Event::Lost { .. } => {
                 lost.fetch_add(1, Ordering::Relaxed);
             }
-            Event::Problem { .. } | Event::Draining { .. } => {}
+            _ => {}
         });
         let stop = Arc::clone(&it.stop);
         let stopped = async move {

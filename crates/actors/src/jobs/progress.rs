@@ -122,7 +122,7 @@ mod tests {
     use crate::jobs::watches::{Notification, Topic};
 
     fn percent(percent: u8) -> Progress {
-        Progress { percent: Some(percent), note: None }
+        Progress { percent: nodes::connection::Percent::new(f64::from(percent)), note: None }
     }
 
     #[tokio::test]

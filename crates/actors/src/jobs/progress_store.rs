@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     fn percent(percent: u8) -> Progress {
-        Progress { percent: Some(percent), note: None }
+        Progress { percent: nodes::connection::Percent::new(f64::from(percent)), note: None }
     }
 
     #[test]

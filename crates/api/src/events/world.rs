@@ -116,7 +116,8 @@ fn to_events(seen: &jobs::JobEvent) -> Option<Event> {
             },
         ),
         JobEventKind::Progressed(progress) => {
-            let (percent, note) = (progress.percent.map(f64::from), progress.note.clone());
+            let (percent, note) =
+                (progress.percent.map(::nodes::connection::Percent::get), progress.note.clone());
             event(EventKind::Progress, &ProgressEvent { id, attempt, percent, note })
         }
     })

@@ -199,7 +199,7 @@ impl Socket {
     }
 
     fn on_text(&mut self, text: &str) {
-        let read = serde_json::from_str(text).map_err(|error| Refusal::invalid(error.to_string()));
+        let read = serde_json::from_str(text).map_err(|error| Refusal::unreadable(error.to_string()));
         let named = |frame| match frame {
             ClientFrame::Job(job) if job.client_ref.is_none() => {
                 Err(Refusal::invalid("a job must have a ref"))
@@ -329,7 +329,7 @@ impl Socket {
                 let progress = JobProgress {
                     id: seen.job.to_string(),
                     attempt: seen.attempt.get(),
-                    percent: progress.percent.map(f64::from),
+                    percent: progress.percent.map(::nodes::connection::Percent::get),
                     note: progress.note.clone(),
                 };
                 self.out.push_back(SessionFrame::Progress(progress));

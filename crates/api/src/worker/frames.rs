@@ -3,7 +3,7 @@
 use bus::Slot;
 use domain::job::Attempt;
 use domain::{JobId, Label, Language, NodeId, PoolName, TraceParent};
-use nodes::connection::{End, FromNode, Hello, Progress, ToNode};
+use nodes::connection::{End, FromNode, Hello, Percent, Progress, ToNode};
 use nodes::{Abilities, Load};
 use wire::worker::{
     AttemptOutcome, AttemptRef, HeartbeatOk, Hello as WireHello, NodeFrame, Notice, SchedulerFrame, Welcome,
@@ -30,7 +30,7 @@ pub fn from_wire(frame: NodeFrame, principal: &str) -> Result<FromNode, String> 
         }
         NodeFrame::Progress(progress) => FromNode::Progress {
             slot: slot(&progress.job, progress.attempt)?,
-            progress: Progress { percent: progress.percent.map(|p| p.round() as u8), note: progress.note },
+            progress: Progress { percent: progress.percent.and_then(Percent::new), note: progress.note },
         },
         NodeFrame::Result(result) => FromNode::Result {
             slot: slot(&result.job, result.attempt)?,
@@ -60,7 +60,7 @@ pub fn to_wire(frame: ToNode) -> Option<SchedulerFrame> {
             instance: instance.to_string(),
             heartbeat_ms,
         }),
-        ToNode::HeartbeatOk => SchedulerFrame::HeartbeatOk(HeartbeatOk {}),
+        ToNode::HeartbeatOk { is_drained: draining } => SchedulerFrame::HeartbeatOk(HeartbeatOk { draining }),
         ToNode::Dispatch(dispatch) => SchedulerFrame::Dispatch(job_fields::dispatch(dispatch)?),
         ToNode::Cancel(slot) => SchedulerFrame::Cancel(notice(slot)),
         ToNode::Committed(slot) => SchedulerFrame::Committed(notice(slot)),
@@ -87,6 +87,9 @@ fn read_hello(hello: WireHello, principal: &str) -> Result<Hello, String> {
         understands: languages(&hello.languages.semantic)?,
         labels: labels(&hello.labels)?,
     };
+    let mut services = abilities.services.clone();
+    services.sort_unstable();
+    services.dedup();
     let pools = hello.pools.iter().map(|name| PoolName::parse(name)).collect::<Result<Vec<_>, _>>();
     let pools = pools.map_err(|e| e.to_string())?;
     Ok(Hello {
@@ -94,6 +97,7 @@ fn read_hello(hello: WireHello, principal: &str) -> Result<Hello, String> {
         capacity: hello.capacity,
         takes_batches: hello.batch,
         labels: abilities.into_labels().map_err(|e| e.to_string())?,
+        services: services.into(),
         pools: (!pools.is_empty()).then(|| pools.into()),
         software: hello.version.as_deref().map(Into::into),
         running: slots(&hello.running)?,

@@ -13,15 +13,15 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use wire::limits::HEARTBEATS_UNANSWERED_MAX;
 use wire::worker::{
-    AttemptOutcome, AttemptProgress, AttemptRef, Dispatch, Heartbeat, Hello, NodeFrame, SchedulerFrame,
-    Welcome, close,
+    AttemptOutcome, AttemptProgress, AttemptRef, Dispatch, Heartbeat, HeartbeatOk, Hello, NodeFrame,
+    SchedulerFrame, Welcome, close,
 };
 use wire::{Code, Json};
 
 use super::connection::{Connection, Received};
 use super::job::{Stop, Stopper, outcome};
 use super::protocol::{Effect, Protocol};
-use super::{Ended, Event, Failure, Job, Observer, ProgressSender, Times, Why};
+use super::{AttemptEnd, Ended, Event, Failure, Job, Observer, ProgressSender, Times, Why};
 use crate::retry::Reconnects;
 use crate::socket::Dialer;
 use crate::{Error, Result};
@@ -81,10 +81,13 @@ pub(super) struct WorkerLoop<H, S> {
     phase: Phase,
     protocol: Protocol,
     work: JoinSet<AttemptOutcome>,
-    attempts: HashMap<Id, AttemptRef>,
+    /// The attempts that run, and since when.
+    attempts: HashMap<Id, (AttemptRef, Instant)>,
     stoppers: HashMap<AttemptRef, Stopper>,
     progress: (mpsc::Sender<AttemptProgress>, mpsc::Receiver<AttemptProgress>),
     welcomed: bool,
+    /// Whether an operator drains the node, as this connection was told.
+    drained: bool,
 }
 
 impl<H, F, S> WorkerLoop<H, S>
@@ -116,6 +119,7 @@ where
             stoppers: HashMap::new(),
             progress: mpsc::channel(PROGRESS_QUEUE),
             welcomed: false,
+            drained: false,
         }
     }
 
@@ -183,6 +187,8 @@ where
             Err(parted) => return parted,
         };
         self.welcomed = true;
+        // A drain ends with the connection.
+        self.drained = false;
         let every = Duration::from_millis(welcome.heartbeat_ms).clamp(HEARTBEAT_MIN, HEARTBEAT_MAX);
         (self.observer)(Event::Connected {
             url: connection.url().to_owned(),
@@ -289,9 +295,16 @@ where
                     Ok(returned) => returned,
                     Err(error) => (error.id(), outcome(Err(Failure::passing("the handler panicked")))),
                 };
-                let attempt = self.attempts.remove(&id).expect("every task is one attempt's");
+                let (attempt, since) = self.attempts.remove(&id).expect("every task is one attempt's");
                 self.stoppers.remove(&attempt);
-                if let Some(effect) = self.protocol.ended(&attempt, outcome) {
+                let mut end = end_of(&outcome);
+                let effect = self.protocol.ended(&attempt, outcome);
+                if !matches!(effect, Some(Effect::Send(_))) {
+                    end = AttemptEnd::CalledOff;
+                }
+                let AttemptRef { job, attempt } = attempt;
+                (self.observer)(Event::Finished { job, attempt, took: since.elapsed(), end });
+                if let Some(effect) = effect {
                     self.carry_out(effect, connection);
                 }
             }
@@ -318,6 +331,11 @@ where
     fn hear(&mut self, frame: SchedulerFrame, connection: &mut Connection) {
         if let SchedulerFrame::Problem(it) = &frame {
             (self.observer)(Event::Problem { code: it.code.clone(), detail: it.detail.clone() });
+        }
+        if let SchedulerFrame::HeartbeatOk(HeartbeatOk { draining }) = frame
+            && std::mem::replace(&mut self.drained, draining) != draining
+        {
+            (self.observer)(Event::Drained(draining));
         }
         for effect in self.protocol.heard(frame) {
             self.carry_out(effect, Some(&mut *connection));
@@ -354,7 +372,8 @@ where
         let handler = Arc::clone(&self.handler);
         let work = attend(async move { handler(job).await }, stop, stopper.clone(), limits);
         let task = self.work.spawn(work);
-        self.attempts.insert(task.id(), attempt.clone());
+        self.attempts.insert(task.id(), (attempt.clone(), Instant::now()));
+        (self.observer)(Event::Started { job: attempt.job.clone(), attempt: attempt.attempt });
         self.stoppers.insert(attempt, stopper);
     }
 
@@ -374,6 +393,16 @@ where
     async fn stop_work(&mut self, why: Why) {
         self.stoppers.values().for_each(|stopper| stopper.stop(why));
         while self.work.join_next().await.is_some() {}
+    }
+}
+
+/// What came of an attempt that was not called off.
+fn end_of(outcome: &AttemptOutcome) -> AttemptEnd {
+    match outcome {
+        AttemptOutcome::Done(_) => AttemptEnd::Succeeded,
+        AttemptOutcome::Failed(failure) => {
+            AttemptEnd::Failed { message: failure.message.clone(), retryable: failure.retryable }
+        }
     }
 }
 

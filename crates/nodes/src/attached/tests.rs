@@ -72,7 +72,7 @@ fn name(effect: &Effect) -> String {
         |dispatches: &[Dispatch]| dispatches.iter().map(|one| one.slot.job.as_u128()).collect::<Vec<_>>();
     match effect {
         Effect::Send(ToNode::Welcome { .. }) => "welcome".to_owned(),
-        Effect::Send(ToNode::HeartbeatOk) => "heartbeat_ok".to_owned(),
+        Effect::Send(ToNode::HeartbeatOk { .. }) => "heartbeat_ok".to_owned(),
         Effect::Send(ToNode::Dispatch(one)) => format!("dispatch {}", one.slot.job.as_u128()),
         Effect::Send(ToNode::Cancel(slot)) => format!("cancel {}", slot.job.as_u128()),
         Effect::Send(ToNode::Committed(slot)) => format!("committed {}", slot.job.as_u128()),
@@ -179,6 +179,7 @@ impl Rig {
             capacity: CAPACITY,
             takes_batches: true,
             labels: Arc::from([]),
+            services: Arc::from([]),
             pools: None,
             software: None,
             principal: "".into(),

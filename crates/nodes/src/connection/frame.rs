@@ -60,6 +60,8 @@ pub struct Hello {
     pub takes_batches: bool,
     /// See [`crate::Abilities::into_labels`].
     pub labels: Arc<[Label]>,
+    /// Those of the labels that are services.
+    pub services: Arc<[Label]>,
     /// The only pools that it joins.
     pub pools: Option<Arc<[PoolName]>>,
     /// What it calls its software.
@@ -70,11 +72,32 @@ pub struct Hello {
     pub principal: Arc<str>,
 }
 
+/// A percentage from 0 to 100, as the node sent it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Percent(f64);
+
+/// It is never NaN.
+impl Eq for Percent {}
+
+impl Percent {
+    /// The percentage; `None` for a number that is none.
+    #[must_use]
+    pub fn new(percent: f64) -> Option<Self> {
+        (0.0..=100.0).contains(&percent).then_some(Self(percent))
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> f64 {
+        self.0
+    }
+}
+
 /// How far an attempt is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// 0 to 100.
-    pub percent: Option<u8>,
+    /// How much of it is done.
+    pub percent: Option<Percent>,
     /// In words.
     pub note: Option<String>,
 }
@@ -119,8 +142,11 @@ pub enum ToNode {
         /// How often it is to send a heartbeat, in milliseconds.
         heartbeat_ms: u64,
     },
-    /// Its heartbeat was heard.
-    HeartbeatOk,
+    /// Its heartbeat was heard, or an operator has changed this.
+    HeartbeatOk {
+        /// Whether an operator drains it.
+        is_drained: bool,
+    },
     /// A job to run.
     Dispatch(Dispatch),
     /// An attempt to stop.

@@ -245,10 +245,19 @@ impl Live {
     }
 
     pub(super) fn drain(&mut self, is_drained: bool, now: Instant) -> Effects {
+        let is_news = is_drained != self.is_drained;
         self.is_drained = is_drained;
         let mut effects = vec![];
+        // A node that is not registered yet is told with the answer to its heartbeat.
+        if is_news && self.is_registered {
+            effects.push(self.heartbeat_ok());
+        }
         self.tell_state(now, &mut effects);
         effects
+    }
+
+    const fn heartbeat_ok(&self) -> Effect {
+        Effect::Send(ToNode::HeartbeatOk { is_drained: self.is_drained })
     }
 
     fn heartbeat(&mut self, load: Load, running: &[Slot], now: Instant) -> Result<Effects, Fault> {
@@ -259,7 +268,7 @@ impl Live {
         self.heard = now;
         if !self.is_registered {
             // What it lists is on its way to the bus. The next one will say what is gone by then.
-            return Ok(vec![Effect::Send(ToNode::HeartbeatOk)]);
+            return Ok(vec![self.heartbeat_ok()]);
         }
         let mut effects = vec![];
         for slot in running {
@@ -284,7 +293,7 @@ impl Live {
             !is_gone
         });
         self.answered.keep(&listed);
-        effects.extend([Effect::Heartbeat { load, gone }, Effect::Send(ToNode::HeartbeatOk)]);
+        effects.extend([Effect::Heartbeat { load, gone }, self.heartbeat_ok()]);
         Ok(effects)
     }
 

@@ -21,6 +21,8 @@ fn slot(n: u128) -> Slot {
     Slot { job: JobId::from_u128(n), attempt: Attempt::new(1) }
 }
 
+const HEARTBEAT_OK: ToNode = ToNode::HeartbeatOk { is_drained: false };
+
 fn slots(numbers: &[u128]) -> Vec<Slot> {
     numbers.iter().map(|n| slot(*n)).collect()
 }
@@ -31,6 +33,7 @@ fn hello(running: &[u128]) -> FromNode {
         capacity: CAPACITY,
         takes_batches: true,
         labels: [].into(),
+        services: [].into(),
         pools: None,
         software: None,
         principal: "".into(),
@@ -55,7 +58,7 @@ fn reject(n: u128) -> FromNode {
 }
 
 fn progress(n: u128) -> FromNode {
-    FromNode::Progress { slot: slot(n), progress: Progress { percent: Some(50), note: None } }
+    FromNode::Progress { slot: slot(n), progress: Progress { percent: Percent::new(50.0), note: None } }
 }
 
 fn end() -> End {
@@ -71,7 +74,7 @@ fn send(frame: ToNode) -> Effect {
 }
 
 fn beat(gone: &[u128]) -> [Effect; 2] {
-    [Effect::Heartbeat { load: Load::default(), gone: slots(gone) }, send(ToNode::HeartbeatOk)]
+    [Effect::Heartbeat { load: Load::default(), gone: slots(gone) }, send(HEARTBEAT_OK)]
 }
 
 /// A connection and the test's clock.
@@ -166,7 +169,7 @@ fn a_job_goes_out_and_comes_back() {
 fn what_a_node_runs_when_it_says_hello_counts_as_acknowledged() {
     let mut rig = Rig::opened();
     rig.frame(hello(&[7]));
-    assert_eq!(rig.frame(heartbeat(&[7])), [send(ToNode::HeartbeatOk)], "it is not registered yet");
+    assert_eq!(rig.frame(heartbeat(&[7])), [send(HEARTBEAT_OK)], "it is not registered yet");
     assert_eq!(rig.frame(result(7)), [Effect::Result { slot: slot(7), end: end() }]);
     let mut other = Rig::opened();
     other.frame(hello(&[7]));
@@ -329,9 +332,12 @@ fn a_full_or_draining_node_is_sent_nothing_more() {
     assert_eq!(rig.frame(FromNode::Drain), [Effect::State(NodeState::Draining)]);
     assert_eq!(rig.frame(FromNode::Drain), []);
     assert_eq!(rig.connection.dispatch(job(5), 0, rig.now), Err(Refused::Draining));
-    assert_eq!(rig.connection.drain(true, rig.now), []);
+    let told = |is_drained| send(ToNode::HeartbeatOk { is_drained });
+    assert_eq!(rig.connection.drain(true, rig.now), [told(true)], "the node learns of it");
+    assert_eq!(rig.connection.drain(true, rig.now), [], "once");
     assert_eq!(rig.frame(FromNode::Ready), [], "an operator drains it all the same");
-    assert_eq!(rig.connection.drain(false, rig.now), [Effect::State(NodeState::Accepting)]);
+    assert!(rig.frame(heartbeat(&[])).contains(&told(true)), "with each heartbeat again");
+    assert_eq!(rig.connection.drain(false, rig.now), [told(false), Effect::State(NodeState::Accepting)]);
     let mut crowded = Rig::live(&[1, 2, 3, 4]);
     assert_eq!(crowded.connection.dispatch(job(5), 0, crowded.now), Err(Refused::Full));
 }

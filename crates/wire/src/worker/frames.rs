@@ -331,9 +331,18 @@ pub struct Welcome {
     pub heartbeat_ms: u64,
 }
 
-/// The answer to `heartbeat`.
+/// The answer to `heartbeat`. One more is sent when an operator drains the node, or ends its drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeartbeatOk {}
+pub struct HeartbeatOk {
+    /// Whether an operator drains the node: it gets no more jobs.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub draining: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
+const fn is_false(value: &bool) -> bool {
+    !*value
+}
 
 /// An attempt to run. The node answers with `ack` or `reject`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -63,9 +63,16 @@ fn what_is_wrong_with_a_frame_is_said() {
         ("", "EOF"),
         ("7", "a frame, or a list of 1 to 1000 frames"),
         ("[]", "a frame, or a list of 1 to 1000 frames"),
-        ("{}", "the first field must be \"type\""),
-        ("[[]]", "a frame: an object whose first field is \"type\""),
-        (r#"{"job":"j","type":"ack","attempt":1}"#, "it must be \"type\""),
+        ("{}", "a frame has a field \"type\""),
+        ("[[]]", "a frame: an object with a field \"type\""),
+        (r#"{"job":"j","attempt":1}"#, "a frame has a field \"type\""),
+        (r#"{"job":"j","type":"acked","attempt":1}"#, "one of \"hello\""),
+        (r#"{"job":"j","type":"ack"}"#, "missing field `attempt`"),
+        (r#"{"job":"j","type":"ack","attempt":1,"job":"j"}"#, "duplicate field `job`"),
+        (r#"{"job":"j","type":"ack","attempt":0}"#, "from 1 to 4294967295"),
+        (r#"{"job":"j","type":"ack","attempt":1,"now":true}"#, "unknown field `now`"),
+        (r#"{"job":"j","type":"ack","type":"ack","attempt":1}"#, "unknown field `type`"),
+        (r#"{"job":{"a":[}],"type":"ack","attempt":1}"#, "expected value"),
         (r#"{"type":"welcome","node_id":"n","instance":"i","heartbeat_ms":1}"#, "one of \"hello\""),
         (r#"{"type":7}"#, "one of \"hello\""),
         (r#"{"type":"ready","type":"ready"}"#, "unknown field `type`"),
@@ -98,6 +105,30 @@ fn what_is_wrong_with_a_frame_is_said() {
         let message = node(text).expect_err(text);
         assert!(message.contains(says), "{message}");
     }
+}
+
+#[test]
+fn the_type_may_stand_anywhere_in_a_frame() {
+    for text in [
+        r#"{"type":"result","job":"j","attempt":1,"ok":true,"output":{"b":1.50,"a":"é\n"}}"#,
+        r#"{"type":"hello","node_id":"n","capacity":2,"languages":{"asr":["zh"]},"labels":["gpu"],"running":[{"job":"j","attempt":1}]}"#,
+        r#"{"type":"heartbeat","load":{"cpu":0.25},"running":[]}"#,
+        r#"{"type":"result","job":"j","attempt":1,"ok":false,"error":{"message":"m"}}"#,
+    ] {
+        let (first, _) = text.trim_matches(['{', '}']).split_once(',').unwrap();
+        let rest = &text[1 + first.len() + 1..text.len() - 1];
+        let last = format!("{{{rest},{first}}}");
+        assert_eq!(node(&last), node(text), "{last}");
+        let (second, others) = rest.split_once(',').unwrap();
+        let between = format!("[{{{second},{first},{others}}}]");
+        let Ok(Message::Batch(frames)) = node(&between) else { panic!("{between}") };
+        assert_eq!(Ok(Message::One(frames[0].clone())), node(text), "{between}");
+    }
+    let dispatch = r#"{"payload":{ "n": 1.0 },"type":"dispatch","job":"j","attempt":1,"timeout_ms":5}"#;
+    let Ok(Message::One(SchedulerFrame::Dispatch(dispatch))) = scheduler(dispatch) else {
+        panic!("{dispatch}")
+    };
+    assert_eq!(dispatch.payload.as_str(), r#"{ "n": 1.0 }"#, "as it was written");
 }
 
 #[test]

@@ -121,6 +121,40 @@ async fn pools_are_configured_while_running_and_followed_by_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn after_a_drain_and_its_end_every_instance_shows_it_at_once() {
+    let rig = Rig::together(3).await;
+    let _node = rig.node(&[1], "n", |options| options.services.push("ocr".to_owned())).await;
+    for round in 0..10 {
+        for (verb, state) in [("drain", "draining"), ("undrain", "online")] {
+            rig.post(round % 3, &format!("/v1/nodes/n/{verb}"), None, 200).await;
+            for index in 0..3 {
+                let node = rig.get(index, "/v1/nodes/n").await;
+                assert_eq!(node["state"], state, "round {round}, instance {index}: {node:#}");
+                let list = rig.get(index, "/v1/nodes").await;
+                assert_eq!(list["items"][0]["state"], state, "round {round}, instance {index}: {list:#}");
+            }
+        }
+    }
+    // Each instance shows who the node is and when it was heard of.
+    let here = rig.get(1, "/v1/nodes/n").await;
+    for index in [0, 2] {
+        let there = rig.get(index, "/v1/nodes/n").await;
+        for field in ["services", "registered_at", "instance", "labels"] {
+            assert_eq!(there[field], here[field], "{field}: {there:#}");
+        }
+        assert_eq!(there["services"], json!(["ocr"]));
+        assert!(there["record_version"].as_u64() > Some(1_000_000_000_000_000), "{there:#}");
+        assert!(there["heartbeat_at"].as_str() >= there["registered_at"].as_str(), "{there:#}");
+    }
+    // A heartbeat that reports nothing new is one all the same.
+    let before = rig.get(0, "/v1/nodes/n").await["heartbeat_at"].clone();
+    until("a heartbeat comes", async || {
+        rig.get(0, "/v1/nodes/n").await["heartbeat_at"].as_str() > before.as_str()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_drained_node_finishes_what_it_has_and_gets_nothing_until_it_is_undrained() {
     let rig = Rig::together(2).await;
     let node = rig.node(&[0], "n", |options| options.capacity = 2).await;

@@ -146,6 +146,7 @@ async fn an_attempt_goes_into_its_holders_inbox_if_that_instance_is_there() {
             node: node("n"),
             holder: instance("b"),
             labels: [].into(),
+            services: [].into(),
             pools: None,
             heartbeat_ms: 2_000,
             software: None,

@@ -69,6 +69,7 @@ fn lent_here() -> AttachedNode {
         capacity: 2,
         takes_batches: true,
         labels: Arc::from([]),
+        services: Arc::from([]),
         pools: None,
         software: None,
         principal: "".into(),

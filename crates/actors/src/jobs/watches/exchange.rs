@@ -8,7 +8,7 @@ use bus::{Channel, Event};
 use domain::job::{Attempt, Outcome, State};
 use domain::limits::PROGRESS_NOTE_CHARS_MAX;
 use domain::{InstanceId, JobId, LaneId, NodeId};
-use nodes::connection::Progress;
+use nodes::connection::{Percent, Progress};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
@@ -39,7 +39,7 @@ pub(super) struct Message {
 }
 
 /// One notice.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::jobs) enum Notice {
     /// The sending instance listens to these topics.
@@ -59,7 +59,7 @@ pub(in crate::jobs) enum Notice {
     Nothing { job: String },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::jobs) struct JobNotice {
     job: String,
     attempt: u32,
@@ -73,6 +73,9 @@ pub(in crate::jobs) struct JobNotice {
     outcome: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     percent: Option<u8>,
+    /// The percentage where it is no whole number. Instances before 0.2.0 read `percent` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    exact_percent: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     note: Option<String>,
 }
@@ -87,6 +90,7 @@ impl Notice {
             JobEventKind::Changed(state, outcome) => (Some(*state), *outcome, None),
             JobEventKind::Progressed(progress) => (None, None, Some(progress)),
         };
+        let percent = progress.and_then(|progress| progress.percent).map(Percent::get);
         Self::Event(JobNotice {
             job: seen.job.to_string(),
             attempt: seen.attempt.get(),
@@ -94,7 +98,8 @@ impl Notice {
             node: seen.node.as_ref().map(ToString::to_string),
             state: state.map(|state| state.as_str().to_owned()),
             outcome: outcome.map(|outcome| outcome.as_str().to_owned()),
-            percent: progress.and_then(|progress| progress.percent),
+            percent: percent.map(|percent| percent.round() as u8),
+            exact_percent: percent.filter(|percent| percent.fract() != 0.0),
             note: progress.and_then(|progress| progress.note.clone()),
         })
     }
@@ -107,7 +112,10 @@ impl JobNotice {
                 let outcome = self.outcome.map(|outcome| Outcome::parse(&outcome)).transpose().ok()?;
                 JobEventKind::Changed(State::parse(&state).ok()?, outcome)
             }
-            None => JobEventKind::Progressed(Progress { percent: self.percent, note: self.note }),
+            None => {
+                let percent = self.exact_percent.or(self.percent.map(f64::from)).and_then(Percent::new);
+                JobEventKind::Progressed(Progress { percent, note: self.note })
+            }
         };
         Some(JobEvent {
             job: JobId::parse(&self.job)?,

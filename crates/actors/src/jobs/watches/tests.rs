@@ -1,5 +1,7 @@
 //! Who gets which events, and what is forgotten.
 
+use nodes::connection::Percent;
+
 use super::*;
 use crate::jobs::watches::exchange::JobNotice;
 
@@ -130,7 +132,7 @@ async fn topics_are_bounded() {
 async fn progress_is_asked_for_once_and_known_for_a_while() {
     let (watches, mut to_tell) = Watches::new(false);
     let (id, holder) = (JobId::from_u128(1), InstanceId::parse("holder").unwrap());
-    let progress = Progress { percent: Some(5), note: None };
+    let progress = Progress { percent: Percent::new(5.0), note: None };
     let ask = watches.ask(id, Attempt::new(1), &holder);
     let answer = async {
         assert!(matches!(to_tell.recv().await, Some(Notice::Want { ask: Some(_), again: false, .. })));
@@ -147,12 +149,13 @@ async fn progress_is_asked_for_once_and_known_for_a_while() {
 #[test]
 fn words_are_read_as_they_were_written() {
     let node = NodeId::parse("n").unwrap();
-    let progress = Progress { percent: Some(100), note: Some("\u{0}ü\"".to_owned()) };
+    let progress = Progress { percent: Percent::new(100.0), note: Some("\u{0}ü\"".to_owned()) };
     for seen in [
         running(1),
         seen(2, JobEventKind::Changed(State::Finished, Some(Outcome::TimedOut))),
         JobEvent { lane: None, node: Some(node), ..seen(3, JobEventKind::Progressed(progress)) },
         seen(4, JobEventKind::Progressed(Progress { percent: None, note: None })),
+        seen(5, JobEventKind::Progressed(Progress { percent: Percent::new(33.3), note: None })),
     ] {
         let written = serde_json::to_string(&Notice::of(&seen)).unwrap();
         let Ok(Notice::Event(word)) = serde_json::from_str(&written) else { panic!("{written}") };
@@ -175,7 +178,7 @@ fn messages_are_of_a_size_that_the_bus_takes() {
         attempt: Attempt::new(u32::MAX),
         lane: Some(LaneId::session(&domain::SessionId::parse(&"s".repeat(128)).unwrap())),
         node: Some(NodeId::parse(&"n".repeat(128)).unwrap()),
-        kind: JobEventKind::Progressed(Progress { percent: Some(100), note }),
+        kind: JobEventKind::Progressed(Progress { percent: Percent::new(100.0), note }),
     };
     let lane = Topic::Lane(largest.lane.clone().unwrap()).written();
     let want = Notice::Want { topics: vec![lane; exchange::TOPICS_AT_ONCE], ask: None, again: true };
