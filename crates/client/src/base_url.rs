@@ -4,9 +4,11 @@ use reqwest::Url;
 
 use crate::{Error, Result};
 
-/// Reads a base URL. A text that is no base URL is [`Error::Unusable`].
+/// Reads a base URL; one without a scheme, such as `db-1:7070`, is `http://`. A text that is no base URL is
+/// [`Error::Unusable`].
 pub(crate) fn parse(text: &str) -> Result<Url> {
-    let url = Url::parse(text).map_err(|error| {
+    let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let url = Url::parse(&whole).map_err(|error| {
         Error::Unusable(format!("{text:?} is no URL such as http://127.0.0.1:7070: {error}"))
     })?;
     let plain = url.query().is_none()
@@ -45,6 +47,22 @@ pub(crate) fn target(base: &Url, path: &[&str]) -> Result<Url> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_without_a_scheme_is_http() {
+        for (text, read) in [
+            ("localhost:7070", "http://localhost:7070/"),
+            ("10.0.0.7", "http://10.0.0.7/"),
+            ("[::1]:7070", "http://[::1]:7070/"),
+            ("h/behind/a/proxy", "http://h/behind/a/proxy"),
+            ("https://h", "https://h/"),
+        ] {
+            assert_eq!(parse(text).unwrap().as_str(), read);
+        }
+        for bad in ["", "ftp://h", "h?x=1", "user@h", "unix:/run/x:y", "://h"] {
+            assert!(matches!(parse(bad), Err(Error::Unusable(_))), "{bad:?}");
+        }
+    }
 
     #[test]
     fn a_path_is_joined_to_a_base_and_stays_below_it() {

@@ -2,7 +2,7 @@
 //!
 //! What lives here: one [`Client`] for one or several base URLs, a method per call ([`Client::jobs`] has
 //! those about jobs, [`Client::sessions`] those about sessions, [`Client::plans`], [`Client::tasks`] and
-//! [`Client::tenants`] those about plans, [`Client::ids`] those about ids), a [`sessions::SessionSocket`] that
+//! [`Client::tenants`] those about plans, [`Client::nodes`] those about nodes and pools, [`Client::ids`] those about ids), a [`sessions::SessionSocket`] that
 //! survives lost connections, a [`node::Worker`] that runs jobs, errors that carry the daemon's own
 //! [`wire::Problem`], and retries that are bounded and harmless. What must never: a shape of a request or an
 //! answer (those are in `wire`), or a type of the daemon's own crates.
@@ -49,6 +49,7 @@ mod events;
 mod ids;
 mod jobs;
 pub mod node;
+mod nodes;
 mod nonces;
 mod observe;
 mod peer;
@@ -64,6 +65,7 @@ pub use error::{Error, Result};
 pub use events::{Event, Events, JobEvents, JobUpdate, PlanEvents};
 pub use ids::Ids;
 pub use jobs::{JobQuery, Jobs};
+pub use nodes::Nodes;
 pub use nonces::Granted;
 pub use observe::{AuditQuery, LeaseQuery, NonceQuery, Page};
 pub use peer::{Passed, PassedBack, Peers, connections};

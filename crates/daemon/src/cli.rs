@@ -4,12 +4,15 @@
 
 pub mod ids;
 pub mod jobs;
+pub mod nodes;
 pub mod plans;
+pub mod sessions;
 
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+use domain::ResourceKind;
 use wire::limits::{
     GRANT_NONCES_MAX, HOLD_MS_MAX, HOLD_MS_MIN, LIST_ITEMS_MAX, MAX_IN_FLIGHT_MAX, NONCE_MAX,
 };
@@ -44,8 +47,20 @@ pub enum Command {
     Cluster(Cluster),
     /// Run a worker node that runs a command for each job: payload on stdin, result from stdout
     Node(jobs::Node),
-    /// Submit a job; with --wait, print its result
-    Submit(jobs::Submit),
+    /// Submit a job, or many from a file; with --wait, print its result
+    Submit(Box<jobs::Submit>),
+    /// List, show, await, cancel, retry and follow jobs
+    #[command(subcommand)]
+    Job(jobs::Job),
+    /// Open, show and close sessions
+    #[command(subcommand)]
+    Session(sessions::Session),
+    /// List, show, drain and explain worker nodes
+    #[command(subcommand)]
+    Nodes(nodes::Nodes),
+    /// Show and set the pools of nodes
+    #[command(subcommand)]
+    Pool(nodes::Pool),
     /// Create, start, steer and show plans; resolve and retry their tasks
     #[command(subcommand)]
     Plan(plans::Plan),
@@ -54,6 +69,8 @@ pub enum Command {
     Tenant(plans::Tenant),
     /// Show jobs, plans and tasks by state, and how fast jobs come and go
     Stats(Statistics),
+    /// Follow jobs, nodes and instances on one screen
+    Top(Top),
     /// Show what operators changed (scope admin)
     #[command(subcommand)]
     Audit(Audit),
@@ -70,6 +87,15 @@ pub enum Command {
     Recover(Recover),
     /// Print the configuration that `serve` would use (secrets hidden), or its errors
     CheckConfig(CheckConfig),
+    /// Print the script that completes commands and options in a shell
+    #[command(after_help = "\
+bash   source <(fencepost completions bash)            in ~/.bashrc
+zsh    source <(fencepost completions zsh)             in ~/.zshrc, after compinit
+fish   fencepost completions fish | source             in ~/.config/fish/config.fish")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
 }
 
 /// Where the configuration comes from.
@@ -140,6 +166,9 @@ pub struct Migrate {
     /// sqlite:PATH or postgres://… [default: sqlite:./fencepost-data/ledger.db] [env: FENCEPOST_DATABASE_URL]
     #[arg(long, value_name = "URL")]
     pub database_url: Option<String>,
+    /// Change nothing; exit with 78 if the tables are older than this version
+    #[arg(long)]
+    pub check: bool,
 }
 
 /// `fencepost backup`
@@ -192,7 +221,7 @@ pub struct Remote {
     pub token: Option<String>,
     #[command(flatten)]
     pub tls: Tls,
-    /// Print the answer as JSON
+    /// Print JSON: one document, or for a list one line for each item
     #[arg(long)]
     pub json: bool,
 }
@@ -209,6 +238,16 @@ pub struct Tls {
     /// PEM file of the key of --cert
     #[arg(long, value_name = "FILE", env = "FENCEPOST_CERT_KEY", requires = "cert")]
     pub cert_key: Option<PathBuf>,
+}
+
+/// Which daemon to ask, how to print, and whether to follow.
+#[derive(Args, Clone, Debug)]
+pub struct Shown {
+    /// Follow what changes: show it again every second, until Ctrl-C
+    #[arg(short, long)]
+    pub watch: bool,
+    #[command(flatten)]
+    pub remote: Remote,
 }
 
 impl Tls {
@@ -277,7 +316,7 @@ pub enum Nonce {
         #[arg(value_parser = nonce())]
         nonce: Option<u64>,
         #[command(flatten)]
-        remote: Remote,
+        shown: Shown,
     },
     /// List signers, or the nonces of one
     List {
@@ -289,7 +328,7 @@ pub enum Nonce {
         #[command(flatten)]
         paged: Paged,
         #[command(flatten)]
-        remote: Remote,
+        shown: Shown,
     },
     /// Change a signer's policy; options that are not given keep their values
     #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
@@ -347,23 +386,23 @@ pub enum Nonce {
 pub enum Lease {
     /// List leases
     List {
-        /// Only leases of this kind, such as signer or instance
-        #[arg(long)]
-        kind: Option<String>,
+        /// Only leases of this kind
+        #[arg(long, value_parser = words(ResourceKind::ALL, ResourceKind::as_str))]
+        kind: Option<ResourceKind>,
         /// Only leases of this instance
         #[arg(long, value_name = "INSTANCE")]
         owner: Option<String>,
         #[command(flatten)]
         paged: Paged,
         #[command(flatten)]
-        remote: Remote,
+        shown: Shown,
     },
     /// Show one lease
     Show {
         /// The resource, such as signer:eip155:1:0xab…
         resource: String,
         #[command(flatten)]
-        remote: Remote,
+        shown: Shown,
     },
 }
 
@@ -373,13 +412,20 @@ pub enum Cluster {
     /// Show the live instances
     Show {
         #[command(flatten)]
-        remote: Remote,
+        shown: Shown,
     },
 }
 
 /// `fencepost stats`
 #[derive(Args, Debug)]
 pub struct Statistics {
+    #[command(flatten)]
+    pub shown: Shown,
+}
+
+/// `fencepost top`
+#[derive(Args, Debug)]
+pub struct Top {
     #[command(flatten)]
     pub remote: Remote,
 }
@@ -404,7 +450,7 @@ pub enum Audit {
         #[command(flatten)]
         paged: Paged,
         #[command(flatten)]
-        remote: Remote,
+        shown: Shown,
     },
 }
 
@@ -499,6 +545,25 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// Each command and each option says what it is for.
+    #[test]
+    fn every_command_and_option_has_its_help() {
+        fn look(command: &mut clap::Command, path: &str) {
+            assert!(command.get_about().is_some(), "{path}");
+            for arg in command.get_arguments() {
+                assert!(arg.get_help().is_some(), "{path}: {}", arg.get_id());
+            }
+            assert!(!command.render_long_help().to_string().is_empty(), "{path}");
+            for sub in command.get_subcommands_mut() {
+                let path = format!("{path} {}", sub.get_name());
+                look(sub, &path);
+            }
+        }
+        let mut command = Cli::command();
+        command.build();
+        look(&mut command, "fencepost");
+    }
+
     #[test]
     fn serve_takes_the_contracts_options() {
         let line = "fencepost serve --config f.toml --listen 127.0.0.1:0 --advertise http://a --database-url sqlite:x \
@@ -559,6 +624,29 @@ mod tests {
             "node --exec cat",
             "node --url http://a --capacity 4 --label gpu --asr zh --exec cat -",
             "submit --priority -3 --route zh:en --require gpu --wait -",
+            "submit --wait --at-most 90s x",
+            "submit -f jobs.jsonl --tenant t --key k",
+            "node -q --exec cat",
+            "job list --state created --dead --tenant t --limit 5 -w",
+            "job show j -w --json",
+            "job wait j --at-most 500ms",
+            "job cancel a b",
+            "job retry a b --key k",
+            "job retry --dead --tenant t --dry-run",
+            "job events j --json",
+            "session open --ordering results --idle-ms 1000 --pool p",
+            "session show s -w",
+            "session close a b",
+            "nodes list -w",
+            "nodes show n",
+            "nodes drain a b",
+            "nodes undrain a",
+            "nodes explain --require gpu --route zh:en --pool p",
+            "pool show",
+            "pool set -f pools.json --yes",
+            "top --url h:7070",
+            "completions bash",
+            "migrate --check",
         ] {
             assert!(parse(&format!("fencepost {line}")).is_ok(), "{line}");
         }
@@ -593,6 +681,23 @@ mod tests {
             "submit {} {}",
             "submit --route zh",
             "submit --priority 11",
+            "submit --at-most 90s x",
+            "submit --wait --at-most 90 x",
+            "submit -f f x",
+            "submit -f f --wait",
+            "job",
+            "job show",
+            "job retry",
+            "job retry a --dead",
+            "job retry --dry-run",
+            "job list --state gone",
+            "session open --ordering any",
+            "session close",
+            "nodes drain",
+            "pool set",
+            "lease list --kind lane",
+            "completions",
+            "completions cmd.exe",
             "frobnicate",
         ] {
             let words = format!("fencepost {line}");

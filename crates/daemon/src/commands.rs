@@ -5,29 +5,40 @@ pub mod audit;
 pub mod backup;
 pub mod check_config;
 pub mod cluster;
+pub mod completions;
+mod confirm;
 pub mod health;
 pub mod id;
+pub mod job;
+mod jobs_shown;
 mod json_file;
 pub mod lease;
+mod look;
 pub mod migrate;
 pub mod node;
+pub mod nodes;
 pub mod nonce;
 pub mod plan;
+pub mod pool;
 pub mod recover;
+mod screen;
+pub mod session;
 mod shown;
 pub mod stats;
 pub mod submit;
 mod tasks_shown;
 pub mod tenant;
 pub mod token;
+pub mod top;
+mod waits;
 
 use std::time::Duration;
 
 use client::wire::plans::TaskRetryRequest;
-use client::{Client, Retry};
+use client::{Client, Page, Retry};
 
-use crate::cli::Remote;
 use crate::cli::plans::RetryOptions;
+use crate::cli::{Paged, Remote};
 use crate::exit::{Exit, Failure};
 
 /// How long a command tries at most. It is longer than the failover of a killed instance's keys.
@@ -42,6 +53,11 @@ fn connect(remote: &Remote) -> Result<Client, Failure> {
     let token = remote.token.as_deref().filter(|token| !token.is_empty());
     let urls = remote.url.iter().map(String::as_str);
     Ok(Client::with_tls(urls, token, &remote.tls.clone().options())?.with_retry(retry))
+}
+
+/// The part of a list that is asked for.
+fn page(paged: Paged) -> Page {
+    Page { limit: paged.limit, cursor: paged.cursor }
 }
 
 /// The retry that is asked for, with the stages of its file; and whether it is a dry run.

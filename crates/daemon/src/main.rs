@@ -46,11 +46,20 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Cluster(command) => commands::run(commands::cluster::run(command)),
         Command::Stats(command) => commands::run(commands::stats::run(command)),
         Command::Node(command) => commands::run(commands::node::run(command)),
-        Command::Submit(command) => commands::run(commands::submit::run(command)),
+        Command::Submit(command) => commands::run(commands::submit::run(*command)),
+        Command::Job(command) => commands::run(commands::job::run(command)),
+        Command::Session(command) => commands::run(commands::session::run(command)),
+        Command::Nodes(command) => commands::run(commands::nodes::run(command)),
+        Command::Pool(command) => commands::run(commands::pool::run(command)),
         Command::Plan(command) => commands::run(commands::plan::run(command)),
         Command::Tenant(command) => commands::run(commands::tenant::run(command)),
         Command::Backup(command) => commands::run(commands::backup::run(command)),
         Command::Recover(command) => commands::run(commands::recover::run(command)),
+        Command::Top(command) => commands::run(commands::top::run(command)),
+        Command::Completions { shell } => {
+            commands::completions::run(shell);
+            Ok(())
+        }
         Command::Audit(command) => commands::run(commands::audit::run(command)),
         Command::Token(command) => commands::token::run(command),
         Command::Health(command) => commands::run(commands::health::run(command)),

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use wire::limits::{ID_BATCH_MAX, ID_NUMBER_MAX, SEGMENT_STEP_MAX, SEQUENCE_INCREMENT_MAX};
 
-use super::{Paged, Remote};
+use super::{Paged, Remote, Shown};
 
 /// In the type of a command-line option.
 const COUNT_MAX: u32 = ID_BATCH_MAX as u32;
@@ -70,7 +70,7 @@ pub enum Id {
         #[command(flatten)]
         paged: Paged,
         #[command(flatten)]
-        remote: Remote,
+        shown: Shown,
     },
     /// Create or change a segment; options that are not given keep their values
     SetSegment {

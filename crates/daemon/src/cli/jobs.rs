@@ -1,11 +1,20 @@
-//! The commands of worker nodes and of job submission.
+//! The commands about jobs, and the one that runs a worker node.
 
-use clap::Args;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgGroup, Args, Subcommand};
 use wire::Json;
-use wire::jobs::{JobRequest, Route};
-use wire::limits::{NODE_CAPACITY_MAX, PRIORITY_MAX, PRIORITY_MIN};
+use wire::jobs::{Backoff, JobRequest, JobState, Outcome, Route};
+use wire::limits::{
+    BACKOFF_FACTOR_MAX, BACKOFF_MS_MAX, DELAY_MS_MAX, JOB_TIMEOUT_MS_MAX, JOB_TIMEOUT_MS_MIN,
+    MAX_ATTEMPTS_MAX, NODE_CAPACITY_MAX, PRIORITY_MAX, PRIORITY_MIN,
+};
 
-use super::{DEFAULT_URL, Remote, Tls};
+use super::{DEFAULT_URL, Paged, Remote, Shown, Tls, words};
+
+// In the type of a command-line option.
+const ATTEMPTS_MAX: i64 = MAX_ATTEMPTS_MAX as i64;
 
 /// `fencepost node`
 #[derive(Args, Debug)]
@@ -55,6 +64,9 @@ pub struct Node {
     /// SHELL, LANG, LC_ALL, TZ, TMPDIR]
     #[arg(long, value_name = "NAME")]
     pub env: Vec<String>,
+    /// Log only what goes wrong: no line for the beginning and the end of each attempt
+    #[arg(short, long)]
+    pub quiet: bool,
     /// The command for each job, with its arguments; must be the last option
     #[arg(long, value_name = "CMD", num_args = 1.., required = true, allow_hyphen_values = true)]
     pub exec: Vec<String>,
@@ -62,10 +74,17 @@ pub struct Node {
 
 /// `fencepost submit`
 #[derive(Args, Debug)]
+#[command(after_help = "\
+With --file, each line of the file is a job as POST /v1/jobs takes it: {\"payload\": …, \"tenant\": …}. The options give what a
+line leaves out. The command prints the ids in the order of the lines. If it is interrupted, the same --key continues it:
+jobs that were accepted are not submitted again.")]
 pub struct Submit {
     /// The payload: JSON, or a text that becomes a JSON string; `-` reads standard input [default: null]
-    #[arg(value_name = "PAYLOAD")]
+    #[arg(value_name = "PAYLOAD", conflicts_with = "file")]
     pub payload: Option<String>,
+    /// Submit each line of this file as a job, in batches; `-` reads standard input
+    #[arg(short, long, value_name = "FILE", conflicts_with = "wait")]
+    pub file: Option<PathBuf>,
     #[command(flatten)]
     pub job: JobOptions,
     /// Idempotency key: the same request under the same key is the same job
@@ -74,6 +93,9 @@ pub struct Submit {
     /// Wait for the job and print its result; exit with 1 if it does not succeed
     #[arg(long)]
     pub wait: bool,
+    /// With --wait: stop waiting after this time, such as 90s or 5m, and exit with 1; the job continues [default: no limit]
+    #[arg(long, value_name = "LENGTH", requires = "wait", value_parser = length)]
+    pub at_most: Option<Duration>,
     #[command(flatten)]
     pub remote: Remote,
 }
@@ -84,19 +106,15 @@ pub struct JobOptions {
     /// The session of the job
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
+    /// Your name for the job in its session; the same name is the same job
+    #[arg(long = "ref", value_name = "NAME", requires = "session", conflicts_with = "file")]
+    client_ref: Option<String>,
     /// The tenant of the job
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
-    /// Only nodes of this pool
-    #[arg(long, value_name = "POOL")]
-    pool: Option<String>,
-    /// Only nodes with this label; repeat it for more labels
-    #[arg(long = "require", value_name = "LABEL")]
-    requires: Vec<String>,
-    /// Source and target language, such as zh:en
-    #[arg(long, value_name = "SRC:TGT", value_parser = route)]
-    route: Option<Route>,
-    /// Priority among waiting jobs; higher goes first
+    #[command(flatten)]
+    needs: Needs,
+    /// Priority among waiting jobs; higher goes first [default: 0]
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(i64).range(PRIORITY_MIN..=PRIORITY_MAX))]
     priority: Option<i64>,
     /// What the job does, such as send_email; lists filter by it, metrics count by it
@@ -105,25 +123,192 @@ pub struct JobOptions {
     /// A string of the job's metadata, as KEY=VALUE; repeat it for more. The last value of a key counts
     #[arg(long, value_name = "KEY=VALUE", value_parser = entry)]
     metadata: Vec<(String, String)>,
+    /// Do not run the job before this delay is over, in milliseconds
+    #[arg(long, value_name = "MS", conflicts_with = "run_at", value_parser = clap::value_parser!(u64).range(0..=DELAY_MS_MAX))]
+    delay_ms: Option<u64>,
+    /// Do not run the job before this time, such as 2026-11-24T08:00:00Z
+    #[arg(long, value_name = "TIME")]
+    run_at: Option<String>,
+    /// How long one attempt may run, in milliseconds [default: 600000]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(JOB_TIMEOUT_MS_MIN..=JOB_TIMEOUT_MS_MAX))]
+    timeout_ms: Option<u64>,
+    /// How many attempts may fail [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=ATTEMPTS_MAX))]
+    max_attempts: Option<u32>,
+    /// The delay after the first failed attempt, in milliseconds
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=BACKOFF_MS_MAX))]
+    backoff_initial_ms: Option<u64>,
+    /// The factor by which each delay is longer than the one before
+    #[arg(long, value_name = "FACTOR", value_parser = factor)]
+    backoff_factor: Option<f64>,
+    /// The longest delay between two attempts, in milliseconds
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=BACKOFF_MS_MAX))]
+    backoff_max_ms: Option<u64>,
+}
+
+/// What a job requires of its node.
+#[derive(Args, Clone, Debug)]
+pub struct Needs {
+    /// Only nodes of this pool
+    #[arg(long, value_name = "POOL")]
+    pub pool: Option<String>,
+    /// Only nodes with this label; repeat it for more labels
+    #[arg(long = "require", value_name = "LABEL")]
+    pub requires: Vec<String>,
+    /// Source and target language, such as zh:en
+    #[arg(long, value_name = "SRC:TGT", value_parser = route)]
+    pub route: Option<Route>,
 }
 
 impl JobOptions {
     /// The job to submit.
     pub fn request(self, payload: Json) -> JobRequest {
-        let Self { session, tenant, pool, requires, route, priority, kind, metadata } = self;
-        let metadata = metadata.into_iter().collect();
-        JobRequest {
-            kind,
-            metadata,
-            session,
-            tenant,
-            pool,
-            requires,
-            route,
-            priority,
-            ..JobRequest::new(payload)
+        let mut job = JobRequest::new(payload);
+        self.complete(&mut job);
+        job
+    }
+
+    /// Gives a job what it does not say itself.
+    pub fn complete(&self, job: &mut JobRequest) {
+        let Self { needs: Needs { pool, requires, route }, .. } = self;
+        fn fill<T: Clone>(place: &mut Option<T>, given: &Option<T>) {
+            if place.is_none() {
+                place.clone_from(given);
+            }
+        }
+        fill(&mut job.session, &self.session);
+        fill(&mut job.client_ref, &self.client_ref);
+        fill(&mut job.tenant, &self.tenant);
+        fill(&mut job.pool, pool);
+        fill(&mut job.route, route);
+        if job.requires.is_empty() {
+            job.requires.clone_from(requires);
+        }
+        fill(&mut job.priority, &self.priority);
+        fill(&mut job.kind, &self.kind);
+        // A job that says when it runs says it whole.
+        if job.delay_ms.is_none() && job.run_at.is_none() {
+            (job.delay_ms, job.run_at) = (self.delay_ms, self.run_at.clone());
+        }
+        fill(&mut job.timeout_ms, &self.timeout_ms);
+        fill(&mut job.max_attempts, &self.max_attempts);
+        let (initial_ms, factor, max_ms) =
+            (self.backoff_initial_ms, self.backoff_factor, self.backoff_max_ms);
+        if initial_ms.is_some() || factor.is_some() || max_ms.is_some() {
+            fill(&mut job.backoff, &Some(Backoff { initial_ms, factor, max_ms }));
+        }
+        if job.metadata.is_empty() {
+            job.metadata = self.metadata.iter().cloned().collect();
         }
     }
+}
+
+/// `fencepost job …`
+#[derive(Debug, Subcommand)]
+pub enum Job {
+    /// List jobs, newest first
+    List {
+        /// Only jobs in this state
+        #[arg(long, ignore_case = true, value_parser = words(JobState::ALL, JobState::as_str))]
+        state: Option<JobState>,
+        #[command(flatten)]
+        filter: Filter,
+        #[command(flatten)]
+        paged: Paged,
+        #[command(flatten)]
+        shown: Shown,
+    },
+    /// Show a job: its state, why it waits, its attempts, its result; with -w until it is FINISHED
+    Show {
+        /// The job's id, as `submit` prints it
+        job: String,
+        #[command(flatten)]
+        shown: Shown,
+    },
+    /// Wait for a job and print its result; exit with 1 if it does not succeed
+    Wait {
+        /// The job's id, as `submit` prints it
+        job: String,
+        /// Stop waiting after this time, such as 90s or 5m, and exit with 1; the job continues [default: no limit]
+        #[arg(long, value_name = "LENGTH", value_parser = length)]
+        at_most: Option<Duration>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Cancel jobs; a job that has ended stays as it is
+    Cancel {
+        /// The jobs' ids
+        #[arg(required = true, value_name = "JOB")]
+        jobs: Vec<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Retry finished jobs: those named, or at most 1,000 that match a filter and were not retried
+    #[command(group = ArgGroup::new("which").required(true).multiple(true)
+        .args(["jobs", "dead", "outcome", "session", "tenant", "pool"]))]
+    Retry {
+        /// The jobs' ids
+        #[arg(value_name = "JOB", conflicts_with_all = ["dead", "outcome", "session", "tenant", "pool", "dry_run"])]
+        jobs: Vec<String>,
+        #[command(flatten)]
+        filter: Filter,
+        /// Show the jobs that the filter selects, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// Idempotency key: the same request under the same key retries the jobs once
+        #[arg(long, value_name = "KEY")]
+        key: Option<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Follow a job until it is FINISHED: each change of its state, and its progress
+    Events {
+        /// The job's id, as `submit` prints it
+        job: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+/// Which jobs.
+#[derive(Args, Clone, Debug)]
+pub struct Filter {
+    /// Only dead jobs: they failed or timed out, and nobody has retried them
+    #[arg(long)]
+    pub dead: bool,
+    /// Only jobs with this outcome
+    #[arg(long, ignore_case = true, value_parser = words(Outcome::ALL, Outcome::as_str))]
+    pub outcome: Option<Outcome>,
+    /// Only jobs of this session
+    #[arg(long, value_name = "SESSION")]
+    pub session: Option<String>,
+    /// Only jobs of this tenant
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<String>,
+    /// Only jobs that asked for this pool
+    #[arg(long, value_name = "POOL")]
+    pub pool: Option<String>,
+}
+
+/// A length of time: a number and its unit.
+fn length(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" | "min" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err("a number and ms, s, m or h, such as 90s".to_owned()),
+    };
+    let number: u64 = digits.parse().map_err(|_| "a whole number before the unit, such as 90s".to_owned())?;
+    number.checked_mul(unit).map(Duration::from_millis).ok_or_else(|| "a shorter time".to_owned())
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|factor| (1.0..=BACKOFF_FACTOR_MAX as f64).contains(factor))
+        .ok_or_else(|| format!("a number from 1 to {BACKOFF_FACTOR_MAX}"))
 }
 
 fn entry(text: &str) -> Result<(String, String), String> {
@@ -131,7 +316,7 @@ fn entry(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-fn route(text: &str) -> Result<Route, String> {
+pub fn route(text: &str) -> Result<Route, String> {
     match text.split_once(':') {
         Some((source, target)) if !source.is_empty() && !target.is_empty() => {
             Ok(Route { source: source.to_owned(), target: target.to_owned() })
@@ -150,17 +335,54 @@ mod tests {
     struct Line {
         #[command(flatten)]
         job: JobOptions,
+        #[arg(long)]
+        file: Option<String>,
     }
 
     #[test]
     fn every_option_is_a_field_of_the_job() {
         let line = "x --session s --tenant t --pool p --require gpu --require cpu --route zh:en --priority -3 \
-                    --kind k --metadata k=a=b --metadata l= --metadata l=c";
+                    --kind k --ref r --metadata k=a=b --metadata l= --metadata l=c --delay-ms 5 --timeout-ms 7 \
+                    --max-attempts 9 --backoff-initial-ms 1 --backoff-factor 1.5 --backoff-max-ms 2";
         let job = Line::parse_from(line.split_ascii_whitespace()).job.request(Json::null());
-        let fields = r#"{"payload":null,"kind":"k","metadata":{"k":"a=b","l":"c"},"session":"s","tenant":"t","pool":"p","route":{"source":"zh","target":"en"},"requires":["gpu","cpu"],"priority":-3}"#;
+        let fields = r#"{"payload":null,"kind":"k","metadata":{"k":"a=b","l":"c"},"session":"s","ref":"r","tenant":"t","pool":"p","route":{"source":"zh","target":"en"},"requires":["gpu","cpu"],"priority":-3,"delay_ms":5,"timeout_ms":7,"max_attempts":9,"backoff":{"initial_ms":1,"factor":1.5,"max_ms":2}}"#;
         assert_eq!(Json::of(&job).unwrap().as_str(), fields);
         let none = Line::parse_from(["x"]).job.request(Json::null());
         assert_eq!(none, JobRequest::new(Json::null()));
-        assert!(Line::try_parse_from(["x", "--metadata", "order"]).is_err());
+        for wrong in [
+            "--metadata order",
+            "--ref r",
+            "--delay-ms 1 --run-at t",
+            "--backoff-factor 0.5",
+            "--timeout-ms 0",
+        ] {
+            let words = format!("x {wrong}");
+            assert!(Line::try_parse_from(words.split(' ')).is_err(), "{wrong}");
+        }
+        let at = Line::parse_from(["x", "--run-at", "t", "--file", "f"]).job.request(Json::null());
+        assert_eq!(at.run_at.as_deref(), Some("t"));
+    }
+
+    #[test]
+    fn options_give_what_a_job_leaves_out_and_nothing_else() {
+        let options =
+            Line::parse_from("x --tenant t --require gpu --delay-ms 5 --metadata k=v".split(' ')).job;
+        let mut job: JobRequest =
+            Json::parse(r#"{"payload":1,"tenant":"own","run_at":"t"}"#).unwrap().read().unwrap();
+        options.complete(&mut job);
+        let fields = r#"{"payload":1,"metadata":{"k":"v"},"tenant":"own","requires":["gpu"],"run_at":"t"}"#;
+        assert_eq!(Json::of(&job).unwrap().as_str(), fields);
+    }
+
+    #[test]
+    fn a_length_is_a_number_and_a_unit() {
+        let read = |text| length(text).map(|length| length.as_millis());
+        assert_eq!(
+            ["500ms", "90s", "5m", "2min", "1h"].map(read),
+            [500, 90_000, 300_000, 120_000, 3_600_000].map(Ok)
+        );
+        for wrong in ["", "90", "s", "-1s", "1.5s", "1d", "99999999999999999999s", "9999999999999999h"] {
+            assert!(length(wrong).is_err(), "{wrong}");
+        }
     }
 }

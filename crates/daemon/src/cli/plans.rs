@@ -10,7 +10,7 @@ use wire::plans::{
     TaskRetryRequest,
 };
 
-use super::{Paged, Remote, words};
+use super::{Paged, Remote, Shown, words};
 
 // In the types of command-line options.
 const ATTEMPTS_MAX: i64 = MAX_ATTEMPTS_MAX as i64;
@@ -50,36 +50,30 @@ pub enum Plan {
         #[command(flatten)]
         paged: Paged,
         #[command(flatten)]
-        remote: Remote,
+        shown: Shown,
     },
-    /// Show a plan and its tasks
+    /// Show a plan and its tasks; with -w until it is SUCCEEDED, ATTENTION or CANCELLED
     Show {
         /// The plan's id
         plan: String,
-        /// Show it again every second, until it is SUCCEEDED, ATTENTION or CANCELLED, or until Ctrl-C
-        #[arg(short, long)]
-        watch: bool,
         #[command(flatten)]
-        remote: Remote,
+        shown: Shown,
     },
-    /// List what happened to a plan and its tasks, oldest first
+    /// List what happened to a plan and its tasks, oldest first; with -w from the beginning of the plan on
     Events {
         /// The plan's id
         plan: String,
-        /// Follow what happens, from the beginning of the plan, until Ctrl-C
-        #[arg(short, long, conflicts_with_all = ["limit", "cursor"])]
-        watch: bool,
         #[command(flatten)]
         paged: Paged,
         #[command(flatten)]
-        remote: Remote,
+        shown: Shown,
     },
     /// Show a task with its stages and its checkpoint
     Task {
         /// The task's id
         task: String,
         #[command(flatten)]
-        remote: Remote,
+        shown: Shown,
     },
     /// List the checkpoints of a task in all its runs, newest first
     Checkpoints {
@@ -88,7 +82,7 @@ pub enum Plan {
         #[command(flatten)]
         paged: Paged,
         #[command(flatten)]
-        remote: Remote,
+        shown: Shown,
     },
     /// Pause a task: its stage that runs ends, no other stage begins
     PauseTask(TaskChange),
@@ -133,7 +127,7 @@ pub enum Tenant {
         /// The tenant
         tenant: String,
         #[command(flatten)]
-        remote: Remote,
+        shown: Shown,
     },
     /// List the tasks of a tenant, newest first
     History {
@@ -142,7 +136,7 @@ pub enum Tenant {
         #[command(flatten)]
         paged: Paged,
         #[command(flatten)]
-        remote: Remote,
+        shown: Shown,
     },
     /// Run the newest task of a tenant again
     Retry {

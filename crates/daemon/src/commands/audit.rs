@@ -1,10 +1,11 @@
 //! `fencepost audit …`: what operators changed.
 
+use client::AuditQuery;
 use client::wire::List;
 use client::wire::audit::AuditRecord;
-use client::{AuditQuery, Page};
 
-use super::{connect, shown};
+use super::look::Look;
+use super::{connect, page, shown};
 use crate::cli::Audit;
 use crate::exit::Failure;
 
@@ -13,12 +14,10 @@ use crate::exit::Failure;
 /// # Errors
 /// The refusal, or why no daemon could be reached.
 pub async fn run(command: Audit) -> Result<(), Failure> {
-    let Audit::List { principal, action, subject, since, paged, remote } = command;
-    let page = Page { limit: paged.limit, cursor: paged.cursor };
-    let answer = connect(&remote)?.audit(&AuditQuery { principal, action, subject, since, page }).await;
-    let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-    shown::list(remote.json, &answer, table);
-    Ok(())
+    let Audit::List { principal, action, subject, since, paged, shown } = command;
+    let client = connect(&shown.remote)?;
+    let query = AuditQuery { principal, action, subject, since, page: page(paged) };
+    Look::list(table).run(&shown, async || client.audit(&query).await).await
 }
 
 fn table(list: &List<AuditRecord>) -> String {

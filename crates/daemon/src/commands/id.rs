@@ -1,11 +1,11 @@
 //! `fencepost id …`: issues and decodes ids, and configures tags and sequences. Without `--json` it prints
 //! one id on each line.
 
-use client::Page;
 use client::wire::List;
 use client::wire::ids::{Segment, SegmentRequest, SequenceRequest, SnowflakeParts};
 
-use super::{connect, shown};
+use super::look::Look;
+use super::{connect, page, shown};
 use crate::cli::ids::{Counted, Id};
 use crate::exit::Failure;
 
@@ -40,11 +40,9 @@ pub async fn run(command: Id) -> Result<(), Failure> {
             let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
             shown::answer(remote.json, &answer, parts_card);
         }
-        Id::Segments { paged, remote } => {
-            let page = Page { limit: paged.limit, cursor: paged.cursor };
-            let answer = connect(&remote)?.ids().segments(&page).await;
-            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::list(remote.json, &answer, segments_table);
+        Id::Segments { paged, shown } => {
+            let (client, page) = (connect(&shown.remote)?, page(paged));
+            Look::list(segments_table).run(&shown, async || client.ids().segments(&page).await).await?;
         }
         Id::SetSegment { tag, step, start, description, remote } => {
             let request = SegmentRequest { step, start, description };

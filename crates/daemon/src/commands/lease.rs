@@ -1,10 +1,11 @@
 //! `fencepost lease …`: who owns what.
 
+use client::LeaseQuery;
 use client::wire::List;
 use client::wire::leases::Lease as Shown;
-use client::{LeaseQuery, Page};
 
-use super::{connect, shown};
+use super::look::Look;
+use super::{connect, page, shown};
 use crate::cli::Lease;
 use crate::exit::Failure;
 
@@ -14,28 +15,28 @@ use crate::exit::Failure;
 /// The refusal, or why no daemon could be reached.
 pub async fn run(command: Lease) -> Result<(), Failure> {
     match command {
-        Lease::List { kind, owner, paged, remote } => {
-            let page = Page { limit: paged.limit, cursor: paged.cursor };
-            let answer = connect(&remote)?.leases(&LeaseQuery { kind, owner, page }).await;
-            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::list(remote.json, &answer, table);
+        Lease::List { kind, owner, paged, shown } => {
+            let client = connect(&shown.remote)?;
+            let query =
+                LeaseQuery { kind: kind.map(|kind| kind.as_str().to_owned()), owner, page: page(paged) };
+            Look::list(table).run(&shown, async || client.leases(&query).await).await
         }
-        Lease::Show { resource, remote } => {
-            let answer = connect(&remote)?.lease(&resource).await;
-            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &answer, |lease| {
-                shown::card([
-                    ("resource", lease.resource.clone()),
-                    ("owner", shown::or_none(lease.owner.as_ref())),
-                    ("state", state(lease)),
-                    ("fencing token", lease.fencing_token.to_string()),
-                    ("acquired", lease.acquired_at.clone()),
-                    ("renewed", lease.renewed_at.clone()),
-                ])
-            });
+        Lease::Show { resource, shown } => {
+            let client = connect(&shown.remote)?;
+            Look::one(card).run(&shown, async || client.lease(&resource).await).await
         }
     }
-    Ok(())
+}
+
+fn card(lease: &Shown) -> String {
+    shown::card([
+        ("resource", lease.resource.clone()),
+        ("owner", shown::or_none(lease.owner.as_ref())),
+        ("state", state(lease)),
+        ("fencing token", lease.fencing_token.to_string()),
+        ("acquired", lease.acquired_at.clone()),
+        ("renewed", lease.renewed_at.clone()),
+    ])
 }
 
 fn state(lease: &Shown) -> String {

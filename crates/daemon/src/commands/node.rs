@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::node::{Ended, Event, Times, Worker, WorkerOptions};
+use client::node::{AttemptEnd, Ended, Event, Times, Worker, WorkerOptions};
 use client::wire::worker::Languages;
 use tokio::sync::oneshot;
 
@@ -27,7 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// # Errors
 /// The reason why it could not begin; [`Exit::Refused`] if another node with the same id took over.
 pub async fn run(node: Node) -> Result<(), Failure> {
-    let Node { url, token, tls, node_id, capacity, labels, services, asr, tts, pools, env, exec } = node;
+    let Node { url, token, tls, node_id, capacity, labels, services, asr, tts, pools, env, quiet, exec } =
+        node;
     let command = Command::new(exec, &env);
     if !can_run(command.program()) {
         return Err(Failure::new(
@@ -35,7 +36,8 @@ pub async fn run(node: Node) -> Result<(), Failure> {
             format!("--exec: there is no program {:?}", command.program()),
         ));
     }
-    logging::start(&Log::default())?;
+    let filter = if quiet { "warn".to_owned() } else { Log::default().filter };
+    logging::start(&Log { filter, ..Log::default() })?;
     let mut signals = Signals::listen()?;
     let node_id = node_id.unwrap_or_else(|| format!("{}-{:08x}", hostname(), rand::random::<u32>()));
     let options = WorkerOptions {
@@ -96,6 +98,23 @@ fn log(node: &str, event: Event) {
         Event::Problem { code, detail } => {
             tracing::warn!(node, code, detail, "the daemon reported a problem");
         }
+        Event::Started { job, attempt } => tracing::info!(node, job, attempt, "an attempt begins"),
+        Event::Finished { job, attempt, took, end } => {
+            let took_ms = took.as_millis() as u64;
+            match end {
+                AttemptEnd::Succeeded => {
+                    tracing::info!(node, job, attempt, took_ms, "an attempt has succeeded")
+                }
+                AttemptEnd::Failed { message: error, retryable } => {
+                    tracing::warn!(node, job, attempt, took_ms, retryable, error, "an attempt has failed");
+                }
+                AttemptEnd::CalledOff => {
+                    tracing::info!(node, job, attempt, took_ms, "an attempt was called off")
+                }
+            }
+        }
+        Event::Drained(true) => tracing::info!(node, "an operator drains this node: it gets no more jobs"),
+        Event::Drained(false) => tracing::info!(node, "an operator has ended the drain of this node"),
         Event::Draining { held } => tracing::info!(node, held, "draining"),
     }
 }

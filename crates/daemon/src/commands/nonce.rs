@@ -4,10 +4,11 @@ use client::wire::nonces::{
     GrantRequest, NonceRecord, PolicyRequest, ResolveRequest, Settlement, SettlementResult, Signer,
 };
 use client::wire::{Code, List, Problem};
-use client::{Error, NonceQuery, Page};
+use client::{Error, NonceQuery};
 
-use super::{connect, shown};
-use crate::cli::{Nonce, Paged};
+use super::look::Look;
+use super::{connect, page, shown};
+use crate::cli::Nonce;
 use crate::exit::Failure;
 
 /// Runs the command.
@@ -39,28 +40,27 @@ pub async fn run(command: Nonce) -> Result<(), Failure> {
                 SettlementResult::Refused { .. } => String::new(),
             });
         }
-        Nonce::Show { signer, nonce: None, remote } => {
-            let answer = connect(&remote)?.signer(&signer).await;
-            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &answer, signer_card);
+        Nonce::Show { signer, nonce: None, shown } => {
+            let client = connect(&shown.remote)?;
+            Look::one(signer_card).run(&shown, async || client.signer(&signer).await).await?;
         }
-        Nonce::Show { signer, nonce: Some(nonce), remote } => {
-            let answer = connect(&remote)?.nonce(&signer, nonce).await.and_then(|found| {
-                let missing = || Problem::new(Code::NotFound, format!("nonce {nonce} was never granted"));
+        Nonce::Show { signer, nonce: Some(nonce), shown } => {
+            let client = connect(&shown.remote)?;
+            let missing = || Problem::new(Code::NotFound, format!("nonce {nonce} was never granted"));
+            let read = async || {
+                let found = client.nonce(&signer, nonce).await?;
                 found.ok_or_else(|| Error::Refused(Box::new(missing())))
-            });
-            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &answer, record_card);
+            };
+            Look::one(record_card).run(&shown, read).await?;
         }
-        Nonce::List { signer: None, paged, remote, .. } => {
-            let answer = connect(&remote)?.signers(&page(paged)).await;
-            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::list(remote.json, &answer, signers_table);
+        Nonce::List { signer: None, paged, shown, .. } => {
+            let (client, page) = (connect(&shown.remote)?, page(paged));
+            Look::list(signers_table).run(&shown, async || client.signers(&page).await).await?;
         }
-        Nonce::List { signer: Some(signer), status, paged, remote } => {
-            let answer = connect(&remote)?.nonces(&signer, &NonceQuery { status, page: page(paged) }).await;
-            let answer = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::list(remote.json, &answer, nonces_table);
+        Nonce::List { signer: Some(signer), status, paged, shown } => {
+            let client = connect(&shown.remote)?;
+            let query = NonceQuery { status, page: page(paged) };
+            Look::list(nonces_table).run(&shown, async || client.nonces(&signer, &query).await).await?;
         }
         Nonce::Policy { signer, first_nonce, hold_ms, on_expiry, max_in_flight, remote } => {
             let max_in_flight = max_in_flight.map(|window| window.0);
@@ -102,10 +102,6 @@ fn sole(results: Vec<SettlementResult>) -> Result<SettlementResult, Error> {
         }
         settled @ SettlementResult::Settled { .. } => Ok(settled),
     }
-}
-
-fn page(paged: Paged) -> Page {
-    Page { limit: paged.limit, cursor: paged.cursor }
 }
 
 fn hold(ms: Option<u64>) -> String {

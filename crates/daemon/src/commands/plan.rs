@@ -2,14 +2,14 @@
 
 mod follow;
 mod reader;
-mod watch;
 
-use client::wire::plans::{Plan as Shown, PlanRequest, StageResolveRequest, Task};
-use client::{Page, PlanQuery, Plans, Tasks};
+use client::wire::plans::{Plan as Shown, PlanRequest, PlanStatus, StageResolveRequest, Task};
+use client::{PlanQuery, Plans, Tasks};
 
-use super::{connect, json_file, retry_request, shown, tasks_shown};
+use super::look::Look;
+use super::{connect, json_file, page, retry_request, shown, tasks_shown};
 use crate::cli::plans::{Change, Plan, TaskChange};
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use reader::Reader;
 
 /// Runs the command.
@@ -39,41 +39,41 @@ pub async fn run(command: Plan) -> Result<(), Failure> {
         Plan::Cancel(change) => {
             self::change(change, async |plans, id, why| plans.cancel(id, why).await).await?
         }
-        Plan::List { status, paged, remote } => {
-            let page = Page { limit: paged.limit, cursor: paged.cursor };
-            let answer = connect(&remote)?.plans().list(&PlanQuery { status, page }).await;
-            let list = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::list(remote.json, &list, tasks_shown::plans);
+        Plan::List { status, paged, shown } => {
+            let client = connect(&shown.remote)?;
+            let query = PlanQuery { status, page: page(paged) };
+            Look::list(tasks_shown::plans).run(&shown, async || client.plans().list(&query).await).await?;
         }
-        Plan::Show { plan, watch, remote } => {
-            let client = connect(&remote)?;
+        Plan::Show { plan, shown } => {
+            let client = connect(&shown.remote)?;
             // The JSON is the daemon's, which leaves out the locks.
-            let mut reader = Reader::new(&client, &plan, !remote.json);
-            if watch {
-                return watch::run(reader, remote.json).await;
+            let mut reader = Reader::new(&client, &plan, !shown.remote.json);
+            let look = Look::one(tasks_shown::plan).until(|view| is_over(view.plan.status));
+            look.run(&shown, async || reader.read().await).await?;
+        }
+        Plan::Events { plan, paged, shown } => {
+            let client = connect(&shown.remote)?;
+            if shown.watch {
+                if paged.limit.is_some() || paged.cursor.is_some() {
+                    let message =
+                        "-w follows the plan from its beginning, so it takes neither --limit nor --cursor";
+                    return Err(Failure::new(Exit::Usage, message));
+                }
+                return follow::run(client.plans().follow(&plan), shown.remote.json).await;
             }
-            let view = reader.read().await.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &view, tasks_shown::plan);
+            let page = page(paged);
+            Look::list(tasks_shown::events)
+                .run(&shown, async || client.plans().events(&plan, &page).await)
+                .await?;
         }
-        Plan::Events { plan, watch: true, remote, .. } => {
-            return follow::run(connect(&remote)?.plans().follow(&plan), remote.json).await;
+        Plan::Task { task, shown } => {
+            let client = connect(&shown.remote)?;
+            Look::one(tasks_shown::task).run(&shown, async || client.tasks().get(&task).await).await?;
         }
-        Plan::Events { plan, paged, remote, .. } => {
-            let page = Page { limit: paged.limit, cursor: paged.cursor };
-            let answer = connect(&remote)?.plans().events(&plan, &page).await;
-            let list = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::list(remote.json, &list, tasks_shown::events);
-        }
-        Plan::Task { task, remote } => {
-            let answer = connect(&remote)?.tasks().get(&task).await;
-            let task = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &task, tasks_shown::task);
-        }
-        Plan::Checkpoints { task, paged, remote } => {
-            let page = Page { limit: paged.limit, cursor: paged.cursor };
-            let answer = connect(&remote)?.tasks().checkpoints(&task, &page).await;
-            let list = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::list(remote.json, &list, tasks_shown::checkpoints);
+        Plan::Checkpoints { task, paged, shown } => {
+            let (client, page) = (connect(&shown.remote)?, page(paged));
+            let read = async || client.tasks().checkpoints(&task, &page).await;
+            Look::list(tasks_shown::checkpoints).run(&shown, read).await?;
         }
         Plan::PauseTask(change) => {
             change_task(change, async |tasks, id, why| tasks.pause(id, why).await).await?
@@ -122,6 +122,14 @@ async fn change_task(
     let task = task.map_err(|error| shown::failure(remote.json, error))?;
     shown::answer(remote.json, &task, task_line);
     Ok(())
+}
+
+/// Whether nothing follows without a person.
+fn is_over(status: PlanStatus) -> bool {
+    match status {
+        PlanStatus::Succeeded | PlanStatus::Attention | PlanStatus::Cancelled => true,
+        PlanStatus::Created | PlanStatus::Running | PlanStatus::Paused => false,
+    }
 }
 
 fn task_line(task: &Task) -> String {

@@ -1,8 +1,10 @@
 //! A text that is drawn again and again at the same place of a terminal.
 
-use std::io::{Write as _, stdout};
+use std::io::stdout;
 
 use rustix::termios::tcgetwinsize;
+
+use super::shown;
 
 /// The size of a terminal that does not tell it.
 const DEFAULT: Size = Size { rows: 24, columns: 80 };
@@ -22,18 +24,20 @@ struct Size {
 }
 
 impl Screen {
-    /// Draws the text over the one before; as much of it as the terminal has rows for.
-    pub fn draw(&mut self, text: &str) {
+    /// Draws the text over the one before; as much of it as the terminal has rows for. `false` if the terminal is gone.
+    pub fn draw(&mut self, text: &str) -> bool {
         let size = Size::of_terminal();
         let text = fitting(text, size);
-        self.replace(&text);
+        let is_drawn = self.replace(&text);
         self.drawn = text.lines().map(|line| rows(line, size)).sum();
+        is_drawn
     }
 
-    /// Draws all of the text over the one before, and leaves it.
-    pub fn draw_whole(&mut self, text: &str) {
-        self.replace(text);
+    /// Draws all of the text over the one before, and leaves it. `false` if the terminal is gone.
+    pub fn draw_whole(&mut self, text: &str) -> bool {
+        let is_drawn = self.replace(text);
         self.leave();
+        is_drawn
     }
 
     /// Leaves what is drawn; the next text is drawn below.
@@ -41,13 +45,10 @@ impl Screen {
         self.drawn = 0;
     }
 
-    fn replace(&self, text: &str) {
+    fn replace(&self, text: &str) -> bool {
         // Up to where the text begins, and everything from there on erased; in one write, so that nothing flickers.
         let up = if self.drawn > 0 { format!("\u{1b}[{}A\u{1b}[J", self.drawn) } else { String::new() };
-        let out = up + text;
-        let mut stdout = stdout().lock();
-        // A terminal that is gone has shown enough.
-        let _ = stdout.write_all(out.as_bytes()).and_then(|()| stdout.flush());
+        shown::print(&(up + text))
     }
 }
 

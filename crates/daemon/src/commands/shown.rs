@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use client::Error;
-use client::wire::{List, Problem};
+use client::wire::{Code, Problem};
 use serde::Serialize;
 
 use crate::exit::Failure;
@@ -13,26 +13,21 @@ use crate::exit::Failure;
 /// Printed in place of a missing value.
 pub const NONE: &str = "-";
 
-/// Prints an answer: as JSON if asked, else as `people` renders it.
-pub fn answer<T: Serialize>(json: bool, answer: &T, people: impl FnOnce(&T) -> String) {
-    let text = if json {
-        serde_json::to_string(answer).expect("answers are plain data") + "\n"
-    } else {
-        people(answer)
-    };
-    // A reader that closed the pipe has read enough.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+/// Prints a text; `false` if nobody reads it.
+pub fn print(text: &str) -> bool {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_ok()
 }
 
-/// Prints a page of a list: as JSON one item on each line, else as `people` renders it. With JSON the cursor of the next
-/// page goes to stderr.
-pub fn list<T: Serialize>(json: bool, list: &List<T>, people: impl FnOnce(&List<T>) -> String) {
-    if !json {
-        answer(json, list, people);
-        return;
-    }
-    list.items.iter().for_each(|item| answer(json, item, |_| String::new()));
-    eprint!("{}", more(list.next_cursor.as_ref()));
+/// An answer as JSON on one line, without its end.
+pub fn json<T: Serialize>(answer: &T) -> String {
+    serde_json::to_string(answer).expect("answers are plain data")
+}
+
+/// Prints an answer: as JSON if asked, else as `people` renders it.
+pub fn answer<T: Serialize>(json: bool, answer: &T, people: impl FnOnce(&T) -> String) {
+    // A reader that closed the pipe has read enough.
+    let _ = print(&if json { self::json(answer) + "\n" } else { people(answer) });
 }
 
 /// Prints the failure of a call to stderr: with `--json` as the problem document.
@@ -81,7 +76,44 @@ fn problem(problem: &Problem) -> String {
     if !more.is_empty() {
         let _ = write!(text, "\n  {}", more.join(", "));
     }
+    if let Some(step) = problem.known_code().and_then(next_step) {
+        let _ = write!(text, "\n  {step}");
+    }
     text
+}
+
+/// What a person does next about a refusal, where its `detail` does not say it.
+fn next_step(code: Code) -> Option<&'static str> {
+    Some(match code {
+        Code::Unauthorized => {
+            "Give a token with --token or FENCEPOST_TOKEN; `fencepost token new NAME` makes one for the daemon's configuration."
+        }
+        Code::Forbidden => "Use a token with the scope that is named, or ask who runs the daemon for one.",
+        Code::StageUnknown => {
+            "`fencepost plan task TASK` shows the stage; `fencepost plan resolve TASK STAGE done|not_done --reason TEXT` resolves it."
+        }
+        Code::TenantLocked => "`fencepost tenant show TENANT` shows the lock and what has it.",
+        Code::KeyReused => "Use another --key, or the request that this key was used for.",
+        Code::WindowFull => {
+            "Settle or release nonces; `fencepost nonce list SIGNER --status held` shows them."
+        }
+        Code::Recovering => {
+            "`fencepost nonce confirm SIGNER NONCE` confirms the signer's next nonce from its chain."
+        }
+        Code::LedgerWentBack => {
+            "`fencepost recover --dry-run` says what `fencepost recover --confirm` would change."
+        }
+        Code::LedgerUnavailable | Code::ClockBehind => {
+            "`fencepost health --ready` says what the daemon lacks."
+        }
+        Code::BusUnavailable => {
+            "Start every instance with the same --redis-url; `fencepost health --ready` says what is missing."
+        }
+        Code::MethodNotAllowed => {
+            "The daemon is older or newer than this command: `fencepost cluster show` names its version."
+        }
+        _ => return None,
+    })
 }
 
 /// A length of time in a readable form.
@@ -107,6 +139,7 @@ pub fn one_line(text: &str) -> String {
 
 /// Rows under headings, aligned; the last column runs free.
 pub fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let rows = rows.into_iter().map(|row| row.map(|cell| one_line(&cell)));
     let rows: Vec<[String; N]> = std::iter::once(headings.map(str::to_owned)).chain(rows).collect();
     let widths: [usize; N] =
         std::array::from_fn(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0));
@@ -121,9 +154,12 @@ pub fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item =
 }
 
 /// Names and values, aligned, one a line.
-pub fn card<const N: usize>(lines: [(&str, String); N]) -> String {
+pub fn card<'a>(lines: impl AsRef<[(&'a str, String)]>) -> String {
+    let lines = lines.as_ref();
     let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    lines.iter().fold(String::new(), |text, (name, value)| text + &format!("{name:width$}  {value}\n"))
+    lines
+        .iter()
+        .fold(String::new(), |text, (name, value)| text + &format!("{name:width$}  {}\n", one_line(value)))
 }
 
 /// How to see the next page, if there is one.

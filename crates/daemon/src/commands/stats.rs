@@ -2,6 +2,7 @@
 
 use client::wire::stats::{JobRate, JobRates, JobStates, Stats};
 
+use super::look::Look;
 use super::{connect, shown};
 use crate::cli::Statistics;
 use crate::exit::Failure;
@@ -14,10 +15,8 @@ type RateOf = fn(&JobRate) -> f64;
 /// # Errors
 /// The refusal, or why no daemon could be reached.
 pub async fn run(command: Statistics) -> Result<(), Failure> {
-    let remote = command.remote;
-    let answer = connect(&remote)?.stats().await.map_err(|error| shown::failure(remote.json, error))?;
-    shown::answer(remote.json, &answer, people);
-    Ok(())
+    let client = connect(&command.shown.remote)?;
+    Look::one(people).run(&command.shown, async || client.stats().await).await
 }
 
 /// Three tables: pools, rates, plans and tasks.
@@ -30,7 +29,8 @@ fn people(stats: &Stats) -> String {
     [counted, pools(stats), rates(stats), statuses(stats)].join("\n")
 }
 
-fn pools(stats: &Stats) -> String {
+/// Jobs by state, in all and for each pool.
+pub fn pools(stats: &Stats) -> String {
     let row = |name: &str, jobs: &JobStates, delayed: u64, oldest_ms: Option<u64>| {
         [
             name.to_owned(),
@@ -51,7 +51,7 @@ fn pools(stats: &Stats) -> String {
 }
 
 /// Jobs per second: all of them by outcome, those of a pool together.
-fn rates(stats: &Stats) -> String {
+pub fn rates(stats: &Stats) -> String {
     let row = |pool: &str, what: &str, of: &JobRates, rate: RateOf| {
         let [one, five, fifteen] =
             [&of.one_minute, &of.five_minutes, &of.fifteen_minutes].map(|of| format!("{:.2}", rate(of)));

@@ -1,100 +1,38 @@
-//! `fencepost submit`: submits one job and, with `--wait`, prints its result.
+//! `fencepost submit`: submits one job and, with `--wait`, prints its result; or many jobs from a file.
 
-use std::io::{IsTerminal as _, Read as _};
-use std::time::Duration;
+mod lines;
+mod many;
+
+use std::io::Read as _;
 
 use client::wire::Json;
-use client::wire::events::ProgressEvent;
-use client::wire::jobs::{Job, JobState, Outcome};
 use client::wire::limits::PAYLOAD_BYTES_MAX;
-use client::{Client, JobUpdate};
 
-use super::absence::Absence;
-use super::{connect, shown};
+use super::{connect, job, shown};
 use crate::cli::jobs::Submit;
 use crate::exit::{Exit, Failure};
-
-/// The longest wait for the end of the job in one request.
-const ASK_EVERY: Duration = Duration::from_secs(60);
 
 /// Runs the command.
 ///
 /// # Errors
-/// The refusal, or why no daemon could be reached; with `--wait` also that the job did not succeed.
+/// The refusal, or why no daemon could be reached; with `--wait` also that the job did not succeed, or not in time; with
+/// `--file` that a job was refused.
 pub async fn run(command: Submit) -> Result<(), Failure> {
-    let Submit { payload, job, key, wait, remote } = command;
-    let job = job.request(self::payload(payload)?);
+    let Submit { payload, file, job: options, key, wait, at_most, remote } = command;
+    if let Some(file) = file {
+        return many::run(&connect(&remote)?, &file, &options, key, remote.json).await;
+    }
+    let request = options.request(self::payload(payload)?);
     let client = connect(&remote)?;
-    let failure = |error| shown::failure(remote.json, error);
-    let accepted = client.jobs().submit(&job, key.as_deref()).await.map_err(failure)?;
+    let accepted = client.jobs().submit(&request, key.as_deref()).await;
+    let accepted = accepted.map_err(|error| shown::failure(remote.json, error))?;
     if !wait {
         shown::answer(remote.json, &accepted, |accepted| format!("{}\n", accepted.id));
         return Ok(());
     }
     // An interrupted wait leaves the job as it is, so its id is printed first.
     eprintln!("job {} is accepted", accepted.id);
-    // A person at a terminal sees the progress. If the event stream cannot be had, the wait goes on without it.
-    let followed = match std::io::stderr().is_terminal() && !remote.json {
-        true => follow(&client, &accepted.id).await.ok(),
-        false => None,
-    };
-    let job = match followed {
-        Some(job) => job,
-        None => waited(&client, &accepted.id).await.map_err(failure)?,
-    };
-    shown::answer(remote.json, &job, |job| match (&job.outcome, &job.result) {
-        (Some(Outcome::Succeeded), Some(result)) => format!("{result}\n"),
-        _ => String::new(),
-    });
-    match job.outcome {
-        Some(Outcome::Succeeded) => Ok(()),
-        _ => Err(Failure::new(Exit::Refused, unsuccessful(&job))),
-    }
-}
-
-/// The job when it is FINISHED, through absences of the daemon.
-async fn waited(client: &Client, id: &str) -> client::Result<Job> {
-    let mut absence = Absence::default();
-    loop {
-        match client.jobs().wait(id, ASK_EVERY).await {
-            Ok(job) if job.state == JobState::Finished => return Ok(job),
-            Ok(_) => absence.is_over(),
-            Err(error) => {
-                if let Err(error) = absence.outlast(error).await {
-                    eprintln!("job {id} continues; GET /v1/jobs/{id} shows it");
-                    return Err(error);
-                }
-            }
-        }
-    }
-}
-
-/// The job when it is FINISHED; prints its events until then.
-async fn follow(client: &Client, id: &str) -> client::Result<Job> {
-    let mut events = client.jobs().events(id);
-    let mut last = None;
-    while let Some(news) = events.next().await? {
-        match news {
-            JobUpdate::Job(job) => last = Some(*job),
-            JobUpdate::Progress(progress) => eprintln!("{}", progress_line(&progress)),
-        }
-    }
-    match last {
-        Some(job) => Ok(job),
-        None => client.jobs().get(id).await,
-    }
-}
-
-fn progress_line(progress: &ProgressEvent) -> String {
-    let percent = progress.percent.map(|percent| format!("{percent:.0} %"));
-    let note = progress.note.as_ref().map(|note| shown::one_line(note));
-    [percent, note].into_iter().flatten().collect::<Vec<_>>().join(" ")
-}
-
-fn unsuccessful(job: &Job) -> String {
-    let how = job.outcome.map_or("did not end", Outcome::as_str);
-    let why = job.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-    format!("job {} {how} after {} of {} attempts{why}", job.id, job.attempt, job.max_attempts)
+    job::to_the_end(&client, &accepted.id, at_most, remote.json).await
 }
 
 /// The payload from the command line, or from standard input.
@@ -130,16 +68,6 @@ fn json(text: &str) -> Result<Json, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn progress_is_one_line_that_moves_no_cursor() {
-        let line = |percent, note: Option<&str>| {
-            let note = note.map(str::to_owned);
-            progress_line(&ProgressEvent { id: "i".to_owned(), attempt: 1, percent, note })
-        };
-        assert_eq!(line(Some(33.3), Some("half\u{1b}[2J\nway")), "33 % half [2J way");
-        assert_eq!((line(Some(5.0), None), line(None, Some("n"))), ("5 %".to_owned(), "n".to_owned()));
-    }
 
     #[test]
     fn payloads_are_json_or_plain_text() {

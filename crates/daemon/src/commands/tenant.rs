@@ -1,13 +1,11 @@
 //! `fencepost tenant …`: shows tenants, retries their tasks, breaks their locks.
 
-use std::io::BufRead;
-
-use client::Page;
 use client::wire::plans::UnlockRequest;
 
-use super::{connect, retry_request, shown, tasks_shown};
+use super::look::Look;
+use super::{confirm, connect, page, retry_request, shown, tasks_shown};
 use crate::cli::plans::Tenant;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 
 /// Runs the command.
 ///
@@ -15,16 +13,14 @@ use crate::exit::{Exit, Failure};
 /// The refusal, or why no daemon could be reached; wrong usage where a question was not answered with yes.
 pub async fn run(command: Tenant) -> Result<(), Failure> {
     match command {
-        Tenant::Show { tenant, remote } => {
-            let answer = connect(&remote)?.tenants().get(&tenant).await;
-            let tenant = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::answer(remote.json, &tenant, tasks_shown::tenant);
+        Tenant::Show { tenant, shown } => {
+            let client = connect(&shown.remote)?;
+            Look::one(tasks_shown::tenant).run(&shown, async || client.tenants().get(&tenant).await).await?;
         }
-        Tenant::History { tenant, paged, remote } => {
-            let page = Page { limit: paged.limit, cursor: paged.cursor };
-            let answer = connect(&remote)?.tenants().tasks(&tenant, &page).await;
-            let list = answer.map_err(|error| shown::failure(remote.json, error))?;
-            shown::list(remote.json, &list, tasks_shown::history);
+        Tenant::History { tenant, paged, shown } => {
+            let (client, page) = (connect(&shown.remote)?, page(paged));
+            let read = async || client.tenants().tasks(&tenant, &page).await;
+            Look::list(tasks_shown::history).run(&shown, read).await?;
         }
         Tenant::Retry { tenant, options, remote } => {
             let (is_dry_run, retry) = retry_request(options)?;
@@ -34,11 +30,10 @@ pub async fn run(command: Tenant) -> Result<(), Failure> {
         }
         Tenant::Unlock { tenant, lock_token: token, reason, yes, remote } => {
             if !yes {
-                eprint!(
+                confirm::ask(&format!(
                     "Without its lock, another task may change tenant {tenant} while a stage of the task that has the \
-                     lock still runs. Break the lock? [y/N] "
-                );
-                confirmed(std::io::stdin().lock())?;
+                     lock still runs. Break the lock?"
+                ))?;
             }
             let request = UnlockRequest { token, reason };
             let answer = connect(&remote)?.tenants().unlock(&tenant, &request).await;
@@ -49,30 +44,4 @@ pub async fn run(command: Tenant) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// Reads the answer to a question.
-fn confirmed(mut from: impl BufRead) -> Result<(), Failure> {
-    let mut answer = String::new();
-    let read = from.read_line(&mut answer);
-    read.map_err(|error| Failure::new(Exit::Usage, format!("standard input: {error}")))?;
-    match answer.trim().to_ascii_lowercase().as_str() {
-        "y" | "yes" => Ok(()),
-        _ => Err(Failure::new(Exit::Usage, "not confirmed, so nothing was changed; --yes does not ask")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_yes_is_a_yes() {
-        for answer in ["y\n", "YES\r\n", " yes "] {
-            assert!(confirmed(answer.as_bytes()).is_ok(), "{answer:?}");
-        }
-        for answer in ["", "\n", "n\n", "yeah\n"] {
-            assert_eq!(confirmed(answer.as_bytes()).unwrap_err().exit, Exit::Usage, "{answer:?}");
-        }
-    }
 }

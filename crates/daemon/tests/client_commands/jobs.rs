@@ -56,7 +56,9 @@ impl Peer {
             let Some(Ok(Packet::Text(text))) = packet else { return "gone".to_owned() };
             let Message::One(frame) = Message::<NodeFrame>::read(&text).unwrap() else { panic!("{text}") };
             match frame {
-                NodeFrame::Heartbeat(_) => self.say(SchedulerFrame::HeartbeatOk(HeartbeatOk {})).await,
+                NodeFrame::Heartbeat(_) => {
+                    self.say(SchedulerFrame::HeartbeatOk(HeartbeatOk::default())).await
+                }
                 NodeFrame::Result(_) => return text.to_string(),
                 frame => return frame.kind().to_owned(),
             }

@@ -84,12 +84,12 @@ fn plans_are_listed_shown_and_watched() {
     for (line, is_watched) in
         [("plan show p", false), ("plan show p -w", true), ("plan show --watch p --json", true)]
     {
-        let Plan::Show { plan, watch, .. } = plan(line, &[]) else { panic!("{line}") };
-        assert_eq!((plan.as_str(), watch), ("p", is_watched), "{line}");
+        let Plan::Show { plan, shown } = plan(line, &[]) else { panic!("{line}") };
+        assert_eq!((plan.as_str(), shown.watch), ("p", is_watched), "{line}");
     }
     for (line, is_watched) in [("plan events p --json", false), ("plan events p -w", true)] {
-        let Plan::Events { plan, watch, .. } = plan(line, &[]) else { panic!("{line}") };
-        assert_eq!((plan.as_str(), watch), ("p", is_watched), "{line}");
+        let Plan::Events { plan, shown, .. } = plan(line, &[]) else { panic!("{line}") };
+        assert_eq!((plan.as_str(), shown.watch), ("p", is_watched), "{line}");
     }
     assert!(matches!(plan("plan task k --json", &[]), Plan::Task { task, .. } if task == "k"));
     let Plan::Checkpoints { task, paged, .. } = plan("plan checkpoints k --limit 5 --cursor c.3", &[]) else {

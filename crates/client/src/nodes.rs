@@ -1,0 +1,83 @@
+//! Nodes and pools: how to show, drain and configure them, and how to ask which node a job would get.
+
+use reqwest::Method;
+use wire::List;
+use wire::nodes::{Node, PoolsRequest, PoolsSetting, SelectAnswer, SelectRequest};
+
+use crate::observe::Page;
+use crate::transport::Call;
+use crate::{Client, Result};
+
+/// The calls about nodes and pools.
+#[derive(Clone, Copy, Debug)]
+pub struct Nodes<'a>(&'a Client);
+
+impl Client {
+    /// The calls about nodes and pools.
+    #[must_use]
+    pub const fn nodes(&self) -> Nodes<'_> {
+        Nodes(self)
+    }
+}
+
+impl Nodes<'_> {
+    /// One node.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `not_found` for a node that is not connected.
+    pub async fn get(&self, id: &str) -> Result<Node> {
+        Ok(self.0.call(&Call::get(&["v1", "nodes", id], &[])).await?.body)
+    }
+
+    /// The nodes, in the order of their ids.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn list(&self, page: &Page) -> Result<List<Node>> {
+        Ok(self.0.call(&Call::get(&["v1", "nodes"], &page.query())).await?.body)
+    }
+
+    /// Drains a node: it finishes its jobs and gets no more; needs the scope `admin`. Draining it again changes nothing.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `not_found` for a node that is not connected.
+    pub async fn drain(&self, id: &str) -> Result<Node> {
+        self.act(id, "drain").await
+    }
+
+    /// Ends the drain of a node; needs the scope `admin`. Ending it again changes nothing.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `not_found` for a node that is not connected.
+    pub async fn undrain(&self, id: &str) -> Result<Node> {
+        self.act(id, "undrain").await
+    }
+
+    async fn act(&self, id: &str, verb: &str) -> Result<Node> {
+        Ok(self.0.call(&Call::<()>::new(Method::POST, &["v1", "nodes", id, verb], None)).await?.body)
+    }
+
+    /// The node that a job with these requirements would get now, and why. No slot is reserved.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn select(&self, wanted: &SelectRequest) -> Result<SelectAnswer> {
+        Ok(self.0.call(&Call::new(Method::POST, &["v1", "nodes", "select"], Some(wanted))).await?.body)
+    }
+
+    /// The configured pools, with the version of their setting.
+    ///
+    /// # Errors
+    /// [`crate::Error`].
+    pub async fn pools(&self) -> Result<PoolsSetting> {
+        Ok(self.0.call(&Call::get(&["v1", "config", "pools"], &[])).await?.body)
+    }
+
+    /// Replaces all pools; needs the scope `admin`.
+    ///
+    /// # Errors
+    /// [`crate::Error`]; `conflict` if the version is not the newest, so also for a repetition.
+    pub async fn set_pools(&self, pools: &PoolsRequest) -> Result<PoolsSetting> {
+        Ok(self.0.call(&Call::new(Method::PUT, &["v1", "config", "pools"], Some(pools))).await?.body)
+    }
+}

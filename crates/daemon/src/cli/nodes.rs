@@ -1,0 +1,75 @@
+//! The commands about nodes and pools.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::jobs::Needs;
+use super::{Paged, Remote, Shown};
+
+/// `fencepost nodes …`
+#[derive(Debug, Subcommand)]
+pub enum Nodes {
+    /// List nodes
+    List {
+        #[command(flatten)]
+        paged: Paged,
+        #[command(flatten)]
+        shown: Shown,
+    },
+    /// Show a node
+    Show {
+        /// The node's id
+        node: String,
+        #[command(flatten)]
+        shown: Shown,
+    },
+    /// Drain nodes: they finish their jobs and get no more (scope admin)
+    Drain(Drained),
+    /// End the drain of nodes (scope admin)
+    Undrain(Drained),
+    /// Say which node a job with these requirements would get now, and why not the others
+    Explain {
+        #[command(flatten)]
+        needs: Needs,
+        #[command(flatten)]
+        shown: Shown,
+    },
+}
+
+/// Nodes to drain, or to use again.
+#[derive(Args, Debug)]
+pub struct Drained {
+    /// The nodes' ids
+    #[arg(required = true, value_name = "NODE")]
+    pub nodes: Vec<String>,
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// `fencepost pool …`
+#[derive(Debug, Subcommand)]
+pub enum Pool {
+    /// Show the pools, with the version of their setting
+    Show {
+        #[command(flatten)]
+        shown: Shown,
+    },
+    /// Replace all pools (scope admin)
+    #[command(after_help = "\
+The file is what `fencepost pool show --json` prints: {\"version\": 3, \"pools\": [{\"name\": \"zh-en\", \"routes\": [\"zh:en\"],
+\"requires\": [\"asr:zh\"], \"weight\": 1}]}. If somebody has changed the pools since that version, nothing is changed.")]
+    Set {
+        /// The pools as JSON; `-` reads standard input, and needs --yes or --dry-run
+        #[arg(short, long, value_name = "FILE")]
+        file: PathBuf,
+        /// Show what would change, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// Do not ask before pools are dropped
+        #[arg(short, long)]
+        yes: bool,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}

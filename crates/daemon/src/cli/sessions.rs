@@ -1,0 +1,47 @@
+//! The commands about sessions.
+
+use clap::Subcommand;
+use wire::limits::{SESSION_IDLE_MS_MAX, SESSION_IDLE_MS_MIN};
+use wire::sessions::Ordering;
+
+use super::jobs::Needs;
+use super::{Remote, Shown, words};
+
+/// `fencepost session …`
+#[derive(Debug, Subcommand)]
+pub enum Session {
+    /// Open a session and print its id
+    Open {
+        /// How its jobs and results are ordered [default: strict]
+        #[arg(long, value_parser = words(Ordering::ALL, Ordering::as_str))]
+        ordering: Option<Ordering>,
+        /// The tenant of the session
+        #[arg(long, value_name = "TENANT")]
+        tenant: Option<String>,
+        #[command(flatten)]
+        needs: Needs,
+        /// The session is closed after this time without a submitted or finished job, in milliseconds [default: 3600000]
+        #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(SESSION_IDLE_MS_MIN..=SESSION_IDLE_MS_MAX))]
+        idle_ms: Option<u64>,
+        /// Idempotency key: the same request under the same key is the same session
+        #[arg(long, value_name = "KEY")]
+        key: Option<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Show a session: its jobs, counted, and its last node
+    Show {
+        /// The session's id
+        session: String,
+        #[command(flatten)]
+        shown: Shown,
+    },
+    /// Close sessions: they take no more jobs, and finish those that they have
+    Close {
+        /// The sessions' ids
+        #[arg(required = true, value_name = "SESSION")]
+        sessions: Vec<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}

@@ -1,0 +1,181 @@
+//! `fencepost job …`: lists, shows, awaits, cancels, retries and follows jobs.
+
+mod wait;
+
+use client::wire::jobs::{Job as Shown, JobAccepted, JobState, RetryAnswer, RetryRequest};
+use client::wire::limits::{BATCH_JOBS_MAX, LIST_ITEMS_MAX};
+use client::{Client, JobQuery, JobUpdate, Page};
+use serde::Serialize;
+
+use super::absence::Absence;
+use super::jobs_shown::{self, JobView};
+use super::look::Look;
+use super::{connect, page, shown, waits};
+use crate::cli::Remote;
+use crate::cli::jobs::{Filter, Job};
+use crate::exit::{Exit, Failure};
+
+pub use wait::to_the_end;
+
+/// Runs the command.
+///
+/// # Errors
+/// The refusal, or why no daemon could be reached; for `wait` also that the job did not succeed, or not in time.
+pub async fn run(command: Job) -> Result<(), Failure> {
+    match command {
+        Job::List { state, filter, paged, shown } => {
+            let client = connect(&shown.remote)?;
+            let query = JobQuery { state, ..query(filter, page(paged)) };
+            Look::list(jobs_shown::jobs).run(&shown, async || client.jobs().list(&query).await).await
+        }
+        Job::Show { job, shown } => {
+            let client = connect(&shown.remote)?;
+            let for_people = !shown.remote.json;
+            let read = async || {
+                let job = client.jobs().get(&job).await?;
+                let waits = if for_people { waits::reason(&client, &job).await } else { None };
+                Ok(JobView { job, waits })
+            };
+            Look::one(jobs_shown::job).until(|view| view.job.outcome.is_some()).run(&shown, read).await
+        }
+        Job::Wait { job, at_most, remote } => {
+            let client = connect(&remote)?;
+            // A daemon that cannot be reached now is not waited for.
+            client.jobs().get(&job).await.map_err(|error| shown::failure(remote.json, error))?;
+            to_the_end(&client, &job, at_most, remote.json).await
+        }
+        Job::Cancel { jobs, remote } => {
+            let client = connect(&remote)?;
+            each(
+                &jobs,
+                &remote,
+                async |id| client.jobs().cancel(id).await,
+                |job: &Shown| format!("job {} is {}\n", job.id, jobs_shown::change(job)),
+            )
+            .await
+        }
+        Job::Retry { jobs, filter, dry_run: true, remote, .. } => {
+            debug_assert!(jobs.is_empty(), "the command line has either");
+            would_retry(&connect(&remote)?, filter, &remote).await
+        }
+        Job::Retry { jobs, filter, key, remote, .. } => match jobs.as_slice() {
+            [job] => {
+                let answer = connect(&remote)?.jobs().retry(job, key.as_deref()).await;
+                let accepted = answer.map_err(|error| shown::failure(remote.json, error))?;
+                shown::answer(remote.json, &accepted, |accepted: &JobAccepted| format!("{}\n", accepted.id));
+                Ok(())
+            }
+            _ => {
+                let Filter { dead, outcome, session, tenant, pool } = filter;
+                let dead = dead.then_some(true);
+                let which = RetryRequest { ids: jobs, outcome, session, tenant, pool, dead };
+                let answer = connect(&remote)?.jobs().retry_many(&which, key.as_deref()).await;
+                retried(&answer.map_err(|error| shown::failure(remote.json, error))?, remote.json)
+            }
+        },
+        Job::Events { job, remote } => follow(&connect(&remote)?, &job, remote.json).await,
+    }
+}
+
+/// Makes a call for each id, and prints the answers, with JSON one on a line.
+///
+/// # Errors
+/// The first refusal. What was done before it stays done and is printed.
+pub async fn each<T: Serialize>(
+    ids: &[String],
+    remote: &Remote,
+    call: impl AsyncFn(&str) -> client::Result<T>,
+    people: impl Fn(&T) -> String,
+) -> Result<(), Failure> {
+    for id in ids {
+        let answer = call(id).await.map_err(|error| shown::failure(remote.json, error))?;
+        shown::answer(remote.json, &answer, &people);
+    }
+    Ok(())
+}
+
+fn query(filter: Filter, page: Page) -> JobQuery {
+    let Filter { dead, outcome, session, tenant, pool } = filter;
+    JobQuery { state: None, outcome, session, tenant, pool, dead: dead.then_some(true), page }
+}
+
+/// Lists the jobs that a retry by this filter selects now: the newest that have ended and were not retried.
+async fn would_retry(client: &Client, filter: Filter, remote: &Remote) -> Result<(), Failure> {
+    let page = Page { limit: Some(LIST_ITEMS_MAX), cursor: None };
+    let mut query = query(filter, page);
+    query.state = Some(JobState::Finished);
+    let mut selected = Vec::new();
+    loop {
+        let list = client.jobs().list(&query).await.map_err(|error| shown::failure(remote.json, error))?;
+        // Stages are retried by their plan alone.
+        let fits = |job: &Shown| job.retried_as.is_none() && !job.lane.starts_with("plan:");
+        selected.extend(list.items.into_iter().filter(fits));
+        if list.next_cursor.is_none() || selected.len() >= BATCH_JOBS_MAX {
+            break;
+        }
+        query.page.cursor = list.next_cursor;
+    }
+    selected.truncate(BATCH_JOBS_MAX);
+    if remote.json {
+        selected.iter().for_each(|job| shown::answer(true, job, |_| String::new()));
+    } else {
+        let count = format!("{} jobs would be retried; nothing was changed\n", selected.len());
+        shown::print(&(jobs_shown::table(&selected) + &count));
+    }
+    Ok(())
+}
+
+/// Prints the ids of the new jobs.
+fn retried(answer: &RetryAnswer, json: bool) -> Result<(), Failure> {
+    shown::answer(json, answer, |answer| answer.ids.iter().fold(String::new(), |text, id| text + id + "\n"));
+    if answer.results.is_empty() {
+        if !json {
+            eprintln!("{} jobs are retried", answer.retried);
+        }
+        return Ok(());
+    }
+    let wrong =
+        answer.results.iter().map(|one| format!("job {}: {}: {}", one.retry_of, one.code, one.detail));
+    let message = format!(
+        "{} jobs are retried, these are not:\n{}",
+        answer.retried,
+        wrong.collect::<Vec<_>>().join("\n")
+    );
+    Err(Failure::new(Exit::Refused, if json { String::new() } else { message }))
+}
+
+/// One event of a job, for programs.
+#[derive(Serialize)]
+struct Line<'a, T> {
+    event: &'a str,
+    #[serde(flatten)]
+    data: &'a T,
+}
+
+/// Prints the events of a job until it is FINISHED.
+async fn follow(client: &Client, id: &str, json: bool) -> Result<(), Failure> {
+    // A daemon that cannot be reached now is not waited for.
+    client.jobs().get(id).await.map_err(|error| shown::failure(json, error))?;
+    let mut events = client.jobs().events(id);
+    let mut absence = Absence::default();
+    loop {
+        let update = match events.next().await {
+            Ok(Some(update)) => update,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                absence.outlast(error).await.map_err(|error| shown::failure(json, error))?;
+                continue;
+            }
+        };
+        absence.is_over();
+        let line = match (&update, json) {
+            (JobUpdate::Job(job), true) => shown::json(&Line { event: "job", data: job.as_ref() }),
+            (JobUpdate::Progress(progress), true) => shown::json(&Line { event: "progress", data: progress }),
+            (JobUpdate::Job(job), false) => jobs_shown::change(job),
+            (JobUpdate::Progress(progress), false) => jobs_shown::progress(progress),
+        };
+        if !shown::print(&(line + "\n")) {
+            return Ok(());
+        }
+    }
+}

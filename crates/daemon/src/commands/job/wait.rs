@@ -1,0 +1,137 @@
+//! Waits for a job's end, for `submit --wait` and `job wait`.
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use client::wire::jobs::{Job, JobState, Outcome};
+use client::{Client, JobUpdate};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::commands::absence::Absence;
+use crate::commands::{jobs_shown, shown, waits};
+use crate::exit::{Exit, Failure};
+
+/// The longest wait for the end of the job in one request.
+const ASK_EVERY: Duration = Duration::from_secs(60);
+/// A job that has waited so long is asked why.
+const WAITS_AFTER: Duration = Duration::from_secs(2);
+/// The delay between two such questions.
+const WAITS_EVERY: Duration = Duration::from_secs(5);
+/// A limit in place of none: longer than any process lives.
+const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// Waits until the job is FINISHED, at most so long, and prints its result. Says on stderr why no node can take it meanwhile.
+///
+/// # Errors
+/// The refusal, or why no daemon could be reached; the job did not succeed, or has not ended in time.
+pub async fn to_the_end(
+    client: &Client,
+    id: &str,
+    at_most: Option<Duration>,
+    json: bool,
+) -> Result<(), Failure> {
+    let ended = timeout(at_most.unwrap_or(NO_LIMIT), async {
+        tokio::select! {
+            ended = end(client, id, json) => ended,
+            never = explain(client, id, json) => match never {},
+        }
+    });
+    let Ok(ended) = ended.await else { return Err(late(client, id, at_most.unwrap_or(NO_LIMIT)).await) };
+    let job = ended.map_err(|error| shown::failure(json, error))?;
+    shown::answer(json, &job, |job| match (&job.outcome, &job.result) {
+        (Some(Outcome::Succeeded), Some(result)) => format!("{result}\n"),
+        _ => String::new(),
+    });
+    match job.outcome {
+        Some(Outcome::Succeeded) => Ok(()),
+        _ => Err(Failure::new(Exit::Refused, unsuccessful(&job))),
+    }
+}
+
+/// The job when it is FINISHED. A person at a terminal sees the progress; if the event stream cannot be had, the wait goes on
+/// without it.
+async fn end(client: &Client, id: &str, json: bool) -> client::Result<Job> {
+    if std::io::stderr().is_terminal()
+        && !json
+        && let Ok(job) = followed(client, id).await
+    {
+        return Ok(job);
+    }
+    waited(client, id).await
+}
+
+/// The job when it is FINISHED, through absences of the daemon.
+async fn waited(client: &Client, id: &str) -> client::Result<Job> {
+    let mut absence = Absence::default();
+    loop {
+        match client.jobs().wait(id, ASK_EVERY).await {
+            Ok(job) if job.state == JobState::Finished => return Ok(job),
+            Ok(_) => absence.is_over(),
+            Err(error) => {
+                if let Err(error) = absence.outlast(error).await {
+                    eprintln!("job {id} continues; `fencepost job show {id}` shows it");
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+/// The job when it is FINISHED; prints its progress until then.
+async fn followed(client: &Client, id: &str) -> client::Result<Job> {
+    let mut events = client.jobs().events(id);
+    let mut last = None;
+    while let Some(news) = events.next().await? {
+        match news {
+            JobUpdate::Job(job) => last = Some(*job),
+            JobUpdate::Progress(progress) => eprintln!("{}", jobs_shown::progress(&progress)),
+        }
+    }
+    match last {
+        Some(job) => Ok(job),
+        None => client.jobs().get(id).await,
+    }
+}
+
+/// Says on stderr why the job waits, whenever that has changed.
+async fn explain(client: &Client, id: &str, json: bool) -> std::convert::Infallible {
+    let mut at = Instant::now() + WAITS_AFTER;
+    let mut before = None;
+    loop {
+        sleep_until(at).await;
+        at = Instant::now() + WAITS_EVERY;
+        // Whoever cannot be asked now is asked again.
+        let Ok(job) = client.jobs().get(id).await else { continue };
+        let reason = waits::reason(client, &job).await;
+        if let Some(reason) = &reason
+            && before.as_ref() != Some(reason)
+            && !json
+        {
+            eprintln!("job {id} waits: {reason}");
+        }
+        before = reason;
+    }
+}
+
+/// The job has not ended in time.
+async fn late(client: &Client, id: &str, after: Duration) -> Failure {
+    let after = shown::length(after.as_millis() as u64);
+    let goes_on = format!(
+        "it continues; `fencepost job wait {id}` waits again, `fencepost job cancel {id}` cancels it"
+    );
+    let state = match client.jobs().get(id).await {
+        Ok(job) => {
+            let reason = waits::reason(client, &job).await;
+            let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+            format!("is {} after {after}{reason}", job.state)
+        }
+        Err(error) => format!("has not ended after {after} ({error})"),
+    };
+    Failure::new(Exit::Refused, format!("job {id} {state}\n  {goes_on}"))
+}
+
+fn unsuccessful(job: &Job) -> String {
+    let how = job.outcome.map_or("did not end", Outcome::as_str);
+    let why = job.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+    format!("job {} {how} after {} of {} attempts{why}", job.id, job.attempt, job.max_attempts)
+}

@@ -1,0 +1,127 @@
+//! What a command that shows something does: it reads it and prints it, once, or with `-w` again whenever it has changed.
+//!
+//! What must never live here: how a particular answer is read or looks.
+
+use std::io::{IsTerminal as _, stdout};
+use std::time::Duration;
+
+use client::Result;
+use client::wire::List;
+use serde::Serialize;
+
+use super::absence::Absence;
+use super::screen::Screen;
+use super::shown;
+use crate::cli::Shown;
+use crate::exit::Failure;
+
+/// The delay between two reads.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How answers of a type are printed.
+pub struct Look<T> {
+    people: fn(&T) -> String,
+    json: fn(&T) -> Vec<String>,
+    more: fn(&T) -> String,
+    is_over: fn(&T) -> bool,
+}
+
+impl<T: Serialize> Look<T> {
+    /// Prints one JSON document, or the text of `people`.
+    pub const fn one(people: fn(&T) -> String) -> Self {
+        Self { people, json: |answer| vec![shown::json(answer)], more: |_| String::new(), is_over: |_| false }
+    }
+
+    /// With `-w` it ends when this is so.
+    pub const fn until(mut self, is_over: fn(&T) -> bool) -> Self {
+        self.is_over = is_over;
+        self
+    }
+}
+
+impl<T: Serialize> Look<List<T>> {
+    /// Prints each item as JSON on a line of its own, or the text of `people`. With JSON the cursor of the next page goes to
+    /// stderr.
+    pub const fn list(people: fn(&List<T>) -> String) -> Self {
+        Self {
+            people,
+            json: |list| list.items.iter().map(shown::json).collect(),
+            more: |list| shown::more(list.next_cursor.as_ref()),
+            is_over: |_| false,
+        }
+    }
+}
+
+impl<T> Look<T> {
+    /// Reads and prints. With `-w` on a terminal the text is drawn in place; elsewhere it is printed whenever it has changed,
+    /// and as JSON the lines that were not there before.
+    ///
+    /// # Errors
+    /// The refusal, or why no daemon could be reached; while watching, for a minute.
+    pub async fn run(
+        self,
+        how: &Shown,
+        mut read: impl AsyncFnMut() -> Result<T>,
+    ) -> std::result::Result<(), Failure> {
+        let Shown { watch, ref remote } = *how;
+        let json = remote.json;
+        if !watch {
+            let answer = read().await.map_err(|error| shown::failure(json, error))?;
+            if json {
+                shown::print(&self.json_text(&answer, &[]));
+                eprint!("{}", (self.more)(&answer));
+            } else {
+                shown::print(&(self.people)(&answer));
+            }
+            return Ok(());
+        }
+        let mut screen = (stdout().is_terminal() && !json).then(Screen::default);
+        let mut absence = Absence::default();
+        let (mut before, mut lines_before) = (String::new(), Vec::new());
+        let mut has_begun = false;
+        loop {
+            match read().await {
+                Ok(answer) => {
+                    absence.is_over();
+                    has_begun = true;
+                    let is_over = (self.is_over)(&answer);
+                    let is_read = if json {
+                        let is_read = shown::print(&self.json_text(&answer, &lines_before));
+                        lines_before = (self.json)(&answer);
+                        is_read
+                    } else {
+                        let text = (self.people)(&answer);
+                        let is_read = match &mut screen {
+                            Some(screen) if is_over => screen.draw_whole(&text),
+                            Some(screen) => screen.draw(&text),
+                            None if text == before => true,
+                            None if before.is_empty() => shown::print(&text),
+                            None => shown::print(&format!("\n{text}")),
+                        };
+                        before = text;
+                        is_read
+                    };
+                    if is_over || !is_read {
+                        return Ok(());
+                    }
+                    tokio::time::sleep(EVERY).await;
+                }
+                // A daemon that cannot be reached now is not waited for.
+                Err(error) if !has_begun => return Err(shown::failure(json, error)),
+                Err(error) => {
+                    absence.outlast(error).await.map_err(|error| shown::failure(json, error))?;
+                    // The message about the absence stays where it is.
+                    if let Some(screen) = &mut screen {
+                        screen.leave();
+                    }
+                }
+            }
+        }
+    }
+
+    /// The lines that are not among those printed before.
+    fn json_text(&self, answer: &T, before: &[String]) -> String {
+        let lines = (self.json)(answer).into_iter().filter(|line| !before.contains(line));
+        lines.fold(String::new(), |text, line| text + &line + "\n")
+    }
+}

@@ -1,0 +1,117 @@
+//! `fencepost nodes …`: lists, shows and drains worker nodes, and says which one a job would get.
+
+use client::wire::List;
+use client::wire::nodes::{Node, SelectAnswer, SelectRequest};
+
+use super::look::Look;
+use super::{connect, job, page, shown, waits};
+use crate::cli::jobs::Needs;
+use crate::cli::nodes::{Drained, Nodes};
+use crate::exit::Failure;
+
+/// Runs the command.
+///
+/// # Errors
+/// The refusal, or why no daemon could be reached.
+pub async fn run(command: Nodes) -> Result<(), Failure> {
+    match command {
+        Nodes::List { paged, shown } => {
+            let (client, page) = (connect(&shown.remote)?, page(paged));
+            Look::list(list).run(&shown, async || client.nodes().list(&page).await).await
+        }
+        Nodes::Show { node, shown } => {
+            let client = connect(&shown.remote)?;
+            Look::one(card).run(&shown, async || client.nodes().get(&node).await).await
+        }
+        Nodes::Drain(Drained { nodes, remote }) => {
+            let client = connect(&remote)?;
+            job::each(
+                &nodes,
+                &remote,
+                async |id| client.nodes().drain(id).await,
+                |node| {
+                    format!(
+                        "node {} is {}; {} of its {} slots are taken\n",
+                        node.id, node.state, node.used, node.capacity
+                    )
+                },
+            )
+            .await
+        }
+        Nodes::Undrain(Drained { nodes, remote }) => {
+            let client = connect(&remote)?;
+            job::each(
+                &nodes,
+                &remote,
+                async |id| client.nodes().undrain(id).await,
+                |node| format!("node {} is {}\n", node.id, node.state),
+            )
+            .await
+        }
+        Nodes::Explain { needs: Needs { pool, requires, route }, shown } => {
+            let client = connect(&shown.remote)?;
+            let wanted = SelectRequest { pool, route, requires };
+            Look::one(explanation).run(&shown, async || client.nodes().select(&wanted).await).await
+        }
+    }
+}
+
+/// Nodes, one line each.
+pub fn list(list: &List<Node>) -> String {
+    let rows = list.items.iter().map(|node| {
+        [
+            node.id.clone(),
+            node.state.to_string(),
+            format!("{}/{}", node.used, node.capacity),
+            node.pools.join(","),
+            shown::or_none((!node.labels.is_empty()).then(|| node.labels.join(","))),
+            node.instance.clone(),
+            shown::or_none(node.version.as_ref()),
+            shown::or_none(node.heartbeat_at.as_ref()),
+        ]
+    });
+    let headings = ["NODE", "STATE", "SLOTS", "POOLS", "LABELS", "INSTANCE", "SOFTWARE", "LAST HEARTBEAT"];
+    shown::table(headings, rows) + &shown::more(list.next_cursor.as_ref())
+}
+
+fn card(node: &Node) -> String {
+    let load = node.load.map(|load| {
+        let parts = [("cpu", load.cpu), ("gpu", load.gpu), ("memory", load.memory)];
+        let known = parts.into_iter().filter_map(|(name, share)| Some(format!("{name} {}", share?)));
+        known.collect::<Vec<_>>().join(", ")
+    });
+    shown::card([
+        ("node", node.id.clone()),
+        ("state", node.state.to_string()),
+        ("held by", node.instance.clone()),
+        ("slots", format!("{} of {} taken", node.used, node.capacity)),
+        ("pools", shown::or_none((!node.pools.is_empty()).then(|| node.pools.join(", ")))),
+        ("labels", shown::or_none((!node.labels.is_empty()).then(|| node.labels.join(", ")))),
+        ("services", shown::or_none((!node.services.is_empty()).then(|| node.services.join(", ")))),
+        ("load", shown::or_none(load.filter(|load| !load.is_empty()))),
+        ("software", shown::or_none(node.version.as_ref())),
+        ("registered", shown::or_none(node.registered_at.as_ref())),
+        ("last heartbeat", shown::or_none(node.heartbeat_at.as_ref())),
+        ("changed", node.seen_at.clone()),
+        ("record version", node.record_version.to_string()),
+    ])
+}
+
+fn explanation(answer: &SelectAnswer) -> String {
+    let chosen = match (&answer.node, &answer.pool) {
+        (Some(node), Some(pool)) => format!("node {node} of pool {pool}"),
+        (Some(node), None) => format!("node {node}"),
+        (None, _) => waits::obstacle(answer).unwrap_or_default(),
+    };
+    let rows = answer.rejected.iter().map(|(reason, count)| [reason.clone(), count.to_string()]);
+    let rejected = if answer.rejected.is_empty() {
+        String::new()
+    } else {
+        "\n".to_owned() + &shown::table(["REJECTED FOR", "NODES"], rows)
+    };
+    shown::card([
+        ("chosen", chosen),
+        ("considered", answer.considered.to_string()),
+        ("took", format!("{:.1} µs", answer.took_us)),
+    ]) + &rejected
+}

@@ -1,0 +1,99 @@
+//! `fencepost pool …`: shows and sets the pools of nodes.
+
+use client::wire::nodes::{Pool as Shown, PoolsRequest, PoolsSetting};
+
+use super::look::Look;
+use super::{confirm, connect, json_file, shown};
+use crate::cli::nodes::Pool;
+use crate::exit::{Exit, Failure};
+
+/// Runs the command.
+///
+/// # Errors
+/// The refusal, or why no daemon could be reached; wrong usage for a file that holds no pools, and where a question was not
+/// answered with yes.
+pub async fn run(command: Pool) -> Result<(), Failure> {
+    match command {
+        Pool::Show { shown } => {
+            let client = connect(&shown.remote)?;
+            Look::one(people).run(&shown, async || client.nodes().pools().await).await
+        }
+        Pool::Set { file, dry_run, yes, remote } => {
+            let request: PoolsRequest = json_file::read(&file)?;
+            let client = connect(&remote)?;
+            let now = client.nodes().pools().await.map_err(|error| shown::failure(remote.json, error))?;
+            if now.version != request.version {
+                let message = format!(
+                    "the file replaces version {}, but the pools have version {} now, so nothing was changed\n  \
+                     `fencepost pool show --json` prints them as they are",
+                    request.version, now.version
+                );
+                return Err(Failure::new(Exit::Refused, message));
+            }
+            if dry_run {
+                let changes = changes(&now.pools, &request.pools);
+                shown::answer(remote.json, &request, |_| changes + "nothing was changed\n");
+                return Ok(());
+            }
+            let dropped = dropped(&now.pools, &request.pools);
+            if !dropped.is_empty() && !yes {
+                let names = dropped.join(", ");
+                confirm::ask(&format!("Jobs for these pools would wait for ever: {names}. Drop the pools?"))?;
+            }
+            let answer = client.nodes().set_pools(&request).await;
+            let setting = answer.map_err(|error| shown::failure(remote.json, error))?;
+            shown::answer(remote.json, &setting, people);
+            Ok(())
+        }
+    }
+}
+
+fn people(setting: &PoolsSetting) -> String {
+    if setting.pools.is_empty() {
+        return format!("version {}; all nodes are in the pool default\n", setting.version);
+    }
+    let rows = setting.pools.iter().map(|pool| {
+        [
+            pool.name.clone(),
+            pool.weight.to_string(),
+            shown::or_none((!pool.routes.is_empty()).then(|| pool.routes.join(","))),
+            shown::or_none((!pool.requires.is_empty()).then(|| pool.requires.join(","))),
+        ]
+    });
+    format!("version {}\n", setting.version) + &shown::table(["POOL", "WEIGHT", "ROUTES", "REQUIRES"], rows)
+}
+
+/// The names of the pools that are there before and not after.
+fn dropped(before: &[Shown], after: &[Shown]) -> Vec<String> {
+    let is_kept = |pool: &&Shown| after.iter().any(|kept| kept.name == pool.name);
+    before.iter().filter(|pool| !is_kept(pool)).map(|pool| pool.name.clone()).collect()
+}
+
+/// What becomes of each pool, one a line.
+fn changes(before: &[Shown], after: &[Shown]) -> String {
+    let dropped = dropped(before, after).into_iter().map(|name| format!("dropped    {name}\n"));
+    let others = after.iter().map(|pool| {
+        let what = match before.iter().find(|old| old.name == pool.name) {
+            Some(old) if old == pool => "unchanged",
+            Some(_) => "changed",
+            None => "added",
+        };
+        format!("{what:9}  {}\n", pool.name)
+    });
+    dropped.chain(others).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_pools_names_what_is_dropped_added_and_changed() {
+        let pools = |text| serde_json::from_str::<Vec<Shown>>(text).unwrap();
+        let before = pools(r#"[{"name":"a"},{"name":"b"},{"name":"c"}]"#);
+        let after = pools(r#"[{"name":"b","weight":2},{"name":"c"},{"name":"d"}]"#);
+        let expected = "dropped    a\nchanged    b\nunchanged  c\nadded      d\n";
+        assert_eq!(changes(&before, &after), expected);
+        assert_eq!(dropped(&before, &after), ["a"]);
+    }
+}

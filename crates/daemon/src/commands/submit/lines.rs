@@ -1,0 +1,165 @@
+//! The jobs of a file, one on each line, in batches that one request takes.
+
+use std::io::{self, BufRead, Read as _};
+
+use client::wire::jobs::JobRequest;
+use client::wire::limits::{BATCH_JOBS_MAX, PAYLOAD_BYTES_MAX};
+
+use crate::cli::jobs::JobOptions;
+
+/// The longest line, in bytes: a payload, and room for the other fields.
+const LINE_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + (64 << 10);
+/// A batch of more than one job is not longer than this, in bytes of its lines. It leaves half of the smallest body that a
+/// daemon is usually configured to take for what the options add.
+const BATCH_BYTES_MAX: usize = 512 << 10;
+
+/// One job, and where it stands.
+#[derive(Debug)]
+pub struct Line {
+    /// The line's number, counted from 1.
+    pub number: u64,
+    /// The job.
+    pub job: JobRequest,
+}
+
+/// Jobs for one request.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The jobs, in the order of their lines.
+    pub lines: Vec<Line>,
+    /// The bytes that were read up to here, blank lines included.
+    pub read: u64,
+}
+
+/// Reads jobs.
+pub struct Batches<'a, R> {
+    from: R,
+    options: &'a JobOptions,
+    number: u64,
+    read: u64,
+    /// The first job of the next batch, and the length of its line.
+    next: Option<(Line, usize)>,
+}
+
+impl<'a, R: BufRead> Batches<'a, R> {
+    /// The jobs in this, each with what the options give.
+    pub fn new(from: R, options: &'a JobOptions) -> Self {
+        Self { from, options, number: 0, read: 0, next: None }
+    }
+
+    /// The next jobs; none at the end.
+    ///
+    /// # Errors
+    /// What is wrong with a line, with its number. The jobs of the lines before it that no batch has yet are lost.
+    pub fn next(&mut self) -> Result<Batch, String> {
+        let mut batch = Batch::default();
+        let mut bytes = 0;
+        while batch.lines.len() < BATCH_JOBS_MAX {
+            let line = match self.next.take() {
+                Some(line) => Some(line),
+                None => self.line()?,
+            };
+            let Some((line, length)) = line else { break };
+            if !batch.lines.is_empty() && bytes + length > BATCH_BYTES_MAX {
+                self.next = Some((line, length));
+                break;
+            }
+            bytes += length;
+            batch.lines.push(line);
+        }
+        batch.read = self.read;
+        Ok(batch)
+    }
+
+    /// The next line that is not blank, and its length.
+    fn line(&mut self) -> Result<Option<(Line, usize)>, String> {
+        loop {
+            let mut bytes = Vec::new();
+            let read = self.from.by_ref().take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut bytes);
+            let length = read.map_err(|error: io::Error| error.to_string())?;
+            if length == 0 {
+                return Ok(None);
+            }
+            self.number += 1;
+            self.read += length as u64;
+            let number = self.number;
+            if length > LINE_BYTES_MAX {
+                return Err(format!("line {number} has more than {LINE_BYTES_MAX} bytes"));
+            }
+            if bytes.trim_ascii().is_empty() {
+                continue;
+            }
+            let mut job: JobRequest = serde_json::from_slice(&bytes).map_err(|error| {
+                // The parser's own line is always the first.
+                let text = error.to_string();
+                let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
+                format!("line {number}, column {}: {what}", error.column())
+            })?;
+            self.options.complete(&mut job);
+            return Ok(Some((Line { number, job }, length)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Options {
+        #[command(flatten)]
+        job: JobOptions,
+        #[arg(long)]
+        file: Option<String>,
+    }
+
+    fn batches(text: &str) -> Result<Vec<Vec<u64>>, String> {
+        let options = Options::parse_from(["x", "--tenant", "t"]);
+        assert_eq!(options.file, None);
+        let mut batches = Batches::new(text.as_bytes(), &options.job);
+        let mut numbers = Vec::new();
+        loop {
+            let batch = batches.next()?;
+            if batch.lines.is_empty() {
+                assert_eq!(batch.read, text.len() as u64);
+                return Ok(numbers);
+            }
+            assert!(batch.lines.iter().all(|line| line.job.tenant.as_deref() == Some("t")));
+            numbers.push(batch.lines.iter().map(|line| line.number).collect());
+        }
+    }
+
+    #[test]
+    fn blank_lines_are_passed_over_and_lines_keep_their_numbers() {
+        assert_eq!(batches("").unwrap(), Vec::<Vec<u64>>::new());
+        assert_eq!(batches("\n{\"payload\":1}\n  \r\n{\"payload\":2}").unwrap(), [[2, 4]]);
+    }
+
+    #[test]
+    fn a_batch_is_bounded_in_jobs_and_in_bytes() {
+        let many = "{\"payload\":1}\n".repeat(2_001);
+        let sizes: Vec<_> = batches(&many).unwrap().iter().map(Vec::len).collect();
+        assert_eq!(sizes, [1_000, 1_000, 1]);
+        let half = format!("{{\"payload\":\"{}\"}}\n", "x".repeat(BATCH_BYTES_MAX / 2));
+        let large = format!("{{\"payload\":\"{}\"}}\n", "x".repeat(PAYLOAD_BYTES_MAX - 2));
+        assert_eq!(batches(&format!("{half}{half}{large}")).unwrap(), [[1], [2], [3]]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_the_line() {
+        for (text, says) in [
+            ("{\"payload\":1}\n{\"payload\":}\n", "line 2, column 12: expected value"),
+            ("{\"payload\":1,\"tenent\":\"a\"}\n", "line 1, column 21: unknown field `tenent`"),
+            ("\n{}\n", "line 2, column 2: missing field `payload`"),
+            ("hello\n", "line 1, column 1: expected value"),
+            ("{\"payload\":1} {\"payload\":2}\n", "line 1, column 15: trailing characters"),
+        ] {
+            let wrong = batches(text).unwrap_err();
+            assert!(wrong.starts_with(says), "{wrong}");
+        }
+        let long = format!("{{\"payload\":\"{}\"}}", "x".repeat(LINE_BYTES_MAX));
+        assert!(batches(&long).unwrap_err().starts_with("line 1 has more than"));
+    }
+}

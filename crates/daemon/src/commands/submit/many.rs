@@ -1,0 +1,169 @@
+//! `fencepost submit --file`: submits the jobs of a file in batches, and shows how far it is.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+use std::time::Duration;
+
+use client::Client;
+use client::wire::jobs::BatchResult;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::lines::{Batch, Batches};
+use crate::cli::jobs::JobOptions;
+use crate::commands::absence::Absence;
+use crate::commands::shown;
+use crate::exit::{Exit, Failure};
+
+/// How often the bar moves while nothing is answered.
+const TICK: Duration = Duration::from_millis(200);
+/// How many refused jobs are named on stderr; the count names all.
+const REFUSED_SHOWN: u64 = 20;
+
+/// What became of the job of a line, for programs.
+#[derive(Serialize)]
+struct Outcome<'a> {
+    line: u64,
+    #[serde(flatten)]
+    result: &'a BatchResult,
+}
+
+/// Submits all jobs of the file, or of standard input for `-`. Before the first job of a file is sent, all its lines are
+/// read, so that a mistake in one submits nothing; standard input is sent as it is read.
+///
+/// # Errors
+/// Wrong usage for a line that is no job; the refusal of a whole batch; [`Exit::Refused`] if single jobs were refused.
+pub async fn run(
+    client: &Client,
+    file: &Path,
+    options: &JobOptions,
+    key: Option<String>,
+    json: bool,
+) -> Result<(), Failure> {
+    let key = key.unwrap_or_else(|| format!("submit-{:016x}", rand::random::<u64>()));
+    let work = Submission { client, options, key, json, bar: ProgressBar::hidden() };
+    if file == Path::new("-") {
+        return work.run("standard input", io::stdin().lock(), None).await;
+    }
+    let name = file.display().to_string();
+    let open = || File::open(file).map_err(|error| Failure::new(Exit::Usage, format!("{name}: {error}")));
+    let opened = open()?;
+    let meta = opened.metadata().map_err(|error| Failure::new(Exit::Usage, format!("{name}: {error}")))?;
+    // A pipe can be read once only.
+    if !meta.is_file() {
+        return work.run(&name, BufReader::new(opened), None).await;
+    }
+    let mut check = Batches::new(BufReader::new(opened), options);
+    let wrong = |wrong| Failure::new(Exit::Usage, format!("{name}: {wrong}\n  No job was submitted."));
+    while !check.next().map_err(wrong)?.lines.is_empty() {}
+    work.run(&name, BufReader::new(open()?), Some(meta.len())).await
+}
+
+/// Many jobs on their way.
+struct Submission<'a> {
+    client: &'a Client,
+    options: &'a JobOptions,
+    /// The beginning of each batch's idempotency key.
+    key: String,
+    json: bool,
+    bar: ProgressBar,
+}
+
+impl Submission<'_> {
+    async fn run(mut self, name: &str, from: impl BufRead, bytes: Option<u64>) -> Result<(), Failure> {
+        self.bar = bar(bytes);
+        let mut batches = Batches::new(from, self.options);
+        let (mut accepted, mut refused) = (0, 0);
+        for number in 1_u64.. {
+            let batch = batches.next().map_err(|wrong| {
+                self.bar.finish_and_clear();
+                let message = format!("{name}: {wrong}\n  {accepted} jobs before it are accepted.");
+                Failure::new(Exit::Usage, message)
+            })?;
+            if batch.lines.is_empty() {
+                break;
+            }
+            let read = batch.read;
+            for (line, result) in self.send(batch, number, accepted).await? {
+                match &result {
+                    BatchResult::Accepted { .. } => accepted += 1,
+                    BatchResult::Refused { .. } => refused += 1,
+                }
+                if !self.tell(line, &result, refused) {
+                    return Ok(());
+                }
+            }
+            self.bar.set_message(format!("{accepted} jobs accepted"));
+            if bytes.is_some() {
+                self.bar.set_position(read);
+            }
+        }
+        self.bar.finish_and_clear();
+        if refused > 0 {
+            let message = format!("{accepted} jobs are accepted, {refused} are refused");
+            return Err(Failure::new(Exit::Refused, message));
+        }
+        if !self.json {
+            eprintln!("{accepted} jobs are accepted");
+        }
+        Ok(())
+    }
+
+    /// Submits one batch, through absences of the daemon.
+    async fn send(
+        &self,
+        batch: Batch,
+        number: u64,
+        accepted: u64,
+    ) -> Result<Vec<(u64, BatchResult)>, Failure> {
+        let (numbers, jobs): (Vec<_>, Vec<_>) =
+            batch.lines.into_iter().map(|line| (line.number, line.job)).unzip();
+        let key = format!("{}.{number}", self.key);
+        let mut absence = Absence::default();
+        loop {
+            match self.client.jobs().submit_batch(jobs.clone(), Some(&key)).await {
+                Ok(results) => return Ok(numbers.into_iter().zip(results).collect()),
+                Err(error) => {
+                    if let Err(error) = absence.outlast(error).await {
+                        self.bar.finish_and_clear();
+                        let first = numbers.first().copied().unwrap_or_default();
+                        eprintln!(
+                            "{accepted} jobs are accepted; the batch from line {first} on is not known to be. To continue without \
+                             submitting a job twice, run the same command with --key {}",
+                            self.key
+                        );
+                        return Err(shown::failure(self.json, error));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Prints what became of a line; `false` if nobody reads it.
+    fn tell(&self, line: u64, result: &BatchResult, refused: u64) -> bool {
+        self.bar.suspend(|| match result {
+            result if self.json => shown::print(&(shown::json(&Outcome { line, result }) + "\n")),
+            BatchResult::Accepted { id, .. } => shown::print(&format!("{id}\n")),
+            BatchResult::Refused { code, detail } => {
+                if refused <= REFUSED_SHOWN {
+                    eprintln!("line {line}: {code}: {detail}");
+                }
+                true
+            }
+        })
+    }
+}
+
+/// A bar on stderr; nothing where that is no terminal.
+fn bar(bytes: Option<u64>) -> ProgressBar {
+    let style = |template| ProgressStyle::with_template(template).expect("the template is sound");
+    let bar = match bytes {
+        Some(bytes) => {
+            ProgressBar::new(bytes).with_style(style("{wide_bar} {bytes}/{total_bytes}, {msg}, {eta} left"))
+        }
+        None => ProgressBar::new_spinner().with_style(style("{spinner} {msg}, {elapsed}")),
+    };
+    bar.enable_steady_tick(TICK);
+    bar
+}

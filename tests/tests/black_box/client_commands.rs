@@ -1,0 +1,392 @@
+//! The client commands against a real daemon: each with its help, its table, its JSON and its errors; jobs from a file, waits
+//! with a limit, and the scripts for shells.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use testkit::PATIENCE;
+use testkit::instance::{Ended, Running, Setup, fencepost};
+use testkit::ports;
+use testkit::process::Signal;
+
+use crate::jobs::rig::Rig;
+use crate::until;
+
+/// Runs a command against a daemon.
+async fn run_at(url: &str, command: &'static str, args: &[&str]) -> Ended {
+    let setup = Setup::command(command).env("FENCEPOST_URL", url);
+    let setup = args.iter().fold(setup, |setup, arg| setup.arg(arg));
+    setup.run_to_end(PATIENCE).await.unwrap()
+}
+
+/// Runs a command, which must succeed; what it printed.
+async fn ok(url: &str, command: &'static str, args: &[&str]) -> String {
+    let ended = run_at(url, command, args).await;
+    assert_eq!(ended.code, Some(0), "{command} {args:?}: {}", ended.stderr);
+    ended.stdout
+}
+
+/// The one JSON document that a command prints.
+async fn document(url: &str, command: &'static str, args: &[&str]) -> Value {
+    let text = ok(url, command, &[args, &["--json"]].concat()).await;
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{command} {args:?}: {error}: {text}"))
+}
+
+/// A node that runs `cat` for each job, and fails a job whose payload is `"fail"` for good.
+fn node(url: &str, more: &[&str]) -> Running {
+    let setup = Setup::command("node").env("FENCEPOST_URL", url).arg("--node-id").arg("cat");
+    let setup = more.iter().fold(setup, |setup, arg| setup.arg(arg));
+    let script = r#"read -r it; test "$it" = '"fail"' && exit 65; printf %s "$it""#;
+    setup.arg("--exec").arg("sh").arg("-c").arg(script).start_command().unwrap()
+}
+
+/// The words of one command, and what its table shows.
+type Case = (&'static str, Vec<String>, &'static str);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_client_command_has_its_help_its_table_its_json_and_its_error() {
+    let rig = Rig::alone().await;
+    let url = rig.urls[0].clone();
+    let _node = node(&url, &["--service", "ocr"]);
+    rig.node_is(0, "cat", |shown| shown["state"] == "online").await;
+
+    let id = |text: String| text.trim().to_owned();
+    let job = id(ok(&url, "submit", &["--tenant", "acme", "--metadata", "k=v", "hello"]).await);
+    assert_eq!(ok(&url, "job", &["wait", &job, "--at-most", "60s"]).await, "\"hello\"\n");
+    let failed = id(ok(&url, "submit", &["fail"]).await);
+    assert_eq!(run_at(&url, "job", &["wait", &failed]).await.code, Some(1));
+    let session = id(ok(&url, "session", &["open", "--ordering", "results"]).await);
+    let plan_file = tempfile::NamedTempFile::new().unwrap();
+    let plan = json!({"tasks": [{"tenant": "t-1", "stages": [{"name": "s", "payload": 1}]}]});
+    std::fs::write(plan_file.path(), plan.to_string()).unwrap();
+    let plan = id(ok(&url, "plan", &["create", "-f", plan_file.path().to_str().unwrap(), "--start"]).await);
+    ok(&url, "plan", &["show", &plan, "-w"]).await;
+    let tasks = rig.get(0, &format!("/v1/plans/{plan}/tasks")).await;
+    let task = tasks["items"][0]["id"].as_str().unwrap().to_owned();
+    ok(&url, "nonce", &["grant", "eip155:1:0xab"]).await;
+    ok(&url, "id", &["set-segment", "order"]).await;
+    ok(&url, "id", &["set-sequence", "invoice"]).await;
+    ok(&url, "nodes", &["drain", "cat"]).await;
+    ok(&url, "nodes", &["undrain", "cat"]).await;
+
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let of =
+        |command: &'static str, line: String, shows: &'static str| -> Case { (command, words(&line), shows) };
+    let cases = [
+        of("job", "list".to_owned(), "JOB "),
+        of("job", "list --dead --tenant nobody".to_owned(), "JOB "),
+        of("job", format!("show {job}"), "metadata    k=v\n"),
+        of("job", format!("events {job}"), "succeeded, attempt 1, node cat\n"),
+        of("job", format!("cancel {job}"), "is succeeded, attempt 1"),
+        of("job", format!("wait {job}"), "\"hello\"\n"),
+        of("job", format!("retry {failed}"), ""),
+        of("job", "retry --dead --dry-run".to_owned(), "would be retried; nothing was changed\n"),
+        of("session", "open --pool default".to_owned(), ""),
+        of("session", format!("show {session}"), "ordering   results\n"),
+        of("session", format!("close {session}"), "is closed; 0 of its jobs have not ended\n"),
+        of("nodes", "list".to_owned(), "NODE  STATE   SLOTS"),
+        of("nodes", "show cat".to_owned(), "services        ocr\n"),
+        of("nodes", "drain cat".to_owned(), "node cat is draining"),
+        of("nodes", "undrain cat".to_owned(), "node cat is online\n"),
+        of("nodes", "explain --require ocr".to_owned(), "chosen      node cat of pool default\n"),
+        of("nodes", "explain --require no".to_owned(), "without its labels or languages\n"),
+        of("pool", "show".to_owned(), "all nodes are in the pool default\n"),
+        of("plan", "list".to_owned(), "PLAN "),
+        of("plan", format!("show {plan}"), "1 of 1 succeeded\n"),
+        of("plan", format!("events {plan}"), "SEQ "),
+        of("plan", format!("task {task}"), "SUCCEEDED"),
+        of("plan", format!("checkpoints {task}"), "AFTER STAGE"),
+        of("tenant", "show t-1".to_owned(), "newest task"),
+        of("tenant", "history t-1".to_owned(), "TASK "),
+        of("audit", "list".to_owned(), "undrain_node"),
+        of("stats", String::new(), "POOL "),
+        of("top", String::new(), "slots taken on 1 nodes"),
+        of("nonce", "show eip155:1:0xab".to_owned(), "next nonce"),
+        of("nonce", "list".to_owned(), "SIGNER"),
+        of("nonce", "list eip155:1:0xab".to_owned(), "NONCE"),
+        of("id", "snowflake --count 2".to_owned(), "\n"),
+        of("id", "segment order".to_owned(), "\n"),
+        of("id", "segments".to_owned(), "TAG "),
+        of("id", "sequence invoice".to_owned(), "\n"),
+        of("id", "uuid".to_owned(), "-"),
+        of("id", "decode 7".to_owned(), "worker number"),
+        of("lease", "list --kind instance".to_owned(), "RESOURCE"),
+        of("cluster", "show".to_owned(), "INSTANCE"),
+        of("health", "--ready".to_owned(), "CHECK"),
+    ];
+    let nobody = format!("127.0.0.1:{}", ports::free().unwrap());
+    // One after the other, since some change what others show; what is asked of nobody goes on beside it.
+    let mut refused = tokio::task::JoinSet::new();
+    for (command, args, shows) in cases {
+        let args: Vec<&str> = args.iter().map(String::as_str).filter(|arg| !arg.is_empty()).collect();
+        let table = ok(&url, command, &args).await;
+        assert!(table.contains(shows), "{command} {args:?}: {table}");
+        if command != "top" {
+            let lines = ok(&url, command, &[&args[..], &["--json"]].concat()).await;
+            for line in lines.lines() {
+                assert!(serde_json::from_str::<Value>(line).is_ok(), "{command} {args:?}: {line}");
+            }
+            let may_be_empty =
+                args.contains(&"list") || args.contains(&"--dry-run") || args.contains(&"checkpoints");
+            assert!(may_be_empty || !lines.is_empty(), "{command} {args:?}");
+        }
+        let help = ok(&url, command, &[&args[..], &["--help"]].concat()).await;
+        assert!(help.contains("Usage: fencepost") && help.contains("--url"), "{command} {args:?}: {help}");
+        let wrong = run_at(&url, command, &[&args[..], &["--no-such-option"]].concat()).await;
+        assert_eq!(wrong.code, Some(2), "{command} {args:?}: {}", wrong.stderr);
+        let (nobody, args) = (nobody.clone(), args.iter().map(ToString::to_string).collect::<Vec<_>>());
+        refused.spawn(async move {
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            let ended = run_at(&nobody, command, &args).await;
+            assert_eq!(ended.code, Some(69), "{command} {args:?}: {}", ended.stderr);
+            for word in ["fencepost: ", &nobody, "`fencepost serve` starts one", "--url"] {
+                assert!(ended.stderr.contains(word), "{word}: {command} {args:?}: {}", ended.stderr);
+            }
+        });
+    }
+    while let Some(done) = refused.join_next().await {
+        done.unwrap();
+    }
+    for (command, args, code, says) in [
+        ("job", vec!["show", "nothing"], 1, "not_found"),
+        ("job", vec!["retry", "--pool", "no", "--json"], 0, ""),
+        ("session", vec!["show", "nothing"], 1, "not_found"),
+        ("nodes", vec!["drain", "nobody"], 1, "not_found"),
+        ("tenant", vec!["show", "nobody"], 1, "not_found"),
+        ("plan", vec!["events", "p", "-w", "--limit", "5"], 2, "takes neither --limit nor --cursor"),
+        ("pool", vec!["set", "-f", "/no/such/file"], 2, "/no/such/file"),
+        ("lease", vec!["list", "--kind", "lane"], 2, "id-worker, instance, plan, session, signer, tenant"),
+    ] {
+        let ended = run_at(&url, command, &args).await;
+        assert_eq!(ended.code, Some(code), "{command} {args:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(says), "{command} {args:?}: {}", ended.stderr);
+    }
+    let refusal = run_at(&url, "job", &["show", "nothing", "--json"]).await.stderr;
+    let refusal: Value = serde_json::from_str(&refusal).expect("a problem");
+    assert_eq!(refusal["code"], "not_found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pools_are_set_from_what_is_shown_and_dropped_only_by_who_is_sure() {
+    let rig = Rig::alone().await;
+    let url = &rig.urls[0];
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pools.json");
+    let path = file.to_str().unwrap();
+    let mut setting = document(url, "pool", &["show"]).await;
+    setting["pools"] = json!([{"name": "a", "requires": ["gpu"]}, {"name": "b"}]);
+    std::fs::write(&file, setting.to_string()).unwrap();
+    let dry = ok(url, "pool", &["set", "-f", path, "--dry-run"]).await;
+    assert_eq!(dry, "added      a\nadded      b\nnothing was changed\n");
+    assert!(ok(url, "pool", &["set", "-f", path]).await.contains("a     1       -       gpu\n"));
+    let stale = run_at(url, "pool", &["set", "-f", path]).await;
+    assert_eq!(stale.code, Some(1), "{}", stale.stderr);
+    assert!(stale.stderr.contains("nothing was changed"), "{}", stale.stderr);
+
+    let mut fewer = document(url, "pool", &["show"]).await;
+    fewer["pools"].as_array_mut().unwrap().remove(0);
+    std::fs::write(&file, fewer.to_string()).unwrap();
+    let asked = run_at(url, "pool", &["set", "-f", path]).await;
+    assert_eq!(asked.code, Some(2), "{}", asked.stderr);
+    assert!(
+        asked.stderr.contains("a. Drop the pools?") && asked.stderr.contains("--yes"),
+        "{}",
+        asked.stderr
+    );
+    assert_eq!(rig.get(0, "/v1/config/pools").await["pools"].as_array().unwrap().len(), 2);
+    let set = ok(url, "pool", &["set", "-f", path, "--yes"]).await;
+    assert!(set.contains("b ") && !set.contains("gpu"), "{set}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_of_a_file_are_submitted_in_batches_once_under_a_key_or_not_at_all() {
+    let rig = Rig::alone().await;
+    let url = &rig.urls[0];
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("jobs.jsonl");
+    let path = file.to_str().unwrap();
+    let lines: String = (0..2_500).map(|n| format!("{{\"payload\":{n},\"priority\":{}}}\n", n % 3)).collect();
+    std::fs::write(&file, &lines).unwrap();
+    let submit = ["-f", path, "--tenant", "acme", "--require", "gpu", "--key", "import-7", "--json"];
+    let ids = |text: &str| -> Vec<String> {
+        let read = |line: &str| serde_json::from_str::<Value>(line).unwrap();
+        text.lines().map(|line| read(line)["id"].as_str().unwrap().to_owned()).collect()
+    };
+    // The output is longer than what `Setup` keeps of it.
+    let run = || {
+        let mut command = fencepost().unwrap();
+        let output = command.env("FENCEPOST_URL", url).arg("submit").args(submit).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let first = ids(&run());
+    assert_eq!(first.len(), 2_500);
+    assert_eq!(ids(&run()), first, "the same key is the same jobs");
+    let job = rig.job(0, &first[1_001]).await;
+    assert_eq!((&job["payload"], &job["tenant"]), (&json!(1_001), &json!("acme")));
+    assert_eq!((&job["requires"], &job["priority"]), (&json!(["gpu"]), &json!(2)));
+
+    std::fs::write(&file, format!("{lines}{{\"payload\":1,\"priorty\":2}}\n")).unwrap();
+    let ended = run_at(url, "submit", &["-f", path, "--tenant", "wrong"]).await;
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{}", ended.stderr);
+    for word in ["jobs.jsonl: line 2501, column", "unknown field `priorty`", "No job was submitted."] {
+        assert!(ended.stderr.contains(word), "{word}: {}", ended.stderr);
+    }
+    assert_eq!(rig.get(0, "/v1/jobs?tenant=wrong").await["items"], json!([]));
+
+    // What only the daemon refuses is named with its line, and the other jobs are accepted.
+    std::fs::write(&file, "{\"payload\":1}\n\n{\"payload\":2,\"session\":\"none\"}\n{\"payload\":3}\n")
+        .unwrap();
+    let ended = run_at(url, "submit", &["-f", path]).await;
+    assert_eq!((ended.code, ended.stdout.lines().count()), (Some(1), 2), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("line 3: not_found")
+            && ended.stderr.contains("2 jobs are accepted, 1 are refused")
+    );
+
+    let mut child = fencepost().unwrap();
+    let child = child.env("FENCEPOST_URL", url).args(["submit", "-f", "-"]);
+    let mut child =
+        child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"{\"payload\":\"from a pipe\"}").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let id = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(rig.job(0, id.trim()).await["payload"], "from a pipe");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("1 jobs are accepted"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_says_why_no_node_takes_the_job_and_ends_at_its_limit() {
+    let rig = Rig::alone().await;
+    // A URL without a scheme is http.
+    let url = rig.urls[0].strip_prefix("http://").unwrap();
+    let waits = ["--wait", "--at-most", "4s", "--require", "gpu", "x"];
+    let ended = run_at(url, "submit", &waits).await;
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{}", ended.stderr);
+    let id = ended
+        .stderr
+        .lines()
+        .find_map(|line| line.strip_prefix("job ")?.strip_suffix(" is accepted"))
+        .unwrap();
+    for word in [
+        format!("job {id} waits: no node is connected"),
+        format!("job {id} is CREATED after 4.0 s: no node is connected"),
+        format!("`fencepost job wait {id}` waits again"),
+    ] {
+        assert!(ended.stderr.contains(&word), "{word}: {}", ended.stderr);
+    }
+    let _node = node(url, &[]);
+    rig.node_is(0, "cat", |shown| shown["state"] == "online").await;
+    let shown = ok(url, "job", &["show", id]).await;
+    let why = "waits       no node can take it now; of 1 node: 1 without its labels or languages\n";
+    assert!(shown.contains(why), "{shown}");
+    let delayed = ok(url, "submit", &["--delay-ms", "600000", "x"]).await;
+    let shown = ok(url, "job", &["show", delayed.trim()]).await;
+    assert!(shown.contains("waits       it is not due before "), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_logs_the_beginning_and_the_end_of_each_attempt_and_an_operators_drain() {
+    let rig = Rig::alone().await;
+    let url = &rig.urls[0];
+    let loud = node(url, &[]);
+    rig.node_is(0, "cat", |shown| shown["state"] == "online").await;
+    let good = ok(url, "submit", &["good"]).await.trim().to_owned();
+    let bad = ok(url, "submit", &["fail"]).await.trim().to_owned();
+    assert_eq!(rig.finished(0, &good).await["outcome"], "succeeded");
+    assert_eq!(rig.finished(0, &bad).await["outcome"], "failed");
+    ok(url, "nodes", &["drain", "cat"]).await;
+    ok(url, "nodes", &["undrain", "cat"]).await;
+    let has =
+        |log: &str, words: &[&str]| log.lines().any(|line| words.iter().all(|word| line.contains(word)));
+    until("the node has logged all of it", async || {
+        let log = loud.log();
+        has(&log, &["an attempt begins", &good])
+            && has(&log, &["an attempt has succeeded", &good, "took_ms"])
+            && has(&log, &["an attempt begins", &bad])
+            && has(&log, &["an attempt has failed", &bad, "exit status 65", "\"retryable\":false"])
+            && has(&log, &["an operator drains this node"])
+            && has(&log, &["an operator has ended the drain"])
+    })
+    .await;
+    drop(loud);
+    let quiet = node(url, &["-q"]);
+    rig.node_is(0, "cat", |shown| shown["state"] == "online").await;
+    let bad = ok(url, "submit", &["fail"]).await.trim().to_owned();
+    rig.finished(0, &bad).await;
+    until("what goes wrong is logged", async || quiet.log().contains("an attempt has failed")).await;
+    let log = quiet.log();
+    assert!(!log.contains("begins") && !log.contains("connected"), "{log}");
+}
+
+#[test]
+fn the_shells_complete_commands_and_options() {
+    let script = |shell: &str| {
+        let output = fencepost().unwrap().args(["completions", shell]).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("completions");
+    // Each shell that is here loads its script; bash completes with it.
+    std::fs::write(&path, script("bash")).unwrap();
+    let complete = |words: &str, last: &str, before: &str| {
+        let line = format!(
+            "source {}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); _fencepost fencepost '{last}' '{before}'; \
+             printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            path.display()
+        );
+        let output = Command::new("bash").args(["--norc", "-c", &line]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(complete("fencepost jo", "jo", "fencepost"), ["job"]);
+    assert_eq!(complete("fencepost job wa", "wa", "job"), ["wait"]);
+    assert_eq!(complete("fencepost job wait --at", "--at", "wait"), ["--at-most"]);
+    for (shell, load) in [("zsh", "autoload -U compinit; compinit -u -D; source"), ("fish", "source")] {
+        std::fs::write(&path, script(shell)).unwrap();
+        assert!(!script(shell).is_empty(), "{shell}");
+        if Command::new(shell).arg("-c").arg("true").output().is_err() {
+            continue;
+        }
+        let line = format!("{load} {}", path.display());
+        let output = Command::new(shell).args(["-c", &line]).output().unwrap();
+        assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let wrong = fencepost().unwrap().args(["completions", "cmd"]).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_watched_is_printed_whenever_it_has_changed() {
+    let rig = Rig::alone().await;
+    let url = &rig.urls[0];
+    let watch = |args: &[&str]| {
+        let setup = Setup::command("job").env("FENCEPOST_URL", url);
+        args.iter().fold(setup, |setup, arg| setup.arg(arg)).start_command().unwrap()
+    };
+    let tables = watch(&["list", "-w"]);
+    let lines = watch(&["list", "-w", "--json"]);
+    until("both have begun", async || tables.stdout().contains("JOB ")).await;
+    let id = ok(url, "submit", &["x"]).await.trim().to_owned();
+    until("the job is shown", async || tables.stdout().contains(&id) && lines.stdout().contains(&id)).await;
+    ok(url, "job", &["cancel", &id]).await;
+    until("its end is shown", async || {
+        tables.stdout().contains("cancelled") && lines.stdout().contains("cancelled")
+    })
+    .await;
+    let seen: Vec<Value> = lines.stdout().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let states: Vec<_> = seen.iter().map(|job| job["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["CREATED", "FINISHED"], "each change once");
+    // A single job is followed to its end.
+    let id = ok(url, "submit", &["y"]).await.trim().to_owned();
+    let words = ["show", &id, "-w"];
+    let (shown, cancelled) = tokio::join!(run_at(url, "job", &words), async {
+        rig.in_state(0, &id, "CREATED").await;
+        ok(url, "job", &["cancel", &id]).await
+    });
+    assert_eq!(shown.code, Some(0), "{}", shown.stderr);
+    assert!(shown.stdout.contains("state       cancelled\n") && cancelled.contains("cancelled"));
+    rig.end(0, Signal::Terminate).await;
+}
