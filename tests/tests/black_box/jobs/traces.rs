@@ -14,6 +14,7 @@ use testkit::process::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::hand::{Hand, frame};
 use super::rig::{Rig, echo};
 use crate::until;
 
@@ -294,6 +295,35 @@ async fn without_a_collector_a_node_gets_the_callers_own_span_if_it_can_be_read(
         assert_eq!(given(&id(&post(&rig, 0, "/v1/jobs", &echo(1), bad).await)).await, None, "{bad:?}");
     }
     rig.no_defect().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_continues_the_span_that_its_node_names_if_that_can_be_read() {
+    let collector = Collector::start().await;
+    let rig = Rig::alone_and(traced(&collector.url)).await;
+    let mut hand = Hand::greeted(&rig, 0, "n", json!([])).await;
+    let nodes_span = "1".repeat(16);
+    let named = format!("00-{TRACE}-{nodes_span}-01");
+    for (said, is_read) in [(named.as_str(), true), ("nonsense", false)] {
+        let trace = if is_read { TRACE.to_owned() } else { "d".repeat(32) };
+        let accepted = post(&rig, 0, "/v1/jobs", &echo(1), &[&callers(&trace, true)]).await;
+        let dispatch = hand.hear("dispatch").await;
+        assert_eq!(dispatch["job"], accepted["id"]);
+        let of = json!({ "job": dispatch["job"], "attempt": dispatch["attempt"] });
+        hand.say(frame("ack", &of, json!({}))).await;
+        let more =
+            json!({ "ok": false, "error": { "message": "m", "retryable": false }, "traceparent": said });
+        hand.say(frame("result", &of, more)).await;
+        hand.hear("committed").await;
+        until("the result has come", async || collector.of(&trace).contains_key("result")).await;
+        let spans = collector.of(&trace);
+        let dispatched = hex(&spans["dispatch"][0].span_id);
+        assert_eq!(dispatch["traceparent"], format!("00-{trace}-{dispatched}-01"));
+        let result = &spans["result"][0];
+        let expected = if is_read { &nodes_span } else { &dispatched };
+        assert_eq!(hex(&result.parent_span_id), *expected, "{said}");
+        assert_eq!(attribute(result, "fencepost.ok").as_deref(), Some("false"));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
