@@ -39,8 +39,8 @@ pub const ATTEMPT_TRACES_MAX: usize = domain::limits::NODE_CAPACITY_MAX as usize
 pub const CALLER_SESSIONS_DEFAULT: u32 = 10_000;
 /// Different signers that one token may use in an hour on one instance, unless settings say otherwise.
 pub const CALLER_SIGNERS_DEFAULT: usize = 100_000;
-/// New idempotency keys that one token may use in an hour on one instance, unless settings say otherwise: 5,500 a second.
-pub const CALLER_KEYS_DEFAULT: u64 = 20_000_000;
+/// New idempotency keys that one token may use in an hour on one instance, unless settings say otherwise: 27,000 a second.
+pub const CALLER_KEYS_DEFAULT: u64 = 100_000_000;
 /// Of ten connections so many may be sockets, so that requests find room.
 pub const SOCKETS_OF_TEN_CONNECTIONS: usize = 9;
 /// Bodies, answers, and parts of a socket's messages of so many bytes are not counted: the numbers of requests and sockets

@@ -168,7 +168,7 @@ impl AttemptTraces {
             }
             ToNode::Committed(slot) => self.settled(*slot, "committed"),
             ToNode::Stale(slot) => self.settled(*slot, "stale"),
-            ToNode::Welcome { .. } | ToNode::HeartbeatOk | ToNode::Cancel(_) => {}
+            ToNode::Welcome { .. } | ToNode::HeartbeatOk { .. } | ToNode::Cancel(_) => {}
         }
     }
 

@@ -32,6 +32,8 @@ pub struct JobQuery {
     pub tenant: Option<String>,
     /// Of this pool only.
     pub pool: Option<String>,
+    /// Of this kind only.
+    pub kind: Option<String>,
     /// Only those that are dead (`true`): they failed or timed out, and no other job has retried them. Or only the others
     /// (`false`).
     pub dead: Option<bool>,
@@ -121,6 +123,7 @@ impl Jobs<'_> {
         query.extend(wanted.session.clone().map(|session| ("session", session)));
         query.extend(wanted.tenant.clone().map(|tenant| ("tenant", tenant)));
         query.extend(wanted.pool.clone().map(|pool| ("pool", pool)));
+        query.extend(wanted.kind.clone().map(|kind| ("kind", kind)));
         query.extend(wanted.dead.map(|dead| ("dead", dead.to_string())));
         Ok(self.0.call(&Call::get(&["v1", "jobs"], &query)).await?.body)
     }

@@ -245,10 +245,10 @@ pub enum Job {
     },
     /// Retry finished jobs: those named, or at most 1,000 that match a filter and were not retried
     #[command(group = ArgGroup::new("which").required(true).multiple(true)
-        .args(["jobs", "dead", "outcome", "session", "tenant", "pool"]))]
+        .args(["jobs", "dead", "outcome", "session", "tenant", "pool", "kind"]))]
     Retry {
         /// The jobs' ids
-        #[arg(value_name = "JOB", conflicts_with_all = ["dead", "outcome", "session", "tenant", "pool", "dry_run"])]
+        #[arg(value_name = "JOB", conflicts_with_all = ["dead", "outcome", "session", "tenant", "pool", "kind", "dry_run"])]
         jobs: Vec<String>,
         #[command(flatten)]
         filter: Filter,
@@ -288,6 +288,9 @@ pub struct Filter {
     /// Only jobs that asked for this pool
     #[arg(long, value_name = "POOL")]
     pub pool: Option<String>,
+    /// Only jobs of this kind
+    #[arg(long, value_name = "KIND")]
+    pub kind: Option<String>,
 }
 
 /// A length of time: a number and its unit.

@@ -66,9 +66,9 @@ pub async fn run(command: Job) -> Result<(), Failure> {
                 Ok(())
             }
             _ => {
-                let Filter { dead, outcome, session, tenant, pool } = filter;
+                let Filter { dead, outcome, session, tenant, pool, kind } = filter;
                 let dead = dead.then_some(true);
-                let which = RetryRequest { ids: jobs, outcome, session, tenant, pool, dead };
+                let which = RetryRequest { ids: jobs, outcome, session, tenant, pool, kind, dead };
                 let answer = connect(&remote)?.jobs().retry_many(&which, key.as_deref()).await;
                 retried(&answer.map_err(|error| shown::failure(remote.json, error))?, remote.json)
             }
@@ -95,8 +95,8 @@ pub async fn each<T: Serialize>(
 }
 
 fn query(filter: Filter, page: Page) -> JobQuery {
-    let Filter { dead, outcome, session, tenant, pool } = filter;
-    JobQuery { state: None, outcome, session, tenant, pool, dead: dead.then_some(true), page }
+    let Filter { dead, outcome, session, tenant, pool, kind } = filter;
+    JobQuery { state: None, outcome, session, tenant, pool, kind, dead: dead.then_some(true), page }
 }
 
 /// Lists the jobs that a retry by this filter selects now: the newest that have ended and were not retried.

@@ -161,7 +161,7 @@ const fn range(key: &'static str, min: u64, max: u64, unit: &'static str) -> Ran
 }
 
 /// Every number of the configuration. A test holds this table against [`super::Config`].
-pub const RANGES: [Range; 48] = [
+pub const RANGES: [Range; 49] = [
     range("server.workers", 0, 256, "threads (0: one for each core, 4 at most)"),
     range("server.body_bytes_max", 1_024, 16 * 1024 * 1024, "bytes"),
     range("server.connections_max", 1, 1_000_000, "connections"),
