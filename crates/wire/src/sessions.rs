@@ -232,8 +232,11 @@ mod tests {
         let ClientFrame::Job(job) = serde_json::from_str(text).unwrap();
         assert_eq!((job.client_ref.as_deref(), job.payload.as_str()), (Some("c1"), r#"{ "a": 1.50 }"#));
         assert_eq!(serde_json::to_string(&ClientFrame::Job(job)).unwrap(), text);
+        let last = r#"{"payload":{ "a": 1.50 },"ref":"c1","priority":0,"type":"job"}"#;
+        let ClientFrame::Job(job) = serde_json::from_str(last).unwrap();
+        assert_eq!(serde_json::to_string(&ClientFrame::Job(job)).unwrap(), text);
         for bad in [
-            r#"{"ref":"c1","type":"job","payload":1}"#,
+            r#"{"ref":"c1","payload":1}"#,
             r#"{"type":"job","ref":"c1"}"#,
             r#"{"type":"job","ref":"","payload":1}"#,
             r#"{"type":"job","ref":null,"payload":1}"#,

@@ -211,7 +211,7 @@ async fn a_missing_role_or_database_and_a_schema_without_rights_end_the_start_wi
     let ended = refused(&missing, &["does not exist", "CREATE DATABASE", &missing, &role]).await;
     database.query(&sql_of(&ended)).unwrap();
     // Older servers let everybody create tables.
-    database.query("REVOKE ALL ON SCHEMA public FROM PUBLIC").unwrap();
+    database.query("REVOKE CREATE ON SCHEMA public FROM PUBLIC").unwrap();
     let ended = refused(name, &["GRANT USAGE, CREATE ON SCHEMA", &role]).await;
     let sql = sql_of(&ended);
     database.query(&sql).unwrap();

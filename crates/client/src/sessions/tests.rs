@@ -224,7 +224,8 @@ async fn a_refusal_for_good_ends_it_and_one_for_now_does_not() {
         (Code::Unauthorized, true),
         (Code::Forbidden, true),
         (Code::Draining, false),
-        (Code::BusUnavailable, false),
+        (Code::LedgerUnavailable, false),
+        (Code::BusUnavailable, true),
     ] {
         let instance = Instance::new().await;
         let mut socket = open(&[&instance], Ordering::Strict, 0, pace());

@@ -154,7 +154,7 @@ async fn settlements_without_an_answer_each_are_not_taken_for_done() {
 
 #[test]
 fn urls_and_tokens_that_cannot_work_are_refused_before_anything_is_sent() {
-    for url in ["127.0.0.1:7070", "ftp://h", "http://", "http://u:hunter2@h", "http://h/?x=1"] {
+    for url in ["127.0.0.1:port", "ftp://h", "http://", "http://u:hunter2@h", "http://h/?x=1"] {
         let error = Client::new([url], None).unwrap_err();
         assert!(matches!(&error, Error::Unusable(_)), "{url}");
         assert!(!error.to_string().contains("hunter2"));

@@ -98,13 +98,13 @@ pub(super) async fn open(
     let remembered = Remembered::default();
     let pool = |max| {
         let pool = PgPoolOptions::new().max_connections(max).acquire_timeout(call_timeout);
+        // A call that waits for a connection says so itself.
+        let pool = pool.acquire_slow_threshold(call_timeout * 2);
         // After a restart of the server the dead ones are replaced instead of failing a request each.
         pool.test_before_acquire(false).before_acquire(|session, used| {
             Box::pin(async move {
-                if used.idle_for > KNOWN_WELL_FOR {
-                    session.ping().await?;
-                }
-                Ok(true)
+                // One that is dead is replaced without a word: the outage has its own line.
+                Ok(used.idle_for <= KNOWN_WELL_FOR || session.ping().await.is_ok())
             })
         })
     };

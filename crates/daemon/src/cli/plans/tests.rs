@@ -178,7 +178,6 @@ fn wrong_usage_exits_with_2() {
         "plan start p --json --no",
         "plan list --status DONE",
         "plan list --limit 1001",
-        "plan events p -w --limit 5",
         "plan resolve k 4 done",
         "plan resolve k 4 maybe --reason r",
         "plan resolve k 4 done --reason r --context 7",
