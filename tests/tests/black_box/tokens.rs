@@ -248,6 +248,42 @@ async fn two_tenants_see_nothing_of_each_other_on_any_route() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_bulk_operation_reaches_only_what_its_token_sees_and_is_seen_by_it() {
+    let daemon = Guarded::start(&json!([of_tenant("acme"), of_tenant("evil"), root()])).await;
+    let (acme, evil) = (furnish(&daemon, "acme").await, furnish(&daemon, "evil").await);
+    let job =
+        |names: &[(&'static str, String)]| names.iter().find(|(of, _)| *of == "jobs").unwrap().1.clone();
+    let body = json!({"action": "cancel", "filter": {"state": "CREATED"}});
+    let everything = json!({"action": "cancel", "filter": {"state": "CREATED"}, "dry_run": true});
+    let all = daemon.done("root", "POST", "/v1/bulk", everything).await["matched"].as_u64().unwrap();
+    let begun = daemon.done("evil", "POST", "/v1/bulk", body).await;
+    let matched = begun["matched"].as_u64().unwrap();
+    assert!(matched > 0 && matched < all, "{begun}: of {all}");
+    let path = format!("/v1/bulk/{}", begun["id"].as_str().unwrap());
+    until("it is over", async || daemon.ask("evil", "GET", &path, None).await.1["status"] == "DONE").await;
+    let (_, bulk) = daemon.ask("root", "GET", &path, None).await;
+    assert_eq!((&bulk["done"], &bulk["by"]), (&json!(matched), &json!("evil")), "{bulk}");
+    let state = async |id: String| {
+        daemon.ask("root", "GET", &format!("/v1/jobs/{id}"), None).await.1["state"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(
+        (state(job(&evil)).await, state(job(&acme)).await),
+        ("FINISHED".to_owned(), "CREATED".to_owned())
+    );
+    for (method, path) in [("GET", path.clone()), ("POST", format!("{path}/cancel"))] {
+        let (status, answer) = daemon.ask("acme", method, &path, None).await;
+        assert_eq!((status, &answer["code"]), (404, &json!("not_found")), "{method} {path}: {answer}");
+    }
+    for (token, count) in [("acme", 0), ("evil", 1), ("root", 1)] {
+        let (_, listed) = daemon.ask(token, "GET", "/v1/bulk", None).await;
+        assert_eq!(listed["items"].as_array().unwrap().len(), count, "{token}: {listed}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn scopes_say_what_a_token_may_do() {
     let token = |name: &str| json!({"name": name, "token": name, "scopes": [name]});
     let daemon =

@@ -203,6 +203,42 @@ async fn postgres_finds_jobs_by_their_indexes_also_under_generic_plans() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_finds_the_jobs_of_a_bulk_operation_by_their_indexes() {
+    let b = Bench::postgres().await;
+    let mut session = PgConnection::connect(&b.options.url).await.unwrap();
+    sqlx::raw_sql(
+        "INSERT INTO job_finished (id, lane, seq, session, tenant, pool, requires, priority, timeout_ms, max_attempts,
+                                   backoff_initial_ms, backoff_factor_percent, backoff_max_ms, on_recovery, payload,
+                                   created_at, attempt, counted, past_attempts, outcome, dead, finished_at, kind)
+         SELECT gen_random_uuid(), 'session:l' || n % 500, n, 'l' || n % 500, 't' || n % 300, 'p' || n % 200, '', 0, 1,
+                1, 1, 1, 1, 'run', '{}', now(), 1, 0, '', CASE n % 300 WHEN 0 THEN 'failed' ELSE 'succeeded' END,
+                n % 600 = 0, now(), 'k' || n % 200
+         FROM generate_series(1, 60000) n;
+         ANALYZE job_finished;
+         SET plan_cache_mode = force_generic_plan",
+    )
+    .execute(&mut session)
+    .await
+    .unwrap();
+    let next = include_str!("../../sql/both/bulk_next_finished.sql");
+    for (mark, index) in LISTS {
+        let outcome = mark == "unsuccessful";
+        let stays = |line: &&str| {
+            line.split_once("--? ").is_none_or(|(_, of)| of == mark || outcome && of == "outcome")
+        };
+        let next = next.lines().filter(stays).collect::<Vec<_>>().join("\n");
+        let types = "uuid, timestamptz, bigint, text, text, text, text, text";
+        let values = "'00000000-0000-0000-0000-000000000000', now(), 100, 'l7', 't7', 'p7', 'k7', 'failed'";
+        let plan = explained(&mut session, &format!("next_{mark}"), &next, types, values).await;
+        assert!(
+            plan.contains(&format!("job_finished_rest_{}", index.trim_start_matches('_'))),
+            "{mark}:\n{plan}"
+        );
+        assert!(!plan.contains("Seq Scan on job_finished_rest"), "{mark}:\n{plan}");
+    }
+}
+
 /// Rows are found by their keys whatever is known of the tables: here that they are empty, which they were when they
 /// were looked at last. The server counts what was read otherwise.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

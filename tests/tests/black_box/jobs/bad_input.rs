@@ -120,7 +120,7 @@ async fn what_is_wrong_is_refused_with_its_code_and_changes_nothing() {
         pools(json!({"version": version, "pools": [{"name": "p"}, {"name": "p"}]}), 400, "invalid"),
         pools(json!({"version": version, "pools": [{"name": "p", "routes": ["zh"]}]}), 400, "invalid"),
         pools(json!({"version": version, "pools": [{"name": "p", "weight": 0}]}), 400, "invalid"),
-        ("DELETE", format!("/v1/jobs/{finished}"), None, 405, "method_not_allowed"),
+        ("PUT", format!("/v1/jobs/{finished}"), None, 405, "method_not_allowed"),
         ("PUT", "/v1/jobs".to_owned(), None, 405, "method_not_allowed"),
         ("DELETE", "/v1/nodes/n".to_owned(), None, 405, "method_not_allowed"),
     ];
