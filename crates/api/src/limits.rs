@@ -100,7 +100,7 @@ pub const BULK_RATE_DEFAULT: u32 = 200;
 pub const BULK_MATCHED_MAX: u64 = 100_000_000;
 /// Jobs that are read at once to find those that a token with patterns sees.
 pub const BULK_SEEN_PAGE: u32 = 200;
-/// Bulk operations that one instance works on at once. Further ones wait for it or for another instance.
+/// Bulk operations that one instance works on at once. Further ones that it owns wait.
 pub const BULKS_AT_ONCE: usize = 4;
 /// Jobs that a bulk operation works on between two notes of its progress.
 pub const BULK_PAGE_JOBS: u32 = 100;
