@@ -18,6 +18,13 @@ pub fn start(log: &Log) -> Result<(), Failure> {
     let filter = EnvFilter::builder()
         .parse(&log.filter)
         .map_err(|error| Failure::new(Exit::Config, format!("log.filter = {:?}: {error}", log.filter)))?;
+    let filter = match log.filter.contains("sqlx") {
+        true => filter,
+        // An outage of the ledger has its own line; the driver would add one for each connection.
+        false => {
+            filter.add_directive("sqlx_core::pool::connection=error".parse().expect("it is a directive"))
+        }
+    };
     let terminal = io::stderr().is_terminal();
     let pretty = match log.format.as_str() {
         "pretty" => true,

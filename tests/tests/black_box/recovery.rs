@@ -121,6 +121,12 @@ async fn ready_code(url: &str) -> String {
     answer.body["code"].as_str().or(answer.body["status"].as_str()).unwrap_or_default().to_owned()
 }
 
+/// What the instance says of its ledger.
+async fn ledger_status(url: &str) -> Value {
+    let answer = patient().request("GET", &format!("{url}/readyz"), None, None).await.unwrap();
+    answer.body["checks"]["ledger"]["status"].clone()
+}
+
 async fn recovered(database_url: &str, dir: &Path) {
     for (option, says) in [("--dry-run", "would be recovered"), ("--confirm", "is recovered")] {
         let recover = Setup::command("recover").arg(option).database(database_url).dir(dir);

@@ -363,7 +363,7 @@ async fn a_postgresql_is_verified_by_its_certificate() {
         .query("select count(*) > 0 from pg_stat_ssl s join pg_stat_activity a using (pid) where s.ssl and a.application_name <> 'psql'")
         .unwrap();
     assert_eq!(rows, [["t"]], "its connections are encrypted");
-    let refused_setup = setup().database(&url(&other)).env("FENCEPOST__LEDGER__CONNECT_TIMEOUT_MS", "300");
+    let refused_setup = setup().database(&url(&other)).env("FENCEPOST__LEDGER__CONNECT_TIMEOUT_MS", "3000");
     let ended = refused_setup.run_to_end(PATIENCE).await.unwrap();
     refused(&ended, &["certificate"]);
     assert!(!ended.stdout.contains("ready"));

@@ -33,7 +33,8 @@ const UNIONS: [(&str, [&str; 2]); 2] = [
 ];
 
 /// Words in answers, to which a newer daemon may add.
-const OPEN_ENUMS: [&str; 15] = [
+const OPEN_ENUMS: [&str; 16] = [
+    "BulkStatus",
     "CheckStatus",
     "ClusterHappening",
     "Code",
@@ -206,6 +207,7 @@ fn refine_operation(operation: &mut Value) {
 /// The status of the answer with the header `Location`, and what that leads to.
 fn location(id: &str) -> Option<(&'static str, &'static str)> {
     match id {
+        "begin_bulk" => Some(("202", "the operation")),
         "submit_job" | "retry_job" => Some(("202", "the new job")),
         "open_session" => Some(("201", "the session")),
         "create_plan" => Some(("201", "the plan")),
@@ -231,7 +233,10 @@ fn refine_parameter(operation: &str, name: &str, place: &str, parameter: &mut Va
         }
         ("path", "id" | "plan" | "task") => uuid(),
         ("query", "tenant") => safe(l::TENANT_ID_CHARS_MAX),
-        ("query", "pool") => safe(l::POOL_NAME_CHARS_MAX),
+        ("query" | "path", "pool") => safe(l::POOL_NAME_CHARS_MAX),
+        ("query", "kind") if operation == "list_jobs" => Some(
+            json!({ "type": "string", "minLength": 1, "maxLength": l::JOB_KIND_CHARS_MAX, "pattern": "^[!-~]+$" }),
+        ),
         ("query", "owner") => safe(l::INSTANCE_ID_CHARS_MAX),
         ("path", "tag") => safe(l::SEGMENT_TAG_CHARS_MAX),
         ("path", "name") => safe(l::SEQUENCE_NAME_CHARS_MAX),
@@ -331,14 +336,19 @@ mod tests {
         }
         assert_eq!(streams.len(), STREAMS.len(), "{streams:?}");
         locations.sort();
-        for (path, location) in
-            ["jobs/post/responses/202", "jobs/{id}/retry/post", "plans/post/responses/201", "sessions/post"]
-                .iter()
-                .zip(&locations)
+        for (path, location) in [
+            "bulk/post/responses/202",
+            "jobs/post/responses/202",
+            "jobs/{id}/retry/post",
+            "plans/post/responses/201",
+            "sessions/post",
+        ]
+        .iter()
+        .zip(&locations)
         {
             assert!(location.contains(&format!("/v1/{path}")), "{location}");
         }
-        assert_eq!(locations.len(), 4);
+        assert_eq!(locations.len(), 5);
         let tags: Vec<_> = TAGS.iter().map(|(name, _)| *name).collect();
         let mut used: Vec<_> = all(&document)
             .into_iter()

@@ -2,6 +2,9 @@
 
 use client::wire::nodes::{Pool as Shown, PoolsRequest, PoolsSetting};
 
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
 use super::look::Look;
 use super::{confirm, connect, json_file, shown};
 use crate::cli::nodes::Pool;
@@ -19,7 +22,7 @@ pub async fn run(command: Pool) -> Result<(), Failure> {
             Look::one(people).run(&shown, async || client.nodes().pools().await).await
         }
         Pool::Set { file, dry_run, yes, remote } => {
-            let request: PoolsRequest = json_file::read(&file)?;
+            let request = PoolsRequest::from(json_file::read::<File>(&file)?);
             let client = connect(&remote)?;
             let now = client.nodes().pools().await.map_err(|error| shown::failure(remote.json, error))?;
             if now.version != request.version {
@@ -45,6 +48,22 @@ pub async fn run(command: Pool) -> Result<(), Failure> {
             shown::answer(remote.json, &setting, people);
             Ok(())
         }
+    }
+}
+
+/// The pools as `pool show --json` prints them. Pauses are not set by a file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    version: u64,
+    pools: Vec<Shown>,
+    #[serde(default, rename = "paused")]
+    _paused: IgnoredAny,
+}
+
+impl From<File> for PoolsRequest {
+    fn from(file: File) -> Self {
+        Self { version: file.version, pools: file.pools }
     }
 }
 

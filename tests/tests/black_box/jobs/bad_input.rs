@@ -75,7 +75,7 @@ async fn what_is_wrong_is_refused_with_its_code_and_changes_nothing() {
         job(json!({"requires": vec!["l"; 17]})),
         post("/v1/jobs?wait_ms=1", echo(1), 400, "invalid"),
         post("/v1/jobs", with(echo(1), json!({"session": "none"})), 404, "not_found"),
-        post("/v1/jobs", echo(long((1 << 20) + 1)), 400, "invalid"),
+        post("/v1/jobs", echo(long((1 << 20) + 1)), 413, "too_large"),
         post("/v1/jobs", echo(long(2 << 20)), 413, "too_large"),
         post("/v1/jobs/batch", json!({}), 400, "invalid"),
         post("/v1/jobs/batch", json!({"jobs": []}), 400, "invalid"),

@@ -187,7 +187,7 @@ async fn a_synchronous_standby_that_becomes_the_primary_goes_on_and_grants_nothi
     drill.grants(2_000).await;
     for url in &drill.urls() {
         // A look has seen that commits wait for the standby.
-        until("nothing is amiss", async || ready_code(url).await == "ready").await;
+        until("commits wait for it", async || ledger_status(url).await == "ok").await;
     }
     drill.fails_over().await;
     for url in &drill.urls() {
