@@ -260,8 +260,14 @@ pub async fn resume_pool(request: HttpRequest, payload: web::Payload, state: Sha
 
 /// Follows the pauses at once, here and on the other instances.
 async fn pauses_changed(state: &State) -> Result<(), Refusal> {
-    let pauses = state.read(state.ledger.pool_pauses()).await?;
-    state.incarnation().registry.adopt_pauses(pauses);
+    let registry = &state.incarnation().registry;
+    loop {
+        let known = registry.pauses();
+        // Those that were read while others became known are read again: they may be older.
+        if registry.adopt_pauses(&known, state.read(state.ledger.pool_pauses()).await?) {
+            break;
+        }
+    }
     state.call(cluster::tell(&state.bus)).await;
     Ok(())
 }

@@ -410,18 +410,27 @@ impl Registry {
         Arc::clone(&self.inner.pools())
     }
 
-    /// These pools are paused, and no others. No selection that begins after this chooses a node in one of them.
-    pub fn adopt_pauses(&self, pauses: Vec<PoolPause>) {
+    /// These pools are paused, and no others. No selection that begins after this chooses a node in one of them. `before` are
+    /// the pauses that were known here when the reading of these began: if others became known since, these may be older, and
+    /// nothing is changed (`false`).
+    pub fn adopt_pauses(&self, before: &Arc<Vec<PoolPause>>, pauses: Vec<PoolPause>) -> bool {
         let inner = &*self.inner;
         let mut known = inner.pauses();
-        if **known == pauses {
-            return;
+        if !Arc::ptr_eq(&known, before) {
+            return false;
         }
+        let is_news = **known != pauses;
+        // Also where they are the same: a reading that began earlier is told apart by this.
         *known = Arc::new(pauses);
-        inner.pause(&known);
+        if is_news {
+            inner.index.load().pause(|pool| is_among(pool, &known));
+        }
         drop(known);
-        // Nodes of a pool that is not paused any more may have free slots.
-        inner.tell_openings();
+        if is_news {
+            // Nodes of a pool that is not paused any more may have free slots.
+            inner.tell_openings();
+        }
+        true
     }
 
     /// The pools that are paused.
@@ -440,8 +449,9 @@ impl Registry {
         let index = Arc::new(Index::build(entries, &self.pools(), Some(&inner.me), Some(&before)));
         // With the pauses that are known now, also where others became known while it was built.
         let pauses = inner.pauses();
+        // Before anybody selects from it.
+        index.pause(|pool| is_among(pool, &pauses));
         inner.index.store(Arc::clone(&index));
-        inner.pause(&pauses);
         drop(pauses);
         // Who changed a node before this index was there noted it in the last one.
         index.refresh_all();
@@ -533,6 +543,10 @@ impl Known {
     }
 }
 
+fn is_among(pool: &PoolName, pauses: &[PoolPause]) -> bool {
+    pauses.iter().any(|pause| pause.pool == *pool)
+}
+
 impl Inner {
     fn entry(&self, record: Record, heard: Instant, now: Instant) -> Arc<Entry> {
         let is_there = self.is_there(&record.profile.holder);
@@ -569,10 +583,6 @@ impl Inner {
             pool.openings.send_replace(());
         }
         self.openings.send_replace(());
-    }
-
-    fn pause(&self, pauses: &[PoolPause]) {
-        self.index.load().pause(|pool| pauses.iter().any(|pause| pause.pool == *pool));
     }
 
     fn pauses(&self) -> MutexGuard<'_, Arc<Vec<PoolPause>>> {

@@ -32,8 +32,10 @@ pub(super) async fn follow(
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "the pools could not be read"),
         }
+        let known = registry.pauses();
         match ledger.pool_pauses().await {
-            Ok(pauses) => registry.adopt_pauses(pauses),
+            // If somebody paused or resumed a pool here meanwhile, the next look finds it.
+            Ok(pauses) => drop(registry.adopt_pauses(&known, pauses)),
             // Those that are known stay: what was paused is not dispatched because the ledger is away.
             Err(error) => tracing::debug!(%error, "the pauses of pools could not be read"),
         }

@@ -74,13 +74,6 @@ fn no_selection_finds_a_node_in_a_paused_pool() {
     let registry =
         registry([in_both, record("a-only").profile(only("a")), record("b-only").profile(only("b"))]);
     adopt(&registry, 1, vec![pool("a", &[], &[]), pool("b", &[], &[])]);
-    let pause = |name: &str| PoolPause {
-        pool: pool_name(name),
-        reason: "repair".into(),
-        principal: "".into(),
-        since: Timestamp::from_micros(1),
-        until: None,
-    };
     let mut rng = seeded();
     let mut chosen = |pool: Option<&str>| {
         let needs = needs(pool, None, &[]);
@@ -93,7 +86,7 @@ fn no_selection_finds_a_node_in_a_paused_pool() {
     let serves =
         |node: &str| registry.serves(&self::node(node), &needs(None, None, &[])).map(|pool| pool.to_string());
     assert_eq!(chosen(Some("a")), ["a-only in a", "both in a"]);
-    registry.adopt_pauses(vec![pause("a")]);
+    assert!(registry.adopt_pauses(&registry.pauses(), vec![pause("a")]));
     assert!(chosen(Some("a")).is_empty());
     assert_eq!(chosen(None), ["b-only in b", "both in b"], "a node in another pool is chosen there");
     assert_eq!((serves("a-only"), serves("both")), (None, Some("b".to_owned())), "nor is a slot passed on");
@@ -105,9 +98,51 @@ fn no_selection_finds_a_node_in_a_paused_pool() {
     registry.reindex();
     assert!(chosen(Some("a")).is_empty());
     let openings = registry.openings(Some(&pool_name("a")));
-    registry.adopt_pauses(vec![]);
+    assert!(registry.adopt_pauses(&registry.pauses(), vec![]));
     assert!(openings.has_changed().unwrap(), "who waits for the pool looks again");
     assert_eq!(chosen(Some("a")), ["a-only in a", "both in a"]);
+}
+
+fn pause(name: &str) -> PoolPause {
+    PoolPause {
+        pool: pool_name(name),
+        reason: "repair".into(),
+        principal: "".into(),
+        since: Timestamp::from_micros(1),
+        until: None,
+    }
+}
+
+#[test]
+fn a_paused_pool_stays_paused_while_new_indexes_are_built() {
+    let registry = registry([record("n")]);
+    adopt(&registry, 1, vec![pool("a", &[], &[])]);
+    assert!(registry.adopt_pauses(&registry.pauses(), vec![pause("a")]));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for _ in 0..5_000 {
+                registry.reindex();
+            }
+            is_over.store(true, SeqCst);
+        });
+        let (needs, mut rng) = (needs(Some("a"), None, &[]), seeded());
+        while !is_over.load(SeqCst) {
+            assert!(registry.select(&Wanted::new(&needs), &mut rng).is_none());
+        }
+    });
+}
+
+#[test]
+fn pauses_that_were_read_before_others_became_known_change_nothing() {
+    let registry = registry([record("n")]);
+    let (slow, quick) = (registry.pauses(), registry.pauses());
+    assert!(registry.adopt_pauses(&quick, vec![pause("a")]));
+    assert!(!registry.adopt_pauses(&slow, vec![]), "what was read in between is newer");
+    assert_eq!(*registry.pauses(), [pause("a")]);
+    let (slow, quick) = (registry.pauses(), registry.pauses());
+    assert!(registry.adopt_pauses(&quick, vec![pause("a")]));
+    assert!(!registry.adopt_pauses(&slow, vec![]), "also where it was the same");
 }
 
 #[test]
