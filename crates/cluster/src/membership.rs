@@ -146,8 +146,7 @@ impl Membership {
         let (found, other_buses) = OtherBuses::new();
         let failures = failure_detector.clone();
         let publishing =
-            PresencePublisher { bus, ledger, presence, failure_detector: failures, look, found, noted: None }
-                .start();
+            PresencePublisher { bus, ledger, presence, failure_detector: failures, look, found }.start();
         let (stop, stopped) = oneshot::channel();
         let heart = tokio::spawn(heart.beat(stopped, asked_anew));
         Ok(Self {

@@ -1,10 +1,17 @@
 //! The instances that use another bus than this one, which is a mistake in somebody's configuration: jobs and results do not
 //! pass between them.
 
+use std::time::Duration;
+
+use domain::InstanceId;
 use ledger::Instance;
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 
-/// Those instances, in a sentence each. The presence publisher compares every few seconds.
+/// Between two comparisons of the buses that the instances use.
+const COMPARISONS: Duration = Duration::from_secs(5);
+
+/// Those instances, in a sentence each. A task beside the presence publisher compares every few seconds.
 #[derive(Clone, Debug)]
 pub struct OtherBuses(watch::Receiver<Vec<String>>);
 
@@ -25,6 +32,79 @@ impl OtherBuses {
     #[must_use]
     pub fn found(&self) -> Vec<String> {
         self.0.borrow().clone()
+    }
+}
+
+/// Compares the buses, and shows what it finds.
+pub(crate) struct Comparison {
+    bus: bus::Handle,
+    ledger: ledger::Handle,
+    me: InstanceId,
+    found: watch::Sender<Vec<String>>,
+    /// The bus that the ledger knows this instance to use.
+    noted: Option<String>,
+}
+
+impl Comparison {
+    pub(crate) const fn new(
+        bus: bus::Handle,
+        ledger: ledger::Handle,
+        me: InstanceId,
+        found: watch::Sender<Vec<String>>,
+    ) -> Self {
+        Self { bus, ledger, me, found, noted: None }
+    }
+
+    pub(crate) async fn run(mut self) {
+        let mut comparisons = tokio::time::interval(COMPARISONS);
+        comparisons.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            comparisons.tick().await;
+            self.compare().await;
+        }
+    }
+
+    /// Notes which bus this instance uses, and looks whether the others use the same.
+    async fn compare(&mut self) {
+        let link = *self.bus.link().borrow();
+        if !link.is_up() {
+            return;
+        }
+        let own = match self.bus.identity().await {
+            Ok(own) => own,
+            Err(error) => return tracing::debug!(%error, "the identity of the bus could not be read"),
+        };
+        let needs_note = self.noted.as_ref() != Some(&own);
+        let up = (self.bus.kind() != bus::Kind::Local).then_some(true);
+        let noted = async {
+            if needs_note {
+                self.ledger.note_bus(&self.me, up, Some(&own)).await?;
+            }
+            self.ledger.live_instances().await
+        };
+        match noted.await {
+            Ok(live) => self.show(compare(&own, &live)),
+            Err(error) => return tracing::debug!(%error, "the buses of the instances could not be compared"),
+        }
+        self.noted = Some(own);
+    }
+
+    fn show(&self, found: Vec<String>) {
+        metrics::gauge!("fencepost_instances_on_other_buses").set(found.len() as f64);
+        let changed = self.found.send_if_modified(|shown| {
+            let changed = *shown != found;
+            shown.clone_from(&found);
+            changed
+        });
+        if !changed {
+            return;
+        }
+        for what in &found {
+            tracing::warn!("{what}");
+        }
+        if found.is_empty() {
+            tracing::info!("all instances use the same bus");
+        }
     }
 }
 

@@ -10,18 +10,15 @@ use std::time::Duration;
 use bus::{Channel, Link, Presence};
 use rand::RngExt;
 use tokio::sync::{Notify, oneshot, watch};
-use tokio::task::JoinHandle;
-use tokio::time::MissedTickBehavior;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::FailureDetector;
-use crate::other_buses::compare;
+use crate::other_buses::Comparison;
 
 /// Between two announcements, before jitter.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How long an announcement counts.
 const PRESENCE_TTL: Duration = Duration::from_secs(2);
-/// Between two comparisons of the buses that the instances use.
-const COMPARISONS: Duration = Duration::from_secs(5);
 /// After this long without the ledger, an instance withdraws its presence.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
@@ -39,24 +36,25 @@ pub(crate) struct PresencePublisher {
     pub(crate) look: Arc<Notify>,
     /// Where the instances on other buses are shown.
     pub(crate) found: watch::Sender<Vec<String>>,
-    /// The bus that the ledger knows this instance to use.
-    pub(crate) noted: Option<String>,
 }
 
 impl PresencePublisher {
     pub(crate) fn start(self) -> PublishingTask {
         let (stop, stopped) = oneshot::channel();
-        PublishingTask { stop, task: tokio::spawn(self.run(stopped)) }
+        let (bus, ledger) = (self.bus.clone(), self.ledger.clone());
+        let comparison = Comparison::new(bus, ledger, self.presence.instance.clone(), self.found.clone());
+        // Apart: what waits for the ledger must not keep the presence from being announced.
+        let mut comparing = JoinSet::new();
+        comparing.spawn(comparison.run());
+        PublishingTask { stop, task: tokio::spawn(self.run(stopped)), _comparing: comparing }
     }
 
-    async fn run(mut self, mut stopped: oneshot::Receiver<()>) {
+    async fn run(self, mut stopped: oneshot::Receiver<()>) {
         let mut notices = self.bus.subscribe(Channel::Cluster);
         let mut link = self.bus.link();
         link.mark_changed();
         let mut shown = false;
         let mut next = tokio::time::Instant::now();
-        let mut comparisons = tokio::time::interval(COMPARISONS);
-        comparisons.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 _ = &mut stopped => break,
@@ -66,7 +64,6 @@ impl PresencePublisher {
                     self.tell_link(link).await;
                     shown = self.show(shown).await;
                 }
-                _ = comparisons.tick() => self.compare_buses().await,
                 () = tokio::time::sleep_until(next) => {
                     next += HEARTBEAT.mul_f64(rand::rng().random_range(0.8..1.0));
                     next = next.max(tokio::time::Instant::now());
@@ -89,49 +86,6 @@ impl PresencePublisher {
             tracing::debug!(%error, "this instance's presence could not be announced");
         }
         true
-    }
-
-    /// Notes which bus this instance uses, and looks whether the others use the same.
-    async fn compare_buses(&mut self) {
-        let link = *self.bus.link().borrow();
-        if !link.is_up() {
-            return;
-        }
-        let own = match self.bus.identity().await {
-            Ok(own) => own,
-            Err(error) => return tracing::debug!(%error, "the identity of the bus could not be read"),
-        };
-        let needs_note = self.noted.as_ref() != Some(&own);
-        let up = (self.bus.kind() != bus::Kind::Local).then_some(true);
-        let noted = async {
-            if needs_note {
-                self.ledger.note_bus(&self.presence.instance, up, Some(&own)).await?;
-            }
-            self.ledger.live_instances().await
-        };
-        match noted.await {
-            Ok(live) => self.show_other_buses(compare(&own, &live)),
-            Err(error) => return tracing::debug!(%error, "the buses of the instances could not be compared"),
-        }
-        self.noted = Some(own);
-    }
-
-    fn show_other_buses(&self, found: Vec<String>) {
-        metrics::gauge!("fencepost_instances_on_other_buses").set(found.len() as f64);
-        let changed = self.found.send_if_modified(|shown| {
-            let changed = *shown != found;
-            shown.clone_from(&found);
-            changed
-        });
-        if !changed {
-            return;
-        }
-        for what in &found {
-            tracing::warn!("{what}");
-        }
-        if found.is_empty() {
-            tracing::info!("all instances use the same bus");
-        }
     }
 
     async fn tell_link(&self, link: Link) {
@@ -167,6 +121,8 @@ impl PresencePublisher {
 pub(crate) struct PublishingTask {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
+    /// Ends when this is dropped.
+    _comparing: JoinSet<()>,
 }
 
 impl PublishingTask {

@@ -1,7 +1,7 @@
 //! A real ledger whose commits can be made to fail as a network and a server make them fail.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -43,6 +43,9 @@ pub struct Plan {
     faults: Mutex<VecDeque<Fault>>,
     pub commits: Mutex<usize>,
     do_jobs_panic: AtomicBool,
+    /// Notes of the bus in use are never answered, and how many were asked for.
+    pub bus_notes_stall: AtomicBool,
+    pub stalled: AtomicUsize,
     pub gate: tokio::sync::Notify,
 }
 
@@ -191,6 +194,10 @@ impl Instances for Flaky {
         self.real.lease_counts().await
     }
     async fn note_bus(&self, id: &InstanceId, up: Option<bool>, bus: Option<&str>) -> Result<()> {
+        if bus.is_some() && self.plan.bus_notes_stall.load(Ordering::SeqCst) {
+            self.plan.stalled.fetch_add(1, Ordering::SeqCst);
+            std::future::pending::<()>().await;
+        }
         self.real.note_bus(id, up, bus).await
     }
     async fn peers(&self, since_ms: u64, limit: u32) -> Result<Vec<Peer>> {

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use actors::arbiters::Arbiters;
@@ -99,4 +100,31 @@ async fn a_lane_that_stops_answers_everybody_and_refuses_what_comes_after() {
     assert!(answers.iter().all(|answer| matches!(answer, Ok(_) | Err(Refusal::Fenced))));
     let refused = lanes.jobs.submit(vec![submission()]).await.remove(0);
     assert_eq!(refused, Err(Refusal::Fenced));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ledger_that_stalls_keeps_no_instance_from_announcing_its_presence() {
+    let lanes = open().await;
+    let plan = Arc::<Plan>::default();
+    plan.bus_notes_stall.store(true, Ordering::SeqCst);
+    let ledger: Handle = Arc::new(Flaky { real: lanes.ledger.clone(), plan: plan.clone() });
+    let bus = bus::Hub::default().join();
+    let identity = Identity { id: InstanceId::parse("other-1").unwrap(), url: "http://other".to_owned() };
+    let process = Process { hostname: "h".to_owned(), pid: 1, version: "0".to_owned() };
+    let terms = JoinOptions {
+        lease: Duration::from_secs(15),
+        first_mode: Mode::WorkerQueue,
+        patience: Duration::from_secs(5),
+    };
+    let _membership = Membership::join(ledger, Arc::clone(&bus), &identity, process, terms).await.unwrap();
+    let ids = [identity.id];
+    let is_present = async || bus.present(&ids).await.unwrap().contains_key(&ids[0]);
+    while plan.stalled.load(Ordering::SeqCst) == 0 || !is_present().await {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // An announcement counts for two seconds.
+    for _ in 0..30 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(is_present().await);
+    }
 }
