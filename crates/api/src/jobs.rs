@@ -88,7 +88,9 @@ pub async fn show(request: HttpRequest, state: Shared) -> Answer {
     };
     let jobs = &state.incarnation().jobs;
     let progress = state.call(jobs.progress(&record)).await;
-    let waits = state.call(jobs.waiting_for(&record)).await;
+    let principal = Principal::of(&request);
+    let sees = &principal.sees().pools;
+    let waits = state.call(jobs.waiting_for(&record, |pool| sees.have(Some(pool.as_str())))).await;
     let shown = job_fields::job(&record, progress)?;
     Ok(HttpResponse::Ok()
         .json(shape::Job { waiting_for: waits.as_ref().map(job_fields::waiting_for), ..shown }))

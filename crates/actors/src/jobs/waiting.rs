@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use domain::job::{OnRecovery, Requirements, State};
 use domain::session::Ordering;
-use domain::{PoolPause, Timestamp};
+use domain::{PoolName, PoolPause, Timestamp};
 use ledger::JobRecord;
 use nodes::{Explanation, Reason, Wanted};
 
@@ -73,8 +73,9 @@ impl WaitingReason {
 }
 
 impl Jobs {
-    /// Why the job waits; `None` for one that does not, or where the ledger does not answer.
-    pub async fn waiting_for(&self, job: &JobRecord) -> Option<WaitingFor> {
+    /// Why the job waits, in words for somebody who may know of the pools that `sees` says; `None` for a job that does not wait,
+    /// or where the ledger does not answer.
+    pub async fn waiting_for(&self, job: &JobRecord, sees: impl Fn(&PoolName) -> bool) -> Option<WaitingFor> {
         if job.state != State::Created {
             return None;
         }
@@ -93,7 +94,7 @@ impl Jobs {
         }
         let registry = &self.statistics.registry;
         let explained = registry.explain(&Wanted::new(&job.spec.needs), &mut rand::rng());
-        Some(for_a_node(&job.spec.needs, &explained, &registry.pauses()))
+        Some(for_a_node(&job.spec.needs, &explained, &registry.pauses(), sees))
     }
 
     /// What the ledger knows: the order of its session, and the owner of its lane.
@@ -144,7 +145,12 @@ fn by_itself(job: &JobRecord, now: Timestamp) -> Option<WaitingFor> {
 }
 
 /// What keeps nodes from running it.
-fn for_a_node(needs: &Requirements, explained: &Explanation, pauses: &[PoolPause]) -> WaitingFor {
+fn for_a_node(
+    needs: &Requirements,
+    explained: &Explanation,
+    pauses: &[PoolPause],
+    sees: impl Fn(&PoolName) -> bool,
+) -> WaitingFor {
     let waits = |reason, detail| WaitingFor { reason, detail, until: None };
     let nodes = |reason: Reason| {
         explained.rejected.iter().find(|(of, _)| *of == reason).map_or(0, |(_, count)| *count)
@@ -174,14 +180,20 @@ fn for_a_node(needs: &Requirements, explained: &Explanation, pauses: &[PoolPause
         let detail = format!("{away} nodes could run it, and none of them is ready and answers");
         return waits(WaitingReason::NotReady, detail);
     }
+    let in_paused = nodes(Reason::Paused);
     let pause = match &needs.pool {
         Some(pool) => pauses.iter().find(|pause| pause.pool == *pool),
-        None if nodes(Reason::Paused) > 0 => pauses.first(),
+        // Which of several it is that serve the job is not known: none is named then.
+        None if in_paused > 0 && pauses.len() == 1 => pauses.first(),
         None => None,
     };
-    if let Some(PoolPause { pool, reason, until, .. }) = pause {
+    if let Some(PoolPause { pool, reason, until, .. }) = pause.filter(|pause| sees(&pause.pool)) {
         let detail = format!("the pool {pool} is paused: {reason}");
         return WaitingFor { reason: WaitingReason::PoolPaused, detail, until: *until };
+    }
+    if pause.is_some() || in_paused > 0 {
+        let detail = format!("the pools that serve it are paused; {in_paused} nodes are in them");
+        return waits(WaitingReason::PoolPaused, detail);
     }
     if nodes(Reason::Labels) > 0 {
         let labels: Vec<_> = needs.requires.iter().map(ToString::to_string).collect();
@@ -204,8 +216,8 @@ fn for_a_node(needs: &Requirements, explained: &Explanation, pauses: &[PoolPause
 
 #[cfg(test)]
 mod tests {
+    use domain::Label;
     use domain::job::Route;
-    use domain::{Label, PoolName};
 
     use super::*;
 
@@ -248,13 +260,21 @@ mod tests {
             (&any, &[(Reason::Paused, 2), (Reason::Full, 1)], &[pause("b")], W::NoFreeSlot, "1 nodes could"),
         ];
         for (needs, rejected, pauses, reason, says) in table {
-            let found = for_a_node(needs, &explained(rejected), pauses);
+            let found = for_a_node(needs, &explained(rejected), pauses, |_| true);
             assert_eq!(found.reason, reason, "{rejected:?}: {found:?}");
             assert!(found.detail.contains(says), "{rejected:?}: {found:?}");
             assert_eq!(found.until.is_some(), reason == W::PoolPaused);
         }
         let node = domain::NodeId::parse("n").unwrap();
         let chosen = Explanation { chosen: Some((node, PoolName::parse("a").unwrap())), ..explained(&[]) };
-        assert_eq!(for_a_node(&any, &chosen, &[]).reason, W::Queued);
+        assert_eq!(for_a_node(&any, &chosen, &[], |_| true).reason, W::Queued);
+        // Nobody hears of a pool that is none of theirs, nor of one of which it is not known whether it serves the job.
+        let paused = explained(&[(Reason::Paused, 2)]);
+        let of_one = for_a_node(&any, &paused, &[pause("secret")], |pool| pool.as_str() != "secret");
+        let of_two = for_a_node(&any, &paused, &[pause("secret"), pause("b")], |_| true);
+        for found in [of_one, of_two] {
+            assert_eq!((found.reason, found.until), (W::PoolPaused, None));
+            assert!(!found.detail.contains("secret") && !found.detail.contains("repair"), "{found:?}");
+        }
     }
 }
