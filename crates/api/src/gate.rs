@@ -62,8 +62,7 @@ pub async fn pass(
         request_span(method, pattern, &id)
     };
     let quiet = span.is_none();
-    let traced =
-        if quiet { None } else { traces::request(method, pattern, &id.to_string(), request.headers_mut()) };
+    let traced = if quiet { None } else { traces::request(method, pattern, &id, request.headers_mut()) };
     if let Some(traced) = &traced {
         span.record("trace_id", traced.trace_id());
     }

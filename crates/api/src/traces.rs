@@ -25,6 +25,7 @@ use opentelemetry::trace::{
 use opentelemetry::{Context, KeyValue};
 
 use crate::limits::ATTEMPT_TRACES_MAX;
+use crate::request_id::RequestId;
 
 /// The name of the header.
 pub const TRACEPARENT_NAME: &str = "traceparent";
@@ -91,12 +92,17 @@ impl Span {
 
 /// Begins the span of a request, and names it in the request's header: whatever the request leads to continues this span,
 /// on this instance and on one that it is forwarded to.
-pub fn request(method: &'static str, route: &'static str, id: &str, headers: &mut HeaderMap) -> Option<Span> {
+pub fn request(
+    method: &'static str,
+    route: &'static str,
+    id: &RequestId,
+    headers: &mut HeaderMap,
+) -> Option<Span> {
     TRACER.get()?;
     let attributes = [
         KeyValue::new("http.request.method", method),
         KeyValue::new("http.route", route),
-        KeyValue::new("fencepost.request_id", id.to_owned()),
+        KeyValue::new("fencepost.request_id", id.to_string()),
     ];
     let span = Span::start(format!("{method} {route}"), SpanKind::Server, of_request(headers), attributes)?;
     let parent = span.parent()?.to_string();
