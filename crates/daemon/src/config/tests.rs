@@ -122,6 +122,8 @@ fn variables_of_others_and_empty_ones_are_left_alone() {
         ("FENCEPOST_URL", "http://127.0.0.1:7070"),
         ("FENCEPOST_TOKEN", "t"),
         ("FENCEPOST_JOB", "j"),
+        ("FENCEPOST_KIND", "k"),
+        ("FENCEPOST_TRACEPARENT", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
         ("FENCEPOST_LISTN", ""),
         ("FENCEPOSTER_LISTN", "x"),
         ("FENCEPOST_LISTEN", ""),
