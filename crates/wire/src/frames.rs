@@ -82,13 +82,26 @@ pub(crate) fn kind<'de, K: Deserialize<'de>, A: MapAccess<'de>>(
         if name == "type" {
             return Ok((map.next_value()?, before));
         }
-        before.push_back((name, map.next_value()?));
+        keep(&mut before, (name, map.next_value()?))?;
     }
     Err(A::Error::custom("a frame has a field \"type\""))
 }
 
 /// Fields that were read before it was known what they are of.
 pub(crate) type Before = VecDeque<(String, Box<RawValue>)>;
+
+/// More fields than any frame has. Each takes many times the memory of its text, which may be as long as a message.
+const FIELDS_MAX: usize = 64;
+
+fn keep<E: Error>(fields: &mut Before, field: (String, Box<RawValue>)) -> Result<(), E> {
+    if fields.len() >= FIELDS_MAX {
+        return Err(E::custom(format_args!(
+            "a frame whose first field is not \"type\" has {FIELDS_MAX} fields at most"
+        )));
+    }
+    fields.push_back(field);
+    Ok(())
+}
 
 /// All fields of a frame but `type`, in their order.
 pub(crate) struct Fields {
@@ -100,7 +113,7 @@ impl Fields {
     /// Those that stand before `type`, and those behind it.
     pub(crate) fn of<'de, A: MapAccess<'de>>(mut fields: Before, mut behind: A) -> Result<Self, A::Error> {
         while let Some(field) = behind.next_entry()? {
-            fields.push_back(field);
+            keep(&mut fields, field)?;
         }
         Ok(Self { left: fields, value: None })
     }

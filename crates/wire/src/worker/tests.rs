@@ -108,6 +108,19 @@ fn what_is_wrong_with_a_frame_is_said() {
 }
 
 #[test]
+fn a_frame_whose_type_comes_late_has_few_fields() {
+    let many = |count: usize| "\"\":0,".repeat(count);
+    let before = |count| node(&format!("{{{}\"type\":\"ready\"}}", many(count))).unwrap_err();
+    let behind = |count| node(&format!("{{\"\":0,\"type\":\"ready\",{}\"\":0}}", many(count))).unwrap_err();
+    for wrong in [before(3), behind(3)] {
+        assert!(wrong.contains("unknown field"), "{wrong}");
+    }
+    for wrong in [before(100_000), behind(100_000)] {
+        assert!(wrong.contains("64 fields at most"), "{wrong}");
+    }
+}
+
+#[test]
 fn the_type_may_stand_anywhere_in_a_frame() {
     for text in [
         r#"{"type":"result","job":"j","attempt":1,"ok":true,"output":{"b":1.50,"a":"é\n"}}"#,
