@@ -4,6 +4,7 @@
 pub mod runner;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use actix_web::http::header::LOCATION;
@@ -18,10 +19,11 @@ use wire::bulk as shape;
 use crate::audit;
 use crate::auth::{Principal, Sees};
 use crate::extract::{self, Query};
+use crate::forwarder::Forwarder;
 use crate::from_wire;
 use crate::idempotency::{KEY, body_hash};
 use crate::job_fields;
-use crate::limits::{BULK_MATCHED_MAX, BULK_RATE_DEFAULT, BULK_SEEN_PAGE};
+use crate::limits::{BULK_MATCHED_MAX, BULK_RATE_DEFAULT, BULK_ROUND_PAUSE, BULK_SEEN_PAGE};
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::to_wire;
@@ -39,7 +41,8 @@ const ID: &str = "The id of the bulk operation";
 /// finished before the request, or before `before`, are among them (for `cancel`: that were submitted before it), so that it
 /// ends, and a retry never retries its own retries. `retry` needs an `outcome` or `"dead": true`, and leaves out jobs that
 /// were retried; `dismiss` is about dead jobs alone; `cancel` takes no `outcome` and no `dead`. A dry run counts the jobs
-/// and does nothing. 100 operations may be under way (`overloaded`).
+/// and does nothing. 100 operations may be under way, 50 of them one token's
+/// (`overloaded`).
 #[utoipa::path(
     post, path = "/v1/bulk", tag = "jobs", operation_id = "begin_bulk",
     params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = KEY)),
@@ -87,7 +90,10 @@ pub async fn begin(request: HttpRequest, payload: web::Payload, state: Shared) -
         BulkMade::Kept(kept) if kept.body_hash == new.body_hash => kept,
         BulkMade::Kept(_) => return Err(actors::jobs::Refusal::KeyReused.into()),
         BulkMade::TooMany => {
-            return Err(Refusal::new(Code::Overloaded, "as many bulk operations are under way as may be"));
+            return Err(Refusal::new(
+                Code::Overloaded,
+                "as many bulk operations are under way, in all or of this token, as may be",
+            ));
         }
     };
     state.bulk_woken.notify_one();
@@ -268,16 +274,56 @@ fn time_of(text: &str) -> Result<Timestamp, Refusal> {
         .map_err(|_| Refusal::invalid("before must be a time as in 2026-01-31T08:00:00Z, from 1970 to 2255"))
 }
 
-/// Works on bulk operations on the thread that calls this, as long as that serves. The first thread that calls it does.
-pub fn start(forwarder: &Arc<crate::forwarder::Forwarder>) {
-    if !forwarder.state().bulk_started.swap(true, std::sync::atomic::Ordering::SeqCst) {
-        actix_web::rt::spawn(runner::run(Arc::clone(forwarder)));
+/// Works on bulk operations on the thread that calls this, as long as that serves. The first thread that calls it does, and
+/// the next one that begins after that one has ended.
+pub fn start(forwarder: &Arc<Forwarder>) {
+    if forwarder.state().bulk_started.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    let (started, forwarder) = (Started(Arc::clone(forwarder.state())), Arc::clone(forwarder));
+    actix_web::rt::spawn(async move {
+        let _started = started;
+        again_after_panics(|| runner::run(Arc::clone(&forwarder))).await;
+    });
+}
+
+/// A thread works on bulk operations while it lives.
+struct Started(Arc<State>);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.0.bulk_started.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Does the work until it returns. No other instance would go on with what this one owns while it lives.
+async fn again_after_panics<F: Future<Output = ()> + 'static>(work: impl Fn() -> F) {
+    while let Err(error) = actix_web::rt::spawn(work()).await {
+        tracing::error!(%error, "the work on bulk operations stopped because of a defect, and begins anew");
+        tokio::time::sleep(BULK_ROUND_PAUSE).await;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
     use super::*;
+
+    #[actix_web::test]
+    async fn the_work_begins_anew_after_a_panic() {
+        let begun = Rc::new(Cell::new(0));
+        again_after_panics(|| {
+            let begun = Rc::clone(&begun);
+            async move {
+                begun.set(begun.get() + 1);
+                assert!(begun.get() > 1, "a defect");
+            }
+        })
+        .await;
+        assert_eq!(begun.get(), 2);
+    }
 
     #[test]
     fn each_action_takes_the_filters_that_mean_something_for_it() {

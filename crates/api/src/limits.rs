@@ -108,8 +108,10 @@ pub const BULK_PAGE_JOBS: u32 = 100;
 pub const BULK_CANCELS_AT_ONCE: usize = 8;
 /// Tries for the jobs of a page whose owners or ledger do not answer. Those left then count as failed.
 pub const BULK_ROUNDS_MAX: u32 = 30;
-/// The pause between two of them; 20 times as long at most while the ledger is away.
+/// The pause after the first of them; 20 times as long at most while the ledger is away.
 pub const BULK_ROUND_PAUSE: Duration = Duration::from_millis(250);
+/// So many times as long, at most, is the pause between two tries.
+pub const BULK_ROUND_PAUSES_MAX: u32 = 8;
 /// Between two looks for operations whose owner is dead, before jitter.
 pub const BULK_LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Between two purges of operations that were over long ago.

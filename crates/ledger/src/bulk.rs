@@ -16,6 +16,8 @@ use crate::{Error, Result};
 
 /// Bulk operations under way in the whole cluster.
 pub const BULKS_OPEN_MAX: u32 = 100;
+/// Those of one token, so that none keeps the others from theirs. Without tokens all are one caller's.
+pub const BULKS_OPEN_OF_ONE_MAX: u32 = 50;
 
 /// What is done to each job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -126,7 +128,7 @@ pub enum BulkMade {
     Made(Box<BulkRecord>),
     /// The key made this one before.
     Kept(Box<BulkRecord>),
-    /// There are [`BULKS_OPEN_MAX`] under way.
+    /// There are [`BULKS_OPEN_MAX`] under way, or [`BULKS_OPEN_OF_ONE_MAX`] of this caller.
     TooMany,
 }
 
@@ -322,9 +324,10 @@ pub trait Bulks: Send + Sync {
     async fn purge_bulks(&self, age_ms: u64) -> Result<u64>;
 }
 
-/// A filter as it is kept: JSON text.
+/// A filter as it is kept: JSON text. A condition that the next release adds is an error for this one, which may take such an
+/// operation over: without it, it would be done to more jobs than were meant.
 #[derive(Default, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 struct KeptFilter {
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<String>,
@@ -486,7 +489,11 @@ mod tests {
         }
         let ids = [JobId::from_u128(1), JobId::from_u128(u128::MAX)];
         assert_eq!(page(&page_text(&ids)).unwrap(), ids);
-        assert!(page("[1]").is_err() && page("[\"x\"]").is_err() && filter("1").is_err());
+        assert!(page("[1]").is_err() && page("[\"x\"]").is_err() && filter("[]").is_err());
+        assert!(
+            filter(r#"{"colour":"blue","without_stages":true}"#).is_err(),
+            "a condition of a later release"
+        );
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::forwarder::{ForwardedRequest, Forwarder};
 use crate::jobs::retries::{Retries, RetryKeys};
 use crate::limits::{
     BULK_CANCELS_AT_ONCE, BULK_KEPT_MS, BULK_LOOK_EVERY, BULK_PAGE_JOBS, BULK_PURGE_EVERY, BULK_ROUND_PAUSE,
-    BULK_ROUNDS_MAX, BULKS_AT_ONCE,
+    BULK_ROUND_PAUSES_MAX, BULK_ROUNDS_MAX, BULKS_AT_ONCE,
 };
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -72,7 +72,16 @@ async fn take(forwarder: &Arc<Forwarder>, running: &Running) -> Result<(), Refus
         if running.borrow().contains(&open.id) || open.is_owned && open.owner != me {
             continue;
         }
-        let Some(bulk) = state.read(state.ledger.take_bulk(&open, &me)).await? else { continue };
+        let bulk = match state.read(state.ledger.take_bulk(&open, &me)).await {
+            Ok(Some(bulk)) => bulk,
+            Ok(None) => continue,
+            // One that cannot be read, such as a later release's, keeps the others from nothing.
+            Err(refusal) if !refusal.code().is_retryable() => {
+                tracing::debug!(bulk = %open.id, %refusal, "a bulk operation cannot be taken");
+                continue;
+            }
+            Err(refusal) => return Err(refusal),
+        };
         if open.owner != me {
             tracing::info!(bulk = %bulk.id, owner = %open.owner, "a bulk operation of a dead instance is taken over");
         }
@@ -255,7 +264,7 @@ impl Worker {
             if round + 1 >= BULK_ROUNDS_MAX || state.traffic.is_draining() {
                 return self.give_up(step, left.len());
             }
-            self.sleep(BULK_ROUND_PAUSE).await;
+            self.sleep(pause_after(round)).await;
         }
         if step.failed == 0 {
             step.error = None;
@@ -302,7 +311,7 @@ impl Worker {
             if round + 1 >= BULK_ROUNDS_MAX || self.state().traffic.is_draining() {
                 return self.give_up(step, left.len());
             }
-            self.sleep(BULK_ROUND_PAUSE).await;
+            self.sleep(pause_after(round)).await;
         }
         if step.failed == 0 {
             step.error = None;
@@ -378,5 +387,24 @@ impl Worker {
             () = tokio::time::sleep(pause) => {}
             () = self.state().traffic.until_draining() => {}
         }
+    }
+}
+
+/// The pause after so many vain tries and one more. All of them together outlast an instance that drains, and the takeover of
+/// what it owned: jobs that wait for that have not failed.
+fn pause_after(round: u32) -> Duration {
+    BULK_ROUND_PAUSE * (round + 1).min(BULK_ROUND_PAUSES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_of_an_instance_that_drains_are_tried_until_it_is_gone() {
+        let tried_for: Duration = (0..BULK_ROUNDS_MAX - 1).map(pause_after).sum();
+        // A drain takes 30 s at most, and its lanes have another owner within seconds.
+        assert!(tried_for >= Duration::from_secs(45), "{tried_for:?}");
+        assert!(pause_after(u32::MAX - 1) <= Duration::from_secs(2), "nor is a page held up by one job");
     }
 }

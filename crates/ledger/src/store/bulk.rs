@@ -6,8 +6,8 @@ use domain::{AuditEntry, BulkId, InstanceId, JobId, JobKind, PoolName, SessionId
 use super::jobs::removal;
 use super::{Store, Way, audit};
 use crate::bulk::{
-    BULKS_OPEN_MAX, BulkAction, BulkMade, BulkRecord, BulkRow, BulkStatus, BulkStep, Bulks, NewBulk,
-    OpenBulk, OpenRow, filter_text, page_text,
+    BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkMade, BulkRecord, BulkRow, BulkStatus, BulkStep,
+    Bulks, NewBulk, OpenBulk, OpenRow, filter_text, page_text,
 };
 use crate::jobs::JobFilter;
 use crate::sql::{Ask, BulkKey, Id, Moment, Statement, statement};
@@ -33,6 +33,10 @@ const COUNT_UNFINISHED: Statement = statement!(both "bulk_count_unfinished");
 /// Below the ids of all jobs, and above those of all bulk operations.
 const LOWEST: Id = Id(JobId::from_u128(0));
 const HIGHEST: BulkKey = BulkKey(BulkId::from_u128(u128::MAX));
+/// By how much the clock of an instance, by which it makes a job's id, is ahead of the database's, at most. A job whose id is
+/// later than a time by more than this did not exist by then: without that bound the last page of a bulk operation would read
+/// every job that has come since.
+const CLOCKS_APART_MS: u64 = 3_600_000;
 
 impl Store {
     /// An ask about the jobs of a bulk operation.
@@ -54,10 +58,12 @@ impl Store {
             .bind(filter.tenant.as_ref().map(TenantId::as_str))
             .bind(filter.pool.as_ref().map(PoolName::as_str))
             .bind(filter.kind.as_ref().map(JobKind::as_str));
-        match is_unfinished {
+        let ask = match is_unfinished {
             true => ask.bind(filter.state.map(State::as_str)),
             false => ask.bind(filter.outcome.map(Outcome::as_str)),
-        }
+        };
+        let before_ms = u64::try_from(before.as_micros() / 1_000).unwrap_or(0);
+        ask.bind(Id(JobId::first_at_ms(before_ms + CLOCKS_APART_MS)))
     }
 
     async fn changed_bulk(&self, ask: Ask) -> Result<Option<BulkRecord>> {
@@ -115,6 +121,7 @@ impl Bulks for Store {
                         .bind(wanted.key_hash.as_deref())
                         .bind(wanted.body_hash.as_str())
                         .bind(i64::from(BULKS_OPEN_MAX))
+                        .bind(i64::from(BULKS_OPEN_OF_ONE_MAX))
                         .at(transaction.at());
                     let made = transaction.all(create).await?.into_iter().next();
                     if made.is_none() {

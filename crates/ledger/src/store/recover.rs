@@ -9,6 +9,7 @@ use crate::sql::{Statement, statement};
 
 const POSITION: Statement = statement!("recover_position");
 const LEASES: Statement = statement!("recover_leases");
+const BULKS: Statement = statement!("recover_bulks");
 const SIGNERS: Statement = statement!(both "recover_signers");
 const SEGMENTS: Statement = statement!("recover_segments");
 const SEQUENCES: Statement = statement!("recover_sequences");
@@ -23,6 +24,7 @@ impl Store {
                 let mut transaction = session.begin().await?;
                 let kind = transaction.kind();
                 transaction.touch(POSITION.on(kind)).await?;
+                transaction.touch(BULKS.on(kind).bind(RECOVERED_TOKENS)).await?;
                 let recovery = Recovery {
                     leases: transaction.touch(LEASES.on(kind).bind(RECOVERED_TOKENS)).await?,
                     signers: transaction.touch(SIGNERS.on(kind)).await?,

@@ -1,9 +1,10 @@
 //! Bulk operations: one owner at a time, whose writes count only while it is the owner.
 
 use domain::job::{Attempt, Change, Outcome, Revoked};
-use domain::{AuditEntry, BulkId, InstanceId, JobKind, Timestamp};
+use domain::{AuditEntry, BulkId, InstanceId, JobId, JobKind, Timestamp};
 use ledger::{
-    AuditFilter, BULKS_OPEN_MAX, BulkAction, BulkMade, BulkRecord, BulkStatus, BulkStep, JobFilter, NewBulk,
+    AuditFilter, BULKS_OPEN_MAX, BULKS_OPEN_OF_ONE_MAX, BulkAction, BulkMade, BulkRecord, BulkStatus,
+    BulkStep, JobFilter, NewBulk,
 };
 
 use crate::bench::{Bench, LONG_MS, by, eventually, owner};
@@ -92,11 +93,20 @@ pub async fn a_key_makes_one_bulk_operation(b: Bench) {
 }
 
 pub async fn only_so_many_bulk_operations_are_under_way(b: Bench) {
-    for n in 0..BULKS_OPEN_MAX {
-        let asked = new(&b, u128::from(n) + 1, BulkAction::Retry, failed()).await;
-        made(&b, &asked).await;
+    let of = async |n: u32, principal: &str| NewBulk {
+        principal: principal.to_owned(),
+        ..new(&b, u128::from(n) + 1, BulkAction::Retry, failed()).await
+    };
+    for n in 0..BULKS_OPEN_OF_ONE_MAX {
+        made(&b, &of(n, "me").await).await;
     }
-    let more = new(&b, 1_000, BulkAction::Retry, failed()).await;
+    let greedy = of(998, "me").await;
+    assert_eq!(b.ledger.create_bulk(&greedy, None).await.unwrap(), BulkMade::TooMany, "of one token");
+    // Without tokens there is one caller.
+    for n in BULKS_OPEN_OF_ONE_MAX..BULKS_OPEN_MAX {
+        made(&b, &of(n, if n % 2 == 0 { "you" } else { "" }).await).await;
+    }
+    let more = of(999, "third").await;
     assert_eq!(b.ledger.create_bulk(&more, None).await.unwrap(), BulkMade::TooMany);
     let first = b.ledger.bulk(BulkId::from_u128(1)).await.unwrap().unwrap();
     let ended = b.ledger.finish_bulk(&first, BulkStatus::Done, None).await.unwrap().unwrap();
@@ -126,6 +136,25 @@ pub async fn a_bulk_operation_is_about_the_jobs_of_its_filter_and_time(b: Bench)
     assert_eq!(found(BulkAction::Cancel, &odd, late, None).await, jobs(&[5]));
     assert_eq!(found(BulkAction::Delete, &odd, late, None).await, jobs(&[3]));
     assert_eq!(b.ledger.count_bulk(BulkAction::Delete, &JobFilter::default(), late, 2).await.unwrap(), 2);
+}
+
+pub async fn jobs_that_were_made_long_after_its_time_are_not_read(b: Bench) {
+    let before = b.ledger.bulk_now().await.unwrap().plus_ms(60_000);
+    let before_ms = before.as_micros().unsigned_abs() / 1_000;
+    let made_at = |ms: u64| JobId::from_u128(JobId::first_at_ms(ms).as_u128() + 1);
+    // By the database's clock both were made and ended before that time: the ids alone tell them apart.
+    let (clock_ahead, later) = (made_at(before_ms + 3_000_000), made_at(before_ms + 3_700_000));
+    let lane = b.lane(session("s"), &owner("lanes")).await;
+    let all = JobFilter::default();
+    b.does(of_lane(&lane, [submit(plain(clock_ahead)), submit(plain(later))])).await;
+    for (action, change) in [(BulkAction::Cancel, true), (BulkAction::Delete, false)] {
+        let found = b.ledger.next_of_bulk(action, &all, before, None, 10).await.unwrap();
+        assert_eq!(found, [clock_ahead], "{action:?}");
+        assert_eq!(b.ledger.count_bulk(action, &all, before, 10).await.unwrap(), 1, "{action:?}");
+        if change {
+            b.does(of_lane(&lane, [cancel(clock_ahead), cancel(later)])).await;
+        }
+    }
 }
 
 pub async fn an_owner_that_was_replaced_writes_nothing(b: Bench) {

@@ -95,6 +95,7 @@ on_every_ledger! {
     recovery:
         a_ledger_that_is_behind_is_noticed_and_grants_nothing,
         a_recovery_goes_past_all_that_was_granted,
+        no_bulk_operation_goes_on_after_a_recovery,
         a_confirmed_signer_goes_on_where_its_chain_is,
         what_may_have_been_sent_after_the_backup_is_quarantined;
     keys:
@@ -182,6 +183,7 @@ on_every_ledger! {
         a_key_makes_one_bulk_operation,
         only_so_many_bulk_operations_are_under_way,
         a_bulk_operation_is_about_the_jobs_of_its_filter_and_time,
+        jobs_that_were_made_long_after_its_time_are_not_read,
         an_owner_that_was_replaced_writes_nothing,
         a_bulk_operation_of_a_live_owner_is_left_to_it,
         a_cancelled_bulk_operation_begins_no_page;

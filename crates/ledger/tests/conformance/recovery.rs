@@ -1,10 +1,11 @@
 //! A ledger that went back in time: it is noticed, grants nothing, and goes on past all that it may have granted.
 
 use domain::nonce::Status;
-use domain::{SegmentTag, SequenceName, SignerId};
+use domain::{BulkId, SegmentTag, SequenceName, SignerId};
 use ledger::{
-    Confirmation, Error, Identity, Kind, NonceFilter, Put, RECOVERED_NUMBERS, RECOVERED_TOKENS, RangeTaken,
-    SegmentChange, SequenceChange, SequenceGrant, Verdict, Witness,
+    BulkAction, BulkMade, BulkStatus, Confirmation, Error, Identity, JobFilter, Kind, NewBulk, NonceFilter,
+    Put, RECOVERED_NUMBERS, RECOVERED_TOKENS, RangeTaken, SegmentChange, SequenceChange, SequenceGrant,
+    Verdict, Witness,
 };
 
 use crate::bench::{Bench, LONG_MS, batch, batch_with_policy, by, new_grant, nonce, owner, signer};
@@ -111,6 +112,34 @@ pub async fn a_recovery_goes_past_all_that_was_granted(b: Bench) {
 }
 
 /// A signer with one nonce in each state, recovering: 0 HELD, 1 CONSUMED, 2 RELEASED, 3 QUARANTINED, 4 HELD.
+pub async fn no_bulk_operation_goes_on_after_a_recovery(b: Bench) {
+    let asked = NewBulk {
+        id: BulkId::from_u128(1),
+        principal: String::new(),
+        action: BulkAction::Delete,
+        filter: JobFilter::default(),
+        before: b.ledger.bulk_now().await.unwrap(),
+        rate: 1,
+        matched: 0,
+        owner: owner("a"),
+        key_hash: None,
+        body_hash: String::new(),
+    };
+    let BulkMade::Made(before) = b.ledger.create_bulk(&asked, None).await.unwrap() else { panic!() };
+    let (b, _) = recovered(b, true).await;
+    assert_eq!(b.ledger.bulk(asked.id).await.unwrap().as_ref(), Some(&*before), "a trial changes nothing");
+    let (b, _) = recovered(b, false).await;
+    let after = b.ledger.bulk(asked.id).await.unwrap().unwrap();
+    assert_eq!(after.status, BulkStatus::Failed);
+    assert!(after.finished_at.is_some() && after.error.is_some_and(|error| error.contains("recovered")));
+    assert_eq!(
+        after.token,
+        before.token + RECOVERED_TOKENS as u64,
+        "past those of owners that were forgotten"
+    );
+    assert!(b.ledger.open_bulks().await.unwrap().is_empty());
+}
+
 pub async fn with_all_states(b: Bench) -> (Bench, SignerId) {
     let (me, s) = (owner("a"), signer("s"));
     let token = b.acquired(&me, &s, LONG_MS).await;
