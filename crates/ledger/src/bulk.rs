@@ -364,7 +364,10 @@ pub(crate) fn filter_text(filter: &JobFilter) -> String {
 }
 
 fn filter(text: &str) -> Result<JobFilter> {
-    let kept: KeptFilter = serde_json::from_str(text).map_err(impossible)?;
+    // An object and nothing else: an empty array would be read as a filter that matches all jobs.
+    let fields: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(text).map_err(impossible)?;
+    let kept: KeptFilter = serde_json::from_value(fields.into()).map_err(impossible)?;
     Ok(JobFilter {
         state: kept.state.as_deref().map(State::parse).transpose().map_err(impossible)?,
         outcome: kept.outcome.as_deref().map(Outcome::parse).transpose().map_err(impossible)?,

@@ -36,7 +36,7 @@ const HIGHEST: BulkKey = BulkKey(BulkId::from_u128(u128::MAX));
 /// By how much the clock of an instance, by which it makes a job's id, is ahead of the database's, at most. A job whose id is
 /// later than a time by more than this did not exist by then: without that bound the last page of a bulk operation would read
 /// every job that has come since.
-const CLOCKS_APART_MS: u64 = 3_600_000;
+const CLOCKS_APART_MS: u64 = 86_400_000;
 
 impl Store {
     /// An ask about the jobs of a bulk operation.

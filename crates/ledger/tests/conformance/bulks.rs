@@ -143,7 +143,7 @@ pub async fn jobs_that_were_made_long_after_its_time_are_not_read(b: Bench) {
     let before_ms = before.as_micros().unsigned_abs() / 1_000;
     let made_at = |ms: u64| JobId::from_u128(JobId::first_at_ms(ms).as_u128() + 1);
     // By the database's clock both were made and ended before that time: the ids alone tell them apart.
-    let (clock_ahead, later) = (made_at(before_ms + 3_000_000), made_at(before_ms + 3_700_000));
+    let (clock_ahead, later) = (made_at(before_ms + 80_000_000), made_at(before_ms + 90_000_000));
     let lane = b.lane(session("s"), &owner("lanes")).await;
     let all = JobFilter::default();
     b.does(of_lane(&lane, [submit(plain(clock_ahead)), submit(plain(later))])).await;
